@@ -10,7 +10,6 @@ from figure_checks import changed, lines, marks, picture, tables_of, words
 
 from runner.present.chart import charts
 from runner.present.figures import objectives, sweeps
-from runner.present.figures.objectives import SearchOutcome
 from runner.present.figures.sweeps import Sweep, knee
 from runner.present.frames import Tables
 
@@ -161,16 +160,16 @@ def steps(*found: tuple[float, bool, str]) -> pd.DataFrame:
      ("database-bound", np.inf)],
 )  # fmt: skip
 def test_a_bracket_is_closed_only_by_the_servers_own_limit(verdict: str, high: float) -> None:
-    found = objectives.outcome(
+    low, highest, _, p95_ms = objectives.outcome(
         steps((4000, False, "server-bound"), (1000, True, "offered"), (2000, False, verdict), (1500, True, "offered"))
     )
-    assert (found.low_rps, found.high_rps, found.probe_p95_ms) == (1500, high, 3.0)
+    assert (low, highest, p95_ms) == (1500, high, 3.0)
 
 
 def test_brackets_at_the_edges_of_the_search() -> None:
     open_end = objectives.outcome(steps((4000, True, "offered")))
-    assert (open_end.high_rps, open_end.limit) == (np.inf, objectives.RANGE_ENDS)
-    assert objectives.outcome(steps((500, False, "server-bound"))) == SearchOutcome(0.0, 500.0, "server", 3.0)
+    assert open_end[1:3] == (np.inf, objectives.RANGE_ENDS)
+    assert objectives.outcome(steps((500, False, "server-bound"))) == (0.0, 500.0, "server", 3.0)
 
 
 def test_the_highest_rate_of_each_server_is_bracketed_and_its_median_known(tables: Tables) -> None:

@@ -10,7 +10,6 @@ such brackets lies between the median of their lower ends and the median of thei
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -28,6 +27,7 @@ from runner.present.statistics.inference import sure_spread
 
 OWN = (Limit.SERVER, Limit.NONE)
 """Limits of a broken step that make the answer the server's: its CPUs were full, or nobody's were."""
+OUTCOME = ["low_rps", "high_rps", "limit", "probe_p95_ms"]  # of a search
 RANGE_ENDS = "end of the search"
 FEW = "not enough trials"
 COLUMNS = (
@@ -42,28 +42,19 @@ WHY: dict[str, str] = {
 """Limit of the step that broke the objective -> why the server may keep more."""
 
 
-@dataclass(frozen=True)
-class SearchOutcome:
-    """What one search showed: the server keeps `low_rps` (0: none shown) and less than `high_rps` (inf: not shown).
+def outcome(steps: pd.DataFrame) -> tuple[float, float, str, float]:
+    """Return what the sealed steps of one search showed, as `OUTCOME` names it.
 
-    `limit` is what limited the step at the lowest rate that broke the objective, `probe_p95_ms` the probe's p95 in it.
+    The server keeps `low_rps` (0: none shown) and less than `high_rps` (inf: not shown). `limit` is what limited the
+    step at the lowest rate that broke the objective, `probe_p95_ms` the probe's p95 in it.
     """
-
-    low_rps: float
-    high_rps: float
-    limit: str
-    probe_p95_ms: float
-
-
-def outcome(steps: pd.DataFrame) -> SearchOutcome:
-    """Return what the sealed steps of one search showed."""
     low, broken = bracket(zip(steps["rate_rps"].astype(float), steps["objective_kept"] == 1, strict=True))
     if math.isinf(broken):
-        return SearchOutcome(low, math.inf, RANGE_ENDS, math.nan)
+        return low, math.inf, RANGE_ENDS, math.nan
     ended = steps[(steps["rate_rps"] == broken) & (steps["objective_kept"] != 1)]
     limit = str(limits_of(ended).iloc[-1])
     high = broken if limit in OWN else math.inf
-    return SearchOutcome(low, high, limit, float(ended["probe_p95_ms"].median()))
+    return low, high, limit, float(ended["probe_p95_ms"].median())
 
 
 def answers(tables: Tables) -> pd.DataFrame:
@@ -75,7 +66,7 @@ def answers(tables: Tables) -> pd.DataFrame:
     """
     rows = []
     for cell in cells(tables, tables.searches()):
-        found = pd.DataFrame([outcome(search) for _, search in cell.trials.groupby("block")])
+        found = pd.DataFrame([outcome(search) for _, search in cell.trials.groupby("block")], columns=OUTCOME)
         least, most = sure_spread(found["low_rps"]), sure_spread(found["high_rps"])
         rates = (least.median, most.median, least.low, most.high, least.confidence or math.nan)
         limits = Counter(sorted(found["limit"])).most_common()
@@ -176,8 +167,8 @@ def _curves(tables: Tables, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
         texts = {"words": words(row), "interval": interval(row)}
         yield points(cell, "median", [math.nan], row["kept_rps"], row["low_rps"], row["high_rps"], known, **texts)
         for place, (_, steps) in enumerate(cell.trials.groupby("block"), 1):
-            found = outcome(steps)
-            yield points(cell, "search", [place], [math.nan], found.low_rps, found.high_rps, words="", interval="")
+            low, high, *_ = outcome(steps)
+            yield points(cell, "search", [place], [math.nan], low, high, words="", interval="")
 
 
 def _draw(chart: Chart, limits: tuple[float, float]) -> Figure:
