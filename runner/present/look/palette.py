@@ -80,9 +80,9 @@ def legible(color: str, paper: str = WHITE) -> str:
     """Darken a colour, or lighten it on a dark paper, until it reads as text there: 4.5 (WCAG 2.2, 1.4.3)."""
     end = np.zeros(3) if paper == WHITE else np.ones(3)
     rgb = np.array(to_rgb(color))
-    while contrast(hex_of(rgb), paper) < 4.5:
+    while contrast(to_hex(tuple(rgb)), paper) < 4.5:
         rgb = rgb + 0.06 * (end - rgb)
-    return hex_of(rgb)
+    return to_hex(tuple(rgb))
 
 
 def pale(color: str, paper: str = WHITE) -> str:
@@ -92,12 +92,7 @@ def pale(color: str, paper: str = WHITE) -> str:
     more than the grid (1.3) and the lines of the other servers behind them (1.6 to 1.9).
     """
     grey = 0.78 if paper == WHITE else 0.28
-    return hex_of(0.45 * np.array(to_rgb(color)) + 0.55 * grey)
-
-
-def hex_of(color: Any) -> str:
-    """Return a colour, of any form that matplotlib knows, as `#rrggbb`."""
-    return str(to_hex(color))
+    return to_hex(tuple(0.45 * np.array(to_rgb(color)) + 0.55 * grey))
 
 
 def identities(trials: pd.DataFrame) -> dict[str, Identity]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.collections import Collection
-from matplotlib.colors import to_rgb, to_rgba
+from matplotlib.colors import to_hex, to_rgb, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -15,7 +15,7 @@ from matplotlib.text import Text
 
 from runner.model import LabError
 from runner.present.look import style
-from runner.present.look.palette import NIGHT, SHADE, SHADE_EDGE, WHITE, Identity, hex_of, legible, pale
+from runner.present.look.palette import NIGHT, SHADE, SHADE_EDGE, WHITE, Identity, legible, pale
 
 MOON = "#E6E8EC"  # what ink is on a dark page
 COLOURED: dict[type[Artist], tuple[str, ...]] = {
@@ -54,11 +54,11 @@ def darken(figure: Figure, looks: Iterable[Identity]) -> None:
 
 def partners(looks: Iterable[Identity]) -> tuple[Partners, Partners]:
     """Return the dark partners of what is drawn in the colours of `looks`, and of what is written in them."""
-    marks: Partners = {hex_of(light): hex_of(dark) for light, dark in (SHADE, SHADE_EDGE)}
+    marks: Partners = {to_hex(light): to_hex(dark) for light, dark in (SHADE, SHADE_EDGE)}
     words: Partners = {}
     for look in looks:
-        color, faint = hex_of(look.color), pale(look.color)
-        marks |= {faint: pale(look.dark, NIGHT), color: hex_of(look.dark)}
+        color, faint = to_hex(look.color), pale(look.color)
+        marks |= {faint: pale(look.dark, NIGHT), color: to_hex(look.dark)}
         words |= dict.fromkeys((color, look.ink), legible(look.dark, NIGHT))
     return marks, words
 
@@ -67,13 +67,13 @@ def night(grey: str) -> str:
     """Return the dark partner of a grey: paper becomes paper, ink and all that is darker ink, in between evenly."""
     paper, ink = to_rgb(WHITE)[0], to_rgb(style.INK)[0]
     share = min(1.0, (paper - to_rgb(grey)[0]) / (paper - ink))
-    return hex_of((1 - share) * np.array(to_rgb(NIGHT)) + share * np.array(to_rgb(MOON)))
+    return to_hex(tuple((1 - share) * np.array(to_rgb(NIGHT)) + share * np.array(to_rgb(MOON))))
 
 
 def _partner(color: Any, known: Partners) -> tuple[float, float, float, float]:
     """Return a colour's dark partner, as transparent as it is."""
     red, green, blue, alpha = to_rgba(color)
-    name = hex_of((red, green, blue))
+    name = to_hex((red, green, blue))
     if name not in known and not red == green == blue:
         raise LabError(
             f"The figure has the colour {name}, which has no partner for a dark page: draw in the colours of the "
