@@ -16,7 +16,7 @@ from runner.columns import schema_of
 from runner.digest.ceilings import calibrate
 from runner.measure import doctor
 from runner.model import Cell, LabError
-from runner.running.overhead import VARIANTS, costs
+from runner.running.overhead import VARIANTS, costs, in_words
 from runner.store import RunFolder, data_folder, write_json
 
 FACTS = synthetic_run.manifest()["machine"] | {"turbo": False, "hypervisor": True, "open_files": 1024}
@@ -204,16 +204,16 @@ def observations(variants, blocks=8, noise=0.01, seed=1):
 
 def test_a_known_cost_comes_back_as_a_ratio_whatever_the_machine_does_from_block_to_block():
     lab, free, slow = costs(observations({"lab": 1000.0, "no probe": 1000.0, "stock k6": 900.0}))
-    assert (lab.variant, lab.in_words, lab.sampler_cpu_pct) == ("lab", "", 0.8)
-    assert "not distinguishable from 1" in free.in_words
-    assert slow.lab_to_variant.low <= 1000 / 900 <= slow.lab_to_variant.high
-    assert slow.lab_to_variant.high - slow.lab_to_variant.low < 0.05
-    assert slow.in_words.startswith("1.1")
+    assert (lab["variant"], in_words(lab), lab["sampler_cpu_pct"]) == ("lab", "", 0.8)
+    assert "not distinguishable from 1" in in_words(free)
+    found = slow["lab_to_variant"]
+    assert found.low <= 1000 / 900 <= found.high and found.high - found.low < 0.05
+    assert in_words(slow).startswith("1.1")
 
 
 def test_few_blocks_give_no_ratio():
     _, other = costs(observations({"lab": 1000.0, "no probe": 1000.0}, blocks=4))
-    assert other.in_words == "fewer than 5 blocks"
+    assert in_words(other) == "fewer than 5 blocks"
 
 
 @pytest.mark.load

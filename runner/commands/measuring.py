@@ -138,18 +138,18 @@ def overhead(
     json_: JsonFlag = False,
 ) -> None:
     """Measure what the lab itself costs: one load with all of its observers, without each, and by a stock k6."""
-    from runner.running.overhead import costs, measure_overhead, overhead_campaign
+    from runner.running.overhead import costs, in_words, measure_overhead, overhead_campaign
 
     campaign = overhead_campaign(server, vus=vus, iterations=iterations, repeats=repeats, seed=seed)
     rows = costs(measure_overhead(campaign, engine=engine, say=console.note))
     if json_:
-        emit([asdict(row) for row in rows])
+        emit([row | {"lab_to_variant": (ratio := row["lab_to_variant"]) and asdict(ratio)} for row in rows])
         return
     columns = "variant,loads,requests/s,p50 in ms,the lab's rate / this,sampler in % of a core,probe in % of a core"
     shown = []
     for row in rows:
-        cpu = ("" if pct is None else f"{pct:.2f}" for pct in (row.sampler_cpu_pct, row.probe_cpu_pct))
-        shown.append((row.variant, row.trials, f"{row.rps:,.0f}", number(row.p50_ms), row.in_words, *cpu))
+        cpu = ("" if row[name] is None else f"{row[name]:.2f}" for name in ("sampler_cpu_pct", "probe_cpu_pct"))
+        shown.append((row["variant"], row["trials"], f"{row['rps']:,.0f}", number(row["p50_ms"]), in_words(row), *cpu))
     console.table(f"what the lab costs: {server}, N = {vus}, {iterations} requests", columns.split(","), shown)
 
 

@@ -4,7 +4,7 @@ import contextlib
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -131,42 +131,27 @@ def _observe(bench: Bench, ready: Ready, trial: Trial, variant: str) -> dict[str
         return {"variant": variant, "block": trial.block, **rates, **used}
 
 
-@dataclass(frozen=True)
-class Cost:
-    """One variant beside the lab as it measures; rates in requests/s, CPU in percent of a core (None: not there)."""
+def costs(observations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row for each variant, the lab first: `variant`, how many `trials`, the medians of `MEASURED`.
 
-    variant: str
-    trials: int
-    rps: float
-    p50_ms: float
-    lab_to_variant: Ratio | None
-    """Rate of the lab divided by the variant's, compared within blocks; None for the lab itself, and for few trials."""
-    sampler_cpu_pct: float | None
-    probe_cpu_pct: float | None
-
-    @property
-    def in_words(self) -> str:
-        """The ratio as it may be said: with its interval, and whether it differs from no cost at all."""
-        if self.variant == LAB:
-            return ""
-        found = self.lab_to_variant
-        if found is None:
-            return f"fewer than {FEWEST} blocks"
-        said = f"{found.ratio:.3f} ({found.low:.3f} to {found.high:.3f})"
-        return f"{said}, not distinguishable from 1" if found.low <= 1 <= found.high else said
-
-
-def costs(observations: Sequence[Mapping[str, Any]]) -> list[Cost]:
-    """Return each variant's cost, the lab first.
-
-    An observation has `variant`, `block`, `rps`, `p50_ms`, `sampler_cpu_pct`, `probe_cpu_pct`.
+    None is what it does not have. `lab_to_variant` is the lab's rate divided by the variant's, compared within blocks;
+    None for the lab itself, and for few trials. An observation has `variant`, `block` and what is `MEASURED`.
     """
     table = pd.DataFrame(observations).astype(dict.fromkeys(MEASURED, float))
     table = table.sort_values("variant", key=lambda names: names.where(names != LAB, ""))
     rates = {name: sample_of(rows["rps"], rows["block"]) for name, rows in table.groupby("variant", sort=False)}
     found = []
     for name, rows in table.groupby("variant", sort=False):
+        medians = dict(zip(MEASURED, rows[MEASURED].median().replace({math.nan: None}), strict=True))
         lab_to_variant = ratio(rates[LAB], rates[name]) if name != LAB else None
-        rps, p50_ms, *cpu_pct = rows[MEASURED].median().replace({math.nan: None})
-        found.append(Cost(str(name), len(rows), rps, p50_ms, lab_to_variant, *cpu_pct))
+        found.append({"variant": name, "trials": len(rows), "lab_to_variant": lab_to_variant, **medians})
     return found
+
+
+def in_words(row: Mapping[str, Any]) -> str:
+    """Return a row's ratio as it may be said: with its interval, and whether it differs from no cost at all."""
+    found: Ratio | None = row["lab_to_variant"]
+    if found is None:
+        return "" if row["variant"] == LAB else f"fewer than {FEWEST} blocks"
+    said = f"{found.ratio:.3f} ({found.low:.3f} to {found.high:.3f})"
+    return f"{said}, not distinguishable from 1" if found.low <= 1 <= found.high else said
