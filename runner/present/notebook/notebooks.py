@@ -4,6 +4,7 @@
 # papermill, nbformat and nbconvert ship without type annotations.
 
 import contextlib
+import logging
 import re
 import sys
 import time
@@ -30,6 +31,7 @@ from runner.present.notebook.kernels import QUIET, Kernels
 from runner.present.notebook.pages import COMPLETE
 from runner.store import RunFolder, figures_folder, lab_root, replacing, short_name
 
+logging.getLogger("papermill").disabled = True  # of a kernel that died an error tells, and who interrupts knows
 LONGEST = ("report", "published")  # notebooks that are begun first, so that the last to end is a short one
 LONGEST_CELL_S = 900  # a cell takes seconds, of the largest runs too: one that takes longer hangs
 
