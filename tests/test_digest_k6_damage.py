@@ -237,7 +237,11 @@ def test_summary(tmp_path):
     assert read_summary(tmp_path / "s.json") == K6Summary(3, 0, 0, 0.0)
 
 
-METRICS = ("5", '{"http_reqs":{}}', '{"iterations":{"count":"x"}}')
+SOME = '"http_reqs":{"count":3,"rate":1}'
+METRICS = (
+    *("5", '{"http_reqs":{}}', '{"iterations":{"count":"x"}}', f"{{{SOME}}}"),
+    f'{{{SOME},"http_req_duration":{{"min":1,"med":1,"max":1}}}}',
+)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "5", "{}", *(f'{{"metrics":{each}}}' for each in METRICS)])

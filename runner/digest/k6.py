@@ -357,8 +357,9 @@ def read_summary(path: Path) -> K6Summary:
             int(said(name, "count")) for name in ("iterations", "dropped_iterations", "http_reqs")
         )
         kept, failed = (int(said("checks", name)) for name in ("passes", "fails"))
-        stated = metrics.get("http_req_duration", {})
-        trend = {name: _number(stated[key]) for name, key in TREND.items() if key in stated}
+        stated = metrics["http_req_duration"] if requests else {}
+        known = {name: key for name, key in TREND.items() if requests and ("p(" not in key or key in stated)}
+        trend = {name: _number(stated[key]) for name, key in known.items()}
         return K6Summary(iterations, dropped, requests, said("http_reqs", "rate"), trend, kept + failed, failed)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         why = f"{type(error).__name__}: {error}"

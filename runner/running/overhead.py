@@ -112,7 +112,7 @@ def observed(bench: Bench, ready: Ready, cell: Cell, folder: Path, what: str) ->
         said = last_line(folder / "generator.log")
         raise LabError(f"k6 ended with exit code {measurement.generator_exit}{said}.", exit_code=1)
     summary = read_summary(folder / "k6-summary.json")
-    if summary.requests != cell.iterations:
+    if summary.requests != cell.iterations or not summary.rps:
         raise LabError(f"k6 made {summary.requests} of {cell.iterations} requests ({what}).", exit_code=1)
     return measurement, summary
 

@@ -158,8 +158,8 @@ def rates(trials: pd.DataFrame, throughput: pd.DataFrame, width: float) -> pd.Da
     start-up, as `t_s` does.
     """
     rows = throughput[throughput["trial_id"].isin(trials["trial_id"])]
-    shortest_s, by_trial = rows.groupby("trial_id")["t_s"].max().min(), rows.groupby("trial_id")
-    return pd.DataFrame({name: rates_in_bins(its["t_s"], its["requests"], width, shortest_s) for name, its in by_trial})
+    end_s, by_trial = rows.groupby("trial_id")["t_s"].max().min(), rows.groupby("trial_id")
+    return pd.DataFrame({trial: rates_in_bins(each["t_s"], each["requests"], width, end_s) for trial, each in by_trial})
 
 
 @chart("requests-over-time", notebook="report", table=captions.BY_LOAD)

@@ -34,9 +34,10 @@ def _ramp(
 ) -> None:  # fmt: skip
     """Register the figure of `values` over time, which are made from trials and tables as in `seconds`.
 
-    They are in `bins` of that width (empty: as `seconds.bin_width` says). `words` and `said` are for the caption; what
-    is `described` the description has too. `note` stands above a panel. `bound` makes times and values of the dashed
-    line that `dashed` names from cell, tables, and the edges and rates of the steps offered; `key` says more of it.
+    Loads have a database where `name` begins with `inserts`. Bins have the width `bins` (empty: `seconds.bin_width`).
+    `words` and `said` are for the caption; what is `described` the description has too. `note` stands above a panel.
+    `bound` makes times and values of the dashed line that `dashed` names from cell, tables, and the edges and rates of
+    the steps offered; `key` says more of it.
     """
     database = name.startswith("inserts")
 
