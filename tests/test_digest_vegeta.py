@@ -78,6 +78,14 @@ def test_every_request_comes_back(tmp_path):
     assert [check for check in checks(tmp_path, points, latencies, 2000) if not check.ok] == []
 
 
+def test_a_report_without_times_agrees_with_none(tmp_path):
+    latencies = [1.0] * RATE * SECONDS
+    points, said = digest(tmp_path, lines(latencies, {}, {})), read_report(report(tmp_path, latencies))
+    silent = replace(said, http_req_duration={})
+    found = request_checks(cell(), points, silent, measured(counters_after=Counters(len(latencies), 1, 2)))
+    assert [check.name[:1] for check in found if not check.ok] == ["4"]
+
+
 def test_the_lead_is_reconciled_and_is_no_part_of_the_load(tmp_path):
     latencies = [80.0] * 400 + [1.0, 2.0, 3.0, 4.0] * 400
     data = lines(latencies, {5: 70.0, 399: 60.0, 400: 12.0}, {3: 500, 401: 0})
