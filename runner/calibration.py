@@ -25,8 +25,7 @@ def fingerprint(facts: Mapping[str, Any]) -> str:
     memory = facts.get("memory_bytes")
     memory_gib = round(memory / 2**30) if isinstance(memory, int | float) else None
     known = {key: facts.get(key) for key in FACTS} | {"memory_gib": memory_gib}
-    text = json.dumps(known, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    return hashlib.sha256(json.dumps(known, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True)

@@ -181,6 +181,16 @@ def test_packets_that_are_lost_are_said(root, fleet, nothing_left):
     assert 1 < lost < 8
 
 
+def test_what_a_warm_up_left_on_the_way_is_not_counted_into_the_load(root, fleet, nothing_left):
+    """Its requests leave 1.9 s after its begin, it ends after 2.0 s, and they arrive at 2.4 s."""
+    hosts = fleet.file(root, generators=("gen2",), engine="unix")
+    quick = with_changed("runner.measure.fleet", "m.WAYS = 1")
+    with fleet.machines["gen2"].far_away(0.48, 0):
+        made = real_lab.run(root, campaign(LONG | {"warmup_s": 1}), "--hosts", hosts, program=quick)
+    (trial,) = made.trials.to_dict("records")
+    assert trial["requests"] <= counted(made, trial)[1] <= trial["requests"] + 20
+
+
 def test_a_full_network_is_the_limit(root, fleet, nothing_left):
     with fleet.machines["gen2"].narrow(20):
         run, trials = sealed(root, fleet, WRK, generators=("gen2",), engine="unix")

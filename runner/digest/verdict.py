@@ -98,8 +98,7 @@ class Evidence:
 
         The lab's quota has periods of 10 ms, and holds back bursts too: it must be used up.
         """
-        full = (self.server_share or 0.0) >= SATURATED
-        return full or (self.share == 1 and self.throttled_share >= THROTTLED)
+        return (self.server_share or 0.0) >= SATURATED or (self.share == 1 and self.throttled_share >= THROTTLED)
 
 
 @dataclass(frozen=True)

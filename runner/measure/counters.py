@@ -16,7 +16,6 @@ from runner.model import Cell
 
 SETTLE_S = 3.0  # how long a server may take to drain the warm-up
 QUIET_S = 0.05  # in which nothing is counted, once it has
-QUIET_AFAR_S = 0.25  # the same for another host: a lost request comes again after 0.2 s, TCP's least timeout in Linux
 
 
 def tcp_counters() -> dict[str, int]:
@@ -38,19 +37,27 @@ def network_bytes() -> dict[str, int]:
     }
 
 
-def settle(running: Running, counted: Callable[[], Counters], *, afar: bool = False) -> Counters:
+def undelivered(port: int) -> int:
+    """Return how many closed connections from here to a port still deliver: TCP sends again what was lost."""
+    rows = [line.split()[2:4] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    # FIN_WAIT1, LAST_ACK and CLOSING of the kernel's include/net/tcp_states.h
+    return sum(state in {"04", "09", "0B"} and int(to.partition(":")[2], 16) == port for to, state in rows)
+
+
+def settle(running: Running, counted: Callable[[], Counters], afar: Sequence[Callable[[int], int]]) -> Counters:
     """Return the counters once the server has finished what the warm-up left in its queues, or after SETTLE_S.
 
-    wrk stops with a request under way on every connection: counted into the load, they would be strangers. One that was
-    lost on the way from another host (`afar`) comes later.
+    wrk stops with a request under way on every connection: counted into the load, they would be strangers. Those from
+    other hosts have to arrive first (`afar`: each one's `undelivered`).
     """
     deadline = time.monotonic() + SETTLE_S
     now = read_counters(running, counted)
     while time.monotonic() < deadline:
-        time.sleep(QUIET_AFAR_S if afar else QUIET_S)
+        arrived = not any(those(running.port) for those in afar)
+        time.sleep(QUIET_S)
         before, now = now, read_counters(running, counted)
         quiet = before.connections is None or now.connections is None or now.connections - before.connections == 1
-        if quiet and now.requests == before.requests:
+        if arrived and quiet and now.requests == before.requests:
             break
     return now
 
@@ -77,8 +84,7 @@ def dropped_packets() -> int | None:
     """Return how many packets were dropped for want of room since boot; None where nothing is tracked."""
     try:
         head, *rows = (line.split() for line in COUNTERS.read_text().splitlines())
-        column = head.index("drop")
-        return sum(int(row[column], 16) for row in rows)
+        return sum(int(row[head.index("drop")], 16) for row in rows)
     except (OSError, ValueError):
         return None
 

@@ -195,8 +195,8 @@ def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, posit
     tool = bench.tools[member.cell.tool]
     planned = _loads(bench, live, shot_of(live.workload, tool, running, tag), number)
     probe = shot_of(live.workload, tool, running, PROBE_TAG, probing=True)
-    count = sites.server.counters
-    before = settle(running, count, afar=sites.transfer is not None) if server.contract else count()
+    count, afar = sites.server.counters, sites.generators if sites.transfer else ()
+    before = settle(running, count, [site.undelivered for site in afar]) if server.contract else count()
     if (code := running.exit_code()) is not None:
         when = "in the warm-up" if not live.slices else "between two slices"
         killed = sites.server.kills(running.pid).since(live.killed_before)
@@ -217,7 +217,7 @@ def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, posit
         after = Counters(None, None, count().passive_opens)
     else:
         after = read_counters(running, count) if server.contract else count()
-        for site in sites.generators if sites.transfer else ():
+        for site in afar:
             site.reach(running.address, running.port)
     facts = [_facts(load, done, member.folder, running) for load, done in zip(planned, loads, strict=True)]
     parts = tuple(Part(number=share.number, **part) for share, part in zip(bench.shares, facts, strict=True))[1:]

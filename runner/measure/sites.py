@@ -62,6 +62,7 @@ class Site:
     clock = Clock()
     kills = staticmethod(memory.kills)
     network = staticmethod(counters.network_bytes)
+    undelivered = staticmethod(counters.undelivered)
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger

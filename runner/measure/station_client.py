@@ -151,6 +151,10 @@ class StationClient(Site):
         """Return the bytes over its interfaces so far, and TCP's segments."""
         return dict(self.ask("network"))
 
+    def undelivered(self, port: int) -> int:
+        """Return how many connections from there are closed, with something on the way to a server's port."""
+        return int(self.ask("undelivered", port=port))
+
     def reach(self, address: str, port: int, times: int = 1) -> int:
         """Return how many ns a connection from there to a server takes; LabError where there can be none."""
         return int(self.ask("reach", address=address, port=port, times=times))

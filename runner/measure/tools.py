@@ -104,5 +104,4 @@ def build(server: Server) -> str | None:
 def _reason(stderr: bytes) -> str:
     """Return the first line that says error, else the last line."""
     lines = [line.strip() for line in stderr.decode(errors="replace").splitlines() if line.strip()]
-    errors = [line for line in lines if "error" in line.lower()]
-    return (errors or lines[-1:] or ["no reason given"])[0][:300]
+    return ([line for line in lines if "error" in line.lower()] or lines[-1:] or ["no reason given"])[0][:300]

@@ -53,8 +53,7 @@ def outcome(steps: pd.DataFrame) -> tuple[float, float, str, float]:
         return low, math.inf, RANGE_ENDS, math.nan
     ended = steps[(steps["rate_rps"] == broken) & (steps["objective_kept"] != 1)]
     limit = str(limits_of(ended).iloc[-1])
-    high = broken if limit in OWN else math.inf
-    return low, high, limit, float(ended["probe_p95_ms"].median())
+    return low, broken if limit in OWN else math.inf, limit, float(ended["probe_p95_ms"].median())
 
 
 def answers(tables: Tables) -> pd.DataFrame:

@@ -175,8 +175,7 @@ def pool_sweeps(tables: Tables) -> pd.DataFrame:
     """Return the closed-loop trials of loads that ran with several pool sizes; `loop` is a load but for that size."""
     trials = tables.pools()
     trials = trials.assign(loop=trials["load"].str.replace(r", pool of \d+\b", "", regex=True))
-    several = trials.groupby("loop")["pool_size"].transform("nunique") > 1
-    return trials[several]
+    return trials[trials.groupby("loop")["pool_size"].transform("nunique") > 1]
 
 
 def _by_pool_size(tables: Tables, column: str, title: str, y: Axis, key: str, fact: Fact, pale: str) -> Chart:

@@ -97,8 +97,7 @@ def sliding_mean(t_s: ArrayLike, dt_s: ArrayLike, value: ArrayLike, window_s: fl
     """
     times, integral = _integrated(t_s, dt_s, value)
     full = times[1:][times[1:] - window_s >= times[0] - 1e-9]
-    gained = np.interp(full, times, integral) - np.interp(full - window_s, times, integral)
-    return full, gained / window_s
+    return full, (np.interp(full, times, integral) - np.interp(full - window_s, times, integral)) / window_s
 
 
 def window_means(t_s: ArrayLike, dt_s: ArrayLike, value: ArrayLike, edges: ArrayLike) -> Floats:
