@@ -243,6 +243,15 @@ def test_a_station_answers_what_it_is_asked_and_never_ends_by_it(station):
     assert asked("command", id=3, name="sampler", command={}) == {"id": 3, "error": "The sampler does not run."}
 
 
+@pytest.mark.parametrize("sends", [b"", b"a little"])
+def test_a_network_that_is_silent_is_said_in_a_sentence(station, monkeypatch, sends):
+    monkeypatch.setattr("runner.measure.station.TRANSFER_LIMIT_S", 0.2)
+    with socket.create_connection(("127.0.0.1", station.listen("127.0.0.1"))) as channel:
+        channel.sendall(sends)
+        found = json.loads(answer(station, json.dumps({"id": 1, "do": "receive", "peer": "127.0.0.1"})))
+    assert found == {"id": 1, "error": "nothing came from the other host, or went to it, for 0 s."}
+
+
 def test_a_transfer_is_taken_from_its_peer_only(station):
     port = station.listen("127.0.0.1")
     with socket.create_connection(("127.0.0.1", port)), pytest.raises(LabError, match="Another host"):

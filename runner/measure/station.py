@@ -30,7 +30,7 @@ from runner.measurement import Placement
 from runner.model import Idle, LabError
 
 WORK = Path("/work")  # where a station has the files of its loads
-TRANSFER_BYTES = 1 << 18
+TRANSFER_BYTES = 1 << 16  # at once: a slow start over a long way takes 5 s for 256 KiB
 TRANSFER_LIMIT_S = 5.0  # how long a transfer waits for its other side
 ALIVE_S = 3.0  # how often a station says that it is there: what it is asked for may take as long as a load
 
@@ -156,6 +156,8 @@ def answer(station: Station, line: str) -> str:
         found = {"done": getattr(station, name)(**asked)}
     except LabError as error:
         found = {"error": str(error)}
+    except TimeoutError:
+        found = {"error": f"nothing came from the other host, or went to it, for {TRANSFER_LIMIT_S:.0f} s."}
     except (OSError, AttributeError, KeyError, TypeError, ValueError, AssertionError) as error:
         found = {"error": f"{type(error).__name__}: {error}."}
     return json.dumps({"id": number, **found}, default=vars)
