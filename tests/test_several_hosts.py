@@ -249,7 +249,7 @@ def test_a_network_that_is_silent_is_said_in_a_sentence(station, monkeypatch, se
     with socket.create_connection(("127.0.0.1", station.listen("127.0.0.1"))) as channel:
         channel.sendall(sends)
         found = json.loads(answer(station, json.dumps({"id": 1, "do": "receive", "peer": "127.0.0.1"})))
-    assert found == {"id": 1, "error": "nothing came from the other host, or went to it, for 0 s."}
+    assert found == {"id": 1, "error": "Nothing came from the other host, or went to it, for 0 s."}
 
 
 def test_a_transfer_is_taken_from_its_peer_only(station):

@@ -14,7 +14,7 @@ from runner.measure.engine import Running, get_json
 from runner.measurement import Counters
 from runner.model import Cell
 
-SETTLE_S = 3.0  # how long a server may take to drain the warm-up
+SETTLE_S = 3.0  # how long the warm-up may take to arrive, and a server to drain it
 QUIET_S = 0.05  # in which nothing is counted, once it has
 
 
@@ -53,7 +53,7 @@ def settle(running: Running, counted: Callable[[], Counters], afar: Sequence[Cal
     deadline = time.monotonic() + SETTLE_S
     now = read_counters(running, counted)
     while time.monotonic() < deadline:
-        arrived = not any(those(running.port) for those in afar)
+        arrived = not any(on_the_way(running.port) for on_the_way in afar)
         time.sleep(QUIET_S)
         before, now = now, read_counters(running, counted)
         quiet = before.connections is None or now.connections is None or now.connections - before.connections == 1

@@ -157,7 +157,7 @@ def answer(station: Station, line: str) -> str:
     except LabError as error:
         found = {"error": str(error)}
     except TimeoutError:
-        found = {"error": f"nothing came from the other host, or went to it, for {TRANSFER_LIMIT_S:.0f} s."}
+        found = {"error": f"Nothing came from the other host, or went to it, for {TRANSFER_LIMIT_S:.0f} s."}
     except (OSError, AttributeError, KeyError, TypeError, ValueError, AssertionError) as error:
         found = {"error": f"{type(error).__name__}: {error}."}
     return json.dumps({"id": number, **found}, default=vars)
