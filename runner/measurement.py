@@ -7,9 +7,10 @@ from dataclasses import dataclass, fields, replace
 NO_EXIT_CODE = 256
 """Stands for the exit code of a server that has ended and is not the lab's child: no program can end with it."""
 
-PROBE_HZ, PROBE_CONNECTIONS = 40.0, 100
-"""How often the probe asks (few enough to be no load, often enough for a percentile per second or two), and how many of
-its requests may be under way."""
+PROBE_HZ = 40.0  # how often the probe asks at most: often enough for a percentile per second or two
+PROBE_SHARE = 0.01  # of the server's capacity, and of an offered rate, that the probe may be at most
+PROBE_CONNECTIONS = 100  # how many requests of the probe may be under way
+LEAST_PROBED = 10  # answers of the probe that a median needs
 PROBE_COLUMNS = ("scheduled_ns", "sent_ns", "received_ns", "status", "opened")
 """The probe's samples: times of CLOCK_MONOTONIC; status 0 where no answer came; opened 1 where the request opened a
 connection."""
@@ -197,6 +198,8 @@ class Measurement(LoadFacts):
     idle: str | None = None  # what idle CPUs did: `polling` or `system`; None in runs from before this was recorded
     slices: tuple[Slice, ...] = ()  # of a trial in a session: its slices in the order of their places
     others_loaded: tuple[tuple[int, int], ...] = ()  # begin and end of the loads of the session's other servers, in ns
+    probe_hz: float = PROBE_HZ  # how often the probe asked; 0 if that would have been too much for the server
+    users: int | None = None  # virtual users of an open load that says none, by the warm-up's iterations
 
     @property
     def cpus(self) -> int:

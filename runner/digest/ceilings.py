@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from runner.calibration import Calibration, Ceiling, fingerprint
 from runner.limits import Limit
 from runner.model import LabError, Workload
+from runner.served import served_rps_of
 from runner.store import RunFolder
 
 
@@ -65,7 +66,8 @@ def capacity(run: RunFolder, servers: Sequence[str], workload: Workload) -> floa
         cell = record["cell"]
         closed = cell["path"] == workload.path and cell["load_model"] == "closed" and cell["mode"] == "keepalive"
         if closed and record["status"] == "sealed" and record["verdict"] == Limit.SERVER.verdict:
-            found[cell["server"]].append(record["metrics"]["rps"] / cell.get("share", 1.0))
+            served_rps = served_rps_of(record["metrics"]) or 0.0
+            found[cell["server"]].append(served_rps / cell.get("share", 1.0))
     missing = [name for name in servers if name not in found]
     if missing:
         raise LabError(f"Run {run.run_id} has no closed load of {workload.path} that {missing[0]} was the limit of.")

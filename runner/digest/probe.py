@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from runner.digest.resources import Window
-from runner.measurement import PROBE_COLUMNS, PROBE_CONNECTIONS, PROBE_HZ, Measurement
+from runner.measurement import LEAST_PROBED, PROBE_COLUMNS, PROBE_CONNECTIONS, Measurement
 from runner.model import OWN_SCRIPT, Cell, LabError
 from runner.store import replacing
 
-ENOUGH = {"p50": 10, "p95": 100, "p99": 500}
+ENOUGH = {"p50": LEAST_PROBED, "p95": 100, "p99": 500}
 """Samples that a percentile needs: five beyond it. A shorter load leaves it empty."""
 
 LATE_NS = 100_000_000
@@ -73,16 +73,17 @@ def read_probe(raw: Path) -> ProbeSamples | None:
         raise LabError(f"{raw} cannot be read: {error}.", exit_code=1) from None
 
 
-def late_share(probe: ProbeSamples, windows: Sequence[Window]) -> float:
+def late_share(probe: ProbeSamples, windows: Sequence[Window], hz: float) -> float:
     """Return the share of what was due within the load that the probe sent late, or not at all, by its fault.
 
-    It waits for the server while a connection is not accepted, and while as many requests as it may have are under way.
+    `hz` is how often it was to ask. It waits for the server while a connection is not accepted, and while as many
+    requests as it may have are under way.
     0 for a load with fewer than ten requests.
     """
     punctual = (probe.sent_ns - probe.scheduled_ns <= LATE_NS) | _held_up(probe, probe.scheduled_ns)
     late = []
     for window in windows:
-        due = window.seconds * PROBE_HZ - 1  # one a period, anywhere in it
+        due = window.seconds * hz - 1  # one a period, anywhere in it
         t_s = (probe.scheduled_ns - window.begin_mono_ns) / 1e9
         within = (t_s >= 0) & (t_s < window.seconds)
         in_time, sent = int(punctual[within].sum()), int(within.sum())

@@ -21,6 +21,7 @@ from runner.limits import Verdict
 from runner.measurement import Measurement, ended
 from runner.model import Check, LabError, Trial
 from runner.planning.search import Objective
+from runner.served import served_rps_of
 from runner.store import RunFolder, last_line, raw_name, replacing
 
 T = TypeVar("T")
@@ -116,12 +117,21 @@ def digest_session(
     LabError in the place of a trial with a missing or corrupt raw file. With `salvage` the end of k6's samples may be
     cut off: what is before it counts, and nothing is reconciled.
     """
-    seen = {trial: _or_error(_read, run, trial, each, salvage, threads) for trial, each in measured.items()}
+    seen = {
+        trial: _or_error(_read, run, _settled(trial, each), each, salvage, threads) for trial, each in measured.items()
+    }
     left_out, taken = left_out_places([each.takers() for each in seen.values() if isinstance(each, _Seen)])
     return {
         trial: _or_error(_digest, run, each, left_out, taken) if isinstance(each, _Seen) else each
         for trial, each in seen.items()
     }
+
+
+def _settled(trial: Trial, measurement: Measurement) -> Trial:
+    """Return the trial with the virtual users that it had, if its warm-up decided how many."""
+    if measurement.users is None:
+        return trial
+    return replace(trial, cell=replace(trial.cell, vus=measurement.users))
 
 
 def _or_error(function: Callable[..., T], *arguments: Any) -> T | LabError:
@@ -174,6 +184,9 @@ def _digest(run: RunFolder, seen: _Seen, left_out: set[int], taken: str | None) 
     _write(part(run, "resources", trial.trial_id), rates(trial.trial_id, counters))
     usage = measure_usage(counters, measurement, lasted_s, load.answered + int(probed.get("probe_requests") or 0))
     metrics = {**load.metrics, **usage, **probed, "generator_ceiling_rps": measurement.generator_ceiling_rps}
+    metrics["served_rps"] = served_rps_of(metrics)
+    metrics["probe_hz"] = measurement.probe_hz
+    metrics["vus_allowed"] = measurement.users
     if measurement.slices:
         _write(part(run, "slices", trial.trial_id), _slices(seen, kept))
         metrics |= {"slices": len(seen.loads), "slices_kept": len(kept)}
@@ -188,7 +201,7 @@ def _digest(run: RunFolder, seen: _Seen, left_out: set[int], taken: str | None) 
         metrics["rows_inserted"] = sum(use.after.rows - use.before.rows for use in uses)
     checks = (*seen.checks(), *reconcile.sample_checks(measurement, metrics, raw, counters, windows))
     if seen.probe is not None:
-        checks += (reconcile.probe_schedule(late_share(seen.probe, windows)),)
+        checks += (reconcile.probe_schedule(late_share(seen.probe, windows, measurement.probe_hz)),)
     evident = evidence(cell, measurement, metrics, load.mode)
     taker = disturbance(evident)
     taken = f"disturbed: {taker} away" if taker else taken

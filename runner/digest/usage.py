@@ -7,8 +7,8 @@ from typing import Any
 
 from runner.digest.probe import ProbeSamples, saw_the_same
 from runner.digest.resources import Counter, Window, read_counters
-from runner.digest.verdict import APART_MS, DatabaseEvidence, Evidence, Network, Probing, Serial, Wait
-from runner.measurement import PROBE_HZ, Measurement
+from runner.digest.verdict import APART_MS, DatabaseEvidence, Evidence, Network, Probing, Serial, Users, Wait
+from runner.measurement import Measurement
 from runner.model import OWN, OWN_SCRIPT, Cell, LabError
 
 Metrics = Mapping[str, Any]
@@ -184,7 +184,7 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics, mode: str =
         share, lost, round_trip_ms = (metrics[name] for name in ("network_share", "lost_share", "round_trip_ms"))
         network = Network(share, lost, round_trip_ms, metrics.get("latency_p50_ms"))
     if "probe_requests" in metrics and known("duration_s") and not scripted:
-        due = int(known("duration_s") * PROBE_HZ)
+        due = int(known("duration_s") * measurement.probe_hz)
         probing = Probing(due, sent=int(known("probe_requests")), failed=int(known("probe_failed")))
     # A ramp's mean rate says nothing of how near its last step came.
     ceiling_rps = measurement.generator_ceiling_rps if len(cell.rates_rps) <= 1 else None
@@ -210,10 +210,20 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics, mode: str =
         cores=len(placement.server) * cell.share,
         serial=serial,
         probing=probing,
+        unprobed=measurement.probe_hz == 0,
+        users=_users(cell, metrics),
         connecting_share=0.0 if mode == "keepalive" else known("opened_pct") / 100,
         ended_late_s=known("ended_late_s"),
         network=network,
     )
+
+
+def _users(cell: Cell, metrics: Metrics) -> Users | None:
+    """Return how busy the users of an open load of k6 were; None for another load."""
+    iteration_ms = metrics.get("iteration_mean_ms")
+    if cell.tool != "k6" or cell.vus is None or cell.rate_rps is None or not iteration_ms:
+        return None
+    return Users(cell.vus, iteration_ms, cell.rate_rps, metrics.get("in_flight_mean"))
 
 
 def _waits(metrics: Metrics) -> Iterator[Wait]:

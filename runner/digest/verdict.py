@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from runner.limits import POOL_EXHAUSTED, TAKEN, Limit, Verdict
+from runner.measurement import LEAST_PROBED, PROBE_SHARE
 from runner.model import number
 
 SATURATED = 0.90  # a server above this share of its CPUs is the limit
@@ -41,8 +43,11 @@ STIRRING = 0.25
 """A generator that stayed below this share of its CPUs in every second kept no request waiting: those that did, in the
 committed runs, used 52 % or more."""
 PROBED = 0.8  # share of the requests due of the probe that must have been answered to be a witness; seen at least: 99 %
-LEAST_PROBED = 10  # so many answers have a median (digest/probe.py)
+BY_CHANCE = 3.0
+"""Standard deviations by which the number of the probe's requests may miss what was due, as each has a random time."""
 LATE_S = 0.5  # an open load whose last answer comes later than this after its end says so
+BUSY_USERS = 0.9  # share of an open load's users that are busy on the average, from which on they are its limit
+ROOM = 2.0  # times as many users as would be busy at an offered rate: response times rise under load
 MOSTLY = 0.5  # a pool that is exhausted in this share of the samples is the limit
 CLEARLY_MORE = 2.0
 """A database that uses this many times the generator's CPU time, on CPUs that both share, is what fills them."""
@@ -74,6 +79,8 @@ class Evidence:
     cores: float = 1.0  # how much that is together
     serial: Serial | None = None  # one connection: one request after the other
     probing: Probing | None = None  # how the probe fared; None where there was none, or where it is no witness
+    unprobed: bool = False  # whether there was no probe, as it would have been too much for the server
+    users: Users | None = None  # of an open load of k6
     connecting_share: float = 0.0  # of the requests whose response time has the making of a connection in it
     network: Network | None = None  # what is between several hosts; None on one machine
     ended_late_s: float = 0.0  # how long after the end of an open load its last answer came
@@ -160,11 +167,34 @@ class Probing:
     def starved(self) -> bool:
         """Whether too few were answered to say anything."""
         answered = self.sent - self.failed
-        return answered < PROBED * self.due or answered < LEAST_PROBED
+        may_miss = max((1 - PROBED) * self.due, BY_CHANCE * math.sqrt(self.due))
+        return answered < self.due - may_miss or answered < LEAST_PROBED
 
     def __str__(self) -> str:
         failed = f", and {self.failed} failed" if self.failed else ""
         return f"the probe sent {self.sent} of its {self.due} requests{failed}"
+
+
+@dataclass(frozen=True)
+class Users:
+    """How busy the virtual users of an open load were."""
+
+    count: int
+    iteration_ms: float  # mean of the completed iterations
+    rate_rps: float  # iterations that were to begin each second
+    busy: float | None  # mean number of users with an iteration under way; None if not known
+
+    @property
+    def are_the_limit(self) -> bool:
+        """Whether hardly a user was free."""
+        return self.busy is not None and self.busy >= BUSY_USERS * self.count
+
+    def __str__(self) -> str:
+        most_rps = 1000 * self.count / self.iteration_ms
+        enough = math.ceil(ROOM * self.rate_rps * self.iteration_ms / 1000)
+        users = f"{self.count:,} user{'s' * (self.count != 1)}"
+        did = f"{users} / {number(self.iteration_ms)} ms = {number(most_rps)} iterations/s"
+        return f"the users were the limit, {did}: --vus {max(enough, self.count + 1)} would do"
 
 
 @dataclass(frozen=True)
@@ -255,6 +285,8 @@ def _where_nobody_was_full(e: Evidence) -> Iterator[Rule]:
         yield e.generator_peak_share < STIRRING, Limit.UNKNOWN, f"{longer} and had little to do"
         yield accepting, Limit.UNKNOWN, f"{longer}, perhaps to be accepted"
         yield True, Limit.GENERATOR, "requests waited in the generator, not in the server"
+    short_of_users = e.users is not None and e.users.are_the_limit
+    yield e.dropped > 0 and short_of_users, Limit.UNKNOWN, f"{e.users}"
     yield e.dropped > 0, Limit.UNKNOWN, f"the rate was not sustained, {e.dropped} {e.unit} were dropped"
     yield e.wrong_share > 0, Limit.UNKNOWN, _failed(e)
     probes = any(wait.longer == "probe" for wait in e.waits)
@@ -319,6 +351,8 @@ def _said(e: Evidence) -> str:
         parts.append(
             f"network {100 * network.share:.0f} % of what it carries{lost * (network.lost_share >= LOSSY / 100)}"
         )
+    if e.unprobed:
+        parts.append(f"no second witness: the probe would have been more than {100 * PROBE_SHARE:g} % of the load")
     if e.throttled_share >= THROTTLED:
         parts.append(f"its quota held the server back {100 * e.throttled_share:.0f} % of the time")
     return ", ".join(filter(None, [*parts, takers(e.stolen_share, e.others_share)]))

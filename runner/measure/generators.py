@@ -101,17 +101,25 @@ def measured(
     return _k6(cell, shot, scenario, files["k6.json.gz"].parent, limit_s + 90, collector, options)
 
 
-def warmup(cell: Cell, shot: Shot, folder: Path) -> Command:
-    """Return the command of the warm-up, a closed load; what it writes goes to `folder`, which is thrown away."""
+WARM_UP_FILES = {"k6": ("k6-summary.json",), "wrk": ("wrk.json",), "vegeta": ("warm-up.bin",)}
+"""Results of a warm-up, by generator."""
+WARM_UP_USERS = 10  # of an open load that says no number of users
+MOST_WARM_UP_USERS = 100
+
+
+def warmup(cell: Cell, shot: Shot, files: Mapping[str, Path]) -> Command:
+    """Return the command of the warm-up, a closed load; its results go to `files`, by WARM_UP_FILES."""
     if cell.tool == "vegeta":
-        return _attack(shot, cell.rates_rps[0], cell.warmup_s, cell.sockets, folder / "warm-up.bin")
+        return _attack(shot, cell.rates_rps[0], cell.warmup_s, cell.sockets, files["warm-up.bin"])
     if cell.tool == "wrk":
-        return _wrk(cell, shot, folder / "wrk.json", cell.warmup_s)
-    users = min(cell.vus or 1, 100)
+        return _wrk(cell, shot, files["wrk.json"], cell.warmup_s)
+    users = min(cell.vus or WARM_UP_USERS, MOST_WARM_UP_USERS)
     # A ramp from as many users to as many: k6 takes no `constant-vus` of less than a second.
     stages = [{"target": users, "duration": f"{round(1000 * cell.warmup_s)}ms"}]
     scenario = {"executor": "ramping-vus", "startVUs": users, "stages": stages, "gracefulStop": "5s"}
-    return _k6(cell, shot, scenario, folder, cell.warmup_s + 60, _garbage_collector())
+    summary = files["k6-summary.json"]
+    options = [f"--summary-export={summary}"]
+    return _k6(cell, shot, scenario, summary.parent, cell.warmup_s + 60, _garbage_collector(), options)
 
 
 def _k6(
@@ -149,7 +157,8 @@ def k6_bytes(cell: Cell) -> int:
 
     Seen: 0.2 MiB a virtual user, and what its samples leave for the garbage collector, 14 kB an iteration.
     """
-    live = 64 * 2**20 + 200_000 * (cell.vus or 0)
+    users = cell.vus or (MOST_WARM_UP_USERS if cell.rates_rps else 0)
+    live = 64 * 2**20 + 200_000 * users
     limit = max(0, K6_MEMORY_BYTES - live) if "GOMEMLIMIT" in _garbage_collector() else 4 * live
     return live + min(limit, 14_000 * k6_iterations(cell))
 

@@ -5,7 +5,6 @@ What sampler and probe saw is written here: they themselves do not import pyarro
 
 import contextlib
 import json
-import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,8 +21,8 @@ from runner.measure.generators import Shot
 from runner.measure.lab import Lab
 from runner.measure.sites import Ask, Clock, Job, Site, Sites
 from runner.measurement import PROBE_HZ, Between, Loaded, Placement
-from runner.model import Campaign, Cell, LabError, Server, Share, Subject
-from runner.store import last_line, replacing
+from runner.model import Campaign, LabError, Server, Share, Subject
+from runner.store import replacing
 
 _TYPES = {"subject": pa.string(), "source": pa.string(), "gc_pause_total_ms": pa.float64(), "gc_cpu_s": pa.float64()}
 """Column types; whole numbers where nothing is said."""
@@ -92,6 +91,7 @@ class Watchers:
     def __init__(self, samplers: Mapping[Site, Ask], probe: Ask | None) -> None:
         self.samplers = samplers
         self._probe = probe
+        self._is_probing = False
         self._polling: Ask | None = None
 
     def add(self, site: Site, subject: str, running: Running, cpus: Sequence[int] | None) -> None:
@@ -99,18 +99,21 @@ class Watchers:
         if site in self.samplers:
             self.samplers[site]({"add": subject, "pid": running.pid, "alone": running.alone, "cpus": cpus})
 
-    def begin(self, site: Site, subject: str, server: Server, running: Running, shot: Shot) -> None:
-        """Turn to a server that is about to be loaded: ask its /stats, and probe it by `shot`."""
+    def begin(self, site: Site, subject: str, server: Server, running: Running, shot: Shot, hz: float) -> None:
+        """Start to poll a server's /stats, and to probe it by `shot`, `hz` times a second; 0 is never."""
         if site in self.samplers and "stats" in server.implements:
             self._polling = self.samplers[site]
             self._polling({"poll": running.port, "address": running.address, "of": subject})
-        if self._probe is not None:
+        self._is_probing = self._probe is not None and hz > 0
+        if self._probe is not None and self._is_probing:
             request = {"method": shot.method, "path": shot.path, "body": shot.body, "host": shot.host}
-            self._probe({**request, "port": running.port, "address": running.address})
+            self._probe({**request, "port": running.port, "address": running.address, "hz": hz})
 
     def end(self) -> dict[str, Any] | None:
-        """Leave the server alone again; return what the probe saw, once its answers are there."""
-        seen = None if self._probe is None else dict(json.loads(self._probe({"pause": True})))
+        """Stop to poll and to probe the server; return what the probe saw, once its answers are there."""
+        seen = None
+        if self._probe is not None and self._is_probing:
+            seen = dict(json.loads(self._probe({"pause": True})))
         if self._polling is not None:
             self._polling({"poll": None})
             self._polling = None
@@ -134,21 +137,6 @@ def watching(bench: Bench) -> Iterator[Watchers]:
         if bench.with_probe:
             probe = stack.enter_context(sites.probe.instrument("probe", PROBE_HZ, bench.cpus_of(sites.probe)))
         yield Watchers(samplers, probe)
-
-
-def warm_up(bench: Bench, cell: Cell, shot: Shot, log: Path) -> None:
-    """Run a load that leaves nothing but its log, from every generator; LabError where k6 could not."""
-    with contextlib.ExitStack() as stack:
-        loads = []
-        for share, site in zip(bench.shares, bench.sites.generators, strict=True):
-            command = generators.warmup(share.of(cell), site.shot(shot), stack.enter_context(site.folder()))
-            loads.append(Job(command, bench.cpus_of(site), {}, log))
-        done, _ = generate(bench, loads, None)
-    codes = [each.generator_exit for each in done]
-    if -signal.SIGKILL in codes:
-        raise LabError(f"{cell.tool} was killed in the warm-up.", exit_code=1)
-    if cell.tool == "k6" and any(codes):  # wrk is ended by a signal where the warm-up is shorter than a second
-        raise LabError(f"k6 ended with exit code {max(codes, key=abs)} in the warm-up{last_line(log)}.", exit_code=1)
 
 
 AHEAD_S = 0.5  # how long before their beginning several generators are started: longer than that takes

@@ -2,7 +2,8 @@
 
 Run as `python -m runner.measure.probe HZ CPUS`. Commands come as JSON lines on standard input: a request (`method`,
 `path`, `body`, `port`, and as `address` and `host` others than 127.0.0.1 and `lab`) begins a series, `pause` ends it
-and is answered with its samples and what they cost. The end of input ends it. The runner's side is in loading.py.
+and is answered with its samples and what they cost. `hz` in a request is how often this server is asked, in place of
+HZ. The end of input ends it. The runner's side is in loading.py.
 
 Latency counts from the scheduled time: a server that hangs for a second is late for every request of that second, as
 it would be for users who come and go (what closed-loop generators leave out).
@@ -71,32 +72,65 @@ class Connection:
         return self._reader.take()
 
 
-class Schedule:
-    """Requests at fixed times, each on a connection that has no other under way.
+class Beat:
+    """When requests to one server are due: one in every period, at a random place in it.
 
-    There is one in every period, at a random place in it: a load with a fixed rate has a beat, and requests at a fixed
-    distance would always meet the same part of it.
+    A load with a fixed rate has a beat, and requests at a fixed distance would always meet the
+    same part of it. The clock stands still between two series: a period may be longer than a slice
+    of a session, and each slice then has its part of the requests, on the average.
+    """
+
+    def __init__(self, period_ns: int, seed: int) -> None:
+        self._period_ns = period_ns
+        self._random = random.Random(seed)  # noqa: S311 - reproducible on purpose
+        self._periods = 0
+        self._zero_ns = 0  # CLOCK_MONOTONIC of a first period that nothing had interrupted
+        self._stopped_at_ns = 0  # since `_zero_ns`
+        self._next_ns = self._random.randrange(period_ns)  # likewise
+
+    @property
+    def due_ns(self) -> int:
+        """Return when the next request is due, by CLOCK_MONOTONIC."""
+        return self._zero_ns + self._next_ns
+
+    def start(self) -> None:
+        """Let the clock go on from where it stood."""
+        self._zero_ns = time.monotonic_ns() - self._stopped_at_ns
+
+    def stop(self) -> None:
+        """Let the clock stand still."""
+        self._stopped_at_ns = time.monotonic_ns() - self._zero_ns
+
+    def advance(self) -> None:
+        """Choose the place of the next request, in the period after this one."""
+        self._periods += 1
+        self._next_ns = self._periods * self._period_ns + self._random.randrange(self._period_ns)
+
+
+class Schedule:
+    """Requests at their times, each on a connection that has no other under way.
 
     One connection serves while answers come before the next request is due. A second one is opened where they do not:
     on one alone the requests of a slow server would queue here, in the probe, and their wait would look like the
     server's.
     """
 
-    def __init__(self, address: tuple[str, int], request: bytes, period_ns: int) -> None:
+    def __init__(self, address: tuple[str, int], request: bytes, beat: Beat) -> None:
         self.rows = {name: array("q") for name in PROBE_COLUMNS}
-        self._address, self._request, self._period_ns = address, request, period_ns
+        self._address = address
+        self._request = request
+        self._beat = beat
         self._idle: dict[int, Connection] = {}  # by file descriptor, as `_busy`
         self._busy: dict[int, Connection] = {}
-        self._begin_ns = self._due_ns = time.monotonic_ns()
-        self._random = random.Random(1)  # noqa: S311 - reproducible on purpose
 
     def run(self) -> str:
         """Send and receive until a command comes on standard input; return it once all are answered, or given up."""
         command = ""
+        self._beat.start()
         while not command or self._busy:
             now = time.monotonic_ns()
             is_full = len(self._busy) >= PROBE_CONNECTIONS  # nothing can be sent before an answer comes
-            wait_s = 0.5 if command or is_full else min(0.5, max(0.0, (self._due_ns - now) / 1e9))
+            wait_s = 0.5 if command or is_full else min(0.5, max(0.0, (self._beat.due_ns - now) / 1e9))
             # An idle connection is ready once the server has closed it.
             watched = [*(each for each, one in self._busy.items() if not one.is_connecting), *self._idle]
             making = [each for each, one in self._busy.items() if one.is_connecting]
@@ -104,6 +138,7 @@ class Schedule:
             if 0 in ready:
                 ready.remove(0)
                 command = sys.stdin.readline() or END
+                self._beat.stop()
             for descriptor in made:
                 try:
                     self._busy[descriptor].connected()
@@ -122,12 +157,14 @@ class Schedule:
 
     def _send_due(self) -> None:
         """Send what is due by now; where no connection can be had, a request stays due, and its wait counts."""
-        while self._due_ns <= time.monotonic_ns() and len(self._busy) < PROBE_CONNECTIONS:
+        while self._beat.due_ns <= time.monotonic_ns() and len(self._busy) < PROBE_CONNECTIONS:
             row = len(self.rows["status"])
-            connection, sent = self._idle.popitem()[1] if self._idle else None, time.monotonic_ns()
-            for name, value in zip(PROBE_COLUMNS, (self._due_ns, sent, sent, 0, int(connection is None)), strict=True):
+            connection = self._idle.popitem()[1] if self._idle else None
+            sent_ns = time.monotonic_ns()
+            values = (self._beat.due_ns, sent_ns, sent_ns, 0, int(connection is None))
+            for name, value in zip(PROBE_COLUMNS, values, strict=True):
                 self.rows[name].append(value)
-            self._due_ns = self._begin_ns + (row + 1) * self._period_ns + self._random.randrange(self._period_ns)
+            self._beat.advance()
             try:
                 connection = connection or Connection(self._address)
                 self._busy[connection.channel.fileno()] = connection
@@ -176,13 +213,18 @@ def request_bytes(method: str, path: str, body: str, host: str = "lab") -> bytes
 
 def main() -> None:
     """Probe on an absolute schedule, one series after the other, until the end of input."""
-    period_ns = become_instrument()
+    usual_period_ns = become_instrument()
+    beats: dict[tuple[str, int], Beat] = {}
     while line := sys.stdin.readline():
         given = json.loads(line)
         answer("ok")
         begun_ns, idle_ns = time.monotonic_ns(), time.process_time_ns()
         request = request_bytes(given["method"], given["path"], given["body"], given.get("host", "lab"))
-        schedule = Schedule((given.get("address", "127.0.0.1"), given["port"]), request, period_ns)
+        address = (given.get("address", "127.0.0.1"), given["port"])
+        if address not in beats:
+            period_ns = round(1e9 / given["hz"]) if "hz" in given else usual_period_ns
+            beats[address] = Beat(period_ns, seed=len(beats) + 1)
+        schedule = Schedule(address, request, beats[address])
         if schedule.run() == END:
             return
         cost = {"cpu_ns": time.process_time_ns() - idle_ns, "lived_ns": time.monotonic_ns() - begun_ns}

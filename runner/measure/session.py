@@ -16,9 +16,10 @@ from runner.measure.counters import read_counters, settle
 from runner.measure.database import Database, serving
 from runner.measure.engine import LOOPBACK, UNKNOWN_PID, Running, require_answer, wait_answer, wait_ready
 from runner.measure.generators import Shot, shot_of
-from runner.measure.loading import Bench, Watchers, generate, warm_up, watching, write_rows, write_samples
+from runner.measure.loading import Bench, Watchers, generate, watching, write_rows, write_samples
 from runner.measure.memory import Kills
 from runner.measure.sites import Job, Site
+from runner.measure.warming import probe_hz, users_of, warm_up
 from runner.measurement import Counters, DatabaseUse, Loaded, LoadFacts, Measurement, Part, Placement, Slice, ended
 from runner.model import OWN, OWN_GET, CannotGoOnError, Cell, LabError, Server, Subject, Workload
 from runner.store import OF_GENERATORS, public, raw_name
@@ -58,6 +59,8 @@ class _Live:
     database: Database | None
     killed_before: Kills
     placement: Placement
+    probe_hz: float = 0.0  # by the warm-up, like `users`
+    users: int | None = None  # of an open load that says no number of users
     slices: list[Slice] = field(default_factory=list)
     stored: list[DatabaseUse] = field(default_factory=list)  # of each load, with `after` once the server was stopped
     probed: list[dict[str, Any]] = field(default_factory=list)
@@ -115,7 +118,11 @@ def measure(
                 if cell.database_share < 1 and live.database is not None:
                     live.database.running.limit(cell.database_share * len(placement.database))
                 shot = shot_of(workload, bench.tools[cell.tool], running, "warm-up")
-                warm_up(bench, cell, shot, live.member.folder / "generator.log")
+                warmed = warm_up(bench, cell, shot, live.member.folder / "generator.log")
+                live.probe_hz = probe_hz(cell, warmed)
+                live.users = users_of(cell, warmed)
+                if live.users is not None:
+                    live.member = replace(live.member, cell=replace(cell, vus=live.users))
         loads = _load_in_turn(bench, lives, order, on_step)
         on_step("stop")
         for live in lives.values():
@@ -205,7 +212,7 @@ def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, posit
     if live.database is not None:
         now = live.database.counters(tag)
         live.stored.append(DatabaseUse(tag, live.database.version, before=now, after=now))
-    watchers.begin(sites.server, live.subject, server, running, probe)
+    watchers.begin(sites.server, live.subject, server, running, probe, live.probe_hz)
     try:
         loads, between = generate(bench, planned, watchers)
     finally:
@@ -302,6 +309,8 @@ def _measurement(bench: Bench, live: _Live, loads: Sequence[tuple[str, Loaded]])
         oom_kills=live.oom_kills,
         idle=bench.lab.idle.state,
         slices=slices if cell.slices else (),
+        probe_hz=live.probe_hz,
+        users=live.users,
         others_loaded=tuple(
             (load.load_started_mono_ns, load.load_ended_mono_ns) for name, load in loads if name != live.member.trial_id
         ),

@@ -17,7 +17,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import PIPE
@@ -25,7 +24,7 @@ from typing import Any
 
 from runner.measure import counters, memory
 from runner.measure.generators import Command, Shot
-from runner.measure.leftovers import Ledger, scratch
+from runner.measure.leftovers import Ledger
 from runner.measure.process_engine import pinned
 from runner.measurement import Counters, GeneratorHost, Loaded
 from runner.model import LabError
@@ -127,10 +126,6 @@ class Site:
     def shot(self, shot: Shot) -> Shot:
         """Return what a generator sends with the paths that its tool and script have there."""
         return shot
-
-    def folder(self) -> AbstractContextManager[Path]:
-        """Return a folder there for what is thrown away."""
-        return scratch(self._ledger)
 
     def paths(self, files: Mapping[str, Path]) -> Mapping[str, Path]:
         """Return where a generator there has to write the files that are to be here."""

@@ -178,12 +178,6 @@ class StationClient(Site):
         script = LAB / "runner" / "workloads" / shot.script.name
         return replace(shot, tool=LAB / "tools" / shot.tool.name.partition("-")[0], script=script)
 
-    @contextlib.contextmanager
-    def folder(self) -> Iterator[Path]:
-        """Return a folder there for what is thrown away."""
-        self.ask("new_folder", name="thrown-away")
-        yield Path(WORK / "thrown-away")
-
     def paths(self, files: Mapping[str, Path]) -> Mapping[str, Path]:
         """Return where a generator there writes its files."""
         self.ask("new_folder", name="load")
@@ -191,7 +185,7 @@ class StationClient(Site):
 
     def load(self, load: Job, sampler: Ask | None) -> Callable[[], Loaded]:
         """Start a load there; the call that is returned waits for its end and copies its files."""
-        folder = "load" if load.files else "thrown-away"
+        folder = "load"
         begin = None if load.begin_mono_ns is None else load.begin_mono_ns + self.clock.offset_ns
         asked: dict[str, Any] = {"command": {**asdict(load.command), "after": []}, "cpus": load.cpus, "folder": folder}
         asked |= {"begin_mono_ns": begin, "sampled": sampler is not None}

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from runner.columns import columns
 from runner.limits import Limit
 from runner.model import CALIBRATION, OWN_SCRIPT, LabError
+from runner.served import served_rps
 from runner.store import RunFolder, short_name
 
 FRAMES = ("trials", "latency", "throughput", "resources")
@@ -223,6 +224,7 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     typed["framework"] = typed["framework"].mask(typed["framework"] == "", typed["server"])
     typed["verdict"] = typed["verdict"].replace("", Limit.UNKNOWN.verdict)
     typed = typed.fillna({"share": 1.0, "database_share": 1.0})
+    typed["served_rps"] = typed["served_rps"].fillna(_served_rps(typed))
     terms = (
         {
             f"{row['share']:g} of a core": row["share"] < 1,
@@ -240,6 +242,16 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     loads = typed.assign(mode=modes).sort_values(keys, kind="stable")["load"].unique()
     typed["load_order"] = typed["load"].map({load: number for number, load in enumerate(loads)})
     return typed.copy()  # in a few blocks: every later choice of rows takes each block by itself
+
+
+def _served_rps(trials: pd.DataFrame) -> pd.Series[float]:
+    """Return what each server did, for runs from before the tables had it: the same columns make it, exactly."""
+    probe_requests = trials["probe_requests"].fillna(0.0)
+    probe_failed = trials["probe_failed"].fillna(0.0)
+    served: pd.Series[float] = served_rps(
+        trials["requests"], trials["failed"], probe_requests, probe_failed, trials["duration_s"]
+    )
+    return served
 
 
 def _load(row: Mapping[Any, Any]) -> str:

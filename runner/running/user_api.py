@@ -21,12 +21,10 @@ from runner.planning.catalog import PACKAGE, USER_API, WRAPPER, user_server
 from runner.store import RunFolder, lab_root, sha256
 
 RATE_RPS = 100
-DURATION_S = 15.0  # where no load is asked for: 13 s have the 500 requests of the probe that its p99 needs
+DURATION_S = 15.0  # of an open load that says no duration: at RATE_RPS it has a median of the probe's
 REPEATS = 3
 SESSIONS, SLICES = 6, 6  # where servers are compared: so many sessions, and slices per server in each
 MOST_URLS = 8
-LEAST_USERS, MOST_USERS = 20, 400
-"""Virtual users that an open load gets where nobody says how many: one a request a second within these bounds."""
 
 
 @dataclass(frozen=True)
@@ -182,13 +180,13 @@ def _load(asked: Asked, repeats: int | None, *, several: bool) -> Load:
         )
     else:
         rates, duration_s = rates or (float(RATE_RPS),), duration_s or DURATION_S
-        users = users or round(min(MOST_USERS, max(LEAST_USERS, *rates)))
     modes: tuple[Mode, ...] = ("close",) if asked.close else ("keepalive",)
     repeats = repeats or (SESSIONS if several else REPEATS)
     length: dict[str, Any] = {"iterations": asked.iterations, "duration_s": duration_s}
     if several:
         length |= {"duration_s": None, "slices": SLICES, "slice_s": duration_s and duration_s / SLICES}
-    return Load(workload, repeats, 1.0, modes, vus=(users,), rates_rps=rates, **length)
+    vus = () if users is None else (users,)  # the warm-up of each trial decides how many an open load may have
+    return Load(workload, repeats, 1.0, modes, vus=vus, rates_rps=rates, **length)
 
 
 def _remarks(api: UserApi, script: Script | None) -> Iterator[str]:

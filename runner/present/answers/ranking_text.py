@@ -70,7 +70,7 @@ def standing(tables: Tables, rows: pd.DataFrame, column: str) -> Standing:
     ]
     floor, labels = max(same, default=(1.0, ""))
     noise = f"{labels} are one server, so differences up to {percent(floor)} count as noise" if labels else ""
-    more_is_better = column == "rps"
+    more_is_better = column == "served_rps"
     ranking = rank(samples, more_is_better=more_is_better, floor=floor)
     return Standing(samples, ranking, ">" if more_is_better else "<", noise)
 

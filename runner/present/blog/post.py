@@ -17,7 +17,7 @@ from runner.present.look.markup import Block, Bullets, Downloads, Heading, Parag
 from runner.present.look.palette import identities
 from runner.present.notebook import parts
 
-FOUND_BY = ("server_cpu_ms_per_request", "rps")
+FOUND_BY = ("server_cpu_ms_per_request", "served_rps")
 """Quantities of which the first with a finding makes the title: what a request costs is known under every load."""
 MOST_NAMED = 4  # servers that a title names; of more it says how many
 PUBLIC = ("schema", "run_id", "started_at", "seed", "engine", "engine_reason", "images", "artifacts")

@@ -28,7 +28,7 @@ VERDICTS = TIE, BETTER, WORSE, FEW = "tie", "better", "worse", "not enough trial
 TITLE = "B / A: what both runs measured"
 GREY = Identity(style.GREY, style.GREY, "o", "-")
 QUANTITIES = (
-    Compared("rps", "requests/s", more=True),
+    Compared("served_rps", "requests/s", more=True),
     *(Compared(f"latency_p{q}_ms", f"p{q}, ms", offered=True, quantile=q / 100) for q in (50, 90, 99)),
     Compared("server_cpu_ms_per_request", "CPU ms/request"),
     Compared("server_rss_peak_bytes", "memory, MiB", unit=2.0**20),

@@ -333,7 +333,7 @@ def requests(tables: Tables) -> Chart:
     y = Axis("requests/s", "requests per second", "/s")
     words = "Filled: the server was the limit in every repeat, so rates compare. Hollow, pale: it was not; do not rank."
     pale = "Pale points do not rank: the server was not the limit in every trial."
-    return _matrix(tables, "requests per second", "rps", y, words, extreme(CONNECTIONS, y, "highest rate"), pale)
+    return _matrix(tables, "requests per second", "served_rps", y, words, extreme(CONNECTIONS, y, "highest rate"), pale)
 
 
 @chart("wrk-cpu-per-request", notebook="report", table=captions.BY_LOAD)

@@ -158,7 +158,7 @@ def inserts_by_pool_size(tables: Tables) -> Chart:
     key = "Filled: the server was the limit in every trial, so rates compare. Hollow, pale: it was not; do not rank."
     pale = "Pale points do not rank: the server was not the limit in every trial."
     fact = extreme(SIZES, y, "highest rate")
-    return _by_pool_size(tables, "rps", "Inserts per second by pool size", y, key, fact, pale)
+    return _by_pool_size(tables, "served_rps", "Inserts per second by pool size", y, key, fact, pale)
 
 
 @chart("inserts-latency-by-pool-size", notebook="postgres", needs=Tables.has_database)

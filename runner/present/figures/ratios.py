@@ -46,7 +46,7 @@ class Compared:
 
 
 REPORTED = (
-    Compared("rps", "requests/s", "Requests per second", more=True),
+    Compared("served_rps", "requests/s", "Requests per second", more=True),
     Compared("server_cpu_ms_per_request", "CPU time per request", "CPU time per request"),
     Compared("latency_p50_ms", "p50", "Response time of one in two requests", offered=True, quantile=0.5),
     Compared("latency_p99_ms", "p99", "Response time of 99 in 100 requests", offered=True, quantile=0.99),
@@ -130,7 +130,7 @@ def noise_floor(tables: Tables, load: object, column: str, *, within: bool = Fal
 def between(tables: Tables, one: str, other: str) -> list[float]:
     """Return the ratios of two servers' rates, one per closed load that both ran: geometric means."""
     trials = tables.trials[is_sealed(tables.trials) & tables.trials["load_model"].eq("closed")]
-    wide = trials.assign(log=np.log(trials["rps"])).pivot_table(index="load", columns="server", values="log")
+    wide = trials.assign(log=np.log(trials["served_rps"])).pivot_table(index="load", columns="server", values="log")
     return [math.exp(value) for value in (wide[one] - wide[other]).dropna()]
 
 
@@ -206,11 +206,11 @@ def linearity(tables: Tables) -> pd.DataFrame:
     for _, alike in sealed.groupby(["server", *SAME_LOAD, "slices"], sort=False, dropna=False):
         whole = alike[alike["share"] == 1]
         for share, part in alike[alike["share"] < 1].groupby("share"):
-            per_core = sample_of(part["rps"] / part["share"], part["block"])
-            found = ratio(per_core, sample_of(whole["rps"], whole["block"]))
+            per_core = sample_of(part["served_rps"] / part["share"], part["block"])
+            found = ratio(per_core, sample_of(whole["served_rps"], whole["block"]))
             if found and server_bound(part) and server_bound(whole):
                 cell = (whole["server"].iloc[0], whole["load"].iloc[0], f"{float(str(share)):g}")
-                medians = [number(trials["rps"].median()) for trials in (part, whole)]
+                medians = [number(trials["served_rps"].median()) for trials in (part, whole)]
                 beside = ratio_words(found.ratio, found.low, found.high)
                 rows.append((*cell, *medians, beside, str(found.blocks or len(part))))
     names = ("requests/s on it", "on the whole core", "per core, beside the whole", "sessions")

@@ -36,7 +36,7 @@ class Number(NamedTuple):
 WINDOWS = {"1 s": "server_cpu_peak_1s_pct", "100 ms": "server_cpu_peak_100ms_pct"}
 """A published CPU peak names no window: ours are over these."""
 METRICS: dict[str, dict[str, str]] = {
-    "rps": {"requests/s": "rps"},
+    "rps": {"requests/s": "served_rps"},
     "latency_p50": {"p50, ms": "latency_p50_ms"},
     "latency_p90": {"p90, ms": "latency_p90_ms"},
     "latency_p95": {"p95, ms": "latency_p95_ms"},
@@ -216,7 +216,7 @@ def counterpart(tables: Tables, number: Number, server: str) -> Counterpart:
         trials = trials[trials["share"] == 1]
     sought = f"{WORKLOADS.get(number.scenario, (number.scenario,))[0]}, {MODES.get(number.mode, number.mode)}"
     if math.isnan(number.connections):
-        rates = trials[trials["server"].eq(server) & is_sealed(trials)].groupby("load")["rps"].median()
+        rates = trials[trials["server"].eq(server) & is_sealed(trials)].groupby("load")["served_rps"].median()
         return cell(trials[trials["load"] == rates.idxmax()] if len(rates) else trials, server, sought)
     by_wrk = trials["tool"].eq("wrk").all()
     chosen = trials[trials["connections"] == number.connections] if by_wrk else nearest(trials, number.connections)

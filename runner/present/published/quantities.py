@@ -144,7 +144,7 @@ def _unsteadiness(values: pd.Series[float]) -> float:
 P90 = partial(seconds.latency, quantile=0.9)
 CPU = partial(seconds.cpu, subject="server")
 _KNOWN = (
-    Quantity("rps", "requests/s", at_its_limit),
+    Quantity("served_rps", "requests/s", at_its_limit),
     *(Quantity(f"latency_p{q}_ms", f"p{q}", partial(response_time, quantile=q / 100)) for q in (50, 90, 95, 99)),
     Quantity("server_cpu_ms_per_request", "CPU ms/request"),
     Quantity("server_cpu_mean_pct", "CPU", unlimited),
