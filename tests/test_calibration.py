@@ -222,11 +222,15 @@ def test_few_blocks_give_no_ratio():
 def test_every_variant_is_loaded_and_only_the_observers_that_it_has_cost_anything(root):
     arguments = ("--engine", "process", "--vus", "50", "--iterations", "3000", "--repeats", "1")
     done = real_lab.bench(root, "overhead", *arguments, "--json", code=0)
-    rows = {row["variant"]: row for row in json.loads(done.stdout)}
+    printed = json.loads(done.stdout)
+    rows = {row["variant"]: row for row in printed if row["load"] == "gin, N = 50"}
     assert set(rows) == set(VARIANTS)
     assert all(row["rps"] > 100 for row in rows.values())
+    costly = {row["variant"]: row["rps"] for row in printed if row["load"] == "5 ms of CPU a request"}
+    assert costly["lab"] == pytest.approx(costly["stock k6"], rel=0.05)
+    assert costly["stock k6"] == pytest.approx(200, rel=0.1)
     assert {name for name, row in rows.items() if row["sampler_cpu_pct"]} == {"lab", "summary only", "no probe"}
     assert {name for name, row in rows.items() if row["probe_cpu_pct"]} == {"lab", "summary only", "no sampler"}
     stored = json.loads((root / "data" / "overhead.json").read_text())
-    assert len(stored["observations"]) == len(VARIANTS)
+    assert len(stored["observations"]) == len(VARIANTS) + len(costly)
     assert not list(root.glob("data/runs/*"))

@@ -138,19 +138,29 @@ def overhead(
     json_: JsonFlag = False,
 ) -> None:
     """Measure what the lab itself costs: one load with all of its observers, without each, and by a stock k6."""
-    from runner.running.overhead import costs, in_words, measure_overhead, overhead_campaign
+    from runner.running import overhead as lab_costs
 
-    campaign = overhead_campaign(server, vus=vus, iterations=iterations, repeats=repeats, seed=seed)
-    rows = costs(measure_overhead(campaign, engine=engine, say=console.note))
+    usual = lab_costs.overhead_campaign(server, vus=vus, iterations=iterations, repeats=repeats, seed=seed)
+    costly = lab_costs.costly_campaign(repeats=repeats, seed=seed)
+    of_usual = lab_costs.measure_overhead(usual, lab_costs.VARIANTS, engine=engine, say=console.note)
+    of_costly = lab_costs.measure_overhead(costly, lab_costs.COSTLY, engine=engine, say=console.note)
+    lab_costs.store_overhead([*of_usual, *of_costly])
+    rows = [
+        *({"load": f"{server}, N = {vus}", **row} for row in lab_costs.costs(of_usual)),
+        *({"load": f"{lab_costs.COST_MS:g} ms of CPU a request", **row} for row in lab_costs.costs(of_costly)),
+    ]
     if json_:
         emit([row | {"lab_to_variant": (ratio := row["lab_to_variant"]) and asdict(ratio)} for row in rows])
         return
-    columns = "variant,loads,requests/s,p50 in ms,the lab's rate / this,sampler in % of a core,probe in % of a core"
+    columns = (
+        "load,variant,loads,requests/s,p50 in ms,the lab's rate / this,sampler in % of a core,probe in % of a core"
+    )
     shown = []
     for row in rows:
         cpu = ("" if row[name] is None else f"{row[name]:.2f}" for name in ("sampler_cpu_pct", "probe_cpu_pct"))
-        shown.append((row["variant"], row["trials"], f"{row['rps']:,.0f}", number(row["p50_ms"]), in_words(row), *cpu))
-    console.table(f"what the lab costs: {server}, N = {vus}, {iterations} requests", columns.split(","), shown)
+        rates = (f"{row['rps']:,.0f}", number(row["p50_ms"]), lab_costs.in_words(row))
+        shown.append((row["load"], row["variant"], row["trials"], *rates, *cpu))
+    console.table("what the lab costs", columns.split(","), shown)
 
 
 def _finish(outcome: Any, json_: bool) -> None:

@@ -4,7 +4,7 @@ import contextlib
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
 """How a bench differs from that of `lab`, which is what every trial has: every sample of k6, the sampler, the probe. A
 stock k6 has none of them, nor the lab's settings (few tags, garbage collector), and writes its summary only; the script
 is the same."""
+COSTLY = {name: VARIANTS[name] for name in (LAB, "stock k6")}
+"""Variants under which a costly server is loaded: whatever else of the lab asks it would show here."""
+COST_MS = 5.0  # of CPU that a request to the costly server takes
+COSTLY_USERS, COSTLY_ITERATIONS = 4, 1500  # so that one load takes about 8 s
 WORKLOAD = "experiments"
 MEASURED = ["rps", "p50_ms", "sampler_cpu_pct", "probe_cpu_pct"]  # of an observation
 
@@ -53,32 +57,54 @@ def overhead_campaign(server: str, *, vus: int, iterations: int, repeats: int, s
     return Campaign("overhead", "What the lab itself costs", (server,), (load,), seed, server_cpus=1, sample_hz=20)
 
 
-def measure_overhead(campaign: Campaign, *, engine: EngineChoice, say: Say) -> list[dict[str, Any]]:
-    """Load the server under every variant, once per block in seeded order; store and return a row for each load.
+def costly_campaign(*, repeats: int, seed: int) -> Campaign:
+    """Return the campaign that measures the overhead on a server whose requests cost COST_MS of CPU."""
+    load = Load(WORKLOAD, repeats, 1.0, vus=(COSTLY_USERS,), iterations=COSTLY_ITERATIONS)
+    cost = ("reference", "REFERENCE_CPU_MS_PER_REQUEST", f"{COST_MS:g}")
+    return Campaign(
+        "overhead-costly",
+        "What the lab itself costs a costly server",
+        ("reference",),
+        (load,),
+        seed,
+        server_cpus=1,
+        sample_hz=20,
+        environment=(cost,),
+    )
 
-    A row has `variant`, `block`, `rps`, `p50_ms`, `sampler_cpu_pct` and `probe_cpu_pct`. LabError where a load
-    cannot be measured: a variant that is missing would make the blocks incomplete.
+
+def measure_overhead(
+    campaign: Campaign, variants: Mapping[str, Mapping[str, Any]], *, engine: EngineChoice, say: Say
+) -> list[dict[str, Any]]:
+    """Load the server under every variant, once per block in seeded order; return a row for each load.
+
+    A row has `server`, `variant`, `block`, `rps` (what the server did, for k6 and the probe), `p50_ms`,
+    `sampler_cpu_pct` and `probe_cpu_pct`. LabError if a load cannot be measured: a variant that is
+    missing would make the blocks incomplete.
     """
     order = random.Random(campaign.seed)  # noqa: S311 - reproducible on purpose
     found: list[dict[str, Any]] = []
     with staged(campaign, engine=engine, say=say) as (bench, ready, trials):
         for trial in trials:
-            for variant in order.sample(list(VARIANTS), len(VARIANTS)):
-                seen = _observe(replace(bench, **VARIANTS[variant]), ready, trial, variant)
+            for variant in order.sample(list(variants), len(variants)):
+                seen = _observe(replace(bench, **variants[variant]), ready, trial, variant)
                 place = f"[{trial.block}/{len(trials)}]"
                 say(f"{place} {variant}: {seen['rps']:,.0f} requests/s, p50 {number(seen['p50_ms'])} ms")
-                found.append(seen)
+                found.append({"server": trial.cell.server, **seen})
+    return found
+
+
+def store_overhead(observations: Sequence[Mapping[str, Any]]) -> None:
+    """Write the observations to data/overhead.json, with the machine and the k6 that they are of."""
     write_json(
         data_folder() / "overhead.json",
         {
             "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "fingerprint": fingerprint(machine.facts()),
             "k6": need_tool("k6").version,
-            "cell": asdict(trials[0].cell),
-            "observations": found,
+            "observations": list(observations),
         },
     )
-    return found
 
 
 @contextlib.contextmanager
@@ -126,7 +152,9 @@ def _observe(bench: Bench, ready: Ready, trial: Trial, variant: str) -> dict[str
             length_s = (measurement.load_ended_mono_ns - begun) / 1e9
             sampler_pct = read_counters(samples, begun)["sampler"].mean_pct(0.0, length_s)
         probe_pct = 100 * probe.cpu_share if probe and probe.cpu_share is not None else None
-        rates = {"rps": summary.rps, "p50_ms": summary.http_req_duration["p50"]}
+        probe_answers = 0 if probe is None else int((probe.status == 200).sum())
+        served_rps = summary.rps * (1 + probe_answers / summary.requests)
+        rates = {"rps": served_rps, "p50_ms": summary.http_req_duration["p50"]}
         used = {"sampler_cpu_pct": sampler_pct, "probe_cpu_pct": probe_pct}
         return {"variant": variant, "block": trial.block, **rates, **used}
 

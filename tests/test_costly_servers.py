@@ -1,0 +1,199 @@
+"""What servers with a known cost can do: the lab agrees with wrk alone, with stock k6 alone, and with the costs.
+
+The reference server burns a known CPU time for each request. wrk and k6 run here without any observer of the lab, from
+their own command lines, and their own reports are read.
+"""
+
+import contextlib
+import json
+import math
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import real_lab
+from own_api import free_port, run, wait_for
+from real_lab import campaign, load
+from scipy.special import stdtrit
+
+from runner.measure.tools import build, need_tool
+from runner.planning.catalog import load_server
+from runner.present.statistics.inference import Ratio, ratio, sample_of
+
+pytestmark = [
+    pytest.mark.load,
+    pytest.mark.long,
+    real_lab.needs("k6", "wrk"),
+    real_lab.needs_two_cpus,
+]
+CPUS = sorted(os.sched_getaffinity(0))
+SERVER_CPU = str(CPUS[0])
+GENERATOR_CPU = str(CPUS[-1])
+CONNECTIONS = 4
+SURE = 0.999
+"""So that a dozen intervals fail by chance in one of a hundred runs."""
+
+
+@dataclass(frozen=True)
+class Costly:
+    """A server whose requests cost a known CPU time, and loads that fit it."""
+
+    cost_ms: float
+    closed_s: float  # of a load at its limit
+    open_rps: int  # half of its capacity, or what k6 has room for
+    open_s: int
+
+    @property
+    def name(self) -> str:
+        return f"cost-{self.cost_ms:g}".replace(".", "-")
+
+
+COSTLY = (
+    Costly(0.05, closed_s=3, open_rps=1500, open_s=4),
+    Costly(1, closed_s=4, open_rps=500, open_s=5),
+    Costly(5, closed_s=5, open_rps=100, open_s=8),
+    Costly(20, closed_s=8, open_rps=25, open_s=12),
+)
+EACH = pytest.mark.parametrize("costly", COSTLY, ids=lambda costly: f"{costly.cost_ms:g} ms")
+
+
+@contextlib.contextmanager
+def serving(cost_ms):
+    """Run the reference server on a CPU of its own, without the lab; yield its URL."""
+    reference, port = load_server("reference"), free_port()
+    build(reference)
+    env = {
+        "ADDR": f"127.0.0.1:{port}",
+        "LAB_NONCE": "mine",
+        "REFERENCE_CPU_MS_PER_REQUEST": f"{cost_ms:g}",
+    }
+    program = reference.folder / str(reference.artifact)
+    with real_lab.process(program, cpus=SERVER_CPU, env=env):
+        wait_for(("127.0.0.1", port))
+        yield f"http://127.0.0.1:{port}/count"
+
+
+def wrk_rps(url, seconds):
+    """Return the requests per second that wrk reports, with nothing beside it."""
+    command = ["taskset", "-c", GENERATOR_CPU, need_tool("wrk").path, "-t1", f"-c{CONNECTIONS}"]
+    command += [f"-d{math.ceil(seconds)}s", url]
+    report = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    return float(re.search(r"Requests/sec:\s+([\d.]+)", report).group(1))
+
+
+STOCK = """import http from 'k6/http';
+export const options = { scenarios: { open: {
+  executor: 'constant-arrival-rate', rate: RATE, timeUnit: '1s', duration: 'SECONDSs', preAllocatedVUs: 50,
+} } };
+export default () => http.get('URL');
+"""
+
+
+def stock_k6_p50_ms(folder: Path, url, costly):
+    """Return the median response time that k6 reports at the rate of an open load, with nothing beside it."""
+    script, summary = folder / "stock.js", folder / "stock.json"
+    text = STOCK.replace("RATE", str(costly.open_rps)).replace("SECONDS", str(costly.open_s))
+    script.write_text(text.replace("URL", url))
+    command = ["taskset", "-c", GENERATOR_CPU, need_tool("k6").path, "run", "--quiet"]
+    command += ["--no-usage-report", f"--summary-export={summary}", script]
+    subprocess.run(command, capture_output=True, check=True, timeout=90)
+    return json.loads(summary.read_text())["metrics"]["http_req_duration"]["med"]
+
+
+# --- closed loads -----------------------------------------------------------------------------------------
+
+
+@EACH
+def test_the_rate_of_a_closed_load_by_wrk_is_that_of_wrk_alone(root, costly):
+    loads = campaign(
+        [costly.name],
+        load("wrk-matrix", connections=CONNECTIONS, duration_s=costly.closed_s),
+        copies={costly.name: "reference"},
+        environment={costly.name: {"REFERENCE_CPU_MS_PER_REQUEST": f"{costly.cost_ms:g}"}},
+    )
+    with serving(costly.cost_ms) as url:
+        before_rps = wrk_rps(url, costly.closed_s)
+    row = real_lab.run(root, loads, "--engine", "process").trials.iloc[0]
+    with serving(costly.cost_ms) as url:
+        after_rps = wrk_rps(url, costly.closed_s)
+    assert row["served_rps"] == pytest.approx((before_rps + after_rps) / 2, rel=0.03)
+    assert row["probe_hz"] <= 0.0101 * row["served_rps"]
+
+
+@EACH
+def test_the_rate_of_a_closed_load_of_users_is_that_of_wrk_alone(root, costly):
+    """As somebody's server at a URL; k6 is slower than one that takes 0.05 ms, and says so."""
+    with serving(costly.cost_ms) as url:
+        before_rps = wrk_rps(url, costly.closed_s)
+        iterations = round(costly.closed_s * min(before_rps, 5000))
+        closed = ("--vus", str(CONNECTIONS), "--iterations", str(iterations))
+        made = run(root, *closed, url=url)
+        after_rps = wrk_rps(url, costly.closed_s)
+    row = made.trials.iloc[0]
+    if costly.cost_ms < 0.1:
+        assert row["verdict"] in ("generator-bound", "inconclusive")
+        return
+    assert row["served_rps"] == pytest.approx((before_rps + after_rps) / 2, rel=0.03)
+    if real_lab.undisturbed(made.trials).iloc[0]:
+        assert row["verdict"] == "server-bound", row["verdict_reason"]
+
+
+# --- open loads -------------------------------------------------------------------------------------------
+
+
+@EACH
+def test_the_median_of_an_open_load_is_that_of_stock_k6(root, tmp_path, costly):
+    with serving(costly.cost_ms) as url:
+        before_ms = stock_k6_p50_ms(tmp_path, url, costly)
+        made = run(root, "--rate", str(costly.open_rps), "--duration", str(costly.open_s), url=url)
+        after_ms = stock_k6_p50_ms(tmp_path, url, costly)
+    row = made.trials.iloc[0]
+    assert row["latency_p50_ms"] == pytest.approx((before_ms + after_ms) / 2, rel=0.05)
+    assert row["rps"] == pytest.approx(costly.open_rps, rel=0.01)
+    assert row["probe_hz"] <= costly.open_rps / 100
+    if real_lab.undisturbed(made.trials).iloc[0]:
+        assert row["verdict"] == "offered", row["verdict_reason"]
+    if costly.open_rps * costly.open_s < 1200:
+        assert row["probe_hz"] == 0 and "no second witness" in row["verdict_reason"]
+
+
+# --- sessions ---------------------------------------------------------------------------------------------
+
+PAIRS_MS = {"half": (0.5, 1.0), "few": (5.0, 10.0), "costly": (20.0, 40.0)}
+RATIO = 2.0
+
+
+def known(found: Ratio, truth):
+    """Return whether a ratio is within what its interval allows, at the level of SURE."""
+    wide = stdtrit(found.degrees, (1 + SURE) / 2) * found.standard_error
+    return abs(math.log(found.ratio / truth)) <= max(wide, 0.005)
+
+
+@pytest.mark.parametrize("pair", PAIRS_MS)
+def test_a_ratio_of_costs_of_2_comes_back_in_sessions_on_a_share(root, pair):
+    costs_ms = dict(zip(("cheap", "dear"), PAIRS_MS[pair], strict=True))
+    loads = campaign(
+        list(costs_ms),
+        load("wrk-matrix", connections=CONNECTIONS, warmup_s=0.5),
+        repeats=6,
+        server_share=0.5,
+        sessions={"slices": 4, "slice_s": 1},
+        copies=dict.fromkeys(costs_ms, "reference"),
+        environment={name: {"REFERENCE_CPU_MS_PER_REQUEST": f"{cost:g}"} for name, cost in costs_ms.items()},
+    )
+    trials = real_lab.run(root, loads, "--engine", "process").trials
+    rates = {name: sample_of(rows["served_rps"], rows["block"]) for name, rows in trials.groupby("server")}
+    found = ratio(rates["cheap"], rates["dear"])
+    assert known(found, RATIO), found
+    assert found.high / found.low < 1.25
+
+
+def test_the_ratio_of_two_costly_servers_at_urls_is_that_of_their_costs(root):
+    """15 ms and 10 ms, in turn on one CPU: a probe of 40 requests a second made 2.03 of 1.5."""
+    with serving(10) as cheap, serving(15) as dear:
+        made = real_lab.run(root, None, "--url", cheap, "--url", dear, "--vus", "4", "--iterations", "600")
+    rates = {name: sample_of(rows["served_rps"], rows["block"]) for name, rows in made.trials.groupby("server")}
+    assert known(ratio(rates["url-a"], rates["url-b"]), 1.5)
