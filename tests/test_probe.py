@@ -93,11 +93,49 @@ def test_a_known_delay_comes_back_and_the_schedule_is_kept():
     assert 75 <= len(rows["status"]) <= 82 and set(rows["status"]) == {200}
     assert rows["opened"].sum() == server.accepted <= 3  # two that are due within 5 ms need two
     since_ns = rows["scheduled_ns"] - rows["scheduled_ns"][0]
-    assert (since_ns // 25_000_000 == np.arange(len(since_ns))).all()
+    out_of_step = since_ns / 25_000_000 - np.arange(len(since_ns))
+    assert (np.abs(out_of_step) < 1).all(), "one in every period"
     assert len(set(since_ns % 25_000_000)) > 60
     assert latency_ms.min() >= 5 and np.median(latency_ms) == pytest.approx(5, abs=1.5)
     body = '{"mac":"é"}'.encode()
     assert server.seen[0].endswith(b"\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+
+
+def series(process, server, hz, seconds):
+    """Have a started probe ask a server `hz` times a second for a while; return when its requests were due."""
+    asked = {"method": "GET", "path": "/", "body": "", "port": server.server_address[1], "hz": hz}
+    process.stdin.write(json.dumps(asked) + "\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "ok\n"
+    time.sleep(seconds)
+    process.stdin.write('{"pause": true}\n')
+    process.stdin.flush()
+    return json.loads(process.stdout.readline())["samples"]["scheduled_ns"]
+
+
+def test_a_period_longer_than_a_slice_goes_on_in_the_next_one():
+    """Eight slices of 0.2 s each at 2.5 a second: four requests together, not one a slice."""
+    server = Server()
+    command, pipe = [sys.executable, "-m", "runner.measure.probe", "40", "0,1"], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        counts = [len(series(process, server, hz=2.5, seconds=0.2)) for _ in range(8)]
+        process.stdin.close()
+    server.shutdown()
+    assert 3 <= sum(counts) <= 5
+    assert counts.count(0) >= 3
+
+
+def test_two_servers_have_a_rate_each():
+    often, seldom = Server(), Server()
+    command, pipe = [sys.executable, "-m", "runner.measure.probe", "40", "0,1"], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        first = len(series(process, often, hz=40, seconds=0.5))
+        second = len(series(process, seldom, hz=10, seconds=0.5))
+        process.stdin.close()
+    for server in (often, seldom):
+        server.shutdown()
+    assert 18 <= first <= 22
+    assert 4 <= second <= 6
 
 
 def test_a_server_that_hangs_is_late_for_every_request_of_that_time():
@@ -289,7 +327,7 @@ def test_what_is_no_percentile_is_none(tmp_path, given, expected):
 
 def test_what_the_probe_sends_late_differs_from_what_the_server_makes_wait():
     def late(given, length_s):
-        return digest.late_share(given, [Window(0, length_s, 0, 0)])
+        return digest.late_share(given, [Window(0, length_s, 0, 0)], 40)
 
     number = np.arange(100)
     due = number.astype(np.int64) * PERIOD_NS

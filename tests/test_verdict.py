@@ -3,7 +3,7 @@
 import pytest
 
 from runner.digest.verdict import DatabaseEvidence as Database
-from runner.digest.verdict import Evidence, Probing, Serial, Wait, disturbance, judge
+from runner.digest.verdict import Evidence, Probing, Serial, Users, Wait, disturbance, judge
 
 
 def evidence(**changes):
@@ -23,7 +23,23 @@ FEW = Probing(due=200, sent=58)
 FULL, WAITING = Database(0.97, True, 0.0, limited=True), Database(0.15, True, 1.0)
 AWAKE, ASLEEP = (Serial(27.3, 0.53, 0.44, idle) for idle in ("polling", "system"))
 
+ALL_BUSY = Users(count=5, iteration_ms=20.8, rate_rps=1000, busy=4.98)
+SOME_BUSY = Users(count=50, iteration_ms=20.8, rate_rps=1000, busy=21.0)
+SHORT_OF_USERS = "the users were the limit, 5 users / 20.8 ms = 240 iterations/s: --vus 42 would do"
+
 VERDICTS = [
+    # The lab's own part
+    (
+        evidence(offered_rps=20.0, unprobed=True),
+        "offered",
+        "no second witness: the probe would have been more than 1 %",
+    ),
+    (evidence(server_share=0.95, unprobed=True), "server-bound", "no second witness"),
+    (evidence(offered_rps=1000.0, dropped=3872, users=ALL_BUSY), "inconclusive", SHORT_OF_USERS),
+    (evidence(offered_rps=1000.0, dropped=30, users=SOME_BUSY), "inconclusive", "30 requests were dropped"),
+    (evidence(offered_rps=1000.0, users=ALL_BUSY), "offered", "1000 requests/s were sustained"),
+    (evidence(offered_rps=1000.0, probing=Probing(due=20, sent=12)), "offered", "were sustained"),
+    (evidence(offered_rps=1000.0, probing=Probing(due=40, sent=12)), "inconclusive", "too few for a second witness"),
     # The sides, the database, the machine
     (evidence(server_share=0.95, generator_share=0.5, generator_peak_share=0.6), "server-bound", "95 %"),
     (evidence(server_share=0.45, generator_share=0.99, generator_peak_share=1.0), "generator-bound", "45 %"),

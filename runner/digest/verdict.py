@@ -43,7 +43,7 @@ STIRRING = 0.25
 """A generator that stayed below this share of its CPUs in every second kept no request waiting: those that did, in the
 committed runs, used 52 % or more."""
 PROBED = 0.8  # share of the requests due of the probe that must have been answered to be a witness; seen at least: 99 %
-BY_CHANCE = 3.0
+BY_CHANCE = 2.0
 """Standard deviations by which the number of the probe's requests may miss what was due, as each has a random time."""
 LATE_S = 0.5  # an open load whose last answer comes later than this after its end says so
 BUSY_USERS = 0.9  # share of an open load's users that are busy on the average, from which on they are its limit

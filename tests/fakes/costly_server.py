@@ -1,0 +1,72 @@
+"""A server of one thread with known costs, for tests. Run as `python costly_server.py PORT`.
+
+The environment says what it does: COST_MS of CPU for each request, SIZE bytes in an answer, FAIL_EVERY how many
+requests one is answered with 503, CLOSE_AFTER how many requests a connection is closed (0: never). `/seen` answers what
+came: when it was answered (nanoseconds since the epoch), with which status, to whom (User-Agent), on which connection.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import time
+
+COST_NS = round(1e6 * float(os.environ.get("COST_MS", "0")))
+SIZE = int(os.environ.get("SIZE", "2"))
+FAIL_EVERY = int(os.environ.get("FAIL_EVERY", "0"))
+CLOSE_AFTER = int(os.environ.get("CLOSE_AFTER", "0"))
+BODY = b"x" * SIZE
+SEEN = []
+
+
+def burn():
+    """Use up the CPU time of a request."""
+    until_ns = time.thread_time_ns() + COST_NS
+    while time.thread_time_ns() < until_ns:
+        pass
+
+
+class Connection(asyncio.Protocol):
+    """Answers one request after the other."""
+
+    count = 0
+
+    def connection_made(self, transport):
+        Connection.count += 1
+        self.number, self.transport = Connection.count, transport
+        self.received, self.answered = b"", 0
+
+    def data_received(self, data):
+        self.received += data
+        while b"\r\n\r\n" in self.received:
+            head, _, self.received = self.received.partition(b"\r\n\r\n")
+            self.answer(head.decode("latin-1"))
+
+    def answer(self, head):
+        lines = head.split("\r\n")
+        if lines[0].split()[1] == "/seen":
+            self.send(200, json.dumps(SEEN).encode(), close=True)
+            return
+        headers = dict(line.lower().split(": ", 1) for line in lines[1:])
+        burn()
+        fails = FAIL_EVERY > 0 and len(SEEN) % FAIL_EVERY == FAIL_EVERY - 1
+        self.answered += 1
+        status = 503 if fails else 200
+        SEEN.append((time.time_ns(), status, headers.get("user-agent", ""), self.number))
+        close = self.answered == CLOSE_AFTER or headers.get("connection") == "close"
+        self.send(status, BODY, close=close)
+
+    def send(self, status, body, *, close):
+        ending = "Connection: close\r\n" if close else ""
+        head = f"HTTP/1.1 {status} Known\r\nContent-Length: {len(body)}\r\n{ending}\r\n"
+        self.transport.write(head.encode() + body)
+        if close:
+            self.transport.close()
+
+
+async def main():
+    server = await asyncio.get_running_loop().create_server(Connection, "127.0.0.1", int(sys.argv[1]), backlog=1024)
+    await server.serve_forever()
+
+
+asyncio.run(main())

@@ -1,0 +1,117 @@
+"""What the warm-up decides: how often the probe may ask, and how many users an open load has."""
+
+import json
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from runner.measure.warming import WarmedUp, _read, _together, probe_hz, users_of
+from runner.model import OWN_GET, OWN_SCRIPT, Cell
+from runner.present.frames import _served_rps
+from runner.served import served_rps_of
+
+CLOSED = Cell(
+    server="a",
+    language="Go",
+    framework="gin",
+    tier="realistic",
+    workload=OWN_GET,
+    tool="k6",
+    load_model="closed",
+    mode="keepalive",
+    path="/",
+    vus=10,
+    iterations=10_000,
+)
+OPEN = replace(
+    CLOSED,
+    load_model="open",
+    vus=None,
+    iterations=None,
+    first_rate_rps=100.0,
+    rate_rps=100.0,
+    steps=1,
+    step_s=15.0,
+)
+WRK = replace(CLOSED, tool="wrk", vus=None, iterations=None, connections=10, duration_s=5.0)
+
+
+def warmed(rps, iteration_ms=20.0):
+    return WarmedUp(answers_rps=rps, iterations_rps=rps, iteration_ms=iteration_ms)
+
+
+@pytest.mark.parametrize(
+    ("cell", "answers_rps", "expected_hz"),
+    [
+        pytest.param(WRK, 20_000.0, 40.0, id="fast: as often as ever"),
+        pytest.param(WRK, 1000.0, 10.0, id="a hundredth of the warm-up's rate"),
+        pytest.param(WRK, 54.5, 0.0, id="20 ms: too rare for a median in 5 s"),
+        pytest.param(replace(WRK, duration_s=60.0), 54.5, 0.545, id="20 ms: enough in a minute"),
+        pytest.param(replace(WRK, slices=5), 300.0, 0.0, id="slices have many ends"),
+        pytest.param(replace(WRK, slices=5), 500.0, 5.0, id="and need more requests for that"),
+        pytest.param(WRK, None, 40.0, id="a generator that does not say"),
+        pytest.param(WRK, 0.0, 0.0, id="no answer in the warm-up"),
+        pytest.param(CLOSED, 1000.0, 10.0, id="iterations last as long as in the warm-up"),
+        pytest.param(replace(CLOSED, iterations=1000), 1000.0, 0.0, id="few iterations"),
+        pytest.param(OPEN, 5000.0, 1.0, id="a hundredth of the offered rate"),
+        pytest.param(OPEN, 50.0, 0.0, id="the warm-up's rate is less than the offered one"),
+        pytest.param(
+            replace(OPEN, rate_rps=1000.0, steps=10, step_s=2.0), 5000.0, 1.0, id="of the lowest rate of a ramp"
+        ),
+    ],
+)
+def test_the_probe_is_a_hundredth_of_the_load_or_not_there(cell, answers_rps, expected_hz):
+    assert probe_hz(cell, warmed(answers_rps)) == pytest.approx(expected_hz)
+
+
+@pytest.mark.parametrize(
+    ("rate_rps", "iteration_ms", "expected"),
+    [
+        pytest.param(20.0, 1.0, 20, id="never fewer than 20"),
+        pytest.param(100.0, 20.0, 100, id="answers of a second"),
+        pytest.param(1000.0, 20.0, 400, id="no more than 400 for that"),
+        pytest.param(1000.0, 600.0, 1200, id="twice those that are busy"),
+        pytest.param(50.0, 3000.0, 300, id="a script that pauses"),
+        pytest.param(100_000.0, 900.0, 5000, id="as many as k6 bears"),
+        pytest.param(100.0, None, 100, id="no iteration was completed"),
+    ],
+)
+def test_an_open_load_has_the_users_that_its_warm_up_shows(rate_rps, iteration_ms, expected):
+    cell = replace(OPEN, first_rate_rps=rate_rps, rate_rps=rate_rps)
+    assert users_of(cell, warmed(1000.0, iteration_ms)) == expected
+
+
+@pytest.mark.parametrize("cell", [CLOSED, WRK, replace(OPEN, vus=7), replace(OPEN, workload=OWN_SCRIPT, vus=9)])
+def test_no_other_load_has_its_users_from_the_warm_up(cell):
+    assert users_of(cell, warmed(1000.0)) is None
+
+
+def test_what_generators_say_of_a_warm_up(tmp_path):
+    summary, result = tmp_path / "k6-summary.json", tmp_path / "wrk.json"
+    metrics = {"http_reqs": {"count": 60, "rate": 50.0}, "iterations": {"count": 30, "rate": 25.0}}
+    summary.write_text(json.dumps({"metrics": {**metrics, "iteration_duration": {"avg": 40.5}}}))
+    result.write_text(json.dumps({"requests": 300, "duration_us": 500_000}))
+    assert _read("k6", {"k6-summary.json": summary}) == WarmedUp(50.0, 25.0, 40.5)
+    assert _read("wrk", {"wrk.json": result}) == WarmedUp(answers_rps=600.0)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"requests": 3, "duration_us": 0}'])
+def test_a_warm_up_without_a_result_says_nothing(tmp_path, text):
+    (tmp_path / "wrk.json").write_text(text)
+    assert _read("wrk", {"wrk.json": tmp_path / "wrk.json"}) == WarmedUp()
+
+
+def test_several_generators_add_up_and_what_one_does_not_know_is_unknown():
+    both = _together([WarmedUp(100.0, 50.0, 20.0), WarmedUp(60.0, 30.0, 25.0)])
+    assert both == WarmedUp(160.0, 80.0, 25.0)
+    assert _together([WarmedUp(100.0), WarmedUp()]) == WarmedUp()
+
+
+def test_a_run_from_before_has_what_its_servers_did_by_the_same_columns():
+    """The server of 20 ms: 18 requests/s to the generator, 36 of 40 to the probe."""
+    row = {"requests": 180, "failed": 2, "probe_requests": 400, "probe_failed": 36, "duration_s": 10.0}
+    assert served_rps_of(row) == pytest.approx((178 + 364) / 10)
+    unprobed = {**row, "probe_requests": None, "probe_failed": None}
+    frame = pd.DataFrame([row, unprobed]).astype(float)
+    assert _served_rps(frame).to_list() == pytest.approx([54.2, 17.8])
