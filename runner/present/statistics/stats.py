@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from runner.model import BEYOND as BEYOND
+from runner.model import BEYOND
 
 Floats = NDArray[np.float64]
 
