@@ -1,6 +1,6 @@
 """What the terminal shows: tables on stdout, progress and notes on stderr; plain text where it is no terminal."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import rich.console
@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from runner.model import Trial, number
+from runner.model import Trial, carried_percent, number, successes_per_s
 from runner.planning.plan import TimeLeft
 
 _LEVELS = {"ok": "green", "warning": "yellow", "missing": "red", "failed": "red"}
@@ -47,6 +47,28 @@ def error(text: str) -> None:
     """Print an error as one sentence; control characters, as files of others may have, do not reach a terminal."""
     shown = "".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text)
     err.print(f"[red]Error:[/] {escape(shown)}")
+
+
+def rate_words(metrics: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a trial's rate in requests/s. If some failed, it is that of the successes, and their share follows."""
+    requests, failed = metrics["requests"], metrics.get("failed") or 0
+    if not failed:
+        yield f"{metrics['rps']:,.0f} requests/s"
+        return
+    yield f"{successes_per_s(requests, failed, metrics['duration_s']):,.0f} requests/s with success"
+    yield f"{number(100 * failed / requests)} % of the requests failed"
+
+
+def time_words(metrics: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a trial's median, the p95 and p99 that its requests carry, and the highest carried percentile below p99."""
+    carried = carried_percent(metrics["requests"]) or 0
+    columns: dict[float, str] = {50: "latency_p50_ms"}
+    columns |= {percent: f"latency_p{percent}_ms" for percent in (95, 99) if percent <= carried}
+    if max(columns) < carried < 99:
+        columns[carried] = "latency_tail_ms"
+    for percent, column in columns.items():
+        if (value := metrics.get(column)) is not None:
+            yield f"p{percent:g} {number(value)} ms"
 
 
 class TrialProgress(Progress):
@@ -89,9 +111,8 @@ class TrialProgress(Progress):
         if record["status"] != "sealed":
             said = f"{record['status'].upper()}: {record['error']}"
         elif self.disable:
-            times = {name: record["metrics"].get(f"latency_{name}_ms") for name in ("p50", "p99")}
-            known = [f"{name} {number(value)} ms" for name, value in times.items() if value is not None]
-            said = ", ".join((f"{record['metrics']['rps']:,.0f} requests/s", *known, record["verdict"]))
+            metrics = record["metrics"]
+            said = ", ".join((*rate_words(metrics), *time_words(metrics), record["verdict"]))
         else:
             return
         place = f"[{trial.order}/{self._total}] {trial.cell.server} {trial.cell.load_id}"

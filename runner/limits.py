@@ -9,6 +9,12 @@ from typing import Self
 POOL_EXHAUSTED = "the pool of connections was exhausted"
 """How the reason of a `database-bound` verdict begins where the pool, and not the database, was the limit."""
 
+MOST_FAILED = 0.001
+"""Share of the requests that may fail. Above it, a rate is one of errors, and so is a cost per request."""
+
+CHECKS_FAILED = "of the script's checks failed"
+"""How the reason of an `inconclusive` verdict says that a script refused the answers that it got."""
+
 TAKEN = "took CPU time away"
 """How the reason of an `inconclusive` verdict says that the hypervisor or other programs disturbed the trial."""
 

@@ -73,6 +73,30 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+BEYOND = 100
+"""Requests that must lie beyond a percentile before it is drawn or printed.
+
+The count beyond a percentile is binomial: with 100 its relative standard error is 1/sqrt(100) = 10 %.
+"""
+
+
+def carried_percent(requests: float) -> float | None:
+    """Return the highest percentile that has at least `BEYOND` of `requests` above it, rounded down.
+
+    It is a whole number up to 99, has one digit up to 99.9, and two above. None if not even the median has so many.
+    """
+    if not requests >= 2 * BEYOND:
+        return None
+    hundredths = 10_000 - math.ceil(10_000 * BEYOND / requests)
+    step = 100 if hundredths < 9900 else 10 if hundredths < 9990 else 1
+    return hundredths // step * step / 100
+
+
+def successes_per_s(requests: Any, failed: Any, duration_s: Any) -> Any:
+    """Return how many requests a second were answered with success: numbers, or columns of them."""
+    return (requests - failed) / duration_s
+
+
 @dataclass(frozen=True)
 class Server:
     """One implementation under test: a folder under servers/, described by its server.toml."""

@@ -54,6 +54,16 @@ def tiny(delay_ms=20, *, cpus="0", address="127.0.0.1", port=None, **environment
         yield Tiny(process, f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}")
 
 
+@contextlib.contextmanager
+def odd(oddity, wait_ms):
+    """Run a server with an oddity of fakes/odd_server.py until the context ends."""
+    port = free_port()
+    command = [sys.executable, real_lab.HERE / "fakes" / "odd_server.py", "127.0.0.1", port, oddity, wait_ms]
+    with real_lab.process(*command, cpus="0") as process:
+        wait_for(("127.0.0.1", port))
+        yield Tiny(process, f"http://127.0.0.1:{port}")
+
+
 def run(root, *arguments, url=None, script=None, code=0):
     """Run `bench run`, each load once where nothing else is asked for, to this exit code.
 

@@ -20,6 +20,7 @@ from k6_files import EPOCH_NS, Request, announce, iteration_lines, point_line, r
 from own_api import tiny
 
 from runner.digest.k6 import K6Points, Trend, digest_k6, mode_of, read_summary, steady_state
+from runner.model import carried_percent
 
 ROOT = Path(__file__).parents[1]
 US = 1_000
@@ -126,6 +127,14 @@ def assert_same(raw: Path, points: K6Points, mode: str = "keepalive") -> None:
     assert table["latency_ms"].tolist() == published.tolist()
     assert_trend(points.latency, published)
     assert_trend(points.durations, durations)
+    answered = slow["status"] != 0
+    first_byte = (published - slow["http_req_receiving"])[answered]
+    assert points.first_byte["p50"] == pytest.approx(np.quantile(first_byte, 0.5), rel=1e-12)
+    assert points.first_byte["p99"] == pytest.approx(np.quantile(first_byte, 0.99), rel=1e-12)
+    tail_percent = carried_percent(len(slow))
+    assert points.tail_percent == tail_percent
+    if tail_percent is not None:
+        assert points.tail_ms == pytest.approx(np.percentile(published, tail_percent), rel=1e-12)
     first = (slow["end"] - (whole * 1e6).round().astype(int)).min()
     assert (points.first_start_ns, points.last_end_ns) == (first, slow["end"].max())
     assert table["t_s"].to_numpy() == pytest.approx((slow["end"] - first) / 1e9, abs=1e-9)

@@ -8,7 +8,7 @@ from k6_files import REQUEST_METRICS
 from measured import measured
 
 from runner.digest.k6 import K6Points, K6Summary, Steady
-from runner.digest.reconcile import STAYED, clock, lived, request_checks, sample_checks, wrk_checks
+from runner.digest.reconcile import STAYED, Sent, clock, lived, request_checks, sample_checks, succeeded, wrk_checks
 from runner.digest.resources import Counter, Window
 from runner.digest.wrk import WrkResult
 from runner.measurement import Counters
@@ -75,6 +75,12 @@ VIOLATIONS = [
 def test_a_violation_is_caught_by_its_own_check_alone(name, points, summary, counted):
     checks = request_checks(CELL, replace(POINTS, **points), replace(SUMMARY, **summary), measurement(counted))
     assert broken(checks) == [name]
+
+
+@pytest.mark.parametrize(("good", "ok"), [(1, True), (0, False)])
+def test_a_trial_without_any_success_is_invalid(good, ok):
+    check = succeeded(Sent(ok=good, refused=1000, lost=3, at_once=50))
+    assert check.ok is ok and f"{good} of {1003 + good} were answered" in check.detail
 
 
 def test_littles_law_needs_a_closed_loop_and_a_steady_part():

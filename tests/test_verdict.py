@@ -71,6 +71,12 @@ VERDICTS = [
     (evidence(server_share=0.95, ceiling_share=0.93, generator_share=0.7), "inconclusive", "both sides were busy"),
     (evidence(server_share=0.95, failed_share=0.4), "inconclusive", "40 % of the requests failed"),
     (evidence(server_share=0.95, failed_share=0.0005), "server-bound", "server used 95 %"),
+    # A rate of errors is nobody's limit, whoever was busy.
+    (evidence(generator_share=0.95, failed_share=0.846), "inconclusive", "84.6 % of the requests failed: server used"),
+    (evidence(database=Database(0.95, False, 0.0), failed_share=0.4), "inconclusive", "40 % of the requests failed"),
+    (evidence(throttled_share=0.3, checks_failed_share=0.4), "inconclusive", "40 % of the script's checks failed"),
+    (evidence(generator_share=0.95, failed_share=0.001), "generator-bound", "generator 95 %"),
+    (busy(waits=SHORTER, probing=Probing(200, 200), failed_share=0.01), "inconclusive", "1 % of the requests failed"),
     (evidence(offered_rps=500.0, failed_share=0.0005), "inconclusive", "0.05 % of the requests failed"),
     (evidence(generator_share=0.85, database=Database(0.97, False, 0.0)), "inconclusive", "were both busy"),
     (evidence(generator_share=0.95, database=Database(0.03, True, 0.0)), "generator-bound", "database 3 %"),

@@ -165,17 +165,23 @@ def overhead(
 
 def _finish(outcome: Any, json_: bool) -> None:
     from runner.present.answers.findings import sentences
-    from runner.present.answers.summary import printable, summarize
+    from runner.present.answers.summary import notes, of_own_api, printable, reasons_unknown, summarize
     from runner.present.frames import read_tables
+    from runner.present.look.markup import DAGGER, NOT_RANKED
 
     tables = read_tables(outcome.run)
-    shown, findings = printable(summarize(tables)), sentences(tables)
+    table, more = summarize(tables), of_own_api(tables)
+    shown, findings = printable(table, more), sentences(tables)
+    missing, unknown = notes(table, more), reasons_unknown(table)
     if json_:
         result = {"run_id": outcome.run.run_id, "path": str(outcome.run.path), "trials": outcome.trials}
         result |= {"failed": outcome.failed, "warnings": outcome.warnings, "findings": findings}
-        emit(result | {"summary": shown.to_dict("records")})
+        emit(result | {"summary": shown.to_dict("records"), "notes": missing, "unknown": unknown})
         return
     console.frame(f"run {outcome.run.run_id}", shown)
+    if len(shown) and shown["requests/s"].str.contains(NOT_RANKED).any():
+        console.note(DAGGER)
+    console.note(*missing, *unknown)
     for sentence in outcome.failed[:10]:
         console.error(sentence)
     if len(outcome.failed) > 10:

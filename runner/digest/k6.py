@@ -25,7 +25,7 @@ from duckdb import func
 
 from runner.digest.histogram import QUANTILES, bucket_index, latency_table
 from runner.digest.k6_raw import DamageError, GroupWriter, Tally, spool_points
-from runner.model import LabError
+from runner.model import LabError, carried_percent
 from runner.store import read_json, replacing
 
 CLOSED_SHARE = 0.99
@@ -44,6 +44,8 @@ TREND = {
     "max": "max",
 }
 """Statistics of a trend -> what k6 calls them in its summary."""
+FIRST_BYTE = ("p50", "p99")
+"""Percentiles of the time to the first byte that the tables have."""
 Trend = Mapping[str, float]  # statistics of one trend in ms, those that are known
 
 
@@ -76,6 +78,10 @@ class K6Points(Tally):
     opened: int = 0  # requests that opened a connection
     mode: str = "keepalive"  # what happened to the connections: `keepalive`, `close` or `mixed`, whatever was asked for
     answered_by_end: int = 0  # responses received until the load was to end; all of them where that is not known
+    tail_percent: float | None = None  # the highest percentile that so many requests carry
+    tail_ms: float | None = None  # that percentile of the published latency
+    first_byte: Trend = field(default_factory=dict)
+    """Exact percentiles, in ms, of the published latency without receiving; empty if no request was answered."""
 
 
 def digest_k6(
@@ -222,6 +228,9 @@ def _sum_up(
         raise DamageError(tally.lines, "the requests up to here lie more than 30 days apart: the clock was set")
     mode = mode_of(asked, facts["opened"], connected, held)
     durations = _statistics(database, "duration_ms")
+    published = "duration_ms" if mode == "keepalive" else "occupied_ms"
+    latency = durations if mode == "keepalive" else _statistics(database, published)
+    tail_percent = carried_percent(tally.requests)
     until_ns = last_ns if window_s is None else first_ns + round(window_s * 1e9)
     in_time = database.view("requests").filter(f"status <> 0 AND end_ns <= {until_ns}").count("*")
     ((answered,),) = in_time.fetchall()
@@ -229,7 +238,10 @@ def _sum_up(
         **vars(tally),
         script_runs=tally.points["data_sent"],
         durations=durations,
-        latency=durations if mode == "keepalive" else _statistics(database, "occupied_ms"),
+        latency=latency,
+        tail_percent=tail_percent,
+        tail_ms=None if tail_percent is None else _quantiles(database, published, {"tail": tail_percent / 100})["tail"],
+        first_byte=_first_byte(database, published),
         steady=steady_state(database),
         mode=mode,
         answered_by_end=answered,
@@ -244,13 +256,31 @@ def _statistics(database: duckdb.DuckDBPyConnection, column: str) -> Trend:
     """
     database.view("requests").project(f"{column} AS ms").order("ms").create(f"sorted_{column}")
     ordered = database.table(f"sorted_{column}")
-    ((count, mean, least, most),) = ordered.aggregate("count(*), fsum(ms) / count(*), min(ms), max(ms)").fetchall()
-    ranks = {name: q * (count - 1) for name, q in QUANTILES.items()}
+    ((mean, least, most),) = ordered.aggregate("fsum(ms) / count(*), min(ms), max(ms)").fetchall()
+    return {"mean": mean, "min": least, "max": most, **_quantiles(database, column, QUANTILES)}
+
+
+def _first_byte(database: duckdb.DuckDBPyConnection, published: str) -> Trend:
+    """Return percentiles of the time to the first byte of the answer; nothing if no request was answered.
+
+    It is `published`, the column of the latency, without the time of receiving.
+    """
+    answered = database.view("requests").filter("status <> 0")
+    answered.project(f"{published} - receiving_ms AS ms").order("ms").create("sorted_first_byte")
+    return _quantiles(database, "first_byte", {name: QUANTILES[name] for name in FIRST_BYTE})
+
+
+def _quantiles(database: duckdb.DuckDBPyConnection, column: str, quantiles: Mapping[str, float]) -> Trend:
+    """Return quantiles of a column that was sorted before; nothing of a column without rows."""
+    ordered = database.table(f"sorted_{column}")
+    ((count,),) = ordered.count("*").fetchall()
+    if not count:
+        return {}
+    ranks = {name: q * (count - 1) for name, q in quantiles.items()}
     wanted = sorted({whole for rank in ranks.values() for whole in (math.floor(rank), math.ceil(rank))})
     at = dict(ordered.filter(f"list_contains({wanted}, rowid)").project("rowid, ms").fetchall())
     ends = {name: (at[math.floor(rank)], at[math.ceil(rank)], rank % 1) for name, rank in ranks.items()}
-    quantiles = {name: low + (high - low) * part for name, (low, high, part) in ends.items()}
-    return {"mean": mean, "min": least, "max": most, **quantiles}
+    return {name: low + (high - low) * part for name, (low, high, part) in ends.items()}
 
 
 _STEADY = """

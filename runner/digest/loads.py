@@ -1,6 +1,6 @@
 """Read what a generator left of a trial's loads, and put the slices of a trial together."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 
 from runner.digest import reconcile
 from runner.digest.histogram import QUANTILES, bucket_index, latency_table, merge_counts
-from runner.digest.k6 import K6Points, digest_k6, read_summary, spool_side_by_side, sum_up
+from runner.digest.k6 import FIRST_BYTE, K6Points, digest_k6, read_summary, spool_side_by_side, sum_up
 from runner.digest.k6_raw import spool_points
 from runner.digest.probe import ProbeSamples, reopened_share
 from runner.digest.vegeta import read_report, spool_results
 from runner.digest.wrk import WrkResult, add_up, mean_ms, quantile_ms, read_wrk, side_by_side
 from runner.measurement import Counters, Measurement
-from runner.model import Cell, Check, Share, Trial
+from runner.model import Cell, Check, Share, Trial, carried_percent
 from runner.store import RunFolder, raw_name, replacing
 
 FEWEST_KEPT = 0.5  # share of a session's places that must be left for it to count without the others
@@ -66,10 +66,34 @@ def join_parts(parts: Sequence[Path], begins_s: Sequence[float], column: str, ou
 
 def exact_percentiles(requests: Path) -> dict[str, float]:
     """Return percentiles (linear between order statistics) and maximum of the latencies in a table of requests."""
+    wanted = {**QUANTILES, "max": 1.0}
+    percent = carried_percent(pq.read_metadata(requests).num_rows)
+    if percent is not None:
+        wanted["tail"] = percent / 100
     with duckdb.connect() as connection:
-        quantiles = f"quantile_cont(latency_ms, {[*QUANTILES.values(), 1.0]})"
+        quantiles = f"quantile_cont(latency_ms, {list(wanted.values())})"
         ((values,),) = connection.read_parquet(str(requests)).aggregate(quantiles).fetchall()
-    return {f"latency_{name}_ms": value for name, value in zip((*QUANTILES, "max"), values, strict=True)}
+    found = dict(zip(wanted, values, strict=True))
+    tail = _tail(percent, found.pop("tail", None))
+    return {f"latency_{name}_ms": value for name, value in found.items()} | tail
+
+
+def first_byte_percentiles(requests: Path) -> dict[str, float | None]:
+    """Return exact percentiles of the time to the first byte of the answers in a table of requests, in ms."""
+    wanted = [QUANTILES[name] for name in FIRST_BYTE]
+    with duckdb.connect() as connection:
+        answered = connection.read_parquet(str(requests)).filter("status <> 0")
+        ((values,),) = answered.aggregate(f"quantile_cont(latency_ms - receiving_ms, {wanted})").fetchall()
+    return _first_byte({} if values is None else dict(zip(FIRST_BYTE, values, strict=True)))
+
+
+def _first_byte(known: Mapping[str, float]) -> dict[str, float | None]:
+    return {f"first_byte_{name}_ms": known.get(name) for name in FIRST_BYTE}
+
+
+def _tail(percent: float | None, ms: float | None) -> dict[str, float | None]:
+    """Return the highest percentile that a load carries, as columns of trials.parquet."""
+    return {"latency_tail_percent": percent, "latency_tail_ms": ms}
 
 
 @dataclass(frozen=True)
@@ -133,6 +157,8 @@ def read_load(
         "ended_late_s": max(0.0, lasted_s - window_s) if window_s else None,
         "rps": points.requests / duration_s if duration_s > 0 else None,
         **{f"latency_{name}_ms": points.latency[name] for name in ("mean", *QUANTILES, "max")},
+        **_tail(points.tail_percent, points.tail_ms),
+        **(_first_byte(points.first_byte) if cell.tool == "k6" else {}),
         "iteration_mean_ms": steady.iteration_mean_ms if steady else None,
         "in_flight_mean": steady.in_flight if steady else None,
     }
@@ -226,7 +252,8 @@ def _samples_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, L
         parts = [_k6_tables(run, trial, number)[table] for number, _ in loads]
         join_parts(parts, begins_s, column, whole[table])
     mean_ms = _mean([load for _, load in loads], "latency_mean_ms", "requests")
-    return {"latency_mean_ms": mean_ms, **exact_percentiles(whole["requests"])}
+    first_byte = first_byte_percentiles(whole["requests"]) if trial.cell.tool == "k6" else {}
+    return {"latency_mean_ms": mean_ms, **exact_percentiles(whole["requests"]), **first_byte}
 
 
 # --- wrk --------------------------------------------------------------------------------------------------
@@ -251,6 +278,7 @@ def _wrk_load(raw: Raw, cell: Cell, measurement: Measurement) -> LoadOfTrial:
 
 
 def _wrk_metrics(result: WrkResult) -> Metrics:
+    percent = carried_percent(result.requests)
     return {
         "requests": result.requests,
         "failed": sum(result.errors.values()),
@@ -259,6 +287,7 @@ def _wrk_metrics(result: WrkResult) -> Metrics:
         "rps": result.requests / result.duration_s,
         "latency_mean_ms": mean_ms(result.raw),
         **{f"latency_{name}_ms": quantile_ms(result.raw, q) for name, q in {**QUANTILES, "max": 1.0}.items()},
+        **_tail(percent, None if percent is None else quantile_ms(result.raw, percent / 100)),
         "in_flight_mean": mean_ms(result.raw) / 1000 * result.requests / result.duration_s,
         **{f"wrk_reported_{name}_ms": quantile_ms(result.reported, QUANTILES[name]) for name in ("p50", "p99")},
     }

@@ -24,6 +24,7 @@ MAX_LATE = 0.2
 KERNEL_DROPS = "the kernel dropped no packets"
 CLOCK = "the clock was not stepped"
 LIVED = "the server lived through the load"
+SUCCEEDED = "some request was answered with success"
 OWN_CONNECTIONS = 3
 """wrk connects once to see whether the address answers (wrk.resolve in wrk.lua); the lab asks once for the count, and
 keeps one connection to /stats during the load."""
@@ -217,6 +218,12 @@ def kept_packets(measurement: Measurement) -> Check:
     """Return whether the kernel dropped no packet of the load for want of room in its table of tracked connections."""
     dropped = _added(measurement, "dropped_packets") or 0
     return Check(KERNEL_DROPS, dropped == 0, f"{dropped} dropped, as nf_conntrack_max was reached")
+
+
+def succeeded(sent: Sent) -> Check:
+    """Return whether any request of the trial got what it asked for: else its numbers are of errors only."""
+    asked = sent.ok + sent.refused + sent.lost
+    return Check(SUCCEEDED, sent.ok > 0, f"{sent.ok} of {asked} were answered with 2xx or 3xx")
 
 
 def lived(measurement: Measurement) -> Check:

@@ -60,7 +60,7 @@ class Digest:
         return not failed.isdisjoint({reconcile.KERNEL_DROPS, reconcile.CLOCK})
 
 
-TIMES = ("latency_", "iteration_mean_ms", "wrk_reported_", "probe_p")
+TIMES = ("latency_", "first_byte_", "iteration_mean_ms", "wrk_reported_", "probe_p")
 """Columns that are empty where a server was held back by a quota of the lab's: it waited for its next period."""
 
 
@@ -200,6 +200,7 @@ def _digest(run: RunFolder, seen: _Seen, left_out: set[int], taken: str | None) 
         uses = [use for at in kept if (use := measurement.loads[at].database) is not None]
         metrics["rows_inserted"] = sum(use.after.rows - use.before.rows for use in uses)
     checks = (*seen.checks(), *reconcile.sample_checks(measurement, metrics, raw, counters, windows))
+    checks += (reconcile.succeeded(load.sent),)
     if seen.probe is not None:
         checks += (reconcile.probe_schedule(late_share(seen.probe, windows, measurement.probe_hz)),)
     evident = evidence(cell, measurement, metrics, load.mode)

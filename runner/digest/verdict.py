@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from runner.limits import POOL_EXHAUSTED, TAKEN, Limit, Verdict
+from runner.limits import CHECKS_FAILED, MOST_FAILED, POOL_EXHAUSTED, TAKEN, Limit, Verdict
 from runner.measurement import LEAST_PROBED, PROBE_SHARE
 from runner.model import number
 
@@ -27,7 +27,6 @@ LOSSY = 0.01
 """Share of TCP's segments that were sent again from which on waiting for them makes rate and response times."""
 FAR = 0.5
 """Share of the median response time from which on the way to the server and back makes the rate of a closed load."""
-FAILED = 0.001  # above this share of failed requests a rate is one of errors
 STOLEN = 0.05
 """Share of the CPUs' time that the hypervisor took: it then makes the response times; a server may only look idle."""
 OTHERS = 0.15
@@ -223,7 +222,11 @@ def judge(evidence: Evidence) -> Verdict:
 
 
 def _rules(e: Evidence) -> Iterator[Rule]:
-    """Yield all rules in their order."""
+    """Yield all rules in their order.
+
+    A rate of errors is nobody's limit: refusing may cost less than answering, or more.
+    """
+    yield e.wrong_share > MOST_FAILED, Limit.UNKNOWN, _failed(e)
     yield not e.disjoint, Limit.UNKNOWN, "server and generator shared a CPU"
     yield e.server_share is None, Limit.UNKNOWN, "the server's CPU use is not known"
     if (serial := e.serial) is not None and not (e.share < 1 and e.saturated):
@@ -241,7 +244,6 @@ def _rules(e: Evidence) -> Iterator[Rule]:
     a_side = e.saturated or e.crowded or stored is not None
     yield full and a_side, Limit.UNKNOWN, "the network between the hosts was full, and a side was busy"
     yield e.crowded and stored is not None and apart, Limit.UNKNOWN, "generator and database were both busy"
-    yield e.saturated and e.wrong_share > FAILED, Limit.UNKNOWN, _failed(e)
     yield e.saturated, Limit.SERVER, ""
     yield e.crowded, Limit.GENERATOR, ""
     yield full, Limit.NETWORK, "the network between the hosts was full"
@@ -328,8 +330,8 @@ def takers(stolen_share: float, others_share: float) -> str:
 
 
 def _failed(e: Evidence) -> str:
-    what = "script's checks" if e.checks_failed_share > e.failed_share else "requests"
-    return f"{number(100 * e.wrong_share)} % of the {what} failed"
+    what = CHECKS_FAILED if e.checks_failed_share > e.failed_share else "of the requests failed"
+    return f"{number(100 * e.wrong_share)} % {what}"
 
 
 def _said(e: Evidence) -> str:

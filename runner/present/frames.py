@@ -17,13 +17,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from runner.columns import columns
-from runner.limits import Limit
+from runner.limits import CHECKS_FAILED, MOST_FAILED, Limit
 from runner.model import CALIBRATION, OWN_SCRIPT, LabError
 from runner.served import served_rps
 from runner.store import RunFolder, short_name
 
 FRAMES = ("trials", "latency", "throughput", "resources")
 MOST_ROWS = 100_000_000
+TWICE = 2.0  # the generator's median as a multiple of the probe's from which on most of it is not the server's
 MODES = {"keepalive": "keep-alive", "close": "close"}
 """What may be asked for, in words. What happened to a load's connections may also be `mixed`, which is a word."""
 
@@ -150,9 +151,17 @@ def server_bound(trials: pd.DataFrame) -> bool:
 def did_at_least(trials: pd.DataFrame) -> bool:
     """Return whether rates are the least that the server can do: what it did, whoever else held some trials back.
 
-    A rate that was asked for, and the rate of one request at a time, say too little of what it can do.
+    A rate that was asked for, and the rate of one request at a time, say too little of what it can do. A rate of errors
+    says nothing.
     """
-    return not set(limits_of(trials)) & {Limit.NONE, Limit.SERIAL}
+    return did_the_work(trials) and not set(limits_of(trials)) & {Limit.NONE, Limit.SERIAL}
+
+
+def did_the_work(trials: pd.DataFrame) -> bool:
+    """Return whether so few requests failed in each of the trials that rates and costs are those of the work."""
+    failed = trials["failed"] > MOST_FAILED * trials["requests"]
+    refused = trials["verdict_reason"].str.contains(CHECKS_FAILED, regex=False)
+    return not bool((failed | refused).any())
 
 
 def read_tables(run: RunFolder) -> Tables:
@@ -346,11 +355,24 @@ def given_pct(tables: Tables, subject: str, threads: float) -> float:
 def candidates(tables: Tables) -> pd.DataFrame:
     """Return the sealed trials of closed loads by k6, with a column `times`: their median over the probe's.
 
-    Not among them are those of a user's script, which did not send what the probe did.
+    Not among them are those of a user's script, which did not send what the probe did. Where connections were not kept,
+    `times` is NaN: the probe keeps its own, and is no witness of what new ones wait for.
     """
     trials = tables.timed("k6")
     trials = trials[trials["workload"] != OWN_SCRIPT]
-    return trials.assign(times=trials["latency_p50_ms"] / trials["probe_p50_ms"])
+    times = trials["latency_p50_ms"] / trials["probe_p50_ms"]
+    return trials.assign(times=times.where(trials["mode"].isin(["keepalive", ""])))
+
+
+def queued(trials: pd.DataFrame) -> pd.Series[bool]:
+    """Return in which trials a generator that was the limit timed its own queue, as the probe beside it shows.
+
+    The probe is a witness where it sends what the load sends, on connections that both keep, to a server that no quota
+    of the lab's holds back.
+    """
+    kept = trials["mode"].isin(["keepalive", ""]) & trials["workload"].ne(OWN_SCRIPT) & trials["share"].eq(1)
+    longer = trials["latency_p50_ms"] > TWICE * trials["probe_p50_ms"]
+    return limits_of(trials).eq(Limit.GENERATOR) & kept & longer
 
 
 def probed(tables: Tables) -> bool:

@@ -11,16 +11,16 @@ from runner.model import CALIBRATION
 from runner.present.answers import summary
 from runner.present.answers.ranking_text import median_words
 from runner.present.figures.seconds import FINE_S
-from runner.present.frames import Case
+from runner.present.frames import TWICE, Case
 from runner.present.look import captions
 from runner.present.look.style import number
 from runner.present.statistics.stats import carried_quantile
 
 NO_PROBE = "This run has no probe: what another client would have seen at that moment is not known."
+NO_WITNESS = "The load did not keep its connections: the probe, which does, is no witness of what new ones wait for."
 NOTHING = "This run has no sealed trial of a closed load by k6, which is what this page is about."
 PERCENTILES = {"p50": "one in two", "p95": "one in 20", "p99": "one in 100"}
 """Those that generator and probe both have -> the share of the requests that took longer."""
-TWICE = 2.0  # the generator's median as a multiple of the probe's from which on most of it is not the server's
 SETTLED = 0.1  # share of a load that is left out at its beginning: users begin one after the other
 
 
@@ -43,6 +43,8 @@ def generator_said(case: Case) -> str:
     """Say what the generator reports, as it would be published."""
     known = {PERCENTILES[name]: number(ms) for name, ms in _generator_ms(case).items() if math.isfinite(ms)}
     parts = ", ".join(f"{share} took longer than {ms} ms" for share, ms in known.items())
+    failed = float(case.row["failed"]) / float(case.row["requests"])
+    parts += f", {number(100 * failed)} % failed" if failed else ""
     return f"{case.tool} says: {number(case.row['rps'])} requests/s; of the requests {parts}."
 
 
@@ -52,6 +54,8 @@ def probe_saw(case: Case) -> str:
     ours, probes, seconds = float(row["latency_p50_ms"]), float(row["probe_p50_ms"]), row["duration_s"]
     if not math.isfinite(probes):
         return NO_PROBE
+    if row["mode"] not in ("keepalive", ""):
+        return NO_WITNESS
     said = (
         f"In the same {seconds:.1f} s another client, the probe, sent the same server {row['probe_requests']:,.0f} of "
         f"the same requests, {number(row['probe_requests'] / seconds)} a second ({row['probe_failed']:,.0f} failed). "
@@ -201,6 +205,9 @@ def evidence_table(case: Case) -> pd.DataFrame:
             says = longer if ours > probes else "the probe waited as long, or longer"
             value = f"{number(ours)} ms to {tool}, {number(probes)} ms to the probe"
             found.append((f"response time, {name}", value, says))
+    if failed := float(row["failed"]):
+        share = f"{number(100 * failed / float(row['requests']))} %"
+        found.append(("requests that failed", share, "the rate and the times are those of errors too"))
     ceiling = float(row["generator_ceiling_rps"])
     if math.isfinite(ceiling):
         says = f"this load ran at {100 * float(row['rps']) / ceiling:.0f} % of it"

@@ -8,11 +8,12 @@ from typing import Any
 import pandas as pd
 
 from runner.limits import Limit
-from runner.present.answers.evidence import TWICE
+from runner.model import successes_per_s
 from runner.present.answers.summary import NOTHING
+from runner.present.answers.unknown import why_unknown
 from runner.present.figures import objectives, ratios
 from runner.present.figures.ratios import REPORTED, YARDSTICKS, disturbed
-from runner.present.frames import Tables, choose, is_sealed, sealed_trials
+from runner.present.frames import Case, Tables, candidates, choose, is_sealed, queued, sealed_trials
 from runner.present.look import captions
 from runner.present.look.style import number
 
@@ -39,9 +40,22 @@ def sentences(tables: Tables) -> tuple[str, ...]:
     ]
     if found := tuple(filter(None, said))[:5]:
         return found
-    row = sealed.sort_values("rps", ascending=False).iloc[0].to_dict()
+    return (_alone(sealed),)
+
+
+def _alone(sealed: pd.DataFrame) -> str:
+    """Say how many requests/s were answered with success, at most, which share failed, and what the limit was."""
+    successes = successes_per_s(sealed["requests"], sealed["failed"], sealed["duration_s"])
+    row = sealed.loc[successes.idxmax()].to_dict()
     limit = Limit.of(str(row["verdict"]), str(row["verdict_reason"]))
-    return (f"{_place(row)} {row['server']} answers {_rounded(row['rps'])} requests/s ({limit.why_not}).",)
+    said = f"{_place(row)} {row['server']} answers {_rounded(successes.max())} requests/s"
+    if row["failed"]:
+        said += f" with success; {number(100 * row['failed'] / row['requests'])} % of the requests failed"
+    why = limit.why_not
+    if limit == Limit.UNKNOWN:
+        cell = sealed[sealed["load"].eq(row["load"]) & sealed["server"].eq(row["server"])]
+        why = f"{why}: {why_unknown(cell)}"
+    return f"{said} ({why})."
 
 
 def unknown(tables: Tables) -> tuple[str, ...]:
@@ -136,14 +150,26 @@ def _response_times(tables: Tables, known: pd.DataFrame) -> str:
     return f"At {rates[load]:,.0f} requests/s, which all keep, one in two requests takes {said[0]}{tail}."
 
 
+def queued_case(tables: Tables) -> Case | None:
+    """Return the trial in which k6 timed its own queue for longest beside what the probe saw; None if there is none.
+
+    The generator must have been the limit, and the probe a witness: it keeps its connections, sends one kind of
+    request, and meets no pause of a quota.
+    """
+    known = candidates(tables)
+    known = known[queued(known)]
+    if known.empty:
+        return None
+    longest = known.sort_values(["times", "latency_p50_ms"], ascending=False).iloc[0]
+    return choose(tables, str(longest["trial_id"]))
+
+
 def two_clients(tables: Tables) -> str:
     """Say what a generator that was the limit reported beside what another client saw; empty where none was."""
-    case = choose(tables)
-    if case is None or Limit.of(str(case.row["verdict"])) not in (Limit.GENERATOR, Limit.UNKNOWN):
+    case = queued_case(tables)
+    if case is None:
         return ""
     theirs, ours = float(case.row["latency_p50_ms"]), float(case.row["probe_p50_ms"])
-    if not theirs > TWICE * ours:
-        return ""
     return (
         f"With {case.row['vus']:,.0f} users {case.tool} reports a median response time of {number(theirs)} ms for "
         f"{case.row['server']}, while a second client saw {number(ours)} ms in the same seconds: {case.tool} times its "

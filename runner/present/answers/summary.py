@@ -1,13 +1,18 @@
 """The summary of a run in numbers and sentences: what can be ranked, what cannot, what to know before any number."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from runner.limits import Limit
-from runner.model import CALIBRATION, OWN_SCRIPT
+from runner.limits import MOST_FAILED, Limit
+from runner.model import BEYOND, CALIBRATION, OWN_SCRIPT, carried_percent, successes_per_s
 from runner.present.answers.ranking_text import READING, standing, times
+from runner.present.answers.unknown import why_unknown
 from runner.present.frames import Tables, is_sealed, limit_words, repeated, sealed_trials, server_bound
 from runner.present.look.captions import plural, verdict_counts
 from runner.present.look.markup import NOT_RANKED
@@ -15,12 +20,15 @@ from runner.present.look.palette import identities
 from runner.present.look.style import number
 from runner.present.statistics.inference import ALPHA, FEWEST
 from runner.present.statistics.significance import drift
-from runner.present.statistics.stats import carried_quantile, mlperf_requests, tail_error_pct
+from runner.present.statistics.stats import carried_quantile, histogram_quantile, mlperf_requests, tail_error_pct
 
 MEDIANS = {
     "rps": "rps",
     "p50_ms": "latency_p50_ms",
+    "p95_ms": "latency_p95_ms",
     "p99_ms": "latency_p99_ms",
+    "first_byte_p50_ms": "first_byte_p50_ms",
+    "first_byte_p99_ms": "first_byte_p99_ms",
     "cpu_ms_per_request": "server_cpu_ms_per_request",
     "cpu_pct": "server_cpu_mean_pct",
     "dropped": "dropped",
@@ -36,7 +44,12 @@ COLUMNS = (
     *("p50_ms", "p99_ms", "cpu_ms_per_request", "cpu_low", "cpu_high", "verdicts", "server_bound"),
     *("tier", "load_model", "cpu_pct", "dropped", "pool_size", "pool_in_use", "pool_exhausted_pct", "rows"),
     *("database_cpu_ms_per_request", "database_cpu_pct", "limit", "rank"),
+    *("requests", "p95_ms", "tail_percent", "tail_ms", "first_byte_p50_ms", "first_byte_p99_ms"),
+    *("successes_per_s", "failed_pct", "is_limited", "why_unknown"),
 )
+CARRIED = {"p95_ms": 0.95, "p99_ms": 0.99, "first_byte_p99_ms": 0.99}
+"""Columns that are NaN if a trial of the cell carries no such quantile."""
+SUCCESSES, FAILED = "successes/s", "failed"  # headings
 RANK = "rank by requests/s (same letter: a tie)"
 NOTHING = "No trial of this run was sealed: there is nothing to compare."
 
@@ -45,7 +58,10 @@ def summarize(tables: Tables) -> pd.DataFrame:
     """Return one row per load and server, in plain values; none for a search, whose steps have a rate each.
 
     Values are the median of the trials, low and high their minimum and maximum. trials counts sealed ones, left_out
-    those of which no attempt counts; p99_ms is NaN where a trial has fewer than 100 requests beyond it; server_bound
+    those of which no attempt counts; p95_ms and p99_ms are NaN where a trial has fewer than 100 requests beyond it;
+    tail_ms is the highest percentile (tail_percent) that all trials carry; requests are those of the shortest trial.
+    successes_per_s leaves failed requests out, of which failed_pct is the share over all trials; why_unknown says why
+    a limit is unknown. is_limited says whether a quota of the lab's held server or database back. server_bound
     says whether every trial was, and the load was a closed one: only then throughput is ranked, and never that of
     calibration servers. rank is rank and letters by requests/s, empty for who is not ranked.
     """
@@ -53,7 +69,8 @@ def summarize(tables: Tables) -> pd.DataFrame:
     trials = tables.trials[tables.trials["objective"] == ""]
     ordered = trials.assign(place=trials["server"].map(servers.index))
     groups = ordered.groupby(["load_order", "place"], sort=True)
-    table = pd.DataFrame([_summary(cell) for _, cell in groups], columns=COLUMNS)
+    tails = _tails_ms(tables)
+    table = pd.DataFrame([_summary(cell, tails) for _, cell in groups], columns=COLUMNS)
     for _, rows in table[table["server_bound"].astype(bool)].groupby("load", sort=False):
         if ranking := standing(tables, rows, "rps").ranking:
             ranks = {place.name: f"{place.rank} {place.letters}" for place in ranking.places}
@@ -61,20 +78,50 @@ def summarize(tables: Tables) -> pd.DataFrame:
     return table
 
 
-def _summary(cell: pd.DataFrame) -> dict[str, Any]:
+def _summary(cell: pd.DataFrame, tails_ms: pd.Series[float]) -> dict[str, Any]:
     sealed, first = sealed_trials(cell), cell.iloc[0]
     left_out = cell.loc[~is_sealed(cell) & ~repeated(cell), "status"].value_counts()
     counts = [verdict_counts(sealed), *(f"{count} {status}" for status, count in left_out.items())]
     rates, costs = sealed["rps"], sealed["server_cpu_ms_per_request"]
+    fewest, requests = sealed["requests"].min(), sealed["requests"].sum()
+    successes = successes_per_s(sealed["requests"], sealed["failed"], sealed["duration_s"])
     found = {
         **first,  # what is the same in every trial: only `COLUMNS` become the table's
         **{name: float(sealed[column].median()) for name, column in MEDIANS.items()},
         "trials": len(sealed), "left_out": int(left_out.sum()), "verdicts": "; ".join(filter(None, counts)),
         "rps_low": rates.min(), "rps_high": rates.max(), "cpu_low": costs.min(), "cpu_high": costs.max(),
         "server_bound": server_bound(sealed) and first["load_model"] == "closed" and first["tier"] != CALIBRATION,
-        "limit": limit_words(sealed), "rank": "",
+        "limit": limit_words(sealed), "rank": "", "why_unknown": why_unknown(sealed),
+        "requests": fewest, "tail_percent": carried_percent(fewest) or float("nan"),
+        "tail_ms": float(sealed["trial_id"].map(tails_ms).median()),
+        "successes_per_s": float(successes.median()),
+        "failed_pct": 100 * sealed["failed"].sum() / requests if requests else float("nan"),
+        "is_limited": bool(first["share"] < 1 or first["database_share"] < 1),
     }  # fmt: skip
-    return found if carried_quantile(sealed["requests"].min()) >= 0.99 else found | {"p99_ms": float("nan")}
+    carried = carried_quantile(fewest)
+    return found | {name: float("nan") for name, quantile in CARRIED.items() if carried < quantile}
+
+
+@lru_cache(maxsize=2)
+def _tails_ms(tables: Tables) -> pd.Series[float]:
+    """Return, by trial, the highest percentile in ms that every sealed trial of its load and server carries.
+
+    It is the exact one where the trial has it, else that of the histogram (1 % at most from it).
+    """
+    sealed = sealed_trials(tables.trials)
+    fewest = sealed.groupby(["load", "server"])["requests"].transform("min")
+    percents = fewest.map(carried_percent).astype(float)
+    exact = sealed["latency_tail_ms"].where(sealed["latency_tail_percent"].eq(percents))
+    found = pd.Series(exact.to_numpy(dtype=float), index=sealed["trial_id"])
+    wanted = pd.Series(percents.to_numpy() / 100, index=sealed["trial_id"])[found.isna().to_numpy()].dropna()
+    buckets = tables.latency[tables.latency["trial_id"].isin(wanted.index)]
+    merged = buckets.groupby(["trial_id", "lower_ms", "upper_ms"], as_index=False, sort=False)["count"].sum()
+    values = dict[str, float]()
+    for trial_id, rows in merged.groupby("trial_id", sort=False):
+        name = str(trial_id)
+        quantiles = histogram_quantile(rows["lower_ms"], rows["upper_ms"], rows["count"], wanted[name])
+        values[name] = float(quantiles[0])
+    return found.fillna(values)
 
 
 # --- tables of texts --------------------------------------------------------------------------------------
@@ -83,15 +130,19 @@ def _summary(cell: pd.DataFrame) -> dict[str, Any]:
 def printable(table: pd.DataFrame, more: Mapping[str, str] | None = None) -> pd.DataFrame:
     """Return the summary as texts; rates that may not be ranked carry a dagger.
 
-    Without any rank, cost of the database or request not sent in time there is no such column. `more` names further
-    columns by their headings.
+    Without any rank, cost of the database, request not sent in time or failed one there is no such column. `more` names
+    further columns by their headings.
     """
+    has_failed = table["failed_pct"].fillna(0).gt(0).any()
     only = {
+        SUCCESSES: has_failed,
+        FAILED: has_failed,
         RANK: table["rank"].ne("").any(),
         "database CPU ms/request": table["database_cpu_ms_per_request"].notna().any(),
         "dropped": table["dropped"].fillna(0).any(),
     }
-    numbers = {"p50, ms": "p50_ms", "p99, ms": "p99_ms", "CPU ms/request": "cpu_ms_per_request"}
+    times = {"p50, ms": "p50_ms", "p95, ms": "p95_ms", "p99, ms": "p99_ms"}
+    numbers = {"CPU ms/request": "cpu_ms_per_request"}
     numbers |= {"database CPU ms/request": "database_cpu_ms_per_request", "dropped": "dropped", **(more or {})}
     rows = [
         {
@@ -99,13 +150,64 @@ def printable(table: pd.DataFrame, more: Mapping[str, str] | None = None) -> pd.
             "server": label(row),
             "trials": str(row["trials"]),
             "requests/s": _rate(row),
+            SUCCESSES: number(row["successes_per_s"]),
+            FAILED: percent_words(row["failed_pct"]),
             RANK: row["rank"] or "–",
+            **{heading: number(row[column]) for heading, column in times.items()},
+            "tail, ms": tail_words(row),
             **{heading: number(row[column]) for heading, column in numbers.items()},
             "verdicts": row["verdicts"],
         }
         for row in table.to_dict("records")
     ]
     return pd.DataFrame(rows).drop(columns=[heading for heading, known in only.items() if rows and not known])
+
+
+def percent_words(share_pct: float) -> str:
+    """Return a share in percent: `84.6 %`; `–` where it is not known."""
+    return f"{number(share_pct)} %" if np.isfinite(share_pct) else "–"
+
+
+def tail_words(row: Mapping[Any, Any]) -> str:
+    """Return the highest percentile that a row of the summary carries: `p93: 1,001`; `–` without one."""
+    return f"p{row['tail_percent']:g}: {number(row['tail_ms'])}" if np.isfinite(row["tail_ms"]) else "–"
+
+
+def of_own_api(tables: Tables) -> dict[str, str]:
+    """Return the further columns, by their headings, of a run of the user's own API."""
+    is_own = bool((tables.manifest.get("campaign") or {}).get("own"))
+    return {"first byte p50, ms": "first_byte_p50_ms"} if is_own else {}
+
+
+def notes(table: pd.DataFrame, more: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Return why values of the printed summary are missing, a sentence for each reason.
+
+    `more` are the further columns that were printed. A row without trials is not counted: its verdicts say why.
+    """
+    return tuple(_missing(table[table["trials"] > 0], more or {}))
+
+
+def _missing(known: pd.DataFrame, more: Mapping[str, str]) -> Iterator[str]:
+    timed = known[known["p50_ms"].notna()]
+    limited = int((known["p50_ms"].isna() & known["is_limited"]).sum())
+    if limited:
+        where = plural(limited, "row")
+        yield f"No response times on a share of a core, in {where}: the server waits for its next period."
+    for name in ("p95", "p99"):
+        if few := int(timed[f"{name}_ms"].isna().sum()):
+            yield f"{name}: fewer than {BEYOND} requests of a trial lie beyond it in {plural(few, 'row')}."
+    if short := int(timed["tail_percent"].isna().sum()):
+        yield f"tail: a trial has fewer than {2 * BEYOND} requests in {plural(short, 'row')}."
+    if costless := int(known["cpu_ms_per_request"].isna().sum()):
+        yield f"CPU per request: the server's process is not known in {plural(costless, 'row')}."
+    if "first_byte_p50_ms" in more.values() and (untimed := int(timed["first_byte_p50_ms"].isna().sum())):
+        yield f"first byte: no request was answered, or the run is of an earlier version, in {plural(untimed, 'row')}."
+
+
+def reasons_unknown(table: pd.DataFrame) -> tuple[str, ...]:
+    """Return, of each row whose limit is unknown, a sentence with load, server and reason."""
+    rows = table[table["why_unknown"] != ""].to_dict("records")
+    return tuple(f"{row['load']}, {label(row)}: {Limit.UNKNOWN.why_not}: {row['why_unknown']}." for row in rows)
 
 
 def label(row: Mapping[Any, Any]) -> str:
@@ -136,6 +238,7 @@ def warnings_of(tables: Tables) -> tuple[str, ...]:
     again = repeated(trials)
     attempts, lost = int(again.sum()), int((~is_sealed(trials) & ~again).sum())
     few = int((table["trials"] < FEWEST).sum())
+    failing = table[table["failed_pct"] > 100 * MOST_FAILED]
     closed = trials[is_sealed(trials) & (trials["load_model"] == "closed")]
     found = drift(closed["trial_order"], closed["rps"], zip(closed["load"], closed["server"], strict=True))
     rho, p, pace = (found.rho, found.p, "faster" if found.rho > 0 else "slower") if found else (0.0, 1.0, "")
@@ -155,7 +258,17 @@ def warnings_of(tables: Tables) -> tuple[str, ...]:
         f"median: {rho:.2f}, p = {p:.2g}). Compare servers within blocks only.": p <= ALPHA,
         **dict.fromkeys(map(str, manifest.get("host_warnings") or ()), True),
     }  # fmt: skip
-    return tuple(sentence for sentence, holds in said.items() if holds)
+    sentences = [sentence for sentence, holds in said.items() if holds]
+    if len(failing):
+        whose = _failing_words(failing)
+        sentences.append(f"Requests failed: {whose}. Rates, times and costs there are those of errors too.")
+    return tuple(sentences)
+
+
+def _failing_words(rows: pd.DataFrame) -> str:
+    """Return whose requests failed under which load, and which share of them."""
+    shares = (f"{percent_words(row['failed_pct'])} of {label(row)}'s" for row in rows.to_dict("records"))
+    return "; ".join(f"{share} ({load})" for share, load in zip(shares, rows["load"], strict=True))
 
 
 # --- findings ---------------------------------------------------------------------------------------------
@@ -203,22 +316,28 @@ def _offered(loads: list[pd.DataFrame]) -> list[str]:
     """Say whose requests of open loads were not all sent in time; the rate is the generator's, and not ranked."""
     by_outcome: dict[str, list[str]] = {}
     for rows in loads:
-        dropped = rows[rows["trials"] > 0].set_index("server")["dropped"]
+        known = rows[rows["trials"] > 0].set_index("server")
+        dropped, failed_pct = known["dropped"], known["failed_pct"]
         late = ", ".join(f"{server} ({count:,.0f})" for server, count in dropped.items() if count > 0)
         outcome = "the rate was set, so it is not ranked" if len(dropped) else "no number, since no trial was sealed"
         if len(dropped) and dropped.notna().all():
             outcome += f"; dropped (median of the trials): {late}" if late else "; no request was dropped"
+        wrong = ", ".join(f"{server} ({percent_words(share)})" for server, share in failed_pct.items() if share > 0)
+        outcome += f"; failed: {wrong}" if wrong else ""
         by_outcome.setdefault(outcome, []).append(rows["load"].iloc[0])
     return [f"{'; '.join(names)}: {outcome}." for outcome, names in by_outcome.items()]
 
 
 def cpu_order(tables: Tables, rows: pd.DataFrame) -> str:
     """Say how servers rank by CPU per request on one load, whatever was the limit; empty for less than two."""
-    known = rows[rows["cpu_ms_per_request"].notna()]
+    costs = rows[rows["cpu_ms_per_request"].notna()]
+    known = costs[costs["failed_pct"] <= 100 * MOST_FAILED]
     if len(known) < 2:
         return ""
     found = standing(tables, known, "server_cpu_ms_per_request")
     text = f"{known['load'].iloc[0]}: {found.words('CPU ms per request')}."
+    if len(known) < len(costs):
+        text += f" Not among them: {_failing_words(costs.drop(known.index))} requests failed."
     if found.ranking is None or len(found.ranking.places) < 3:
         return text
     first, last = found.ranking.places[0].name, found.ranking.places[-1].name

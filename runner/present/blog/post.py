@@ -11,7 +11,7 @@ import pandas as pd
 from runner.model import CALIBRATION, LabError
 from runner.present.answers import evidence, findings
 from runner.present.figures import ratios
-from runner.present.frames import Tables, choose, sealed_trials
+from runner.present.frames import Tables, sealed_trials
 from runner.present.look import captions, markup
 from runner.present.look.markup import Block, Bullets, Downloads, Heading, Paragraph, Picture, TextTable
 from runner.present.look.palette import identities
@@ -118,7 +118,7 @@ def _chapters(tables: Tables, sealed: pd.DataFrame) -> Iterator[tuple[str, str, 
 
     Nothing is said about loads that the run has not.
     """
-    models, case = set(sealed["load_model"]), choose(tables) if findings.two_clients(tables) else None
+    models, case = set(sealed["load_model"]), findings.queued_case(tables)
     methods = {
         "A trial is one load on a freshly started server. It is sealed only if the counts of everything involved "
         "agree; no figure and no table here has a value of any other. Values are the median of the trials.": True,

@@ -15,7 +15,7 @@ from runner.present.answers.ranking_text import percent, times
 from runner.present.chart import Chart, empty
 from runner.present.figures import forest
 from runner.present.figures.ratios import Compared, noise_floor
-from runner.present.frames import Tables, limits_of, read_tables, sealed_trials, server_bound
+from runner.present.frames import Tables, did_the_work, limits_of, read_tables, sealed_trials, server_bound
 from runner.present.look import style
 from runner.present.look.captions import plural, verdict_counts
 from runner.present.look.palette import Identity
@@ -36,7 +36,12 @@ QUANTITIES = (
 
 
 def _may_compare(quantity: Compared, sealed: pd.DataFrame) -> bool:
-    """Return whether a quantity of a cell is the server's: rates at its limit, times below it, costs anywhere."""
+    """Return whether a quantity of a cell is the server's: rates at its limit, times below it, costs anywhere.
+
+    Nothing is where requests failed.
+    """
+    if not did_the_work(sealed):
+        return False
     if quantity.more:
         return server_bound(sealed) and bool((sealed["load_model"] == "closed").all())
     carried = carried_quantile(float(sealed["requests"].min())) >= quantity.quantile

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
+from runner.model import BEYOND
 from runner.present.chart import Axis, Chart, Fact, ServerLoad, Shared, bars, cells, chart, empty, extreme, points, tidy
 from runner.present.chart.drawing import FEW, FEWEST_SIZES, beside, ridges
 from runner.present.chart.value import median_points, of_trials
@@ -22,7 +23,7 @@ from runner.present.frames import MODES, Tables, server_bound
 from runner.present.look import captions, style
 from runner.present.look.palette import Identity
 from runner.present.statistics.inference import FEWEST, band, trial_curves
-from runner.present.statistics.stats import BEYOND, spread
+from runner.present.statistics.stats import spread
 
 FIRST_QUANTILE = 0.25
 POINTS_PER_DECADE = 24

@@ -16,7 +16,15 @@ from runner.limits import TAKEN, Limit
 from runner.model import CALIBRATION
 from runner.present.chart import Chart, chart, empty
 from runner.present.figures import forest
-from runner.present.frames import Tables, did_at_least, is_sealed, limits_of, sealed_trials, server_bound
+from runner.present.frames import (
+    Tables,
+    did_at_least,
+    did_the_work,
+    is_sealed,
+    limits_of,
+    sealed_trials,
+    server_bound,
+)
 from runner.present.look import captions
 from runner.present.look.palette import identities
 from runner.present.look.style import number, ratio_words
@@ -65,6 +73,7 @@ LINEAR = (
     "core: a ratio of 1. Only where the server was the limit in every trial of both."
 )
 FEW = f"fewer than {FEWEST} trials"
+ERRORS = "more than 1 in 1000 requests failed"
 
 
 @lru_cache(maxsize=2)
@@ -165,6 +174,8 @@ def _comparison(base: pd.DataFrame, other: pd.DataFrame, quantity: Compared, fou
 
     A ratio of rates is whole where both servers were the limit, one-sided where one of them could do more.
     """
+    if not (did_the_work(base) and did_the_work(other)):
+        return None, ERRORS
     limits = {*limits_of(base), *limits_of(other)}
     if quantity.more and not all(full := [server_bound(side) for side in (base, other)]):
         if full[1] and did_at_least(base):

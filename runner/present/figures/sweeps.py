@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from runner.limits import Limit
-from runner.model import OWN_SCRIPT
+from runner.model import BEYOND, OWN_SCRIPT
 from runner.present.chart import Axis, Chart, Facet, Fact, ServerLoad, cells, chart, points, tidy
 from runner.present.chart.drawing import sheet
 from runner.present.chart.value import of_trials
@@ -23,7 +23,7 @@ from runner.present.look import style
 from runner.present.look.palette import PROBE, Identity, pale
 from runner.present.look.style import number, plain
 from runner.present.statistics.inference import sure_spread
-from runner.present.statistics.stats import BEYOND, spread
+from runner.present.statistics.stats import spread
 
 KNEE_OF = "p90"  # p99 of a trial with 2,500 requests rests on 25
 FEWEST_RATES = 3

@@ -28,16 +28,20 @@ ELSEWHERE = "Published numbers were taken on other machines: compare ratios betw
 
 def loads(tables: Tables) -> Iterator[Block]:
     """Yield the medians of every load and server, and what they say in sentences."""
-    sheets = []
+    sheets, notes = [], list[str]()
+    more = summary.of_own_api(tables)
     for tool, rows in summary.summarize(tables).groupby("tool", sort=False):
         if tool == "wrk":
             rates, cpu = (summary.pivot(rows, column) for column in ("rps", "cpu_ms_per_request"))
             found = [("Requests/s", rates, "requests"), ("CPU ms per request", cpu, "cpu-per-request")]
         else:
-            found = [("Loads", summary.printable(rows), "loads")]
+            found = [("Loads", summary.printable(rows, more), "loads")]
+            notes += summary.notes(rows, more)
         title = f"with {tool}, median of the trials"
         sheets += [TextTable(frame, f"{what} {title}", name=f"{tool}-{name}") for what, frame, name in found]
     yield from _with_dagger(*sheets)
+    for note in dict.fromkeys(notes):
+        yield Paragraph(note, "note")
     yield Bullets(summary.findings(tables))
 
 
@@ -46,6 +50,17 @@ def _with_dagger(*sheets: TextTable) -> Iterator[Block]:
     yield from sheets
     if any(NOT_RANKED in str(cell) for sheet in sheets for row in sheet.frame.to_numpy() for cell in row):
         yield Paragraph(DAGGER, "note")
+
+
+def unknown(tables: Tables) -> Iterator[Block]:
+    """Yield what could not be compared and why, what is noise, and why limits are unknown, load by load."""
+    yield Bullets(findings.unknown(tables))
+    table = summary.summarize(tables)
+    rows = [
+        {"load": load, "servers": ", ".join(map(summary.label, alike.to_dict("records"))), "why": why}
+        for (load, why), alike in table[table["why_unknown"] != ""].groupby(["load", "why_unknown"], sort=False)
+    ]
+    yield TextTable(pd.DataFrame(rows, columns=["load", "servers", "why"]), "Why a limit is unknown")
 
 
 def ratios_of_servers(tables: Tables) -> Iterator[Block]:
@@ -204,8 +219,7 @@ def evidence_words(judged: Judged) -> Iterator[str]:
 OF_A_RUN: dict[str, Part] = {
     # What the run found, in at most five sentences, and what a reader must know before any number.
     "answer": lambda tables: [Bullets(findings.sentences(tables)), Bullets(summary.warnings_of(tables), warn=True)],
-    # What could not be compared and why, and what is noise.
-    "unknown": lambda tables: [Bullets(findings.unknown(tables))],
+    "unknown": unknown,
     "loads": loads,
     "ratios": ratios_of_servers,
     "inserts": inserts_answer,

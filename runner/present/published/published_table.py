@@ -8,7 +8,7 @@ from itertools import product
 import pandas as pd
 
 from runner.limits import Limit
-from runner.present.frames import MODES, Tables, limits_of, server_bound
+from runner.present.frames import MODES, Tables, limits_of, queued, server_bound
 from runner.present.look.captions import plural, verdict_counts
 from runner.present.look.markup import NOT_RANKED, Block, Paragraph, TextTable
 from runner.present.look.style import number as printed
@@ -17,6 +17,7 @@ from runner.present.published.counterparts import METRICS, Counterpart, Number, 
 from runner.present.statistics.inference import Sample, sample_of, sure_spread
 from runner.present.statistics.stats import Spread, carried_quantile
 
+IN_QUEUE = f"{Limit.GENERATOR.why_not}: most of this time is its queue"
 QUANTILES = {"latency_p50": 0.5, "latency_p90": 0.9, "latency_p95": 0.95}
 REMARKS = {
     "rps": {
@@ -26,7 +27,7 @@ REMARKS = {
         Limit.UNKNOWN: Limit.UNKNOWN.why_not,
     },
     "latency": {
-        Limit.GENERATOR: f"{Limit.GENERATOR.why_not}: most of this time is its queue",
+        Limit.GENERATOR: f"{Limit.GENERATOR.why_not}: this time is the generator's",
         Limit.SERVER: "at saturation: users / rate, by Little's law",
         Limit.UNKNOWN: Limit.UNKNOWN.why_not,
     },
@@ -103,10 +104,14 @@ def _remarks(tables: Tables, number: Number, cell: Counterpart) -> list[str]:
     cpus = (tables.manifest.get("placement") or {}).get("server") or []
     if number.metric == "cpu_peak" and cpus:
         found.append(f"the server has {plural(len(cpus), 'CPU')} here")
-    limits = limits_of(cell.sealed).value_counts()
+    every = limits_of(cell.sealed)
+    limits = every.value_counts()
+    said = dict(REMARKS["latency" if number.metric in QUANTILES else number.metric])
+    if number.metric in QUANTILES and queued(cell.sealed)[every == Limit.GENERATOR].all():
+        said[Limit.GENERATOR] = IN_QUEUE
     return found + [
-        said if limits[limit] == limits.sum() else f"{said} ({limits[limit]} of {limits.sum()} trials)"
-        for limit, said in REMARKS["latency" if number.metric in QUANTILES else number.metric].items()
+        words if limits[limit] == limits.sum() else f"{words} ({limits[limit]} of {limits.sum()} trials)"
+        for limit, words in said.items()
         if limit in limits
     ]
 

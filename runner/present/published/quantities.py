@@ -12,7 +12,7 @@ import pandas as pd
 
 from runner.limits import Limit
 from runner.present.figures import seconds
-from runner.present.frames import Tables, did_at_least, given_pct, limits_of, server_bound
+from runner.present.frames import Tables, did_at_least, did_the_work, given_pct, limits_of, server_bound
 from runner.present.look import captions
 from runner.present.look.style import number
 from runner.present.published.counterparts import WINDOWS, Counterpart, sizes
@@ -45,6 +45,13 @@ def at_its_limit(tables: Tables, cell: Counterpart) -> Obstacle | None:
     if server_bound(cell.sealed):
         return None
     return replace(_obstacle(tables, cell, Limit.SERVER), is_floor=did_at_least(cell.sealed))
+
+
+def the_work(tables: Tables, cell: Counterpart) -> Obstacle | None:
+    """Allow cells whose requests were answered with success: the cost of errors is not that of the work."""
+    if did_the_work(cell.sealed):
+        return None
+    return Obstacle("more than 1 in 1000 requests failed", limit_numbers(tables, cell))
 
 
 def unlimited(tables: Tables, cell: Counterpart) -> Obstacle | None:
@@ -146,10 +153,10 @@ CPU = partial(seconds.cpu, subject="server")
 _KNOWN = (
     Quantity("served_rps", "requests/s", at_its_limit),
     *(Quantity(f"latency_p{q}_ms", f"p{q}", partial(response_time, quantile=q / 100)) for q in (50, 90, 95, 99)),
-    Quantity("server_cpu_ms_per_request", "CPU ms/request"),
+    Quantity("server_cpu_ms_per_request", "CPU ms/request", the_work),
     Quantity("server_cpu_mean_pct", "CPU", unlimited),
     *(Quantity(column, f"CPU peak over {window}", room_to_rise) for window, column in WINDOWS.items()),
-    Quantity("server_rss_peak_bytes", "memory in MiB", unit=2.0**20),
+    Quantity("server_rss_peak_bytes", "memory in MiB", the_work, unit=2.0**20),
     Quantity("rows_inserted", "rows", beyond_a_server),
     Quantity("p90_of_first_second", "p90 of the first second", unlimited, P90, lambda ms: ms[ms.index < 1].median()),
     Quantity("p90_of_later_seconds", "median p90 of later seconds", unlimited, P90, lambda ms: ms.loc[1:].median()),

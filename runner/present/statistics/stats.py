@@ -8,13 +8,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from runner.model import BEYOND
+
 Floats = NDArray[np.float64]
 
-BEYOND = 100
-"""Requests that must lie beyond a percentile before it is drawn or printed.
-
-The count beyond a percentile is binomial: with 100 its relative standard error is 1/sqrt(100) = 10 %.
-"""
 Z_99 = NormalDist().inv_cdf(0.995)  # standard errors on either side of a value, with 99 % confidence
 
 

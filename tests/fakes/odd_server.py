@@ -1,0 +1,89 @@
+"""An API with one oddity, on the standard library. Run as `odd_server.py ADDRESS PORT ODDITY MS`.
+
+`shedding` works MS on up to five requests at a time, and answers 503 at once to any more. `uneven` answers at once, but
+takes MS for each tenth request. `streaming` sends the head and the first bytes at once, and the last MS later. `/seen`
+says how many requests were answered with success, and how many were refused; `/refused` answers 503 to everybody.
+"""
+
+import json
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+ADDRESS, PORT, ODDITY, WAIT_S = sys.argv[1], int(sys.argv[2]), sys.argv[3], float(sys.argv[4]) / 1000
+MOST_AT_ONCE = 5
+seen = {"good": 0, "refused": 0}
+under_way = []
+lock = threading.Lock()
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # head and body in one segment
+
+    def do_GET(self):
+        if self.path == "/seen":
+            self.reply(200, seen)
+        elif self.path == "/refused":
+            self.refuse()
+        else:
+            getattr(self, ODDITY)()
+
+    def shedding(self):
+        with lock:
+            is_taken = len(under_way) < MOST_AT_ONCE
+            under_way.extend([self] * is_taken)
+        if not is_taken:
+            self.refuse()
+            return
+        time.sleep(WAIT_S)
+        with lock:
+            under_way.remove(self)
+        self.succeed()
+
+    def uneven(self):
+        with lock:
+            is_tenth = (seen["good"] + seen["refused"]) % 10 == 9
+            seen["good"] += 1
+        if is_tenth:
+            time.sleep(WAIT_S)
+        self.reply(200, {})
+
+    def streaming(self):
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b"5\r\nfirst\r\n")
+        self.wfile.flush()
+        time.sleep(WAIT_S)
+        self.wfile.write(b"4\r\nlast\r\n0\r\n\r\n")
+        with lock:
+            seen["good"] += 1
+
+    def succeed(self):
+        with lock:
+            seen["good"] += 1
+        self.reply(200, {})
+
+    def refuse(self):
+        with lock:
+            seen["refused"] += 1
+        self.reply(503, {})
+
+    def reply(self, status, value):
+        body = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+class Server(ThreadingHTTPServer):
+    request_queue_size = 1024
+
+
+Server((ADDRESS, PORT), Handler).serve_forever()

@@ -1,0 +1,86 @@
+"""What `bench run` prints of servers with a known oddity: refusals, a slow tail, an answer that is streamed."""
+
+import re
+
+import pytest
+import real_lab
+from own_api import odd, run, tiny
+
+pytestmark = [pytest.mark.load, real_lab.needs("k6"), real_lab.needs_two_cpus]
+
+
+def printed(made):
+    """Return all that the command printed, its JSON too, without line breaks."""
+    return re.sub(r"\s+", " ", f"{made.done.stdout} {made.done.stderr}")
+
+
+def test_refusals_are_no_answers(root):
+    """Five at a time that take 20 ms each are 250 requests/s at most; everybody else is refused at once."""
+    with odd("shedding", 20) as server:
+        made = run(root, "--vus", "10", "--iterations", "3000", url=server.url)
+        seen = server.seen
+    row, text = made.trials.iloc[0], printed(made)
+    successes = row["requests"] - row["failed"]
+    share_pct = 100 * row["failed"] / row["requests"]
+    assert row["failed"] > 1000
+    assert row["failed"] <= seen["refused"] and successes <= seen["good"]  # of the warm-up and the probe besides
+    assert successes / row["duration_s"] <= 250
+    assert row["verdict"] == "inconclusive" and "% of the requests failed" in row["verdict_reason"]
+    # The progress line, the table, its reason, and the sentence.
+    share = f"{share_pct:.3g} %"
+    assert f"requests/s with success, {share} of the requests failed, p50" in text
+    assert "successes/s" in text and "failed" in made.done.stdout
+    assert f"own-api: the limit is unknown: {share} of the requests failed." in text
+    (said,) = re.findall(r"own-api answers ([\d,]+) requests/s with success; ([\d.]+ %) of the requests failed", text)
+    assert int(said[0].replace(",", "")) <= 250 and said[1] == share
+    assert "times its own queue" not in text
+
+
+@pytest.mark.long
+def test_a_trial_without_any_success_is_failed(root):
+    script = "import http from 'k6/http';\nexport default function () { http.get(`${__ENV.BASE_URL}/refused`); }"
+    with odd("uneven", 0) as server:
+        made = run(root, "--vus", "4", "--iterations", "200", url=server.url, script=script, code=1)
+        assert server.seen["refused"] >= 200
+    assert made.records[0]["status"] == "failed"
+    assert "some request was answered with success (0 of 200" in made.records[0]["error"]
+    assert made.records[0]["metrics"]["failed"] == 200
+
+
+@pytest.mark.long
+def test_a_slow_tenth_is_seen_in_the_highest_percentile_that_the_sample_carries(root):
+    with odd("uneven", 300) as server:
+        made = run(root, "--vus", "30", "--iterations", "1500", url=server.url)
+    row, text = made.trials.iloc[0], printed(made)
+    assert row["latency_p50_ms"] < 150
+    assert row["latency_tail_percent"] == 93 and 300 <= row["latency_tail_ms"] < 600
+    tail_ms = f"{row['latency_tail_ms']:.0f}"
+    assert re.search(rf"p50 [\d.]+ ms, p93 {tail_ms} ms, ", text), text
+    assert f"p93: {tail_ms}" in made.done.stdout
+    for name in ("p95", "p99"):
+        assert f"{name}: fewer than 100 requests of a trial lie beyond it in 1 row." in text
+    # Why nothing is known of its limit is said in the table's lines and in the sentence.
+    if row["verdict"] == "inconclusive":
+        reason = row["verdict_reason"].split(": ")[0]
+        assert f"own-api: the limit is unknown: {reason}." in text
+        assert f"requests/s (the limit is unknown: {reason})." in text
+
+
+@pytest.mark.long
+def test_the_first_byte_stands_beside_the_last(root):
+    with odd("streaming", 500) as server:
+        made = run(root, "--vus", "8", "--iterations", "80", url=server.url)
+    row, text = made.trials.iloc[0], printed(made)
+    assert 500 <= row["latency_p50_ms"] < 600
+    assert 0 < row["first_byte_p50_ms"] <= row["first_byte_p99_ms"] < 250
+    assert "first byte" in made.done.stdout
+    assert "tail: a trial has fewer than 200 requests in 1 row." in text
+
+
+@pytest.mark.long
+def test_a_load_that_closes_its_connections_has_no_second_witness(root):
+    """Its users wait to be accepted, which the probe, that keeps its connection, does not."""
+    with tiny(0) as server:
+        made = run(root, "--vus", "60", "--iterations", "1500", "--close", url=server.url)
+    assert made.trials["mode"].to_list() == ["close"]
+    assert "own queue" not in printed(made)
