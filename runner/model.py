@@ -73,6 +73,13 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+def core_words(cores: float) -> str:
+    """Return an amount of CPU in words: `0.5 of a core`, `1 core`, `1.5 cores`."""
+    if cores < 1:
+        return f"{cores:g} of a core"
+    return f"{cores:g} core{'s' * (cores != 1)}"
+
+
 @dataclass(frozen=True)
 class Server:
     """One implementation under test: a folder under servers/, described by its server.toml."""

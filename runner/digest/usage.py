@@ -8,7 +8,7 @@ from typing import Any
 from runner.digest.probe import ProbeSamples, saw_the_same
 from runner.digest.resources import Counter, Window, read_counters
 from runner.digest.verdict import APART_MS, DatabaseEvidence, Evidence, Network, Probing, Serial, Wait
-from runner.measurement import PROBE_HZ, Measurement
+from runner.measurement import PROBE_HZ, Measurement, Quota
 from runner.model import OWN, OWN_SCRIPT, Cell, LabError
 
 Metrics = Mapping[str, Any]
@@ -25,14 +25,15 @@ def read_usage(folder: Path, measurement: Measurement, windows: Sequence[Window]
     Those of further hosts of generators are `generator 2`, and `host 1`, `sampler 1` and so on of each.
     """
     zero_mono_ns, path = windows[0].begin_mono_ns, folder / "resources.parquet"
-    raw = read_counters(path, zero_mono_ns)
+    older = measurement.quota is None
+    raw = read_counters(path, zero_mono_ns, throttled_known=older)
     # A server that the lab did not start has no CPUs where its process was not found, and then no rows.
     for subject in ("host", "server", "generator", "sampler"):
         if subject not in raw and (subject != "server" or measurement.placement.server):
             raise LabError(f"{path} lacks the rows of the {subject}.", exit_code=1)
     for number in range(1, len(measurement.parts) + 2):
         path = folder / f"resources.g{number}.parquet"
-        found = read_counters(path, zero_mono_ns) if path.is_file() else {}
+        found = read_counters(path, zero_mono_ns, throttled_known=older) if path.is_file() else {}
         raw |= {f"{name} {number}": each for name, each in found.items() if (name, number) != ("generator", 1)}
     return raw
 
@@ -68,6 +69,8 @@ def _cost(subject: str, counter: Counter, end_s: float, requests: int) -> dict[s
 def measure_usage(counters: Mapping[str, Counter], measurement: Measurement, end_s: float, requests: int) -> Metrics:
     """Return the columns of trials.parquet about resources, and what `evidence` needs besides."""
     metrics = {**used(counters, end_s, requests), "idle": measurement.idle}
+    if measurement.quota is not None:
+        metrics["server_quota_cores"] = measurement.quota.cores
     if measurement.between is not None:
         metrics |= _of_generators(counters, measurement, end_s)
     database, server = counters.get("database"), counters.get("server")
@@ -166,6 +169,7 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics, mode: str =
         return metrics.get(name) or 0
 
     server_pct, peak = metrics["server_cpu_mean_pct"], metrics["generator_cpu_peak_1s_pct"]
+    given = _given_to_server(cell, measurement, metrics)
     mean = known("generator_cpu_mean_pct")
     peak = mean if peak is None or math.isnan(peak) else peak
     cpus = int(known("generator_cpus") or len(placement.generator))
@@ -191,7 +195,7 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics, mode: str =
     # A server on a share of a core waits for its next period, which the probe may meet and the load not.
     comparable = cell.share == 1 and saw_the_same(cell, mode, metrics)
     return Evidence(
-        None if server_pct is None else server_pct / (100 * len(placement.server) * cell.share),
+        None if server_pct is None else server_pct / (100 * given["cores"]),
         mean / full,
         peak / full,
         placement.disjoint,
@@ -199,7 +203,6 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics, mode: str =
         int(known("dropped")),
         database,
         waits=tuple(_waits(metrics)) if comparable else (),
-        throttled_share=known("server_throttled_pct") / 100,
         stolen_share=max(known("host_steal_pct") / (100 * measurement.cpus), known("generators_stolen_share")),
         others_share=others_share(measurement, metrics.get("others_cpu_mean_pct")),
         ceiling_share=known("rps") / ceiling_rps if ceiling_rps else None,
@@ -207,13 +210,29 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics, mode: str =
         checks_failed_share=known("checks_failed") / (known("checks") or 1),
         unit="iterations" if scripted else "requests",
         share=cell.share,
-        cores=len(placement.server) * cell.share,
+        **given,
         serial=serial,
         probing=probing,
         connecting_share=0.0 if mode == "keepalive" else known("opened_pct") / 100,
         ended_late_s=known("ended_late_s"),
         network=network,
     )
+
+
+def _given_to_server(cell: Cell, measurement: Measurement, metrics: Metrics) -> dict[str, Any]:
+    """Return the fields of Evidence about the server's CPUs and its quotas."""
+    quota = measurement.quota or Quota()
+    cores = len(measurement.placement.server) * cell.share
+    foreign = quota.cores is not None and quota.cores < cores
+    throttled_pct = metrics["server_throttled_pct"]
+    unknown = throttled_pct is None or math.isnan(throttled_pct)
+    return {
+        "cores": quota.cores if foreign else cores,
+        "foreign_quota": foreign,
+        # The generator is beside the lab only if all are on one machine.
+        "shared_quota": quota.shared and measurement.between is None,
+        "throttled_share": None if unknown else throttled_pct / 100,
+    }
 
 
 def _waits(metrics: Metrics) -> Iterator[Wait]:

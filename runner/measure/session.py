@@ -19,7 +19,18 @@ from runner.measure.generators import Shot, shot_of
 from runner.measure.loading import Bench, Watchers, generate, warm_up, watching, write_rows, write_samples
 from runner.measure.memory import Kills
 from runner.measure.sites import Job, Site
-from runner.measurement import Counters, DatabaseUse, Loaded, LoadFacts, Measurement, Part, Placement, Slice, ended
+from runner.measurement import (
+    Counters,
+    DatabaseUse,
+    Loaded,
+    LoadFacts,
+    Measurement,
+    Part,
+    Placement,
+    Quota,
+    Slice,
+    ended,
+)
 from runner.model import OWN, OWN_GET, CannotGoOnError, Cell, LabError, Server, Subject, Workload
 from runner.store import OF_GENERATORS, public, raw_name
 
@@ -58,6 +69,7 @@ class _Live:
     database: Database | None
     killed_before: Kills
     placement: Placement
+    quota: Quota  # that is not the lab's
     slices: list[Slice] = field(default_factory=list)
     stored: list[DatabaseUse] = field(default_factory=list)  # of each load, with `after` once the server was stopped
     probed: list[dict[str, Any]] = field(default_factory=list)
@@ -141,7 +153,9 @@ def _started(bench: Bench, workload: Workload, member: Member) -> Iterator[_Live
         running = stack.enter_context(bench.lab.engine.started(server, bench.placement.server, handed, log))
         _await(server, workload, running, nonce, log)
         killed = bench.sites.server.kills(running.pid)
-        yield _Live(member, workload, running, database, killed, _seen(bench.placement, running))
+        quota = bench.sites.server.quota(running.pid)  # before the lab sets its own
+        placement = _seen(bench.placement, running)
+        yield _Live(member, workload, running, database, killed, placement, quota)
 
 
 def _load_in_turn(
@@ -301,6 +315,7 @@ def _measurement(bench: Bench, live: _Live, loads: Sequence[tuple[str, Loaded]])
         host_cpus=bench.lab.host_cpus,
         oom_kills=live.oom_kills,
         idle=bench.lab.idle.state,
+        quota=live.quota,
         slices=slices if cell.slices else (),
         others_loaded=tuple(
             (load.load_started_mono_ns, load.load_ended_mono_ns) for name, load in loads if name != live.member.trial_id

@@ -23,7 +23,7 @@ from pathlib import Path
 from subprocess import PIPE
 from typing import Any
 
-from runner.measure import counters, memory
+from runner.measure import counters, memory, quotas
 from runner.measure.generators import Command, Shot
 from runner.measure.leftovers import Ledger, scratch
 from runner.measure.process_engine import pinned
@@ -61,6 +61,7 @@ class Site:
     name = ""  # what it is for, as a reader sees it; empty for this machine
     clock = Clock()
     kills = staticmethod(memory.kills)
+    quota = staticmethod(quotas.quota_of)
     network = staticmethod(counters.network_bytes)
     undelivered = staticmethod(counters.undelivered)
 
