@@ -191,13 +191,15 @@ CELL = Cell("own-api", "", "", "realistic", "own-get", "k6", "closed", "keepaliv
 SECONDS = np.array([0.0, 10.0])
 
 
-def used_by(quota, cpu_s=4.85, throttled_s=4.0, placement=None, cell=CELL):
+def used_by(quota, cpu_s=4.85, throttled_s=4.0, placement=None, cell=CELL, generator_throttled_s=math.nan):
     """Return metrics and evidence of ten seconds in which the server used `cpu_s` of CPU time."""
     measurement = measured(quota=quota, placement=placement or Placement((0,), (1,)))
     server = {"cpu_s": np.array([0.0, cpu_s]), "throttled_s": np.array([0.0, throttled_s])}
     idle = {"cpu_s": np.array([0.0, 1.0]), "steal_s": np.zeros(2)}
     counters = {name: Counter(SECONDS, idle) for name in ("generator", "sampler", "host")}
     counters["server"] = Counter(SECONDS, server)
+    held = {"throttled_s": np.array([0.0, generator_throttled_s])}
+    counters["generator"] = Counter(SECONDS, idle | held)
     metrics = measure_usage(counters, measurement, 10.0, 1000)
     return metrics, evidence(cell, measurement, metrics)
 
@@ -237,6 +239,14 @@ def test_what_is_not_known_of_throttling_is_null_and_said():
     said = judge(found)
     assert said.verdict == "inconclusive"
     assert "whether a CPU quota held the server back is not known" in said.reason
+
+
+def test_a_quota_of_the_lab_itself_makes_the_generator_the_limit():
+    metrics, found = used_by(Quota(), cpu_s=3.0, throttled_s=0.0, generator_throttled_s=2.0)
+    assert metrics["generator_throttled_share"] == pytest.approx(0.2)
+    assert judge(found).verdict == "generator-bound"
+    metrics, found = used_by(Quota(0.8, shared=True), cpu_s=3.0, throttled_s=2.0, generator_throttled_s=2.0)
+    assert "server and generator shared a CPU quota" in judge(found).reason
 
 
 def test_a_record_from_before_quotas_were_recorded_is_read_and_has_no_value_of_them():

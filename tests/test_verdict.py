@@ -105,6 +105,9 @@ VERDICTS = [
     (evidence(throttled_share=0.3, shared_quota=True), "inconclusive", "server and generator shared a CPU quota"),
     (evidence(throttled_share=0.0, shared_quota=True), "inconclusive", "neither side was busy"),
     (evidence(server_share=0.97, shared_quota=True, throttled_share=0.3, **ELSEWHERE), "server-bound", HELD),
+    # The lab itself runs under a quota.
+    (evidence(generator_throttled_share=0.3), "generator-bound", "a quota held the generator back 30 %"),
+    (evidence(generator_throttled_share=0.3, server_share=0.97), "inconclusive", "both sides were busy"),
     # What cannot be read is no evidence of anything.
     (evidence(throttled_share=None), "inconclusive", "whether a CPU quota held the server back is not known"),
     (evidence(throttled_share=None, server_share=0.95), "server-bound", "back is not known"),

@@ -71,6 +71,7 @@ def measure_usage(counters: Mapping[str, Counter], measurement: Measurement, end
     metrics = {**used(counters, end_s, requests), "idle": measurement.idle}
     if measurement.quota is not None:
         metrics["server_quota_cores"] = measurement.quota.cores
+        metrics["generator_throttled_share"] = _generator_throttled_share(counters, end_s)
     if measurement.between is not None:
         metrics |= _of_generators(counters, measurement, end_s)
     database, server = counters.get("database"), counters.get("server")
@@ -89,6 +90,16 @@ def measure_usage(counters: Mapping[str, Counter], measurement: Measurement, end
         metrics["database_statement_calls"] = calls
         metrics["database_statement_mean_ms"] = spent_ms / calls if calls else None
     return metrics
+
+
+def _generator_throttled_share(counters: Mapping[str, Counter], end_s: float) -> float | None:
+    """Return for which share of the time a quota held a generator back, the most of several.
+
+    None if it is not known of any.
+    """
+    names = [name for name in counters if name.partition(" ")[0] == "generator"]
+    shares = [counters[name].between(0.0, end_s, "throttled_s") / end_s for name in names]
+    return max((share for share in shares if not math.isnan(share)), default=None)
 
 
 def _of_generators(counters: Mapping[str, Counter], measurement: Measurement, end_s: float) -> Metrics:
@@ -169,7 +180,7 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics, mode: str =
         return metrics.get(name) or 0
 
     server_pct, peak = metrics["server_cpu_mean_pct"], metrics["generator_cpu_peak_1s_pct"]
-    given = _given_to_server(cell, measurement, metrics)
+    quotas = _quotas(cell, measurement, metrics)
     mean = known("generator_cpu_mean_pct")
     peak = mean if peak is None or math.isnan(peak) else peak
     cpus = int(known("generator_cpus") or len(placement.generator))
@@ -195,7 +206,7 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics, mode: str =
     # A server on a share of a core waits for its next period, which the probe may meet and the load not.
     comparable = cell.share == 1 and saw_the_same(cell, mode, metrics)
     return Evidence(
-        None if server_pct is None else server_pct / (100 * given["cores"]),
+        None if server_pct is None else server_pct / (100 * quotas["cores"]),
         mean / full,
         peak / full,
         placement.disjoint,
@@ -210,7 +221,7 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics, mode: str =
         checks_failed_share=known("checks_failed") / (known("checks") or 1),
         unit="iterations" if scripted else "requests",
         share=cell.share,
-        **given,
+        **quotas,
         serial=serial,
         probing=probing,
         connecting_share=0.0 if mode == "keepalive" else known("opened_pct") / 100,
@@ -219,8 +230,8 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics, mode: str =
     )
 
 
-def _given_to_server(cell: Cell, measurement: Measurement, metrics: Metrics) -> dict[str, Any]:
-    """Return the fields of Evidence about the server's CPUs and its quotas."""
+def _quotas(cell: Cell, measurement: Measurement, metrics: Metrics) -> dict[str, Any]:
+    """Return the fields of Evidence about quotas, and how many cores the server was given."""
     quota = measurement.quota or Quota()
     cores = len(measurement.placement.server) * cell.share
     foreign = quota.cores is not None and quota.cores < cores
@@ -232,6 +243,7 @@ def _given_to_server(cell: Cell, measurement: Measurement, metrics: Metrics) -> 
         # The generator is beside the lab only if all are on one machine.
         "shared_quota": quota.shared and measurement.between is None,
         "throttled_share": None if unknown else throttled_pct / 100,
+        "generator_throttled_share": metrics.get("generator_throttled_share") or 0.0,
     }
 
 

@@ -74,6 +74,7 @@ class Evidence:
     cores: float = 1.0  # how much that is together, or the quota of `foreign_quota`
     foreign_quota: bool = False  # whether a quota that is not the lab's gave it less than that
     shared_quota: bool = False  # whether the generator is under a quota of the server's, too
+    generator_throttled_share: float = 0.0  # of the time, by a quota; 0 if it is not known
     serial: Serial | None = None  # one connection: one request after the other
     probing: Probing | None = None  # how the probe fared; None where there was none, or where it is no witness
     connecting_share: float = 0.0  # of the requests whose response time has the making of a connection in it
@@ -97,9 +98,11 @@ class Evidence:
 
     @property
     def crowded(self) -> bool:
-        """Whether the generator was busy, or at its ceiling."""
+        """Whether the generator was busy, at its ceiling, or held back by a quota."""
         held = self.limited and (self.server_share or 0.0) >= HELD
         if self.generator_share > CROWDED or (self.generator_peak_share > FULL_SECOND and not held):
+            return True
+        if self.generator_throttled_share >= THROTTLED:
             return True
         near = self.ceiling_share is not None and self.ceiling_share >= NEAR_CEILING
         return near and self.generator_share >= HARDLY_IDLE
@@ -339,6 +342,9 @@ def _said(e: Evidence) -> str:
     if e.throttled:
         held_pct = 100 * (e.throttled_share or 0.0)
         parts.append(f"its quota held the server back {held_pct:.0f} % of the time")
+    if e.generator_throttled_share >= THROTTLED:
+        held_pct = 100 * e.generator_throttled_share
+        parts.append(f"a quota held the generator back {held_pct:.0f} % of the time")
     if e.throttled_share is None and e.server_share is not None:
         parts.append("whether a CPU quota held the server back is not known")
     return ", ".join(filter(None, [*parts, takers(e.stolen_share, e.others_share)]))
