@@ -56,6 +56,15 @@ class Placement:
 
 
 @dataclass(frozen=True)
+class Quota:
+    """The CPU quota that a server has from elsewhere: of its control group or of one above it."""
+
+    cores: float | None = None  # the tightest that was seen; None without one
+    known: bool = True  # whether all of these groups could be read: if not, one may be tighter
+    shared: bool = False  # whether the lab itself is in a group with such a quota
+
+
+@dataclass(frozen=True)
 class Counters:
     """Counts read around a load: the server's (`/stats`) and the host's (TCP PassiveOpens, connection tracking).
 
@@ -200,6 +209,7 @@ class Measurement(LoadFacts):
     others_loaded: tuple[tuple[int, int], ...] = ()  # begin and end of the loads of the session's other servers, in ns
     probe_hz: float = PROBE_HZ  # how often the probe asked; 0 if that would have been too much for the server
     users: int | None = None  # virtual users of an open load that says none, by the warm-up's iterations
+    quota: Quota | None = None  # not the lab's; None in runs from before this was recorded
 
     @property
     def cpus(self) -> int:

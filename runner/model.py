@@ -97,6 +97,13 @@ def successes_per_s(requests: Any, failed: Any, duration_s: Any) -> Any:
     return (requests - failed) / duration_s
 
 
+def core_words(cores: float) -> str:
+    """Return an amount of CPU in words: `0.5 of a core`, `1 core`, `1.5 cores`."""
+    if cores < 1:
+        return f"{cores:g} of a core"
+    return f"{cores:g} core{'s' * (cores != 1)}"
+
+
 @dataclass(frozen=True)
 class Server:
     """One implementation under test: a folder under servers/, described by its server.toml."""

@@ -71,6 +71,14 @@ def test_raw_files_of_a_sampler_that_had_less_are_read(raw):
     assert table.to_pandas()[["switches_per_s", "threads", "connections"]].isna().all(axis=None)
 
 
+def test_a_null_throttled_time_is_not_known_and_was_0_in_older_files(raw):
+    now, older = (read_counters(raw, 1_000_000_000, throttled_known=known)["server"] for known in (False, True))
+    assert np.isnan(now.between(0, 2, "throttled_s"))
+    assert older.between(0, 2, "throttled_s") == 0
+    assert rates("t", {"server": now}).to_pandas()["throttled_ms"].isna().all()
+    assert (rates("t", {"server": older}).to_pandas()["throttled_ms"] == 0).all()
+
+
 def test_a_broken_file_is_one_sentence(tmp_path):
     path = tmp_path / "resources.parquet"
     path.write_bytes(b"PAR1 not parquet")

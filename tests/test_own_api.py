@@ -18,7 +18,7 @@ import psutil
 import pytest
 import real_lab
 from marking import long_but
-from own_api import CLOSED, free_port, run, tiny, wait_for
+from own_api import CLOSED, free_port, held_group, run, tiny, wait_for
 
 from runner.measure.tools import build
 from runner.planning.catalog import load_server
@@ -56,6 +56,37 @@ def test_plain_gets_have_counts_cpu_and_a_verdict_and_the_server_is_not_the_lab_
     assert manifest["placement"]["server"] == [0] and 0 not in manifest["placement"]["generator"]
     assert made.check("5 ")["detail"].startswith("not checked")
     assert any("was running before" in said for said in manifest["host_warnings"])
+
+
+def test_a_quota_from_elsewhere_is_the_limit_and_is_named(root):
+    """A server that needs a whole core has half of one, by a group above its own.
+
+    The kernel's count of throttled periods is the independent truth.
+    """
+    with held_group(0.5) as held, tiny(0, BURN_MS="2") as server:
+        held.join(server.process.pid)
+        before = held.throttled
+        made = run(root, "--vus", "4", "--iterations", "800", url=f"{server.url}/x")
+        rose = [after - then for after, then in zip(held.throttled, before, strict=True)]
+    assert not held.folder.exists()
+    periods, throttled_periods, throttled_s = rose
+    assert throttled_periods > 0.5 * periods, "the quota held nothing back: this test shows nothing"
+    row, record = made.trials.iloc[0], made.records[0]
+    assert record["measurement"]["quota"] == {"cores": 0.5, "known": True, "shared": False}
+    assert row["server_quota_cores"] == 0.5 and row["share"] == 1
+    assert row["server_cpu_mean_pct"] == pytest.approx(50, abs=5)
+    # The load is most of the time in which the group did anything; the warm-up is the rest.
+    seen_s = row["server_throttled_pct"] / 100 * row["duration_s"]
+    assert 0.4 * throttled_s < seen_s <= throttled_s + 0.05
+    samples = made.table("resources")
+    sampled_s = samples.loc[samples["subject"] == "server", "throttled_ms"].sum() / 1000
+    assert seen_s - 0.05 <= sampled_s <= throttled_s + 0.05
+    assert row["verdict"] == "server-bound", row["verdict_reason"]
+    assert "of its 0.5 of a core (a quota that is not the lab's)" in row["verdict_reason"]
+    assert row["latency_p50_ms"] > 0, "response times are the server's own"
+    said = f"The server at {server.url}/x may use 0.5 of a core: a CPU quota that is not the lab's."
+    assert made.done.stderr.replace("\n", " ").count("may use 0.5 of a core") == 1
+    assert said in made.manifest["host_warnings"]
 
 
 TWO = """import http from 'k6/http';

@@ -22,6 +22,7 @@ from runner.measure.loading import write_rows
 from runner.measure.machine import place
 from runner.measure.process_engine import pinned
 from runner.measure.procfs import KeptFile, Memory, descendants
+from runner.measure.quotas import QuotaGroup, Quotas, Throttling
 from runner.measure.sampler import StatsPoll
 from runner.measure.sites import Clock, Site
 from runner.measure.subjects import CgroupSubject, HostSubject, ProcessSubject, open_files, source_of
@@ -106,15 +107,22 @@ VERSION_2 = WITHOUT_CPU + b"nr_periods 20\nnr_throttled 3\nthrottled_usec 4500\n
 
 
 @pytest.mark.parametrize(
-    ("version", "stat", "throttled"),
-    [(1, VERSION_1, 4_500_000), (2, VERSION_2, 4_500_000), (2, WITHOUT_CPU, None)],
-    ids=["version 1", "version 2", "version 2 without its controller"],
+    ("version", "stat", "cores", "throttled"),
+    [
+        (1, VERSION_1, 0.5, 4_500_000),
+        (2, VERSION_2, 0.5, 4_500_000),
+        (2, VERSION_2, None, 0),
+        (2, WITHOUT_CPU, 0.5, None),
+    ],
+    ids=["version 1", "version 2", "no quota", "version 2 without its controller"],
 )
-def test_a_group_counts_time_throttling_memory_and_threads(tmp_path, version, stat, throttled):
+def test_a_group_counts_time_throttling_memory_and_threads(tmp_path, version, stat, cores, throttled):
     files = {"cpuacct.usage": b"1234567000\n", "cpu.stat": stat, "cgroup.procs": b"%d\n" % os.getpid()}
     for name, text in files.items():
         (tmp_path / name).write_bytes(text)
-    subject = CgroupSubject(cgroups.Cgroup(version, tmp_path, tmp_path / "cpu.stat"))
+    limiting = (QuotaGroup(version, tmp_path, cores),) if cores else ()
+    throttling = Throttling(Quotas(limiting, known=True))
+    subject = CgroupSubject(cgroups.Cgroup(version, tmp_path), throttling=throttling)
     reading = subject.read()
     assert (reading.cpu_ns, reading.throttled_ns) == (1_234_567_000, throttled)
     assert reading.rss_bytes == pytest.approx(psutil.Process().memory_info().rss, rel=0.05)
@@ -392,7 +400,7 @@ def test_a_quota_of_version_2_is_written_below_the_root(tmp_path, monkeypatch):
     monkeypatch.setattr(cgroups, "ROOT", tmp_path)
     assert cgroups._limiting_parent(ours) == tmp_path
     (tmp_path / "cpu.max").write_text("max 100000")
-    cgroups.Cgroup(2, tmp_path, None, tmp_path).limit(0.5)
+    cgroups.Cgroup(2, tmp_path, tmp_path).limit(0.5)
     assert (tmp_path / "cpu.max").read_text() == "5000 10000"
     with pytest.raises(LabError, match="needs a CPU quota"):
-        cgroups.Cgroup(2, tmp_path, None).limit(0.5)
+        cgroups.Cgroup(2, tmp_path).limit(0.5)

@@ -20,6 +20,9 @@ LONGER = (Wait("p50", 0.895, 4278.0),)
 """As seen of a server that closes after each answer, with a backlog of five."""
 SHORTER = (Wait("p50", 245.0, 0.23),)
 FEW = Probing(due=200, sent=58)
+ELSEWHERE = {"cores": 0.5, "foreign_quota": True}
+"""Of a server whose quota is not the lab's."""
+HELD = "server used 97 % of its 0.5 of a core (a quota that is not the lab's)"
 FULL, WAITING = Database(0.97, True, 0.0, limited=True), Database(0.15, True, 1.0)
 AWAKE, ASLEEP = (Serial(27.3, 0.53, 0.44, idle) for idle in ("polling", "system"))
 
@@ -115,6 +118,21 @@ VERDICTS = [
     (evidence(server_share=0.6, share=0.5, cores=0.5, throttled_share=0.3), "inconclusive", "neither side"),
     # A quota that is not the lab's is full where it holds back at all: what share it is, nobody knows.
     (evidence(server_share=0.6, throttled_share=0.3), "server-bound", "its quota held the server back 30 %"),
+    (evidence(server_share=0.97, throttled_share=0.6, **ELSEWHERE), "server-bound", HELD),
+    (evidence(server_share=0.97, throttled_share=0.6, **ELSEWHERE), "server-bound", "held the server back 60 %"),
+    (evidence(server_share=0.97, generator_peak_share=0.97, **ELSEWHERE), "server-bound", HELD),
+    (evidence(server_share=0.97, serial=AWAKE, **ELSEWHERE), "server-bound", HELD),
+    (evidence(server_share=0.97, cores=1.5, foreign_quota=True), "server-bound", "of its 1.5 cores (a quota"),
+    # A quota of a group in which the generator is, too: whose work used it up?
+    (evidence(throttled_share=0.3, shared_quota=True), "inconclusive", "server and generator shared a CPU quota"),
+    (evidence(throttled_share=0.0, shared_quota=True), "inconclusive", "neither side was busy"),
+    (evidence(server_share=0.97, shared_quota=True, throttled_share=0.3, **ELSEWHERE), "server-bound", HELD),
+    # The lab itself runs under a quota.
+    (evidence(generator_throttled_share=0.3), "generator-bound", "a quota held the generator back 30 %"),
+    (evidence(generator_throttled_share=0.3, server_share=0.97), "inconclusive", "both sides were busy"),
+    # What cannot be read is no evidence of anything.
+    (evidence(throttled_share=None), "inconclusive", "whether a CPU quota held the server back is not known"),
+    (evidence(throttled_share=None, server_share=0.95), "server-bound", "back is not known"),
     (evidence(server_share=0.98, share=0.5, cores=0.5, generator_share=0.9), "inconclusive", "both sides"),
     # 3000 users connect in the first second: the generator is full then, and the server held back nevertheless.
     (evidence(server_share=0.98, share=0.1, cores=0.1, generator_peak_share=0.97), "server-bound", "98 % of its"),

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from runner.audit import figures
@@ -56,7 +57,8 @@ def rows_of(tables: Tables) -> pd.DataFrame:
         "rate": trials["rps"], "target_rate": trials["rate_rps"].where(trials["steps"] <= 1),
         "mean_ms": trials["latency_mean_ms"], "p50_ms": trials["latency_p50_ms"], "p90_ms": trials["latency_p90_ms"],
         "p95_ms": trials["latency_p95_ms"], "p99_ms": trials["latency_p99_ms"], "max_ms": trials["latency_max_ms"],
-        "cpu_pct": trials["server_cpu_mean_pct"], "cpu_given_pct": given * trials["share"],
+        "cpu_pct": trials["server_cpu_mean_pct"],
+        "cpu_given_pct": np.minimum(given * trials["share"], 100 * trials["quota_cores"]),
         "requests": trials["requests"], "duration_s": trials["duration_s"], "errors": trials["failed"],
     }  # fmt: skip
     frame = pd.DataFrame({name: named.get(name, math.nan) for name in (*TEXTS, *NUMBERS)}, index=trials.index)

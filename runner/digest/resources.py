@@ -86,8 +86,17 @@ CUMULATIVE = ("cpu_s", "throttled_s", "steal_s", "switches", "interrupts_s", "ra
 MARGIN_S = 0.1  # how far beyond a slice's generator its rows are looked at: two ticks of the sampler
 
 
-def read_counters(path: Path, zero_mono_ns: int) -> dict[str, Counter]:
-    """Read resources.parquet (raw counters) by subject, times relative to `zero_mono_ns`; LabError where unreadable."""
+def read_counters(
+    path: Path,
+    zero_mono_ns: int,
+    *,
+    throttled_known: bool = False,
+) -> dict[str, Counter]:
+    """Read resources.parquet (raw counters) by subject, times relative to `zero_mono_ns`.
+
+    A null throttled time is not known. In files from before quotas were recorded it counted as 0,
+    and does so with `throttled_known`. LabError if the file cannot be read.
+    """
     try:
         table = pq.read_table(path)
         subjects = np.asarray(table["subject"].to_pylist(), dtype=object)
@@ -95,7 +104,11 @@ def read_counters(path: Path, zero_mono_ns: int) -> dict[str, Counter]:
         names = ("rss_bytes", "switches", "threads", "foreign_cpus", *STATS_COLUMNS)
         columns = {"cpu_s": cpu_s, **{name: _floats(table, name) for name in names}}
         columns |= {f"{name}_s": _floats(table, f"{name}_ns") / 1e9 for name in ("interrupts", "ran")}
-        columns |= {f"{name}_s": np.nan_to_num(_floats(table, f"{name}_ns")) / 1e9 for name in ("throttled", "steal")}
+        columns["steal_s"] = np.nan_to_num(_floats(table, "steal_ns")) / 1e9
+        throttled_ns = _floats(table, "throttled_ns")
+        if throttled_known:
+            throttled_ns = np.nan_to_num(throttled_ns)
+        columns["throttled_s"] = throttled_ns / 1e9
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
         raise LabError(f"{path} cannot be read: {error}.", exit_code=1) from None
     rows_of = {str(subject): subjects == subject for subject in dict.fromkeys(subjects.tolist())}

@@ -8,7 +8,7 @@ from typing import Any
 from runner.digest.probe import ProbeSamples, saw_the_same
 from runner.digest.resources import Counter, Window, read_counters
 from runner.digest.verdict import APART_MS, DatabaseEvidence, Evidence, Network, Probing, Serial, Users, Wait
-from runner.measurement import Measurement
+from runner.measurement import Measurement, Quota
 from runner.model import OWN, OWN_SCRIPT, Cell, LabError
 
 Metrics = Mapping[str, Any]
@@ -25,14 +25,15 @@ def read_usage(folder: Path, measurement: Measurement, windows: Sequence[Window]
     Those of further hosts of generators are `generator 2`, and `host 1`, `sampler 1` and so on of each.
     """
     zero_mono_ns, path = windows[0].begin_mono_ns, folder / "resources.parquet"
-    raw = read_counters(path, zero_mono_ns)
+    older = measurement.quota is None
+    raw = read_counters(path, zero_mono_ns, throttled_known=older)
     # A server that the lab did not start has no CPUs where its process was not found, and then no rows.
     for subject in ("host", "server", "generator", "sampler"):
         if subject not in raw and (subject != "server" or measurement.placement.server):
             raise LabError(f"{path} lacks the rows of the {subject}.", exit_code=1)
     for number in range(1, len(measurement.parts) + 2):
         path = folder / f"resources.g{number}.parquet"
-        found = read_counters(path, zero_mono_ns) if path.is_file() else {}
+        found = read_counters(path, zero_mono_ns, throttled_known=older) if path.is_file() else {}
         raw |= {f"{name} {number}": each for name, each in found.items() if (name, number) != ("generator", 1)}
     return raw
 
@@ -68,6 +69,9 @@ def _cost(subject: str, counter: Counter, end_s: float, requests: int) -> dict[s
 def measure_usage(counters: Mapping[str, Counter], measurement: Measurement, end_s: float, requests: int) -> Metrics:
     """Return the columns of trials.parquet about resources, and what `evidence` needs besides."""
     metrics = {**used(counters, end_s, requests), "idle": measurement.idle}
+    if measurement.quota is not None:
+        metrics["server_quota_cores"] = measurement.quota.cores
+        metrics["generator_throttled_share"] = _generator_throttled_share(counters, end_s)
     if measurement.between is not None:
         metrics |= _of_generators(counters, measurement, end_s)
     database, server = counters.get("database"), counters.get("server")
@@ -86,6 +90,16 @@ def measure_usage(counters: Mapping[str, Counter], measurement: Measurement, end
         metrics["database_statement_calls"] = calls
         metrics["database_statement_mean_ms"] = spent_ms / calls if calls else None
     return metrics
+
+
+def _generator_throttled_share(counters: Mapping[str, Counter], end_s: float) -> float | None:
+    """Return for which share of the time a quota held a generator back, the most of several.
+
+    None if it is not known of any.
+    """
+    names = [name for name in counters if name.partition(" ")[0] == "generator"]
+    shares = [counters[name].between(0.0, end_s, "throttled_s") / end_s for name in names]
+    return max((share for share in shares if not math.isnan(share)), default=None)
 
 
 def _of_generators(counters: Mapping[str, Counter], measurement: Measurement, end_s: float) -> Metrics:
@@ -166,6 +180,7 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics, mode: str =
         return metrics.get(name) or 0
 
     server_pct, peak = metrics["server_cpu_mean_pct"], metrics["generator_cpu_peak_1s_pct"]
+    quotas = _quotas(cell, measurement, metrics)
     mean = known("generator_cpu_mean_pct")
     peak = mean if peak is None or math.isnan(peak) else peak
     cpus = int(known("generator_cpus") or len(placement.generator))
@@ -191,7 +206,7 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics, mode: str =
     # A server on a share of a core waits for its next period, which the probe may meet and the load not.
     comparable = cell.share == 1 and saw_the_same(cell, mode, metrics)
     return Evidence(
-        None if server_pct is None else server_pct / (100 * len(placement.server) * cell.share),
+        None if server_pct is None else server_pct / (100 * quotas["cores"]),
         mean / full,
         peak / full,
         placement.disjoint,
@@ -199,7 +214,6 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics, mode: str =
         int(known("dropped")),
         database,
         waits=tuple(_waits(metrics)) if comparable else (),
-        throttled_share=known("server_throttled_pct") / 100,
         stolen_share=max(known("host_steal_pct") / (100 * measurement.cpus), known("generators_stolen_share")),
         others_share=others_share(measurement, metrics.get("others_cpu_mean_pct")),
         ceiling_share=known("rps") / ceiling_rps if ceiling_rps else None,
@@ -207,7 +221,7 @@ def evidence(cell: Cell, measurement: Measurement, metrics: Metrics, mode: str =
         checks_failed_share=known("checks_failed") / (known("checks") or 1),
         unit="iterations" if scripted else "requests",
         share=cell.share,
-        cores=len(placement.server) * cell.share,
+        **quotas,
         serial=serial,
         probing=probing,
         unprobed=measurement.probe_hz == 0,
@@ -224,6 +238,23 @@ def _users(cell: Cell, metrics: Metrics) -> Users | None:
     if cell.tool != "k6" or cell.vus is None or cell.rate_rps is None or not iteration_ms:
         return None
     return Users(cell.vus, iteration_ms, cell.rate_rps, metrics.get("in_flight_mean"))
+
+
+def _quotas(cell: Cell, measurement: Measurement, metrics: Metrics) -> dict[str, Any]:
+    """Return the fields of Evidence about quotas, and how many cores the server was given."""
+    quota = measurement.quota or Quota()
+    cores = len(measurement.placement.server) * cell.share
+    foreign = quota.cores is not None and quota.cores < cores
+    throttled_pct = metrics["server_throttled_pct"]
+    unknown = throttled_pct is None or math.isnan(throttled_pct)
+    return {
+        "cores": quota.cores if foreign else cores,
+        "foreign_quota": foreign,
+        # The generator is beside the lab only if all are on one machine.
+        "shared_quota": quota.shared and measurement.between is None,
+        "throttled_share": None if unknown else throttled_pct / 100,
+        "generator_throttled_share": metrics.get("generator_throttled_share") or 0.0,
+    }
 
 
 def _waits(metrics: Metrics) -> Iterator[Wait]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from runner.limits import CHECKS_FAILED, MOST_FAILED, POOL_EXHAUSTED, TAKEN, Limit, Verdict
 from runner.measurement import LEAST_PROBED, PROBE_SHARE
-from runner.model import number
+from runner.model import core_words, number
 
 SATURATED = 0.90  # a server above this share of its CPUs is the limit
 CROWDED = 0.80  # a generator above this share of its CPUs distorts what it measures (as Hyperfoil's watchdog has it)
@@ -65,7 +65,7 @@ class Evidence:
     dropped: int = 0  # requests of an open load that could not be sent in time
     database: DatabaseEvidence | None = None
     waits: tuple[Wait, ...] = ()  # percentiles that both generator and probe have
-    throttled_share: float = 0.0
+    throttled_share: float | None = 0.0  # of the time, by any quota; None if it is not known
     stolen_share: float = 0.0  # of the time of all CPUs, taken by the hypervisor
     others_share: float = 0.0  # of the time of all CPUs, taken by programs that are no part of the trial
     ceiling_share: float | None = None
@@ -75,7 +75,10 @@ class Evidence:
     unit: str = "requests"  # what an open load begins at its rate: a script's iterations may be several requests
     share: float = 1.0
     """Of each of its CPUs that the server was given, by the lab's quota; its CPU use is a share of that."""
-    cores: float = 1.0  # how much that is together
+    cores: float = 1.0  # how much that is together, or the quota of `foreign_quota`
+    foreign_quota: bool = False  # whether a quota that is not the lab's gave it less than that
+    shared_quota: bool = False  # whether the generator is under a quota of the server's, too
+    generator_throttled_share: float = 0.0  # of the time, by a quota; 0 if it is not known
     serial: Serial | None = None  # one connection: one request after the other
     probing: Probing | None = None  # how the probe fared; None where there was none, or where it is no witness
     unprobed: bool = False  # whether there was no probe, as it would have been too much for the server
@@ -90,10 +93,22 @@ class Evidence:
         return max(self.failed_share, self.checks_failed_share)
 
     @property
+    def limited(self) -> bool:
+        """Whether a quota gave the server less than its CPUs."""
+        return self.share < 1 or self.foreign_quota
+
+    @property
+    def throttled(self) -> bool:
+        """Whether a quota was seen to hold the server back."""
+        return (self.throttled_share or 0.0) >= THROTTLED
+
+    @property
     def crowded(self) -> bool:
-        """Whether the generator was busy, or at its ceiling."""
-        held = self.share < 1 and (self.server_share or 0.0) >= HELD
+        """Whether the generator was busy, at its ceiling, or held back by a quota."""
+        held = self.limited and (self.server_share or 0.0) >= HELD
         if self.generator_share > CROWDED or (self.generator_peak_share > FULL_SECOND and not held):
+            return True
+        if self.generator_throttled_share >= THROTTLED:
             return True
         near = self.ceiling_share is not None and self.ceiling_share >= NEAR_CEILING
         return near and self.generator_share >= HARDLY_IDLE
@@ -102,9 +117,11 @@ class Evidence:
     def saturated(self) -> bool:
         """Whether the server had used up its CPUs or its quota.
 
-        The lab's quota has periods of 10 ms, and holds back bursts too: it must be used up.
+        The lab's quota has periods of 10 ms, and holds back bursts too: it must be used up. So must
+        a quota that the generator uses, too.
         """
-        return (self.server_share or 0.0) >= SATURATED or (self.share == 1 and self.throttled_share >= THROTTLED)
+        own = self.share == 1 and not self.shared_quota
+        return (self.server_share or 0.0) >= SATURATED or (own and self.throttled)
 
 
 @dataclass(frozen=True)
@@ -229,7 +246,9 @@ def _rules(e: Evidence) -> Iterator[Rule]:
     yield e.wrong_share > MOST_FAILED, Limit.UNKNOWN, _failed(e)
     yield not e.disjoint, Limit.UNKNOWN, "server and generator shared a CPU"
     yield e.server_share is None, Limit.UNKNOWN, "the server's CPU use is not known"
-    if (serial := e.serial) is not None and not (e.share < 1 and e.saturated):
+    both_held = e.shared_quota and e.throttled and not e.saturated and e.share == 1
+    yield both_held, Limit.UNKNOWN, "server and generator shared a CPU quota"
+    if (serial := e.serial) is not None and not (e.limited and e.saturated):
         # Neither side can be full, as each waits for the other.
         yield e.wrong_share > 0, Limit.UNKNOWN, _failed(e)
         yield from _robbed(e)
@@ -263,7 +282,7 @@ def _of_database(e: Evidence, database: DatabaseEvidence) -> Iterator[Rule]:
         yield True, Limit.UNKNOWN, "database and generator together filled the CPUs that they share"
     yield not database.shared and busy, Limit.DATABASE, "the database was busy"
     # A server that is held back by its share holds its connections meanwhile: the pool is then not the limit.
-    held_back = e.share < 1 and e.saturated
+    held_back = e.limited and e.saturated
     yield database.pool_exhausted_share >= MOSTLY and not held_back, Limit.POOL, POOL_EXHAUSTED
 
 
@@ -337,7 +356,8 @@ def _failed(e: Evidence) -> str:
 def _said(e: Evidence) -> str:
     """Return the numbers behind a verdict, those that are always there first."""
     generator, peak = 100 * e.generator_share, 100 * e.generator_peak_share
-    whose = "its CPUs" if e.share == 1 else f"its {e.cores:g} of a core"
+    whose = f"its {core_words(e.cores)}" if e.limited else "its CPUs"
+    whose += " (a quota that is not the lab's)" * e.foreign_quota
     parts = [] if e.server_share is None else [f"server used {100 * e.server_share:.0f} % of {whose}"]
     parts += [f"generator {generator:.0f} % of its own (peak {peak:.0f} %)", *map(str, e.waits)]
     if (database := e.database) is not None:
@@ -355,6 +375,12 @@ def _said(e: Evidence) -> str:
         )
     if e.unprobed:
         parts.append(f"no second witness: the probe would have been more than {100 * PROBE_SHARE:g} % of the load")
-    if e.throttled_share >= THROTTLED:
-        parts.append(f"its quota held the server back {100 * e.throttled_share:.0f} % of the time")
+    if e.throttled:
+        held_pct = 100 * (e.throttled_share or 0.0)
+        parts.append(f"its quota held the server back {held_pct:.0f} % of the time")
+    if e.generator_throttled_share >= THROTTLED:
+        held_pct = 100 * e.generator_throttled_share
+        parts.append(f"a quota held the generator back {held_pct:.0f} % of the time")
+    if e.throttled_share is None and e.server_share is not None:
+        parts.append("whether a CPU quota held the server back is not known")
     return ", ".join(filter(None, [*parts, takers(e.stolen_share, e.others_share)]))

@@ -17,6 +17,7 @@ from runner.measure.procfs import read_pids
 from runner.model import LabError
 
 ROOT = Path("/sys/fs/cgroup")
+PROC = Path("/proc")
 ALL_PROGRAMS = ROOT / "cpuacct" / "cpuacct.usage"  # nanoseconds of CPU time; the root of version 2 has ticks only
 PERIOD_US = 10_000  # of a CPU quota; the kernel's default of 100 ms holds a server back for tens of milliseconds
 NO_QUOTA = (
@@ -29,13 +30,11 @@ NO_QUOTA = (
 class Cgroup:
     """A control group that counts CPU time.
 
-    `throttle` is the file with the throttling counters: cpu.stat of version 2, or of version 1's cpu controller.
     `quota` is the folder in which a CPU quota is set, where there is one: in version 1 it may be another hierarchy.
     """
 
     version: int
     folder: Path
-    throttle: Path | None
     quota: Path | None = None
 
     @property
@@ -68,13 +67,43 @@ def of_process(pid: int) -> Cgroup | None:
     paths = _paths(pid)
     if "cpuacct" in paths:
         folder = _v1_mount("cpuacct") / paths["cpuacct"]
-        quota = _v1_mount("cpu") / paths.get("cpu", "-") / "cpu.stat"
         if (folder / "cpuacct.usage").exists():
-            return Cgroup(1, folder, quota if quota.exists() else None)
+            return Cgroup(1, folder)
     folder = ROOT / paths.get("", "-")
     if (folder / "cpu.stat").exists():
-        return Cgroup(2, folder, folder / "cpu.stat")
+        return Cgroup(2, folder)
     return None
+
+
+@dataclass(frozen=True)
+class CpuGroup:
+    """The control group by which the controller `cpu` limits a process.
+
+    `mount` is the folder of its hierarchy.
+    """
+
+    version: int
+    mount: Path
+    path: str
+
+    @property
+    def folders(self) -> list[Path]:
+        """The folders of the group and of all groups above it, the innermost first."""
+        folder = self.mount / self.path
+        return [folder, *(each for each in folder.parents if each.is_relative_to(self.mount))]
+
+
+def cpu_group(pid: int) -> CpuGroup | None:
+    """Return the group that limits the CPU time of `pid`; None if it cannot be seen from here.
+
+    A path that begins with `/..` leads out of this process's control group namespace.
+    """
+    paths = _paths(pid)
+    version = 1 if "cpu" in paths else 2
+    path = paths.get("cpu", paths.get(""))
+    if path is None or ".." in path.split("/"):
+        return None
+    return CpuGroup(version, _v1_mount("cpu") if version == 1 else _v2_mount(), path)
 
 
 def memory_group(pid: int) -> Path | None:
@@ -88,7 +117,7 @@ def memory_group(pid: int) -> Path | None:
 def _paths(pid: int) -> dict[str, str]:
     """Return the control group of a process by controller, version 2's under the empty name; empty where it is gone."""
     try:
-        lines = Path(f"/proc/{pid}/cgroup").read_text("utf-8", "surrogateescape").splitlines()
+        lines = (PROC / str(pid) / "cgroup").read_text("utf-8", "surrogateescape").splitlines()
     except OSError:
         return {}
     parts = [line.split(":", 2) for line in lines]
@@ -97,6 +126,10 @@ def _paths(pid: int) -> dict[str, str]:
 
 def _v1_mount(controller: str) -> Path:
     return next((ROOT / name for name in (controller, "cpu,cpuacct") if (ROOT / name).is_dir()), ROOT / controller)
+
+
+def _v2_mount() -> Path:
+    return ROOT if (ROOT / "cgroup.controllers").exists() else ROOT / "unified"
 
 
 @contextlib.contextmanager
@@ -125,10 +158,10 @@ def _created(name: str, note: Callable[[Path], None]) -> Cgroup | None:
         folder.rmdir()
         return None
     if ours.version == 2:
-        return Cgroup(2, folder, folder / "cpu.stat", folder if (folder / "cpu.max").exists() else None)
+        return Cgroup(2, folder, folder if (folder / "cpu.max").exists() else None)
     quota = _v1_mount("cpu") / _paths(os.getpid()).get("cpu", "-") / name
     limits = (quota.exists() or _made(quota, note)) and (quota / "cpu.cfs_quota_us").exists()
-    return Cgroup(1, folder, None, quota if limits else None)
+    return Cgroup(1, folder, quota if limits else None)
 
 
 def _made(folder: Path, note: Callable[[Path], None]) -> bool:

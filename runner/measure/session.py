@@ -20,7 +20,18 @@ from runner.measure.loading import Bench, Watchers, generate, watching, write_ro
 from runner.measure.memory import Kills
 from runner.measure.sites import Job, Site
 from runner.measure.warming import probe_hz, users_of, warm_up
-from runner.measurement import Counters, DatabaseUse, Loaded, LoadFacts, Measurement, Part, Placement, Slice, ended
+from runner.measurement import (
+    Counters,
+    DatabaseUse,
+    Loaded,
+    LoadFacts,
+    Measurement,
+    Part,
+    Placement,
+    Quota,
+    Slice,
+    ended,
+)
 from runner.model import OWN, OWN_GET, CannotGoOnError, Cell, LabError, Server, Subject, Workload
 from runner.store import OF_GENERATORS, public, raw_name
 
@@ -59,6 +70,7 @@ class _Live:
     database: Database | None
     killed_before: Kills
     placement: Placement
+    quota: Quota  # that is not the lab's
     probe_hz: float = 0.0  # by the warm-up, like `users`
     users: int | None = None  # of an open load that says no number of users
     slices: list[Slice] = field(default_factory=list)
@@ -148,7 +160,9 @@ def _started(bench: Bench, workload: Workload, member: Member) -> Iterator[_Live
         running = stack.enter_context(bench.lab.engine.started(server, bench.placement.server, handed, log))
         _await(server, workload, running, nonce, log)
         killed = bench.sites.server.kills(running.pid)
-        yield _Live(member, workload, running, database, killed, _seen(bench.placement, running))
+        quota = bench.sites.server.quota(running.pid)  # before the lab sets its own
+        placement = _seen(bench.placement, running)
+        yield _Live(member, workload, running, database, killed, placement, quota)
 
 
 def _load_in_turn(
@@ -308,6 +322,7 @@ def _measurement(bench: Bench, live: _Live, loads: Sequence[tuple[str, Loaded]])
         host_cpus=bench.lab.host_cpus,
         oom_kills=live.oom_kills,
         idle=bench.lab.idle.state,
+        quota=live.quota,
         slices=slices if cell.slices else (),
         probe_hz=live.probe_hz,
         users=live.users,

@@ -22,7 +22,7 @@ from pathlib import Path
 from subprocess import PIPE
 from typing import Any
 
-from runner.measure import counters, memory
+from runner.measure import counters, memory, quotas
 from runner.measure.generators import Command, Shot
 from runner.measure.leftovers import Ledger
 from runner.measure.process_engine import pinned
@@ -60,6 +60,7 @@ class Site:
     name = ""  # what it is for, as a reader sees it; empty for this machine
     clock = Clock()
     kills = staticmethod(memory.kills)
+    quota = staticmethod(quotas.quota_of)
     network = staticmethod(counters.network_bytes)
     undelivered = staticmethod(counters.undelivered)
 

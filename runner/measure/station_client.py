@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from runner.measure.generators import Shot
 from runner.measure.memory import Kills
 from runner.measure.sites import Ask, Clock, Job, Site
-from runner.measurement import Counters, Loaded
+from runner.measurement import Counters, Loaded, Quota
 from runner.model import CannotGoOnError, LabError
 from runner.store import replacing
 
@@ -146,6 +146,10 @@ class StationClient(Site):
     def kills(self, pid: int) -> Kills:
         """Return how many processes were killed there for want of memory."""
         return Kills(**self.ask("kills", pid=pid))
+
+    def quota(self, pid: int) -> Quota:
+        """Return the CPU quota of a process there."""
+        return Quota(**self.ask("quota", pid=pid))
 
     def network(self) -> dict[str, int]:
         """Return the bytes over its interfaces so far, and TCP's segments."""

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from runner.measure import cgroups
+from runner.measure import cgroups, quotas
 from runner.measure.procfs import KeptFile, Memory, descendants, number_after
+from runner.measure.quotas import Throttling
 
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
@@ -30,25 +31,30 @@ class Reading(NamedTuple):
 class CgroupSubject:
     """All processes of a control group: CPU time with nanosecond or microsecond resolution."""
 
-    def __init__(self, group: cgroups.Cgroup, memory_ns: int = 0) -> None:
+    def __init__(
+        self,
+        group: cgroups.Cgroup,
+        memory_ns: int = 0,
+        throttling: Throttling | None = None,
+    ) -> None:
         self.name = f"cgroup-v{group.version}"
         self._usage = KeptFile(group.folder / group.counter)
         self._unified = group.version == 2
-        self._throttle = KeptFile(group.throttle) if group.throttle and not self._unified else None
+        self._throttling = throttling
         self._memory = Memory(lambda: cgroups.members(group.folder), memory_ns)
 
     def read(self) -> Reading:
         """Return the group's counters; memory and threads are summed over its processes."""
         wall, mono = time.time_ns(), time.monotonic_ns()
         usage = self._usage.read()
-        if self._unified:  # microseconds; nothing of throttling without the `cpu` controller
-            used, held_back = number_after(b"usage_usec ", usage), number_after(b"throttled_usec ", usage)
-            if used is None:
+        if self._unified:
+            used_us = number_after(b"usage_usec ", usage)
+            if used_us is None:
                 raise OSError("cpu.stat has no usage_usec")
-            cpu, throttled = 1000 * used, None if held_back is None else 1000 * held_back
+            cpu = 1000 * used_us
         else:
             cpu = int(usage)
-            throttled = number_after(b"throttled_time ", self._throttle.read()) if self._throttle else None
+        throttled = self._throttling.read() if self._throttling is not None else None
         resident, threads = self._memory.at(mono)
         return Reading(mono, wall, cpu, resident, threads, throttled)
 
@@ -63,8 +69,9 @@ class ProcessSubject:
 
     name = "process-tree"
 
-    def __init__(self, pid: int, memory_ns: int = 0) -> None:
+    def __init__(self, pid: int, memory_ns: int = 0, throttling: Throttling | None = None) -> None:
         self._leader = pid
+        self._throttling = throttling
         self._living: dict[int, int] = {}  # the CPU-time clocks of the known processes, by pid
         self._cpu_ns: dict[int, int] = {}
         self._memory = Memory(self._found, memory_ns)
@@ -80,7 +87,8 @@ class ProcessSubject:
                 if pid == self._leader:
                     raise
                 del self._living[pid]
-        return Reading(mono, wall, sum(self._cpu_ns.values()), resident, threads)
+        throttled = self._throttling.read() if self._throttling is not None else None
+        return Reading(mono, wall, sum(self._cpu_ns.values()), resident, threads, throttled)
 
     def _found(self) -> Iterator[int]:
         for pid in descendants(self._leader):
@@ -149,6 +157,7 @@ def source_of(pid: int, memory_ns: int = 0, *, alone: bool = True) -> Source:
     `memory_ns`. OSError where the process or its group has just ended.
     """
     group = cgroups.of_process(pid)
+    throttling = Throttling(quotas.find(pid))
     if group is None or not alone or os.getpid() in cgroups.members(group.folder):
-        return ProcessSubject(pid, memory_ns)
-    return CgroupSubject(group, memory_ns)
+        return ProcessSubject(pid, memory_ns, throttling)
+    return CgroupSubject(group, memory_ns, throttling)

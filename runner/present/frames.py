@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from runner.columns import columns
 from runner.limits import CHECKS_FAILED, MOST_FAILED, Limit
-from runner.model import CALIBRATION, OWN_SCRIPT, LabError
+from runner.model import CALIBRATION, OWN_SCRIPT, LabError, core_words
 from runner.served import served_rps
 from runner.store import RunFolder, short_name
 
@@ -234,9 +234,11 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     typed["verdict"] = typed["verdict"].replace("", Limit.UNKNOWN.verdict)
     typed = typed.fillna({"share": 1.0, "database_share": 1.0})
     typed["served_rps"] = typed["served_rps"].fillna(_served_rps(typed))
+    typed["quota_cores"] = typed["server_quota_cores"].fillna(math.inf)
     terms = (
         {
             f"{row['share']:g} of a core": row["share"] < 1,
+            _quota_words(row): math.isfinite(row["quota_cores"]),
             f"database on {row['database_share']:g} of a core": row["database_share"] < 1,
             "idle CPUs asleep": row["idle"] == "system",
             f"{row['slices']:.0f} slices": row["slices"] >= 0,
@@ -246,7 +248,7 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     typed["terms"] = [_joined(parts) for parts in terms]
     typed["load"] = [_load(row) for row in typed.to_dict("records")]
     keys = ["tool", "workload", "load_model", "vus", "rate_rps", "first_rate_rps", "mode", "connections", "pool_size"]
-    keys += ["share", "database_share", "idle", "slices"]
+    keys += ["share", "quota_cores", "database_share", "idle", "slices"]
     modes = typed["mode"].map({mode: place for place, mode in enumerate(MODES)}).astype(float)
     loads = typed.assign(mode=modes).sort_values(keys, kind="stable")["load"].unique()
     typed["load_order"] = typed["load"].map({load: number for number, load in enumerate(loads)})
@@ -278,6 +280,15 @@ def _load(row: Mapping[Any, Any]) -> str:
         row["terms"]: row["terms"],
     }
     return _joined(parts)
+
+
+def _quota_words(row: Mapping[Any, Any]) -> str:
+    """Return a CPU quota that is not the lab's in words.
+
+    A part of a core reads like a share. Beside a share, or from a core on, it is called a quota.
+    """
+    words = core_words(row["quota_cores"])
+    return words if row["quota_cores"] < 1 == row["share"] else f"a quota of {words}"
 
 
 def _joined(parts: Mapping[str, object]) -> str:
@@ -338,8 +349,12 @@ class Case:
         return alike
 
     def given(self, subject: str) -> float:
-        """Return the CPU that a subject was given, in % of a core, as `given_pct` does."""
-        return given_pct(self.tables, subject, float(self.row["threads"]))
+        """Return the CPU that a subject was given, in % of a core, as `given_pct` does.
+
+        Of a server it is no more than its quota from elsewhere.
+        """
+        given = given_pct(self.tables, subject, float(self.row["threads"]))
+        return min(given, 100 * self.row["quota_cores"]) if subject == "server" else given
 
 
 def given_pct(tables: Tables, subject: str, threads: float) -> float:

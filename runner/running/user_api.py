@@ -12,11 +12,12 @@ from string import ascii_lowercase
 from typing import Any
 from urllib.parse import urlsplit
 
-from runner.measure import attached
+from runner.measure import attached, quotas
 from runner.measure.engine import require_answer
 from runner.measure.generators import COPY, Script, read_script
 from runner.measure.tools import need_tool
-from runner.model import OWN_GET, OWN_SCRIPT, Campaign, LabError, Load, Mode, UserApi
+from runner.measurement import Quota
+from runner.model import OWN_GET, OWN_SCRIPT, Campaign, LabError, Load, Mode, UserApi, core_words
 from runner.planning.catalog import PACKAGE, USER_API, WRAPPER, user_server
 from runner.store import RunFolder, lab_root, sha256
 
@@ -207,8 +208,25 @@ def _remarks(api: UserApi, script: Script | None) -> Iterator[str]:
             f"The server at {api.url} was running before, and is the same in every trial: what one leaves behind, the "
             "next one finds."
         )
-        if why := attached.find(api).why:
-            yield f"The CPU time of the server at {api.url} is not known, and so no verdict: {why}."
+        found = attached.find(api)
+        if found.why:
+            unknown = f"The CPU time of the server at {api.url} is not known"
+            yield f"{unknown}, and so no verdict: {found.why}."
+        else:
+            yield from _of_quota(api, quotas.quota_of(found.pid))
+
+
+def _of_quota(api: UserApi, quota: Quota) -> Iterator[str]:
+    """Yield what is to be said of the CPU quota of a server that runs already."""
+    if quota.cores is not None:
+        whose = "is not the lab's"
+        if quota.shared:
+            whose = "holds for the load generator, too"
+        yield f"The server at {api.url} may use {core_words(quota.cores)}: a CPU quota that {whose}."
+    if not quota.known:
+        more = "another CPU quota" if quota.cores is not None else "a CPU quota"
+        said = f"Whether {more} limits the server at {api.url} is not known"
+        yield f"{said}: not all of its control groups can be read."
 
 
 def why_not_same(api: UserApi, run: RunFolder) -> str | None:

@@ -1,6 +1,7 @@
 """Somebody's API, on the standard library: every answer takes DELAY_MS. Run as `tiny_server.py ADDRESS PORT DELAY_MS`.
 
-DIE_AFTER in the environment is the number of requests after which it ends; CALL_ME the name that it gives its process.
+DIE_AFTER in the environment is the number of requests after which it ends; CALL_ME the name that it gives its process;
+BURN_MS the CPU time that each answer costs besides.
 `/away?URL` redirects to URL, `/missing` answers 404, `/broken` 500, `/slow` after 2 s, `/chunks` in chunks, `/seen`
 what came: requests, connections, and the hosts that were asked for.
 """
@@ -16,6 +17,7 @@ from pathlib import Path
 
 ADDRESS, PORT, DELAY_S = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]) / 1000
 DIE_AFTER = int(os.environ.get("DIE_AFTER", "0"))
+BURN_S = float(os.environ.get("BURN_MS", "0")) / 1000
 seen = {"requests": 0, "connections": 0}
 hosts = set()
 lock = threading.Lock()
@@ -41,6 +43,9 @@ class Handler(BaseHTTPRequestHandler):
             if DIE_AFTER and seen["requests"] > DIE_AFTER:
                 os._exit(3)
         time.sleep(2 if path == "/slow" else DELAY_S)
+        until = time.thread_time() + BURN_S
+        while time.thread_time() < until:
+            pass
         if path == "/away":
             self.reply(302, {}, Location=query)
         elif path == "/chunks":

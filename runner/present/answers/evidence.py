@@ -167,7 +167,7 @@ def verdict_words(case: Case) -> str:
 LACKED = "the run did not have that much"
 WEIGHED = {
     "server_throttled_pct": (
-        "server held back by its quota", " % of the time", 0.0, "its quota was no limit", "it had used up its quota"
+        "server held back by its quota", " % of the time", 0.0, "no quota was a limit", "it had used up its quota"
     ),
     "host_steal_pct": ("CPU time that the hypervisor took", " % of a core", 0.0, "none", LACKED),
     "others_cpu_mean_pct": (
@@ -217,4 +217,7 @@ def evidence_table(case: Case) -> pd.DataFrame:
         if math.isfinite(weighed) and (column != "dropped" or row["load_model"] == "open"):
             says = below if weighed == 0 or weighed < limit else beyond
             found.append((name, number(weighed) + unit, says))
+    if math.isnan(float(row["server_throttled_pct"])) and math.isfinite(row["server_cpu_mean_pct"]):
+        name = WEIGHED["server_throttled_pct"][0]
+        found.append((name, "not known", "a quota may have been the limit"))
     return pd.DataFrame(found, columns=["evidence", "value", "what it says"])

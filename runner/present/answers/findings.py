@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from runner.limits import Limit
-from runner.model import successes_per_s
+from runner.model import core_words, successes_per_s
 from runner.present.answers.summary import NOTHING
 from runner.present.answers.unknown import why_unknown
 from runner.present.figures import objectives, ratios
@@ -179,7 +179,12 @@ def two_clients(tables: Tables) -> str:
 
 def _place(row: Row) -> str:
     """Return under which load: `On half a core, at 100 kept connections,`."""
-    share = SHARES.get(float(row["share"]), f"{row['share']:g} of a core")
+    cores, quota = float(row["share"]), float(row["quota_cores"])
+    narrow = quota < min(1.0, cores)
+    cores = quota if narrow else cores
+    share = SHARES.get(cores, core_words(cores))
+    if math.isfinite(quota) and not narrow:
+        share += f" with a quota of {core_words(quota)}"
     if row["load_model"] == "open":
         return f"On {share}, at {row['rate_rps']:,.0f} offered requests/s,"
     if row["tool"] == "wrk":

@@ -66,7 +66,10 @@ READING = (
     "Each ratio is of geometric means, within sessions (or blocks), with its 95 % interval. A rate that the generator "
     "limited is the least that a server can do: its ratio is a bound."
 )
-SAME_LOAD = ("workload", "tool", "mode", "connections", "vus", "iterations", "pool_size", "database_share", "idle")
+SAME_LOAD = (
+    "workload", "tool", "mode", "connections", "vus", "iterations", "pool_size", "quota_cores",
+    "database_share", "idle",
+)  # fmt: skip
 """What trials of one load on different shares of a core have in common, beside the server and its slices."""
 LINEAR = (
     "A share of a core may stand for a core where the rate on it, divided by the share, is the rate on the whole "

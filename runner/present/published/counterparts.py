@@ -213,7 +213,7 @@ def counterpart(tables: Tables, number: Number, server: str) -> Counterpart:
     trials = closed(tables, number.scenario)
     trials = trials[trials["mode"] == number.mode]
     if number.metric == "cpu_peak":  # under a quota nothing peaks
-        trials = trials[trials["share"] == 1]
+        trials = trials[(trials["share"] == 1) & np.isinf(trials["quota_cores"])]
     sought = f"{WORKLOADS.get(number.scenario, (number.scenario,))[0]}, {MODES.get(number.mode, number.mode)}"
     if math.isnan(number.connections):
         rates = trials[trials["server"].eq(server) & is_sealed(trials)].groupby("load")["served_rps"].median()

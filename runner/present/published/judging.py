@@ -193,7 +193,7 @@ class LoadTrials(NamedTuple):
     sought: str
 
 
-TERMS = ["idle", "share", "database_share"]
+TERMS = ["idle", "share", "quota_cores", "database_share"]
 """Of one load on different terms the first that serves: idle CPUs that poll, then the largest share of a core."""
 
 
@@ -245,7 +245,7 @@ def _loads(tables: Tables, asked: Comparison, servers: Sequence[str]) -> list[Lo
 
 def _by_terms(trials: pd.DataFrame) -> dict[tuple[Any, ...], pd.DataFrame]:
     """Return the trials on each of their terms, the first that serves first; without trials there are none of them."""
-    ordered = trials.sort_values(TERMS, ascending=[True, False, False], kind="stable")
+    ordered = trials.sort_values(TERMS, ascending=[True, False, False, False], kind="stable")
     return {tuple(terms): rows for terms, rows in ordered.groupby(TERMS, sort=False, dropna=False)} or {(): trials}
 
 

@@ -8,6 +8,7 @@ from itertools import product
 import pandas as pd
 
 from runner.limits import Limit
+from runner.model import core_words
 from runner.present.frames import MODES, Tables, limits_of, queued, server_bound
 from runner.present.look.captions import plural, verdict_counts
 from runner.present.look.markup import NOT_RANKED, Block, Paragraph, TextTable
@@ -94,6 +95,8 @@ def _remarks(tables: Tables, number: Number, cell: Counterpart) -> list[str]:
     size, here = number.connections, float(sizes(cell.sealed).iloc[0])
     share, threads = float(cell.sealed["share"].iloc[0]), counterparts.threads_of(number.load)
     found = [f"on {share:g} of a core"] if share < 1 else []
+    quota_cores = float(cell.sealed["quota_cores"].iloc[0])
+    found += [f"under a quota of {core_words(quota_cores)}"] if math.isfinite(quota_cores) else []
     if math.isnan(size):
         found.append("the highest of this run's loads of the kind")
     elif threads and (count := counterparts.opened(int(size), threads)) != size:

@@ -104,8 +104,10 @@ def limit_numbers(tables: Tables, cell: Counterpart) -> str:
     )
     said = [captions.verdict_counts(sealed)]
     for who, subject in (("the server", "server"), (first["tool"], "generator")):
-        given = [given_pct(tables, subject, float(threads)) for threads in sealed["threads"]]
-        share = spread(sealed[f"{subject}_cpu_mean_pct"].to_numpy(dtype=float) / np.array(given)).median
+        given = np.array([given_pct(tables, subject, float(threads)) for threads in sealed["threads"]])
+        if subject == "server":
+            given = np.minimum(given, 100 * sealed["quota_cores"].to_numpy(dtype=float))
+        share = spread(sealed[f"{subject}_cpu_mean_pct"].to_numpy(dtype=float) / given).median
         said += [f"{who} used {100 * share:.0f} % of its CPU"] if math.isfinite(share) else []
     # The probe keeps its connections: what new ones wait to be accepted it does not see.
     if math.isfinite(probe_p50) and first["mode"] == "keepalive":

@@ -1,0 +1,128 @@
+"""Read the CPU quotas of a process: those of its control group and of all groups above it.
+
+The kernel holds a process back by each of them. They lie in the hierarchy of the controller `cpu`,
+which in version 1 may be another than that of the CPU time.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.measure import cgroups
+from runner.measure.procfs import KeptFile, number_after
+from runner.measurement import Quota
+
+FIRST_NAMESPACE = "cgroup:[4026531835]"  # the kernel's own, in which all groups are seen
+
+
+@dataclass(frozen=True)
+class QuotaGroup:
+    """A control group with a CPU quota, in cores."""
+
+    version: int
+    folder: Path
+    cores: float
+
+    @property
+    def key(self) -> bytes:
+        """The name of the throttled time in the group's cpu.stat."""
+        return b"throttled_time " if self.version == 1 else b"throttled_usec "
+
+    @property
+    def unit_ns(self) -> int:
+        """The unit of the throttled time, in nanoseconds."""
+        return 1 if self.version == 1 else 1000
+
+
+@dataclass(frozen=True)
+class Quotas:
+    """The groups with a quota that were found, the innermost first."""
+
+    groups: tuple[QuotaGroup, ...]
+    known: bool  # whether every group could be read: if not, there may be more quotas
+
+
+def find(pid: int) -> Quotas:
+    """Return the quotas of a process. It raises nothing: `known` says if a group cannot be read."""
+    group = cgroups.cpu_group(pid)
+    if group is None:
+        return Quotas((), known=False)
+    found: list[QuotaGroup] = []
+    known = _sees_all_groups()
+    for folder in group.folders:
+        try:
+            cores = _quota_cores(group.version, folder)
+        except (OSError, ValueError, ZeroDivisionError):
+            known = False
+            continue
+        if cores is not None:
+            found.append(QuotaGroup(group.version, folder, cores))
+    return Quotas(tuple(found), known)
+
+
+def quota_of(pid: int) -> Quota:
+    """Return the tightest quota of a process, and whether one of its quotas is this process's, too."""
+    theirs = find(pid)
+    ours = find(os.getpid())
+    return Quota(
+        cores=min((group.cores for group in theirs.groups), default=None),
+        known=theirs.known,
+        shared=not set(theirs.groups).isdisjoint(ours.groups),
+    )
+
+
+class Throttling:
+    """Reads for how long its quotas held a process back.
+
+    The files of groups with a quota stay open. Groups without one cost nothing.
+    """
+
+    def __init__(self, quotas: Quotas) -> None:
+        self._known = quotas.known
+        self._files: list[tuple[QuotaGroup, KeptFile]] = []
+        try:
+            for group in quotas.groups:
+                self._files.append((group, KeptFile(group.folder / "cpu.stat")))
+        except OSError:
+            self._known = False
+
+    def read(self) -> int | None:
+        """Return the throttled time of all groups together, in ns; None if it is not known."""
+        if not self._known:
+            return None
+        total_ns = 0
+        for group, file in self._files:
+            try:
+                throttled = number_after(group.key, file.read())
+            except OSError:
+                return None
+            if throttled is None:
+                return None
+            total_ns += group.unit_ns * throttled
+        return total_ns
+
+
+def _sees_all_groups() -> bool:
+    """Return whether this process sees the groups above its namespace's root, if there are any."""
+    try:
+        return str((cgroups.PROC / "self" / "ns" / "cgroup").readlink()) == FIRST_NAMESPACE
+    except FileNotFoundError:  # a kernel without such namespaces
+        return True
+    except OSError:
+        return False
+
+
+def _quota_cores(version: int, folder: Path) -> float | None:
+    """Return a group's quota in cores, None if it has none; OSError or ValueError if unreadable."""
+    name = "cpu.cfs_quota_us" if version == 1 else "cpu.max"
+    try:
+        text = (folder / name).read_text()
+    except FileNotFoundError:
+        if folder.is_dir():  # the root, or a group without the controller: it can have no quota
+            return None
+        raise
+    if version == 1:
+        quota_us = int(text)
+        return quota_us / int((folder / "cpu.cfs_period_us").read_text()) if quota_us >= 0 else None
+    quota, period_us = text.split()
+    return None if quota == "max" else int(quota) / int(period_us)

@@ -1,0 +1,335 @@
+"""CPU quotas that a server has from elsewhere: control groups in fake trees of both versions."""
+
+import json
+import math
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+import synthetic_run
+from figure_checks import read
+from measured import measured
+
+from runner.digest.resources import Counter
+from runner.digest.usage import evidence, measure_usage
+from runner.digest.verdict import judge
+from runner.measure import attached, cgroups, quotas
+from runner.measure.attached import Listener
+from runner.measure.quotas import Throttling, quota_of
+from runner.measurement import Measurement, Placement, Quota
+from runner.model import Cell, UserApi
+from runner.present.answers import evidence as shown_evidence
+from runner.present.answers import findings
+from runner.present.frames import choose
+from runner.running import user_api
+from runner.store import decode
+
+PID = 4242
+"""Of the fake server."""
+PERIOD_US = 100_000
+
+
+class Tree:
+    """Fake /proc and /sys/fs/cgroup with the groups of one version."""
+
+    def __init__(self, root, version):
+        self.proc = root / "proc"
+        self.groups = root / "cgroup"
+        self.mount = self.groups / "cpu" if version == 1 else self.groups
+        self.version = version
+        (self.proc / "self" / "ns").mkdir(parents=True)
+        self.namespace(quotas.FIRST_NAMESPACE)
+        self.mount.mkdir(parents=True)
+        if version == 2:
+            (self.groups / "cgroup.controllers").write_text("cpu memory\n")
+
+    def namespace(self, name):
+        link = self.proc / "self" / "ns" / "cgroup"
+        link.unlink(missing_ok=True)
+        link.symlink_to(name)
+
+    def process(self, pid, path):
+        folder = self.proc / str(pid)
+        folder.mkdir()
+        line = f"2:cpuacct:/\n1:cpu:{path}\n" if self.version == 1 else f"0::{path}\n"
+        (folder / "cgroup").write_text(line)
+
+    def group(self, path, quota_us=None, throttled_ns=0, period_us=PERIOD_US):
+        """Make a group, without a quota if none is given."""
+        folder = self.mount / path.lstrip("/")
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.version == 1:
+            (folder / "cpu.cfs_quota_us").write_text(f"{-1 if quota_us is None else quota_us}\n")
+            (folder / "cpu.cfs_period_us").write_text(f"{period_us}\n")
+            (folder / "cpu.stat").write_text(f"nr_periods 9\nthrottled_time {throttled_ns}\n")
+        else:
+            limit = "max" if quota_us is None else quota_us
+            (folder / "cpu.max").write_text(f"{limit} {period_us}\n")
+            stat = f"usage_usec 5\nnr_periods 9\nthrottled_usec {throttled_ns // 1000}\n"
+            (folder / "cpu.stat").write_text(stat)
+        return folder
+
+
+@pytest.fixture(params=[1, 2], ids=["version 1", "version 2"])
+def tree(request, tmp_path, monkeypatch):
+    made = Tree(tmp_path, request.param)
+    monkeypatch.setattr(cgroups, "ROOT", made.groups)
+    monkeypatch.setattr(cgroups, "PROC", made.proc)
+    monkeypatch.setattr(quotas.os, "getpid", lambda: 1)
+    made.process(1, "/lab")
+    made.group("/lab")
+    return made
+
+
+def throttled_ns():
+    return Throttling(quotas.find(PID)).read()
+
+
+def test_without_any_quota_the_throttled_time_is_known_to_be_none(tree):
+    tree.process(PID, "/docker/one")
+    tree.group("/docker/one", throttled_ns=7_000_000)  # of a quota that it no longer has
+    tree.group("/docker")
+    assert quota_of(PID) == Quota(None, known=True, shared=False)
+    assert throttled_ns() == 0
+
+
+def test_the_tightest_quota_of_the_group_and_of_all_above_counts_and_their_throttled_times(tree):
+    tree.process(PID, "/pods/pod/container")
+    tree.group("/pods/pod/container", 150_000, 1_000_000)
+    tree.group("/pods/pod", 20_000, 30_000_000, period_us=40_000)
+    tree.group("/pods", throttled_ns=500_000_000)
+    tree.group("/other", 1000, 900_000_000)
+    assert quota_of(PID) == Quota(0.5, known=True, shared=False)
+    assert throttled_ns() == 31_000_000
+
+
+def test_the_throttled_time_is_read_anew_from_files_that_stay_open(tree, monkeypatch):
+    tree.process(PID, "/one/two")
+    tree.group("/one", 50_000, 1_000_000)
+    tree.group("/one/two")
+    opened = []
+    kept = quotas.KeptFile
+    monkeypatch.setattr(quotas, "KeptFile", lambda path: opened.append(path) or kept(path))
+    throttling = Throttling(quotas.find(PID))
+    assert throttling.read() == 1_000_000
+    tree.group("/one", 50_000, 5_000_000)
+    assert throttling.read() == 5_000_000
+    assert opened == [tree.mount / "one" / "cpu.stat"], "only the group with a quota"
+
+
+def test_a_group_without_the_controller_has_no_quota_but_one_above_it_may(tree):
+    tree.process(PID, "/slice/scope")
+    (tree.mount / "slice" / "scope").mkdir(parents=True)
+    tree.group("/slice", 25_000, 2_000_000)
+    assert quota_of(PID) == Quota(0.25, known=True, shared=False)
+    assert throttled_ns() == 2_000_000
+
+
+def test_a_quota_of_a_group_that_holds_the_lab_too_is_shared(tree):
+    tree.process(PID, "/lab/server")
+    tree.group("/lab/server")
+    tree.group("/lab", 80_000)
+    assert quota_of(PID) == Quota(0.8, known=True, shared=True)
+
+
+UNKNOWN = {
+    "a path out of the namespace": lambda tree: tree.process(PID, "/../../docker/one"),
+    "a group that is not mounted here": lambda tree: tree.process(PID, "/docker/one"),
+    "a process that has ended": lambda _: None,
+}
+
+
+@pytest.mark.parametrize("how", UNKNOWN)
+def test_what_cannot_be_read_is_not_known_and_never_0(tree, how):
+    UNKNOWN[how](tree)
+    assert quota_of(PID) == Quota(None, known=False, shared=False)
+    assert throttled_ns() is None
+
+
+@pytest.mark.parametrize("text", ["", "much\n", None], ids=["empty", "no number", "a folder"])
+def test_a_quota_that_cannot_be_read_leaves_what_was_seen_and_is_not_known(tree, text):
+    tree.process(PID, "/one/two")
+    tree.group("/one", 50_000, 1_000_000)
+    unreadable = tree.group("/one/two")
+    unreadable /= "cpu.cfs_quota_us" if tree.version == 1 else "cpu.max"
+    unreadable.unlink()
+    if text is None:
+        unreadable.mkdir()
+    else:
+        unreadable.write_text(text)
+    assert quota_of(PID) == Quota(0.5, known=False, shared=False)
+    assert throttled_ns() is None
+
+
+def test_from_within_a_namespace_the_groups_above_its_root_are_not_known(tree):
+    tree.namespace("cgroup:[4026532999]")
+    tree.process(PID, "/")
+    tree.group("/", 50_000, 1_000_000)
+    assert quota_of(PID) == Quota(0.5, known=False, shared=True)
+    assert throttled_ns() is None
+
+
+def test_throttling_counters_that_are_gone_or_say_nothing_are_not_known(tree):
+    tree.process(PID, "/one")
+    folder = tree.group("/one", 50_000, 1_000_000)
+    (folder / "cpu.stat").write_text("nr_periods 9\n")
+    assert throttled_ns() is None
+    (folder / "cpu.stat").unlink()
+    assert throttled_ns() is None
+
+
+def test_a_kernel_without_namespaces_of_control_groups_shows_all(tree):
+    (tree.proc / "self" / "ns" / "cgroup").unlink()
+    tree.process(PID, "/one")
+    tree.group("/one")
+    assert quota_of(PID).known
+
+
+# --- the digest -------------------------------------------------------------------------------------------
+
+CELL = Cell("own-api", "", "", "realistic", "own-get", "k6", "closed", "keepalive", "/", vus=4, iterations=100)
+SECONDS = np.array([0.0, 10.0])
+
+
+def used_by(quota, cpu_s=4.85, throttled_s=4.0, placement=None, cell=CELL, generator_throttled_s=math.nan):
+    """Return metrics and evidence of ten seconds in which the server used `cpu_s` of CPU time."""
+    measurement = measured(quota=quota, placement=placement or Placement((0,), (1,)))
+    server = {"cpu_s": np.array([0.0, cpu_s]), "throttled_s": np.array([0.0, throttled_s])}
+    idle = {"cpu_s": np.array([0.0, 1.0]), "steal_s": np.zeros(2)}
+    counters = {name: Counter(SECONDS, idle) for name in ("generator", "sampler", "host")}
+    counters["server"] = Counter(SECONDS, server)
+    held = {"throttled_s": np.array([0.0, generator_throttled_s])}
+    counters["generator"] = Counter(SECONDS, idle | held)
+    metrics = measure_usage(counters, measurement, 10.0, 1000)
+    return metrics, evidence(cell, measurement, metrics)
+
+
+def test_a_server_at_a_quota_from_elsewhere_is_the_limit_on_that_part_of_a_core():
+    metrics, found = used_by(Quota(0.5))
+    assert (metrics["server_quota_cores"], metrics["server_throttled_pct"]) == (0.5, pytest.approx(40))
+    assert (found.server_share, found.cores) == (pytest.approx(0.97), 0.5)
+    said = judge(found)
+    assert said.verdict == "server-bound"
+    assert "server used 97 % of its 0.5 of a core (a quota that is not the lab's)" in said.reason
+
+
+@pytest.mark.parametrize(
+    ("quota", "share", "cores", "foreign"),
+    [
+        (Quota(0.5), 1.0, 0.5, True),
+        (Quota(4.0), 1.0, 2.0, False),
+        (Quota(), 1.0, 2.0, False),
+        (Quota(), 0.25, 0.5, False),
+        (Quota(0.8), 0.25, 0.5, False),
+        (Quota(0.3), 0.25, 0.3, True),
+        (Quota(0.3, known=False), 1.0, 0.3, True),
+        (None, 0.5, 1.0, False),
+    ],
+)
+def test_the_tighter_of_the_lab_s_share_and_a_quota_from_elsewhere_counts(quota, share, cores, foreign):
+    placement = Placement((0, 1), (2,))
+    _, found = used_by(quota, placement=placement, cell=replace(CELL, share=share))
+    assert (found.cores, found.foreign_quota) == (pytest.approx(cores), foreign)
+    assert found.server_share == pytest.approx(0.485 / cores)
+
+
+def test_what_is_not_known_of_throttling_is_null_and_said():
+    metrics, found = used_by(Quota(known=False), cpu_s=2.0, throttled_s=math.nan)
+    assert math.isnan(metrics["server_throttled_pct"]) and found.throttled_share is None
+    said = judge(found)
+    assert said.verdict == "inconclusive"
+    assert "whether a CPU quota held the server back is not known" in said.reason
+
+
+def test_a_quota_of_the_lab_itself_makes_the_generator_the_limit():
+    metrics, found = used_by(Quota(), cpu_s=3.0, throttled_s=0.0, generator_throttled_s=2.0)
+    assert metrics["generator_throttled_share"] == pytest.approx(0.2)
+    assert judge(found).verdict == "generator-bound"
+    metrics, found = used_by(Quota(0.8, shared=True), cpu_s=3.0, throttled_s=2.0, generator_throttled_s=2.0)
+    assert "server and generator shared a CPU quota" in judge(found).reason
+
+
+def test_a_record_from_before_quotas_were_recorded_is_read_and_has_no_value_of_them():
+    older = {name: value for name, value in asdict(measured()).items() if name != "quota"}
+    found = decode(Measurement, json.loads(json.dumps(older)), "record")
+    assert found.quota is None
+    metrics, _ = used_by(None)
+    assert "server_quota_cores" not in metrics
+    again = json.loads(json.dumps(asdict(measured(quota=Quota(0.5, known=False)))))
+    assert decode(Measurement, again, "record").quota == Quota(0.5, known=False)
+
+
+# --- words for people -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tables(tmp_path):
+    return read(synthetic_run.build(tmp_path / "run"))
+
+
+def under(tables, tmp_path, **columns):
+    """Return the run as it is read if its trials have these values."""
+    path = tmp_path / "run" / "tables" / "trials.parquet"
+    tables.trials.drop(columns=["load", "terms", "load_order", "quota_cores"]).assign(**columns).to_parquet(path)
+    return read(tmp_path / "run")
+
+
+def test_a_load_under_a_quota_from_elsewhere_is_another_load(tables, tmp_path):
+    gin = tables.trials["server"] == "gin"
+    held = under(tables, tmp_path, server_quota_cores=np.where(gin, 0.5, np.nan))
+    loads = held.trials.groupby("server")["load"].unique()
+    assert all("0.5 of a core" in load for load in loads["gin"])
+    assert not set(loads["gin"]) & set(loads["axum"])
+    assert held.trials.loc[held.trials["server"] == "gin", "latency_p50_ms"].notna().any()
+
+
+@pytest.mark.parametrize(
+    ("share", "quota", "words", "place"),
+    [
+        (1.0, 0.5, "0.5 of a core", "On half a core, "),
+        (1.0, 0.3, "0.3 of a core", "On 0.3 of a core, "),
+        (1.0, 1.5, "a quota of 1.5 cores", "On a core with a quota of 1.5 cores, "),
+        (0.5, 0.3, "0.5 of a core, a quota of 0.3 of a core", "On 0.3 of a core, "),
+        (1.0, math.nan, "", "On a core, "),
+    ],
+)
+def test_terms_and_sentences_contain_the_quota(tables, tmp_path, share, quota, words, place):
+    row = under(tables, tmp_path, share=share, server_quota_cores=quota).trials.to_dict("records")[0]
+    assert row["terms"] == words and row["load"].endswith(words)
+    assert findings._place(row).startswith(place)
+
+
+def test_the_evidence_says_how_much_of_a_quota_was_left_or_that_throttling_is_not_known(tables, tmp_path):
+    values = {"server_quota_cores": 0.5, "server_cpu_mean_pct": 45.0, "server_throttled_pct": np.nan}
+    case = choose(under(tables, tmp_path, **values))
+    rows = shown_evidence.evidence_table(case).set_index("evidence")
+    assert rows.loc["CPU of the server", "value"].startswith("45.0 % of 50 %")
+    assert rows.loc["server held back by its quota", "value"] == "not known"
+
+
+URL = "http://127.0.0.1:9000/"
+
+
+@pytest.mark.parametrize(
+    ("quota", "said"),
+    [
+        (Quota(), []),
+        (Quota(0.5), [f"The server at {URL} may use 0.5 of a core: a CPU quota that is not the lab's."]),
+        (
+            Quota(1.5, shared=True),
+            [f"The server at {URL} may use 1.5 cores: a CPU quota that holds for the load generator, too."],
+        ),
+        (
+            Quota(known=False),
+            [
+                f"Whether a CPU quota limits the server at {URL} is not known: not all of its control "
+                "groups can be read."
+            ],
+        ),
+    ],
+)
+def test_a_quota_is_said_before_the_run(monkeypatch, quota, said):
+    api = UserApi("own-api", "/", "/", url=URL, address="127.0.0.1", port=9000)
+    monkeypatch.setattr(attached, "find", lambda _: Listener(PID, ""))
+    monkeypatch.setattr(quotas, "quota_of", lambda _: quota)
+    assert [each for each in user_api._remarks(api, None) if "quota" in each] == said
