@@ -197,6 +197,7 @@ class Measurement(LoadFacts):
     idle: str | None = None  # what idle CPUs did: `polling` or `system`; None in runs from before this was recorded
     slices: tuple[Slice, ...] = ()  # of a trial in a session: its slices in the order of their places
     others_loaded: tuple[tuple[int, int], ...] = ()  # begin and end of the loads of the session's other servers, in ns
+    also_ports: tuple[int, ...] = ()  # further ports of the server's host that a user's script could ask
 
     @property
     def cpus(self) -> int:

@@ -56,9 +56,18 @@ class Steady:
     iteration_mean_ms: float  # of those that ended in it
 
 
+@dataclass(frozen=True)
+class PortUse:
+    """The requests of a user's script to another port of the server's host."""
+
+    port: int
+    requests: int
+    failed: int
+
+
 @dataclass(kw_only=True)
 class K6Points(Tally):
-    """What the raw points say. `ok` of a request: status 200 to 399 and no error_code."""
+    """What the raw points say of the server's requests. `ok` of one: status 200 to 399 and no error_code."""
 
     failed: int  # requests that are not ok
     with_status: int  # responses received (status other than 0)
@@ -72,7 +81,9 @@ class K6Points(Tally):
     worst_residual_ms: float  # largest |sending + waiting + receiving - duration|
     iteration_max_ms: float  # largest iteration_duration; 0 without a completed iteration
     steady: Steady | None  # how many iterations were under way in the middle of the load; None without a completed one
-    blocked: int = 0  # requests that k6 did not send, as their host was not allowed
+    blocked: int = 0  # requests that k6 did not send, because their host or port was not allowed
+    other_ports: tuple[PortUse, ...] = ()  # requests to other ports that k6 did send; they are in no other number
+    all_durations: Trend | None = None  # `durations` with the requests to other ports; None if there are none
     opened: int = 0  # requests that opened a connection
     mode: str = "keepalive"  # what happened to the connections: `keepalive`, `close` or `mixed`, whatever was asked for
     answered_by_end: int = 0  # responses received until the load was to end; all of them where that is not known
@@ -182,8 +193,9 @@ def connect(folder: Path, memory_mb: int, threads: int) -> duckdb.DuckDBPyConnec
 
 
 def _open_spool(spool: Path, threads: int) -> duckdb.DuckDBPyConnection:
-    """Open a DuckDB with the views `iterations` and `requests` (as in k6_raw.py, with `ok` and `occupied_ms`).
+    """Open a DuckDB with the views `iterations`, `requests` (as in k6_raw.py, with `ok` and `occupied_ms`) and `every`.
 
+    `every` has the requests to other ports too; `own` says which are the server's, `port` the port of the others.
     `occupied_ms` is the time from asking for a connection to the last byte. Blocked contains connecting and TLS, but is
     0 where the connection was made and then not handed over.
     """
@@ -191,24 +203,35 @@ def _open_spool(spool: Path, threads: int) -> duckdb.DuckDBPyConnection:
     # In the order of the generators, where there are several.
     iterations, requests = (sorted(map(str, spool.rglob(f"{name}.parquet"))) for name in ("iterations", "requests"))
     database.read_parquet(iterations).create_view("iterations")
-    database.read_parquet(requests).project(
+    more = (
         "*, status BETWEEN 200 AND 399 AND error_code = 0 AS ok,"
         " greatest(blocked_ms, connecting_ms + tls_ms) + duration_ms AS occupied_ms"
-    ).create_view("requests")
+    )
+    database.read_parquet(requests).project(more).create_view("requests")
+    every = database.view("requests").project("*, true AS own, NULL::INTEGER AS port")
+    if elsewhere := sorted(map(str, spool.rglob("elsewhere.parquet"))):
+        columns = ", ".join(each for each in every.columns if each not in ("own", "port"))
+        others = database.read_parquet(elsewhere).project(more).project(f"{columns}, false AS own, port")
+        every = every.union(others)
+    every.create_view("every")
     return database
 
 
 _FACTS = """
     SELECT min(end_ns - round_even(occupied_ms * 1e6, 0)::BIGINT) AS first_start_ns,
            max(end_ns) AS last_end_ns,
-           count(*) FILTER (NOT ok) AS failed,
-           count(*) FILTER (status <> 0) AS with_status,
+           count(*) FILTER (own AND NOT ok) AS failed,
+           count(*) FILTER (own AND status <> 0) AS with_status,
            max(abs(sending_ms + waiting_ms + receiving_ms - duration_ms)) AS worst_residual_ms,
            count(*) FILTER (list_contains($blocked, error_code)) AS blocked,
-           count(*) FILTER (connecting_ms > 0) AS opened,
-           count(*) FILTER (connecting_ms > 0 OR status <> 0) AS connected,
+           count(*) FILTER (own AND connecting_ms > 0) AS opened,
+           count(*) FILTER (own AND (connecting_ms > 0 OR status <> 0)) AS connected,
            (SELECT coalesce(max(length_ms), 0) FROM iterations) AS iteration_max_ms
-    FROM requests
+    FROM every
+"""
+_OTHER_PORTS = """
+    SELECT port, count(*) AS requests, count(*) FILTER (NOT ok) AS failed
+    FROM every WHERE NOT own AND NOT list_contains($blocked, error_code) GROUP BY port ORDER BY port
 """
 
 
@@ -230,6 +253,8 @@ def _sum_up(
         script_runs=tally.points["data_sent"],
         durations=durations,
         latency=durations if mode == "keepalive" else _statistics(database, "occupied_ms"),
+        other_ports=_other_ports(database) if tally.elsewhere else (),
+        all_durations=_statistics(database, "duration_ms", of="every") if tally.elsewhere else None,
         steady=steady_state(database),
         mode=mode,
         answered_by_end=answered,
@@ -237,13 +262,20 @@ def _sum_up(
     )
 
 
-def _statistics(database: duckdb.DuckDBPyConnection, column: str) -> Trend:
-    """Return exact statistics of one latency; quantiles are linear between order statistics, as k6's (TrendSink.P).
+def _other_ports(database: duckdb.DuckDBPyConnection) -> tuple[PortUse, ...]:
+    """Return how many requests went to each other port, without those that k6 blocked."""
+    found = database.sql(_OTHER_PORTS, params={"blocked": BLOCKED}).to_arrow_table().to_pylist()
+    return tuple(PortUse(**each) for each in found)
 
-    DuckDB sorts, and spills to disk what exceeds its memory.
+
+def _statistics(database: duckdb.DuckDBPyConnection, column: str, of: str = "requests") -> Trend:
+    """Return exact statistics of one latency of a view.
+
+    Quantiles are linear between order statistics, as k6's (TrendSink.P). DuckDB sorts, and spills to disk what
+    exceeds its memory.
     """
-    database.view("requests").project(f"{column} AS ms").order("ms").create(f"sorted_{column}")
-    ordered = database.table(f"sorted_{column}")
+    database.view(of).project(f"{column} AS ms").order("ms").create(f"sorted_{column}_of_{of}")
+    ordered = database.table(f"sorted_{column}_of_{of}")
     ((count, mean, least, most),) = ordered.aggregate("count(*), fsum(ms) / count(*), min(ms), max(ms)").fetchall()
     ranks = {name: q * (count - 1) for name, q in QUANTILES.items()}
     wanted = sorted({whole for rank in ranks.values() for whole in (math.floor(rank), math.ceil(rank))})

@@ -270,7 +270,7 @@ def _stop(bench: Bench, live: _Live) -> None:
 def _measurement(bench: Bench, live: _Live, loads: Sequence[tuple[str, Loaded]]) -> Measurement | LabError:
     """Return what was seen of a server that was loaded at least once."""
     if not live.slices:
-        return LabError("It was never loaded.", exit_code=1)
+        return LabError("No load reached this server: an earlier step of its session failed.", exit_code=1)
     slices = tuple(live.slices)
     first, last, cell = slices[0], slices[-1], live.member.cell
     ceiling = bench.calibration.ceiling_of(cell) if bench.calibration else None
@@ -301,6 +301,7 @@ def _measurement(bench: Bench, live: _Live, loads: Sequence[tuple[str, Loaded]])
         host_cpus=bench.lab.host_cpus,
         oom_kills=live.oom_kills,
         idle=bench.lab.idle.state,
+        also_ports=live.workload.also,
         slices=slices if cell.slices else (),
         others_loaded=tuple(
             (load.load_started_mono_ns, load.load_ended_mono_ns) for name, load in loads if name != live.member.trial_id
