@@ -17,6 +17,6 @@ def sentences(tables: Tables) -> tuple[str, ...]:
     to_server = int(tables.trials.loc[known.index, "requests"].sum())
     by_port = "" if len(ports) == 1 else " The checks in trial.json have the number for each port."
     return (
-        f"The script sent {int(known.sum()):,} requests to {where} beside {to_server:,} to the server. They are in no rate "
-        f"and no percentile.{by_port}",
+        f"The script sent {int(known.sum()):,} requests to {where} beside {to_server:,} to the server. They are in no "
+        f"rate and no percentile.{by_port}",
     )
