@@ -5,6 +5,7 @@ import contextlib
 import pandas as pd
 import pytest
 import real_lab
+from marking import long_but
 from own_api import CLOSED, free_port, run, tiny
 
 from runner.digest.tables import rebuild
@@ -34,7 +35,7 @@ def checks(made):
     return {check["name"]: check for check in made.records[0]["checks"]}
 
 
-@pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize("is_there", long_but([True], [True, False]))
 def test_a_hard_coded_port_fails_the_trial_and_nothing_reaches_it(root, two_servers, is_there):
     slow, quick = two_servers
     if not is_there:
@@ -48,6 +49,7 @@ def test_a_hard_coded_port_fails_the_trial_and_nothing_reaches_it(root, two_serv
         assert quick.seen["requests"] == 0
 
 
+@pytest.mark.long
 def test_a_hard_coded_url_that_is_the_server_s_is_measured(root, two_servers):
     slow, _ = two_servers
     url = slow.url.replace("127.0.0.1", "localhost")
@@ -94,6 +96,7 @@ def test_slices_of_a_session_leave_out_other_ports_too(root, two_servers):
     assert (trials.set_index("server")["latency_p50_ms"].round(-1) == pd.Series({"url-a": 20, "url-b": 10})).all()
 
 
+@pytest.mark.long
 def test_requests_with_a_name_fail_where_ports_must_be_told_apart(root, two_servers):
     slow, quick = two_servers
     asks = script("__ENV.BASE_URL", f"'{quick.url}/x'", how="{ tags: { name: 'mine' } }")
@@ -101,6 +104,7 @@ def test_requests_with_a_name_fail_where_ports_must_be_told_apart(root, two_serv
     assert "400 of 400 requests have a name in place of their URL: with --also" in made.records[0]["error"]
 
 
+@pytest.mark.long
 def test_a_script_that_asks_other_ports_only_fails_with_a_sentence(root, two_servers):
     slow, quick = two_servers
     also = ("--also", quick.url.rpartition(":")[2])
@@ -108,6 +112,7 @@ def test_a_script_that_asks_other_ports_only_fails_with_a_sentence(root, two_ser
     assert "200 requests went to other ports and none to the server: let the script use" in made.records[0]["error"]
 
 
+@pytest.mark.long
 def test_a_server_that_fails_every_second_request_is_measured_and_its_share_is_said(root):
     with tiny(5) as server:
         made = run(root, *CLOSED, "--repeats", "2", url=f"{server.url}/flaky")

@@ -272,6 +272,7 @@ _IMPORTED = re.compile(
     r"imports are file and https, (?P<http>http://\S+) has `http`"
 )
 """How k6 refuses a script that imports a URL (its internal/loader/loader.go)."""
+_EXTENSIONS = re.compile(r"unknown modules \[([^\]]*k6/x/[^\]]*)\]")
 COPY = "files"  # folder of the script's copy, beside the wrapper
 
 
@@ -342,8 +343,18 @@ def _load(path: Path, outer: Path, archive: Path, k6: Path) -> list[str]:
         imported = _IMPORTED.search("\n".join(messages))
         if imported is not None:
             raise _imports(path, imported["https"] or imported["http"])
+        unknown = _EXTENSIONS.search("\n".join(messages))
+        if unknown is not None:
+            raise _lacks(path, unknown[1])
         raise LabError(f"The lab cannot run {path}: {_reason(messages, outer).rstrip('.')}.")
     return messages
+
+
+def _lacks(path: Path, modules: str) -> LabError:
+    """Return the refusal of a script that imports an extension of k6."""
+    names = ", ".join(re.findall(r"k6/x/[\w./-]+", modules))
+    said = f"{path} imports {names}, which this k6 has not: leave it out, or install a k6 with it"
+    return LabError(f"{said} (as k6, or as .tools/k6).")
 
 
 def _imports(path: Path, url: str) -> LabError:
