@@ -210,6 +210,7 @@ class Measurement(LoadFacts):
     probe_hz: float = PROBE_HZ  # how often the probe asked; 0 if that would have been too much for the server
     users: int | None = None  # virtual users of an open load that says none, by the warm-up's iterations
     quota: Quota | None = None  # not the lab's; None in runs from before this was recorded
+    also_ports: tuple[int, ...] = ()  # further ports of the server's host that a user's script could ask
 
     @property
     def cpus(self) -> int:

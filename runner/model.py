@@ -151,6 +151,7 @@ class Workload:
     needs: tuple[str, ...] = ()
     database: bool = False  # whether a fresh PostgreSQL stands behind the server
     probe_path: str | None = None  # what the probe asks for by GET; None where it sends the load's request
+    also: tuple[int, ...] = ()  # further ports of the server's host that a user's script may ask
 
     def __post_init__(self) -> None:
         check_name("Workload", self.name)
@@ -310,7 +311,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Trial:
-    """One execution of a cell in a fresh server. `order` counts from 1 over the whole run."""
+    """One execution of a cell, in a fresh server or in that of a `--url`. `order` counts from 1 over the whole run."""
 
     trial_id: str
     order: int
@@ -363,6 +364,7 @@ class UserApi:
     folder: str | None = None  # relative to the lab's root
     script: str | None = None  # the script among `files`; None for a plain GET
     files: tuple[tuple[str, str], ...] = ()  # of the script and what it imports or opens, in the run's copy: SHA-256
+    also: tuple[int, ...] = ()  # further ports of its host that the script may ask
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import pytest
 import real_lab
-from own_api import CLOSED, run, tiny
+from own_api import CLOSED, free_port, run, tiny
 from real_lab import Run, campaign, load
 
 from runner.digest.k6 import read_summary
@@ -62,3 +62,15 @@ def test_a_script_that_makes_its_summary_keeps_every_invariant(lab, series):
     holds(made, series, trials=1)
     assert made.trials["requests"].tolist() == [200]
     assert "options.summaryTrendStats, options.thresholds, handleSummary" in " ".join(made.manifest["host_warnings"])
+
+
+def test_requests_to_an_allowed_port_are_told_apart(lab, series):
+    with tiny(20) as server, tiny(1, port=free_port() + 1) as other:
+        asks = f"export default function () {{ http.get(__ENV.BASE_URL); http.get('{other.url}/x'); }}"
+        port = other.url.rpartition(":")[2]
+        made = run(lab, *CLOSED, "--also", port, url=server.url, script=f"import http from 'k6/http';\n{asks}\n")
+    (record,) = made.records
+    assert record["status"] == "sealed", record["error"]
+    assert (record["metrics"]["requests"], record["metrics"]["elsewhere"]) == (200, 200)
+    assert record["metrics"]["latency_p50_ms"] > 20
+    assert made.manifest["tools"]["k6"].startswith(f"{series.removeprefix('v')}.")

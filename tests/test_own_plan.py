@@ -3,13 +3,16 @@
 import contextlib
 import json
 import os
+import random
 import re
+import select
 import shutil
 import socket
 import subprocess
 import sys
 import threading
 from dataclasses import asdict, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address, ip_network
 from types import SimpleNamespace
 
@@ -17,14 +20,16 @@ import pandas as pd
 import pytest
 import real_lab
 from fake_lab import wait_for
+from marking import long_but
 from measured import measured
-from own_api import tiny
+from own_api import free_port, tiny
 
+from runner.digest.k6 import K6Points
 from runner.digest.reconcile import own_checks
 from runner.measure import attached
 from runner.measure.attached import leaders
-from runner.measure.engine import Running
-from runner.measure.generators import fence, read_script
+from runner.measure.engine import MOST_ASKED, Running, require_answer
+from runner.measure.generators import NOWHERE, fence, read_script
 from runner.measure.process_engine import ProcessEngine
 from runner.measure.tools import find_program
 from runner.measurement import Counters, Placement
@@ -71,6 +76,8 @@ ADDRESSES = {
     "http://10.9.8.7/": "by `--i-own-this-host 10.9.8.7`",
     "http://[2001:db8::1]:80/": "2001:db8::1, which is not loopback",
     "http://no-such-host.invalid/": "has no address",
+    "http://my_api:9000/": "k6 takes no host of the name my_api: give the server's address",
+    "SERVER/broken": "answers 500: give an address, or a --probe-path, that answers 200",
     "https://127.0.0.1/": "https:// is not supported",
     "ftp://127.0.0.1/": "is no address of an HTTP server",
     "127.0.0.1:9000": "is no address of an HTTP server",
@@ -90,6 +97,8 @@ OPTIONS = [
     ({"probe_path": "/x"}, "beside a plain GET"),
     ({"probe_path": "x", "script": "my.js"}, "must begin with a slash"),
     ({"folder": "."}, "give it without --url"),
+    ({"also": (9100,)}, "--also is for a --script: a plain GET asks for its URL only. Leave it out"),
+    ({"also": ("PORT",), "script": "my.js"}, "which the script may ask anyway: leave it out"),
     ({"script": "FOLDER/none.js"}, "There is no script"),
     ({"urls": ("SERVER/?a=b",), "script": "my.js"}, "A URL with a query"),
     ({"urls": ("http://10.9.8.7/",), "owned_host": "10.9.8.8"}, "10.9.8.8, and the URL another host, 10.9.8.7"),
@@ -107,6 +116,8 @@ def test_what_cannot_or_must_not_be_loaded_is_refused_in_a_sentence(server, othe
     known = {"SERVER": server.url, "OTHER": other.url, "FOLDER": str(tmp_path)}
 
     def named(value):
+        if value == "PORT":
+            return int(server.url.rpartition(":")[2])
         if isinstance(value, tuple):
             return tuple(map(named, value))
         return re.sub("|".join(known), lambda found: known[found[0]], value) if isinstance(value, str) else value
@@ -167,11 +178,17 @@ EMPTY = "export default function () {}"
 SCRIPTS = [
     ("export default function () { let = ; }", "my.js: Line 1:36 Unexpected token"),
     ("export function other() {}", "it exports no default function"),
-    (f"export function setup() {{}}\n{EMPTY}", "it exports setup(), which the lab does not"),
-    (f"export function teardown() {{}}\n{EMPTY}", "it exports teardown()"),
+    (
+        f"export function setup() {{}}\n{EMPTY}",
+        "Remove it: do its work before `bench run`, and save the result in a file that",
+    ),
+    (f"export function teardown() {{}}\n{EMPTY}", "Remove it: do its work after `bench run`"),
     (f"import './nowhere.js';\n{EMPTY}", "nowhere.js"),
     (f"nothing();\n{EMPTY}", "nothing is not defined (at "),
-    (f"import x from 'k6/x/faker';\n{EMPTY}", "k6/x/faker"),
+    (
+        f"import x from 'k6/x/faker';\n{EMPTY}",
+        "k6/x/faker, which this k6 has not: leave it out, or install a k6 with it",
+    ),
 ]
 
 
@@ -183,6 +200,109 @@ def test_a_script_that_cannot_be_run_is_refused_in_a_sentence(server, tmp_path, 
     said = refusal(urls=(server.url,), script=str(path))
     assert words in said and str(path) in said
     assert "bench-" not in said, "the wrapper's own name is no help to a reader"
+
+
+@needs_k6
+@pytest.mark.parametrize(("url", "how", "name"), [
+    ("https://jslib.k6.io/k6-utils/1.4.0/index.js", "curl -O", "index.js"),
+    ("https://no-such-host.invalid/", "curl -o module.js", "module.js"),
+    ("http://SERVER/utils.js?x=1", "curl -O", "utils.js"),
+])  # fmt: skip
+@pytest.mark.parametrize("by", ["my.js", "beside.js"])
+def test_an_import_from_the_network_is_refused_with_what_to_do_and_not_fetched(server, tmp_path, url, how, name, by):
+    address = url.replace("SERVER", server.url.removeprefix("http://"))
+    before, path = server.seen["requests"], tmp_path / "my.js"
+    path.write_text(f"import './beside.js';\n{EMPTY}")
+    (tmp_path / by).write_text(f"import {{ x }} from '{address}';\n{EMPTY}")
+    said = refusal(urls=(server.url,), script=str(path))
+    how = f"{how} {address}"
+    assert said == (
+        f"{path} imports {address}: download it beside the script (for example `{how}`) and import './{name}'."
+    )
+    assert server.seen["requests"] - before == 3, "the first answers only"
+
+
+@needs_k6
+@pytest.mark.parametrize(("line", "is_warned"), [
+    ("http.get(`${__ENV.BASE_URL}/x`);", False),
+    ("const { BASE_URL } = __ENV;", False),
+    ("http.get('http://127.0.0.1:9000/x');", True),
+    ("// http.get(__ENV.BASE_URL);", True),
+])  # fmt: skip
+def test_a_script_that_never_reads_the_url_is_warned_of(server, tmp_path, line, is_warned):
+    path = tmp_path / "my.js"
+    path.write_text(f"import http from 'k6/http';\nexport default function () {{\n  {line}\n}}\n")
+    remarks = plan_user_api(Asked(urls=(server.url,), script=str(path)), None, None).remarks
+    said = f"what it asks other than {server.url} is blocked and fails the trial"
+    assert any(said in remark for remark in remarks) == is_warned
+
+
+@needs_k6
+def test_ports_that_a_script_may_ask_are_in_the_plan_and_said(server, tmp_path):
+    path = tmp_path / "my.js"
+    path.write_text(EMPTY)
+    planned = plan_user_api(Asked(urls=(server.url,), script=str(path), also=(9100, 9101)), None, None)
+    assert planned.campaign.owns[0].also == (9100, 9101)
+    assert any("may ask port 9100 and 9101 of the same host" in said for said in planned.remarks)
+
+
+# --- the first answers ------------------------------------------------------------------------------------
+
+
+def answering(*statuses):
+    """Run a server that gives these statuses in turn, again and again; yield it and the list of what it gave."""
+
+    @contextlib.contextmanager
+    def running():
+        given = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                given.append(statuses[len(given) % len(statuses)])
+                if given[-1]:
+                    self.send_response(given[-1])
+                    self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            yield at(server.server_address[1]), given
+            server.shutdown()
+
+    return running()
+
+
+@pytest.mark.parametrize(("statuses", "enough", "asked", "others"), [
+    ((200,), 1, 1, ()),
+    ((200,), 3, 3, ()),
+    ((500, 200), 1, 2, (500,)),
+    ((500, 200), 3, MOST_ASKED, (500,) * 5),
+    ((200, 503), 3, MOST_ASKED, (503,) * 5),
+    ((0, 204), 1, 2, (0,)),
+])  # fmt: skip
+def test_a_server_that_answers_some_requests_is_accepted(statuses, enough, asked, others):
+    with answering(*statuses) as (running, given):
+        first = require_answer("it", running, "/", enough=enough)
+    assert (first.others, len(given)) == (others, asked)
+
+
+@pytest.mark.parametrize(("statuses", "words"), [
+    ((500,), "answers 500: give an address"),
+    ((500, 503, 0), "answers 500 or 503: give an address"),
+    ((0,), "does not answer HTTP: give the address of an HTTP server"),
+])  # fmt: skip
+def test_a_server_that_answers_no_request_is_refused_with_all_that_it_said(statuses, words):
+    with answering(*statuses) as (running, given), pytest.raises(LabError, match=words):
+        require_answer("it", running, "/")
+    assert len(given) == MOST_ASKED
+
+
+def test_the_share_of_first_requests_that_fail_is_said(server):
+    remarks = plan_user_api(Asked(urls=(f"{server.url}/flaky",)), None, None).remarks
+    said = f"5 of 10 first requests to {server.url}/flaky were answered with 500: in the load, such requests count"
+    assert any(said in remark for remark in remarks), remarks
 
 
 @needs_k6
@@ -205,16 +325,85 @@ def test_all_that_a_script_reads_is_known_wherever_it_lies(tmp_path):
 # --- the fence --------------------------------------------------------------------------------------------
 
 
+def at(port, address="127.0.0.1", host=""):
+    """Return a server that nobody asks."""
+    return Running(1, port, lambda: None, lambda: None, address=address, host=host)
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "192.168.7.9"])
 def test_the_fence_leaves_one_address_of_all(address):
-    options = fence(Running(1, 80, lambda: None, lambda: None, address=address, host="api.test:80"))
+    options = fence(at(80, address, "api.test:80"))
     blocked = [ip_network(each) for each in options["blacklistIPs"]]
-    assert (options["hosts"], options["maxRedirects"]) == ({"api.test": address}, 0)
+    assert options["maxRedirects"] == 0
+    assert any(ip_address(options["hosts"]["*"]) in each for each in blocked)
+    leads_to = f"[{address}]:80" if ":" in address else f"{address}:80"
+    assert options["hosts"]["api.test:80"] == leads_to
+    assert set(options["hosts"].values()) == {leads_to, options["hosts"]["*"]}
     assert not any(ip_address(address) in each for each in blocked)
     own_version = ip_address(address).version
     for version, size in ((4, 2**32), (6, 2**128)):
         covered = sum(each.num_addresses for each in blocked if each.version == version)
         assert covered == size - (version == own_version)
+
+
+def test_the_fence_has_each_permitted_port_under_each_name_of_the_server():
+    there, further = "127.0.0.1:9000", "127.0.0.1:9100"
+    hosts = fence(at(9000, host="api.test:9000"), also=(9100,))["hosts"]
+    assert hosts == {
+        "*": NOWHERE,
+        **dict.fromkeys([there, "api.test:9000", "localhost:9000"], there),
+        **dict.fromkeys([further, "api.test:9100", "localhost:9100"], further),
+    }
+
+
+ASK_ALL = """import http from 'k6/http';
+export const options = JSON.parse(__ENV.OPTIONS);
+export default function () {
+  for (const url of JSON.parse(__ENV.URLS)) {
+    console.log(JSON.stringify([url, http.get(url, { timeout: '2s' }).error_code]));
+  }
+}
+"""
+
+
+def asked(k6, folder, options, urls):
+    """Have a real k6 ask for each URL within a fence; return its error_code of each, 0 for an answer."""
+    script = folder / "ask.js"
+    script.write_text(ASK_ALL)
+    env = {"PATH": os.environ["PATH"], "HOME": str(folder)}
+    env |= {"OPTIONS": json.dumps(options), "URLS": json.dumps(urls)}
+    argv = [k6, "run", "--no-usage-report", "--quiet", "--log-format=raw", "--log-output=stdout", script]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=True)
+    return dict(json.loads(line) for line in done.stdout.splitlines() if line.startswith("["))
+
+
+BLOCKED_BY_K6 = 1110
+
+
+FENCED = [(series, host) for series in real_lab.K6_SERIES for host in ("127.0.0.1", "localhost", "[::1]")]
+
+
+@pytest.mark.load
+@pytest.mark.parametrize(("series", "host"), long_but([("v1", "127.0.0.1"), ("v2", "127.0.0.1")], FENCED))
+def test_a_real_k6_reaches_the_permitted_ports_only(tmp_path, series, host):
+    """Of random ports, by the count of connections of whoever listens there, too."""
+    k6, address = real_lab.k6_of(series), "::1" if host == "[::1]" else "127.0.0.1"
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with contextlib.ExitStack() as stack:
+        answering = [stack.enter_context(tiny(0, address=address, port=free_port(address) + more)) for more in (0, 1)]
+        silent = [stack.enter_context(socket.create_server((address, 0), family=family)) for _ in range(5)]
+        own, further = (int(server.url.rpartition(":")[2]) for server in answering)
+        others = [each.getsockname()[1] for each in silent]
+        ports = [own, further, *others, *random.sample(range(1, 65536), 20)]
+        urls = {port: f"http://{host}:{port}/" for port in ports}
+        elsewhere = [f"http://127.0.0.2:{own}/", f"http://name.test:{own}/", "http://name.test/"]
+        for also in ((), (further,)):
+            found = asked(k6, tmp_path, fence(at(own, address, f"{host}:{own}"), also), [*urls.values(), *elsewhere])
+            for port, url in urls.items():
+                assert found[url] == (0 if port in (own, *also) else BLOCKED_BY_K6), url
+            assert {found[url] for url in elsewhere} == {BLOCKED_BY_K6}
+            assert answering[1].seen["requests"] == len(also)
+        assert select.select(silent, [], [], 0)[0] == [], "somebody connected"
 
 
 # --- which process ----------------------------------------------------------------------------------------
@@ -297,15 +486,27 @@ def test_the_generator_gets_what_the_server_may_not_use(server, api):
 
 def test_the_checks_of_a_load_on_one_s_own_api_fail_each_by_itself():
     cell = SimpleNamespace(workload="own", mode="close")
-    points = SimpleNamespace(blocked=0, requests=100, with_status=100, iterations=50, points={})
+    points = K6Points(
+        **dict.fromkeys(("failed", "script_runs", "first_start_ns", "last_end_ns"), 0),
+        **dict.fromkeys(("worst_residual_ms", "iteration_max_ms"), 0.0),
+        **{"requests": 100, "with_status": 100, "iterations": 50, "durations": {}, "latency": {}, "steady": None},
+    )
     measurement = measured(counters_before=Counters(None, None, 10), counters_after=Counters(None, None, 110))
 
     def broken(**changed):
-        given = SimpleNamespace(**{**vars(points), **changed})
+        given = replace(points, **changed)
         return [check.name for check in own_checks(cell, given, measurement) if not check.ok]
 
     assert broken() == []
     assert broken(blocked=1) == ["every request went to the server"]
+    assert broken(unnamed=1) == []
+    said = {
+        check.name: check.detail for check in own_checks(cell, replace(points, blocked=3, elsewhere=7), measurement)
+    }
+    assert said["every request went to the server"] == (
+        "3 of 107 requests went to another host or port, and were blocked: let the script use __ENV.BASE_URL, or allow "
+        "a port of the same host by --also PORT"
+    )
     assert broken(points={"lab_iterations_thrown": 1}) == ["every iteration of the script ran to its end"]
     assert broken(with_status=101) == ["7 close mode proven by accepted connections"]
     cell.workload = "experiments"

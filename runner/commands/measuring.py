@@ -41,16 +41,20 @@ def run(
     probe_path: options.ProbePath = None,
     server_cpus: options.ServerCpus = None,
     i_own_this_host: options.OwnedHost = None,
+    also: options.Also = None,
     json_: JsonFlag = False,
 ) -> None:
-    """Run a campaign, every trial in a fresh server, or load an API of your own; raw samples into data/runs/."""
+    """Run a campaign, each trial in a fresh server, or load an API of your own; raw samples into data/runs/."""
     from runner.planning.plan import choose, with_idle, with_rates
     from runner.running.campaign import resume_campaign, run_campaign
     from runner.running.stopping import read_stopping
     from runner.running.user_api import Asked, plan_user_api
 
     rates, urls = tuple(rate or ()), tuple(url or ())
-    api = Asked(urls, folder, script, vus, iterations, rates, duration, probe_path, i_own_this_host, server_cpus, close)
+    api = Asked(
+        urls, folder, script, vus, iterations, rates, duration, probe_path, i_own_this_host, server_cpus, close,
+        also=tuple(dict.fromkeys(also or ())),
+    )  # fmt: skip
     has_api = api != Asked()
     if hosts is not None and (has_api or engine == "process"):
         raise LabError(
@@ -164,6 +168,7 @@ def overhead(
 
 
 def _finish(outcome: Any, json_: bool) -> None:
+    from runner.present.answers import other_ports
     from runner.present.answers.findings import sentences
     from runner.present.answers.summary import notes, of_own_api, printable, reasons_unknown, summarize
     from runner.present.frames import read_tables
@@ -171,7 +176,8 @@ def _finish(outcome: Any, json_: bool) -> None:
 
     tables = read_tables(outcome.run)
     table, more = summarize(tables), of_own_api(tables)
-    shown, findings = printable(table, more), sentences(tables)
+    shown = printable(table, more)
+    findings = (*sentences(tables), *other_ports.sentences(tables))
     missing, unknown = notes(table, more), reasons_unknown(table)
     if json_:
         result = {"run_id": outcome.run.run_id, "path": str(outcome.run.path), "trials": outcome.trials}

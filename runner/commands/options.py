@@ -91,5 +91,9 @@ Rates = Annotated[list[int] | None, _option(min=1, max=100_000, help="Iterations
 Duration = Annotated[float | None, _option(min=1.0, max=3600.0, help="Seconds of an open load (15 without it).")]
 Close = Annotated[bool, _option("--close", help="A new connection for each request.")]
 ProbePath = Annotated[str | None, _option(help="What the probe asks for beside a script; else the URL's path.")]
+Also = Annotated[
+    list[int] | None,
+    _option(metavar="PORT", min=1, max=65535, help="Another port of the URL's host that the script may ask."),
+]
 ServerCpus = Annotated[int | None, _option(min=1, max=1024, help="CPUs of a server from a --folder (1 without it).")]
 OwnedHost = Annotated[str | None, _option(metavar="HOST", help="The URL's host, where it is not this machine.")]

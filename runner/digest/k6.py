@@ -58,9 +58,18 @@ class Steady:
     iteration_mean_ms: float  # of those that ended in it
 
 
+@dataclass(frozen=True)
+class PortUse:
+    """The requests of a user's script to another port of the server's host."""
+
+    port: int
+    requests: int
+    failed: int
+
+
 @dataclass(kw_only=True)
 class K6Points(Tally):
-    """What the raw points say. `ok` of a request: status 200 to 399 and no error_code."""
+    """What the raw points say of the server's requests. `ok` of one: status 200 to 399 and no error_code."""
 
     failed: int  # requests that are not ok
     with_status: int  # responses received (status other than 0)
@@ -74,7 +83,9 @@ class K6Points(Tally):
     worst_residual_ms: float  # largest |sending + waiting + receiving - duration|
     iteration_max_ms: float  # largest iteration_duration; 0 without a completed iteration
     steady: Steady | None  # how many iterations were under way in the middle of the load; None without a completed one
-    blocked: int = 0  # requests that k6 did not send, as their host was not allowed
+    blocked: int = 0  # requests that k6 did not send, because their host or port was not allowed
+    other_ports: tuple[PortUse, ...] = ()  # requests to other ports that k6 did send; they are in no other number
+    all_durations: Trend | None = None  # `durations` with the requests to other ports; None if there are none
     opened: int = 0  # requests that opened a connection
     mode: str = "keepalive"  # what happened to the connections: `keepalive`, `close` or `mixed`, whatever was asked for
     answered_by_end: int = 0  # responses received until the load was to end; all of them where that is not known
@@ -188,8 +199,9 @@ def connect(folder: Path, memory_mb: int, threads: int) -> duckdb.DuckDBPyConnec
 
 
 def _open_spool(spool: Path, threads: int) -> duckdb.DuckDBPyConnection:
-    """Open a DuckDB with the views `iterations` and `requests` (as in k6_raw.py, with `ok` and `occupied_ms`).
+    """Open a DuckDB with the views `iterations`, `requests` (as in k6_raw.py, with `ok` and `occupied_ms`) and `every`.
 
+    `every` has the requests to other ports too; `own` says which are the server's, `port` the port of the others.
     `occupied_ms` is the time from asking for a connection to the last byte. Blocked contains connecting and TLS, but is
     0 where the connection was made and then not handed over.
     """
@@ -197,24 +209,35 @@ def _open_spool(spool: Path, threads: int) -> duckdb.DuckDBPyConnection:
     # In the order of the generators, where there are several.
     iterations, requests = (sorted(map(str, spool.rglob(f"{name}.parquet"))) for name in ("iterations", "requests"))
     database.read_parquet(iterations).create_view("iterations")
-    database.read_parquet(requests).project(
+    more = (
         "*, status BETWEEN 200 AND 399 AND error_code = 0 AS ok,"
         " greatest(blocked_ms, connecting_ms + tls_ms) + duration_ms AS occupied_ms"
-    ).create_view("requests")
+    )
+    database.read_parquet(requests).project(more).create_view("requests")
+    every = database.view("requests").project("*, true AS own, NULL::INTEGER AS port")
+    if elsewhere := sorted(map(str, spool.rglob("elsewhere.parquet"))):
+        columns = ", ".join(each for each in every.columns if each not in ("own", "port"))
+        others = database.read_parquet(elsewhere).project(more).project(f"{columns}, false AS own, port")
+        every = every.union(others)
+    every.create_view("every")
     return database
 
 
 _FACTS = """
     SELECT min(end_ns - round_even(occupied_ms * 1e6, 0)::BIGINT) AS first_start_ns,
            max(end_ns) AS last_end_ns,
-           count(*) FILTER (NOT ok) AS failed,
-           count(*) FILTER (status <> 0) AS with_status,
+           count(*) FILTER (own AND NOT ok) AS failed,
+           count(*) FILTER (own AND status <> 0) AS with_status,
            max(abs(sending_ms + waiting_ms + receiving_ms - duration_ms)) AS worst_residual_ms,
            count(*) FILTER (list_contains($blocked, error_code)) AS blocked,
-           count(*) FILTER (connecting_ms > 0) AS opened,
-           count(*) FILTER (connecting_ms > 0 OR status <> 0) AS connected,
+           count(*) FILTER (own AND connecting_ms > 0) AS opened,
+           count(*) FILTER (own AND (connecting_ms > 0 OR status <> 0)) AS connected,
            (SELECT coalesce(max(length_ms), 0) FROM iterations) AS iteration_max_ms
-    FROM requests
+    FROM every
+"""
+_OTHER_PORTS = """
+    SELECT port, count(*) AS requests, count(*) FILTER (NOT ok) AS failed
+    FROM every WHERE NOT own AND NOT list_contains($blocked, error_code) GROUP BY port ORDER BY port
 """
 
 
@@ -239,8 +262,10 @@ def _sum_up(
         script_runs=tally.points["data_sent"],
         durations=durations,
         latency=latency,
+        other_ports=_other_ports(database) if tally.elsewhere else (),
+        all_durations=_statistics(database, "duration_ms", of="every") if tally.elsewhere else None,
         tail_percent=tail_percent,
-        tail_ms=None if tail_percent is None else _quantiles(database, published, {"tail": tail_percent / 100})["tail"],
+        tail_ms=_tail_ms(database, published, tail_percent),
         first_byte=_first_byte(database, published),
         steady=steady_state(database),
         mode=mode,
@@ -249,15 +274,30 @@ def _sum_up(
     )
 
 
-def _statistics(database: duckdb.DuckDBPyConnection, column: str) -> Trend:
-    """Return exact statistics of one latency; quantiles are linear between order statistics, as k6's (TrendSink.P).
+def _other_ports(database: duckdb.DuckDBPyConnection) -> tuple[PortUse, ...]:
+    """Return how many requests went to each other port, without those that k6 blocked."""
+    found = database.sql(_OTHER_PORTS, params={"blocked": BLOCKED}).to_arrow_table().to_pylist()
+    return tuple(PortUse(**each) for each in found)
 
-    DuckDB sorts, and spills to disk what exceeds its memory.
+
+def _statistics(database: duckdb.DuckDBPyConnection, column: str, of: str = "requests") -> Trend:
+    """Return exact statistics of one latency of a view.
+
+    Quantiles are linear between order statistics, as k6's (TrendSink.P). DuckDB sorts, and spills to disk what
+    exceeds its memory.
     """
-    database.view("requests").project(f"{column} AS ms").order("ms").create(f"sorted_{column}")
-    ordered = database.table(f"sorted_{column}")
+    sorted_name = f"{column}_of_{of}"
+    database.view(of).project(f"{column} AS ms").order("ms").create(f"sorted_{sorted_name}")
+    ordered = database.table(f"sorted_{sorted_name}")
     ((mean, least, most),) = ordered.aggregate("fsum(ms) / count(*), min(ms), max(ms)").fetchall()
-    return {"mean": mean, "min": least, "max": most, **_quantiles(database, column, QUANTILES)}
+    return {"mean": mean, "min": least, "max": most, **_quantiles(database, sorted_name, QUANTILES)}
+
+
+def _tail_ms(database: duckdb.DuckDBPyConnection, published: str, percent: float | None) -> float | None:
+    """Return the highest carried percentile of the published latency; None if even the median is not carried."""
+    if percent is None:
+        return None
+    return _quantiles(database, f"{published}_of_requests", {"tail": percent / 100})["tail"]
 
 
 def _first_byte(database: duckdb.DuckDBPyConnection, published: str) -> Trend:
@@ -270,9 +310,9 @@ def _first_byte(database: duckdb.DuckDBPyConnection, published: str) -> Trend:
     return _quantiles(database, "first_byte", {name: QUANTILES[name] for name in FIRST_BYTE})
 
 
-def _quantiles(database: duckdb.DuckDBPyConnection, column: str, quantiles: Mapping[str, float]) -> Trend:
-    """Return quantiles of a column that was sorted before; nothing of a column without rows."""
-    ordered = database.table(f"sorted_{column}")
+def _quantiles(database: duckdb.DuckDBPyConnection, sorted_name: str, quantiles: Mapping[str, float]) -> Trend:
+    """Return quantiles of the table `sorted_NAME`; nothing of one without rows."""
+    ordered = database.table(f"sorted_{sorted_name}")
     ((count,),) = ordered.count("*").fetchall()
     if not count:
         return {}

@@ -20,11 +20,12 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -54,6 +55,10 @@ REQUESTS = pa.schema(
     ]
 )
 """One row per request, in the file's order: wall-clock end and k6's durations; error_code 0 where there is none."""
+ELSEWHERE = REQUESTS.append(pa.field("port", pa.int32()))
+"""One row per request of a user's script to another port than the server's, and which port that was."""
+NO_PORT = -1  # of a request whose tag `url` is no URL: the script gave it a name
+DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 ITERATIONS = pa.schema([("end_ns", pa.int64()), ("length_ms", pa.float64())])
 """One row per completed iteration: wall-clock end and iteration_duration."""
 CHUNK = 2 << 20  # bytes of lines that are read at once
@@ -62,6 +67,7 @@ _TIME = re.compile(r"(19|20|21)\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\
 _HEAD = b'{"metric":"'
 _SHORTEST_TIME = len("2026-11-21T00:56:31Z")
 _CODE = re.compile(r"[0-9]{1,4}")
+USE_BASE_URL = "let the script use __ENV.BASE_URL"
 _INFINITE = re.compile(rb'"value":[+-]Inf,"tags"')
 
 
@@ -82,7 +88,9 @@ class Tally:
 
     points: Counter[str] = field(default_factory=Counter)  # points by metric, those of users' metrics included
     lines: int = 0
-    requests: int = 0
+    requests: int = 0  # those of the server
+    elsewhere: int = 0  # those of a user's script to other ports
+    unnamed: int = 0  # those of `requests` that do not say which port they asked
     iterations: int = 0
     dropped_iterations: int = 0
     late: int = 0  # requests that the generator began later than they were to be; k6 begins none late
@@ -90,24 +98,37 @@ class Tally:
     """Those left out where the file's end was cut off, the torn one included; what was never written is not known."""
 
 
-def spool_points(raw: Path, folder: Path, *, behind_ns: int = 0, threads: int = 2, salvage: bool = False) -> Tally:
+def spool_points(
+    raw: Path,
+    folder: Path,
+    *,
+    behind_ns: int = 0,
+    threads: int = 2,
+    salvage: bool = False,
+    server_port: int | None = None,
+) -> Tally:
     """Write requests.parquet (REQUESTS) and iterations.parquet (ITERATIONS) into `folder`, and return the counts.
 
+    With `server_port`, requests whose tag `url` names another port go to elsewhere.parquet (ELSEWHERE) instead.
     `behind_ns` is added to all times. DamageError names the line of the first fault. With `salvage` a missing end is no
     fault, and its lines are `lines_lost`.
     """
-    file, pairing = _File(raw), _Pairing()
+    file, pairing = _File(raw), _Pairing(server_port)
     blocks, tally = iter(file), pairing.tally
-    with (
-        GroupWriter(folder / "requests.parquet", REQUESTS) as requests,
-        GroupWriter(folder / "iterations.parquet", ITERATIONS) as iterations,
-    ):
+    with ExitStack() as stack:
+        requests = stack.enter_context(GroupWriter(folder / "requests.parquet", REQUESTS))
+        iterations = stack.enter_context(GroupWriter(folder / "iterations.parquet", ITERATIONS))
+        elsewhere = None
+        if server_port is not None:
+            elsewhere = stack.enter_context(GroupWriter(folder / "elsewhere.parquet", ELSEWHERE))
         try:
             for found in _ahead(_read, blocks, threads):
                 found.points["end_ns"] += behind_ns
-                complete, ended = pairing.add(found)
-                requests.write(complete)
-                iterations.write(ended)
+                rows = pairing.add(found)
+                requests.write(rows.requests)
+                iterations.write(rows.iterations)
+                if elsewhere is not None:
+                    elsewhere.write(rows.elsewhere)
         except DamageError:
             deque(blocks, maxlen=0)
             if file.damage is None or file.damage.cut:
@@ -120,6 +141,8 @@ def spool_points(raw: Path, folder: Path, *, behind_ns: int = 0, threads: int = 
         damage = DamageError(tally.lines, "the points of the last request are incomplete", cut=True)
     if damage and not (salvage and damage.cut):
         raise damage
+    if tally.requests == 0 and tally.elsewhere:
+        raise DamageError(0, f"{tally.elsewhere} requests went to other ports and none to the server: {USE_BASE_URL}")
     if tally.requests == 0:
         raise damage or DamageError(tally.lines, "there is no complete request up to here")
     tally.lines_lost = incomplete + (file.damage is not None)
@@ -220,8 +243,12 @@ def _chunks(raw: Path) -> Iterator[bytes]:
 
 # --- from blocks to points --------------------------------------------------------------------------------
 
+_TAGS = ("status", "error_code", "port")  # what is kept of a point's tags
 _POINT = np.dtype(
-    [("line", "i8"), ("metric", "i4"), ("end_ns", "i8"), ("value", "f8"), ("status", "i2"), ("error_code", "i2")]
+    [
+        *[("line", "i8"), ("metric", "i4"), ("end_ns", "i8"), ("value", "f8")],
+        *[("status", "i2"), ("error_code", "i2"), ("port", "i4")],
+    ]
 )
 Points = NDArray[np.void]
 """Points as _POINT: `line` from 0, `metric` an index of names; status or error_code -1 where they are no numbers."""
@@ -287,17 +314,32 @@ def _taken_apart(block: bytes) -> tuple[Points, list[str], NDArray[np.bool_]]:
     if not np.isfinite(points["value"]).all():
         raise ValueError("a value is too large")
     tag_sets, indices = _distinct(_texts(block, tags[rows], ends[rows] - 2))
-    points["status"], points["error_code"] = np.array([_codes(each) for each in tag_sets]).T[:, indices]
+    kept = np.array([_kept(each) for each in tag_sets])[indices]
+    for place, tag in enumerate(_TAGS):
+        points[tag] = kept[:, place]
     return points, [json.loads(f'"{name}"') for name in names], fits
 
 
-def _codes(tags: str) -> tuple[int, int]:
-    """Return status and error_code of a point by its tags; an error_code that is not there is 0."""
+def _kept(tags: str) -> tuple[int, int, int]:
+    """Return status, error_code and port of a point by its tags, as _TAGS; an error_code that is not there is 0."""
     known = json.loads(tags)
     if not isinstance(known, dict):
         raise ValueError("tags are an object")
     status, error_code = str(known.get("status", "")), str(known.get("error_code", "0"))
-    return int(status) if _CODE.fullmatch(status) else -1, int(error_code) if _CODE.fullmatch(error_code) else -1
+    codes = [int(code) if _CODE.fullmatch(code) else -1 for code in (status, error_code)]
+    return codes[0], codes[1], _port(str(known.get("url", "")))
+
+
+def _port(url: str) -> int:
+    """Return the port that a URL names, or that of its scheme; NO_PORT if the text is no URL."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return NO_PORT
+    if not parts.hostname:
+        return NO_PORT
+    return port or DEFAULT_PORTS.get(parts.scheme, NO_PORT)
 
 
 def _is_digit(characters: NDArray[np.uint8]) -> NDArray[np.bool_]:
@@ -346,17 +388,27 @@ def _batch(columns: Sequence[NDArray[Any]], schema: pa.Schema) -> pa.RecordBatch
 # --- from points to rows ----------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """The rows that a block completes: REQUESTS, ELSEWHERE and ITERATIONS."""
+
+    requests: pa.RecordBatch
+    elsewhere: pa.RecordBatch
+    iterations: pa.RecordBatch
+
+
 class _Pairing:
     """Counts points and makes rows of them; those of a request that straddles two blocks wait for the next."""
 
-    def __init__(self) -> None:
+    def __init__(self, server_port: int | None = None) -> None:
         self.tally = Tally()
+        self._server_port = server_port  # None where every request is the server's
         self.waiting: Points = np.empty(0, _POINT)
         self._metrics = {name: number for number, name in enumerate(_KNOWN)}
         """Those of users come behind the known ones."""
 
-    def add(self, block: _Block) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        """Return the requests (REQUESTS) and iterations (ITERATIONS) that a block completes, and count its points.
+    def add(self, block: _Block) -> _Rows:
+        """Return the requests and iterations that a block completes, and count its points.
 
         DamageError where the points of a request are not as k6 writes them.
         """
@@ -376,12 +428,26 @@ class _Pairing:
         tally.dropped_iterations += int(sums[_KNOWN.index("dropped_iterations")])
         ended = points[metrics == _KNOWN.index("iteration_duration")]
         whole = len(of_requests) // _POINTS
-        tally.requests += whole
         self.waiting = of_requests[whole * _POINTS :]
         rows = of_requests[: whole * _POINTS].reshape(-1, _POINTS)
-        first, durations = rows[:, 0], rows["value"][:, 1:].T
-        requests = _batch([first["end_ns"], *durations, first["status"], first["error_code"]], REQUESTS)
-        return requests, _batch([ended["end_ns"], ended["value"]], ITERATIONS)
+        is_other = np.zeros(whole, bool)
+        if self._server_port is not None:
+            ports = rows["port"][:, 0]
+            tally.unnamed += int((ports == NO_PORT).sum())
+            is_other = (ports != self._server_port) & (ports != NO_PORT)
+        others = int(is_other.sum())
+        tally.elsewhere += others
+        tally.requests += whole - others
+        own = _columns(rows[~is_other] if others else rows)
+        other = _columns(rows[is_other], "port")
+        ends = [ended["end_ns"], ended["value"]]
+        return _Rows(_batch(own, REQUESTS), _batch(other, ELSEWHERE), _batch(ends, ITERATIONS))
+
+
+def _columns(rows: Points, *more: str) -> list[NDArray[Any]]:
+    """Return the columns of REQUESTS of requests, each a row of its points, and `more` of what their tags say."""
+    first, durations = rows[:, 0], rows["value"][:, 1:].T
+    return [first["end_ns"], *durations, *(first[name] for name in ("status", "error_code", *more))]
 
 
 def _require_order(points: Points) -> None:

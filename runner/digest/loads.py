@@ -24,7 +24,14 @@ from runner.model import Cell, Check, Share, Trial, carried_percent
 from runner.store import RunFolder, raw_name, replacing
 
 FEWEST_KEPT = 0.5  # share of a session's places that must be left for it to count without the others
-SUMS = ("requests", "failed", "dropped", "checks", "checks_failed")  # counts of a load, which add up over its slices
+SUMS = (
+    "requests",
+    "elsewhere",
+    "failed",
+    "dropped",
+    "checks",
+    "checks_failed",
+)  # counts of a load, which add up over its slices
 RAW = {"k6": "k6.json.gz", "vegeta": "vegeta.csv.gz"}  # where a generator has its samples
 UNCOUNTED = Counters(None, None, None)
 K6_TABLES = {"requests": "t_s", "latency": "second", "throughput": "t_s"}
@@ -137,7 +144,8 @@ def read_load(
     given["scratch"] = run.tables / "parts"  # on the run's disk, which has room; removed with the parts
     tables, held = _k6_tables(run, trial, of_slice).values(), reconcile.may_hold(cell, reopened_share(probe))
     digest = partial(digest_k6, raw(RAW[cell.tool]), tables, **given, held=held)
-    spool = partial(spool_points, salvage=salvage)
+    server_port = measurement.port if measurement.also_ports else None
+    spool = partial(spool_points, salvage=salvage, server_port=server_port)
     if cell.tool == "vegeta":
         spool = partial(spool_results, rate_rps=cell.rate_rps or 0.0)
     elif measurement.parts:
@@ -150,6 +158,7 @@ def read_load(
     duration_s, steady = window_s or lasted_s, points.steady
     metrics: Metrics = {
         "requests": points.requests,
+        **({"elsewhere": points.elsewhere} if measurement.also_ports else {}),
         "opened_pct": 100 * points.opened / points.requests,
         "failed": points.failed,
         "dropped": points.dropped_iterations + points.late + reconcile.missed(cell, whole),

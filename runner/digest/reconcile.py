@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from runner.digest.k6 import K6Points, K6Summary
+from runner.digest.k6_raw import USE_BASE_URL
 from runner.digest.resources import Counter, Window, tick_coverage
 from runner.digest.wrk import WrkResult
 from runner.measurement import Measurement, ended
@@ -70,14 +71,16 @@ def request_checks(cell: Cell, points: K6Points, summary: K6Summary, measurement
     # http_req_failed may have fewer points: a request whose responseCallback is null has none.
     each = {metric: count for metric, count in sorted(points.points.items()) if metric.startswith("http_req_")}
     marked = each.pop("http_req_failed", 0)
-    counts = {"http_reqs": points.points.get("http_reqs", 0), "complete requests": points.requests, **each}
+    complete = points.requests + points.elsewhere  # k6 sums up those to other ports too
+    counts = {"http_reqs": points.points.get("http_reqs", 0), "complete requests": complete, **each}
     odd = [f"{count} {metric}" for metric, count in counts.items() if count != summary.requests]
     yield Check(
         "2 requests of the summary = points of every request metric",
         not odd and marked <= summary.requests and summary.requests > 0,
         f"{summary.requests} in the summary, {', '.join(odd) or 'as many points of every metric'}",
     )
-    longest_ms, iteration_ms = points.durations["max"], points.iteration_max_ms
+    durations = points.all_durations or points.durations
+    longest_ms, iteration_ms = durations["max"], points.iteration_max_ms
     if cell.tool == "k6":  # vegeta has one time of a request, which is an iteration
         yield Check(
             "3 sending + waiting + receiving = duration",
@@ -91,10 +94,10 @@ def request_checks(cell: Cell, points: K6Points, summary: K6Summary, measurement
         )
     stated = summary.http_req_duration
     apart = [
-        f"{name} {points.durations[name]:.4f} ms raw, {stated.get(name)} ms said"
+        f"{name} {durations[name]:.4f} ms raw, {stated.get(name)} ms said"
         # vegeta, and several generators' summaries together, say no percentile exactly.
-        for name in (points.durations if cell.tool == "k6" and not measurement.parts else ("mean", "min", "max"))
-        if abs(points.durations[name] - stated.get(name, math.inf)) > ROUNDING_MS
+        for name in (durations if cell.tool == "k6" and not measurement.parts else ("mean", "min", "max"))
+        if abs(durations[name] - stated.get(name, math.inf)) > ROUNDING_MS
     ]
     yield Check("4 quantiles from raw = quantiles of the summary", not apart, "; ".join(apart) or "all equal")
     # Of several generators, which may end apart, each one's part is held to it by itself.
@@ -163,8 +166,7 @@ def own_checks(cell: Cell, points: K6Points, measurement: Measurement) -> Iterat
     """Hold a load on the user's API to its fence, its script and its mode; nothing where it is none."""
     if cell.workload not in OWN:
         return
-    blocked = f"{points.blocked} of {points.requests} were for another host, and blocked"
-    yield Check("every request went to the server", points.blocked == 0, blocked)
+    yield from _where_to(points, measurement)
     if cell.workload == OWN_SCRIPT:
         thrown = points.points.get(THROWN, 0)
         said = f"{thrown} of {points.iterations} threw an error, which generator.log has"
@@ -178,6 +180,24 @@ def own_checks(cell: Cell, points: K6Points, measurement: Measurement) -> Iterat
     if cell.mode == "close" and accepted is not None and measurement.placement.server:
         said = f"the kernel accepted {accepted}, for {points.with_status} answers"
         yield Check("7 close mode proven by accepted connections", accepted >= points.with_status, said)
+
+
+def _where_to(points: K6Points, measurement: Measurement) -> Iterator[Check]:
+    """Hold the requests of a load on the user's API to the host and the ports that they may go to."""
+    sent = points.requests + points.elsewhere
+    said = f"{points.blocked} of {sent} requests went to another host or port, and were blocked"
+    if points.blocked:
+        said += f": {USE_BASE_URL}, or allow a port of the same host by --also PORT"
+    yield Check("every request went to the server", points.blocked == 0, said)
+    if not measurement.also_ports:
+        return
+    said = f"{points.unnamed} of {sent} requests have a name in place of their URL"
+    if points.unnamed:
+        said += ": with --also, let the script set no `name` tag and use no http.url"
+    yield Check("every request says which port it went to", points.unnamed == 0, said)
+    uses = [f"{use.requests} to port {use.port}, {use.failed} of them failed" for use in points.other_ports]
+    said = "; ".join(uses) or f"none to {' or '.join(map(str, measurement.also_ports))}"
+    yield Check("requests to other ports are in no rate and no percentile", True, said)
 
 
 # --- every load -------------------------------------------------------------------------------------------

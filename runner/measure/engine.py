@@ -118,19 +118,63 @@ def get_json(running: Running, path: str, timeout_s: float = 2.0) -> dict[str, o
     return value if isinstance(value, dict) else None
 
 
-def require_answer(name: str, running: Running, path: str) -> None:
-    """Raise LabError unless a GET of `path` is answered with 2xx."""
-    url = f"{running.origin}{path}"
-    try:
-        reply = ask(running, path)
-    except OSError as error:
-        raise LabError(f"Nothing answers at {url} ({error.strerror or error}): start {name} first.") from None
-    if reply is None:
+MOST_ASKED = 10
+ASKED_WITHIN_S = 10.0
+NO_STATUS = 0  # of a request that was answered with no HTTP, or not at all
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The statuses of a server's first answers, in their order; NO_STATUS if there was none."""
+
+    statuses: tuple[int, ...]
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """Those that are not 2xx."""
+        return tuple(status for status in self.statuses if not 200 <= status < 300)
+
+    @property
+    def fine(self) -> int:
+        """How many are 2xx."""
+        return len(self.statuses) - len(self.others)
+
+    @property
+    def in_words(self) -> str:
+        """What was answered in place of 2xx."""
+        known = sorted({str(status) for status in self.others if status != NO_STATUS})
+        said = [f"were answered with {' or '.join(known)}"] if known else []
+        said += ["were not answered with HTTP"] if NO_STATUS in self.others else []
+        return " or ".join(said)
+
+
+def require_answer(name: str, running: Running, path: str, enough: int = 1) -> Answers:
+    """Return the first answers to GETs of `path`; LabError if none has a status of 2xx.
+
+    A server may fail some requests, so one answer decides nothing. With `enough` 1 requests end at the first 2xx. With
+    more they end if the first `enough` are all 2xx. At most MOST_ASKED are sent, none after ASKED_WITHIN_S.
+    """
+    url, replies = f"{running.origin}{path}", list[Response | None]()
+    found, deadline = Answers(()), time.monotonic() + ASKED_WITHIN_S
+    while len(replies) < MOST_ASKED and (not replies or time.monotonic() < deadline):
+        try:
+            replies.append(ask(running, path))
+        except OSError as error:
+            if not any(replies):
+                raise LabError(f"Nothing answers at {url} ({error.strerror or error}): start {name} first.") from None
+            replies.append(None)
+        found = Answers(tuple(NO_STATUS if reply is None else reply.status for reply in replies))
+        if found.fine and (enough == 1 or (not found.others and found.fine >= enough)):
+            break
+    if found.fine:
+        return found
+    seen = {reply.status: reply for reply in replies if reply is not None}
+    if not seen:
         raise LabError(f"What listens at {url} does not answer HTTP: give the address of an HTTP server.")
-    if not 200 <= reply.status < 300:
-        away = f" and leads to {reply.headers.get('location')}: the lab follows no redirection;"
-        then = away if 300 <= reply.status < 400 else ":"
-        raise LabError(f"{url} answers {reply.status}{then} give an address, or a --probe-path, that answers 200.")
+    statuses, then = " or ".join(map(str, sorted(seen))), ":"
+    if away := [reply for status, reply in seen.items() if 300 <= status < 400]:
+        then = f" and leads to {away[0].headers.get('location')}: the lab follows no redirection;"
+    raise LabError(f"{url} answers {statuses}{then} give an address, or a --probe-path, that answers 200.")
 
 
 def wait_answer(name: str, running: Running, path: str, log: Path) -> None:

@@ -3,21 +3,26 @@
 import base64
 import json
 import os
+import re
+import socket
 import subprocess
 import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
 from pathlib import Path, PurePosixPath
+from string import ascii_lowercase, digits
 from typing import Literal
+from urllib.parse import urlsplit
 
-from runner.measure.engine import Running
+from runner.measure.engine import LOOPBACK, Running
 from runner.measure.leftovers import temporary
 from runner.measure.memory import allowed_bytes
 from runner.model import OWN, OWN_SCRIPT, Cell, LabError, Share, Workload
 from runner.store import RunFolder
 
 K6_SYSTEM_TAGS = "status,error_code"
+K6_URL_TAG = ",url"  # tells a script's requests to the server from those to other ports; costs k6 memory
 K6_TREND_STATS = "avg,min,med,max,p(90),p(95),p(99),p(99.9),count"
 K6_MEMORY_BYTES = 4 * 2**30
 """k6 at thousands of virtual users is bound by its garbage collector. Where there is memory for it, that runs only when
@@ -58,6 +63,7 @@ class Shot:
     body: str
     host: str = "lab"  # what the probe names as Host; k6 and wrk name that of the URL
     more: Mapping[str, str] = field(default_factory=dict)  # what the script finds in its environment besides
+    system_tags: str = K6_SYSTEM_TAGS  # what k6 says of each request
 
 
 def shot_of(workload: Workload, tool: Path, running: Running, tag: str, *, probing: bool = False) -> Shot:
@@ -68,10 +74,11 @@ def shot_of(workload: Workload, tool: Path, running: Running, tag: str, *, probi
     shot = Shot(tool, workload.script, url, workload.method, path, body)
     if not is_own:
         return shot
-    more = {"OPTIONS": json.dumps(fence(running)), **FENCE}
+    more = {"OPTIONS": json.dumps(fence(running, workload.also)), **FENCE}
     if workload.name == OWN_SCRIPT:
         more["BASE_URL"] = f"{running.origin}{workload.path}".rstrip("/")
-    return replace(shot, host=running.origin.partition("//")[2], more=more)
+    tags = K6_SYSTEM_TAGS + K6_URL_TAG if workload.also else K6_SYSTEM_TAGS
+    return replace(shot, host=running.origin.partition("//")[2], more=more, system_tags=tags)
 
 
 def measured(
@@ -90,7 +97,7 @@ def measured(
     scenario, limit_s = _scenario(cell)
     options = [f"--summary-export={files['k6-summary.json']}"]
     if output != "stock":
-        options += [f"--system-tags={K6_SYSTEM_TAGS}", f"--summary-trend-stats={K6_TREND_STATS}"]
+        options += [f"--system-tags={shot.system_tags}", f"--summary-trend-stats={K6_TREND_STATS}"]
     if output == "samples":
         options += [f"--out=json={files['k6.json.gz']}"]
     if share.count > 1:
@@ -219,11 +226,19 @@ FENCE = {"K6_AUTO_EXTENSION_RESOLUTION": "false"}
 ALL_4, ALL_6 = IPv4Network("0.0.0.0/0"), IPv6Network("::/0")
 
 
-def fence(running: Running) -> dict[str, object]:
-    """Return those options of k6 that leave a script one address only, and no redirection.
+NOWHERE = "255.255.255.255"
+"""The address that k6 is given for every host and port that a script may not ask: always one of those it blocks."""
+LOCALHOST = "localhost"
 
-    A name other than the server's may be looked up, and leads nowhere else. k6 has no list of what is allowed, so all
-    others are blocked: what is left of the address space without the address.
+
+def fence(running: Running, also: Sequence[int] = ()) -> dict[str, object]:
+    """Return the options of k6 that leave a script one address, its port and the ports `also`, and no redirection.
+
+    k6 looks up `host:port`, then the host, in its option `hosts`, for addresses too (lib/netext/dialer.go). Each
+    permitted `host:port` leads to the server. Everything else leads to an address that `blacklistIPs` blocks.
+    That option has all addresses but the server's, because k6 has no list of what is allowed.
+    k6 takes no address of version 6 as a key: there, a request for another address of version 6 at a permitted port
+    goes to the server, and is counted as what it is, a request of the server.
     """
     allowed = ip_address(running.address)
     others: list[IPv4Network | IPv6Network]
@@ -231,20 +246,42 @@ def fence(running: Running) -> dict[str, object]:
         others = [*sorted(ALL_4.address_exclude(IPv4Network(allowed))), ALL_6]
     else:
         others = [ALL_4, *sorted(ALL_6.address_exclude(IPv6Network(allowed)))]
-    options: dict[str, object] = {"maxRedirects": 0, "blacklistIPs": [str(network) for network in others]}
-    host = running.origin.partition("//")[2]
-    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    try:
-        ip_address(name)
-    except ValueError:
-        options["hosts"] = {name: running.address}
-    return options
+    hosts = {"*": NOWHERE}
+    for port in (running.port, *also):
+        hosts |= _ways_to(running, port)
+    return {"maxRedirects": 0, "blacklistIPs": [str(network) for network in others], "hosts": hosts}
+
+
+def _ways_to(running: Running, port: int) -> dict[str, str]:
+    """Return the keys of k6's option `hosts` that lead to a port of the server's address, with what they lead to."""
+    is_version_6 = ":" in running.address
+    there = f"[{running.address}]:{port}" if is_version_6 else f"{running.address}:{port}"
+    name = urlsplit(running.origin).hostname or running.address
+    ways: dict[str, str] = {}
+    if is_version_6:
+        ways |= {f"*{character}:{port}": NOWHERE for character in ascii_lowercase + digits}
+        ways[f"*:{port}"] = there
+    else:
+        ways[f"{running.address}:{port}"] = there
+    if ":" not in name:
+        ways[f"{name}:{port}"] = there
+    if running.address == LOOPBACK:
+        ways[f"{LOCALHOST}:{port}"] = there
+    return ways
 
 
 LOADED_WITHIN_S = 30
 MOST_BYTES = 50_000_000
 MARK = "LAB: "  # begins what the wrapper says to the lab
 PLACE = "'SCRIPT'"  # where the wrapper has the script's path
+BASE_URL = b"BASE_URL"
+COMMENTS = (b"//", b"/*", b"*")  # what a line begins with that is all comment
+_IMPORTED = re.compile(
+    r'retrieved from the resolved url "(?P<https>[^"]+)"|'
+    r"imports are file and https, (?P<http>http://\S+) has `http`"
+)
+"""How k6 refuses a script that imports a URL (its internal/loader/loader.go)."""
+_EXTENSIONS = re.compile(r"unknown modules \[([^\]]*k6/x/[^\]]*)\]")
 COPY = "files"  # folder of the script's copy, beside the wrapper
 
 
@@ -255,6 +292,12 @@ class Script:
     name: str  # its path among `files`
     files: dict[str, bytes]  # by their paths, relative to the folder that all of them lie in
     unused: tuple[str, ...]  # what it exports and the lab does not use: its options, handleSummary
+
+    @property
+    def reads_base_url(self) -> bool:
+        """Whether some line of its files names BASE_URL outside of a comment."""
+        lines = (line for data in self.files.values() for line in data.splitlines() if BASE_URL in line)
+        return any(not line.lstrip().startswith(COMMENTS) for line in lines)
 
 
 def read_script(path: Path, wrapper: Path, k6: Path) -> Script:
@@ -288,13 +331,17 @@ def _load(path: Path, outer: Path, archive: Path, k6: Path) -> list[str]:
     env |= {"BASE_URL": "http://127.0.0.1", "INSPECT": "1"}
     argv = [str(k6), "archive", "--include-system-env-vars", "--exclude-env-vars", "--log-format=json"]
     argv += [f"--archive-out={archive}", str(outer)]
-    try:
-        done = subprocess.run(
-            argv, env=env, input="", capture_output=True, text=True, timeout=LOADED_WITHIN_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        said = f"{path} took k6 more than {LOADED_WITHIN_S} s to load: what takes long belongs elsewhere."
-        raise LabError(said) from None
+    with socket.socket() as closed:
+        closed.bind((LOOPBACK, 0))  # and accepts no connection: k6 can fetch nothing that a script imports by URL
+        proxy = f"http://{LOOPBACK}:{closed.getsockname()[1]}"
+        env |= {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy}
+        try:
+            done = subprocess.run(
+                argv, env=env, input="", capture_output=True, text=True, timeout=LOADED_WITHIN_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            said = f"{path} took k6 more than {LOADED_WITHIN_S} s to load: move slow work out of the init context."
+            raise LabError(said) from None
     messages: list[str] = []
     for line in filter(None, map(str.strip, done.stderr.splitlines())):
         try:
@@ -302,8 +349,29 @@ def _load(path: Path, outer: Path, archive: Path, k6: Path) -> list[str]:
         except (ValueError, KeyError, TypeError):
             messages.append(line)
     if done.returncode != 0:
+        imported = _IMPORTED.search("\n".join(messages))
+        if imported is not None:
+            raise _imports(path, imported["https"] or imported["http"])
+        unknown = _EXTENSIONS.search("\n".join(messages))
+        if unknown is not None:
+            raise _lacks(path, unknown[1])
         raise LabError(f"The lab cannot run {path}: {_reason(messages, outer).rstrip('.')}.")
     return messages
+
+
+def _lacks(path: Path, modules: str) -> LabError:
+    """Return the refusal of a script that imports an extension of k6."""
+    names = ", ".join(re.findall(r"k6/x/[\w./-]+", modules))
+    said = f"{path} imports {names}, which this k6 has not: leave it out, or install a k6 with it"
+    return LabError(f"{said} (as k6, or as .tools/k6).")
+
+
+def _imports(path: Path, url: str) -> LabError:
+    """Return the refusal of a script that imports a URL."""
+    name = PurePosixPath(urlsplit(url).path).name
+    how = f"`curl -O {url}`" if name else f"`curl -o module.js {url}`"
+    said = f"{path} imports {url}: download it beside the script (for example {how}) and import"
+    return LabError(f"{said} './{name or 'module.js'}'.")
 
 
 def _reason(said: list[str], outer: Path) -> str:
@@ -322,12 +390,14 @@ def _unpack(path: Path, archive: Path, without: Path) -> dict[PurePosixPath, byt
         for member in tar:
             kind, _, name = member.name.partition("/")
             if kind in ("http", "https"):
-                raise LabError(f"{path} imports {kind}://{name}: put a copy beside the script, and import that.")
+                raise _imports(path, f"{kind}://{name}")
             if kind == "file" and member.isfile() and PurePosixPath(name).parent.name != without.parent.name:
                 extracted = tar.extractfile(member)
                 files[PurePosixPath("/", name)] = extracted.read() if extracted else b""
     if sum(map(len, files.values())) > MOST_BYTES:
-        raise LabError(f"{path} and what it opens are over {MOST_BYTES:,} bytes: the lab copies them into each run.")
+        raise LabError(
+            f"{path} and what it opens are over {MOST_BYTES:,} bytes, and each run has a copy: use smaller files."
+        )
     return files
 
 

@@ -291,7 +291,7 @@ def _stop(bench: Bench, live: _Live) -> None:
 def _measurement(bench: Bench, live: _Live, loads: Sequence[tuple[str, Loaded]]) -> Measurement | LabError:
     """Return what was seen of a server that was loaded at least once."""
     if not live.slices:
-        return LabError("It was never loaded.", exit_code=1)
+        return LabError("No load reached this server: an earlier step of its session failed.", exit_code=1)
     slices = tuple(live.slices)
     first, last, cell = slices[0], slices[-1], live.member.cell
     ceiling = bench.calibration.ceiling_of(cell) if bench.calibration else None
@@ -323,6 +323,7 @@ def _measurement(bench: Bench, live: _Live, loads: Sequence[tuple[str, Loaded]])
         oom_kills=live.oom_kills,
         idle=bench.lab.idle.state,
         quota=live.quota,
+        also_ports=live.workload.also,
         slices=slices if cell.slices else (),
         probe_hz=live.probe_hz,
         users=live.users,

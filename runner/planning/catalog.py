@@ -170,6 +170,7 @@ def campaign_workload(campaign: Campaign, name: str, scripts: Path = Path()) -> 
         method="GET",
         path=api.path,
         probe_path=api.probe_path,
+        also=api.also if scripted else (),
     )
 
 

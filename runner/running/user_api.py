@@ -3,8 +3,9 @@
 import contextlib
 import hashlib
 import os
+import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from runner.measure import attached, quotas
-from runner.measure.engine import require_answer
+from runner.measure.engine import Answers, require_answer
 from runner.measure.generators import COPY, Script, read_script
 from runner.measure.tools import need_tool
 from runner.measurement import Quota
@@ -26,6 +27,9 @@ DURATION_S = 15.0  # of an open load that says no duration: at RATE_RPS it has a
 REPEATS = 3
 SESSIONS, SLICES = 6, 6  # where servers are compared: so many sessions, and slices per server in each
 MOST_URLS = 8
+_TAKEN_BY_K6 = re.compile(r"([a-z0-9]|[a-z0-9][a-z0-9-]*[a-z0-9])(\.([a-z0-9]|[a-z0-9][a-z0-9-]*[a-z0-9]))*")
+"""Names of hosts that k6's option `hosts` may have (its lib/types/hosts.go): no underscore, no dot at the end."""
+FINE = 3  # first requests that a server must answer with 2xx, all of them, to be asked no further
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class Asked:
     owned_host: str | None = None
     server_cpus: int | None = None
     close: bool = False
+    also: tuple[int, ...] = ()  # further ports of the URL's host that the script may ask
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,15 @@ def plan_user_api(asked: Asked, repeats: int | None, seed: int | None) -> Planne
     """
     if asked.probe_path is not None and not asked.probe_path.startswith("/"):
         raise LabError(f"--probe-path {asked.probe_path!r} must begin with a slash.")
-    apis = _at_urls(asked) if asked.urls else (_in_folder(asked),)
+    if asked.also and asked.script is None:
+        raise LabError("--also is for a --script: a plain GET asks for its URL only. Leave it out.")
+    found = _at_urls(asked) if asked.urls else (_Found(_in_folder(asked)),)
+    apis = tuple(replace(each.api, also=asked.also) for each in found)
+    for api in apis:
+        if api.port in asked.also:
+            raise LabError(
+                f"--also {api.port} is the port of {api.url}, which the script may ask anyway: leave it out."
+            )
     script = None
     if asked.script is not None:
         if "?" in apis[0].path:
@@ -80,24 +93,36 @@ def plan_user_api(asked: Asked, repeats: int | None, seed: int | None) -> Planne
         sample_hz=20.0,
         owns=apis,
     )
-    return Planned(campaign, script, tuple(dict.fromkeys(said for api in apis for said in _remarks(api, script))))
+    remarks = [said for each in found for said in each.remarks]
+    remarks += [said for api in apis for said in _remarks(api, script)]
+    remarks += _remarks_on_script(apis, script) if script is not None else ()
+    return Planned(campaign, script, tuple(dict.fromkeys(remarks)))
 
 
-def _at_urls(asked: Asked) -> tuple[UserApi, ...]:
+@dataclass(frozen=True)
+class _Found:
+    """A user's server, and what its first answers say."""
+
+    api: UserApi
+    remarks: tuple[str, ...] = ()
+
+
+def _at_urls(asked: Asked) -> tuple[_Found, ...]:
     """Return the servers that run already: one, or several that are to be compared under the same requests."""
     if len(set(asked.urls)) < len(asked.urls):
         raise LabError("The same --url is given twice: name two servers to compare them.")
     if len(asked.urls) > MOST_URLS:
         raise LabError(f"{len(asked.urls)} URLs are too many to load in turn: give at most {MOST_URLS}.")
-    apis = tuple(_at_url(asked, url) for url in asked.urls)
-    if len({api.path for api in apis}) > 1:
+    found = tuple(_at_url(asked, url) for url in asked.urls)
+    if len({each.api.path for each in found}) > 1:
         raise LabError("The URLs have different paths: to be compared, all must be asked for the same path and query.")
-    if len(apis) == 1:
-        return apis
-    return tuple(replace(api, name=f"url-{letter}") for api, letter in zip(apis, ascii_lowercase, strict=False))
+    if len(found) == 1:
+        return found
+    named = zip(found, ascii_lowercase, strict=False)
+    return tuple(replace(each, api=replace(each.api, name=f"url-{letter}")) for each, letter in named)
 
 
-def _at_url(asked: Asked, url: str) -> UserApi:
+def _at_url(asked: Asked, url: str) -> _Found:
     """Return a server that runs already; LabError unless it answers and is this machine's, or said to be the user's."""
     for name, value in {"--folder": asked.folder, "--server-cpus": asked.server_cpus}.items():
         if value is not None:
@@ -115,16 +140,30 @@ def _at_url(asked: Asked, url: str) -> UserApi:
     if parts.scheme != "http" or not parts.hostname or port == 0:
         raise LabError(f"{url!r} is no address of an HTTP server: write one such as http://127.0.0.1:9000/.")
     if parts.username is not None or parts.fragment:
-        raise LabError("A URL with a user, a password or a fragment is not supported: they would stand in the report.")
+        raise LabError(
+            "A URL with a user, a password or a fragment is not supported: they would stand in the report. Leave them "
+            "out, and let a --script send what the server needs."
+        )
     host, port = parts.hostname, port or 80
+    if ":" not in host and not _TAKEN_BY_K6.fullmatch(host):
+        raise LabError(f"k6 takes no host of the name {host}: give the server's address, such as 127.0.0.1.")
     address = _permitted(host, port, asked.owned_host)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     if asked.probe_path is not None and not asked.script:
         raise LabError("--probe-path is for a --script: beside a plain GET of a URL the probe asks for the same.")
     api = UserApi(USER_API, path, asked.probe_path or path, url=url, address=address, port=port)
     found = attached.find(api)
-    require_answer("your server", attached.target(api, found), api.probe_path)
-    return replace(api, process=found.identity)
+    running = attached.target(api, found)
+    first = require_answer("your server", running, api.probe_path, enough=FINE)
+    return _Found(replace(api, process=found.identity), _remarks_on_answers(f"{running.origin}{api.probe_path}", first))
+
+
+def _remarks_on_answers(url: str, first: Answers) -> tuple[str, ...]:
+    """Say how many of the first requests were not answered with 2xx, if any."""
+    if not first.others:
+        return ()
+    said = f"{len(first.others)} of {len(first.statuses)} first requests to {url} {first.in_words}"
+    return (f"{said}: in the load, such requests count as failed.",)
 
 
 def _permitted(host: str, port: int, owned: str | None) -> str:
@@ -227,6 +266,22 @@ def _of_quota(api: UserApi, quota: Quota) -> Iterator[str]:
         more = "another CPU quota" if quota.cores is not None else "a CPU quota"
         said = f"Whether {more} limits the server at {api.url} is not known"
         yield f"{said}: not all of its control groups can be read."
+
+
+def _remarks_on_script(apis: Sequence[UserApi], script: Script) -> Iterator[str]:
+    """Say what a script may do otherwise than its user thinks."""
+    ports = [str(port) for port in apis[0].also]
+    if not script.reads_base_url:
+        where = " and ".join(str(api.url or api.folder) for api in apis)
+        yield (
+            f"The script never reads __ENV.BASE_URL: what it asks other than {where} is blocked and fails the trial. "
+            "Let it ask `${__ENV.BASE_URL}/...`."
+        )
+    if ports:
+        yield (
+            f"The script may ask port {' and '.join(ports)} of the same host too (--also): these requests are counted "
+            "apart, and are in no rate and no percentile. Iterations are timed with them."
+        )
 
 
 def why_not_same(api: UserApi, run: RunFolder) -> str | None:

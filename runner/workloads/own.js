@@ -7,12 +7,16 @@ import * as own from 'SCRIPT';
 const thrown = new Counter('lab_iterations_thrown');
 
 if (typeof own.default !== 'function') {
-  throw new Error('LAB: it exports no default function, which is what the lab runs');
+  throw new Error('LAB: it exports no default function. Export what one iteration does: `export default function () {...}`');
 }
-for (const name of ['setup', 'teardown']) {
-  if (own[name]) {
-    throw new Error(`LAB: it exports ${name}(), which the lab does not run: do that before and after \`bench run\``);
-  }
+if (own.setup) {
+  throw new Error(
+    'LAB: it exports setup(), which the lab does not run. Remove it: do its work before `bench run`, and save the result ' +
+      'in a file that the script reads by open(); what needs no request can stand outside of all functions',
+  );
+}
+if (own.teardown) {
+  throw new Error('LAB: it exports teardown(), which the lab does not run. Remove it: do its work after `bench run`');
 }
 if (__ENV.INSPECT) {
   const unused = [...Object.keys(own.options || {}).map((name) => `options.${name}`), ...(own.handleSummary ? ['handleSummary'] : [])];

@@ -2,8 +2,8 @@
 
 DIE_AFTER in the environment is the number of requests after which it ends; CALL_ME the name that it gives its process;
 BURN_MS the CPU time that each answer costs besides.
-`/away?URL` redirects to URL, `/missing` answers 404, `/broken` 500, `/slow` after 2 s, `/chunks` in chunks, `/seen`
-what came: requests, connections, and the hosts that were asked for.
+`/away?URL` redirects to URL, `/missing` answers 404, `/broken` 500, `/flaky` 500 every second time,
+`/slow` after 2 s, `/chunks` in chunks, `/seen` what came: requests, connections, and the hosts that were asked for.
 """
 
 import json
@@ -18,7 +18,7 @@ from pathlib import Path
 ADDRESS, PORT, DELAY_S = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]) / 1000
 DIE_AFTER = int(os.environ.get("DIE_AFTER", "0"))
 BURN_S = float(os.environ.get("BURN_MS", "0")) / 1000
-seen = {"requests": 0, "connections": 0}
+seen = {"requests": 0, "connections": 0, "flaky": 0}
 hosts = set()
 lock = threading.Lock()
 
@@ -39,6 +39,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         with lock:
             seen["requests"] += 1
+            seen["flaky"] += path == "/flaky"
+            is_broken = path == "/flaky" and seen["flaky"] % 2
             hosts.add(self.headers["Host"])
             if DIE_AFTER and seen["requests"] > DIE_AFTER:
                 os._exit(3)
@@ -54,7 +56,8 @@ class Handler(BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(b"5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n")
         else:
-            self.reply({"/missing": 404, "/broken": 500}.get(path, 200), {"path": path})
+            status = 500 if is_broken else {"/missing": 404, "/broken": 500}.get(path, 200)
+            self.reply(status, {"path": path})
 
     def reply(self, status, value, **headers):
         body = json.dumps(value).encode()

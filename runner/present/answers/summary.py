@@ -11,6 +11,7 @@ import pandas as pd
 
 from runner.limits import MOST_FAILED, Limit
 from runner.model import BEYOND, CALIBRATION, OWN_SCRIPT, carried_percent, successes_per_s
+from runner.present.answers import other_ports
 from runner.present.answers.ranking_text import READING, standing, times
 from runner.present.answers.unknown import why_unknown
 from runner.present.frames import Tables, is_sealed, limit_words, repeated, sealed_trials, server_bound
@@ -257,6 +258,7 @@ def warnings_of(tables: Tables) -> tuple[str, ...]:
         f"The run drifted: later trials were {pace} (Spearman's rho of order against requests/s beside the cell's "
         f"median: {rho:.2f}, p = {p:.2g}). Compare servers within blocks only.": p <= ALPHA,
         **dict.fromkeys(map(str, manifest.get("host_warnings") or ()), True),
+        **dict.fromkeys(other_ports.sentences(tables), True),
     }  # fmt: skip
     sentences = [sentence for sentence, holds in said.items() if holds]
     if len(failing):

@@ -113,6 +113,13 @@ def compose(tables: Tables, figures: Sequence[Picture]) -> Post:
     return Post(_title(tables, sealed), started_at, _description(tables), tags, tuple(blocks))
 
 
+def started(manifest: Mapping[str, Any]) -> str:
+    """Return which server a trial of a run loads: a fresh one, or the user's that was running before."""
+    if manifest.get("engine") == "attached":
+        return "a server that was running before the run and is the same in every trial"
+    return "a freshly started server"
+
+
 def _chapters(tables: Tables, sealed: pd.DataFrame) -> Iterator[tuple[str, str, list[Block]]]:
     """Yield the chapters that are read first: title, the figure that belongs there, and the rest.
 
@@ -120,7 +127,7 @@ def _chapters(tables: Tables, sealed: pd.DataFrame) -> Iterator[tuple[str, str, 
     """
     models, case = set(sealed["load_model"]), findings.queued_case(tables)
     methods = {
-        "A trial is one load on a freshly started server. It is sealed only if the counts of everything involved "
+        f"A trial is one load on {started(tables.manifest)}. It is sealed only if the counts of everything involved "
         "agree; no figure and no table here has a value of any other. Values are the median of the trials.": True,
         "In a closed loop without think time each user sends the next request as soon as the last is answered, so that "
         "the mean response time is the number of users divided by the throughput (Little's law). Throughput is ranked "

@@ -1,0 +1,22 @@
+"""What a user's script sent to other ports than the server's, which is in no rate and no percentile."""
+
+import pandas as pd
+
+from runner.present.frames import Tables
+
+
+def sentences(tables: Tables) -> tuple[str, ...]:
+    """Return how many requests of a script went to other ports, in a sentence; none if it was allowed no other."""
+    own = (tables.manifest.get("campaign") or {}).get("own") or {}
+    api = own if isinstance(own, dict) else own[0]  # the ports are those of all servers
+    ports = [str(port) for port in api.get("also") or ()]
+    if not ports or "elsewhere" not in tables.trials:
+        return ()
+    known = pd.to_numeric(tables.trials["elsewhere"]).dropna()
+    where = f"port{'s' if len(ports) > 1 else ''} {' and '.join(ports)}"
+    to_server = int(tables.trials.loc[known.index, "requests"].sum())
+    by_port = "" if len(ports) == 1 else " The checks in trial.json have the number for each port."
+    return (
+        f"The script sent {int(known.sum()):,} requests to {where} beside {to_server:,} to the server. They are in no "
+        f"rate and no percentile.{by_port}",
+    )
