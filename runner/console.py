@@ -8,8 +8,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from runner.model import Trial, carried_percent, number, successes_per_s
+from runner.model import Trial, carried_percent, number
 from runner.planning.plan import TimeLeft
+from runner.served import throughput_rps
 
 _LEVELS = {"ok": "green", "warning": "yellow", "missing": "red", "failed": "red"}
 out = rich.console.Console(highlight=False)
@@ -49,14 +50,13 @@ def error(text: str) -> None:
     err.print(f"[red]Error:[/] {escape(shown)}")
 
 
-def rate_words(metrics: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a trial's rate in requests/s. If some failed, it is that of the successes, and their share follows."""
+def rate_words(metrics: Mapping[str, Any], *, is_open: bool) -> Iterator[str]:
+    """Yield a trial's requests/s, the successes only, and the share that failed if any did."""
     requests, failed = metrics["requests"], metrics.get("failed") or 0
-    if not failed:
-        yield f"{metrics['rps']:,.0f} requests/s"
-        return
-    yield f"{successes_per_s(requests, failed, metrics['duration_s']):,.0f} requests/s with success"
-    yield f"{number(100 * failed / requests)} % of the requests failed"
+    rate_rps = throughput_rps(metrics, is_open=is_open) or 0.0
+    yield f"{number(rate_rps)} requests/s" + (" with success" if failed else "")
+    if failed:
+        yield f"{number(100 * failed / requests)} % of the requests failed"
 
 
 def time_words(metrics: Mapping[str, Any]) -> Iterator[str]:
@@ -112,7 +112,9 @@ class TrialProgress(Progress):
             said = f"{record['status'].upper()}: {record['error']}"
         elif self.disable:
             metrics = record["metrics"]
-            said = ", ".join((*rate_words(metrics), *time_words(metrics), record["verdict"]))
+            said = ", ".join(
+                (*rate_words(metrics, is_open=bool(trial.cell.rates_rps)), *time_words(metrics), record["verdict"])
+            )
         else:
             return
         place = f"[{trial.order}/{self._total}] {trial.cell.server} {trial.cell.load_id}"

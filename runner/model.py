@@ -92,11 +92,6 @@ def carried_percent(requests: float) -> float | None:
     return hundredths // step * step / 100
 
 
-def successes_per_s(requests: Any, failed: Any, duration_s: Any) -> Any:
-    """Return how many requests a second were answered with success: numbers, or columns of them."""
-    return (requests - failed) / duration_s
-
-
 def core_words(cores: float) -> str:
     """Return an amount of CPU in words: `0.5 of a core`, `1 core`, `1.5 cores`."""
     if cores < 1:

@@ -47,18 +47,24 @@ def shedding(three) -> Tables:
 
 def test_a_progress_line_says_successes_and_the_share_that_failed():
     metrics = {"requests": 6000, "failed": 5074, "duration_s": 1.168, "rps": 5137.0}
-    assert [*rate_words(metrics)] == ["793 requests/s with success", "84.6 % of the requests failed"]
-    assert [*rate_words({**metrics, "failed": 0})] == ["5,137 requests/s"]
+    assert [*rate_words(metrics, is_open=False)] == ["793 requests/s with success", "84.6 % of the requests failed"]
+    assert [*rate_words({**metrics, "failed": 0}, is_open=False)] == ["5,137 requests/s"]
+
+
+def test_a_progress_line_counts_the_probe_s_answers_where_the_server_set_the_rate():
+    metrics = {"requests": 500, "failed": 0, "probe_requests": 5, "probe_failed": 0, "duration_s": 10.0}
+    assert [*rate_words(metrics, is_open=False)] == ["50.5 requests/s"]
+    assert [*rate_words(metrics, is_open=True)] == ["50 requests/s"]
 
 
 def test_refusals_are_no_answers_in_the_table_the_sentence_and_the_warnings(shedding):
     table = summary.summarize(shedding)
     (row,) = summary.printable(table).to_dict("records")
-    assert (row["requests/s"], row["successes/s"], row["failed"]) == ("5,137 †", "793", "84.6 %")
+    assert (row["requests/s"], row["failed"]) == ("793 †", "84.6 %")
     (said,) = findings.sentences(shedding)
     assert said == (
         "On a core, with 3,000 users of k6 (experiments), gin answers 793 requests/s with success; 84.6 % of the "
-        "requests failed (the limit is unknown: 84.6 % of the requests failed)."
+        "requests failed (so the limit is unknown)."
     )
     warning = summary.warnings_of(shedding)[-1]
     assert "84.6 % of gin's" in warning and "those of errors too" in warning
@@ -66,7 +72,7 @@ def test_refusals_are_no_answers_in_the_table_the_sentence_and_the_warnings(shed
 
 def test_a_run_without_failures_has_no_columns_of_them(three):
     shown = summary.printable(summary.summarize(three))
-    assert not {summary.SUCCESSES, summary.FAILED} & set(shown)
+    assert not {summary.FAILED} & set(shown)
 
 
 def test_rates_and_costs_of_errors_are_compared_with_nothing(three):
@@ -75,7 +81,7 @@ def test_rates_and_costs_of_errors_are_compared_with_nothing(three):
     for tables, why in ((six, ""), (failing, ratios.ERRORS)):
         found = ratios.frame(tables)
         pair = found[found["load"].eq(HUNDRED) & found["server"].isin(["gin"]) | found["base"].eq("gin")]
-        pair = pair[pair["load"].eq(HUNDRED) & pair["quantity"].isin(["rps", "server_cpu_ms_per_request"])]
+        pair = pair[pair["load"].eq(HUNDRED) & pair["quantity"].isin(["served_rps", "server_cpu_ms_per_request"])]
         assert len(pair) >= 2 and set(pair["why"]) - {"the generator was the limit"} == {why}
     gin = failing.trials[of(failing, "gin")]
     assert not did_at_least(gin) and did_at_least(six.trials[of(six, "gin")])

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from runner.columns import columns
 from runner.limits import CHECKS_FAILED, MOST_FAILED, Limit
 from runner.model import CALIBRATION, OWN_SCRIPT, LabError, core_words
-from runner.served import served_rps
+from runner.served import served_rps, success_rps
 from runner.store import RunFolder, short_name
 
 FRAMES = ("trials", "latency", "throughput", "resources")
@@ -33,8 +33,9 @@ MODES = {"keepalive": "keep-alive", "close": "close"}
 class Tables:
     """One run as the figures see it: its manifest and four frames.
 
-    `trials` has three columns more than the file: `load`, the load without the server in words, `load_order`, which
-    sorts the loads of a run, and `terms`: the share of a core and the like, if any. The steps of a search, whose rates
+    `trials` has four columns more than the file: `load`, the load without the server in words, `load_order`, which
+    sorts the loads of a run, `terms`: the share of a core and the like, if any, and `throughput_rps`: what the server
+    did, or of an open load what the generator had answered with success. The steps of a search, whose rates
     differ, are one load. In `folder` lie the probe's samples, one file per trial.
     """
 
@@ -234,6 +235,9 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     typed["verdict"] = typed["verdict"].replace("", Limit.UNKNOWN.verdict)
     typed = typed.fillna({"share": 1.0, "database_share": 1.0})
     typed["served_rps"] = typed["served_rps"].fillna(_served_rps(typed))
+    is_open = typed["load_model"].eq("open")
+    of_generator = success_rps(typed["requests"], typed["failed"], typed["duration_s"])
+    typed["throughput_rps"] = typed["served_rps"].mask(is_open, of_generator)
     typed["quota_cores"] = typed["server_quota_cores"].fillna(math.inf)
     terms = (
         {

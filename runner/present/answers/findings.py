@@ -7,18 +7,18 @@ from typing import Any
 
 import pandas as pd
 
-from runner.limits import Limit
-from runner.model import core_words, successes_per_s
-from runner.present.answers.summary import NOTHING
-from runner.present.answers.unknown import why_unknown
+from runner.limits import MOST_FAILED, Limit
+from runner.model import core_words
+from runner.present.answers.summary import NOTHING, percent_words, summarize
 from runner.present.figures import objectives, ratios
 from runner.present.figures.ratios import REPORTED, YARDSTICKS, disturbed
-from runner.present.frames import Case, Tables, candidates, choose, is_sealed, queued, sealed_trials
+from runner.present.frames import Case, Tables, candidates, choose, is_sealed, limits_of, queued, sealed_trials
 from runner.present.look import captions
 from runner.present.look.style import number
 
 RATE, COST, HALF, MOST_OF_ALL, *_ = REPORTED
 SHARES = {1.0: "a core", 0.5: "half a core", 0.25: "a quarter of a core", 0.1: "a tenth of a core"}
+ONLY_SEARCHES = "Every trial of this run is a step of a search, at a rate of its own: there is no rate to say."
 MOST_NAMED = 3  # servers of which each has its smallest and its largest ratio in a sentence
 Row = Mapping[Hashable, Any]
 
@@ -40,21 +40,27 @@ def sentences(tables: Tables) -> tuple[str, ...]:
     ]
     if found := tuple(filter(None, said))[:5]:
         return found
-    return (_alone(sealed),)
+    return (_alone(tables, sealed),)
 
 
-def _alone(sealed: pd.DataFrame) -> str:
-    """Say how many requests/s were answered with success, at most, which share failed, and what the limit was."""
-    successes = successes_per_s(sealed["requests"], sealed["failed"], sealed["duration_s"])
-    row = sealed.loc[successes.idxmax()].to_dict()
-    limit = Limit.of(str(row["verdict"]), str(row["verdict_reason"]))
-    said = f"{_place(row)} {row['server']} answers {_rounded(successes.max())} requests/s"
-    if row["failed"]:
-        said += f" with success; {number(100 * row['failed'] / row['requests'])} % of the requests failed"
+def _alone(tables: Tables, sealed: pd.DataFrame) -> str:
+    """Say the throughput of the fastest cell, as its table has it, which share failed, and what the limit was."""
+    table = summarize(tables)
+    known = table[table["rps"].notna()]
+    if known.empty:
+        return ONLY_SEARCHES
+    cell = known.sort_values("rps", ascending=False).iloc[0].to_dict()
+    trials = sealed[sealed["load"].eq(cell["load"]) & sealed["server"].eq(cell["server"])]
+    said = f"{_place(trials.iloc[0].to_dict())} {cell['server']} answers {_rounded(cell['rps'])} requests/s"
+    if cell["failed_pct"] > 0:
+        said += f" with success; {percent_words(cell['failed_pct'])} of the requests failed"
+    limits = limits_of(trials)
+    limit = next(limit for limit in Limit if limits.eq(limit).any())
     why = limit.why_not
-    if limit == Limit.UNKNOWN:
-        cell = sealed[sealed["load"].eq(row["load"]) & sealed["server"].eq(row["server"])]
-        why = f"{why}: {why_unknown(cell)}"
+    if cell["failed_pct"] > 100 * MOST_FAILED:
+        why = f"so {why}"
+    elif limit == Limit.UNKNOWN:
+        why = f"{why}: {cell['why_unknown']}"
     return f"{said} ({why})."
 
 

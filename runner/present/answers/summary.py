@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from runner.limits import MOST_FAILED, Limit
-from runner.model import BEYOND, CALIBRATION, OWN_SCRIPT, carried_percent, successes_per_s
+from runner.model import BEYOND, CALIBRATION, OWN_SCRIPT, carried_percent
 from runner.present.answers import other_ports
 from runner.present.answers.ranking_text import READING, standing, times
 from runner.present.answers.unknown import why_unknown
@@ -24,7 +24,7 @@ from runner.present.statistics.significance import drift
 from runner.present.statistics.stats import carried_quantile, histogram_quantile, mlperf_requests, tail_error_pct
 
 MEDIANS = {
-    "rps": "rps",
+    "rps": "throughput_rps",
     "p50_ms": "latency_p50_ms",
     "p95_ms": "latency_p95_ms",
     "p99_ms": "latency_p99_ms",
@@ -46,11 +46,11 @@ COLUMNS = (
     *("tier", "load_model", "cpu_pct", "dropped", "pool_size", "pool_in_use", "pool_exhausted_pct", "rows"),
     *("database_cpu_ms_per_request", "database_cpu_pct", "limit", "rank"),
     *("requests", "p95_ms", "tail_percent", "tail_ms", "first_byte_p50_ms", "first_byte_p99_ms"),
-    *("successes_per_s", "failed_pct", "is_limited", "why_unknown"),
+    *("failed_pct", "is_limited", "why_unknown"),
 )
 CARRIED = {"p95_ms": 0.95, "p99_ms": 0.99, "first_byte_p99_ms": 0.99}
 """Columns that are NaN if a trial of the cell carries no such quantile."""
-SUCCESSES, FAILED = "successes/s", "failed"  # headings
+FAILED = "failed"  # heading of a column
 RANK = "rank by requests/s (same letter: a tie)"
 NOTHING = "No trial of this run was sealed: there is nothing to compare."
 
@@ -61,8 +61,9 @@ def summarize(tables: Tables) -> pd.DataFrame:
     Values are the median of the trials, low and high their minimum and maximum. trials counts sealed ones, left_out
     those of which no attempt counts; p95_ms and p99_ms are NaN where a trial has fewer than 100 requests beyond it;
     tail_ms is the highest percentile (tail_percent) that all trials carry; requests are those of the shortest trial.
-    successes_per_s leaves failed requests out, of which failed_pct is the share over all trials; why_unknown says why
-    a limit is unknown. is_limited says whether a quota of the lab's held server or database back. server_bound
+    rps is the throughput: what the server answered with success, the probe's requests too; of an open load what the
+    generator had answered with success. failed_pct is the share of failed requests over all trials; why_unknown says
+    why a limit is unknown. is_limited says whether a quota of the lab's held server or database back. server_bound
     says whether every trial was, and the load was a closed one: only then throughput is ranked, and never that of
     calibration servers. rank is rank and letters by requests/s, empty for who is not ranked.
     """
@@ -73,7 +74,7 @@ def summarize(tables: Tables) -> pd.DataFrame:
     tails = _tails_ms(tables)
     table = pd.DataFrame([_summary(cell, tails) for _, cell in groups], columns=COLUMNS)
     for _, rows in table[table["server_bound"].astype(bool)].groupby("load", sort=False):
-        if ranking := standing(tables, rows, "rps").ranking:
+        if ranking := standing(tables, rows, "served_rps").ranking:
             ranks = {place.name: f"{place.rank} {place.letters}" for place in ranking.places}
             table.loc[rows.index, "rank"] = rows["server"].map(ranks).fillna("")
     return table
@@ -83,9 +84,8 @@ def _summary(cell: pd.DataFrame, tails_ms: pd.Series[float]) -> dict[str, Any]:
     sealed, first = sealed_trials(cell), cell.iloc[0]
     left_out = cell.loc[~is_sealed(cell) & ~repeated(cell), "status"].value_counts()
     counts = [verdict_counts(sealed), *(f"{count} {status}" for status, count in left_out.items())]
-    rates, costs = sealed["rps"], sealed["server_cpu_ms_per_request"]
+    rates, costs = sealed["throughput_rps"], sealed["server_cpu_ms_per_request"]
     fewest, requests = sealed["requests"].min(), sealed["requests"].sum()
-    successes = successes_per_s(sealed["requests"], sealed["failed"], sealed["duration_s"])
     found = {
         **first,  # what is the same in every trial: only `COLUMNS` become the table's
         **{name: float(sealed[column].median()) for name, column in MEDIANS.items()},
@@ -95,7 +95,6 @@ def _summary(cell: pd.DataFrame, tails_ms: pd.Series[float]) -> dict[str, Any]:
         "limit": limit_words(sealed), "rank": "", "why_unknown": why_unknown(sealed),
         "requests": fewest, "tail_percent": carried_percent(fewest) or float("nan"),
         "tail_ms": float(sealed["trial_id"].map(tails_ms).median()),
-        "successes_per_s": float(successes.median()),
         "failed_pct": 100 * sealed["failed"].sum() / requests if requests else float("nan"),
         "is_limited": bool(first["share"] < 1 or first["database_share"] < 1),
     }  # fmt: skip
@@ -136,7 +135,6 @@ def printable(table: pd.DataFrame, more: Mapping[str, str] | None = None) -> pd.
     """
     has_failed = table["failed_pct"].fillna(0).gt(0).any()
     only = {
-        SUCCESSES: has_failed,
         FAILED: has_failed,
         RANK: table["rank"].ne("").any(),
         "database CPU ms/request": table["database_cpu_ms_per_request"].notna().any(),
@@ -151,7 +149,6 @@ def printable(table: pd.DataFrame, more: Mapping[str, str] | None = None) -> pd.
             "server": label(row),
             "trials": str(row["trials"]),
             "requests/s": _rate(row),
-            SUCCESSES: number(row["successes_per_s"]),
             FAILED: percent_words(row["failed_pct"]),
             RANK: row["rank"] or "–",
             **{heading: number(row[column]) for heading, column in times.items()},
@@ -241,7 +238,7 @@ def warnings_of(tables: Tables) -> tuple[str, ...]:
     few = int((table["trials"] < FEWEST).sum())
     failing = table[table["failed_pct"] > 100 * MOST_FAILED]
     closed = trials[is_sealed(trials) & (trials["load_model"] == "closed")]
-    found = drift(closed["trial_order"], closed["rps"], zip(closed["load"], closed["server"], strict=True))
+    found = drift(closed["trial_order"], closed["served_rps"], zip(closed["load"], closed["server"], strict=True))
     rho, p, pace = (found.rho, found.p, "faster" if found.rho > 0 else "slower") if found else (0.0, 1.0, "")
     said = {
         f"Not in containers: the servers ran as local processes, because: {reason}.": (
@@ -310,7 +307,7 @@ def throughput(tables: Tables, rows: pd.DataFrame) -> str:
         server, rps = bound[["server", "rps"]].iloc[0]
         text = f"{load}: requests/s are not ranked; only {server} was the limit ({number(rps)})"
     else:
-        text = f"{load}: {standing(tables, bound, 'rps').words('requests/s where the server was the limit')}"
+        text = f"{load}: {standing(tables, bound, 'served_rps').words('requests/s where the server was the limit')}"
     return f"{text}. Not ranked: {others}." if others else f"{text}."
 
 
