@@ -58,7 +58,7 @@ REQUESTS = pa.schema(
 ELSEWHERE = REQUESTS.append(pa.field("port", pa.int32()))
 """One row per request of a user's script to another port than the server's, and which port that was."""
 NO_PORT = -1  # of a request whose tag `url` is no URL: the script gave it a name
-DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
+DEFAULT_PORTS = {"http": 80, "https": 443}
 ITERATIONS = pa.schema([("end_ns", pa.int64()), ("length_ms", pa.float64())])
 """One row per completed iteration: wall-clock end and iteration_duration."""
 CHUNK = 2 << 20  # bytes of lines that are read at once
@@ -118,9 +118,8 @@ def spool_points(
     with ExitStack() as stack:
         requests = stack.enter_context(GroupWriter(folder / "requests.parquet", REQUESTS))
         iterations = stack.enter_context(GroupWriter(folder / "iterations.parquet", ITERATIONS))
-        elsewhere = None
-        if server_port is not None:
-            elsewhere = stack.enter_context(GroupWriter(folder / "elsewhere.parquet", ELSEWHERE))
+        others = GroupWriter(folder / "elsewhere.parquet", ELSEWHERE) if server_port is not None else None
+        elsewhere = stack.enter_context(others) if others is not None else None
         try:
             for found in _ahead(_read, blocks, threads):
                 found.points["end_ns"] += behind_ns
@@ -334,12 +333,10 @@ def _port(url: str) -> int:
     """Return the port that a URL names, or that of its scheme; NO_PORT if the text is no URL."""
     try:
         parts = urlsplit(url)
-        port = parts.port
+        default = DEFAULT_PORTS.get(parts.scheme, NO_PORT)
+        return (parts.port or default) if parts.hostname else NO_PORT
     except ValueError:
         return NO_PORT
-    if not parts.hostname:
-        return NO_PORT
-    return port or DEFAULT_PORTS.get(parts.scheme, NO_PORT)
 
 
 def _is_digit(characters: NDArray[np.uint8]) -> NDArray[np.bool_]:
@@ -440,8 +437,8 @@ class _Pairing:
         tally.requests += whole - others
         own = _columns(rows[~is_other] if others else rows)
         other = _columns(rows[is_other], "port")
-        ends = [ended["end_ns"], ended["value"]]
-        return _Rows(_batch(own, REQUESTS), _batch(other, ELSEWHERE), _batch(ends, ITERATIONS))
+        iterations = _batch([ended["end_ns"], ended["value"]], ITERATIONS)
+        return _Rows(_batch(own, REQUESTS), _batch(other, ELSEWHERE), iterations)
 
 
 def _columns(rows: Points, *more: str) -> list[NDArray[Any]]:
