@@ -63,6 +63,9 @@ def changed(tables: Tables, rows: pd.Series | None = None, **values: Any) -> Tab
     trials = tables.trials.astype(dict.fromkeys(values, object))
     for column, value in values.items():
         trials.loc[every, column] = value
+    if "served_rps" in values:
+        closed = trials["load_model"].eq("closed")
+        trials["throughput_rps"] = trials["throughput_rps"].mask(closed, trials["served_rps"])
     return replace(tables, trials=trials.astype(tables.trials.dtypes))
 
 

@@ -26,7 +26,7 @@ def both(load: str, column: str, factor: float) -> dict[tuple[str, str, str], fl
     return {(server, load, column): factor for server in RUST}
 
 
-CPU, RATE, RAM = "server_cpu_ms_per_request", "rps", "server_rss_peak_bytes"
+CPU, RATE, RAM = "server_cpu_ms_per_request", "served_rps", "server_rss_peak_bytes"
 NOT_FULL = {"experiments*": "generator-bound"}
 PEAKS = ("server_cpu_peak_1s_pct", "server_cpu_peak_100ms_pct")
 WORLDS: dict[str, tuple[World, World]] = {

@@ -88,7 +88,7 @@ def build(folder: Path, world: World | None = None, trials: int = 6, records: bo
 
 def add(maker: Maker, world: World, server: str, load: str, block: int, noise: Callable[[int], float]) -> None:
     known = {
-        "rps": RPS, "latency_mean_ms": P50 * 1.2, "latency_p50_ms": P50, "latency_p90_ms": 2 * P50,
+        "served_rps": RPS, "latency_mean_ms": P50 * 1.2, "latency_p50_ms": P50, "latency_p90_ms": 2 * P50,
         "latency_p95_ms": 2.5 * P50, "latency_p99_ms": 4 * P50, "latency_max_ms": 9 * P50,
         "server_cpu_ms_per_request": CPU_MS, "server_cpu_mean_pct": CPU_PCT, "server_rss_peak_bytes": RSS,
         "server_cpu_peak_1s_pct": 1.2 * CPU_PCT, "server_cpu_peak_100ms_pct": 1.3 * CPU_PCT,

@@ -54,6 +54,9 @@ class Maker:
 
     def trial(self, server: str, cell: str, block: int, **values: Any) -> dict[str, Any]:
         language, framework, _, _ = self.servers[server]
+        # No probe: the server did what the generator had answered.
+        values.setdefault("served_rps", values.get("rps"))
+        values.setdefault("rps", values["served_rps"])
         row = {
             "run_id": RUN_ID, "trial_id": f"{server}-{cell}-b{block}", "block": block,
             "trial_order": len(self.trials) + 1, "attempt": 1, "server": server, "language": language,

@@ -22,7 +22,7 @@ from runner.store import RunFolder
 
 LOAD = "wrk-matrix, keep-alive, 100 connections"
 OFFERED = "wrk-matrix, close, 100 connections, 1,000 requests/s offered"
-MEASURED = ("rps", "server_cpu_ms_per_request", "server_rss_peak_bytes", "latency_p50_ms", "latency_p99_ms")
+MEASURED = ("served_rps", "server_cpu_ms_per_request", "server_rss_peak_bytes", "latency_p50_ms", "latency_p99_ms")
 Make = Callable[..., str]
 Compared = Callable[..., dict[str, Any]]
 Factors = Mapping[tuple[str, str], float]
@@ -96,14 +96,14 @@ def test_equal_runs_are_ties_and_say_what_they_could_have_shown(compared):
 
 
 def test_a_known_difference_is_found_and_the_ratio_is_welchs(compared, tmp_path):
-    found = compared({("axum", "rps"): 1.2, ("axum", "server_cpu_ms_per_request"): 0.8})
+    found = compared({("axum", "served_rps"): 1.2, ("axum", "server_cpu_ms_per_request"): 0.8})
     row, cpu = find(found, "axum", "requests/s"), find(found, "axum", "CPU ms/request")
     assert row["ratio"]["low"] < 1.2 < row["ratio"]["high"] and cpu["ratio"]["low"] < 0.8 < cpu["ratio"]["high"]
     verdicts = (row["verdict"], cpu["verdict"], find(found, "gin", "requests/s")["verdict"])
     assert verdicts == ("better", "better", "tie") and (row["delta"], row["magnitude"]) == (1, "large")
     files = [tmp_path / "data" / "runs" / name / "tables" / "trials.parquet" for name in ("one", "two")]
     axum = "trial_id.str.startswith('axum-wrk-matrix-c100-keepalive')"
-    one, two = (np.log(pd.read_parquet(file).query(axum)["rps"]) for file in files)
+    one, two = (np.log(pd.read_parquet(file).query(axum)["served_rps"]) for file in files)
     theirs = stats.ttest_ind(two, one, equal_var=False).confidence_interval()
     assert (row["ratio"]["low"], row["ratio"]["high"]) == pytest.approx(np.exp(theirs))
 
@@ -122,7 +122,7 @@ def test_each_quantity_is_compared_only_where_the_verdicts_of_both_runs_allow_it
 
 def test_failed_trials_are_not_compared(compared):
     def failed(table: pd.DataFrame) -> pd.DataFrame:
-        table = masked("rps", 1.0, "axum-wrk-matrix-c100-keepalive-b1")(table)
+        table = masked("served_rps", 1.0, "axum-wrk-matrix-c100-keepalive-b1")(table)
         return masked("status", "failed", "axum-wrk-matrix-c100-keepalive-b1|gin-wrk-matrix-c10-close")(table)
 
     found = compared(change=failed)
@@ -133,7 +133,7 @@ def test_failed_trials_are_not_compared(compared):
 
 
 def test_fewer_than_five_trials_are_values_without_a_claim(make, bench):
-    code, out, err = bench(make("one"), make("two", {("axum", "rps"): 0.5}, trials=4), "--json", "--fail-above", "5")
+    code, out, err = bench(make("one"), make("two", {("axum", "served_rps"): 0.5}, trials=4), "--json", "--fail-above", "5")
     row = find(json.loads(out), "axum", "requests/s")
     assert code == 1 and "Nothing could be decided" in err  # a gate that saw nothing must not say that all is well
     assert row["verdict"] == "not enough trials" and row["ratio"] is None and row["p"] is None
@@ -215,15 +215,15 @@ def test_what_no_common_cell_depends_on_may_differ(make, bench):
 @pytest.mark.parametrize(
     ("factors", "pct", "regressed"),
     [
-        ({("axum", "rps"): 0.9}, "5", ("axum", "requests/s")),
-        ({("axum", "rps"): 0.9}, "9.9", None),  # its interval, about a percent either way, does not lie beyond
-        ({("axum", "rps"): 0.9}, "15", None),
-        ({("axum", "rps"): 1.2}, "0", None),
+        ({("axum", "served_rps"): 0.9}, "5", ("axum", "requests/s")),
+        ({("axum", "served_rps"): 0.9}, "9.9", None),  # its interval, about a percent either way, does not lie beyond
+        ({("axum", "served_rps"): 0.9}, "15", None),
+        ({("axum", "served_rps"): 1.2}, "0", None),
         ({("gin", "server_cpu_ms_per_request"): 1.1}, "5", ("gin", "CPU ms/request")),
         ({("gin", "server_cpu_ms_per_request"): 0.8}, "5", None),
         ({("nginx", "server_rss_peak_bytes"): 1.5}, "20", ("nginx", "memory, MiB")),
         ({("axum", "latency_p99_ms"): 1.3}, "20", ("axum", "p99, ms")),
-        ({("nginx", "rps"): 0.5}, "5", None),  # generator-bound: its rate says nothing
+        ({("nginx", "served_rps"): 0.5}, "5", None),  # generator-bound: its rate says nothing
         ({}, "0", None),
     ],
 )
@@ -264,7 +264,7 @@ def test_equal_runs_are_called_different_in_at_most_five_percent(make, bench):
 def test_the_table_fits_a_terminal_of_100_columns(make, bench, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "100")
-    worse = {("axum", "rps"): 0.9, ("gin", "server_cpu_ms_per_request"): 12.0}
+    worse = {("axum", "served_rps"): 0.9, ("gin", "server_cpu_ms_per_request"): 12.0}
     assert bench(make("one"), make("two", worse))[0] == 0, "without a limit nothing is a failure"
     _, out, _ = bench("one", "two", "--fail-above", "1")
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in out.splitlines()]
@@ -356,7 +356,7 @@ def test_the_medians_are_those_of_the_runs(weeks):
     found = history.history(weeks(3))
     sides = {(each.load, each.server, each.quantity): each.sides for each in found.courses}[LOAD, "axum", "requests/s"]
     for number, tables in enumerate(found.tables, start=1):
-        rps = tables.trials.query("load == @LOAD and server == 'axum'")["rps"]
+        rps = tables.trials.query("load == @LOAD and server == 'axum'")["served_rps"]
         assert sides[number].median == pytest.approx(rps.median())
         assert sides[number].low <= rps.median() <= sides[number].high
     assert "A change is looked for in 6 runs or more" in history.findings(found)[0]

@@ -26,7 +26,7 @@ def six(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     noise = np.random.default_rng(5).lognormal(0, 0.004, len(tables.trials))
     gin = tables.trials["server"] == "gin"
     rps, cost = np.where(gin, 20_000.0, 40_000.0) * noise, np.where(gin, 0.05, 0.02) / noise
-    return changed(tables, rps=rps, server_cpu_ms_per_request=cost, verdict="server-bound")
+    return changed(tables, served_rps=rps, server_cpu_ms_per_request=cost, verdict="server-bound")
 
 
 def said(tables: Tables) -> str:
@@ -36,14 +36,14 @@ def said(tables: Tables) -> str:
 def row_of(tables: Tables) -> dict[str, Any]:
     """Return axum's ratio of rates to gin with a hundred kept connections."""
     found = ratios.frame(tables)
-    chosen = found["load"].eq(HUNDRED) & found["quantity"].eq("rps") & found["server"].eq("gin")
+    chosen = found["load"].eq(HUNDRED) & found["quantity"].eq("served_rps") & found["server"].eq("gin")
     (row,) = found[chosen].to_dict("records")
     return row
 
 
 def test_the_sentences_name_servers_rates_ratio_and_costs(six):
     cell = six.trials[of(six)].sort_values("block")
-    logs = [np.log(cell.loc[cell["server"] == name, "rps"].to_numpy()) for name in ("axum", "gin")]
+    logs = [np.log(cell.loc[cell["server"] == name, "served_rps"].to_numpy()) for name in ("axum", "gin")]
     theirs = stats.ttest_rel(*logs).confidence_interval(0.95)
     ratio = np.exp((logs[0] - logs[1]).mean())
     first, _, costs, *_ = findings.sentences(six)
@@ -75,7 +75,7 @@ def test_a_rate_that_the_generator_limited_is_a_bound(six):
 
 def test_a_difference_that_is_not_shown_is_no_lead(six):
     rates = 30_000 * np.random.default_rng(6).lognormal(0, 0.01, len(six.trials))
-    even = replace(six, trials=six.trials.assign(rps=rates))
+    even = replace(six, trials=six.trials.assign(served_rps=rates))
     assert row_of(even)["low"] < 1 < row_of(even)["high"]
     assert "no difference is shown (" in findings.sentences(even)[0]
 
@@ -98,7 +98,7 @@ def test_response_times_are_compared_at_offered_rates_only(tmp_path):
 def with_twin(tables: Tables, shift: float, noise: float = 0.0) -> Tables:
     """The run with gin under a second label, gin-b, at its rates times `shift`."""
     twin = tables.trials[tables.trials["server"] == "gin"].assign(server="gin-b")
-    twin["rps"] *= shift * np.random.default_rng(7).lognormal(0, noise, len(twin))
+    twin["served_rps"] *= shift * np.random.default_rng(7).lognormal(0, noise, len(twin))
     campaign = tables.manifest["campaign"] | {"copies": [["gin-b", "gin"]]}
     trials = pd.concat([tables.trials, twin], ignore_index=True)
     return replace(tables, manifest=tables.manifest | {"campaign": campaign}, trials=trials)
@@ -133,7 +133,7 @@ def test_a_session_that_others_disturbed_is_left_out_for_all_its_servers(tmp_pat
     block = seven.trials["block"]
     # A rate that the theft halved: with it the ratio would be another.
     theft = of(seven, "gin") & block.eq(2)
-    once = changed(seven, theft, rps=1.0, **ROBBED)
+    once = changed(seven, theft, served_rps=1.0, **ROBBED)
     without = replace(seven, trials=seven.trials[~(of(seven) & block.eq(2))])
     keys = ("ratio", "low", "high", "ours", "theirs", "sessions")
     assert [row_of(once)[key] for key in keys] == [row_of(without)[key] for key in keys]

@@ -21,7 +21,7 @@ from runner.present.notebook import notebooks
 from runner.present.notebook.pages import open_comparison
 from runner.store import RunFolder
 
-WORSE = {("axum", "rps"): 0.8, ("gin", "server_cpu_ms_per_request"): 0.7}
+WORSE = {("axum", "served_rps"): 0.8, ("gin", "server_cpu_ms_per_request"): 0.7}
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,7 @@ def test_the_figure_has_the_intervals_ties_hollow_and_the_border_of_a_regression
 def test_noise_of_one_program_under_two_labels_is_a_tie(tmp_path):
     """gin is said to be a copy of axum, 6 % slower: so far, and no farther, a difference between the runs is noise."""
     copies = {"campaign": synthetic_run.manifest()["campaign"] | {"copies": [["gin", "axum"]]}}
-    faster = {("axum", "rps"): 1.04, ("nginx", "server_cpu_ms_per_request"): 1.5}
+    faster = {("axum", "served_rps"): 1.04, ("nginx", "server_cpu_ms_per_request"): 1.5}
     plain = compare_runs(varied(tmp_path / "one"), varied(tmp_path / "two", faster))
     noisy = compare_runs(varied(tmp_path / "three", **copies), varied(tmp_path / "four", faster, **copies))
     (axum, _), (axum_noisy, nginx_noisy) = (

@@ -308,9 +308,9 @@ def test_a_ratio_is_taken_on_the_largest_share_on_which_each_server_was_the_limi
     for share, factor in ((0.5, 1.7 / 1.2), (0.25, 3.0)):
         part = whole.trials.query("workload == 'wrk-matrix' and connections == 1000 and mode == 'keepalive'")
         terms = f"{share:g} of a core"
-        rps = part["rps"] * share * np.where(part["server"] == "axum", factor, 1.0)
+        rps = part["served_rps"] * share * np.where(part["server"] == "axum", factor, 1.0)
         load = part["load"] + f", {terms}"
-        parts.append(part.assign(share=share, terms=terms, load=load, verdict="server-bound", rps=rps))
+        parts.append(part.assign(share=share, terms=terms, load=load, verdict="server-bound", served_rps=rps))
     tables = replace(whole, trials=pd.concat(parts, ignore_index=True))
     (part,) = judge("axum-far-ahead-at-1000", tables).parts
     assert part.outcome == HOLDS and part.ratio and part.ratio.ratio == pytest.approx(1.7, rel=0.02)

@@ -128,7 +128,7 @@ def test_throughput_is_ranked_only_where_every_trial_was_server_bound(six):
 
 def test_blocks_that_the_servers_share_do_not_hide_a_difference(six):
     """Both range over 10 %, but axum wins each block by 1 %."""
-    near = changed(six, of(six, "gin"), rps=AXUM * 0.99)
+    near = changed(six, of(six, "gin"), served_rps=AXUM * 0.99)
     assert summary.findings(near)[0].startswith("How to read an order")
     assert "axum 80,340 > gin 79,537 (×0.990 [0.990–0.990])" in finding(near)
     elsewhere = near.trials["block"] + 100 * (near.trials["server"] == "gin")
@@ -137,7 +137,7 @@ def test_blocks_that_the_servers_share_do_not_hide_a_difference(six):
 
 def test_servers_that_do_not_differ_are_a_tie_and_it_says_what_could_not_be_found(six):
     gin = [79_000.0, 76_000, 82_000, 78_900, 84_500, 81_900]
-    text = finding(changed(six, of(six, "gin"), rps=gin))
+    text = finding(changed(six, of(six, "gin"), served_rps=gin))
     difference = np.log(AXUM / gin)
     low, high = np.exp(stats.ttest_1samp(difference, 0).confidence_interval())
     assert f"gin 80,450 ≈ axum 80,340 (×{np.exp(difference.mean()):.3f} [{low:.3f}–{high:.3f}])" in text
@@ -174,10 +174,10 @@ def test_fewer_than_five_trials_are_values_and_no_ranking(tables, six):
 
 
 def test_two_labels_of_one_server_are_the_noise_floor(six):
-    near = changed(six, of(six, "gin"), rps=AXUM * 0.99)
+    near = changed(six, of(six, "gin"), served_rps=AXUM * 0.99)
     noise = np.array([0.985, 1.02, 1.01, 0.98, 1.0, 1.01])
     again = near.trials[of(near, "axum")]
-    again = again.assign(server="axum-b", rps=again["rps"] * noise, trial_id="again-" + again["trial_id"])
+    again = again.assign(server="axum-b", served_rps=again["served_rps"] * noise, trial_id="again-" + again["trial_id"])
 
     def found(**more: object) -> str:
         campaign = {**six.manifest["campaign"], "copies": [["axum-b", "axum"]], **more}
@@ -216,10 +216,10 @@ def test_the_steps_of_a_search_are_no_load_of_the_summary(six):
 
 def test_a_run_that_drifts_is_warned_of_and_a_steady_one_is_not(six):
     noise = np.random.default_rng(1).lognormal(0, 0.02, len(six.trials))
-    steady = six.trials.groupby("load")["rps"].transform("mean") * noise
+    steady = six.trials.groupby("load")["served_rps"].transform("mean") * noise
     slower = steady * np.linspace(1, 0.9, len(six.trials))[six.trials["trial_order"].astype(int) - 1]
-    assert "drift" not in " ".join(summary.warnings_of(changed(six, rps=steady)))
-    said = " ".join(summary.warnings_of(changed(six, rps=slower)))
+    assert "drift" not in " ".join(summary.warnings_of(changed(six, served_rps=steady)))
+    said = " ".join(summary.warnings_of(changed(six, served_rps=slower)))
     assert "The run drifted: later trials were slower (Spearman's rho" in said
 
 

@@ -50,7 +50,7 @@ def test_a_row_has_our_median_its_interval_and_the_ratio() -> None:
     (row,) = rows_of(plain(), "gin", "close", 100)
     trials = plain().trials
     cell = trials["server"].eq("gin") & trials["mode"].eq("close") & trials["connections"].eq(100)
-    rps = trials.loc[cell & trials["tool"].eq("wrk"), "rps"]
+    rps = trials.loc[cell & trials["tool"].eq("wrk"), "served_rps"]
     ours = (rps.median(), rps.min(), rps.max())
     assert dataclasses.astuple(row.ours) == pytest.approx((6, *ours, 1 - 2 * 0.5**6))
     assert row.number.value == 86524.36 and row.ratio == pytest.approx(tuple(value / 86524.36 for value in ours))
@@ -102,7 +102,7 @@ def test_of_the_sample_only_what_was_measured_is_said() -> None:
     trials = trials[~disturbed(trials)]
     for row in (row for row in rows if row.ours.n and row.metric == "requests/s"):
         cell = trials[trials["server"].eq(row.cell.server) & trials["load"].eq(row.cell.load)]
-        assert row.ours.median == cell["rps"].median() and row.ours.n == len(cell)
+        assert row.ours.median == cell["served_rps"].median() and row.ours.n == len(cell)
 
 
 def test_numbers_in_the_words_of_the_sample_are_those_of_its_tables() -> None:
@@ -116,7 +116,7 @@ def test_numbers_in_the_words_of_the_sample_are_those_of_its_tables() -> None:
         cell = trials[trials["load"].isin([each.load for each in part.cells])]
         assert set(cell["mode"]) == {found[4].replace("keep-alive", "keepalive")}
         assert set(cell["connections"]) == {float(found[5])}
-        medians = cell.groupby("server")[{"requests/s": "rps", "CPU ms/request": CPU}[found[3]]].median()
+        medians = cell.groupby("server")[{"requests/s": "served_rps", "CPU ms/request": CPU}[found[3]]].median()
         for server in found.group(1, 2):
             said = re.search(rf"\b{server}: ([\d,.]+)", part.values)
             assert said and float(said[1].replace(",", "")) == pytest.approx(medians[server], rel=0.006)

@@ -75,7 +75,7 @@ def test_the_readmes_numbers_are_those_of_the_committed_run():
     assert f"k6 measures a median of {number(row['latency_p50_ms'])} ms" in text
     assert f"is answered within {number(row['probe_p50_ms'])} ms" in text
     found = ratios.frame(tables)
-    hundred = found["load"].str.contains("keep-alive, 100 connections") & found["quantity"].eq("rps")
+    hundred = found["load"].str.contains("keep-alive, 100 connections") & found["quantity"].eq("served_rps")
     (pair,) = found[hundred & found["server"].eq("gin") & found["base"].eq("axum")].to_dict("records")
     assert f"with 100 kept connections axum answers {ratios.words(pair)} times as many requests as gin" in text
     sealed = tables.trials[tables.trials["status"] == "sealed"]

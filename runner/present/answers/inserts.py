@@ -132,7 +132,7 @@ def smallest_pool(trials: pd.DataFrame) -> tuple[float, float] | None:
     size, or could have been: then a larger pool could have been faster.
     """
     sizes = {str(size): of_size for size, of_size in trials.groupby("pool_size")}
-    ranking = rank({size: sample_of(of_size["rps"], of_size["block"]) for size, of_size in sizes.items()})
+    ranking = rank({size: sample_of(of_size["served_rps"], of_size["block"]) for size, of_size in sizes.items()})
     if ranking is None or ranking.few:
         return None
     best = ranking.places[0].name
