@@ -24,7 +24,7 @@ from runner.present.published.claims import read_claims
 from runner.present.published.counterparts import opened, read_published, threads_of
 from runner.present.published.judging import TOO_FEW, combined, judge_all, sessions_needed
 from runner.present.published.outcomes import ABSENT, CLOSE, FAILS, HOLDS, ClaimPart, Outcome
-from runner.present.published.quantities import QUANTITIES
+from runner.present.published.quantities import QUANTITIES, the_work
 from runner.present.published.special_claims import JUDGES, NOTES
 from runner.present.statistics.inference import Ratio
 from runner.running.stopping import settled
@@ -41,7 +41,7 @@ def judge(name: str, tables: Tables) -> Outcome:
 ELSEWHERE = {"wrk-opens-what-it-is-asked"}
 """Of the published commands, not of a world: other tests judge it."""
 ABOUT_LIMITS = {
-    name for name, claim in CLAIMS.items() if {QUANTITIES[each.quantity].rule for each in claim.compare} - {None}
+    name for name, claim in CLAIMS.items() if {QUANTITIES[each.quantity].rule for each in claim.compare} - {the_work}
 }
 """Claims about rates and response times, which are a busy generator's."""
 
@@ -54,7 +54,7 @@ def test_every_claim_has_worlds_here_and_every_source_has_a_claim() -> None:
 
 
 def test_only_what_is_the_servers_whatever_was_the_limit_is_compared_anywhere() -> None:
-    found = {name for name, quantity in QUANTITIES.items() if quantity.rule is None}
+    found = {name for name, quantity in QUANTITIES.items() if quantity.rule is the_work}
     assert found == {"server_cpu_ms_per_request", "server_rss_peak_bytes"}
 
 
@@ -80,7 +80,7 @@ def test_a_claim_needs_no_source(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ('"server_cpu_ms', '"cpu_ms', "compare.0.quantity: 'cpu_ms_per_request' is none of rps, "),
+        ('"server_cpu_ms', '"cpu_ms', "compare.0.quantity: 'cpu_ms_per_request' is none of served_rps, "),
         ('load = "count"', 'load = "counts"', "compare.0.load: 'counts' is none of count, experiments, "),
         (', modes = ["keepalive"]', "", "compare.0: modes and connections belong to load = 'count', which needs both"),
         ('["gin", "axum"]', '["gin"]', "compare.0: a single server needs `against`"),
