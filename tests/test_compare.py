@@ -133,7 +133,9 @@ def test_failed_trials_are_not_compared(compared):
 
 
 def test_fewer_than_five_trials_are_values_without_a_claim(make, bench):
-    code, out, err = bench(make("one"), make("two", {("axum", "served_rps"): 0.5}, trials=4), "--json", "--fail-above", "5")
+    code, out, err = bench(
+        make("one"), make("two", {("axum", "served_rps"): 0.5}, trials=4), "--json", "--fail-above", "5"
+    )
     row = find(json.loads(out), "axum", "requests/s")
     assert code == 1 and "Nothing could be decided" in err  # a gate that saw nothing must not say that all is well
     assert row["verdict"] == "not enough trials" and row["ratio"] is None and row["p"] is None

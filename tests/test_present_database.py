@@ -164,7 +164,9 @@ def test_fewer_than_five_trials_have_values_and_no_rank(tables: Tables) -> None:
 def test_a_pool_is_as_good_as_the_fastest_where_trials_do_not_tell_them_apart() -> None:
     gin = tables_of("six of a database").trials.query("server == 'gin' and workload == 'devices-insert'")
     assert inserts.smallest_pool(gin) == (64.0, 1.0)
-    rates = gin["served_rps"].where(gin["pool_size"] != 16, gin["served_rps"] / 0.96 * (1 + 0.01 * (-1) ** gin["block"]))
+    rates = gin["served_rps"].where(
+        gin["pool_size"] != 16, gin["served_rps"] / 0.96 * (1 + 0.01 * (-1) ** gin["block"])
+    )
     found = inserts.smallest_pool(gin.assign(served_rps=rates))
     assert found is not None and found[0] == 16 and 1.005 < found[1] < 1.05
     assert inserts.smallest_pool(gin[gin["block"] < 5]) is None

@@ -65,6 +65,14 @@ def test_the_probe_is_a_hundredth_of_the_load_or_not_there(cell, answers_rps, ex
     assert probe_hz(cell, warmed(answers_rps)) == pytest.approx(expected_hz)
 
 
+def test_a_probe_that_asks_something_else_follows_what_that_costs():
+    """A script of cheap requests beside which each of the probe's would take 20 ms."""
+    script = replace(CLOSED, workload=OWN_SCRIPT, iterations=500_000)
+    assert probe_hz(script, warmed(10_000.0), probe_s=0.0001) == 40
+    assert probe_hz(script, warmed(10_000.0), probe_s=0.02) == pytest.approx(0.5)
+    assert probe_hz(script, warmed(10_000.0), probe_s=2.0) == 0
+
+
 @pytest.mark.parametrize(
     ("rate_rps", "iteration_ms", "expected"),
     [

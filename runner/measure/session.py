@@ -19,7 +19,7 @@ from runner.measure.generators import Shot, shot_of
 from runner.measure.loading import Bench, Watchers, generate, watching, write_rows, write_samples
 from runner.measure.memory import Kills
 from runner.measure.sites import Job, Site
-from runner.measure.warming import probe_hz, users_of, warm_up
+from runner.measure.warming import answer_s, probe_hz, users_of, warm_up
 from runner.measurement import (
     Counters,
     DatabaseUse,
@@ -32,7 +32,7 @@ from runner.measurement import (
     Slice,
     ended,
 )
-from runner.model import OWN, OWN_GET, CannotGoOnError, Cell, LabError, Server, Subject, Workload
+from runner.model import OWN, OWN_GET, OWN_SCRIPT, CannotGoOnError, Cell, LabError, Server, Subject, Workload
 from runner.store import OF_GENERATORS, public, raw_name
 
 TAG = "load"  # the firmware of rows of the measured load, with the slice's number; each trial has a fresh cluster
@@ -131,7 +131,9 @@ def measure(
                     live.database.running.limit(cell.database_share * len(placement.database))
                 shot = shot_of(workload, bench.tools[cell.tool], running, "warm-up")
                 warmed = warm_up(bench, cell, shot, live.member.folder / "generator.log")
-                live.probe_hz = probe_hz(cell, warmed)
+                other_path = workload.probe_path if workload.name == OWN_SCRIPT else None
+                probe_s = None if other_path is None else answer_s(running, other_path)
+                live.probe_hz = probe_hz(cell, warmed, probe_s)
                 live.users = users_of(cell, warmed)
                 if live.users is not None:
                     live.member = replace(live.member, cell=replace(cell, vus=live.users))

@@ -4,12 +4,14 @@ import contextlib
 import json
 import math
 import signal
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from runner.measure import generators
+from runner.measure.engine import Running, ask
 from runner.measure.generators import Shot
 from runner.measure.leftovers import scratch
 from runner.measure.loading import Bench, generate
@@ -95,13 +97,17 @@ def _together(parts: Sequence[WarmedUp]) -> WarmedUp:
     )
 
 
-def probe_hz(cell: Cell, warmed: WarmedUp) -> float:
+def probe_hz(cell: Cell, warmed: WarmedUp, probe_s: float | None = None) -> float:
     """Return how often the probe may ask a server beside a load; 0 if that is too rare for a median.
 
     The probe's requests take the server's capacity like the generator's. So it is at most
     PROBE_SHARE of what the server did in the warm-up, and of the lowest rate of an open load.
+    If the probe does not ask what the load asks, `probe_s` is how long one of its answers takes,
+    and such answers may take PROBE_SHARE of the time.
     """
     bounds_hz = [PROBE_HZ]
+    if probe_s:
+        bounds_hz.append(PROBE_SHARE / probe_s)
     if warmed.answers_rps is not None:
         bounds_hz.append(PROBE_SHARE * warmed.answers_rps)
     if cell.rates_rps:
@@ -109,6 +115,17 @@ def probe_hz(cell: Cell, warmed: WarmedUp) -> float:
     hz = min(bounds_hz)
     fewest = FEWEST_DUE if cell.slices is None else FEWEST_DUE_IN_SLICES
     return hz if hz * _expected_s(cell, warmed) >= fewest else 0.0
+
+
+def answer_s(running: Running, path: str) -> float:
+    """Return how long the quickest of three answers to a GET takes, in seconds."""
+    lengths_s = []
+    for _ in range(3):
+        begun_s = time.monotonic()
+        with contextlib.suppress(OSError):
+            ask(running, path)
+        lengths_s.append(time.monotonic() - begun_s)
+    return min(lengths_s)
 
 
 def _expected_s(cell: Cell, warmed: WarmedUp) -> float:
