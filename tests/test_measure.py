@@ -180,15 +180,18 @@ def test_server_and_generator_get_different_cpus_wherever_there_are_two():
 
 needs_device = pytest.mark.skipif(not os.access(idle.DEVICE, os.W_OK), reason="/dev/cpu_dma_latency may not be written")
 
+needs_idle_states = pytest.mark.skipif(not idle.idle_states(), reason="this kernel has no idle states to choose from")
+
 
 @needs_device
+@needs_idle_states
 def test_cpus_that_poll_enter_no_idle_state():
     with contextlib.closing(idle.IdleCpus()) as cpus:
         cpus.ask("polling")
         assert (cpus.state, cpus.problem) == ("polling", None)
-        before = idle._entered()
+        before = idle.idle_states()
         time.sleep(0.5)
-        assert idle._entered() == before
+        assert idle.idle_states() == before
         cpus.ask("system")
         assert cpus.state == "system"
         assert holders([os.getpid()]) == []
@@ -219,12 +222,18 @@ def test_a_device_that_may_not_be_opened_is_one_warning(monkeypatch, tmp_path):
     assert "sudo chmod o+w" in warning
 
 
+def test_a_kernel_without_idle_states_is_one_warning_without_a_remedy_that_cannot_help():
+    warning = idle.remedy(idle.NO_STATES)
+    assert "this kernel leaves their sleep to the hypervisor" in warning and "many connections" in warning
+    assert "chmod" not in warning
+
+
 @pytest.mark.parametrize(
     ("name", "latency", "rises", "problem"),
     [
         ("haltpoll idle", 1, True, "they still sleep (state1)"),
         ("haltpoll idle", 1, False, None),
-        ("POLL", 0, True, "they still sleep (this kernel has no idle states to choose from)"),
+        ("POLL", 0, True, idle.NO_STATES),
     ],
 )
 def test_cpus_that_sleep_all_the_same_are_seen(monkeypatch, tmp_path, name, latency, rises, problem):
@@ -247,6 +256,7 @@ def test_cpus_that_sleep_all_the_same_are_seen(monkeypatch, tmp_path, name, late
 
 @pytest.mark.long
 @needs_device
+@needs_idle_states
 @pytest.mark.timed
 @pytest.mark.fault("the runner is killed while it keeps idle CPUs awake", "they may sleep again at once")
 def test_the_runner_alone_holds_the_device_and_nobody_after_it(tmp_path):

@@ -10,7 +10,7 @@ import real_lab
 from real_lab import campaign, load
 from scipy.special import stdtrit
 
-from runner.measure.idle import DEVICE
+from runner.measure.idle import DEVICE, idle_states
 from runner.planning.search import bracket
 from runner.present.statistics.inference import ratio, sample_of
 from runner.present.statistics.stats import histogram_quantile, window_means
@@ -129,7 +129,7 @@ def test_a_generator_that_measures_itself_is_called_so(run):
 
 def test_the_probe_is_counted_out_of_the_servers_count_and_costs_little(run):
     probed = run.trials[run.trials["probe_hz"] > 0]
-    assert set(run.trials.loc[run.trials["probe_hz"] == 0, "name"]) == {"b01-duty-rates-r20"}  # 1 % of 120 requests
+    assert (run.trials.loc[run.trials["probe_hz"] == 0, "requests"] < 1300).all(), "1 % of them has no median"
     assert (probed["probe_failed"] == 0).all()
     assert (probed["probe_requests"] - probed["duration_s"] * probed["probe_hz"]).abs().max() <= 2
     assert probed["probe_cpu_mean_pct"].median() < 2
@@ -183,6 +183,7 @@ def test_the_server_is_the_limit_on_its_share_and_has_no_latency(trials):
 
 
 @pytest.mark.skipif(not DEVICE.exists(), reason="this kernel has no /dev/cpu_dma_latency")
+@pytest.mark.skipif(not idle_states(), reason="this kernel has no idle states to choose from")
 def test_a_rate_of_one_connection_is_serial_and_says_what_idle_cpus_did(root):
     one, sessions = load("wrk-matrix", connections=1, warmup_s=0.3), {"slices": 2, "slice_s": 1}
     loads = campaign(["axum"], one, idle=["polling", "system"], repeats=2, sessions=sessions)

@@ -16,6 +16,7 @@ from runner.model import Idle
 
 DEVICE = Path("/dev/cpu_dma_latency")
 STATES = Path("/sys/devices/system/cpu")
+NO_STATES = "this kernel leaves their sleep to the hypervisor, and has no idle states to choose from"
 SETTLE_S = 0.2  # how long it is watched whether CPUs still sleep: an idle one wakes at least a few times in it
 
 
@@ -40,12 +41,13 @@ class IdleCpus:
         except OSError as error:
             self.problem = f"{DEVICE} cannot be opened ({(error.strerror or str(error)).lower()})"
         else:
-            before = _entered()
+            before = idle_states()
             time.sleep(SETTLE_S if before else 0)
-            slept = {path.parent.name for path, count in _entered().items() if count - before.get(path, count) > 1}
-            if slept or not before:
-                said = ", ".join(sorted(slept)) or "this kernel has no idle states to choose from"
-                self.problem = f"they still sleep ({said})"
+            slept = {path.parent.name for path, count in idle_states().items() if count - before.get(path, count) > 1}
+            if not before:
+                self.problem = NO_STATES
+            elif slept:
+                self.problem = f"they still sleep ({', '.join(sorted(slept))})"
         if self.problem is not None:
             self.close()
         else:
@@ -58,7 +60,7 @@ class IdleCpus:
         self._handle, self.state = None, "system"
 
 
-def _entered() -> dict[Path, int]:
+def idle_states() -> dict[Path, int]:
     """Return how often each CPU entered each idle state that has an exit latency, since boot."""
     found = {}
     for state in STATES.glob("cpu[0-9]*/cpuidle/state[0-9]*"):
@@ -69,11 +71,12 @@ def _entered() -> dict[Path, int]:
 
 
 def remedy(problem: str) -> str:
-    """Return a warning with what to do where idle CPUs cannot be kept awake."""
-    return (
-        f"Idle CPUs cannot be kept awake: {problem}. Rates at few connections are then mostly the time that a CPU "
-        "takes to wake. Run the lab as root, or allow it: `sudo chmod o+w /dev/cpu_dma_latency` until the next boot."
-    )
+    """Return a warning that idle CPUs cannot be kept awake, with what to do if something can be done."""
+    said = f"Idle CPUs cannot be kept awake: {problem}. Rates at few connections are then mostly the time that a CPU "
+    if problem == NO_STATES:
+        return f"{said}takes to wake: compare servers at many connections."
+    how = "Run the lab as root, or allow it: `sudo chmod o+w /dev/cpu_dma_latency` until the next boot."
+    return f"{said}takes to wake. {how}"
 
 
 def become_instrument() -> int:
