@@ -160,9 +160,9 @@ def did_at_least(trials: pd.DataFrame) -> bool:
 
 def did_the_work(trials: pd.DataFrame) -> bool:
     """Return whether so few requests failed in each of the trials that rates and costs are those of the work."""
-    failed = trials["failed"] > MOST_FAILED * trials["requests"]
-    refused = trials["verdict_reason"].str.contains(CHECKS_FAILED, regex=False)
-    return not bool((failed | refused).any())
+    failed = trials["failed"].to_numpy() > MOST_FAILED * trials["requests"].to_numpy()
+    refused = (CHECKS_FAILED in reason for reason in trials["verdict_reason"])
+    return not failed.any() and not any(refused)
 
 
 def read_tables(run: RunFolder) -> Tables:

@@ -21,7 +21,7 @@ from runner.present.look.palette import identities
 from runner.present.look.style import number
 from runner.present.statistics.inference import ALPHA, FEWEST
 from runner.present.statistics.significance import drift
-from runner.present.statistics.stats import carried_quantile, histogram_quantile, mlperf_requests, tail_error_pct
+from runner.present.statistics.stats import carried_quantile, histogram_quantiles, mlperf_requests, tail_error_pct
 
 MEDIANS = {
     "rps": "throughput_rps",
@@ -72,7 +72,11 @@ def summarize(tables: Tables) -> pd.DataFrame:
     ordered = trials.assign(place=trials["server"].map(servers.index))
     groups = ordered.groupby(["load_order", "place"], sort=True)
     tails = _tails_ms(tables)
-    table = pd.DataFrame([_summary(cell, tails) for _, cell in groups], columns=COLUMNS)
+    of_sealed = sealed_trials(ordered).groupby(["load_order", "place"])
+    medians = dict(of_sealed[list(MEDIANS.values())].median().iterrows())
+    unknown = pd.Series(float("nan"), index=list(MEDIANS.values()))
+    rows = [_summary(cell, medians.get(key, unknown), tails) for key, cell in groups]
+    table = pd.DataFrame(rows, columns=COLUMNS)
     for _, rows in table[table["server_bound"].astype(bool)].groupby("load", sort=False):
         if ranking := standing(tables, rows, "served_rps").ranking:
             ranks = {place.name: f"{place.rank} {place.letters}" for place in ranking.places}
@@ -80,7 +84,8 @@ def summarize(tables: Tables) -> pd.DataFrame:
     return table
 
 
-def _summary(cell: pd.DataFrame, tails_ms: pd.Series[float]) -> dict[str, Any]:
+def _summary(cell: pd.DataFrame, medians: pd.Series[float], tails_ms: pd.Series[float]) -> dict[str, Any]:
+    """Return the row of a load and server, by the medians of its sealed trials' columns."""
     sealed, first = sealed_trials(cell), cell.iloc[0]
     left_out = cell.loc[~is_sealed(cell) & ~repeated(cell), "status"].value_counts()
     counts = [verdict_counts(sealed), *(f"{count} {status}" for status, count in left_out.items())]
@@ -88,7 +93,7 @@ def _summary(cell: pd.DataFrame, tails_ms: pd.Series[float]) -> dict[str, Any]:
     fewest, requests = sealed["requests"].min(), sealed["requests"].sum()
     found = {
         **first,  # what is the same in every trial: only `COLUMNS` become the table's
-        **{name: float(sealed[column].median()) for name, column in MEDIANS.items()},
+        **{name: float(medians[column]) for name, column in MEDIANS.items()},
         "trials": len(sealed), "left_out": int(left_out.sum()), "verdicts": "; ".join(filter(None, counts)),
         "rps_low": rates.min(), "rps_high": rates.max(), "cpu_low": costs.min(), "cpu_high": costs.max(),
         "server_bound": server_bound(sealed) and first["load_model"] == "closed" and first["tier"] != CALIBRATION,
@@ -115,13 +120,7 @@ def _tails_ms(tables: Tables) -> pd.Series[float]:
     found = pd.Series(exact.to_numpy(dtype=float), index=sealed["trial_id"])
     wanted = pd.Series(percents.to_numpy() / 100, index=sealed["trial_id"])[found.isna().to_numpy()].dropna()
     buckets = tables.latency[tables.latency["trial_id"].isin(wanted.index)]
-    merged = buckets.groupby(["trial_id", "lower_ms", "upper_ms"], as_index=False, sort=False)["count"].sum()
-    values = dict[str, float]()
-    for trial_id, rows in merged.groupby("trial_id", sort=False):
-        name = str(trial_id)
-        quantiles = histogram_quantile(rows["lower_ms"], rows["upper_ms"], rows["count"], wanted[name])
-        values[name] = float(quantiles[0])
-    return found.fillna(values)
+    return found.fillna(histogram_quantiles(buckets, wanted))
 
 
 # --- tables of texts --------------------------------------------------------------------------------------
