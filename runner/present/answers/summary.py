@@ -75,8 +75,8 @@ def summarize(tables: Tables) -> pd.DataFrame:
     of_sealed = sealed_trials(ordered).groupby(["load_order", "place"])
     medians = dict(of_sealed[list(MEDIANS.values())].median().iterrows())
     unknown = pd.Series(float("nan"), index=list(MEDIANS.values()))
-    rows = [_summary(cell, medians.get(key, unknown), tails) for key, cell in groups]
-    table = pd.DataFrame(rows, columns=COLUMNS)
+    of_cells = [_summary(cell, medians.get(key, unknown), tails) for key, cell in groups]
+    table = pd.DataFrame(of_cells, columns=COLUMNS)
     for _, rows in table[table["server_bound"].astype(bool)].groupby("load", sort=False):
         if ranking := standing(tables, rows, "served_rps").ranking:
             ranks = {place.name: f"{place.rank} {place.letters}" for place in ranking.places}
