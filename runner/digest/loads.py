@@ -154,14 +154,27 @@ def read_load(
     whole = points = digest(spool=spool)
     if cell.lead_s:  # all that was sent is reconciled; what came after the lead is the load
         points = digest(spool=partial(spool, lead_s=cell.lead_s))
+    metrics = _metrics_of_points(points, cell, window_s)
+    metrics["dropped"] = points.dropped_iterations + points.late + reconcile.missed(cell, whole)
+    if measurement.also_ports:
+        metrics["elsewhere"] = points.elsewhere
+    said, checks = ({}, ()) if salvage else _reconciled(raw, cell, given, whole, measurement)
+    ok, unanswered = whole.requests - whole.failed, whole.requests - whole.with_status
+    lost = unanswered + whole.script_runs - whole.iterations
+    sent = reconcile.Sent(ok=ok, refused=whole.with_status - ok, lost=lost, at_once=cell.sockets)
+    begin_ns, answered = points.first_start_ns, points.answered_by_end
+    return LoadOfTrial(metrics | said, checks, begin_ns, sent, points.mode, answered)
+
+
+def _metrics_of_points(points: K6Points, cell: Cell, window_s: float | None) -> Metrics:
+    """Return what the samples of k6 or vegeta say of a load, by the columns of trials.parquet."""
     lasted_s = (points.last_end_ns - points.first_start_ns) / 1e9
-    duration_s, steady = window_s or lasted_s, points.steady
-    metrics: Metrics = {
+    duration_s = window_s or lasted_s
+    steady = points.steady
+    return {
         "requests": points.requests,
-        **({"elsewhere": points.elsewhere} if measurement.also_ports else {}),
         "opened_pct": 100 * points.opened / points.requests,
         "failed": points.failed,
-        "dropped": points.dropped_iterations + points.late + reconcile.missed(cell, whole),
         "duration_s": duration_s,
         "ended_late_s": max(0.0, lasted_s - window_s) if window_s else None,
         "rps": points.requests / duration_s if duration_s > 0 else None,
@@ -171,12 +184,6 @@ def read_load(
         "iteration_mean_ms": steady.iteration_mean_ms if steady else None,
         "in_flight_mean": steady.in_flight if steady else None,
     }
-    said, checks = ({}, ()) if salvage else _reconciled(raw, cell, given, whole, measurement)
-    ok, unanswered = whole.requests - whole.failed, whole.requests - whole.with_status
-    lost = unanswered + whole.script_runs - whole.iterations
-    sent = reconcile.Sent(ok=ok, refused=whole.with_status - ok, lost=lost, at_once=cell.sockets)
-    begin_ns, answered = points.first_start_ns, points.answered_by_end
-    return LoadOfTrial(metrics | said, checks, begin_ns, sent, points.mode, answered)
 
 
 def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]) -> LoadOfTrial:
