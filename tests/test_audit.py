@@ -394,11 +394,22 @@ def test_what_cannot_be_read_is_refused(words: str) -> None:
 
 
 @pytest.mark.timed
+def cpu_s(work: Callable[[], object]) -> float:
+    """Return the CPU time of a piece of work, in seconds."""
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
 def test_ten_megabytes_take_seconds() -> None:
+    """By the pace of this machine: nine times what eight readings of their JSON take; seen are four to six."""
     entries = TECHEMPOWER["rawData"]["json"]["gemini"][1:] * 6  # type: ignore[index]
     data = {**TECHEMPOWER, "rawData": {f"json{i}": {f"f{j}": entries for j in range(400)} for i in range(32)}}
     text = json.dumps(data).encode()
     assert len(text) > 10_000_000
-    began = time.process_time()
-    assert len(audit(parse(text, "large.json")).rows) == 76_800
-    assert time.process_time() - began < 9  # 4.2 s on an idle machine
+    rows: list[int] = []
+    before_s = cpu_s(lambda: [json.loads(text) for _ in range(8)])
+    took_s = cpu_s(lambda: rows.append(len(audit(parse(text, "large.json")).rows)))
+    after_s = cpu_s(lambda: [json.loads(text) for _ in range(8)])
+    assert rows == [76_800]
+    assert took_s < 9 * (before_s + after_s) / 2

@@ -318,10 +318,10 @@ def test_stations_whose_clocks_are_wrong_begin_together_by_an_outside_clock(tmp_
             assert abs(clock.offset_ns - ahead_ns) <= clock.error_ns < 20_000_000
         begin, wall = time.monotonic_ns() + 1_000_000_000, time.time_ns() + 1_000_000_000
         for station in stations:
-            with station.folder():
-                logs.append(tmp_path / f"{station.name}.log")
-                command = Command(("date", "+%s%N"), {}, 10)
-                waits.append(station.load(Job(command, tuple(os.sched_getaffinity(0)), {}, logs[-1], begin), None))
+            station.paths({})  # makes the folder of a load
+            logs.append(tmp_path / f"{station.name}.log")
+            command = Command(("date", "+%s%N"), {}, 10)
+            waits.append(station.load(Job(command, tuple(os.sched_getaffinity(0)), {}, logs[-1], begin), None))
         loads = [wait() for wait in waits]
     assert all(abs(int(log.read_text()) - wall) < 150_000_000 for log in logs)
     assert all(0 <= load.load_started_mono_ns - begin < 150_000_000 for load in loads)
