@@ -21,7 +21,14 @@ from runner.present.figures import sweeps
 from runner.present.frames import Tables
 from runner.present.look.markup import TextTable, html, to_markdown
 from runner.present.look.style import number
-from runner.present.statistics.stats import Spread, carried_quantile, histogram_quantile, sliding_mean, spread
+from runner.present.statistics.stats import (
+    Spread,
+    carried_quantile,
+    histogram_quantile,
+    histogram_quantiles,
+    sliding_mean,
+    spread,
+)
 
 QUANTILES = np.array([0.25, 0.5, 0.9, 0.99, 0.999])
 HUNDRED = "wrk-matrix, keep-alive, 100 connections"
@@ -293,3 +300,19 @@ def test_runs_without_the_new_columns_open(tmp_path):
     assert new <= {column.name for column in columns("trials") if column.optional}
     folder = synthetic_rates.forget(synthetic_rates.build(tmp_path, closed=False), *new)
     assert read(folder).trials[list(new)].isna().all(axis=None)
+
+
+def test_quantiles_of_many_histograms_are_those_of_each():
+    latency = tables_of("three").latency
+    trials = latency["trial_id"].unique()
+    wanted = pd.Series(np.linspace(0.5, 0.99, len(trials)), index=trials)
+    found = histogram_quantiles(latency, wanted)
+    for trial, rows in latency.groupby("trial_id"):
+        merged = rows.groupby(["lower_ms", "upper_ms"], as_index=False)["count"].sum()
+        (alone,) = histogram_quantile(merged["lower_ms"], merged["upper_ms"], merged["count"], wanted[trial])
+        assert found[trial] == pytest.approx(alone, rel=1e-12)
+
+
+def test_no_histogram_has_no_quantile():
+    nothing = tables_of("three").latency.head(0)
+    assert histogram_quantiles(nothing, pd.Series(dtype=float)).empty

@@ -66,6 +66,8 @@ def histogram_quantiles(buckets: pd.DataFrame, quantiles: pd.Series[float]) -> p
     `buckets` are rows of the latency table (`trial_id`, `lower_ms`, `upper_ms`, `count`), `quantiles` the wanted one
     (0 to 1) by trial. Trials without a bucket are left out.
     """
+    if buckets.empty:
+        return pd.Series(dtype=float)
     merged = buckets.groupby(["trial_id", "lower_ms", "upper_ms"], as_index=False, sort=True)["count"].sum()
     merged = merged[merged["count"] > 0]
     by_trial = merged.groupby("trial_id", sort=False)["count"]
