@@ -24,7 +24,7 @@ from runner.measure.tools import build
 from runner.planning.catalog import load_server
 
 pytestmark = [pytest.mark.load, real_lab.needs("k6"), real_lab.needs_two_cpus]
-OPEN = ("--rate", "100", "--duration", "4")
+OPEN = ("--rate", "300", "--duration", "5")  # a hundredth of which has a median
 
 
 @pytest.mark.long
@@ -40,16 +40,17 @@ def test_a_known_delay_comes_back_within_a_millisecond(root):
 
 
 def test_plain_gets_have_counts_cpu_and_a_verdict_and_the_server_is_not_the_lab_s(root):
-    """At 100 requests/s of a Python server that takes 20 ms, and counts them."""
+    """At 300 requests/s of a Python server that takes 20 ms, and counts them."""
     with tiny(20) as server:
-        made = run(root, *OPEN, url=f"{server.url}/x")
+        made = run(root, *OPEN, url=f"{server.url}/chunks")
         assert server.process.poll() is None, "the lab ended a server that it did not start"
         seen = server.seen
     row = made.trials.iloc[0]
-    assert row["verdict"] == "offered" and "100 requests/s were sustained" in row["verdict_reason"]
-    assert row["requests"] == pytest.approx(400, abs=2)
+    assert row["verdict"] == "offered" and "300 requests/s were sustained" in row["verdict_reason"]
+    assert row["requests"] == pytest.approx(1500, abs=2)
     assert seen["requests"] > row["requests"] + row["probe_requests"]  # the warm-up and the lab's own question besides
-    assert 0 < row["server_cpu_mean_pct"] < 60
+    assert row["probe_requests"] == pytest.approx(15, abs=1) and row["probe_failed"] == 0
+    assert 0 < row["server_cpu_mean_pct"] < 80
     assert row["server_rss_peak_bytes"] > 5e6
     manifest = made.manifest
     assert manifest["engine"] == "attached"
@@ -119,7 +120,8 @@ def test_a_script_of_two_requests_and_what_it_reads(root):
     row, record = made.trials.iloc[0], made.records[0]
     assert (row["iterations"], row["requests"]) == (200, 400)
     assert 20 <= row["latency_p50_ms"] < 24
-    assert 20 <= row["probe_p50_ms"] < 24 and "to the probe" not in row["verdict_reason"]  # no load is held against it
+    # The probe would have been under way for more than 1 % of the time; no load would be held against it anyway.
+    assert row["probe_hz"] == 0 and "no second witness" in row["verdict_reason"]
     assert 70 <= row["iteration_mean_ms"] < 80
     assert row["in_flight_mean"] == pytest.approx(10, rel=0.05)  # Little: iterations, their pauses too
     assert row["rps"] == pytest.approx(2 * 10 * 1000 / row["iteration_mean_ms"], rel=0.1)
@@ -143,8 +145,7 @@ def test_an_open_load_of_a_script_offers_iterations(root):
     assert set(quiet["verdict"]) == {"offered"}
     assert trials["requests"].loc[[30, 60]].to_list() == pytest.approx([120, 240], abs=4)
     assert all(f"{rate:g} iterations/s were sustained" in reason for rate, reason in quiet["verdict_reason"].items())
-    assert (trials["probe_failed"] == 0).all()  # chunked answers
-    assert trials["probe_p50_ms"].max() < 22
+    assert (trials["probe_hz"] == 0).all()
 
 
 @pytest.mark.long
