@@ -70,7 +70,8 @@ def counted(run, trial):
     """Return a trial's folder, how many requests the server counted beside the probe's, and the measurement."""
     folder = run.folder / "trials" / trial["trial_id"]
     record = json.loads((folder / "trial.json").read_text())["measurement"]
-    probed = len(pd.read_parquet(folder / "probe.parquet"))
+    probe = folder / "probe.parquet"  # not there if the probe would have been too much for the server
+    probed = len(pd.read_parquet(probe)) if probe.exists() else 0
     return folder, record["counters_after"]["requests"] - record["counters_before"]["requests"] - probed, record
 
 
@@ -122,7 +123,7 @@ def test_an_open_load_of_two_halves_is_one_of_the_whole_and_the_probe_may_have_a
     # The probe's times are converted to the runner's clock: its requests lie within the load.
     folder, _, record = counted(run, one)
     sent = pd.read_parquet(folder / "probe.parquet")["sent_ns"]
-    assert one["probe_requests"] >= 190
+    assert one["probe_requests"] >= 95  # a hundredth of 10,000
     assert sent.between(record["load_started_mono_ns"] - 1e9, record["load_ended_mono_ns"] + 1e9).mean() > 0.95
 
 
@@ -159,7 +160,7 @@ def test_hosts_are_reached_by_ssh_and_one_that_is_not_known_is_not(root, fleet, 
 
 
 def test_a_known_way_comes_back_and_is_the_limit_of_a_closed_load(root, fleet, nothing_left):
-    slow = load("rates", rates_rps=[200], duration_s=4, vus=50)
+    slow = load("rates", rates_rps=[400], duration_s=4, vus=50)
     with fleet.machines["gen2"].far_away(0.005, 0.0):
         _, trials = sealed(root, fleet, WRK, slow, generators=("gen2",), engine="unix")
     closed, offered = trials["static"], trials["rates"]
