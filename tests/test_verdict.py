@@ -27,8 +27,9 @@ FULL, WAITING = Database(0.97, True, 0.0, limited=True), Database(0.15, True, 1.
 AWAKE, ASLEEP = (Serial(27.3, 0.53, 0.44, idle) for idle in ("polling", "system"))
 
 ALL_BUSY = Users(count=5, iteration_ms=20.8, rate_rps=1000, busy=4.98)
+TWO_BUSY = Users(count=2, iteration_ms=21.2, rate_rps=200, busy=1.7)  # a user waits up to 5 ms for its next turn
 SOME_BUSY = Users(count=50, iteration_ms=20.8, rate_rps=1000, busy=21.0)
-SHORT_OF_USERS = "the users were the limit, 5 users / 20.8 ms = 240 iterations/s: --vus 42 would do"
+SHORT_OF_USERS = "the users were the limit, 5 users / 20.8 ms = 240 iterations/s, and --vus 42 would do"
 
 VERDICTS = [
     # The lab's own part
@@ -39,6 +40,11 @@ VERDICTS = [
     ),
     (evidence(server_share=0.95, unprobed=True), "server-bound", "no second witness"),
     (evidence(offered_rps=1000.0, dropped=3872, users=ALL_BUSY), "inconclusive", SHORT_OF_USERS),
+    (
+        evidence(offered_rps=200.0, dropped=601, users=TWO_BUSY),
+        "inconclusive",
+        "the users were the limit, 2 users / 21.2",
+    ),
     (evidence(offered_rps=1000.0, dropped=30, users=SOME_BUSY), "inconclusive", "30 requests were dropped"),
     (evidence(offered_rps=1000.0, users=ALL_BUSY), "offered", "1000 requests/s were sustained"),
     (evidence(offered_rps=1000.0, probing=Probing(due=20, sent=12)), "offered", "were sustained"),

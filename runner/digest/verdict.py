@@ -202,15 +202,16 @@ class Users:
 
     @property
     def are_the_limit(self) -> bool:
-        """Whether hardly a user was free."""
-        return self.busy is not None and self.busy >= BUSY_USERS * self.count
+        """Whether hardly a user was free, but for the time until the next iteration was to begin."""
+        longest_share = self.iteration_ms / (self.iteration_ms + 1000 / self.rate_rps)
+        return self.busy is not None and self.busy >= BUSY_USERS * longest_share * self.count
 
     def __str__(self) -> str:
         most_rps = 1000 * self.count / self.iteration_ms
         enough = math.ceil(ROOM * self.rate_rps * self.iteration_ms / 1000)
         users = f"{self.count:,} user{'s' * (self.count != 1)}"
         did = f"{users} / {number(self.iteration_ms)} ms = {number(most_rps)} iterations/s"
-        return f"the users were the limit, {did}: --vus {max(enough, self.count + 1)} would do"
+        return f"the users were the limit, {did}, and --vus {max(enough, self.count + 1)} would do"
 
 
 @dataclass(frozen=True)
