@@ -175,10 +175,12 @@ def _finish(outcome: Any, json_: bool) -> None:
     from runner.present.look.markup import DAGGER, NOT_RANKED
 
     tables = read_tables(outcome.run)
-    table, more = summarize(tables), of_own_api(tables)
+    table = summarize(tables)
+    more = of_own_api(tables)
     shown = printable(table, more)
     findings = (*sentences(tables), *other_ports.sentences(tables))
-    missing, unknown = notes(table, more), reasons_unknown(table)
+    missing = notes(table, more)
+    unknown = reasons_unknown(table)
     if json_:
         result = {"run_id": outcome.run.run_id, "path": str(outcome.run.path), "trials": outcome.trials}
         result |= {"failed": outcome.failed, "warnings": outcome.warnings, "findings": findings}
