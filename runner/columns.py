@@ -1,4 +1,5 @@
-"""The columns of a run's tables, as columns.csv lists them: the digest writes them, the readers ask for them.
+"""The columns of a run's tables, as columns.csv lists them: the digest writes them, the readers ask
+for them.
 
 Imports nothing of ours.
 """
@@ -29,7 +30,11 @@ class Column:
     name: str
     type: str  # as Arrow calls it: `string`, `int64`, `double`, `bool`
     unit: str
-    optional: str  # `yes` where a run may lack it: an older one, or one made elsewhere; its values are then unknown
+    optional: str
+    """`yes` if a run may lack it: an older one, or one made elsewhere.
+
+    Its values are then unknown.
+    """
     meaning: str
 
 
@@ -37,7 +42,9 @@ class Column:
 def columns(table: str) -> tuple[Column, ...]:
     """Return the columns of a table in their order."""
     with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as lines:
-        return tuple(column for row in csv.DictReader(lines) if (column := Column(**row)).table == table)
+        return tuple(
+            column for row in csv.DictReader(lines) if (column := Column(**row)).table == table
+        )
 
 
 @functools.cache
@@ -50,9 +57,13 @@ def markdown() -> str:
     """Return all tables for docs/data.md."""
     parts = []
     for table, row in ROWS.items():
-        head = f"### {table}\n\nOne row per {row}.\n\n| column | type | unit | meaning |\n|---|---|---|---|"
+        head = (
+            f"### {table}\n\nOne row per {row}.\n\n| column | type | unit | meaning "
+            "|\n|---|---|---|---|"
+        )
         lines = [
-            f"| `{each.name}`{'*' if each.optional else ''} | {each.type} | {each.unit} | {each.meaning} |"
+            f"| `{each.name}`{'*' if each.optional else ''} | {each.type} | {each.unit} | "
+            f"{each.meaning} |"
             for each in columns(table)
         ]
         parts.append("\n".join([head, *lines]))

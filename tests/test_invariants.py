@@ -1,4 +1,6 @@
-"""A canary for each invariant: the violation is injected, and the check that is named after it fails, alone."""
+"""A canary for each invariant: the violation is injected, and the check that is named after it
+fails, alone.
+"""
 
 from dataclasses import replace
 
@@ -8,14 +10,44 @@ from k6_files import REQUEST_METRICS
 from measured import measured
 
 from runner.digest.k6 import K6Points, K6Summary, Steady
-from runner.digest.reconcile import STAYED, Sent, clock, lived, request_checks, sample_checks, succeeded, wrk_checks
+from runner.digest.reconcile import (
+    STAYED,
+    Sent,
+    clock,
+    lived,
+    request_checks,
+    sample_checks,
+    succeeded,
+    wrk_checks,
+)
 from runner.digest.resources import Counter, Window
 from runner.digest.wrk import WrkResult
 from runner.measurement import Counters
 from runner.model import Cell
 
-CELL = Cell("gin", "Go", "gin", "realistic", "experiments", "k6", "closed", "keepalive", "/x", vus=50, iterations=1000)
-TREND = {"mean": 10.0, "min": 1.0, "p50": 9.0, "p90": 15.0, "p95": 20.0, "p99": 30.0, "p999": 40.0, "max": 50.0}
+CELL = Cell(
+    "gin",
+    "Go",
+    "gin",
+    "realistic",
+    "experiments",
+    "k6",
+    "closed",
+    "keepalive",
+    "/x",
+    vus=50,
+    iterations=1000,
+)
+TREND = {
+    "mean": 10.0,
+    "min": 1.0,
+    "p50": 9.0,
+    "p90": 15.0,
+    "p95": 20.0,
+    "p99": 30.0,
+    "p999": 40.0,
+    "max": 50.0,
+}
 SUMMARY = K6Summary(1000, 0, 1000, 5000.0, TREND)
 COUNTS = ("requests", "with_status", "iterations", "script_runs")
 POINTS = K6Points(
@@ -30,7 +62,10 @@ POINTS = K6Points(
 
 
 def measurement(counted=1000, accepted=50, **changes):
-    counters = {"counters_before": Counters(100, 5, 7), "counters_after": Counters(100 + counted, 5 + accepted, 7)}
+    counters = {
+        "counters_before": Counters(100, 5, 7),
+        "counters_after": Counters(100 + counted, 5 + accepted, 7),
+    }
     return measured(**counters, **changes)
 
 
@@ -49,7 +84,15 @@ def test_a_right_k6_trial_keeps_every_invariant():
     assert broken(checks) == [] and {check.name[0] for check in checks} == set("123458")
 
 
-OPEN = replace(CELL, load_model="open", iterations=None, first_rate_rps=1000.0, rate_rps=1000.0, steps=1, step_s=1.0)
+OPEN = replace(
+    CELL,
+    load_model="open",
+    iterations=None,
+    first_rate_rps=1000.0,
+    rate_rps=1000.0,
+    steps=1,
+    step_s=1.0,
+)
 ASKED = "1 iterations asked = completed + interrupted + dropped"
 POINTS_OF_ALL = "2 requests of the summary = points of every request metric"
 COUNTED = "5 requests that the server counted = requests sent"
@@ -62,8 +105,18 @@ VIOLATIONS = [
     (POINTS_OF_ALL, {"points": {**POINTS.points, "http_req_waiting": 999}}, {}, 1000),
     ("3 sending + waiting + receiving = duration", {"worst_residual_ms": 0.002}, {}, 1000),
     ("3 longest request <= longest iteration", {"iteration_max_ms": 49.0}, {}, 1000),
-    ("4 quantiles from raw = quantiles of the summary", {"durations": {**TREND, "p99": 30.002}}, {}, 1000),
-    ("4 quantiles from raw = quantiles of the summary", {}, {"http_req_duration": {"mean": 10.0}}, 1000),
+    (
+        "4 quantiles from raw = quantiles of the summary",
+        {"durations": {**TREND, "p99": 30.002}},
+        {},
+        1000,
+    ),
+    (
+        "4 quantiles from raw = quantiles of the summary",
+        {},
+        {"http_req_duration": {"mean": 10.0}},
+        1000,
+    ),
     (COUNTED, {}, {}, 999),
     (COUNTED, {}, {}, 1001),
     (LITTLE, {"steady": Steady(0.9, 47.4, 10.0)}, {}, 1000),
@@ -73,7 +126,9 @@ VIOLATIONS = [
 
 @pytest.mark.parametrize(("name", "points", "summary", "counted"), VIOLATIONS)
 def test_a_violation_is_caught_by_its_own_check_alone(name, points, summary, counted):
-    checks = request_checks(CELL, replace(POINTS, **points), replace(SUMMARY, **summary), measurement(counted))
+    checks = request_checks(
+        CELL, replace(POINTS, **points), replace(SUMMARY, **summary), measurement(counted)
+    )
     assert broken(checks) == [name]
 
 
@@ -89,24 +144,46 @@ def test_littles_law_needs_a_closed_loop_and_a_steady_part():
         assert broken(request_checks(cell, points, SUMMARY, measurement())) == names
 
 
-@pytest.mark.parametrize(("completed", "ok"), [(1000, True), (1012, True), (1013, False), (999, True)])
+@pytest.mark.parametrize(
+    ("completed", "ok"), [(1000, True), (1012, True), (1013, False), (999, True)]
+)
 def test_an_open_load_may_run_on_for_as_long_as_a_timer_is_late(completed, ok):
-    """1000 requests/s for 1 s: one at the end, one a step, and ten in the 10 ms that a timer may be late."""
-    found = replace(POINTS, points=dict.fromkeys(REQUEST_METRICS, completed), **dict.fromkeys(COUNTS, completed))
+    """1000 requests/s for 1 s: one at the end, one a step, and ten in the 10 ms that a timer may be
+    late.
+    """
+    found = replace(
+        POINTS, points=dict.fromkeys(REQUEST_METRICS, completed), **dict.fromkeys(COUNTS, completed)
+    )
     said = replace(SUMMARY, iterations=completed, requests=completed)
-    assert broken(request_checks(OPEN, found, said, measurement(completed))) == ([] if ok else [ASKED])
+    assert broken(request_checks(OPEN, found, said, measurement(completed))) == (
+        [] if ok else [ASKED]
+    )
 
 
-# --- wrk --------------------------------------------------------------------------------------------------
+# --- wrk ------------------------------------------------------------------------------------------
 
-WRK_CELL = replace(CELL, workload="wrk-matrix", tool="wrk", vus=None, iterations=None, connections=50, duration_s=1.0)
+WRK_CELL = replace(
+    CELL,
+    workload="wrk-matrix",
+    tool="wrk",
+    vus=None,
+    iterations=None,
+    connections=50,
+    duration_s=1.0,
+)
 HISTOGRAM = (np.array([1000.0]), np.array([1000]))
 NO_ERRORS = dict.fromkeys(("connect", "read", "write", "status", "timeout"), 0)
 WRK = WrkResult(0, 1.0, 1000, 50, 5, NO_ERRORS, HISTOGRAM, HISTOGRAM)
 WRK_TRIALS = [
     ("keepalive", {}, 1000, 50, []),
     ("close", {}, 1000, 1000, []),
-    ("keepalive", {"raw": (np.array([1000.0]), np.array([999]))}, 1000, 50, ["7 sum of raw buckets"]),
+    (
+        "keepalive",
+        {"raw": (np.array([1000.0]), np.array([999]))},
+        1000,
+        50,
+        ["7 sum of raw buckets"],
+    ),
     ("keepalive", {"errors": NO_ERRORS | {"read": 1}}, 1000, 50, ["7 every error counter"]),
     ("keepalive", {"connections": 48}, 1000, 48, ["7 connections as asked"]),
     ("keepalive", {}, 1000, 1000, ["7 keepalive mode proven"]),
@@ -122,16 +199,24 @@ def test_wrk_is_held_against_the_servers_counts(mode, changes, counted, accepted
     assert starts(wrk_checks(cell, replace(WRK, **changes), measurement(counted, accepted)), names)
 
 
-# --- resources --------------------------------------------------------------------------------------------
+# --- resources ------------------------------------------------------------------------------------
 
 
-def sampled(begin=-1.0, end=2.0, hz=20.0, server_pct=99.0, generator_pct=100.0, foreign=(9.0, 9.0, 0.0)):
-    """Hold a load of 1 s against samples from begin to end, with CPUs of others from foreign[0] to foreign[1]."""
+def sampled(
+    begin=-1.0, end=2.0, hz=20.0, server_pct=99.0, generator_pct=100.0, foreign=(9.0, 9.0, 0.0)
+):
+    """Hold a load of 1 s against samples from begin to end, with CPUs of others from foreign[0] to
+    foreign[1].
+    """
     t_s = np.arange(begin, end + 0.01, 0.05)
     others = np.where((t_s >= foreign[0]) & (t_s <= foreign[1]), foreign[2], 0.0)
     host = Counter(t_s, {"cpu_s": t_s})
     raw = {"server": Counter(t_s, {"cpu_s": t_s, "foreign_cpus": others}), "host": host}
-    metrics = {"server_cpu_mean_pct": server_pct, "generator_cpu_mean_pct": generator_pct, "host_steal_pct": 0.0}
+    metrics = {
+        "server_cpu_mean_pct": server_pct,
+        "generator_cpu_mean_pct": generator_pct,
+        "host_steal_pct": 0.0,
+    }
     return sample_checks(measurement(sample_hz=hz), metrics, raw, raw, [Window(0, 1.0, 0, 0)])
 
 
@@ -153,20 +238,30 @@ def sampled(begin=-1.0, end=2.0, hz=20.0, server_pct=99.0, generator_pct=100.0, 
         ({"foreign": (-1.0, 9.0, np.nan)}, []),  # nobody looked
     ],
 )
-def test_nobody_uses_more_than_there_is_or_other_cpus_and_the_sampler_is_there_all_the_time(seen, names):
+def test_nobody_uses_more_than_there_is_or_other_cpus_and_the_sampler_is_there_all_the_time(
+    seen, names
+):
     assert starts(sampled(**seen), names)
 
 
 @pytest.mark.fault("the clock is stepped under load", "the trial is not sealed")
-@pytest.mark.parametrize(("stepped_ms", "ok"), [(0, True), (59, True), (61, False), (-61, False), (3_600_000, False)])
+@pytest.mark.parametrize(
+    ("stepped_ms", "ok"), [(0, True), (59, True), (61, False), (-61, False), (3_600_000, False)]
+)
 def test_a_clock_that_was_stepped_is_caught(stepped_ms, ok):
     ended = {"load_ended_mono_ns": 10**10, "load_ended_wall_ns": 10**10 + stepped_ms * 10**6}
     assert clock(measurement(**ended)).ok is ok
 
 
-@pytest.mark.fault("the kernel kills a server's process for want of memory", "the trial is not sealed, and says why")
+@pytest.mark.fault(
+    "the kernel kills a server's process for want of memory",
+    "the trial is not sealed, and says why",
+)
 def test_a_process_that_was_killed_for_memory_or_a_server_that_died_breaks_its_trial():
     assert lived(measurement()).ok and lived(measurement(oom_kills=0)).ok
     killed = lived(measurement(oom_kills=2))
-    assert (killed.ok, killed.detail) == (False, "the kernel killed 2 of its processes for want of memory")
+    assert (killed.ok, killed.detail) == (
+        False,
+        "the kernel killed 2 of its processes for want of memory",
+    )
     assert not lived(measurement(died=3)).ok

@@ -23,6 +23,8 @@ from runner.present.answers import findings
 from runner.present.frames import choose
 from runner.running import user_api
 from runner.store import decode
+from runner.verdict.limits import Cause, Limit
+from runner.verdict.words import reason
 
 PID = 4242
 """Of the fake server."""
@@ -185,13 +187,27 @@ def test_a_kernel_without_namespaces_of_control_groups_shows_all(tree):
     assert quota_of(PID).known
 
 
-# --- the digest -------------------------------------------------------------------------------------------
+# --- the digest -----------------------------------------------------------------------------------
 
-CELL = Cell("own-api", "", "", "realistic", "own-get", "k6", "closed", "keepalive", "/", vus=4, iterations=100)
+CELL = Cell(
+    "own-api",
+    "",
+    "",
+    "realistic",
+    "own-get",
+    "k6",
+    "closed",
+    "keepalive",
+    "/",
+    vus=4,
+    iterations=100,
+)
 SECONDS = np.array([0.0, 10.0])
 
 
-def used_by(quota, cpu_s=4.85, throttled_s=4.0, placement=None, cell=CELL, generator_throttled_s=math.nan):
+def used_by(
+    quota, cpu_s=4.85, throttled_s=4.0, placement=None, cell=CELL, generator_throttled_s=math.nan
+):
     """Return metrics and evidence of ten seconds in which the server used `cpu_s` of CPU time."""
     measurement = measured(quota=quota, placement=placement or Placement((0,), (1,)))
     server = {"cpu_s": np.array([0.0, cpu_s]), "throttled_s": np.array([0.0, throttled_s])}
@@ -206,11 +222,16 @@ def used_by(quota, cpu_s=4.85, throttled_s=4.0, placement=None, cell=CELL, gener
 
 def test_a_server_at_a_quota_from_elsewhere_is_the_limit_on_that_part_of_a_core():
     metrics, found = used_by(Quota(0.5))
-    assert (metrics["server_quota_cores"], metrics["server_throttled_pct"]) == (0.5, pytest.approx(40))
+    assert (metrics["server_quota_cores"], metrics["server_throttled_pct"]) == (
+        0.5,
+        pytest.approx(40),
+    )
     assert (found.server_share, found.cores) == (pytest.approx(0.97), 0.5)
-    said = judge(found)
-    assert said.verdict == "server-bound"
-    assert "server used 97 % of its 0.5 of a core (a quota that is not the lab's)" in said.reason
+    verdict = judge(found)
+    assert verdict.cause is Cause.SERVER_BUSY
+    assert "server used 97 % of its 0.5 of a core (a quota that is not the lab's)" in reason(
+        verdict
+    )
 
 
 @pytest.mark.parametrize(
@@ -226,7 +247,9 @@ def test_a_server_at_a_quota_from_elsewhere_is_the_limit_on_that_part_of_a_core(
         (None, 0.5, 1.0, False),
     ],
 )
-def test_the_tighter_of_the_lab_s_share_and_a_quota_from_elsewhere_counts(quota, share, cores, foreign):
+def test_the_tighter_of_the_lab_s_share_and_a_quota_from_elsewhere_counts(
+    quota, share, cores, foreign
+):
     placement = Placement((0, 1), (2,))
     _, found = used_by(quota, placement=placement, cell=replace(CELL, share=share))
     assert (found.cores, found.foreign_quota) == (pytest.approx(cores), foreign)
@@ -236,17 +259,29 @@ def test_the_tighter_of_the_lab_s_share_and_a_quota_from_elsewhere_counts(quota,
 def test_what_is_not_known_of_throttling_is_null_and_said():
     metrics, found = used_by(Quota(known=False), cpu_s=2.0, throttled_s=math.nan)
     assert math.isnan(metrics["server_throttled_pct"]) and found.throttled_share is None
-    said = judge(found)
-    assert said.verdict == "inconclusive"
-    assert "whether a CPU quota held the server back is not known" in said.reason
+    verdict = judge(found)
+    assert verdict.limit is Limit.UNKNOWN
+    assert "whether a CPU quota held the server back is not known" in reason(verdict)
+
+
+def test_cpu_of_the_generator_that_is_not_known_is_not_none_at_all():
+    metrics, _ = used_by(Quota())
+    unknown = dict.fromkeys(("generator_cpu_mean_pct", "generator_cpu_peak_1s_pct"))
+    found = evidence(CELL, measured(quota=Quota()), {**metrics, **unknown})
+    assert found.generator_share is None
+    verdict = judge(found)
+    assert verdict.cause is Cause.GENERATOR_CPU_UNKNOWN
+    assert "generator 0 %" not in reason(verdict)
 
 
 def test_a_quota_of_the_lab_itself_makes_the_generator_the_limit():
     metrics, found = used_by(Quota(), cpu_s=3.0, throttled_s=0.0, generator_throttled_s=2.0)
     assert metrics["generator_throttled_share"] == pytest.approx(0.2)
-    assert judge(found).verdict == "generator-bound"
-    metrics, found = used_by(Quota(0.8, shared=True), cpu_s=3.0, throttled_s=2.0, generator_throttled_s=2.0)
-    assert "server and generator shared a CPU quota" in judge(found).reason
+    assert judge(found).cause is Cause.GENERATOR_BUSY
+    metrics, found = used_by(
+        Quota(0.8, shared=True), cpu_s=3.0, throttled_s=2.0, generator_throttled_s=2.0
+    )
+    assert judge(found).cause is Cause.QUOTA_SHARED
 
 
 def test_a_record_from_before_quotas_were_recorded_is_read_and_has_no_value_of_them():
@@ -259,7 +294,7 @@ def test_a_record_from_before_quotas_were_recorded_is_read_and_has_no_value_of_t
     assert decode(Measurement, again, "record").quota == Quota(0.5, known=False)
 
 
-# --- words for people -------------------------------------------------------------------------------------
+# --- words for people -----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -270,7 +305,9 @@ def tables(tmp_path):
 def under(tables, tmp_path, **columns):
     """Return the run as it is read if its trials have these values."""
     path = tmp_path / "run" / "tables" / "trials.parquet"
-    tables.trials.drop(columns=["load", "terms", "load_order", "quota_cores"]).assign(**columns).to_parquet(path)
+    tables.trials.drop(columns=["load", "terms", "load_order", "quota_cores"]).assign(
+        **columns
+    ).to_parquet(path)
     return read(tmp_path / "run")
 
 
@@ -294,13 +331,21 @@ def test_a_load_under_a_quota_from_elsewhere_is_another_load(tables, tmp_path):
     ],
 )
 def test_terms_and_sentences_contain_the_quota(tables, tmp_path, share, quota, words, place):
-    row = under(tables, tmp_path, share=share, server_quota_cores=quota).trials.to_dict("records")[0]
+    row = under(tables, tmp_path, share=share, server_quota_cores=quota).trials.to_dict("records")[
+        0
+    ]
     assert row["terms"] == words and row["load"].endswith(words)
     assert findings._place(row).startswith(place)
 
 
-def test_the_evidence_says_how_much_of_a_quota_was_left_or_that_throttling_is_not_known(tables, tmp_path):
-    values = {"server_quota_cores": 0.5, "server_cpu_mean_pct": 45.0, "server_throttled_pct": np.nan}
+def test_the_evidence_says_how_much_of_a_quota_was_left_or_that_throttling_is_not_known(
+    tables, tmp_path
+):
+    values = {
+        "server_quota_cores": 0.5,
+        "server_cpu_mean_pct": 45.0,
+        "server_throttled_pct": np.nan,
+    }
     case = choose(under(tables, tmp_path, **values))
     rows = shown_evidence.evidence_table(case).set_index("evidence")
     assert rows.loc["CPU of the server", "value"].startswith("45.0 % of 50 %")
@@ -314,16 +359,22 @@ URL = "http://127.0.0.1:9000/"
     ("quota", "said"),
     [
         (Quota(), []),
-        (Quota(0.5), [f"The server at {URL} may use 0.5 of a core: a CPU quota that is not the lab's."]),
+        (
+            Quota(0.5),
+            [f"The server at {URL} may use 0.5 of a core: a CPU quota that is not the lab's."],
+        ),
         (
             Quota(1.5, shared=True),
-            [f"The server at {URL} may use 1.5 cores: a CPU quota that holds for the load generator, too."],
+            [
+                f"The server at {URL} may use 1.5 cores: a CPU quota that holds for the load "
+                "generator, too."
+            ],
         ),
         (
             Quota(known=False),
             [
-                f"Whether a CPU quota limits the server at {URL} is not known: not all of its control "
-                "groups can be read."
+                f"Whether a CPU quota limits the server at {URL} is not known: not all of its "
+                "control groups can be read."
             ],
         ),
     ],

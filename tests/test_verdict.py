@@ -1,13 +1,36 @@
 """Who was the limit: every verdict, and each piece of evidence that decides it."""
 
+import pandas as pd
 import pytest
 
-from runner.digest.verdict import DatabaseEvidence as Database
-from runner.digest.verdict import Evidence, Probing, Serial, Users, Wait, disturbance, judge
+from runner.columns import columns
+from runner.digest.tables import trial_row
+from runner.digest.verdict import disturbance, judge
+from runner.present.frames import limits_of, with_causes
+from runner.verdict.evidence import (
+    PREFIX,
+    Evidence,
+    Network,
+    Probing,
+    Serial,
+    Users,
+    Wait,
+    columns_of,
+    evidence_of,
+)
+from runner.verdict.evidence import DatabaseEvidence as Database
+from runner.verdict.limits import Cause
+from runner.verdict.older import older_verdict
+from runner.verdict.words import brief_words, reason, rule_words
 
 
 def evidence(**changes):
-    base = {"server_share": 0.4, "generator_share": 0.2, "generator_peak_share": 0.2, "disjoint": True}
+    base = {
+        "server_share": 0.4,
+        "generator_share": 0.2,
+        "generator_peak_share": 0.2,
+        "disjoint": True,
+    }
     return Evidence(**{**base, **changes})
 
 
@@ -23,13 +46,18 @@ FEW = Probing(due=200, sent=58)
 ELSEWHERE = {"cores": 0.5, "foreign_quota": True}
 """Of a server whose quota is not the lab's."""
 HELD = "server used 97 % of its 0.5 of a core (a quota that is not the lab's)"
-FULL, WAITING = Database(0.97, True, 0.0, limited=True), Database(0.15, True, 1.0)
+FULL = Database(0.97, True, 0.0, limited=True)
+WAITING = Database(0.15, True, 1.0)
 AWAKE, ASLEEP = (Serial(27.3, 0.53, 0.44, idle) for idle in ("polling", "system"))
 
 ALL_BUSY = Users(count=5, iteration_ms=20.8, rate_rps=1000, busy=4.98)
-TWO_BUSY = Users(count=2, iteration_ms=21.2, rate_rps=200, busy=1.7)  # a user waits up to 5 ms for its next turn
+TWO_BUSY = Users(
+    count=2, iteration_ms=21.2, rate_rps=200, busy=1.7
+)  # a user waits up to 5 ms for its next turn
 SOME_BUSY = Users(count=50, iteration_ms=20.8, rate_rps=1000, busy=21.0)
-SHORT_OF_USERS = "the users were the limit, 5 users / 20.8 ms = 240 iterations/s, and --vus 42 would do"
+SHORT_OF_USERS = (
+    "the users were the limit, 5 users / 20.8 ms = 240 iterations/s, and --vus 42 would do"
+)
 
 VERDICTS = [
     # The lab's own part
@@ -45,125 +73,493 @@ VERDICTS = [
         "inconclusive",
         "the users were the limit, 2 users / 21.2",
     ),
-    (evidence(offered_rps=1000.0, dropped=30, users=SOME_BUSY), "inconclusive", "30 requests were dropped"),
+    (
+        evidence(offered_rps=1000.0, dropped=30, users=SOME_BUSY),
+        "inconclusive",
+        "30 requests were dropped",
+    ),
     (evidence(offered_rps=1000.0, users=ALL_BUSY), "offered", "1000 requests/s were sustained"),
     (evidence(offered_rps=1000.0, probing=Probing(due=20, sent=12)), "offered", "were sustained"),
-    (evidence(offered_rps=1000.0, probing=Probing(due=40, sent=12)), "inconclusive", "too few for a second witness"),
+    (
+        evidence(offered_rps=1000.0, probing=Probing(due=40, sent=12)),
+        "inconclusive",
+        "too few for a second witness",
+    ),
     # The sides, the database, the machine
-    (evidence(server_share=0.95, generator_share=0.5, generator_peak_share=0.6), "server-bound", "95 %"),
-    (evidence(server_share=0.45, generator_share=0.99, generator_peak_share=1.0), "generator-bound", "45 %"),
-    (evidence(server_share=0.45, generator_share=0.7, generator_peak_share=0.97), "generator-bound", "45 %"),
-    (evidence(server_share=0.45, generator_share=0.5, generator_peak_share=0.6), "inconclusive", "45 %"),
-    (evidence(server_share=0.95, generator_share=0.99, generator_peak_share=1.0), "inconclusive", "95 %"),
+    (
+        evidence(server_share=0.95, generator_share=0.5, generator_peak_share=0.6),
+        "server-bound",
+        "95 %",
+    ),
+    (
+        evidence(server_share=0.45, generator_share=0.99, generator_peak_share=1.0),
+        "generator-bound",
+        "45 %",
+    ),
+    (
+        evidence(server_share=0.45, generator_share=0.7, generator_peak_share=0.97),
+        "generator-bound",
+        "45 %",
+    ),
+    (
+        evidence(server_share=0.45, generator_share=0.5, generator_peak_share=0.6),
+        "inconclusive",
+        "45 %",
+    ),
+    (
+        evidence(server_share=0.95, generator_share=0.99, generator_peak_share=1.0),
+        "inconclusive",
+        "95 %",
+    ),
     (evidence(server_share=0.95, generator_share=0.5, disjoint=False), "inconclusive", "95 %"),
     (evidence(database=Database(0.95, False, 0.0)), "database-bound", "the database was busy"),
-    (evidence(database=Database(0.5, False, 0.6)), "database-bound", "pool of connections was exhausted"),
+    (
+        evidence(database=Database(0.5, False, 0.6)),
+        "database-bound",
+        "pool of connections was exhausted",
+    ),
     (evidence(database=Database(0.5, False, 0.4)), "inconclusive", "neither side was busy"),
-    (evidence(database=Database(0.78, True, 0.0)), "database-bound", "filled the CPUs that it shares"),
-    (busy(generator_share=0.5, database=Database(0.5, True, 1.0)), "inconclusive", "together filled"),
-    (evidence(server_share=0.95, database=Database(0.95, False, 0.0)), "inconclusive", "both sides"),
-    (evidence(server_share=0.95, database=Database(0.3, False, 0.0)), "server-bound", "database 30 %"),
+    (
+        evidence(database=Database(0.78, True, 0.0)),
+        "database-bound",
+        "filled the CPUs that it shares",
+    ),
+    (
+        busy(generator_share=0.5, database=Database(0.5, True, 1.0)),
+        "inconclusive",
+        "together filled",
+    ),
+    (
+        evidence(server_share=0.95, database=Database(0.95, False, 0.0)),
+        "inconclusive",
+        "both sides",
+    ),
+    (
+        evidence(server_share=0.95, database=Database(0.3, False, 0.0)),
+        "server-bound",
+        "database 30 %",
+    ),
     (evidence(offered_rps=500.0), "offered", "500 requests/s were sustained"),
-    (evidence(offered_rps=500.0, dropped=3), "inconclusive", "not sustained, 3 requests were dropped"),
+    (
+        evidence(offered_rps=500.0, dropped=3),
+        "inconclusive",
+        "not sustained, 3 requests were dropped",
+    ),
     (evidence(offered_rps=500.0, server_share=0.95), "server-bound", "server used 95 %"),
-    (busy(waits=(Wait("p50", 245.0, 0.23),)), "generator-bound", "p50 245 ms to the generator, 0.23 ms to the"),
-    (busy(offered_rps=500.0, waits=(Wait("p95", 12.0, 2.0),)), "generator-bound", "waited in the generator"),
-    (busy(offered_rps=500.0, waits=(Wait("p99", 12.0, 2.0),)), "generator-bound", "p99 12 ms to the generator"),
-    (evidence(offered_rps=500.0, waits=(Wait("p50", 0.9, 0.1),)), "offered", "p50 0.9 ms to the generator"),
-    (evidence(offered_rps=500.0, waits=(Wait("p95", 9.0, 2.0),)), "offered", "p95 9 ms to the generator, 2 ms"),
-    (evidence(server_share=0.95, waits=(Wait("p50", 245.0, 0.23),)), "server-bound", "0.23 ms to the probe"),
-    (evidence(throttled_share=0.3), "server-bound", "its quota held the server back 30 % of the time"),
-    (evidence(offered_rps=500.0, stolen_share=0.2), "inconclusive", "the hypervisor took CPU time away"),
+    (
+        busy(waits=(Wait("p50", 245.0, 0.23),)),
+        "generator-bound",
+        "p50 245 ms to the generator, 0.23 ms to the",
+    ),
+    (
+        busy(offered_rps=500.0, waits=(Wait("p95", 12.0, 2.0),)),
+        "generator-bound",
+        "waited in the generator",
+    ),
+    (
+        busy(offered_rps=500.0, waits=(Wait("p99", 12.0, 2.0),)),
+        "generator-bound",
+        "p99 12 ms to the generator",
+    ),
+    (
+        evidence(offered_rps=500.0, waits=(Wait("p50", 0.9, 0.1),)),
+        "offered",
+        "p50 0.9 ms to the generator",
+    ),
+    (
+        evidence(offered_rps=500.0, waits=(Wait("p95", 9.0, 2.0),)),
+        "offered",
+        "p95 9 ms to the generator, 2 ms",
+    ),
+    (
+        evidence(server_share=0.95, waits=(Wait("p50", 245.0, 0.23),)),
+        "server-bound",
+        "0.23 ms to the probe",
+    ),
+    (
+        evidence(throttled_share=0.3),
+        "server-bound",
+        "its quota held the server back 30 % of the time",
+    ),
+    (
+        evidence(offered_rps=500.0, stolen_share=0.2),
+        "inconclusive",
+        "the hypervisor took CPU time away",
+    ),
     (evidence(server_share=0.95, stolen_share=0.2), "server-bound", "the hypervisor took 20 %"),
-    (evidence(ceiling_share=0.93, generator_share=0.7), "generator-bound", "93 % of the generator's ceiling"),
-    (evidence(ceiling_share=0.93, generator_share=0.5, offered_rps=9.0), "offered", "93 % of the generator's"),
-    (evidence(server_share=0.95, ceiling_share=0.93, generator_share=0.7), "inconclusive", "both sides were busy"),
+    (
+        evidence(ceiling_share=0.93, generator_share=0.7),
+        "generator-bound",
+        "93 % of the generator's ceiling",
+    ),
+    (
+        evidence(ceiling_share=0.93, generator_share=0.5, offered_rps=9.0),
+        "offered",
+        "93 % of the generator's",
+    ),
+    (
+        evidence(server_share=0.95, ceiling_share=0.93, generator_share=0.7),
+        "inconclusive",
+        "both sides were busy",
+    ),
     (evidence(server_share=0.95, failed_share=0.4), "inconclusive", "40 % of the requests failed"),
     (evidence(server_share=0.95, failed_share=0.0005), "server-bound", "server used 95 %"),
     # A rate of errors is nobody's limit, whoever was busy.
-    (evidence(generator_share=0.95, failed_share=0.846), "inconclusive", "84.6 % of the requests failed: server used"),
-    (evidence(database=Database(0.95, False, 0.0), failed_share=0.4), "inconclusive", "40 % of the requests failed"),
-    (evidence(throttled_share=0.3, checks_failed_share=0.4), "inconclusive", "40 % of the script's checks failed"),
+    (
+        evidence(generator_share=0.95, failed_share=0.846),
+        "inconclusive",
+        "84.6 % of the requests failed: server used",
+    ),
+    (
+        evidence(database=Database(0.95, False, 0.0), failed_share=0.4),
+        "inconclusive",
+        "40 % of the requests failed",
+    ),
+    (
+        evidence(throttled_share=0.3, checks_failed_share=0.4),
+        "inconclusive",
+        "40 % of the script's checks failed",
+    ),
     (evidence(generator_share=0.95, failed_share=0.001), "generator-bound", "generator 95 %"),
-    (busy(waits=SHORTER, probing=Probing(200, 200), failed_share=0.01), "inconclusive", "1 % of the requests failed"),
-    (evidence(offered_rps=500.0, failed_share=0.0005), "inconclusive", "0.05 % of the requests failed"),
-    (evidence(generator_share=0.85, database=Database(0.97, False, 0.0)), "inconclusive", "were both busy"),
-    (evidence(generator_share=0.95, database=Database(0.03, True, 0.0)), "generator-bound", "database 3 %"),
+    (
+        busy(waits=SHORTER, probing=Probing(200, 200), failed_share=0.01),
+        "inconclusive",
+        "1 % of the requests failed",
+    ),
+    (
+        evidence(offered_rps=500.0, failed_share=0.0005),
+        "inconclusive",
+        "0.05 % of the requests failed",
+    ),
+    (
+        evidence(generator_share=0.85, database=Database(0.97, False, 0.0)),
+        "inconclusive",
+        "were both busy",
+    ),
+    (
+        evidence(generator_share=0.95, database=Database(0.03, True, 0.0)),
+        "generator-bound",
+        "database 3 %",
+    ),
     (evidence(ceiling_share=0.5, offered_rps=500.0), "offered", "500 requests/s"),
     (evidence(waits=(Wait("p50", 12.0, 10.5),)), "inconclusive", "generator and probe wait alike"),
-    (evidence(others_share=0.3, offered_rps=500.0), "inconclusive", "other programs took CPU time away"),
-    (evidence(others_share=0.3, generator_share=0.95), "generator-bound", "other programs took 30 %"),
+    (
+        evidence(others_share=0.3, offered_rps=500.0),
+        "inconclusive",
+        "other programs took CPU time away",
+    ),
+    (
+        evidence(others_share=0.3, generator_share=0.95),
+        "generator-bound",
+        "other programs took 30 %",
+    ),
     (evidence(waits=(Wait("p50", 0.4, 0.39),)), "inconclusive", "neither side was busy"),
     (evidence(waits=(Wait("p50", 12.0, 7.0),)), "inconclusive", "neither side was busy"),
     # Two witnesses
-    (evidence(offered_rps=200.0, waits=LONGER), "inconclusive", "contradict each other, the probe waited longer"),
-    (evidence(waits=LONGER), "inconclusive", "p50 0.895 ms to the generator, 4,278 ms to the probe"),
-    (evidence(offered_rps=200.0, waits=(Wait("p95", 2.0, 11.0),)), "inconclusive", "contradict each other"),
+    (
+        evidence(offered_rps=200.0, waits=LONGER),
+        "inconclusive",
+        "contradict each other, the probe waited longer",
+    ),
+    (
+        evidence(waits=LONGER),
+        "inconclusive",
+        "p50 0.895 ms to the generator, 4,278 ms to the probe",
+    ),
+    (
+        evidence(offered_rps=200.0, waits=(Wait("p95", 2.0, 11.0),)),
+        "inconclusive",
+        "contradict each other",
+    ),
     (evidence(offered_rps=200.0, waits=(Wait("p95", 2.0, 9.9),)), "offered", "p95 2 ms"),
     (evidence(offered_rps=200.0, waits=(Wait("p50", 0.1, 1.0),)), "offered", "p50 0.1 ms"),
     (evidence(server_share=0.95, waits=LONGER, probing=FEW), "server-bound", "server used 95 %"),
-    (evidence(generator_share=0.95, waits=LONGER, probing=FEW), "generator-bound", "generator 95 %"),
+    (
+        evidence(generator_share=0.95, waits=LONGER, probing=FEW),
+        "generator-bound",
+        "generator 95 %",
+    ),
     (evidence(waits=SHORTER), "inconclusive", "the generator waited longer and had little to do"),
-    (busy(waits=SHORTER, probing=FEW), "inconclusive", "the probe sent 58 of its 200 requests, too few"),
-    (busy(waits=SHORTER, probing=Probing(200, 200)), "generator-bound", "requests waited in the generator"),
-    (busy(waits=SHORTER, connecting_share=1.0), "inconclusive", "waited longer, perhaps to be accepted"),
-    (busy(waits=SHORTER, connecting_share=0.02), "generator-bound", "requests waited in the generator"),
-    (busy(waits=(Wait("p99", 457.0, 1.4),), connecting_share=0.02), "inconclusive", "perhaps to be accepted"),
-    (evidence(offered_rps=200.0, probing=FEW), "inconclusive", "the probe sent 58 of its 200 requests, too few"),
+    (
+        busy(waits=SHORTER, probing=FEW),
+        "inconclusive",
+        "the probe sent 58 of its 200 requests, too few",
+    ),
+    (
+        busy(waits=SHORTER, probing=Probing(200, 200)),
+        "generator-bound",
+        "requests waited in the generator",
+    ),
+    (
+        busy(waits=SHORTER, connecting_share=1.0),
+        "inconclusive",
+        "waited longer, perhaps to be accepted",
+    ),
+    (
+        busy(waits=SHORTER, connecting_share=0.02),
+        "generator-bound",
+        "requests waited in the generator",
+    ),
+    (
+        busy(waits=(Wait("p99", 457.0, 1.4),), connecting_share=0.02),
+        "inconclusive",
+        "perhaps to be accepted",
+    ),
+    (
+        evidence(offered_rps=200.0, probing=FEW),
+        "inconclusive",
+        "the probe sent 58 of its 200 requests, too few",
+    ),
     (evidence(offered_rps=200.0, probing=Probing(200, 160)), "offered", "200 requests/s"),
-    (evidence(offered_rps=200.0, probing=Probing(200, 159)), "inconclusive", "sent 159 of its 200 requests"),
-    (evidence(offered_rps=200.0, probing=Probing(200, 199, 50)), "inconclusive", "requests, and 50 failed, too few"),
-    (evidence(offered_rps=200.0, probing=Probing(8, 8)), "inconclusive", "sent 8 of its 8 requests, too few"),
+    (
+        evidence(offered_rps=200.0, probing=Probing(200, 159)),
+        "inconclusive",
+        "sent 159 of its 200 requests",
+    ),
+    (
+        evidence(offered_rps=200.0, probing=Probing(200, 199, 50)),
+        "inconclusive",
+        "requests, and 50 failed, too few",
+    ),
+    (
+        evidence(offered_rps=200.0, probing=Probing(8, 8)),
+        "inconclusive",
+        "sent 8 of its 8 requests, too few",
+    ),
     (evidence(probing=FEW), "inconclusive", "neither side was busy"),
-    (evidence(offered_rps=200.0, dropped=3, waits=LONGER), "inconclusive", "not sustained, 3 requests were dropped"),
-    (evidence(offered_rps=200.0, ended_late_s=0.84), "offered", "the last answer came 0.84 s after the load's end"),
-    (evidence(offered_rps=200.0, ended_late_s=0.4), "offered", "server used 40 % of its CPUs, generator 20 % of its"),
+    (
+        evidence(offered_rps=200.0, dropped=3, waits=LONGER),
+        "inconclusive",
+        "not sustained, 3 requests were dropped",
+    ),
+    (
+        evidence(offered_rps=200.0, ended_late_s=0.84),
+        "offered",
+        "the last answer came 0.84 s after the load's end",
+    ),
+    (
+        evidence(offered_rps=200.0, ended_late_s=0.4),
+        "offered",
+        "server used 40 % of its CPUs, generator 20 % of its",
+    ),
     # Shares of a core, and one request at a time
-    (evidence(server_share=0.98, share=0.5, cores=0.5), "server-bound", "server used 98 % of its 0.5 of a core"),
+    (
+        evidence(server_share=0.98, share=0.5, cores=0.5),
+        "server-bound",
+        "server used 98 % of its 0.5 of a core",
+    ),
     # Held back in some of its periods only: bursts, and room left on the whole.
-    (evidence(server_share=0.6, share=0.5, cores=0.5, throttled_share=0.3), "inconclusive", "neither side"),
-    # A quota that is not the lab's is full where it holds back at all: what share it is, nobody knows.
-    (evidence(server_share=0.6, throttled_share=0.3), "server-bound", "its quota held the server back 30 %"),
+    (
+        evidence(server_share=0.6, share=0.5, cores=0.5, throttled_share=0.3),
+        "inconclusive",
+        "neither side",
+    ),
+    # A quota that is not the lab's is full where it holds back at all: what share it is, nobody
+    # knows.
+    (
+        evidence(server_share=0.6, throttled_share=0.3),
+        "server-bound",
+        "its quota held the server back 30 %",
+    ),
     (evidence(server_share=0.97, throttled_share=0.6, **ELSEWHERE), "server-bound", HELD),
-    (evidence(server_share=0.97, throttled_share=0.6, **ELSEWHERE), "server-bound", "held the server back 60 %"),
+    (
+        evidence(server_share=0.97, throttled_share=0.6, **ELSEWHERE),
+        "server-bound",
+        "held the server back 60 %",
+    ),
     (evidence(server_share=0.97, generator_peak_share=0.97, **ELSEWHERE), "server-bound", HELD),
     (evidence(server_share=0.97, serial=AWAKE, **ELSEWHERE), "server-bound", HELD),
-    (evidence(server_share=0.97, cores=1.5, foreign_quota=True), "server-bound", "of its 1.5 cores (a quota"),
+    (
+        evidence(server_share=0.97, cores=1.5, foreign_quota=True),
+        "server-bound",
+        "of its 1.5 cores (a quota",
+    ),
     # A quota of a group in which the generator is, too: whose work used it up?
-    (evidence(throttled_share=0.3, shared_quota=True), "inconclusive", "server and generator shared a CPU quota"),
+    (
+        evidence(throttled_share=0.3, shared_quota=True),
+        "inconclusive",
+        "server and generator shared a CPU quota",
+    ),
     (evidence(throttled_share=0.0, shared_quota=True), "inconclusive", "neither side was busy"),
-    (evidence(server_share=0.97, shared_quota=True, throttled_share=0.3, **ELSEWHERE), "server-bound", HELD),
+    (
+        evidence(server_share=0.97, shared_quota=True, throttled_share=0.3, **ELSEWHERE),
+        "server-bound",
+        HELD,
+    ),
     # The lab itself runs under a quota.
-    (evidence(generator_throttled_share=0.3), "generator-bound", "a quota held the generator back 30 %"),
-    (evidence(generator_throttled_share=0.3, server_share=0.97), "inconclusive", "both sides were busy"),
+    (
+        evidence(generator_throttled_share=0.3),
+        "generator-bound",
+        "a quota held the generator back 30 %",
+    ),
+    (
+        evidence(generator_throttled_share=0.3, server_share=0.97),
+        "inconclusive",
+        "both sides were busy",
+    ),
     # What cannot be read is no evidence of anything.
-    (evidence(throttled_share=None), "inconclusive", "whether a CPU quota held the server back is not known"),
+    (
+        evidence(throttled_share=None),
+        "inconclusive",
+        "whether a CPU quota held the server back is not known",
+    ),
     (evidence(throttled_share=None, server_share=0.95), "server-bound", "back is not known"),
-    (evidence(server_share=0.98, share=0.5, cores=0.5, generator_share=0.9), "inconclusive", "both sides"),
-    # 3000 users connect in the first second: the generator is full then, and the server held back nevertheless.
-    (evidence(server_share=0.98, share=0.1, cores=0.1, generator_peak_share=0.97), "server-bound", "98 % of its"),
-    (evidence(server_share=0.96, share=0.1, cores=0.1, generator_peak_share=0.97), "inconclusive", "both sides"),
+    (
+        evidence(server_share=0.98, share=0.5, cores=0.5, generator_share=0.9),
+        "inconclusive",
+        "both sides",
+    ),
+    # 3000 users connect in the first second: the generator is full then, and the server held back
+    # nevertheless.
+    (
+        evidence(server_share=0.98, share=0.1, cores=0.1, generator_peak_share=0.97),
+        "server-bound",
+        "98 % of its",
+    ),
+    (
+        evidence(server_share=0.96, share=0.1, cores=0.1, generator_peak_share=0.97),
+        "inconclusive",
+        "both sides",
+    ),
     (evidence(server_share=0.98, generator_peak_share=0.97), "inconclusive", "both sides"),
     # The server holds the connections of its pool while it waits for its next period.
-    (evidence(server_share=0.98, share=0.1, cores=0.1, database=WAITING), "server-bound", "pool exhausted 100 %"),
-    (evidence(serial=AWAKE), "serial", "a cycle took 27.3 µs, of which the CPU time of both sides explains 97 %"),
+    (
+        evidence(server_share=0.98, share=0.1, cores=0.1, database=WAITING),
+        "server-bound",
+        "pool exhausted 100 %",
+    ),
+    (
+        evidence(serial=AWAKE),
+        "serial",
+        "a cycle took 27.3 µs, of which the CPU time of both sides explains 97 %",
+    ),
     (evidence(serial=ASLEEP), "serial", "idle CPUs slept, and their waking is part of it"),
     (evidence(serial=AWAKE, server_share=0.97), "serial", "one request under way"),
-    (evidence(serial=AWAKE, server_share=0.97, share=0.5, cores=0.5), "server-bound", "0.5 of a core"),
+    (
+        evidence(serial=AWAKE, server_share=0.97, share=0.5, cores=0.5),
+        "server-bound",
+        "0.5 of a core",
+    ),
     (evidence(serial=AWAKE, stolen_share=0.2), "inconclusive", "the hypervisor took CPU time away"),
     (evidence(serial=AWAKE, failed_share=0.01), "inconclusive", "1 % of the requests failed"),
     (evidence(database=FULL), "database-bound", "the database used up its share of the CPUs"),
-    (evidence(database=Database(0.7, True, 0.0, limited=True)), "inconclusive", "neither side was busy"),
-    (evidence(generator_share=0.9, database=FULL), "inconclusive", "generator and database were both busy"),
+    (
+        evidence(database=Database(0.7, True, 0.0, limited=True)),
+        "inconclusive",
+        "neither side was busy",
+    ),
+    (
+        evidence(generator_share=0.9, database=FULL),
+        "inconclusive",
+        "generator and database were both busy",
+    ),
 ]
 """Evidence, its verdict, and words of the reason."""
 
 
-@pytest.mark.parametrize(("given", "verdict", "reason"), VERDICTS)
-def test_verdict(given, verdict, reason):
+@pytest.mark.parametrize(("given", "verdict", "words"), VERDICTS)
+def test_verdict(given, verdict, words):
     judged = judge(given)
-    assert judged.verdict == verdict and reason in judged.reason
-    assert given.ended_late_s > 0.5 or "last answer" not in judged.reason
+    sentence = reason(judged)
+    assert judged.limit.verdict == verdict
+    assert words in sentence
+    assert given.ended_late_s > 0.5 or "last answer" not in sentence
+
+
+GIVEN = [given for given, _, _ in VERDICTS] + [
+    evidence(disjoint=False),
+    evidence(server_share=None),
+    evidence(generator_share=None, generator_peak_share=None),
+    evidence(checks_failed_share=0.4, unit="iterations", offered_rps=5.5),
+    evidence(network=Network(0.9, 0.0, 0.1)),
+    evidence(network=Network(0.9, 0.0, 0.1), server_share=0.97),
+    evidence(network=Network(0.1, 0.02, 0.1)),
+    evidence(network=Network(0.1, 0.0, 10.0, 10.4)),
+]
+"""Evidence of which each rule decides at least one."""
+
+
+def test_each_rule_decides_some_evidence():
+    assert {judge(given).cause for given in GIVEN} == set(Cause)
+
+
+def stored_row(given):
+    """The row of a trial with this evidence, as trials.parquet has it and pandas reads it."""
+    verdict = judge(given)
+    record = {
+        "order": 1,
+        "cell": {},
+        "metrics": {},
+        "verdict": verdict.limit.verdict,
+        "verdict_cause": verdict.cause.value,
+        "verdict_reason": reason(verdict),
+        "evidence": columns_of(given),
+    }
+    row = trial_row(record)
+    as_numbers = {
+        name: float(value) if isinstance(value, bool | int) else value
+        for name, value in row.items()
+    }
+    return {
+        name: float("nan") if value is None and name.startswith(PREFIX) else value
+        for name, value in as_numbers.items()
+    }
+
+
+@pytest.mark.parametrize("given", GIVEN)
+def test_evidence_comes_back_from_the_columns_of_a_trial(given):
+    assert evidence_of(stored_row(given)) == given
+
+
+def test_each_value_of_the_evidence_is_a_documented_column():
+    documented = {each.name for each in columns("trials") if each.name.startswith(PREFIX)}
+    assert set(columns_of(evidence())) == documented
+
+
+def test_a_row_without_evidence_has_none():
+    assert evidence_of({}) is None
+    assert evidence_of({f"{PREFIX}disjoint": float("nan")}) is None
+
+
+@pytest.mark.parametrize("given", GIVEN)
+def test_a_sentence_of_an_older_run_names_the_rule_that_made_it(given):
+    verdict = judge(given)
+    read = older_verdict(verdict.limit.verdict, reason(verdict))
+    assert read.cause is verdict.cause
+
+
+@pytest.mark.parametrize(
+    ("verdict", "sentence"),
+    [
+        ("inconclusive", ""),
+        ("inconclusive", "a reason that the lab does not have"),
+        ("server-bound", "the pool of connections was exhausted"),
+        ("made up", "both sides were busy"),
+    ],
+)
+def test_a_sentence_that_the_lab_did_not_make_is_no_rule_of_another_limit(verdict, sentence):
+    read = older_verdict(verdict, sentence)
+    assert read.cause in (None, Cause.SERVER_BUSY)
+    assert read.rule == sentence
+
+
+def test_older_and_newer_runs_have_the_same_limits_and_rules():
+    newer = with_causes(pd.DataFrame([stored_row(given) for given in GIVEN]))
+    older = with_causes(newer[["verdict", "verdict_reason"]])
+    assert limits_of(older).tolist() == limits_of(newer).tolist()
+    assert limits_of(newer).tolist() == [judge(given).limit for given in GIVEN]
+    unknown = newer["verdict"].eq("inconclusive")
+    assert (
+        older.loc[unknown, "verdict_rule"].tolist() == newer.loc[unknown, "verdict_rule"].tolist()
+    )
+
+
+@pytest.mark.parametrize("given", GIVEN)
+def test_a_reason_begins_with_its_rule_and_a_brief_one_has_no_number(given):
+    verdict = judge(given)
+    rule = rule_words(verdict.cause, given)
+    assert reason(verdict).startswith(rule)
+    assert not any(letter.isdigit() for letter in brief_words(verdict.cause))
 
 
 @pytest.mark.parametrize(

@@ -8,40 +8,54 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from runner.calibration import Calibration, Ceiling, fingerprint
-from runner.limits import Limit
 from runner.model import LabError, Workload
 from runner.served import served_rps_of
 from runner.store import RunFolder
+from runner.verdict.limits import Limit
 
 
 def calibrate(run: RunFolder) -> Calibration:
-    """Return the ceilings that a run's sealed trials show: of each load the server with the highest median rate.
+    """Return the ceilings that a run's sealed trials show: of each load the server with the highest
+    median rate.
 
-    LabError where no trial was sealed.
+    LabError if no trial was sealed.
     """
     manifest = run.manifest()
     trials = pq.read_table(run.table("trials")).to_pandas()
     trials = trials[trials["status"] == "sealed"]
     if trials.empty:
-        raise LabError(f"No trial of run {run.run_id} was sealed: there is nothing to calibrate by.", exit_code=1)
-    bins = pq.read_table(run.table("throughput"), columns=["trial_id", "t_s", "requests"]).to_pandas()
+        raise LabError(
+            f"No trial of run {run.run_id} was sealed: there is nothing to calibrate by.",
+            exit_code=1,
+        )
+    bins = pq.read_table(
+        run.table("throughput"), columns=["trial_id", "t_s", "requests"]
+    ).to_pandas()
     trials["rate"] = [_rate(row, bins) for _, row in trials.iterrows()]
     trials["sockets"] = trials["connections"].fillna(trials["vus"]).astype(int)
     ceilings = []
-    for (tool, load_model, mode, sockets), load in trials.groupby(["tool", "load_model", "mode", "sockets"]):
+    for (tool, load_model, mode, sockets), load in trials.groupby(
+        ["tool", "load_model", "mode", "sockets"]
+    ):
         server = load.groupby("server", sort=False)["rate"].median().idxmax()
         fastest = load[load["server"] == server]
         rps, least, most = (float(each) for each in fastest["rate"].agg(["median", "min", "max"]))
-        trial_count, verdict = len(fastest), fastest["verdict"].mode()[0]
-        ceilings.append(Ceiling(tool, load_model, mode, sockets, rps, least, most, trial_count, server, verdict))
+        trial_count = len(fastest)
+        verdict = fastest["verdict"].mode()[0]
+        ceilings.append(
+            Ceiling(tool, load_model, mode, sockets, rps, least, most, trial_count, server, verdict)
+        )
     hosts = [host for host in manifest.get("hosts") or () if "generator" in host["roles"]]
     return Calibration(
         run_id=run.run_id,
         made_at=manifest["started_at"],
         fingerprint=fingerprint(manifest["machine"]),
-        tools={name: version for name, version in manifest["tools"].items() if name in ("k6", "wrk")},
+        tools={
+            name: version for name, version in manifest["tools"].items() if name in ("k6", "wrk")
+        },
         # Those of all generators together.
-        generator_cpus=sum(len(host["cpus_used"]) for host in hosts) or len(manifest["placement"]["generator"]),
+        generator_cpus=sum(len(host["cpus_used"]) for host in hosts)
+        or len(manifest["placement"]["generator"]),
         ceilings=tuple(ceilings),
     )
 
@@ -52,23 +66,34 @@ def _rate(row: pd.Series, bins: pd.DataFrame) -> float:
         return float(row["rps"])
     of_trial = bins[bins["trial_id"] == row["trial_id"]]
     step = (of_trial["t_s"] + 1e-6) // row["step_s"]
-    return float(of_trial["requests"].groupby(step).sum()[lambda sums: sums.index < row["steps"]].max() / row["step_s"])
+    return float(
+        of_trial["requests"].groupby(step).sum()[lambda sums: sums.index < row["steps"]].max()
+        / row["step_s"]
+    )
 
 
 def capacity(run: RunFolder, servers: Sequence[str], workload: Workload) -> float:
-    """Return what the slowest of servers can do on a whole core, in requests/s to a workload's path, by a run's trials.
+    """Return what the slowest of servers can do on a whole core, in requests/s to a workload's
+    path, by a run's trials.
 
-    That is the least of their median rates where they were the limit, each divided by its share of a core. LabError
-    where a server has none.
+    That is the least of their median rates in loads that they were the limit of, each divided by
+    its share of a core. LabError if a server has none.
     """
     found: dict[str, list[float]] = defaultdict(list)
     for record in run.records():
         cell = record["cell"]
-        closed = cell["path"] == workload.path and cell["load_model"] == "closed" and cell["mode"] == "keepalive"
+        closed = (
+            cell["path"] == workload.path
+            and cell["load_model"] == "closed"
+            and cell["mode"] == "keepalive"
+        )
         if closed and record["status"] == "sealed" and record["verdict"] == Limit.SERVER.verdict:
             served_rps = served_rps_of(record["metrics"]) or 0.0
             found[cell["server"]].append(served_rps / cell.get("share", 1.0))
     missing = [name for name in servers if name not in found]
     if missing:
-        raise LabError(f"Run {run.run_id} has no closed load of {workload.path} that {missing[0]} was the limit of.")
+        raise LabError(
+            f"Run {run.run_id} has no closed load of {workload.path} that {missing[0]} was the "
+            "limit of."
+        )
     return min(median(found[name]) for name in servers)

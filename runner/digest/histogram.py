@@ -1,7 +1,8 @@
-"""Mergeable latency histograms with log buckets of 1 % relative width, of k6's and wrk's digests alike.
+"""Mergeable latency histograms with log buckets of 1 % relative width, of k6's and wrk's digests
+alike.
 
-Bucket b holds the latencies x (in us) with 1.01**b <= x < 1.01**(b + 1); everything below 1.01 us is in bucket 0.
-Histograms of the same scheme merge by adding counts.
+Bucket b holds the latencies x (in us) with 1.01**b <= x < 1.01**(b + 1); everything below 1.01 us
+is in bucket 0. Histograms of the same scheme merge by adding counts.
 """
 
 from typing import Any
@@ -15,8 +16,8 @@ from runner.columns import schema_of
 GROWTH = 1.01
 """Upper bound of a bucket divided by its lower bound.
 
-A latency of 1 us or more is at most 0.499 % (GROWTH**0.5) from the geometric middle of its bucket, and so is every
-quantile (nearest rank) that is read off a histogram.
+A latency of 1 us or more is at most 0.499 % (GROWTH**0.5) from the geometric middle of its bucket,
+and so is every quantile (nearest rank) that is read off a histogram.
 """
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 """Those of the tables, by the name in their columns."""
@@ -28,8 +29,8 @@ Floats = NDArray[np.float64]
 def bucket_index(latency_us: ArrayLike) -> Ints:
     """Return the bucket of each latency in us: floor(ln(us) / ln(1.01)), and 0 below 1 us.
 
-    A rounding error of the logarithm is corrected, so that `bucket_bounds_ms` always enclose the latency.
-    ValueError on NaN, infinite or negative latencies.
+    A rounding error of the logarithm is corrected, so that `bucket_bounds_ms` always enclose the
+    latency. ValueError on NaN, infinite or negative latencies.
     """
     values = np.asarray(latency_us, dtype=np.float64)
     if not np.all(np.isfinite(values)) or np.any(values < 0):
@@ -49,9 +50,11 @@ def bucket_bounds_ms(bucket: ArrayLike) -> tuple[Floats, Floats]:
 
 
 def merge_counts(keys: ArrayLike, counts: ArrayLike) -> tuple[NDArray[Any], Ints]:
-    """Add up the counts of equal keys: (keys, counts), ascending, without zero counts; exact for any int64 sum.
+    """Add up the counts of equal keys: (keys, counts), ascending, without zero counts.
 
-    ValueError where a count is no integer, or negative.
+    Exact for any int64 sum.
+
+    ValueError if a count is no integer, or negative.
     """
     given: NDArray[Any] = np.asarray(counts).ravel()
     if given.size and (not np.issubdtype(given.dtype, np.integer) or np.any(given < 0)):
@@ -62,24 +65,39 @@ def merge_counts(keys: ArrayLike, counts: ArrayLike) -> tuple[NDArray[Any], Ints
     return unique[sums != 0], sums[sums != 0]
 
 
-def latency_table(trial_id: str, second: ArrayLike | None, bucket: ArrayLike, count: ArrayLike) -> pa.Table:
-    """Return one trial's rows of tables/latency.parquet; `second` is None where a histogram is of the whole load."""
+def latency_table(
+    trial_id: str, second: ArrayLike | None, bucket: ArrayLike, count: ArrayLike
+) -> pa.Table:
+    """Return one trial's rows of tables/latency.parquet.
+
+    `second` is None if a histogram is of the whole load.
+    """
     lower_ms, upper_ms = bucket_bounds_ms(bucket)
-    trial_ids, seconds = [trial_id] * lower_ms.size, [None] * lower_ms.size if second is None else second
-    columns = {"trial_id": trial_ids, "second": seconds, "bucket": bucket, "lower_ms": lower_ms, "upper_ms": upper_ms}
+    trial_ids = [trial_id] * lower_ms.size
+    seconds = [None] * lower_ms.size if second is None else second
+    columns = {
+        "trial_id": trial_ids,
+        "second": seconds,
+        "bucket": bucket,
+        "lower_ms": lower_ms,
+        "upper_ms": upper_ms,
+    }
     return pa.table({**columns, "count": count}, schema_of("latency"))
 
 
 def to_hgrm(upper_ms: ArrayLike, counts: ArrayLike) -> str:
-    """Return a histogram as HdrHistogram prints one (`.hgrm`, in ms), with a line for each bucket that has a count.
+    """Return a histogram as HdrHistogram prints one (`.hgrm`, in ms), with a line for each bucket
+    that has a count.
 
-    A value is a bucket's upper bound, 1 % above its lower one at most, and the mean is of their middles. Format:
-    outputPercentileDistribution of HdrHistogram 2.1, which its plotter reads. ValueError without any count.
+    A value is a bucket's upper bound, 1 % above its lower one at most, and the mean is of their
+    middles. Format: outputPercentileDistribution of HdrHistogram 2.1, which its plotter reads.
+    ValueError without any count.
     """
     upper, each = merge_counts(upper_ms, counts)
     if not each.size:
         raise ValueError("The histogram has no count.")
-    running, total = np.cumsum(each), int(each.sum())
+    running = np.cumsum(each)
+    total = int(each.sum())
     lines = [f"{'Value':>12} {'Percentile':>14} {'TotalCount':>10} {'1/(1-Percentile)':>14}", ""]
     for value, count in zip(upper, running, strict=True):
         beyond = f" {total / (total - count):14.2f}" if count < total else ""

@@ -1,11 +1,12 @@
 """k6's raw samples and its summary -> three tables, and the numbers that invariants compare.
 
-k6_raw.py makes one row per request of the raw file; everything here is SQL on those rows, out of core.
+k6_raw.py makes one row per request of the raw file; everything here is SQL on those rows, out of
+core.
 
-Facts of k6's source that this rests on (lib/netext/httpext/tracer.go, the same in 1.8.1 and 2.2.0): `time` is the
-request's end in wall clock; `http_req_blocked` lasts from asking for a connection to having it, so it contains
-`http_req_connecting` and `http_req_tls_handshaking`; `http_req_duration` = sending + waiting + receiving begins where
-connecting ends.
+Facts of k6's source that this rests on (lib/netext/httpext/tracer.go, the same in 1.8.1 and 2.2.0):
+`time` is the request's end in wall clock; `http_req_blocked` lasts from asking for a connection to
+having it, so it contains `http_req_connecting` and `http_req_tls_handshaking`; `http_req_duration`
+= sending + waiting + receiving begins where connecting ends.
 """
 
 from __future__ import annotations
@@ -29,18 +30,34 @@ from runner.model import LabError, carried_percent
 from runner.store import read_json, replacing
 
 CLOSED_SHARE = 0.99
-"""From this share of requests that opened a connection on, connections are not reused; k6 reports no connecting where
-it failed."""
-SETTLED = 0.1  # share of a load that is left out at its beginning: virtual users begin one after the other
+"""From this share of requests that opened a connection on, connections are not reused.
+
+k6 reports no connecting where it failed.
+"""
+SETTLED = 0.1
+"""Share of a load that is left out at its beginning: virtual users begin one after the other."""
 BIN_NS = 100_000_000  # width of a bin of the throughput table
 GROUP_ROWS = 61_440  # rows of a group of the table of requests
 LONGEST_NS = 30 * 86_400 * 10**9
-"""Ends that lie further apart are no load but a broken clock; the throughput table has one row per bin."""
+"""Longest load. A longer span means that the clock was set.
+
+The throughput table has one row per bin.
+"""
 MEMORY_MB = 400  # of a digest; half of it is DuckDB's
 BLOCKED = (1110, 1111)
-"""error_code of k6 for an address or a host's name that its options block (lib/netext/httpext/error_codes.go)."""
+"""error_code of k6 for an address or a host's name that its options block
+(lib/netext/httpext/error_codes.go).
+"""
 TREND = {
-    **{"mean": "avg", "min": "min", "p50": "med", "p90": "p(90)", "p95": "p(95)", "p99": "p(99)", "p999": "p(99.9)"},
+    **{
+        "mean": "avg",
+        "min": "min",
+        "p50": "med",
+        "p90": "p(90)",
+        "p95": "p(95)",
+        "p99": "p(99)",
+        "p999": "p(99.9)",
+    },
     "max": "max",
 }
 """Statistics of a trend -> what k6 calls them in its summary."""
@@ -51,7 +68,9 @@ Trend = Mapping[str, float]  # statistics of one trend in ms, those that are kno
 
 @dataclass(frozen=True)
 class Steady:
-    """The part of a load in which iterations still begin: from a tenth of it to the last one's beginning."""
+    """The part of a load in which iterations still begin: from a tenth of it to the last one's
+    beginning.
+    """
 
     seconds: float
     in_flight: float  # mean number of iterations under way, each one's time cut to this part
@@ -69,30 +88,51 @@ class PortUse:
 
 @dataclass(kw_only=True)
 class K6Points(Tally):
-    """What the raw points say of the server's requests. `ok` of one: status 200 to 399 and no error_code."""
+    """What the raw points say of the server's requests.
+
+    `ok` of one: status 200 to 399 and no error_code.
+    """
 
     failed: int  # requests that are not ok
     with_status: int  # responses received (status other than 0)
-    script_runs: int  # points of data_sent: iterations, interrupted ones too, and one each for setup() and teardown()
+    script_runs: int
+    """Points of data_sent: iterations, interrupted ones too, and one each for setup() and
+    teardown().
+    """
     first_start_ns: int
-    """Wall clock: the earliest end - duration - max(blocked, connecting + tls). The load begins here."""
+    """Wall clock: the earliest end - duration - max(blocked, connecting + tls).
+
+    The load begins here.
+    """
     last_end_ns: int
     durations: Trend  # exact statistics of http_req_duration, whatever the mode
     latency: Trend
-    """The latency that is published: `durations` where connections were reused, else with connecting."""
+    """The latency that is published: `durations` where connections were reused, else with
+    connecting.
+    """
     worst_residual_ms: float  # largest |sending + waiting + receiving - duration|
     iteration_max_ms: float  # largest iteration_duration; 0 without a completed iteration
-    steady: Steady | None  # how many iterations were under way in the middle of the load; None without a completed one
+    steady: (
+        Steady | None
+    )  # how many iterations were under way in the middle of the load; None without a completed one
     blocked: int = 0  # requests that k6 did not send, because their host or port was not allowed
-    other_ports: tuple[PortUse, ...] = ()  # requests to other ports that k6 did send; they are in no other number
-    all_durations: Trend | None = None  # `durations` with the requests to other ports; None if there are none
+    other_ports: tuple[
+        PortUse, ...
+    ] = ()  # requests to other ports that k6 did send; they are in no other number
+    all_durations: Trend | None = None
+    """`durations` with the requests to other ports; None if there are none."""
     opened: int = 0  # requests that opened a connection
-    mode: str = "keepalive"  # what happened to the connections: `keepalive`, `close` or `mixed`, whatever was asked for
-    answered_by_end: int = 0  # responses received until the load was to end; all of them where that is not known
+    mode: str = "keepalive"
+    """What happened to the connections: `keepalive`, `close` or `mixed`, whatever was asked for."""
+    answered_by_end: int = 0
+    """Responses received until the load was to end; all of them if that is not known."""
     tail_percent: float | None = None  # the highest percentile that so many requests carry
     tail_ms: float | None = None  # that percentile of the published latency
     first_byte: Trend = field(default_factory=dict)
-    """Exact percentiles, in ms, of the published latency without receiving; empty if no request was answered."""
+    """Exact percentiles, in ms, of the published latency without receiving.
+
+    Empty if no request was answered.
+    """
 
 
 def digest_k6(
@@ -109,12 +149,14 @@ def digest_k6(
 ) -> K6Points:
     """Digest k6's raw points, out of core, and return the numbers of the whole load.
 
-    `tables` are where the three of requests, latency and throughput are written, in this order; none is without any.
-    `spool` reads the file, or that of another generator. `mode` is the one asked for; by the connections that the load
-    may hold (`held`), `mode_of` says which one it was. `latency_ms` of requests and histogram is http_req_duration with
-    mode `keepalive`, else the time from asking for a connection to the last byte, max(blocked, connecting + tls) +
-    duration. Every request counts, failed ones too. An open load lasts `window_s` from its first request's begin. Where
-    the raw file is damaged, LabError (exit code 1) names it and the line, and no table is touched.
+    `tables` are where the three of requests, latency and throughput are written, in this order;
+    none is without any. `spool` reads the file, or that of another generator. `mode` is the one
+    asked for; by the connections that the load may hold (`held`), `mode_of` says which one it was.
+    `latency_ms` of requests and histogram is http_req_duration with mode `keepalive`, else the time
+    from asking for a connection to the last byte, max(blocked, connecting + tls) + duration. Every
+    request counts, failed ones too. An open load lasts `window_s` from its first request's begin.
+    If the raw file is damaged, LabError (exit code 1) names it and the line, and no table is
+    touched.
     """
     if not raw.is_file():
         raise LabError(f"{raw} does not exist or is not a regular file.", exit_code=1)
@@ -131,16 +173,26 @@ def digest_k6(
             raise LabError(f"{where}: {damage.reason}.", exit_code=1) from None
         except duckdb.Error as error:
             why = str(error).splitlines()[0]
-            raise LabError(f"{raw} could not be digested with {MEMORY_MB} MB: {why}.", exit_code=1) from None
+            raise LabError(
+                f"{raw} could not be digested with {MEMORY_MB} MB: {why}.", exit_code=1
+            ) from None
     return points
 
 
 def spool_side_by_side(
-    raw: Path, folder: Path, further: Sequence[tuple[Path, int]], *, threads: int = 2, salvage: bool = False
+    raw: Path,
+    folder: Path,
+    further: Sequence[tuple[Path, int]],
+    *,
+    threads: int = 2,
+    salvage: bool = False,
 ) -> Tally:
-    """Spool the raw files of several generators, each into a folder of its own; return the sums of their counts.
+    """Spool the raw files of several generators, each into a folder of its own.
 
-    `further` has each other file with the nanoseconds that its wall clock lacks to be that of `raw`.
+    Return the sums of their counts.
+
+    `further` has each other file with the nanoseconds that its wall clock lacks to be that of
+    `raw`.
     """
     whole = Tally()
     for number, (path, behind_ns) in enumerate([(raw, 0), *further], start=1):
@@ -149,29 +201,37 @@ def spool_side_by_side(
         try:
             tally = spool_points(path, part, behind_ns=behind_ns, threads=threads, salvage=salvage)
         except DamageError as damage:
-            raise DamageError(damage.line, f"{path.name}: {damage.reason}", cut=damage.cut) from None
+            raise DamageError(
+                damage.line, f"{path.name}: {damage.reason}", cut=damage.cut
+            ) from None
         for count in fields(Tally):
             setattr(whole, count.name, getattr(whole, count.name) + getattr(tally, count.name))
     return whole
 
 
 def sum_up(summaries: Sequence[K6Summary]) -> K6Summary:
-    """Return the summaries of several generators as one: counts add up, means by their counts; no percentiles."""
+    """Return the summaries of several generators as one: counts add up, means by their counts.
+
+    No percentiles.
+    """
     names = ("iterations", "dropped", "requests", "rps", "checks", "checks_failed")
     whole = K6Summary(**{name: sum(getattr(each, name) for each in summaries) for name in names})
     if not whole.requests:
         return whole
     trends = [(each.http_req_duration, each.requests) for each in summaries if each.requests]
     mean = sum(trend["mean"] * requests for trend, requests in trends) / whole.requests
-    least, most = min(trend["min"] for trend, _ in trends), max(trend["max"] for trend, _ in trends)
+    least = min(trend["min"] for trend, _ in trends)
+    most = max(trend["max"] for trend, _ in trends)
     return replace(whole, http_req_duration={"mean": mean, "min": least, "max": most})
 
 
 def mode_of(asked: str, opened: int, connected: int, held: int | None) -> str:
-    """Return what happened to the connections of a load: `keepalive`, `close` or `mixed`, whoever closed them.
+    """Return what happened to the connections of a load: `keepalive`, `close` or `mixed`, whoever
+    closed them.
 
-    `opened` of its requests opened a connection and `connected` had one. A load that keeps its connections opens no
-    more than the `held` that it may hold at once, each user's first; where that is None, what was asked for counts.
+    `opened` of its requests opened a connection and `connected` had one. A load that keeps its
+    connections opens no more than the `held` that it may hold at once, each user's first; where
+    that is None, what was asked for counts.
     """
     if held is None:
         return asked
@@ -181,7 +241,10 @@ def mode_of(asked: str, opened: int, connected: int, held: int | None) -> str:
 
 
 def connect(folder: Path, memory_mb: int, threads: int) -> duckdb.DuckDBPyConnection:
-    """Open an in-memory DuckDB with its limits, spilling into `folder`; it loads no extensions and prints nothing."""
+    """Open an in-memory DuckDB with its limits, spilling into `folder`.
+
+    It loads no extensions and prints nothing.
+    """
     connection = duckdb.connect(
         config={
             "threads": threads,
@@ -195,19 +258,22 @@ def connect(folder: Path, memory_mb: int, threads: int) -> duckdb.DuckDBPyConnec
     return connection
 
 
-# --- numbers of the whole load ----------------------------------------------------------------------------
+# --- numbers of the whole load --------------------------------------------------------------------
 
 
 def _open_spool(spool: Path, threads: int) -> duckdb.DuckDBPyConnection:
-    """Open a DuckDB with the views `iterations`, `requests` (as in k6_raw.py, with `ok` and `occupied_ms`) and `every`.
+    """Open a DuckDB with the views `iterations`, `requests` (as in k6_raw.py, with `ok` and
+    `occupied_ms`) and `every`.
 
-    `every` has the requests to other ports too; `own` says which are the server's, `port` the port of the others.
-    `occupied_ms` is the time from asking for a connection to the last byte. Blocked contains connecting and TLS, but is
-    0 where the connection was made and then not handed over.
+    `every` has the requests to other ports too; `own` says which are the server's, `port` the port
+    of the others. `occupied_ms` is the time from asking for a connection to the last byte. Blocked
+    contains connecting and TLS, but is 0 if the connection was made and then not handed over.
     """
     database = connect(spool, MEMORY_MB // 2, threads)
-    # In the order of the generators, where there are several.
-    iterations, requests = (sorted(map(str, spool.rglob(f"{name}.parquet"))) for name in ("iterations", "requests"))
+    # In the order of the generators, if there are several.
+    iterations, requests = (
+        sorted(map(str, spool.rglob(f"{name}.parquet"))) for name in ("iterations", "requests")
+    )
     database.read_parquet(iterations).create_view("iterations")
     more = (
         "*, status BETWEEN 200 AND 399 AND error_code = 0 AS ok,"
@@ -217,7 +283,9 @@ def _open_spool(spool: Path, threads: int) -> duckdb.DuckDBPyConnection:
     every = database.view("requests").project("*, true AS own, NULL::INTEGER AS port")
     if elsewhere := sorted(map(str, spool.rglob("elsewhere.parquet"))):
         columns = ", ".join(each for each in every.columns if each not in ("own", "port"))
-        others = database.read_parquet(elsewhere).project(more).project(f"{columns}, false AS own, port")
+        others = (
+            database.read_parquet(elsewhere).project(more).project(f"{columns}, false AS own, port")
+        )
         every = every.union(others)
     every.create_view("every")
     return database
@@ -242,13 +310,21 @@ _OTHER_PORTS = """
 
 
 def _sum_up(
-    database: duckdb.DuckDBPyConnection, tally: Tally, asked: str, held: int | None, window_s: float | None
+    database: duckdb.DuckDBPyConnection,
+    tally: Tally,
+    asked: str,
+    held: int | None,
+    window_s: float | None,
 ) -> K6Points:
     """Return the numbers of the whole load; DamageError where its clock was set."""
     facts = database.sql(_FACTS, params={"blocked": BLOCKED}).to_arrow_table().to_pylist()[0]
-    first_ns, last_ns, connected = facts["first_start_ns"], facts["last_end_ns"], facts.pop("connected")
+    first_ns = facts["first_start_ns"]
+    last_ns = facts["last_end_ns"]
+    connected = facts.pop("connected")
     if last_ns - first_ns > LONGEST_NS:
-        raise DamageError(tally.lines, "the requests up to here lie more than 30 days apart: the clock was set")
+        raise DamageError(
+            tally.lines, "the requests up to here lie more than 30 days apart: the clock was set"
+        )
     mode = mode_of(asked, facts["opened"], connected, held)
     durations = _statistics(database, "duration_ms")
     published = "duration_ms" if mode == "keepalive" else "occupied_ms"
@@ -283,8 +359,8 @@ def _other_ports(database: duckdb.DuckDBPyConnection) -> tuple[PortUse, ...]:
 def _statistics(database: duckdb.DuckDBPyConnection, column: str, of: str = "requests") -> Trend:
     """Return exact statistics of one latency of a view.
 
-    Quantiles are linear between order statistics, as k6's (TrendSink.P). DuckDB sorts, and spills to disk what
-    exceeds its memory.
+    Quantiles are linear between order statistics, as k6's (TrendSink.P). DuckDB sorts, and spills
+    to disk what exceeds its memory.
     """
     sorted_name = f"{column}_of_{of}"
     database.view(of).project(f"{column} AS ms").order("ms").create(f"sorted_{sorted_name}")
@@ -293,15 +369,22 @@ def _statistics(database: duckdb.DuckDBPyConnection, column: str, of: str = "req
     return {"mean": mean, "min": least, "max": most, **_quantiles(database, sorted_name, QUANTILES)}
 
 
-def _tail_ms(database: duckdb.DuckDBPyConnection, published: str, percent: float | None) -> float | None:
-    """Return the highest carried percentile of the published latency; None if even the median is not carried."""
+def _tail_ms(
+    database: duckdb.DuckDBPyConnection, published: str, percent: float | None
+) -> float | None:
+    """Return the highest carried percentile of the published latency.
+
+    None if even the median is not carried.
+    """
     if percent is None:
         return None
     return _quantiles(database, f"{published}_of_requests", {"tail": percent / 100})["tail"]
 
 
 def _first_byte(database: duckdb.DuckDBPyConnection, published: str) -> Trend:
-    """Return percentiles of the time to the first byte of the answer; nothing if no request was answered.
+    """Return percentiles of the time to the first byte of the answer.
+
+    Nothing if no request was answered.
 
     It is `published`, the column of the latency, without the time of receiving.
     """
@@ -310,25 +393,34 @@ def _first_byte(database: duckdb.DuckDBPyConnection, published: str) -> Trend:
     return _quantiles(database, "first_byte", {name: QUANTILES[name] for name in FIRST_BYTE})
 
 
-def _quantiles(database: duckdb.DuckDBPyConnection, sorted_name: str, quantiles: Mapping[str, float]) -> Trend:
+def _quantiles(
+    database: duckdb.DuckDBPyConnection, sorted_name: str, quantiles: Mapping[str, float]
+) -> Trend:
     """Return quantiles of the table `sorted_NAME`; nothing of one without rows."""
     ordered = database.table(f"sorted_{sorted_name}")
     ((count,),) = ordered.count("*").fetchall()
     if not count:
         return {}
     ranks = {name: q * (count - 1) for name, q in quantiles.items()}
-    wanted = sorted({whole for rank in ranks.values() for whole in (math.floor(rank), math.ceil(rank))})
+    wanted = sorted(
+        {whole for rank in ranks.values() for whole in (math.floor(rank), math.ceil(rank))}
+    )
     at = dict(ordered.filter(f"list_contains({wanted}, rowid)").project("rowid, ms").fetchall())
-    ends = {name: (at[math.floor(rank)], at[math.ceil(rank)], rank % 1) for name, rank in ranks.items()}
+    ends = {
+        name: (at[math.floor(rank)], at[math.ceil(rank)], rank % 1) for name, rank in ranks.items()
+    }
     return {name: low + (high - low) * part for name, (low, high, part) in ends.items()}
 
 
 _STEADY = """
     WITH spans AS (  -- differences first: nanoseconds since the epoch are beyond a double's 53 bits
-             SELECT (end_ns - origin_ns) / 1e9 AS end_s, end_s - length_ms / 1000 AS start_s, length_ms
+             SELECT (end_ns - origin_ns) / 1e9 AS end_s,
+                    end_s - length_ms / 1000 AS start_s,
+                    length_ms
              FROM iterations, (SELECT min(end_ns) AS origin_ns FROM iterations)),
          part AS (
-             SELECT min(start_s) + $settled * (max(end_s) - min(start_s)) AS begin_s, max(start_s) AS until_s
+             SELECT min(start_s) + $settled * (max(end_s) - min(start_s)) AS begin_s,
+                    max(start_s) AS until_s
              FROM spans)
     SELECT any_value(until_s - begin_s),
            sum(greatest(0, least(end_s, until_s) - greatest(start_s, begin_s))),
@@ -338,34 +430,44 @@ _STEADY = """
 
 
 def steady_state(database: duckdb.DuckDBPyConnection) -> Steady | None:
-    """Return the steady part of a load from the rows of `iterations`, in any order; None if there is none.
+    """Return the steady part of a load from the rows of `iterations`, in any order.
 
-    Little's law: in a steady state the mean number of requests under way is their rate times the time each takes
-    (J. D. C. Little, A Proof for the Queuing Formula L = lambda W, Operations Research 9, 1961). In a closed loop
-    without think time that number is the number of users, so that the mean response time follows from the throughput.
+    None if there is none.
+
+    Little's law: in a steady state the mean number of requests under way is their rate times the
+    time each takes (J. D. C. Little, A Proof for the Queuing Formula L = lambda W, Operations
+    Research 9, 1961). In a closed loop without think time that number is the number of users, so
+    that the mean response time follows from the throughput.
     """
-    ((seconds, under_way_s, mean_ms),) = database.sql(_STEADY, params={"settled": SETTLED}).fetchall()
+    ((seconds, under_way_s, mean_ms),) = database.sql(
+        _STEADY, params={"settled": SETTLED}
+    ).fetchall()
     if seconds is None or seconds <= 0 or mean_ms is None:
         return None
     return Steady(seconds, under_way_s / seconds, mean_ms)
 
 
-# --- tables -----------------------------------------------------------------------------------------------
+# --- tables ---------------------------------------------------------------------------------------
 
 _REQUESTS = """
-    SELECT since_ns / 1e9 AS t_s, latency_ms, blocked_ms, connecting_ms, sending_ms, waiting_ms, receiving_ms,
+    SELECT since_ns / 1e9 AS t_s, latency_ms,
+           blocked_ms, connecting_ms, sending_ms, waiting_ms, receiving_ms,
            status, error_code, ok
     FROM answers
 """
 _LATENCY = """
-    SELECT since_ns // 1_000_000_000 AS second, bucket(latency_ms * 1000) AS bucket, count(*) AS count
+    SELECT since_ns // 1_000_000_000 AS second,
+           bucket(latency_ms * 1000) AS bucket,
+           count(*) AS count
     FROM answers GROUP BY ALL ORDER BY ALL
 """
 _THROUGHPUT = """
     SELECT $trial_id AS trial_id, bin / $per_second AS t_s,
            coalesce(requests, 0) AS requests, coalesce(failed, 0) AS failed
     FROM range($bins) AS bins(bin)
-    LEFT JOIN (SELECT since_ns // $bin_ns AS bin, count(*) AS requests, count(*) FILTER (NOT ok) AS failed
+    LEFT JOIN (SELECT since_ns // $bin_ns AS bin,
+                      count(*) AS requests,
+                      count(*) FILTER (NOT ok) AS failed
                FROM answers GROUP BY bin) USING (bin)
     ORDER BY bin
 """
@@ -375,7 +477,10 @@ _THROUGHPUT = """
 def _write_tables(
     database: duckdb.DuckDBPyConnection, targets: Sequence[Path], points: K6Points, trial_id: str
 ) -> None:
-    """Write requests, latency (a histogram per second) and throughput, in this order; columns as in docs/data.md."""
+    """Write requests, latency (a histogram per second) and throughput, in this order.
+
+    Columns as in docs/data.md.
+    """
     requests, latency, throughput = targets
     column = "duration_ms" if points.mode == "keepalive" else "occupied_ms"
     database.view("requests").project(
@@ -383,21 +488,32 @@ def _write_tables(
     ).create_view("answers")
     rows = database.sql(_REQUESTS).to_arrow_reader(GROUP_ROWS)
     doubles = [each.name for each in rows.schema if pa.types.is_float64(each.type)]
-    encoding: dict[str, Any] = {"use_dictionary": ["status", "error_code"], "use_byte_stream_split": doubles}
-    with GroupWriter(requests, rows.schema, GROUP_ROWS, compression="zstd", compression_level=1, **encoding) as writer:
+    encoding: dict[str, Any] = {
+        "use_dictionary": ["status", "error_code"],
+        "use_byte_stream_split": doubles,
+    }
+    with GroupWriter(
+        requests, rows.schema, GROUP_ROWS, compression="zstd", compression_level=1, **encoding
+    ) as writer:
         for batch in rows:
             writer.write(batch)
     database.create_function(
-        "bucket", lambda us: pa.array(bucket_index(us.to_numpy())), ["DOUBLE"], "BIGINT", type=func.ARROW
+        "bucket",
+        lambda us: pa.array(bucket_index(us.to_numpy())),
+        ["DOUBLE"],
+        "BIGINT",
+        type=func.ARROW,
     )
     histogram = database.sql(_LATENCY).fetchnumpy()
     pq.write_table(latency_table(trial_id, **histogram), latency, compression="zstd")
     bins = {"bins": (points.last_end_ns - points.first_start_ns) // BIN_NS + 1, "bin_ns": BIN_NS}
-    rates = database.sql(_THROUGHPUT, params={"trial_id": trial_id, "per_second": 1_000_000_000 // BIN_NS, **bins})
+    rates = database.sql(
+        _THROUGHPUT, params={"trial_id": trial_id, "per_second": 1_000_000_000 // BIN_NS, **bins}
+    )
     pq.write_table(rates.to_arrow_table(), throughput, compression="zstd")
 
 
-# --- the summary ------------------------------------------------------------------------------------------
+# --- the summary ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -407,14 +523,18 @@ class K6Summary:
     iterations: int
     dropped: int
     requests: int
-    rps: float  # k6's rate over its test run; 0 where no request was made
-    http_req_duration: Trend = field(default_factory=dict)  # nothing where no request was made
-    checks: int = 0  # how often the script called check(), and how often that failed (`checks_failed`)
+    rps: float  # k6's rate over its test run; 0 if no request was made
+    http_req_duration: Trend = field(default_factory=dict)  # nothing if no request was made
+    checks: int = 0
+    """How often the script called check(), and how often that failed (`checks_failed`)."""
     checks_failed: int = 0
 
 
 def read_summary(path: Path) -> K6Summary:
-    """Read what `--summary-export=FILE` wrote; LabError (exit code 1) where it is missing, broken or not k6's."""
+    """Read what `--summary-export=FILE` wrote.
+
+    LabError (exit code 1) if it is missing, broken or not k6's.
+    """
     data = read_json(path)
     try:
         metrics = dict(data["metrics"])
@@ -428,12 +548,20 @@ def read_summary(path: Path) -> K6Summary:
         )
         kept, failed = (int(said("checks", name)) for name in ("passes", "fails"))
         stated = metrics["http_req_duration"] if requests else {}
-        known = {name: key for name, key in TREND.items() if requests and ("p(" not in key or key in stated)}
+        known = {
+            name: key
+            for name, key in TREND.items()
+            if requests and ("p(" not in key or key in stated)
+        }
         trend = {name: _number(stated[key]) for name, key in known.items()}
-        return K6Summary(iterations, dropped, requests, said("http_reqs", "rate"), trend, kept + failed, failed)
+        return K6Summary(
+            iterations, dropped, requests, said("http_reqs", "rate"), trend, kept + failed, failed
+        )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         why = f"{type(error).__name__}: {error}"
-        raise LabError(f"{path} is not an end-of-test summary of k6 ({why}).", exit_code=1) from None
+        raise LabError(
+            f"{path} is not an end-of-test summary of k6 ({why}).", exit_code=1
+        ) from None
 
 
 def _number(value: Any) -> float:

@@ -14,16 +14,26 @@ import pyarrow.parquet as pq
 
 from runner.digest import reconcile
 from runner.digest.histogram import QUANTILES, bucket_index, latency_table, merge_counts
-from runner.digest.k6 import FIRST_BYTE, K6Points, digest_k6, read_summary, spool_side_by_side, sum_up
+from runner.digest.k6 import (
+    FIRST_BYTE,
+    K6Points,
+    K6Summary,
+    digest_k6,
+    read_summary,
+    spool_side_by_side,
+    sum_up,
+)
 from runner.digest.k6_raw import spool_points
 from runner.digest.probe import ProbeSamples, reopened_share
 from runner.digest.vegeta import read_report, spool_results
 from runner.digest.wrk import WrkResult, add_up, mean_ms, quantile_ms, read_wrk, side_by_side
+from runner.generator_traits import TRAITS
 from runner.measurement import Counters, Measurement
-from runner.model import Cell, Check, Share, Trial, carried_percent
+from runner.model import Cell, Check, LoadPart, Trial, carried_percent
 from runner.store import RunFolder, raw_name, replacing
 
-FEWEST_KEPT = 0.5  # share of a session's places that must be left for it to count without the others
+FEWEST_KEPT = 0.5
+"""Share of a session's places that must be left for it to count without the others."""
 SUMS = (
     "requests",
     "elsewhere",
@@ -32,12 +42,13 @@ SUMS = (
     "checks",
     "checks_failed",
 )  # counts of a load, which add up over its slices
-RAW = {"k6": "k6.json.gz", "vegeta": "vegeta.csv.gz"}  # where a generator has its samples
 UNCOUNTED = Counters(None, None, None)
 K6_TABLES = {"requests": "t_s", "latency": "second", "throughput": "t_s"}
 """The tables of a load of k6 or vegeta, each with its column of times."""
 Metrics = dict[str, Any]
-Raw = Callable[..., Path]  # where a raw file of a load is, by its plain name and the number of the generator
+Raw = Callable[
+    ..., Path
+]  # where a raw file of a load is, by its plain name and the number of the generator
 
 
 def part(run: RunFolder, table: str, trial_id: str) -> Path:
@@ -46,33 +57,47 @@ def part(run: RunFolder, table: str, trial_id: str) -> Path:
 
 
 def left_out_places(taken: Sequence[Sequence[str]]) -> tuple[set[int], str | None]:
-    """Return the places of a session, from 1, that count for none of its servers: much CPU time was taken from one.
+    """Return the places of a session, from 1, that count for none of its servers: much CPU time was
+    taken from one.
 
-    `taken` says, of each server, who took it in each of its slices; empty where little was taken. Where that leaves too
-    few places, all count, as there is nothing better, and what was taken is said: the session is to be repeated.
+    `taken` says, of each server, who took it in each of its slices; empty if little was taken.
+    If that leaves too few places, all count, as there is nothing better, and what was taken is
+    said: the session is to be repeated.
     """
     disturbed = {place: who for each in taken for place, who in enumerate(each, start=1) if who}
     places = max((len(each) for each in taken), default=0)
     if places - len(disturbed) < FEWEST_KEPT * places:
         who = next(iter(disturbed.values()))
-        return set(), f"disturbed: {len(disturbed)} of {places} places of its session ({who}, and the like)"
+        return (
+            set(),
+            f"disturbed: {len(disturbed)} of {places} places of its session ({who}, and the like)",
+        )
     return {*disturbed}, None
 
 
 def join_parts(parts: Sequence[Path], begins_s: Sequence[float], column: str, out: Path) -> None:
-    """Write several tables one after the other; the times in `column` count from the first one's begin."""
+    """Write several tables one after the other.
+
+    The times in `column` count from the first one's begin.
+    """
     schema = pq.read_schema(parts[0])
     at = schema.get_field_index(column)
-    with replacing(out) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    with (
+        replacing(out) as temporary,
+        pq.ParquetWriter(temporary, schema, compression="zstd") as writer,
+    ):
         for path, begin_s in zip(parts, begins_s, strict=True):
-            source, begun = pq.ParquetFile(path), pa.scalar(begin_s).cast(schema.field(at).type, safe=False)
+            source = pq.ParquetFile(path)
+            begun = pa.scalar(begin_s).cast(schema.field(at).type, safe=False)
             for group in range(source.num_row_groups):
                 table = source.read_row_group(group)
                 writer.write_table(table.set_column(at, column, pc.add(table[column], begun)))
 
 
 def exact_percentiles(requests: Path) -> dict[str, float]:
-    """Return percentiles (linear between order statistics) and maximum of the latencies in a table of requests."""
+    """Return percentiles (linear between order statistics) and maximum of the latencies in a table
+    of requests.
+    """
     wanted = {**QUANTILES, "max": 1.0}
     percent = carried_percent(pq.read_metadata(requests).num_rows)
     if percent is not None:
@@ -86,11 +111,15 @@ def exact_percentiles(requests: Path) -> dict[str, float]:
 
 
 def first_byte_percentiles(requests: Path) -> dict[str, float | None]:
-    """Return exact percentiles of the time to the first byte of the answers in a table of requests, in ms."""
+    """Return exact percentiles of the time to the first byte of the answers in a table of requests,
+    in ms.
+    """
     wanted = [QUANTILES[name] for name in FIRST_BYTE]
     with duckdb.connect() as connection:
         answered = connection.read_parquet(str(requests)).filter("status <> 0")
-        ((values,),) = answered.aggregate(f"quantile_cont(latency_ms - receiving_ms, {wanted})").fetchall()
+        ((values,),) = answered.aggregate(
+            f"quantile_cont(latency_ms - receiving_ms, {wanted})"
+        ).fetchall()
     return _first_byte({} if values is None else dict(zip(FIRST_BYTE, values, strict=True)))
 
 
@@ -126,31 +155,37 @@ def read_load(
     salvage: bool,
     threads: int = 2,
 ) -> LoadOfTrial:
-    """Read one load of a trial, counted from 1, and hold its invariants; LabError for a missing or corrupt file.
+    """Read one load of a trial, counted from 1, and hold its invariants.
 
-    `measurement` and `probe` are of this load alone. Tables of k6 go to the parts; with `salvage` the end of its
-    samples may be cut off, and nothing is reconciled.
+    LabError for a missing or corrupt file.
+
+    `measurement` and `probe` are of this load alone. Tables of k6 go to the parts; with `salvage`
+    the end of its samples may be cut off, and nothing is reconciled.
     """
-    folder, cell = run.trial(trial.trial_id), trial.cell.slice(number)
+    folder = run.trial(trial.trial_id)
+    cell = trial.cell.slice(number)
     of_slice = None if trial.cell.slices is None else number
 
     def raw(name: str, generator: int = 1) -> Path:
         return folder / raw_name(name, of_slice, generator)
 
-    if cell.tool == "wrk":
+    if not TRAITS[cell.tool].keeps_requests:
         return _wrk_load(raw, cell, measurement)
+    files = _SAMPLES[cell.tool]
     window_s = None if salvage else cell.window_s
-    given: dict[str, Any] = {"trial_id": trial.trial_id, "mode": cell.mode, "window_s": window_s, "threads": threads}
-    given["scratch"] = run.tables / "parts"  # on the run's disk, which has room; removed with the parts
-    tables, held = _k6_tables(run, trial, of_slice).values(), reconcile.may_hold(cell, reopened_share(probe))
-    digest = partial(digest_k6, raw(RAW[cell.tool]), tables, **given, held=held)
-    server_port = measurement.port if measurement.also_ports else None
-    spool = partial(spool_points, salvage=salvage, server_port=server_port)
-    if cell.tool == "vegeta":
-        spool = partial(spool_results, rate_rps=cell.rate_rps or 0.0)
-    elif measurement.parts:
-        further = [(raw(RAW["k6"], each.number), each.behind_ns(measurement)) for each in measurement.parts]
-        spool = partial(spool_side_by_side, further=further, salvage=salvage)
+    given: dict[str, Any] = {
+        "trial_id": trial.trial_id,
+        "mode": cell.mode,
+        "window_s": window_s,
+        "threads": threads,
+    }
+    given["scratch"] = (
+        run.tables / "parts"
+    )  # on the run's disk, which has room; removed with the parts
+    tables = _k6_tables(run, trial, of_slice).values()
+    held = reconcile.may_hold(cell, reopened_share(probe))
+    digest = partial(digest_k6, raw(files.samples), tables, **given, held=held)
+    spool = files.spool(raw, cell, measurement, salvage)
     whole = points = digest(spool=spool)
     if cell.lead_s:  # all that was sent is reconciled; what came after the lead is the load
         points = digest(spool=partial(spool, lead_s=cell.lead_s))
@@ -159,10 +194,12 @@ def read_load(
     if measurement.also_ports:
         metrics["elsewhere"] = points.elsewhere
     said, checks = ({}, ()) if salvage else _reconciled(raw, cell, given, whole, measurement)
-    ok, unanswered = whole.requests - whole.failed, whole.requests - whole.with_status
+    ok = whole.requests - whole.failed
+    unanswered = whole.requests - whole.with_status
     lost = unanswered + whole.script_runs - whole.iterations
     sent = reconcile.Sent(ok=ok, refused=whole.with_status - ok, lost=lost, at_once=cell.sockets)
-    begin_ns, answered = points.first_start_ns, points.answered_by_end
+    begin_ns = points.first_start_ns
+    answered = points.answered_by_end
     return LoadOfTrial(metrics | said, checks, begin_ns, sent, points.mode, answered)
 
 
@@ -180,27 +217,39 @@ def _metrics_of_points(points: K6Points, cell: Cell, window_s: float | None) -> 
         "rps": points.requests / duration_s if duration_s > 0 else None,
         **{f"latency_{name}_ms": points.latency[name] for name in ("mean", *QUANTILES, "max")},
         **_tail(points.tail_percent, points.tail_ms),
-        **(_first_byte(points.first_byte) if cell.tool == "k6" else {}),
+        **(_first_byte(points.first_byte) if TRAITS[cell.tool].runs_scripts else {}),
         "iteration_mean_ms": steady.iteration_mean_ms if steady else None,
         "in_flight_mean": steady.in_flight if steady else None,
     }
 
 
 def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]) -> LoadOfTrial:
-    """Return several slices, by number, as one load, and write their parts of the tables together."""
+    """Return several slices, by number, as one load, and write their parts of the tables
+    together.
+    """
     parts = [load for _, load in loads]
     first = parts[0].metrics
-    sums = {name: sum(load.metrics.get(name) or 0 for load in parts) for name in SUMS if name in first}
+    sums = {
+        name: sum(load.metrics.get(name) or 0 for load in parts) for name in SUMS if name in first
+    }
     duration_s = sum(load.metrics["duration_s"] for load in parts)
-    write = _wrk_together if trial.cell.tool == "wrk" else _samples_together
+    keeps_requests = TRAITS[trial.cell.tool].keeps_requests
+    write = _samples_together if keeps_requests else _wrk_together
     metrics = {**first, **sums, **write(run, trial, loads), "duration_s": duration_s}
     metrics["rps"] = sums["requests"] / duration_s if duration_s > 0 else None
     if len(parts) > 1:
-        metrics |= {name: _mean(parts, name, "duration_s") for name in ("iteration_mean_ms", "in_flight_mean")}
-        metrics |= {name: _mean(parts, name, "requests") for name in ("opened_pct",) if name in first}
+        metrics |= {
+            name: _mean(parts, name, "duration_s")
+            for name in ("iteration_mean_ms", "in_flight_mean")
+        }
+        metrics |= {
+            name: _mean(parts, name, "requests") for name in ("opened_pct",) if name in first
+        }
         if metrics.get("ended_late_s") is not None:
             metrics["ended_late_s"] = max(load.metrics["ended_late_s"] for load in parts)
-    counts = {name: sum(getattr(load.sent, name) for load in parts) for name in ("ok", "refused", "lost")}
+    counts = {
+        name: sum(getattr(load.sent, name) for load in parts) for name in ("ok", "refused", "lost")
+    }
     modes = {load.mode for load in parts}
     return replace(
         parts[0],
@@ -218,48 +267,108 @@ def _mean(loads: Sequence[LoadOfTrial], name: str, weight: str) -> float | None:
     return sum(each[name] * each[weight] for each in known) / total if known else None
 
 
-# --- k6 and vegeta, which keep every request --------------------------------------------------------------
+# --- k6 and vegeta, which keep every request ------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SampleFiles:
+    """What a generator that keeps every request leaves, and how it is read."""
+
+    samples: str
+    """Plain name of the raw file with every request."""
+    spool: Callable[[Raw, Cell, Measurement, bool], Callable[..., Any]]
+    """Return what spools the samples of a load, of all generators together."""
+    summaries: Callable[[Raw, Measurement], list[K6Summary]]
+    """Return what each generator summed up by itself."""
+
+
+def _k6_spool(raw: Raw, _cell: Cell, measurement: Measurement, salvage: bool) -> Callable[..., Any]:
+    if not measurement.parts:
+        server_port = measurement.port if measurement.also_ports else None
+        return partial(spool_points, salvage=salvage, server_port=server_port)
+    further = [
+        (raw(K6_SAMPLES, part.number), part.behind_ns(measurement)) for part in measurement.parts
+    ]
+    return partial(spool_side_by_side, further=further, salvage=salvage)
+
+
+def _k6_summaries(raw: Raw, measurement: Measurement) -> list[K6Summary]:
+    numbers = (1, *(part.number for part in measurement.parts))
+    return [read_summary(raw("k6-summary.json", number)) for number in numbers]
+
+
+def _vegeta_spool(
+    _raw: Raw, cell: Cell, _measurement: Measurement, _salvage: bool
+) -> Callable[..., Any]:
+    return partial(spool_results, rate_rps=cell.rate_rps or 0.0)
+
+
+def _vegeta_summaries(raw: Raw, _measurement: Measurement) -> list[K6Summary]:
+    return [read_report(raw("vegeta.json"))]
+
+
+K6_SAMPLES = "k6.json.gz"
+_SAMPLES = {
+    "k6": SampleFiles(K6_SAMPLES, _k6_spool, _k6_summaries),
+    "vegeta": SampleFiles("vegeta.csv.gz", _vegeta_spool, _vegeta_summaries),
+}
 
 
 def _k6_tables(run: RunFolder, trial: Trial, of_slice: int | None) -> dict[str, Path]:
-    """Return where k6's tables of a trial lie, or, by its number, of a slice until they are put together."""
+    """Return where k6's tables of a trial lie, or, by its number, of a slice until they are put
+    together.
+    """
     name = trial.trial_id if of_slice is None else f"{trial.trial_id}.{of_slice}"
-    final = {"requests": run.tables / "requests" / f"{trial.trial_id}.parquet"} if of_slice is None else {}
+    final = (
+        {"requests": run.tables / "requests" / f"{trial.trial_id}.parquet"}
+        if of_slice is None
+        else {}
+    )
     return {table: part(run, table, name) for table in K6_TABLES} | final
 
 
 def _reconciled(
     raw: Raw, cell: Cell, given: dict[str, Any], points: K6Points, measurement: Measurement
 ) -> tuple[Metrics, tuple[Check, ...]]:
-    """Return the script's checks, where it has any, and the invariants; `given` is what digest_k6 is called with.
+    """Return the script's checks, if it has any, and the invariants.
 
-    They are held against what the generator summed up; with several, for each one's part by itself too.
+    `given` is what digest_k6 is called with.
+
+    They are held against what the generator summed up; with several, for each one's part by itself
+    too.
     """
-    if cell.tool == "vegeta":
-        summaries = [read_report(raw("vegeta.json"))]
-    else:
-        numbers = (1, *(part.number for part in measurement.parts))
-        summaries = [read_summary(raw("k6-summary.json", number)) for number in numbers]
+    files = _SAMPLES[cell.tool]
+    summaries = files.summaries(raw, measurement)
     summary = summaries[0] if len(summaries) == 1 else sum_up(summaries)
     checks = [*reconcile.request_checks(cell, points, summary, measurement)]
     walls: list[tuple[int, int]] = []
     uncounted = replace(measurement, parts=(), counters_before=UNCOUNTED, counters_after=UNCOUNTED)
-    for share in Share.all(len(summaries)) if measurement.parts else ():
-        of_part, each = share.of(cell), summaries[share.number - 1]
-        own = digest_k6(raw(RAW["k6"], share.number), (), **given)
+    for load_part in LoadPart.all(len(summaries)) if measurement.parts else ():
+        of_part = load_part.of(cell)
+        each = summaries[load_part.number - 1]
+        own = digest_k6(raw(files.samples, load_part.number), (), **given)
         walls.append((own.first_start_ns, own.last_end_ns))
         if of_part.iterations is not None and abs(own.script_runs - of_part.iterations) <= 1:
             of_part = replace(of_part, iterations=own.script_runs)  # the sum is held exactly
         found = reconcile.request_checks(of_part, own, each, uncounted)
-        checks += [replace(check, name=f"{check.name} (generator {share.number})") for check in found]
+        checks += [
+            replace(check, name=f"{check.name} (generator {load_part.number})") for check in found
+        ]
     if walls:
         checks.append(reconcile.begun_together(measurement, walls))
-    checked = {"checks": summary.checks, "checks_failed": summary.checks_failed} if summary.checks else {}
+    checked = (
+        {"checks": summary.checks, "checks_failed": summary.checks_failed} if summary.checks else {}
+    )
     return checked, (*checks, *reconcile.between(measurement))
 
 
-def _samples_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]) -> Metrics:
-    """Put the tables of slices together, each after the one before it; return the percentiles of all requests."""
+def _samples_together(
+    run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]
+) -> Metrics:
+    """Put the tables of slices together, each after the one before it.
+
+    Return the percentiles of all requests.
+    """
     if trial.cell.slices is None:
         return {}
     begins_s = [0.0, *accumulate(load.metrics["duration_s"] for _, load in loads)][:-1]
@@ -268,28 +377,41 @@ def _samples_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, L
         parts = [_k6_tables(run, trial, number)[table] for number, _ in loads]
         join_parts(parts, begins_s, column, whole[table])
     mean_ms = _mean([load for _, load in loads], "latency_mean_ms", "requests")
-    first_byte = first_byte_percentiles(whole["requests"]) if trial.cell.tool == "k6" else {}
+    has_first_byte = TRAITS[trial.cell.tool].runs_scripts
+    first_byte = first_byte_percentiles(whole["requests"]) if has_first_byte else {}
     return {"latency_mean_ms": mean_ms, **exact_percentiles(whole["requests"]), **first_byte}
 
 
-# --- wrk --------------------------------------------------------------------------------------------------
+# --- wrk ------------------------------------------------------------------------------------------
 
 
 def _wrk_load(raw: Raw, cell: Cell, measurement: Measurement) -> LoadOfTrial:
-    results = [read_wrk(raw("wrk.json", number)) for number in (1, *(part.number for part in measurement.parts))]
+    results = [
+        read_wrk(raw("wrk.json", number))
+        for number in (1, *(part.number for part in measurement.parts))
+    ]
     result = side_by_side(results)
     checks = [*reconcile.wrk_checks(cell, result, measurement, results)]
-    walls = [(each.ended_wall_ns - round(1e9 * each.duration_s), each.ended_wall_ns) for each in results]
+    walls = [
+        (each.ended_wall_ns - round(1e9 * each.duration_s), each.ended_wall_ns) for each in results
+    ]
     if measurement.parts:
-        rates = [(each.requests / each.duration_s, mean_ms(each.raw) / 1000, each.connections) for each in results]
+        rates = [
+            (each.requests / each.duration_s, mean_ms(each.raw) / 1000, each.connections)
+            for each in results
+        ]
         checks += reconcile.answered_all_along(cell, rates)
         checks.append(reconcile.begun_together(measurement, walls))
     checks += reconcile.between(measurement)
     # When wrk stops, each connection may have one request under way.
-    refused, at_once = result.errors["status"], result.connections
-    sent = reconcile.Sent(ok=result.requests - refused, refused=refused, lost=at_once, at_once=at_once)
+    refused = result.errors["status"]
+    at_once = result.connections
+    sent = reconcile.Sent(
+        ok=result.requests - refused, refused=refused, lost=at_once, at_once=at_once
+    )
     begin_ns = result.ended_wall_ns - round(1e9 * result.duration_s)
-    metrics, answered = _wrk_metrics(result), result.requests
+    metrics = _wrk_metrics(result)
+    answered = result.requests
     return LoadOfTrial(metrics, (*checks,), begin_ns, sent, cell.mode, answered, result)
 
 
@@ -302,14 +424,22 @@ def _wrk_metrics(result: WrkResult) -> Metrics:
         "duration_s": result.duration_s,
         "rps": result.requests / result.duration_s,
         "latency_mean_ms": mean_ms(result.raw),
-        **{f"latency_{name}_ms": quantile_ms(result.raw, q) for name, q in {**QUANTILES, "max": 1.0}.items()},
+        **{
+            f"latency_{name}_ms": quantile_ms(result.raw, q)
+            for name, q in {**QUANTILES, "max": 1.0}.items()
+        },
         **_tail(percent, None if percent is None else quantile_ms(result.raw, percent / 100)),
         "in_flight_mean": mean_ms(result.raw) / 1000 * result.requests / result.duration_s,
-        **{f"wrk_reported_{name}_ms": quantile_ms(result.reported, QUANTILES[name]) for name in ("p50", "p99")},
+        **{
+            f"wrk_reported_{name}_ms": quantile_ms(result.reported, QUANTILES[name])
+            for name in ("p50", "p99")
+        },
     }
 
 
-def _wrk_together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]) -> Metrics:
+def _wrk_together(
+    run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]
+) -> Metrics:
     """Write the histogram of wrk's slices together; return what it says of all requests."""
     result = add_up([load.wrk for _, load in loads if load.wrk is not None])
     latencies_us, counts = result.raw

@@ -1,4 +1,6 @@
-"""The probe's samples: response times that a client without a queue saw, and how far they can be believed."""
+"""The probe's samples: response times that a client without a queue saw, and how far they can be
+believed.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,15 @@ ENOUGH = {"p50": LEAST_PROBED, "p95": 100, "p99": 500}
 """Samples that a percentile needs: five beyond it. A shorter load leaves it empty."""
 
 LATE_NS = 100_000_000
-"""Four periods: a busy machine lets a ready process wait for some milliseconds, also one that has no precedence."""
-CONNECTING_NS = 1_000_000_000  # the probe gives a connection up that is not accepted within this time
-AS_OFTEN = 0.1  # shares of requests that found their connection closed, the load's and the probe's, that are one share
+"""Four periods: a busy machine lets a ready process wait for some milliseconds, also one that has
+no precedence.
+"""
+CONNECTING_NS = 1_000_000_000
+"""The probe gives a connection up that is not accepted within this time."""
+AS_OFTEN = 0.1
+"""Shares of requests that found their connection closed, the load's and the probe's, that are one
+share.
+"""
 PACKED: dict[str, Any] = {
     "compression": "zstd",
     "compression_level": 9,
@@ -32,7 +40,9 @@ PACKED: dict[str, Any] = {
     "write_statistics": False,
     "store_schema": False,
 }
-"""How tables/probe is written: a file for each trial, many of which are hardly larger than what describes them."""
+"""How tables/probe is written: a file for each trial, many of which are hardly larger than what
+describes them.
+"""
 
 
 @dataclass(frozen=True)
@@ -42,8 +52,8 @@ class ProbeSamples:
     scheduled_ns: npt.NDArray[np.int64]
     sent_ns: npt.NDArray[np.int64]
     received_ns: npt.NDArray[np.int64]
-    status: npt.NDArray[np.int64]  # 0 where no answer came
-    opened: npt.NDArray[np.int64]  # 1 where the request opened a connection
+    status: npt.NDArray[np.int64]  # 0 if no answer came
+    opened: npt.NDArray[np.int64]  # 1 if the request opened a connection
     series: npt.NDArray[np.int64]  # beside which of the trial's loads it was sent, from 0
     cpu_share: float | None = None  # what the probe itself used of a core while it was probing
 
@@ -55,11 +65,16 @@ class ProbeSamples:
     def only(self, load: int) -> ProbeSamples:
         """Return what was sent beside one load, counted from 0."""
         of_load = self.series == load
-        return replace(self, **{name: getattr(self, name)[of_load] for name in (*PROBE_COLUMNS, "series")})
+        return replace(
+            self, **{name: getattr(self, name)[of_load] for name in (*PROBE_COLUMNS, "series")}
+        )
 
 
 def read_probe(raw: Path) -> ProbeSamples | None:
-    """Read probe.parquet; None where the trial has no probe, LabError for a file that cannot be read."""
+    """Read probe.parquet.
+
+    None if the trial has no probe, LabError for a file that cannot be read.
+    """
     if not raw.is_file():
         return None
     try:
@@ -67,18 +82,24 @@ def read_probe(raw: Path) -> ProbeSamples | None:
         cost = {name: int((table.schema.metadata or {})[name]) for name in (b"cpu_ns", b"lived_ns")}
         columns = {name: table[name].to_numpy() for name in PROBE_COLUMNS}
         # A file of an earlier version has no series where there was one load.
-        series = table["series"].to_numpy() if "series" in table.column_names else np.zeros(len(table), np.int64)
-        return ProbeSamples(**columns, series=series, cpu_share=cost[b"cpu_ns"] / max(1, cost[b"lived_ns"]))
+        series = (
+            table["series"].to_numpy()
+            if "series" in table.column_names
+            else np.zeros(len(table), np.int64)
+        )
+        return ProbeSamples(
+            **columns, series=series, cpu_share=cost[b"cpu_ns"] / max(1, cost[b"lived_ns"])
+        )
     except (OSError, pa.ArrowException, KeyError, ValueError) as error:
         raise LabError(f"{raw} cannot be read: {error}.", exit_code=1) from None
 
 
 def late_share(probe: ProbeSamples, windows: Sequence[Window], hz: float) -> float:
-    """Return the share of what was due within the load that the probe sent late, or not at all, by its fault.
+    """Return the share of what was due within the load that the probe sent late, or not at all, by
+    its fault.
 
-    `hz` is how often it was to ask. It waits for the server while a connection is not accepted, and while as many
-    requests as it may have are under way.
-    0 for a load with fewer than ten requests.
+    `hz` is how often it was to ask. It waits for the server while a connection is not accepted, and
+    while as many requests as it may have are under way. 0 for a load with fewer than ten requests.
     """
     punctual = (probe.sent_ns - probe.scheduled_ns <= LATE_NS) | _held_up(probe, probe.scheduled_ns)
     late = []
@@ -86,8 +107,12 @@ def late_share(probe: ProbeSamples, windows: Sequence[Window], hz: float) -> flo
         due = window.seconds * hz - 1  # one a period, anywhere in it
         t_s = (probe.scheduled_ns - window.begin_mono_ns) / 1e9
         within = (t_s >= 0) & (t_s < window.seconds)
-        in_time, sent = int(punctual[within].sum()), int(within.sum())
-        if due < 10 or _held_up(probe, np.array([window.begin_mono_ns + window.seconds * 1e9])).any():
+        in_time = int(punctual[within].sum())
+        sent = int(within.sum())
+        if (
+            due < 10
+            or _held_up(probe, np.array([window.begin_mono_ns + window.seconds * 1e9])).any()
+        ):
             late.append(1 - in_time / sent if sent >= 10 else 0.0)
         else:
             late.append(max(0.0, 1 - in_time / due))
@@ -95,23 +120,27 @@ def late_share(probe: ProbeSamples, windows: Sequence[Window], hz: float) -> flo
 
 
 def _held_up(probe: ProbeSamples, at_ns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Return whether the probe waited for the server at some instants, so that it could send nothing."""
+    """Return whether the probe waited for the server at some instants, so that it could send
+    nothing.
+    """
 
     def under_way(begin_ns: npt.NDArray[Any], end_ns: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return np.searchsorted(np.sort(begin_ns), at_ns) - np.searchsorted(np.sort(end_ns), at_ns)
 
     opened = probe.opened == 1
-    begun_ns, ended_ns = probe.sent_ns[opened], probe.received_ns[opened]
+    begun_ns = probe.sent_ns[opened]
+    ended_ns = probe.received_ns[opened]
     connecting = under_way(begun_ns, np.minimum(ended_ns, begun_ns + CONNECTING_NS))
     waiting = under_way(probe.sent_ns, probe.received_ns)
     return np.asarray((waiting >= PROBE_CONNECTIONS - 1) | (connecting > 0))
 
 
 def reopened_share(probe: ProbeSamples | None) -> float:
-    """Return the share of its requests for which the probe had a connection that the server had closed by then.
+    """Return the share of its requests for which the probe had a connection that the server had
+    closed by then.
 
-    Only those count for which an idle connection would have been there; 0 with fewer than ten, or without a probe. Each
-    series begins with new connections.
+    Only those count for which an idle connection would have been there; 0 with fewer than ten, or
+    without a probe. Each series begins with new connections.
     """
     if probe is None:
         return 0.0
@@ -120,39 +149,57 @@ def reopened_share(probe: ProbeSamples | None) -> float:
         series = probe.only(load)
         made = (series.opened == 1) & (series.status > 0)
         before = np.cumsum(made) - made
-        under_way = np.arange(len(made)) - np.searchsorted(np.sort(series.received_ns), series.sent_ns, side="right")
+        under_way = np.arange(len(made)) - np.searchsorted(
+            np.sort(series.received_ns), series.sent_ns, side="right"
+        )
         known += series.opened[before > under_way].tolist()
     return float(np.mean(known)) if len(known) >= ENOUGH["p50"] else 0.0
 
 
 def without_probe(measurement: Measurement, probe: ProbeSamples | None) -> Measurement:
-    """Return a load's measurement as if the probe had not been there: its requests and connections are not counted."""
+    """Return a load's measurement as if the probe had not been there: its requests and connections
+    are not counted.
+    """
     if probe is None:
         return measurement
-    # Where no answer came, the connection may never have been accepted.
-    answered, opened = int((probe.status > 0).sum()), int(probe.opened[probe.status > 0].sum())
+    # If no answer came, the connection may never have been accepted.
+    answered = int((probe.status > 0).sum())
+    opened = int(probe.opened[probe.status > 0].sum())
     after = measurement.counters_after
     less = {"requests": answered, "connections": opened, "passive_opens": opened}
-    counts = {name: None if (count := getattr(after, name)) is None else count - less[name] for name in less}
+    counts = {
+        name: None if (count := getattr(after, name)) is None else count - less[name]
+        for name in less
+    }
     return replace(measurement, counters_after=replace(after, **counts))
 
 
 def probe_percentiles(
     probe: ProbeSamples | None, out: Path, windows: Sequence[Window]
 ) -> dict[str, float | int | None]:
-    """Write tables/probe/<trial_id>.parquet; return the columns of trials.parquet: of what was due within the load.
+    """Write tables/probe/<trial_id>.parquet.
 
-    Columns of the table: `t_s` (when due, since the load's begin, without the pauses between slices), `latency_ms`
-    (from then to the answer), `service_ms` (from when it was really sent), `status`, `ok`.
+    Return the columns of trials.parquet: of what was due within the load.
+
+    Columns of the table: `t_s` (when due, since the load's begin, without the pauses between
+    slices), `latency_ms` (from then to the answer), `service_ms` (from when it was really sent),
+    `status`, `ok`.
     """
     if probe is None:
         return {}
     dues_s = [(probe.scheduled_ns - window.begin_mono_ns) / 1e9 for window in windows]
-    counted = [(due_s >= 0) & (due_s < window.seconds) for due_s, window in zip(dues_s, windows, strict=True)]
+    counted = [
+        (due_s >= 0) & (due_s < window.seconds)
+        for due_s, window in zip(dues_s, windows, strict=True)
+    ]
     # Of a load without slices what was due before and after it is shown too.
     shown = [each | (len(windows) == probe.loads == 1) for each in counted]
-    begins_s = np.cumsum([0.0, *(window.seconds for window in windows)])  # a slice begins where the one before it ends
-    t_s = np.concatenate([due_s[each] + begun for due_s, each, begun in zip(dues_s, shown, begins_s, strict=False)])
+    begins_s = np.cumsum(
+        [0.0, *(window.seconds for window in windows)]
+    )  # a slice begins where the one before it ends
+    t_s = np.concatenate(
+        [due_s[each] + begun for due_s, each, begun in zip(dues_s, shown, begins_s, strict=False)]
+    )
     chosen = np.concatenate([np.flatnonzero(each) for each in shown])
     within = np.concatenate([each[seen] for each, seen in zip(counted, shown, strict=True)])
     latency_ms, service_ms = (
@@ -160,7 +207,13 @@ def probe_percentiles(
     )
     ok = ((probe.status >= 200) & (probe.status < 400))[chosen]
     status = pa.array(probe.status[chosen], pa.int16())
-    columns = {"t_s": t_s, "latency_ms": latency_ms, "service_ms": service_ms, "status": status, "ok": ok}
+    columns = {
+        "t_s": t_s,
+        "latency_ms": latency_ms,
+        "service_ms": service_ms,
+        "status": status,
+        "ok": ok,
+    }
     with replacing(out) as temporary:
         pq.write_table(pa.table(columns), temporary, **PACKED)
     answered = latency_ms[ok & within]
@@ -170,7 +223,9 @@ def probe_percentiles(
         "probe_reopened_pct": 100 * reopened_share(probe),
         "probe_cpu_mean_pct": None if probe.cpu_share is None else 100 * probe.cpu_share,
         **{
-            f"probe_{name}_ms": float(np.percentile(answered, float(name[1:]))) if len(answered) >= enough else None
+            f"probe_{name}_ms": float(np.percentile(answered, float(name[1:])))
+            if len(answered) >= enough
+            else None
             for name, enough in ENOUGH.items()
         },
     }
@@ -179,16 +234,18 @@ def probe_percentiles(
 def saw_the_same(cell: Cell, mode: str, metrics: Mapping[str, float | int | None]) -> bool:
     """Return whether response times of the probe and of the load are those of the same thing.
 
-    A script asks for what it likes, the probe for one path. And the probe keeps its connections where the server lets
-    it: a load that makes new ones waits to be accepted, which the probe meets only where the server closes on it as
-    often. Its latency then has its connecting in it, as the load's has.
+    A script asks for what it likes, the probe for one path. And the probe keeps its connections
+    where the server lets it: a load that makes new ones waits to be accepted, which the probe meets
+    only where the server closes on it as often. Its latency then has its connecting in it, as the
+    load's has.
     """
     if cell.workload == OWN_SCRIPT:
         return False
     if mode == "keepalive":
         return True
     requests = metrics.get("requests") or 0
-    opened_pct, reopened_pct = metrics.get("opened_pct"), metrics.get("probe_reopened_pct")
+    opened_pct = metrics.get("opened_pct")
+    reopened_pct = metrics.get("probe_reopened_pct")
     if opened_pct is None or reopened_pct is None:
         return False
     opened = round(requests * opened_pct / 100)

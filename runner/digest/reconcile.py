@@ -1,4 +1,7 @@
-"""The invariants: a trial that breaks one is invalid, never a warning. Numbers as in docs/method.md."""
+"""The invariants: a trial that breaks one is invalid, never a warning.
+
+Numbers as in docs/method.md.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,42 +11,58 @@ from runner.digest.k6 import K6Points, K6Summary
 from runner.digest.k6_raw import USE_BASE_URL
 from runner.digest.resources import Counter, Window, tick_coverage
 from runner.digest.wrk import WrkResult
+from runner.generator_traits import GENERATOR_LATE_S, TRAITS
 from runner.measurement import Measurement, ended
-from runner.model import LATE_S, OWN, OWN_SCRIPT, Cell, Check
+from runner.model import OWN, OWN_SCRIPT, Blame, Cell, Check
 
-ROUNDING_MS = 0.001  # k6 adds in nanoseconds and prints milliseconds: only float rounding may differ
-THROWN = "lab_iterations_thrown"  # metric of workloads/own.js: iterations of a script that threw an error
+ROUNDING_MS = 0.001
+"""k6 adds in nanoseconds and prints milliseconds: only float rounding may differ."""
+THROWN = "lab_iterations_thrown"
+"""Metric of workloads/own.js: iterations of a script that threw an error."""
 MIN_COVERAGE = 0.99
-SAMPLER_TICKS = "9 the sampler took >= 99 % of its ticks"
-IDLE = "9 it was idle while the other servers of its session were loaded"
 MOST_IDLE = 0.005  # of a core
 STAYED = "9 everyone stayed on the CPUs that they were given"
 SETTLED_S = 0.1  # a generator goes to its CPUs as it begins: taskset becomes the program
-PROBE_SCHEDULE = "9 the probe sent >= 80 % of its requests in time"
 MAX_LATE = 0.2
-"""Share of the probe's requests that it may send late by its fault; seen at most: 3 %, as the hypervisor took CPU."""
-KERNEL_DROPS = "the kernel dropped no packets"
-CLOCK = "the clock was not stepped"
-LIVED = "the server lived through the load"
-SUCCEEDED = "some request was answered with success"
+"""Share of the probe's requests that it may send late by its fault.
+
+Seen at most: 3 %, as the hypervisor took CPU.
+"""
 OWN_CONNECTIONS = 3
-"""wrk connects once to see whether the address answers (wrk.resolve in wrk.lua); the lab asks once for the count, and
-keeps one connection to /stats during the load."""
-STRANGERS = 20  # connections of others in the same network namespace during a load, where only the kernel counts
+"""wrk connects once to see whether the address answers (wrk.resolve in wrk.lua).
+
+The lab asks once for the count, and keeps one connection to /stats during the load.
+"""
+STRANGERS = 20
+"""Connections of others in the same network namespace during a load, where only the kernel counts.
+"""
 LITTLE_TOLERANCE = 0.05
-LONG = 5.0  # mean iterations that a steady part must be long: in a shorter one users are still beginning
+LONG = 5.0
+"""Mean iterations that a steady part must be long: in a shorter one users are still beginning."""
 CLOSING = 0.9
-"""Share of the probe's requests that found their connection closed, from which on a server closes on everybody."""
+"""Share of the probe's requests that found their connection closed, from which on a server closes
+on everybody.
+"""
 BATCH_PER_HOST = 6
-"""Connections that a user of k6 has at most for one http.batch() of a script (its option batchPerHost)."""
-CPU_TOLERANCE = 1.02  # the kernel books CPU time at its ticks: over a short load up to two of them may fall outside
+"""Connections that a user of k6 has at most for one http.batch() of a script (its option
+batchPerHost).
+"""
+CPU_TOLERANCE = 1.02
+"""The kernel books CPU time at its ticks: over a short load up to two of them may fall outside."""
 TOGETHER = 0.9  # share of the longest generator's time in which all must have loaded
 APART_NS = 150_000_000
-"""By how much generators may begin and end apart in any case, as programs start and end in tens of milliseconds."""
+"""By how much generators may begin and end apart in any case, as programs start and end in tens of
+milliseconds.
+"""
 UNDER_WAY = 0.5
-"""Least share of a wrk's connections with a request under way, by rate x mean latency; seen on a busy CPU: 0.9."""
+"""Least share of a wrk's connections with a request under way, by rate x mean latency.
+
+Seen on a busy CPU: 0.9.
+"""
 MOVED_NS = 5_000_000
-"""By how much two hosts' clocks may move against each other over a load: seconds are aligned by them, no latency."""
+"""By how much two hosts' clocks may move against each other over a load: seconds are aligned by
+them, no latency.
+"""
 
 
 @dataclass(frozen=True)
@@ -57,19 +76,26 @@ class Sent:
 
 
 def _added(measurement: Measurement, name: str) -> int | None:
-    """Return by how much a counter rose over the load; None where it is not counted."""
-    before, after = getattr(measurement.counters_before, name), getattr(measurement.counters_after, name)
+    """Return by how much a counter rose over the load; None if it is not counted."""
+    before = getattr(measurement.counters_before, name)
+    after = getattr(measurement.counters_after, name)
     return None if before is None or after is None else int(after - before)
 
 
-# --- k6 and vegeta ----------------------------------------------------------------------------------------
+# --- k6 and vegeta --------------------------------------------------------------------------------
 
 
-def request_checks(cell: Cell, points: K6Points, summary: K6Summary, measurement: Measurement) -> Iterator[Check]:
+def request_checks(
+    cell: Cell, points: K6Points, summary: K6Summary, measurement: Measurement
+) -> Iterator[Check]:
     """Hold invariants 1 to 5 and 8 against a load of k6 or vegeta."""
     yield from _iterations(cell, points, summary)
     # http_req_failed may have fewer points: a request whose responseCallback is null has none.
-    each = {metric: count for metric, count in sorted(points.points.items()) if metric.startswith("http_req_")}
+    each = {
+        metric: count
+        for metric, count in sorted(points.points.items())
+        if metric.startswith("http_req_")
+    }
     marked = each.pop("http_req_failed", 0)
     complete = points.requests + points.elsewhere  # k6 sums up those to other ports too
     counts = {"http_reqs": points.points.get("http_reqs", 0), "complete requests": complete, **each}
@@ -80,8 +106,10 @@ def request_checks(cell: Cell, points: K6Points, summary: K6Summary, measurement
         f"{summary.requests} in the summary, {', '.join(odd) or 'as many points of every metric'}",
     )
     durations = points.all_durations or points.durations
-    longest_ms, iteration_ms = durations["max"], points.iteration_max_ms
-    if cell.tool == "k6":  # vegeta has one time of a request, which is an iteration
+    longest_ms = durations["max"]
+    iteration_ms = points.iteration_max_ms
+    runs_scripts = TRAITS[cell.tool].runs_scripts
+    if runs_scripts:  # else a request has one time, and is an iteration
         yield Check(
             "3 sending + waiting + receiving = duration",
             points.worst_residual_ms <= ROUNDING_MS,
@@ -96,33 +124,49 @@ def request_checks(cell: Cell, points: K6Points, summary: K6Summary, measurement
     apart = [
         f"{name} {durations[name]:.4f} ms raw, {stated.get(name)} ms said"
         # vegeta, and several generators' summaries together, say no percentile exactly.
-        for name in (durations if cell.tool == "k6" and not measurement.parts else ("mean", "min", "max"))
+        for name in (
+            durations if runs_scripts and not measurement.parts else ("mean", "min", "max")
+        )
         if abs(durations[name] - stated.get(name, math.inf)) > ROUNDING_MS
     ]
-    yield Check("4 quantiles from raw = quantiles of the summary", not apart, "; ".join(apart) or "all equal")
+    yield Check(
+        "4 quantiles from raw = quantiles of the summary",
+        not apart,
+        "; ".join(apart) or "all equal",
+    )
     # Of several generators, which may end apart, each one's part is held to it by itself.
     steady = None if measurement.parts else points.steady
     # In a closed loop without think time every virtual user has a request under way at any time.
     users = None if cell.rates_rps else cell.vus
-    if users is not None and steady is not None and 1000 * steady.seconds >= LONG * steady.iteration_mean_ms:
+    if (
+        users is not None
+        and steady is not None
+        and 1000 * steady.seconds >= LONG * steady.iteration_mean_ms
+    ):
         yield Check(
             "8 rate x mean iteration = virtual users",
             abs(steady.in_flight - users) / users <= LITTLE_TOLERANCE,
-            f"{steady.in_flight:.1f} iterations under way on the average over {steady.seconds:.2f} s, {users} users",
+            f"{steady.in_flight:.1f} iterations under way on the average over "
+            f"{steady.seconds:.2f} s, {users} users",
         )
-    counted, answered = _added(measurement, "requests"), points.with_status
+    counted = _added(measurement, "requests")
+    answered = points.with_status
     if counted is not None:
-        said = f"server counted {counted}, generator sent {points.requests} and got {answered} answers"
+        said = (
+            f"server counted {counted}, generator sent {points.requests} and got {answered} answers"
+        )
         ok = answered <= counted <= points.requests
         yield Check("5 requests that the server counted = requests sent", ok, said)
     yield from own_checks(cell, points, measurement)
 
 
 def _iterations(cell: Cell, points: K6Points, summary: K6Summary) -> Iterator[Check]:
-    """Invariant 1. k6 writes interrupted iterations to its log only, but each leaves a data_sent point.
+    """Invariant 1. k6 writes interrupted iterations to its log only, but each leaves a data_sent
+    point.
 
-    At an arrival rate k6 begins as many iterations as fit into each step, give or take one. Those that it drops, as no
-    virtual user is free, and those that it was too late to begin (`missed`), make the rate unsustained: a result.
+    At an arrival rate k6 begins as many iterations as fit into each step, give or take one. Those
+    that it drops, as no virtual user is free, and those that it was too late to begin (`missed`),
+    make the rate unsustained: a result.
     """
     interrupted = points.script_runs - points.iterations
     done = summary.iterations + interrupted + summary.dropped
@@ -130,21 +174,27 @@ def _iterations(cell: Cell, points: K6Points, summary: K6Summary) -> Iterator[Ch
     # A load that lasts a time asks for as many as were begun in it.
     wanted = cell.to_begin if cell.rates_rps else cell.iterations or done
     lost = interrupted if cell.rates_rps else interrupted + summary.dropped
-    overrun = math.ceil(max(cell.rates_rps) * LATE_S) if cell.rates_rps else 0  # an open load ends up to LATE_S late
+    overrun = (
+        math.ceil(max(cell.rates_rps) * GENERATOR_LATE_S) if cell.rates_rps else 0
+    )  # an open load ends up to GENERATOR_LATE_S late
     yield Check(
         "1 iterations asked = completed + interrupted + dropped",
-        -slack(cell) <= done + late - wanted <= slack(cell) + overrun and points.iterations == summary.iterations,
+        -slack(cell) <= done + late - wanted <= slack(cell) + overrun
+        and points.iterations == summary.iterations,
         f"{wanted} asked, {summary.iterations} completed ({points.iterations} in the samples), "
-        f"{interrupted} interrupted, {summary.dropped} dropped" + (f", {late} never begun" if late else ""),
+        f"{interrupted} interrupted, {summary.dropped} dropped"
+        + (f", {late} never begun" if late else ""),
     )
-    yield Check("1 the load ran to its end", lost == 0, f"{lost} iterations were cut off by the deadline")
+    yield Check(
+        "1 the load ran to its end", lost == 0, f"{lost} iterations were cut off by the deadline"
+    )
 
 
 def may_hold(cell: Cell, reopened: float) -> int:
-    """Return how many connections a k6 load opens where they are kept: each user's first.
+    """Return how many connections a k6 load opens if they are kept: each user's first.
 
-    Where the server closed on the probe time and again (`reopened`, a share), none is kept: so few requests that each
-    may be a user's first would show nothing.
+    If the server closed on the probe time and again (`reopened`, a share), none is kept: so few
+    requests that each may be a user's first would show nothing.
     """
     if reopened >= CLOSING:
         return 0
@@ -152,18 +202,25 @@ def may_hold(cell: Cell, reopened: float) -> int:
 
 
 def slack(cell: Cell) -> int:
-    """Return by how many iterations k6 may miss what was asked: one a step of an open load, and one at its end."""
+    """Return by how many iterations k6 may miss what was asked: one a step of an open load, and one
+    at its end.
+    """
     return len(cell.rates_rps) + 1 if cell.rates_rps else 0
 
 
 def missed(cell: Cell, points: K6Points) -> int:
-    """Return how many iterations of an open load were never begun, as k6 was behind its schedule at the end."""
+    """Return how many iterations of an open load were never begun, as k6 was behind its schedule at
+    the end.
+    """
     short = cell.to_begin - points.script_runs - points.dropped_iterations
     return short if cell.rates_rps and short > slack(cell) else 0
 
 
 def own_checks(cell: Cell, points: K6Points, measurement: Measurement) -> Iterator[Check]:
-    """Hold a load on the user's API to its fence, its script and its mode; nothing where it is none."""
+    """Hold a load on the user's API to its fence, its script and its mode.
+
+    Nothing if it is none.
+    """
     if cell.workload not in OWN:
         return
     yield from _where_to(points, measurement)
@@ -174,16 +231,21 @@ def own_checks(cell: Cell, points: K6Points, measurement: Measurement) -> Iterat
     if measurement.counters_before.requests is None:
         said = "not checked: the server does not say what it counted"
         yield Check("5 requests that the server counted = requests sent", True, said)
-    # In close mode each answer took a new connection. Only the kernel counts them, of the whole network namespace: a
-    # server may accept others, so that there is no upper limit; and one on another host is not in the count.
+    # In close mode each answer took a new connection. Only the kernel counts them, of the whole
+    # network namespace: a server may accept others, so that there is no upper limit; and one on
+    # another host is not in the count.
     accepted = _added(measurement, "passive_opens")
     if cell.mode == "close" and accepted is not None and measurement.placement.server:
         said = f"the kernel accepted {accepted}, for {points.with_status} answers"
-        yield Check("7 close mode proven by accepted connections", accepted >= points.with_status, said)
+        yield Check(
+            "7 close mode proven by accepted connections", accepted >= points.with_status, said
+        )
 
 
 def _where_to(points: K6Points, measurement: Measurement) -> Iterator[Check]:
-    """Hold the requests of a load on the user's API to the host and the ports that they may go to."""
+    """Hold the requests of a load on the user's API to the host and the ports that they
+    may go to.
+    """
     sent = points.requests + points.elsewhere
     said = f"{points.blocked} of {sent} requests went to another host or port, and were blocked"
     if points.blocked:
@@ -195,55 +257,80 @@ def _where_to(points: K6Points, measurement: Measurement) -> Iterator[Check]:
     if points.unnamed:
         said += ": with --also, let the script set no `name` tag and use no http.url"
     yield Check("every request says which port it went to", points.unnamed == 0, said)
-    uses = [f"{use.requests} to port {use.port}, {use.failed} of them failed" for use in points.other_ports]
+    uses = [
+        f"{use.requests} to port {use.port}, {use.failed} of them failed"
+        for use in points.other_ports
+    ]
     said = "; ".join(uses) or f"none to {' or '.join(map(str, measurement.also_ports))}"
     yield Check("requests to other ports are in no rate and no percentile", True, said)
 
 
-# --- every load -------------------------------------------------------------------------------------------
+# --- every load -----------------------------------------------------------------------------------
 
 
 def whole(sent: Sequence[Sent], measurement: Measurement) -> tuple[Check, ...]:
-    """Hold invariant 5 against all slices together, by what was `sent` in each: only the lab asked between two."""
+    """Hold invariant 5 against all slices together, by what was `sent` in each: only the lab asked
+    between two.
+    """
     counted = _added(measurement, "requests")
     if counted is None:
         return ()
-    answered, lost = sum(each.ok + each.refused for each in sent), sum(each.lost for each in sent)
+    answered = sum(each.ok + each.refused for each in sent)
+    lost = sum(each.lost for each in sent)
     probed = sum(_added(each, "requests") or 0 for each in measurement.loads)
     late = counted - probed
     said = (
-        f"server counted {counted} from the first slice to the last, {probed} of them in slices with {answered} "
-        f"answers, {late} between them"
+        f"server counted {counted} from the first slice to the last, {probed} of them in slices "
+        f"with {answered} answers, {late} between them"
     )
-    return (Check("5 the slices' requests are all that the server counted", 0 <= late <= lost, said),)
+    return (
+        Check("5 the slices' requests are all that the server counted", 0 <= late <= lost, said),
+    )
 
 
 def database_checks(sent: Sent, measurement: Measurement) -> tuple[Check, ...]:
-    """Hold invariant 6: each insert that was answered with 2xx is a row, and a row more needs an answer that was lost.
+    """Hold invariant 6: each insert that was answered with 2xx is a row, and a row more needs an
+    answer that was lost.
 
-    An insert whose answer was lost, or was an error, may be a row or not: at most as many as were under way when a
-    server died or the load was cut off, and as there were answers with an error.
+    An insert whose answer was lost, or was an error, may be a row or not: at most as many as were
+    under way when a server died or the load was cut off, and as there were answers with an error.
     """
     use = measurement.database
     if use is None:
         return ()
     rows = use.after.rows - use.before.rows
     surplus = min(sent.lost, sent.at_once) + sent.refused
-    said = f"{rows} rows, {sent.ok} inserts answered with 2xx, {sent.refused} with an error, {sent.lost} not answered"
+    said = (
+        f"{rows} rows, {sent.ok} inserts answered with 2xx, {sent.refused} with an error, "
+        f"{sent.lost} not answered"
+    )
     ok = sent.ok <= rows <= sent.ok + surplus
     return (Check("6 rows inserted = successful inserts", ok, f"{said} ({sent.at_once} at once)"),)
 
 
 def kept_packets(measurement: Measurement) -> Check:
-    """Return whether the kernel dropped no packet of the load for want of room in its table of tracked connections."""
+    """Return whether the kernel dropped no packet of the load for want of room in its table of
+    tracked connections.
+    """
     dropped = _added(measurement, "dropped_packets") or 0
-    return Check(KERNEL_DROPS, dropped == 0, f"{dropped} dropped, as nf_conntrack_max was reached")
+    return Check(
+        "the kernel dropped no packets",
+        dropped == 0,
+        f"{dropped} dropped, as nf_conntrack_max was reached",
+        Blame.MACHINE,
+    )
 
 
 def succeeded(sent: Sent) -> Check:
-    """Return whether any request of the trial got what it asked for: else its numbers are of errors only."""
+    """Return whether any request of the trial got what it asked for: else its numbers are of errors
+    only.
+    """
     asked = sent.ok + sent.refused + sent.lost
-    return Check(SUCCEEDED, sent.ok > 0, f"{sent.ok} of {asked} were answered with 2xx or 3xx")
+    return Check(
+        "some request was answered with success",
+        sent.ok > 0,
+        f"{sent.ok} of {asked} were answered with 2xx or 3xx",
+    )
 
 
 def lived(measurement: Measurement) -> Check:
@@ -251,34 +338,46 @@ def lived(measurement: Measurement) -> Check:
     killed = measurement.oom_kills or 0
     said = [] if measurement.died is None else [f"it {ended(measurement.died)}"]
     said += [f"the kernel killed {killed} of its processes for want of memory"] if killed else []
-    return Check(LIVED, not said, ", and ".join(said) or "it did")
+    return Check("the server lived through the load", not said, ", and ".join(said) or "it did")
 
 
 def clock(measurement: Measurement) -> Check:
-    """Return whether the wall clock, by which k6 and wrk date what they see, ran evenly during the load.
+    """Return whether the wall clock, by which k6 and wrk date what they see, ran evenly during the
+    load.
 
     NTP may slew it by 0.05 % (adjtimex(2)).
     """
     wall_ns = measurement.load_ended_wall_ns - measurement.load_started_wall_ns
     mono_ns = measurement.load_ended_mono_ns - measurement.load_started_mono_ns
     stepped_s = (wall_ns - mono_ns) / 1e9
-    return Check(CLOCK, abs(stepped_s) <= 0.05 + 0.001 * mono_ns / 1e9, f"it was stepped by {stepped_s:.3f} s")
+    return Check(
+        "the clock was not stepped",
+        abs(stepped_s) <= 0.05 + 0.001 * mono_ns / 1e9,
+        f"it was stepped by {stepped_s:.3f} s",
+        Blame.MACHINE,
+    )
 
 
-# --- wrk --------------------------------------------------------------------------------------------------
+# --- wrk ------------------------------------------------------------------------------------------
 
 
 def wrk_checks(
     cell: Cell, result: WrkResult, measurement: Measurement, parts: Sequence[WrkResult] = ()
 ) -> Iterator[Check]:
-    """Hold invariants 5 and 7 against a wrk trial; when it stops, each connection may have one request under way.
+    """Hold invariants 5 and 7 against a wrk trial.
 
-    `parts` are the results of its generators. The mode is proven by the connections that were accepted: one a request
-    with close, one a connection with keep-alive. The server's count is exact but for the lab's question; the kernel's
-    PassiveOpens counts the whole network namespace, so that a few strangers are allowed for.
+    When it stops, each connection may have one request under way.
+
+    `parts` are the results of its generators. The mode is proven by the connections that were
+    accepted: one a request with close, one a connection with keep-alive. The server's count is
+    exact but for the lab's question; the kernel's PassiveOpens counts the whole network namespace,
+    so that a few strangers are allowed for.
     """
-    requests, connections, timeouts = result.requests, result.connections, result.errors["timeout"]
-    measured, errors = int(result.raw[1].sum()), [f"{count} {name}" for name, count in result.errors.items() if count]
+    requests = result.requests
+    connections = result.connections
+    timeouts = result.errors["timeout"]
+    measured = int(result.raw[1].sum())
+    errors = [f"{count} {name}" for name, count in result.errors.items() if count]
     yield Check(
         "7 sum of raw buckets + timeouts = requests",
         measured + timeouts == requests,
@@ -287,15 +386,23 @@ def wrk_checks(
     yield Check("7 every error counter is 0", not errors, ", ".join(errors) or "all 0")
     yield Check(
         "7 connections as asked",
-        connections == cell.connections and not any(each.connections % each.threads for each in parts or [result]),
+        connections == cell.connections
+        and not any(each.connections % each.threads for each in parts or [result]),
         f"{cell.connections} asked, {connections} opened by {result.threads} threads",
     )
-    accepted, source, allowed = _added(measurement, "connections"), "the server", OWN_CONNECTIONS
+    accepted = _added(measurement, "connections")
+    source = "the server"
+    allowed = OWN_CONNECTIONS
     if accepted is None:
-        accepted, source, allowed = _added(measurement, "passive_opens"), "the kernel", OWN_CONNECTIONS + STRANGERS
+        accepted = _added(measurement, "passive_opens")
+        source = "the kernel"
+        allowed = OWN_CONNECTIONS + STRANGERS
     least, more = (requests, connections) if cell.mode == "close" else (connections, 0)
-    more += allowed + len(measurement.parts)  # each wrk connects once to see whether the address answers
-    proven, said = False, "neither the server nor the kernel counts accepted connections"
+    more += allowed + len(
+        measurement.parts
+    )  # each wrk connects once to see whether the address answers
+    proven = False
+    said = "neither the server nor the kernel counts accepted connections"
     if accepted is not None:
         proven = least <= accepted <= least + more
         said = f"{source} accepted {accepted}, for {requests} requests on {connections}"
@@ -307,7 +414,7 @@ def wrk_checks(
         yield Check("5 requests that the server counted = requests answered", ok, said)
 
 
-# --- several generators -----------------------------------------------------------------------------------
+# --- several generators ---------------------------------------------------------------------------
 
 
 def begun_together(measurement: Measurement, walls_ns: Sequence[tuple[int, int]]) -> Check:
@@ -316,8 +423,12 @@ def begun_together(measurement: Measurement, walls_ns: Sequence[tuple[int, int]]
     `walls_ns` has the begin and the end of each one's requests, by its own host's wall clock.
     """
     behind = [0, *(part.behind_ns(measurement) for part in measurement.parts)]
-    begins, ends = ([wall[side] + apart for wall, apart in zip(walls_ns, behind, strict=True)] for side in (0, 1))
-    common, longest = min(ends) - max(begins), max(end - begin for begin, end in walls_ns)
+    begins, ends = (
+        [wall[side] + apart for wall, apart in zip(walls_ns, behind, strict=True)]
+        for side in (0, 1)
+    )
+    common = min(ends) - max(begins)
+    longest = max(end - begin for begin, end in walls_ns)
     apart_ms = (max(begins) - min(begins)) / 1e6
     detail = f"begun within {apart_ms:.1f} ms, {100 * common / longest:.0f} % of the time in common"
     ok = common >= TOGETHER * longest or longest - common <= APART_NS
@@ -325,16 +436,22 @@ def begun_together(measurement: Measurement, walls_ns: Sequence[tuple[int, int]]
 
 
 def answered_all_along(cell: Cell, parts: Sequence[tuple[float, float, int]]) -> tuple[Check, ...]:
-    """Hold each of wrk's parts to Little's law: one that had no answers for a time had too few requests under way.
+    """Hold each of wrk's parts to Little's law: one that had no answers for a time had too few
+    requests under way.
 
-    `parts` has each one's requests/s, mean latency in seconds and connections. In close mode latency leaves connecting
-    out, and nothing is checked.
+    `parts` has each one's requests/s, mean latency in seconds and connections. In close mode
+    latency leaves connecting out, and nothing is checked.
     """
     if cell.mode != "keepalive" or len(parts) < 2:
         return ()
     under_way = [rate * mean_s / connections for rate, mean_s, connections in parts]
-    detail = ", ".join(f"{100 * share:.0f} %" for share in under_way) + " of their connections had a request under way"
-    return (Check("11 every generator was answered all along", min(under_way) >= UNDER_WAY, detail),)
+    detail = (
+        ", ".join(f"{100 * share:.0f} %" for share in under_way)
+        + " of their connections had a request under way"
+    )
+    return (
+        Check("11 every generator was answered all along", min(under_way) >= UNDER_WAY, detail),
+    )
 
 
 def between(measurement: Measurement) -> tuple[Check, ...]:
@@ -343,11 +460,14 @@ def between(measurement: Measurement) -> tuple[Check, ...]:
     if hosts is None:
         return ()
     ok = hosts.clock_moved_ns <= MOVED_NS + 2 * hosts.clock_error_ns
-    detail = f"moved by {hosts.clock_moved_ns / 1e6:.3f} ms, known to ± {hosts.clock_error_ns / 1e6:.3f} ms"
+    detail = (
+        f"moved by {hosts.clock_moved_ns / 1e6:.3f} ms, "
+        f"known to ± {hosts.clock_error_ns / 1e6:.3f} ms"
+    )
     return (Check("11 the hosts' clocks kept their distance", ok, detail),)
 
 
-# --- the samples ------------------------------------------------------------------------------------------
+# --- the samples ----------------------------------------------------------------------------------
 
 
 def sample_checks(
@@ -357,38 +477,71 @@ def sample_checks(
     counters: Mapping[str, Counter],
     windows: Sequence[Window],
 ) -> Iterator[Check]:
-    """Hold invariant 9 by the samples of the sampler, `raw` as they are, `counters` without pauses between slices.
+    """Hold invariant 9 by the samples of the sampler, `raw` as they are, `counters` without pauses
+    between slices.
 
-    Everybody lived and stayed on its CPUs (a tool, or a manager of control groups, may move one), used no more of them
-    than there is, and rested while other servers of the session were loaded; the sampler was there all the time.
+    Everybody lived and stayed on its CPUs (a tool, or a manager of control groups, may move one),
+    used no more of them than there is, and rested while other servers of the session were loaded;
+    the sampler was there all the time.
     """
     yield lived(measurement)
     yield kept_packets(measurement)
     lasted_s = sum(window.seconds for window in windows)
-    strayed = [name for name, each in counters.items() if each.level("foreign_cpus", SETTLED_S, lasted_s).any()]
+    strayed = [
+        name
+        for name, each in counters.items()
+        if each.level("foreign_cpus", SETTLED_S, lasted_s).any()
+    ]
     said = f"the {' and the '.join(strayed)} could use others" if strayed else "nobody left"
-    yield Check(STAYED, not strayed, said)
+    yield Check(STAYED, not strayed, said, Blame.LAB)
     for subject in ("server", "generator") if "server" in counters else ("generator",):
-        used, has = metrics[f"{subject}_cpu_mean_pct"] or 0.0, 100 * len(getattr(measurement.placement, subject))
+        used = metrics[f"{subject}_cpu_mean_pct"] or 0.0
+        has = 100 * len(getattr(measurement.placement, subject))
         said = f"{used:.1f} % of {has} %"
-        yield Check(f"9 CPU used by the {subject} <= its CPUs * time", 0 <= used <= has * CPU_TOLERANCE, said)
-    coverage, stolen_pct = tick_coverage(raw["host"], windows, measurement.sample_hz), metrics["host_steal_pct"] or 0
+        yield Check(
+            f"9 CPU used by the {subject} <= its CPUs * time",
+            0 <= used <= has * CPU_TOLERANCE,
+            said,
+        )
+    coverage = tick_coverage(raw["host"], windows, measurement.sample_hz)
+    stolen_pct = metrics["host_steal_pct"] or 0
     yield Check(
-        SAMPLER_TICKS,
+        "9 the sampler took >= 99 % of its ticks",
         coverage >= MIN_COVERAGE,
-        f"{100 * coverage:.1f} % at {measurement.sample_hz:g} Hz over {lasted_s:.2f} s, in which the "
-        f"hypervisor took {stolen_pct:.0f} % of a core away",
+        f"{100 * coverage:.1f} % at {measurement.sample_hz:g} Hz over {lasted_s:.2f} s, in which "
+        f"the hypervisor took {stolen_pct:.0f} % of a core away",
+        Blame.LAB,
     )
-    server, t_s, zero_ns = raw.get("server"), raw["server" if "server" in raw else "host"].t_s, windows[0].begin_mono_ns
+    server = raw.get("server")
+    t_s = raw["server" if "server" in raw else "host"].t_s
+    zero_ns = windows[0].begin_mono_ns
     last_s = (windows[-1].begin_mono_ns - zero_ns) / 1e9 + windows[-1].seconds
     said = f"from {t_s[0]:.3f} s to {t_s[-1]:.3f} s of a load of {last_s:.3f} s"
-    yield Check("9 the samples cover the whole load", bool(t_s[0] <= 0.0 and t_s[-1] >= last_s), said)
-    spans_s = [((begin - zero_ns) / 1e9, (end - zero_ns) / 1e9) for begin, end in measurement.others_loaded]
+    yield Check(
+        "9 the samples cover the whole load", bool(t_s[0] <= 0.0 and t_s[-1] >= last_s), said
+    )
+    spans_s = [
+        ((begin - zero_ns) / 1e9, (end - zero_ns) / 1e9) for begin, end in measurement.others_loaded
+    ]
     if server is not None and spans_s:
-        share = sum(server.between(*span) for span in spans_s) / max(1e-9, sum(end - begin for begin, end in spans_s))
-        yield Check(IDLE, share < MOST_IDLE, f"it used {100 * share:.2f} % of a core meanwhile")
+        share = sum(server.between(*span) for span in spans_s) / max(
+            1e-9, sum(end - begin for begin, end in spans_s)
+        )
+        yield Check(
+            "9 it was idle while the other servers of its session were loaded",
+            share < MOST_IDLE,
+            f"it used {100 * share:.2f} % of a core meanwhile",
+            Blame.REST,
+        )
 
 
 def probe_schedule(late_share: float) -> Check:
-    """Hold invariant 9 against the probe: what it sends late is late for no fault of the server's."""
-    return Check(PROBE_SCHEDULE, late_share <= MAX_LATE, f"it was late with {100 * late_share:.0f} % of them")
+    """Hold invariant 9 against the probe: what it sends late is late for no fault of the
+    server's.
+    """
+    return Check(
+        "9 the probe sent >= 80 % of its requests in time",
+        late_share <= MAX_LATE,
+        f"it was late with {100 * late_share:.0f} % of them",
+        Blame.LAB,
+    )

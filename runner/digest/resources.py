@@ -17,7 +17,10 @@ Floats = npt.NDArray[np.float64]
 
 
 class Window(NamedTuple):
-    """When a load was: its first `seconds` from `begin_mono_ns` on count; its generator ran from start to end."""
+    """When a load was: its first `seconds` from `begin_mono_ns` on count.
+
+    Its generator ran from start to end.
+    """
 
     begin_mono_ns: int
     seconds: float
@@ -29,17 +32,19 @@ class Window(NamedTuple):
 class Counter:
     """One subject's samples with their clock in seconds; `t_s` ascends from the load's begin.
 
-    Of a load in slices, `t_s` counts the time of the slices only, and no peak spans one of the `seams` between them.
+    Of a load in slices, `t_s` counts the time of the slices only, and no peak spans one of the
+    `seams` between them.
     """
 
     t_s: Floats
     columns: Mapping[str, Floats]
-    """CUMULATIVE ones, such as the CPU time `cpu_s`, and levels, such as `rss_bytes`, NaN where they are not known.
+    """CUMULATIVE ones, such as the CPU time `cpu_s`, and levels, such as `rss_bytes`, NaN where
+    they are not known.
 
-    `steal_s`, `interrupts_s`, `ran_s` and `switches` are of the host only: CPU time that the hypervisor gave to others,
-    that went into interrupts, and that all programs used, and switches between tasks. `throttled_s`, `threads` and
-    `foreign_cpus` (CPUs that it might use beside those it was given) are the subject's, STATS_COLUMNS what the server
-    says itself.
+    `steal_s`, `interrupts_s`, `ran_s` and `switches` are of the host only: CPU time that the
+    hypervisor gave to others, that went into interrupts, and that all programs used, and switches
+    between tasks. `throttled_s`, `threads` and `foreign_cpus` (CPUs that it might use beside those
+    it was given) are the subject's, STATS_COLUMNS what the server says itself.
     """
     seams: tuple[float, ...] = ()
 
@@ -49,11 +54,13 @@ class Counter:
         return values[~np.isnan(values)]
 
     def column(self, name: str) -> Floats:
-        """Return a column; NaN where there is none."""
+        """Return a column; NaN if there is none."""
         return self.columns.get(name, np.full(len(self.t_s), np.nan))
 
     def between(self, begin_s: float, end_s: float, name: str = "cpu_s") -> float:
-        """Return how much was added to a cumulative column between two instants; NaN where it was not counted.
+        """Return how much was added to a cumulative column between two instants.
+
+        NaN if it was not counted.
 
         Linear between samples and constant outside them. `cpu_s` is the CPU time used.
         """
@@ -65,7 +72,8 @@ class Counter:
         return 100 * self.between(begin_s, end_s) / (end_s - begin_s)
 
     def peak_pct(self, begin_s: float, end_s: float, window_s: float) -> float:
-        """Return the highest mean over any window of `window_s` inside the load that begins or ends at a sample.
+        """Return the highest mean over any window of `window_s` inside the load that begins or ends
+        at a sample.
 
         A load shorter than the window has no such peak: NaN.
         """
@@ -83,7 +91,8 @@ class Counter:
 
 
 CUMULATIVE = ("cpu_s", "throttled_s", "steal_s", "switches", "interrupts_s", "ran_s")
-MARGIN_S = 0.1  # how far beyond a slice's generator its rows are looked at: two ticks of the sampler
+MARGIN_S = 0.1
+"""How far beyond a slice's generator its rows are looked at: two ticks of the sampler."""
 
 
 def read_counters(
@@ -100,10 +109,13 @@ def read_counters(
     try:
         table = pq.read_table(path)
         subjects = np.asarray(table["subject"].to_pylist(), dtype=object)
-        t_s, cpu_s = (table["mono_ns"].to_numpy() - zero_mono_ns) / 1e9, table["cpu_ns"].to_numpy() / 1e9
+        t_s = (table["mono_ns"].to_numpy() - zero_mono_ns) / 1e9
+        cpu_s = table["cpu_ns"].to_numpy() / 1e9
         names = ("rss_bytes", "switches", "threads", "foreign_cpus", *STATS_COLUMNS)
         columns = {"cpu_s": cpu_s, **{name: _floats(table, name) for name in names}}
-        columns |= {f"{name}_s": _floats(table, f"{name}_ns") / 1e9 for name in ("interrupts", "ran")}
+        columns |= {
+            f"{name}_s": _floats(table, f"{name}_ns") / 1e9 for name in ("interrupts", "ran")
+        }
         columns["steal_s"] = np.nan_to_num(_floats(table, "steal_ns")) / 1e9
         throttled_ns = _floats(table, "throttled_ns")
         if throttled_known:
@@ -119,10 +131,12 @@ def read_counters(
 
 
 def _floats(table: pa.Table, name: str) -> Floats:
-    """Return a column with NaN for nulls; all NaN where a file has no such column."""
+    """Return a column with NaN for nulls; all NaN if a file has no such column."""
     if name not in table.column_names:
         return np.full(table.num_rows, np.nan)
-    return np.asarray(table[name].cast(pa.float64()).fill_null(float("nan")).to_numpy(), dtype=np.float64)
+    return np.asarray(
+        table[name].cast(pa.float64()).fill_null(float("nan")).to_numpy(), dtype=np.float64
+    )
 
 
 def stitched(raw: Mapping[str, Counter], windows: Sequence[Window]) -> dict[str, Counter]:
@@ -145,15 +159,22 @@ def stitched(raw: Mapping[str, Counter], windows: Sequence[Window]) -> dict[str,
     return found
 
 
-def _piece(counter: Counter, window: Window, zero_mono_ns: int, margin_s: float) -> dict[str, Floats]:
-    """Return what a counter shows of one window, with rows at its very ends; nothing where it has no row near it."""
+def _piece(
+    counter: Counter, window: Window, zero_mono_ns: int, margin_s: float
+) -> dict[str, Floats]:
+    """Return what a counter shows of one window, with rows at its very ends.
+
+    Nothing if it has no row near it.
+    """
     begin, started, ended = (
-        (at - zero_mono_ns) / 1e9 for at in (window.begin_mono_ns, window.started_mono_ns, window.ended_mono_ns)
+        (at - zero_mono_ns) / 1e9
+        for at in (window.begin_mono_ns, window.started_mono_ns, window.ended_mono_ns)
     )
     near = (counter.t_s >= started - margin_s) & (counter.t_s <= ended + MARGIN_S)
     if not near.any():
         return {}
-    t_s, end = counter.t_s[near], begin + window.seconds
+    t_s = counter.t_s[near]
+    end = begin + window.seconds
     at = np.concatenate([[begin], t_s[(t_s > begin) & (t_s < end)], [end]])
     row = np.clip(np.searchsorted(t_s, at, side="right") - 1, 0, None)
     piece = {"t_s": at - begin}
@@ -169,14 +190,20 @@ def _piece(counter: Counter, window: Window, zero_mono_ns: int, margin_s: float)
 
 def _joined(name: str, pieces: Sequence[Floats]) -> Floats:
     """Put the pieces of one column together; what is cumulative goes on from piece to piece."""
-    begun = np.cumsum([0.0, *(each[-1] for each in pieces[:-1])]) if name in CUMULATIVE else np.zeros(len(pieces))
+    begun = (
+        np.cumsum([0.0, *(each[-1] for each in pieces[:-1])])
+        if name in CUMULATIVE
+        else np.zeros(len(pieces))
+    )
     return np.concatenate([each + before for each, before in zip(pieces, begun, strict=True)])
 
 
 def tick_coverage(host: Counter, windows: Sequence[Window], hz: float) -> float:
-    """Return the share of the sampler's ticks in the windows that it really took, by the rows of the `host`.
+    """Return the share of the sampler's ticks in the windows that it really took, by the rows of
+    the `host`.
 
-    One tick is granted: where a load begins between two ticks, it may hold one more or less than its length says.
+    One tick is granted: where a load begins between two ticks, it may hold one more or less than
+    its length says.
     """
     expected = taken = 0
     for window in windows:
@@ -188,8 +215,12 @@ def tick_coverage(host: Counter, windows: Sequence[Window], hz: float) -> float:
 
 
 def rates(trial_id: str, counters: Mapping[str, Counter]) -> pa.Table:
-    """Return one row an interval between two samples: columns of tables/resources.parquet (see docs/data.md)."""
-    return pa.concat_tables(_subject_rates(trial_id, subject, counter) for subject, counter in counters.items())
+    """Return one row an interval between two samples: columns of tables/resources.parquet (see
+    docs/data.md).
+    """
+    return pa.concat_tables(
+        _subject_rates(trial_id, subject, counter) for subject, counter in counters.items()
+    )
 
 
 def _subject_rates(trial_id: str, subject: str, counter: Counter) -> pa.Table:
@@ -209,7 +240,12 @@ def _subject_rates(trial_id: str, subject: str, counter: Counter) -> pa.Table:
         "throttled_ms": 1000 * added("throttled_s"),
         "switches_per_s": added("switches") / dt,
         "steal_ms": 1000 * added("steal_s") if subject == "host" else np.full(len(dt), np.nan),
-        **{name: counter.column(name)[1:][kept] for name in ("rss_bytes", "threads", *STATS_COLUMNS)},
+        **{
+            name: counter.column(name)[1:][kept]
+            for name in ("rss_bytes", "threads", *STATS_COLUMNS)
+        },
     }
     schema = schema_of("resources")
-    return pa.table([pa.array(columns[each.name], each.type, from_pandas=True) for each in schema], schema)
+    return pa.table(
+        [pa.array(columns[each.name], each.type, from_pandas=True) for each in schema], schema
+    )

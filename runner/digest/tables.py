@@ -23,29 +23,43 @@ from runner.store import SLICES, TABLES, RunFolder, decode, replacing, sha256
 
 GROUP_ROWS = 200_000  # of a table: one group per trial would take five times the room
 STEPS = {"t_s": 2**-14, "dt_s": 2**-14, "cpu_pct": 2**-7, "switches_per_s": 2**-3}
-"""To what an exported run's samples are rounded: steps far below what a sampler can see, with bytes of zeros below."""
+"""To what an exported run's samples are rounded: steps far below what a sampler can see, with bytes
+of zeros below.
+"""
 Record = dict[str, Any]
 Spread = Callable[[Callable[[Any], dict[str, Any]], Iterable[Any]], Iterable[dict[str, Any]]]
 """Calls a function with each item, in any order and perhaps twice: `map`, or many processes."""
 
 
 def build_tables(run: RunFolder, salvaged: Mapping[str, Record] | None = None) -> None:
-    """Write trials, latency, throughput and resources from the trials' records and parts; the parts are then gone.
+    """Write trials, latency, throughput and resources from the trials' records and parts.
 
-    `salvaged` holds records by trial id that stand in for those on disk, which stay as they were sealed.
+    The parts are then gone.
+
+    `salvaged` holds records by trial id that stand in for those on disk, which stay as they were
+    sealed.
     """
     records = run.records()
     sealed = [record["order"] for record in records if record["status"] == "sealed"]
     if len(set(sealed)) < len(sealed):
-        raise LabError(f"{run.path} has a trial that was sealed twice: statistics would count it twice.", exit_code=1)
+        raise LabError(
+            f"{run.path} has a trial that was sealed twice: statistics would count it twice.",
+            exit_code=1,
+        )
     rows = [_typed_row((salvaged or {}).get(record["trial_id"], record)) for record in records]
     for name in _names(records):
         schema = schema_of(name)
         paths = [part(run, name, record["trial_id"]) for record in records]
-        tables = rows if name == "trials" else (pq.read_table(path) for path in paths if path.exists())
-        # The doubles of samples, hardly one of which occurs twice, are split: two thirds of the room.
+        tables = (
+            rows if name == "trials" else (pq.read_table(path) for path in paths if path.exists())
+        )
+        # The doubles of samples, hardly one of which occurs twice, are split: two thirds of the
+        # room.
         encoding = _encoding(schema, 9, split=name == "resources")
-        with replacing(run.table(name)) as temporary, GroupWriter(temporary, schema, GROUP_ROWS, **encoding) as writer:
+        with (
+            replacing(run.table(name)) as temporary,
+            GroupWriter(temporary, schema, GROUP_ROWS, **encoding) as writer,
+        ):
             for table in tables:
                 writer.write(table.select(schema.names).cast(schema))
     shutil.rmtree(run.tables / "parts", ignore_errors=True)
@@ -61,22 +75,31 @@ def _is_sliced(record: Record) -> bool:
 
 
 def _typed_row(record: Record) -> pa.Table:
-    """Return a trial's row as a table of one; LabError where a value of the record is of the wrong kind."""
+    """Return a trial's row as a table of one.
+
+    LabError if a value of the record is of the wrong kind.
+    """
     try:
         return pa.Table.from_pylist([trial_row(record)], schema=schema_of("trials"))
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise LabError(f"The record of {record['trial_id']} has a value of the wrong kind ({error}).", 1) from None
+        raise LabError(
+            f"The record of {record['trial_id']} has a value of the wrong kind ({error}).", 1
+        ) from None
 
 
 def trial_row(record: Record) -> dict[str, Any]:
     """Return a trial's row of tables/trials.parquet from its record."""
-    known = {**record["cell"], **record, **record["metrics"], "trial_order": record["order"]}
+    evidence = record.get("evidence") or {}
+    known = {**record["cell"], **record, **record["metrics"], **evidence}
+    known["trial_order"] = record["order"]
     known["mode"] = record.get("mode") or record["cell"].get("mode")
     return {column.name: known.get(column.name) for column in columns("trials")}
 
 
 def _encoding(schema: pa.Schema, level: int, *, split: bool) -> dict[str, Any]:
-    """Return how a table is packed: its doubles may be split into streams of bytes, all else has a dictionary."""
+    """Return how a table is packed: its doubles may be split into streams of bytes, all else has a
+    dictionary.
+    """
     doubles = [each.name for each in schema if split and pa.types.is_floating(each.type)]
     others = [name for name in schema.names if name not in doubles]
     packed = {"compression": "zstd", "compression_level": level}
@@ -84,7 +107,10 @@ def _encoding(schema: pa.Schema, level: int, *, split: bool) -> dict[str, Any]:
 
 
 def shrink(path: Path) -> None:
-    """Round the numbers of resources.parquet by STEPS, and compress it harder. LabError for a damaged one."""
+    """Round the numbers of resources.parquet by STEPS, and compress it harder.
+
+    LabError for a damaged one.
+    """
     try:
         table = pq.read_table(path)
     except pa.ArrowException as error:
@@ -92,7 +118,9 @@ def shrink(path: Path) -> None:
     for name in set(STEPS) & set(table.column_names):
         rounded = pc.multiply(pc.round(pc.divide(table[name], STEPS[name])), STEPS[name])
         table = table.set_column(table.column_names.index(name), name, rounded)
-    pq.write_table(table, path, row_group_size=GROUP_ROWS, **_encoding(table.schema, 19, split=True))
+    pq.write_table(
+        table, path, row_group_size=GROUP_ROWS, **_encoding(table.schema, 19, split=True)
+    )
 
 
 def have_tables(run: RunFolder) -> bool:
@@ -107,23 +135,36 @@ def have_tables(run: RunFolder) -> bool:
         known = pq.read_table(run.table("trials"), columns=["trial_id"])["trial_id"].to_pylist()
     except (OSError, pa.ArrowException):
         return False
-    return not records or (set(known) == {each["trial_id"] for each in records} and _have_probes(run, records))
+    return not records or (
+        set(known) == {each["trial_id"] for each in records} and _have_probes(run, records)
+    )
 
 
 def _have_probes(run: RunFolder, records: Sequence[Record]) -> bool:
-    probed = (each["trial_id"] for each in records if each["status"] == "sealed" and "probe.parquet" in each["raw"])
+    probed = (
+        each["trial_id"]
+        for each in records
+        if each["status"] == "sealed" and "probe.parquet" in each["raw"]
+    )
     return all((run.tables / "probe" / f"{trial_id}.parquet").is_file() for trial_id in probed)
 
 
 def have_parts(run: RunFolder) -> bool:
-    """Return whether every sealed trial has left its parts of the tables: somebody may have removed tables/."""
+    """Return whether every sealed trial has left its parts of the tables: somebody may have removed
+    tables/.
+    """
     records = run.records()
     sealed = [record["trial_id"] for record in records if record["status"] == "sealed"]
-    return all(part(run, "resources", trial_id).is_file() for trial_id in sealed) and _have_probes(run, records)
+    return all(part(run, "resources", trial_id).is_file() for trial_id in sealed) and _have_probes(
+        run, records
+    )
 
 
 def verify_sealed(run: RunFolder) -> None:
-    """Hold the raw files of every sealed trial against the SHA-256 that they were sealed with; LabError for another."""
+    """Hold the raw files of every sealed trial against the SHA-256 that they were sealed with.
+
+    LabError for another.
+    """
     for record in run.records():
         if record["status"] == "sealed":
             _verify_raw(run, record)
@@ -133,24 +174,34 @@ def _verify_raw(run: RunFolder, record: Record) -> None:
     for name, sealed in record["raw"].items():
         path = run.trial(record["trial_id"]) / name
         if not path.is_file():
-            raise LabError(f"{path} is missing: the tables of this run cannot be rebuilt.", exit_code=1)
+            raise LabError(
+                f"{path} is missing: the tables of this run cannot be rebuilt.", exit_code=1
+            )
         if sha256(path) != sealed["sha256"]:
-            raise LabError(f"{path} is not the file that was sealed: its SHA-256 differs.", exit_code=1)
+            raise LabError(
+                f"{path} is not the file that was sealed: its SHA-256 differs.", exit_code=1
+            )
 
 
 def ensure_tables(run: RunFolder, say: Callable[[str], None], *, salvage: bool = False) -> None:
-    """Rebuild the run's tables from raw if any is missing, or if damaged samples are to be salvaged."""
+    """Rebuild the run's tables from raw if any is missing, or if damaged samples are to be
+    salvaged.
+    """
     if salvage or not have_tables(run):
         say("Rebuilding the tables from the raw samples …")
         rebuild(run, salvage=salvage)
 
 
-def rebuild(run: RunFolder, *, salvage: bool = False, spread: Spread = map, threads: int = 2) -> None:
-    """Digest every trial again from its raw files, which must be the sealed ones, and write the tables anew.
+def rebuild(
+    run: RunFolder, *, salvage: bool = False, spread: Spread = map, threads: int = 2
+) -> None:
+    """Digest every trial again from its raw files, which must be the sealed ones, and write the
+    tables anew.
 
-    LabError where a raw file is missing or changed, or where the metrics come out differently than when sealed. With
-    `salvage` what is left of damaged k6 samples goes into the tables; its trial counts as failed. `spread` may give the
-    sessions to other processes, with as many `threads` each.
+    LabError if a raw file is missing or changed, or where the metrics come out differently than
+    when sealed. With `salvage` what is left of damaged k6 samples goes into the tables; its trial
+    counts as failed. `spread` may give the sessions to other processes, with as many `threads`
+    each.
     """
     again = partial(_rebuild_session, run.path.resolve(), salvage=salvage, threads=threads)
     sessions: dict[tuple[str, int], list[Record]] = defaultdict(list)
@@ -164,12 +215,16 @@ def rebuild(run: RunFolder, *, salvage: bool = False, spread: Spread = map, thre
     build_tables(run, salvaged)
 
 
-def _rebuild_session(path: Path, session: Sequence[Record], *, salvage: bool, threads: int) -> dict[str, Record]:
-    """Write the parts of the tables of a session's trials anew; return the records of those that were salvaged.
+def _rebuild_session(
+    path: Path, session: Sequence[Record], *, salvage: bool, threads: int
+) -> dict[str, Record]:
+    """Write the parts of the tables of a session's trials anew.
 
-    LabError where a trial comes out differently; a record of an earlier version may have fewer columns. Records without
-    a `mode` are of a time when connecting was no part of any percentile, and when an open load lasted until its last
-    answer: their values stand as they were sealed.
+    Return the records of those that were salvaged.
+
+    LabError if a trial comes out differently; a record of an earlier version may have fewer
+    columns. Records without a `mode` are of a time when connecting was no part of any percentile,
+    and when an open load lasted until its last answer: their values stand as they were sealed.
     """
     run = RunFolder(path)
     damaged = [record for record in session if salvage and _damaged(run, record)]
@@ -179,7 +234,12 @@ def _rebuild_session(path: Path, session: Sequence[Record], *, salvage: bool, th
         for record, digest in _again(run, [each], salvage=True):
             said = f"salvaged: {digest.metrics['requests']} requests before the damage"
             error = f"{said}; {record['error'] or 'it had been sealed'}"
-            again = {"metrics": digest.metrics, "mode": digest.mode, "status": "failed", "error": error}
+            again = {
+                "metrics": digest.metrics,
+                "mode": digest.mode,
+                "status": "failed",
+                "error": error,
+            }
             salvaged[record["trial_id"]] = {**record, **again}
     for record in whole:
         _verify_raw(run, record)
@@ -187,7 +247,9 @@ def _rebuild_session(path: Path, session: Sequence[Record], *, salvage: bool, th
         redefined = record["cell"].get("load_model") == "open" or digest.mode != "keepalive"
         if "mode" not in record and redefined:
             continue
-        differing = sorted(k for k, v in record["metrics"].items() if not _same(digest.metrics.get(k), v))
+        differing = sorted(
+            k for k, v in record["metrics"].items() if not _same(digest.metrics.get(k), v)
+        )
         if differing:
             said = "the raw files now give other values than when sealed"
             raise LabError(f"{record['trial_id']}: {said}: {', '.join(differing)}.", exit_code=1)
@@ -195,7 +257,10 @@ def _rebuild_session(path: Path, session: Sequence[Record], *, salvage: bool, th
 
 
 def _same(found: object, sealed: object) -> bool:
-    """Whether two values are one; a sum of doubles may be rounded otherwise by a version that adds in another order."""
+    """Return whether two values are equal up to rounding.
+
+    The order of summation may differ between versions.
+    """
     if isinstance(found, float) and isinstance(sealed, float):
         return math.isclose(found, sealed, rel_tol=1e-10, abs_tol=1e-10)
     return found == sealed
@@ -204,20 +269,31 @@ def _same(found: object, sealed: object) -> bool:
 def _damaged(run: RunFolder, record: Record) -> bool:
     raw = run.trial(record["trial_id"]) / "k6.json.gz"
     sealed = record["raw"].get(raw.name)
-    return raw.is_file() and (not record["metrics"] or sealed is None or sha256(raw) != sealed["sha256"])
+    return raw.is_file() and (
+        not record["metrics"] or sealed is None or sha256(raw) != sealed["sha256"]
+    )
 
 
 def _again(
     run: RunFolder, records: Sequence[Record], *, salvage: bool = False, threads: int = 2
 ) -> list[tuple[Record, Digest]]:
-    """Digest the trials of a session anew; without those that had failed to digest before and do so again."""
-    said = f"{records[0]['trial_id'] if records else ''}: its record is not one that this lab can digest"
+    """Digest the trials of a session anew.
+
+    Without those that had failed to digest before and do so again.
+    """
+    said = (
+        f"{records[0]['trial_id'] if records else ''}: its record is not one that this lab can "
+        "digest"
+    )
     try:
         trials = [
-            decode(Trial, {each.name: record.get(each.name) for each in fields(Trial)}, said) for record in records
+            decode(Trial, {each.name: record.get(each.name) for each in fields(Trial)}, said)
+            for record in records
         ]
         measured = [decode(Measurement, record["measurement"], said) for record in records]
-        found = digest_session(run, dict(zip(trials, measured, strict=True)), salvage=salvage, threads=threads)
+        found = digest_session(
+            run, dict(zip(trials, measured, strict=True)), salvage=salvage, threads=threads
+        )
     except LabError:
         raise
     except Exception as error:

@@ -13,16 +13,31 @@ import pyarrow.parquet as pq
 from runner.columns import schema_of
 from runner.digest import reconcile
 from runner.digest.loads import LoadOfTrial, Metrics, left_out_places, part, read_load, together
-from runner.digest.probe import ProbeSamples, late_share, probe_percentiles, read_probe, without_probe
+from runner.digest.probe import (
+    ProbeSamples,
+    late_share,
+    probe_percentiles,
+    read_probe,
+    without_probe,
+)
 from runner.digest.resources import Counter, Window, rates, stitched
-from runner.digest.usage import evidence, limited, measure_usage, others_pct, others_share, read_usage, used
-from runner.digest.verdict import disturbance, judge, takers
-from runner.limits import Verdict
+from runner.digest.usage import (
+    evidence,
+    limited,
+    measure_usage,
+    others_pct,
+    others_share,
+    read_usage,
+    used,
+)
+from runner.digest.verdict import disturbance, judge
 from runner.measurement import Measurement, ended
-from runner.model import Check, LabError, Trial
+from runner.model import Blame, Check, LabError, Trial
 from runner.planning.search import Objective
 from runner.served import served_rps_of
 from runner.store import RunFolder, last_line, raw_name, replacing
+from runner.verdict.evidence import Verdict, columns_of
+from runner.verdict.words import takers
 
 T = TypeVar("T")
 
@@ -35,33 +50,49 @@ class Digest:
     checks: tuple[Check, ...]
     verdict: Verdict
     taken: str | None = None  # who took so much of the CPUs' time that the trial is to be repeated
-    mode: str | None = None  # what happened to the load's connections: `keepalive`, `close` or `mixed`
+    mode: str | None = None
+    """What happened to the load's connections: `keepalive`, `close` or `mixed`."""
+
+    @property
+    def evidence(self) -> dict[str, Any]:
+        """The verdict's evidence as columns of `trials.parquet`, for JSON."""
+        columns = columns_of(self.verdict.evidence)
+        return {name: _finite(value) for name, value in columns.items()}
 
     @property
     def broken(self) -> str | None:
-        """The invariants that the trial breaks, in one sentence; None where it keeps all."""
+        """The invariants that the trial breaks, in one sentence; None if it keeps all."""
         failed = [f"{check.name} ({check.detail})" for check in self.checks if not check.ok]
         return f"invalid: {'; '.join(failed)}" if failed else None
 
     @property
     def restless(self) -> bool:
         """Whether the server was busy while the others of its session were loaded."""
-        return any(check.name == reconcile.IDLE and not check.ok for check in self.checks)
+        return Blame.REST in self._blamed
 
     @property
     def disturbed(self) -> bool:
         """Whether the machine is to blame.
 
-        For CPU taken away, a late instrument, a part of the trial put on other CPUs, lost packets or a stepped clock.
+        For CPU taken away, a late instrument, a part of the trial put on other CPUs, lost packets
+        or a stepped clock.
         """
-        failed = {check.name for check in self.checks if not check.ok}
-        if failed <= {reconcile.SAMPLER_TICKS, reconcile.PROBE_SCHEDULE, reconcile.STAYED, reconcile.IDLE}:
-            return bool(failed) or self.taken is not None
-        return not failed.isdisjoint({reconcile.KERNEL_DROPS, reconcile.CLOCK})
+        if Blame.MACHINE in self._blamed:
+            return True
+        if Blame.TRIAL in self._blamed:
+            return False
+        return bool(self._blamed) or self.taken is not None
+
+    @property
+    def _blamed(self) -> set[Blame]:
+        """What is to blame for the invariants that the trial breaks."""
+        return {check.blame for check in self.checks if not check.ok}
 
 
 TIMES = ("latency_", "first_byte_", "iteration_mean_ms", "wrk_reported_", "probe_p")
-"""Columns that are empty where a server was held back by a quota of the lab's: it waited for its next period."""
+"""Columns that are empty if a server was held back by a quota of the lab's: it waited for its
+next period.
+"""
 
 
 @dataclass(frozen=True)
@@ -75,52 +106,85 @@ class _Seen:
     raw: Mapping[str, Counter]  # seconds from the first window's begin
     probe: ProbeSamples | None
 
-    def counters(self, slices: Sequence[int]) -> tuple[Mapping[str, Counter], Mapping[str, Counter]]:
-        """Return the counters, seconds from the begin of the first of some slices: as they are, and of those alone."""
+    def counters(
+        self, slices: Sequence[int]
+    ) -> tuple[Mapping[str, Counter], Mapping[str, Counter]]:
+        """Return the counters, seconds from the begin of the first of some slices: as they are, and
+        of those alone.
+        """
         windows = [self.windows[at] for at in slices]
         apart_s = (windows[0].begin_mono_ns - self.windows[0].begin_mono_ns) / 1e9
-        raw = {subject: replace(counter, t_s=counter.t_s - apart_s) for subject, counter in self.raw.items()}
+        raw = {
+            subject: replace(counter, t_s=counter.t_s - apart_s)
+            for subject, counter in self.raw.items()
+        }
         return raw, stitched(raw, windows) if self.measurement.slices else raw
 
     def takers(self) -> list[str]:
-        """Return who took much of the CPUs' time in each slice, empty where little was taken; nothing without them."""
+        """Return who took much of the CPUs' time in each slice, empty if little was taken.
+
+        Nothing without them.
+        """
         taken = []
         for at, window in enumerate(self.windows if self.measurement.slices else ()):
             _, counters = self.counters([at])
-            taken_pct = others_pct(self.trial.cell, self.measurement, counters, window.seconds, self.probe)
+            taken_pct = others_pct(
+                self.trial.cell, self.measurement, counters, window.seconds, self.probe
+            )
             stolen = counters["host"].between(0.0, window.seconds, "steal_s") / window.seconds
-            taken.append(takers(stolen / self.measurement.cpus, others_share(self.measurement, taken_pct)))
+            taken.append(
+                takers(stolen / self.measurement.cpus, others_share(self.measurement, taken_pct))
+            )
         return taken
 
     def checks(self) -> tuple[Check, ...]:
-        """Return the invariants of all loads: each name once, and what each slice that breaks it says."""
+        """Return the invariants of all loads: each name once, and what each slice that breaks it
+        says.
+        """
         by_name: dict[str, list[Check]] = {}
         for each, load in zip(self.measurement.loads, self.loads, strict=True):
-            for check in (*load.checks, *reconcile.database_checks(load.sent, each), reconcile.clock(each)):
+            for check in (
+                *load.checks,
+                *reconcile.database_checks(load.sent, each),
+                reconcile.clock(each),
+            ):
                 by_name.setdefault(check.name, []).append(check)
         if not self.measurement.slices:
             return tuple(check for (check,) in by_name.values())
         whole = reconcile.whole([each.sent for each in self.loads], self.measurement)
         found = []
         for name, checks in by_name.items():
-            broken = [f"slice {number}: {each.detail}" for number, each in enumerate(checks, start=1) if not each.ok]
+            broken = [
+                f"slice {number}: {each.detail}"
+                for number, each in enumerate(checks, start=1)
+                if not each.ok
+            ]
             said = "; ".join(broken) or f"in all {len(checks)} slices, such as: {checks[0].detail}"
-            found.append(Check(name, not broken, said))
+            found.append(Check(name, not broken, said, checks[0].blame))
         return (*found, *whole)
 
 
 def digest_session(
-    run: RunFolder, measured: Mapping[Trial, Measurement], *, salvage: bool = False, threads: int = 2
+    run: RunFolder,
+    measured: Mapping[Trial, Measurement],
+    *,
+    salvage: bool = False,
+    threads: int = 2,
 ) -> dict[Trial, Digest | LabError]:
-    """Write the parts of the tables of a session's trials, or of a single one; return what they say.
+    """Write the parts of the tables of a session's trials, or of a single one.
 
-    LabError in the place of a trial with a missing or corrupt raw file. With `salvage` the end of k6's samples may be
-    cut off: what is before it counts, and nothing is reconciled.
+    Return what they say.
+
+    LabError in the place of a trial with a missing or corrupt raw file. With `salvage` the end of
+    k6's samples may be cut off: what is before it counts, and nothing is reconciled.
     """
     seen = {
-        trial: _or_error(_read, run, _settled(trial, each), each, salvage, threads) for trial, each in measured.items()
+        trial: _or_error(_read, run, _settled(trial, each), each, salvage, threads)
+        for trial, each in measured.items()
     }
-    left_out, taken = left_out_places([each.takers() for each in seen.values() if isinstance(each, _Seen)])
+    left_out, taken = left_out_places(
+        [each.takers() for each in seen.values() if isinstance(each, _Seen)]
+    )
     return {
         trial: _or_error(_digest, run, each, left_out, taken) if isinstance(each, _Seen) else each
         for trial, each in seen.items()
@@ -142,23 +206,36 @@ def _or_error(function: Callable[..., T], *arguments: Any) -> T | LabError:
         return error
 
 
-def _read(run: RunFolder, trial: Trial, measurement: Measurement, salvage: bool, threads: int) -> _Seen:
+def _read(
+    run: RunFolder, trial: Trial, measurement: Measurement, salvage: bool, threads: int
+) -> _Seen:
     """Digest the generator's files of each slice, and read those of sampler and probe."""
     folder = run.trial(trial.trial_id)
-    ends = [(f" of generator {part.number}", part.number, part.generator_exit) for part in measurement.parts]
+    ends = [
+        (f" of generator {part.number}", part.number, part.generator_exit)
+        for part in measurement.parts
+    ]
     for whose, number, code in [*ends, ("", 1, measurement.generator_exit)]:
         if code != 0 and not salvage:
             said = last_line(folder / raw_name("generator.log", None, number))
-            died = "" if measurement.died is None else f"the server {ended(measurement.died)} under load, and "
-            raise LabError(f"{died}{trial.cell.tool}{whose} ended with exit code {code}{said}.", exit_code=1)
+            died = (
+                ""
+                if measurement.died is None
+                else f"the server {ended(measurement.died)} under load, and "
+            )
+            raise LabError(
+                f"{died}{trial.cell.tool}{whose} ended with exit code {code}{said}.", exit_code=1
+            )
     probe = read_probe(folder / "probe.parquet")
-    loads, windows = [], []
+    loads = []
+    windows = []
     for number, each in enumerate(measurement.loads, start=1):
         beside = probe and probe.only(number - 1)
         by_itself = without_probe(each, beside)
         load = read_load(run, trial, number, by_itself, beside, salvage=salvage, threads=threads)
         loads.append(load)
-        # Both clocks were read at the same instant; a load is short enough for their drift not to matter.
+        # Both clocks were read at the same instant; a load is short enough for their drift not to
+        # matter.
         begin_ns = each.load_started_mono_ns + load.begin_wall_ns - each.load_started_wall_ns
         # It ends with its generator at the latest.
         end_s = min(load.metrics["duration_s"], (each.load_ended_mono_ns - begin_ns) / 1e9)
@@ -170,20 +247,33 @@ def _read(run: RunFolder, trial: Trial, measurement: Measurement, salvage: bool,
 def _digest(run: RunFolder, seen: _Seen, left_out: set[int], taken: str | None) -> Digest:
     """Sum up the slices that count, and judge them; every slice must keep the invariants.
 
-    `left_out` are the places that do not count, `taken` who took too much CPU time from the session.
+    `left_out` are the places that do not count, `taken` who took too much CPU time from the
+    session.
     """
-    trial, measurement, cell = seen.trial, seen.measurement, seen.trial.cell
+    trial = seen.trial
+    measurement = seen.measurement
+    cell = seen.trial.cell
     every = range(len(seen.loads))
-    # A server that died may have no slice but in places that are left out; its trial has failed anyway.
+    # A server that died may have no slice but in places that are left out; its trial has failed
+    # anyway.
     kept = [at for at in every if not measurement.slices or at + 1 not in left_out] or list(every)
     load = together(run, trial, [(at + 1, seen.loads[at]) for at in kept])
     windows = [seen.windows[at] for at in kept]
     lasted_s = sum(window.seconds for window in windows)
-    probed = probe_percentiles(seen.probe, run.tables / "probe" / f"{trial.trial_id}.parquet", windows)
+    probed = probe_percentiles(
+        seen.probe, run.tables / "probe" / f"{trial.trial_id}.parquet", windows
+    )
     raw, counters = seen.counters(kept)
     _write(part(run, "resources", trial.trial_id), rates(trial.trial_id, counters))
-    usage = measure_usage(counters, measurement, lasted_s, load.answered + int(probed.get("probe_requests") or 0))
-    metrics = {**load.metrics, **usage, **probed, "generator_ceiling_rps": measurement.generator_ceiling_rps}
+    usage = measure_usage(
+        counters, measurement, lasted_s, load.answered + int(probed.get("probe_requests") or 0)
+    )
+    metrics = {
+        **load.metrics,
+        **usage,
+        **probed,
+        "generator_ceiling_rps": measurement.generator_ceiling_rps,
+    }
     metrics["served_rps"] = served_rps_of(metrics)
     metrics["probe_hz"] = measurement.probe_hz
     metrics["vus_allowed"] = measurement.users
@@ -192,14 +282,19 @@ def _digest(run: RunFolder, seen: _Seen, left_out: set[int], taken: str | None) 
         metrics |= {"slices": len(seen.loads), "slices_kept": len(kept)}
     metrics["others_cpu_mean_pct"] = others_pct(cell, measurement, counters, lasted_s, seen.probe)
     if cell.rates_rps:
-        metrics["sustained"] = not (metrics["dropped"] or metrics["failed"] or metrics.get("checks_failed"))
+        metrics["sustained"] = not (
+            metrics["dropped"] or metrics["failed"] or metrics.get("checks_failed")
+        )
     if cell.objective is not None:
         metrics["objective_kept"] = Objective.parse(cell.objective).kept(metrics)
     if measurement.database is not None:
         metrics["inserts"] = load.sent.ok
         uses = [use for at in kept if (use := measurement.loads[at].database) is not None]
         metrics["rows_inserted"] = sum(use.after.rows - use.before.rows for use in uses)
-    checks = (*seen.checks(), *reconcile.sample_checks(measurement, metrics, raw, counters, windows))
+    checks = (
+        *seen.checks(),
+        *reconcile.sample_checks(measurement, metrics, raw, counters, windows),
+    )
     checks += (reconcile.succeeded(load.sent),)
     if seen.probe is not None:
         checks += (reconcile.probe_schedule(late_share(seen.probe, windows, measurement.probe_hz)),)
@@ -225,9 +320,14 @@ def _slices(seen: _Seen, kept: Sequence[int]) -> pa.Table:
             "place": each.place,
             "position": each.position,
             "kept": at in kept,
-            **{name: load.metrics.get(name) for name in ("duration_s", "requests", "failed", "dropped", "rps")},
+            **{
+                name: load.metrics.get(name)
+                for name in ("duration_s", "requests", "failed", "dropped", "rps")
+            },
             **used(counters, lasted_s, requests),
-            "others_cpu_mean_pct": others_pct(seen.trial.cell, seen.measurement, counters, lasted_s, seen.probe),
+            "others_cpu_mean_pct": others_pct(
+                seen.trial.cell, seen.measurement, counters, lasted_s, seen.probe
+            ),
         }
         rows.append({name: _finite(value) for name, value in row.items()})
     return pa.Table.from_pylist(rows, schema=schema_of("slices"))
@@ -238,7 +338,7 @@ def _write(path: Path, table: pa.Table) -> None:
         pq.write_table(table, temporary, compression="zstd")
 
 
-def _finite(value: float | int | None) -> float | int | None:
+def _finite(value: Any) -> Any:
     """NaN and infinities have no place in JSON: they become null."""
     if isinstance(value, np.generic):
         value = value.item()

@@ -1,4 +1,7 @@
-"""What a load cost each subject: CPU, memory, the database's work; and whether the samples can be believed."""
+"""What a load cost each subject: CPU, memory, the database's work.
+
+And whether the samples can be believed.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,41 +10,71 @@ from typing import Any
 
 from runner.digest.probe import ProbeSamples, saw_the_same
 from runner.digest.resources import Counter, Window, read_counters
-from runner.digest.verdict import APART_MS, DatabaseEvidence, Evidence, Network, Probing, Serial, Users, Wait
+from runner.generator_traits import TRAITS
 from runner.measurement import Measurement, Quota
 from runner.model import OWN, OWN_SCRIPT, Cell, LabError
+from runner.verdict.evidence import (
+    APART_MS,
+    DatabaseEvidence,
+    Evidence,
+    Network,
+    Probing,
+    Serial,
+    Users,
+    Wait,
+)
 
 Metrics = Mapping[str, Any]
-WHOLE = 0.5  # share of the machine's ticks that the time of all programs must be: a quota may double the ticks, no more
+WHOLE = 0.5
+"""Share of the machine's ticks that the time of all programs must be: a quota may double the ticks,
+no more.
+"""
 SERVER = (
-    *("server_cpu_mean_pct", "server_cpu_peak_100ms_pct", "server_cpu_peak_1s_pct", "server_cpu_ms_per_request"),
+    *(
+        "server_cpu_mean_pct",
+        "server_cpu_peak_100ms_pct",
+        "server_cpu_peak_1s_pct",
+        "server_cpu_ms_per_request",
+    ),
     *("server_rss_peak_bytes", "server_throttled_pct"),
 )
 
 
-def read_usage(folder: Path, measurement: Measurement, windows: Sequence[Window]) -> dict[str, Counter]:
-    """Read a trial's raw counters, seconds from the first window's begin; LabError where a subject is missing.
+def read_usage(
+    folder: Path, measurement: Measurement, windows: Sequence[Window]
+) -> dict[str, Counter]:
+    """Read a trial's raw counters, seconds from the first window's begin.
 
-    Those of further hosts of generators are `generator 2`, and `host 1`, `sampler 1` and so on of each.
+    LabError if a subject is missing.
+
+    Those of further hosts of generators are `generator 2`, and `host 1`, `sampler 1` and so on of
+    each.
     """
-    zero_mono_ns, path = windows[0].begin_mono_ns, folder / "resources.parquet"
+    zero_mono_ns = windows[0].begin_mono_ns
+    path = folder / "resources.parquet"
     older = measurement.quota is None
     raw = read_counters(path, zero_mono_ns, throttled_known=older)
-    # A server that the lab did not start has no CPUs where its process was not found, and then no rows.
+    # A server that the lab did not start has no CPUs where its process was not found, and then no
+    # rows.
     for subject in ("host", "server", "generator", "sampler"):
         if subject not in raw and (subject != "server" or measurement.placement.server):
             raise LabError(f"{path} lacks the rows of the {subject}.", exit_code=1)
     for number in range(1, len(measurement.parts) + 2):
         path = folder / f"resources.g{number}.parquet"
         found = read_counters(path, zero_mono_ns, throttled_known=older) if path.is_file() else {}
-        raw |= {f"{name} {number}": each for name, each in found.items() if (name, number) != ("generator", 1)}
+        raw |= {
+            f"{name} {number}": each
+            for name, each in found.items()
+            if (name, number) != ("generator", 1)
+        }
     return raw
 
 
 def used(counters: Mapping[str, Counter], end_s: float, requests: int) -> dict[str, Any]:
     """Return the columns of trials.parquet about CPU and memory that every load has."""
-    server, generator = counters.get("server"), counters["generator"]
-    of_server: dict[str, Any] = dict.fromkeys(SERVER)  # None where its process was not found
+    server = counters.get("server")
+    generator = counters["generator"]
+    of_server: dict[str, Any] = dict.fromkeys(SERVER)  # None if its process was not found
     if server is not None:
         of_server |= _cost("server", server, end_s, requests)
         of_server["server_cpu_peak_100ms_pct"] = server.peak_pct(0.0, end_s, 0.1)
@@ -61,12 +94,16 @@ def _cost(subject: str, counter: Counter, end_s: float, requests: int) -> dict[s
     return {
         f"{subject}_cpu_mean_pct": counter.mean_pct(0.0, end_s),
         f"{subject}_cpu_peak_1s_pct": counter.peak_pct(0.0, end_s, 1.0),
-        f"{subject}_cpu_ms_per_request": 1000 * counter.between(0.0, end_s) / requests if requests else None,
+        f"{subject}_cpu_ms_per_request": 1000 * counter.between(0.0, end_s) / requests
+        if requests
+        else None,
         f"{subject}_rss_peak_bytes": int(rss_bytes.max()) if len(rss_bytes) else None,
     }
 
 
-def measure_usage(counters: Mapping[str, Counter], measurement: Measurement, end_s: float, requests: int) -> Metrics:
+def measure_usage(
+    counters: Mapping[str, Counter], measurement: Measurement, end_s: float, requests: int
+) -> Metrics:
     """Return the columns of trials.parquet about resources, and what `evidence` needs besides."""
     metrics = {**used(counters, end_s, requests), "idle": measurement.idle}
     if measurement.quota is not None:
@@ -74,7 +111,8 @@ def measure_usage(counters: Mapping[str, Counter], measurement: Measurement, end
         metrics["generator_throttled_share"] = _generator_throttled_share(counters, end_s)
     if measurement.between is not None:
         metrics |= _of_generators(counters, measurement, end_s)
-    database, server = counters.get("database"), counters.get("server")
+    database = counters.get("database")
+    server = counters.get("server")
     if database is None or server is None:
         return metrics
     metrics |= _cost("database", database, end_s, requests)
@@ -102,8 +140,12 @@ def _generator_throttled_share(counters: Mapping[str, Counter], end_s: float) ->
     return max((share for share in shares if not math.isnan(share)), default=None)
 
 
-def _of_generators(counters: Mapping[str, Counter], measurement: Measurement, end_s: float) -> Metrics:
-    """Return the use of the busiest of the generators' hosts, what was stolen from one, and what the network did."""
+def _of_generators(
+    counters: Mapping[str, Counter], measurement: Measurement, end_s: float
+) -> Metrics:
+    """Return the use of the busiest of the generators' hosts, what was stolen from one, and what
+    the network did.
+    """
     between = [(each, each.between) for each in measurement.loads if each.between is not None]
     hosts = between[0][1].generators
     names = ["generator", *(f"generator {part.number}" for part in measurement.parts)]
@@ -121,7 +163,8 @@ def _of_generators(counters: Mapping[str, Counter], measurement: Measurement, en
         "generator_cpus": hosts[most].cpus,
         "generators_stolen_share": max(stolen, default=0.0),
         "network_share": max(
-            hop.share((each.load_ended_mono_ns - each.load_started_mono_ns) / 1e9) for each, hop in between
+            hop.share((each.load_ended_mono_ns - each.load_started_mono_ns) / 1e9)
+            for each, hop in between
         ),
         "lost_share": sum(hop.retransmitted for _, hop in between) / max(1, segments),
         "round_trip_ms": max(hop.round_trip_ns for _, hop in between) / 1e6,
@@ -129,30 +172,47 @@ def _of_generators(counters: Mapping[str, Counter], measurement: Measurement, en
 
 
 def others_pct(
-    cell: Cell, measurement: Measurement, counters: Mapping[str, Counter], end_s: float, probe: ProbeSamples | None
+    cell: Cell,
+    measurement: Measurement,
+    counters: Mapping[str, Counter],
+    end_s: float,
+    probe: ProbeSamples | None,
 ) -> float | None:
-    """Return what was used of the machine's CPUs by programs that are no part of the trial, 100 = one core.
+    """Return what was used of the machine's CPUs by programs that are no part of the trial, 100 =
+    one core.
 
-    From the exact time of all programs where the kernel has it, else from its ticks: None for less than a second then,
-    which ticks cannot measure, and where a quota limits the server or the database, as its periods may keep step with
-    them. None of a user's server too, which may have helpers that the lab does not know. Interrupts are left out: some
-    kernels book what the trial's connections cost there, and to no program (CONFIG_IRQ_TIME_ACCOUNTING).
+    From the exact time of all programs where the kernel has it, else from its ticks: None for less
+    than a second then, which ticks cannot measure, and where a quota limits the server or the
+    database, as its periods may keep step with them. None of a user's server too, which may have
+    helpers that the lab does not know. Interrupts are left out: some kernels book what the trial's
+    connections cost there, and to no program (CONFIG_IRQ_TIME_ACCOUNTING).
     """
     if cell.workload in OWN:
         return None
-    elsewhere: set[str] = set()  # subjects that were sampled on other machines than the server's, or are such machines
+    elsewhere: set[str] = (
+        set()
+    )  # subjects that were sampled on other machines than the server's, or are such machines
     if measurement.between is not None:
         server, generator, database = measurement.placement.hosts
-        elsewhere = {name for name, host in (("generator", generator), ("database", database)) if host != server}
+        elsewhere = {
+            name
+            for name, host in (("generator", generator), ("database", database))
+            if host != server
+        }
         for number, host in enumerate(measurement.between.generators, start=1):
             names = ("host", "generator", "sampler") if host.machine != server else ("host",)
             elsewhere |= {f"{name} {number}" for name in names}
-    used_pct = {name: each.mean_pct(0.0, end_s) for name, each in counters.items() if name not in elsewhere}
+    used_pct = {
+        name: each.mean_pct(0.0, end_s) for name, each in counters.items() if name not in elsewhere
+    }
     ran_pct, interrupts_pct = (
-        100 * counters["host"].between(0.0, end_s, name) / end_s for name in ("ran_s", "interrupts_s")
+        100 * counters["host"].between(0.0, end_s, name) / end_s
+        for name in ("ran_s", "interrupts_s")
     )
     ticked_pct = used_pct.pop("host") - interrupts_pct
-    exact = ran_pct >= WHOLE * ticked_pct  # else the group is that of a container, and has its programs only
+    exact = (
+        ran_pct >= WHOLE * ticked_pct
+    )  # else the group is that of a container, and has its programs only
     # The probe is beside the first generator, or further away.
     probe_pct = 0.0 if probe is None or "generator" in elsewhere else 100 * (probe.cpu_share or 0.0)
     others = (ran_pct if exact else ticked_pct) - sum(used_pct.values()) - probe_pct
@@ -166,76 +226,159 @@ def limited(cell: Cell) -> bool:
 
 
 def others_share(measurement: Measurement, taken_pct: float | None) -> float:
-    """Return the share of the CPUs' time that others took; 0 where the machine has CPUs beside the trial's."""
+    """Return the share of the CPUs' time that others took.
+
+    0 if the machine has CPUs beside the trial's.
+    """
     if measurement.cpus > measurement.placement.cpus:
         return 0.0
     return max(0.0, taken_pct or 0.0) / (100 * measurement.cpus)
 
 
-def evidence(cell: Cell, measurement: Measurement, metrics: Metrics, mode: str = "keepalive") -> Evidence:
-    """Return what the verdict is judged by: CPU use as shares of what each side was given, who waited, and the pool."""
-    placement, scripted = measurement.placement, cell.workload == OWN_SCRIPT
+def evidence(
+    cell: Cell, measurement: Measurement, metrics: Metrics, mode: str = "keepalive"
+) -> Evidence:
+    """Return what the verdict is judged by.
 
-    def known(name: str) -> Any:
-        return metrics.get(name) or 0
-
-    server_pct, peak = metrics["server_cpu_mean_pct"], metrics["generator_cpu_peak_1s_pct"]
+    CPU use is a share of what each side was given. `mode` is what happened to the connections.
+    """
+    placement = measurement.placement
+    is_scripted = cell.workload == OWN_SCRIPT
+    server_pct = _known(metrics, "server_cpu_mean_pct")
+    generator_pct = _known(metrics, "generator_cpu_mean_pct")
+    generator_peak_pct = _known(metrics, "generator_cpu_peak_1s_pct")
+    if generator_peak_pct is None:
+        generator_peak_pct = generator_pct
+    generator_has_pct = _generator_has_pct(measurement, metrics)
     quotas = _quotas(cell, measurement, metrics)
-    mean = known("generator_cpu_mean_pct")
-    peak = mean if peak is None or math.isnan(peak) else peak
-    cpus = int(known("generator_cpus") or len(placement.generator))
-    full = 100 * min(cpus, int(known("threads") or cpus))
-    database, serial, network, probing = None, None, None, None
-    if metrics.get("database_cpu_mean_pct") is not None:
-        database = DatabaseEvidence(
-            known("database_cpu_mean_pct") / (100 * max(1, len(placement.database)) * cell.database_share),
-            placement.database_shared,
-            known("pool_exhausted_pct") / 100,
-            limited=cell.database_share < 1,
-        )
-    if not cell.rates_rps and cell.sockets == 1 and known("rps") and cell.workload not in OWN:
-        serial = Serial(1e6 / metrics["rps"], (server_pct or 0.0) / 100, mean / 100, measurement.idle)
-    if "network_share" in metrics:
-        share, lost, round_trip_ms = (metrics[name] for name in ("network_share", "lost_share", "round_trip_ms"))
-        network = Network(share, lost, round_trip_ms, metrics.get("latency_p50_ms"))
-    if "probe_requests" in metrics and known("duration_s") and not scripted:
-        due = int(known("duration_s") * measurement.probe_hz)
-        probing = Probing(due, sent=int(known("probe_requests")), failed=int(known("probe_failed")))
-    # A ramp's mean rate says nothing of how near its last step came.
-    ceiling_rps = measurement.generator_ceiling_rps if len(cell.rates_rps) <= 1 else None
-    # A server on a share of a core waits for its next period, which the probe may meet and the load not.
-    comparable = cell.share == 1 and saw_the_same(cell, mode, metrics)
+    stolen_share = _count(metrics, "host_steal_pct") / (100 * measurement.cpus)
+    # A server on a share of a core waits for its next period, which the probe may meet and the
+    # load not.
+    is_comparable = cell.share == 1 and saw_the_same(cell, mode, metrics)
     return Evidence(
-        None if server_pct is None else server_pct / (100 * quotas["cores"]),
-        mean / full,
-        peak / full,
-        placement.disjoint,
-        cell.rate_rps,
-        int(known("dropped")),
-        database,
-        waits=tuple(_waits(metrics)) if comparable else (),
-        stolen_share=max(known("host_steal_pct") / (100 * measurement.cpus), known("generators_stolen_share")),
+        server_share=_divided(server_pct, 100 * quotas["cores"]),
+        generator_share=_divided(generator_pct, generator_has_pct),
+        generator_peak_share=_divided(generator_peak_pct, generator_has_pct),
+        disjoint=placement.disjoint,
+        offered_rps=cell.rate_rps,
+        dropped=int(_count(metrics, "dropped")),
+        database=_database(cell, measurement, metrics),
+        waits=tuple(_waits(metrics)) if is_comparable else (),
+        stolen_share=max(stolen_share, _count(metrics, "generators_stolen_share")),
         others_share=others_share(measurement, metrics.get("others_cpu_mean_pct")),
-        ceiling_share=known("rps") / ceiling_rps if ceiling_rps else None,
-        failed_share=known("failed") / (known("requests") or 1),
-        checks_failed_share=known("checks_failed") / (known("checks") or 1),
-        unit="iterations" if scripted else "requests",
+        ceiling_share=_ceiling_share(cell, measurement, metrics),
+        failed_share=_count(metrics, "failed") / (_count(metrics, "requests") or 1),
+        checks_failed_share=_count(metrics, "checks_failed") / (_count(metrics, "checks") or 1),
+        unit="iterations" if is_scripted else "requests",
         share=cell.share,
         **quotas,
-        serial=serial,
-        probing=probing,
+        serial=_serial(cell, measurement, metrics, server_pct, generator_pct),
+        probing=None if is_scripted else _probing(measurement, metrics),
         unprobed=measurement.probe_hz == 0,
         users=_users(cell, metrics),
-        connecting_share=0.0 if mode == "keepalive" else known("opened_pct") / 100,
-        ended_late_s=known("ended_late_s"),
-        network=network,
+        connecting_share=0.0 if mode == "keepalive" else _count(metrics, "opened_pct") / 100,
+        ended_late_s=_count(metrics, "ended_late_s"),
+        network=_network(metrics),
     )
+
+
+def _known(metrics: Metrics, name: str) -> float | None:
+    """Return a value that was measured; None if it is not known."""
+    value = metrics.get(name)
+    return None if value is None or math.isnan(value) else float(value)
+
+
+def _count(metrics: Metrics, name: str) -> float:
+    """Return how much of something there was; 0 if the load has no such column."""
+    return _known(metrics, name) or 0.0
+
+
+def _divided(value: float | None, whole: float) -> float | None:
+    return None if value is None else value / whole
+
+
+def _generator_has_pct(measurement: Measurement, metrics: Metrics) -> float:
+    """Return the CPU that the generator can use, in % of a core: wrk fills a CPU with each
+    thread.
+    """
+    cpus = int(_count(metrics, "generator_cpus") or len(measurement.placement.generator))
+    threads = int(_count(metrics, "threads") or cpus)
+    return 100 * min(cpus, threads)
+
+
+def _database(cell: Cell, measurement: Measurement, metrics: Metrics) -> DatabaseEvidence | None:
+    """Return what the database and its pool say; None for a load without one."""
+    used_pct = _known(metrics, "database_cpu_mean_pct")
+    if used_pct is None:
+        return None
+    cores = max(1, len(measurement.placement.database)) * cell.database_share
+    return DatabaseEvidence(
+        share=used_pct / (100 * cores),
+        shared=measurement.placement.database_shared,
+        pool_exhausted_share=_count(metrics, "pool_exhausted_pct") / 100,
+        limited=cell.database_share < 1,
+    )
+
+
+def _serial(
+    cell: Cell,
+    measurement: Measurement,
+    metrics: Metrics,
+    server_pct: float | None,
+    generator_pct: float | None,
+) -> Serial | None:
+    """Return the cycle of a closed load with one connection; None for another load."""
+    rps = _count(metrics, "rps")
+    if cell.rates_rps or cell.sockets != 1 or rps == 0 or cell.workload in OWN:
+        return None
+    return Serial(
+        cycle_us=1e6 / rps,
+        server_share=(server_pct or 0.0) / 100,
+        generator_share=(generator_pct or 0.0) / 100,
+        idle=measurement.idle,
+    )
+
+
+def _network(metrics: Metrics) -> Network | None:
+    """Return what the network between hosts did; None on one machine."""
+    if "network_share" not in metrics:
+        return None
+    return Network(
+        share=metrics["network_share"],
+        lost_share=metrics["lost_share"],
+        round_trip_ms=metrics["round_trip_ms"],
+        median_ms=_known(metrics, "latency_p50_ms"),
+    )
+
+
+def _probing(measurement: Measurement, metrics: Metrics) -> Probing | None:
+    """Return how the probe fared; None if there was none."""
+    duration_s = _count(metrics, "duration_s")
+    if "probe_requests" not in metrics or duration_s == 0:
+        return None
+    return Probing(
+        due=int(duration_s * measurement.probe_hz),
+        sent=int(_count(metrics, "probe_requests")),
+        failed=int(_count(metrics, "probe_failed")),
+    )
+
+
+def _ceiling_share(cell: Cell, measurement: Measurement, metrics: Metrics) -> float | None:
+    """Return the rate as a share of the generator's ceiling; None if that was not calibrated.
+
+    A ramp's mean rate says nothing of how near its last step came.
+    """
+    ceiling_rps = measurement.generator_ceiling_rps
+    if not ceiling_rps or len(cell.rates_rps) > 1:
+        return None
+    return _count(metrics, "rps") / ceiling_rps
 
 
 def _users(cell: Cell, metrics: Metrics) -> Users | None:
     """Return how busy the users of an open load of k6 were; None for another load."""
     iteration_ms = metrics.get("iteration_mean_ms")
-    if cell.tool != "k6" or cell.vus is None or cell.rate_rps is None or not iteration_ms:
+    runs_scripts = TRAITS[cell.tool].runs_scripts
+    if not runs_scripts or cell.vus is None or cell.rate_rps is None or not iteration_ms:
         return None
     return Users(cell.vus, iteration_ms, cell.rate_rps, metrics.get("in_flight_mean"))
 
@@ -259,6 +402,7 @@ def _quotas(cell: Cell, measurement: Measurement, metrics: Metrics) -> dict[str,
 
 def _waits(metrics: Metrics) -> Iterator[Wait]:
     for name in APART_MS:
-        generator_ms, probe_ms = metrics.get(f"latency_{name}_ms"), metrics.get(f"probe_{name}_ms")
+        generator_ms = metrics.get(f"latency_{name}_ms")
+        probe_ms = metrics.get(f"probe_{name}_ms")
         if generator_ms is not None and probe_ms is not None and math.isfinite(generator_ms):
             yield Wait(name, generator_ms, probe_ms)

@@ -1,9 +1,11 @@
-"""vegeta's results, one line per request, and its report -> what k6's samples and summary are digested to.
+"""vegeta's results, one line per request, and its report -> what k6's samples and summary are
+digested to.
 
-Facts of vegeta's source that this rests on (lib/attack.go, lib/results.go of 12.13): requests are paced by the time
-since the attack began, each has its number in that order (`seq`, from 0); `timestamp` is when a worker took it up, and
-`latency` ends with the last byte. A worker that is not there in time takes it up late, so that lateness is the
-generator's; requests still to come when the time is over are not sent, so that it is given LATE_S more.
+Facts of vegeta's source that this rests on (lib/attack.go, lib/results.go of 12.13): requests are
+paced by the time since the attack began, each has its number in that order (`seq`, from 0);
+`timestamp` is when a worker took it up, and `latency` ends with the last byte. A worker that is not
+there in time takes it up late, so that lateness is the generator's; requests still to come when the
+time is over are not sent, so that it is given GENERATOR_LATE_S more.
 """
 
 from pathlib import Path
@@ -12,15 +14,25 @@ import duckdb
 
 from runner.digest.k6 import K6Summary, connect
 from runner.digest.k6_raw import DamageError, Tally
-from runner.model import LATE_S, LabError
+from runner.generator_traits import GENERATOR_LATE_S
+from runner.model import LabError
 from runner.store import read_json
 
 UNANSWERED = 1000  # k6's error_code for an error of no known kind
 _COLUMNS = {
-    "timestamp": "BIGINT", "code": "SMALLINT", "latency": "BIGINT", "bytes_out": "BIGINT", "bytes_in": "BIGINT",
-    "error": "VARCHAR", "body": "VARCHAR", "attack": "VARCHAR", "seq": "BIGINT", "method": "VARCHAR",
-    "url": "VARCHAR", "headers": "VARCHAR",
-}  # fmt: skip
+    "timestamp": "BIGINT",
+    "code": "SMALLINT",
+    "latency": "BIGINT",
+    "bytes_out": "BIGINT",
+    "bytes_in": "BIGINT",
+    "error": "VARCHAR",
+    "body": "VARCHAR",
+    "attack": "VARCHAR",
+    "seq": "BIGINT",
+    "method": "VARCHAR",
+    "url": "VARCHAR",
+    "headers": "VARCHAR",
+}
 """Of `vegeta encode --to csv`, in its order; times in nanoseconds."""
 _REQUESTS = f"""
     SELECT timestamp + latency AS end_ns, latency / 1e6 AS duration_ms,
@@ -31,26 +43,37 @@ _REQUESTS = f"""
 """  # noqa: S608 - built of this module's constants only
 _COUNTS = """
     SELECT count(*), count(*) FILTER (behind_ns - first_ns > $late_ns)
-    FROM (SELECT seq, timestamp - (seq * 1e9 / $rate_rps)::BIGINT AS behind_ns, min(behind_ns) OVER () AS first_ns
+    FROM (SELECT seq,
+                 timestamp - (seq * 1e9 / $rate_rps)::BIGINT AS behind_ns,
+                 min(behind_ns) OVER () AS first_ns
           FROM results)
     WHERE seq >= $lead
 """
 
 
-def spool_results(raw: Path, folder: Path, rate_rps: float, *, lead_s: float = 0.0, threads: int = 2) -> Tally:
-    """Write requests.parquet and iterations.parquet into `folder` as k6_raw.spool_points does; return the counts.
+def spool_results(
+    raw: Path, folder: Path, rate_rps: float, *, lead_s: float = 0.0, threads: int = 2
+) -> Tally:
+    """Write requests.parquet and iterations.parquet into `folder` as k6_raw.spool_points does.
 
-    A request is an iteration. `late` counts those that were taken up more than 10 ms after their turn. Requests whose
-    turn came in the first `lead_s` are left out. DamageError where the file cannot be read as vegeta wrote it.
+    Return the counts.
+
+    A request is an iteration. `late` counts those that were taken up more than 10 ms after their
+    turn. Requests whose turn came in the first `lead_s` are left out. DamageError where the file
+    cannot be read as vegeta wrote it.
     """
     lead = {"lead": round(rate_rps * lead_s)}
     try:
         with connect(folder, 400, threads) as connection:
-            connection.read_csv(str(raw), header=False, columns=_COLUMNS, auto_detect=False).create("results")
+            connection.read_csv(str(raw), header=False, columns=_COLUMNS, auto_detect=False).create(
+                "results"
+            )
             requests = connection.sql(_REQUESTS, params=lead)
             requests.write_parquet(str(folder / "requests.parquet"))
-            requests.project("end_ns, duration_ms AS length_ms").write_parquet(str(folder / "iterations.parquet"))
-            limits = {"late_ns": LATE_S * 1e9, "rate_rps": rate_rps}
+            requests.project("end_ns, duration_ms AS length_ms").write_parquet(
+                str(folder / "iterations.parquet")
+            )
+            limits = {"late_ns": GENERATOR_LATE_S * 1e9, "rate_rps": rate_rps}
             count, late = connection.sql(_COUNTS, params=lead | limits).fetchall()[0]
     except duckdb.Error as error:
         raise DamageError(0, str(error).splitlines()[0]) from None
@@ -62,14 +85,19 @@ def spool_results(raw: Path, folder: Path, rate_rps: float, *, lead_s: float = 0
 
 
 def read_report(path: Path) -> K6Summary:
-    """Read what `vegeta report --type json` wrote; LabError (exit code 1) where it is missing, broken or not vegeta's.
+    """Read what `vegeta report --type json` wrote.
 
-    Its mean, minimum and maximum are exact; its percentiles, which are left out, are approximations (a t-digest), and
-    wide of the mark where response times leap.
+    LabError (exit code 1) if it is missing, broken or not vegeta's.
+
+    Its mean, minimum and maximum are exact; its percentiles, which are left out, are approximations
+    (a t-digest), and wide of the mark where response times leap.
     """
     data = read_json(path)
     try:
-        count, times = int(data["requests"]), {name: data["latencies"][name] / 1e6 for name in ("mean", "min", "max")}
+        count = int(data["requests"])
+        times = {name: data["latencies"][name] / 1e6 for name in ("mean", "min", "max")}
         return K6Summary(count, 0, count, float(data["rate"]), times)
     except (KeyError, TypeError, ValueError) as error:
-        raise LabError(f"{path} is not a report of vegeta ({type(error).__name__}: {error}).", exit_code=1) from None
+        raise LabError(
+            f"{path} is not a report of vegeta ({type(error).__name__}: {error}).", exit_code=1
+        ) from None

@@ -15,13 +15,18 @@ from runner.store import read_json
 Histogram = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 """Distinct latencies in microseconds, ascending, and how often each occurred."""
 LONGEST_US = 60_000_000
-"""wrk counts what takes longer than its --timeout, which the lab sets to 10 s, as a timeout and in no bucket."""
+"""wrk counts what takes longer than its --timeout, which the lab sets to 10 s, as a timeout and in
+no bucket.
+"""
 MOST_STEPS = 2_000_000_000  # of undoing wrk's back-fill: a few seconds. Seen are a few million.
 
 
 @dataclass(frozen=True)
 class WrkResult:
-    """wrk's numbers; `reported` is the histogram as wrk handed it over, `raw` the one that was measured."""
+    """wrk's numbers.
+
+    `reported` is the histogram as wrk handed it over, `raw` the one that was measured.
+    """
 
     ended_wall_ns: int
     duration_s: float
@@ -34,7 +39,9 @@ class WrkResult:
 
 
 def backfill_interval_us(duration_us: int, requests: int, connections: int) -> int | None:
-    """Return the interval that wrk back-filled with (integer division as in wrk.c), or None where it did not."""
+    """Return the interval that wrk back-filled with (integer division as in wrk.c), or None where
+    it did not.
+    """
     each = requests // connections
     return duration_us // each if each > 0 else None
 
@@ -42,16 +49,19 @@ def backfill_interval_us(duration_us: int, requests: int, connections: int) -> i
 def undo_backfill(reported: Histogram, interval_us: int) -> Histogram:
     """Return the histogram before wrk's `stats_correct(interval_us)`.
 
-    For each latency n >= 2 * interval, wrk adds n's count at n - interval, n - 2 * interval, ... down to more than
-    interval. What it adds comes from larger latencies only, so walking from the largest down finds each original count
-    before it is needed (wrk 4.0 to 4.2, stats.c). LabError where a count would become negative: the histogram is
-    not wrk's, or not of this interval.
+    For each latency n >= 2 * interval, wrk adds n's count at n - interval, n - 2 * interval, ...
+    down to more than interval. What it adds comes from larger latencies only, so walking from the
+    largest down finds each original count before it is needed (wrk 4.0 to 4.2, stats.c). LabError
+    where a count would become negative: the histogram is not wrk's, or not of this interval.
     """
     values, counts = reported
     if len(values) == 0:
         return reported
     if (values // interval_us).sum() > MOST_STEPS:
-        raise LabError("wrk's histogram cannot be undone: no load that it measures gives so many values.", exit_code=1)
+        raise LabError(
+            "wrk's histogram cannot be undone: no load that it measures gives so many values.",
+            exit_code=1,
+        )
     data = np.zeros(int(values[-1]) + 1, dtype=np.int64)
     data[values] = counts
     for n in values[::-1].tolist():
@@ -60,19 +70,26 @@ def undo_backfill(reported: Histogram, interval_us: int) -> Histogram:
         if data[n]:
             data[n - interval_us : interval_us : -interval_us] -= data[n]
     if (data < 0).any():
-        raise LabError("wrk's histogram cannot be undone: its back-fill has another interval.", exit_code=1)
+        raise LabError(
+            "wrk's histogram cannot be undone: its back-fill has another interval.", exit_code=1
+        )
     kept = np.flatnonzero(data)
     return kept.astype(np.int64), data[kept]
 
 
 def quantile_ms(histogram: Histogram, q: float) -> float:
-    """Return the q-quantile in milliseconds, linear between order statistics as k6's and numpy's; NaN when empty."""
+    """Return the q-quantile in milliseconds, linear between order statistics as k6's and numpy's.
+
+    NaN when empty.
+    """
     values, counts = histogram
     total = int(counts.sum())
     if total == 0:
         return float("nan")
     rank, part = divmod(q * (total - 1), 1)
-    low, high = values[np.searchsorted(np.cumsum(counts), [rank, min(rank + 1, total - 1)], side="right")]
+    low, high = values[
+        np.searchsorted(np.cumsum(counts), [rank, min(rank + 1, total - 1)], side="right")
+    ]
     return float(low + part * (high - low)) / 1000
 
 
@@ -83,20 +100,32 @@ def mean_ms(histogram: Histogram) -> float:
 
 
 def read_wrk(path: Path) -> WrkResult:
-    """Read wrk.json as histogram.lua writes it; LabError that names the file where it is anything else."""
+    """Read wrk.json as histogram.lua writes it.
+
+    LabError that names the file if it is anything else.
+    """
     data = read_json(path)
     try:
         reported = _histogram(data["latency_us"])
         names = ("ended_wall_us", "duration_us", "requests", "connections", "threads")
-        ended_us, duration_us, requests, connections, threads = (_whole(data[name]) for name in names)
-        errors = {name: _whole(data["errors"][name]) for name in ("connect", "read", "write", "status", "timeout")}
+        ended_us, duration_us, requests, connections, threads = (
+            _whole(data[name]) for name in names
+        )
+        errors = {
+            name: _whole(data["errors"][name])
+            for name in ("connect", "read", "write", "status", "timeout")
+        }
         if duration_us == 0 or connections == 0:
             raise ValueError("duration or connections is 0")
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise LabError(f"{path} is not wrk's result as the lab writes it ({error!r}).", exit_code=1) from None
+        raise LabError(
+            f"{path} is not wrk's result as the lab writes it ({error!r}).", exit_code=1
+        ) from None
     interval = backfill_interval_us(duration_us, requests, connections)
     raw = undo_backfill(reported, interval) if interval else reported
-    return WrkResult(1000 * ended_us, duration_us / 1e6, requests, connections, threads, errors, reported, raw)
+    return WrkResult(
+        1000 * ended_us, duration_us / 1e6, requests, connections, threads, errors, reported, raw
+    )
 
 
 def add_up(results: Sequence[WrkResult]) -> WrkResult:
@@ -106,20 +135,27 @@ def add_up(results: Sequence[WrkResult]) -> WrkResult:
         duration_s=sum(result.duration_s for result in results),
         requests=sum(result.requests for result in results),
         errors={name: sum(result.errors[name] for result in results) for name in results[0].errors},
-        reported=merge_counts(*map(np.concatenate, zip(*(result.reported for result in results), strict=True))),
-        raw=merge_counts(*map(np.concatenate, zip(*(result.raw for result in results), strict=True))),
+        reported=merge_counts(
+            *map(np.concatenate, zip(*(result.reported for result in results), strict=True))
+        ),
+        raw=merge_counts(
+            *map(np.concatenate, zip(*(result.raw for result in results), strict=True))
+        ),
     )
 
 
 def side_by_side(results: Sequence[WrkResult]) -> WrkResult:
-    """Return the results of several generators at the same time as one: counts, histograms and rates add up.
+    """Return the results of several generators at the same time as one: counts, histograms and
+    rates add up.
 
     The duration is what makes the rate the sum of all rates; threads are the first one's.
     """
     if len(results) == 1:
         return results[0]
     rate = sum(result.requests / result.duration_s for result in results)
-    duration_s = sum(result.requests for result in results) / rate if rate else results[0].duration_s
+    duration_s = (
+        sum(result.requests for result in results) / rate if rate else results[0].duration_s
+    )
     begun_ns = results[0].ended_wall_ns - round(1e9 * results[0].duration_s)
     return replace(
         add_up(results),
@@ -138,9 +174,13 @@ def _whole(value: Any) -> int:
 
 def _histogram(pairs: Any) -> Histogram:
     table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    values, counts = table[:, 0], table[:, 1]
+    values = table[:, 0]
+    counts = table[:, 1]
     if len(table) and not (
-        (np.diff(values) > 0).all() and values[0] >= 0 and values[-1] <= LONGEST_US and (counts > 0).all()
+        (np.diff(values) > 0).all()
+        and values[0] >= 0
+        and values[-1] <= LONGEST_US
+        and (counts > 0).all()
     ):
         raise ValueError("buckets are not ascending, too long, or a count is not positive")
     if counts.astype(float).sum() >= 2.0**53:

@@ -1,4 +1,6 @@
-"""One trial after the other: each attempt measured, digested and recorded, and what ends the run instead."""
+"""One trial after the other: each attempt measured, digested and recorded, and what ends the run
+instead.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.digest.trial import Digest, digest_session
-from runner.limits import Limit
 from runner.measure import machine
 from runner.measure.counters import wait_for_room
 from runner.measure.session import Member, measure
@@ -25,12 +26,19 @@ from runner.planning.search import Searches
 from runner.running.preparing import DATABASE, Prepared
 from runner.running.stopping import TO_THE_END, Stopping
 from runner.store import RunFolder, free_bytes, public, raw_hashes, sync_raw, write_json
+from runner.verdict.limits import Limit
+from runner.verdict.words import reason
 
 if TYPE_CHECKING:
     from runner.console import TrialProgress  # prints; here it is only called
 
-WAIT = "Waiting for room in the kernel's table of tracked connections: the next trial opens up to {:,}."
-FULL_BYTES = 16 * 2**20  # with less room than this on a disk that it writes to, a trial that failed did so for that
+WAIT = (
+    "Waiting for room in the kernel's table of tracked connections: the next trial opens up to "
+    "{:,}."
+)
+FULL_BYTES = (
+    16 * 2**20
+)  # with less room than this on a disk that it writes to, a trial that failed did so for that
 
 
 @dataclass(frozen=True)
@@ -44,16 +52,24 @@ class RunResult:
 
 
 def run_trials(
-    run: RunFolder, trials: Sequence[Trial], prepared: Prepared, report: TrialProgress, stopping: Stopping = TO_THE_END
+    run: RunFolder,
+    trials: Sequence[Trial],
+    prepared: Prepared,
+    report: TrialProgress,
+    stopping: Stopping = TO_THE_END,
 ) -> tuple[str, ...]:
-    """Run the trials in order, those of a session side by side; return a sentence for each that failed.
+    """Run the trials in order, those of a session side by side.
 
-    Where the user or the machine, not a trial, ends the run (no engine any more, a full disk), it says how to go on.
+    Return a sentence for each that failed.
+
+    If the user or the machine, not a trial, ends the run (no engine any more, a full disk), it
+    says how to go on.
     """
     machine.raise_open_files()
     report.plan(trials)
-    failed, goes_on = [], f"`bench run --resume {run.path.name}` goes on"
-    # Of each trial the last attempt, as `note` gets it below: disturbed ones showed nothing.
+    failed = []
+    goes_on = f"`bench run --resume {run.path.name}` goes on"
+    # The last attempt of each trial, as `note` gets it below; disturbed attempts are ignored.
     searches = Searches({record["order"]: record for record in run.records()}.values())
     try:
         for planned in _needed(run, trials, report, stopping, goes_on):
@@ -69,7 +85,11 @@ def run_trials(
         report.say(f"Interrupted: {goes_on}.")
         raise
     except (CannotGoOnError, OSError) as error:
-        said = str(error) if isinstance(error, LabError) else f"The system refused: {error.strerror or error}."
+        said = (
+            str(error)
+            if isinstance(error, LabError)
+            else f"The system refused: {error.strerror or error}."
+        )
         raise LabError(f"{said} Then {goes_on}.", exit_code=1) from error
     return tuple(failed)
 
@@ -77,8 +97,13 @@ def run_trials(
 def _needed(
     run: RunFolder, trials: Sequence[Trial], report: TrialProgress, stopping: Stopping, goes_on: str
 ) -> Iterator[list[Trial]]:
-    """Yield the sessions, and single trials, that are needed and within the budget when their turn comes."""
-    clock, looked, settled, units = TimeLeft(trials), 0, set[str](), by_session(trials)
+    """Yield the sessions, and single trials, that are needed and within the budget when their turn
+    comes.
+    """
+    clock = TimeLeft(trials)
+    looked = 0
+    settled = set[str]()
+    units = by_session(trials)
     for number, unit in enumerate(units):
         done = unit[0].block - 1
         if done > looked and (found := stopping.look(run, done)):
@@ -90,8 +115,14 @@ def _needed(
             continue
         if clock.elapsed_s() + clock.takes_s(unit) > stopping.budget_s:
             left = [trial for rest in units[number:] for trial in rest]
-            budget = f"{stopping.budget_s / 60:g} min" if stopping.budget_s >= 60 else f"{stopping.budget_s:g} s"
-            report.say(f"The budget of {budget} ends here, with {len(left)} trials left: {goes_on}.")
+            budget = (
+                f"{stopping.budget_s / 60:g} min"
+                if stopping.budget_s >= 60
+                else f"{stopping.budget_s:g} s"
+            )
+            report.say(
+                f"The budget of {budget} ends here, with {len(left)} trials left: {goes_on}."
+            )
             report.skip(left)
             return
         yield unit
@@ -101,12 +132,17 @@ def _needed(
 def _attempted(
     run: RunFolder, unit: Sequence[Trial], prepared: Prepared, report: TrialProgress
 ) -> Sequence[dict[str, Any]]:
-    """Run a session, or a single trial, until an attempt is not disturbed; return the records of the last."""
+    """Run a session, or a single trial, until an attempt is not disturbed.
+
+    Return the records of the last.
+    """
     prepared.require_unchanged()
     wait_for_room([trial.cell for trial in unit], lambda needed: report.say(WAIT.format(needed)))
     report.begin(unit[0])
     for attempt in count(unit[0].attempt):
-        records = _run_unit(run, [next_attempt(trial, attempt) for trial in unit], prepared, report.step)
+        records = _run_unit(
+            run, [next_attempt(trial, attempt) for trial in unit], prepared, report.step
+        )
         why = next((each["error"] for each in records if each["disturbed"]), None)
         if why is None or attempt >= prepared.bench.campaign.attempts:
             break
@@ -127,9 +163,14 @@ class _Fate:
 def _run_unit(
     run: RunFolder, unit: Sequence[Trial], prepared: Prepared, step: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """Measure, digest and record a session, or a single trial; return the records. An interruption is recorded too."""
+    """Measure, digest and record a session, or a single trial; return the records.
+
+    An interruption is recorded too.
+    """
     for trial in unit:
-        run.append("running", trial.trial_id)  # first: a folder without it would be in the way of a resumed run
+        run.append(
+            "running", trial.trial_id
+        )  # first: a folder without it would be in the way of a resumed run
         run.trial(trial.trial_id).mkdir(parents=True)
     started = datetime.now(UTC).isoformat()
     fates = {trial.trial_id: _Fate() for trial in unit}
@@ -144,9 +185,12 @@ def _run_unit(
         _interrupt(fates, str(lost))
     except Exception as unknown:  # noqa: BLE001 - the trial's boundary: whatever happened is recorded, the next trial runs
         for fate in fates.values():
-            fate.state, fate.error = "failed", fate.error or _sentence(unknown)
+            fate.state = "failed"
+            fate.error = fate.error or _sentence(unknown)
     finally:
-        if any(fate.state == "failed" for fate in fates.values()) and (full := _full_disk(run, prepared.bench.sites)):
+        if any(fate.state == "failed" for fate in fates.values()) and (
+            full := _full_disk(run, prepared.bench.sites)
+        ):
             said = next((fate.error for fate in fates.values() if fate.error is not None), None)
             _interrupt(fates, f"{full} The trial said: {said}")
         records = [_record(run, trial, started, fates[trial.trial_id]) for trial in unit]
@@ -159,7 +203,8 @@ def _run_unit(
 
 def _interrupt(fates: Mapping[str, _Fate], error: str) -> None:
     for fate in fates.values():
-        fate.state, fate.error = "interrupted", error
+        fate.state = "interrupted"
+        fate.error = error
 
 
 def _sentence(error: Exception) -> str:
@@ -173,7 +218,11 @@ def _sentence(error: Exception) -> str:
 
 
 def _measure_unit(
-    run: RunFolder, unit: Sequence[Trial], prepared: Prepared, step: Callable[[str], None], fates: Mapping[str, _Fate]
+    run: RunFolder,
+    unit: Sequence[Trial],
+    prepared: Prepared,
+    step: Callable[[str], None],
+    fates: Mapping[str, _Fate],
 ) -> None:
     """Measure what can be measured of a session; the rest has its error."""
     cell = unit[0].cell
@@ -189,7 +238,9 @@ def _measure_unit(
     if not members:
         return
     names = [member.trial_id for member in members]
-    order = slice_order(names, cell.slices or 1, f"{prepared.bench.campaign.seed} {unit[0].session}")
+    order = slice_order(
+        names, cell.slices or 1, f"{prepared.bench.campaign.seed} {unit[0].session}"
+    )
     for trial_id, found in measure(prepared.bench, workload, members, order, step).items():
         fate = fates[trial_id]
         if isinstance(found, Measurement):
@@ -200,9 +251,13 @@ def _measure_unit(
             fate.error = _sentence(found)
 
 
-def _digest_unit(run: RunFolder, unit: Sequence[Trial], fates: Mapping[str, _Fate], *, is_last: bool) -> None:
+def _digest_unit(
+    run: RunFolder, unit: Sequence[Trial], fates: Mapping[str, _Fate], *, is_last: bool
+) -> None:
     """Digest what was measured; a session that the machine disturbed is failed as a whole."""
-    measured = {trial: found for trial in unit if (found := fates[trial.trial_id].measurement) is not None}
+    measured = {
+        trial: found for trial in unit if (found := fates[trial.trial_id].measurement) is not None
+    }
     for trial, digest in digest_session(run, measured).items():
         fate = fates[trial.trial_id]
         if not isinstance(digest, Digest):
@@ -211,25 +266,53 @@ def _digest_unit(run: RunFolder, unit: Sequence[Trial], fates: Mapping[str, _Fat
         fate.digest = digest
         fate.error = digest.broken or (None if is_last else digest.taken)
         fate.state = "sealed" if fate.error is None else "failed"
-    disturbed = next((fate for fate in fates.values() if fate.digest and fate.digest.disturbed and fate.error), None)
-    # Who does not rest takes CPU from the others, in the last attempt too.
+    disturbed = next(
+        (fate for fate in fates.values() if fate.digest and fate.digest.disturbed and fate.error),
+        None,
+    )
+    # A server that is busy between its slices slows the others down, so this fails even the last
+    # attempt.
     restless = any(fate.digest and fate.digest.restless for fate in fates.values())
     if disturbed is not None and (restless or not is_last):
         for fate in fates.values():
             if fate.state == "sealed":
-                fate.state, fate.error = "failed", f"its session was disturbed: {disturbed.error}"
+                fate.state = "failed"
+                fate.error = f"its session was disturbed: {disturbed.error}"
 
 
 def _full_disk(run: RunFolder, sites: Sites) -> str | None:
-    """Say which disk is full, and what to do; None where none is."""
+    """Say which disk is full, and what to do; None if none is."""
     rooms: dict[str, int | None] = {}
     for site in sites.all:
         with contextlib.suppress(LabError):  # a host that is gone: the trial has said so
             rooms[f"the host of the {site.name}"] = site.room()
-    rooms |= {"the run": free_bytes(run.path), "temporary files": free_bytes(Path(tempfile.gettempdir()))}
-    full = next((whose for whose, room in rooms.items() if room is not None and room < FULL_BYTES), None)
+    rooms |= {
+        "the run": free_bytes(run.path),
+        "temporary files": free_bytes(Path(tempfile.gettempdir())),
+    }
+    full = next(
+        (whose for whose, room in rooms.items() if room is not None and room < FULL_BYTES), None
+    )
     remedy = ", or set TMPDIR to a folder elsewhere" if full == "temporary files" else ""
     return f"The disk of {full} is full: free some of it{remedy}." if full else None
+
+
+def _verdict(digest: Digest | None) -> dict[str, Any]:
+    """Return what trial.json says of a trial's verdict; of a trial without a digest too."""
+    if digest is None:
+        return {
+            "verdict": Limit.UNKNOWN.verdict,
+            "verdict_cause": None,
+            "verdict_reason": "the trial failed before it could be judged",
+            "evidence": {},
+        }
+    verdict = digest.verdict
+    return {
+        "verdict": verdict.limit.verdict,
+        "verdict_cause": verdict.cause.value,
+        "verdict_reason": reason(verdict),
+        "evidence": digest.evidence,
+    }
 
 
 def _record(run: RunFolder, trial: Trial, started: str, fate: _Fate) -> dict[str, Any]:
@@ -246,8 +329,7 @@ def _record(run: RunFolder, trial: Trial, started: str, fate: _Fate) -> dict[str
         "disturbed": digest is not None and digest.disturbed,
         "measurement": asdict(fate.measurement) if fate.measurement else None,
         "checks": [asdict(check) for check in digest.checks] if digest else [],
-        "verdict": digest.verdict.verdict if digest else Limit.UNKNOWN.verdict,
-        "verdict_reason": digest.verdict.reason if digest else "the trial failed before it could be judged",
+        **_verdict(digest),
         "mode": digest.mode if digest else None,
         "metrics": digest.metrics if digest else {},
         "raw": raw_hashes(run.trial(trial.trial_id)),

@@ -1,0 +1,1 @@
+"""The verdict of a trial: what limited it, the evidence, and the sentence that says both."""

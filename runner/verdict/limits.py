@@ -1,0 +1,195 @@
+"""What limited a trial (`Limit`), and which rule decided that (`Cause`).
+
+Imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Self
+
+MOST_FAILED = 0.001
+"""Share of the requests that may fail.
+
+Above it, a rate is a rate of errors, and so is a cost per request.
+"""
+
+
+class Limit(StrEnum):
+    """What limited a trial. The value is the word that tables and figures have for it.
+
+    Members are in order of priority: if a cell's trials hit different limits, report the first.
+    """
+
+    verdict: str
+    """The code of the column `verdict`. `DATABASE` and `POOL` share one."""
+    letter: str
+    """For figures without room for the word. Empty if nothing was at its limit."""
+    noun: str
+    """The word within a sentence: `the limit was the server`."""
+    why_not: str
+    """Why rates or response times of such a trial are not compared, if they need another limit."""
+    meaning: str
+    """What the numbers of such a trial say."""
+    remedy: str
+    """What would lift the limit, if another one is needed."""
+
+    def __new__(
+        cls,
+        word: str,
+        verdict: str,
+        letter: str,
+        meaning: str,
+        remedy: str,
+        noun: str = "",
+        why_not: str = "",
+    ) -> Self:
+        """Make a member whose value is `word`.
+
+        Without `noun` it is `the word`; without `why_not` it is `noun was the limit`.
+        """
+        member = str.__new__(cls, word)
+        member._value_ = word
+        member.verdict = verdict
+        member.letter = letter
+        member.meaning = meaning
+        member.remedy = remedy
+        member.noun = noun or f"the {word}"
+        member.why_not = why_not or f"{member.noun} was the limit"
+        return member
+
+    GENERATOR = (
+        "generator",
+        "generator-bound",
+        "G",
+        "rate and response times are the generator's; what the server can do was not seen",
+        "a generator on CPUs, or on a host, of its own",
+    )
+    DATABASE = (
+        "database",
+        "database-bound",
+        "D",
+        "the rate is that of the database, or of the pool of connections to it",
+        "more CPUs for the database",
+    )
+    POOL = (
+        "pool",
+        "database-bound",
+        "P",
+        "the rate is that of the pool of connections to the database",
+        "a larger pool",
+    )
+    NETWORK = (
+        "network",
+        "network-bound",
+        "N",
+        "the network between the hosts was full, slow or lossy: it made the rate",
+        "a faster network",
+    )
+    SERVER = (
+        "server",
+        "server-bound",
+        "S",
+        "the server used up its CPUs while the generator had room:"
+        " the rate is what the server can do with them",
+        "a lower rate, or more CPUs for the server",
+    )
+    NONE = (
+        "none",
+        "offered",
+        "",
+        "the offered rate was kept and nobody was at a limit: the response times are the server's",
+        "a higher rate, or a smaller share of a core for the server",
+        "nobody",
+        "nobody was at a limit",
+    )
+    SERIAL = (
+        "one request at a time",
+        "serial",
+        "1",
+        "one request was under way at a time: the rate is 1 / (the time of one cycle)",
+        "more connections, or idle CPUs that poll",
+        "one request at a time",
+        "one request was under way at a time",
+    )
+    UNKNOWN = (
+        "unknown",
+        "inconclusive",
+        "?",
+        "neither rate nor response times can be ascribed to one side,"
+        " or a rate was offered and not kept",
+        "CPUs that nobody else uses",
+        "unknown",
+        "the limit is unknown",
+    )
+
+    @classmethod
+    def of(cls, verdict: str, cause: str = "") -> Limit:
+        """Return the limit that a trial's columns `verdict` and `verdict_cause` name.
+
+        UNKNOWN for a verdict that the lab does not have.
+        """
+        if verdict == cls.POOL.verdict and cause == Cause.POOL_EXHAUSTED:
+            return cls.POOL
+        return next((limit for limit in cls if limit.verdict == verdict), cls.UNKNOWN)
+
+
+class Cause(StrEnum):
+    """The rule that decided what limited a trial. The value is the code of `verdict_cause`.
+
+    Codes are stored: a new rule gets a new code, and no code changes its meaning.
+    """
+
+    limit: Limit
+    """What the trial was limited by, if this rule decided it."""
+
+    def __new__(cls, code: str, limit: Limit) -> Self:
+        """Make a member whose value is `code`."""
+        member = str.__new__(cls, code)
+        member._value_ = code
+        member.limit = limit
+        return member
+
+    @classmethod
+    def of(cls, code: str) -> Cause | None:
+        """Return the cause with a stored code; None for one that the lab does not have."""
+        return next((cause for cause in cls if cause.value == code), None)
+
+    # The answers were not those that were asked for.
+    REQUESTS_FAILED = "requests-failed", Limit.UNKNOWN
+    CHECKS_FAILED = "checks-failed", Limit.UNKNOWN
+    # The sides cannot be told apart.
+    CPUS_SHARED = "cpus-shared", Limit.UNKNOWN
+    SERVER_CPU_UNKNOWN = "server-cpu-unknown", Limit.UNKNOWN
+    GENERATOR_CPU_UNKNOWN = "generator-cpu-unknown", Limit.UNKNOWN
+    QUOTA_SHARED = "quota-shared", Limit.UNKNOWN
+    # One connection: each side waits for the other.
+    ONE_REQUEST = "one-request", Limit.SERIAL
+    # A side used up what it was given.
+    BOTH_SIDES_BUSY = "both-sides-busy", Limit.UNKNOWN
+    NETWORK_FULL_AND_A_SIDE_BUSY = "network-full-and-a-side-busy", Limit.UNKNOWN
+    GENERATOR_AND_DATABASE_BUSY = "generator-and-database-busy", Limit.UNKNOWN
+    SERVER_BUSY = "server-busy", Limit.SERVER
+    GENERATOR_BUSY = "generator-busy", Limit.GENERATOR
+    NETWORK_FULL = "network-full", Limit.NETWORK
+    # The database, or the pool of connections to it.
+    DATABASE_USED_ITS_QUOTA = "database-used-its-quota", Limit.DATABASE
+    DATABASE_FILLED_SHARED_CPUS = "database-filled-shared-cpus", Limit.DATABASE
+    DATABASE_AND_GENERATOR_FILLED_CPUS = "database-and-generator-filled-cpus", Limit.UNKNOWN
+    DATABASE_BUSY = "database-busy", Limit.DATABASE
+    POOL_EXHAUSTED = "pool-exhausted", Limit.POOL
+    # Programs outside the trial.
+    CPU_TAKEN = "cpu-taken", Limit.UNKNOWN
+    # CPUs, network and database had room.
+    NETWORK_LOSSY = "network-lossy", Limit.NETWORK
+    NETWORK_FAR = "network-far", Limit.NETWORK
+    PROBE_STARVED = "probe-starved", Limit.UNKNOWN
+    WAITED_IN_AN_IDLE_GENERATOR = "waited-in-an-idle-generator", Limit.UNKNOWN
+    WAITED_TO_BE_ACCEPTED = "waited-to-be-accepted", Limit.UNKNOWN
+    WAITED_IN_THE_GENERATOR = "waited-in-the-generator", Limit.GENERATOR
+    TOO_FEW_USERS = "too-few-users", Limit.UNKNOWN
+    RATE_NOT_SUSTAINED = "rate-not-sustained", Limit.UNKNOWN
+    PROBE_WAITED_LONGER = "probe-waited-longer", Limit.UNKNOWN
+    RATE_SUSTAINED = "rate-sustained", Limit.NONE
+    BOTH_WAITED_ALIKE = "both-waited-alike", Limit.UNKNOWN
+    NEITHER_SIDE_BUSY = "neither-side-busy", Limit.UNKNOWN

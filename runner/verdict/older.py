@@ -1,0 +1,82 @@
+"""Read the verdicts of runs from before causes were stored: the only place that reads sentences.
+
+Those runs have the columns `verdict` and `verdict_reason` only.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from runner.verdict.limits import Cause, Limit
+
+_RULES: tuple[tuple[str, Cause], ...] = (
+    (r"[\d.,]+ % of the script's checks failed", Cause.CHECKS_FAILED),
+    (r"[\d.,]+ % of the requests failed", Cause.REQUESTS_FAILED),
+    (r"server and generator shared a CPU quota", Cause.QUOTA_SHARED),
+    (r"server and generator shared a CPU", Cause.CPUS_SHARED),
+    (r"the server's CPU use is not known", Cause.SERVER_CPU_UNKNOWN),
+    (r"the generator's CPU use is not known", Cause.GENERATOR_CPU_UNKNOWN),
+    (r"one request under way", Cause.ONE_REQUEST),
+    (r"both sides were busy", Cause.BOTH_SIDES_BUSY),
+    (
+        r"the network between the hosts was full, and a side was busy",
+        Cause.NETWORK_FULL_AND_A_SIDE_BUSY,
+    ),
+    (r"the network between the hosts was full", Cause.NETWORK_FULL),
+    (r"the network between the hosts lost ", Cause.NETWORK_LOSSY),
+    (r"the way to the server and back took ", Cause.NETWORK_FAR),
+    (r"generator and database were both busy", Cause.GENERATOR_AND_DATABASE_BUSY),
+    (r"the database used up its share of the CPUs", Cause.DATABASE_USED_ITS_QUOTA),
+    (
+        r"the database filled the CPUs that it shares with the generator",
+        Cause.DATABASE_FILLED_SHARED_CPUS,
+    ),
+    (
+        r"database and generator together filled the CPUs that they share",
+        Cause.DATABASE_AND_GENERATOR_FILLED_CPUS,
+    ),
+    (r"the database was busy", Cause.DATABASE_BUSY),
+    (r"the pool of connections was exhausted", Cause.POOL_EXHAUSTED),
+    (r"(the hypervisor|other programs).* took CPU time away", Cause.CPU_TAKEN),
+    (r"the probe sent [^:]*too few for a second witness", Cause.PROBE_STARVED),
+    (r"[^:]*the generator waited longer and had little to do", Cause.WAITED_IN_AN_IDLE_GENERATOR),
+    (r"[^:]*the generator waited longer, perhaps to be accepted", Cause.WAITED_TO_BE_ACCEPTED),
+    (r"[^:]*the probe waited longer", Cause.PROBE_WAITED_LONGER),
+    (r"requests waited in the generator, not in the server", Cause.WAITED_IN_THE_GENERATOR),
+    (r"the users were the limit, ", Cause.TOO_FEW_USERS),
+    (r"the rate was not sustained, ", Cause.RATE_NOT_SUSTAINED),
+    (r"[\d.,e+]+ (requests|iterations)/s were sustained", Cause.RATE_SUSTAINED),
+    (r"the server made generator and probe wait alike", Cause.BOTH_WAITED_ALIKE),
+    (r"neither side was busy", Cause.NEITHER_SIDE_BUSY),
+)
+"""How a reason began -> the rule that made it, the longer beginning first."""
+
+_NUMBERS_ALONE: dict[Limit, Cause] = {
+    Limit.SERVER: Cause.SERVER_BUSY,
+    Limit.GENERATOR: Cause.GENERATOR_BUSY,
+}
+"""Limits whose reason could be the numbers alone."""
+
+
+@dataclass(frozen=True)
+class CauseInWords:
+    """A rule that decided a verdict, and its words."""
+
+    cause: Cause | None
+    """None if the lab has no such rule."""
+    rule: str
+    """Without the numbers behind it. The whole sentence if it has none."""
+
+
+def older_verdict(verdict: str, reason: str) -> CauseInWords:
+    """Return the cause that a stored reason names, and its words.
+
+    A `verdict` that another rule gives than the one that the reason names has no cause.
+    """
+    rule, colon, numbers = reason.partition(": ")
+    words = rule if colon and numbers else reason
+    for beginning, cause in _RULES:
+        if re.match(beginning, reason) and cause.limit.verdict == verdict:
+            return CauseInWords(cause, words)
+    return CauseInWords(_NUMBERS_ALONE.get(Limit.of(verdict)), words)
