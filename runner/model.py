@@ -1,39 +1,51 @@
-"""The vocabulary of the lab: frozen, validated records shared by all wings. Imports nothing of ours."""
+"""The vocabulary of the lab: frozen, validated records shared by all wings.
+
+Imports nothing of ours.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
+
+from runner.generator_traits import TRAITS, Tool
 
 STATS_COLUMNS = (
     *("pool_size", "pool_in_use", "pool_idle", "pool_waiting"),
     *("gc_cycles", "gc_pause_total_ms", "gc_cpu_s", "requests", "connections"),
 )
-"""Columns of resources.parquet that a server says at /stats: the object there, `_`, the key in it; or a key of the
-answer itself."""
-OWN_SCRIPT = "own"  # workload of a script that the user brings: an iteration may be several requests, or pauses
+"""Columns of resources.parquet that a server says at /stats: the object there, `_`, the key in it.
+
+Or a key of the answer itself.
+"""
+OWN_SCRIPT = "own"
+"""Workload of a script that the user brings: an iteration may be several requests, or pauses."""
 OWN_GET = "own-get"  # workload of a plain GET of a URL that the user gives
 OWN = (OWN_SCRIPT, OWN_GET)
-CLAIMS = Path(__file__).parent / "present" / "published" / "claims.toml"  # and the rules by which they are judged
-POSTGRES = Path(__file__).parent / "postgres"  # the database's configuration, start script and Dockerfile
+CLAIMS = (
+    Path(__file__).parent / "present" / "published" / "claims.toml"
+)  # and the rules by which they are judged
+POSTGRES = (
+    Path(__file__).parent / "postgres"
+)  # the database's configuration, start script and Dockerfile
 SCHEMA = 1  # version of the data format. 1 (2026-11): first format.
 
-Tool = Literal["k6", "wrk", "vegeta"]
 LoadModel = Literal["closed", "open"]
 Mode = Literal["keepalive", "close"]
-Idle = Literal["polling", "system"]  # what idle CPUs do: stay awake, or sleep as the machine is set up
+Idle = Literal[
+    "polling", "system"
+]  # what idle CPUs do: stay awake, or sleep as the machine is set up
 Tier = Literal["realistic", "raw", "calibration"]
-"""`realistic`: the framework as its users use it; `raw`: an engine below HTTP; `calibration`: a server with a known
-behaviour that is never ranked."""
-CALIBRATION: Tier = "calibration"  # tier of servers whose behaviour is known: they are in no figure and in no ranking
-LEAD_S = 0.5
-"""How long vegeta offers its rate before the load begins: while it opens its connections, 80 ms late and more."""
-LATE_S = 0.01
-"""How much later than its turn a request of an open load may be begun, and how late a generator's timer may be that
-ends it (seen of k6: 1.5 ms at 2,000 requests/s)."""
+"""`realistic`: the framework as its users use it.
+
+`raw`: an engine below HTTP; `calibration`: a server with a known behaviour that is never ranked.
+"""
+CALIBRATION: Tier = "calibration"
+"""Tier of servers whose behaviour is known: they are in no figure and in no ranking."""
 Subject = Literal["server", "generator", "database", "host", "sampler"]
 State = Literal["planned", "running", "raw", "sealed", "failed", "interrupted"]
 
@@ -52,7 +64,10 @@ class LabError(Exception):
 
 
 class CannotGoOnError(LabError):
-    """No further trial can run, and none is at fault: the engine has gone, a disk is full, or a file has changed."""
+    """No further trial can run, and no trial is at fault.
+
+    The engine stopped responding, a disk is full, or a file has changed.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(message, exit_code=1)
@@ -62,32 +77,37 @@ def check_name(kind: str, name: str) -> str:
     """Return `name` if it is fit for file names, labels and URLs; raise LabError otherwise."""
     if not _NAME.fullmatch(name):
         raise LabError(
-            f"{kind} name {name!r} is not valid: use 1 to 40 lower-case letters, digits, '-' or '_', "
-            "beginning with a letter or digit."
+            f"{kind} name {name!r} is not valid: use 1 to 40 lower-case letters, digits, '-' or "
+            "'_', beginning with a letter or digit."
         )
     return name
 
 
-def number(value: float) -> str:
-    """Return a number as a person would write it, with three digits or all before the point: 0.393, 5.69, 1,970."""
+def short_number(value: float) -> str:
+    """Return a number as a person would write it, with three digits or all before the point: 0.393,
+    5.69, 1,970.
+    """
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-BEYOND = 100
+REQUESTS_BEYOND = 100
 """Requests that must lie beyond a percentile before it is drawn or printed.
 
-The count beyond a percentile is binomial: with 100 its relative standard error is 1/sqrt(100) = 10 %.
+The count beyond a percentile is binomial: with 100 its relative standard error is 1/sqrt(100) = 10
+%.
 """
 
 
 def carried_percent(requests: float) -> float | None:
-    """Return the highest percentile that has at least `BEYOND` of `requests` above it, rounded down.
+    """Return the highest percentile that has at least `REQUESTS_BEYOND` of `requests` above it,
+    rounded down.
 
-    It is a whole number up to 99, has one digit up to 99.9, and two above. None if not even the median has so many.
+    It is a whole number up to 99, has one digit up to 99.9, and two above. None if not even the
+    median has so many.
     """
-    if not requests >= 2 * BEYOND:
+    if not requests >= 2 * REQUESTS_BEYOND:
         return None
-    hundredths = 10_000 - math.ceil(10_000 * BEYOND / requests)
+    hundredths = 10_000 - math.ceil(10_000 * REQUESTS_BEYOND / requests)
     step = 100 if hundredths < 9900 else 10 if hundredths < 9990 else 1
     return hundredths // step * step / 100
 
@@ -109,18 +129,27 @@ class Server:
     framework: str
     tier: Tier
     implements: tuple[str, ...]
-    deviations: tuple[str, ...] = ()  # contract checks that the framework itself breaks; `notes` says how
+    deviations: tuple[
+        str, ...
+    ] = ()  # contract checks that the framework itself breaks; `notes` says how
     build_needs: tuple[str, ...] = ()  # programs that must be on PATH to build on the host
     build_command: tuple[str, ...] = ()
     build_env: tuple[tuple[str, str], ...] = ()
-    artifact: Path | None = None  # the binary that the build leaves in `folder`; None where `run_command` is a script
+    artifact: Path | None = None
+    """The binary that the build leaves in `folder`; None if `run_command` is a script."""
     run_needs: tuple[str, ...] = ()
-    run_command: tuple[str, ...] = ()  # how the process engine starts it in `folder`; `{artifact}` is the built binary
-    base: str | None = None  # image that the Dockerfile's first stage needs (`debian`), or None for FROM scratch
-    shared: bool = False  # whether its image is built in servers/, because it shares code with others there
+    run_command: tuple[
+        str, ...
+    ] = ()  # how the process engine starts it in `folder`; `{artifact}` is the built binary
+    base: str | None = None
+    """Image that the Dockerfile's first stage needs (`debian`), or None for FROM scratch."""
+    shared: bool = False
+    """Whether its image is built in servers/, because it shares code with others there."""
     notes: str = ""
-    secrets_by_file: bool = False  # whether it reads the database's URL from a file rather than its environment
-    contract: bool = True  # whether it keeps the lab's contract; else it answers HTTP at the port that it is given
+    secrets_by_file: bool = False
+    """Whether it reads the database's URL from a file rather than its environment."""
+    contract: bool = True
+    """Whether it keeps the lab's contract; else it answers HTTP at the port that it is given."""
 
     def __post_init__(self) -> None:
         check_name("Server", self.name)
@@ -133,7 +162,9 @@ class Server:
 
 @dataclass(frozen=True)
 class Workload:
-    """One way of loading a server: a tool, a script, a request and what the server must implement for it."""
+    """One way of loading a server: a tool, a script, a request and what the server must implement
+    for it.
+    """
 
     name: str
     title: str
@@ -142,10 +173,13 @@ class Workload:
     load_model: LoadModel
     method: str
     path: str
-    body: str = ""  # what is sent; `{tag}` in it stands for the trial's tag, by which inserted rows are counted
+    body: str = ""
+    """What is sent; `{tag}` in it stands for the trial's tag, by which inserted rows are counted.
+    """
     needs: tuple[str, ...] = ()
     database: bool = False  # whether a fresh PostgreSQL stands behind the server
-    probe_path: str | None = None  # what the probe asks for by GET; None where it sends the load's request
+    probe_path: str | None = None
+    """What the probe asks for by GET; None if it sends the load's request."""
     also: tuple[int, ...] = ()  # further ports of the server's host that a user's script may ask
 
     def __post_init__(self) -> None:
@@ -156,12 +190,14 @@ class Workload:
 class Cell:
     """Server x workload x parameters: what a number is measured of.
 
-    Set are, for a closed load, `vus` and `iterations` or `duration_s` (k6), or `connections` and `duration_s` (wrk);
-    for an open one the arrival rates, evenly spaced in `steps` from `first_rate_rps` to `rate_rps`, each held `step_s`,
-    and as `vus` the virtual users that k6 has for them. A step of a search has its `objective`, the ends of the search
-    and the number of the step (`bisection`, from 1); its rate is set when its turn comes.
+    Set are, for a closed load, `vus` and `iterations` or `duration_s` (k6), or `connections` and
+    `duration_s` (wrk); for an open one the arrival rates, evenly spaced in `steps` from
+    `first_rate_rps` to `rate_rps`, each held `step_s`, and as `vus` the virtual users that k6 has
+    for them. A step of a search has its `objective`, the ends of the search and the number of the
+    step (`bisection`, from 1); its rate is set when its turn comes.
 
-    With `slices` the cell is one server's part of a session; iterations and durations are of all its slices together.
+    With `slices` the cell is one server's part of a session; iterations and durations are of all
+    its slices together.
     """
 
     server: str
@@ -190,7 +226,8 @@ class Cell:
     share: float = 1.0  # of each CPU that the server was given, by a CPU quota; 1.0 without a quota
     database_share: float = 1.0  # the same for the database
     idle: Idle = "polling"  # what idle CPUs were asked to do
-    slices: int | None = None  # how many slices the load has in a session; None where the trial is in no session
+    slices: int | None = None
+    """How many slices the load has in a session; None if the trial is in no session."""
 
     @property
     def load_id(self) -> str:
@@ -209,14 +246,16 @@ class Cell:
             None if self.connections is None and self.mode == "keepalive" else self.mode,
             None if self.pool_size is None else f"pool{self.pool_size}",
             None if self.share == 1 else f"share{self.share:g}".replace(".", "_"),
-            None if self.database_share == 1 else f"dbshare{self.database_share:g}".replace(".", "_"),
+            None
+            if self.database_share == 1
+            else f"dbshare{self.database_share:g}".replace(".", "_"),
             None if self.idle == "polling" else "idle",
             None if self.slices is None else f"x{self.slices}",
         )
         return "-".join(part for part in parts if part is not None)
 
     def slice(self, number: int) -> Cell:
-        """Return the load of one slice, counted from 1; the cell itself where it has no slices.
+        """Return the load of one slice, counted from 1; the cell itself if it has no slices.
 
         Iterations that cannot be shared out evenly go to the first slices.
         """
@@ -241,22 +280,28 @@ class Cell:
 
     @property
     def window_s(self) -> float | None:
-        """The time in which an open load is to be begun; None for a closed one, which lasts as long as it takes.
+        """The time in which an open load is to be begun.
 
-        vegeta begins nothing any more when its time is over: what may be late at the end needs time for it.
+        None for a closed one, which lasts as long as it takes.
+
+        A generator may begin nothing any more when its time is over: what may be late at the end
+        needs time for it.
         """
         if not self.rates_rps or not self.step_s:
             return None
-        return len(self.rates_rps) * self.step_s + (LATE_S if self.tool == "vegeta" else 0.0)
+        return len(self.rates_rps) * self.step_s + TRAITS[self.tool].late_s
 
     @property
     def lead_s(self) -> float:
         """How long an open load is offered before it counts."""
-        return LEAD_S if self.tool == "vegeta" else 0.0
+        return TRAITS[self.tool].lead_s
 
     @property
     def to_begin(self) -> int:
-        """How many iterations an open load is to begin, those of its lead too; 0 for a closed one."""
+        """How many iterations an open load is to begin, those of its lead too.
+
+        0 for a closed one.
+        """
         rates = self.rates_rps
         return round(sum(rates) * (self.step_s or 0.0) + rates[0] * self.lead_s) if rates else 0
 
@@ -272,31 +317,37 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Share:
+class LoadPart:
     """One generator's part of a load: the `number`-th of `count`, both from 1."""
 
     number: int = 1
     count: int = 1
 
     @classmethod
-    def all(cls, count: int) -> tuple[Share, ...]:
+    def all(cls, count: int) -> tuple[LoadPart, ...]:
         """Return the parts of a load by so many generators."""
         return tuple(cls(number, count) for number in range(1, count + 1))
 
     def of(self, cell: Cell) -> Cell:
-        """Return the cell of this part: users that cannot be divided go to the first generators, one each.
+        """Return the cell of this part: users that cannot be divided go to the first generators,
+        one each.
 
-        So k6 divides them by its execution segments (lib/execution_segment.go), and iterations in proportion to them
-        (lib/executor/shared_iterations.go), give or take one.
+        So k6 divides them by its execution segments (lib/execution_segment.go), and iterations in
+        proportion to them (lib/executor/shared_iterations.go), give or take one.
         """
         if self.count == 1:
             return cell
-        if cell.tool == "vegeta":
-            raise LabError("vegeta runs on one generator only: name one in the hosts file.")
+        if not TRAITS[cell.tool].is_divisible:
+            raise LabError(f"{cell.tool} runs on one generator only: name one in the hosts file.")
         if cell.sockets < self.count:
-            raise LabError(f"{cell.cell_id} has fewer connections than there are generators ({self.count}).")
+            raise LabError(
+                f"{cell.cell_id} has fewer connections than there are generators ({self.count})."
+            )
         part: dict[str, Any] = {name: getattr(cell, name) for name in ("connections", "vus")}
-        part = {name: n and n // self.count + (self.number <= n % self.count) for name, n in part.items()}
+        part = {
+            name: n and n // self.count + (self.number <= n % self.count)
+            for name, n in part.items()
+        }
         if cell.iterations is not None and part["vus"] and cell.vus:
             part["iterations"] = round(cell.iterations * part["vus"] / cell.vus)
         for name in ("first_rate_rps", "rate_rps"):
@@ -306,19 +357,25 @@ class Share:
 
 @dataclass(frozen=True)
 class Trial:
-    """One execution of a cell, in a fresh server or in that of a `--url`. `order` counts from 1 over the whole run."""
+    """One execution of a cell, in a fresh server or in that of a `--url`.
+
+    `order` counts from 1 over the whole run.
+    """
 
     trial_id: str
     order: int
     block: int
     cell: Cell
     attempt: int = 1
-    session: str | None = None  # whose servers live and are loaded side by side; None for a single trial
+    session: str | None = None
+    """Whose servers live and are loaded side by side; None for a single trial."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """One `[[load]]` entry of a campaign: a workload and the parameters to cross with the servers."""
+    """One `[[load]]` entry of a campaign: a workload and the parameters to cross with the
+    servers.
+    """
 
     workload: str
     repeats: int
@@ -333,11 +390,15 @@ class Load:
     steps: int | None = None
     step_s: float | None = None
     rates_rps: tuple[float, ...] = ()  # arrival rates of a sweep: a cell each
-    rates_pct: tuple[float, ...] = ()  # the same in % of what the slowest server can do, until a run says what that is
+    rates_pct: tuple[
+        float, ...
+    ] = ()  # the same in % of what the slowest server can do, until a run says what that is
     objective: str | None = None  # of a search from `from_rps` to `to_rps` in `bisections` trials
     bisections: int | None = None
     pool_sizes: tuple[int, ...] = ()
-    servers: tuple[str, ...] = ()  # those of the campaign's servers that this load is for; all where it is empty
+    servers: tuple[
+        str, ...
+    ] = ()  # those of the campaign's servers that this load is for; all if it is empty
     shares: tuple[float, ...] = (1.0,)  # shares of a core for each CPU of the server: a cell each
     database_share: float = 1.0
     idle: tuple[Idle, ...] = ("polling",)
@@ -350,15 +411,22 @@ class UserApi:
     """A user's API in a campaign: where it is, and what is sent to it."""
 
     name: str  # by which the campaign's servers have it
-    path: str  # path and query of its URL: what a plain GET asks for, and what a script's BASE_URL ends in
+    path: str
+    """Path and query of its URL: what a plain GET asks for, and what a script's BASE_URL ends in.
+    """
     probe_path: str  # what the probe asks for
-    url: str | None = None  # of a server that runs already; None where the lab starts one from `folder`
-    address: str = "127.0.0.1"  # the IP address that the URL's host stands for; the load can reach no other
+    url: str | None = None
+    """Of a server that runs already; None if the lab starts one from `folder`."""
+    address: str = "127.0.0.1"
+    """The IP address that the URL's host stands for; the load can reach no other."""
     port: int | None = None
-    process: str | None = None  # which one listened there before the run (attached.Listener); None where not known
+    process: str | None = None
+    """Which one listened there before the run (attached.Listener); None if not known."""
     folder: str | None = None  # relative to the lab's root
     script: str | None = None  # the script among `files`; None for a plain GET
-    files: tuple[tuple[str, str], ...] = ()  # of the script and what it imports or opens, in the run's copy: SHA-256
+    files: tuple[
+        tuple[str, str], ...
+    ] = ()  # of the script and what it imports or opens, in the run's copy: SHA-256
     also: tuple[int, ...] = ()  # further ports of its host that the script may ask
 
 
@@ -374,30 +442,58 @@ class Campaign:
     server_cpus: int
     sample_hz: float
     database_cpus: int = 1
-    attempts: int = 3  # how often a disturbed trial is tried; the last one stands if it keeps every invariant
-    environment: tuple[tuple[str, str, str], ...] = ()  # variables beyond the contract's: (server, name, value)
+    attempts: int = 3
+    """How often a disturbed trial is tried; the last one stands if it keeps every invariant."""
+    environment: tuple[
+        tuple[str, str, str], ...
+    ] = ()  # variables beyond the contract's: (server, name, value)
     copies: tuple[tuple[str, str], ...] = ()  # second labels of servers: (label, server)
-    owns: tuple[UserApi, ...] = ()  # what is measured instead of servers/ and workloads/; all are loaded alike
+    owns: tuple[
+        UserApi, ...
+    ] = ()  # what is measured instead of servers/ and workloads/; all are loaded alike
     text: str = field(repr=False, default="")  # the TOML as given, kept for the manifest
 
     def scaled(self, factor: float) -> Campaign:
-        """Return the campaign with iterations and durations times `factor` (> 0); never below what can be measured.
+        """Return the campaign with iterations and durations times `factor` (> 0).
 
-        Iterations keep at least one per virtual user, durations and steps 0.2 s, and durations 1 s where virtual users
-        load, as k6 takes no less. Arrival rates and the number of a search's steps stay as they are.
+        Never below what can be measured.
+
+        Iterations keep at least one per virtual user, durations and steps 0.2 s, and durations 1 s
+        where virtual users load, as k6 takes no less. Arrival rates and the number of a search's
+        steps stay as they are.
         """
         if not 0 < factor < math.inf:
             raise LabError(f"--scale must be a number greater than 0, not {factor:g}.")
         loads = []
         for load in self.loads:
-            least_s = {"step_s": 0.2} | dict.fromkeys(("duration_s", "slice_s"), 1.0 if load.vus else 0.2)
+            least_s = {"step_s": 0.2} | dict.fromkeys(
+                ("duration_s", "slice_s"), 1.0 if load.vus else 0.2
+            )
             lengths = {
-                name: max(least, length * factor) for name, least in least_s.items() if (length := getattr(load, name))
+                name: max(least, length * factor)
+                for name, least in least_s.items()
+                if (length := getattr(load, name))
             }
             least = max(load.vus, default=1) * (load.slices or 1)
             iterations = load.iterations and max(least, round(load.iterations * factor))
             loads.append(replace(load, iterations=iterations, **lengths))
         return replace(self, loads=tuple(loads))
+
+
+class Blame(StrEnum):
+    """What is to blame if an invariant is broken."""
+
+    TRIAL = "trial"
+    """The server, the generator or their numbers: the trial fails."""
+    LAB = "lab"
+    """An instrument that came late or was moved. The trial is repeated if nothing else failed."""
+    REST = "rest"
+    """A server that was busy while others of its session were loaded: like LAB.
+
+    It slows the others down, so that it fails the session even in the last attempt.
+    """
+    MACHINE = "machine"
+    """The machine under all of them, whatever else failed: the trial is repeated."""
 
 
 @dataclass(frozen=True)
@@ -407,3 +503,4 @@ class Check:
     name: str
     ok: bool
     detail: str
+    blame: Blame = Blame.TRIAL

@@ -1,4 +1,7 @@
-"""server.toml and campaign TOML: what is wrong is said with its line; what is right becomes a plan and commands."""
+"""server.toml and campaign TOML: what is wrong is said with its line.
+
+What is right becomes a plan and commands.
+"""
 
 import json
 from collections import Counter
@@ -9,8 +12,9 @@ from pathlib import Path
 import pytest
 from real_lab import campaign, load
 
-from runner.measure import generators
 from runner.measure.engine import Running
+from runner.measure.generators.catalogue import GENERATORS
+from runner.measure.generators.command import WHOLE, shot_of
 from runner.measure.tools import build
 from runner.model import LabError, Server
 from runner.planning import catalog
@@ -19,26 +23,46 @@ from runner.planning.plan import choose, plan_trials
 from runner.store import OF_GENERATORS
 
 USERS = {"workload": "experiments", "vus": 5, "iterations": 10}
-WRK = {"workload": "wrk-matrix", "connections": [1, 10], "modes": ["keepalive", "close"], "duration_s": 1}
+WRK = {
+    "workload": "wrk-matrix",
+    "connections": [1, 10],
+    "modes": ["keepalive", "close"],
+    "duration_s": 1,
+}
 RATES = {"workload": "rates", "vus": 5, "duration_s": 1}
 CAMPAIGN = campaign(["axum", "gin", "nginx"], USERS, WRK, repeats=2)
-OPEN = campaign(["gin"], RATES | {"objective": "p99 <= 10 ms", "from_rps": 100, "to_rps": 200, "bisections": 3})
+OPEN = campaign(
+    ["gin"], RATES | {"objective": "p99 <= 10 ms", "from_rps": 100, "to_rps": 200, "bisections": 3}
+)
 SWEEP = campaign(["gin"], RATES | {"rates_rps": [5, 50]})
-STATIC_RAMP = 'workload = "static-ramp"\nfrom_rps = 1\nto_rps = 2\nsteps = 2\nstep_s = 1\nvus = 1\nslices = 2'
-INSERTS = {"workload": "devices-insert-ramp", "from_rps": 100, "to_rps": 400, "steps": 4, "step_s": 2.5, "vus": 30}
+STATIC_RAMP = (
+    'workload = "static-ramp"\nfrom_rps = 1\nto_rps = 2\nsteps = 2\nstep_s = 1\nvus = 1\nslices = 2'
+)
+INSERTS = {
+    "workload": "devices-insert-ramp",
+    "from_rps": 100,
+    "to_rps": 400,
+    "steps": 4,
+    "step_s": 2.5,
+    "vus": 30,
+}
 INSERTS["pool_sizes"] = [4, 16]
 SERVERS = ["gin", "axum", "nginx"]
 RAMP = campaign(SERVERS, INSERTS) + '\n[environment.gin]\nGOGC = "200"\n'
 COPIES = campaign(["gin", "gin-b"], USERS, copies={"gin-b": "gin"})
 PAIR = {"workload": "wrk-matrix", "connections": [4]}
 RATE = {"workload": "rates", "vus": 5, "rates_rps": [50]}
-SESSIONS = campaign(["gin", "axum"], PAIR, repeats=3, attempts=1, sessions={"slices": 2, "slice_s": 1})
+SESSIONS = campaign(
+    ["gin", "axum"], PAIR, repeats=3, attempts=1, sessions={"slices": 2, "slice_s": 1}
+)
 
 
 @pytest.fixture
 def plan(read_campaign):
     def planned(**changes):
-        campaign = choose(read_campaign(CAMPAIGN), **{"servers": [], "repeats": None, "scale": 1} | changes)
+        campaign = choose(
+            read_campaign(CAMPAIGN), **{"servers": [], "repeats": None, "scale": 1} | changes
+        )
         return plan_trials(campaign, [load_server(name) for name in campaign.servers])
 
     return planned
@@ -54,10 +78,15 @@ def test_all_campaigns_and_servers_load():
 def test_seeds_has_the_published_size():
     k6 = load_campaign("seeds").loads
     assert [(load.workload, load.vus, load.iterations) for load in k6] == [
-        ("experiments", (3000,), 1_000_000), ("experiments-md5", (3000,), 1_000_000),
-    ]  # fmt: skip
+        ("experiments", (3000,), 1_000_000),
+        ("experiments-md5", (3000,), 1_000_000),
+    ]
     (wrk,) = (load for load in load_campaign("seeds-hour").loads if load.connections)
-    assert (wrk.connections, wrk.modes, wrk.duration_s) == ((1, 10, 100, 1000), ("keepalive", "close"), 3.0)
+    assert (wrk.connections, wrk.modes, wrk.duration_s) == (
+        (1, 10, 100, 1000),
+        ("keepalive", "close"),
+        3.0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,7 +99,13 @@ def test_seeds_has_the_published_size():
         (CAMPAIGN, "duration_s = 1", "duration_s = -1", 14, "duration_s = -1"),
         (CAMPAIGN, "duration_s = 1", "iterations = 1", 14, "takes no 'iterations'"),
         (CAMPAIGN, 'modes = ["keepalive", "close"]', 'modes = ["open"]', 13, "modes"),
-        (CAMPAIGN, 'servers = ["axum", "gin", "nginx"]', 'servers = "axum"', 2, "not a list of strings"),
+        (
+            CAMPAIGN,
+            'servers = ["axum", "gin", "nginx"]',
+            'servers = "axum"',
+            2,
+            "not a list of strings",
+        ),
         (CAMPAIGN, "repeats = 2", "repeats = true", 3, "repeats = True"),
         (CAMPAIGN, "repeats = 2", "repeats =", 3, "line 3"),
         (OPEN, "p99 <= 10 ms", "p42 <= 10 ms", 8, "objective"),
@@ -84,16 +119,46 @@ def test_seeds_has_the_published_size():
         (SESSIONS, "slice_s = 1", "", 10, "[[load]] lacks 'slice_s'"),
         (SESSIONS, "slice_s = 1", "slice_s = 0.1", 8, "slice_s = 0.1 is not a number from 0.2"),
         (SESSIONS, "connections", "duration_s = 3\nconnections", 12, "takes no 'duration_s'"),
-        (SESSIONS, "connections", "server_share = 1.5\nconnections", 12, "server_share = 1.5 is not a share"),
+        (
+            SESSIONS,
+            "connections",
+            "server_share = 1.5\nconnections",
+            12,
+            "server_share = 1.5 is not a share",
+        ),
         (SESSIONS, "connections", "server_share = [0.5, 0.5]\nconnections", 12, "is not a share"),
         (SESSIONS, "repeats = 3", "server_share = 0.05", 3, "server_share = 0.05 is not a share"),
-        (SESSIONS, "repeats = 3", 'idle = "asleep"', 3, "idle = 'asleep' is not 'polling', 'system'"),
-        (SESSIONS, 'workload = "wrk-matrix"\nconnections = [4]', STATIC_RAMP, 17, "ramps and searches have no slices"),
+        (
+            SESSIONS,
+            "repeats = 3",
+            'idle = "asleep"',
+            3,
+            "idle = 'asleep' is not 'polling', 'system'",
+        ),
+        (
+            SESSIONS,
+            'workload = "wrk-matrix"\nconnections = [4]',
+            STATIC_RAMP,
+            17,
+            "ramps and searches have no slices",
+        ),
         (RAMP, "pool_sizes = [4, 16]", "", 4, "needs 'pool_sizes'"),
         (RAMP, "steps = 4", "", 4, "needs 'steps'"),
-        (RAMP, "vus = 30", "vus = 30\niterations = 5", 11, "workload 'devices-insert-ramp' takes no 'iterations'"),
+        (
+            RAMP,
+            "vus = 30",
+            "vus = 30\niterations = 5",
+            11,
+            "workload 'devices-insert-ramp' takes no 'iterations'",
+        ),
         (RAMP, "from_rps = 100", "from_rps = 0", 6, "greater than 0"),
-        (RAMP, "vus = 30", 'vus = 30\nservers = ["echo"]', 11, "'echo' is none of the campaign's servers"),
+        (
+            RAMP,
+            "vus = 30",
+            'vus = 30\nservers = ["echo"]',
+            11,
+            "'echo' is none of the campaign's servers",
+        ),
         (RAMP, "GOGC", "ADDR", 14, "ADDR is set by the lab itself"),
         (RAMP, "[environment.gin]", "[environment.echo]", 13, "of a server listed here"),
     ],
@@ -105,7 +170,10 @@ def test_a_mistake_is_named_with_its_line(read_campaign, text, old, new, line, s
     assert says in str(caught.value)
 
 
-NOT_THERE = {'gin = "axum"': "has the name of a server in servers/", 'gin-b = "jin"': "no server 'jin' in servers/"}
+NOT_THERE = {
+    'gin = "axum"': "has the name of a server in servers/",
+    'gin-b = "jin"': "no server 'jin' in servers/",
+}
 
 
 @pytest.mark.parametrize("copy", NOT_THERE)
@@ -118,7 +186,9 @@ def test_a_copy_is_the_same_server_under_another_name(read_campaign):
     first, second = campaign_servers(read_campaign(COPIES))
     assert (first.name, second.name) == ("gin", "gin-b")
     assert replace(second, name="gin") == first
-    assert [t.trial_id for t in plan_trials(read_campaign(COPIES), [second])] == ["b01-gin-b-experiments-vus5"]
+    assert [t.trial_id for t in plan_trials(read_campaign(COPIES), [second])] == [
+        "b01-gin-b-experiments-vus5"
+    ]
 
 
 def test_blocks_are_complete_and_their_order_is_seeded(plan):
@@ -141,7 +211,9 @@ def test_scale_shrinks_but_never_below_what_can_be_measured(plan):
         plan(scale=0)
 
 
-def test_k6_loads_for_no_less_than_the_second_that_it_takes_and_wrk_in_shorter_slices(read_campaign):
+def test_k6_loads_for_no_less_than_the_second_that_it_takes_and_wrk_in_shorter_slices(
+    read_campaign,
+):
     sliced = campaign(["gin", "axum"], RATE, PAIR, repeats=3, sessions={"slices": 2, "slice_s": 2})
     users, wrk = read_campaign(sliced).scaled(0.1).loads
     assert (users.slice_s, wrk.slice_s) == (1.0, 0.2)
@@ -155,7 +227,9 @@ def test_servers_and_repeats_are_chosen_and_a_server_that_is_not_there_is_named(
         plan(servers=["gone"])
 
 
-def test_loads_that_differ_by_a_decimal_point_have_different_names_and_equal_ones_are_refused(read_campaign):
+def test_loads_that_differ_by_a_decimal_point_have_different_names_and_equal_ones_are_refused(
+    read_campaign,
+):
     second = OPEN[OPEN.index("[[load]]") :]
     campaign = read_campaign(OPEN + second.replace("10 ms", "1.0 ms"))
     names = {trial.trial_id for trial in plan_trials(campaign, campaign_servers(campaign))}
@@ -166,14 +240,27 @@ def test_loads_that_differ_by_a_decimal_point_have_different_names_and_equal_one
 
 
 def test_two_that_build_the_same_server_take_turns(tmp_path):
-    alone = ("sh", "-c", "mkdir building && sleep 0.2 && rmdir building && echo $$ > built && echo done")
-    server = Server("twice", tmp_path, "shell", "none", "stripped", (), build_command=alone, artifact=Path("built"))
+    alone = (
+        "sh",
+        "-c",
+        "mkdir building && sleep 0.2 && rmdir building && echo $$ > built && echo done",
+    )
+    server = Server(
+        "twice",
+        tmp_path,
+        "shell",
+        "none",
+        "stripped",
+        (),
+        build_command=alone,
+        artifact=Path("built"),
+    )
     with ThreadPoolExecutor() as pool:
         assert len(list(pool.map(build, [server] * 3))) == 3
     assert (tmp_path / "build" / "build.log").read_text() == "done\n"
 
 
-# --- what the generators are told -------------------------------------------------------------------------
+# --- what the generators are told -----------------------------------------------------------------
 
 SERVER = Running(1, 8080, lambda: None, lambda: None)
 
@@ -197,8 +284,9 @@ def test_a_ramp_is_crossed_with_pool_sizes_and_the_servers_that_insert(ramp):
 
 
 def command(cell, tool, tag):
-    shot = generators.shot_of(catalog.load_workload(cell.workload), Path(tool), SERVER, tag)
-    return generators.measured(cell, shot, {name: Path("folder") / name for name in OF_GENERATORS})
+    shot = shot_of(catalog.load_workload(cell.workload), Path(tool), SERVER, tag)
+    files = {name: Path("folder") / name for name in OF_GENERATORS}
+    return GENERATORS[cell.tool].measured(cell, shot, files, "samples", WHOLE)
 
 
 def test_k6_is_told_to_hold_each_rate(ramp):
@@ -206,7 +294,16 @@ def test_k6_is_told_to_hold_each_rate(ramp):
     env = command(cell, "k6", "load").env
     scenario = json.loads(env["SCENARIO"])
     assert (scenario["executor"], scenario["preAllocatedVUs"]) == ("ramping-arrival-rate", 30)
-    assert [stage["target"] for stage in scenario["stages"]] == [100, 100, 200, 200, 300, 300, 400, 400]
+    assert [stage["target"] for stage in scenario["stages"]] == [
+        100,
+        100,
+        200,
+        200,
+        300,
+        300,
+        400,
+        400,
+    ]
     assert [stage["duration"] for stage in scenario["stages"]] == ["0s", "2500ms"] * 4
     assert json.loads(env["BODY"]) == {"mac": "02-00-00-00-00-01", "firmware": "load"}
     assert cell.to_begin == 2500

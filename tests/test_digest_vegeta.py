@@ -17,10 +17,12 @@ from test_digest_k6 import read_table
 from runner.digest.k6 import K6Points
 from runner.digest.reconcile import request_checks
 from runner.digest.vegeta import read_report, spool_results
+from runner.generator_traits import LEAD_S
 from runner.measurement import Counters
-from runner.model import LEAD_S, Cell, Check, LabError
+from runner.model import Cell, Check, LabError
 
-RATE, SECONDS = 1000, 2
+RATE = 1000
+SECONDS = 2
 BEGAN_NS = 1_790_000_000_000_000_000
 MS = 1_000_000
 
@@ -32,7 +34,12 @@ def lines(latencies_ms: list[float], late_ms: dict[int, float], codes: dict[int,
         at = BEGAN_NS + round(seq * 1e9 / RATE + late_ms.get(seq, 0.0) * MS)
         code = codes.get(seq, 200)
         error = "" if code == 200 else f'"{code}, ""refused"""'
-        rows.append((at + latency * MS, f"{at},{code},{round(latency * MS)},10,20,{error},,,{seq},GET,http://x/,QQ=="))
+        rows.append(
+            (
+                at + latency * MS,
+                f"{at},{code},{round(latency * MS)},10,20,{error},,,{seq},GET,http://x/,QQ==",
+            )
+        )
     return ("\n".join(row for _, row in sorted(rows)) + "\n").encode()
 
 
@@ -53,12 +60,33 @@ def report(folder: Path, latencies_ms: list[float], **changed: Any) -> Path:
 
 
 def cell(**values: Any) -> Cell:
-    sizes = {"vus": 100, "first_rate_rps": RATE, "rate_rps": RATE, "steps": 1, "step_s": SECONDS - LEAD_S}
-    return Cell("axum", "Rust", "axum", "realistic", "static-open", "vegeta", "open", "keepalive", "/x", **sizes)
+    sizes = {
+        "vus": 100,
+        "first_rate_rps": RATE,
+        "rate_rps": RATE,
+        "steps": 1,
+        "step_s": SECONDS - LEAD_S,
+    }
+    return Cell(
+        "axum",
+        "Rust",
+        "axum",
+        "realistic",
+        "static-open",
+        "vegeta",
+        "open",
+        "keepalive",
+        "/x",
+        **sizes,
+    )
 
 
-def checks(folder: Path, points: K6Points, latencies_ms: list[float], counted: int, **changed: Any) -> list[Check]:
-    """The invariants, against a report of these latencies and a server that counted so many requests."""
+def checks(
+    folder: Path, points: K6Points, latencies_ms: list[float], counted: int, **changed: Any
+) -> list[Check]:
+    """The invariants, against a report of these latencies and a server that counted so many
+    requests.
+    """
     said = read_report(report(folder, latencies_ms, **changed))
     return [*request_checks(cell(), points, said, measured(counters_after=Counters(counted, 1, 2)))]
 
@@ -73,27 +101,35 @@ def test_every_request_comes_back(tmp_path):
     assert points.latency["mean"] == pytest.approx(np.mean(latencies), rel=1e-9)
     assert points.first_start_ns == BEGAN_NS
     raw = tmp_path / "vegeta.csv.gz"
-    assert sorted(read_table(raw, "requests")["latency_ms"]) == pytest.approx(sorted(latencies), abs=1e-6)
+    assert sorted(read_table(raw, "requests")["latency_ms"]) == pytest.approx(
+        sorted(latencies), abs=1e-6
+    )
     assert read_table(raw, "throughput")["requests"].sum() == 2000
     assert [check for check in checks(tmp_path, points, latencies, 2000) if not check.ok] == []
 
 
 def test_a_report_without_times_agrees_with_none(tmp_path):
     latencies = [1.0] * RATE * SECONDS
-    points, said = digest(tmp_path, lines(latencies, {}, {})), read_report(report(tmp_path, latencies))
+    points = digest(tmp_path, lines(latencies, {}, {}))
+    said = read_report(report(tmp_path, latencies))
     silent = replace(said, http_req_duration={})
-    found = request_checks(cell(), points, silent, measured(counters_after=Counters(len(latencies), 1, 2)))
+    found = request_checks(
+        cell(), points, silent, measured(counters_after=Counters(len(latencies), 1, 2))
+    )
     assert [check.name[:1] for check in found if not check.ok] == ["4"]
 
 
 def test_the_lead_is_reconciled_and_is_no_part_of_the_load(tmp_path):
     latencies = [80.0] * 400 + [1.0, 2.0, 3.0, 4.0] * 400
     data = lines(latencies, {5: 70.0, 399: 60.0, 400: 12.0}, {3: 500, 401: 0})
-    whole, loaded = digest(tmp_path, data), digest(tmp_path, data, lead_s=0.4)
+    whole = digest(tmp_path, data)
+    loaded = digest(tmp_path, data, lead_s=0.4)
     assert (whole.requests, whole.with_status, whole.failed, whole.late) == (2000, 1999, 2, 3)
     assert (loaded.requests, loaded.with_status, loaded.failed, loaded.late) == (1600, 1599, 1, 1)
     assert (loaded.latency["max"], loaded.latency["mean"]) == (4.0, pytest.approx(2.5))
-    assert loaded.first_start_ns == BEGAN_NS + 401 * MS, "that of the request of 400 ms, 12 ms late, is not the first"
+    assert loaded.first_start_ns == BEGAN_NS + 401 * MS, (
+        "that of the request of 400 ms, 12 ms late, is not the first"
+    )
     with pytest.raises(LabError, match="there is no request in it"):
         digest(tmp_path, data, lead_s=2.0)
 
@@ -117,19 +153,25 @@ def test_what_is_begun_late_is_counted(tmp_path):
     ],
 )
 def test_a_report_or_a_server_that_says_otherwise(tmp_path, counted, latencies, changed, broken):
-    found = checks(tmp_path, digest(tmp_path, lines([1.0] * 2000, {}, {})), latencies, counted, **changed)
+    found = checks(
+        tmp_path, digest(tmp_path, lines([1.0] * 2000, {}, {})), latencies, counted, **changed
+    )
     assert {check.name[0] for check in found if not check.ok} == broken
 
 
 def test_fewer_than_asked_were_missed(tmp_path):
     found = checks(tmp_path, digest(tmp_path, lines([1.0] * 1500, {}, {})), [1.0] * 1500, 1500)
-    assert all(check.ok for check in found) and any("500 never begun" in check.detail for check in found)
+    assert all(check.ok for check in found) and any(
+        "500 never begun" in check.detail for check in found
+    )
 
 
 WHOLE = gzip.compress(lines([1.0] * 2000, {}, {}))
 
 
-@pytest.mark.parametrize("data", [b"", b"not,vegeta\n", b"1,200,x,0,0,,,,0,GET,u,\n", WHOLE[: len(WHOLE) // 2]])
+@pytest.mark.parametrize(
+    "data", [b"", b"not,vegeta\n", b"1,200,x,0,0,,,,0,GET,u,\n", WHOLE[: len(WHOLE) // 2]]
+)
 def test_a_damaged_or_cut_off_file_is_a_sentence(tmp_path, data):
     with pytest.raises(LabError, match=r"vegeta\.csv\.gz"):
         digest(tmp_path, data)

@@ -1,4 +1,6 @@
-"""What several hosts need without any host: the file that names them, shares of a load, and merging, held exactly."""
+"""What several hosts need without any host: the file that names them, shares of a load, and
+merging, held exactly.
+"""
 
 import contextlib
 import io
@@ -16,6 +18,8 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -29,17 +33,20 @@ from test_digest_k6 import digest, read_table
 from runner.digest.k6 import spool_side_by_side
 from runner.digest.k6_raw import spool_points
 from runner.digest.reconcile import answered_all_along, begun_together, between
-from runner.digest.verdict import Evidence, Network, judge
+from runner.digest.verdict import judge
 from runner.digest.wrk import read_wrk, side_by_side
-from runner.limits import Limit
-from runner.measure.generators import Command
+from runner.measure.fleet import Fleet
+from runner.measure.generators.command import Command
+from runner.measure.lab import Lab
 from runner.measure.sites import Job
 from runner.measure.station import Station, answer
 from runner.measure.station_client import StationClient
 from runner.measurement import Between, Part
-from runner.model import Cell, LabError, Share
+from runner.model import Cell, LabError, LoadPart
 from runner.planning.hosts import read_hosts
 from runner.store import raw_name
+from runner.verdict.evidence import Evidence, Network
+from runner.verdict.limits import Limit
 
 HOSTS = """
 [host.sut]
@@ -64,22 +71,48 @@ def hosts_file(folder, text=HOSTS):
 
 def test_roles_that_are_left_out_have_a_host(tmp_path):
     hosts = read_hosts(hosts_file(tmp_path))
-    assert (hosts.server, hosts.database, hosts.generators, hosts.probe) == ("sut", "sut", ("gen",), "gen")
+    assert (hosts.server, hosts.database, hosts.generators, hosts.probe) == (
+        "sut",
+        "sut",
+        ("gen",),
+        "gen",
+    )
     assert hosts.used == ("sut", "gen")
     assert hosts["gen"].cpus == (1, 2)
-    assert [hosts.roles(name) for name in hosts.used] == ["server and database", "generator and probe"]
+    assert [hosts.roles(name) for name in hosts.used] == [
+        "server and database",
+        "generator and probe",
+    ]
 
 
-@pytest.mark.fault("a hosts file has an unknown name, no address or no certificates", "one sentence with the line")
+@pytest.mark.fault(
+    "a hosts file has an unknown name, no address or no certificates", "one sentence with the line"
+)
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ('server = "sut"', 'server = "nobody"', "line 12: there is no host 'nobody'; there are sut, gen"),
+        (
+            'server = "sut"',
+            'server = "nobody"',
+            "line 12: there is no host 'nobody'; there are sut, gen",
+        ),
         ('server = "sut"', 'client = "sut"', "line 12: unknown key 'client'"),
         ('generators = ["gen"]', "generators = []", "generators = [] is not a name"),
-        ('engine = "local"', 'engine = "tcp://10.0.0.3:2376"', "without certificates is open to everybody"),
-        ('engine = "local"', 'engine = "http://10.0.0.3"', "is none of local, unix:///SOCKET, ssh://"),
-        ('engine = "local"', 'engine = "tcp://10.0.0.3:2376"\ncertificates = "/no"', "there is no ca.pem in /no"),
+        (
+            'engine = "local"',
+            'engine = "tcp://10.0.0.3:2376"',
+            "without certificates is open to everybody",
+        ),
+        (
+            'engine = "local"',
+            'engine = "http://10.0.0.3"',
+            "is none of local, unix:///SOCKET, ssh://",
+        ),
+        (
+            'engine = "local"',
+            'engine = "tcp://10.0.0.3:2376"\ncertificates = "/no"',
+            "there is no ca.pem in /no",
+        ),
         ('address = "10.0.0.3"', 'address = "0.0.0.0"', "is not the IP address of one host"),
         ('address = "10.0.0.3"', 'address = "gen.lab"', "is not the IP address of one host"),
         ("cpus = [1, 2]", "cpus = [1, 1]", "is not a list of different numbers"),
@@ -93,7 +126,9 @@ def test_a_mistake_in_the_file_is_one_sentence_with_its_line(tmp_path, old, new,
 
 
 def test_a_users_api_is_not_loaded_from_other_hosts(bench, tmp_path):
-    code, _, err = bench("--url", "http://127.0.0.1:9/", "--hosts", hosts_file(tmp_path), command="run")
+    code, _, err = bench(
+        "--url", "http://127.0.0.1:9/", "--hosts", hosts_file(tmp_path), command="run"
+    )
     assert code == 2 and "--hosts goes with a campaign" in err
 
 
@@ -103,7 +138,9 @@ def cell(workload, tool, **more):
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 def test_the_parts_of_a_load_are_the_whole(count):
-    parts = [share.of(cell("experiments", "k6", vus=100, iterations=1001)) for share in Share.all(count)]
+    parts = [
+        part.of(cell("experiments", "k6", vus=100, iterations=1001)) for part in LoadPart.all(count)
+    ]
     users = [part.vus for part in parts]
     assert sum(users) == 100 and max(users) - min(users) <= 1
     assert sum(part.iterations for part in parts) == pytest.approx(1001, abs=count)
@@ -111,35 +148,50 @@ def test_the_parts_of_a_load_are_the_whole(count):
 
 def test_a_load_that_cannot_be_divided_says_so():
     with pytest.raises(LabError, match="fewer connections than there are generators"):
-        Share(1, 2).of(cell("static", "wrk", connections=1, duration_s=1.0))
+        LoadPart(1, 2).of(cell("static", "wrk", connections=1, duration_s=1.0))
 
 
 def test_raw_files_are_named_by_slice_and_generator():
-    assert (raw_name("k6.json.gz", None), raw_name("wrk.json", None, 2)) == ("k6.json.gz", "wrk.g2.json")
+    assert (raw_name("k6.json.gz", None), raw_name("wrk.json", None, 2)) == (
+        "k6.json.gz",
+        "wrk.g2.json",
+    )
     assert raw_name("k6.json.gz", 3, 2) == "k6-03.g2.json.gz"
 
 
 def requests_at(times_ms, seed):
     rng = np.random.default_rng(seed)
-    return [Request(EPOCH_NS + int(at * 1e6), 1000, 0, 2000, int(rng.integers(10**5, 10**8)), 3000) for at in times_ms]
+    return [
+        Request(EPOCH_NS + int(at * 1e6), 1000, 0, 2000, int(rng.integers(10**5, 10**8)), 3000)
+        for at in times_ms
+    ]
 
 
 def k6_file(path, requests, shift_ns=0):
     moved = [replace(each, end_ns=each.end_ns + shift_ns) for each in requests]
-    lines = [line for each in moved for line in request_lines(each) + iteration_lines(each.end_ns, each.duration)]
+    lines = [
+        line
+        for each in moved
+        for line in request_lines(each) + iteration_lines(each.end_ns, each.duration)
+    ]
     return write_lines(path, announce(lines))
 
 
 def digested(raw, *part):
     """Digest the samples of a generator, and of a second one whose clock is so much behind."""
     spool = partial(spool_side_by_side, further=[part]) if part else spool_points
-    return digest(raw, spool=spool), [read_table(raw, name) for name in ("requests", "latency", "throughput")]
+    return digest(raw, spool=spool), [
+        read_table(raw, name) for name in ("requests", "latency", "throughput")
+    ]
 
 
 def test_two_generators_are_digested_as_one_whatever_their_clocks_say(tmp_path):
-    first, second = requests_at(range(0, 5000, 3), 1), requests_at(range(1, 5000, 2), 2)
+    first = requests_at(range(0, 5000, 3), 1)
+    second = requests_at(range(1, 5000, 2), 2)
     one = k6_file(tmp_path / "k6.json.gz", first)
-    whole = k6_file(tmp_path / "whole.json.gz", sorted(first + second, key=lambda each: each.end_ns))
+    whole = k6_file(
+        tmp_path / "whole.json.gz", sorted(first + second, key=lambda each: each.end_ns)
+    )
     expected, tables = digested(whole)
     for ahead_ns in (0, 3_600_000_000_000, -777_777):
         two = k6_file(tmp_path / f"k6.g2.{ahead_ns}.json.gz", second, ahead_ns)
@@ -147,13 +199,19 @@ def test_two_generators_are_digested_as_one_whatever_their_clocks_say(tmp_path):
         # Each file announces its metrics by lines of its own.
         assert replace(found, steady=None, lines=0) == replace(expected, steady=None, lines=0)
         for name in ("seconds", "in_flight", "iteration_mean_ms"):
-            assert getattr(found.steady, name) == pytest.approx(getattr(expected.steady, name), rel=1e-12)
+            assert getattr(found.steady, name) == pytest.approx(
+                getattr(expected.steady, name), rel=1e-12
+            )
         for pair in zip(merged, tables, strict=True):
             order = [name for name in pair[0].columns if name != "trial_id"]
-            pd.testing.assert_frame_equal(*(each.sort_values(order, ignore_index=True) for each in pair))
+            pd.testing.assert_frame_equal(
+                *(each.sort_values(order, ignore_index=True) for each in pair)
+            )
 
 
-@pytest.mark.fault("the samples of one of several generators are cut off", "refused; the file is named")
+@pytest.mark.fault(
+    "the samples of one of several generators are cut off", "refused; the file is named"
+)
 def test_damage_in_a_part_names_its_file_and_line(tmp_path):
     one = k6_file(tmp_path / "k6.json.gz", requests_at(range(100), 1))
     two = k6_file(tmp_path / "k6.g2.json", requests_at(range(100), 2))
@@ -163,7 +221,11 @@ def test_damage_in_a_part_names_its_file_and_line(tmp_path):
 
 
 def wrk_file(path, counts, duration_us, connections=4):
-    found = {"duration_us": duration_us, "requests": sum(counts.values()), "connections": connections}
+    found = {
+        "duration_us": duration_us,
+        "requests": sum(counts.values()),
+        "connections": connections,
+    }
     path.write_text(json.dumps(GOOD | found | {"latency_us": sorted(counts.items())}))
     return read_wrk(path)
 
@@ -174,7 +236,11 @@ def test_wrks_counts_histograms_and_rates_add_up(tmp_path):
     both = side_by_side([one, two])
     assert both.requests == 3000 and both.connections == 10
     assert both.requests / both.duration_s == pytest.approx(1000 + 1000)
-    assert dict(zip(*(each.tolist() for each in both.raw), strict=True)) == {10: 900, 20: 600, 30: 1500}
+    assert dict(zip(*(each.tolist() for each in both.raw), strict=True)) == {
+        10: 900,
+        20: 600,
+        30: 1500,
+    }
 
 
 def times(begin_s, end_s):
@@ -183,23 +249,30 @@ def times(begin_s, end_s):
 
 
 @pytest.mark.fault("one of several generators begins late or ends early", "the trial is invalid")
-@pytest.mark.parametrize(("begin_s", "end_s", "ok"), [(0.2, 10.1, True), (3, 13, False), (0, 5, False)])
+@pytest.mark.parametrize(
+    ("begin_s", "end_s", "ok"), [(0.2, 10.1, True), (3, 13, False), (0, 5, False)]
+)
 def test_generators_must_load_at_the_same_time(begin_s, end_s, ok):
     part = Part(number=2, argv=(), generator_env=(), generator_exit=0, **times(begin_s, end_s))
     walls = [(0, 10 * 10**9), (int(begin_s * 1e9), int(end_s * 1e9))]
     assert begun_together(measured(**times(0, 10), parts=(part,)), walls).ok is ok
 
 
-@pytest.mark.fault("one of several generators has no answers for a part of its load", "the trial is invalid")
+@pytest.mark.fault(
+    "one of several generators has no answers for a part of its load", "the trial is invalid"
+)
 def test_a_part_that_had_no_answers_for_most_of_its_load_is_found():
     wrk = cell("static", "wrk", connections=20, duration_s=6.0)
-    sound, stalled = (43_000.0, 0.00023, 10), (7_000.0, 0.0002, 10)
+    sound = (43_000.0, 0.00023, 10)
+    stalled = (7_000.0, 0.0002, 10)
     assert answered_all_along(wrk, [sound, sound])[0].ok
     assert not answered_all_along(wrk, [sound, stalled])[0].ok
     assert answered_all_along(replace(wrk, mode="close"), [sound, stalled]) == ()
 
 
-@pytest.mark.fault("the clocks of two hosts move against each other during a load", "the trial is invalid")
+@pytest.mark.fault(
+    "the clocks of two hosts move against each other during a load", "the trial is invalid"
+)
 @pytest.mark.parametrize(("moved_ns", "ok"), [(100_000, True), (20_000_000, False)])
 def test_clocks_that_move_apart_make_a_trial_invalid(moved_ns, ok):
     (check,) = between(measured(between=Between(200_000, moved_ns, 0, 0, 0, 0, 1e9, ())))
@@ -223,9 +296,14 @@ def test_clocks_that_move_apart_make_a_trial_invalid(moved_ns, ok):
         (0.5, 0.4, 100.0, Network(0.1, 0, 10, 10.4), Limit.NONE),  # a rate is kept over a long way
     ],
 )
-def test_the_network_is_the_limit_only_where_no_side_was(server, generator, offered, network, limit):
+def test_the_network_is_the_limit_only_where_no_side_was(
+    server, generator, offered, network, limit
+):
     """It is full, loses packets, or is most of a response time."""
-    assert judge(Evidence(server, generator, generator, True, offered, 0, network=network)).limit is limit
+    assert (
+        judge(Evidence(server, generator, generator, True, offered, 0, network=network)).limit
+        is limit
+    )
 
 
 @pytest.fixture
@@ -240,7 +318,10 @@ def test_a_station_answers_what_it_is_asked_and_never_ends_by_it(station):
 
     assert asked("now")["done"] > 0 and asked("hello")["done"]["cpus"]
     assert all("error" in asked(what) for what in ("nothing", "_generate", "kills"))
-    assert asked("command", id=3, name="sampler", command={}) == {"id": 3, "error": "The sampler does not run."}
+    assert asked("command", id=3, name="sampler", command={}) == {
+        "id": 3,
+        "error": "The sampler does not run.",
+    }
 
 
 @pytest.mark.parametrize("sends", [b"", b"a little"])
@@ -248,13 +329,18 @@ def test_a_network_that_is_silent_is_said_in_a_sentence(station, monkeypatch, se
     monkeypatch.setattr("runner.measure.station.TRANSFER_LIMIT_S", 0.2)
     with socket.create_connection(("127.0.0.1", station.listen("127.0.0.1"))) as channel:
         channel.sendall(sends)
-        found = json.loads(answer(station, json.dumps({"id": 1, "do": "receive", "peer": "127.0.0.1"})))
+        found = json.loads(
+            answer(station, json.dumps({"id": 1, "do": "receive", "peer": "127.0.0.1"}))
+        )
     assert found == {"id": 1, "error": "Nothing came from the other host, or went to it, for 0 s."}
 
 
 def test_a_transfer_is_taken_from_its_peer_only(station):
     port = station.listen("127.0.0.1")
-    with socket.create_connection(("127.0.0.1", port)), pytest.raises(LabError, match="Another host"):
+    with (
+        socket.create_connection(("127.0.0.1", port)),
+        pytest.raises(LabError, match="Another host"),
+    ):
         station.receive("10.0.0.9")
 
 
@@ -268,13 +354,16 @@ station.main()
 
 
 class Pipe:
-    """A station's channel where the station is a process of this machine, with a clock that is `ahead_ns` ahead."""
+    """A station's channel where the station is a process of this machine, with a clock that is
+    `ahead_ns` ahead.
+    """
 
     complaint = b""
 
     def __init__(self, folder, ahead_ns):
         env = {**os.environ, "LAB_WORK": str(folder), "PYTHONPATH": str(ROOT)}
-        command, pipe = [sys.executable, "-c", SKEWED, str(ahead_ns)], subprocess.PIPE
+        command = [sys.executable, "-c", SKEWED, str(ahead_ns)]
+        pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=env)
 
     def send(self, line):
@@ -306,7 +395,8 @@ class Folder:
 @pytest.mark.timed
 def test_stations_whose_clocks_are_wrong_begin_together_by_an_outside_clock(tmp_path):
     """Two hosts eight seconds ahead and three behind: `date` says when each load really began."""
-    waits, logs = [], []
+    waits = []
+    logs = []
     with contextlib.ExitStack() as stack:
         stations = []
         for name, ahead_ns in (("a", 8 * 10**9), ("b", -3 * 10**9)):
@@ -316,12 +406,36 @@ def test_stations_whose_clocks_are_wrong_begin_together_by_an_outside_clock(tmp_
             stations[-1].look_at_clock()
             clock = stations[-1].clock
             assert abs(clock.offset_ns - ahead_ns) <= clock.error_ns < 20_000_000
-        begin, wall = time.monotonic_ns() + 1_000_000_000, time.time_ns() + 1_000_000_000
+        begin = time.monotonic_ns() + 1_000_000_000
+        wall = time.time_ns() + 1_000_000_000
         for station in stations:
             station.paths({})  # makes the folder of a load
             logs.append(tmp_path / f"{station.name}.log")
             command = Command(("date", "+%s%N"), {}, 10)
-            waits.append(station.load(Job(command, tuple(os.sched_getaffinity(0)), {}, logs[-1], begin), None))
+            waits.append(
+                station.load(
+                    Job(command, tuple(os.sched_getaffinity(0)), {}, logs[-1], begin), None
+                )
+            )
         loads = [wait() for wait in waits]
     assert all(abs(int(log.read_text()) - wall) < 150_000_000 for log in logs)
     assert all(0 <= load.load_started_mono_ns - begin < 150_000_000 for load in loads)
+
+
+# --- places ---------------------------------------------------------------------------------------
+
+
+def test_generators_have_no_cpus_before_it_is_decided_what_the_server_gets():
+    fleet = object.__new__(Fleet)
+    fleet.server = place = SimpleNamespace(cpus=(0, 1, 2))
+    fleet._taken = None
+    with pytest.raises(RuntimeError, match="place\\(\\) comes before"):
+        fleet._others_cpus(place)
+    fleet._taken = 1
+    assert fleet._others_cpus(place) == (1, 2)
+
+
+def test_this_machine_is_one_place_however_often_it_is_asked_for(tmp_path):
+    lab = Lab(engine=Mock(), ledger=Mock(), idle=Mock(), reaped=(), warnings=())
+    assert lab.sites.server is lab.sites.server
+    assert lab.sites.all == (lab.sites.server,)

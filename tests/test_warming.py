@@ -6,7 +6,9 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from runner.measure.warming import WarmedUp, _read, _together, probe_hz, users_of
+from runner.measure.generators.catalogue import GENERATORS
+from runner.measure.generators.command import WarmedUp
+from runner.measure.warming import _together, probe_hz, users_of
 from runner.model import OWN_GET, OWN_SCRIPT, Cell
 from runner.present.frames import _served_rps
 from runner.served import served_rps_of
@@ -57,7 +59,10 @@ def warmed(rps, iteration_ms=20.0):
         pytest.param(OPEN, 5000.0, 1.0, id="a hundredth of the offered rate"),
         pytest.param(OPEN, 50.0, 0.0, id="the warm-up's rate is less than the offered one"),
         pytest.param(
-            replace(OPEN, rate_rps=1000.0, steps=10, step_s=2.0), 5000.0, 1.0, id="of the lowest rate of a ramp"
+            replace(OPEN, rate_rps=1000.0, steps=10, step_s=2.0),
+            5000.0,
+            1.0,
+            id="of the lowest rate of a ramp",
         ),
     ],
 )
@@ -90,24 +95,27 @@ def test_an_open_load_has_the_users_that_its_warm_up_shows(rate_rps, iteration_m
     assert users_of(cell, warmed(1000.0, iteration_ms)) == expected
 
 
-@pytest.mark.parametrize("cell", [CLOSED, WRK, replace(OPEN, vus=7), replace(OPEN, workload=OWN_SCRIPT, vus=9)])
+@pytest.mark.parametrize(
+    "cell", [CLOSED, WRK, replace(OPEN, vus=7), replace(OPEN, workload=OWN_SCRIPT, vus=9)]
+)
 def test_no_other_load_has_its_users_from_the_warm_up(cell):
     assert users_of(cell, warmed(1000.0)) is None
 
 
 def test_what_generators_say_of_a_warm_up(tmp_path):
-    summary, result = tmp_path / "k6-summary.json", tmp_path / "wrk.json"
+    summary = tmp_path / "k6-summary.json"
+    result = tmp_path / "wrk.json"
     metrics = {"http_reqs": {"count": 60, "rate": 50.0}, "iterations": {"count": 30, "rate": 25.0}}
     summary.write_text(json.dumps({"metrics": {**metrics, "iteration_duration": {"avg": 40.5}}}))
     result.write_text(json.dumps({"requests": 300, "duration_us": 500_000}))
-    assert _read("k6", {"k6-summary.json": summary}) == WarmedUp(50.0, 25.0, 40.5)
-    assert _read("wrk", {"wrk.json": result}) == WarmedUp(answers_rps=600.0)
+    assert GENERATORS["k6"].read_warm_up({"k6-summary.json": summary}) == WarmedUp(50.0, 25.0, 40.5)
+    assert GENERATORS["wrk"].read_warm_up({"wrk.json": result}) == WarmedUp(answers_rps=600.0)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"requests": 3, "duration_us": 0}'])
 def test_a_warm_up_without_a_result_says_nothing(tmp_path, text):
     (tmp_path / "wrk.json").write_text(text)
-    assert _read("wrk", {"wrk.json": tmp_path / "wrk.json"}) == WarmedUp()
+    assert GENERATORS["wrk"].read_warm_up({"wrk.json": tmp_path / "wrk.json"}) == WarmedUp()
 
 
 def test_several_generators_add_up_and_what_one_does_not_know_is_unknown():
@@ -118,7 +126,13 @@ def test_several_generators_add_up_and_what_one_does_not_know_is_unknown():
 
 def test_a_run_from_before_has_what_its_servers_did_by_the_same_columns():
     """The server of 20 ms: 18 requests/s to the generator, 36 of 40 to the probe."""
-    row = {"requests": 180, "failed": 2, "probe_requests": 400, "probe_failed": 36, "duration_s": 10.0}
+    row = {
+        "requests": 180,
+        "failed": 2,
+        "probe_requests": 400,
+        "probe_failed": 36,
+        "duration_s": 10.0,
+    }
     assert served_rps_of(row) == pytest.approx((178 + 364) / 10)
     unprobed = {**row, "probe_requests": None, "probe_failed": None}
     frame = pd.DataFrame([row, unprobed]).astype(float)

@@ -1,4 +1,7 @@
-"""A server that runs already: which process it is, which CPUs it may use; the lab neither starts nor ends it."""
+"""A server that runs already: which process it is, which CPUs it may use.
+
+The lab neither starts nor ends it.
+"""
 
 import contextlib
 import os
@@ -25,12 +28,18 @@ FORWARDERS = ("docker-proxy", "rootlessport", "slirp4netns", "pasta", "ssh", "so
 
 
 def leaders(address: str, port: int) -> list[int]:
-    """Return the processes that listen at `address` and `port`, without those whose parent does so as well.
+    """Return the processes that listen at `address` and `port`, without those whose parent does so
+    as well.
 
-    Several that have one parent in common count as that parent, where it is neither init nor one above the lab: workers
-    with a socket each. Empty where no process of this machine has the socket, or this user may not see which.
+    Several that have one parent in common count as that parent, if it is neither init nor one
+    above the lab: workers with a socket each. Empty if no process of this machine has the
+    socket, or this user may not see which.
     """
-    ours = (each.address.partition("%")[0] for addresses in psutil.net_if_addrs().values() for each in addresses)
+    ours = (
+        each.address.partition("%")[0]
+        for addresses in psutil.net_if_addrs().values()
+        for each in addresses
+    )
     if not ip_address(address).is_loopback and address not in ours:
         return []  # another machine's sockets are not in this kernel's tables
     parents = _holders(_sockets(address, port))
@@ -43,16 +52,24 @@ def leaders(address: str, port: int) -> list[int]:
 
 
 def _sockets(address: str, port: int) -> set[str]:
-    """Return the inodes of the sockets to which a connection may come: those of the address before those of all."""
+    """Return the inodes of the sockets to which a connection may come: those of the address before
+    those of all.
+    """
     found: dict[str, set[str]] = {}
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]:
                 _, local, _, state, *rest = line.split()
                 host, _, number = local.partition(":")
-                if state == "0A" and int(number, 16) == port:  # TCP_LISTEN of the kernel's include/net/tcp_states.h
-                    words = struct.unpack(f"={len(host) // 8}I", bytes.fromhex(host))  # in the machine's byte order
-                    found.setdefault(str(ip_address(struct.pack(f">{len(words)}I", *words))), set()).add(rest[5])
+                if (
+                    state == "0A" and int(number, 16) == port
+                ):  # TCP_LISTEN of the kernel's include/net/tcp_states.h
+                    words = struct.unpack(
+                        f"={len(host) // 8}I", bytes.fromhex(host)
+                    )  # in the machine's byte order
+                    found.setdefault(
+                        str(ip_address(struct.pack(f">{len(words)}I", *words))), set()
+                    ).add(rest[5])
     # What a socket that accepts connections to `address` can be bound to, the most exact first.
     names = [address, "::"]
     if ip_address(address).version == 4:
@@ -61,8 +78,12 @@ def _sockets(address: str, port: int) -> set[str]:
 
 
 def _holders(sockets: set[str]) -> dict[int, int]:
-    """Return the processes that have one of the sockets open, with their parents; psutil names one process a socket."""
-    links, found = {f"socket:[{inode}]" for inode in sockets}, {}
+    """Return the processes that have one of the sockets open, with their parents.
+
+    Psutil names one process a socket.
+    """
+    links = {f"socket:[{inode}]" for inode in sockets}
+    found = {}
     for pid in psutil.pids():
         with contextlib.suppress(OSError, psutil.Error):
             for entry in os.scandir(f"/proc/{pid}/fd"):
@@ -83,24 +104,36 @@ class Listener:
     @property
     def identity(self) -> str | None:
         """What no other process has, before or after it."""
-        return f"{boot_id()} {self.pid} {start_ticks(self.pid)}" if self.pid != UNKNOWN_PID else None
+        return (
+            f"{boot_id()} {self.pid} {start_ticks(self.pid)}" if self.pid != UNKNOWN_PID else None
+        )
 
 
 def find(api: UserApi) -> Listener:
     """Return the process that leads those that listen at the address of `api`."""
     leading = leaders(api.address, api.port or 80)
     if not leading:
-        return Listener(UNKNOWN_PID, "no process of this machine that this user may look at listens there")
+        return Listener(
+            UNKNOWN_PID, "no process of this machine that this user may look at listens there"
+        )
     if len(leading) > 1:
-        return Listener(UNKNOWN_PID, f"{len(leading)} processes that have no parent in common listen there")
+        return Listener(
+            UNKNOWN_PID, f"{len(leading)} processes that have no parent in common listen there"
+        )
     name = psutil.Process(leading[0]).name()
     if name in FORWARDERS:
-        return Listener(UNKNOWN_PID, f"{name} listens there for another program: let the server itself listen there")
+        return Listener(
+            UNKNOWN_PID,
+            f"{name} listens there for another program: let the server itself listen there",
+        )
     return Listener(leading[0], "")
 
 
 def cpus_of(pid: int) -> tuple[int, ...]:
-    """Return the CPUs that any thread of a process and its descendants may run on; none for one that has ended."""
+    """Return the CPUs that any thread of a process and its descendants may run on.
+
+    None for one that has ended.
+    """
     found: set[int] = set()
     for each in descendants(pid):
         with contextlib.suppress(OSError):
@@ -113,7 +146,8 @@ def cpus_of(pid: int) -> tuple[int, ...]:
 def place(apis: Sequence[UserApi]) -> Placement:
     """Return the CPUs that the servers were seen to use, and for the generator all others.
 
-    Where none is left, it gets all but the first. A server that was not found has none; of none found it gets all.
+    If none is left, it gets all but the first. A server that was not found has none; of none
+    found it gets all.
     """
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     pids = [found.pid for api in apis if (found := find(api)).pid != UNKNOWN_PID]
@@ -124,12 +158,15 @@ def place(apis: Sequence[UserApi]) -> Placement:
 
 def target(api: UserApi, found: Listener) -> Running:
     """Return the server of `api` as one that runs, whose end is not the lab's to ask for."""
-    pid, known = found.pid, found.pid != UNKNOWN_PID
+    pid = found.pid
+    known = found.pid != UNKNOWN_PID
     process = psutil.Process(pid) if known else None
     group = cgroups.of_process(pid) if known else None
 
     def exit_code() -> int | None:
-        """Of a server whose process is not known, only a refused connection says that it has ended."""
+        """Of a server whose process is not known, only a refused connection says that it has
+        ended.
+        """
         try:
             if process is None:
                 ask(running, api.probe_path, timeout_s=2.0)
@@ -171,7 +208,10 @@ class AttachedEngine:
 
     @contextlib.contextmanager
     def started(self, server: Server, *_: Any, **__: Any) -> Iterator[Running]:
-        """Yield the server as it is, which must be the process that the run began with; nothing is handed to it."""
+        """Yield the server as it is, which must be the process that the run began with.
+
+        Nothing is handed to it.
+        """
         yield target(self._apis[server.name], self._find(server.name))
 
     def _find(self, name: str) -> Listener:
@@ -179,8 +219,8 @@ class AttachedEngine:
         found = find(api)
         if found.identity != api.process:
             raise LabError(
-                f"At {api.url} is not the process of {name} that the run began with: it was started anew or "
-                "ended. Start a new run.",
+                f"At {api.url} is not the process of {name} that the run began with: it was "
+                "started anew or ended. Start a new run.",
                 exit_code=1,
             )
         return found

@@ -1,8 +1,8 @@
 """Find, make and read control groups, version 1 or 2: cumulative CPU time in nanoseconds.
 
-Both versions are in the field. Which one counts a process's CPU stands in /proc/PID/cgroup: a line with the
-controller `cpuacct` (version 1), else the line `0::PATH` (version 2). Machines with both mounted (hybrid) count in
-version 1.
+Both versions are in the field. Which one counts a process's CPU stands in /proc/PID/cgroup: a line
+with the controller `cpuacct` (version 1), else the line `0::PATH` (version 2). Machines with both
+mounted (hybrid) count in version 1.
 """
 
 import contextlib
@@ -18,11 +18,14 @@ from runner.model import LabError
 
 ROOT = Path("/sys/fs/cgroup")
 PROC = Path("/proc")
-ALL_PROGRAMS = ROOT / "cpuacct" / "cpuacct.usage"  # nanoseconds of CPU time; the root of version 2 has ticks only
-PERIOD_US = 10_000  # of a CPU quota; the kernel's default of 100 ms holds a server back for tens of milliseconds
+ALL_PROGRAMS = (
+    ROOT / "cpuacct" / "cpuacct.usage"
+)  # nanoseconds of CPU time; the root of version 2 has ticks only
+PERIOD_US = 10_000
+"""Of a CPU quota; the kernel's default of 100 ms holds a server back for tens of milliseconds."""
 NO_QUOTA = (
-    "A share of a core needs a CPU quota, and this user may not set one here: run the lab as root, or with containers "
-    "(--engine docker)."
+    "A share of a core needs a CPU quota, and this user may not set one here: run the lab as root, "
+    "or with containers (--engine docker)."
 )
 
 
@@ -30,7 +33,8 @@ NO_QUOTA = (
 class Cgroup:
     """A control group that counts CPU time.
 
-    `quota` is the folder in which a CPU quota is set, where there is one: in version 1 it may be another hierarchy.
+    `quota` is the folder in which a CPU quota is set, where there is one: in version 1 it may be
+    another hierarchy.
     """
 
     version: int
@@ -39,7 +43,9 @@ class Cgroup:
 
     @property
     def counter(self) -> str:
-        """The name of the file with the CPU time: nanoseconds in version 1, keyed microseconds in version 2."""
+        """The name of the file with the CPU time: nanoseconds in version 1, keyed microseconds in
+        version 2.
+        """
         return "cpuacct.usage" if self.version == 1 else "cpu.stat"
 
     @property
@@ -48,7 +54,10 @@ class Cgroup:
         return [self.folder] if self.quota in (None, self.folder) else [self.folder, self.quota]
 
     def limit(self, cores: float) -> None:
-        """Give the group's processes at most `cores` of CPU time in each PERIOD_US; LabError where that is refused."""
+        """Give the group's processes at most `cores` of CPU time in each PERIOD_US.
+
+        LabError if that is refused.
+        """
         if self.quota is None:
             raise LabError(NO_QUOTA, exit_code=1)
         quota_us = round(cores * PERIOD_US)
@@ -63,7 +72,7 @@ class Cgroup:
 
 
 def of_process(pid: int) -> Cgroup | None:
-    """Return the control group that counts the CPU time of `pid`, or None where none can be read."""
+    """Return the control group that counts the CPU time of `pid`, or None if none can be read."""
     paths = _paths(pid)
     if "cpuacct" in paths:
         folder = _v1_mount("cpuacct") / paths["cpuacct"]
@@ -107,7 +116,10 @@ def cpu_group(pid: int) -> CpuGroup | None:
 
 
 def memory_group(pid: int) -> Path | None:
-    """Return the folder of the control group that limits the memory of `pid`; None where it is in none."""
+    """Return the folder of the control group that limits the memory of `pid`.
+
+    None if it is in none.
+    """
     paths = _paths(pid)
     if "memory" in paths:
         return _v1_mount("memory") / paths["memory"]
@@ -115,17 +127,25 @@ def memory_group(pid: int) -> Path | None:
 
 
 def _paths(pid: int) -> dict[str, str]:
-    """Return the control group of a process by controller, version 2's under the empty name; empty where it is gone."""
+    """Return the control group of a process by controller, version 2's under the empty name.
+
+    Empty if it is gone.
+    """
     try:
         lines = (PROC / str(pid) / "cgroup").read_text("utf-8", "surrogateescape").splitlines()
     except OSError:
         return {}
     parts = [line.split(":", 2) for line in lines]
-    return {name: path.lstrip("/") for _, controllers, path in parts for name in controllers.split(",")}
+    return {
+        name: path.lstrip("/") for _, controllers, path in parts for name in controllers.split(",")
+    }
 
 
 def _v1_mount(controller: str) -> Path:
-    return next((ROOT / name for name in (controller, "cpu,cpuacct") if (ROOT / name).is_dir()), ROOT / controller)
+    return next(
+        (ROOT / name for name in (controller, "cpu,cpuacct") if (ROOT / name).is_dir()),
+        ROOT / controller,
+    )
 
 
 def _v2_mount() -> Path:
@@ -134,7 +154,9 @@ def _v2_mount() -> Path:
 
 @contextlib.contextmanager
 def temporary(name: str, note: Callable[[Path], None]) -> Iterator[Cgroup | None]:
-    """Make a group for the duration of the context (None where not permitted); what is left in it then is killed.
+    """Make a group for the duration of the context (None if not permitted).
+
+    What is left in it then is killed.
 
     `note` takes the folder of a group that was made, to be removed if the runner dies.
     """
@@ -147,7 +169,10 @@ def temporary(name: str, note: Callable[[Path], None]) -> Iterator[Cgroup | None
 
 
 def _created(name: str, note: Callable[[Path], None]) -> Cgroup | None:
-    """Make an empty group below this process's; it has a `quota` where this user may limit CPU time."""
+    """Make an empty group below this process's.
+
+    It has a `quota` where this user may limit CPU time.
+    """
     ours = of_process(os.getpid())
     if ours is None:
         return None
@@ -174,10 +199,11 @@ def _made(folder: Path, note: Callable[[Path], None]) -> bool:
 
 
 def _limiting_parent(ours: Path) -> Path:
-    """Return the group of version 2 below which a new one can limit CPU time: this process's, or the root.
+    """Return the group of version 2 below which a new one can limit CPU time: this process's, or
+    the root.
 
-    A group that holds processes cannot give controllers to groups below it, unless it is the root. Where neither can,
-    this process's group at least counts CPU time.
+    A group that holds processes cannot give controllers to groups below it, unless it is the root.
+    If neither can, this process's group at least counts CPU time.
     """
     for parent in (ours, ROOT):
         control = parent / "cgroup.subtree_control"
@@ -207,7 +233,9 @@ def remove(folder: Path) -> list[int]:
 
 
 def kill_all(living: Callable[[], list[int]], within_s: float = 5.0) -> list[int]:
-    """Kill processes until none is left, as one may fork while it is being killed; return their pids.
+    """Kill processes until none is left, as one may fork while it is being killed.
+
+    Return their pids.
 
     A process that cannot be killed (it waits for a device) is given up after `within_s`.
     """

@@ -12,7 +12,13 @@ from runner.store import public
 TROUBLE = (DockerException, RequestException)
 """What docker-py raises: its errors, and those of the HTTP client below it."""
 _KNOWN = (
-    *("no such file or directory", "permission denied", "connection refused", "timed out", "no route to host"),
+    *(
+        "no such file or directory",
+        "permission denied",
+        "connection refused",
+        "timed out",
+        "no route to host",
+    ),
     *("certificate verify failed", "known_hosts"),
 )
 
@@ -20,17 +26,20 @@ _KNOWN = (
 class _Secured(docker.APIClient):
     """A client that trusts the certificates that it is given, and no others.
 
-    requests would put those of $REQUESTS_CA_BUNDLE in their place, and send an engine's calls through $HTTPS_PROXY.
+    requests would put those of $REQUESTS_CA_BUNDLE in their place, and send an engine's calls
+    through $HTTPS_PROXY.
     """
 
     trust_env = property(lambda _: False, lambda _, __: None)
 
 
 def connect(engine: str = "", certificates: str = "", *, timeout_s: int = 60) -> DockerClient:
-    """Return a client of this machine's engine, or of the one at a URL; DockerException where none answers.
+    """Return a client of this machine's engine, or of the one at a URL.
 
-    `certificates` is a folder with ca.pem, cert.pem and key.pem, as Docker has them. ssh:// reads the user's
-    configuration, keys and known hosts, and accepts no host that is not known.
+    DockerException where none answers.
+
+    `certificates` is a folder with ca.pem, cert.pem and key.pem, as Docker has them. ssh:// reads
+    the user's configuration, keys and known hosts, and accepts no host that is not known.
     """
     if certificates:
         pair: Any = (f"{certificates}/cert.pem", f"{certificates}/key.pem")
@@ -38,7 +47,8 @@ def connect(engine: str = "", certificates: str = "", *, timeout_s: int = 60) ->
         client = docker.DockerClient.__new__(docker.DockerClient)
         client.api = _Secured(base_url=engine, tls=tls, timeout=timeout_s)
     elif engine:
-        # Over ssh docker-py keeps a channel for each of the last URLs, and sshd allows ten (MaxSessions).
+        # Over ssh docker-py keeps a channel for each of the last URLs, and sshd allows ten
+        # (MaxSessions).
         client = docker.DockerClient(base_url=engine, timeout=timeout_s, num_pools=3)
     else:
         client = docker.from_env(timeout=timeout_s)

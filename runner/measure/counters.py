@@ -1,8 +1,9 @@
 """Counts read around a load, independent of the generator: the server's and the kernel's.
 
-The kernel's table of tracked connections is in it, which a firewall (Docker's, for one) turns on for loopback too. A
-closed connection stays there for two minutes. Loads that open one for each request fill it, and the kernel then drops
-packets of new connections: they look like a server that does not accept.
+The kernel's table of tracked connections is in it, which a firewall (Docker's, for one) turns on
+for loopback too. A closed connection stays there for two minutes. Loads that open one for each
+request fill it, and the kernel then drops packets of new connections: they look like a server that
+does not accept.
 """
 
 import time
@@ -14,18 +15,26 @@ from runner.measure.engine import Running, get_json
 from runner.measurement import Counters
 from runner.model import Cell
 
-SETTLE_S = 3.0  # how long the warm-up may take to arrive, and a server to drain it
+WARM_UP_SETTLES_S = 3.0  # how long the warm-up may take to arrive, and a server to drain it
 QUIET_S = 0.05  # in which nothing is counted, once it has
 
 
 def tcp_counters() -> dict[str, int]:
-    """Return what this network namespace has counted of TCP since boot (RFC 4022), by the kernel's names."""
-    lines = [line.split()[1:] for line in Path("/proc/net/snmp").read_text().splitlines() if line.startswith("Tcp:")]
+    """Return what this network namespace has counted of TCP since boot (RFC 4022), by the kernel's
+    names.
+    """
+    lines = [
+        line.split()[1:]
+        for line in Path("/proc/net/snmp").read_text().splitlines()
+        if line.startswith("Tcp:")
+    ]
     return dict(zip(lines[0], map(int, lines[1]), strict=True))
 
 
 def network_bytes() -> dict[str, int]:
-    """Return the bytes that went over all interfaces but loopback, and TCP's segments sent and sent again."""
+    """Return the bytes that went over all interfaces but loopback, and TCP's segments sent and sent
+    again.
+    """
     lines = [line.partition(":") for line in Path("/proc/net/dev").read_text().splitlines()[2:]]
     numbers = [values.split() for name, _, values in lines if name.strip() != "lo"]
     tcp = tcp_counters()
@@ -38,34 +47,50 @@ def network_bytes() -> dict[str, int]:
 
 
 def undelivered(port: int) -> int:
-    """Return how many closed connections from here to a port still deliver: TCP sends again what was lost."""
+    """Return how many closed connections from here to a port still deliver: TCP sends again what
+    was lost.
+    """
     rows = [line.split()[2:4] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     # FIN_WAIT1, LAST_ACK and CLOSING of the kernel's include/net/tcp_states.h
-    return sum(state in {"04", "09", "0B"} and int(to.partition(":")[2], 16) == port for to, state in rows)
+    return sum(
+        state in {"04", "09", "0B"} and int(to.partition(":")[2], 16) == port for to, state in rows
+    )
 
 
-def settle(running: Running, counted: Callable[[], Counters], afar: Sequence[Callable[[int], int]]) -> Counters:
-    """Return the counters once the server has finished what the warm-up left in its queues, or after SETTLE_S.
+def settle(
+    running: Running, counted: Callable[[], Counters], afar: Sequence[Callable[[int], int]]
+) -> Counters:
+    """Return the counters once the server has finished what the warm-up left in its queues, or
+    after WARM_UP_SETTLES_S.
 
-    wrk stops with a request under way on every connection: counted into the load, they would be strangers. Those from
-    other hosts have to arrive first (`afar`: each one's `undelivered`).
+    wrk stops with a request under way on every connection: counted into the load, they would be
+    strangers. Those from other hosts have to arrive first (`afar`: each one's `undelivered`).
     """
-    deadline = time.monotonic() + SETTLE_S
+    deadline = time.monotonic() + WARM_UP_SETTLES_S
     now = read_counters(running, counted)
     while time.monotonic() < deadline:
         arrived = not any(on_the_way(running.port) for on_the_way in afar)
         time.sleep(QUIET_S)
-        before, now = now, read_counters(running, counted)
-        quiet = before.connections is None or now.connections is None or now.connections - before.connections == 1
+        before = now
+        now = read_counters(running, counted)
+        quiet = (
+            before.connections is None
+            or now.connections is None
+            or now.connections - before.connections == 1
+        )
         if arrived and quiet and now.requests == before.requests:
             break
     return now
 
 
 def read_counters(running: Running, counted: Callable[[], Counters]) -> Counters:
-    """Read the server's counters, None for those that it does not keep, and the kernel's; to ask is one connection."""
+    """Read the server's counters, None for those that it does not keep, and the kernel's.
+
+    To ask is one connection.
+    """
     stats = get_json(running, "/stats", timeout_s=10.0) or {}
-    requests, connections = stats.get("requests"), stats.get("connections")
+    requests = stats.get("requests")
+    connections = stats.get("connections")
     return replace(
         counted(),
         requests=requests if isinstance(requests, int) else None,
@@ -75,13 +100,19 @@ def read_counters(running: Running, counted: Callable[[], Counters]) -> Counters
 
 NETFILTER = Path("/proc/sys/net/netfilter")
 COUNTERS = Path("/proc/net/stat/nf_conntrack")
-CLOSE_RPS = 30_000  # more connections a second than a close-mode load of this lab has been seen to open
+CLOSE_RPS = 30_000
+"""More connections a second than a close-mode load of this lab has been seen to open."""
 SPARE = 2_000
-PATIENCE_S = 150.0  # longer than the kernel remembers closed connections (nf_conntrack_tcp_timeout_time_wait, 120 s)
+PATIENCE_S = 150.0
+"""Longer than the kernel remembers closed connections (nf_conntrack_tcp_timeout_time_wait, 120 s).
+"""
 
 
 def dropped_packets() -> int | None:
-    """Return how many packets were dropped for want of room since boot; None where nothing is tracked."""
+    """Return how many packets were dropped for want of room since boot.
+
+    None if nothing is tracked.
+    """
     try:
         head, *rows = (line.split() for line in COUNTERS.read_text().splitlines())
         return sum(int(row[head.index("drop")], 16) for row in rows)
@@ -92,13 +123,18 @@ def dropped_packets() -> int | None:
 def wait_for_room(cells: Sequence[Cell], on_wait: Callable[[int], None]) -> None:
     """Return once the table has room for a session of `cells`, or after PATIENCE_S.
 
-    `on_wait` is called once, with the entries needed, if there is a wait. A session that needs more than half of the
-    table waits for half: the connections of its beginning are forgotten in the course of a long one.
+    `on_wait` is called once, with the entries needed, if there is a wait. A session that needs more
+    than half of the table waits for half: the connections of its beginning are forgotten in the
+    course of a long one.
     """
-    deadline, waiting = time.monotonic() + PATIENCE_S, False
+    deadline = time.monotonic() + PATIENCE_S
+    waiting = False
     while time.monotonic() < deadline:
         try:
-            used, size = (int((NETFILTER / name).read_text()) for name in ("nf_conntrack_count", "nf_conntrack_max"))
+            used, size = (
+                int((NETFILTER / name).read_text())
+                for name in ("nf_conntrack_count", "nf_conntrack_max")
+            )
         except (OSError, ValueError):
             return  # nothing is tracked
         needed = min(sum(map(connections_of, cells)), size // 2)
@@ -114,6 +150,8 @@ def connections_of(cell: Cell) -> int:
     """Return at most how many connections a trial opens, its warm-up included."""
     opened = cell.sockets * (1 + (cell.slices or 1)) + SPARE
     if cell.mode == "close":
-        load_s = (cell.duration_s or 0.0) + len(cell.rates_rps) * (cell.step_s or 0.0) + cell.warmup_s
+        load_s = (
+            (cell.duration_s or 0.0) + len(cell.rates_rps) * (cell.step_s or 0.0) + cell.warmup_s
+        )
         opened += round(CLOSE_RPS * load_s) + (cell.iterations or 0)
     return opened

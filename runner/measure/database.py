@@ -25,8 +25,10 @@ SETTINGS = (
 
 _COUNTERS = """
 SELECT (SELECT count(*) FROM devices WHERE firmware = %s),
-       (SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE query ILIKE 'insert into devices%%'),
-       (SELECT coalesce(sum(total_exec_time), 0) FROM pg_stat_statements WHERE query ILIKE 'insert into devices%%'),
+       (SELECT coalesce(sum(calls), 0) FROM pg_stat_statements
+        WHERE query ILIKE 'insert into devices%%'),
+       (SELECT coalesce(sum(total_exec_time), 0) FROM pg_stat_statements
+        WHERE query ILIKE 'insert into devices%%'),
        (SELECT sessions FROM pg_stat_database WHERE datname = current_database())
 """
 
@@ -50,7 +52,10 @@ class Database:
         return {BY_FILE if server.secrets_by_file else "DATABASE_URL": self.url}
 
     def counters(self, tag: str) -> DatabaseCounters:
-        """Return the rows with `tag` as firmware, and the statistics; LabError where the database does not answer."""
+        """Return the rows with `tag` as firmware, and the statistics.
+
+        LabError if the database does not answer.
+        """
         rows, calls, total_ms, sessions = self._ask(_COUNTERS, (tag,))[0]
         return DatabaseCounters(int(rows), int(calls), float(total_ms), int(sessions))
 
@@ -60,7 +65,10 @@ class Database:
 
     def rows(self, firmware: str) -> list[tuple[Any, ...]]:
         """Return the rows with this firmware: (id, uuid, mac, firmware, created_at), by id."""
-        query = "SELECT id, uuid, mac, firmware, created_at FROM devices WHERE firmware = %s ORDER BY id"
+        query = (
+            "SELECT id, uuid, mac, firmware, created_at FROM devices WHERE firmware = %s ORDER BY "
+            "id"
+        )
         return self._ask(query, (firmware,))
 
     def settings(self) -> dict[str, str]:
@@ -86,16 +94,23 @@ class Database:
             with _connect(self.running, self.password) as connection:
                 return connection.execute(query, parameters).fetchall()
         except psycopg.Error as error:
-            raise LabError(f"PostgreSQL does not answer the lab: {_sentence(error)}.", exit_code=1) from None
+            raise LabError(
+                f"PostgreSQL does not answer the lab: {_sentence(error)}.", exit_code=1
+            ) from None
 
 
 def try_database(engine: Engine, cpus: tuple[int, ...]) -> dict[str, Any]:
     """Start PostgreSQL once, so that what is wrong with it is known before any trial; LabError.
 
-    Returns what the manifest says of it: its version, its image (None where it runs without one), its settings.
+    Returns what the manifest says of it: its version, its image (None if it runs without one),
+    its settings.
     """
     with temporary() as folder, serving(engine, cpus, folder / "database.log") as database:
-        return {"version": database.version, "image": database.running.image, "settings": database.settings()}
+        return {
+            "version": database.version,
+            "image": database.running.image,
+            "settings": database.settings(),
+        }
 
 
 @contextlib.contextmanager
@@ -112,18 +127,26 @@ def serving(engine: Engine, cpus: tuple[int, ...], log: Path) -> Iterator[Databa
 def scram_verifier(password: str) -> str:
     """Return what PostgreSQL stores of a password (RFC 5802, RFC 7677), which does not reveal it.
 
-    It has PostgreSQL's default of 4096 iterations: a server pays for them at each connection, as its users do.
+    It has PostgreSQL's default of 4096 iterations: a server pays for them at each connection, as
+    its users do.
     """
     unconnected = PGconn.connect(b"host=/nowhere")  # libpq takes a connection, and needs none
     return unconnected.encrypt_password(password.encode(), b"lab", b"scram-sha-256").decode()
 
 
 def _connect(running: RunningDatabase, password: str) -> psycopg.Connection[tuple[Any, ...]]:
-    where = f"host={running.address} port={running.port} user=lab dbname=lab sslmode=disable connect_timeout=10"
-    return psycopg.connect(where, password=password, autocommit=True, options="-c statement_timeout=60s")
+    where = (
+        f"host={running.address} port={running.port} user=lab dbname=lab sslmode=disable "
+        "connect_timeout=10"
+    )
+    return psycopg.connect(
+        where, password=password, autocommit=True, options="-c statement_timeout=60s"
+    )
 
 
-def _connected(running: RunningDatabase, password: str, log: Path) -> psycopg.Connection[tuple[Any, ...]]:
+def _connected(
+    running: RunningDatabase, password: str, log: Path
+) -> psycopg.Connection[tuple[Any, ...]]:
     """Return a connection once the database answers, or LabError at its death or the deadline."""
     reason = ""
     for _ in waiting("PostgreSQL", running, log, READY_WITHIN_S):

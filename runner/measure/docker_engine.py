@@ -27,16 +27,19 @@ from runner.model import POSTGRES, CannotGoOnError, LabError, Server
 BASE_TAG = "web-bench-lab/debian:bookworm"
 OFFICIAL_BASE = "debian:bookworm-slim"
 OFFICIAL_POSTGRES = "postgres:15-bookworm"
-DATABASE = "database.postgres"  # name of the database's image and containers: a server's name has no dot
+DATABASE = "database.postgres"
+"""Name of the database's image and containers: a server's name has no dot."""
 
 
 def ensure_image(client: DockerClient, server: Server) -> str:
     """Build `server`'s image (Docker's cache makes an unchanged one cheap) and return its id.
 
-    The stage `prebuilt` holds the very binary that the process engine runs. Where the host has no binary, because its
-    toolchain is missing, the last stage builds from source in the toolchain's official image.
+    The stage `prebuilt` holds the very binary that the process engine runs. If the host has no
+    binary, because its toolchain is missing, the last stage builds from source in the toolchain's
+    official image.
     """
-    folder, others = server.folder, list[str]()
+    folder = server.folder
+    others = list[str]()
     if server.shared:  # it needs the code that servers share, and no other server
         folder = server.folder.resolve().parent
         names = [path.parent.name for path in folder.glob("*/server.toml")]
@@ -44,7 +47,8 @@ def ensure_image(client: DockerClient, server: Server) -> str:
     with contextlib.ExitStack() as stack:
         path = server.folder / (server.artifact or "")
         binary = server.artifact is None or path.is_file()
-        if not binary:  # the classic builder runs the stage `prebuilt` in any case: an empty file stands in for it
+        # the classic builder runs the stage `prebuilt` in any case: an empty file stands in for it
+        if not binary:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
             stack.callback(path.unlink)
@@ -59,7 +63,10 @@ def ensure_image(client: DockerClient, server: Server) -> str:
 
 
 def ensure_database_image(client: DockerClient) -> str:
-    """Build PostgreSQL's image, on the official one or, where that cannot be had, a Debian base; return its id."""
+    """Build PostgreSQL's image, on the official one or, if that cannot be had, a Debian base.
+
+    Return its id.
+    """
     official = {} if _pulled(client, OFFICIAL_POSTGRES) else {"BASE": debian_base(client)}
     return build_image(client, DATABASE, _context(POSTGRES), official)
 
@@ -72,7 +79,9 @@ def build_image(
     dockerfile: str = "Dockerfile",
     target: str = "",
 ) -> str:
-    """Build an image of a packed context (Docker's cache makes an unchanged one cheap) and return its id."""
+    """Build an image of a packed context (Docker's cache makes an unchanged one cheap) and return
+    its id.
+    """
     try:
         with context:
             image, _ = client.images.build(
@@ -87,7 +96,9 @@ def build_image(
                 forcerm=True,
             )
     except (BuildError, DockerException) as error:
-        raise LabError(f"The image of {name} could not be built: {last_line(error)}.", exit_code=1) from None
+        raise LabError(
+            f"The image of {name} could not be built: {last_line(error)}.", exit_code=1
+        ) from None
     return str(image.id)
 
 
@@ -100,15 +111,17 @@ def _context(folder: Path, others: Sequence[str] = ()) -> IO[bytes]:
 
 
 def debian_base(client: DockerClient) -> str:
-    """Return a Debian base image: one made before, the official one where it can be pulled, else made by mmdebstrap."""
+    """Return a Debian base image: one made before, the official one if it can be pulled, else
+    made by mmdebstrap.
+    """
     return OFFICIAL_BASE if _pulled(client, OFFICIAL_BASE) else BASE_TAG
 
 
 def _pulled(client: DockerClient, official: str) -> bool:
-    """Return whether an official image is here or can be pulled; where not, our Debian base is.
+    """Return whether an official image is here or can be pulled; if not, our Debian base is.
 
-    Once that base had to be made, with mmdebstrap (about 15 s) and the host's package sources, no registry is asked
-    again.
+    Once that base had to be made, with mmdebstrap (about 15 s) and the host's package sources, no
+    registry is asked again.
     """
     for tag, answer in ((official, True), (BASE_TAG, False)):
         with contextlib.suppress(ImageNotFound):
@@ -121,24 +134,34 @@ def _pulled(client: DockerClient, official: str) -> bool:
     except DockerException as error:
         if mmdebstrap is None:
             raise LabError(
-                f"No image can be pulled ({last_line(error)}) and mmdebstrap is not installed to make a base: "
-                "install it with `apt-get install mmdebstrap`.",
+                f"No image can be pulled ({last_line(error)}) and mmdebstrap is not installed to "
+                "make a base: install it with `apt-get install mmdebstrap`.",
                 exit_code=1,
             ) from None
     listed = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
-    argv = [str(mmdebstrap), "--variant=minbase", "--quiet", "bookworm", "-", *map(str, filter(Path.is_file, listed))]
+    argv = [
+        str(mmdebstrap),
+        "--variant=minbase",
+        "--quiet",
+        "bookworm",
+        "-",
+        *map(str, filter(Path.is_file, listed)),
+    ]
     try:
         done = subprocess.run(argv, capture_output=True, timeout=300, check=True)
     except subprocess.SubprocessError as error:
         said = (getattr(error, "stderr", None) or b"").decode(errors="replace")
-        raise LabError(f"mmdebstrap could not make a Debian base: {last_line(said or error)}.", exit_code=1) from None
+        raise LabError(
+            f"mmdebstrap could not make a Debian base: {last_line(said or error)}.", exit_code=1
+        ) from None
     repository, _, tag = BASE_TAG.partition(":")
     client.api.import_image_from_data(done.stdout, repository=repository, tag=tag)
     return False
 
 
 LABEL = "web-bench-lab"
-RUNNER = f"{LABEL}.runner"  # label with the process that started a container: it says whether that still lives
+RUNNER = f"{LABEL}.runner"
+"""Label with the process that started a container: it says whether that still lives."""
 MEMORY_BYTES = 2 * 1024**3
 PIDS = 1024
 OPEN_FILES = 65_536
@@ -160,9 +183,14 @@ def labels(what: str) -> dict[str, str]:
 
 
 def sweep(client: DockerClient) -> list[str]:
-    """Remove the lab's containers whose runner is dead, and no other; return what was removed, in words."""
+    """Remove the lab's containers whose runner is dead, and no other.
+
+    Return what was removed, in words.
+    """
     removed = []
-    for container in client.containers.list(all=True, filters={"label": RUNNER}, ignore_removed=True):
+    for container in client.containers.list(
+        all=True, filters={"label": RUNNER}, ignore_removed=True
+    ):
         if not lives(container.labels[RUNNER]):
             with contextlib.suppress(*TROUBLE):
                 container.remove(force=True, v=True)
@@ -176,15 +204,21 @@ class DockerHost:
     role = ""
     address = LOOPBACK
     reached: tuple[str, str] | None = None
-    """How the engine of another host is reached, and the folder of its certificates, for who cleans up."""
-    clients: tuple[str, ...] = ()  # addresses that may connect to a database, as networks of one: `10.0.0.1/32`
+    """How the engine of another host is reached, and the folder of its certificates, for who cleans
+    up.
+    """
+    clients: tuple[
+        str, ...
+    ] = ()  # addresses that may connect to a database, as networks of one: `10.0.0.1/32`
 
     def __init__(self, client: DockerClient) -> None:
         self.client = client
 
     @property
     def open_files(self) -> int:
-        """As many as a container may have: an engine started like this runner cannot give more than the runner has."""
+        """As many as a container may have: an engine started like this runner cannot give more than
+        the runner has.
+        """
         return resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 
     def free_port(self) -> int:
@@ -200,13 +234,18 @@ class DockerHost:
 
 
 class DockerEngine:
-    """Containers with host networking, bound to loopback: a published port passes through Docker's userland proxy."""
+    """Containers with host networking, bound to loopback: a published port passes through Docker's
+    userland proxy.
+    """
 
     name = "docker"
 
-    def __init__(self, server: DockerHost, database: DockerHost, ledger: Ledger, reason: str) -> None:
+    def __init__(
+        self, server: DockerHost, database: DockerHost, ledger: Ledger, reason: str
+    ) -> None:
         self.reason = reason
-        self._server, self._database = server, database
+        self._server = server
+        self._database = database
         self._ledger = ledger
         self._images: dict[str, str] = {}
 
@@ -216,8 +255,12 @@ class DockerEngine:
         return self._images[server.name]
 
     @contextlib.contextmanager
-    def started(self, server: Server, cpus: tuple[int, ...], handed: Mapping[str, str], log: Path) -> Iterator[Running]:
-        """Run the server's image read-only, without capabilities or privileges, as nobody, on `cpus`."""
+    def started(
+        self, server: Server, cpus: tuple[int, ...], handed: Mapping[str, str], log: Path
+    ) -> Iterator[Running]:
+        """Run the server's image read-only, without capabilities or privileges, as nobody, on
+        `cpus`.
+        """
         port = self._server.free_port()
         env = {**handed, "ADDR": f"{self._server.address}:{port}"}
         env |= {} if server.contract else {"PORT": str(port)}
@@ -225,8 +268,13 @@ class DockerEngine:
             yield Running(**_facts(self._server, container, port, log))
 
     @contextlib.contextmanager
-    def database(self, cpus: tuple[int, ...], verifier: str, log: Path) -> Iterator[RunningDatabase]:
-        """Run PostgreSQL's image like a server's; its cluster lies in a volume that goes with the container."""
+    def database(
+        self, cpus: tuple[int, ...], verifier: str, log: Path
+    ) -> Iterator[RunningDatabase]:
+        """Run PostgreSQL's image like a server's.
+
+        Its cluster lies in a volume that goes with the container.
+        """
         host = self._database
         if DATABASE not in self._images:
             self._images[DATABASE] = host.image(ensure_database_image)
@@ -241,21 +289,33 @@ class DockerEngine:
                 container.wait(timeout=30)
                 container.start()
 
-            facts, image = _facts(host, container, port, log), self._images[DATABASE]
-            control: dict[str, Any] = {"pause": container.pause, "resume": container.unpause, "restart": restart}
+            facts = _facts(host, container, port, log)
+            image = self._images[DATABASE]
+            control: dict[str, Any] = {
+                "pause": container.pause,
+                "resume": container.unpause,
+                "restart": restart,
+            }
             yield RunningDatabase(**facts, **control, image=image)
 
     @contextlib.contextmanager
     def _container(
         self, host: DockerHost, name: str, cpus: tuple[int, ...], env: Mapping[str, str], log: Path
     ) -> Iterator[Container]:
-        """Run a container of an image; what it is handed by a file lies in a volume that goes with it."""
-        files, secret = min(OPEN_FILES, host.open_files), env.get(BY_FILE)
+        """Run a container of an image.
+
+        What it is handed by a file lies in a volume that goes with it.
+        """
+        files = min(OPEN_FILES, host.open_files)
+        secret = env.get(BY_FILE)
         try:
             container = host.client.containers.create(
                 self._images[name],
                 name=f"bench-{name}-{token_hex(4)}",
-                environment={**env, **({} if secret is None else {BY_FILE: f"{SECRETS}/{BY_FILE}"})},
+                environment={
+                    **env,
+                    **({} if secret is None else {BY_FILE: f"{SECRETS}/{BY_FILE}"}),
+                },
                 mounts=[] if secret is None else [docker.types.Mount(SECRETS, None, type="volume")],
                 cpuset_cpus=",".join(map(str, cpus)),
                 user=f"{NOBODY}:{NOBODY}",
@@ -268,7 +328,9 @@ class DockerEngine:
                 detach=True,
                 **HARDENED,
             )
-            self._ledger.add("container", id=container.id, **({"engine": host.reached} if host.reached else {}))
+            self._ledger.add(
+                "container", id=container.id, **({"engine": host.reached} if host.reached else {})
+            )
         except TROUBLE as error:
             raise _failure(host, f"Docker could not create a container of {name}", error) from None
         try:
@@ -291,15 +353,22 @@ def _failure(host: DockerHost, what: str, error: Exception) -> LabError:
     try:
         host.client.ping()
     except TROUBLE:
-        return CannotGoOnError(f"The Docker engine{host.role and f' of the {host.role}'} has gone: start it again.")
+        return CannotGoOnError(
+            f"The Docker engine{host.role and f' of the {host.role}'} stopped responding: "
+            "restart it."
+        )
     said = str(getattr(error, "explanation", None) or error).strip().splitlines()[0]
     return LabError(f"{what}: {said.rstrip('.')}.", exit_code=1)
 
 
 def _packed(name: str, data: bytes) -> bytes:
     """Return a tar of one file, which only a server's user can read."""
-    packed, entry = io.BytesIO(), tarfile.TarInfo(name)
-    entry.size, entry.mode, entry.uid, entry.gid = len(data), 0o400, NOBODY, NOBODY
+    packed = io.BytesIO()
+    entry = tarfile.TarInfo(name)
+    entry.size = len(data)
+    entry.mode = 0o400
+    entry.uid = NOBODY
+    entry.gid = NOBODY
     with tarfile.open(fileobj=packed, mode="w") as tar_file:
         tar_file.addfile(entry, io.BytesIO(data))
     return packed.getvalue()

@@ -11,54 +11,78 @@ from runner.measure.idle import remedy as remedy_of_idle
 from runner.measure.leftovers import ledger
 from runner.measure.machine import Diagnosis, judged
 from runner.measure.tools import find_program, find_tool, remedy
-from runner.model import LabError, number
+from runner.model import LabError, short_number
 from runner.planning.catalog import load_server, server_names
 from runner.planning.hosts import Hosts
 
 LEAST_FREE = 2**30  # on a host's disk, for the raw samples of its generator
 CONNECTIONS, CLOSE_OPENS = 3000, 4 * CLOSE_RPS
-"""Of a large campaign: what a load holds, and what a close-mode load of 3 s and its warm-up may open."""
+"""Of a large campaign: what a load holds, and what a close-mode load of 3 s and its warm-up may
+open.
+"""
 
 
 def examine(server_cpus: int = 1) -> list[Diagnosis]:
-    """Return what matters for a large campaign with so many CPUs for the server, most important first."""
+    """Return what matters for a large campaign with so many CPUs for the server, most important
+    first.
+    """
     try:
         hazards = machine.examine(machine.place(server_cpus), CONNECTIONS, CLOSE_OPENS)
     except LabError as error:
         hazards = [Diagnosis("cpus", "missing", str(error))]
-    return [*examine_tools(), *_programs(), *_machine(), *hazards, *_permitted(), _calibration(server_cpus)]
+    return [
+        *examine_tools(),
+        *_programs(),
+        *_machine(),
+        *hazards,
+        *_permitted(),
+        _calibration(server_cpus),
+    ]
 
 
 def examine_hosts(hosts: Hosts, say: Callable[[str], None]) -> list[Diagnosis]:
-    """Return what matters of each host, by its roles; LabError where one cannot be reached or used."""
+    """Return what matters of each host, by its roles; LabError if one cannot be reached or used."""
     found = []
     with ledger() as book:
         from runner.measure.fleet import open_fleet  # noqa: PLC0415 - slow to import
 
         with open_fleet(hosts, book, say) as fleet:
             for place in fleet.places.values():
-                role, facts, clock, free = place.role, place.said["facts"], place.station.clock, place.station.room()
+                role = place.role
+                facts = place.said["facts"]
+                clock = place.station.clock
+                free = place.station.room()
                 engine = place.client.version()
                 words = (
-                    f"engine {engine.get('Version')} ({engine.get('Arch')}), {facts['cpu_model']}, of {facts['cpus']} "
-                    f"CPUs {machine.cpu_list(place.cpus)}, {(facts['memory_bytes'] or 0) / 2**30:.0f} GiB, "
-                    f"Linux {facts['kernel']}, control groups version {facts['cgroup_version']}"
+                    f"engine {engine.get('Version')} ({engine.get('Arch')}), {facts['cpu_model']}, "
+                    f"of {facts['cpus']} CPUs {machine.cpu_list(place.cpus)}, "
+                    f"{(facts['memory_bytes'] or 0) / 2**30:.0f} GiB, Linux {facts['kernel']}, "
+                    f"control groups version {facts['cgroup_version']}"
                 )
-                apart = f"{clock.offset_ns / 1e9:+.6f} s from this machine's, known to ± {clock.error_ns / 1e6:.3g} ms"
+                apart = (
+                    f"{clock.offset_ns / 1e9:+.6f} s from this machine's, known to ± "
+                    f"{clock.error_ns / 1e6:.3g} ms"
+                )
                 room = f"{free / 2**30:.1f} GiB free"
                 found += [Diagnosis(role, "ok", words), Diagnosis(f"{role}: clock", "ok", apart)]
                 found.append(judged(f"{role}: disk", free > LEAST_FREE, room, room))
             if fleet.transfer is not None:
                 text = (
-                    f"the slowest way between a generator and the server carries {8 * fleet.transfer.bytes_s / 1e9:.2g}"
-                    f" Gbit/s, the farthest takes {number(fleet.transfer.round_trip_ns / 1e6)} ms there and back"
+                    "the slowest way between a generator and the server carries "
+                    f"{8 * fleet.transfer.bytes_s / 1e9:.2g} Gbit/s, the farthest takes "
+                    f"{short_number(fleet.transfer.round_trip_ns / 1e6)} ms there and back"
                 )
                 found.append(Diagnosis("network", "ok", text))
             fleet.idle.ask("polling")
-            awake, problem = "can be kept awake on every host", fleet.idle.problem
-            found.append(judged("idle CPUs", problem is None, awake, f"cannot be kept awake: {problem}"))
+            awake = "can be kept awake on every host"
+            problem = fleet.idle.problem
+            found.append(
+                judged("idle CPUs", problem is None, awake, f"cannot be kept awake: {problem}")
+            )
             for role, hazards in fleet.hazards(CONNECTIONS, CLOSE_OPENS).items():
-                found += [Diagnosis(f"{role}: {each.subject}", each.level, each.text) for each in hazards]
+                found += [
+                    Diagnosis(f"{role}: {each.subject}", each.level, each.text) for each in hazards
+                ]
     return found
 
 
@@ -71,12 +95,16 @@ def examine_tools() -> list[Diagnosis]:
             why = "not installed" if tool is None else tool.unfit
             findings.append(Diagnosis(name, "missing", f"{why}: {remedy(name)}"))
         else:
-            findings.append(Diagnosis(name, "ok", f"{tool.version} ({tool.path.parent.name}/{tool.path.name})"))
+            findings.append(
+                Diagnosis(name, "ok", f"{tool.version} ({tool.path.parent.name}/{tool.path.name})")
+            )
     return findings
 
 
 def _programs() -> list[Diagnosis]:
-    """Return whether a Docker engine answers, which PostgreSQL there is, and which servers can run as processes."""
+    """Return whether a Docker engine answers, which PostgreSQL there is, and which servers can run
+    as processes.
+    """
     from docker.errors import DockerException  # noqa: PLC0415 - slow to import
 
     from runner.measure.connecting import connect  # noqa: PLC0415
@@ -85,31 +113,54 @@ def _programs() -> list[Diagnosis]:
     with contextlib.suppress(DockerException), contextlib.closing(connect()) as client:
         version = client.version().get("Version", "unknown")
     words = f"engine {version} answers: servers will run as containers"
-    found = [judged("docker", version is not None, words, "no engine answers: servers will run as plain processes")]
+    found = [
+        judged(
+            "docker",
+            version is not None,
+            words,
+            "no engine answers: servers will run as plain processes",
+        )
+    ]
     postgres = find_tool("postgres")
     words = f"{postgres and postgres.version} (for the process engine; containers have another)"
     lacking = f"not installed: {remedy('postgres')}; without containers the database workloads fail"
     found.append(judged("postgres", postgres is not None, words, lacking))
     for server in map(load_server, server_names()):
-        missing = [need for need in (*server.build_needs, *server.run_needs) if find_program(need) is None]
+        missing = [
+            need for need in (*server.build_needs, *server.run_needs) if find_program(need) is None
+        ]
         lacking = "; ".join(f"needs {need}: {remedy(need)}" for need in missing)
-        found.append(judged(f"server {server.name}", not missing, f"{server.framework} ({server.language})", lacking))
+        found.append(
+            judged(
+                f"server {server.name}",
+                not missing,
+                f"{server.framework} ({server.language})",
+                lacking,
+            )
+        )
     return found
 
 
 def _machine() -> list[Diagnosis]:
     facts = machine.facts()
-    group, kind = facts["cgroup_version"], ", a virtual machine" if facts["hypervisor"] else ""
+    group = facts["cgroup_version"]
+    kind = ", a virtual machine" if facts["hypervisor"] else ""
     text = (
-        f"{facts['cpu_model']}, {facts['cpus']} CPUs, {(facts['memory_bytes'] or 0) / 2**30:.0f} GiB, {facts['os']}, "
-        f"Linux {facts['kernel']}{kind}; fingerprint {fingerprint(facts)}"
+        f"{facts['cpu_model']}, {facts['cpus']} CPUs, {(facts['memory_bytes'] or 0) / 2**30:.0f} "
+        f"GiB, {facts['os']}, Linux {facts['kernel']}{kind}; fingerprint {fingerprint(facts)}"
     )
     no_group = "none: CPU time is read from each process instead"
-    return [Diagnosis("machine", "ok", text), judged("cgroup", group is not None, f"version {group}", no_group)]
+    return [
+        Diagnosis("machine", "ok", text),
+        judged("cgroup", group is not None, f"version {group}", no_group),
+    ]
 
 
 def _permitted() -> list[Diagnosis]:
-    """Return whether idle CPUs can be kept awake, and a process be given a share of a core; takes 0.2 s."""
+    """Return whether idle CPUs can be kept awake, and a process be given a share of a core.
+
+    Takes 0.2 s.
+    """
     with contextlib.closing(IdleCpus()) as cpus:
         cpus.ask("polling")
     with ledger() as book, cgroups.temporary("doctor", book.add_group) as group:
@@ -117,23 +168,41 @@ def _permitted() -> list[Diagnosis]:
     awake = "can be kept awake, and are while a run lasts (--idle system leaves them)"
     return [
         judged("idle CPUs", cpus.problem is None, awake, remedy_of_idle(cpus.problem or "")),
-        judged("shares", can_share, "of a core can be given to servers, by a CPU quota", cgroups.NO_QUOTA),
+        judged(
+            "shares",
+            can_share,
+            "of a core can be given to servers, by a CPU quota",
+            cgroups.NO_QUOTA,
+        ),
     ]
 
 
 def _calibration(server_cpus: int) -> Diagnosis:
     """Say how fast the generators are, and whether verdicts can use it."""
     try:
-        found, generator = load_calibration(), machine.place(server_cpus).generator
+        found = load_calibration()
+        generator = machine.place(server_cpus).generator
     except LabError as error:
         return Diagnosis("ceilings", "warning", str(error))
     if found is None:
-        return Diagnosis("ceilings", "warning", "of k6 and wrk are not known here: find them with `bench calibrate`")
+        return Diagnosis(
+            "ceilings",
+            "warning",
+            "No calibration for this machine: run `bench calibrate`.",
+        )
     tools = {name: tool.version for name in ("k6", "wrk") if (tool := find_tool(name))}
     if not found.valid_for(machine.facts(), tools, len(generator)):
-        text = "of k6 and wrk were found with another machine, tool or number of CPUs: run `bench calibrate` anew"
+        text = (
+            "The calibration is of another machine, tool or number of CPUs: "
+            "run `bench calibrate` again."
+        )
         return Diagnosis("ceilings", "warning", text)
     # The highest ceiling of each tool, load model and mode.
-    best = {(one.tool, one.load_model, one.mode): one for one in sorted(found.ceilings, key=lambda one: one.rps)}
-    said = "; ".join(f"{c.tool} {c.load_model} {c.mode} at {c.connections}: {c.in_words}" for c in best.values())
+    best = {
+        (one.tool, one.load_model, one.mode): one
+        for one in sorted(found.ceilings, key=lambda one: one.rps)
+    }
+    said = "; ".join(
+        f"{c.tool} {c.load_model} {c.mode} at {c.connections}: {c.in_words}" for c in best.values()
+    )
     return Diagnosis("ceilings", "ok", f"requests/s, found {found.made_at[:10]}: {said}")

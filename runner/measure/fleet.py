@@ -1,6 +1,8 @@
-"""Several hosts as one lab: their Docker engines, the stations in them, and what the network between them carries.
+"""Several hosts as one lab: their Docker engines, the stations in them, and what the network
+between them carries.
 
-Nothing is installed on a host but its Docker engine, and nothing of the lab listens there but the server under test.
+Nothing is installed on a host but its Docker engine, and nothing of the lab listens there but the
+server under test.
 """
 
 import contextlib
@@ -30,14 +32,18 @@ from runner.planning.hosts import LOCAL, Host, Hosts
 
 INSTRUMENTS = "station.instruments"
 LONGEST_S = 86_400  # a station ends itself after a day, whatever becomes of its runner
-TRANSFER_S, WAYS = 1.0, 10  # how long hosts send each other what they can; connections that say how far apart they are
+TRANSFER_S, WAYS = (
+    1.0,
+    10,
+)  # how long hosts send each other what they can; connections that say how far apart they are
 LATENCY_DEVICE = "/dev/cpu_dma_latency:/dev/cpu_dma_latency:rw"
 OPEN_TO_ALL = (
-    "During a trial the server can be reached by everybody in the network of its host's address: use a network that is "
-    "the lab's alone, or a firewall."
+    "During a trial the server can be reached by everybody in the network of its host's address: "
+    "use a network that is the lab's alone, or a firewall."
 )
 NEEDS = (
-    *("http_response.py", "measurement.py", "model.py", "store.py", "__init__.py", "limits.py"),
+    *("http_response.py", "measurement.py", "model.py", "store.py", "__init__.py"),
+    "generator_traits.py",
     *("measure", "planning", "workloads"),
 )
 """What of runner/ is in the instruments' image."""
@@ -46,12 +52,19 @@ NEEDS = (
 class Place(DockerHost):
     """One host that is reached: its engine, its station, and what it said of itself."""
 
-    def __init__(self, host: Host, role: str, client: Any, builder: Any, station: StationClient) -> None:
+    def __init__(
+        self, host: Host, role: str, client: Any, builder: Any, station: StationClient
+    ) -> None:
         super().__init__(client)
-        self.role, self.address, self.reached = role, host.address, _reached(host)
-        self.station, self._builder = station, builder
+        self.role = role
+        self.address = host.address
+        self.reached = _reached(host)
+        self.station = station
+        self._builder = builder
         self.said: Mapping[str, Any] = station.ask("hello")
-        self.cpus: tuple[int, ...] = host.cpus or tuple(self.said["cpus"])  # which the lab may use there
+        self.cpus: tuple[int, ...] = host.cpus or tuple(
+            self.said["cpus"]
+        )  # which the lab may use there
 
     @property
     def open_files(self) -> int:
@@ -93,17 +106,25 @@ class Fleet:
     """The places of a campaign on several hosts, and the engine of its servers and databases."""
 
     def __init__(self, hosts: Hosts, places: Mapping[str, Place], ledger: Ledger) -> None:
-        self.hosts, self.places = hosts, places
+        self.hosts = hosts
+        self.places = places
         self.server = places[hosts.server]
         self.transfer = self._measured_transfer()
         self.idle = FleetIdle(places)
-        self.engine = DockerEngine(self.server, places[hosts.database], ledger, "the hosts file names its engines")
-        self._taken = 1  # CPUs of the server's host that are the server's, and its database's where that is there too
+        self.engine = DockerEngine(
+            self.server, places[hosts.database], ledger, "the hosts file names its engines"
+        )
+        self._taken: int | None = None
+        """CPUs of the server's host that are the server's, and its database's if that is there.
+
+        None until `place` has decided it.
+        """
 
     @property
     def sites(self) -> Sites:
-        """Who is where."""
-        places, hosts = self.places, self.hosts
+        """Who is where. RuntimeError before `place`, which decides which CPUs generators have."""
+        places = self.places
+        hosts = self.hosts
         generators = [places[name] for name in hosts.generators]
         return Sites(
             self.server.station,
@@ -112,66 +133,109 @@ class Fleet:
             places[hosts.probe].station,
             {place.role: self._others_cpus(place) for place in places.values()},
             tuple(
-                GeneratorHost(len(self._others_cpus(place)), int(place.said["facts"]["cpus"]), self._machine(place))
+                GeneratorHost(
+                    len(self._others_cpus(place)),
+                    int(place.said["facts"]["cpus"]),
+                    self._machine(place),
+                )
                 for place in generators
             ),
             self.transfer,
         )
 
     def _machine(self, place: Place) -> str:
-        """Return a number for the machine that a host is: several hosts of a file may be one machine."""
+        """Return a number for the machine that a host is: several hosts of a file may be one
+        machine.
+        """
         boots = list(dict.fromkeys(each.said["boot"] for each in self.places.values()))
         return str(boots.index(place.said["boot"]))
 
     def _others_cpus(self, place: Place) -> tuple[int, ...]:
-        """Return where generators and instruments run on a host: beside a server on the CPUs that are left, if any."""
-        return place.cpus if place is not self.server else place.cpus[self._taken :] or place.cpus[-1:]
+        """Return where generators and instruments run on a host.
+
+        Beside a server these are the CPUs that are left; if none is left, the last one.
+        """
+        if place is not self.server:
+            return place.cpus
+        if self._taken is None:
+            raise RuntimeError("Fleet.place() comes before Fleet.sites: it decides who has CPUs.")
+        return place.cpus[self._taken :] or place.cpus[-1:]
 
     def place(self, server_cpus: int, database_cpus: int) -> Placement:
-        """Return which CPUs each side gets, from now on; LabError where the server's host has too few."""
-        hosts, cpus = self.hosts, self.server.cpus
+        """Return which CPUs each side gets, from now on.
+
+        LabError if the server's host has too few.
+        """
+        hosts = self.hosts
+        cpus = self.server.cpus
         together = hosts.database == hosts.server
         self._taken = server_cpus + (database_cpus if together else 0)
         needed = self._taken + (1 if hosts.server in hosts.generators else 0)
         if needed > len(cpus):
             raise LabError(
-                f"The campaign needs {needed} CPUs on the server's host, which has {len(cpus)}: give the server fewer, "
-                "or the database and the generators another host."
+                f"The campaign needs {needed} CPUs on the server's host, which has {len(cpus)}: "
+                "give the server fewer, or the database and the generators another host."
             )
-        generator, database = self.places[hosts.generators[0]], self.places[hosts.database]
+        generator = self.places[hosts.generators[0]]
+        database = self.places[hosts.database]
         free = cpus[server_cpus : self._taken] if together else database.cpus
         machines = tuple(map(self._machine, (self.server, generator, database)))
-        return Placement(cpus[:server_cpus], self._others_cpus(generator), free[:database_cpus], hosts=machines)
+        return Placement(
+            cpus[:server_cpus], self._others_cpus(generator), free[:database_cpus], hosts=machines
+        )
 
     def hazards(self, connections: int, opened: int) -> dict[str, list[Diagnosis]]:
-        """Return what can spoil the numbers of a campaign, harmless or not, by the roles of each host."""
+        """Return what can spoil the numbers of a campaign, harmless or not, by the roles of each
+        host.
+        """
         found = {}
         for place in self.places.values():
             server, others = (place.cpus, ()) if place is self.server else ((), place.cpus)
-            said = place.station.ask("hazards", server=server, others=others, connections=connections, opened=opened)
+            said = place.station.ask(
+                "hazards", server=server, others=others, connections=connections, opened=opened
+            )
             found[place.role] = [Diagnosis(**each) for each in said]
         return found
 
     def warnings(self, connections: int, opened: int) -> list[str]:
-        """Say what on the hosts will spoil the numbers of such a campaign, and what to do about it."""
+        """Say what on the hosts will spoil the numbers of such a campaign, and what to do about
+        it.
+        """
         found: dict[str, list[str]] = {}
         for role, hazards in self.hazards(connections, opened).items():
             for each in hazards:
                 if each.level != "ok":
                     found.setdefault(each.text, []).append(role)
-        return [OPEN_TO_ALL, *(f"On the host of the {', the '.join(roles)}: {text}" for text, roles in found.items())]
+        return [
+            OPEN_TO_ALL,
+            *(
+                f"On the host of the {', the '.join(roles)}: {text}"
+                for text, roles in found.items()
+            ),
+        ]
 
     def facts(self) -> list[dict[str, Any]]:
-        """Return what the manifest says of each host: by its roles, never by its name or address."""
+        """Return what the manifest says of each host: by its roles, never by its name or
+        address.
+        """
         return [
-            {"roles": place.role, "cpus_used": place.cpus, "clock_error_ns": place.station.clock.error_ns}
+            {
+                "roles": place.role,
+                "cpus_used": place.cpus,
+                "clock_error_ns": place.station.clock.error_ns,
+            }
             | {"machine": place.said["facts"]}
             for place in self.places.values()
         ]
 
     def _measured_transfer(self) -> Transfer | None:
-        """Return what the slowest generator's host and the server's send each other; None where they are one host."""
-        server, rates, ways = self.server.station, list[float](), list[int]()
+        """Return what the slowest generator's host and the server's send each other.
+
+        None if they are one host.
+        """
+        server = self.server.station
+        rates = list[float]()
+        ways = list[int]()
         for name in self.hosts.generators:
             generator = self.places[name].station
             if generator is server:
@@ -188,19 +252,29 @@ class Fleet:
 
 @contextlib.contextmanager
 def open_fleet(hosts: Hosts, ledger: Ledger, say: Callable[[str], None]) -> Iterator[Fleet]:
-    """Reach every host and start its station; on leaving they have ended. LabError for a host that cannot serve."""
+    """Reach every host and start its station; on leaving they have ended.
+
+    LabError for a host that cannot serve.
+    """
     with contextlib.ExitStack() as stack:
-        clients = {name: stack.enter_context(_client(hosts[name], hosts.roles(name))) for name in hosts.used}
+        clients = {
+            name: stack.enter_context(_client(hosts[name], hosts.roles(name)))
+            for name in hosts.used
+        }
         for client in clients.values():
             sweep(client)
-        try:  # images are built by this machine's engine, or by the server's host's where there is none
+        # images are built by this machine's engine, or by the server's host's if there is none
+        try:
             builder = stack.enter_context(contextlib.closing(connect()))
         except DockerException:
             builder = clients[hosts.server]
         built_for = builder.version().get("Arch")
         for name, client in clients.items():
             if (kind := client.version().get("Arch")) != built_for:
-                raise LabError(f"The host of the {hosts.roles(name)} is {kind}, and images are built for {built_for}.")
+                raise LabError(
+                    f"The host of the {hosts.roles(name)} is {kind}, and images are built for "
+                    f"{built_for}."
+                )
         say("Building the instruments' image …")
         image = _instruments(builder)
         places = {}
@@ -214,8 +288,12 @@ def open_fleet(hosts: Hosts, ledger: Ledger, say: Callable[[str], None]) -> Iter
         _require_apart(hosts, places)
         for place in places.values():
             addresses = [each.address for each in places.values()]
-            # This machine's address as the host sees it, too: the runner asks the database for its counts.
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+            # This machine's address as the host sees it, too: the runner asks the database for its
+            # counts.
+            with (
+                socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe,
+                contextlib.suppress(OSError),
+            ):
                 probe.connect((place.address, 9))  # sends nothing
                 addresses.append(str(probe.getsockname()[0]))
             place.clients = tuple(dict.fromkeys(f"{address}/32" for address in addresses))
@@ -223,7 +301,10 @@ def open_fleet(hosts: Hosts, ledger: Ledger, say: Callable[[str], None]) -> Iter
 
 
 def reap_fleet(hosts: Hosts) -> list[str]:
-    """Remove from every host the containers of runners that are dead; return what was removed, in words."""
+    """Remove from every host the containers of runners that are dead.
+
+    Return what was removed, in words.
+    """
     removed = []
     for name in hosts.used:
         with _client(hosts[name], hosts.roles(name)) as client:
@@ -237,7 +318,9 @@ def _client(host: Host, role: str) -> contextlib.closing[Any]:
     except ModuleNotFoundError:
         raise LabError("ssh:// needs paramiko: pip install '.[fleet]'.") from None
     except Exception as error:  # noqa: BLE001 - paramiko, ssl, requests and docker-py each raise other errors
-        raise LabError(f"The engine of the {role} cannot be reached: {reason(error)}.", exit_code=1) from None
+        raise LabError(
+            f"The engine of the {role} cannot be reached: {reason(error)}.", exit_code=1
+        ) from None
 
 
 def _reached(host: Host) -> tuple[str, str]:
@@ -258,7 +341,9 @@ def _instruments(builder: Any) -> str:
 
 
 def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Leave out what differs from one checkout to the next: it would make another image of the same files."""
+    """Leave out what differs from one checkout to the next: it would make another image of the same
+    files.
+    """
     if "__pycache__" in entry.name:
         return None
     entry.uid = entry.gid = entry.mtime = 0
@@ -276,11 +361,15 @@ def _bring(builder: Any, client: Any, image: str) -> None:
         client.images.load(builder.images.get(image).save(named=True))
         client.images.get(image)
     except TROUBLE as error:
-        raise LabError(f"An image could not be loaded into an engine: {reason(error)}.", exit_code=1) from None
+        raise LabError(
+            f"An image could not be loaded into an engine: {reason(error)}.", exit_code=1
+        ) from None
 
 
 @contextlib.contextmanager
-def _station(client: Any, image: str, host: Host, role: str, ledger: Ledger) -> Iterator[StationClient]:
+def _station(
+    client: Any, image: str, host: Host, role: str, ledger: Ledger
+) -> Iterator[StationClient]:
     """Start the station of a host; it ends with its input, and its container goes."""
     options: dict[str, Any] = {
         **docker_engine.HARDENED,
@@ -293,7 +382,8 @@ def _station(client: Any, image: str, host: Host, role: str, ledger: Ledger) -> 
             Mount("/sys/fs/cgroup", "/sys/fs/cgroup", type="bind", read_only=True),
             Mount("/work", None, type="volume"),
         ],
-        # Real-time priority, ending a server whose runner is gone, reading other users' processes, and pinning them.
+        # Real-time priority, ending a server whose runner is gone, reading other users' processes,
+        # and pinning them.
         "cap_add": ["SYS_NICE", "KILL", "SYS_PTRACE", "DAC_READ_SEARCH"],
         "labels": docker_engine.labels(f"station {role}"),
     }
@@ -303,9 +393,13 @@ def _station(client: Any, image: str, host: Host, role: str, ledger: Ledger) -> 
         except APIError as error:
             if "cpu_dma_latency" not in str(error):
                 raise
-            container = client.containers.create(image, **options)  # a host without it: its idle CPUs sleep
+            container = client.containers.create(
+                image, **options
+            )  # a host without it: its idle CPUs sleep
     except TROUBLE as error:
-        raise LabError(f"The station of the {role} could not be started: {reason(error)}.", exit_code=1) from None
+        raise LabError(
+            f"The station of the {role} could not be started: {reason(error)}.", exit_code=1
+        ) from None
     ledger.add("container", id=container.id, engine=_reached(host))
     channel = station = None
     try:
@@ -322,15 +416,20 @@ def _station(client: Any, image: str, host: Host, role: str, ledger: Ledger) -> 
 
 
 def _require_apart(hosts: Hosts, places: Mapping[str, Place]) -> None:
-    """Raise LabError where the server shares a CPU with a generator: two hosts of the file may be one machine."""
+    """Raise LabError if the server shares a CPU with a generator: two hosts of the file may be
+    one machine.
+    """
     server = places[hosts.server]
     for place in places.values():
         unknown = set(place.cpus) - set(place.said["cpus"])
         if unknown:
-            raise LabError(f"The host of the {place.role} has no CPU {min(unknown)}: it has {place.said['cpus']}.")
+            raise LabError(
+                f"The host of the {place.role} has no CPU {min(unknown)}: it has "
+                f"{place.said['cpus']}."
+            )
         one_machine = place is not server and place.said["boot"] == server.said["boot"]
         if one_machine and set(place.cpus) & set(server.cpus):
             raise LabError(
-                f"The hosts of the server and of the {place.role} are one machine, and share a CPU: give each "
-                "other `cpus` in the hosts file."
+                f"The hosts of the server and of the {place.role} are one machine, and share a "
+                "CPU: give each other `cpus` in the hosts file."
             )

@@ -32,7 +32,11 @@ class Inspection:
 
     def failed(self, *, known: bool) -> tuple[Check, ...]:
         """Return the checks that failed, as server.toml says (`known`), or although it does not."""
-        return tuple(check for check in self.checks if not check.ok and (check.name in self.deviations) == known)
+        return tuple(
+            check
+            for check in self.checks
+            if not check.ok and (check.name in self.deviations) == known
+        )
 
     @property
     def ok(self) -> bool:
@@ -42,22 +46,33 @@ class Inspection:
     @property
     def summary(self) -> str:
         """One line: how many checks were kept, broken, and known to be."""
-        broken, deviating = len(self.failed(known=False)), len(self.failed(known=True))
+        broken = len(self.failed(known=False))
+        deviating = len(self.failed(known=True))
         known = f", {deviating} known deviations" if deviating else ""
-        return f"{self.server}: {len(self.checks) - broken - deviating} checks kept, {broken} broken{known}"
+        return (
+            f"{self.server}: {len(self.checks) - broken - deviating} checks kept, {broken} "
+            f"broken{known}"
+        )
 
 
 def inspect(engine: Engine, server: Server, placement: Placement) -> Inspection:
-    """Build and start `server`, run the contract's checks, and end it: SIGTERM must end it with exit code 0."""
+    """Build and start `server`, run the contract's checks, and end it: SIGTERM must end it with
+    exit code 0.
+    """
     with temporary() as folder, contextlib.ExitStack() as stack:
         try:
             build(server)
             engine.prepare(server)
             database = None
             if "devices-insert" in server.implements:
-                database = stack.enter_context(serving(engine, placement.database, folder / "database.log"))
+                database = stack.enter_context(
+                    serving(engine, placement.database, folder / "database.log")
+                )
             return Inspection(
-                server.name, _checks(engine, server, placement, database, folder), None, server.deviations
+                server.name,
+                _checks(engine, server, placement, database, folder),
+                None,
+                server.deviations,
             )
         except LabError as error:
             return Inspection(server.name, (), str(error))
@@ -66,13 +81,16 @@ def inspect(engine: Engine, server: Server, placement: Placement) -> Inspection:
 def _checks(
     engine: Engine, server: Server, placement: Placement, database: Database | None, folder: Path
 ) -> tuple[Check, ...]:
-    nonce, log = secrets.token_hex(16), folder / "server.log"
+    nonce = secrets.token_hex(16)
+    log = folder / "server.log"
     handed = {"LAB_NONCE": nonce}
     if database is not None:
         handed |= {**database.handed_to(server), "DB_POOL_SIZE": str(POOL_SIZE)}
     with engine.started(server, placement.server, handed, log) as running:
         wait_ready(server.name, running, nonce, log)
-        here = running.address == LOOPBACK  # what /proc says of a process on another host cannot be read from here
+        here = (
+            running.address == LOOPBACK
+        )  # what /proc says of a process on another host cannot be read from here
         subject = source_of(running.pid) if here else None
 
         def resident_bytes() -> int | None:
@@ -92,13 +110,21 @@ def _checks(
             pool_size=POOL_SIZE,
         )
         code = running.stop()
-    return (*checks, Check("SIGTERM ends it with exit code 0 within 2 s", code == 0, f"exit code {code}"))
+    return (
+        *checks,
+        Check("SIGTERM ends it with exit code 0 within 2 s", code == 0, f"exit code {code}"),
+    )
 
 
 def inspect_all(
-    servers: Sequence[Server], choice: EngineChoice, say: Callable[[str], None], hosts: Hosts | None = None
+    servers: Sequence[Server],
+    choice: EngineChoice,
+    say: Callable[[str], None],
+    hosts: Hosts | None = None,
 ) -> list[Inspection]:
-    """Inspect each server in turn, on the CPUs that a campaign would give it, here or on the hosts of a file."""
+    """Inspect each server in turn, on the CPUs that a campaign would give it, here or on the hosts
+    of a file.
+    """
     found = []
     with open_lab(choice, (), hosts, say) as opened:
         placement = opened.fleet.place(1, 1) if opened.fleet else machine.place(1, 1)
@@ -110,16 +136,24 @@ def inspect_all(
 
 
 def build_all(servers: Sequence[Server], say: Callable[[str], None]) -> list[dict[str, str | None]]:
-    """Build binaries and, where a Docker engine answers, images; a server that fails does not stop the rest.
+    """Build binaries and, where a Docker engine answers, images.
 
-    Returns of each `server` its `binary` (SHA-256) and `image`, None where there is none, and why it failed as `error`.
+    A server that fails does not stop the rest.
+
+    Returns of each `server` its `binary` (SHA-256) and `image`, None if there is none, and why
+    it failed as `error`.
     """
     outcomes = []
     with open_lab("auto") as opened:
         say(f"Engine: {opened.engine.name} ({opened.engine.reason}).")
         for server in servers:
             say(f"Building {server.name} …")
-            outcome: dict[str, str | None] = {"server": server.name, "binary": None, "image": None, "error": None}
+            outcome: dict[str, str | None] = {
+                "server": server.name,
+                "binary": None,
+                "image": None,
+                "error": None,
+            }
             try:
                 outcome |= {"binary": build(server), "image": opened.engine.prepare(server)}
             except LabError as error:

@@ -1,4 +1,6 @@
-"""Everything between `nothing started` and `servers can be started`: lock, ledger, watchdog, engine, clean-up."""
+"""Everything between `nothing started` and `servers can be started`: lock, ledger, watchdog,
+engine, clean-up.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -26,7 +29,8 @@ from runner.store import data_folder
 if TYPE_CHECKING:
     from runner.measure.fleet import Fleet
 
-# docker-py takes 0.2 s to import, which a run of plain processes need not wait for: hence the imports in functions.
+# docker-py takes 0.2 s to import, which a run of plain processes need not wait for: hence the
+# imports in functions.
 
 ONE_A_MACHINE = "\0web-bench-lab"
 
@@ -44,8 +48,12 @@ class Lab:
 
     @property
     def sites(self) -> Sites:
-        """Who is where."""
-        return self.fleet.sites if self.fleet else Sites.here(self.ledger)
+        """Who is where. A place is the same object each time: places are compared by identity."""
+        return self.fleet.sites if self.fleet else self._here
+
+    @cached_property
+    def _here(self) -> Sites:
+        return Sites.here(self.ledger)
 
     @property
     def host_cpus(self) -> int | None:
@@ -62,9 +70,9 @@ def open_lab(
 ) -> Iterator[Lab]:
     """Open the lab for measuring; on leaving, however that comes, nothing of it is left running.
 
-    Servers of `apis` that run already need no engine of `choice`, and are left running; with `hosts` their engines are
-    used. SIGTERM and SIGHUP end it as Ctrl-C does. A second lab in one checkout is refused: two would measure each
-    other.
+    Servers of `apis` that run already need no engine of `choice`, and are left running; with
+    `hosts` their engines are used. SIGTERM and SIGHUP end it as Ctrl-C does. A second lab in one
+    checkout is refused: two would measure each other.
     """
     with _lock(), _alone() as warnings, _signals():
         reaped = clean_up()
@@ -88,7 +96,9 @@ def _lock() -> Iterator[None]:
         except BlockingIOError:
             handle.seek(0)
             holder = handle.read().strip() or "unknown"
-            raise LabError(f"Another run (pid {holder}) is measuring here: wait for its end or stop it.") from None
+            raise LabError(
+                f"Another run (pid {holder}) is measuring here: wait for its end or stop it."
+            ) from None
         handle.truncate(0)
         handle.write(str(os.getpid()))
         handle.flush()
@@ -97,21 +107,31 @@ def _lock() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[tuple[str, ...]]:
-    """Hold a name that there is once on this machine, and goes with its holder (unix(7)); else yield a warning."""
+    """Hold a name that there is once on this machine, and goes with its holder (unix(7)).
+
+    Else yield a warning.
+    """
     with socket.socket(socket.AF_UNIX) as name:
         try:
             name.bind(ONE_A_MACHINE)
         except OSError:
-            yield ("Another lab is measuring on this machine: each spoils the other's numbers; wait for its end.",)
+            yield (
+                "Another lab is measuring on this machine: each spoils the other's numbers; "
+                "wait for its end.",
+            )
         else:
             yield ()
 
 
 @contextlib.contextmanager
 def _signals() -> Iterator[None]:
-    """Make the first SIGINT, SIGTERM or SIGHUP a KeyboardInterrupt; later ones must not interrupt the clean-up."""
+    """Make the first SIGINT, SIGTERM or SIGHUP a KeyboardInterrupt.
+
+    Later ones must not interrupt the clean-up.
+    """
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set handlers; a caller in another one has other ways of ending
+        # only the main thread may set handlers; a caller in another one has other ways of ending
+        yield
         return
     came: list[int] = []
 
@@ -121,7 +141,10 @@ def _signals() -> Iterator[None]:
             raise KeyboardInterrupt(signal.Signals(number).name)
         os.write(2, b"Cleaning up what was started: this takes some seconds.\n")
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {
+        number: signal.signal(number, interrupt)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
     try:
         yield
     finally:
@@ -131,8 +154,13 @@ def _signals() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _engine(choice: EngineChoice, book: Ledger, apis: Sequence[UserApi], reaped: list[str]) -> Iterator[Engine]:
-    """Yield the engine; containers that dead runs left, and no ledger knows, are removed and added to `reaped`."""
+def _engine(
+    choice: EngineChoice, book: Ledger, apis: Sequence[UserApi], reaped: list[str]
+) -> Iterator[Engine]:
+    """Yield the engine.
+
+    Containers that dead runs left, and no ledger knows, are removed and added to `reaped`.
+    """
     if any(api.url is not None for api in apis):
         yield AttachedEngine(apis)
         return
@@ -149,23 +177,34 @@ def _engine(choice: EngineChoice, book: Ledger, apis: Sequence[UserApi], reaped:
     except DockerException as error:
         why = reason(error)
         if choice == "docker":
-            raise LabError(f"No Docker engine answers ({why}): start one, or use --engine process.") from None
-        yield ProcessEngine(book, f"no Docker engine answers ({why}); servers run as plain processes")
+            raise LabError(
+                f"No Docker engine answers ({why}): start one, or use --engine process."
+            ) from None
+        yield ProcessEngine(
+            book, f"no Docker engine answers ({why}); servers run as plain processes"
+        )
         return
     with contextlib.closing(client):
         reaped += sweep(client)
         host = DockerHost(client)
-        asked = "asked for with --engine docker" if choice == "docker" else "a Docker engine answers"
+        asked = (
+            "asked for with --engine docker" if choice == "docker" else "a Docker engine answers"
+        )
         yield DockerEngine(host, host, book, asked)
 
 
 def clean_up() -> list[str]:
-    """Remove what the ledgers of dead runs list and their temporary folders; return what was removed, in words."""
+    """Remove what the ledgers of dead runs list and their temporary folders.
+
+    Return what was removed, in words.
+    """
     return [what for path in dead_ledgers() for what in reap(path)] + sweep_temporary()
 
 
 def clean_up_all(hosts: Hosts | None = None) -> list[str]:
-    """Remove as `clean_up` does, and the containers of dead runs that no ledger of this lab lists, on `hosts` too."""
+    """Remove as `clean_up` does, and the containers of dead runs that no ledger of this lab lists,
+    on `hosts` too.
+    """
     from docker.errors import DockerException  # noqa: PLC0415
 
     from runner.measure.connecting import connect  # noqa: PLC0415

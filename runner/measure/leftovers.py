@@ -1,13 +1,14 @@
-"""What a run that dies may leave: the ledger, temporary folders, and who removes what a dead run left.
+"""What a run that dies may leave: the ledger, temporary folders, and who removes what a dead run
+left.
 
-Each runner writes one ledger file under data/.live/, which begins with the runner's `identity`: a ledger whose runner
-is alive is never touched. An entry names a thing so that nothing else can be taken for it: a process by pid and start
-time, a container by its full id. A temporary folder says in its name which process made it:
-`bench-NUMBERING-PID-START-…`.
+Each runner writes one ledger file under data/.live/, which begins with the runner's `identity`: a
+ledger whose runner is alive is never touched. An entry names a thing so that nothing else can be
+taken for it: a process by pid and start time, a container by its full id. A temporary folder says
+in its name which process made it: `bench-NUMBERING-PID-START-…`.
 
-`python -m runner.measure.leftovers watchdog LEDGER` outlives the runner by a moment. It holds the read end of a pipe
-whose write end only the runner has: however the runner ends, SIGKILL included, the kernel closes the pipe, and the
-watchdog reaps the ledger.
+`python -m runner.measure.leftovers watchdog LEDGER` outlives the runner by a moment. It holds the
+read end of a pipe whose write end only the runner has: however the runner ends, SIGKILL included,
+the kernel closes the pipe, and the watchdog reaps the ledger.
 """
 
 import contextlib
@@ -26,7 +27,8 @@ from typing import Any
 from runner.measure import cgroups
 from runner.store import lab_root, replacing
 
-PREFIX = "bench-"  # how the names of temporary folders and control groups begin: nothing else is ever removed
+PREFIX = "bench-"
+"""How the names of temporary folders and control groups begin: nothing else is ever removed."""
 
 
 def boot_id() -> str:
@@ -35,7 +37,10 @@ def boot_id() -> str:
 
 
 def start_ticks(pid: int) -> int | None:
-    """Return when a process started, in clock ticks since boot; None where there is no such process."""
+    """Return when a process started, in clock ticks since boot.
+
+    None if there is no such process.
+    """
     fields = _stat(pid)
     return int(fields[19]) if fields else None
 
@@ -46,12 +51,16 @@ def pid_namespace() -> int:
 
 
 def identity(pid: int) -> str:
-    """Return what no other process has, on this machine and at any time: boot id, numbering, pid, start."""
+    """Return what no other process has, on this machine and at any time: boot id, numbering, pid,
+    start.
+    """
     return f"{boot_id()}:{pid_namespace()}:{pid}:{start_ticks(pid)}"
 
 
 def lives(whose: str) -> bool:
-    """Return whether the process of an `identity` is there, or may be: one with another numbering cannot be checked."""
+    """Return whether the process of an `identity` is there, or may be: one with another numbering
+    cannot be checked.
+    """
     boot, numbering, pid, *_ = (*whose.split(":"), "", "", "")
     if boot == boot_id() and numbering != str(pid_namespace()):
         return True
@@ -59,7 +68,9 @@ def lives(whose: str) -> bool:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """Fields of /proc/PID/stat after the command's name: [0] is the state, [3] the session, [19] the start."""
+    """Fields of /proc/PID/stat after the command's name: [0] is the state, [3] the session, [19]
+    the start.
+    """
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -67,7 +78,9 @@ def _stat(pid: int) -> list[str] | None:
 
 
 class Ledger:
-    """The runner's list of what it started, one JSON line per entry, removed when all is cleaned up."""
+    """The runner's list of what it started, one JSON line per entry, removed when all is cleaned
+    up.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -75,7 +88,10 @@ class Ledger:
         _write(path, self._entries)
 
     def add(self, kind: str, **facts: Any) -> None:
-        """Append an entry before or right after the thing exists; `kind` is process, container, cgroup or folder."""
+        """Append an entry before or right after the thing exists.
+
+        `kind` is process, container, cgroup or folder.
+        """
         self._entries.append({"kind": kind, **facts})
         if self.path.exists():
             with self.path.open("a", encoding="utf-8") as handle:
@@ -98,11 +114,16 @@ class Ledger:
 
 @contextlib.contextmanager
 def ledger() -> Iterator[Ledger]:
-    """Yield this runner's ledger, which a watchdog has an eye on; on leaving, whatever it still lists is reaped."""
+    """Yield this runner's ledger, which a watchdog has an eye on.
+
+    On leaving, whatever it still lists is reaped.
+    """
     pid = os.getpid()
     path = lab_root() / "data" / ".live" / f"{pid}-{start_ticks(pid)}.jsonl"
     argv = [sys.executable, "-m", "runner.measure.leftovers", "watchdog", str(path)]
-    watchdog = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
+    watchdog = subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
+    )
     assert watchdog.stdin is not None
     book = Ledger(path)
     try:
@@ -120,11 +141,15 @@ def ledger() -> Iterator[Ledger]:
 
 def _write(path: Path, entries: list[dict[str, Any]]) -> None:
     with replacing(path) as temporary:
-        temporary.write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
+        temporary.write_text(
+            "".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8"
+        )
 
 
 def _entries(path: Path) -> tuple[str, list[dict[str, Any]]]:
-    """Return the identity of a ledger's runner, empty where it cannot be read, and what the ledger lists."""
+    """Return the identity of a ledger's runner, empty if it cannot be read, and what the ledger
+    lists.
+    """
     entries = []
     for line in path.read_bytes().splitlines():
         with contextlib.suppress(ValueError):  # a line torn by the runner's death
@@ -136,11 +161,17 @@ def _entries(path: Path) -> tuple[str, list[dict[str, Any]]]:
 
 def dead_ledgers() -> list[Path]:
     """Return the ledgers whose runner is gone."""
-    return [path for path in sorted((lab_root() / "data" / ".live").glob("*-*.jsonl")) if not lives(_entries(path)[0])]
+    return [
+        path
+        for path in sorted((lab_root() / "data" / ".live").glob("*-*.jsonl"))
+        if not lives(_entries(path)[0])
+    ]
 
 
 def reap(path: Path) -> list[str]:
-    """End and remove everything that a ledger lists, then the ledger; return what was removed, in words.
+    """End and remove everything that a ledger lists, then the ledger.
+
+    Return what was removed, in words.
 
     What cannot be removed now, a container without its engine, stays in the ledger.
     """
@@ -166,12 +197,19 @@ def reap(path: Path) -> list[str]:
 def left_over() -> list[str]:
     """Return what dead runs have left and nobody could remove, in words."""
     listed = (entry for path in dead_ledgers() for entry in _entries(path)[1])
-    return [f"{entry['kind']} {str(entry.get('id') or entry.get('path') or entry.get('pid'))[:60]}" for entry in listed]
+    return [
+        f"{entry['kind']} {str(entry.get('id') or entry.get('path') or entry.get('pid'))[:60]}"
+        for entry in listed
+    ]
 
 
 def _remove(entry: dict[str, Any], same_boot: bool) -> list[str] | None:
-    """Remove what an entry stands for; return what was there, in words, or None where it is there still."""
-    kind, path = entry.get("kind"), Path(entry.get("path", "/"))
+    """Remove what an entry stands for.
+
+    Return what was there, in words, or None if it is there still.
+    """
+    kind = entry.get("kind")
+    path = Path(entry.get("path", "/"))
     if kind == "process" and same_boot:
         return [f"process {pid}" for pid in kill_session(entry["pid"], entry["start"])]
     if kind == "container":
@@ -185,14 +223,22 @@ def _remove(entry: dict[str, Any], same_boot: bool) -> list[str] | None:
 
 
 def session_members(leader: int, started: int | None) -> list[int]:
-    """Return the living processes of the session that `leader` opened at `started`; none where the pid is another's."""
+    """Return the living processes of the session that `leader` opened at `started`.
+
+    None if the pid is another's.
+    """
     now = start_ticks(leader)
     if started is None or (now is not None and now != started):
         return []
     members = []
     for entry in Path("/proc").iterdir():
         fields = _stat(int(entry.name)) if entry.name.isdigit() else None
-        if fields and int(fields[3]) == leader and int(fields[19]) >= started and fields[0] not in "ZX":
+        if (
+            fields
+            and int(fields[3]) == leader
+            and int(fields[19]) >= started
+            and fields[0] not in "ZX"
+        ):
             members.append(int(entry.name))
     return members
 
@@ -209,7 +255,9 @@ def _remove_container(container_id: str, engine: list[str] | None) -> list[str] 
     from runner.measure.connecting import TROUBLE, connect  # noqa: PLC0415
 
     try:
-        with contextlib.closing(connect(*(engine or ("", "")), timeout_s=5 if engine else 20)) as client:
+        with contextlib.closing(
+            connect(*(engine or ("", "")), timeout_s=5 if engine else 20)
+        ) as client:
             client.containers.get(container_id).remove(force=True, v=True)
     except NotFound:
         return []
@@ -228,21 +276,30 @@ def temporary() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def scratch(ledger: Ledger) -> Iterator[Path]:
-    """Yield a temporary folder that stands in the ledger, for what others than the runner write to."""
+    """Yield a temporary folder that stands in the ledger, for what others than the runner write
+    to.
+    """
     with temporary() as folder:
         ledger.add("folder", path=str(folder))
         yield folder
 
 
 def sweep_temporary() -> list[str]:
-    """Remove this user's temporary folders of runners that have ended; return what was removed, in words."""
+    """Remove this user's temporary folders of runners that have ended.
+
+    Return what was removed, in words.
+    """
     removed = []
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         by = re.fullmatch(rf"{PREFIX}(\d+)-(\d+)-(\d+)-\w+", folder.name)
         if by is None or lives(":".join([boot_id(), *by.groups()])):
             continue
         with contextlib.suppress(OSError):
-            if folder.is_dir() and not folder.is_symlink() and folder.lstat().st_uid == os.geteuid():
+            if (
+                folder.is_dir()
+                and not folder.is_symlink()
+                and folder.lstat().st_uid == os.geteuid()
+            ):
                 shutil.rmtree(folder)
                 removed.append(f"folder {folder}")
     return removed

@@ -1,4 +1,6 @@
-"""What this machine is, which CPUs each side gets, and what on it can spoil numbers, each with its remedy."""
+"""What this machine is, which CPUs each side gets, and what on it can spoil numbers, each with its
+remedy.
+"""
 
 import os
 import platform
@@ -15,14 +17,17 @@ from runner.model import LabError
 
 ROOT = Path("/")  # where /proc, /sys and /etc are
 STEAL_OVER_S = 0.5
-STEAL_PCT = 1.0  # a trial that loses more than this of its CPUs' time is slower by more than servers often differ
-PORTS_A_SECOND = 28_000  # enough for a close-mode load, and as many as the kernel's range has; then they serve again
+STEAL_PCT = 1.0
+"""A trial that loses more than this of its CPUs' time is slower by more than servers often differ.
+"""
+PORTS_A_SECOND = 28_000
+"""Enough for a close-mode load, and as many as the kernel's range has; then they serve again."""
 OTHER_FILES = 200  # open files of a generator beside its connections
 _CPU = "sys/devices/system/cpu"
 
 
 def _read(path: str) -> str:
-    """Return the text of a file, empty where it cannot be read."""
+    """Return the text of a file, empty if it cannot be read."""
     try:
         return (ROOT / path).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -52,7 +57,9 @@ def _smt_siblings(cpus: list[int]) -> list[list[int]]:
     for cpu in cpus:
         listed = _read(f"{_CPU}/cpu{cpu}/topology/thread_siblings_list") or str(cpu)  # as `0-1,8`
         ends = [part.partition("-") for part in listed.split(",")]
-        threads = {each for first, _, last in ends for each in range(int(first), int(last or first) + 1)}
+        threads = {
+            each for first, _, last in ends for each in range(int(first), int(last or first) + 1)
+        }
         cores.add(tuple(sorted(threads & set(cpus))))
     return [list(core) for core in sorted(cores) if len(core) > 1]
 
@@ -64,9 +71,11 @@ def facts() -> dict[str, Any]:
     """
     cpus = sorted(os.sched_getaffinity(0))
     memory_kib = number_after(b"MemTotal:", _read("proc/meminfo").encode())
-    flags, is_xen = _entry("proc/cpuinfo", "flags"), (ROOT / "sys/hypervisor/type").exists()
+    flags = _entry("proc/cpuinfo", "flags")
+    is_xen = (ROOT / "sys/hypervisor/type").exists()
     governors = {_read(f"{_CPU}/cpu{cpu}/cpufreq/scaling_governor") for cpu in cpus} - {""}
-    no_turbo, boost = _number(f"{_CPU}/intel_pstate/no_turbo"), _number(f"{_CPU}/cpufreq/boost")
+    no_turbo = _number(f"{_CPU}/intel_pstate/no_turbo")
+    boost = _number(f"{_CPU}/cpufreq/boost")
     turbo = None if boost is None else boost != 0
     # Which version of control groups counts CPU time.
     marks = {2: "sys/fs/cgroup/cgroup.controllers", 1: "sys/fs/cgroup/cpuacct"}
@@ -80,8 +89,11 @@ def facts() -> dict[str, Any]:
         "hypervisor": is_xen or (None if flags is None else "hypervisor" in flags.split()),
         "governor": ", ".join(sorted(governors)) or None,
         "turbo": turbo if no_turbo is None else no_turbo == 0,
-        "cgroup_version": next((version for version, path in marks.items() if (ROOT / path).exists()), None),
-        "clock_source": _read("sys/devices/system/clocksource/clocksource0/current_clocksource") or None,
+        "cgroup_version": next(
+            (version for version, path in marks.items() if (ROOT / path).exists()), None
+        ),
+        "clock_source": _read("sys/devices/system/clocksource/clocksource0/current_clocksource")
+        or None,
         "somaxconn": _number("proc/sys/net/core/somaxconn") or 0,
         "ephemeral_ports": ephemeral_ports(),
         "tcp_tw_reuse": _number("proc/sys/net/ipv4/tcp_tw_reuse"),
@@ -91,20 +103,23 @@ def facts() -> dict[str, Any]:
 
 
 def place(server_cpus: int, database_cpus: int = 0) -> Placement:
-    """Give the server the first `server_cpus` CPUs, the database the next, and the generator all the rest.
+    """Give the server the first `server_cpus` CPUs, the database the next, and the generator all
+    the rest.
 
-    Where no CPU would be left for the generator, the database shares the generator's: disturbing the server would look
-    like a slower server. With one CPU all share it. Asking for as many server CPUs as there are is a LabError.
+    If no CPU would be left for the generator, the database shares the generator's: disturbing
+    the server would look like a slower server. With one CPU all share it. Asking for as many server
+    CPUs as there are is a LabError.
     """
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     if len(cpus) == 1:
         return Placement(cpus, cpus, cpus[:database_cpus])
     if server_cpus >= len(cpus):
         raise LabError(
-            f"The campaign gives the server {server_cpus} CPUs, but of {len(cpus)} at least one must be left "
-            "for the load generator: lower server_cpus."
+            f"The campaign gives the server {server_cpus} CPUs, but of {len(cpus)} at least one "
+            "must be left for the load generator: lower server_cpus."
         )
-    server, rest = cpus[:server_cpus], cpus[server_cpus:]
+    server = cpus[:server_cpus]
+    rest = cpus[server_cpus:]
     if database_cpus >= len(rest):
         return Placement(server, rest, rest)
     return Placement(server, rest[database_cpus:], rest[:database_cpus])
@@ -118,7 +133,9 @@ def raise_open_files() -> None:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """One thing that was looked at; `text` is its value where it is `ok`, else a sentence with the remedy.
+    """One thing that was looked at.
+
+    `text` is its value if it is `ok`, else a sentence with the remedy.
 
     A campaign cannot run with what is `missing`.
     """
@@ -134,15 +151,17 @@ def judged(subject: str, harmless: bool, value: str, sentence: str) -> Diagnosis
 
 
 def warnings(placement: Placement, connections: int, opened: int = 0) -> list[str]:
-    """Say what on this machine will spoil the numbers of such a campaign, and what to do about it."""
+    """Say what on this machine will spoil the numbers of such a campaign, and what to do
+    about it.
+    """
     return [found.text for found in examine(placement, connections, opened) if found.level != "ok"]
 
 
 def examine(placement: Placement, connections: int, opened: int) -> list[Diagnosis]:
     """Return everything that was looked at, harmless or not; takes half a second.
 
-    A campaign asks for at most so many `connections` at once, and one of its trials opens at most `opened`
-    (counters.connections_of): in close mode, one for each request.
+    A campaign asks for at most so many `connections` at once, and one of its trials opens at most
+    `opened` (counters.connections_of): in close mode, one for each request.
     """
     found = facts()
     of_placement = _of_placement(found["smt_siblings"], placement)
@@ -155,76 +174,121 @@ def cpu_list(cpus: Sequence[int]) -> str:
 
 
 def _of_placement(cores: Sequence[Sequence[int]], placement: Placement) -> list[Diagnosis]:
-    """Judge whether server, generator and database have CPUs, and `cores`, that are theirs alone."""
+    """Judge whether server, generator and database have CPUs, and `cores`, that are theirs
+    alone.
+    """
     both = {*placement.server, *placement.generator}
     if not placement.disjoint and len(both) > 1:
         alone = min(both - set(placement.generator), default=min(both))
         text = (
             f"The server may run on {cpu_list(placement.server)}, and the generator does on "
-            f"{cpu_list(placement.generator)}: where they share a CPU, no verdict is possible; start the server under "
+            f"{cpu_list(placement.generator)}: where they share a CPU, no verdict is possible; "
+            "start the server under "
             f"`taskset -c {alone}`, or move it there while it runs, `taskset -a -c -p {alone} PID`."
         )
     elif not placement.disjoint:
         text = (
-            "There is one CPU only: server and generator share it, so no rate is the server's; use a machine "
-            "(or `taskset`) with two or more."
+            "There is one CPU only: server and generator share it, so no rate is the server's; use "
+            "a machine (or `taskset`) with two or more."
         )
     else:
-        text = "The database shares the generator's CPUs, as there are too few: with three or more it gets one."
-    parts = {"server": placement.server, "generator": placement.generator, "database": placement.database}
+        text = (
+            "The database shares the generator's CPUs, as there are too few: with three or more it "
+            "gets one."
+        )
+    parts = {
+        "server": placement.server,
+        "generator": placement.generator,
+        "database": placement.database,
+    }
     value = ", ".join(f"{who} on {cpu_list(cpus)}" for who, cpus in parts.items() if cpus)
     found = [judged("cpus", placement.disjoint and not placement.database_shared, value, text)]
     others = {*placement.generator, *placement.database} - set(placement.server)
     sides = [(sorted({*core} & {*placement.server}), sorted({*core} & others)) for core in cores]
     ours, theirs = next((pair for pair in sides if all(pair)), ([], []))
     text = (
-        f"The server's {cpu_list(ours)} and the load's {cpu_list(theirs)} are hyper-threads of one core, and each "
-        "slows the other: `echo off | sudo tee /sys/devices/system/cpu/smt/control`, or run the lab under `taskset -c` "
-        "with one CPU of each core."
+        f"The server's {cpu_list(ours)} and the load's {cpu_list(theirs)} are hyper-threads of one "
+        "core, and each slows the other: `echo off | sudo tee "
+        "/sys/devices/system/cpu/smt/control`, or run the lab under `taskset -c` with one CPU of "
+        "each core."
     )
-    return [*found, judged("hyper-threads", not ours, "the server shares no core with its load", text)]
+    return [
+        *found,
+        judged("hyper-threads", not ours, "the server shares no core with its load", text),
+    ]
 
 
 def _of_cpus(facts: dict[str, Any]) -> list[Diagnosis]:
-    """Judge the CPUs' speed, who else takes their time, and whether the instruments get it when they need it."""
+    """Judge the CPUs' speed, who else takes their time, and whether the instruments get it when
+    they need it.
+    """
     before = _cpu_times()
     time.sleep(STEAL_OVER_S)
     after = _cpu_times()
     rose = [b - a for a, b in zip(before, after, strict=True)]
     stolen = [100 * times[-1] / max(1, sum(times)) for times in (after, rose)]
     took = f"{stolen[0]:.1f} % since boot, {stolen[1]:.1f} % now"
-    governor, turbo, cpus = facts["governor"], facts["turbo"], facts["cpus"]
+    governor = facts["governor"]
+    turbo = facts["turbo"]
+    cpus = facts["cpus"]
     load = float((_read("proc/loadavg") or "0").split()[0])
-    average, unseen = f"load average {load:.1f} on {cpus} CPUs", "none that this system can see"
+    average = f"load average {load:.1f} on {cpus} CPUs"
+    unseen = "none that this system can see"
     sentences = {
-        "governor": f"The CPU governor is {governor}, and changes clock speed: `sudo cpupower frequency-set -g "
-        "performance`.",
-        "turbo": "Turbo is on: clock speed falls as the CPU warms up and as more cores work; write 1 to "
-        f"/{_CPU}/intel_pstate/no_turbo, or 0 to /{_CPU}/cpufreq/boost.",
-        "steal": f"The hypervisor took CPU time away ({took}): a server then looks slow or idle; use a machine with "
-        "dedicated CPUs, or one that is less busy.",
-        "load": f"The machine was busy before the run: {average}; wait for it, or end what else runs (`top`).",
-        "priority": "Sampler and probe may not take real-time priority, and wait for the generator's CPU at times: "
-        "allow `rtprio 1` in /etc/security/limits.conf, or give a container `--cap-add SYS_NICE`.",
+        "governor": (
+            f"The CPU governor is {governor}, and changes clock speed: "
+            "`sudo cpupower frequency-set -g performance`."
+        ),
+        "turbo": (
+            "Turbo is on: clock speed falls as the CPU warms up and as more cores work; write 1 "
+            f"to /{_CPU}/intel_pstate/no_turbo, or 0 to /{_CPU}/cpufreq/boost."
+        ),
+        "steal": (
+            f"The hypervisor took CPU time away ({took}): a server then looks slow or idle; use a "
+            "machine with dedicated CPUs, or one that is less busy."
+        ),
+        "load": (
+            f"The machine was busy before the run: {average}; wait for it, or end what else runs "
+            "(`top`)."
+        ),
+        "priority": (
+            "Sampler and probe may not take real-time priority, and wait for the generator's CPU "
+            "at times: allow `rtprio 1` in /etc/security/limits.conf, or give a container "
+            "`--cap-add SYS_NICE`."
+        ),
     }
     return [
-        judged("governor", governor in (None, "performance"), governor or unseen, sentences["governor"]),
+        judged(
+            "governor", governor in (None, "performance"), governor or unseen, sentences["governor"]
+        ),
         judged("turbo", not turbo, unseen if turbo is None else "off", sentences["turbo"]),
-        judged("steal", max(stolen) <= STEAL_PCT, f"the hypervisor took {took}", sentences["steal"]),
+        judged(
+            "steal", max(stolen) <= STEAL_PCT, f"the hypervisor took {took}", sentences["steal"]
+        ),
         judged("load", load <= 0.5 * cpus, average, sentences["load"]),
-        judged("priority", _may_run_first(), "sampler and probe run ahead of the generator", sentences["priority"]),
+        judged(
+            "priority",
+            _may_run_first(),
+            "sampler and probe run ahead of the generator",
+            sentences["priority"],
+        ),
     ]
 
 
 def _cpu_times() -> list[int]:
-    """Return user, nice, system, idle, iowait, irq, softirq and steal since boot, summed over all CPUs."""
+    """Return user, nice, system, idle, iowait, irq, softirq and steal since boot, summed over all
+    CPUs.
+    """
     first, *_ = (_read("proc/stat") or "cpu 0 0 0 0 0 0 0 0").splitlines()
     return [int(value) for value in first.split()[1:9]]
 
 
 def _may_run_first() -> bool:
-    """Return whether this process, and so the instruments that it starts, may run first (idle.become_instrument)."""
-    policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
+    """Return whether this process, and so the instruments that it starts, may run first
+    (idle.become_instrument).
+    """
+    policy = os.sched_getscheduler(0)
+    parameters = os.sched_getparam(0)
     try:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     except PermissionError:
@@ -235,19 +299,29 @@ def _may_run_first() -> bool:
 
 def _of_connections(facts: dict[str, Any], connections: int, opened: int) -> list[Diagnosis]:
     """Judge whether the kernel lets a generator have its connections."""
-    files, backlog, tracked = facts["open_files"], facts["somaxconn"], facts["nf_conntrack_max"]
-    needed, can_wait = connections + OTHER_FILES, f"{backlog} connections can wait to be accepted"
+    files = facts["open_files"]
+    backlog = facts["somaxconn"]
+    tracked = facts["nf_conntrack_max"]
+    needed = connections + OTHER_FILES
+    can_wait = f"{backlog} connections can wait to be accepted"
     can_track = f"{tracked} connections can be tracked (a trial opens up to {opened})"
     room = "the firewall, if any, tracks no connections" if tracked is None else can_track
     allowed = f"up to {files} ({connections} connections need {needed})"
     sentences = {
-        "files": f"`ulimit -Hn` allows {files} open files, and {connections} connections need {needed}: as root, "
-        f"`ulimit -n {max(65_536, needed)}`, or set `nofile` in /etc/security/limits.conf.",
-        "backlog": f"net.core.somaxconn is {backlog}: bursts of {connections} connections overflow it; "
-        f"`sudo sysctl -w net.core.somaxconn={max(4096, connections)}`.",
-        "tracking": f"nf_conntrack_max is {tracked}, and a trial opens up to {opened} connections, which are tracked "
-        "for two minutes: the kernel drops packets where the table is full; "
-        f"`sudo sysctl -w net.netfilter.nf_conntrack_max={max(262_144, 2 * opened)}`.",
+        "files": (
+            f"`ulimit -Hn` allows {files} open files, and {connections} connections need "
+            f"{needed}: as root, `ulimit -n {max(65_536, needed)}`, or set `nofile` in "
+            "/etc/security/limits.conf."
+        ),
+        "backlog": (
+            f"net.core.somaxconn is {backlog}: bursts of {connections} connections overflow it; "
+            f"`sudo sysctl -w net.core.somaxconn={max(4096, connections)}`."
+        ),
+        "tracking": (
+            f"nf_conntrack_max is {tracked}, and a trial opens up to {opened} connections, which "
+            "are tracked for two minutes: the kernel drops packets where the table is full; "
+            f"`sudo sysctl -w net.netfilter.nf_conntrack_max={max(262_144, 2 * opened)}`."
+        ),
     }
     return [
         judged("open files", files >= needed, allowed, sentences["files"]),
@@ -258,28 +332,30 @@ def _of_connections(facts: dict[str, Any], connections: int, opened: int) -> lis
 
 
 def _ports(ends: Sequence[int], reuse: int | None, connections: int, opened: int) -> Diagnosis:
-    """Judge the ports of outgoing connections, each held for a minute (TIME-WAIT, RFC 9293) by the side that closes.
+    """Judge the ports of outgoing connections, each held for a minute (TIME-WAIT, RFC 9293) by the
+    side that closes.
 
-    With net.ipv4.tcp_tw_reuse at 1, or at 2 (loopback only, the default), it serves a new connection after a second;
-    else the waiting ones are in the way now.
+    With net.ipv4.tcp_tw_reuse at 1, or at 2 (loopback only, the default), it serves a new
+    connection after a second; else the waiting ones are in the way now.
     """
     waiting = number_after(b" tw ", _read("proc/net/sockstat").encode()) or 0
     first, last = ends
-    ports, needed = last - first + 1, max(2 * connections, min(opened, PORTS_A_SECOND))
+    ports = last - first + 1
+    needed = max(2 * connections, min(opened, PORTS_A_SECOND))
     text = ""
     if reuse == 0 and ports - waiting < 2 * connections <= ports:
         text = (
-            f"{waiting} of {ports} ports are held by connections that were closed within the last minute: wait for it, "
-            "or `sudo sysctl -w net.ipv4.tcp_tw_reuse=2`."
+            f"{waiting} of {ports} ports are held by connections that were closed within the last "
+            "minute: wait for it, or `sudo sysctl -w net.ipv4.tcp_tw_reuse=2`."
         )
     elif ports < needed:
         text = (
-            f"There are {ports} ports for outgoing connections ({first} to {last}), and {needed} are needed: "
-            "`sudo sysctl -w net.ipv4.ip_local_port_range='16384 65535'`."
+            f"There are {ports} ports for outgoing connections ({first} to {last}), and {needed} "
+            "are needed: `sudo sysctl -w net.ipv4.ip_local_port_range='16384 65535'`."
         )
     elif reuse == 0 and ports < opened:
         text = (
-            f"net.ipv4.tcp_tw_reuse is 0: a closed connection keeps one of {ports} ports for a minute, and a trial "
-            f"opens up to {opened}; `sudo sysctl -w net.ipv4.tcp_tw_reuse=2`."
+            f"net.ipv4.tcp_tw_reuse is 0: a closed connection keeps one of {ports} ports for a "
+            f"minute, and a trial opens up to {opened}; `sudo sysctl -w net.ipv4.tcp_tw_reuse=2`."
         )
     return judged("ports", not text, f"{ports} for outgoing connections ({first} to {last})", text)

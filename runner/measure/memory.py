@@ -1,4 +1,6 @@
-"""How much memory the lab may use, the machine's or its control group's, and what the kernel killed for want of it."""
+"""How much memory the lab may use, the machine's or its control group's, and what the kernel killed
+for want of it.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,16 @@ import psutil
 from runner.measure import cgroups
 from runner.measure.procfs import number_after
 
-FULL = 0.98  # share of its limit from which on a group counts as full: the kernel takes pages away by the batch
+FULL = 0.98
+"""Share of its limit from which on a group counts as full: the kernel takes pages away by the
+batch.
+"""
 
 
 def allowed_bytes() -> int:
-    """Return the machine's memory, or the limit of a control group around the lab where that is less."""
+    """Return the machine's memory, or the limit of a control group around the lab where that is
+    less.
+    """
     return min(limit for limit, _ in _limits())
 
 
@@ -26,21 +33,34 @@ def available_bytes() -> int:
 
 
 def _limits() -> list[tuple[int, int]]:
-    """Return memory and use of the machine, and of each control group around this process that has a limit."""
+    """Return memory and use of the machine, and of each control group around this process that has
+    a limit.
+    """
     machine = psutil.virtual_memory()
     found = [(machine.total, machine.total - machine.available)]
     folder = cgroups.memory_group(os.getpid())
     while folder is not None and folder.is_relative_to(cgroups.ROOT) and folder != cgroups.ROOT:
         if (limited := _limit_and_use(folder)) is not None:
             # What was read from files and may go counts as used, and is not in the way.
-            found.append((limited[0], limited[1] - (_counted(b"inactive_file ", folder / "memory.stat") or 0)))
+            found.append(
+                (
+                    limited[0],
+                    limited[1] - (_counted(b"inactive_file ", folder / "memory.stat") or 0),
+                )
+            )
         folder = folder.parent
     return found
 
 
 def _limit_and_use(folder: Path) -> tuple[int, int] | None:
-    """Return a group's limit and its use, of either version; None where it has no limit (version 2 says `max`)."""
-    for limit, use in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+    """Return a group's limit and its use, of either version.
+
+    None if it has no limit (version 2 says `max`).
+    """
+    for limit, use in (
+        ("memory.max", "memory.current"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
         with contextlib.suppress(OSError, ValueError):
             return int((folder / limit).read_text()), int((folder / use).read_text())
     return None
@@ -48,13 +68,17 @@ def _limit_and_use(folder: Path) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class Kills:
-    """Processes killed so far: in a server's memory group, where it has one, and on the whole machine."""
+    """Processes killed so far: in a server's memory group, if it has one, and on the whole
+    machine.
+    """
 
     group: int | None
     machine: int | None
 
     def since(self, before: Kills) -> int | None:
-        """Return how many since `before`: the group's, or the machine's where the group has gone with its server."""
+        """Return how many since `before`: the group's, or the machine's where the group has gone
+        with its server.
+        """
         for now, then in ((self.group, before.group), (self.machine, before.machine)):
             if now is not None and then is not None:
                 return now - then
@@ -69,7 +93,9 @@ def kills(pid: int) -> Kills:
 
 
 def want(pid: int) -> str:
-    """Return `for want of memory: it used all of its 6 MiB` of a server that `pid` leads; empty where it has some left.
+    """Return `for want of memory: it used all of its 6 MiB` of a server that `pid` leads.
+
+    Empty if it has some left.
 
     Near its limit a kernel may take a program's pages away again and again rather than kill it.
     """
@@ -81,7 +107,9 @@ def want(pid: int) -> str:
 
 
 def _group_of(pid: int) -> Path | None:
-    """Return the folder of the control group that limits the memory of `pid`, where it is not this process's."""
+    """Return the folder of the control group that limits the memory of `pid`, if it is not this
+    process's.
+    """
     folder = cgroups.memory_group(pid)
     return None if folder == cgroups.memory_group(os.getpid()) else folder
 

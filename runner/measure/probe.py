@@ -1,12 +1,14 @@
-"""Measure the server's response time beside a load: few requests on a fixed schedule, over kept connections.
+"""Measure the server's response time beside a load: few requests on a fixed schedule, over kept
+connections.
 
-Run as `python -m runner.measure.probe HZ CPUS`. Commands come as JSON lines on standard input: a request (`method`,
-`path`, `body`, `port`, and as `address` and `host` others than 127.0.0.1 and `lab`) begins a series, `pause` ends it
-and is answered with its samples and what they cost. `hz` in a request is how often this server is asked, in place of
-HZ. The end of input ends it. The runner's side is in loading.py.
+Run as `python -m runner.measure.probe HZ CPUS`. Commands come as JSON lines on standard input: a
+request (`method`, `path`, `body`, `port`, and as `address` and `host` others than 127.0.0.1 and
+`lab`) begins a series, `pause` ends it and is answered with its samples and what they cost. `hz` in
+a request is how often this server is asked, in place of HZ. The end of input ends it. The runner's
+side is in loading.py.
 
-Latency counts from the scheduled time: a server that hangs for a second is late for every request of that second, as
-it would be for users who come and go (what closed-loop generators leave out).
+Latency counts from the scheduled time: a server that hangs for a second is late for every request
+of that second, as it would be for users who come and go (what closed-loop generators leave out).
 """
 
 import errno
@@ -24,14 +26,14 @@ from runner.measure.idle import answer, become_instrument
 from runner.measurement import PROBE_COLUMNS, PROBE_CONNECTIONS
 
 GIVE_UP_NS = 10_000_000_000  # longer than the slowest answer that the contract allows
-END = "end"  # stands for a command where there is no more input
+END = "end"  # stands for a command if there is no more input
 
 
 class Connection:
     """One kept connection to the server, with at most one request under way.
 
-    Nothing waits while it is being made: a server that drops the first SYN makes one request late by a second, not all
-    that are due in it.
+    Nothing waits while it is being made: a server that drops the first SYN makes one request late
+    by a second, not all that are due in it.
     """
 
     def __init__(self, address: tuple[str, int]) -> None:
@@ -46,11 +48,17 @@ class Connection:
             raise OSError(code, os.strerror(code))
         self.is_connecting = code != 0
         self.row = -1  # number of the request under way
-        self._reader, self._waiting = ResponseReader(), b""
+        self._reader = ResponseReader()
+        self._waiting = b""
 
     def send(self, row: int, request: bytes) -> None:
-        """Send a request, or keep it until the connection is there; a few hundred bytes fit into its buffer."""
-        self.row, self._reader, self._waiting = row, ResponseReader(), request
+        """Send a request, or keep it until the connection is there.
+
+        A few hundred bytes fit into its buffer.
+        """
+        self.row = row
+        self._reader = ResponseReader()
+        self._waiting = request
         if not self.is_connecting:
             self.channel.sendall(request)
 
@@ -63,10 +71,15 @@ class Connection:
         self.channel.sendall(self._waiting)
 
     def read(self) -> Response | None:
-        """Return the response, None while some of it is missing; OSError once it was closed, ValueError for no HTTP."""
+        """Return the response, None while some of it is missing.
+
+        OSError once it was closed, ValueError for no HTTP.
+        """
         try:
             received = self.channel.recv(RECEIVE_BYTES)
-        except BlockingIOError:  # it was ready, and is not: the kernel dropped what did not check out
+        except (
+            BlockingIOError
+        ):  # it was ready, and is not: the kernel dropped what did not check out
             return None
         self._reader.feed(received)
         return self._reader.take()
@@ -110,9 +123,9 @@ class Beat:
 class Schedule:
     """Requests at their times, each on a connection that has no other under way.
 
-    One connection serves while answers come before the next request is due. A second one is opened where they do not:
-    on one alone the requests of a slow server would queue here, in the probe, and their wait would look like the
-    server's.
+    One connection serves while answers come before the next request is due. A second one is opened
+    if they do not: on one alone the requests of a slow server would queue here, in the probe,
+    and their wait would look like the server's.
     """
 
     def __init__(self, address: tuple[str, int], request: bytes, beat: Beat) -> None:
@@ -124,17 +137,29 @@ class Schedule:
         self._busy: dict[int, Connection] = {}
 
     def run(self) -> str:
-        """Send and receive until a command comes on standard input; return it once all are answered, or given up."""
+        """Send and receive until a command comes on standard input.
+
+        Return it once all are answered, or given up.
+        """
         command = ""
         self._beat.start()
         while not command or self._busy:
             now = time.monotonic_ns()
-            is_full = len(self._busy) >= PROBE_CONNECTIONS  # nothing can be sent before an answer comes
-            wait_s = 0.5 if command or is_full else min(0.5, max(0.0, (self._beat.due_ns - now) / 1e9))
+            is_full = (
+                len(self._busy) >= PROBE_CONNECTIONS
+            )  # nothing can be sent before an answer comes
+            wait_s = (
+                0.5 if command or is_full else min(0.5, max(0.0, (self._beat.due_ns - now) / 1e9))
+            )
             # An idle connection is ready once the server has closed it.
-            watched = [*(each for each, one in self._busy.items() if not one.is_connecting), *self._idle]
+            watched = [
+                *(each for each, one in self._busy.items() if not one.is_connecting),
+                *self._idle,
+            ]
             making = [each for each, one in self._busy.items() if one.is_connecting]
-            ready, made, _ = select.select(watched if command else [0, *watched], making, [], wait_s)
+            ready, made, _ = select.select(
+                watched if command else [0, *watched], making, [], wait_s
+            )
             if 0 in ready:
                 ready.remove(0)
                 command = sys.stdin.readline() or END
@@ -156,7 +181,10 @@ class Schedule:
         return command
 
     def _send_due(self) -> None:
-        """Send what is due by now; where no connection can be had, a request stays due, and its wait counts."""
+        """Send what is due by now.
+
+        If no connection can be had, a request stays due, and its wait counts.
+        """
         while self._beat.due_ns <= time.monotonic_ns() and len(self._busy) < PROBE_CONNECTIONS:
             row = len(self.rows["status"])
             connection = self._idle.popitem()[1] if self._idle else None
@@ -174,7 +202,10 @@ class Schedule:
                 return  # answers and commands come first
 
     def _receive(self, descriptor: int) -> None:
-        """Take an answer from a connection that is ready; close an idle one that its server has closed."""
+        """Take an answer from a connection that is ready.
+
+        Close an idle one that its server has closed.
+        """
         if idle := self._idle.pop(descriptor, None):
             idle.channel.close()
             return
@@ -218,8 +249,11 @@ def main() -> None:
     while line := sys.stdin.readline():
         given = json.loads(line)
         answer("ok")
-        begun_ns, idle_ns = time.monotonic_ns(), time.process_time_ns()
-        request = request_bytes(given["method"], given["path"], given["body"], given.get("host", "lab"))
+        begun_ns = time.monotonic_ns()
+        idle_ns = time.process_time_ns()
+        request = request_bytes(
+            given["method"], given["path"], given["body"], given.get("host", "lab")
+        )
         address = (given.get("address", "127.0.0.1"), given["port"])
         if address not in beats:
             period_ns = round(1e9 / given["hz"]) if "hz" in given else usual_period_ns
@@ -227,8 +261,15 @@ def main() -> None:
         schedule = Schedule(address, request, beats[address])
         if schedule.run() == END:
             return
-        cost = {"cpu_ns": time.process_time_ns() - idle_ns, "lived_ns": time.monotonic_ns() - begun_ns}
-        answer(json.dumps({"samples": {name: list(values) for name, values in schedule.rows.items()}, **cost}))
+        cost = {
+            "cpu_ns": time.process_time_ns() - idle_ns,
+            "lived_ns": time.monotonic_ns() - begun_ns,
+        }
+        answer(
+            json.dumps(
+                {"samples": {name: list(values) for name, values in schedule.rows.items()}, **cost}
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Start servers, and their database, as plain processes: pinned, each in its session and control group."""
+"""Start servers, and their database, as plain processes: pinned, each in its session and control
+group.
+"""
 
 import contextlib
 import os
@@ -20,9 +22,9 @@ from runner.measure.leftovers import Ledger, kill_session, scratch, start_ticks
 from runner.measure.tools import find_program, remedy
 from runner.model import POSTGRES, LabError, Server
 
-# The shell joins the folders of its control group (no spaces in their names), waits for a line (so that the sampler can
-# watch from the first instruction on) and becomes the program: same pid throughout, and no CPU time escapes the group's
-# counter.
+# The shell joins the folders of its control group (no spaces in their names), waits for a line (so
+# that the sampler can watch from the first instruction on) and becomes the program: same pid
+# throughout, and no CPU time escapes the group's counter.
 _LAUNCHER = (
     'for folder in $1; do echo $$ > "$folder/cgroup.procs"; done; '
     'read -r _ || exit 1; shift; exec taskset -c "$@" < /dev/null'
@@ -46,7 +48,10 @@ class Pinned:
         return self.popen.pid
 
     def limit(self, cores: float) -> None:
-        """Give the program at most so much CPU time from now on; LabError where that cannot be done."""
+        """Give the program at most so much CPU time from now on.
+
+        LabError if that cannot be done.
+        """
         if self.group is None:
             raise LabError(cgroups.NO_QUOTA, exit_code=1)
         self.group.limit(cores)
@@ -59,7 +64,10 @@ class Pinned:
             self.popen.stdin.close()
 
     def end(self) -> int:
-        """Ask the program to end by its signal, kill its whole session after its grace; return its exit code."""
+        """Ask the program to end by its signal, kill its whole session after its grace.
+
+        Return its exit code.
+        """
         if self.popen.poll() is None:
             self.popen.send_signal(self.asking)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -68,7 +76,9 @@ class Pinned:
         try:
             return self.popen.wait(timeout=self.grace_s + 10)
         except subprocess.TimeoutExpired:
-            raise LabError(f"Process {self.pid} cannot be killed: it waits for a device.", exit_code=1) from None
+            raise LabError(
+                f"Process {self.pid} cannot be killed: it waits for a device.", exit_code=1
+            ) from None
 
 
 @contextlib.contextmanager
@@ -84,15 +94,24 @@ def pinned(
     grace_s: float = 2.0,
     asking: signal.Signals = signal.SIGTERM,
 ) -> Iterator[Pinned]:
-    """Start `argv` on `cpus` in `folder` with exactly `env`, its output in `log`; nothing of it outlives the context.
+    """Start `argv` on `cpus` in `folder` with exactly `env`, its output in `log`.
 
-    The program waits until `release` is called; at the end it is asked by the signal `asking` to end within `grace_s`.
+    Nothing of it outlives the context.
+
+    The program waits until `release` is called; at the end it is asked by the signal `asking` to
+    end within `grace_s`.
     """
     with cgroups.temporary(name, ledger.add_group) as group, log.open("ab") as output:
         folders = " ".join(map(str, group.folders)) if group else ""
         launched = ["sh", "-c", _LAUNCHER, "sh", folders, ",".join(map(str, cpus)), *argv]
         popen = subprocess.Popen(
-            launched, stdin=PIPE, stdout=output, stderr=STDOUT, cwd=folder, env=dict(env), start_new_session=True
+            launched,
+            stdin=PIPE,
+            stdout=output,
+            stderr=STDOUT,
+            cwd=folder,
+            env=dict(env),
+            start_new_session=True,
         )
         ledger.add_process(popen.pid)
         process = Pinned(popen, group, start_ticks(popen.pid), grace_s, asking)
@@ -118,7 +137,8 @@ class ProcessEngine:
         """Check that what the server needs to run is there; there is no image."""
         if not server.contract:
             raise LabError(
-                f"A folder with a Dockerfile needs a Docker engine, and this is another ({self.reason}): start one, or "
+                "A folder with a Dockerfile needs a Docker engine, and this is another "
+                f"({self.reason}): start one, or "
                 "start the server yourself and give its address by --url."
             )
         for need in server.run_needs:
@@ -127,7 +147,9 @@ class ProcessEngine:
         return None
 
     @contextlib.contextmanager
-    def started(self, server: Server, cpus: tuple[int, ...], handed: Mapping[str, str], log: Path) -> Iterator[Running]:
+    def started(
+        self, server: Server, cpus: tuple[int, ...], handed: Mapping[str, str], log: Path
+    ) -> Iterator[Running]:
         """Start the server's binary or script in its folder, with a temporary folder as TMPDIR."""
         artifact = str(server.folder / server.artifact) if server.artifact else ""
         argv = [part.replace("{artifact}", artifact) for part in server.run_command]
@@ -141,29 +163,58 @@ class ProcessEngine:
             }
             if BY_FILE in handed:
                 env[BY_FILE] = str(temporary / BY_FILE)
-                with os.fdopen(os.open(env[BY_FILE], os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                with os.fdopen(
+                    os.open(env[BY_FILE], os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w"
+                ) as file:
                     file.write(handed[BY_FILE])
-            with pinned("server", argv, cpus=cpus, env=env, folder=server.folder, log=log, ledger=self._ledger) as held:
+            with pinned(
+                "server",
+                argv,
+                cpus=cpus,
+                env=env,
+                folder=server.folder,
+                log=log,
+                ledger=self._ledger,
+            ) as held:
                 held.release()
                 yield Running(held.pid, port, held.popen.poll, held.end, limit=held.limit)
 
     @contextlib.contextmanager
-    def database(self, cpus: tuple[int, ...], verifier: str, log: Path) -> Iterator[RunningDatabase]:
-        """Start the system's PostgreSQL on a cluster in a temporary folder, never as root; LabError without one.
+    def database(
+        self, cpus: tuple[int, ...], verifier: str, log: Path
+    ) -> Iterator[RunningDatabase]:
+        """Start the system's PostgreSQL on a cluster in a temporary folder, never as root.
 
-        Its end is asked for by SIGQUIT, the immediate shutdown: no checkpoint, as nobody will read the data again, but
-        its children are ended and waited for. SIGTERM would wait for the clients.
+        LabError without one.
+
+        Its end is asked for by SIGQUIT, the immediate shutdown: no checkpoint, as nobody will read
+        the data again, but its children are ended and waited for. SIGTERM would wait for the
+        clients.
         """
-        found, port = find_program("postgres"), free_port()
+        found = find_program("postgres")
+        port = free_port()
         if found is None or not (found.parent / "initdb").exists():
             raise LabError(f"The database workloads need PostgreSQL: {remedy('postgres')}.")
         with scratch(self._ledger) as folder, contextlib.ExitStack() as stack:
             for name in ("start.sh", "postgresql.conf"):
                 shutil.copy(POSTGRES / name, folder / name)
             argv = [*_unprivileged(folder), "sh", str(folder / "start.sh")]
-            env = {"PATH": SYSTEM_PATH, "PG_BIN": str(found.parent), "PGDATA": str(folder / "cluster")}
+            env = {
+                "PATH": SYSTEM_PATH,
+                "PG_BIN": str(found.parent),
+                "PGDATA": str(folder / "cluster"),
+            }
             env |= {"PGPORT": str(port), "LAB_VERIFIER": verifier}
-            held = partial(pinned, "database", argv, cpus=cpus, env=env, folder=folder, log=log, ledger=self._ledger)
+            held = partial(
+                pinned,
+                "database",
+                argv,
+                cpus=cpus,
+                env=env,
+                folder=folder,
+                log=log,
+                ledger=self._ledger,
+            )
 
             def start() -> Pinned:
                 process = stack.enter_context(held(grace_s=5.0, asking=signal.SIGQUIT))
@@ -207,7 +258,10 @@ def _controlled(start: Callable[[], Pinned], port: int) -> RunningDatabase:
 
 
 def _tree(process: Pinned) -> list[psutil.Process]:
-    """Return a living database's processes; each leads a session, and does not notice much while stopped."""
+    """Return a living database's processes.
+
+    Each leads a session, and does not notice much while stopped.
+    """
     if process.popen.poll() is None:
         with contextlib.suppress(psutil.NoSuchProcess):
             leader = psutil.Process(process.pid)
@@ -216,20 +270,35 @@ def _tree(process: Pinned) -> list[psutil.Process]:
 
 
 def _signal(tree: Sequence[psutil.Process], number: signal.Signals) -> None:
-    """Send a signal to each that still lives; psutil makes sure that a pid has not gone to another process."""
+    """Send a signal to each that still lives.
+
+    Psutil makes sure that a pid has not gone to another process.
+    """
     for each in tree:
         with contextlib.suppress(psutil.NoSuchProcess):
             each.send_signal(number)
 
 
 def _unprivileged(folder: Path) -> list[str]:
-    """Return what runs a command without root's rights, which PostgreSQL refuses; `folder` goes to that user."""
+    """Return what runs a command without root's rights, which PostgreSQL refuses.
+
+    `folder` goes to that user.
+    """
     if os.geteuid() != 0:
         return []
     names = {entry.pw_name: entry for entry in pwd.getpwall()}
     user = names.get("postgres") or names.get("nobody")
     if user is None:
-        raise LabError("PostgreSQL refuses to run as root, and there is no user `postgres` or `nobody` to run it as.")
+        raise LabError(
+            "PostgreSQL refuses to run as root, and there is no user `postgres` or `nobody` to "
+            "run it as."
+        )
     for path in (folder, *folder.iterdir()):
         os.chown(path, user.pw_uid, user.pw_gid)
-    return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--no-new-privs"]
+    return [
+        "setpriv",
+        f"--reuid={user.pw_uid}",
+        f"--regid={user.pw_gid}",
+        "--clear-groups",
+        "--no-new-privs",
+    ]

@@ -61,7 +61,9 @@ def find(pid: int) -> Quotas:
 
 
 def quota_of(pid: int) -> Quota:
-    """Return the tightest quota of a process, and whether one of its quotas is this process's, too."""
+    """Return the tightest quota of a process, and whether one of its quotas is this process's,
+    too.
+    """
     theirs = find(pid)
     ours = find(os.getpid())
     return Quota(

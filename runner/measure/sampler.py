@@ -1,10 +1,11 @@
 """Sample cumulative CPU and memory counters of every subject, in a separate process.
 
-Run as `python -m runner.measure.sampler HZ CPUS`. Commands come as JSON lines on standard input; the end of input ends
-it. `add` samples the control group of `pid`, or its process tree where it is not `alone` in its group, as a subject of
-that name instead of any before; with `cpus`, those that it was given, each row says how many others it may use. `poll`
-asks, over one connection kept open, the /stats of the server `of` that name at `address` and a port, or of none. `stop`
-is answered with all rows, a last one included. Each row carries the monotonic and the wall time of its reading. The
+Run as `python -m runner.measure.sampler HZ CPUS`. Commands come as JSON lines on standard input;
+the end of input ends it. `add` samples the control group of `pid`, or its process tree where it is
+not `alone` in its group, as a subject of that name instead of any before; with `cpus`, those that
+it was given, each row says how many others it may use. `poll` asks, over one connection kept open,
+the /stats of the server `of` that name at `address` and a port, or of none. `stop` is answered with
+all rows, a last one included. Each row carries the monotonic and the wall time of its reading. The
 runner's side of it is in loading.py.
 """
 
@@ -28,14 +29,17 @@ MOST_BYTES = 65_536
 
 
 class StatsPoll:
-    """One kept connection to /stats: a question is sent at one tick, its answer is looked for at the following ones.
+    """One kept connection to /stats: a question is sent at one tick, its answer is looked for at
+    the following ones.
 
     A saturated server answers late; the next question waits until then, and the sampler never does.
     """
 
     def __init__(self, address: str, port: int) -> None:
         self._channel: socket.socket | None = None
-        with contextlib.suppress(OSError):  # a server that has just died is not the sampler's affair
+        with contextlib.suppress(
+            OSError
+        ):  # a server that has just died is not the sampler's affair
             self._channel = socket.create_connection((address, port), timeout=2.0)
             self._channel.setblocking(False)
         self._reader = ResponseReader()
@@ -48,7 +52,8 @@ class StatsPoll:
             return
         try:
             self._channel.send(b"GET /stats HTTP/1.1\r\nHost: lab\r\n\r\n")
-            self._asked, self._last_tick = True, tick
+            self._asked = True
+            self._last_tick = tick
         except OSError:
             self.close()
 
@@ -70,7 +75,8 @@ class StatsPoll:
         if response is None:
             return None
         self._asked = False
-        stats, found = None, {}
+        stats = None
+        found = {}
         with contextlib.suppress(ValueError):
             stats = json.loads(response.body)
         for name in STATS_COLUMNS:
@@ -88,9 +94,14 @@ class StatsPoll:
         self._channel = None
 
 
-COLUMNS = ("tick", *Reading._fields, "foreign_cpus")  # the last: CPUs that a subject may use beside those given to it
+SAMPLE_COLUMNS = (
+    "tick",
+    *Reading._fields,
+    "foreign_cpus",
+)  # the last: CPUs that a subject may use beside those given to it
 MISSING = -1
-MEMORY_NS = 240_000_000  # memory and threads are looked at every fifth tick of 50 ms, which may be a little early
+MEMORY_NS = 240_000_000
+"""Memory and threads are looked at every fifth tick of 50 ms, which may be a little early."""
 
 
 class _Watch:
@@ -103,17 +114,23 @@ class _Watch:
         self._sources = sources
         self._subjects, self._names = list[str](), list[str]()
         """Of each row its subject, and the name of its source."""
-        self._numbers = array("q")  # the values of COLUMNS, row by row
-        self._stats: dict[int, dict[str, float]] = {}  # /stats, by the number of the row that it came just before
+        self._numbers = array("q")  # the values of SAMPLE_COLUMNS, row by row
+        self._stats: dict[
+            int, dict[str, float]
+        ] = {}  # /stats, by the number of the row that it came just before
         self._poll: StatsPoll | None = None
         self._polled = ""  # which subject is asked
-        self._held: dict[str, tuple[int, frozenset[int]]] = {}  # process and CPUs of subjects that are to stay on them
+        self._held: dict[
+            str, tuple[int, frozenset[int]]
+        ] = {}  # process and CPUs of subjects that are to stay on them
 
     def command(self, line: str) -> bool:
         """Carry out one command; return whether to go on."""
         command = json.loads(line)
         if "add" in command:
-            subject, pid, cpus = command["add"], command["pid"], command.get("cpus")
+            subject = command["add"]
+            pid = command["pid"]
+            cpus = command.get("cpus")
             with contextlib.suppress(OSError):  # it has just died: it has no rows
                 self._sources[subject] = source_of(pid, MEMORY_NS, alone=command.get("alone", True))
             if cpus is not None:
@@ -121,7 +138,9 @@ class _Watch:
         if "poll" in command:
             if self._poll is not None:
                 self._poll.close()
-            self._poll = None if command["poll"] is None else StatsPoll(command["address"], command["poll"])
+            self._poll = (
+                None if command["poll"] is None else StatsPoll(command["address"], command["poll"])
+            )
             self._polled = command.get("of", "")
         return "stop" not in command
 
@@ -133,11 +152,15 @@ class _Watch:
             try:
                 reading = source.read()
             except OSError:
-                # A subject that has ended is normal at the edges of a load; its rows simply stop. It is not looked for
-                # again: its number may meanwhile be another's.
+                # A subject that has ended is normal at the edges of a load; its rows simply stop.
+                # It is not looked for again: its number may meanwhile be another's.
                 del self._sources[subject]
                 continue
-            if self._poll is not None and subject == self._polled and (figures := self._poll.take()):
+            if (
+                self._poll is not None
+                and subject == self._polled
+                and (figures := self._poll.take())
+            ):
                 self._stats[len(self._subjects)] = figures
             foreign = None
             if subject in self._held:
@@ -146,12 +169,18 @@ class _Watch:
                     foreign = len(os.sched_getaffinity(pid) - given)
             self._subjects.append(subject)
             self._names.append(source.name)
-            self._numbers.extend([MISSING if value is None else value for value in (tick, *reading, foreign)])
+            self._numbers.extend(
+                [MISSING if value is None else value for value in (tick, *reading, foreign)]
+            )
 
     def rows(self) -> str:
         """Return all columns as one JSON object on one line."""
-        columns = {name: self._numbers[at :: len(COLUMNS)] for at, name in enumerate(COLUMNS)}
-        numbers = {name: [None if v == MISSING else v for v in values] for name, values in columns.items()}
+        columns = {
+            name: self._numbers[at :: len(SAMPLE_COLUMNS)] for at, name in enumerate(SAMPLE_COLUMNS)
+        }
+        numbers = {
+            name: [None if v == MISSING else v for v in values] for name, values in columns.items()
+        }
         answers = [self._stats.get(row, {}) for row in range(len(self._subjects))]
         stats = {name: [answer.get(name) for answer in answers] for name in STATS_COLUMNS}
         return json.dumps({"subject": self._subjects, "source": self._names, **numbers, **stats})

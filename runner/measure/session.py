@@ -1,4 +1,6 @@
-"""Measure a session: start its servers, verify, warm up, load them in turn, sample, stop; raw files and Measurements.
+"""Measure a session: start its servers, verify, warm up, load them in turn, sample, stop.
+
+Raw files and Measurements.
 
 A single trial is a session of one server with one load.
 """
@@ -11,11 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract import quick_check
-from runner.measure import generators
+from runner.generator_traits import TRAITS
 from runner.measure.counters import read_counters, settle
 from runner.measure.database import Database, serving
-from runner.measure.engine import LOOPBACK, UNKNOWN_PID, Running, require_answer, wait_answer, wait_ready
-from runner.measure.generators import Shot, shot_of
+from runner.measure.engine import (
+    LOOPBACK,
+    UNKNOWN_PID,
+    Running,
+    require_answer,
+    wait_answer,
+    wait_ready,
+)
+from runner.measure.generators.catalogue import GENERATORS
+from runner.measure.generators.command import Shot, shot_of
 from runner.measure.loading import Bench, Watchers, generate, watching, write_rows, write_samples
 from runner.measure.memory import Kills
 from runner.measure.sites import Job, Site
@@ -32,13 +42,30 @@ from runner.measurement import (
     Slice,
     ended,
 )
-from runner.model import OWN, OWN_GET, OWN_SCRIPT, CannotGoOnError, Cell, LabError, Server, Subject, Workload
+from runner.model import (
+    OWN,
+    OWN_GET,
+    OWN_SCRIPT,
+    CannotGoOnError,
+    Cell,
+    LabError,
+    Server,
+    Subject,
+    Workload,
+)
 from runner.store import OF_GENERATORS, public, raw_name
 
-TAG = "load"  # the firmware of rows of the measured load, with the slice's number; each trial has a fresh cluster
+TAG = "load"
+"""The firmware of rows of the measured load, with the slice's number.
+
+Each trial has a fresh cluster.
+"""
 PROBE_TAG = "probe"
 BY_AFFINITY = {"GODEBUG": "containermaxprocs=0,updatemaxprocs=0"}
-"""Go would size itself by a CPU quota too, and anew when it changes. Other runtimes look once, before there is one."""
+"""Go would size itself by a CPU quota too, and anew when it changes.
+
+Other runtimes look once, before there is one.
+"""
 
 
 @dataclass(frozen=True)
@@ -74,12 +101,15 @@ class _Live:
     probe_hz: float = 0.0  # by the warm-up, like `users`
     users: int | None = None  # of an open load that says no number of users
     slices: list[Slice] = field(default_factory=list)
-    stored: list[DatabaseUse] = field(default_factory=list)  # of each load, with `after` once the server was stopped
+    stored: list[DatabaseUse] = field(
+        default_factory=list
+    )  # of each load, with `after` once the server was stopped
     probed: list[dict[str, Any]] = field(default_factory=list)
     died: int | None = None
     exit_code: int | None = None  # once it was stopped; `oom_kills` as well
     oom_kills: int | None = None
-    error: LabError | None = None  # why it cannot be measured; the other servers of the session go on
+    error: LabError | None = None
+    """Why it cannot be measured; the other servers of the session go on."""
 
     @property
     def subject(self) -> str:
@@ -88,7 +118,9 @@ class _Live:
 
     @contextlib.contextmanager
     def noting(self) -> Iterator[None]:
-        """Note an error that is about this server only, so that the session goes on with the others."""
+        """Note an error that is about this server only, so that the session goes on with the
+        others.
+        """
         try:
             yield
         except CannotGoOnError:
@@ -106,8 +138,8 @@ def measure(
 ) -> dict[str, Measurement | LabError]:
     """Measure the members of a session by trial id: each one's measurement, or why there is none.
 
-    `order` has the slices as (trial id, place). A server that dies under its load is measured all the same: what was
-    answered until then is a result. CannotGoOnError where nothing can go on.
+    `order` has the slices as (trial id, place). A server that dies under its load is measured all
+    the same: what was answered until then is a result. CannotGoOnError if nothing can go on.
     """
     bench.lab.idle.ask(members[0].cell.idle)
     on_step("start")
@@ -124,7 +156,9 @@ def measure(
         for live in lives.values():
             on_step("warm up")
             with live.noting():
-                cell, running, placement = live.member.cell, live.running, bench.placement
+                cell = live.member.cell
+                running = live.running
+                placement = bench.placement
                 if cell.share < 1:
                     running.limit(cell.share * len(placement.server))
                 if cell.database_share < 1 and live.database is not None:
@@ -141,25 +175,42 @@ def measure(
         on_step("stop")
         for live in lives.values():
             _stop(bench, live)
-    return failed | {name: live.error or _measurement(bench, live, loads) for name, live in lives.items()}
+    return failed | {
+        name: live.error or _measurement(bench, live, loads) for name, live in lives.items()
+    }
 
 
 @contextlib.contextmanager
 def _started(bench: Bench, workload: Workload, member: Member) -> Iterator[_Live]:
-    """Start a member's database and server; LabError unless it answers right what is about to be asked."""
-    server, folder, nonce = member.ready.server, member.folder, secrets.token_hex(16)
+    """Start a member's database and server.
+
+    LabError unless it answers right what is about to be asked.
+    """
+    server = member.ready.server
+    folder = member.folder
+    nonce = secrets.token_hex(16)
     with contextlib.ExitStack() as stack:
         database = None
         if workload.database:
-            database = stack.enter_context(serving(bench.lab.engine, bench.placement.database, folder / "database.log"))
+            database = stack.enter_context(
+                serving(bench.lab.engine, bench.placement.database, folder / "database.log")
+            )
         handed = {**BY_AFFINITY} if member.cell.share < 1 else {}
-        handed |= {name: value for whose, name, value in bench.campaign.environment if whose == server.name}
+        handed |= {
+            name: value for whose, name, value in bench.campaign.environment if whose == server.name
+        }
         if database is not None:
             handed |= database.handed_to(server)
-            handed |= {} if member.cell.pool_size is None else {"DB_POOL_SIZE": str(member.cell.pool_size)}
+            handed |= (
+                {}
+                if member.cell.pool_size is None
+                else {"DB_POOL_SIZE": str(member.cell.pool_size)}
+            )
         handed["LAB_NONCE"] = nonce
         log = folder / "server.log"
-        running = stack.enter_context(bench.lab.engine.started(server, bench.placement.server, handed, log))
+        running = stack.enter_context(
+            bench.lab.engine.started(server, bench.placement.server, handed, log)
+        )
         _await(server, workload, running, nonce, log)
         killed = bench.sites.server.kills(running.pid)
         quota = bench.sites.server.quota(running.pid)  # before the lab sets its own
@@ -168,36 +219,60 @@ def _started(bench: Bench, workload: Workload, member: Member) -> Iterator[_Live
 
 
 def _load_in_turn(
-    bench: Bench, lives: Mapping[str, _Live], order: Sequence[tuple[str, int]], on_step: Callable[[str], None]
+    bench: Bench,
+    lives: Mapping[str, _Live],
+    order: Sequence[tuple[str, int]],
+    on_step: Callable[[str], None],
 ) -> list[tuple[str, Loaded]]:
-    """Load the servers slice by slice with the observers beside them; return whose load was when."""
+    """Load the servers slice by slice with the observers beside them.
+
+    Return whose load was when.
+    """
     done: list[tuple[str, Loaded]] = []
     with watching(bench) as watchers:
         for live in lives.values():
             if live.running.pid != UNKNOWN_PID:
-                cpus = bench.placement.server if live.running.cpus is None else None  # a user's stays where it is
+                cpus = (
+                    bench.placement.server if live.running.cpus is None else None
+                )  # a user's stays where it is
                 watchers.add(bench.sites.server, live.subject, live.running, cpus)
             if live.database is not None:
-                subject, cpus = f"database {live.member.trial_id}", bench.placement.database
+                subject = f"database {live.member.trial_id}"
+                cpus = bench.placement.database
                 watchers.add(bench.sites.database, subject, live.database.running, cpus)
         for position, (trial_id, place) in enumerate(order, start=1):
-            if trial_id not in lives or lives[trial_id].error is not None or lives[trial_id].died is not None:
+            if (
+                trial_id not in lives
+                or lives[trial_id].error is not None
+                or lives[trial_id].died is not None
+            ):
                 continue
             on_step("load" if len(order) == 1 else f"slice {position} of {len(order)}")
             with lives[trial_id].noting():
-                done.append((trial_id, _load_slice(bench, watchers, lives[trial_id], place, position)))
+                done.append(
+                    (trial_id, _load_slice(bench, watchers, lives[trial_id], place, position))
+                )
         sampled = watchers.stop()
         for live in lives.values() if sampled else ():
             _write_sampled(bench, sampled, live)
     return done
 
 
-def _write_sampled(bench: Bench, sampled: Mapping[Site, Mapping[str, Sequence[Any]]], live: _Live) -> None:
-    """Write what was sampled of a server and of all that took part in its load; of other hosts a file each besides."""
+def _write_sampled(
+    bench: Bench, sampled: Mapping[Site, Mapping[str, Sequence[Any]]], live: _Live
+) -> None:
+    """Write what was sampled of a server and of all that took part in its load.
+
+    Of other hosts a file each besides.
+    """
     common: dict[str, Subject] = {"host": "host", "sampler": "sampler", "generator": "generator"}
-    parts, sites = [], bench.sites
+    parts = []
+    sites = bench.sites
     for site, rows in sampled.items():
-        names: dict[str, Subject] = {live.subject: "server", f"database {live.member.trial_id}": "database"}
+        names: dict[str, Subject] = {
+            live.subject: "server",
+            f"database {live.member.trial_id}": "database",
+        }
         if site is sites.server:
             names |= common
         elif site is sites.generators[0]:
@@ -212,14 +287,20 @@ def _write_sampled(bench: Bench, sampled: Mapping[Site, Mapping[str, Sequence[An
 
 def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, position: int) -> Loaded:
     """Load a server once, note what was seen, and return when it was."""
-    member, running, server, sites = live.member, live.running, live.member.ready.server, bench.sites
+    member = live.member
+    running = live.running
+    server = live.member.ready.server
+    sites = bench.sites
     number = place if member.cell.slices else None
     tag = TAG if number is None else f"{TAG}-{number}"
     tool = bench.tools[member.cell.tool]
     planned = _loads(bench, live, shot_of(live.workload, tool, running, tag), number)
     probe = shot_of(live.workload, tool, running, PROBE_TAG, probing=True)
-    count, afar = sites.server.counters, sites.generators if sites.transfer else ()
-    before = settle(running, count, [site.undelivered for site in afar]) if server.contract else count()
+    count = sites.server.counters
+    afar = sites.generators if sites.transfer else ()
+    before = (
+        settle(running, count, [site.undelivered for site in afar]) if server.contract else count()
+    )
     if (code := running.exit_code()) is not None:
         when = "in the warm-up" if not live.slices else "between two slices"
         killed = sites.server.kills(running.pid).since(live.killed_before)
@@ -242,30 +323,47 @@ def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, posit
         after = read_counters(running, count) if server.contract else count()
         for site in afar:
             site.reach(running.address, running.port)
-    facts = [_facts(load, done, member.folder, running) for load, done in zip(planned, loads, strict=True)]
-    parts = tuple(Part(number=share.number, **part) for share, part in zip(bench.shares, facts, strict=True))[1:]
-    seen = facts[0] | {"counters_before": before, "counters_after": after, "between": between, "parts": parts}
+    facts = [
+        _facts(load, done, member.folder, running)
+        for load, done in zip(planned, loads, strict=True)
+    ]
+    parts = tuple(
+        Part(number=load_part.number, **part)
+        for load_part, part in zip(bench.load_parts, facts, strict=True)
+    )[1:]
+    seen = facts[0] | {
+        "counters_before": before,
+        "counters_after": after,
+        "between": between,
+        "parts": parts,
+    }
     live.slices.append(Slice(place=place, position=position, **seen))
     return loads[0]
 
 
 def _loads(bench: Bench, live: _Live, shot: Shot, number: int | None) -> list[Job]:
     """Return each generator's part of a load, its raw files and its log in the trial's folder."""
-    cell, folder, loads = live.member.cell, live.member.folder, []
+    cell = live.member.cell
+    folder = live.member.folder
+    loads = []
     if number is not None:
         cell = cell.slice(number)
-    elif cell.tool == "wrk" and cell.duration_s:  # wrk takes whole seconds, and the lab no shorter ones but in slices
+    elif TRAITS[cell.tool].whole_seconds and cell.duration_s:
         cell = replace(cell, duration_s=max(1.0, cell.duration_s))
-    for share, site in zip(bench.shares, bench.sites.generators, strict=True):
-        files = {name: folder / raw_name(name, number, share.number) for name in OF_GENERATORS}
-        command = generators.measured(cell, site.shot(shot), site.paths(files), bench.output, share)
-        log = folder / raw_name("generator.log", None, share.number)
+    for load_part, site in zip(bench.load_parts, bench.sites.generators, strict=True):
+        files = {name: folder / raw_name(name, number, load_part.number) for name in OF_GENERATORS}
+        command = GENERATORS[cell.tool].measured(
+            cell, site.shot(shot), site.paths(files), bench.output, load_part
+        )
+        log = folder / raw_name("generator.log", None, load_part.number)
         loads.append(Job(command, bench.cpus_of(site), files, log))
     return loads
 
 
 def _facts(load: Job, done: Loaded, folder: Path, running: Running) -> dict[str, Any]:
-    """Return a generator's part of LoadFacts, without paths of this machine and addresses of the fleet's hosts."""
+    """Return a generator's part of LoadFacts, without paths of this machine and addresses of the
+    fleet's hosts.
+    """
 
     def shown(text: str) -> str:
         for path, name in ((folder, "TRIAL"), (Path(__file__).parents[1], "runner")):
@@ -279,28 +377,39 @@ def _facts(load: Job, done: Loaded, folder: Path, running: Running) -> dict[str,
 
 
 def _stop(bench: Bench, live: _Live) -> None:
-    """Stop a server, count what it stored (no statement is under way then), and write the probe's samples."""
+    """Stop a server, count what it stored (no statement is under way then), and write the probe's
+    samples.
+    """
     live.oom_kills = bench.sites.server.kills(live.running.pid).since(live.killed_before)
     live.exit_code = live.running.stop()
     with live.noting():
         if live.database is not None and live.error is None:
             uses = [replace(use, after=live.database.counters(use.tag)) for use in live.stored]
-            live.slices = [replace(each, database=use) for each, use in zip(live.slices, uses, strict=True)]
+            live.slices = [
+                replace(each, database=use) for each, use in zip(live.slices, uses, strict=True)
+            ]
     if live.probed:
         write_samples(live.probed, live.member.folder / "probe.parquet", bench.sites.probe.clock)
 
 
-def _measurement(bench: Bench, live: _Live, loads: Sequence[tuple[str, Loaded]]) -> Measurement | LabError:
+def _measurement(
+    bench: Bench, live: _Live, loads: Sequence[tuple[str, Loaded]]
+) -> Measurement | LabError:
     """Return what was seen of a server that was loaded at least once."""
     if not live.slices:
-        return LabError("No load reached this server: an earlier step of its session failed.", exit_code=1)
+        return LabError(
+            "No load reached this server: an earlier step of its session failed.", exit_code=1
+        )
     slices = tuple(live.slices)
-    first, last, cell = slices[0], slices[-1], live.member.cell
+    first = slices[0]
+    last = slices[-1]
+    cell = live.member.cell
     ceiling = bench.calibration.ceiling_of(cell) if bench.calibration else None
     database = None
     if uses := [each.database for each in slices if each.database is not None]:
         # The rows of all tags, everything else from first to last.
-        before, rows = uses[0].before, sum(use.after.rows - use.before.rows for use in uses)
+        before = uses[0].before
+        rows = sum(use.after.rows - use.before.rows for use in uses)
         after = replace(uses[-1].after, rows=before.rows + rows)
         database = DatabaseUse(TAG, uses[0].version, before, after)
     facts = {each.name: getattr(first, each.name) for each in fields(LoadFacts)} | {
@@ -330,28 +439,39 @@ def _measurement(bench: Bench, live: _Live, loads: Sequence[tuple[str, Loaded]])
         probe_hz=live.probe_hz,
         users=live.users,
         others_loaded=tuple(
-            (load.load_started_mono_ns, load.load_ended_mono_ns) for name, load in loads if name != live.member.trial_id
+            (load.load_started_mono_ns, load.load_ended_mono_ns)
+            for name, load in loads
+            if name != live.member.trial_id
         ),
     )
 
 
 def _seen(placement: Placement, running: Running, earlier: tuple[int, ...] = ()) -> Placement:
-    """Return the placement with the CPUs that the server may use now, or could `earlier`, where it is not the lab's."""
+    """Return the placement with the CPUs that the server may use now, or could `earlier`, where it
+    is not the lab's.
+    """
     if running.cpus is None:
         return placement
     return replace(placement, server=tuple(sorted({*earlier, *running.cpus()})))
 
 
 def _await(server: Server, workload: Workload, running: Running, nonce: str, log: Path) -> None:
-    """Return when the server is there and answers right what is about to be asked; LabError where it does not."""
+    """Return when the server is there and answers right what is about to be asked.
+
+    LabError if it does not.
+    """
     if server.contract:
         wait_ready(server.name, running, nonce, log)
     else:
         wait_answer(server.name, running, workload.path, log)
     if workload.name not in OWN:
-        for check in quick_check(running.address, running.port, server, nonce, workload.method, workload.path):
+        for check in quick_check(
+            running.address, running.port, server, nonce, workload.method, workload.path
+        ):
             if not check.ok:
-                raise LabError(f"{server.name} breaks the contract: {check.name}, {check.detail}.", exit_code=1)
+                raise LabError(
+                    f"{server.name} breaks the contract: {check.name}, {check.detail}.", exit_code=1
+                )
         return
     require_answer("the server", running, workload.probe_path or workload.path)
     if workload.name == OWN_GET:

@@ -1,9 +1,10 @@
 """The lab's hands on another host, run there in a container: `python -m runner.measure.station`.
 
-It answers each JSON line on its standard input with one line: `{"id": 7, "do": NAME, …}` with `{"id": 7, "done": …}`
-or `{"id": 7, "error": SENTENCE}`, and says now and then that it is there. The end of its input ends it and all that it
-started: it comes when the runner ends, however that is. The runner's side of it is in station_client.py. Nothing here
-imports what is not in the instruments' image.
+It answers each JSON line on its standard input with one line: `{"id": 7, "do": NAME, …}` with
+`{"id": 7, "done": …}` or `{"id": 7, "error": SENTENCE}`, and says now and then that it is there.
+The end of its input ends it and all that it started: it comes when the runner ends, however that
+is. The runner's side of it is in station_client.py. Nothing here imports what is not in the
+instruments' image.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ from typing import Any
 
 from runner.measure import machine, memory
 from runner.measure.engine import free_port
-from runner.measure.generators import Command
+from runner.measure.generators.command import Command
 from runner.measure.idle import IdleCpus
 from runner.measure.leftovers import Ledger, boot_id, start_ticks
 from runner.measure.machine import Diagnosis
@@ -32,7 +33,8 @@ from runner.model import Idle, LabError
 WORK = Path("/work")  # where a station has the files of its loads
 TRANSFER_BYTES = 1 << 16  # at once: a slow start over a long way takes 5 s for 256 KiB
 TRANSFER_LIMIT_S = 5.0  # how long a transfer waits for its other side
-ALIVE_S = 3.0  # how often a station says that it is there: what it is asked for may take as long as a load
+ALIVE_S = 3.0
+"""How often a station says that it is there: what it is asked for may take as long as a load."""
 
 
 class Station(Site):
@@ -52,17 +54,28 @@ class Station(Site):
     def hello(self) -> dict[str, Any]:
         """Return what this host is."""
         machine.raise_open_files()
-        cpus, available = sorted(os.sched_getaffinity(0)), memory.available_bytes()
+        cpus = sorted(os.sched_getaffinity(0))
+        available = memory.available_bytes()
         return {"facts": machine.facts(), "cpus": cpus, "boot": boot_id(), "memory": available}
 
     def room(self) -> int:
         """Return how many bytes are free on the disk of the loads' files."""
         return shutil.disk_usage(self._work).free
 
-    def hazards(self, server: list[int], others: list[int], connections: int, opened: int) -> list[Diagnosis]:
-        """Return what can spoil the numbers here, where these CPUs are the server's and the other parts'."""
-        placement = Placement(tuple(server or others), tuple(others or server), hosts=("server", "others", "others"))
-        return [found for found in machine.examine(placement, connections, opened) if found.subject != "cpus"]
+    def hazards(
+        self, server: list[int], others: list[int], connections: int, opened: int
+    ) -> list[Diagnosis]:
+        """Return what can spoil the numbers here, where these CPUs are the server's and the other
+        parts'.
+        """
+        placement = Placement(
+            tuple(server or others), tuple(others or server), hosts=("server", "others", "others")
+        )
+        return [
+            found
+            for found in machine.examine(placement, connections, opened)
+            if found.subject != "cpus"
+        ]
 
     def idle(self, state: Idle) -> str | None:
         """Have idle CPUs poll, or sleep as the system lets them; return why they do not."""
@@ -93,21 +106,39 @@ class Station(Site):
         folder.mkdir()
 
     def run(
-        self, command: Mapping[str, Any], cpus: list[int], folder: str, begin_mono_ns: int | None, sampled: bool
+        self,
+        command: Mapping[str, Any],
+        cpus: list[int],
+        folder: str,
+        begin_mono_ns: int | None,
+        sampled: bool,
     ) -> dict[str, Any]:
         """Run a generator to its end; return when it was, and the names of its files."""
         log = self._work / folder / "generator.log"
-        load = Job(Command(**{**command, "argv": tuple(command["argv"])}), tuple(cpus), {}, log, begin_mono_ns)
-        sampler = self._instruments["sampler"][1] if sampled and "sampler" in self._instruments else None
+        load = Job(
+            Command(**{**command, "argv": tuple(command["argv"])}),
+            tuple(cpus),
+            {},
+            log,
+            begin_mono_ns,
+        )
+        sampler = (
+            self._instruments["sampler"][1] if sampled and "sampler" in self._instruments else None
+        )
         loaded = self.load(load, sampler)()
         return {"loaded": loaded, "files": sorted(path.name for path in log.parent.iterdir())}
 
     def watch(self, pid: int) -> None:
-        """End a container's process when this station ends by itself, as nobody else may be there to do so."""
+        """End a container's process when this station ends by itself, as nobody else may be there
+        to do so.
+        """
         self._watched[pid] = start_ticks(pid)
 
     def listen(self, address: str) -> int:
-        """Listen on an address, for one transfer or for connections that are closed again; return the port."""
+        """Listen on an address, for one transfer or for connections that are closed again.
+
+        Return the port.
+        """
         if self._listening is not None:
             self._listening.close()
         self._listening = socket.create_server((address, 0), backlog=20)
@@ -123,7 +154,9 @@ class Station(Site):
                 if whose[0] != peer:
                     raise LabError("Another host connected to the transfer.", exit_code=1)
                 channel.settimeout(TRANSFER_LIMIT_S)
-                buffer, received, begun = bytearray(TRANSFER_BYTES), 0, time.monotonic()
+                buffer = bytearray(TRANSFER_BYTES)
+                received = 0
+                begun = time.monotonic()
                 while count := channel.recv_into(buffer):
                     received += count
                 return received / max(time.monotonic() - begun, 1e-9)
@@ -131,7 +164,8 @@ class Station(Site):
     def send(self, address: str, port: int, seconds: float) -> None:
         """Send as much as goes to another station for some time."""
         with socket.create_connection((address, port), timeout=TRANSFER_LIMIT_S) as channel:
-            until, chunk = time.monotonic() + seconds, bytes(TRANSFER_BYTES)
+            until = time.monotonic() + seconds
+            chunk = bytes(TRANSFER_BYTES)
             while time.monotonic() < until:
                 channel.sendall(chunk)
 
@@ -147,9 +181,13 @@ class Station(Site):
 
 
 def answer(station: Station, line: str) -> str:
-    """Do what a line asks for; return a line with `done` and the result, or `error` and a sentence."""
+    """Do what a line asks for.
+
+    Return a line with `done` and the result, or `error` and a sentence.
+    """
     asked = json.loads(line)
-    number, name = asked.pop("id", None), asked.pop("do", "")
+    number = asked.pop("id", None)
+    name = asked.pop("do", "")
     try:
         if name.startswith("_"):
             raise AttributeError(name)
@@ -157,7 +195,11 @@ def answer(station: Station, line: str) -> str:
     except LabError as error:
         found = {"error": str(error)}
     except TimeoutError:
-        found = {"error": f"Nothing came from the other host, or went to it, for {TRANSFER_LIMIT_S:.0f} s."}
+        found = {
+            "error": (
+                f"Nothing came from the other host, or went to it, for {TRANSFER_LIMIT_S:.0f} s."
+            )
+        }
     except (OSError, AttributeError, KeyError, TypeError, ValueError, AssertionError) as error:
         found = {"error": f"{type(error).__name__}: {error}."}
     return json.dumps({"id": number, **found}, default=vars)

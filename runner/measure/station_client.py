@@ -1,4 +1,6 @@
-"""A station on another host, as the runner speaks with it: over Docker's channel, without another port."""
+"""A station on another host, as the runner speaks with it: over Docker's channel, without another
+port.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from runner.measure.generators import Shot
+from runner.measure.generators.command import Shot
 from runner.measure.memory import Kills
 from runner.measure.sites import Ask, Clock, Job, Site
 from runner.measurement import Counters, Loaded, Quota
@@ -26,17 +28,23 @@ from runner.store import replacing
 if TYPE_CHECKING:
     from docker.models.containers import Container
 
-SILENT_S = 20.0  # a station says every 3 s that it is there: one that says nothing for so long has gone
+SILENT_S = 20.0
+"""A station says every 3 s that it is there: one that says nothing for so long has gone."""
 WORK = PurePosixPath("/work")
 LAB = Path("/lab")
 CLOCK_QUESTIONS = 30
 
 
 class Channel:
-    """Lines to and from a container's standard input and output; stdout and stderr come in frames (Docker's attach)."""
+    """Lines to and from a container's standard input and output.
+
+    Stdout and stderr come in frames (Docker's attach).
+    """
 
     def __init__(self, container: Container) -> None:
-        self._raw: Any = container.attach_socket(params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
+        self._raw: Any = container.attach_socket(
+            params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+        )
         self._socket: Any = getattr(self._raw, "_sock", self._raw)
         self._socket.settimeout(None)
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -44,11 +52,14 @@ class Channel:
         threading.Thread(target=self._read, daemon=True).start()
 
     def send(self, line: str) -> None:
-        """Send a line; OSError where nobody is there."""
+        """Send a line; OSError if nobody is there."""
         self._socket.sendall(line.encode() + b"\n")
 
     def take(self, timeout_s: float) -> bytes | None:
-        """Return the next line, None where the station has ended; queue.Empty where none comes in time."""
+        """Return the next line, None if the station has ended.
+
+        Queue.Empty if none comes in time.
+        """
         return self._lines.get(timeout=timeout_s)
 
     def close(self) -> None:
@@ -85,19 +96,28 @@ class StationClient(Site):
     """Another host as a Site: what runs there is asked of its station."""
 
     def __init__(self, name: str, container: Container, channel: Channel, address: str) -> None:
-        self.name, self.address = name, address
+        self.name = name
+        self.address = address
         self.is_lost = False  # whether nothing will come back any more
-        self._container, self._channel = container, channel
-        self._asked = 0  # numbers what was asked: the answer to what nobody waits for any more is dropped
+        self._container = container
+        self._channel = channel
+        # Request id: replies to abandoned requests are discarded.
+        self._asked = 0
 
     def ask(self, do: str, timeout_s: float = 3 * SILENT_S, **more: Any) -> Any:
-        """Have something done and return the result; LabError as its sentence says, or where nothing comes back."""
+        """Have something done and return the result.
+
+        LabError as its sentence says, or where nothing comes back.
+        """
         return self.begin(do, timeout_s, **more)()
 
     def begin(self, do: str, timeout_s: float = 3 * SILENT_S, **more: Any) -> Callable[[], Any]:
         """Have something begun; the call that is returned waits for its result."""
         if self.is_lost:
-            raise CannotGoOnError(f"The host of the {self.name} has gone: see that it and its Docker engine run.")
+            raise CannotGoOnError(
+                f"The host of the {self.name} stopped responding: "
+                "check that it and its Docker engine run."
+            )
         self._asked += 1
         try:
             self._channel.send(json.dumps({"id": self._asked, "do": do, **more}))
@@ -129,14 +149,18 @@ class StationClient(Site):
         return LabError(f"The host of the {self.name} {how}{said}.", exit_code=1)
 
     def look_at_clock(self) -> int:
-        """Measure the clock anew, by the question that came back soonest; return by how much it has moved, in ns."""
+        """Measure the clock anew, by the question that came back soonest.
+
+        Return by how much it has moved, in ns.
+        """
         found = []
         for _ in range(CLOCK_QUESTIONS):
             asked = time.monotonic_ns()
             there = self.ask("now")
             took = time.monotonic_ns() - asked
             found.append(Clock(there - asked - took // 2, took - took // 2))
-        before, self.clock = self.clock, min(found, key=lambda clock: clock.error_ns)
+        before = self.clock
+        self.clock = min(found, key=lambda clock: clock.error_ns)
         return abs(self.clock.offset_ns - before.offset_ns)
 
     def counters(self) -> Counters:
@@ -156,11 +180,16 @@ class StationClient(Site):
         return dict(self.ask("network"))
 
     def undelivered(self, port: int) -> int:
-        """Return how many connections from there are closed, with something on the way to a server's port."""
+        """Return how many connections from there are closed, with something on the way to a
+        server's port.
+        """
         return int(self.ask("undelivered", port=port))
 
     def reach(self, address: str, port: int, times: int = 1) -> int:
-        """Return how many ns a connection from there to a server takes; LabError where there can be none."""
+        """Return how many ns a connection from there to a server takes.
+
+        LabError if there can be none.
+        """
         return int(self.ask("reach", address=address, port=port, times=times))
 
     def room(self) -> int:
@@ -172,7 +201,9 @@ class StationClient(Site):
         """Run an instrument there."""
         self.ask("start", name=name, hz=hz, cpus=list(cpus))
         try:
-            yield lambda command: str(self.ask("command", 2 * SILENT_S, name=name, command=dict(command)))
+            yield lambda command: str(
+                self.ask("command", 2 * SILENT_S, name=name, command=dict(command))
+            )
         finally:
             with contextlib.suppress(LabError):
                 self.ask("end", name=name)
@@ -191,7 +222,11 @@ class StationClient(Site):
         """Start a load there; the call that is returned waits for its end and copies its files."""
         folder = "load"
         begin = None if load.begin_mono_ns is None else load.begin_mono_ns + self.clock.offset_ns
-        asked: dict[str, Any] = {"command": {**asdict(load.command), "after": []}, "cpus": load.cpus, "folder": folder}
+        asked: dict[str, Any] = {
+            "command": {**asdict(load.command), "after": []},
+            "cpus": load.cpus,
+            "folder": folder,
+        }
         asked |= {"begin_mono_ns": begin, "sampled": sampler is not None}
         answer = self.begin("run", load.command.timeout_s + 2 * SILENT_S, **asked)
 
@@ -200,8 +235,10 @@ class StationClient(Site):
             for name, path in {**load.files, "generator.log": load.log}.items():
                 if name in done["files"]:
                     self._copy(WORK / folder / name, path)
-            loaded, ahead_ns = Loaded(**done["loaded"]), self.clock.offset_ns
-            begun, end = loaded.load_started_mono_ns - ahead_ns, loaded.load_ended_mono_ns - ahead_ns
+            loaded = Loaded(**done["loaded"])
+            ahead_ns = self.clock.offset_ns
+            begun = loaded.load_started_mono_ns - ahead_ns
+            end = loaded.load_ended_mono_ns - ahead_ns
             return replace(loaded, load_started_mono_ns=begun, load_ended_mono_ns=end)
 
         return wait

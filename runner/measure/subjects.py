@@ -1,4 +1,6 @@
-"""Read one subject's cumulative counters: from a control group, from a process tree, or of the whole host."""
+"""Read one subject's cumulative counters: from a control group, from a process tree, or of the
+whole host.
+"""
 
 import os
 import time
@@ -14,7 +16,10 @@ _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 class Reading(NamedTuple):
-    """Counters at one instant; None where the source does not have it. `mono_ns` is taken beside the CPU counter."""
+    """Counters at one instant; None if the source does not have it.
+
+    `mono_ns` is taken beside the CPU counter.
+    """
 
     mono_ns: int
     wall_ns: int
@@ -24,8 +29,10 @@ class Reading(NamedTuple):
     throttled_ns: int | None = None
     switches: int | None = None
     steal_ns: int | None = None
-    interrupts_ns: int | None = None  # the machine's CPU time in interrupts, which some kernels book to no program
-    ran_ns: int | None = None  # exact CPU time of all programs, where the kernel has it (control groups, version 1)
+    interrupts_ns: int | None = None
+    """The machine's CPU time in interrupts, which some kernels book to no program."""
+    ran_ns: int | None = None
+    """Exact CPU time of all programs, where the kernel has it (control groups, version 1)."""
 
 
 class CgroupSubject:
@@ -45,7 +52,8 @@ class CgroupSubject:
 
     def read(self) -> Reading:
         """Return the group's counters; memory and threads are summed over its processes."""
-        wall, mono = time.time_ns(), time.monotonic_ns()
+        wall = time.time_ns()
+        mono = time.monotonic_ns()
         usage = self._usage.read()
         if self._unified:
             used_us = number_after(b"usage_usec ", usage)
@@ -62,9 +70,9 @@ class CgroupSubject:
 class ProcessSubject:
     """A process and its descendants, the fallback where no control group is to be had.
 
-    CPU time comes from the kernel's CPU-time clock of each process (clock_getcpuclockid(3)) in nanoseconds, as that in
-    /proc/PID/stat has 10 ms ticks: +-10 points a core at 100 ms. New processes are found as their memory is
-    looked at (procfs.Memory).
+    CPU time comes from the kernel's CPU-time clock of each process (clock_getcpuclockid(3)) in
+    nanoseconds, as that in /proc/PID/stat has 10 ms ticks: +-10 points a core at 100 ms. New
+    processes are found as their memory is looked at (procfs.Memory).
     """
 
     name = "process-tree"
@@ -79,7 +87,8 @@ class ProcessSubject:
     def read(self) -> Reading:
         """Return the summed counters; what an ended child used stays counted."""
         resident, threads = self._memory.at(time.monotonic_ns())
-        wall, mono = time.time_ns(), time.monotonic_ns()
+        wall = time.time_ns()
+        mono = time.monotonic_ns()
         for pid, clock in list(self._living.items()):
             try:
                 self._cpu_ns[pid] = time.clock_gettime_ns(clock)
@@ -92,21 +101,26 @@ class ProcessSubject:
 
     def _found(self) -> Iterator[int]:
         for pid in descendants(self._leader):
-            self._living[pid] = (~pid << 3) | 2  # as clock_getcpuclockid(3) makes the clock's id on Linux
+            self._living[pid] = (
+                ~pid << 3
+            ) | 2  # as clock_getcpuclockid(3) makes the clock's id on Linux
             yield pid
 
 
 class HostSubject:
-    """The whole machine from /proc/stat, 10 ms ticks: busy time of all CPUs, and time stolen by the hypervisor.
+    """The whole machine from /proc/stat, 10 ms ticks: busy time of all CPUs, and time stolen by the
+    hypervisor.
 
-    A CPU quota whose periods keep step with the ticks makes a CPU look busy that is idle half of the time. So the exact
-    time of all programs is read as well, where there is one.
+    A CPU quota whose periods keep step with the ticks makes a CPU look busy that is idle half of
+    the time. So the exact time of all programs is read as well, where there is one.
     """
 
     name = "proc-stat"
 
     def __init__(self, memory_ns: int = 0) -> None:
-        size = len(Path("/proc/stat").read_bytes())  # some kB a hundred CPUs and interrupts; its numbers grow longer
+        size = len(
+            Path("/proc/stat").read_bytes()
+        )  # some kB a hundred CPUs and interrupts; its numbers grow longer
         self._stat = KeptFile("/proc/stat", 2 * size)
         self._meminfo = KeptFile("/proc/meminfo")
         self._ran = KeptFile(cgroups.ALL_PROGRAMS) if cgroups.ALL_PROGRAMS.exists() else None
@@ -115,15 +129,23 @@ class HostSubject:
         self._used_bytes: int | None = None
 
     def read(self) -> Reading:
-        """Return busy CPU time (user, nice, system, interrupts), memory in use, switches between tasks, and steal."""
-        wall, mono = time.time_ns(), time.monotonic_ns()
+        """Return busy CPU time (user, nice, system, interrupts), memory in use, switches between
+        tasks, and steal.
+        """
+        wall = time.time_ns()
+        mono = time.monotonic_ns()
         data = self._stat.read()
-        user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, data[: data.index(b"\n")].split()[1:9])
+        user, nice, system, _idle, _iowait, irq, softirq, steal = map(
+            int, data[: data.index(b"\n")].split()[1:9]
+        )
         if mono >= self._due_ns:
             meminfo = self._meminfo.read()
-            total, available = number_after(b"MemTotal:", meminfo), number_after(b"MemAvailable:", meminfo)
+            total = number_after(b"MemTotal:", meminfo)
+            available = number_after(b"MemAvailable:", meminfo)
             self._due_ns = mono + self._memory_ns
-            self._used_bytes = None if total is None or available is None else 1024 * (total - available)
+            self._used_bytes = (
+                None if total is None or available is None else 1024 * (total - available)
+            )
         return Reading(
             mono,
             wall,
@@ -137,13 +159,19 @@ class HostSubject:
 
 
 Source = CgroupSubject | ProcessSubject | HostSubject
-"""Where a subject's counters come from; its `name` is stored beside each row, and `read` raises OSError where the
-subject is gone. The CPU counters are read each time; memory and threads anew only where the last look at them is as old
-as `memory_ns`."""
+"""Where a subject's counters come from.
+
+Its `name` is stored beside each row, and `read` raises OSError where the subject is gone. The CPU
+counters are read each time; memory and threads anew only where the last look at them is as old as
+`memory_ns`.
+"""
 
 
 def open_files(pid: int) -> int | None:
-    """Return how many files and sockets a process and its descendants have open; None where that may not be read."""
+    """Return how many files and sockets a process and its descendants have open.
+
+    None if that may not be read.
+    """
     try:
         return sum(len(list(Path(f"/proc/{each}/fd").iterdir())) for each in descendants(pid))
     except OSError:
@@ -151,10 +179,11 @@ def open_files(pid: int) -> int | None:
 
 
 def source_of(pid: int, memory_ns: int = 0, *, alone: bool = True) -> Source:
-    """Return the best source for `pid`: its control group unless that holds the lab too, else the process tree.
+    """Return the best source for `pid`: its control group unless that holds the lab too, else the
+    process tree.
 
-    It is the tree as well where the group is known to hold others (not `alone`). A look at memory and threads holds for
-    `memory_ns`. OSError where the process or its group has just ended.
+    It is the tree as well where the group is known to hold others (not `alone`). A look at memory
+    and threads holds for `memory_ns`. OSError where the process or its group has just ended.
     """
     group = cgroups.of_process(pid)
     throttling = Throttling(quotas.find(pid))

@@ -1,4 +1,6 @@
-"""Find the programs that the lab drives, their versions, and build the servers' binaries with them."""
+"""Find the programs that the lab drives, their versions, and build the servers' binaries with
+them.
+"""
 
 import fcntl
 import os
@@ -33,8 +35,10 @@ class Tool:
 
     @property
     def unfit(self) -> str | None:
-        """Why the lab cannot use it, None where it can: of k6 it is not known to drive any but 1.8 to 2.x."""
-        numbers = tuple(map(int, re.findall(r"\d+", self.version)))  # none where it is unknown
+        """Why the lab cannot use it, None if it can: of k6 it is not known to drive any but 1.8
+        to 2.x.
+        """
+        numbers = tuple(map(int, re.findall(r"\d+", self.version)))  # none if it is unknown
         if self.name != "k6" or (1, 8) <= numbers < (3,):
             return None
         return f"{self.version} found, but the lab needs 1.8 to 2.x"
@@ -46,17 +50,27 @@ def remedy(name: str) -> str:
 
 
 def find_program(name: str) -> Path | None:
-    """Return a program's path: .tools/ of the lab, then PATH, the system's sbin folders, the newest PostgreSQL."""
+    """Return a program's path: .tools/ of the lab, then PATH, the system's sbin folders, the newest
+    PostgreSQL.
+    """
     # Debian keeps each major version's programs in a folder, which is not on PATH.
-    versions = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if path.parent.name.isdigit()]
+    versions = [
+        path for path in Path("/usr/lib/postgresql").glob("*/bin") if path.parent.name.isdigit()
+    ]
     versions.sort(key=lambda path: int(path.parent.name), reverse=True)
-    folders = [lab_root() / ".tools", os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", *versions]
+    folders = [
+        lab_root() / ".tools",
+        os.environ.get("PATH", ""),
+        "/usr/local/sbin",
+        "/usr/sbin",
+        *versions,
+    ]
     found = shutil.which(name, path=os.pathsep.join(map(str, folders)))
     return Path(found) if found else None
 
 
 def find_tool(name: str) -> Tool | None:
-    """Return a tool with its version, or None where it is not installed."""
+    """Return a tool with its version, or None if it is not installed."""
     path = find_program(name)
     if path is None:
         return None
@@ -67,7 +81,9 @@ def find_tool(name: str) -> Tool | None:
 
 
 def need_tool(name: str) -> Tool:
-    """Return a tool or raise LabError that says how to get it, or why it is not one that the lab can use."""
+    """Return a tool or raise LabError that says how to get it, or why it is not one that the lab
+    can use.
+    """
     tool = find_tool(name)
     if tool is None:
         raise LabError(f"{name} is not installed: {remedy(name)}.")
@@ -77,7 +93,10 @@ def need_tool(name: str) -> Tool:
 
 
 def build(server: Server) -> str | None:
-    """Run the server's build command, LabError if it fails; return the binary's SHA-256, None for a script."""
+    """Run the server's build command, LabError if it fails.
+
+    Return the binary's SHA-256, None for a script.
+    """
     if not server.build_command:
         return None
     for need in server.build_needs:
@@ -86,22 +105,37 @@ def build(server: Server) -> str | None:
     log = server.folder / "build" / "build.log"
     log.parent.mkdir(exist_ok=True)
     with log.open("ab") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)  # another program of the lab may be building the same server
+        fcntl.flock(
+            handle, fcntl.LOCK_EX
+        )  # another program of the lab may be building the same server
         env = {**os.environ, **dict(server.build_env)}
         done = subprocess.run(
-            server.build_command, cwd=server.folder, env=env, input=b"", capture_output=True, timeout=1200, check=False
+            server.build_command,
+            cwd=server.folder,
+            env=env,
+            input=b"",
+            capture_output=True,
+            timeout=1200,
+            check=False,
         )
         handle.truncate(0)
         handle.write(done.stdout + done.stderr)
     if done.returncode != 0:
-        raise LabError(f"Server {server.name} could not be built: {_reason(done.stderr)} (see {log}).", exit_code=1)
+        raise LabError(
+            f"Server {server.name} could not be built: {_reason(done.stderr)} (see {log}).",
+            exit_code=1,
+        )
     artifact = server.folder / server.artifact if server.artifact else None
     if artifact is not None and not artifact.is_file():
-        raise LabError(f"The build of {server.name} left no {artifact}: check `artifact` in its server.toml.")
+        raise LabError(
+            f"The build of {server.name} left no {artifact}: check `artifact` in its server.toml."
+        )
     return sha256(artifact) if artifact else None
 
 
 def _reason(stderr: bytes) -> str:
     """Return the first line that says error, else the last line."""
     lines = [line.strip() for line in stderr.decode(errors="replace").splitlines() if line.strip()]
-    return ([line for line in lines if "error" in line.lower()] or lines[-1:] or ["no reason given"])[0][:300]
+    return (
+        [line for line in lines if "error" in line.lower()] or lines[-1:] or ["no reason given"]
+    )[0][:300]

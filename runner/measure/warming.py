@@ -1,18 +1,16 @@
 """Warm a server up, and learn from that how much of the lab's own load it bears."""
 
 import contextlib
-import json
 import math
 import signal
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from runner.measure import generators
+from runner.generator_traits import TRAITS
 from runner.measure.engine import Running, ask
-from runner.measure.generators import Shot
+from runner.measure.generators.catalogue import GENERATORS
+from runner.measure.generators.command import Shot, WarmedUp
 from runner.measure.leftovers import scratch
 from runner.measure.loading import Bench, generate
 from runner.measure.sites import Job
@@ -30,59 +28,30 @@ MOST_USERS = 5000
 ROOM = 2.0  # times as many users as the warm-up's iterations would keep busy at the offered rate
 
 
-@dataclass(frozen=True)
-class WarmedUp:
-    """What the generators did in a warm-up; None if they do not say."""
-
-    answers_rps: float | None = None  # a lower bound of what the server can do
-    iterations_rps: float | None = None  # of k6 and its script
-    iteration_ms: float | None = None  # mean of those that were completed
-
-
 def warm_up(bench: Bench, cell: Cell, shot: Shot, log: Path) -> WarmedUp:
     """Run a load that leaves only its log, from every generator; return what they did.
 
-    LabError if a generator was killed, or if k6 failed.
+    LabError if a generator was killed, or if one failed that must not.
     """
+    generator = GENERATORS[cell.tool]
     with contextlib.ExitStack() as stack:
         jobs = []
-        for share, site in zip(bench.shares, bench.sites.generators, strict=True):
+        for load_part, site in zip(bench.load_parts, bench.sites.generators, strict=True):
             folder = stack.enter_context(scratch(bench.lab.ledger))
-            files = {name: folder / name for name in generators.WARM_UP_FILES[cell.tool]}
-            command = generators.warmup(share.of(cell), site.shot(shot), site.paths(files))
+            files = {name: folder / name for name in generator.warm_up_files}
+            command = generator.warm_up(load_part.of(cell), site.shot(shot), site.paths(files))
             jobs.append(Job(command, bench.cpus_of(site), files, log))
         loads, _ = generate(bench, jobs, None)
         codes = [load.generator_exit for load in loads]
         if -signal.SIGKILL in codes:
             raise LabError(f"{cell.tool} was killed in the warm-up.", exit_code=1)
-        if cell.tool == "k6" and any(codes):  # a signal ends wrk if the warm-up is shorter than a second
+        if generator.must_warm_up and any(codes):
             code = max(codes, key=abs)
             said = last_line(log)
-            raise LabError(f"k6 ended with exit code {code} in the warm-up{said}.", exit_code=1)
-        return _together([_read(cell.tool, job.files) for job in jobs])
-
-
-def _read(tool: str, files: Mapping[str, Path]) -> WarmedUp:
-    """Return what one generator's results say; nothing is known if they are missing or broken."""
-    try:
-        if tool == "wrk":
-            result = json.loads(files["wrk.json"].read_text(encoding="utf-8"))
-            return WarmedUp(answers_rps=1e6 * result["requests"] / result["duration_us"])
-        if tool == "k6":
-            metrics = json.loads(files["k6-summary.json"].read_text(encoding="utf-8"))["metrics"]
-            return WarmedUp(
-                answers_rps=_statistic(metrics, "http_reqs", "rate") or 0.0,
-                iterations_rps=_statistic(metrics, "iterations", "rate") or 0.0,
-                iteration_ms=_statistic(metrics, "iteration_duration", "avg"),
+            raise LabError(
+                f"{cell.tool} ended with exit code {code} in the warm-up{said}.", exit_code=1
             )
-    except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError):
-        pass
-    return WarmedUp()
-
-
-def _statistic(metrics: Mapping[str, Any], metric: str, name: str) -> float | None:
-    """Return a statistic of k6's summary, which leaves out a metric without samples."""
-    return float(metrics[metric][name]) if metric in metrics else None
+        return _together([generator.read_warm_up(job.files) for job in jobs])
 
 
 def _together(parts: Sequence[WarmedUp]) -> WarmedUp:
@@ -98,7 +67,9 @@ def _together(parts: Sequence[WarmedUp]) -> WarmedUp:
 
 
 def probe_hz(cell: Cell, warmed: WarmedUp, probe_s: float | None = None) -> float:
-    """Return how often the probe may ask a server beside a load; 0 if that is too rare for a median.
+    """Return how often the probe may ask a server beside a load.
+
+    0 if that is too rare for a median.
 
     The probe's requests take the server's capacity like the generator's. So it is at most
     PROBE_SHARE of what the server did in the warm-up, and of the lowest rate of an open load.
@@ -129,7 +100,10 @@ def answer_s(running: Running, path: str) -> float:
 
 
 def _expected_s(cell: Cell, warmed: WarmedUp) -> float:
-    """Return how long a load will last, all slices together; one of iterations at the warm-up's rate."""
+    """Return how long a load will last, all slices together.
+
+    One of iterations at the warm-up's rate.
+    """
     if cell.rates_rps:
         return len(cell.rates_rps) * (cell.step_s or 0.0)
     if cell.iterations is None:
@@ -144,7 +118,8 @@ def users_of(cell: Cell, warmed: WarmedUp) -> int | None:
     rise under load, so there are ROOM times as many, and never fewer than answers of a second
     need at a low rate.
     """
-    if cell.tool != "k6" or cell.vus is not None or not cell.rates_rps:
+    runs_scripts = TRAITS[cell.tool].runs_scripts
+    if not runs_scripts or cell.vus is not None or not cell.rates_rps:
         return None
     rate_rps = max(cell.rates_rps)
     for_a_second = min(float(USERS_FOR_A_SECOND), rate_rps)

@@ -1,18 +1,39 @@
-"""Read server.toml, workload and campaign TOML into typed values, with errors that name the line."""
+"""Read server.toml, workload and campaign TOML into typed values, with errors that name
+the line.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runner.model import OWN, OWN_SCRIPT, POSTGRES, Campaign, LabError, Load, Server, UserApi, Workload, check_name
+from runner.model import (
+    OWN,
+    OWN_SCRIPT,
+    POSTGRES,
+    Campaign,
+    LabError,
+    Load,
+    Server,
+    UserApi,
+    Workload,
+    check_name,
+)
 from runner.planning.toml_tables import KINDS, TABLES, Table, read_table
 from runner.store import decode, lab_root, sha256
 
 PACKAGE = Path(__file__).parents[1]
-RESERVED = ("ADDR", "LAB_NONCE", "DATABASE_URL", "DATABASE_URL_FILE", "DB_POOL_SIZE")  # the contract's variables
+RESERVED = (
+    "ADDR",
+    "LAB_NONCE",
+    "DATABASE_URL",
+    "DATABASE_URL_FILE",
+    "DB_POOL_SIZE",
+)  # the contract's variables
 USER_API = "own-api"  # name of a user's server that is not of the lab's kind, and of its campaign
-WRAPPER = "own.js"  # what runs a user's script: in workloads/, and in a run beside the script's copy, with its name
+WRAPPER = "own.js"
+"""What runs a user's script: in workloads/, and in a run beside the script's copy, with its name.
+"""
 
 
 def _known(kind: str, name: str, known: list[str]) -> str:
@@ -74,7 +95,9 @@ def load_workload(name: str) -> Workload:
 
 
 def user_server(api: UserApi) -> Server:
-    """Return the server that a user gave: by its server.toml where its folder has one, else as one without contract."""
+    """Return the server that a user gave: by its server.toml where its folder has one, else as one
+    without contract.
+    """
     folder = lab_root() if api.folder is None else (lab_root() / api.folder).resolve()
     if api.folder is not None and (folder / "server.toml").is_file():
         server = read_server(folder)
@@ -96,10 +119,18 @@ _SIZES = {
 }
 """Which sizes a `[[load]]` must give, by tool and load model, and no others.
 
-Of several the first is meant whose second size is given, else the last: an open load of k6 is a search, a sweep of
-rates or of percentages, or a ramp."""
-_ALL_SIZES = tuple(dict.fromkeys(size for each in _SIZES.values() for sizes in each for size in sizes))
-_SHARED = ("repeats", "server_share", "database_share", "idle")  # a campaign's for all loads, or a load's for itself
+Of several the first is meant whose second size is given, else the last: an open load of k6 is a
+search, a sweep of rates or of percentages, or a ramp.
+"""
+_ALL_SIZES = tuple(
+    dict.fromkeys(size for each in _SIZES.values() for sizes in each for size in sizes)
+)
+_SHARED = (
+    "repeats",
+    "server_share",
+    "database_share",
+    "idle",
+)  # a campaign's for all loads, or a load's for itself
 _SESSIONS = ("slices", "slice_s")
 
 
@@ -109,7 +140,9 @@ def campaign_names() -> list[str]:
 
 
 def load_campaign(name: str) -> Campaign:
-    """Return a campaign by its name, or by the path of a TOML file (a name that ends in `.toml`)."""
+    """Return a campaign by its name, or by the path of a TOML file (a name that ends in
+    `.toml`).
+    """
     if name.endswith(".toml"):
         path = Path(name)
     else:
@@ -127,10 +160,15 @@ def load_campaign(name: str) -> Campaign:
     if "sessions" in top.values:
         shared |= {"sessions": True, **sessions.values}
     loads = [
-        _load(replace(top, header="[[load]]", nth=n, values={**shared, **values}), values, given["servers"])
+        _load(
+            replace(top, header="[[load]]", nth=n, values={**shared, **values}),
+            values,
+            given["servers"],
+        )
         for n, values in enumerate(given.pop("load"))
     ]
-    environment, environments = [], top.table("environment")
+    environment = []
+    environments = top.table("environment")
     for server in environments.values:
         table = replace(top, header=f"[environment.{server}]")
         if server not in given["servers"]:
@@ -142,10 +180,20 @@ def load_campaign(name: str) -> Campaign:
     for label, server in given.get("copies", ()):
         check_name("Copy", label)
         if label not in given["servers"] or label == server:
-            message = f"{label!r} must be one of the campaign's servers, and another name than {server!r}"
+            message = (
+                f"{label!r} must be one of the campaign's servers, and another name than {server!r}"
+            )
             raise top.table("copies").error(label, message)
-    given = {"seed": 1, "server_cpus": 1, "sample_hz": 20.0, "environment": tuple(environment), **given}
-    return Campaign(name=check_name("Campaign", path.stem), loads=tuple(loads), text=top.text, **given)
+    given = {
+        "seed": 1,
+        "server_cpus": 1,
+        "sample_hz": 20.0,
+        "environment": tuple(environment),
+        **given,
+    }
+    return Campaign(
+        name=check_name("Campaign", path.stem), loads=tuple(loads), text=top.text, **given
+    )
 
 
 def campaign_servers(campaign: Campaign) -> list[Server]:
@@ -157,10 +205,14 @@ def campaign_servers(campaign: Campaign) -> list[Server]:
 
 
 def campaign_workload(campaign: Campaign, name: str, scripts: Path = Path()) -> Workload:
-    """Return a campaign's workload by its name; `scripts` is where a run has its copy of the user's script."""
+    """Return a campaign's workload by its name.
+
+    `scripts` is if a run has its copy of the user's script.
+    """
     if not campaign.owns:
         return load_workload(name)
-    api, scripted = campaign.owns[0], name == OWN_SCRIPT
+    api = campaign.owns[0]
+    scripted = name == OWN_SCRIPT
     return Workload(
         name=name,
         title=f"{api.script} against {api.path}" if scripted else f"GET {api.path}",
@@ -175,20 +227,38 @@ def campaign_workload(campaign: Campaign, name: str, scripts: Path = Path()) -> 
 
 
 def _load(table: Table, written: Collection[str], servers: Collection[str]) -> Load:
-    """Return a load of a table, whose values may be the campaign's; those of the load itself are `written`."""
+    """Return a load of a table, whose values may be the campaign's.
+
+    Those of the load itself are `written`.
+    """
     given = table.read(
         "workload",
-        " ".join(("servers", "warmup_s", "modes", "sessions", "pool_sizes", *_SHARED, *_SESSIONS, *_ALL_SIZES)),
+        " ".join(
+            (
+                "servers",
+                "warmup_s",
+                "modes",
+                "sessions",
+                "pool_sizes",
+                *_SHARED,
+                *_SESSIONS,
+                *_ALL_SIZES,
+            )
+        ),
     )
     name = given["workload"]
     if name not in workload_names():
-        raise table.error("workload", f"there is no workload {name!r}; there are {', '.join(workload_names())}")
+        raise table.error(
+            "workload", f"there is no workload {name!r}; there are {', '.join(workload_names())}"
+        )
     workload = load_workload(name)
     rising = workload.load_model == "open" and not {"rates_rps", "rates_pct"} & given.keys()
     sliced = given.pop("sessions", False) and not rising
     for key in _SESSIONS:
         if key in written and not sliced:
-            why = "ramps and searches have no slices" if rising else "the campaign has no [sessions]"
+            why = (
+                "ramps and searches have no slices" if rising else "the campaign has no [sessions]"
+            )
             raise table.error(key, f"{key!r} is for loads in sessions: {why}")
         given[key] = table.get(key, KINDS[key]) if sliced else None
     sizes = _SIZES[workload.tool, workload.load_model]
@@ -198,26 +268,40 @@ def _load(table: Table, written: Collection[str], servers: Collection[str]) -> L
     needed |= {"pool_sizes"} if workload.database else set()
     for key in (*_ALL_SIZES, "pool_sizes"):
         if (key in given) != (key in needed):
-            raise table.error(key, f"workload {name!r} {'needs' if key in needed else 'takes no'} {key!r}")
+            raise table.error(
+                key, f"workload {name!r} {'needs' if key in needed else 'takes no'} {key!r}"
+            )
     share = given.pop("database_share", 1.0)
-    given |= {"shares": given.pop("server_share", (1.0,)), "database_share": share if workload.database else 1.0}
+    given |= {
+        "shares": given.pop("server_share", (1.0,)),
+        "database_share": share if workload.database else 1.0,
+    }
     load = Load(**{"repeats": 1, "warmup_s": 1.0, **given})
     _check_load(table, load, servers)
     return load
 
 
 def _check_load(table: Table, load: Load, servers: Collection[str]) -> None:
-    """Raise LabError where sizes of a load contradict each other."""
+    """Raise LabError if sizes of a load contradict each other."""
     for server in load.servers:
         if server not in servers:
             raise table.error("servers", f"{server!r} is none of the campaign's servers")
-    if load.from_rps is not None and load.to_rps is not None and load.objective and load.from_rps >= load.to_rps:
-        raise table.error("to_rps", f"to_rps = {load.to_rps:.10g} must be greater than from_rps = {load.from_rps:.10g}")
+    if (
+        load.from_rps is not None
+        and load.to_rps is not None
+        and load.objective
+        and load.from_rps >= load.to_rps
+    ):
+        raise table.error(
+            "to_rps",
+            f"to_rps = {load.to_rps:.10g} must be greater than from_rps = {load.from_rps:.10g}",
+        )
     least = max(load.vus, default=0) * (load.slices or 1)
     if load.iterations is not None and load.iterations < least:
         each = "" if load.slices is None else f" in each of {load.slices} slices"
         raise table.error(
-            "iterations", f"{load.iterations} iterations are fewer than {max(load.vus)} virtual users{each}"
+            "iterations",
+            f"{load.iterations} iterations are fewer than {max(load.vus)} virtual users{each}",
         )
 
 
@@ -226,9 +310,13 @@ def campaign_from_manifest(manifest: dict[str, Any]) -> Campaign:
     given = manifest.get("campaign")
     known = dict(given) if isinstance(given, dict) else {}
     # Runs of an earlier version have at most one user's API, which has no name.
-    apis, text = known.pop("own", None) or [], known.pop("toml", None)
+    apis = known.pop("own", None) or []
+    text = known.pop("toml", None)
     known.pop("scale", None)
-    known |= {"owns": [{"name": USER_API, **apis}] if isinstance(apis, dict) else apis, "text": text}
+    known |= {
+        "owns": [{"name": USER_API, **apis}] if isinstance(apis, dict) else apis,
+        "text": text,
+    }
     said = f"The manifest of run {manifest.get('run_id')} describes no campaign"
     found = decode(Campaign, {**known, "seed": manifest.get("seed")}, said, exit_code=2)
     check_name("Campaign", found.name)
@@ -239,7 +327,7 @@ _BUILT = ("target", "build", "__pycache__")
 
 
 def changed(begun_with: Mapping[str, str], now: Mapping[str, str]) -> str | None:
-    """Say which file of `begun_with` is not what it was, or not there; None where all are the same."""
+    """Say which file of `begun_with` is not what it was, or not there; None if all are the same."""
     for name, digest in begun_with.items():
         if now.get(name) != digest:
             return f"The run cannot go on: {name} is not the file that it began with"
@@ -247,9 +335,13 @@ def changed(begun_with: Mapping[str, str], now: Mapping[str, str]) -> str | None
 
 
 def inputs_of(campaign: Campaign, servers: Sequence[Server]) -> dict[str, str]:
-    """Return the SHA-256 of requests, scripts, the database's settings, and servers that are not built, by name."""
+    """Return the SHA-256 of requests, scripts, the database's settings, and servers that are not
+    built, by name.
+    """
     files: dict[str, Path] = {}
-    for folder, is_built in {each.folder: each.artifact is not None for each in servers if each.contract}.items():
+    for folder, is_built in {
+        each.folder: each.artifact is not None for each in servers if each.contract
+    }.items():
         files[f"{folder.name}/server.toml"] = folder / "server.toml"
         for path in () if is_built else folder.rglob("*"):
             inside = path.relative_to(folder)

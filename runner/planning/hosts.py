@@ -1,4 +1,6 @@
-"""A hosts file: which hosts a campaign uses, how their Docker engines are reached, and what each is for."""
+"""A hosts file: which hosts a campaign uses, how their Docker engines are reached, and what each is
+for.
+"""
 
 import re
 from dataclasses import dataclass, replace
@@ -17,10 +19,13 @@ class Host:
     """One machine with a Docker engine, the user's."""
 
     name: str
-    engine: str  # `local`, `unix:///SOCKET`, `ssh://USER@HOST` or `tcp://HOST:PORT`, the last with certificates
-    address: str  # where it is in the network between the hosts: the load goes there
+    engine: str
+    """`local`, `unix:///SOCKET`, `ssh://USER@HOST` or `tcp://HOST:PORT`, the last with
+    certificates.
+    """
+    address: str  # if it is in the network between the hosts: the load goes there
     certificates: Path | None = None  # folder with ca.pem, cert.pem and key.pem, as Docker has them
-    cpus: tuple[int, ...] = ()  # which CPUs the lab may use; all where none are named
+    cpus: tuple[int, ...] = ()  # which CPUs the lab may use; all if none are named
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,10 @@ class Hosts:
     def roles(self, name: str) -> str:
         """Return what a host is for: `server and database`, `generator 2`."""
         one = len(self.generators) == 1
-        numbered = {f"generator{'' if one else f' {at}'}": each for at, each in enumerate(self.generators, start=1)}
+        numbered = {
+            f"generator{'' if one else f' {at}'}": each
+            for at, each in enumerate(self.generators, start=1)
+        }
         parts = {"server": self.server, **numbered, "database": self.database, "probe": self.probe}
         return " and ".join(role for role, host in parts.items() if host == name)
 
@@ -59,14 +67,22 @@ def read_hosts(path: str) -> Hosts:
             raise hosts.error(name, f"host {name!r} must be a table [host.NAME] with a plain name")
     if not hosts.values:
         raise hosts.error("host", "there is no host: write a table such as [host.sut]")
-    found = [_host(name, replace(top, header=f"[host.{name}]", values=given)) for name, given in hosts.values.items()]
+    found = [
+        _host(name, replace(top, header=f"[host.{name}]", values=given))
+        for name, given in hosts.values.items()
+    ]
     table = top.table("roles")
     given = table.read("server generators", "database probe", server=TEXT, database=TEXT)
-    given |= {"database": given.get("database", given["server"]), "probe": given.get("probe", given["generators"][0])}
+    given |= {
+        "database": given.get("database", given["server"]),
+        "probe": given.get("probe", given["generators"][0]),
+    }
     for key, value in given.items():
         for name in [value] if isinstance(value, str) else value:
             if name not in hosts.values:
-                raise table.error(key, f"there is no host {name!r}; there are {', '.join(hosts.values)}")
+                raise table.error(
+                    key, f"there is no host {name!r}; there are {', '.join(hosts.values)}"
+                )
     if len(given["generators"]) > MOST_GENERATORS:
         raise table.error("generators", f"more than {MOST_GENERATORS} generators")
     return Hosts(tuple(found), **given)
@@ -74,16 +90,20 @@ def read_hosts(path: str) -> Hosts:
 
 def _host(name: str, table: Table) -> Host:
     given = table.read("engine address", "certificates cpus")
-    engine, address = given["engine"], given["address"]
+    engine = given["engine"]
+    address = given["address"]
     if not _ENGINE.fullmatch(engine):
         raise table.error(
-            "engine", f"engine {engine!r} is none of local, unix:///SOCKET, ssh://USER@HOST, tcp://HOST:PORT"
+            "engine",
+            f"engine {engine!r} is none of local, unix:///SOCKET, ssh://USER@HOST, tcp://HOST:PORT",
         )
     try:
         if ip_address(address).is_unspecified:
             raise ValueError
     except ValueError:
-        raise table.error("address", f"address {address!r} is not the IP address of one host") from None
+        raise table.error(
+            "address", f"address {address!r} is not the IP address of one host"
+        ) from None
     if "certificates" in given:
         given["certificates"] = folder = Path(given["certificates"]).expanduser()
         for each in ("ca.pem", "cert.pem", "key.pem"):
@@ -91,6 +111,8 @@ def _host(name: str, table: Table) -> Host:
                 raise table.error("certificates", f"there is no {each} in {folder}")
     elif engine.startswith("tcp://"):
         raise table.error(
-            "engine", "an engine at tcp:// without certificates is open to everybody: name their folder, or use ssh://"
+            "engine",
+            "an engine at tcp:// without certificates is open to everybody: name their folder, "
+            "or use ssh://",
         )
     return Host(name, **given)

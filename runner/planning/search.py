@@ -1,4 +1,6 @@
-"""The highest arrival rate that keeps an objective: bisecting on a logarithmic scale, one trial per step."""
+"""The highest arrival rate that keeps an objective: bisecting on a logarithmic scale, one trial per
+step.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,16 @@ from typing import Any
 
 from runner.model import LabError, Trial
 
-BEYOND = 10  # requests that must lie above a percentile: p99 of 100 requests is but their slowest
+FEWEST_BEYOND = 10
+"""Requests that must lie above a percentile: p99 of 100 requests is but their slowest."""
 _OBJECTIVE = re.compile(r"(p50|p90|p95|p99|p999)\s*<=\s*([0-9]+(?:\.[0-9]+)?)\s*ms")
 
 
 @dataclass(frozen=True)
 class Objective:
-    """What must hold of the response times: a percentile and the most milliseconds that it may be."""
+    """What must hold of the response times: a percentile and the most milliseconds that it
+    may be.
+    """
 
     percentile: str
     limit_ms: float
@@ -27,32 +32,50 @@ class Objective:
         """Read `p99 <= 10 ms`; LabError for anything else."""
         found = _OBJECTIVE.fullmatch(text.strip())
         if found is None:
-            raise LabError(f"{text!r} is no objective: write one such as 'p99 <= 10 ms' (p50, p90, p95, p99 or p999).")
+            raise LabError(
+                f"{text!r} is no objective: write one such as 'p99 <= 10 ms' (p50, p90, p95, "
+                "p99 or p999)."
+            )
         return cls(found[1], float(found[2]))
 
     @property
     def least_requests(self) -> int:
-        """Return how many requests a percentile needs so that ten lie beyond it: 1,000 for p99, 10,000 for p999."""
-        return round(BEYOND / (1 - float(f"0.{self.percentile[1:]}")))
+        """Return how many requests a percentile needs so that ten lie beyond it: 1,000 for p99,
+        10,000 for p999.
+        """
+        return round(FEWEST_BEYOND / (1 - float(f"0.{self.percentile[1:]}")))
 
     def kept(self, metrics: Mapping[str, float | int | None]) -> bool:
-        """Return whether a trial's metrics keep it: the rate was sustained, and the percentile is within the limit."""
+        """Return whether a trial's metrics keep it: the rate was sustained, and the percentile is
+        within the limit.
+        """
         measured = metrics.get(f"latency_{self.percentile}_ms")
         return bool(metrics.get("sustained")) and measured is not None and measured <= self.limit_ms
 
 
 def bracket(outcomes: Iterable[tuple[float, bool]]) -> tuple[float, float]:
-    """Return the highest rate that kept the objective (0: none did) and the lowest that did not (inf).
+    """Return the highest rate that kept the objective (0: none did) and the lowest that did not
+    (inf).
 
-    `outcomes` are (rate, kept) of the steps of one search. A rate kept above one that was broken is noise: the lowest
-    broken one counts, as a user would meet it first.
+    `outcomes` are (rate, kept) of the steps of one search. A rate kept above one that was broken is
+    noise: the lowest broken one counts, as a user would meet it first.
     """
     found = list(outcomes)
     broken = min((rate for rate, kept in found if not kept), default=math.inf)
     return max((rate for rate, kept in found if kept and rate < broken), default=0.0), broken
 
 
-SEARCH = ("server", "workload", "mode", "pool_size", "vus", "objective", "search_low_rps", "search_high_rps", "step_s")
+SEARCH = (
+    "server",
+    "workload",
+    "mode",
+    "pool_size",
+    "vus",
+    "objective",
+    "search_low_rps",
+    "search_high_rps",
+    "step_s",
+)
 """What the steps of one search, in one block, have in common."""
 
 
@@ -68,10 +91,11 @@ class Searches:
     def note(self, record: Mapping[str, Any]) -> None:
         """Take in a trial's record.
 
-        One that failed showed nothing, so that the next step tries its rate again; after a second failure there, or
-        where the server died of it, the rate counts as not kept.
+        One that failed showed nothing, so that the next step tries its rate again; after a second
+        failure there, or where the server died of it, the rate counts as not kept.
         """
-        cell, rate = record["cell"], record["cell"]["rate_rps"]
+        cell = record["cell"]
+        rate = record["cell"]["rate_rps"]
         if cell.get("objective") is None or rate is None:
             return
         key = _key(record["block"], cell)
@@ -84,7 +108,8 @@ class Searches:
             self._failed.add((key, rate))
 
     def settle(self, trial: Trial) -> Trial:
-        """Return a step of a search with its rate, the geometric mean of the bracket, at first of the whole search.
+        """Return a step of a search with its rate, the geometric mean of the bracket, at first of
+        the whole search.
 
         Any other trial as it is.
         """
@@ -93,7 +118,8 @@ class Searches:
             return trial
         assert cell.search_low_rps is not None and cell.search_high_rps is not None
         kept, broken = bracket(self._outcomes[_key(trial.block, vars(cell))])
-        low, high = kept or cell.search_low_rps, min(broken, cell.search_high_rps)
+        low = kept or cell.search_low_rps
+        high = min(broken, cell.search_high_rps)
         rate = float(round(math.sqrt(low * high)))
         return replace(trial, cell=replace(cell, first_rate_rps=rate, rate_rps=rate, steps=1))
 

@@ -1,4 +1,6 @@
-"""What the lab itself costs: the same load with all of its observers, without each of them, and by a stock k6."""
+"""What the lab itself costs: the same load with all of its observers, without each of them, and by
+a stock k6.
+"""
 
 import contextlib
 import math
@@ -23,10 +25,10 @@ from runner.measure.loading import Bench
 from runner.measure.session import Member, Ready, measure
 from runner.measure.tools import need_tool
 from runner.measurement import Measurement
-from runner.model import Campaign, Cell, LabError, Load, Trial, number
+from runner.model import Campaign, Cell, LabError, Load, Trial, short_number
 from runner.planning.catalog import campaign_servers, load_workload
 from runner.planning.plan import plan_trials
-from runner.present.statistics.inference import FEWEST, Ratio, ratio, sample_of
+from runner.present.statistics.inference import FEWEST_TRIALS, Ratio, ratio, sample_of
 from runner.running.preparing import greet, place_for, prepare, tools_of
 from runner.store import data_folder, last_line, write_json
 
@@ -38,11 +40,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no probe": {"with_probe": False},
     "stock k6": {"output": "stock", "with_sampler": False, "with_probe": False},
 }
-"""How a bench differs from that of `lab`, which is what every trial has: every sample of k6, the sampler, the probe. A
-stock k6 has none of them, nor the lab's settings (few tags, garbage collector), and writes its summary only; the script
-is the same."""
+"""How a bench differs from that of `lab`, which is what every trial has: every sample of k6, the
+sampler, the probe. A stock k6 has none of them, nor the lab's settings (few tags, garbage
+collector), and writes its summary only; the script is the same.
+"""
 COSTLY = {name: VARIANTS[name] for name in (LAB, "stock k6")}
-"""Variants under which a costly server is loaded: whatever else of the lab asks it would show here."""
+"""Variants under which a costly server is loaded: whatever else of the lab asks it would show here.
+"""
 COST_MS = 5.0  # of CPU that a request to the costly server takes
 COSTLY_USERS, COSTLY_ITERATIONS = 4, 1500  # so that one load takes about 8 s
 WORKLOAD = "experiments"
@@ -51,14 +55,28 @@ MEASURED = ["rps", "p50_ms", "sampler_cpu_pct", "probe_cpu_pct"]  # of an observ
 Say = Callable[[str], None]
 
 
-def overhead_campaign(server: str, *, vus: int, iterations: int, repeats: int, seed: int) -> Campaign:
-    """Return the campaign that measures the overhead: one closed load of k6 on one server, once per block."""
+def overhead_campaign(
+    server: str, *, vus: int, iterations: int, repeats: int, seed: int
+) -> Campaign:
+    """Return the campaign that measures the overhead: one closed load of k6 on one server, once per
+    block.
+    """
     load = Load(WORKLOAD, repeats, 1.0, vus=(vus,), iterations=iterations)
-    return Campaign("overhead", "What the lab itself costs", (server,), (load,), seed, server_cpus=1, sample_hz=20)
+    return Campaign(
+        "overhead",
+        "What the lab itself costs",
+        (server,),
+        (load,),
+        seed,
+        server_cpus=1,
+        sample_hz=20,
+    )
 
 
 def costly_campaign(*, repeats: int, seed: int) -> Campaign:
-    """Return the campaign that measures the overhead on a server whose requests cost COST_MS of CPU."""
+    """Return the campaign that measures the overhead on a server whose requests cost COST_MS of
+    CPU.
+    """
     load = Load(WORKLOAD, repeats, 1.0, vus=(COSTLY_USERS,), iterations=COSTLY_ITERATIONS)
     cost = ("reference", "REFERENCE_CPU_MS_PER_REQUEST", f"{COST_MS:g}")
     return Campaign(
@@ -76,11 +94,13 @@ def costly_campaign(*, repeats: int, seed: int) -> Campaign:
 def measure_overhead(
     campaign: Campaign, variants: Mapping[str, Mapping[str, Any]], *, engine: EngineChoice, say: Say
 ) -> list[dict[str, Any]]:
-    """Load the server under every variant, once per block in seeded order; return a row for each load.
+    """Load the server under every variant, once per block in seeded order.
 
-    A row has `server`, `variant`, `block`, `rps` (what the server did, for k6 and the probe), `p50_ms`,
-    `sampler_cpu_pct` and `probe_cpu_pct`. LabError if a load cannot be measured: a variant that is
-    missing would make the blocks incomplete.
+    Return a row for each load.
+
+    A row has `server`, `variant`, `block`, `rps` (what the server did, for k6 and the probe),
+    `p50_ms`, `sampler_cpu_pct` and `probe_cpu_pct`. LabError if a load cannot be measured: a
+    variant that is missing would make the blocks incomplete.
     """
     order = random.Random(campaign.seed)  # noqa: S311 - reproducible on purpose
     found: list[dict[str, Any]] = []
@@ -89,13 +109,18 @@ def measure_overhead(
             for variant in order.sample(list(variants), len(variants)):
                 seen = _observe(replace(bench, **variants[variant]), ready, trial, variant)
                 place = f"[{trial.block}/{len(trials)}]"
-                say(f"{place} {variant}: {seen['rps']:,.0f} requests/s, p50 {number(seen['p50_ms'])} ms")
+                say(
+                    f"{place} {variant}: {seen['rps']:,.0f} requests/s, p50 "
+                    f"{short_number(seen['p50_ms'])} ms"
+                )
                 found.append({"server": trial.cell.server, **seen})
     return found
 
 
 def store_overhead(observations: Sequence[Mapping[str, Any]]) -> None:
-    """Write the observations to data/overhead.json, with the machine and the k6 that they are of."""
+    """Write the observations to data/overhead.json, with the machine and the k6 that they
+    are of.
+    """
     write_json(
         data_folder() / "overhead.json",
         {
@@ -108,16 +133,22 @@ def store_overhead(observations: Sequence[Mapping[str, Any]]) -> None:
 
 
 @contextlib.contextmanager
-def staged(campaign: Campaign, *, engine: EngineChoice, say: Say) -> Iterator[tuple[Bench, Ready, list[Trial]]]:
-    """Open the lab for an `overhead_campaign`: yield the bench, the built server, and its load once per block.
+def staged(
+    campaign: Campaign, *, engine: EngineChoice, say: Say
+) -> Iterator[tuple[Bench, Ready, list[Trial]]]:
+    """Open the lab for an `overhead_campaign`: yield the bench, the built server, and its load once
+    per block.
 
-    LabError where it cannot be measured.
+    LabError if it cannot be measured.
     """
     servers = campaign_servers(campaign)
     trials = plan_trials(campaign, servers)
     if not trials:
-        raise LabError(f"Server {servers[0].name} does not implement {WORKLOAD}: name another by --server.")
-    tools, placement = tools_of(trials), place_for(campaign, trials)
+        raise LabError(
+            f"Server {servers[0].name} does not implement {WORKLOAD}: name another by --server."
+        )
+    tools = tools_of(trials)
+    placement = place_for(campaign, trials)
     with open_lab(engine) as opened:
         greet(opened, machine.warnings(placement, trials[0].cell.sockets), say)
         prepared = prepare(opened, campaign, servers, placement, tools, None, say)
@@ -127,10 +158,17 @@ def staged(campaign: Campaign, *, engine: EngineChoice, say: Say) -> Iterator[tu
         yield prepared.bench, prepared.servers[servers[0].name], trials
 
 
-def observed(bench: Bench, ready: Ready, cell: Cell, folder: Path, what: str) -> tuple[Measurement, K6Summary]:
-    """Run the load once, raw files into `folder`; LabError, which names `what`, unless k6 made every request."""
+def observed(
+    bench: Bench, ready: Ready, cell: Cell, folder: Path, what: str
+) -> tuple[Measurement, K6Summary]:
+    """Run the load once, raw files into `folder`.
+
+    LabError, which names `what`, unless k6 made every request.
+    """
     member = Member(cell.cell_id, ready, cell, folder)
-    found = measure(bench, load_workload(cell.workload), [member], [(cell.cell_id, 1)], lambda _step: None)
+    found = measure(
+        bench, load_workload(cell.workload), [member], [(cell.cell_id, 1)], lambda _step: None
+    )
     measurement = found[cell.cell_id]
     if isinstance(measurement, LabError):
         raise measurement
@@ -139,15 +177,19 @@ def observed(bench: Bench, ready: Ready, cell: Cell, folder: Path, what: str) ->
         raise LabError(f"k6 ended with exit code {measurement.generator_exit}{said}.", exit_code=1)
     summary = read_summary(folder / "k6-summary.json")
     if summary.requests != cell.iterations or not summary.rps:
-        raise LabError(f"k6 made {summary.requests} of {cell.iterations} requests ({what}).", exit_code=1)
+        raise LabError(
+            f"k6 made {summary.requests} of {cell.iterations} requests ({what}).", exit_code=1
+        )
     return measurement, summary
 
 
 def _observe(bench: Bench, ready: Ready, trial: Trial, variant: str) -> dict[str, Any]:
     with scratch(bench.lab.ledger) as folder:
         measurement, summary = observed(bench, ready, trial.cell, folder, variant)
-        probe, samples = read_probe(folder / "probe.parquet"), folder / "resources.parquet"
-        sampler_pct, begun = None, measurement.load_started_mono_ns
+        probe = read_probe(folder / "probe.parquet")
+        samples = folder / "resources.parquet"
+        sampler_pct = None
+        begun = measurement.load_started_mono_ns
         if samples.is_file():
             length_s = (measurement.load_ended_mono_ns - begun) / 1e9
             sampler_pct = read_counters(samples, begun)["sampler"].mean_pct(0.0, length_s)
@@ -160,26 +202,37 @@ def _observe(bench: Bench, ready: Ready, trial: Trial, variant: str) -> dict[str
 
 
 def costs(observations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row for each variant, the lab first: `variant`, how many `trials`, the medians of `MEASURED`.
+    """Return a row for each variant, the lab first: `variant`, how many `trials`, the medians of
+    `MEASURED`.
 
-    None is what it does not have. `lab_to_variant` is the lab's rate divided by the variant's, compared within blocks;
-    None for the lab itself, and for few trials. An observation has `variant`, `block` and what is `MEASURED`.
+    None is what it does not have. `lab_to_variant` is the lab's rate divided by the variant's,
+    compared within blocks; None for the lab itself, and for few trials. An observation has
+    `variant`, `block` and what is `MEASURED`.
     """
     table = pd.DataFrame(observations).astype(dict.fromkeys(MEASURED, float))
     table = table.sort_values("variant", key=lambda names: names.where(names != LAB, ""))
-    rates = {name: sample_of(rows["rps"], rows["block"]) for name, rows in table.groupby("variant", sort=False)}
+    rates = {
+        name: sample_of(rows["rps"], rows["block"])
+        for name, rows in table.groupby("variant", sort=False)
+    }
     found = []
     for name, rows in table.groupby("variant", sort=False):
-        medians = dict(zip(MEASURED, rows[MEASURED].median().replace({math.nan: None}), strict=True))
+        medians = dict(
+            zip(MEASURED, rows[MEASURED].median().replace({math.nan: None}), strict=True)
+        )
         lab_to_variant = ratio(rates[LAB], rates[name]) if name != LAB else None
-        found.append({"variant": name, "trials": len(rows), "lab_to_variant": lab_to_variant, **medians})
+        found.append(
+            {"variant": name, "trials": len(rows), "lab_to_variant": lab_to_variant, **medians}
+        )
     return found
 
 
 def in_words(row: Mapping[str, Any]) -> str:
-    """Return a row's ratio as it may be said: with its interval, and whether it differs from no cost at all."""
+    """Return a row's ratio as it may be said: with its interval, and whether it differs from no
+    cost at all.
+    """
     found: Ratio | None = row["lab_to_variant"]
     if found is None:
-        return "" if row["variant"] == LAB else f"fewer than {FEWEST} blocks"
+        return "" if row["variant"] == LAB else f"fewer than {FEWEST_TRIALS} blocks"
     said = f"{found.ratio:.3f} ({found.low:.3f} to {found.high:.3f})"
     return f"{said}, not distinguishable from 1" if found.low <= 1 <= found.high else said

@@ -1,4 +1,6 @@
-"""When a run ends before its last session: with its budget of time, or load by load where enough is known."""
+"""When a run ends before its last session: with its budget of time, or load by load where enough is
+known.
+"""
 
 import math
 import re
@@ -6,6 +8,7 @@ from dataclasses import dataclass
 
 from runner.digest.tables import trial_row
 from runner.model import LabError
+from runner.present.comparison.compare import TOO_FEW_TRIALS
 from runner.present.figures import ratios
 from runner.present.frames import Tables, sealed_trials, tables_of
 from runner.present.published.judging import TOO_FEW, judge_all
@@ -16,17 +19,19 @@ from runner.store import RunFolder
 
 @dataclass(frozen=True)
 class Stopping:
-    """When a run ends before its last session: after `budget_s` seconds, or load by load where enough is known.
+    """When a run ends before its last session: after `budget_s` seconds, or load by load where
+    enough is known.
 
-    `until` says what is enough: `decided` (every ratio of a load's servers is apart from 1, and every claim about it is
-    decided), or the half-width of the ratios' intervals such as `5%`. Empty: all sessions are run.
+    `until` says what is enough: `decided` (every ratio of a load's servers is apart from 1, and
+    every claim about it is decided), or the half-width of the ratios' intervals such as `5%`.
+    Empty: all sessions are run.
     """
 
     budget_s: float = math.inf
     until: str = ""
 
     def look(self, run: RunFolder, sessions: int) -> tuple[set[str], str] | None:
-        """Return after so many sessions what `settled` does; None where it is not the time to look."""
+        """Return after so many sessions what `settled` does; None if it is not the time to look."""
         if not self.until or sessions not in LOOKS:
             return None
         return settled(tables_of(run.manifest(), map(trial_row, run.records())), self.until)
@@ -36,7 +41,10 @@ TO_THE_END = Stopping()
 
 
 def read_stopping(budget: str | None, until: str | None) -> Stopping:
-    """Return what two options say: `90s`, `60m` or `2h`, and `until` as in `Stopping`; LabError for anything else."""
+    """Return what two options say: `90s`, `60m` or `2h`, and `until` as in `Stopping`.
+
+    LabError for anything else.
+    """
     budget_s = math.inf
     if budget is not None:
         found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", budget)
@@ -54,18 +62,23 @@ def _half_width(until: str) -> float | None:
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?)%", until)
     if found is None or not 0.1 <= (width_pct := float(found[1])) <= 100:
-        raise LabError(f"--until is `decided`, or the half-width of the intervals such as `5%`, not {until!r}.")
+        raise LabError(
+            f"--until is `decided`, or the half-width of the intervals such as `5%`, not {until!r}."
+        )
     return width_pct / 100
 
 
 def settled(tables: Tables, until: str) -> tuple[set[str], str]:
-    """Return the loads (by the names of their sessions) that need no further session, and words about all.
+    """Return the loads (by the names of their sessions) that need no further session, and words
+    about all.
 
     Only what is measured in sessions is ever settled.
     """
     width = _half_width(until)
     trials = sealed_trials(tables.trials).query("session != ''")
-    names = dict(zip(trials["load"], (name.partition("-")[2] for name in trials["session"]), strict=True))
+    names = dict(
+        zip(trials["load"], (name.partition("-")[2] for name in trials["session"]), strict=True)
+    )
     found = ratios.frame(tables)
     undecided = {
         each.load
@@ -75,13 +88,16 @@ def settled(tables: Tables, until: str) -> tuple[set[str], str]:
         if part.outcome == CLOSE or part.why == TOO_FEW
         for each in part.cells
     }
-    done, widest = set(), 0.0
+    done = set()
+    widest = 0.0
     for load, pairs in found[found["load"].isin(names)].groupby("load"):
         known = pairs[pairs["why"] == ""]
         apart = len(known) > 0 and bool(((known["low"] > 1) | (known["high"] < 1)).all())
         whole = known[(known["low"] > 0) & (known["high"] < math.inf)]
-        reach = float(((whole["high"] / whole["low"]) ** 0.5 - 1).max())  # the widest half-width, 0.05 for 5 %
-        if math.isnan(reach) or (pairs["why"] == ratios.FEW).any():
+        reach = float(
+            ((whole["high"] / whole["low"]) ** 0.5 - 1).max()
+        )  # the widest half-width, 0.05 for 5 %
+        if math.isnan(reach) or (pairs["why"] == TOO_FEW_TRIALS).any():
             reach = math.inf
         if reach <= width if width is not None else apart and load not in undecided:
             done.add(str(load))

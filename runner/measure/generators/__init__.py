@@ -1,0 +1,1 @@
+"""The load generators: a file for each, and what they have in common."""

@@ -1,0 +1,180 @@
+"""k6: its scenario, its command, and what its summary says of a warm-up."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from runner.measure.generators.command import (
+    GO_MEMORY_BYTES,
+    OPEN_GRACE_S,
+    Command,
+    Files,
+    Generator,
+    Output,
+    Shot,
+    WarmedUp,
+    garbage_collector,
+)
+from runner.model import OWN, Cell, LabError, LoadPart
+
+SUMMARY = "k6-summary.json"
+SAMPLES = "k6.json.gz"
+TREND_STATS = "avg,min,med,max,p(90),p(95),p(99),p(99.9),count"
+SLOWEST_RPS = 500
+"""A closed load is given the time that it takes at this rate.
+
+k6 drops what is left then, and the trial is invalid.
+"""
+SLOWEST_OWN_RPS = 20
+"""For a user's API: an iteration of a script may be several requests, and pauses between them."""
+FASTEST_RPS = 15_000
+"""More iterations a second than k6 has been seen to make on one core."""
+WARM_UP_USERS = 10  # of an open load that says no number of users
+MOST_WARM_UP_USERS = 100
+
+
+def measured(cell: Cell, shot: Shot, files: Files, output: Output, load_part: LoadPart) -> Command:
+    """Return the command of a load, or of one k6's part of it."""
+    scenario, limit_s = _scenario(cell)
+    options = [f"--summary-export={files[SUMMARY]}"]
+    if output != "stock":
+        options += [f"--system-tags={shot.system_tags}", f"--summary-trend-stats={TREND_STATS}"]
+    if output == "samples":
+        options += [f"--out=json={files[SAMPLES]}"]
+    if load_part.count > 1:
+        ends = ["0", *(f"{number}/{load_part.count}" for number in range(1, load_part.count)), "1"]
+        options += [f"--execution-segment={ends[load_part.number - 1]}:{ends[load_part.number]}"]
+        options += [f"--execution-segment-sequence={','.join(ends)}"]
+    collector = {} if output == "stock" else garbage_collector()
+    return _command(cell, shot, scenario, files[SAMPLES].parent, limit_s + 90, collector, options)
+
+
+def warm_up(cell: Cell, shot: Shot, files: Files) -> Command:
+    """Return the command of the warm-up, a closed load."""
+    users = min(cell.vus or WARM_UP_USERS, MOST_WARM_UP_USERS)
+    # A ramp from as many users to as many: k6 takes no `constant-vus` of less than a second.
+    stages = [{"target": users, "duration": f"{round(1000 * cell.warmup_s)}ms"}]
+    scenario = {
+        "executor": "ramping-vus",
+        "startVUs": users,
+        "stages": stages,
+        "gracefulStop": "5s",
+    }
+    summary = files[SUMMARY]
+    options = [f"--summary-export={summary}"]
+    return _command(
+        cell, shot, scenario, summary.parent, cell.warmup_s + 60, garbage_collector(), options
+    )
+
+
+def read_warm_up(files: Files) -> WarmedUp:
+    """Return what a warm-up did; nothing is known if its summary is missing or broken."""
+    try:
+        metrics = json.loads(files[SUMMARY].read_text(encoding="utf-8"))["metrics"]
+        return WarmedUp(
+            answers_rps=_statistic(metrics, "http_reqs", "rate") or 0.0,
+            iterations_rps=_statistic(metrics, "iterations", "rate") or 0.0,
+            iteration_ms=_statistic(metrics, "iteration_duration", "avg"),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return WarmedUp()
+
+
+def _statistic(metrics: Mapping[str, Any], metric: str, name: str) -> float | None:
+    """Return a statistic of k6's summary, which leaves out a metric without samples."""
+    return float(metrics[metric][name]) if metric in metrics else None
+
+
+def iterations(cell: Cell) -> int:
+    """Return how many iterations a load of k6 has, rather too many for one that lasts a time."""
+    if cell.iterations is not None:
+        return cell.iterations
+    return cell.to_begin + round(FASTEST_RPS * (cell.duration_s or 0.0))
+
+
+def memory_bytes(cell: Cell) -> int:
+    """Return an upper estimate of k6's memory for a load, in bytes.
+
+    Seen: 0.2 MiB for each virtual user, and 14 kB of garbage for each iteration.
+    """
+    users = cell.vus or (MOST_WARM_UP_USERS if cell.rates_rps else 0)
+    live = 64 * 2**20 + 200_000 * users
+    limit = max(0, GO_MEMORY_BYTES - live) if "GOMEMLIMIT" in garbage_collector() else 4 * live
+    return live + min(limit, 14_000 * iterations(cell))
+
+
+def _command(
+    cell: Cell,
+    shot: Shot,
+    scenario: Mapping[str, object],
+    folder: Path,
+    timeout_s: float,
+    collector: Mapping[str, str],
+    options: Sequence[str] = (),
+) -> Command:
+    argv = (
+        str(shot.tool),
+        "run",
+        "--no-usage-report",
+        "--quiet",
+        "--log-output=stderr",
+        *options,
+        str(shot.script),
+    )
+    env = {"TARGET_URL": shot.url, "METHOD": shot.method, "BODY": shot.body, "MODE": cell.mode}
+    env |= {"SCENARIO": json.dumps(scenario), **shot.more, **collector}
+    env["HOME"] = str(folder)  # k6 reads its configuration from there: none, on every machine
+    return Command(argv, env, timeout_s)
+
+
+def _scenario(cell: Cell) -> tuple[dict[str, object], float]:
+    """Return k6's scenario of the measured load and the most seconds that it may take."""
+    users: dict[str, object] = {"gracefulStop": f"{OPEN_GRACE_S}s"}
+    if cell.vus is not None and cell.rates_rps and cell.step_s is not None:
+        rates = [round(rate) for rate in cell.rates_rps]
+        step = f"{round(1000 * cell.step_s)}ms"
+        users |= {"timeUnit": "1s", "preAllocatedVUs": cell.vus}
+        limit_s = len(rates) * cell.step_s + OPEN_GRACE_S
+        if len(rates) == 1:
+            return {
+                "executor": "constant-arrival-rate",
+                "rate": rates[0],
+                "duration": step,
+                **users,
+            }, limit_s
+        # k6 ramps linearly within a stage: one of no length makes the step.
+        stages = [{"target": rate, "duration": length} for rate in rates for length in ("0s", step)]
+        return {
+            "executor": "ramping-arrival-rate",
+            "startRate": rates[0],
+            "stages": stages,
+            **users,
+        }, limit_s
+    if cell.vus is not None and cell.iterations is None and cell.duration_s is not None:
+        lasting = {
+            "executor": "constant-vus",
+            "vus": cell.vus,
+            "duration": f"{round(1000 * cell.duration_s)}ms",
+        }
+        return lasting | users, cell.duration_s + OPEN_GRACE_S
+    if cell.vus is None or cell.iterations is None:
+        raise LabError(
+            f"Cell {cell.cell_id} lacks virtual users, iterations, a duration or arrival rates."
+        )
+    limit_s = 60 + cell.iterations // (SLOWEST_OWN_RPS if cell.workload in OWN else SLOWEST_RPS)
+    counted = {"executor": "shared-iterations", "vus": cell.vus, "iterations": cell.iterations}
+    return counted | {
+        "maxDuration": f"{limit_s}s"
+    }, limit_s  # k6's default of 10 min would drop the rest of a long run
+
+
+K6 = Generator(
+    measured=measured,
+    warm_up=warm_up,
+    warm_up_files=(SUMMARY,),
+    read_warm_up=read_warm_up,
+    must_warm_up=True,
+    kept_requests=iterations,
+    memory_bytes=memory_bytes,
+)

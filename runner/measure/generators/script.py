@@ -1,0 +1,204 @@
+"""A user's k6 script: whether k6 can load it, what it imports, and its copy in a run's folder."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
+
+from runner.measure.engine import LOOPBACK
+from runner.measure.generators.fence import FENCE
+from runner.measure.leftovers import temporary
+from runner.model import LabError
+from runner.store import RunFolder
+
+LOADED_WITHIN_S = 30
+MOST_BYTES = 50_000_000
+MARK = "LAB: "  # begins what the wrapper says to the lab
+PLACE = "'SCRIPT'"  # where the wrapper has the script's path
+BASE_URL = b"BASE_URL"
+COMMENTS = (b"//", b"/*", b"*")  # what a line begins with that is all comment
+_IMPORTED = re.compile(
+    r'retrieved from the resolved url "(?P<https>[^"]+)"|'
+    r"imports are file and https, (?P<http>http://\S+) has `http`"
+)
+"""How k6 refuses a script that imports a URL (its internal/loader/loader.go)."""
+_EXTENSIONS = re.compile(r"unknown modules \[([^\]]*k6/x/[^\]]*)\]")
+COPY = "files"  # folder of the script's copy, beside the wrapper
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script that k6 can load, with all that it imports and opens."""
+
+    name: str  # its path among `files`
+    files: dict[str, bytes]  # by their paths, relative to the folder that all of them lie in
+    unused: tuple[str, ...]  # what it exports and the lab does not use: its options, handleSummary
+
+    @property
+    def reads_base_url(self) -> bool:
+        """Whether some line of its files names BASE_URL outside of a comment."""
+        lines = (
+            line for data in self.files.values() for line in data.splitlines() if BASE_URL in line
+        )
+        return any(not line.lstrip().startswith(COMMENTS) for line in lines)
+
+
+def read_script(path: Path, wrapper: Path, k6: Path) -> Script:
+    """Have k6 load a script as the lab will run it, without running it.
+
+    LabError if it cannot be run so.
+    """
+    if not path.is_file():
+        raise LabError(f"There is no script {path}.")
+    with temporary() as scratch:
+        outer = scratch / wrapper.name
+        archive = scratch / "script.tar"
+        _wrap(wrapper, outer, str(path.resolve()))
+        said = _load(path, outer, archive, k6)
+        whole = _unpack(path, archive, without=outer)
+    root = PurePosixPath(os.path.commonpath([each.parent for each in whole]))
+    files = {str(each.relative_to(root)): data for each, data in whole.items()}
+    # k6 writes another name for that of a home folder: the script is known by its name and content.
+    names = [
+        name for name, data in files.items() if PurePosixPath(name).name == path.resolve().name
+    ]
+    found = [name for name in names if files[name] == path.read_bytes()]
+    if not found:
+        raise LabError(f"{path} was changed while k6 was reading it: try again.")
+    unused = [line.removeprefix(MARK) for line in said if line.startswith(MARK)]
+    return Script(found[0], files, tuple(filter(None, ", ".join(unused).split(", "))))
+
+
+def _wrap(wrapper: Path, to: Path, script: str) -> None:
+    to.write_text(
+        wrapper.read_text(encoding="utf-8").replace(PLACE, json.dumps(script)), encoding="utf-8"
+    )
+
+
+def _load(path: Path, outer: Path, archive: Path, k6: Path) -> list[str]:
+    """Have k6 put a script into an archive; return what was logged.
+
+    LabError with k6's reason where it cannot.
+    """
+    env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(outer.parent), **FENCE}
+    env |= {
+        "OPTIONS": "{}",
+        "SCENARIO": json.dumps({"executor": "shared-iterations"}),
+        "MODE": "keepalive",
+    }
+    env |= {"BASE_URL": "http://127.0.0.1", "INSPECT": "1"}
+    argv = [
+        str(k6),
+        "archive",
+        "--include-system-env-vars",
+        "--exclude-env-vars",
+        "--log-format=json",
+    ]
+    argv += [f"--archive-out={archive}", str(outer)]
+    with socket.socket() as closed:
+        closed.bind(
+            (LOOPBACK, 0)
+        )  # and accepts no connection: k6 can fetch nothing that a script imports by URL
+        proxy = f"http://{LOOPBACK}:{closed.getsockname()[1]}"
+        env |= {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy}
+        try:
+            done = subprocess.run(
+                argv,
+                env=env,
+                input="",
+                capture_output=True,
+                text=True,
+                timeout=LOADED_WITHIN_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            said = (
+                f"{path} took k6 more than {LOADED_WITHIN_S} s to load: move slow work out of the "
+                "init context."
+            )
+            raise LabError(said) from None
+    messages: list[str] = []
+    for line in filter(None, map(str.strip, done.stderr.splitlines())):
+        try:
+            messages.append(str(json.loads(line)["msg"]))
+        except (ValueError, KeyError, TypeError):
+            messages.append(line)
+    if done.returncode != 0:
+        imported = _IMPORTED.search("\n".join(messages))
+        if imported is not None:
+            raise _imports(path, imported["https"] or imported["http"])
+        unknown = _EXTENSIONS.search("\n".join(messages))
+        if unknown is not None:
+            raise _lacks(path, unknown[1])
+        raise LabError(f"The lab cannot run {path}: {_reason(messages, outer).rstrip('.')}.")
+    return messages
+
+
+def _lacks(path: Path, modules: str) -> LabError:
+    """Return the refusal of a script that imports an extension of k6."""
+    names = ", ".join(re.findall(r"k6/x/[\w./-]+", modules))
+    said = f"{path} imports {names}, which this k6 has not: leave it out, or install a k6 with it"
+    return LabError(f"{said} (as k6, or as .tools/k6).")
+
+
+def _imports(path: Path, url: str) -> LabError:
+    """Return the refusal of a script that imports a URL."""
+    name = PurePosixPath(urlsplit(url).path).name
+    how = f"`curl -O {url}`" if name else f"`curl -o module.js {url}`"
+    said = f"{path} imports {url}: download it beside the script (for example {how}) and import"
+    return LabError(f"{said} './{name or 'module.js'}'.")
+
+
+def _reason(said: list[str], outer: Path) -> str:
+    """Return the last thing that k6 said, without what is about the wrapper, and where in the
+    script it was.
+    """
+    first, *stack = (said or ["k6 gave no reason"])[-1].splitlines()
+    if MARK in first:
+        return first.partition(MARK)[2]
+    where = f" ({stack[0].strip()})" if stack and str(outer) not in stack[0] else ""
+    return (
+        first.rpartition(f"{outer}': ")[2].partition(
+            " If you're running k6 using the Docker image"
+        )[0]
+        + where
+    )
+
+
+def _unpack(path: Path, archive: Path, without: Path) -> dict[PurePosixPath, bytes]:
+    """Return the files of an archive of k6 by their absolute paths, as k6 has them, but for the
+    wrapper.
+    """
+    files: dict[PurePosixPath, bytes] = {}
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            kind, _, name = member.name.partition("/")
+            if kind in ("http", "https"):
+                raise _imports(path, f"{kind}://{name}")
+            if (
+                kind == "file"
+                and member.isfile()
+                and PurePosixPath(name).parent.name != without.parent.name
+            ):
+                extracted = tar.extractfile(member)
+                files[PurePosixPath("/", name)] = extracted.read() if extracted else b""
+    if sum(map(len, files.values())) > MOST_BYTES:
+        raise LabError(
+            f"{path} and what it opens are over {MOST_BYTES:,} bytes, and each run has a copy: "
+            "use smaller files."
+        )
+    return files
+
+
+def store_script(run: RunFolder, script: Script, wrapper: Path) -> None:
+    """Write a script's copy, and the wrapper that runs it, into a run's folder."""
+    for name, data in script.files.items():
+        target = run.scripts / COPY / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+    _wrap(wrapper, run.scripts / wrapper.name, f"./{COPY}/{script.name}")

@@ -1,0 +1,70 @@
+"""wrk: its command, and what its result says of a warm-up."""
+
+import json
+from pathlib import Path
+
+from runner.measure.generators.command import (
+    Command,
+    Files,
+    Generator,
+    Output,
+    Shot,
+    WarmedUp,
+)
+from runner.model import Cell, LabError, LoadPart
+
+RESULT = "wrk.json"
+TIMEOUT_S = 10
+
+
+def measured(cell: Cell, shot: Shot, files: Files, _output: Output, load_part: LoadPart) -> Command:
+    """Return the command of a load, or of one wrk's part of it."""
+    return _command(load_part.of(cell), shot, files[RESULT], cell.duration_s or 1.0)
+
+
+def warm_up(cell: Cell, shot: Shot, files: Files) -> Command:
+    """Return the command of the warm-up, a closed load."""
+    return _command(cell, shot, files[RESULT], cell.warmup_s)
+
+
+def read_warm_up(files: Files) -> WarmedUp:
+    """Return what a warm-up did; nothing is known if its result is missing or broken."""
+    try:
+        result = json.loads(files[RESULT].read_text(encoding="utf-8"))
+        return WarmedUp(answers_rps=1e6 * result["requests"] / result["duration_us"])
+    except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError):
+        return WarmedUp()
+
+
+def _command(cell: Cell, shot: Shot, out: Path, duration_s: float) -> Command:
+    if cell.connections is None:
+        raise LabError(f"Cell {cell.cell_id} lacks connections.")
+    # wrk opens connections / threads (integer division) in each thread: `-t8 -c10` would open 8.
+    threads = max(count for count in range(1, 9) if cell.connections % count == 0)
+    whole_s = max(1, round(duration_s))
+    argv = [
+        str(shot.tool),
+        f"-t{threads}",
+        f"-c{cell.connections}",
+        f"-d{whole_s}s",
+        f"--timeout={TIMEOUT_S}s",
+    ]
+    if cell.mode == "close":
+        argv += ["-H", "Connection: close"]
+    env = {"WRK_METHOD": shot.method, "WRK_BODY": shot.body, "WRK_JSON": str(out)}
+    env |= {"WRK_CONNECTIONS": str(cell.connections), "WRK_THREADS": str(threads)}
+    command = (*argv, "-s", str(shot.script), shot.url)
+    return Command(command, env, whole_s + TIMEOUT_S + 30, duration_s if duration_s < 1 else None)
+
+
+WRK = Generator(
+    measured=measured,
+    warm_up=warm_up,
+    warm_up_files=(RESULT,),
+    read_warm_up=read_warm_up,
+    # A signal ends wrk if the warm-up is shorter than a second.
+    must_warm_up=False,
+    # It keeps a histogram, and a few MiB of memory.
+    kept_requests=lambda _cell: 0,
+    memory_bytes=lambda _cell: 0,
+)
