@@ -16,16 +16,25 @@ from runner.present.answers import findings
 from runner.present.figures import ratios
 from runner.present.frames import Tables
 
-ROBBED = {"verdict": "inconclusive", "verdict_reason": "the hypervisor took CPU time away: server used 70 %"}
+ROBBED = {
+    "verdict": "inconclusive",
+    "verdict_reason": "the hypervisor took CPU time away: server used 70 %",
+}
 
 
 @pytest.fixture(scope="module")
 def six(tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    """Six blocks of axum, gin and nginx, all server-bound; axum does 2.00 times gin's rate at 0.40 of its CPU."""
-    tables = read(synthetic_run.build(tmp_path_factory.mktemp("six") / "run", trials=6, failed=False))
+    """Six blocks of axum, gin and nginx, all server-bound.
+
+    Axum does 2.00 times gin's rate at 0.40 of its CPU.
+    """
+    tables = read(
+        synthetic_run.build(tmp_path_factory.mktemp("six") / "run", trials=6, failed=False)
+    )
     noise = np.random.default_rng(5).lognormal(0, 0.004, len(tables.trials))
     gin = tables.trials["server"] == "gin"
-    rps, cost = np.where(gin, 20_000.0, 40_000.0) * noise, np.where(gin, 0.05, 0.02) / noise
+    rps = np.where(gin, 20_000.0, 40_000.0) * noise
+    cost = np.where(gin, 0.05, 0.02) / noise
     return changed(tables, served_rps=rps, server_cpu_ms_per_request=cost, verdict="server-bound")
 
 
@@ -36,35 +45,48 @@ def said(tables: Tables) -> str:
 def row_of(tables: Tables) -> dict[str, Any]:
     """Return axum's ratio of rates to gin with a hundred kept connections."""
     found = ratios.frame(tables)
-    chosen = found["load"].eq(HUNDRED) & found["quantity"].eq("served_rps") & found["server"].eq("gin")
+    chosen = (
+        found["load"].eq(HUNDRED) & found["quantity"].eq("served_rps") & found["server"].eq("gin")
+    )
     (row,) = found[chosen].to_dict("records")
     return row
 
 
 def test_the_sentences_name_servers_rates_ratio_and_costs(six):
     cell = six.trials[of(six)].sort_values("block")
-    logs = [np.log(cell.loc[cell["server"] == name, "served_rps"].to_numpy()) for name in ("axum", "gin")]
+    logs = [
+        np.log(cell.loc[cell["server"] == name, "served_rps"].to_numpy())
+        for name in ("axum", "gin")
+    ]
     theirs = stats.ttest_rel(*logs).confidence_interval(0.95)
     ratio = np.exp((logs[0] - logs[1]).mean())
     first, _, costs, *_ = findings.sentences(six)
     assert first == (
         "On a core, with 100 kept connections (wrk-matrix), axum answers "
-        f"{round(np.exp(logs[0].mean()), -2):,.0f} requests/s and gin {round(np.exp(logs[1].mean()), -2):,.0f}: "
-        f"{ratio:.2f} [{np.exp(theirs.low):.2f}–{np.exp(theirs.high):.2f}] times as many as gin (6 trials)."
+        f"{round(np.exp(logs[0].mean()), -2):,.0f} requests/s and gin "
+        f"{round(np.exp(logs[1].mean()), -2):,.0f}: {ratio:.2f} "
+        f"[{np.exp(theirs.low):.2f}–{np.exp(theirs.high):.2f}] times as many as gin (6 trials)."
     )
     assert 1.97 < ratio < 2.03
     loads = six.trials.loc[six.trials["server"] == "gin", "load"].nunique()
-    assert costs.startswith("Over all loads gin took 2.4") and f"axum's CPU time per request ({loads} loads)." in costs
+    assert (
+        costs.startswith("Over all loads gin took 2.4")
+        and f"axum's CPU time per request ({loads} loads)." in costs
+    )
 
 
 def test_swapped_servers_swap_the_answer(six):
     swapped = six.trials["server"].replace({"axum": "gin", "gin": "axum"})
     text = said(replace(six, trials=six.trials.assign(server=swapped)))
-    assert "gin answers 40,1" in text and "times as many as axum" in text and "axum took 2.4" in text
+    assert (
+        "gin answers 40,1" in text and "times as many as axum" in text and "axum took 2.4" in text
+    )
 
 
 def test_a_rate_that_the_generator_limited_is_a_bound(six):
-    ours, theirs, both = (changed(six, of(six, name), verdict="generator-bound") for name in ("axum", "gin", ""))
+    ours, theirs, both = (
+        changed(six, of(six, name), verdict="generator-bound") for name in ("axum", "gin", "")
+    )
     row = row_of(ours)
     assert (row["low"], row["high"]) == (pytest.approx(2.0, rel=0.02), np.inf)
     assert f"at least {row['low']:.2f} times as many as gin" in findings.sentences(ours)[0]
@@ -91,7 +113,9 @@ def test_response_times_are_compared_at_offered_rates_only(tmp_path):
     tables = read(synthetic_rates.build(tmp_path / "run"))
     found = ratios.frame(tables)
     times = found[found["quantity"].isin(["latency_p50_ms", "latency_p99_ms"])]
-    assert set(times["load"]) <= set(tables.trials.loc[tables.trials["load_model"] == "open", "load"])
+    assert set(times["load"]) <= set(
+        tables.trials.loc[tables.trials["load_model"] == "open", "load"]
+    )
     assert times["why"].eq("").any() and "which all keep, one in two requests takes" in said(tables)
 
 
@@ -106,13 +130,18 @@ def with_twin(tables: Tables, shift: float, noise: float = 0.0) -> Tables:
 
 def test_a_second_label_is_noise_and_no_server(six):
     both = with_twin(six, 1.03)
-    one, two = row_of(six), row_of(both)
+    one = row_of(six)
+    two = row_of(both)
     assert two["ratio"] == one["ratio"]
-    assert (two["low"], two["high"]) == pytest.approx((one["low"] / 1.03, one["high"] * 1.03), rel=1e-9)
+    assert (two["low"], two["high"]) == pytest.approx(
+        (one["low"] / 1.03, one["high"] * 1.03), rel=1e-9
+    )
     assert "gin-b" not in said(both)
     text = findings.unknown(both)[-1]
     loads = six.trials.loc[six.trials["load_model"] == "closed", "load"].nunique()
-    assert text.startswith(f"gin-b is gin under a second label: their rates differed by a factor of 1.03 over {loads} ")
+    assert text.startswith(
+        f"gin-b is gin under a second label: their rates differed by a factor of 1.03 over {loads} "
+    )
 
 
 def in_sessions(tables: Tables) -> Tables:
@@ -121,8 +150,11 @@ def in_sessions(tables: Tables) -> Tables:
 
 
 @pytest.mark.parametrize(("shift", "wider"), [(1.0, False), (1.03, True)])
-def test_within_sessions_two_labels_widen_an_interval_only_where_they_come_out_apart(six, shift, wider):
-    alone, found = row_of(in_sessions(six)), row_of(with_twin(in_sessions(six), shift, noise=0.002))
+def test_within_sessions_two_labels_widen_an_interval_only_where_they_come_out_apart(
+    six, shift, wider
+):
+    alone = row_of(in_sessions(six))
+    found = row_of(with_twin(in_sessions(six), shift, noise=0.002))
     assert (found["high"] > 1.02 * alone["high"]) is wider
     assert (found["high"] == alone["high"]) is not wider
 
@@ -140,7 +172,12 @@ def test_a_session_that_others_disturbed_is_left_out_for_all_its_servers(tmp_pat
     assert row_of(seven)["sessions"] == 7 and row_of(once)["sessions"] == 6
     assert "Left out of ratios, for all servers: 1 of" in " ".join(findings.unknown(once))
     # Another reason is about the servers, and is no accident.
-    busy = changed(seven, theft, verdict="inconclusive", verdict_reason="both sides were busy: server used 99 %")
+    busy = changed(
+        seven,
+        theft,
+        verdict="inconclusive",
+        verdict_reason="both sides were busy: server used 99 %",
+    )
     assert row_of(busy)["sessions"] == 7 and row_of(busy)["low"] == 0
     # Where too few would be left, all stay, and bar the load as they are.
     often = changed(seven, of(seven) & block.isin([1, 2, 3]), **ROBBED)
@@ -155,7 +192,9 @@ def test_the_committed_runs_are_answered_in_five_sentences_at_most(run):
     assert not any(word in said(tables) for word in ("nobody", "tie", "≈", "nan"))
     assert all(len(sentence) < 400 for sentence in sentences)
     if run == "sample":  # where the generator was the limit of a trial
-        closed = tables.trials[(tables.trials["tool"] == "k6") & (tables.trials["status"] == "sealed")]
+        closed = tables.trials[
+            (tables.trials["tool"] == "k6") & (tables.trials["status"] == "sealed")
+        ]
         row = closed.loc[(closed["latency_p50_ms"] / closed["probe_p50_ms"]).idxmax()]
         (text,) = [sentence for sentence in sentences if "second client" in sentence]
         assert f"median response time of {row['latency_p50_ms']:.0f} ms for {row['server']}" in text
@@ -164,4 +203,4 @@ def test_the_committed_runs_are_answered_in_five_sentences_at_most(run):
 
 def test_a_run_without_sealed_trials_says_so(six):
     none = replace(six, trials=six.trials.assign(status="failed"))
-    assert findings.sentences(none) == (findings.NOTHING,) and ratios.frame(none).empty
+    assert findings.sentences(none) == (findings.NO_SEALED_TRIAL,) and ratios.frame(none).empty

@@ -18,16 +18,19 @@ from synthetic_published import MATRIX, RAN, World
 from runner.model import CLAIMS as FILE
 from runner.model import LabError
 from runner.present.chart import charts
+from runner.present.comparison.quantity import Need
+from runner.present.figures import ratios
 from runner.present.frames import Tables
 from runner.present.published import counterparts, judging, published_table
 from runner.present.published.claims import read_claims
 from runner.present.published.counterparts import opened, read_published, threads_of
 from runner.present.published.judging import TOO_FEW, combined, judge_all, sessions_needed
 from runner.present.published.outcomes import ABSENT, CLOSE, FAILS, HOLDS, ClaimPart, Outcome
-from runner.present.published.quantities import QUANTITIES, the_work
+from runner.present.published.quantities import CLAIM_QUANTITIES
 from runner.present.published.special_claims import JUDGES, NOTES
 from runner.present.statistics.inference import Ratio
 from runner.running.stopping import settled
+from runner.verdict.limits import Cause
 
 CLAIMS = {claim.name: claim for claim in read_claims()}
 
@@ -36,12 +39,14 @@ def judge(name: str, tables: Tables) -> Outcome:
     return judging.judge(tables, CLAIMS[name])
 
 
-# --- each claim in a world in which it holds, and in one in which it does not --------------------------------
+# --- each claim in a world in which it holds, and in one in which it does not ---------------------
 
 ELSEWHERE = {"wrk-opens-what-it-is-asked"}
 """Of the published commands, not of a world: other tests judge it."""
 ABOUT_LIMITS = {
-    name for name, claim in CLAIMS.items() if {QUANTITIES[each.quantity].rule for each in claim.compare} - {the_work}
+    name
+    for name, claim in CLAIMS.items()
+    if {CLAIM_QUANTITIES[each.quantity].need for each in claim.compare} - {Need.WORK}
 }
 """Claims about rates and response times, which are a busy generator's."""
 
@@ -50,11 +55,15 @@ def test_every_claim_has_worlds_here_and_every_source_has_a_claim() -> None:
     assert set(WORLDS) | ELSEWHERE == set(CLAIMS)
     published = pd.DataFrame(read_published())
     assert {claim.source for claim in CLAIMS.values()} >= set(published["source"])
-    assert published.loc[published["scenario"] == "experiments", "connections"].eq(counterparts.USERS).all()
+    assert (
+        published.loc[published["scenario"] == "experiments", "connections"]
+        .eq(counterparts.USERS)
+        .all()
+    )
 
 
 def test_only_what_is_the_servers_whatever_was_the_limit_is_compared_anywhere() -> None:
-    found = {name for name, quantity in QUANTITIES.items() if quantity.rule is the_work}
+    found = {name for name, quantity in CLAIM_QUANTITIES.items() if quantity.need is Need.WORK}
     assert found == {"server_cpu_ms_per_request", "server_rss_peak_bytes"}
 
 
@@ -65,7 +74,7 @@ says = "Gin needs more CPU for a request than axum."
 looks_at = "CPU per request with keep-alive at 100 connections, gin / axum"
 compare = [{ quantity = "server_cpu_ms_per_request", load = "count", servers = ["gin", "axum"], modes = ["keepalive"], connections = [100] }]
 at_least = 1.0
-"""  # noqa: E501
+"""  # noqa: E501 - a table on one line, as people write it
 
 
 def test_a_claim_needs_no_source(tmp_path: Path) -> None:
@@ -80,21 +89,43 @@ def test_a_claim_needs_no_source(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ('"server_cpu_ms', '"cpu_ms', "compare.0.quantity: 'cpu_ms_per_request' is none of served_rps, "),
-        ('load = "count"', 'load = "counts"', "compare.0.load: 'counts' is none of count, experiments, "),
-        (', modes = ["keepalive"]', "", "compare.0: modes and connections belong to load = 'count', which needs both"),
+        (
+            '"server_cpu_ms',
+            '"cpu_ms',
+            "compare.0.quantity: 'cpu_ms_per_request' is none of served_rps, ",
+        ),
+        (
+            'load = "count"',
+            'load = "counts"',
+            "compare.0.load: 'counts' is none of count, experiments, ",
+        ),
+        (
+            ', modes = ["keepalive"]',
+            "",
+            "compare.0: modes and connections belong to load = 'count', which needs both",
+        ),
         ('["gin", "axum"]', '["gin"]', "compare.0: a single server needs `against`"),
         ("at_least = 1.0", 'at_least = "1"', "at_least: Input should be a valid number"),
         ("at_least = 1.0", "", "`compare` needs a range"),
         ("at_least = 1.0", "at_least = 1.0\nat_most = 1.0", "`compare` needs a range"),
         ("short =", "shrt =", "short: Field required"),
-        ("at_least", 'judge = "counters_race"\nat_least', "a claim needs either `compare` or `judge`"),
+        (
+            "at_least",
+            'judge = "counters_race"\nat_least',
+            "a claim needs either `compare` or `judge`",
+        ),
         ("at_least", "least", "least: Unexpected keyword argument"),
         ("at_least", 'also = ["nobody"]\nat_least', "also.0: 'nobody' is none of cpu_peaks, "),
-        ("at_least", 'judge = "nobody"\nat_least', "judge: 'nobody' is none of no_failed_requests, "),
+        (
+            "at_least",
+            'judge = "nobody"\nat_least',
+            "judge: 'nobody' is none of no_failed_requests, ",
+        ),
     ],
 )
-def test_an_entry_that_is_not_whole_is_one_sentence(old: str, new: str, sentence: str, tmp_path: Path) -> None:
+def test_an_entry_that_is_not_whole_is_one_sentence(
+    old: str, new: str, sentence: str, tmp_path: Path
+) -> None:
     assert old in OWN
     path = tmp_path / "claims.toml"
     path.write_text(FILE.read_text() + OWN.replace(old, new, 1))
@@ -124,7 +155,9 @@ def test_a_claim_cannot_be_judged_with_four_trials(name: str) -> None:
     assert all(part.ratio is None and "4 trials" in part.values for part in found.parts)
 
 
-@pytest.mark.parametrize("name", [name for name in WORLDS if name not in {"rust-no-spikes", "counters-race"}])
+@pytest.mark.parametrize(
+    "name", [name for name in WORLDS if name not in {"rust-no-spikes", "counters-race"}]
+)
 def test_where_the_generator_was_the_limit_only_what_is_the_servers_is_judged(name: str) -> None:
     found = judge(name, build(replace(WORLDS[name][0], verdicts={"*": "generator-bound"})))
     if name not in ABOUT_LIMITS:
@@ -138,11 +171,17 @@ def test_where_the_generator_was_the_limit_only_what_is_the_servers_is_judged(na
 
 def test_the_numbers_of_a_generators_limit_are_the_probe_and_littles_law() -> None:
     tables = build(World(verdicts={"experiments*": "generator-bound"}))
-    (part,) = [p for p in judge("rust-slightly-more-requests", tables).parts if p.words.startswith("axum")]
+    (part,) = [
+        p for p in judge("rust-slightly-more-requests", tables).parts if p.words.startswith("axum")
+    ]
     trials = tables.trials.query("server == 'axum' and workload == 'experiments'")
-    rate, p50 = trials["rps"].median(), trials["latency_p50_ms"].median()
+    rate = trials["rps"].median()
+    p50 = trials["latency_p50_ms"].median()
     assert f"p50 {p50:.1f} ms to k6 and 0.400 ms to the probe" in part.numbers
-    assert f"3,000 under way / {rate:,.0f} a second = {3000 / rate * 1000:.0f} ms by Little's law" in part.numbers
+    assert (
+        f"3,000 under way / {rate:,.0f} a second = {3000 / rate * 1000:.0f} ms by Little's law"
+        in part.numbers
+    )
 
 
 def test_a_server_that_did_not_run_is_named_with_those_that_did() -> None:
@@ -150,7 +189,10 @@ def test_a_server_that_did_not_run_is_named_with_those_that_did() -> None:
     assert found.outcome == ABSENT
     assert found.why == "echo did not run under this load (actix, axum did)"
     alone = build(World(without=tuple((name, "experiments*") for name in (*RUST, "echo"))))
-    assert judge("rust-slightly-more-requests", alone).why == "this run has no load like a closed loop of experiments"
+    assert (
+        judge("rust-slightly-more-requests", alone).why
+        == "this run has no load like a closed loop of experiments"
+    )
 
 
 APART = {("axum", "experiments", RATE): 1.03, ("actix", "experiments", RATE): 0.9}
@@ -158,17 +200,37 @@ SPIKY = World({(server, "*", PEAKS[1]): 2.0 for server in RUST}, verdicts=NOT_FU
 BOUND = {("axum", "keepalive-100", "verdict"): "generator-bound"}
 DECIDED = [
     # What is said of Rust needs each framework that stands for it.
-    ("rust-slightly-more-requests", World(APART), FAILS, ["which framework", "axum: holds", "actix: does not hold"]),
+    (
+        "rust-slightly-more-requests",
+        World(APART),
+        FAILS,
+        ["which framework", "axum: holds", "actix: does not hold"],
+    ),
     ("rust-slightly-more-requests", World(APART, without=(("actix", "*"),)), HOLDS, []),
     # Spikes depend on the window.
-    ("rust-no-spikes", SPIKY, FAILS, ["it depends on the window", "over 1 s: holds", "over 100 ms: does not hold"]),
+    (
+        "rust-no-spikes",
+        SPIKY,
+        FAILS,
+        ["it depends on the window", "over 1 s: holds", "over 100 ms: does not hold"],
+    ),
     ("rust-no-spikes", World(), ABSENT, ["nothing could rise above"]),
     # Rows of a ramp that was kept are those that were asked for.
-    ("gnet-more-rows", World({("gnet", "insert-ramp", "rows_inserted"): 1.2}), ABSENT, ["those that were asked for"]),
+    (
+        "gnet-more-rows",
+        World({("gnet", "insert-ramp", "rows_inserted"): 1.2}),
+        ABSENT,
+        ["those that were asked for"],
+    ),
     # What is not known of a database.
     ("postgres-not-the-limit", World(verdicts={"insert": "inconclusive"}), ABSENT, []),
     ("postgres-not-the-limit", World(verdicts={"insert": "generator-bound"}), HOLDS, []),
-    ("postgres-not-the-limit", World(values={("gnet", "insert", "database_cpu_mean_pct"): 95.0}), ABSENT, []),
+    (
+        "postgres-not-the-limit",
+        World(values={("gnet", "insert", "database_cpu_mean_pct"): 95.0}),
+        ABSENT,
+        [],
+    ),
     # A bound on one side never decides by the other: axum could do more than gin.
     ("even-at-100", World(values=BOUND), CLOSE, []),
     ("even-at-100", World({("axum", "keepalive-100", RATE): 1.2}, values=BOUND), FAILS, []),
@@ -176,7 +238,9 @@ DECIDED = [
 
 
 @pytest.mark.parametrize(("name", "world", "outcome", "why"), DECIDED)
-def test_a_claim_that_is_decided_by_more_than_its_ratio(name: str, world: World, outcome: str, why: list[str]) -> None:
+def test_a_claim_that_is_decided_by_more_than_its_ratio(
+    name: str, world: World, outcome: str, why: list[str]
+) -> None:
     found = judge(name, build(world))
     assert found.outcome == outcome and all(words in found.why for words in why)
 
@@ -190,16 +254,28 @@ def test_an_interval_across_the_border_is_too_close() -> None:
     assert max(percents) == pytest.approx(100 * reach, rel=0.01)
 
 
-@pytest.mark.parametrize(("axums", "factor", "outcome"), [("server", 1.2, HOLDS), ("database", 0.8, FAILS)])
-def test_of_two_ramps_a_claim_is_judged_on_the_one_that_serves(axums: str, factor: float, outcome: str) -> None:
-    """One was kept, the other went beyond what a server can do; where the pool held axum back it did at least that."""
-    kept = build(World({("gnet", "insert-ramp", "rows_inserted"): factor}, first_second={"gnet": 3.0}))
+@pytest.mark.parametrize(
+    ("axums", "factor", "outcome"), [("server", 1.2, HOLDS), ("database", 0.8, FAILS)]
+)
+def test_of_two_ramps_a_claim_is_judged_on_the_one_that_serves(
+    axums: str, factor: float, outcome: str
+) -> None:
+    """One was kept, the other went beyond what a server can do.
+
+    Where the pool held axum back it did at least that.
+    """
+    kept = build(
+        World({("gnet", "insert-ramp", "rows_inserted"): factor}, first_second={"gnet": 3.0})
+    )
     ramps = kept.trials[kept.trials["workload"].eq("devices-insert-ramp")]
     beyond = ramps.assign(
         trial_id=ramps["trial_id"] + "-beyond",
-        load=ramps["load"].str.replace("1,500", "4,000"),
+        **{
+            name: ramps[name].str.replace("1,500", "4,000")
+            for name in ("load", "load_without_terms", "load_shape")
+        },
         verdict=np.where(ramps["server"] == "axum", f"{axums}-bound", "server-bound"),
-        verdict_reason="the pool of connections was exhausted",
+        verdict_cause=Cause.POOL_EXHAUSTED.value,
     )
     both = replace(kept, trials=pd.concat([kept.trials, beyond], ignore_index=True))
     rows, start = (judge(name, both) for name in ("gnet-more-rows", "gnet-latency-starts-high"))
@@ -210,7 +286,9 @@ def test_of_two_ramps_a_claim_is_judged_on_the_one_that_serves(axums: str, facto
 
 
 @pytest.mark.parametrize(("border", "times"), [(1.02, 16), (1.04, 4), (1.0801, 2)])
-def test_an_interval_half_as_wide_takes_four_times_as_many_sessions(border: float, times: int) -> None:
+def test_an_interval_half_as_wide_takes_four_times_as_many_sessions(
+    border: float, times: int
+) -> None:
     found = Ratio(1.0, 1 / 1.08, 1.08, 0.04, 6, standard_error=0.03, degrees=5.0)
     claim = replace(CLAIMS["rust-no-spikes"], at_least=0.0, at_most=border)
     assert sessions_needed(found, claim) == times
@@ -219,10 +297,19 @@ def test_an_interval_half_as_wide_takes_four_times_as_many_sessions(border: floa
 @pytest.mark.parametrize(
     ("world", "remedy"),
     [
-        (World(both("experiments", RATE, 1.05)), r"at least [\d,]+ times as many sessions|no number of sessions"),
-        (World(verdicts={"experiments": "generator-bound"}), "a generator on CPUs, or on a host, of its own"),
+        (
+            World(both("experiments", RATE, 1.05)),
+            r"at least [\d,]+ times as many sessions|no number of sessions",
+        ),
+        (
+            World(verdicts={"experiments": "generator-bound"}),
+            "a generator on CPUs, or on a host, of its own",
+        ),
         (World(verdicts={"experiments": "inconclusive"}), "CPUs that nobody else uses"),
-        (World(without=(("echo", "*"),)), "a run that has such a load, as `bench run claims` makes it"),
+        (
+            World(without=(("echo", "*"),)),
+            "a run that has such a load, as `bench run claims` makes it",
+        ),
         (World(both("experiments", RATE, 0.9)), ""),
     ],
 )
@@ -250,7 +337,7 @@ def test_no_load_of_a_source_is_no_error(tmp_path: Path) -> None:
     assert settled(empty, "5%") == (set(), "0 of 0 loads are within ±5 %")
 
 
-# --- the published commands of wrk ------------------------------------------------------------------------
+# --- the published commands of wrk ----------------------------------------------------------------
 
 
 def test_wrk_opens_whole_shares_of_its_threads() -> None:
@@ -261,7 +348,10 @@ def test_wrk_opens_whole_shares_of_its_threads() -> None:
 def test_the_published_commands_open_less_than_they_ask_for() -> None:
     found = judge("wrk-opens-what-it-is-asked", plain())
     assert found.outcome == FAILS and found.why.startswith("1, 10, 100 do not divide")
-    assert "-t8 -c1 does not start; -t8 -c10 opens 8; -t8 -c100 opens 96; -t8 -c1000 opens 1000" in found.seen[0]
+    assert (
+        "-t8 -c1 does not start; -t8 -c10 opens 8; -t8 -c100 opens 96; -t8 -c1000 opens 1000"
+        in found.seen[0]
+    )
     assert "10 by 5 threads, so that 10 open" in found.seen[1]
     none = World(without=tuple((server, load) for load in MATRIX for server in RAN[load]))
     assert judge("wrk-opens-what-it-is-asked", build(none)).outcome == ABSENT
@@ -271,53 +361,79 @@ def test_commands_whose_connections_divide_open_what_they_ask_for(bare_lab: Path
     path = bare_lab / "data" / "published.csv"
     table = pd.read_csv(path)
     wrk = table["load"].map(threads_of).gt(0)
-    table.assign(connections=table["connections"].mask(wrk, table["connections"] * 8)).to_csv(path, index=False)
+    table.assign(connections=table["connections"].mask(wrk, table["connections"] * 8)).to_csv(
+        path, index=False
+    )
     assert judge("wrk-opens-what-it-is-asked", plain()).outcome == HOLDS
 
 
 def test_a_broken_file_is_one_sentence(bare_lab: Path) -> None:
     path = bare_lab / "data" / "published.csv"
     table = pd.read_csv(path)
-    lacking, strange = table.drop(columns="mode"), table.assign(metric="speed")
-    for broken, sentence in ((lacking, "lacks the column mode"), (strange, "has the metric 'speed'; known are rps")):
+    lacking = table.drop(columns="mode")
+    strange = table.assign(metric="speed")
+    for broken, sentence in (
+        (lacking, "lacks the column mode"),
+        (strange, "has the metric 'speed'; known are rps"),
+    ):
         broken.to_csv(path, index=False)
         with pytest.raises(LabError, match=sentence):
             read_published()
 
 
-# --- a rate that is only a bound, and a share of a core ---------------------------------------------------
+# --- a rate that is only a bound, and a share of a core -------------------------------------------
 
 
 def test_a_rate_that_the_generator_limited_bounds_the_ratio() -> None:
-    """Gin filled its CPU, axum could have done more: gin / axum is at most what was seen, and axum / gin at least."""
-    one = {("axum", where, "verdict"): "generator-bound" for where in ("close-1*", "keepalive-1000")}
+    """Gin filled its CPU, axum could have done more: gin / axum is at most what was seen, and axum
+    / gin at least.
+    """
+    one = {
+        ("axum", where, "verdict"): "generator-bound" for where in ("close-1*", "keepalive-1000")
+    }
     below = judge("gin-ahead-close", build(World({("gin", "close-1*", RATE): 0.8}, values=one)))
     assert below.outcome == FAILS and "by a bound: the generator was the limit" in below.why
-    assert all(part.ratio and part.ratio.low == 0 and part.ratio.high < 0.85 for part in below.parts)
-    assert all(part.ratio_words.startswith(("at most ×0.8", "at most ×0.79")) for part in below.parts)
+    assert all(
+        part.ratio and part.ratio.low == 0 and part.ratio.high < 0.85 for part in below.parts
+    )
+    assert all(
+        part.ratio_words.startswith(("at most ×0.8", "at most ×0.79")) for part in below.parts
+    )
     above = judge("gin-ahead-close", build(World({("gin", "close-1*", RATE): 1.2}, values=one)))
     assert above.outcome == CLOSE, "gin may still be behind the rate that axum could reach"
-    ahead = judge("axum-far-ahead-at-1000", build(World({("axum", "keepalive-1000", RATE): 1.7}, values=one)))
+    ahead = judge(
+        "axum-far-ahead-at-1000", build(World({("axum", "keepalive-1000", RATE): 1.7}, values=one))
+    )
     assert ahead.outcome == HOLDS
-    assert all(part.ratio and part.ratio.high == math.inf and part.ratio.low > 1.6 for part in ahead.parts)
+    assert all(
+        part.ratio and part.ratio.high == math.inf and part.ratio.low > 1.6 for part in ahead.parts
+    )
 
 
 def test_a_ratio_is_taken_on_the_largest_share_on_which_each_server_was_the_limit() -> None:
-    whole = build(World({("axum", "keepalive-1000", RATE): 1.2}, verdicts={"keepalive-1000": "generator-bound"}))
+    whole = build(
+        World(
+            {("axum", "keepalive-1000", RATE): 1.2}, verdicts={"keepalive-1000": "generator-bound"}
+        )
+    )
     parts = [whole.trials]
     for share, factor in ((0.5, 1.7 / 1.2), (0.25, 3.0)):
-        part = whole.trials.query("workload == 'wrk-matrix' and connections == 1000 and mode == 'keepalive'")
+        part = whole.trials.query(
+            "workload == 'wrk-matrix' and connections == 1000 and mode == 'keepalive'"
+        )
         terms = f"{share:g} of a core"
         rps = part["served_rps"] * share * np.where(part["server"] == "axum", factor, 1.0)
         load = part["load"] + f", {terms}"
-        parts.append(part.assign(share=share, terms=terms, load=load, verdict="server-bound", served_rps=rps))
+        parts.append(
+            part.assign(share=share, terms=terms, load=load, verdict="server-bound", served_rps=rps)
+        )
     tables = replace(whole, trials=pd.concat(parts, ignore_index=True))
     (part,) = judge("axum-far-ahead-at-1000", tables).parts
     assert part.outcome == HOLDS and part.ratio and part.ratio.ratio == pytest.approx(1.7, rel=0.02)
     assert judge("axum-far-ahead-at-1000", whole).outcome == ABSENT
 
 
-# --- statistics -------------------------------------------------------------------------------------------
+# --- statistics -----------------------------------------------------------------------------------
 
 
 def test_the_intervals_and_tests_of_a_claim_are_students_within_blocks() -> None:
@@ -325,23 +441,40 @@ def test_the_intervals_and_tests_of_a_claim_are_students_within_blocks() -> None
     assert len(parts) == 8
     trials = plain().trials.query("workload == 'wrk-matrix' and mode == 'close'")
     for part, connections in zip(parts[4:], (1, 10, 100, 1000), strict=True):
-        logs = np.log(trials[trials["connections"] == connections].pivot_table(CPU, "block", "server"))
+        logs = np.log(
+            trials[trials["connections"] == connections].pivot_table(CPU, "block", "server")
+        )
         theirs = stats.ttest_rel(logs["axum"], logs["gin"]).confidence_interval(0.95)
-        assert (part.ratio.low, part.ratio.high) == pytest.approx((math.exp(theirs.low), math.exp(theirs.high)))
+        assert (part.ratio.low, part.ratio.high) == pytest.approx(
+            (math.exp(theirs.low), math.exp(theirs.high))
+        )
         differences = logs["axum"] - logs["gin"] - math.log(0.75)
-        assert part.p_holds == pytest.approx(stats.ttest_1samp(differences, 0, alternative="less").pvalue)
-        assert part.p_fails == pytest.approx(stats.ttest_1samp(differences, 0, alternative="greater").pvalue)
+        assert part.p_holds == pytest.approx(
+            stats.ttest_1samp(differences, 0, alternative="less").pvalue
+        )
+        assert part.p_fails == pytest.approx(
+            stats.ttest_1samp(differences, 0, alternative="greater").pvalue
+        )
 
 
 def decisions(claim: str, centres: tuple[float, ...], campaigns: int = 2000) -> dict[str, float]:
-    """How often a claim comes out how where its log ratios lie at these centres: six sessions, noise of 2 %."""
-    rng, outcomes, t = np.random.default_rng(5), Counter[str](), stats.t.ppf(0.975, 5)
+    """How often a claim comes out how where its log ratios lie at these centres: six sessions,
+    noise of 2 %.
+    """
+    rng = np.random.default_rng(5)
+    outcomes = Counter[str]()
+    t = stats.t.ppf(0.975, 5)
     for _ in range(campaigns):
         parts = []
         for row in rng.normal(np.reshape(centres, (-1, 1)), 0.02, (len(centres), 6)):
-            middle, error = row.mean(), row.std(ddof=1) / math.sqrt(6)
-            found = Ratio(*np.exp([middle, middle - t * error, middle + t * error]), 0, 6, error, 5.0)
-            parts.append(judging.tested(ClaimPart("", ratio=found, outcome=CLOSE), CLAIMS[claim], 1.0))
+            middle = row.mean()
+            error = row.std(ddof=1) / math.sqrt(6)
+            found = Ratio(
+                *np.exp([middle, middle - t * error, middle + t * error]), 0, 6, error, 5.0
+            )
+            parts.append(
+                judging.tested(ClaimPart("", ratio=found, outcome=CLOSE), CLAIMS[claim], 1.0)
+            )
         outcomes[combined(parts, CLAIMS[claim]).outcome] += 1
     return {outcome: outcomes[outcome] / campaigns for outcome in (HOLDS, FAILS, CLOSE)}
 
@@ -349,11 +482,19 @@ def decisions(claim: str, centres: tuple[float, ...], campaigns: int = 2000) -> 
 @pytest.mark.long
 def test_a_claim_on_its_border_is_decided_wrongly_in_at_most_one_of_twenty_campaigns() -> None:
     border = math.log(1.02)
-    assert decisions("percentiles-alike", (border,) * 3)[FAILS] <= 0.06, "it holds: three ratios are just within"
-    assert decisions("percentiles-alike", (-0.03, 0, border))[HOLDS] <= 0.06, "it does not: one is just beyond"
+    assert decisions("percentiles-alike", (border,) * 3)[FAILS] <= 0.06, (
+        "it holds: three ratios are just within"
+    )
+    assert decisions("percentiles-alike", (-0.03, 0, border))[HOLDS] <= 0.06, (
+        "it does not: one is just beyond"
+    )
     assert decisions("percentiles-alike", (0, 0, border))[HOLDS] <= 0.06
-    assert decisions("axum-half-cpu-keepalive", (math.log(0.55),) * 4)[HOLDS] <= 0.06, "none is below"
-    assert decisions("axum-half-cpu-keepalive", (0.5, 0.5, 0.5, math.log(0.55)))[FAILS] <= 0.06, "one is just below"
+    assert decisions("axum-half-cpu-keepalive", (math.log(0.55),) * 4)[HOLDS] <= 0.06, (
+        "none is below"
+    )
+    assert decisions("axum-half-cpu-keepalive", (0.5, 0.5, 0.5, math.log(0.55)))[FAILS] <= 0.06, (
+        "one is just below"
+    )
 
 
 def test_claims_far_from_their_border_are_decided() -> None:
@@ -366,3 +507,17 @@ def test_noise_between_labels_is_added_to_the_distance_from_a_border() -> None:
     for floor in (1.0, 1.2):
         found = judging.tested(part, CLAIMS["gin-ahead-close"], floor)
         assert found.p_fails == pytest.approx(stats.t.cdf(math.log(0.9 * floor) / 0.02, 5))
+
+
+def test_a_bound_is_the_same_number_in_a_claim_and_in_the_table_of_ratios() -> None:
+    low = 2.05
+    high = 2.26
+    for ends, in_claim, in_table in (
+        ((low, math.inf), "at least ×2.050", "at least 2.05"),
+        ((0.0, high), "at most ×2.260", "at most 2.26"),
+        ((low, high), "×2.150 [2.050–2.260]", "2.15 [2.05–2.26]"),
+    ):
+        found = Ratio(2.15, *ends, p=0.01, blocks=5, standard_error=0.01, degrees=4)
+        row = {"why": "", "ratio": found.ratio, "low": found.low, "high": found.high}
+        assert ClaimPart("axum/gin", ratio=found).ratio_words == in_claim
+        assert ratios.words(row) == in_table

@@ -1,1 +1,3 @@
-"""What a run answers: the summary, who is ahead and how sure that is, what warns, what the evidence says."""
+"""What a run answers: the summary, who is ahead and how sure that is, what warns, what the evidence
+says.
+"""

@@ -1,12 +1,14 @@
-"""From what a load generator said to what was measured, in words and tables: one trial (`case`), all computed."""
+"""From what a load generator said to what was measured, in words and tables: one trial (`case`),
+all computed.
+"""
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from runner.limits import Limit
 from runner.model import CALIBRATION
 from runner.present.answers import summary
 from runner.present.answers.ranking_text import median_words
@@ -15,10 +17,16 @@ from runner.present.frames import TWICE, Case
 from runner.present.look import captions
 from runner.present.look.style import number
 from runner.present.statistics.stats import carried_quantile
+from runner.verdict.limits import Limit
 
 NO_PROBE = "This run has no probe: what another client would have seen at that moment is not known."
-NO_WITNESS = "The load did not keep its connections: the probe, which does, is no witness of what new ones wait for."
-NOTHING = "This run has no sealed trial of a closed load by k6, which is what this page is about."
+NO_WITNESS = (
+    "The load did not keep its connections: the probe, which does, is no witness of what new ones "
+    "wait for."
+)
+NO_CLOSED_LOAD_BY_K6 = (
+    "This run has no sealed trial of a closed load by k6, which is what this page is about."
+)
 PERCENTILES = {"p50": "one in two", "p95": "one in 20", "p99": "one in 100"}
 """Those that generator and probe both have -> the share of the requests that took longer."""
 SETTLED = 0.1  # share of a load that is left out at its beginning: users begin one after the other
@@ -26,22 +34,31 @@ SETTLED = 0.1  # share of a load that is left out at its beginning: users begin 
 
 def trial_words(case: Case) -> str:
     """Say which trial this is and how it was driven; not yet what it showed."""
-    load = captions.load_heading(case.frame, f"{case.row['requests']:,.0f} requests in {case.row['duration_s']:.1f} s")
-    heading = load.removesuffix(" at saturation")
-    return f"Trial {case.trial_id}: {case.row['server']}, {case.row['workload']}, {heading}."
+    row = case.row
+    load = captions.load_words(case.frame)
+    requests = f"{row['requests']:,.0f} requests in {row['duration_s']:.1f} s"
+    return f"Trial {case.trial_id}: {row['server']}, {row['workload']}, {load}: {requests}."
 
 
 def _generator_ms(case: Case) -> dict[str, float]:
-    """Return the percentiles of the generator's; NaN where the trial has too few requests beyond one."""
+    """Return the percentiles of the generator's.
+
+    NaN if the trial has too few requests beyond one.
+    """
     carried = 100 * carried_quantile(case.row["requests"])
     return {
-        name: float(case.row[f"latency_{name}_ms"]) if carried >= float(name[1:]) else math.nan for name in PERCENTILES
+        name: float(case.row[f"latency_{name}_ms"]) if carried >= float(name[1:]) else math.nan
+        for name in PERCENTILES
     }
 
 
 def generator_said(case: Case) -> str:
     """Say what the generator reports, as it would be published."""
-    known = {PERCENTILES[name]: number(ms) for name, ms in _generator_ms(case).items() if math.isfinite(ms)}
+    known = {
+        PERCENTILES[name]: number(ms)
+        for name, ms in _generator_ms(case).items()
+        if math.isfinite(ms)
+    }
     parts = ", ".join(f"{share} took longer than {ms} ms" for share, ms in known.items())
     failed = float(case.row["failed"]) / float(case.row["requests"])
     parts += f", {number(100 * failed)} % failed" if failed else ""
@@ -49,31 +66,43 @@ def generator_said(case: Case) -> str:
 
 
 def probe_saw(case: Case) -> str:
-    """Say what the probe saw in the same seconds, or that there was none; and how much of k6's time it was spared."""
-    row, tool = case.row, case.tool
-    ours, probes, seconds = float(row["latency_p50_ms"]), float(row["probe_p50_ms"]), row["duration_s"]
+    """Say what the probe saw in the same seconds, or that there was none.
+
+    And how much of k6's time it was spared.
+    """
+    row = case.row
+    tool = case.tool
+    ours = float(row["latency_p50_ms"])
+    probes = float(row["probe_p50_ms"])
+    seconds = row["duration_s"]
     if not math.isfinite(probes):
         return NO_PROBE
     if row["mode"] not in ("keepalive", ""):
         return NO_WITNESS
     said = (
-        f"In the same {seconds:.1f} s another client, the probe, sent the same server {row['probe_requests']:,.0f} of "
-        f"the same requests, {number(row['probe_requests'] / seconds)} a second ({row['probe_failed']:,.0f} failed). "
-        f"One in two took longer than {number(probes)} ms: {tool}'s median is {number(ours / probes)} times that"
+        f"In the same {seconds:.1f} s another client, the probe, sent the same server "
+        f"{row['probe_requests']:,.0f} of the same requests, "
+        f"{number(row['probe_requests'] / seconds)} a second ({row['probe_failed']:,.0f} failed). "
+        f"One in two took longer than {number(probes)} ms: {tool}'s median is "
+        f"{number(ours / probes)} times that"
     )
     if ours < probes:
         return f"{said}, so the probe waited longer than {tool}'s requests."
     if ours < TWICE * probes:
         return f"{said}."
     return (
-        f"{said}. Of {tool}'s {number(ours)} ms all but {number(probes)} ms were not needed to get an answer from "
-        "this server at that moment."
+        f"{said}. Of {tool}'s {number(ours)} ms all but {number(probes)} ms were not needed to get "
+        "an answer from this server at that moment."
     )
 
 
 def percentile_table(case: Case) -> pd.DataFrame:
-    """Return the percentiles of generator and probe beside each other, as texts; of the generator without a probe."""
-    rows, is_probed = [], math.isfinite(case.row["probe_p50_ms"])
+    """Return the percentiles of generator and probe beside each other, as texts.
+
+    Of the generator without a probe.
+    """
+    rows = []
+    is_probed = math.isfinite(case.row["probe_p50_ms"])
     for name, ours in _generator_ms(case).items():
         probes = float(case.row[f"probe_{name}_ms"])
         beside = {"probe, ms": number(probes), "times": number(ours / probes)} if is_probed else {}
@@ -82,14 +111,18 @@ def percentile_table(case: Case) -> pd.DataFrame:
 
 
 def steady_rps(row: Mapping[Any, Any], throughput: pd.DataFrame) -> float:
-    """Return the rate of a closed loop's steady part; NaN for an open load, or a trial without timeline or such a part.
+    """Return the rate of a closed loop's steady part.
 
-    It is counted from a tenth of the load on until one mean iteration before its end, when users begin to run out of
-    iterations. Users and rate alone give the mean response time, whatever the server does: L = lambda W (J. D. C.
-    Little, A Proof for the Queuing Formula L = lambda W, Operations Research 9, 1961). Without think time N users have
-    N requests under way, so that W = N / X at a rate of X.
+    NaN for an open load, or a trial without timeline or such a part.
+
+    It is counted from a tenth of the load on until one mean iteration before its end, when users
+    begin to run out of iterations. Users and rate alone give the mean response time, whatever the
+    server does: L = lambda W (J. D. C. Little, A Proof for the Queuing Formula L = lambda W,
+    Operations Research 9, 1961). Without think time N users have N requests under way, so that W =
+    N / X at a rate of X.
     """
-    begin, end = SETTLED * row["duration_s"], row["duration_s"] - _mean_ms(row) / 1000
+    begin = SETTLED * row["duration_s"]
+    end = row["duration_s"] - _mean_ms(row) / 1000
     middle = throughput["t_s"] + FINE_S / 2
     within = throughput["trial_id"].eq(row["trial_id"]) & (middle > begin) & (middle < end)
     requests = float(throughput.loc[within, "requests"].sum())
@@ -98,38 +131,64 @@ def steady_rps(row: Mapping[Any, Any], throughput: pd.DataFrame) -> float:
 
 
 def _mean_ms(row: Mapping[Any, Any]) -> float:
-    """Return the mean time of an iteration; of a request, where a run does not have it."""
-    return float(row["iteration_mean_ms"] if math.isfinite(row["iteration_mean_ms"]) else row["latency_mean_ms"])
+    """Return the mean time of an iteration; of a request, if a run does not have it."""
+    return float(
+        row["iteration_mean_ms"]
+        if math.isfinite(row["iteration_mean_ms"])
+        else row["latency_mean_ms"]
+    )
 
 
 def law_words(case: Case) -> str:
-    """Say what users and rate alone make of the mean response time, and how that compares with the measured one."""
+    """Say what users and rate alone make of the mean response time, and how that compares with the
+    measured one.
+    """
     if case.row["load_model"] == "open":
-        return "This load is open: requests are sent on a schedule, so that how many are under way is not given."
-    users, mean_ms, rate = case.row["vus"], _mean_ms(case.row), steady_rps(case.row, case.tables.throughput)
+        return (
+            "This load is open: requests are sent on a schedule, so that how many are under way is "
+            "not given."
+        )
+    users = case.row["vus"]
+    mean_ms = _mean_ms(case.row)
+    rate = steady_rps(case.row, case.tables.throughput)
     if math.isnan(rate):
-        return "This trial is too short, or its tool keeps no timeline: there is no steady part to apply the law to."
-    expected_ms, under_way = 1000 * users / rate, case.row["in_flight_mean"]
+        return (
+            "This trial is too short, or its tool keeps no timeline: there is no steady part to "
+            "apply the law to."
+        )
+    expected_ms = 1000 * users / rate
+    under_way = case.row["in_flight_mean"]
     counted = f" (counted: {number(under_way)} on the average)" if math.isfinite(under_way) else ""
     apart = 100 * (expected_ms / mean_ms - 1)
     return (
-        f"{users:,.0f} users without think time always have {users:,.0f} requests under way{counted}. At {rate:,.0f} "
-        f"requests/s each must take {users:,.0f} / {rate:,.0f} s = {number(expected_ms)} ms on the average, wherever "
-        f"it spends them. Measured: {number(mean_ms)} ms; the two differ by {apart:+.1f} %. So this mean is the rate "
-        "in another unit, and would be the same with any server at this rate."
+        f"{users:,.0f} users without think time always have {users:,.0f} requests under "
+        f"way{counted}. At {rate:,.0f} requests/s each must take {users:,.0f} / {rate:,.0f} s = "
+        f"{number(expected_ms)} ms on the average, wherever it spends them. Measured: "
+        f"{number(mean_ms)} ms; the two differ by {apart:+.1f} %. So this mean is the rate in "
+        "another unit, and would be the same with any server at this rate."
     )
 
 
 def cpu_words(case: Case) -> str:
     """Say how much of its CPUs each side used."""
-    used = {side: 100 * float(case.row[f"{side}_cpu_mean_pct"]) / case.given(side) for side in ("server", "generator")}
+    used = {
+        side: 100 * float(case.row[f"{side}_cpu_mean_pct"]) / case.given(side)
+        for side in ("server", "generator")
+    }
     known = {side: pct for side, pct in used.items() if math.isfinite(pct)}
-    parts = [f"the {side} used {pct:.0f} % of the CPU that it was given" for side, pct in known.items()]
-    return f"Over the load {' and '.join(parts)}." if parts else "CPU use beside what was given is not known."
+    parts = [
+        f"the {side} used {pct:.0f} % of the CPU that it was given" for side, pct in known.items()
+    ]
+    return (
+        f"Over the load {' and '.join(parts)}."
+        if parts
+        else "CPU use beside what was given is not known."
+    )
 
 
 def servers_table(case: Case) -> pd.DataFrame:
-    """Return the servers of the run under the case's load, as texts: what the law makes alike, and what differs.
+    """Return the servers of the run under the case's load, as texts: what the law makes alike, and
+    what differs.
 
     What no trial knows has no column.
     """
@@ -154,44 +213,81 @@ def price_words(case: Case) -> str:
     table = summary.summarize(case.tables)
     rows = table[(table["load"] == case.row["load"]) & (table["tier"] != CALIBRATION)]
     cost = number(case.row["server_cpu_ms_per_request"])
-    alone = f"A request cost {case.row['server']} {cost} ms of CPU time; no other server had this load."
+    alone = (
+        f"A request cost {case.row['server']} {cost} ms of CPU time; no other server had this load."
+    )
     return summary.cpu_order(case.tables, rows) or alone
 
 
 def verdict_words(case: Case) -> str:
     """Say the verdict, what it means, and the numbers that it was given for."""
-    verdict, reason = str(case.row["verdict"]), str(case.row["verdict_reason"])
-    return f"Verdict: {verdict}: {Limit.of(verdict, reason).meaning}. Reason: {reason or 'not recorded'}."
+    verdict = str(case.row["verdict"])
+    meaning = Limit.of(verdict, str(case.row["verdict_cause"])).meaning
+    reason = str(case.row["verdict_reason"]) or "not recorded"
+    return f"Verdict: {verdict}: {meaning}. Reason: {reason}."
 
 
 LACKED = "the run did not have that much"
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """A column that a verdict weighs, in words."""
+
+    name: str
+    unit: str
+    below: str
+    """What a value of 0, or one below the limit, says."""
+    beyond: str
+    """What any other value says."""
+    limit: float = 0.0
+
+
 WEIGHED = {
-    "server_throttled_pct": (
-        "server held back by its quota", " % of the time", 0.0, "no quota was a limit", "it had used up its quota"
+    "server_throttled_pct": Weighed(
+        "server held back by its quota",
+        " % of the time",
+        "no quota was a limit",
+        "it had used up its quota",
     ),
-    "host_steal_pct": ("CPU time that the hypervisor took", " % of a core", 0.0, "none", LACKED),
-    "others_cpu_mean_pct": (
-        "CPU time that other programs took", " % of a core", 20.0, "less than the kernel's ticks resolve", LACKED
+    "host_steal_pct": Weighed("CPU time that the hypervisor took", " % of a core", "none", LACKED),
+    "others_cpu_mean_pct": Weighed(
+        "CPU time that other programs took",
+        " % of a core",
+        "less than the kernel's ticks resolve",
+        LACKED,
+        limit=20.0,
     ),
-    "dropped": ("requests not sent in time", "", 0.0, "every request was sent", "the rate was not sustained"),
-    "pool_exhausted_pct": (
-        "all connections of the pool in use", " % of the time", 0.0,
-        "no request waited for one", "meanwhile requests waited for one",
+    "dropped": Weighed(
+        "requests not sent in time", "", "every request was sent", "the rate was not sustained"
     ),
-    "probe_cpu_mean_pct": ("CPU of the probe", " % of a core", 0.0, *2 * ("what asking cost",)),
-}  # fmt: skip
-"""Column -> name, unit, a limit, and what a value says that is 0 or below the limit, and any other.
+    "pool_exhausted_pct": Weighed(
+        "all connections of the pool in use",
+        " % of the time",
+        "no request waited for one",
+        "meanwhile requests waited for one",
+    ),
+    "probe_cpu_mean_pct": Weighed(
+        "CPU of the probe", " % of a core", "what asking cost", "what asking cost"
+    ),
+}
+"""By their columns.
 
 Below 20 % of a core ticks may make up what others took: 97 % of the committed trials lie there.
 """
 
 
 def evidence_table(case: Case) -> pd.DataFrame:
-    """Return what a verdict weighs, as texts: name, value, what it says; what a run does not know is left out."""
-    row, tool = case.row, case.tool
+    """Return what a verdict weighs, as texts: name, value, what it says.
+
+    What a run does not know is left out.
+    """
+    row = case.row
+    tool = case.tool
     found: list[tuple[str, str, str]] = []
     for side in ("server", "generator", "database"):
-        used, given = float(row[f"{side}_cpu_mean_pct"]), case.given(side)
+        used = float(row[f"{side}_cpu_mean_pct"])
+        given = case.given(side)
         peak = float(row.get(f"{side}_cpu_peak_1s_pct", math.nan))
         most = f", {number(peak)} % over its busiest second" if math.isfinite(peak) else ""
         if math.isfinite(used / given):
@@ -199,7 +295,8 @@ def evidence_table(case: Case) -> pd.DataFrame:
             value = f"{number(used)} % of {given:.0f} %{most}"
             found.append((f"CPU of the {side}", value, f"{left:.0f} % of its CPU was left"))
     for name in PERCENTILES:
-        ours, probes = float(row[f"latency_{name}_ms"]), float(row[f"probe_{name}_ms"])
+        ours = float(row[f"latency_{name}_ms"])
+        probes = float(row[f"probe_{name}_ms"])
         if math.isfinite(ours - probes):
             longer = f"{100 * (1 - probes / ours):.1f} % of it the probe did not see"
             says = longer if ours > probes else "the probe waited as long, or longer"
@@ -207,17 +304,27 @@ def evidence_table(case: Case) -> pd.DataFrame:
             found.append((f"response time, {name}", value, says))
     if failed := float(row["failed"]):
         share = f"{number(100 * failed / float(row['requests']))} %"
-        found.append(("requests that failed", share, "the rate and the times are those of errors too"))
+        found.append(
+            ("requests that failed", share, "the rate and the times are those of errors too")
+        )
     ceiling = float(row["generator_ceiling_rps"])
     if math.isfinite(ceiling):
         says = f"this load ran at {100 * float(row['rps']) / ceiling:.0f} % of it"
-        found.append((f"what {tool} reached against the fastest server", f"{number(ceiling)} requests/s", says))
-    for column, (name, unit, limit, below, beyond) in WEIGHED.items():
-        weighed = float(row[column])
-        if math.isfinite(weighed) and (column != "dropped" or row["load_model"] == "open"):
-            says = below if weighed == 0 or weighed < limit else beyond
-            found.append((name, number(weighed) + unit, says))
+        found.append(
+            (
+                f"what {tool} reached against the fastest server",
+                f"{number(ceiling)} requests/s",
+                says,
+            )
+        )
+    for column, weighed in WEIGHED.items():
+        measured = float(row[column])
+        is_of_this_load = column != "dropped" or row["load_model"] == "open"
+        if math.isfinite(measured) and is_of_this_load:
+            is_little = measured == 0 or measured < weighed.limit
+            says = weighed.below if is_little else weighed.beyond
+            found.append((weighed.name, number(measured) + weighed.unit, says))
     if math.isnan(float(row["server_throttled_pct"])) and math.isfinite(row["server_cpu_mean_pct"]):
-        name = WEIGHED["server_throttled_pct"][0]
+        name = WEIGHED["server_throttled_pct"].name
         found.append((name, "not known", "a quota may have been the limit"))
     return pd.DataFrame(found, columns=["evidence", "value", "what it says"])

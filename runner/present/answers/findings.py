@@ -1,4 +1,7 @@
-"""The answer in at most five sentences: who is ahead, by how much and under which load; and what is not known."""
+"""The answer in at most five sentences: who is ahead, by how much and under which load.
+
+And what is not known.
+"""
 
 import math
 from collections import Counter
@@ -7,33 +10,54 @@ from typing import Any
 
 import pandas as pd
 
-from runner.limits import MOST_FAILED, Limit
+from runner.generator_traits import traits_of
 from runner.model import core_words
-from runner.present.answers.summary import NOTHING, percent_words, summarize
+from runner.present.answers.summary import NO_SEALED_TRIAL, percent_words, summarize
+from runner.present.comparison.quantity import (
+    CPU_PER_REQUEST,
+    OF_A_REPORT,
+    P50,
+    P99,
+    THROUGHPUT,
+    Quantity,
+)
 from runner.present.figures import objectives, ratios
-from runner.present.figures.ratios import REPORTED, YARDSTICKS, disturbed
-from runner.present.frames import Case, Tables, candidates, choose, is_sealed, limits_of, queued, sealed_trials
+from runner.present.figures.ratios import YARDSTICKS, disturbed
+from runner.present.frames import (
+    Case,
+    Tables,
+    candidates,
+    choose,
+    is_sealed,
+    limits_of,
+    queued,
+    sealed_trials,
+)
 from runner.present.look import captions
 from runner.present.look.style import number
+from runner.verdict.limits import MOST_FAILED, Limit
 
-RATE, COST, HALF, MOST_OF_ALL, *_ = REPORTED
 SHARES = {1.0: "a core", 0.5: "half a core", 0.25: "a quarter of a core", 0.1: "a tenth of a core"}
-ONLY_SEARCHES = "Every trial of this run is a step of a search, at a rate of its own: there is no rate to say."
+ONLY_SEARCHES = (
+    "Every trial of this run is a step of a search, at a rate of its own: there is no rate to say."
+)
 MOST_NAMED = 3  # servers of which each has its smallest and its largest ratio in a sentence
 Row = Mapping[Hashable, Any]
 
 
 def sentences(tables: Tables) -> tuple[str, ...]:
-    """Return at most five sentences that say what the run found, each with numbers and 95 % intervals."""
+    """Return at most five sentences that say what the run found, each with numbers and 95 %
+    intervals.
+    """
     sealed = tables.trials[is_sealed(tables.trials)]
     if sealed.empty:
-        return (NOTHING,)
+        return (NO_SEALED_TRIAL,)
     pairs = ratios.frame(tables)
     known = pairs[~pairs["server"].isin(YARDSTICKS) & pairs["why"].eq("")]
     said = [
         _one_load(known, sealed),
-        _over_loads(known, RATE.column),
-        _over_loads(known, COST.column),
+        _over_loads(known, THROUGHPUT),
+        _over_loads(known, CPU_PER_REQUEST),
         _response_times(tables, known),
         *objectives.findings(tables),
         two_clients(tables),
@@ -44,14 +68,19 @@ def sentences(tables: Tables) -> tuple[str, ...]:
 
 
 def _alone(tables: Tables, sealed: pd.DataFrame) -> str:
-    """Say the throughput of the fastest cell, as its table has it, which share failed, and what the limit was."""
+    """Say the throughput of the fastest cell, as its table has it, which share failed, and what the
+    limit was.
+    """
     table = summarize(tables)
     known = table[table["rps"].notna()]
     if known.empty:
         return ONLY_SEARCHES
     cell = known.sort_values("rps", ascending=False).iloc[0].to_dict()
     trials = sealed[sealed["load"].eq(cell["load"]) & sealed["server"].eq(cell["server"])]
-    said = f"{_place(trials.iloc[0].to_dict())} {cell['server']} answers {_rounded(cell['rps'])} requests/s"
+    said = (
+        f"{_place(trials.iloc[0].to_dict())} {cell['server']} answers {_rounded(cell['rps'])} "
+        "requests/s"
+    )
     if cell["failed_pct"] > 0:
         said += f" with success; {percent_words(cell['failed_pct'])} of the requests failed"
     limits = limits_of(trials)
@@ -65,49 +94,65 @@ def _alone(tables: Tables, sealed: pd.DataFrame) -> str:
 
 
 def unknown(tables: Tables) -> tuple[str, ...]:
-    """Return a sentence for each quantity that could not be compared on some loads, and for each second label."""
-    found, sealed = ratios.frame(tables), sealed_trials(tables.trials)
-    left_out, sessions = sealed.loc[disturbed(sealed), "session"].nunique(), set(sealed["session"]) - {""}
+    """Return a sentence for each quantity that could not be compared on some loads, and for each
+    second label.
+    """
+    found = ratios.frame(tables)
+    sealed = sealed_trials(tables.trials)
+    left_out = sealed.loc[disturbed(sealed), "session"].nunique()
+    sessions = set(sealed["session"]) - {""}
     said = [
-        f"Left out of ratios, for all servers: {left_out} of {captions.plural(len(sessions), 'session')}, as the "
+        f"Left out of ratios, for all servers: {left_out} of "
+        f"{captions.plural(len(sessions), 'session')}, as the "
         "hypervisor or other programs took so much CPU time that the limit is unknown."
     ]
-    for quantity in REPORTED:
-        rows = found[found["quantity"] == quantity.column]
+    for quantity in OF_A_REPORT:
+        rows = found[found["quantity"] == quantity.name]
         silent = rows.loc[rows["why"] != "", "why"]
         why = "; ".join(f"{reason} ({count})" for reason, count in Counter(silent).most_common())
         where = f"{len(silent)} of {len(rows)} pairs of servers under a load"
         said += [f"No ratio of {quantity.noun} for {where}: {why}."] if why else []
     for label, server in tables.copies.items():
-        spread, pairs = "", ratios.between(tables, label, server)
+        spread = ""
+        pairs = ratios.between(tables, label, server)
         if pairs:
-            low, high = f"{min(pairs):.2f}", f"{max(pairs):.2f}"
+            low = f"{min(pairs):.2f}"
+            high = f"{max(pairs):.2f}"
             factor = f"a factor of {low}" if low == high else f"factors of {low} to {high}"
-            spread = f": their rates differed by {factor} over {captions.plural(len(pairs), 'load')}"
-        said.append(f"{label} is {server} under a second label{spread}. What differs between them is noise.")
+            spread = (
+                f": their rates differed by {factor} over {captions.plural(len(pairs), 'load')}"
+            )
+        said.append(
+            f"{label} is {server} under a second label{spread}. What differs between them is noise."
+        )
     return tuple(said if left_out else said[1:])
 
 
 def _one_load(known: pd.DataFrame, sealed: pd.DataFrame) -> str:
-    """Say the rates of all servers under the load that most readers know, about 100 kept connections, and ratios."""
-    rates = known[known["quantity"] == RATE.column]
+    """Say the rates of all servers under the load that most readers know, about 100 kept
+    connections, and ratios.
+    """
+    rates = known[known["quantity"] == THROUGHPUT.name]
     if rates.empty:
         return ""
 
     def strangeness(row: Row) -> tuple[bool, float]:
-        by_wrk = row["tool"] == "wrk"
-        size = row["connections"] if by_wrk else row["vus"]
-        return not by_wrk or row["mode"] != "keepalive", abs(math.log(max(size, 1) / 100))
+        size_column = traits_of(row["tool"]).size_column
+        keeps_connections = size_column == "connections" and row["mode"] == "keepalive"
+        return not keeps_connections, abs(math.log(max(row[size_column], 1) / 100))
 
     counts = rates.groupby("load", sort=False)["server"].nunique()
-    fullest = sealed[sealed["load"].isin(counts.index[counts == counts.max()])].drop_duplicates("load")
+    fullest = sealed[sealed["load"].isin(counts.index[counts == counts.max()])].drop_duplicates(
+        "load"
+    )
     row = min(fullest.to_dict("records"), key=strangeness)
     pairs = rates[rates["load"] == row["load"]].to_dict("records")
     parts = [f"{pairs[0]['base']} answers {_rounded(pairs[0]['ours'])} requests/s"]
     parts += [f"{pair['server']} {_rounded(pair['theirs'])}" for pair in pairs]
     times = []
     for pair in pairs:
-        is_open, said = 0 < pair["low"] <= 1 <= pair["high"] < math.inf, ratios.words(pair)
+        is_open = 0 < pair["low"] <= 1 <= pair["high"] < math.inf
+        said = ratios.words(pair)
         said = f"no difference is shown ({said}) from" if is_open else f"{said} times as many as"
         times.append(f"{said} {pair['server']}")
     unit = "session" if sealed.loc[sealed["load"] == row["load"], "session"].all() else "trial"
@@ -115,17 +160,23 @@ def _one_load(known: pd.DataFrame, sealed: pd.DataFrame) -> str:
     return f"{_place(row)} {captions.joined(parts)}: {captions.joined(times)} ({trials})."
 
 
-def _over_loads(known: pd.DataFrame, column: str) -> str:
+def _over_loads(known: pd.DataFrame, quantity: Quantity) -> str:
     """Say from where to where each ratio goes over the loads; of many servers the median."""
-    rows = known[(known["quantity"] == column) & (known["low"] > 0) & (known["high"] < math.inf)]
-    loads, rate = rows["load"].nunique(), column == RATE.column
+    is_whole = (known["low"] > 0) & (known["high"] < math.inf)
+    rows = known[known["quantity"].eq(quantity.name) & is_whole]
+    loads = rows["load"].nunique()
+    rate = quantity is THROUGHPUT
     if loads < (2 if rate else 1):
         return ""
     base = str(rows["base"].mode().iloc[0])
     by_server = rows[rows["base"] == base].groupby("server", sort=False)
     if len(by_server) > MOST_NAMED:
         medians = by_server["ratio"].median().sort_values(kind="stable")
-        what = f"Requests/s of {base} beside the others'" if rate else f"CPU time per request beside {base}'s"
+        what = (
+            f"Requests/s of {base} beside the others'"
+            if rate
+            else f"CPU time per request beside {base}'s"
+        )
         parts = [f"{server} {median:.2f}" for server, median in medians.items()]
         return f"{what}, medians over the loads: {captions.joined(parts)} times."
     parts = []
@@ -142,7 +193,8 @@ def _over_loads(known: pd.DataFrame, column: str) -> str:
 def _response_times(tables: Tables, known: pd.DataFrame) -> str:
     """Say the response times at the highest rate that all kept."""
     rates = sealed_trials(tables.trials).drop_duplicates("load").set_index("load")["rate_rps"]
-    half, most = (known[known["quantity"] == quantity.column] for quantity in (HALF, MOST_OF_ALL))
+    half = known[known["quantity"] == P50.name]
+    most = known[known["quantity"] == P99.name]
     if half.empty:
         return ""
     load = max(half["load"].unique(), key=lambda name: float(rates[name]))
@@ -150,17 +202,25 @@ def _response_times(tables: Tables, known: pd.DataFrame) -> str:
     for rows in (half[half["load"] == load], most[most["load"] == load]):
         pairs = rows.to_dict("records")
         base = [f"{pair['base']} {number(pair['ours'])} ms" for pair in pairs[:1]]
-        values = [f"{pair['server']} {number(pair['theirs'])} ms ({ratios.words(pair)} times)" for pair in pairs]
+        values = [
+            f"{pair['server']} {number(pair['theirs'])} ms ({ratios.words(pair)} times)"
+            for pair in pairs
+        ]
         said.append(captions.joined([*base, *values]))
     tail = f"; one in 100 takes longer than {said[1]}" * bool(load in set(most["load"]))
-    return f"At {rates[load]:,.0f} requests/s, which all keep, one in two requests takes {said[0]}{tail}."
+    return (
+        f"At {rates[load]:,.0f} requests/s, which all keep, one in two requests takes "
+        f"{said[0]}{tail}."
+    )
 
 
 def queued_case(tables: Tables) -> Case | None:
-    """Return the trial in which k6 timed its own queue for longest beside what the probe saw; None if there is none.
+    """Return the trial in which k6 timed its own queue for longest beside what the probe saw.
 
-    The generator must have been the limit, and the probe a witness: it keeps its connections, sends one kind of
-    request, and meets no pause of a quota.
+    None if there is none.
+
+    The generator must have been the limit, and the probe a witness: it keeps its connections, sends
+    one kind of request, and meets no pause of a quota.
     """
     known = candidates(tables)
     known = known[queued(known)]
@@ -171,21 +231,26 @@ def queued_case(tables: Tables) -> Case | None:
 
 
 def two_clients(tables: Tables) -> str:
-    """Say what a generator that was the limit reported beside what another client saw; empty where none was."""
+    """Say what a generator that was the limit reported beside what another client saw.
+
+    Empty if none was.
+    """
     case = queued_case(tables)
     if case is None:
         return ""
-    theirs, ours = float(case.row["latency_p50_ms"]), float(case.row["probe_p50_ms"])
+    theirs = float(case.row["latency_p50_ms"])
+    ours = float(case.row["probe_p50_ms"])
     return (
-        f"With {case.row['vus']:,.0f} users {case.tool} reports a median response time of {number(theirs)} ms for "
-        f"{case.row['server']}, while a second client saw {number(ours)} ms in the same seconds: {case.tool} times its "
-        "own queue."
+        f"With {case.row['vus']:,.0f} users {case.tool} reports a median response time of "
+        f"{number(theirs)} ms for {case.row['server']}, while a second client saw {number(ours)} "
+        f"ms in the same seconds: {case.tool} times its own queue."
     )
 
 
 def _place(row: Row) -> str:
     """Return under which load: `On half a core, at 100 kept connections,`."""
-    cores, quota = float(row["share"]), float(row["quota_cores"])
+    cores = float(row["share"])
+    quota = float(row["quota_cores"])
     narrow = quota < min(1.0, cores)
     cores = quota if narrow else cores
     share = SHARES.get(cores, core_words(cores))
@@ -193,7 +258,7 @@ def _place(row: Row) -> str:
         share += f" with a quota of {core_words(quota)}"
     if row["load_model"] == "open":
         return f"On {share}, at {row['rate_rps']:,.0f} offered requests/s,"
-    if row["tool"] == "wrk":
+    if traits_of(row["tool"]).size_column == "connections":
         kind = "kept" if row["mode"] == "keepalive" else "closed"
         size = f"{row['connections']:,.0f} {kind} connection{'s' * (row['connections'] != 1)}"
     else:

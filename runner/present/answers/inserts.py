@@ -1,26 +1,30 @@
-"""The answer about inserts: who inserts most and at what CPU, what the limit was, how large a pool need be."""
+"""The answer about inserts: who inserts most and at what CPU, what the limit was, how large a pool
+need be.
+"""
 
 from itertools import groupby
 from operator import attrgetter
 
 import pandas as pd
 
-from runner.limits import Limit
 from runner.model import CALIBRATION
 from runner.present.answers import summary
-from runner.present.answers.ranking_text import NOTHING, percent
+from runner.present.answers.ranking_text import SMALLEST_SHOWN_RATIO, percent
 from runner.present.chart.value import ServerLoad, cells
 from runner.present.figures.ramp import pool_sweeps
 from runner.present.figures.seconds import kept_rps
 from runner.present.frames import Tables, limit_words, limits_of, sealed_trials
 from runner.present.look import captions
 from runner.present.look.style import number
-from runner.present.statistics.inference import FEWEST, sample_of
+from runner.present.statistics.inference import FEWEST_TRIALS, sample_of
 from runner.present.statistics.ranking import rank
 from runner.present.statistics.stats import spread
+from runner.verdict.limits import Limit
 
-NO_DATABASE = "This run has no workload with a database behind its servers: there is nothing to show here."
-COLUMNS = {
+NO_DATABASE = (
+    "This run has no workload with a database behind its servers: there is nothing to show here."
+)
+COLUMN_OF_HEADING = {
     "server CPU, %": "cpu_pct",
     "database CPU, %": "database_cpu_pct",
     "most in use": "pool_in_use",
@@ -31,37 +35,54 @@ COLUMNS = {
 
 def findings(tables: Tables) -> tuple[str, ...]:
     """Return findings about a run's inserts as sentences, all computed."""
-    table, trials = _stored(summary.summarize(tables)), _stored(tables.trials)
+    table = _stored(summary.summarize(tables))
+    trials = _stored(tables.trials)
     table, trials = (rows[rows["tier"] != CALIBRATION] for rows in (table, trials))
     sealed = sealed_trials(trials)
     if sealed.empty:
-        return (f"No number: {captions.plural(int(table['left_out'].sum()), 'trial')} failed or stopped early.",)
+        return (
+            f"No number: {captions.plural(int(table['left_out'].sum()), 'trial')} failed or "
+            "stopped early.",
+        )
     limits = limits_of(sealed).value_counts()
     counts = ", ".join(f"{limit.noun} in {limits[limit]}" for limit in Limit if limit in limits)
     ramps = groupby(cells(tables, tables.ramps(database=True)), attrgetter("panel"))
     sizes = groupby(cells(tables, pool_sweeps(tables), "loop"), attrgetter("panel"))
     is_open = table["load_model"] == "open"
     by_load = table[is_open if is_open.any() else ~is_open].groupby("load", sort=False)
-    exhausted = table["pool_exhausted_pct"].ge(50).groupby(table["load"], sort=False).agg(["sum", "size"])
-    full = [f"{load} ({count} of {size} servers)" for load, count, size in exhausted.itertuples() if count]
+    exhausted = (
+        table["pool_exhausted_pct"].ge(50).groupby(table["load"], sort=False).agg(["sum", "size"])
+    )
+    full = [
+        f"{load} ({count} of {size} servers)"
+        for load, count, size in exhausted.itertuples()
+        if count
+    ]
     return summary.with_reading(
         [
             *_most(tables, table[~is_open], sealed),
-            f"What was the limit, of {captions.plural(len(sealed), 'trial')} with a database: {counts}.",
+            f"What was the limit, of {captions.plural(len(sealed), 'trial')} with a database: "
+            f"{counts}.",
             *(_ramp(load, list(servers), tables) for load, servers in ramps),
-            *(summary.cpu_order(tables, rows) for _, rows in by_load),  # on the ramps, else on all loads
-            f"Every connection of the pool was in use most of the time on: {'; '.join(full)}." if full else "",
+            *(
+                summary.cpu_order(tables, rows) for _, rows in by_load
+            ),  # on the ramps, else on all loads
+            f"Every connection of the pool was in use most of the time on: {'; '.join(full)}."
+            if full
+            else "",
             *(_enough(loop, list(servers)) for loop, servers in sizes),
             _database(table),
             captions.rows_equal_answers(sealed),
-            " ".join([captions.durability(tables.manifest), captions.database_place(tables.manifest)]).strip(),
+            " ".join(
+                [captions.durability(tables.manifest), captions.database_place(tables.manifest)]
+            ).strip(),
         ]
     )
 
 
 def printable(tables: Tables) -> pd.DataFrame:
     """Return one row per load with a database and server, as texts."""
-    return summary.printable(_stored(summary.summarize(tables)), COLUMNS)
+    return summary.printable(_stored(summary.summarize(tables)), COLUMN_OF_HEADING)
 
 
 def _stored(rows: pd.DataFrame) -> pd.DataFrame:
@@ -69,15 +90,28 @@ def _stored(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _most(tables: Tables, closed: pd.DataFrame, sealed: pd.DataFrame) -> list[str]:
-    """Say who is fastest on the load with the highest rate, of those where two servers were the limit in all trials."""
-    loads = {str(load): rows for load, rows in closed[closed["trials"] > 0].groupby("load", sort=False)}
+    """Say who is fastest on the load with the highest rate, of those where two servers were the
+    limit in all trials.
+    """
+    loads = {
+        str(load): rows for load, rows in closed[closed["trials"] > 0].groupby("load", sort=False)
+    }
     highest = {load: rows.loc[rows["server_bound"], "rps"].max() for load, rows in loads.items()}
     compared = [load for load, rows in loads.items() if rows["server_bound"].sum() > 1]
     compared.sort(key=lambda load: -highest[load])
-    rest = [f"{load} (limit: {limit_words(sealed[sealed['load'] == load])})" for load in loads if load not in compared]
-    said = [f"Most inserts per second: {summary.throughput(tables, loads[load])}" for load in compared[:1]]
+    rest = [
+        f"{load} (limit: {limit_words(sealed[sealed['load'] == load])})"
+        for load in loads
+        if load not in compared
+    ]
+    said = [
+        f"Most inserts per second: {summary.throughput(tables, loads[load])}"
+        for load in compared[:1]
+    ]
     if compared[1:]:
-        said.append(f"Servers can be compared on these loads too, see the table: {'; '.join(compared[1:])}.")
+        said.append(
+            f"Servers can be compared on these loads too, see the table: {'; '.join(compared[1:])}."
+        )
     if loads and not compared:
         why = "no closed loop has two servers that were the limit in each of their trials"
         said.append(f"Inserts per second are not ranked: {why}.")
@@ -87,19 +121,31 @@ def _most(tables: Tables, closed: pd.DataFrame, sealed: pd.DataFrame) -> list[st
 def _ramp(load: str, servers: list[ServerLoad], tables: Tables) -> str:
     """Say up to which rate each server kept up, and what was the limit where it did not."""
     kept = {cell.server: spread(kept_rps(cell.trials, tables.throughput)) for cell in servers}
-    part = {cell.server: cell.trials for cell in servers if kept[cell.server].low < cell.trials["rate_rps"].iloc[0]}
+    part = {
+        cell.server: cell.trials
+        for cell in servers
+        if kept[cell.server].low < cell.trials["rate_rps"].iloc[0]
+    }
     whole = ", ".join(server for server in kept if server not in part)
-    text = f"{load}: kept to its end in every trial by {whole}" if whole else f"{load}: kept to its end by nobody"
+    text = (
+        f"{load}: kept to its end in every trial by {whole}"
+        if whole
+        else f"{load}: kept to its end by nobody"
+    )
     if part:
         limits = {server: limit_words(trials) for server, trials in part.items()}
-        rates = [f"{server} {number(kept[server].median)}/s (limit: {limit})" for server, limit in limits.items()]
+        rates = [
+            f"{server} {number(kept[server].median)}/s (limit: {limit})"
+            for server, limit in limits.items()
+        ]
         text += f"; the last rate kept, median of the trials: {', '.join(rates)}"
         text += ". It says something of a server only where the server was the limit"
     return f"{text}."
 
 
 def _database(table: pd.DataFrame) -> str:
-    cost, busy = spread(table["database_cpu_ms_per_request"]), spread(table["database_cpu_pct"])
+    cost = spread(table["database_cpu_ms_per_request"])
+    busy = spread(table["database_cpu_pct"])
     if not cost.n:
         return ""
     return (
@@ -112,33 +158,50 @@ def _enough(loop: str, servers: list[ServerLoad]) -> str:
     """Say which pool size is the smallest that does not differ from the fastest size."""
     found = {cell.server: smallest_pool(cell.trials) for cell in servers}
     known = {server: pool for server, pool in found.items() if pool}
-    why = f"fewer than {FEWEST} trials of a size, or the limit was the generator or is unknown"
+    why = (
+        f"fewer than {FEWEST_TRIALS} trials of a size, or the limit was the generator or is unknown"
+    )
     if not known:
         return f"{loop}: no pool size can be advised ({why})."
     pools = pd.DataFrame.from_dict(known, orient="index", columns=["size", "detectable"])
     parts = [f"{size:.0f} for {', '.join(rows.index)}" for size, rows in pools.groupby("size")]
     detectable = pools["detectable"].max()
-    within = f" (differences below {percent(detectable)} are undetectable)" if detectable > NOTHING else ""
+    within = (
+        f" (differences below {percent(detectable)} are undetectable)"
+        if detectable > SMALLEST_SHOWN_RATIO
+        else ""
+    )
     unknown = ", ".join(server for server in found if server not in known)
     rest = f"; unknown: {unknown} ({why})" if unknown else ""
     return f"{loop}: the smallest pool as fast as any: {'; '.join(parts)}{within}{rest}."
 
 
 def smallest_pool(trials: pd.DataFrame) -> tuple[float, float] | None:
-    """Return the smallest pool size whose rates do not differ from those of the fastest, and what might be missed.
+    """Return the smallest pool size whose rates do not differ from those of the fastest, and what
+    might be missed.
 
-    That is the ratio by which the fastest size could be faster without a difference being found. `trials` are sealed
-    ones of one server and loop. None where a size has too few trials, or the generator was the limit at the fastest
-    size, or could have been: then a larger pool could have been faster.
+    That is the ratio by which the fastest size could be faster without a difference being found.
+    `trials` are sealed ones of one server and loop. None if a size has too few trials, or the
+    generator was the limit at the fastest size, or could have been: then a larger pool could have
+    been faster.
     """
     sizes = {str(size): of_size for size, of_size in trials.groupby("pool_size")}
-    ranking = rank({size: sample_of(of_size["served_rps"], of_size["block"]) for size, of_size in sizes.items()})
+    ranking = rank(
+        {
+            size: sample_of(of_size["served_rps"], of_size["block"])
+            for size, of_size in sizes.items()
+        }
+    )
     if ranking is None or ranking.few:
         return None
     best = ranking.places[0].name
     if limits_of(sizes[best]).isin([Limit.GENERATOR, Limit.UNKNOWN]).any():
         return None
     pairs = ranking.pairs.items()
-    even = {float(other): pair.detectable for (one, other), pair in pairs if one == best and not pair.differ}
+    even = {
+        float(other): pair.detectable
+        for (one, other), pair in pairs
+        if one == best and not pair.differ
+    }
     size = min([float(best), *even])
     return size, even.get(size, 1.0)

@@ -1,4 +1,6 @@
-"""What a user's script sent to other ports than the server's, which is in no rate and no percentile."""
+"""What a user's script sent to other ports than the server's, which is in no rate and no
+percentile.
+"""
 
 import pandas as pd
 
@@ -6,7 +8,10 @@ from runner.present.frames import Tables
 
 
 def sentences(tables: Tables) -> tuple[str, ...]:
-    """Return how many requests of a script went to other ports, in a sentence; none if it was allowed no other."""
+    """Return how many requests of a script went to other ports, in a sentence.
+
+    None if it was allowed no other.
+    """
     own = (tables.manifest.get("campaign") or {}).get("own") or {}
     api = own if isinstance(own, dict) else own[0]  # the ports are those of all servers
     ports = [str(port) for port in api.get("also") or ()]
@@ -17,6 +22,6 @@ def sentences(tables: Tables) -> tuple[str, ...]:
     to_server = int(tables.trials.loc[known.index, "requests"].sum())
     by_port = "" if len(ports) == 1 else " The checks in trial.json have the number for each port."
     return (
-        f"The script sent {int(known.sum()):,} requests to {where} beside {to_server:,} to the server. They are in no "
-        f"rate and no percentile.{by_port}",
+        f"The script sent {int(known.sum()):,} requests to {where} beside {to_server:,} to the "
+        f"server. They are in no rate and no percentile.{by_port}",
     )

@@ -1,4 +1,6 @@
-"""How the servers of one load stand, in words: order, ratios with intervals, ties, undetectable differences."""
+"""How the servers of one load stand, in words: order, ratios with intervals, ties, undetectable
+differences.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,79 +8,115 @@ from itertools import combinations, pairwise
 
 import pandas as pd
 
+from runner.present.comparison.compare import sample
+from runner.present.comparison.quantity import Quantity
+from runner.present.figures.ratios import disturbed
 from runner.present.frames import Tables, sealed_trials
 from runner.present.look.style import number, ratio_words
-from runner.present.statistics.inference import Ratio, Sample, noise_floor, ratio, sample_of
+from runner.present.statistics.inference import Ratio, Sample, noise_floor, ratio
 from runner.present.statistics.ranking import Ranking, rank
 
 READING = (
-    "How to read an order: × is the ratio to the server before, with its 95 % interval over trials; ≈ joins servers "
-    "whose difference these trials do not show (at most 5 % of such orders separate equal servers). An undetectable "
-    "difference would have been missed in more than one of five campaigns like this one."
+    "How to read an order: × is the ratio to the server before, with its 95 % interval over "
+    "trials; ≈ joins servers whose difference these trials do not show (at most 5 % of such orders "
+    "separate equal servers). An undetectable difference would have been missed in more than one "
+    "of five campaigns like this one."
 )
-NOTHING = 1 + 1e-5  # trials without any noise would show smaller ratios than are worth a word
+SMALLEST_SHOWN_RATIO = (
+    1 + 1e-5
+)  # trials without any noise would show smaller ratios than are worth a word
 
 
 @dataclass(frozen=True)
 class Standing:
-    """The trials of some servers on one load: their values, and the ranking where there are enough of them."""
+    """The trials of some servers on one load: their values, and the ranking where there are enough
+    of them.
+    """
 
     samples: dict[str, Sample]
     ranking: Ranking | None
     sign: str  # between two servers of which the one before is better
-    noise: str  # where the noise floor comes from and how large it is; empty where there is none
+    noise: str  # where the noise floor comes from and how large it is; empty if there is none
 
     def words(self, quantity: str) -> str:
         """Return the order with ratios; without enough trials for it, each server's values.
 
-        `requests/s: axum 61,200 > gin 50,000 (×0.817 [0.810–0.824])`, with letters where the order does not say all.
+        `requests/s: axum 61,200 > gin 50,000 (×0.817 [0.810–0.824])`, with letters where the order
+        does not say all.
         """
         ranking = self.ranking
         values = {name: f"{name} {median_words(sample)}" for name, sample in self.samples.items()}
         if ranking is None:
             return f"{quantity}, not enough trials for a ranking: {', '.join(values.values())}"
-        letters = {place.name: "" if ranking.transitive else f" {place.letters}" for place in ranking.places}
-        named = {place.name: f"{place.name}{letters[place.name]} {number(place.median)}" for place in ranking.places}
+        letters = {
+            place.name: "" if ranking.transitive else f" {place.letters}"
+            for place in ranking.places
+        }
+        named = {
+            place.name: f"{place.name}{letters[place.name]} {number(place.median)}"
+            for place in ranking.places
+        }
         order = named[ranking.places[0].name]
         for before, after in pairwise(named):
             pair = ranking.pairs[before, after]
-            order += f" {self.sign if pair.differ else '≈'} {named[after]} ({times(pair.ratio, inverse=True)})"
-        least = max((pair.detectable for pair in ranking.pairs.values() if not pair.differ), default=1.0)
-        parts = {
-            order: True,
-            "servers differ where they share no letter": not ranking.transitive,
-            f"differences below {percent(least)} are undetectable": least > NOTHING,
-            self.noise: self.noise,
-            f"not enough trials for a rank: {', '.join(values[name] for name in ranking.few)}": ranking.few,
-        }
-        return f"{quantity}: {'; '.join(part for part, known in parts.items() if known)}"
+            order += (
+                f" {self.sign if pair.differ else '≈'} {named[after]} "
+                f"({times(pair.ratio, inverse=True)})"
+            )
+        least = max(
+            (pair.detectable for pair in ranking.pairs.values() if not pair.differ), default=1.0
+        )
+        parts = [order]
+        if not ranking.transitive:
+            parts.append("servers differ where they share no letter")
+        if least > SMALLEST_SHOWN_RATIO:
+            parts.append(f"differences below {percent(least)} are undetectable")
+        if self.noise:
+            parts.append(self.noise)
+        if ranking.few:
+            few = ", ".join(values[name] for name in ranking.few)
+            parts.append(f"not enough trials for a rank: {few}")
+        return f"{quantity}: {'; '.join(parts)}"
 
 
-def standing(tables: Tables, rows: pd.DataFrame, column: str) -> Standing:
-    """Return how the servers in `rows` of the summary, all of one load, stand by a column of their sealed trials.
+def standing(tables: Tables, rows: pd.DataFrame, quantity: Quantity) -> Standing:
+    """Return how the servers in `rows` of the summary, all of one load, stand by a quantity.
 
-    Less is better, but of requests/s. What a server under two labels (A/A) differs by in these trials is noise.
+    Disturbed sessions are left out. What a server under two labels (A/A) differs by in these
+    trials is noise.
     """
     trials = sealed_trials(tables.trials[tables.trials["load"].isin(rows["load"])])
+    trials = trials[~disturbed(trials)]
     by_server = {server: trials[trials["server"] == server] for server in rows["server"]}
-    samples = {server: sample_of(of_server[column], of_server["block"]) for server, of_server in by_server.items()}
+    samples = {server: sample(of_server, quantity) for server, of_server in by_server.items()}
     copies = tables.copies
     same = [
         (noise_floor(between), f"{one} and {other}")
         for one, other in combinations(samples, 2)
-        if copies.get(one, one) == copies.get(other, other) and (between := ratio(samples[one], samples[other]))
+        if copies.get(one, one) == copies.get(other, other)
+        and (between := ratio(samples[one], samples[other]))
     ]
     floor, labels = max(same, default=(1.0, ""))
-    noise = f"{labels} are one server, so differences up to {percent(floor)} count as noise" if labels else ""
-    more_is_better = column == "served_rps"
-    ranking = rank(samples, more_is_better=more_is_better, floor=floor)
-    return Standing(samples, ranking, ">" if more_is_better else "<", noise)
+    noise = (
+        f"{labels} are one server, so differences up to {percent(floor)} count as noise"
+        if labels
+        else ""
+    )
+    ranking = rank(samples, more_is_better=quantity.more_is_better, floor=floor)
+    return Standing(samples, ranking, ">" if quantity.more_is_better else "<", noise)
 
 
 def times(found: Ratio, *, inverse: bool = False) -> str:
-    """Return a ratio with its interval: `×0.940 [0.931–0.949]`; of the second to the first where `inverse`."""
-    ends = (1 / found.ratio, 1 / found.high, 1 / found.low) if inverse else (found.ratio, found.low, found.high)
-    return f"×{ratio_words(*ends, digits=3)}"
+    """Return a ratio with its interval: `×0.940 [0.931–0.949]`.
+
+    Of the second to the first where `inverse`.
+    """
+    ends = (
+        (1 / found.ratio, 1 / found.high, 1 / found.low)
+        if inverse
+        else (found.ratio, found.low, found.high)
+    )
+    return ratio_words(*ends, digits=3, sign="×")
 
 
 def percent(factor: float) -> str:

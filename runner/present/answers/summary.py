@@ -1,4 +1,6 @@
-"""The summary of a run in numbers and sentences: what can be ranked, what cannot, what to know before any number."""
+"""The summary of a run in numbers and sentences: what can be ranked, what cannot, what to know
+before any number.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +11,33 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from runner.limits import MOST_FAILED, Limit
-from runner.model import BEYOND, CALIBRATION, OWN_SCRIPT, carried_percent
+from runner.model import CALIBRATION, OWN_SCRIPT, REQUESTS_BEYOND, carried_percent
 from runner.present.answers import other_ports
 from runner.present.answers.ranking_text import READING, standing, times
 from runner.present.answers.unknown import why_unknown
-from runner.present.frames import Tables, is_sealed, limit_words, repeated, sealed_trials, server_bound
+from runner.present.comparison.obstacle import is_the_servers, ranks_by_throughput
+from runner.present.comparison.quantity import CPU_PER_REQUEST, P50, P99, THROUGHPUT
+from runner.present.figures.ratios import disturbed
+from runner.present.frames import (
+    Tables,
+    is_sealed,
+    limit_words,
+    repeated,
+    sealed_trials,
+)
 from runner.present.look.captions import plural, verdict_counts
 from runner.present.look.markup import NOT_RANKED
 from runner.present.look.palette import identities
 from runner.present.look.style import number
-from runner.present.statistics.inference import ALPHA, FEWEST
+from runner.present.statistics.inference import ALPHA, FEWEST_TRIALS
 from runner.present.statistics.significance import drift
-from runner.present.statistics.stats import carried_quantile, histogram_quantiles, mlperf_requests, tail_error_pct
+from runner.present.statistics.stats import (
+    carried_quantile,
+    histogram_quantiles,
+    mlperf_requests,
+    tail_error_pct,
+)
+from runner.verdict.limits import MOST_FAILED, Limit
 
 MEDIANS = {
     "rps": "throughput_rps",
@@ -40,76 +56,125 @@ MEDIANS = {
     "database_cpu_pct": "database_cpu_mean_pct",
 }
 """Column of the summary -> column of the trials whose median it is."""
-COLUMNS = (
-    *("load", "workload", "tool", "server", "language", "trials", "left_out", "rps", "rps_low", "rps_high"),
+SUMMARY_COLUMNS = (
+    *(
+        "load",
+        "workload",
+        "tool",
+        "server",
+        "language",
+        "trials",
+        "left_out",
+        "rps",
+        "rps_low",
+        "rps_high",
+    ),
     *("p50_ms", "p99_ms", "cpu_ms_per_request", "cpu_low", "cpu_high", "verdicts", "server_bound"),
-    *("tier", "load_model", "cpu_pct", "dropped", "pool_size", "pool_in_use", "pool_exhausted_pct", "rows"),
+    *(
+        "tier",
+        "load_model",
+        "cpu_pct",
+        "dropped",
+        "pool_size",
+        "pool_in_use",
+        "pool_exhausted_pct",
+        "rows",
+    ),
     *("database_cpu_ms_per_request", "database_cpu_pct", "limit", "rank"),
     *("requests", "p95_ms", "tail_percent", "tail_ms", "first_byte_p50_ms", "first_byte_p99_ms"),
-    *("failed_pct", "is_limited", "why_unknown"),
+    *("failed_pct", "is_limited", "why_unknown", "cost_counts"),
 )
 CARRIED = {"p95_ms": 0.95, "p99_ms": 0.99, "first_byte_p99_ms": 0.99}
 """Columns that are NaN if a trial of the cell carries no such quantile."""
 FAILED = "failed"  # heading of a column
 RANK = "rank by requests/s (same letter: a tie)"
-NOTHING = "No trial of this run was sealed: there is nothing to compare."
+NO_SEALED_TRIAL = "No trial of this run was sealed: there is nothing to compare."
 
 
 def summarize(tables: Tables) -> pd.DataFrame:
-    """Return one row per load and server, in plain values; none for a search, whose steps have a rate each.
+    """Return one row per load and server, in plain values.
 
-    Values are the median of the trials, low and high their minimum and maximum. trials counts sealed ones, left_out
-    those of which no attempt counts; p95_ms and p99_ms are NaN where a trial has fewer than 100 requests beyond it;
-    tail_ms is the highest percentile (tail_percent) that all trials carry; requests are those of the shortest trial.
-    rps is the throughput: what the server answered with success, the probe's requests too; of an open load what the
-    generator had answered with success. failed_pct is the share of failed requests over all trials; why_unknown says
-    why a limit is unknown. is_limited says whether a quota of the lab's held server or database back. server_bound
-    says whether every trial was, and the load was a closed one: only then throughput is ranked, and never that of
-    calibration servers. rank is rank and letters by requests/s, empty for who is not ranked.
+    None for a search, whose steps have a rate each.
+
+    Values are the median of the trials, low and high their minimum and maximum. trials counts
+    sealed ones, left_out those of which no attempt counts; p95_ms and p99_ms are NaN if a trial
+    has fewer than 100 requests beyond it; tail_ms is the highest percentile (tail_percent) that all
+    trials carry; requests are those of the shortest trial. rps is the throughput: what the server
+    answered with success, the probe's requests too; of an open load what the generator had answered
+    with success. failed_pct is the share of failed requests over all trials; why_unknown says why a
+    limit is unknown. cost_counts says whether so few requests failed that a cost is that of the
+    work. is_limited says whether a quota of the lab's held server or database back.
+    server_bound says whether every trial was, and the load was a closed one: only then throughput
+    is ranked, and never that of calibration servers. rank is rank and letters by requests/s, empty
+    for who is not ranked.
     """
+    return _summarized(tables).copy()
+
+
+@lru_cache(maxsize=4)
+def _summarized(tables: Tables) -> pd.DataFrame:
+    """Return the summary of a run, which several parts of a page ask for: nobody changes it."""
     servers = list(identities(tables.trials))
     trials = tables.trials[tables.trials["objective"] == ""]
-    ordered = trials.assign(place=trials["server"].map(servers.index))
+    ordered = trials.assign(
+        place=trials["server"].map(servers.index), is_disturbed=disturbed(trials)
+    )
     groups = ordered.groupby(["load_order", "place"], sort=True)
     tails = _tails_ms(tables)
     of_sealed = sealed_trials(ordered).groupby(["load_order", "place"])
     medians = dict(of_sealed[list(MEDIANS.values())].median().iterrows())
     unknown = pd.Series(float("nan"), index=list(MEDIANS.values()))
     of_cells = [_summary(cell, medians.get(key, unknown), tails) for key, cell in groups]
-    table = pd.DataFrame(of_cells, columns=COLUMNS)
+    table = pd.DataFrame(of_cells, columns=SUMMARY_COLUMNS)
     for _, rows in table[table["server_bound"].astype(bool)].groupby("load", sort=False):
-        if ranking := standing(tables, rows, "served_rps").ranking:
+        if ranking := standing(tables, rows, THROUGHPUT).ranking:
             ranks = {place.name: f"{place.rank} {place.letters}" for place in ranking.places}
             table.loc[rows.index, "rank"] = rows["server"].map(ranks).fillna("")
     return table
 
 
-def _summary(cell: pd.DataFrame, medians: pd.Series[float], tails_ms: pd.Series[float]) -> dict[str, Any]:
+def _summary(
+    cell: pd.DataFrame, medians: pd.Series[float], tails_ms: pd.Series[float]
+) -> dict[str, Any]:
     """Return the row of a load and server, by the medians of its sealed trials' columns."""
-    sealed, first = sealed_trials(cell), cell.iloc[0]
+    sealed = sealed_trials(cell)
+    calm = sealed[~sealed["is_disturbed"]]
+    first = cell.iloc[0]
     left_out = cell.loc[~is_sealed(cell) & ~repeated(cell), "status"].value_counts()
     counts = [verdict_counts(sealed), *(f"{count} {status}" for status, count in left_out.items())]
-    rates, costs = sealed["throughput_rps"], sealed["server_cpu_ms_per_request"]
-    fewest, requests = sealed["requests"].min(), sealed["requests"].sum()
+    rates = sealed["throughput_rps"]
+    costs = sealed["server_cpu_ms_per_request"]
+    fewest = sealed["requests"].min()
+    requests = sealed["requests"].sum()
     found = {
-        **first,  # what is the same in every trial: only `COLUMNS` become the table's
+        **first,  # what is the same in every trial: only `SUMMARY_COLUMNS` become the table's
         **{name: float(medians[column]) for name, column in MEDIANS.items()},
-        "trials": len(sealed), "left_out": int(left_out.sum()), "verdicts": "; ".join(filter(None, counts)),
-        "rps_low": rates.min(), "rps_high": rates.max(), "cpu_low": costs.min(), "cpu_high": costs.max(),
-        "server_bound": server_bound(sealed) and first["load_model"] == "closed" and first["tier"] != CALIBRATION,
-        "limit": limit_words(sealed), "rank": "", "why_unknown": why_unknown(sealed),
-        "requests": fewest, "tail_percent": carried_percent(fewest) or float("nan"),
+        "trials": len(sealed),
+        "left_out": int(left_out.sum()),
+        "verdicts": "; ".join(filter(None, counts)),
+        "rps_low": rates.min(),
+        "rps_high": rates.max(),
+        "cpu_low": costs.min(),
+        "cpu_high": costs.max(),
+        "server_bound": ranks_by_throughput(calm) and first["tier"] != CALIBRATION,
+        "cost_counts": is_the_servers(calm, CPU_PER_REQUEST),
+        "limit": limit_words(sealed),
+        "rank": "",
+        "why_unknown": why_unknown(sealed),
+        "requests": fewest,
+        "tail_percent": carried_percent(fewest) or float("nan"),
         "tail_ms": float(sealed["trial_id"].map(tails_ms).median()),
         "failed_pct": 100 * sealed["failed"].sum() / requests if requests else float("nan"),
         "is_limited": bool(first["share"] < 1 or first["database_share"] < 1),
-    }  # fmt: skip
+    }
     carried = carried_quantile(fewest)
     return found | {name: float("nan") for name, quantile in CARRIED.items() if carried < quantile}
 
 
 @lru_cache(maxsize=2)
 def _tails_ms(tables: Tables) -> pd.Series[float]:
-    """Return, by trial, the highest percentile in ms that every sealed trial of its load and server carries.
+    """Return, by trial, the highest percentile in ms that every sealed trial of its load and server
+    carries.
 
     It is the exact one where the trial has it, else that of the histogram (1 % at most from it).
     """
@@ -118,19 +183,21 @@ def _tails_ms(tables: Tables) -> pd.Series[float]:
     percents = fewest.map(carried_percent).astype(float)
     exact = sealed["latency_tail_ms"].where(sealed["latency_tail_percent"].eq(percents))
     found = pd.Series(exact.to_numpy(dtype=float), index=sealed["trial_id"])
-    wanted = pd.Series(percents.to_numpy() / 100, index=sealed["trial_id"])[found.isna().to_numpy()].dropna()
+    wanted = pd.Series(percents.to_numpy() / 100, index=sealed["trial_id"])[
+        found.isna().to_numpy()
+    ].dropna()
     buckets = tables.latency[tables.latency["trial_id"].isin(wanted.index)]
     return found.fillna(histogram_quantiles(buckets, wanted))
 
 
-# --- tables of texts --------------------------------------------------------------------------------------
+# --- tables of texts ------------------------------------------------------------------------------
 
 
 def printable(table: pd.DataFrame, more: Mapping[str, str] | None = None) -> pd.DataFrame:
     """Return the summary as texts; rates that may not be ranked carry a dagger.
 
-    Without any rank, cost of the database, request not sent in time or failed one there is no such column. `more` names
-    further columns by their headings.
+    Without any rank, cost of the database, request not sent in time or failed one there is no such
+    column. `more` names further columns by their headings.
     """
     has_failed = table["failed_pct"].fillna(0).gt(0).any()
     only = {
@@ -141,7 +208,11 @@ def printable(table: pd.DataFrame, more: Mapping[str, str] | None = None) -> pd.
     }
     times = {"p50, ms": "p50_ms", "p95, ms": "p95_ms", "p99, ms": "p99_ms"}
     numbers = {"CPU ms/request": "cpu_ms_per_request"}
-    numbers |= {"database CPU ms/request": "database_cpu_ms_per_request", "dropped": "dropped", **(more or {})}
+    numbers |= {
+        "database CPU ms/request": "database_cpu_ms_per_request",
+        "dropped": "dropped",
+        **(more or {}),
+    }
     rows = [
         {
             "load": row["load"],
@@ -157,17 +228,26 @@ def printable(table: pd.DataFrame, more: Mapping[str, str] | None = None) -> pd.
         }
         for row in table.to_dict("records")
     ]
-    return pd.DataFrame(rows).drop(columns=[heading for heading, known in only.items() if rows and not known])
+    return pd.DataFrame(rows).drop(
+        columns=[heading for heading, known in only.items() if rows and not known]
+    )
 
 
 def percent_words(share_pct: float) -> str:
-    """Return a share in percent: `84.6 %`; `–` where it is not known."""
+    """Return a share in percent: `84.6 %`; `–` if it is not known."""
     return f"{number(share_pct)} %" if np.isfinite(share_pct) else "–"
 
 
 def tail_words(row: Mapping[Any, Any]) -> str:
-    """Return the highest percentile that a row of the summary carries: `p93: 1,001`; `–` without one."""
-    return f"p{row['tail_percent']:g}: {number(row['tail_ms'])}" if np.isfinite(row["tail_ms"]) else "–"
+    """Return the highest percentile that a row of the summary carries: `p93: 1,001`.
+
+    `–` without one.
+    """
+    return (
+        f"p{row['tail_percent']:g}: {number(row['tail_ms'])}"
+        if np.isfinite(row["tail_ms"])
+        else "–"
+    )
 
 
 def of_own_api(tables: Tables) -> dict[str, str]:
@@ -179,7 +259,8 @@ def of_own_api(tables: Tables) -> dict[str, str]:
 def notes(table: pd.DataFrame, more: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """Return why values of the printed summary are missing, a sentence for each reason.
 
-    `more` are the further columns that were printed. A row without trials is not counted: its verdicts say why.
+    `more` are the further columns that were printed. A row without trials is not counted: its
+    verdicts say why.
     """
     return tuple(_missing(table[table["trials"] > 0], more or {}))
 
@@ -189,35 +270,54 @@ def _missing(known: pd.DataFrame, more: Mapping[str, str]) -> Iterator[str]:
     limited = int((known["p50_ms"].isna() & known["is_limited"]).sum())
     if limited:
         where = plural(limited, "row")
-        yield f"No response times on a share of a core, in {where}: the server waits for its next period."
+        yield (
+            f"No response times on a share of a core, in {where}: the server waits for its next "
+            "period."
+        )
     for name in ("p95", "p99"):
         if few := int(timed[f"{name}_ms"].isna().sum()):
-            yield f"{name}: fewer than {BEYOND} requests of a trial lie beyond it in {plural(few, 'row')}."
+            yield (
+                f"{name}: fewer than {REQUESTS_BEYOND} requests of a trial lie beyond it in "
+                f"{plural(few, 'row')}."
+            )
     if short := int(timed["tail_percent"].isna().sum()):
-        yield f"tail: a trial has fewer than {2 * BEYOND} requests in {plural(short, 'row')}."
+        fewest = 2 * REQUESTS_BEYOND
+        yield f"tail: a trial has fewer than {fewest} requests in {plural(short, 'row')}."
     if costless := int(known["cpu_ms_per_request"].isna().sum()):
         yield f"CPU per request: the server's process is not known in {plural(costless, 'row')}."
-    if "first_byte_p50_ms" in more.values() and (untimed := int(timed["first_byte_p50_ms"].isna().sum())):
-        yield f"first byte: no request was answered, or the run is of an earlier version, in {plural(untimed, 'row')}."
+    if "first_byte_p50_ms" in more.values() and (
+        untimed := int(timed["first_byte_p50_ms"].isna().sum())
+    ):
+        yield (
+            "first byte: no request was answered, or the run is of an earlier version, in "
+            f"{plural(untimed, 'row')}."
+        )
 
 
 def reasons_unknown(table: pd.DataFrame) -> tuple[str, ...]:
     """Return, of each row whose limit is unknown, a sentence with load, server and reason."""
     rows = table[table["why_unknown"] != ""].to_dict("records")
-    return tuple(f"{row['load']}, {label(row)}: {Limit.UNKNOWN.why_not}: {row['why_unknown']}." for row in rows)
+    return tuple(
+        f"{row['load']}, {label(row)}: {Limit.UNKNOWN.why_not}: {row['why_unknown']}."
+        for row in rows
+    )
 
 
 def label(row: Mapping[Any, Any]) -> str:
-    """Return a server's name, marked where it is there for calibration only."""
+    """Return a server's name, marked if it is there for calibration only."""
     return f"{row['server']} (calibration)" if row["tier"] == CALIBRATION else str(row["server"])
 
 
 def _rate(row: Mapping[Any, Any]) -> str:
-    return number(row["rps"]) + ("" if row["server_bound"] or not row["trials"] else f" {NOT_RANKED}")
+    return number(row["rps"]) + (
+        "" if row["server_bound"] or not row["trials"] else f" {NOT_RANKED}"
+    )
 
 
 def pivot(table: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Return one quantity (`rps` or `cpu_ms_per_request`) as texts, one row per load and one column per server."""
+    """Return one quantity (`rps` or `cpu_ms_per_request`) as texts, one row per load and one column
+    per server.
+    """
     rows: dict[str, dict[str, str]] = {}
     for row in table.to_dict("records"):
         text = _rate(row) if column == "rps" else number(row[column])
@@ -225,51 +325,90 @@ def pivot(table: pd.DataFrame, column: str) -> pd.DataFrame:
     return pd.DataFrame(list(rows.values())).fillna("–")
 
 
-# --- warnings ---------------------------------------------------------------------------------------------
+# --- warnings -------------------------------------------------------------------------------------
 
 
 def warnings_of(tables: Tables) -> tuple[str, ...]:
     """Return what a reader must know before any number, as sentences."""
-    manifest, trials, table = tables.manifest, tables.trials, summarize(tables)
-    reason = str(manifest.get("engine_reason") or "no reason is recorded").rstrip(".")
+    table = summarize(tables)
+    sentences = (
+        *_on_the_set_up(tables),
+        *_on_lost_trials(tables, table),
+        _on_drift(tables),
+        *map(str, tables.manifest.get("host_warnings") or ()),
+        *other_ports.sentences(tables),
+        _on_failures(table),
+    )
+    each_once = dict.fromkeys(sentences)
+    return tuple(sentence for sentence in each_once if sentence)
+
+
+def _on_the_set_up(tables: Tables) -> Iterator[str]:
+    """Yield how the servers ran, if that is not in containers on CPUs of their own."""
+    manifest = tables.manifest
+    if manifest.get("engine") == "process":
+        reason = str(manifest.get("engine_reason") or "no reason is recorded").rstrip(".")
+        yield f"Not in containers: the servers ran as local processes, because: {reason}."
+    if not (manifest.get("placement") or {}).get("disjoint", True):
+        yield "Server and load generator shared CPUs, so each slowed the other down."
+
+
+def _on_lost_trials(tables: Tables, table: pd.DataFrame) -> Iterator[str]:
+    """Yield how many trials failed, how many attempts were repeated, and which cells have few."""
+    trials = tables.trials
     again = repeated(trials)
-    attempts, lost = int(again.sum()), int((~is_sealed(trials) & ~again).sum())
-    few = int((table["trials"] < FEWEST).sum())
-    failing = table[table["failed_pct"] > 100 * MOST_FAILED]
+    attempts = int(again.sum())
+    lost = int((~is_sealed(trials) & ~again).sum())
+    if lost:
+        yield (
+            f"{lost} of {plural(len(trials) - attempts, 'trial')} failed or stopped early and "
+            "took no part in any figure."
+        )
+    if attempts:
+        yield f"{plural(attempts, 'attempt')} disturbed by the machine took no part: repeated."
+    few = int((table["trials"] < FEWEST_TRIALS).sum())
+    if few:
+        yield (
+            f"{few} of {len(table)} combinations of load and server have fewer than "
+            f"{FEWEST_TRIALS} trials: not enough trials for an interval or a ranking; values stand "
+            "with minimum to maximum in brackets."
+        )
+
+
+def _on_drift(tables: Tables) -> str:
+    """Say that later trials of closed loads were faster or slower; empty if they were not."""
+    trials = tables.trials
     closed = trials[is_sealed(trials) & (trials["load_model"] == "closed")]
-    found = drift(closed["trial_order"], closed["served_rps"], zip(closed["load"], closed["server"], strict=True))
-    rho, p, pace = (found.rho, found.p, "faster" if found.rho > 0 else "slower") if found else (0.0, 1.0, "")
-    said = {
-        f"Not in containers: the servers ran as local processes, because: {reason}.": (
-            manifest.get("engine") == "process"
-        ),
-        "Server and load generator shared CPUs, so each slowed the other down.": (
-            not (manifest.get("placement") or {}).get("disjoint", True)
-        ),
-        f"{lost} of {plural(len(trials) - attempts, 'trial')} failed or stopped early and took no part in any figure.":
-            lost,
-        f"{plural(attempts, 'attempt')} disturbed by the machine took no part: repeated.": attempts,
-        f"{few} of {len(table)} combinations of load and server have fewer than {FEWEST} trials: not enough "
-        "trials for an interval or a ranking; values stand with minimum to maximum in brackets.": few,
-        f"The run drifted: later trials were {pace} (Spearman's rho of order against requests/s beside the cell's "
-        f"median: {rho:.2f}, p = {p:.2g}). Compare servers within blocks only.": p <= ALPHA,
-        **dict.fromkeys(map(str, manifest.get("host_warnings") or ()), True),
-        **dict.fromkeys(other_ports.sentences(tables), True),
-    }  # fmt: skip
-    sentences = [sentence for sentence, holds in said.items() if holds]
-    if len(failing):
-        whose = _failing_words(failing)
-        sentences.append(f"Requests failed: {whose}. Rates, times and costs there are those of errors too.")
-    return tuple(sentences)
+    cells = zip(closed["load"], closed["server"], strict=True)
+    found = drift(closed["trial_order"], closed["served_rps"], cells)
+    if not found or found.p > ALPHA:
+        return ""
+    pace = "faster" if found.rho > 0 else "slower"
+    return (
+        f"The run drifted: later trials were {pace} (Spearman's rho of order against requests/s "
+        f"beside the cell's median: {found.rho:.2f}, p = {found.p:.2g}). Compare servers within "
+        "blocks only."
+    )
+
+
+def _on_failures(table: pd.DataFrame) -> str:
+    """Say whose requests failed, if these were more than a few."""
+    failing = table[table["failed_pct"] > 100 * MOST_FAILED]
+    if failing.empty:
+        return ""
+    whose = _failing_words(failing)
+    return f"Requests failed: {whose}. Rates, times and costs there are those of errors too."
 
 
 def _failing_words(rows: pd.DataFrame) -> str:
     """Return whose requests failed under which load, and which share of them."""
-    shares = (f"{percent_words(row['failed_pct'])} of {label(row)}'s" for row in rows.to_dict("records"))
+    shares = (
+        f"{percent_words(row['failed_pct'])} of {label(row)}'s" for row in rows.to_dict("records")
+    )
     return "; ".join(f"{share} ({load})" for share, load in zip(shares, rows["load"], strict=True))
 
 
-# --- findings ---------------------------------------------------------------------------------------------
+# --- findings -------------------------------------------------------------------------------------
 
 
 def findings(tables: Tables) -> tuple[str, ...]:
@@ -288,93 +427,135 @@ def findings(tables: Tables) -> tuple[str, ...]:
 
 
 def with_reading(sentences: list[str]) -> tuple[str, ...]:
-    """Return the sentences that say something, behind how to read an order where one has one."""
+    """Return the sentences that say something, behind how to read an order if one has one."""
     reading = [READING] if any("×" in sentence for sentence in sentences) else []
     return tuple(filter(None, [*reading, *sentences]))
 
 
 def throughput(tables: Tables, rows: pd.DataFrame) -> str:
-    """Say how servers rank by throughput on one load: only where each trial of them was server-bound."""
-    bound, rest, load = rows[rows["server_bound"]], rows[~rows["server_bound"]], rows["load"].iloc[0]
+    """Say how servers rank by throughput on one load: only where each trial of them was
+    server-bound.
+    """
+    bound = rows[rows["server_bound"]]
+    rest = rows[~rows["server_bound"]]
+    load = rows["load"].iloc[0]
     by_verdict = rest.groupby("verdicts", sort=False)["server"]
     others = "; ".join(f"{', '.join(servers)} ({verdicts})" for verdicts, servers in by_verdict)
     if not rows["trials"].any():
         return f"{load}: no number, since no trial was sealed: {others}."
     if bound.empty:
-        return f"{load}: requests/s are not ranked, since no server was the limit in all its trials: {others}."
+        return (
+            f"{load}: requests/s are not ranked, since no server was the limit in all its trials: "
+            f"{others}."
+        )
     if len(bound) == 1:
         server, rps = bound[["server", "rps"]].iloc[0]
         text = f"{load}: requests/s are not ranked; only {server} was the limit ({number(rps)})"
     else:
-        text = f"{load}: {standing(tables, bound, 'served_rps').words('requests/s where the server was the limit')}"
+        order = standing(tables, bound, THROUGHPUT)
+        text = f"{load}: {order.words('requests/s where the server was the limit')}"
     return f"{text}. Not ranked: {others}." if others else f"{text}."
 
 
 def _offered(loads: list[pd.DataFrame]) -> list[str]:
-    """Say whose requests of open loads were not all sent in time; the rate is the generator's, and not ranked."""
+    """Say whose requests of open loads were not all sent in time.
+
+    The rate is the generator's, and not ranked.
+    """
     by_outcome: dict[str, list[str]] = {}
     for rows in loads:
         known = rows[rows["trials"] > 0].set_index("server")
-        dropped, failed_pct = known["dropped"], known["failed_pct"]
-        late = ", ".join(f"{server} ({count:,.0f})" for server, count in dropped.items() if count > 0)
-        outcome = "the rate was set, so it is not ranked" if len(dropped) else "no number, since no trial was sealed"
+        dropped = known["dropped"]
+        failed_pct = known["failed_pct"]
+        late = ", ".join(
+            f"{server} ({count:,.0f})" for server, count in dropped.items() if count > 0
+        )
+        outcome = (
+            "the rate was set, so it is not ranked"
+            if len(dropped)
+            else "no number, since no trial was sealed"
+        )
         if len(dropped) and dropped.notna().all():
-            outcome += f"; dropped (median of the trials): {late}" if late else "; no request was dropped"
-        wrong = ", ".join(f"{server} ({percent_words(share)})" for server, share in failed_pct.items() if share > 0)
+            outcome += (
+                f"; dropped (median of the trials): {late}" if late else "; no request was dropped"
+            )
+        wrong = ", ".join(
+            f"{server} ({percent_words(share)})"
+            for server, share in failed_pct.items()
+            if share > 0
+        )
         outcome += f"; failed: {wrong}" if wrong else ""
         by_outcome.setdefault(outcome, []).append(rows["load"].iloc[0])
     return [f"{'; '.join(names)}: {outcome}." for outcome, names in by_outcome.items()]
 
 
 def cpu_order(tables: Tables, rows: pd.DataFrame) -> str:
-    """Say how servers rank by CPU per request on one load, whatever was the limit; empty for less than two."""
+    """Say how servers rank by CPU per request on one load, whatever was the limit.
+
+    Empty for less than two.
+    """
     costs = rows[rows["cpu_ms_per_request"].notna()]
-    known = costs[costs["failed_pct"] <= 100 * MOST_FAILED]
+    known = costs[costs["cost_counts"]]
     if len(known) < 2:
         return ""
-    found = standing(tables, known, "server_cpu_ms_per_request")
+    found = standing(tables, known, CPU_PER_REQUEST)
     text = f"{known['load'].iloc[0]}: {found.words('CPU ms per request')}."
     if len(known) < len(costs):
         text += f" Not among them: {_failing_words(costs.drop(known.index))} requests failed."
     if found.ranking is None or len(found.ranking.places) < 3:
         return text
-    first, last = found.ranking.places[0].name, found.ranking.places[-1].name
+    first = found.ranking.places[0].name
+    last = found.ranking.places[-1].name
     extremes = times(found.ranking.pairs[first, last].ratio, inverse=True)
     return f"{text} The cost of {last} is {extremes} that of {first}."
 
 
 def _response_times(tables: Tables, loads: list[pd.DataFrame]) -> list[str]:
-    """Say whether response times may be ranked, only under an offered rate that nobody saturated at, and how."""
+    """Say whether response times may be ranked, only under an offered rate that nobody saturated
+    at, and how.
+    """
     sealed = sealed_trials(tables.trials[tables.trials["tier"] != CALIBRATION])
     if sealed.empty:
-        return [NOTHING]
-    if kept := [rows[rows["limit"] == Limit.NONE] for rows in loads if (rows["limit"] == Limit.NONE).any()]:
-        compared = "; ".join(f"{rows['load'].iloc[0]} ({', '.join(rows['server'])})" for rows in kept)
+        return [NO_SEALED_TRIAL]
+    if kept := [
+        rows[rows["limit"] == Limit.NONE] for rows in loads if (rows["limit"] == Limit.NONE).any()
+    ]:
+        compared = "; ".join(
+            f"{rows['load'].iloc[0]} ({', '.join(rows['server'])})" for rows in kept
+        )
         said = [f"Response times may be compared on: {compared}. Verdict in every trial: offered."]
         for rows in kept:
             load = rows["load"].iloc[0]
             trials = sealed[sealed["load"].eq(load) & sealed["server"].isin(rows["server"])]
-            for percent in (50, 99):
-                order = standing(tables, rows, f"latency_p{percent}_ms")
-                if order.ranking and 100 * carried_quantile(trials["requests"].min()) >= percent:
-                    said.append(f"{load}: {order.words(f'p{percent}, ms')}.")
+            carried = carried_quantile(trials["requests"].min())
+            for quantity in (P50, P99):
+                order = standing(tables, rows, quantity)
+                if order.ranking and carried >= quantity.quantile:
+                    said.append(f"{load}: {order.words(quantity.heading)}.")
         return said
     if (sealed["load_model"].eq("closed") & sealed["workload"].ne(OWN_SCRIPT)).all():
         return [
-            "Response times are not ranked: every load was a closed loop, whose mean response time is N divided by "
-            "the throughput (Little's law) and shows the queue, not the server."
+            "Response times are not ranked: every load was a closed loop, whose mean response time "
+            "is N divided by the throughput (Little's law) and shows the queue, not the server."
         ]
-    return ["Response times are not ranked: on no load has a server the verdict offered in all its trials."]
+    return [
+        "Response times are not ranked: on no load has a server the verdict offered in all its "
+        "trials."
+    ]
 
 
 def _tail_error(tables: Tables) -> str:
-    """Say how well the shortest trial knows its p99; empty where all have as many requests as MLPerf asks for."""
+    """Say how well the shortest trial knows its p99.
+
+    Empty if all have as many requests as MLPerf asks for.
+    """
     trials = sealed_trials(tables.trials[tables.trials["tier"] != CALIBRATION])
     least = trials.loc[trials["requests"].map(carried_quantile) >= 0.99, "requests"].min()
     if not least < mlperf_requests(0.99):
         return ""
     return (
-        f"How sure p99 is: with {least:,.0f} requests in the shortest trial that has one, the share beyond it "
-        f"may be off by {tail_error_pct(least, 0.99):.0f} % of its 1 % (99 % confidence, requests taken as "
-        f"independent); MLPerf's 5 % take {mlperf_requests(0.99):,} requests."
+        f"How sure p99 is: with {least:,.0f} requests in the shortest trial that has one, the "
+        f"share beyond it may be off by {tail_error_pct(least, 0.99):.0f} % of its 1 % (99 % "
+        f"confidence, requests taken as independent); MLPerf's 5 % take {mlperf_requests(0.99):,} "
+        "requests."
     )

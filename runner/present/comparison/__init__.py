@@ -1,1 +1,1 @@
-"""Two runs side by side."""
+"""May two cells be compared, and what came out? Every page asks here."""

@@ -1,433 +1,109 @@
-"""Two runs beside each other, cell by cell: values, their ratio with its interval, and what can be said of it."""
+"""How two cells compare: a ratio with its interval, a bound of it, or why there is none."""
+
+from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pandas as pd
 
-from runner.calibration import FACTS
-from runner.limits import Limit
-from runner.model import LabError
-from runner.present.answers.ranking_text import percent, times
-from runner.present.chart import Chart, empty
-from runner.present.figures import forest
-from runner.present.figures.ratios import Compared, noise_floor
-from runner.present.frames import Tables, did_the_work, limits_of, read_tables, sealed_trials, server_bound
-from runner.present.look import style
-from runner.present.look.captions import plural, verdict_counts
-from runner.present.look.palette import Identity
-from runner.present.statistics.inference import ALPHA, Ratio, Sample, is_tie, ratio, sample_of, sure_spread
-from runner.present.statistics.significance import cliffs_delta, difference_p, holm, magnitude
-from runner.present.statistics.stats import Spread, carried_quantile
-from runner.store import RunFolder
-
-VERDICTS = TIE, BETTER, WORSE, FEW = "tie", "better", "worse", "not enough trials"
-TITLE = "B / A: what both runs measured"
-GREY = Identity(style.GREY, style.GREY, "o", "-")
-QUANTITIES = (
-    Compared("served_rps", "requests/s", more=True),
-    *(Compared(f"latency_p{q}_ms", f"p{q}, ms", offered=True, quantile=q / 100) for q in (50, 90, 99)),
-    Compared("server_cpu_ms_per_request", "CPU ms/request"),
-    Compared("server_rss_peak_bytes", "memory, MiB", unit=2.0**20),
+from runner.present.comparison.obstacle import Obstacle, foremost, obstacle
+from runner.present.comparison.quantity import Quantity
+from runner.present.statistics.inference import (
+    FEWEST_TRIALS,
+    Ratio,
+    Sample,
+    ratio,
+    sample_of,
 )
 
-
-def _may_compare(quantity: Compared, sealed: pd.DataFrame) -> bool:
-    """Return whether a quantity of a cell is the server's: rates at its limit, times below it, costs anywhere.
-
-    Nothing is where requests failed.
-    """
-    if not did_the_work(sealed):
-        return False
-    if quantity.more:
-        return server_bound(sealed) and bool((sealed["load_model"] == "closed").all())
-    carried = carried_quantile(float(sealed["requests"].min())) >= quantity.quantile
-    return not quantity.offered or (carried and bool(limits_of(sealed).eq(Limit.NONE).all()))
-
-
-# --- what differs between two manifests -------------------------------------------------------------------
+TOO_FEW_TRIALS = f"fewer than {FEWEST_TRIALS} trials"
 
 
 @dataclass(frozen=True)
-class Difference:
-    """Something in which the two runs differ."""
+class Bound:
+    """A ratio of which one end is not known: one of the two did at least what it did."""
 
-    what: str
-    a: Any
-    b: Any
-
-    def __str__(self) -> str:
-        return f"{self.what} ({word(self.a)} and {word(self.b)})"
-
-
-def conditions(
-    a: Mapping[str, Any], b: Mapping[str, Any], trials: pd.DataFrame, *, force: bool
-) -> tuple[Difference, ...]:
-    """Return what differs between two runs' manifests and changes the numbers of `trials`.
-
-    The machine (as `fingerprint` has it), the engine, the CPUs of server, generator and database, how
-    often is sampled, and the versions of the tools and of the database that these trials used. LabError where something
-    differs, unless `force`.
-    """
-    tools = sorted(set(trials["tool"]) | (set(trials["server"]) & {"nginx"}))
-    stored = bool(trials["pool_size"].notna().any())
-
-    def facts(manifest: Mapping[str, Any]) -> dict[str, Any]:
-        machine, campaign, place, versions, database = (
-            manifest.get(part) or {} for part in ("machine", "campaign", "placement", "tools", "database")
-        )
-        size = machine.get("memory_bytes")
-        # Under one name, two runs of a user's API may have sent different things.
-        api = campaign.get("own")
-        sent = (api[0] if isinstance(api, list) else api) or {"path": None, "files": ()}
-        placed = ("server", "generator", *["database"] * stored)
-        return {
-            **{key: machine.get(key) for key in FACTS},
-            "memory": f"{size / 2**30:.0f} GiB" if isinstance(size, int | float) else None,
-            "engine": manifest.get("engine"),
-            "idle CPUs": manifest.get("idle") or "system",
-            **{f"CPUs of the {who}": list(place.get(who) or ()) for who in placed},
-            "samples per second": campaign.get("sample_hz"),
-            "path": sent["path"],
-            "script": [f"{name} {digest[:12]}" for name, digest in sent["files"]],
-            **{tool: versions.get(tool) for tool in tools},
-            **({"PostgreSQL": database.get("version"), "its settings": database.get("settings")} if stored else {}),
-        }
-
-    found = _differences(facts(a), facts(b))
-    if found and not force:
-        named = "; ".join(map(str, found))
-        raise LabError(f"{a['run_id']} and {b['run_id']} differ in {named}: --force compares them all the same.")
-    return found
-
-
-def changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """Return what was changed on purpose, or may have been: the lab's commit and the servers' variables."""
-
-    def facts(manifest: Mapping[str, Any]) -> dict[str, Any]:
-        git = manifest.get("git") or {}
-        dirty = " with uncommitted changes" * bool(git.get("dirty"))
-        commit = f"{str(git.get('commit') or 'unknown')[:12]}{dirty}"
-        return {"commit": commit, "variables of the servers": _variables(manifest)}
-
-    return _differences(facts(a), facts(b))
-
-
-def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Difference, ...]:
-    return tuple(Difference(what, a[what], b[what]) for what in a if a[what] != b[what])
-
-
-def _variables(manifest: Mapping[str, Any], server: str | None = None) -> list[str]:
-    given = (manifest.get("campaign") or {}).get("environment") or ()
-    return [f"{name}={value} of {owner}" for owner, name, value in given if server in (None, owner)]
-
-
-def same_binary(a: Mapping[str, Any], b: Mapping[str, Any], servers: Sequence[str]) -> tuple[str, ...]:
-    """Return the servers that ran with one binary (image, where none is known) and the same variables in both."""
-
-    def facts(manifest: Mapping[str, Any], server: str) -> tuple[Any, ...]:
-        binary = (manifest.get("artifacts") or {}).get(server) or (manifest.get("images") or {}).get(server)
-        return binary, _variables(manifest, server)
-
-    return tuple(server for server in servers if facts(a, server) == facts(b, server) and facts(a, server)[0])
-
-
-def word(value: Any) -> str:
-    """Return a fact of a manifest as a text."""
-    if value is None:
-        return "unknown"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {each}" for name, each in value.items())
-    return ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
-
-
-# --- cell by cell -----------------------------------------------------------------------------------------
+    ratio: Ratio
+    """Its `high` is infinite if the first could do more, its `low` is 0 if the second could."""
+    obstacle: Obstacle
 
 
 @dataclass(frozen=True)
-class CellComparison:
-    """One quantity of one cell in both runs, and how the second run, B, stands to the first, A.
+class NotComparable:
+    """Why two cells have no ratio."""
 
-    `a` and `b` are medians with their exact 95 % intervals; `ratio` is B / A; `p` is Holm's corrected value over all
-    comparisons of the two runs; `detectable` the ratio (> 1) that these trials show with 80 % power at Holm's strictest
-    step; `delta` Cliff's of B to A with its usual word; `floor` the largest ratio (>= 1) that noise alone made in
-    either run, of one program under two labels.
-    """
-
-    load: str
-    server: str
-    quantity: str
-    more_is_better: bool
-    a: Spread
-    b: Spread
-    ratio: Ratio | None
-    detectable: float | None
-    p: float | None
-    delta: float
-    magnitude: str
-    floor: float
-    verdict: str
-    regression: bool
+    obstacle: Obstacle | None
+    """None if there are too few trials."""
 
     @property
     def words(self) -> str:
-        """The verdict, and whether it is a regression."""
-        return f"{self.verdict}, regression" if self.regression else self.verdict
+        """The reason in a few words."""
+        return TOO_FEW_TRIALS if self.obstacle is None else self.obstacle.words
 
 
-@dataclass(frozen=True)
-class RunComparison:
-    """All that two runs have in common, and what they do not.
+Comparison = Ratio | Bound | NotComparable
 
-    `differences` change numbers and are there only by force; `changes` (commit, binaries, variables) are what one
-    may want to compare. `same_binary` names the servers that ran the same binary in both runs. `incomparable` are
-    quantities that one run's verdicts allow to compare and the other's do not, with both.
+
+def sample(trials: pd.DataFrame, quantity: Quantity) -> Sample:
+    """Return the values of a column of trials, in the quantity's unit, by block."""
+    return sample_of(trials[quantity.column] / quantity.unit, trials["block"])
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A quantity of a cell's sealed trials, whose values and obstacle are made once."""
+
+    trials: pd.DataFrame
+    quantity: Quantity
+
+    @cached_property
+    def sample(self) -> Sample:
+        """The values, by block."""
+        return sample(self.trials, self.quantity)
+
+    @cached_property
+    def obstacle(self) -> Obstacle | None:
+        """Why the quantity is not the server's; None if it is."""
+        return obstacle(self.trials, self.quantity)
+
+
+def compare(
+    first: Measured,
+    second: Measured,
+    *,
+    confidence: float = 0.95,
+    noise_floor: float = 1.0,
+) -> Comparison:
+    """Return the ratio first / second of one quantity of two cells.
+
+    `noise_floor` (>= 1) widens the interval at both ends: it is what noise alone makes.
     """
-
-    run_a: str
-    run_b: str
-    comparisons: tuple[CellComparison, ...]
-    differences: tuple[Difference, ...]
-    changes: tuple[Difference, ...]
-    same_binary: tuple[str, ...]
-    only_a: tuple[str, ...]
-    only_b: tuple[str, ...]
-    unsealed: tuple[str, ...]
-    incomparable: tuple[str, ...]
-    fail_above_pct: float | None
-
-    @property
-    def regressions(self) -> tuple[CellComparison, ...]:
-        """The comparisons that count as regressions."""
-        return tuple(each for each in self.comparisons if each.regression)
-
-    @property
-    def counts(self) -> Counter[str]:
-        """How many comparisons came out how."""
-        return Counter(each.verdict for each in self.comparisons)
+    found = ratio(first.sample, second.sample, confidence=confidence)
+    widened = None if found is None else widen(found, noise_floor)
+    return decide(widened, first.obstacle, second.obstacle)
 
 
-def compare_runs(a: RunFolder, b: RunFolder, force: bool = False, fail_above_pct: float | None = None) -> RunComparison:
-    """Compare run B with run A over the cells that both have; failed trials take no part.
+def widen(found: Ratio, noise_floor: float) -> Ratio:
+    """Return a ratio whose interval has the noise floor in it."""
+    return replace(found, low=found.low / noise_floor, high=found.high * noise_floor)
 
-    A cell is a server under a load with its size and warm-up. The runs have no blocks in common, so ratios are Welch's.
-    Values differ where the ratio's interval excludes 1 and the noise of one program under two labels, and a test agrees
-    after Holm's correction over all comparisons: of comparisons of equal runs at most 5 % name any difference. A
-    regression is worse with its whole interval beyond `fail_above_pct` percent.
 
-    LabError where the runs were made under different conditions, unless `force`, and without a common cell.
+def decide(
+    found: Ratio | None, of_first: Obstacle | None, of_second: Obstacle | None
+) -> Comparison:
+    """Return what a ratio is worth, by what stands in the way of its two cells.
+
+    It is whole if nothing does. It is a bound if one of the two did at least what it did and the
+    other is the server's.
     """
-    sides = read_tables(a), read_tables(b)
-    cells_a, cells_b = map(cells_of, sides)
-    common = [cell for cell in cells_a if cell in cells_b]
-    manifests = sides[0].manifest, sides[1].manifest
-    names = manifests[0]["run_id"], manifests[1]["run_id"]
-    if not common:
-        raise LabError(f"{names[0]} and {names[1]} have no cell in common: there is nothing to compare.")
-    differences = conditions(*manifests, pd.concat([cells_a[cell] for cell in common]), force=force)
-    sealed = {cell: (sealed_trials(cells_a[cell]), sealed_trials(cells_b[cell])) for cell in common}
-    whole = {cell: pair for cell, pair in sealed.items() if all(map(len, pair))}
-    return RunComparison(
-        *names,
-        comparisons=tuple(_compared(sides, samples_of((cells_a, cells_b)), fail_above_pct)),
-        differences=differences,
-        changes=changes(*manifests),
-        same_binary=same_binary(*manifests, sorted({cell.server for cell in common})),
-        only_a=tuple(str(cell) for cell in cells_a if cell not in cells_b),
-        only_b=tuple(str(cell) for cell in cells_b if cell not in cells_a),
-        unsealed=tuple(str(cell) for cell in common if cell not in whole),
-        incomparable=tuple(
-            f"{cell}: {quantity.noun} (A {verdict_counts(one)}; B {verdict_counts(other)})"
-            for cell, (one, other) in whole.items()
-            for quantity in QUANTITIES
-            if _may_compare(quantity, one) != _may_compare(quantity, other)
-        ),
-        fail_above_pct=fail_above_pct,
-    )
-
-
-SIZES = {
-    "iterations": "{:,.0f} iterations",
-    "steps": "steps: {:.0f}",
-    "step_s": "{:,.10g} s a step",
-    "duration_s": "{:,.10g} s",
-    "warmup_s": "{:,.10g} s of warm-up",
-}
-"""In what loads of one name may differ -> how it is printed."""
-
-
-@dataclass(frozen=True)
-class SizedCell:
-    """A server under a load, with the sizes that the load's words leave out, in words."""
-
-    server: str
-    load: str
-    sizes: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"{self.server}: {', '.join((self.load, *self.sizes))}"
-
-
-Followed = tuple[SizedCell, Compared]
-
-
-def cells_of(tables: Tables) -> dict[SizedCell, pd.DataFrame]:
-    """Return the trials of each cell, failed ones too. Steps of a search, with a rate each, are no cell."""
-    trials = tables.trials[tables.trials["objective"] == ""].sort_values(["load_order", "server"], kind="stable")
-    loads = (tables.manifest.get("campaign") or {}).get("loads") or []
-    found = {}
-    for (load, server), alike in trials.groupby(["load", "server"], sort=False):
-        known = [entry for entry in loads if entry.get("workload") == alike["workload"].iloc[0]]
-        given = known[0] if len(known) == 1 else {}
-        sizes = alike[["iterations", "steps", "step_s"]].max().to_dict()
-        sizes |= {name: given.get(name) for name in ("duration_s", "warmup_s")}
-        words = tuple(text.format(sizes[name]) for name, text in SIZES.items() if pd.notna(sizes[name]))
-        found[SizedCell(str(server), str(load), words)] = alike
-    return found
-
-
-def samples_of(runs: Sequence[Mapping[SizedCell, pd.DataFrame]]) -> dict[Followed, dict[int, Sample]]:
-    """Return the samples of each cell and quantity by number of the run, from 1: only where they mean something."""
-    found: dict[Followed, dict[int, Sample]] = {}
-    for number, cells in enumerate(runs, start=1):
-        for cell, trials in cells.items():
-            sealed = sealed_trials(trials)
-            blocks = [f"{number} {block}" for block in sealed["block"]]  # those of different runs are different
-            for quantity in QUANTITIES:
-                if _may_compare(quantity, sealed) and (sealed[quantity.column] > 0).any():
-                    sample = sample_of(sealed[quantity.column] / quantity.unit, blocks)
-                    found.setdefault((cell, quantity), {})[number] = sample
-    return found
-
-
-def _compared(
-    sides: Sequence[Tables], samples: Mapping[Followed, Mapping[int, Sample]], fail_above_pct: float | None
-) -> Iterator[CellComparison]:
-    """Yield a comparison for each cell and quantity that both runs have, with p-values corrected over all of them."""
-    asked = [(*key, pair[1], pair[2], ratio(pair[2], pair[1])) for key, pair in samples.items() if len(pair) == 2]
-    known = [(a, b) for *_, a, b, found in asked if found]
-    strictest = ALPHA / max(1, len(known))
-    corrected = iter(holm([difference_p(b, a, strictest) for a, b in known]))
-    margin = math.inf if fail_above_pct is None else fail_above_pct / 100
-    for cell, quantity, a, b, found in asked:
-        floor = max(noise_floor(side, cell.load, quantity.column) for side in sides)
-        p = detectable = None
-        verdict, beyond = FEW, False
-        if found:
-            p, detectable = float(next(corrected)), found.detectable(strictest)
-            worse = (found.ratio < 1) == quantity.more
-            verdict = TIE if is_tie(found, floor) or p > ALPHA else WORSE if worse else BETTER
-            beyond = found.high < 1 - margin if quantity.more else found.low > 1 + margin
-        delta = cliffs_delta(b, a)
-        yield CellComparison(
-            cell.load, cell.server, quantity.noun, quantity.more, sure_spread(a),
-            sure_spread(b), found, detectable, p, delta, magnitude(delta), floor, verdict,
-            regression=verdict == WORSE and beyond,
-        )  # fmt: skip
-
-
-# --- in words ---------------------------------------------------------------------------------------------
-
-
-def tables(found: RunComparison) -> dict[str, pd.DataFrame]:
-    """Return the comparisons of each load as a table of texts."""
-    by_load: dict[str, list[dict[str, str]]] = {}
-    for row in found.comparisons:
-        texts = {
-            "server": row.server,
-            "quantity": row.quantity,
-            "A": style.number(row.a.median),
-            "B": style.number(row.b.median),
-            "B/A [95 %]": times(row.ratio) if row.ratio else "–",
-            "detectable": percent(row.detectable) if row.detectable else "–",
-            "verdict": row.words,
-        }
-        by_load.setdefault(row.load, []).append(texts)
-    return {load: pd.DataFrame(rows) for load, rows in by_load.items()}
-
-
-def findings(found: RunComparison) -> list[str]:
-    """Return how the comparisons came out, counted, and each that is no tie, as sentences."""
-    tie, better, worse, few = (found.counts[verdict] for verdict in VERDICTS)
-    said = [
-        f"Of {plural(len(found.comparisons), 'comparison')} {tie} came out as ties; B is better in {better}, worse in "
-        f"{worse}, and {few} had not enough trials."
-    ]
-    if found.fail_above_pct is not None:
-        limit, count = f"{found.fail_above_pct:g} %", len(found.regressions)
-        said.append(f"Regressions, worse by more than {limit} with the whole interval: {count or 'none'}.")
-    return said + [
-        f"{row.server}, {row.load}: {row.quantity} {times(row.ratio)}, {row.words.replace(', ', ', a ')} "
-        f"(p = {row.p:.2g} after Holm's correction)."
-        for row in found.comparisons
-        if row.verdict in (BETTER, WORSE) and row.ratio
-    ]
-
-
-def provenance(found: RunComparison) -> list[str]:
-    """Return what is the same and what changed between the two runs."""
-    said = ["What changed on the machine between the two runs is in the ratios as well."]
-    if found.same_binary:
-        said.append(f"The same binary in both runs, so only that: {', '.join(found.same_binary)}.")
-    if found.changes:
-        said.append(f"Changed: {'; '.join(map(str, found.changes))}.")
-    return said
-
-
-def left_out(found: RunComparison) -> dict[str, tuple[str, ...]]:
-    """Return what could not be compared: why -> the cells, or the quantities of cells."""
-    reasons = {
-        f"Only in {found.run_a}": found.only_a,
-        f"Only in {found.run_b}": found.only_b,
-        "Without a sealed trial in one of the runs": found.unsealed,
-        "Not compared, as one run's verdicts forbid it": found.incomparable,
-    }
-    return {why: cells for why, cells in reasons.items() if cells}
-
-
-# --- as a figure ------------------------------------------------------------------------------------------
-
-
-def ratios(found: RunComparison, looks: Mapping[str, Identity]) -> Chart:
-    """Return the ratio B / A of each comparison, one row each, grouped by load; `looks` are those of the servers."""
-    if not found.comparisons:
-        return empty(TITLE, "No cell of both runs has a quantity that may be compared in both.")
-    groups: dict[str, list[forest.ForestRow]] = {}
-    margin = (math.nan if found.fail_above_pct is None else found.fail_above_pct) / 100
-    for row in found.comparisons:
-        groups.setdefault(row.load, []).append(_row(row, looks.get(row.server, GREY), margin))
-    key = (
-        "Line: 95 % interval. Filled: a difference; hollow: a tie. Pale band: differences that these trials would have "
-        "missed more than once in five times."
-    )
-    if any(row.floor > 1 for row in found.comparisons):
-        key += " Dotted: what noise alone made of one program under two labels."
-    if found.fail_above_pct is not None:
-        key += f" Upright tick: {found.fail_above_pct:g} % worse, the border of a regression."
-    sizes = [side.n for row in found.comparisons for side in (row.a, row.b)]
-    trials = " to ".join(str(size) for size in dict.fromkeys((min(sizes), max(sizes))))
-    counts = ", ".join(f"{verdict} {found.counts[verdict]}" for verdict in VERDICTS if found.counts[verdict])
-    caption = (
-        f"A: {found.run_a}. B: {found.run_b}. {plural(len(found.comparisons), 'comparison')} of {trials} trials a "
-        f"side: {counts}. Intervals are Welch's on logarithms; differences after Holm's correction."
-    )
-    known = sum(row.ratio is not None for row in found.comparisons)
-    head = f"Forest plot of {known} ratios B / A with 95 % intervals on a logarithmic axis: {counts}."
-    return forest.forest(TITLE, caption, key, groups, "B / A", head)
-
-
-def _row(row: CellComparison, look: Identity, margin: float) -> forest.ForestRow:
-    words, found = f"{row.server}: {row.quantity}", row.ratio
-    if found is None or row.detectable is None:
-        return forest.ForestRow(words, row.verdict)
-    tie = row.verdict == TIE
-    note = f"{style.ratio_words(found.ratio, found.low, found.high, 3)}\n{row.words}"
-    return forest.ForestRow(
-        words, note + f" (detectable: {percent(row.detectable)})" * tie,
-        (forest.Mark(found.ratio, found.low, found.high, look.color, look.marker, tie),),
-        band=(1 / row.detectable, row.detectable), limit=1 - margin if row.more_is_better else 1 + margin,
-        floor=row.floor if row.floor > 1 else math.nan,
-    )  # fmt: skip
+    if found is None:
+        return NotComparable(None)
+    if of_first is None and of_second is None:
+        return found
+    if of_second is None and of_first is not None and of_first.is_floor:
+        return Bound(replace(found, high=math.inf), of_first)
+    if of_first is None and of_second is not None and of_second.is_floor:
+        return Bound(replace(found, low=0.0), of_second)
+    return NotComparable(foremost(each for each in (of_first, of_second) if each is not None))

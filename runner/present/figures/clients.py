@@ -1,4 +1,6 @@
-"""Figures of one trial: what two clients saw of a server at the same moment, and who used the CPU."""
+"""Figures of one trial: what two clients saw of a server at the same moment, and who used
+the CPU.
+"""
 
 import math
 from functools import partial
@@ -9,7 +11,17 @@ import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from runner.present.chart import DASHED, Axis, Chart, ServerLoad, chart, empty, points, seconds_axes, tidy
+from runner.present.chart import (
+    DASHED,
+    Axis,
+    Chart,
+    ServerLoad,
+    chart,
+    empty,
+    points,
+    seconds_axes,
+    tidy,
+)
 from runner.present.chart.drawing import ridges
 from runner.present.chart.sentences import ends
 from runner.present.figures import seconds
@@ -20,7 +32,8 @@ from runner.present.look.style import number
 
 BIN = math.log(1.01) * 10  # width of a bin of the density in logarithms: 10.5 %
 PROBE = "probe"
-SHARE, TIMES = "share of the requests", "over time"
+SHARE = "share of the requests"
+TIMES = "over time"
 
 
 def names(case: Case) -> dict[str, str]:
@@ -28,50 +41,82 @@ def names(case: Case) -> dict[str, str]:
     return {"server": str(case.row["server"]), "generator": case.tool, "database": "PostgreSQL"}
 
 
-def _curve(case: Case, panel: str, name: str, x: ArrayLike, y: ArrayLike, **more: float) -> pd.DataFrame:
+def _curve(
+    case: Case, panel: str, name: str, x: ArrayLike, y: ArrayLike, **more: float
+) -> pd.DataFrame:
     return points(ServerLoad(panel, name, case.frame), panel, x, y, **more)
 
 
-@chart("verdict-two-clients", notebook="verdict", needs=probed, table="What another client saw", subject=Case)
+@chart(
+    "verdict-two-clients",
+    notebook="verdict",
+    needs=probed,
+    table="What another client saw",
+    subject=Case,
+)
 def two_clients(case: Case) -> Chart:
-    """Return the response times of generator and probe: how they spread, and over the time of the load.
+    """Return the response times of generator and probe: how they spread, and over the time of the
+    load.
 
     The column `server` holds the client; `median` is that of all its requests.
     """
-    tool, histogram = case.tool, case.tables.latency[case.tables.latency["trial_id"] == case.trial_id]
+    tool = case.tool
+    histogram = case.tables.latency[case.tables.latency["trial_id"] == case.trial_id]
     if histogram.empty:
         return empty(f"What {tool} saw", "The latency table has no requests of this trial.")
-    timed, seen = bool(histogram["second"].notna().any()), pd.DataFrame(columns=["t_s", "latency_ms"])
+    timed = bool(histogram["second"].notna().any())
+    seen = pd.DataFrame(columns=["t_s", "latency_ms"])
     if case.probe is not None:
         seen = case.probe[case.probe["ok"]]
     generators = seconds.latency(case.frame, case.tables, 0.5).sort_values("t_s")
-    shares, median = density_of(case.frame, histogram, BIN), float(case.row["latency_p50_ms"])
+    shares = density_of(case.frame, histogram, BIN)
+    median = float(case.row["latency_p50_ms"])
     curves = [_curve(case, SHARE, tool, shares.index, shares, median=median)]
     over_time = [_curve(case, TIMES, tool, generators["t_s"], generators["value"], median=math.nan)]
     if len(seen):
         ms = seen["latency_ms"]
-        shares, median = density_of(case.frame, seen.assign(lower_ms=ms, upper_ms=ms, count=1), BIN), float(ms.median())
+        shares = density_of(case.frame, seen.assign(lower_ms=ms, upper_ms=ms, count=1), BIN)
+        median = float(ms.median())
         curves.append(_curve(case, SHARE, PROBE, shares.index, shares, median=median))
         over_time.append(_curve(case, TIMES, PROBE, seen["t_s"], ms, median=median))
-    title = f"One server, one moment: {tool} and another client" if len(seen) else f"What {tool} saw of the server"
+    title = (
+        f"One server, one moment: {tool} and another client"
+        if len(seen)
+        else f"What {tool} saw of the server"
+    )
     dots = ", each request of the probe as a dot" if len(seen) else ""
-    words = {
-        "Share of a client's requests in bins 10.5 % wide, to one scale; upright mark and number: its median.": True,
-        f"Over time: {tool}'s median of each second as a line{dots}.": timed,
-        "There was no probe.": not len(seen),
-    }
+    words = [
+        "Share of a client's requests in bins 10.5 % wide, to one scale; upright mark and number: "
+        "its median."
+    ]
+    if timed:
+        words.append(f"Over time: {tool}'s median of each second as a line{dots}.")
+    if not len(seen):
+        words.append("There was no probe.")
     x = Axis("latency, ms (log scale)", "response time in ms", " ms", log=True)
-    y, frame = Axis("share, %", "the share of a client's requests"), tidy(curves + over_time * timed)
-    looks = {tool: palette.identities(case.tables.trials)[str(case.row["server"])], PROBE: palette.PROBE}
-    caption = captions.caption(case.tables, case.frame, " ".join(word for word, shown in words.items() if shown))
-    heading = (f"{case.row['server']}, {case.row['workload']}", captions.load_heading(case.frame, "response time"))
+    y = Axis("share, %", "the share of a client's requests")
+    frame = tidy(curves + over_time * timed)
+    looks = {
+        tool: palette.identities(case.tables.trials)[str(case.row["server"])],
+        PROBE: palette.PROBE,
+    }
+    caption = captions.caption(case.tables, case.frame, " ".join(words))
+    heading = (
+        f"{case.row['server']}, {case.row['workload']}",
+        captions.load_heading(case.frame, "response time"),
+    )
     headings = {SHARE: heading} | ({TIMES: ("Over time", "")} if timed else {})
-    draw, describe = partial(_draw_clients, case=case), partial(_describe_clients, case=case)
-    return Chart(title, frame, x, y, looks, caption, headings=headings, draw=draw, describe=describe)
+    draw = partial(_draw_clients, case=case)
+    describe = partial(_describe_clients, case=case)
+    return Chart(
+        title, frame, x, y, looks, caption, headings=headings, draw=draw, describe=describe
+    )
 
 
 def _draw_clients(chart: Chart, case: Case) -> Figure:
-    row = style.PanelRow(1, 1.9, right_in=max(style.label_room(list(chart.of_panel(SHARE))), MEDIANS_IN))
+    row = style.PanelRow(
+        1, 1.9, right_in=max(style.label_room(list(chart.of_panel(SHARE))), MEDIANS_IN)
+    )
     below = [style.PanelRow(1, 1.9, 0.34, right_in=row.right_in)] * (TIMES in chart.headings)
     figure, panels = style.page(chart.title, chart.caption, [row, *below])
     for (ax,), heading in zip(panels, chart.headings.values(), strict=True):
@@ -79,10 +124,16 @@ def _draw_clients(chart: Chart, case: Case) -> Figure:
     ridges(panels[0][0], chart, SHARE, BIN, 0.78)
     if TIMES not in chart.headings:
         return figure
-    ax, labels = panels[1][0], []
+    ax = panels[1][0]
+    labels = []
     for name, rows in chart.of_panel(TIMES).items():
-        known, look = rows.dropna(subset="y"), chart.looks[name]
-        dots: Any = {"marker": ".", "ms": 3, "ls": ""} if name == PROBE else {"marker": "o", "ms": 3.5, "ls": "-"}
+        known = rows.dropna(subset="y")
+        look = chart.looks[name]
+        dots: Any = (
+            {"marker": ".", "ms": 3, "ls": ""}
+            if name == PROBE
+            else {"marker": "o", "ms": 3.5, "ls": "-"}
+        )
         ax.plot(known["x"], known["y"], color=look.color, label=name, **dots)
         if len(known):
             y = known["median"].iloc[0] if name == PROBE else known["y"].iloc[-1]
@@ -101,7 +152,10 @@ def _describe_clients(chart: Chart, case: Case) -> str:
     said = f"{case.tool}'s median is {number(medians[case.tool])} ms"
     if PROBE in medians:
         times = medians[case.tool] / medians[PROBE]
-        said += f", the probe's {number(medians[PROBE])} ms: {case.tool}'s is {number(times)} times as long."
+        said += (
+            f", the probe's {number(medians[PROBE])} ms: {case.tool}'s is {number(times)} times as "
+            "long."
+        )
     else:
         said += f". {'There was no probe' if case.probe is None else 'The probe got no answer'}."
     curves = {name: rows["y"].dropna() for name, rows in chart.of_panel(TIMES).items()}
@@ -112,56 +166,96 @@ def _describe_clients(chart: Chart, case: Case) -> str:
         for name, ms in curves.items()
         if len(ms)
     ]
-    course = f" Below it, response times (up, logarithmic) by seconds (across): {'; '.join(known)}." if known else ""
+    course = (
+        f" Below it, response times (up, logarithmic) by seconds (across): {'; '.join(known)}."
+        if known
+        else ""
+    )
     return (
-        f"Of one trial, {case.row['server']} under “{case.row['load']}”: ridge plot of the share of a client's "
-        f"requests (up) by response time in ms (across, logarithmic), a ridge for each client. {said}{course} "
-        f"Verdict: {case.row['verdict']}."
+        f"Of one trial, {case.row['server']} under “{case.row['load']}”: ridge plot of the share "
+        "of a client's requests (up) by response time in ms (across, logarithmic), a ridge for "
+        f"each client. {said}{course} Verdict: {case.row['verdict']}."
     )
 
 
 @chart("verdict-cpu", notebook="verdict", needs=probed, table="The verdict", subject=Case)
 def cpu(case: Case) -> Chart:
-    """Return the CPU of each side over time, beside what it was given (column `given`); a panel is a side."""
-    title, width = "CPU of both sides, beside what each was given", seconds.bin_width(case.frame)
-    samples, called, looks = case.tables.resources, names(case), palette.identities(case.tables.trials)
-    samples, curves = samples[samples["trial_id"] == case.trial_id], {}
+    """Return the CPU of each side over time, beside what it was given (column `given`).
+
+    A panel is a side.
+    """
+    title = "CPU of both sides, beside what each was given"
+    width = seconds.bin_width(case.frame)
+    samples = case.tables.resources
+    called = names(case)
+    looks = palette.identities(case.tables.trials)
+    samples = samples[samples["trial_id"] == case.trial_id]
+    curves = {}
     for side, name in called.items():
-        usage = seconds.usage(samples[samples["subject"] == side], width, float(case.row["duration_s"]))
+        usage = seconds.usage(
+            samples[samples["subject"] == side], width, float(case.row["duration_s"])
+        )
         if len(usage):
-            curves[side] = _curve(case, side, name, usage["t_s"], usage["cpu_pct"], given=case.given(side))
+            curves[side] = _curve(
+                case, side, name, usage["t_s"], usage["cpu_pct"], given=case.given(side)
+            )
     if not curves:
         return empty(title, "The CPU of this trial was not sampled for long enough.")
-    said = f"Lines: means over windows of {width:g} s. Dashed: the CPU that the side was given; 100 % is one core busy."
+    said = (
+        f"Lines: means over windows of {width:g} s. Dashed: the CPU that the side was given; 100 % "
+        "is one core busy."
+    )
     headings = {}
     for side in curves:
-        average, given = float(case.row[f"{side}_cpu_mean_pct"]), case.given(side)
+        average = float(case.row[f"{side}_cpu_mean_pct"])
+        given = case.given(side)
         mean = f"{number(average)} % on the average" if math.isfinite(average) else "mean not known"
         words = f"{mean}, of {given:.0f} % given" if math.isfinite(given) else mean
         headings[side] = (f"{side.capitalize()}: {called[side]}", words)
-    frame, panels = tidy(curves.values()), captions.joined(list(curves))
+    frame = tidy(curves.values())
+    panels = captions.joined(list(curves))
     ranges = frame.groupby("panel")["y"].apply(ends)
-    used = "; ".join(f"{name}: {words} ({ranges[side]} over time)" for side, (name, words) in headings.items())
-    text = (
-        f"Line chart of the CPU of {panels} in % of a core (up) by {seconds.SECONDS} (across), each beside what it was "
-        f"given, dashed, of one trial, {case.row['server']} under “{case.row['load']}”. {used}. Verdict: "
-        f"{case.row['verdict']}."
+    used = "; ".join(
+        f"{name}: {words} ({ranges[side]} over time)" for side, (name, words) in headings.items()
     )
-    shown = {called[side]: looks[called[side]] if side == "server" else palette.PROBE for side in curves}
-    draw, caption = partial(_draw_cpu, case=case), captions.caption(case.tables, case.frame, said)
-    x, y = seconds.TIME, seconds.CPU
-    return Chart(title, frame, x, y, shown, caption, headings=headings, noun="side", draw=draw, describe=lambda _: text)
+    text = (
+        f"Line chart of the CPU of {panels} in % of a core (up) by {seconds.SECONDS} (across), "
+        f"each beside what it was given, dashed, of one trial, {case.row['server']} under "
+        f"“{case.row['load']}”. {used}. Verdict: {case.row['verdict']}."
+    )
+    shown = {
+        called[side]: looks[called[side]] if side == "server" else palette.PROBE for side in curves
+    }
+    draw = partial(_draw_cpu, case=case)
+    caption = captions.caption(case.tables, case.frame, said)
+    x = seconds.TIME
+    y = seconds.CPU
+    return Chart(
+        title,
+        frame,
+        x,
+        y,
+        shown,
+        caption,
+        headings=headings,
+        noun="side",
+        draw=draw,
+        describe=lambda _: text,
+    )
 
 
 def _draw_cpu(chart: Chart, case: Case) -> Figure:
     # Only the lowest panel names its axis.
     axes_in = [0.4] * (len(chart.headings) - 1) + [0.72]
     figure, panels = style.page(
-        chart.title, chart.caption, [style.PanelRow(1, 1.25, axis_in=axis_in, left_in=0.85) for axis_in in axes_in]
+        chart.title,
+        chart.caption,
+        [style.PanelRow(1, 1.25, axis_in=axis_in, left_in=0.85) for axis_in in axes_in],
     )
     for (ax,), (side, heading) in zip(panels, chart.headings.items(), strict=True):
         ((name, rows),) = chart.of_panel(side).items()
-        color, given = chart.looks[name].color, float(rows["given"].iloc[0])
+        color = chart.looks[name].color
+        given = float(rows["given"].iloc[0])
         style.heading(ax, *heading, 0.75)
         ax.plot(rows["x"], rows["y"], color=color, lw=1.5, label=side)
         ax.fill_between(rows["x"], 0, rows["y"], color=color, alpha=0.2, lw=0)

@@ -1,4 +1,6 @@
-"""Figures of closed loads: k6's response times, requests per second and CPU, and wrk's matrix of connections."""
+"""Figures of closed loads: k6's response times, requests per second and CPU, and wrk's matrix of
+connections.
+"""
 
 from __future__ import annotations
 
@@ -13,36 +15,69 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
-from runner.model import BEYOND
-from runner.present.chart import Axis, Chart, Fact, ServerLoad, Shared, bars, cells, chart, empty, extreme, points, tidy
-from runner.present.chart.drawing import FEW, FEWEST_SIZES, beside, ridges
+from runner.model import REQUESTS_BEYOND
+from runner.present.chart import (
+    Axis,
+    Chart,
+    Fact,
+    ServerLoad,
+    Shared,
+    bars,
+    cells,
+    chart,
+    empty,
+    extreme,
+    points,
+    tidy,
+)
+from runner.present.chart.drawing import FEWEST_SIZES, MOST_IN_A_PANEL, beside, ridges
 from runner.present.chart.value import median_points, of_trials
+from runner.present.comparison.obstacle import ranks_by_throughput
+from runner.present.comparison.quantity import CPU_PER_REQUEST, THROUGHPUT, Quantity
 from runner.present.figures import ratios
 from runner.present.figures.seconds import BINS, CPU, SECONDS, bin_width, rates_in_bins, usage
-from runner.present.frames import MODES, Tables, server_bound
+from runner.present.frames import MODES, Tables
 from runner.present.look import captions, style
 from runner.present.look.palette import Identity
-from runner.present.statistics.inference import FEWEST, band, trial_curves
+from runner.present.statistics.inference import FEWEST_TRIALS, band, trial_curves
 from runner.present.statistics.stats import spread
 
 FIRST_QUANTILE = 0.25
 POINTS_PER_DECADE = 24
-BIN = math.log(1.01) * 5  # width of a bin of the density in logarithms: five buckets of 1 % are 5.1 % wide
+BIN = (
+    math.log(1.01) * 5
+)  # width of a bin of the density in logarithms: five buckets of 1 % are 5.1 % wide
 MEDIANS_IN = 1.0  # width of the medians right of the densities
 MS = Axis("latency, ms (log scale)", "response time at saturation in ms", " ms", log=True)
 PEAK_WINDOW_S = 1.0
-PEAK, FINE_PEAK, PRICE = "peak over 1 s", "peak over 0.1 s", "CPU per request"
-COLUMNS = {PRICE: "server_cpu_ms_per_request", PEAK: "server_cpu_peak_1s_pct", FINE_PEAK: "server_cpu_peak_100ms_pct"}
+PEAK = "peak over 1 s"
+FINE_PEAK = "peak over 0.1 s"
+PRICE = "CPU per request"
+COLUMN_OF_AXIS = {
+    PRICE: "server_cpu_ms_per_request",
+    PEAK: "server_cpu_peak_1s_pct",
+    FINE_PEAK: "server_cpu_peak_100ms_pct",
+}
 """Series of the bars -> its column of the trials."""
 UNSAMPLED = "The CPU of this run's k6 trials was not sampled."
-CONNECTIONS = Axis("connections (log scale)", "connections", log=True)
+CONNECTIONS = Axis("connections (log scale)", "connections", log=True, noun="connection")
 
 
 def _by_load(
-    tables: Tables, trials: pd.DataFrame, title: str, frame: pd.DataFrame, x: Axis, y: Axis, words: str,
-    quantity: str, **more: Any,
-) -> Chart:  # fmt: skip
-    """Return the chart of k6's closed loads; the heading of each says how it was driven and what `quantity` means."""
+    tables: Tables,
+    trials: pd.DataFrame,
+    title: str,
+    frame: pd.DataFrame,
+    x: Axis,
+    y: Axis,
+    words: str,
+    quantity: str,
+    **more: Any,
+) -> Chart:
+    """Return the chart of k6's closed loads.
+
+    The heading of each says how it was driven and what `quantity` means.
+    """
     if trials.empty:
         return empty(title, captions.nothing(tables, "k6"))
     headings = captions.load_headings(trials, quantity)
@@ -53,28 +88,54 @@ def _by_load(
 def spectrum(tables: Tables) -> Chart:
     """Return latency against percentile: the middle of each server's trials, with its band."""
     trials = tables.timed("k6")
-    nothing = f"Too few requests: no trial has {BEYOND} beyond its {FIRST_QUANTILE:.0%} percentile."
-    frame, middle = tidy(_spectrum(cell, tables.latency) for cell in cells(tables, trials)), "geometric mean"
+    nothing = (
+        f"Too few requests: no trial has {REQUESTS_BEYOND} beyond its {FIRST_QUANTILE:.0%} "
+        "percentile."
+    )
+    frame = tidy(_spectrum(cell, tables.latency) for cell in cells(tables, trials))
+    middle = "geometric mean"
     band_words = "Line: geometric mean of the trials; band: its 95 % interval, at each percentile."
-    if trials.groupby(["load", "server"])["trial_id"].nunique().min() < FEWEST:
-        middle, otherwise = "median", f"from {FEWEST} trials on: mean, 95 % interval"
+    if trials.groupby(["load", "server"])["trial_id"].nunique().min() < FEWEST_TRIALS:
+        middle = "median"
+        otherwise = f"from {FEWEST_TRIALS} trials on: mean, 95 % interval"
         band_words = f"Line: median of the trials; band: minimum to maximum ({otherwise})."
-    words = f"{band_words} A curve ends where fewer than {BEYOND} requests of a trial lie beyond the percentile."
-    x = Axis("requests that were faster, % (log scale of the rest)", "percentile of the requests", log=True)
+    words = (
+        f"{band_words} A curve ends where fewer than {REQUESTS_BEYOND} requests of a trial lie "
+        "beyond the percentile."
+    )
+    x = Axis(
+        "requests that were faster, % (log scale of the rest)",
+        "percentile of the requests",
+        log=True,
+    )
     return _by_load(
-        tables, trials, "Latency by percentile", frame, x, MS, words, "response time", nothing=nothing,
+        tables,
+        trials,
+        "Latency by percentile",
+        frame,
+        x,
+        MS,
+        words,
+        "response time",
+        nothing=nothing,
         statistic=f"{middle} of the trials. Verdicts: {captions.verdict_counts(trials)}.",
-        facts=_percentile_facts(frame), draw=Shared(2.9, finish=_spectrum_axes),
-    )  # fmt: skip
+        facts=_percentile_facts(frame),
+        draw=Shared(2.9, finish=_spectrum_axes),
+    )
 
 
 def _spectrum(cell: ServerLoad, latency: pd.DataFrame) -> pd.DataFrame:
-    """Return a server's line with its band up to the last quantile that all of its trials carry: x is 1 / (1 - q)."""
-    grid = np.arange(round(np.log10(1 / (1 - FIRST_QUANTILE)) * POINTS_PER_DECADE), 8 * POINTS_PER_DECADE)
+    """Return a server's line with its band up to the last quantile that all of its trials carry: x
+    is 1 / (1 - q).
+    """
+    grid = np.arange(
+        round(np.log10(1 / (1 - FIRST_QUANTILE)) * POINTS_PER_DECADE), 8 * POINTS_PER_DECADE
+    )
     quantiles = 1 - 10.0 ** (-grid / POINTS_PER_DECADE)
     curves = trial_curves(latency[latency["trial_id"].isin(cell.trials["trial_id"])], quantiles)
     carried = np.isfinite(curves).all(axis=0) & (len(curves) > 0)
-    ms, x = curves[:, carried], 1 / (1 - quantiles[carried])
+    ms = curves[:, carried]
+    x = 1 / (1 - quantiles[carried])
     return points(cell, "middle", x, *band(ms)) if len(x) else points(cell, "middle", [], [])
 
 
@@ -84,11 +145,15 @@ def _spectrum_axes(ax: Axes, chart: Chart, panel: str) -> None:
     ax.set(xscale="log", xlim=(1 / (1 - FIRST_QUANTILE), last))
     style.limit(ax, "y", rows["low"].min() / 1.08, rows["high"].max() * 1.08, log=True)
     shares = [2.0, *(10.0**power for power in range(1, 9))]
-    style.ticks_across(ax, [share for share in shares if share <= last], lambda x: f"{100 - 100 / x:.10g}")
+    style.ticks_across(
+        ax, [share for share in shares if share <= last], lambda x: f"{100 - 100 / x:.10g}"
+    )
 
 
 def _percentile_facts(frame: pd.DataFrame) -> tuple[Fact, ...]:
-    """Return what lines are at the first and the last of p90, p99, p99.9 … that all have, else where the first ends."""
+    """Return what lines are at the first and the last of p90, p99, p99.9 … that all have, else
+    where the first ends.
+    """
     last = frame.dropna(subset="y").groupby(["panel", "server"])["x"].max().min()
     powers = [10.0**power for power in range(1, 9) if 10.0**power <= last * 1.001] or [last]
 
@@ -96,13 +161,16 @@ def _percentile_facts(frame: pd.DataFrame) -> tuple[Fact, ...]:
         def value(rows: pd.DataFrame) -> float:
             return float(rows["y"].iloc[int((rows["x"] / share - 1).abs().argmin())])
 
-        return Fact(f"p{100 - 100 / share:.6g} value", value, " ms", rising=True, order="fastest first")
+        return Fact(
+            f"p{100 - 100 / share:.6g} value", value, " ms", rising=True, order="fastest first"
+        )
 
     return tuple(map(fact, dict.fromkeys((powers[0], powers[-1]))))
 
 
 def density_of(trials: pd.DataFrame, latency: pd.DataFrame, width: float) -> pd.Series[float]:
-    """Return the share of the requests, in %, in bins `width` wide in logarithms, by a bin's middle in ms.
+    """Return the share of the requests, in %, in bins `width` wide in logarithms, by a bin's middle
+    in ms.
 
     Each trial weighs the same, however many requests it has.
     """
@@ -117,26 +185,43 @@ def density_of(trials: pd.DataFrame, latency: pd.DataFrame, width: float) -> pd.
 @chart("latency-density", notebook="report", table=captions.BY_LOAD)
 def density(tables: Tables) -> Chart:
     """Return where each server's latencies lie: a ridge for each server, its median marked."""
-    trials, ridges_of = tables.timed("k6"), []
+    trials = tables.timed("k6")
+    ridges_of = []
     for cell in cells(tables, trials):
-        shares, median = density_of(cell.trials, tables.latency, BIN), cell.trials["latency_p50_ms"].median()
+        shares = density_of(cell.trials, tables.latency, BIN)
+        median = cell.trials["latency_p50_ms"].median()
         ridges_of.append(points(cell, "share", shares.index, shares, median=median))
     words = (
-        "Height: share of the requests in bins 5 % wide, to one scale in each panel, every trial weighing the same. "
+        "Height: share of the requests in bins 5 % wide, to one scale in each panel, every "
+        "trial weighing the same. "
         "Upright mark, and the number on the right: median of the trials' medians."
     )
-    y, verdicts = Axis("share, %", "the share of the requests"), captions.verdict_counts(trials)
+    y = Axis("share, %", "the share of the requests")
+    verdicts = captions.verdict_counts(trials)
     fact = Fact(
-        "median", lambda rows: float(rows["median"].max()), " ms", ends_of="x", rising=True, order="shortest first"
+        "median",
+        lambda rows: float(rows["median"].max()),
+        " ms",
+        ends_of="x",
+        rising=True,
+        order="shortest first",
     )
     return _by_load(
-        tables, trials, "Latency: how the requests spread", tidy(ridges_of), MS, y, words, "response time",
+        tables,
+        trials,
+        "Latency: how the requests spread",
+        tidy(ridges_of),
+        MS,
+        y,
+        words,
+        "response time",
         nothing="The latency table has no requests of this run's k6 trials.",
         kind="Ridge plot",
-        statistic=f"each with its median marked; in brackets where it begins and ends. Verdicts: {verdicts}.",
+        statistic="each with its median marked; in brackets where it begins and ends. Verdicts: "
+        f"{verdicts}.",
         facts=(fact,),
         draw=_draw_density,
-    )  # fmt: skip
+    )
 
 
 def _draw_density(chart: Chart) -> Figure:
@@ -152,15 +237,22 @@ def _draw_density(chart: Chart) -> Figure:
 
 
 def rates(trials: pd.DataFrame, throughput: pd.DataFrame, width: float) -> pd.DataFrame:
-    """Return the requests/s of one server's trials under one load: a column for each trial, by the start of a bin.
+    """Return the requests/s of one server's trials under one load: a column for each trial, by the
+    start of a bin.
 
-    Every trial ends with the shortest one, so that each median is one of the same trials; the last 0.1 s of a load is
-    hardly ever a full bin, and is left out. Lengths come from the bins, as `duration_s` need not count a generator's
-    start-up, as `t_s` does.
+    Every trial ends with the shortest one, so that each median is one of the same trials; the last
+    0.1 s of a load is hardly ever a full bin, and is left out. Lengths come from the bins, as
+    `duration_s` need not count a generator's start-up, as `t_s` does.
     """
     rows = throughput[throughput["trial_id"].isin(trials["trial_id"])]
-    end_s, by_trial = rows.groupby("trial_id")["t_s"].max().min(), rows.groupby("trial_id")
-    return pd.DataFrame({trial: rates_in_bins(each["t_s"], each["requests"], width, end_s) for trial, each in by_trial})
+    end_s = rows.groupby("trial_id")["t_s"].max().min()
+    by_trial = rows.groupby("trial_id")
+    return pd.DataFrame(
+        {
+            trial: rates_in_bins(each["t_s"], each["requests"], width, end_s)
+            for trial, each in by_trial
+        }
+    )
 
 
 @chart("requests-over-time", notebook="report", table=captions.BY_LOAD)
@@ -168,28 +260,41 @@ def requests_over_time(tables: Tables) -> Chart:
     """Return requests/s over time: the median of each server's trials, with minimum and maximum."""
     trials = tables.sealed("k6")
     words = (
-        f"Line: median of the trials' {BINS}; band: minimum to maximum; up to the end of the server's shortest trial. "
-        "Pale: the server was not the limit in every trial; do not rank."
+        f"Line: median of the trials' {BINS}; band: minimum to maximum; up to the end of the "
+        "server's shortest trial. Pale: the server was not the limit in every trial; do not rank."
     )
-    widths, curves = {load: bin_width(alike) for load, alike in trials.groupby("load")}, []
+    widths = {load: bin_width(alike) for load, alike in trials.groupby("load")}
+    curves = []
     for cell in cells(tables, trials):
         found = rates(cell.trials, tables.throughput, widths[cell.panel])
         middle, low, high = (found.agg(name, axis=1) for name in ("median", "min", "max"))
-        curves.append(points(cell, "median", found.index, middle, low, high, server_bound(cell.trials)))
-    x, y = Axis(SECONDS, SECONDS), Axis("requests/s", "requests per second", "/s")
+        curves.append(
+            points(cell, "median", found.index, middle, low, high, ranks_by_throughput(cell.trials))
+        )
+    x = Axis(SECONDS, SECONDS)
+    y = Axis("requests/s", "requests per second", "/s")
     return _by_load(
-        tables, trials, "Requests per second over time", tidy(curves), x, y, words, "throughput",
+        tables,
+        trials,
+        "Requests per second over time",
+        tidy(curves),
+        x,
+        y,
+        words,
+        "throughput",
         nothing="The throughput table has no requests of this load.",
         statistic="median of the trials; typical: over time, in brackets from lowest to highest",
         pale="Pale lines do not rank: the server was not the limit in every trial.",
         facts=(Fact("typical rate", lambda rows: float(rows["y"].median()), "/s", ends_of="y"),),
         draw=Shared(left_in=1.12),
-    )  # fmt: skip
+    )
 
 
 @chart("cpu-over-time", notebook="report")
 def over_time(tables: Tables) -> Chart:
-    """Return the CPU over time of server and generator in every trial, with the highest 1 s of each server."""
+    """Return the CPU over time of server and generator in every trial, with the highest 1 s of each
+    server.
+    """
 
     def peak(rows: pd.DataFrame) -> str:
         marked = rows[rows["subject"] == PEAK]
@@ -198,17 +303,29 @@ def over_time(tables: Tables) -> Chart:
     trials = tables.sealed("k6")
     widths = {load: bin_width(alike) for load, alike in trials.groupby("load")}
     samples = dict(list(tables.resources.groupby(["trial_id", "subject"])))
-    curves = [rows for cell in cells(tables, trials) for rows in _curves(cell, samples, widths[cell.panel])]
+    curves = [
+        rows
+        for cell in cells(tables, trials)
+        for rows in _curves(cell, samples, widths[cell.panel])
+    ]
     key = (
-        f"Coloured: the server. Grey, dashed: the load generator. Thick bar and number: the server's peak, its "
-        f"highest {PEAK_WINDOW_S:g} s. 100 % is one core busy."
+        "Coloured: the server. Grey, dashed: the load generator. Thick bar and number: the "
+        f"server's peak, its highest {PEAK_WINDOW_S:g} s. 100 % is one core busy."
     )
     x = Axis(SECONDS, "seconds", " s")
     return _by_load(
-        tables, trials, "CPU over time", tidy(curves), x, CPU, f"Lines: every trial, {BINS}.", "CPU",
+        tables,
+        trials,
+        "CPU over time",
+        tidy(curves),
+        x,
+        CPU,
+        f"Lines: every trial, {BINS}.",
+        "CPU",
         nothing=UNSAMPLED,
         key=key,
-        statistic="every trial, the server coloured, its peak over 1 s marked, the load generator dashed; typical: "
+        statistic="every trial, the server coloured, its peak over 1 s marked, the load generator "
+        "dashed; typical: "
         "median over time",
         facts=(
             Fact("peak", _median_of("subject", PEAK), text=peak),
@@ -216,26 +333,39 @@ def over_time(tables: Tables) -> Chart:
             Fact("generator's typical use", _median_of("subject", "generator"), " %"),
         ),
         draw=Shared(left_in=0.8, alone=True, mark=_draw_cell, finish=_over_time_axes),
-    )  # fmt: skip
+    )
 
 
-def _curves(cell: ServerLoad, samples: Mapping[Any, pd.DataFrame], width_s: float) -> list[pd.DataFrame]:
-    """Return the curves of a cell's trials, the generator's first, and the server's highest second as two points.
+def _curves(
+    cell: ServerLoad, samples: Mapping[Any, pd.DataFrame], width_s: float
+) -> list[pd.DataFrame]:
+    """Return the curves of a cell's trials, the generator's first, and the server's highest second
+    as two points.
 
-    That is of the trial with the highest peak, with the trial table's value; none where no trial has a full second.
-    What the sampler saw while the generator ended is no load's.
+    That is of the trial with the highest peak, with the trial table's value; none where no trial
+    has a full second. What the sampler saw while the generator ended is no load's.
     """
-    found, windows = [], []
+    found = []
+    windows = []
     for subject, trial in product(("generator", "server"), cell.trials.to_dict("records")):
-        name, end_s = trial["trial_id"], trial["duration_s"]
-        sampled = samples.get((name, subject), pd.DataFrame(columns=["t_s", "dt_s", "cpu_pct"], dtype=float))
+        name = trial["trial_id"]
+        end_s = trial["duration_s"]
+        sampled = samples.get(
+            (name, subject), pd.DataFrame(columns=["t_s", "dt_s", "cpu_pct"], dtype=float)
+        )
         curve = usage(sampled, width_s, end_s)
-        found.append(points(cell, f"{subject} {name}", curve["t_s"], curve["cpu_pct"], subject=subject))
+        found.append(
+            points(cell, f"{subject} {name}", curve["t_s"], curve["cpu_pct"], subject=subject)
+        )
         if subject == "server":
-            windows.append(usage(sampled, PEAK_WINDOW_S, end_s).assign(listed=trial[COLUMNS[PEAK]]))
+            windows.append(
+                usage(sampled, PEAK_WINDOW_S, end_s).assign(listed=trial[COLUMN_OF_AXIS[PEAK]])
+            )
     for end_s, highest, listed in pd.concat(windows).nlargest(1, "cpu_pct").to_numpy():
         value = highest if math.isnan(listed) else listed
-        found.append(points(cell, PEAK, [end_s - PEAK_WINDOW_S, end_s], [value, value], subject=PEAK))
+        found.append(
+            points(cell, PEAK, [end_s - PEAK_WINDOW_S, end_s], [value, value], subject=PEAK)
+        )
     return found
 
 
@@ -253,7 +383,9 @@ def _draw_cell(ax: Axes, rows: pd.DataFrame, look: Identity, _: str) -> None:
     words = f"no full {PEAK_WINDOW_S:g} s sampled"
     for _series, curve in rows.dropna(subset="y").groupby("series", sort=False):
         subject = str(curve["subject"].iloc[0])
-        ax.plot(curve["x"], curve["y"], label="peak" if subject == PEAK else subject, **looks[subject])
+        ax.plot(
+            curve["x"], curve["y"], label="peak" if subject == PEAK else subject, **looks[subject]
+        )
         if subject == PEAK:
             words = f"peak {style.number(float(curve['y'].iloc[0]))} %"
     # Above all curves: the axis has room there.
@@ -269,17 +401,29 @@ def _over_time_axes(ax: Axes, chart: Chart, panel: str) -> None:
 
 @chart("cpu-peaks", notebook="report", table=captions.BY_LOAD)
 def peaks(tables: Tables) -> Chart:
-    """Return the server's CPU peak in 1 s (bar) and 0.1 s (mark), and CPU milliseconds per request."""
-    trials, bars = tables.sealed("k6"), []
-    for cell, (series, column) in product(cells(tables, trials), COLUMNS.items()):
+    """Return the server's CPU peak in 1 s (bar) and 0.1 s (mark), and CPU milliseconds per
+    request.
+    """
+    trials = tables.sealed("k6")
+    bars = []
+    for cell, (series, column) in product(cells(tables, trials), COLUMN_OF_AXIS.items()):
         found = spread(cell.trials[column])
         bars.append(points(cell, series, [0.0], [found.median], [found.low], [found.high]))
-    y = Axis("", "the server's CPU in ms per request, and its peaks over 1 s and 0.1 s in % of a core")
+    y = Axis(
+        "", "the server's CPU in ms per request, and its peaks over 1 s and 0.1 s in % of a core"
+    )
     return _by_load(
-        tables, trials, "CPU: the peak, and the price of a request", tidy(bars), Axis(""), y,
-        "Bars: median of the trials; whiskers: minimum to maximum.", "CPU",
+        tables,
+        trials,
+        "CPU: the peak, and the price of a request",
+        tidy(bars),
+        Axis(""),
+        y,
+        "Bars: median of the trials; whiskers: minimum to maximum.",
+        "CPU",
         nothing=UNSAMPLED,
-        key="Bar: highest 1 s of the server, its number at the right. Upright mark: highest 0.1 s (median).",
+        key="Bar: highest 1 s of the server, its number at the right. Upright mark: highest 0.1 s "
+        "(median).",
         kind="Pairs of bar charts",
         facts=(
             Fact("cost", _median_of("series", PRICE), " ms", rising=True, order="cheapest first"),
@@ -287,20 +431,30 @@ def peaks(tables: Tables) -> Chart:
             Fact("0.1 s peak", _median_of("series", FINE_PEAK), " %"),
         ),
         draw=_draw_peaks,
-    )  # fmt: skip
+    )
 
 
 def _draw_peaks(chart: Chart) -> Figure:
     shown = chart.servers
-    row = style.PanelRow(2, 0.25 + 0.36 * len(shown), left_in=style.label_room(shown) - 0.1, right_in=0.3, gap_in=0.45)
-    figure, axes = style.page(chart.title, chart.caption, [row] * len(chart.headings), key=chart.key)
+    row = style.PanelRow(
+        2,
+        0.25 + 0.36 * len(shown),
+        left_in=style.label_room(shown) - 0.1,
+        right_in=0.3,
+        gap_in=0.45,
+    )
+    figure, axes = style.page(
+        chart.title, chart.caption, [row] * len(chart.headings), key=chart.key
+    )
     for (panel, heading), pair in zip(chart.headings.items(), axes, strict=True):
         style.heading(pair[0], *heading)
         rows = chart.frame[chart.frame["panel"] == panel].set_index(["series", "server"])
         _draw_bars(pair[0], rows, PEAK, chart, FINE_PEAK)
         _draw_bars(pair[1], rows, PRICE, chart)
         pair[1].set_yticklabels([])
-    for column, label in zip(zip(*axes, strict=True), ("CPU peak, % of a core", "CPU ms per request"), strict=True):
+    for column, label in zip(
+        zip(*axes, strict=True), ("CPU peak, % of a core", "CPU ms per request"), strict=True
+    ):
         widest = max(ax.get_xlim()[1] for ax in column)
         for ax in column:
             style.limit(ax, "x", 0, widest)
@@ -309,10 +463,15 @@ def _draw_peaks(chart: Chart) -> Figure:
 
 
 def _draw_bars(ax: Axes, rows: pd.DataFrame, series: str, chart: Chart, marks: str = "") -> None:
-    """Draw zero-based horizontal bars, the first server on top, each with its median printed beyond its mark."""
-    shown, ends = chart.servers, [0.0]
+    """Draw zero-based horizontal bars, the first server on top, each with its median printed beyond
+    its mark.
+    """
+    shown = chart.servers
+    ends = [0.0]
     for place, server in enumerate(shown):
-        value, low, high = rows[["y", "low", "high"]].astype(float).reindex([(series, server)]).iloc[0]
+        value, low, high = (
+            rows[["y", "low", "high"]].astype(float).reindex([(series, server)]).iloc[0]
+        )
         if math.isnan(value):
             beside(ax, 0, place, "no data", 4)
             continue
@@ -321,7 +480,9 @@ def _draw_bars(ax: Axes, rows: pd.DataFrame, series: str, chart: Chart, marks: s
         ax.plot([low, high], [place, place], color=style.INK, lw=1.4, label="range")
         mark = float(rows["y"].get((marks, server), math.nan))
         if math.isfinite(mark):
-            ax.plot([mark] * 2, [place - 0.31, place + 0.31], color=style.INK, lw=2.2, label="100 ms")
+            ax.plot(
+                [mark] * 2, [place - 0.31, place + 0.31], color=style.INK, lw=2.2, label="100 ms"
+            )
         ends.append(float(np.nanmax([high, mark])))
         beside(ax, ends[-1], place, style.number(value), 5)
     ax.set_xlim(0, max(ends) * 1.42 or 1)
@@ -332,9 +493,20 @@ def _draw_bars(ax: Axes, rows: pd.DataFrame, series: str, chart: Chart, marks: s
 def requests(tables: Tables) -> Chart:
     """Return requests/s by connections; points that were not server-bound are hollow and pale."""
     y = Axis("requests/s", "requests per second", "/s")
-    words = "Filled: the server was the limit in every repeat, so rates compare. Hollow, pale: it was not; do not rank."
+    words = (
+        "Filled: the server was the limit in every repeat, so rates compare. Hollow, pale: it was "
+        "not; do not rank."
+    )
     pale = "Pale points do not rank: the server was not the limit in every trial."
-    return _matrix(tables, "requests per second", "served_rps", y, words, extreme(CONNECTIONS, y, "highest rate"), pale)
+    return _matrix(
+        tables,
+        "requests per second",
+        THROUGHPUT,
+        y,
+        words,
+        extreme(CONNECTIONS, y, "highest rate"),
+        pale,
+    )
 
 
 @chart("wrk-cpu-per-request", notebook="report", table=captions.BY_LOAD)
@@ -343,37 +515,62 @@ def cpu_per_request(tables: Tables) -> Chart:
     y = Axis("CPU ms per request", "CPU ms per request", " ms")
     words = "CPU time per request has no window and compares whatever was the limit."
     lowest = extreme(CONNECTIONS, y, "lowest cost", lowest=True)
-    return _matrix(tables, "CPU per request", "server_cpu_ms_per_request", y, words, lowest)
+    return _matrix(tables, "CPU per request", CPU_PER_REQUEST, y, words, lowest)
 
 
-def _matrix(tables: Tables, quantity: str, column: str, y: Axis, words: str, fact: Fact, pale: str = "") -> Chart:
-    """Return the chart of a column; `pale` says what points are that were not server-bound."""
-    title = ratios.finding(tables, column, "wrk") or f"wrk: {quantity} by connections"
-    solid = server_bound if pale else lambda _: True
+def _matrix(
+    tables: Tables,
+    called: str,
+    quantity: Quantity,
+    y: Axis,
+    words: str,
+    fact: Fact,
+    pale: str = "",
+) -> Chart:
+    """Return the chart of a quantity; `pale` says what points are that were not server-bound."""
+    title = ratios.finding(tables, quantity, "wrk") or f"wrk: {called} by connections"
+    solid = ranks_by_throughput if pale else lambda _: True
     trials = tables.sealed("wrk")
-    trials = trials[trials["connections"].notna() & trials["mode"].isin(MODES) & ~ratios.disturbed(trials)]
+    trials = trials[
+        trials["connections"].notna() & trials["mode"].isin(MODES) & ~ratios.disturbed(trials)
+    ]
     if trials.empty:
         return empty(title, captions.nothing(tables, "wrk"))
-    modes, terms = trials["mode"].map(MODES), trials["terms"]
-    heads = trials["workload"] + ", " + modes if trials["workload"].nunique() > 1 else modes.str.capitalize()
+    modes = trials["mode"].map(MODES)
+    terms = trials["terms"]
+    heads = (
+        trials["workload"] + ", " + modes
+        if trials["workload"].nunique() > 1
+        else modes.str.capitalize()
+    )
     named = trials.assign(panel=heads + (", " + terms).where(terms != "", ""))
     rows = named.groupby("panel")["connections"].nunique().max() < FEWEST_SIZES
-    frame = tidy(median_points(cell, column, "connections", solid) for cell in cells(tables, named, "panel"))
+    frame = tidy(
+        median_points(cell, quantity.column, "connections", solid)
+        for cell in cells(tables, named, "panel")
+    )
     return of_trials(
-        tables, tables.of("wrk"), title, frame, CONNECTIONS, y,
+        tables,
+        tables.of("wrk"),
+        title,
+        frame,
+        CONNECTIONS,
+        y,
         f"{words} Bars: minimum to maximum around the median.",
         kind="Dot plot" if rows else "Line chart",
         pale=pale,
         noun="mode",
         facts=(fact,),
         draw=Shared(2.5, 1.12, mark=bars, finish=_finish),
-    )  # fmt: skip
+    )
 
 
 def _finish(ax: Axes, chart: Chart, panel: str) -> None:
     rows = chart.frame[(chart.frame["panel"] == panel) & chart.frame["y"].notna()]
     counts = sorted(rows["x"].unique())
-    spare = 1.5 if rows["server"].nunique() <= FEW else 1.8  # labels of neighbouring panels keep apart
+    spare = (
+        1.5 if rows["server"].nunique() <= MOST_IN_A_PANEL else 1.8
+    )  # labels of neighbouring panels keep apart
     ax.set(xscale="log", xlim=(counts[0] / spare, counts[-1] * spare))
     style.limit(ax, "y", 0, rows["high"].max() * 1.07 or 1)
     style.ticks_across(ax, counts)

@@ -1,4 +1,6 @@
-"""Forest plots: ratios with their intervals, a row each or several to a row, on one logarithmic axis around 1."""
+"""Forest plots: ratios with their intervals, a row each or several to a row, on one logarithmic
+axis around 1.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,7 +15,7 @@ from matplotlib.transforms import blended_transform_factory
 
 from runner.present.chart import Axis, Chart
 from runner.present.chart.sentences import fit
-from runner.present.chart.value import COLUMNS
+from runner.present.chart.value import POINT_COLUMNS
 from runner.present.look import style
 
 LABEL_IN, NOTE_IN = 2.3, 2.1  # room for the words at the left and at the right of the axis
@@ -31,7 +33,8 @@ TICKS = (
 """From fine to coarse."""
 TICK_IN = 0.45  # how far ticks must be apart
 NARROWEST, WIDEST, EDGE = 1.06, 20.0, 0.06
-"""The axis reaches at least so far from 1, and no farther; a share of it is left free at both ends."""
+"""The axis reaches at least so far from 1, and no farther; a share of it is left free at both ends.
+"""
 
 
 @dataclass(frozen=True)
@@ -50,9 +53,9 @@ class Mark:
 class ForestRow:
     """One row: words at its left and right, and its marks, one below the other.
 
-    `band` is a pale range behind them, `other` a second ratio to hold them against (a diamond), `limit` an upright
-    tick, `floor` a ratio (> 1) whose both sides have dotted ones; NaN is not drawn. The description says `said` in
-    place of the note.
+    `band` is a pale range behind them, `other` a second ratio to hold them against (a diamond),
+    `limit` an upright tick, `floor` a ratio (> 1) whose both sides have dotted ones; NaN is not
+    drawn. The description says `said` in place of the note.
     """
 
     words: str
@@ -73,45 +76,75 @@ class ForestRow:
     @property
     def height_in(self) -> float:
         """How high the row is."""
-        return ROW_IN + max(MARK_IN * len(self.marks), *(style.LINE_IN * max(1, len(side)) for side in self.labels))
+        return ROW_IN + max(
+            MARK_IN * len(self.marks), *(style.LINE_IN * max(1, len(side)) for side in self.labels)
+        )
 
 
 Groups = Mapping[str, Sequence[ForestRow]]
 
 
 def forest(title: str, caption: str, key: str, groups: Groups, axis: str, head: str) -> Chart:
-    """Return the chart of groups of rows; `axis` names what is divided by what, `head` begins the description.
+    """Return the chart of groups of rows.
 
-    Its frame has a point for each mark: panel is the group, server the words of the row, y the ratio, solid whether it
-    claims anything; `other` is the row's second ratio. A row without marks has one point of NaN.
+    `axis` names what is divided by what, `head` begins the description.
+
+    Its frame has a point for each mark: panel is the group, server the words of the row, y the
+    ratio, solid whether it claims anything; `other` is the row's second ratio. A row without marks
+    has one point of NaN.
     """
     points = [
-        (name, row.words, str(number), math.nan, mark.ratio, mark.low, mark.high, not mark.hollow, row.other)
+        (
+            name,
+            row.words,
+            str(number),
+            math.nan,
+            mark.ratio,
+            mark.low,
+            mark.high,
+            not mark.hollow,
+            row.other,
+        )
         for name, rows in groups.items()
         for row in rows
-        for number, mark in enumerate(row.marks or (Mark(math.nan, math.nan, math.nan, "", hollow=True),))
+        for number, mark in enumerate(
+            row.marks or (Mark(math.nan, math.nan, math.nan, "", hollow=True),)
+        )
     ]
     texts = [
-        f"{'' if place else f'{name}: '}{row.words}: {row.said or ', '.join(row.note.splitlines())}."
+        f"{'' if place else f'{name}: '}{row.words}: "
+        f"{row.said or ', '.join(row.note.splitlines())}."
         for name, rows in groups.items()
         for place, row in enumerate(rows)
     ]
-    frame = pd.DataFrame(points, columns=[*COLUMNS, "other"])
+    frame = pd.DataFrame(points, columns=[*POINT_COLUMNS, "other"])
     chart = Chart(title, frame, y=Axis(axis, log=True), caption=caption, key=key, noun="group")
-    return replace(chart, draw=lambda chart: _sheet(chart, groups), describe=lambda _: fit(head, texts, "row"))
+    return replace(
+        chart, draw=lambda chart: _sheet(chart, groups), describe=lambda _: fit(head, texts, "row")
+    )
 
 
 def _sheet(chart: Chart, groups: Groups) -> Figure:
     height = sum(HEADING_IN + sum(row.height_in for row in rows) for rows in groups.values())
-    panel = style.PanelRow(panel_in=height, heading_in=0.3, left_in=LABEL_IN, right_in=NOTE_IN, axis_in=0.62)
+    panel = style.PanelRow(
+        panel_in=height, heading_in=0.3, left_in=LABEL_IN, right_in=NOTE_IN, axis_in=0.62
+    )
     figure, ((ax,),) = style.page(chart.title, chart.caption, [panel], key=chart.key)
     rows = [row for group in groups.values() for row in group]
-    found = [value for row in rows for mark in row.marks for value in (mark.ratio, mark.low, mark.high)]
-    found += [value for row in rows for value in (row.other, row.limit, row.floor, 1 / row.floor, *(row.band or ()))]
+    found = [
+        value for row in rows for mark in row.marks for value in (mark.ratio, mark.low, mark.high)
+    ]
+    found += [
+        value
+        for row in rows
+        for value in (row.other, row.limit, row.floor, 1 / row.floor, *(row.band or ()))
+    ]
     values = [value for value in found if math.isfinite(value) and value > 0]
-    low, high = max(min([1 / NARROWEST, *values]), 1 / WIDEST), min(max([NARROWEST, *values]), WIDEST)
+    low = max(min([1 / NARROWEST, *values]), 1 / WIDEST)
+    high = min(max([NARROWEST, *values]), WIDEST)
     free = (high / low) ** EDGE
-    low, high = low / free, high * free
+    low = low / free
+    high = high * free
     # One unit of the upright axis is an inch, from the top down.
     ax.set(xscale="log", xlim=(low, high), ylim=(height, 0))
     style.log_axis(ax, "x", TICKS, TICK_IN, fewest=3)
@@ -135,16 +168,36 @@ def _sheet(chart: Chart, groups: Groups) -> Figure:
 
 def _draw(ax: Axes, row: ForestRow, top: float) -> None:
     """Draw a row below the height `top`; what is NaN is not drawn."""
-    middle, half = top + row.height_in / 2, row.height_in / 2 - 0.05
+    middle = top + row.height_in / 2
+    half = row.height_in / 2 - 0.05
     upright = [middle - half, middle + half]
     if row.band is not None:
         left, right = np.clip(row.band, 1 / WIDEST / 2, WIDEST * 2)
-        ax.barh(middle, right - left, left=left, height=2 * half, color=style.GRID, lw=0, zorder=0.5)
+        ax.barh(
+            middle, right - left, left=left, height=2 * half, color=style.GRID, lw=0, zorder=0.5
+        )
     if math.isfinite(row.other):
         for mark in row.marks:
-            ax.plot([row.other, mark.ratio], [middle] * 2, color=style.GREY, lw=1, ls=":", zorder=2, label="_apart")
+            ax.plot(
+                [row.other, mark.ratio],
+                [middle] * 2,
+                color=style.GREY,
+                lw=1,
+                ls=":",
+                zorder=2,
+                label="_apart",
+            )
         ax.plot(
-            row.other, middle, ls="", marker="D", ms=7, color=style.INK, mfc="white", mew=1.3, zorder=3, label="other"
+            row.other,
+            middle,
+            ls="",
+            marker="D",
+            ms=7,
+            color=style.INK,
+            mfc="white",
+            mew=1.3,
+            zorder=3,
+            label="other",
         )
     if math.isfinite(row.limit):
         ax.plot([row.limit] * 2, upright, color=style.INK, lw=1.6, zorder=3, label="limit")
@@ -154,9 +207,15 @@ def _draw(ax: Axes, row: ForestRow, top: float) -> None:
     for number, mark in enumerate(row.marks):
         y = middle + MARK_IN * (number - (len(row.marks) - 1) / 2)
         if math.isfinite(mark.low) and math.isfinite(mark.high):
-            ax.plot([mark.low, mark.high], [y, y], color=mark.color, lw=2.2, zorder=3, label="interval")
+            ax.plot(
+                [mark.low, mark.high], [y, y], color=mark.color, lw=2.2, zorder=3, label="interval"
+            )
         if math.isfinite(mark.ratio):
-            drawn: Any = {"color": mark.color, "mfc": "white" if mark.hollow else mark.color, "marker": mark.marker}
+            drawn: Any = {
+                "color": mark.color,
+                "mfc": "white" if mark.hollow else mark.color,
+                "marker": mark.marker,
+            }
             ax.plot(mark.ratio, y, ls="", ms=7, mew=1.4, zorder=4, label=row.words, **drawn)
     left_words, right_words = row.labels
     _write(ax, 0.25, middle, left_words)
@@ -166,7 +225,12 @@ def _draw(ax: Axes, row: ForestRow, top: float) -> None:
 def _write(ax: Axes, x_in: float, y: float, lines: Sequence[str], *, bold: bool = False) -> None:
     """Write lines at a distance from the figure's left edge, around a height of the axis."""
     ax.text(
-        x_in / style.WIDTH_IN, y, "\n".join(lines), va="center", linespacing=style.LINE - 0.15,
+        x_in / style.WIDTH_IN,
+        y,
+        "\n".join(lines),
+        va="center",
+        linespacing=style.LINE - 0.15,
         transform=blended_transform_factory(style.figure_of(ax).transFigure, ax.transData),
-        size=style.TEXT_PT if bold else style.SMALL_PT, weight="bold" if bold else "normal",
-    )  # fmt: skip
+        size=style.TEXT_PT if bold else style.SMALL_PT,
+        weight="bold" if bold else "normal",
+    )

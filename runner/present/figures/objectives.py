@@ -1,10 +1,12 @@
-"""Searches for the highest arrival rate that keeps an objective: what each server kept, and who set the end.
+"""Searches for the highest arrival rate that keeps an objective: what each server kept, and who set
+the end.
 
-Each search (a server in a block) ends in a bracket: the highest rate that kept the objective and the lowest that
-broke it. Where the step that broke it was limited by the server, or by nobody, the server's own rate lies in that
-bracket. Where the generator or the database was the limit, or the limit is unknown, the server may keep more: the
-bracket is open at the top, as it is where no step broke the objective. The median over the searches of what lies in
-such brackets lies between the median of their lower ends and the median of their upper ones, which may be infinite.
+Each search (a server in a block) ends in a bracket: the highest rate that kept the objective and
+the lowest that broke it. If the step that broke it was limited by the server, or by nobody, the
+server's own rate lies in that bracket. If the generator or the database was the limit, or the
+limit is unknown, the server may keep more: the bracket is open at the top, as it is if no step
+broke the objective. The median over the searches of what lies in such brackets lies between the
+median of their lower ends and the median of their upper ones, which may be infinite.
 """
 
 import math
@@ -16,7 +18,6 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from runner.limits import Limit
 from runner.planning.search import bracket
 from runner.present.chart import Axis, Chart, Fact, cells, chart, points, tidy
 from runner.present.chart.value import of_trials
@@ -24,14 +25,25 @@ from runner.present.frames import Tables, limits_of
 from runner.present.look import style
 from runner.present.look.palette import DOTS, pale
 from runner.present.statistics.inference import sure_spread
+from runner.verdict.limits import Limit
 
-OWN = (Limit.SERVER, Limit.NONE)
-"""Limits of a broken step that make the answer the server's: its CPUs were full, or nobody's were."""
+LIMITS_THAT_DECIDE = (Limit.SERVER, Limit.NONE)
+"""Limits of a broken step that make the answer the server's: its CPUs were full, or nobody's were.
+"""
 OUTCOME = ["low_rps", "high_rps", "limit", "probe_p95_ms"]  # of a search
 RANGE_ENDS = "end of the search"
-FEW = "not enough trials"
-COLUMNS = (
-    *("search", "server", "searches", "kept_rps", "broken_rps", "low_rps", "high_rps", "confidence"),
+TOO_FEW_SEARCHES = "not enough trials"
+ANSWER_COLUMNS = (
+    *(
+        "search",
+        "server",
+        "searches",
+        "kept_rps",
+        "broken_rps",
+        "low_rps",
+        "high_rps",
+        "confidence",
+    ),
     *("limit", "why_open", "probe_p95_ms"),
 )
 WHY: dict[str, str] = {
@@ -45,47 +57,78 @@ WHY: dict[str, str] = {
 def outcome(steps: pd.DataFrame) -> tuple[float, float, str, float]:
     """Return what the sealed steps of one search showed, as `OUTCOME` names it.
 
-    The server keeps `low_rps` (0: none shown) and less than `high_rps` (inf: not shown). `limit` is what limited the
-    step at the lowest rate that broke the objective, `probe_p95_ms` the probe's p95 in it.
+    The server keeps `low_rps` (0: none shown) and less than `high_rps` (inf: not shown). `limit` is
+    what limited the step at the lowest rate that broke the objective, `probe_p95_ms` the probe's
+    p95 in it.
     """
-    low, broken = bracket(zip(steps["rate_rps"].astype(float), steps["objective_kept"] == 1, strict=True))
+    low, broken = bracket(
+        zip(steps["rate_rps"].astype(float), steps["objective_kept"] == 1, strict=True)
+    )
     if math.isinf(broken):
         return low, math.inf, RANGE_ENDS, math.nan
     ended = steps[(steps["rate_rps"] == broken) & (steps["objective_kept"] != 1)]
     limit = str(limits_of(ended).iloc[-1])
-    return low, broken if limit in OWN else math.inf, limit, float(ended["probe_p95_ms"].median())
+    return (
+        low,
+        broken if limit in LIMITS_THAT_DECIDE else math.inf,
+        limit,
+        float(ended["probe_p95_ms"].median()),
+    )
 
 
 def answers(tables: Tables) -> pd.DataFrame:
-    """Return one row per search and server, columns `COLUMNS`.
+    """Return one row per search and server, columns `ANSWER_COLUMNS`.
 
-    kept_rps and broken_rps enclose the median over the searches; low_rps and high_rps are its exact 95 % interval
-    (`confidence`, from six searches on), else minimum and maximum with a confidence of NaN. 0 is no rate at all, inf
-    is not known, mostly for the reason `why_open`.
+    kept_rps and broken_rps enclose the median over the searches; low_rps and high_rps are its exact
+    95 % interval (`confidence`, from six searches on), else minimum and maximum with a confidence
+    of NaN. 0 is no rate at all, inf is not known, mostly for the reason `why_open`.
     """
     rows = []
     for cell in cells(tables, tables.searches()):
-        found = pd.DataFrame([outcome(search) for _, search in cell.trials.groupby("block")], columns=OUTCOME)
-        least, most = sure_spread(found["low_rps"]), sure_spread(found["high_rps"])
+        found = pd.DataFrame(
+            [outcome(search) for _, search in cell.trials.groupby("block")], columns=OUTCOME
+        )
+        least = sure_spread(found["low_rps"])
+        most = sure_spread(found["high_rps"])
         rates = (least.median, most.median, least.low, most.high, least.confidence or math.nan)
         limits = Counter(sorted(found["limit"])).most_common()
         limit = ", ".join(word if len(limits) == 1 else f"{word} {count}" for word, count in limits)
-        why_open = next((WHY[word] for word, _ in limits if word not in OWN), "")
-        rows.append((cell.panel, cell.server, len(found), *rates, limit, why_open, found["probe_p95_ms"].median()))
-    return pd.DataFrame(rows, columns=COLUMNS)
+        why_open = next((WHY[word] for word, _ in limits if word not in LIMITS_THAT_DECIDE), "")
+        rows.append(
+            (
+                cell.panel,
+                cell.server,
+                len(found),
+                *rates,
+                limit,
+                why_open,
+                found["probe_p95_ms"].median(),
+            )
+        )
+    return pd.DataFrame(rows, columns=ANSWER_COLUMNS)
 
 
 def words(row: Mapping[Any, Any]) -> str:
-    """Return what a server keeps: `4,120`, `at least 1,542 (k6 was the limit)`, `less than 250` or `unknown`."""
-    kept, broken = row["kept_rps"], row["broken_rps"]
-    if math.isinf(broken):
-        return f"{f'at least {kept:,.0f}' if kept > 0 else 'unknown'} ({row['why_open']})"
-    return f"{kept:,.0f}" if kept > 0 else f"less than {broken:,.0f}"
+    """Return what a server keeps, and why no more is known.
+
+    `4,120`, `at least 1,542 (k6 was the limit)`, `less than 250` or `unknown (...)`.
+    """
+    kept = _kept_words(row, at_least="at least", less_than="less than")
+    return f"{kept} ({row['why_open']})" if math.isinf(row["broken_rps"]) else kept
+
+
+def _kept_words(row: Mapping[Any, Any], at_least: str, less_than: str) -> str:
+    """Return what a server keeps, with words or signs for an open end."""
+    kept_rps = row["kept_rps"]
+    if math.isinf(row["broken_rps"]):
+        return f"{at_least} {kept_rps:,.0f}" if kept_rps > 0 else "unknown"
+    return f"{kept_rps:,.0f}" if kept_rps > 0 else f"{less_than} {row['broken_rps']:,.0f}"
 
 
 def interval(row: Mapping[Any, Any]) -> str:
     """Return `3,980–4,300` with `≥` and `<` for open ends."""
-    low, high = row["low_rps"], row["high_rps"]
+    low = row["low_rps"]
+    high = row["high_rps"]
     if math.isinf(high):
         return f"≥ {low:,.0f}" if low > 0 else "–"
     return f"{low:,.0f}–{high:,.0f}" if low > 0 else f"< {high:,.0f}"
@@ -94,7 +137,9 @@ def interval(row: Mapping[Any, Any]) -> str:
 def printable(table: pd.DataFrame) -> pd.DataFrame:
     """Return `answers` as texts."""
     rows = table.to_dict("records")
-    few = [f" (minimum–maximum; {FEW})" * math.isnan(row["confidence"]) for row in rows]
+    few = [
+        f" (minimum–maximum; {TOO_FEW_SEARCHES})" * math.isnan(row["confidence"]) for row in rows
+    ]
     texts = {
         "search": table["search"],
         "server": table["server"],
@@ -112,32 +157,59 @@ def findings(tables: Tables) -> list[str]:
     """Return a sentence for each search, the servers in descending order."""
     found = []
     for search, rows in answers(tables).groupby("search", sort=False):
-        ordered = rows.sort_values(["kept_rps", "server"], ascending=[False, True]).to_dict("records")
+        ordered = rows.sort_values(["kept_rps", "server"], ascending=[False, True]).to_dict(
+            "records"
+        )
         each = "; ".join(f"{row['server']} {words(row)}" for row in ordered)
-        few = "" if rows["confidence"].notna().all() else f", {FEW} for an interval"
-        found.append(f"{search}: the highest rate that kept it, requests/s, median of the searches{few}: {each}.")
+        few = "" if rows["confidence"].notna().all() else f", {TOO_FEW_SEARCHES} for an interval"
+        found.append(
+            f"{search}: the highest rate that kept it, requests/s, median of the searches{few}: "
+            f"{each}."
+        )
     return found
 
 
-@chart("rates-objective", notebook="rates", needs=lambda tables: not tables.searches().empty, table="The answer")
+@chart(
+    "rates-objective",
+    notebook="rates",
+    needs=lambda tables: not tables.searches().empty,
+    table="The answer",
+)
 def kept(tables: Tables) -> Chart:
     """Return the highest rate that keeps each objective, with every search's bracket."""
 
     def said(rows: pd.DataFrame) -> str:
         median = rows.iloc[0]
-        return f"{median['words']} ({median['interval']})" if median["solid"] else str(median["words"])
+        return (
+            f"{median['words']} ({median['interval']})" if median["solid"] else str(median["words"])
+        )
 
-    title, trials, table = "The highest rate that keeps the objective", tables.searches(), answers(tables)
+    title = "The highest rate that keeps the objective"
+    trials = tables.searches()
+    table = answers(tables)
     sure = table["confidence"].notna().all()
-    bar = "its exact 95 % interval" if sure else f"minimum to maximum of the searches ({FEW} for an interval)"
+    bar = (
+        "its exact 95 % interval"
+        if sure
+        else f"minimum to maximum of the searches ({TOO_FEW_SEARCHES} for an interval)"
+    )
     loads = (tables.manifest.get("campaign") or {}).get("loads") or []
-    ends = [load[end] for load in loads if load.get("objective") for end in ("from_rps", "to_rps") if load.get(end)]
+    ends = [
+        load[end]
+        for load in loads
+        if load.get("objective")
+        for end in ("from_rps", "to_rps")
+        if load.get(end)
+    ]
     searched = [*ends, *trials["rate_rps"].dropna()]
     note = (
-        "A search bisects between two rates in each block, a trial a step. Dotted, with an arrow: the server may keep "
-        "more, since the generator or something else than the server was the limit where the objective broke."
+        "A search bisects between two rates in each block, a trial a step. Dotted, with an arrow: "
+        "the server may keep more, since the generator or something else than the server was the "
+        "limit where the objective broke."
     )
-    searches = "each search, from the highest rate that kept the objective to the lowest that broke it"
+    searches = (
+        "each search, from the highest rate that kept the objective to the lowest that broke it"
+    )
     return of_trials(
         tables,
         trials,
@@ -151,44 +223,87 @@ def kept(tables: Tables) -> Chart:
         kind="Dot plot",
         statistic=f"the median of the searches with a bar, {bar}, in brackets, and pale {searches}",
         noun="objective",
-        facts=(Fact("highest rate", lambda rows: float(rows["y"].iloc[0]), text=said, order="fastest first"),),
-        draw=partial(_draw, limits=(min(searched, default=1) / 1.15, max(searched, default=1) * 1.15)),
+        facts=(
+            Fact(
+                "highest rate",
+                lambda rows: float(rows["y"].iloc[0]),
+                text=said,
+                order="fastest first",
+            ),
+        ),
+        draw=partial(
+            _draw, limits=(min(searched, default=1) / 1.15, max(searched, default=1) * 1.15)
+        ),
     )
 
 
 def _curves(tables: Tables, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Yield the `median` of each search and server with its interval and both as texts, and every `search`.
+    """Yield the `median` of each search and server with its interval and both as texts, and every
+    `search`.
 
-    Solid: the median is known. low and high of a search are the rates that enclose what the server keeps.
+    Solid: the median is known. low and high of a search are the rates that enclose what the server
+    keeps.
     """
     for cell, row in zip(cells(tables, tables.searches()), table.to_dict("records"), strict=True):
         known = row["kept_rps"] > 0 and math.isfinite(row["broken_rps"])
-        texts = {"words": words(row), "interval": interval(row)}
-        yield points(cell, "median", [math.nan], row["kept_rps"], row["low_rps"], row["high_rps"], known, **texts)
+        texts = {
+            "words": words(row),
+            "interval": interval(row),
+            "signs": _kept_words(row, at_least="≥", less_than="<"),
+            "why_open": row["why_open"] if math.isinf(row["broken_rps"]) else "",
+        }
+        yield points(
+            cell,
+            "median",
+            [math.nan],
+            row["kept_rps"],
+            row["low_rps"],
+            row["high_rps"],
+            known,
+            **texts,
+        )
         for place, (_, steps) in enumerate(cell.trials.groupby("block"), 1):
             low, high, *_ = outcome(steps)
-            yield points(cell, "search", [place], [math.nan], low, high, words="", interval="")
+            no_texts = dict.fromkeys(texts, "")
+            yield points(cell, "search", [place], [math.nan], low, high, **no_texts)
 
 
 def _draw(chart: Chart, limits: tuple[float, float]) -> Figure:
-    """Draw a row for each server: the median with its interval, and every search's bracket behind it.
+    """Draw a row for each server: the median with its interval, and every search's bracket behind
+    it.
 
-    Dotted is what is not known: of a search above its bracket, of the median from it (or the left end) on.
+    Dotted is what is not known: of a search above its bracket, of the median from it (or the left
+    end) on.
     """
     left_in = max(0.95, style.label_room(chart.servers))
     row_in = style.PanelRow(1, 0.2 + 0.5 * len(chart.servers), 0.36, left_in=left_in, right_in=2.2)
-    figure, axes = style.page(chart.title, chart.caption, [row_in] * len(chart.panels), key=chart.key)
+    figure, axes = style.page(
+        chart.title, chart.caption, [row_in] * len(chart.panels), key=chart.key
+    )
     for (ax,), panel in zip(axes, chart.panels, strict=True):
         style.heading(ax, panel)
         servers = chart.of_panel(panel)
         for place, (server, rows) in enumerate(servers.items()):
-            look, row, searches = chart.looks[server], rows.iloc[0], rows[rows["series"] == "search"]
+            look = chart.looks[server]
+            row = rows.iloc[0]
+            searches = rows[rows["series"] == "search"]
             line = partial(ax.plot, color=look.color, lw=1.6)
             for number, low, high in searches[["x", "low", "high"]].itertuples(index=False):
-                y, dash = place + 0.12 + 0.28 * number / (len(searches) + 1), DOTS if math.isinf(high) else "-"
+                y = place + 0.12 + 0.28 * number / (len(searches) + 1)
+                dash = DOTS if math.isinf(high) else "-"
                 ends = (max(low, limits[0]), min(high, limits[1]))
-                ax.plot(ends, [y, y], color=pale(look.color), lw=2, ls=dash, dash_capstyle="butt", label="search")
-            y, low, known = place - 0.08, max(row["low"], limits[0]), math.isfinite(row["high"])
+                ax.plot(
+                    ends,
+                    [y, y],
+                    color=pale(look.color),
+                    lw=2,
+                    ls=dash,
+                    dash_capstyle="butt",
+                    label="search",
+                )
+            y = place - 0.08
+            low = max(row["low"], limits[0])
+            known = math.isfinite(row["high"])
             high = min(row["high"], limits[1]) if known else max(row["y"], low)
             line([low, high], [y, y], label="interval")
             if row["y"] > 0:
@@ -196,12 +311,15 @@ def _draw(chart: Chart, limits: tuple[float, float]) -> Figure:
             if not known:
                 line([high, limits[1]], [y, y], ls=DOTS, label="_not known")
                 line([limits[1]], [y], marker=">", ms=7, ls="", clip_on=False, label="open")
-            text, _, why = row["words"].replace("at least", "≥").replace("less than", "<").partition(" (")
-            below = why.rstrip(")") or (row["interval"] if row["y"] > 0 else "")
+            below = row["why_open"] or (row["interval"] if row["y"] > 0 else "")
             ax.annotate(
-                f"{text}\n{below}".rstrip(), (1.03, y), xycoords=ax.get_yaxis_transform(), va="center",
-                size=style.SMALL_PT, linespacing=1.15,
-            )  # fmt: skip
+                f"{row['signs']}\n{below}".rstrip(),
+                (1.03, y),
+                xycoords=ax.get_yaxis_transform(),
+                va="center",
+                size=style.SMALL_PT,
+                linespacing=1.15,
+            )
         style.limit(ax, "x", *limits, log=True)
         style.name_rows(ax, list(servers), chart.looks)
         ax.set_xlabel(chart.y.label)

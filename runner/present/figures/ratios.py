@@ -1,132 +1,172 @@
-"""How many times as much: every load's servers against one of them, with intervals; what the report's answer says."""
+"""How many times as much: every load's servers against one of them, with intervals.
+
+What the report's answer says.
+"""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from runner.limits import TAKEN, Limit
 from runner.model import CALIBRATION
 from runner.present.chart import Chart, chart, empty
-from runner.present.figures import forest
-from runner.present.frames import (
-    Tables,
-    did_at_least,
-    did_the_work,
-    is_sealed,
-    limits_of,
-    sealed_trials,
-    server_bound,
+from runner.present.comparison.compare import (
+    Bound,
+    Comparison,
+    Measured,
+    NotComparable,
+    compare,
 )
+from runner.present.comparison.obstacle import ranks_by_throughput
+from runner.present.comparison.quantity import (
+    CATALOGUE,
+    CPU_PER_REQUEST,
+    OF_A_REPORT,
+    THROUGHPUT,
+    Need,
+    Quantity,
+)
+from runner.present.figures import forest
+from runner.present.frames import Tables, has_cause, is_sealed, sealed_trials
 from runner.present.look import captions
 from runner.present.look.palette import identities
 from runner.present.look.style import number, ratio_words
 from runner.present.statistics import inference
-from runner.present.statistics.inference import FEWEST, Ratio, geometric_mean, level, ratio, sample_of
-from runner.present.statistics.stats import carried_quantile
+from runner.present.statistics.inference import (
+    FEWEST_TRIALS,
+    geometric_mean,
+    level,
+    ratio,
+    sample_of,
+)
+from runner.verdict.limits import Cause
 
 YARDSTICKS = ("nginx",)
-"""Servers that show what the machine can do; they answer fixed bodies, and nobody is compared with them first."""
+"""Servers that show what the machine can do.
 
-
-@dataclass(frozen=True)
-class Compared:
-    """A column of the trials, divided by `unit`, that is compared: `more` says whether more of it is better.
-
-    What is `offered` is compared at offered rates that nobody was at the limit of; `quantile` is that of a time.
-    `group` is the heading above its ratios.
-    """
-
-    column: str
-    noun: str
-    group: str = ""
-    more: bool = False
-    offered: bool = False
-    quantile: float = 0.0
-    unit: float = 1.0
-
-
-REPORTED = (
-    Compared("served_rps", "requests/s", "Requests per second", more=True),
-    Compared("server_cpu_ms_per_request", "CPU time per request", "CPU time per request"),
-    Compared("latency_p50_ms", "p50", "Response time of one in two requests", offered=True, quantile=0.5),
-    Compared("latency_p99_ms", "p99", "Response time of 99 in 100 requests", offered=True, quantile=0.99),
-    Compared("server_cpu_peak_1s_pct", "CPU peak over 1 s", "CPU peak over 1 s, at the same rate", offered=True),
-    Compared("server_cpu_peak_100ms_pct", "CPU peak over 0.1 s", "CPU peak over 0.1 s, at the same rate", offered=True),
+They answer fixed bodies, and nobody is compared with them first.
+"""
+FRAME_COLUMNS = (
+    "quantity",
+    "load",
+    "base",
+    "server",
+    "ours",
+    "theirs",
+    "ratio",
+    "low",
+    "high",
+    "sessions",
+    "why",
 )
-BY_COLUMN = {quantity.column: quantity for quantity in REPORTED}
 READING = (
-    "Each ratio is of geometric means, within sessions (or blocks), with its 95 % interval. A rate that the generator "
-    "limited is the least that a server can do: its ratio is a bound."
+    "Each ratio is of geometric means, within sessions (or blocks), with its 95 % interval. A rate "
+    "that the generator limited is the least that a server can do: its ratio is a bound."
 )
 SAME_LOAD = (
-    "workload", "tool", "mode", "connections", "vus", "iterations", "pool_size", "quota_cores",
-    "database_share", "idle",
-)  # fmt: skip
-"""What trials of one load on different shares of a core have in common, beside the server and its slices."""
+    "workload",
+    "tool",
+    "mode",
+    "connections",
+    "vus",
+    "iterations",
+    "pool_size",
+    "quota_cores",
+    "database_share",
+    "idle",
+)
+"""What trials of one load on different shares of a core have in common, beside the server and its
+slices.
+"""
 LINEAR = (
-    "A share of a core may stand for a core where the rate on it, divided by the share, is the rate on the whole "
+    "A share of a core may stand for a core where the rate on it, divided by the share, is the "
+    "rate on the whole "
     "core: a ratio of 1. Only where the server was the limit in every trial of both."
 )
-FEW = f"fewer than {FEWEST} trials"
-ERRORS = "more than 1 in 1000 requests failed"
 
 
 @lru_cache(maxsize=2)
 def frame(tables: Tables) -> pd.DataFrame:
-    """Return one row per load, quantity, and server beside the one that it is compared with (`base`).
+    """Return one row per load, quantity, and server beside the one that it is compared with
+    (`base`).
 
-    `ratio` says how many times as good the base is: base / server of a rate, server / base of a cost or a time; above 1
-    the base is ahead. `low` and `high` are its 95 % interval over sessions or blocks; an end is 0 or infinite where
-    only a bound is known. `why` says why there is none, and is empty where there is one. `ours` and `theirs` are the
-    geometric means of base and server; `sessions` is how many were compared. Several figures and texts
-    read the same frame: nobody changes it.
+    `ratio` says how many times as good the base is: base / server of a rate, server / base of a
+    cost or a time; above 1 the base is ahead. `low` and `high` are its 95 % interval over sessions
+    or blocks; an end is 0 or infinite if only a bound is known. `why` says why there is none,
+    and is empty if there is one. `ours` and `theirs` are the geometric means of base and server;
+    `sessions` is how many were compared. Several figures and texts read the same frame: nobody
+    changes it.
     """
-    order, rows = _order(tables), list[tuple[Any, ...]]()
-    for quantity in REPORTED:
-        for _, of_load in _comparable(tables, quantity).groupby("load_order"):
-            base, *others = [side for name in order if len(side := of_load[of_load["server"] == name])]
-            load, within = str(base["load"].iloc[0]), bool(base["session"].ne("").all())
-            noise = noise_floor(tables, load, quantity.column, within=within)
-            for other in others:
-                samples = [sample_of(side[quantity.column], side["block"]) for side in (base, other)]
-                found = ratio(*(samples if quantity.more else reversed(samples)), confidence=1 - level(tables.manifest))
-                found, why = _comparison(base, other, quantity, found) if found else (None, FEW)
-                ends = (found.ratio, found.low / noise, found.high * noise) if found else (math.nan,) * 3
-                pair = [str(side["server"].iloc[0]) for side in (base, other)]
-                means = [geometric_mean(sample) for sample in samples]
-                sessions = found.blocks if found and found.blocks else min(len(base), len(other))
-                rows.append((quantity.column, load, *pair, *means, *ends, sessions, why))
-    names = ("quantity", "load", "base", "server", "ours", "theirs", "ratio", "low", "high", "sessions", "why")
-    return pd.DataFrame(rows, columns=names)
+    order = _order(tables)
+    confidence = 1 - level(tables.manifest)
+    rows: list[dict[str, Any]] = []
+    for quantity in OF_A_REPORT:
+        for _, of_load in _with_quantity(tables, quantity).groupby("load_order"):
+            by_server = dict(list(of_load.groupby("server")))
+            sides = [Measured(by_server[name], quantity) for name in order if name in by_server]
+            base = sides[0]
+            load = str(base.trials["load"].iloc[0])
+            within_sessions = bool(base.trials["session"].ne("").all())
+            noise = noise_floor(tables, load, quantity.column, within=within_sessions)
+            for other in sides[1:]:
+                first, second = (base, other) if quantity.more_is_better else (other, base)
+                outcome = compare(first, second, confidence=confidence, noise_floor=noise)
+                rows.append(_row_of(load, base, other, outcome))
+    return pd.DataFrame(rows, columns=FRAME_COLUMNS)
+
+
+def _row_of(load: str, base: Measured, other: Measured, outcome: Comparison) -> dict[str, Any]:
+    """Return a row of `frame`."""
+    fewest = min(len(base.trials), len(other.trials))
+    row = {
+        "quantity": base.quantity.name,
+        "load": load,
+        "base": str(base.trials["server"].iloc[0]),
+        "server": str(other.trials["server"].iloc[0]),
+        "ours": geometric_mean(base.sample),
+        "theirs": geometric_mean(other.sample),
+    }
+    if isinstance(outcome, NotComparable):
+        unknown = dict.fromkeys(("ratio", "low", "high"), math.nan)
+        return row | unknown | {"sessions": fewest, "why": outcome.words}
+    found = outcome.ratio if isinstance(outcome, Bound) else outcome
+    return row | {
+        "ratio": found.ratio,
+        "low": found.low,
+        "high": found.high,
+        "sessions": found.blocks or fewest,
+        "why": "",
+    }
 
 
 def disturbed(trials: pd.DataFrame) -> pd.Series[bool]:
-    """Return which trials of sessions are left out of ratios: those whose session others took CPU time away from.
+    """Return which trials of sessions are left out of ratios: those whose session others took CPU
+    time away from.
 
-    What took it is chance, and no server's doing, so the session is left out for all servers under that load; unless
-    fewer than `FEWEST` would be left of it.
+    What took it is chance, and no server's doing, so the session is left out for all servers under
+    that load; unless fewer than `FEWEST_TRIALS` would be left of it.
     """
-    robbed = limits_of(trials).eq(Limit.UNKNOWN) & trials["verdict_reason"].str.contains(TAKEN, regex=False)
+    robbed = has_cause(trials, Cause.CPU_TAKEN)
     robbed &= is_sealed(trials) & trials["session"].ne("")
     out: pd.Series[bool] = robbed.groupby([trials["load"], trials["session"]]).transform("any")
     left = trials[~out & is_sealed(trials)].groupby("load")["session"].nunique()
-    return out & trials["load"].map(left).ge(FEWEST)
+    return out & trials["load"].map(left).ge(FEWEST_TRIALS)
 
 
 @lru_cache(maxsize=256)
 def noise_floor(tables: Tables, load: object, column: str, *, within: bool = False) -> float:
-    """Return the factor (>= 1) by which intervals of `column` are widened under a load; 1 where nothing ran twice.
+    """Return the factor (>= 1) by which intervals of `column` are widened under a load.
 
-    It is the largest ratio that noise alone makes, from a program under two labels. An interval of what is compared
-    `within` sessions has that noise in it already (docs/method.md), unless the two labels themselves come out apart.
+    1 if nothing ran twice.
+
+    It is the largest ratio that noise alone makes, from a program under two labels. An interval of
+    what is compared `within` sessions has that noise in it already (docs/method.md), unless the two
+    labels themselves come out apart.
     """
     trials = sealed_trials(tables.trials[tables.trials["load"] == load])
     trials = trials[~disturbed(trials)]
@@ -140,60 +180,47 @@ def noise_floor(tables: Tables, load: object, column: str, *, within: bool = Fal
 
 
 def between(tables: Tables, one: str, other: str) -> list[float]:
-    """Return the ratios of two servers' rates, one per closed load that both ran: geometric means."""
+    """Return the ratios of two servers' rates, one per closed load that both ran:
+    geometric means.
+    """
     trials = tables.trials[is_sealed(tables.trials) & tables.trials["load_model"].eq("closed")]
-    wide = trials.assign(log=np.log(trials["served_rps"])).pivot_table(index="load", columns="server", values="log")
+    wide = trials.assign(log=np.log(trials["served_rps"])).pivot_table(
+        index="load", columns="server", values="log"
+    )
     return [math.exp(value) for value in (wide[one] - wide[other]).dropna()]
 
 
-def _comparable(tables: Tables, quantity: Compared) -> pd.DataFrame:
-    """Return the sealed trials that have the quantity: rates of closed loops, response times of offered ones."""
+def _with_quantity(tables: Tables, quantity: Quantity) -> pd.DataFrame:
+    """Return the sealed trials that have the quantity.
+
+    Rates are those of closed loads, response times and peaks those of constant offered rates.
+    """
     trials = tables.trials
     known = is_sealed(trials) & trials["tier"].ne(CALIBRATION) & trials["objective"].eq("")
     known &= ~trials["server"].isin(tables.copies) & (trials[quantity.column] > 0)
-    if quantity.more:
+    if quantity.need is Need.SERVER_LIMIT:
         known &= trials["load_model"].eq("closed")
-    if quantity.offered:
+    if quantity.need is Need.NO_LIMIT:
         known &= trials["load_model"].eq("open") & (trials["steps"] <= 1)
     chosen: pd.DataFrame = trials[known & ~disturbed(trials)].sort_values(["load_order", "block"])
     return chosen
 
 
 def _order(tables: Tables) -> list[str]:
-    """Return the servers in the order in which they stand for the others: who needs least CPU per request comes first.
+    """Return the servers in the order in which they stand for the others: who needs least CPU per
+    request comes first.
 
-    That is known under every load, whatever was the limit. Who ran under more loads comes before; yardsticks last.
+    That is known under every load, whatever was the limit. Who ran under more loads comes before;
+    yardsticks last.
     """
-    trials = _comparable(tables, REPORTED[1])
-    wide = trials.pivot_table(index="load", columns="server", values=REPORTED[1].column)
+    trials = _with_quantity(tables, CPU_PER_REQUEST)
+    wide = trials.pivot_table(index="load", columns="server", values=CPU_PER_REQUEST.column)
     ranks = wide.rank(axis=1).mean()
     named = [name for name in identities(tables.trials) if name not in tables.copies]
     loads = wide.count()
-    return sorted(named, key=lambda name: (name in YARDSTICKS, -loads.get(name, 0), ranks.get(name, math.inf)))
-
-
-def _comparison(base: pd.DataFrame, other: pd.DataFrame, quantity: Compared, found: Ratio) -> tuple[Ratio | None, str]:
-    """Return how many times as good `base` is, as far as the limits of both let it be known; or why it is not.
-
-    A ratio of rates is whole where both servers were the limit, one-sided where one of them could do more.
-    """
-    if not (did_the_work(base) and did_the_work(other)):
-        return None, ERRORS
-    limits = {*limits_of(base), *limits_of(other)}
-    if quantity.more and not all(full := [server_bound(side) for side in (base, other)]):
-        if full[1] and did_at_least(base):
-            return replace(found, high=math.inf), ""
-        if full[0] and did_at_least(other):
-            return replace(found, low=0.0), ""
-        limits = limits - {Limit.SERVER, Limit.SERIAL} or {Limit.SERIAL}
-    elif quantity.offered:
-        limits = limits - {Limit.NONE}
-        if not limits:
-            few = carried_quantile(float(pd.concat([base, other])["requests"].min())) < quantity.quantile
-            return (None, "too few requests for the percentile") if few else (found, "")
-    else:
-        return found, ""
-    return None, next(limit for limit in Limit if limit in limits).why_not
+    return sorted(
+        named, key=lambda name: (name in YARDSTICKS, -loads.get(name, 0), ranks.get(name, math.inf))
+    )
 
 
 def words(row: Mapping[Any, Any]) -> str:
@@ -205,24 +232,33 @@ def table(tables: Tables) -> pd.DataFrame:
     """Return the ratios as texts: one row per quantity, load and pair."""
     rows = []
     for row in frame(tables).to_dict("records"):
-        quantity = BY_COLUMN[row["quantity"]]
+        quantity = CATALOGUE[row["quantity"]]
         # A rate is that of the base first; a cost or a time that of the other.
         sides = [(row["base"], row["ours"]), (row["server"], row["theirs"])]
-        names, values = zip(*(sides if quantity.more else reversed(sides)), strict=True)
-        texts = (quantity.noun, " / ".join(names), " / ".join(map(number, values)), words(row), str(row["sessions"]))
+        names, values = zip(*(sides if quantity.more_is_better else reversed(sides)), strict=True)
+        texts = (
+            quantity.noun,
+            " / ".join(names),
+            " / ".join(map(number, values)),
+            words(row),
+            str(row["sessions"]),
+        )
         rows.append((row["load"], *texts))
     return pd.DataFrame(rows, columns=["load", "what", "pair", "values", "ratio", "sessions"])
 
 
 def linearity(tables: Tables) -> pd.DataFrame:
-    """Return (rate on a share / share) / (rate on the whole core) as texts, one row per server, load and share."""
-    rows, sealed = [], _comparable(tables, REPORTED[0])
+    """Return (rate on a share / share) / (rate on the whole core) as texts, one row per server,
+    load and share.
+    """
+    rows = []
+    sealed = _with_quantity(tables, THROUGHPUT)
     for _, alike in sealed.groupby(["server", *SAME_LOAD, "slices"], sort=False, dropna=False):
         whole = alike[alike["share"] == 1]
         for share, part in alike[alike["share"] < 1].groupby("share"):
             per_core = sample_of(part["served_rps"] / part["share"], part["block"])
             found = ratio(per_core, sample_of(whole["served_rps"], whole["block"]))
-            if found and server_bound(part) and server_bound(whole):
+            if found and ranks_by_throughput(part) and ranks_by_throughput(whole):
                 cell = (whole["server"].iloc[0], whole["load"].iloc[0], f"{float(str(share)):g}")
                 medians = [number(trials["served_rps"].median()) for trials in (part, whole)]
                 beside = ratio_words(found.ratio, found.low, found.high)
@@ -231,14 +267,16 @@ def linearity(tables: Tables) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["server", "load", "share", *names])
 
 
-def finding(tables: Tables, column: str, tool: str = "") -> str:
-    """Return the largest difference of a quantity in a few words: `gin takes 1.54 to 2.37 times axum's CPU time ...`.
+def finding(tables: Tables, quantity: Quantity, tool: str = "") -> str:
+    """Return the largest difference of a quantity in a few words: `gin takes 1.54 to 2.37 times
+    axum's CPU time ...`.
 
-    Over the loads (of one tool, if named) of the two servers that are farthest apart, each ratio of which is shown to
-    be on one side of 1; empty where there are no such two.
+    Over the loads (of one tool, if named) of the two servers that are farthest apart, each ratio of
+    which is shown to be on one side of 1; empty if there are no such two.
     """
-    noun, more, rows = BY_COLUMN[column].noun, BY_COLUMN[column].more, frame(tables)
-    rows = rows[(rows["quantity"] == column) & (rows["why"] == "") & ~rows["server"].isin(YARDSTICKS)]
+    rows = frame(tables)
+    is_asked_for = rows["quantity"].eq(quantity.name) & rows["why"].eq("")
+    rows = rows[is_asked_for & ~rows["server"].isin(YARDSTICKS)]
     if tool:
         rows = rows[rows["load"].isin(tables.sealed(tool)["load"])]
     apart = {
@@ -251,7 +289,9 @@ def finding(tables: Tables, column: str, tool: str = "") -> str:
     (base, server), found = max(apart.items(), key=lambda item: float(item[1].median()))
     ends = (found.min(), found.max())
     times = " to ".join(dict.fromkeys(f"{end:.2g}" if end >= 10 else f"{end:.1f}" for end in ends))
-    return f"{base} does {times} times {server}'s {noun}" if more else f"{server} takes {times} times {base}'s {noun}"
+    if quantity.more_is_better:
+        return f"{base} does {times} times {server}'s {quantity.noun}"
+    return f"{server} takes {times} times {base}'s {quantity.noun}"
 
 
 @chart("ratios", notebook="report", table="By how much")
@@ -259,44 +299,54 @@ def ratios(tables: Tables) -> Chart:
     """Return every ratio that could be measured, around 1: on the right the base is ahead."""
     found = frame(tables)
     known = found[found["why"] == ""]
-    looks, columns = identities(tables.trials), (REPORTED[1].column, REPORTED[0].column)
-    title = next(filter(None, (finding(tables, column) for column in columns)), "Who is ahead, and by how much")
+    looks = identities(tables.trials)
+    told_first = (CPU_PER_REQUEST, THROUGHPUT)
+    title = next(
+        filter(None, (finding(tables, quantity) for quantity in told_first)),
+        "Who is ahead, and by how much",
+    )
     if known.empty:
-        few = f"This run has no load with two servers of {FEWEST} trials each to compare."
+        few = f"This run has no load with two servers of {FEWEST_TRIALS} trials each to compare."
         none = captions.unsealed(tables.trials, "trial")
         return empty(title, few if is_sealed(tables.trials).any() else none)
     groups = {}
-    for (column, base), rows in known.groupby(["quantity", "base"], sort=False):
-        quantity = BY_COLUMN[str(column)]
-        head = f"{quantity.group}: " + (f"{base} / the others" if quantity.more else f"the others / {base}")
+    brief = dict(zip(tables.trials["load"], tables.trials["load_brief"], strict=True))
+    for (name, base), rows in known.groupby(["quantity", "base"], sort=False):
+        quantity = CATALOGUE[str(name)]
+        head = f"{quantity.group}: " + (
+            f"{base} / the others" if quantity.more_is_better else f"the others / {base}"
+        )
         by_load = rows.groupby("load", sort=False)
-        groups[head] = [_row(str(load), pairs.to_dict("records"), looks) for load, pairs in by_load]
+        groups[head] = [
+            _row(brief[str(load)], pairs.to_dict("records"), looks) for load, pairs in by_load
+        ]
     text = (
-        "Ratios of geometric means within sessions or blocks, with 95 % intervals. Right of 1 the first is ahead. "
-        "Loads: so many kept or closed connections, N users of k6, or requests/s offered; on a core, or a part of one."
+        "Ratios of geometric means within sessions or blocks, with 95 % intervals. Right of 1 the "
+        "first is ahead. Loads: so many kept or closed connections, N users of k6, or requests/s "
+        "offered; on a core, or a part of one."
     )
     trials = tables.trials[tables.trials["load"].isin(known["load"])]
     return forest.forest(
-        title, captions.caption(tables, trials, text),
+        title,
+        captions.caption(tables, trials, text),
         "A mark for each other server, in its colour. Hollow: the interval reaches 1.",
-        groups, "ratio", f"Forest plot of {captions.plural(len(known), 'ratio')} of two servers with intervals.",
-    )  # fmt: skip
-
-
-BRIEFLY = (
-    (r", \d+ slices?$", ""), (r"\bkeep-alive, ([\d,]+) connections?", r"kept \1"),
-    (r"\bclose, ([\d,]+) connections?", r"closed \1"), (r" requests/s offered", "/s"), (r" of a core\b", " core"),
-)  # fmt: skip
-"""How a load is called where there is little room, so that its label has a line or two."""
+        groups,
+        "ratio",
+        f"Forest plot of {captions.plural(len(known), 'ratio')} of two servers with intervals.",
+    )
 
 
 def _row(load: str, pairs: list[dict[Hashable, Any]], looks: dict[str, Any]) -> forest.ForestRow:
     marks = []
     for pair in pairs:
         look = looks[pair["server"]]
-        low, high = (end if 0 < end < math.inf else pair["ratio"] for end in (pair["low"], pair["high"]))
+        low, high = (
+            end if 0 < end < math.inf else pair["ratio"] for end in (pair["low"], pair["high"])
+        )
         open_end = pair["low"] <= 1 <= pair["high"]
-        marks.append(forest.Mark(pair["ratio"], low, high, look.color, look.marker, hollow=open_end))
-    for long, short in BRIEFLY:
-        load = re.sub(long, short, load)
-    return forest.ForestRow(load, "\n".join(f"{pair['server']} {words(pair)}" for pair in pairs), tuple(marks))
+        marks.append(
+            forest.Mark(pair["ratio"], low, high, look.color, look.marker, hollow=open_end)
+        )
+    return forest.ForestRow(
+        load, "\n".join(f"{pair['server']} {words(pair)}" for pair in pairs), tuple(marks)
+    )

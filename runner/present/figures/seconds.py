@@ -1,7 +1,8 @@
-"""What happened in each second of a trial: rates, latency, CPU, memory, pool and rows, and the rate offered.
+"""What happened in each second of a trial: rates, latency, CPU, memory, pool and rows, and the rate
+offered.
 
-The functions up to `_within` take trials and the tables of a run and return points: trial_id, t_s (the middle of a bin,
-seconds since the load began) and value.
+The functions up to `_within` take trials and the tables of a run and return points: trial_id, t_s
+(the middle of a bin, seconds since the load began) and value.
 """
 
 from __future__ import annotations
@@ -16,30 +17,41 @@ from runner.present.chart import Axis
 from runner.present.frames import Tables
 from runner.present.statistics.stats import Floats, histogram_quantile, sliding_mean, window_means
 
-COLUMNS = ["trial_id", "t_s", "value"]
+TIMELINE_COLUMNS = ["trial_id", "t_s", "value"]
 SECONDS = "seconds since the load began"
-TIME, CPU = Axis(SECONDS, SECONDS, " s"), Axis("CPU, %", "CPU in % of a core", " %")
+TIME = Axis(SECONDS, SECONDS, " s")
+CPU = Axis("CPU, %", "CPU in % of a core", " %")
 FINE_S, SECOND_S, SHORT_LOAD_S = 0.1, 1.0, 20.0
-"""Width of the bins of the throughput table, of others, and the length of loads from which on they are used."""
+"""Width of the bins of the throughput table, of others, and the length of loads from which on they
+are used.
+"""
 BINS = f"means over {SECOND_S:g} s ({FINE_S:g} s where a trial is under {SHORT_LOAD_S:g} s)"
 FEWEST_BEYOND = 10
-"""Requests that must lie beyond a second's percentile before it is drawn: 1/sqrt(10) is a standard error of 32 %."""
-KEPT = 0.98  # share of a step's requests that must be answered well within that step for its rate to count as kept
+"""Requests that must lie beyond a second's percentile before it is drawn: 1/sqrt(10) is a standard
+error of 32 %.
+"""
+KEPT = 0.98
+"""Share of a step's requests that must be answered well within that step for its rate to count as
+kept.
+"""
 SPARE = 2.0  # requests that a step may lack besides: those under way at its end
 
 
 def bin_width(trials: pd.DataFrame) -> float:
     """Return the width in seconds of bins of rates and CPU: 1, but 0.1 for loads under 20 s.
 
-    A line then has 20 points at least, and a ramp of that length more than one or two in each of its steps.
+    A line then has 20 points at least, and a ramp of that length more than one or two in each of
+    its steps.
     """
     return FINE_S if trials["duration_s"].min() < SHORT_LOAD_S else SECOND_S
 
 
 def usage(samples: pd.DataFrame, window_s: float, end_s: float = math.inf) -> pd.DataFrame:
-    """Return the CPU use over trailing windows inside the load: t_s (the end), cpu_pct (100 is one core busy).
+    """Return the CPU use over trailing windows inside the load: t_s (the end), cpu_pct (100 is one
+    core busy).
 
-    `samples` are the rows of the resources table of one subject in one trial; the load ends at `end_s`.
+    `samples` are the rows of the resources table of one subject in one trial; the load ends at
+    `end_s`.
     """
     rows = samples[samples["cpu_pct"].notna()].sort_values("t_s")
     t_s, cpu_pct = sliding_mean(rows["t_s"], rows["dt_s"], rows["cpu_pct"], window_s)
@@ -50,51 +62,76 @@ def usage(samples: pd.DataFrame, window_s: float, end_s: float = math.inf) -> pd
 def answered(trials: pd.DataFrame, tables: Tables) -> pd.DataFrame:
     """Return the requests/s that were answered well (2xx or 3xx), in bins of `bin_width`.
 
-    Rising rates end with their last step: what is answered after it is the rest of a queue, and no rate.
+    Rising rates end with their last step: what is answered after it is the rest of a queue, and no
+    rate.
     """
     width = bin_width(trials)
-    trials = trials.assign(duration_s=trials["duration_s"].clip(upper=trials["steps"] * trials["step_s"]))
+    trials = trials.assign(
+        duration_s=trials["duration_s"].clip(upper=trials["steps"] * trials["step_s"])
+    )
 
     def good(rows: pd.DataFrame) -> pd.Series[float]:
-        return rates_in_bins(rows["t_s"], rows["requests"] - rows["failed"], width, rows["t_s"].max() + FINE_S)
+        return rates_in_bins(
+            rows["t_s"], rows["requests"] - rows["failed"], width, rows["t_s"].max() + FINE_S
+        )
 
     return _each(trials, tables.throughput, good, width)
 
 
-def rates_in_bins(t_s: pd.Series[float], counts: pd.Series[float], width: float, end_s: float) -> pd.Series[float]:
-    """Return counts a second in the full bins up to `end_s`, one at least, by the begin of a bin; 0 in an empty one."""
+def rates_in_bins(
+    t_s: pd.Series[float], counts: pd.Series[float], width: float, end_s: float
+) -> pd.Series[float]:
+    """Return counts a second in the full bins up to `end_s`, one at least, by the begin of a bin.
+
+    0 in an empty one.
+    """
     bins = max(1, int(np.floor(end_s / width + 1e-6)))
-    # Bin starts are multiples of 0.1 s that floats miss by a hair: half a fine bin makes floor safe.
+    # Bin starts are multiples of 0.1 s that floats miss by a hair: half a fine bin makes floor
+    # safe.
     number = np.floor((t_s + FINE_S / 2) / width).astype(int)
     found = counts.groupby(number).sum().reindex(range(bins), fill_value=0) / width
     return found.set_axis(found.index * width)
 
 
 def inserted(trials: pd.DataFrame, tables: Tables) -> pd.DataFrame:
-    """Return how many requests had been answered well by the end of each fine bin (t_s is that end)."""
+    """Return how many requests had been answered well by the end of each fine bin (t_s is that
+    end).
+    """
     rows = tables.throughput.sort_values(["trial_id", "t_s"])
     total = (rows["requests"] - rows["failed"]).astype(float).groupby(rows["trial_id"]).cumsum()
-    return _within(rows.assign(t_s=(rows["t_s"].astype(float) + FINE_S).round(1), value=total), trials, 0.0)
+    return _within(
+        rows.assign(t_s=(rows["t_s"].astype(float) + FINE_S).round(1), value=total), trials, 0.0
+    )
 
 
 def latency(trials: pd.DataFrame, tables: Tables, quantile: float) -> pd.DataFrame:
-    """Return a quantile of each second's latencies in ms, where `FEWEST_BEYOND` requests lie beyond it."""
+    """Return a quantile of each second's latencies in ms, where `FEWEST_BEYOND` requests lie beyond
+    it.
+    """
     rows = tables.latency[tables.latency["trial_id"].isin(trials["trial_id"])]
     found = [
-        (*place, float(histogram_quantile(each["lower_ms"], each["upper_ms"], each["count"], quantile)[0]))
+        (
+            *place,
+            float(
+                histogram_quantile(each["lower_ms"], each["upper_ms"], each["count"], quantile)[0]
+            ),
+        )
         for place, each in rows.assign(t_s=rows["second"] + 0.5).groupby(["trial_id", "t_s"])
         if each["count"].sum() * (1 - quantile) >= FEWEST_BEYOND - 1e-9
     ]
-    return _within(pd.DataFrame(found, columns=COLUMNS), trials)
+    return _within(pd.DataFrame(found, columns=TIMELINE_COLUMNS), trials)
 
 
 def cpu(trials: pd.DataFrame, tables: Tables, subject: str) -> pd.DataFrame:
     """Return a subject's CPU use in % of a core, in bins of `bin_width`."""
-    width, samples = bin_width(trials), tables.resources
+    width = bin_width(trials)
+    samples = tables.resources
 
     def windows(rows: pd.DataFrame) -> pd.Series[float]:
         edges: Floats = np.arange(0.0, rows["t_s"].max() + 1e-6, width)
-        return pd.Series(window_means(rows["t_s"], rows["dt_s"], rows["cpu_pct"], edges), edges[:-1]).dropna()
+        return pd.Series(
+            window_means(rows["t_s"], rows["dt_s"], rows["cpu_pct"], edges), edges[:-1]
+        ).dropna()
 
     known = samples[samples["subject"].eq(subject) & samples["cpu_pct"].notna()]
     return _each(trials, known.sort_values("t_s"), windows, width)
@@ -110,9 +147,14 @@ def sampled(trials: pd.DataFrame, tables: Tables, column: str, unit: float = 1.0
 
 
 def _each(
-    trials: pd.DataFrame, table: pd.DataFrame, one: Callable[[pd.DataFrame], pd.Series[float]], width_s: float
+    trials: pd.DataFrame,
+    table: pd.DataFrame,
+    one: Callable[[pd.DataFrame], pd.Series[float]],
+    width_s: float,
 ) -> pd.DataFrame:
-    """Apply `one`, rows to values by the begin of a bin, to the table's rows of each trial that has any."""
+    """Apply `one`, rows to values by the begin of a bin, to the table's rows of each trial that has
+    any.
+    """
     by_trial = table[table["trial_id"].isin(trials["trial_id"])].groupby("trial_id")
     parts = {trial_id: one(rows) for trial_id, rows in by_trial} or {"": pd.Series(dtype=float)}
     found = pd.concat(parts, names=["trial_id", "t_s"]).reset_index(name="value")
@@ -121,13 +163,16 @@ def _each(
 
 def _within(points: pd.DataFrame, trials: pd.DataFrame, width_s: float = SECOND_S) -> pd.DataFrame:
     """Return the points of `trials` whose bins do not reach beyond the trial's load."""
-    points = points[COLUMNS].astype({"t_s": float, "value": float})  # without any row they may have another type
+    points = points[TIMELINE_COLUMNS].astype(
+        {"t_s": float, "value": float}
+    )  # without any row they may have another type
     ends = points["trial_id"].map(trials.set_index("trial_id")["duration_s"]).astype(float)
     return points[points["t_s"] + width_s / 2 <= ends + FINE_S / 2].reset_index(drop=True)
 
 
 def offered_steps(trials: pd.DataFrame) -> tuple[Floats, Floats]:
-    """Return the ramp of the trials of one load: the steps' edges in seconds (one more than steps), and their rates.
+    """Return the ramp of the trials of one load: the steps' edges in seconds (one more than steps),
+    and their rates.
 
     A load without steps is one step as long as its shortest trial.
     """
@@ -139,7 +184,9 @@ def offered_steps(trials: pd.DataFrame) -> tuple[Floats, Floats]:
 
 
 def kept_rps(trials: pd.DataFrame, throughput: pd.DataFrame) -> list[float]:
-    """Return for each trial of one load the rate of the last step up to which every step was kept; 0 where none was.
+    """Return for each trial of one load the rate of the last step up to which every step was kept.
+
+    0 if none was.
 
     A step is kept where `KEPT` of its requests were answered well while it lasted, but for `SPARE`.
     """

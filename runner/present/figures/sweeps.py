@@ -1,4 +1,6 @@
-"""Sweeps of constant arrival rates: response times by offered rate, their knee, and what was the limit."""
+"""Sweeps of constant arrival rates: response times by offered rate, their knee, and what was the
+limit.
+"""
 
 from __future__ import annotations
 
@@ -13,32 +15,57 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from runner.limits import Limit
-from runner.model import BEYOND, OWN_SCRIPT
+from runner.model import OWN_SCRIPT, REQUESTS_BEYOND
 from runner.present.chart import Axis, Chart, Facet, Fact, ServerLoad, cells, chart, points, tidy
 from runner.present.chart.drawing import sheet
 from runner.present.chart.value import of_trials
-from runner.present.frames import MODES, Tables, limit_words, rate_unit, sealed_trials
+from runner.present.frames import (
+    MODES,
+    Tables,
+    commonest_limits,
+    limit_words,
+    rate_unit,
+    sealed_trials,
+)
 from runner.present.look import style
 from runner.present.look.palette import PROBE, Identity, pale
 from runner.present.look.style import number, plain
 from runner.present.statistics.inference import sure_spread
 from runner.present.statistics.stats import spread
+from runner.verdict.limits import Limit
 
 KNEE_OF = "p90"  # p99 of a trial with 2,500 requests rests on 25
 FEWEST_RATES = 3
+
+
+@dataclass(frozen=True)
+class Series:
+    """A curve of response times by rate."""
+
+    column: str
+    label: str
+    quantile: float | None
+    """The quantile that the trials of a rate must carry.
+
+    None for the probe's, which are empty then.
+    """
+    of_probe: bool = False
+
+
 SERIES = {
-    "p50": ("latency_p50_ms", 0.5),
-    "p90": ("latency_p90_ms", 0.9),
-    "p99": ("latency_p99_ms", 0.99),
-    "probe p50": ("probe_p50_ms", None),
-    "probe p95": ("probe_p95_ms", None),
+    "p50": Series("latency_p50_ms", "p50", 0.5),
+    "p90": Series("latency_p90_ms", "p90", 0.9),
+    "p99": Series("latency_p99_ms", "p99", 0.99),
+    "probe p50": Series("probe_p50_ms", "p50", None, of_probe=True),
+    "probe p95": Series("probe_p95_ms", "p95", None, of_probe=True),
 }
-"""Name of a curve -> its column, and the quantile that must be carried; the probe's are empty where they are not."""
+"""The curves by their names."""
 
 
 def swept(tables: Tables) -> pd.DataFrame:
-    """Return the trials of the sweeps, failed ones too, with a column `sweep`: the load without its rate in words."""
+    """Return the trials of the sweeps, failed ones too, with a column `sweep`: the load without its
+    rate in words.
+    """
     trials = tables.sweeps()
     several = trials.groupby(["workload", "mode"])["vus"].transform("nunique") > 1
     modes = (", " + trials["mode"].replace(MODES)).mask(trials["mode"].isin(["keepalive", ""]), "")
@@ -48,7 +75,10 @@ def swept(tables: Tables) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Knee:
-    """Where response times begin to grow faster than the rate; where that is not known, NaN, and `why`."""
+    """Where response times begin to grow faster than the rate.
+
+    If that is not known, NaN, and `why`.
+    """
 
     rate_rps: float
     why: str = ""
@@ -57,13 +87,15 @@ class Knee:
 def knee(rates_rps: ArrayLike, latency_ms: ArrayLike, sustained: ArrayLike) -> Knee:
     """Return the knee of one curve, whose rates rise; a rate with NaN is left out.
 
-    It is the rate at which Kleinrock's power, rate / response time, is greatest (Kleinrock 1979, Power and
-    Deterministic Rules of Thumb for Probabilistic Problems in Computer Communications, ICC; Jain 1991, The Art of
-    Computer Systems Performance Analysis, section 3.3); none where it still rises at the highest rate. docs/method.md
-    compares it with two rivals. Rates from the first one on that was not sustained are no candidates: their response
-    times are those of a queue that grows as long as the load lasts.
+    It is the rate at which Kleinrock's power, rate / response time, is greatest (Kleinrock 1979,
+    Power and Deterministic Rules of Thumb for Probabilistic Problems in Computer Communications,
+    ICC; Jain 1991, The Art of Computer Systems Performance Analysis, section 3.3); none where it
+    still rises at the highest rate. docs/method.md compares it with two rivals. Rates from the
+    first one on that was not sustained are no candidates: their response times are those of a queue
+    that grows as long as the load lasts.
     """
-    rates, latency = np.asarray(rates_rps, dtype=float), np.asarray(latency_ms, dtype=float)
+    rates = np.asarray(rates_rps, dtype=float)
+    latency = np.asarray(latency_ms, dtype=float)
     within = np.logical_and.accumulate(np.asarray(sustained, dtype=bool))
     candidates = within & np.isfinite(latency) & (latency > 0)
     if rates.size < FEWEST_RATES:
@@ -89,108 +121,155 @@ class Sweep:
 
     @cached_property
     def curves(self) -> pd.DataFrame:
-        """The points of its curves: series, rate_rps, median, low, high (ms), curve by curve, rising by rate.
+        """The points of its curves: series, rate_rps, median, low, high (ms), curve by curve,
+        rising by rate.
 
-        low and high are the median's exact 95 % interval from six trials on, else minimum and maximum. A percentile is
-        left out where the trials of a rate have fewer than `BEYOND` requests beyond it, all together.
+        low and high are the median's exact 95 % interval from six trials on, else minimum and
+        maximum. A percentile is left out where the trials of a rate have fewer than
+        `REQUESTS_BEYOND` requests beyond it, all together.
         """
         found = []
-        for (series, (column, quantile)), (rate, trials) in product(SERIES.items(), self.trials.groupby("rate_rps")):
-            beyond = math.inf if quantile is None else float(trials["requests"].sum()) * (1 - quantile)
-            each = sure_spread(trials[column])
-            if each.n and beyond >= BEYOND - 1e-6:
-                found.append((series, float(str(rate)), each.median, each.low, each.high))
+        for (name, series), (rate, trials) in product(
+            SERIES.items(), self.trials.groupby("rate_rps")
+        ):
+            beyond = math.inf
+            if series.quantile is not None:
+                beyond = float(trials["requests"].sum()) * (1 - series.quantile)
+            each = sure_spread(trials[series.column])
+            if each.n and beyond >= REQUESTS_BEYOND - 1e-6:
+                found.append((name, float(str(rate)), each.median, each.low, each.high))
         return pd.DataFrame(found, columns=["series", "rate_rps", "median", "low", "high"])
 
     @cached_property
     def outcomes(self) -> pd.DataFrame:
-        """What became of each rate, rising: rate_rps, sustained (in more than half of the trials), offered, letter.
+        """What became of each rate, rising: rate_rps, sustained (in more than half of the trials),
+        offered, letter.
 
-        offered: the verdict in every trial; letter: of the most frequent other verdict, empty where there is none.
+        offered: the verdict in every trial; letter: of the most frequent other verdict, empty where
+        there is none.
         """
         found = []
         for rate, trials in self.trials.groupby("rate_rps"):
             others = trials.loc[trials["verdict"] != Limit.NONE.verdict, "verdict"]
             letter = Limit.of(str(others.mode().iloc[0])).letter if len(others) else ""
-            found.append((float(str(rate)), bool((trials["sustained"] == 1).mean() > 0.5), others.empty, letter))
+            found.append(
+                (
+                    float(str(rate)),
+                    bool((trials["sustained"] == 1).mean() > 0.5),
+                    others.empty,
+                    letter,
+                )
+            )
         return pd.DataFrame(found, columns=["rate_rps", "sustained", "offered", "letter"])
 
     @cached_property
     def knee(self) -> Knee:
         """The knee, of the medians of the trials."""
-        rates, ms = self.outcomes["rate_rps"], self.curves[self.curves["series"] == KNEE_OF].set_index("rate_rps")
+        rates = self.outcomes["rate_rps"]
+        ms = self.curves[self.curves["series"] == KNEE_OF].set_index("rate_rps")
         return knee(rates, ms["median"].reindex(rates), self.outcomes["sustained"])
 
     @property
     def sustained_rps(self) -> float:
-        """The highest rate up to which every one was sustained; NaN where the lowest was not."""
+        """The highest rate up to which every one was sustained; NaN if the lowest was not."""
         return float(self.outcomes.loc[self.outcomes["sustained"].cummin(), "rate_rps"].max())
 
     @property
-    def limit_beyond_knee(self) -> str:
-        """The limit that trials met first above the knee, which comes before: one queue has it at half its capacity."""
-        above = (self.trials["rate_rps"] > self.knee.rate_rps) & (self.trials["verdict"] != Limit.NONE.verdict)
-        return limit_above(self.trials[above] if above.any() else self.trials, self.knee.rate_rps)
+    def first_beyond_knee(self) -> pd.DataFrame:
+        """The trials at the first rate above the knee at which something was the limit.
+
+        Trials at the next rate if nothing was. The knee comes before: one queue has it at half of
+        its capacity.
+        """
+        above = self.trials["rate_rps"] > self.knee.rate_rps
+        at_a_limit = above & (self.trials["verdict"] != Limit.NONE.verdict)
+        trials = self.trials[at_a_limit] if at_a_limit.any() else self.trials
+        return next_above(trials, self.knee.rate_rps)
 
     @property
     def notes(self) -> tuple[str, str]:
-        """The knee in words, and up to which rate the server sustained what was offered, and what limited the next."""
+        """The knee in words, and up to which rate the server sustained what was offered, and what
+        limited the next.
+        """
         last = self.sustained_rps
-        first = f"knee: {self.knee.why}" if self.knee.why else f"knee at {plain(self.knee.rate_rps)}/s"
-        if self.limit_beyond_knee.startswith(Limit.GENERATOR):
+        first = (
+            f"knee: {self.knee.why}" if self.knee.why else f"knee at {plain(self.knee.rate_rps)}/s"
+        )
+        limits = commonest_limits(self.first_beyond_knee)
+        if limits and limits[0].limit is Limit.GENERATOR:
             first += ", the generator's"
         if math.isnan(last):
             return first, "not sustained at any rate"
-        then = limit_above(self.trials, last)
+        then = limit_words(next_above(self.trials, last))
         return first, f"sustained to {plain(last)}/s" + (f"; then: {then}" if then else "")
 
 
-def limit_above(trials: pd.DataFrame, rate_rps: float) -> str:
-    """Return what limited the trials at the next rate above `rate_rps`; empty where there is none."""
+def next_above(trials: pd.DataFrame, rate_rps: float) -> pd.DataFrame:
+    """Return the trials at the next rate above `rate_rps`; none if there is no such rate."""
     above = trials[trials["rate_rps"] > rate_rps]
-    return limit_words(above[above["rate_rps"] == above["rate_rps"].min()])
+    following: pd.DataFrame = above[above["rate_rps"] == above["rate_rps"].min()]
+    return following
 
 
 def knee_table(tables: Tables) -> pd.DataFrame:
-    """Return for each server and sweep, as texts: the knee, its range over the blocks, and what was sustained."""
-    rows, unit = [], rate_unit(tables.sweeps()["workload"])
-    column, _ = SERIES[KNEE_OF]
+    """Return for each server and sweep, as texts: the knee, its range over the blocks, and what was
+    sustained.
+    """
+    rows = []
+    unit = rate_unit(tables.sweeps()["workload"])
+    column = SERIES[KNEE_OF].column
     for cell in cells(tables, swept(tables), by="sweep"):
-        found, lowest = Sweep(cell.trials), cell.trials["rate_rps"].min()
-        last, rising = found.sustained_rps, cell.trials.sort_values("rate_rps").drop_duplicates(["block", "rate_rps"])
-        by_block = [knee(b["rate_rps"], b[column], b["sustained"] == 1) for _, b in rising.groupby("block")]
+        found = Sweep(cell.trials)
+        lowest = cell.trials["rate_rps"].min()
+        last = found.sustained_rps
+        rising = cell.trials.sort_values("rate_rps").drop_duplicates(["block", "rate_rps"])
+        by_block = [
+            knee(b["rate_rps"], b[column], b["sustained"] == 1) for _, b in rising.groupby("block")
+        ]
         blocks = spread(each.rate_rps for each in by_block)
         comparable = found.outcomes.loc[found.outcomes["offered"].cummin(), "rate_rps"]
+        highest_sustained = 0.0 if math.isnan(last) else last
         row = {
             "sweep": cell.panel,
             "server": cell.server,
             "trials": str(len(cell.trials)),
             f"knee, {unit}": found.knee.why or plain(found.knee.rate_rps),
-            "knee by block": f"{plain(blocks.low)}–{plain(blocks.high)} ({blocks.n})" if blocks.n else "–",
-            "limit beyond the knee": found.limit_beyond_knee or "–",
+            "knee by block": f"{plain(blocks.low)}–{plain(blocks.high)} ({blocks.n})"
+            if blocks.n
+            else "–",
+            "limit beyond the knee": limit_words(found.first_beyond_knee) or "–",
             "sustained up to": f"below {plain(lowest)}" if math.isnan(last) else plain(last),
-            "limit beyond": limit_above(cell.trials, 0.0 if math.isnan(last) else last) or "–",
+            "limit beyond": limit_words(next_above(cell.trials, highest_sustained)) or "–",
             "response times compare up to": plain(comparable.max()) if len(comparable) else "–",
         }
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-@chart("rates-latency", notebook="rates", needs=lambda tables: not tables.sweeps().empty, table="The answer")
+@chart(
+    "rates-latency",
+    notebook="rates",
+    needs=lambda tables: not tables.sweeps().empty,
+    table="The answer",
+)
 def latency(tables: Tables) -> Chart:
-    """Return response times by offered rate: generator and probe, what became of each rate, and the knee."""
+    """Return response times by offered rate: generator and probe, what became of each rate, and the
+    knee.
+    """
 
     def lowest(rows: pd.DataFrame) -> float:
         return float(rows.loc[rows["series"] == KNEE_OF, "y"].head(1).max())
 
     trials = swept(tables)
     found = {cell: Sweep(cell.trials) for cell in cells(tables, trials, by="sweep")}
-    unit, each = rate_unit(trials["workload"]), sealed_trials(trials).groupby(["server", "load"]).size().min()
+    unit = rate_unit(trials["workload"])
+    each = sealed_trials(trials).groupby(["server", "load"]).size().min()
     words = (
-        f"Points: median of the trials; bars: {'95 % interval of the median' if each >= 6 else 'minimum to maximum'}. "
-        f"A percentile is left out where the trials of a rate have fewer than {BEYOND} requests beyond it together. "
-        "Knee: the greatest rate / p90 (Kleinrock's power); where the generator is the first limit beyond it, the knee "
-        "is the generator's."
+        "Points: median of the trials; bars: "
+        f"{'95 % interval of the median' if each >= 6 else 'minimum to maximum'}. A percentile is "
+        f"left out where the trials of a rate have fewer than {REQUESTS_BEYOND} requests beyond it "
+        "together. Knee: the greatest rate / p90 (Kleinrock's power); where the generator is the "
+        "first limit beyond it, the knee is the generator's."
     )
     if OWN_SCRIPT in set(trials["workload"]):
         words += " The probe asked for one path alone, not for what the script does."
@@ -203,22 +282,32 @@ def latency(tables: Tables) -> Chart:
         Axis("ms (log scale)", "response time in ms", " ms", log=True),
         words,
         "trial at a constant arrival rate",
-        key="Coloured: the generator's p50, p90 and p99. Grey, dashed: the probe's p50 and p95. Filled: verdict "
-        "offered in every trial. Hollow: not, and a letter says the limit (S server, G generator, ? unknown). ×: the "
+        key="Coloured: the generator's p50, p90 and p99. Grey, dashed: the probe's p50 and p95. "
+        "Filled: verdict "
+        "offered in every trial. Hollow: not, and a letter says the limit (S server, G "
+        "generator, ? unknown). ×: the "
         "rate was not sustained in half of the trials or more. Upright line: the knee.",
         facets=tuple(Facet(cell.panel, cell.server, sweep.notes) for cell, sweep in found.items()),
-        statistic="medians of the generator's p50, p90 and p99 and the probe's p50 and p95; upright line: the knee",
+        statistic=(
+            "medians of the generator's p50, p90 and p99 and the probe's p50 and p95; "
+            "upright line: the knee"
+        ),
         noun="sweep",
         facts=(Fact("p90", lowest, text=_course, rising=True, order="fastest first"),),
-        nothing=f"No rate of this run has {BEYOND} requests beyond a percentile.",
+        nothing=f"No rate of this run has {REQUESTS_BEYOND} requests beyond a percentile.",
         draw=_draw,
     )
 
 
 def _curves(cell: ServerLoad, sweep: Sweep) -> list[pd.DataFrame]:
-    """Return a sweep's curves, what became of each rate as `outcome`, and the `knee`, NaN where there is none."""
-    outcomes, at = sweep.outcomes, sweep.knee.rate_rps
-    every = pd.concat([sweep.curves, outcomes[["rate_rps"]].assign(series="outcome")]).merge(outcomes)
+    """Return a sweep's curves, what became of each rate as `outcome`, and the `knee`, NaN where
+    there is none.
+    """
+    outcomes = sweep.outcomes
+    at = sweep.knee.rate_rps
+    every = pd.concat([sweep.curves, outcomes[["rate_rps"]].assign(series="outcome")]).merge(
+        outcomes
+    )
     known = (every[name] for name in ("series", "rate_rps", "median", "low", "high", "offered"))
     found = points(cell, *known, sustained=every["sustained"], letter=every["letter"])
     ms = every.loc[every["series"].eq(KNEE_OF) & every["rate_rps"].eq(at), "median"].max()
@@ -226,26 +315,46 @@ def _curves(cell: ServerLoad, sweep: Sweep) -> list[pd.DataFrame]:
 
 
 def _course(rows: pd.DataFrame) -> str:
-    """Return p90 at the lowest rate and at the knee (or the highest): `0.3 ms at 250/s to 2 ms at 4,000/s`."""
+    """Return p90 at the lowest rate and at the knee (or the highest): `0.3 ms at 250/s to 2 ms at
+    4,000/s`.
+    """
     p90, knee = (rows[rows["series"] == series] for series in (KNEE_OF, "knee"))
     shown = pd.concat([p90.head(1), p90.tail(1) if knee.empty else knee]).drop_duplicates("x")
-    return " to ".join(f"{number(y)} ms at {plain(x)}/s" for x, y in zip(shown["x"], shown["y"], strict=True))
+    return " to ".join(
+        f"{number(y)} ms at {plain(x)}/s" for x, y in zip(shown["x"], shown["y"], strict=True)
+    )
 
 
 def _draw(chart: Chart) -> Figure:
-    axes = sheet(chart, alone=1, panel_in=(2.1, 2.1), left_in=0.92, right_in=(0.7, 0.5), axis_in=0.36, below_in=0.28)
-    low, high = max(float(chart.frame["low"].min()), 1e-3), float(chart.frame["high"].max())
+    axes = sheet(
+        chart,
+        alone=1,
+        panel_in=(2.1, 2.1),
+        left_in=0.92,
+        right_in=(0.7, 0.5),
+        axis_in=0.36,
+        below_in=0.28,
+    )
+    low = max(float(chart.frame["low"].min()), 1e-3)
+    high = float(chart.frame["high"].max())
     across = chart.frame["x"].min() / 1.25, chart.frame["x"].max() * 1.25
     for facet, ax in axes.items():
         # Room for letters above the curves.
-        ax.set(xscale="log", yscale="log", xlim=across, ylim=(low / 1.4, high * (high / low) ** 0.16 * 1.2))
-        rows, look, ends = chart.of_panel(facet.panel)[facet.server], chart.looks[facet.server], []
-        for series, curve in rows[rows["series"].isin(SERIES)].groupby("series", sort=False):
-            probe = str(series).startswith("probe")
-            shown = PROBE if probe else replace(look, marker="o", dash="-")
-            _draw_curve(ax, str(series), curve, shown, probe=probe)
+        ax.set(
+            xscale="log",
+            yscale="log",
+            xlim=across,
+            ylim=(low / 1.4, high * (high / low) ** 0.16 * 1.2),
+        )
+        rows = chart.of_panel(facet.panel)[facet.server]
+        look = chart.looks[facet.server]
+        ends = []
+        for name, curve in rows[rows["series"].isin(SERIES)].groupby("series", sort=False):
+            series = SERIES[str(name)]
+            shown = PROBE if series.of_probe else replace(look, marker="o", dash="-")
+            _draw_curve(ax, str(name), curve, shown, probe=series.of_probe)
             last = curve.iloc[-1]
-            ends.append((str(series).removeprefix("probe "), shown, float(last["x"]), float(last["y"])))
+            ends.append((series.label, shown, float(last["x"]), float(last["y"])))
         for rate in rows.loc[rows["series"] == "knee", "x"].dropna():
             ax.axvline(rate, color=style.INK, lw=1.1, ymax=0.84, label="knee", zorder=1)
         outcomes = rows[rows["series"] == "outcome"]
@@ -258,28 +367,54 @@ def _draw(chart: Chart) -> Figure:
 
 
 def _write_letters(ax: Axes, outcomes: pd.DataFrame) -> None:
-    """Write each rate's letter at the top of its panel; one that repeats its neighbour's needs room for itself."""
+    """Write each rate's letter at the top of its panel.
+
+    One that repeats its neighbour's needs room for itself.
+    """
     left, right = ax.get_xlim()
-    decade_in, last, written = style.size_in(ax)[0] / math.log10(right / left), 0.0, ""
+    decade_in = style.size_in(ax)[0] / math.log10(right / left)
+    last = 0.0
+    written = ""
     for rate, letter in outcomes[["x", "letter"]].itertuples(index=False):
         if letter and (letter != written or decade_in * math.log10(rate / last) >= 0.16):
-            last, written, at_top = rate, letter, ax.get_xaxis_transform()
-            ax.text(rate, 0.98, letter, transform=at_top, ha="center", va="top", size=style.SMALL_PT)
+            last = rate
+            written = letter
+            at_top = ax.get_xaxis_transform()
+            ax.text(
+                rate, 0.98, letter, transform=at_top, ha="center", va="top", size=style.SMALL_PT
+            )
 
 
 def _draw_curve(ax: Axes, series: str, rows: pd.DataFrame, look: Identity, *, probe: bool) -> None:
-    """Draw a curve; where the rate was not sustained it is pale: those response times grow with the load's length."""
+    """Draw a curve.
+
+    If the rate was not sustained it is pale: those response times grow with the load's length.
+    """
     found = rows.to_dict("records")
     for a, b in pairwise(found):
         ax.plot(
-            [a["x"], b["x"]], [a["y"], b["y"]], lw=1.1 if probe else 1.7, ls=look.dash, label="", zorder=2,
+            [a["x"], b["x"]],
+            [a["y"], b["y"]],
+            lw=1.1 if probe else 1.7,
+            ls=look.dash,
+            label="",
+            zorder=2,
             color=look.color if a["sustained"] and b["sustained"] else pale(look.color),
-        )  # fmt: skip
+        )
     for row in found:
         marker = "." if probe else "o" if row["sustained"] else "x"
         bars = np.array([[row["y"] - row["low"]], [row["high"] - row["y"]]])
         ax.errorbar(
-            [row["x"]], [row["y"]], yerr=np.clip(bars, 0, None), color=look.color, capsize=2, lw=0.9,
-            marker=marker, ms=3 if probe else 4.6, markeredgewidth=1.1, label=series,
-            markerfacecolor=look.color if row["solid"] or probe else "white", zorder=3,
-        )  # fmt: skip
+            [row["x"]],
+            [row["y"]],
+            yerr=np.clip(bars, 0, None),
+            color=look.color,
+            capsize=2,
+            lw=0.9,
+            marker=marker,
+            ms=3 if probe else 4.6,
+            markeredgewidth=1.1,
+            label=series,
+            markerfacecolor=look.color if row["solid"] or probe else "white",
+            zorder=3,
+        )

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, ConfigDict, Field, Strict, TypeAdapter, Val
 from runner.model import CLAIMS
 from runner.planning.toml_tables import Kind, read_table
 from runner.present.published.counterparts import LOADS
-from runner.present.published.quantities import QUANTITIES
+from runner.present.published.quantities import CLAIM_QUANTITIES
 from runner.present.published.special_claims import JUDGES, NOTES
 from runner.store import sha256
 
@@ -28,24 +28,28 @@ def _one_of(known: Collection[str]) -> AfterValidator:
 
 Text = Annotated[str, Field(pattern=r"\S")]
 Border = Annotated[float, Field(gt=0, strict=True)]
-QuantityName = Annotated[str, _one_of(QUANTITIES)]
+QuantityName = Annotated[str, _one_of(CLAIM_QUANTITIES)]
 Numbers = tuple[Annotated[int, Field(gt=0)], ...]
 WHOLE = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True)
 class Against:
-    """What the divisor of a ratio has otherwise than the dividend; empty where it has the same."""
+    """What the divisor of a ratio has otherwise than the dividend; empty if it has the same."""
 
     __pydantic_config__ = WHOLE
     quantity: QuantityName | None = None
-    load: Literal["experiments", "experiments-md5", "experiments offered", "experiments-md5 offered"] | None = None
+    load: (
+        Literal["experiments", "experiments-md5", "experiments offered", "experiments-md5 offered"]
+        | None
+    ) = None
     connections: Numbers = ()
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Ratios that a claim is about, one per load: the first server's quantity divided by the second's.
+    """Ratios that a claim is about, one per load: the first server's quantity divided by the
+    second's.
 
     The keys are explained at the head of claims.toml.
     """
@@ -77,8 +81,8 @@ class Comparison:
 class Claim:
     """One claim in our words, and the range of a ratio in which it holds (open: 0 and infinity).
 
-    It has the comparisons that decide it, or the name of a function in special_claims.py that does. The keys are
-    explained at the head of claims.toml.
+    It has the comparisons that decide it, or the name of a function in special_claims.py that does.
+    The keys are explained at the head of claims.toml.
     """
 
     __pydantic_config__ = WHOLE
@@ -100,14 +104,21 @@ class Claim:
         if bool(self.compare) == bool(self.judge):
             raise ValueError("a claim needs either `compare` or `judge`")
         if bool(self.compare) != bool(self.range_words) or self.at_least >= self.at_most:
-            raise ValueError("`compare` needs a range: at_least, at_most, or both with at_least below at_most")
+            raise ValueError(
+                "`compare` needs a range: at_least, at_most, or both with at_least below at_most"
+            )
 
     @property
     def range_words(self) -> str:
-        """The range in words: `above 1`, `below 0.75`, `0.95 to 1.05`; empty where the claim is about no ratio."""
+        """The range in words: `above 1`, `below 0.75`, `0.95 to 1.05`.
+
+        Empty if the claim is about no ratio.
+        """
         if self.at_most == math.inf:
             return f"above {self.at_least:g}" if self.at_least else ""
-        return f"{self.at_least:g} to {self.at_most:g}" if self.at_least else f"below {self.at_most:g}"
+        return (
+            f"{self.at_least:g} to {self.at_most:g}" if self.at_least else f"below {self.at_most:g}"
+        )
 
     def nearest_border(self, ratio: float) -> float:
         """Return the end of the range that is nearest to a ratio."""
@@ -116,25 +127,43 @@ class Claim:
 
 
 def read_claims(path: Path = CLAIMS) -> tuple[Claim, ...]:
-    """Return the claims of claims.toml in their order; LabError with file and line for one that is not whole."""
-    top, adapter, found = read_table(path), TypeAdapter(Claim), []
+    """Return the claims of claims.toml in their order.
+
+    LabError with file and line for one that is not whole.
+    """
+    top = read_table(path)
+    adapter = TypeAdapter(Claim)
+    found = []
     for group in (top.table(name) for name in top.values if name != "written"):
         source = group.values.get("source", "")
         for name in (key for key in group.values if key != "source"):
             entry = replace(group.table(name), header=f"{group.header[:-1]}.{name}]")
             try:
-                found.append(adapter.validate_python({"source": source, **entry.values, "name": name}))
+                found.append(
+                    adapter.validate_python({"source": source, **entry.values, "name": name})
+                )
             except ValidationError as error:
                 first = error.errors()[0]
                 place = ".".join(map(str, first["loc"]))
                 message = first["msg"].removeprefix("Value error, ")
-                raise entry.error(place.split(".")[0], f"claim {name}: {place and f'{place}: '}{message}") from None
+                raise entry.error(
+                    place.split(".")[0], f"claim {name}: {place and f'{place}: '}{message}"
+                ) from None
     return tuple(found)
 
 
 def rules_words(manifest: Mapping[str, Any]) -> str:
     """Say when the rules were last changed, and whether a run began with the same."""
-    written = read_table(CLAIMS).get("written", Kind("a date such as 2026-11-22", Annotated[date, Strict()]))
-    known, now = manifest.get("claims_sha256"), sha256(CLAIMS)
-    began = "as they stood when the run began" if known == now else "after the run began" if known else "after the run"
+    written = read_table(CLAIMS).get(
+        "written", Kind("a date such as 2026-11-22", Annotated[date, Strict()])
+    )
+    known = manifest.get("claims_sha256")
+    now = sha256(CLAIMS)
+    began = (
+        "as they stood when the run began"
+        if known == now
+        else "after the run began"
+        if known
+        else "after the run"
+    )
     return f"The rules (claims.toml of {written}, SHA-256 {now[:12]}…) were written down {began}."

@@ -1,4 +1,6 @@
-"""The published numbers, and what of a run repeats them: which of its loads, and which of its servers."""
+"""The published numbers, and what of a run repeats them: which of its loads, and which of its
+servers.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,15 @@ import numpy as np
 import pandas as pd
 
 from runner.model import CALIBRATION, LabError
+from runner.present.comparison.quantity import (
+    P50,
+    P90,
+    P95,
+    PEAK_1S,
+    PEAK_100MS,
+    THROUGHPUT,
+    Quantity,
+)
 from runner.present.figures.ratios import disturbed
 from runner.present.frames import MODES, Tables, is_sealed, sealed_trials
 from runner.store import data_folder
@@ -27,7 +38,8 @@ class Number(NamedTuple):
     server: str
     language: str
     mode: str
-    connections: float  # or virtual users; NaN where the source has the highest rate that it reached
+    connections: float
+    """Or virtual users; NaN if the source has the highest rate that it reached."""
     metric: str
     value: float
     unit: str
@@ -35,14 +47,44 @@ class Number(NamedTuple):
 
 WINDOWS = {"1 s": "server_cpu_peak_1s_pct", "100 ms": "server_cpu_peak_100ms_pct"}
 """A published CPU peak names no window: ours are over these."""
-METRICS: dict[str, dict[str, str]] = {
-    "rps": {"requests/s": "served_rps"},
-    "latency_p50": {"p50, ms": "latency_p50_ms"},
-    "latency_p90": {"p90, ms": "latency_p90_ms"},
-    "latency_p95": {"p95, ms": "latency_p95_ms"},
-    "cpu_peak": {f"CPU peak, %, over {window} here": column for window, column in WINDOWS.items()},
+
+
+@dataclass(frozen=True)
+class OurMetric:
+    """What of ours stands beside a published metric."""
+
+    quantity: Quantity
+    words: str
+    window: str = ""
+    """Over which ours is taken, if the published one names none."""
+
+    @property
+    def column(self) -> str:
+        """Of the trials."""
+        return self.quantity.column
+
+    @property
+    def label(self) -> str:
+        """What a figure calls it."""
+        return f"{self.words}, over {self.window}" if self.window else self.words
+
+    @property
+    def heading(self) -> str:
+        """What a table calls it, in which the published number has no window."""
+        return f"{self.label} here" if self.window else self.words
+
+
+METRICS: dict[str, tuple[OurMetric, ...]] = {
+    "rps": (OurMetric(THROUGHPUT, "requests/s"),),
+    "latency_p50": (OurMetric(P50, "p50, ms"),),
+    "latency_p90": (OurMetric(P90, "p90, ms"),),
+    "latency_p95": (OurMetric(P95, "p95, ms"),),
+    "cpu_peak": (
+        OurMetric(PEAK_1S, "CPU peak, %", "1 s"),
+        OurMetric(PEAK_100MS, "CPU peak, %", "100 ms"),
+    ),
 }
-"""Published metric -> how it is printed, and our column for it; several where ours need a window."""
+"""Published metric -> ours; several if ours need a window."""
 WORKLOADS = {
     "experiments": ("experiments", "rates"),
     "experiments-md5": ("experiments-md5", "rates-md5"),
@@ -54,16 +96,16 @@ WORKLOADS = {
 USERS = 3000  # virtual users of the published loads by k6
 STAND_INS = {"rust": ("axum", "actix")}
 WHY_STAND_INS = (
-    "The published server `rust` is a language, not a framework: axum and actix, the two Rust frameworks that the "
-    "other sources compare, stand for it, each by itself. What is said of `rust` holds here only where it holds for "
-    "each of them that the run has."
+    "The published server `rust` is a language, not a framework: axum and actix, the two Rust "
+    "frameworks that the other sources compare, stand for it, each by itself. What is said of "
+    "`rust` holds here only where it holds for each of them that the run has."
 )
 
 
 def read_published() -> list[Number]:
     """Return the published numbers in the order of their file.
 
-    LabError where it is missing, lacks a column, or has a metric that is not in `METRICS`.
+    LabError if it is missing, lacks a column, or has a metric that is not in `METRICS`.
     """
     path = data_folder() / "published.csv"
     try:
@@ -73,33 +115,39 @@ def read_published() -> list[Number]:
     if missing := [column for column in Number._fields if column not in frame.columns]:
         raise LabError(f"{path} lacks the column {', '.join(missing)}.", exit_code=1)
     if unknown := sorted(set(frame["metric"].astype(str)) - set(METRICS)):
-        raise LabError(f"{path} has the metric {unknown[0]!r}; known are {', '.join(METRICS)}.", exit_code=1)
+        raise LabError(
+            f"{path} has the metric {unknown[0]!r}; known are {', '.join(METRICS)}.", exit_code=1
+        )
     typed = frame.astype({"connections": float, "value": float})[list(Number._fields)]
     return [Number(*row) for row in typed.itertuples(index=False)]
 
 
 def threads_of(load: str) -> int:
-    """Return the threads of a published command such as `wrk -d3s -t8 -cN`; 0 where it names none."""
+    """Return the threads of a published command such as `wrk -d3s -t8 -cN`; 0 if it names none."""
     found = re.search(r"\bwrk\b.*-t(\d+)", load)
     return int(found[1]) if found else 0
 
 
 def opened(connections: int, threads: int) -> int:
-    """Return how many connections wrk opens: connections / threads, rounded down, in each thread; 0: it refuses.
+    """Return how many connections wrk opens: connections / threads, rounded down, in each thread.
+
+    0: it refuses.
 
     Source: wrk.c of wrk 4.0 to 4.2, and docs/method.md.
     """
     return connections // threads * threads
 
 
-# --- what of a run repeats them ---------------------------------------------------------------------------
+# --- what of a run repeats them -------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Counterpart:
-    """One server under one load of a run: its trials, failed ones too, and who else ran under that load.
+    """One server under one load of a run: its trials, failed ones too, and who else ran under that
+    load.
 
-    `trials` is empty where the server, or the load, is not in the run; `load` then says what was looked for.
+    `trials` is empty if the server, or the load, is not in the run; `load` then says what was
+    looked for.
     """
 
     server: str
@@ -114,7 +162,7 @@ class Counterpart:
 
     @property
     def absence(self) -> str:
-        """Why there is no number; empty where there is one."""
+        """Why there is no number; empty if there is one."""
         if len(self.sealed):
             return ""
         if len(self.trials):
@@ -125,7 +173,10 @@ class Counterpart:
 
 
 def cell(trials: pd.DataFrame, server: str, sought: str) -> Counterpart:
-    """Return a server's trials among those of one load, undisturbed; `sought` names the load where there are none."""
+    """Return a server's trials among those of one load, undisturbed.
+
+    `sought` names the load if there are none.
+    """
     load = str(trials["load"].iloc[0]) if len(trials) else sought
     trials = trials[~trials["disturbed"]]
     others = tuple(sorted(set(trials["server"]) - {server}))
@@ -133,7 +184,8 @@ def cell(trials: pd.DataFrame, server: str, sought: str) -> Counterpart:
 
 
 def standing_in(server: str, trials: pd.DataFrame) -> tuple[str, ...]:
-    """Return the servers of ours that stand for a published one: of several those that ran, else the first.
+    """Return the servers of ours that stand for a published one: of several those that ran, else
+    the first.
 
     That is the server itself, unless a language was published.
     """
@@ -143,13 +195,21 @@ def standing_in(server: str, trials: pd.DataFrame) -> tuple[str, ...]:
 
 @lru_cache(maxsize=16)
 def published_trials(tables: Tables, scenario: str = "") -> pd.DataFrame:
-    """Return the trials of a published scenario, or of all, failed ones too, sorted by load; no steps of a search.
+    """Return the trials of a published scenario, or of all, failed ones too, sorted by load.
 
-    Their column `disturbed` is as `ratios.disturbed` has it. Others read the same frame: nobody changes it.
+    No steps of a search.
+
+    Their column `disturbed` is as `ratios.disturbed` has it. Others read the same frame: nobody
+    changes it.
     """
-    scenarios, trials = [scenario] if scenario else WORKLOADS, tables.trials
+    scenarios = [scenario] if scenario else WORKLOADS
+    trials = tables.trials
     workloads = [workload for each in scenarios for workload in WORKLOADS.get(each, ())]
-    known = trials["workload"].isin(workloads) & trials["objective"].eq("") & trials["tier"].ne(CALIBRATION)
+    known = (
+        trials["workload"].isin(workloads)
+        & trials["objective"].eq("")
+        & trials["tier"].ne(CALIBRATION)
+    )
     chosen = trials[known]
     return chosen.assign(disturbed=disturbed(chosen)).sort_values(["load_order", "trial_order"])
 
@@ -165,7 +225,9 @@ def offered(tables: Tables, scenario: str) -> pd.DataFrame:
 
 
 def users(tables: Tables, scenario: str) -> pd.DataFrame:
-    """Return the trials of a scenario by k6 under the load whose number of users is nearest to the published one."""
+    """Return the trials of a scenario by k6 under the load whose number of users is nearest to the
+    published one.
+    """
     trials = closed(tables, scenario)
     return nearest(trials[trials["mode"] == "keepalive"], USERS)
 
@@ -181,23 +243,32 @@ LOADS = {
     "inserts closed": ("postgres-insert", (closed,), "inserts in a closed loop"),
     "inserts offered": ("postgres-insert", (offered,), "inserts at offered rates"),
 }
-"""Kind of load -> published scenario, how its trials are chosen, and what is said where there are none."""
+"""Kind of load -> published scenario, how its trials are chosen, and what is said where there are
+none.
+"""
 
 
 def connections(tables: Tables, mode: str, number: int) -> tuple[pd.DataFrame, str]:
-    """Return the trials of GET /count by wrk in one mode at one number of connections, and what that load is called."""
+    """Return the trials of GET /count by wrk in one mode at one number of connections, and what
+    that load is called.
+    """
     trials = closed(tables, "count")
     chosen = trials[(trials["mode"] == mode) & (trials["connections"] == number)]
     return chosen, f"GET /count, {MODES[mode]}, {number} connection{'s' * (number != 1)}"
 
 
 def sizes(trials: pd.DataFrame) -> pd.Series[float]:
-    """Return how many requests a closed loop keeps under way: virtual users of k6, connections of wrk."""
-    return trials["vus"].where(trials["tool"] == "k6", trials["connections"])
+    """Return how many requests a closed loop keeps under way: virtual users of k6, connections of
+    wrk.
+    """
+    return trials["vus"].fillna(trials["connections"])
 
 
 def nearest(trials: pd.DataFrame, size: float) -> pd.DataFrame:
-    """Return the trials of the loads whose size is nearest to `size` in ratio; all where there are none."""
+    """Return the trials of the loads whose size is nearest to `size` in ratio.
+
+    All if there are none.
+    """
     apart = (np.log(sizes(trials)) - np.log(size)).abs()
     chosen: pd.DataFrame = trials[apart == apart.min()]
     return chosen
@@ -206,23 +277,44 @@ def nearest(trials: pd.DataFrame, size: float) -> pd.DataFrame:
 def counterpart(tables: Tables, number: Number, server: str) -> Counterpart:
     """Return the cell of a run that repeats a published number.
 
-    The same number of connections for wrk, the nearest number of users for k6, on the largest share of a core; where
-    the source names none and gives the highest rate that it reached, the load under which the server's median rate is
-    highest.
+    The same number of connections for wrk, the nearest number of users for k6, on the largest share
+    of a core; where the source names none and gives the highest rate that it reached, the load
+    under which the server's median rate is highest.
     """
     trials = closed(tables, number.scenario)
     trials = trials[trials["mode"] == number.mode]
     if number.metric == "cpu_peak":  # under a quota nothing peaks
         trials = trials[(trials["share"] == 1) & np.isinf(trials["quota_cores"])]
-    sought = f"{WORKLOADS.get(number.scenario, (number.scenario,))[0]}, {MODES.get(number.mode, number.mode)}"
+    sought = (
+        f"{WORKLOADS.get(number.scenario, (number.scenario,))[0]}, "
+        f"{MODES.get(number.mode, number.mode)}"
+    )
     if math.isnan(number.connections):
-        rates = trials[trials["server"].eq(server) & is_sealed(trials)].groupby("load")["served_rps"].median()
-        return cell(trials[trials["load"] == rates.idxmax()] if len(rates) else trials, server, sought)
+        rates = (
+            trials[trials["server"].eq(server) & is_sealed(trials)]
+            .groupby("load")["served_rps"]
+            .median()
+        )
+        return cell(
+            trials[trials["load"] == rates.idxmax()] if len(rates) else trials, server, sought
+        )
     by_wrk = trials["tool"].eq("wrk").all()
-    chosen = trials[trials["connections"] == number.connections] if by_wrk else nearest(trials, number.connections)
-    return cell(chosen[chosen["share"] == chosen["share"].max()], server, f"{sought}, {number.connections:,.0f}")
+    chosen = (
+        trials[trials["connections"] == number.connections]
+        if by_wrk
+        else nearest(trials, number.connections)
+    )
+    return cell(
+        chosen[chosen["share"] == chosen["share"].max()],
+        server,
+        f"{sought}, {number.connections:,.0f}",
+    )
 
 
 def repeats(tables: Tables, trials: int = 1) -> bool:
-    """Return whether a run has a cell with so many sealed trials under a load that a source published."""
-    return bool((sealed_trials(published_trials(tables)).groupby(["load", "server"]).size() >= trials).any())
+    """Return whether a run has a cell with so many sealed trials under a load that a source
+    published.
+    """
+    return bool(
+        (sealed_trials(published_trials(tables)).groupby(["load", "server"]).size() >= trials).any()
+    )

@@ -1,19 +1,22 @@
-"""The figures of the published page: ratios of Go to Rust beside ours, and the claims that are about a ratio."""
+"""The figures of the published page: ratios of Go to Rust beside ours, and the claims that are
+about a ratio.
+"""
 
 import math
 from collections import Counter
 from itertools import product
 
 from runner.present.chart import Chart, chart, empty
+from runner.present.comparison.obstacle import is_the_servers
 from runner.present.figures import forest
-from runner.present.frames import MODES, Tables, server_bound
+from runner.present.frames import MODES, Tables
 from runner.present.look import captions, style
 from runner.present.published import counterparts, published_table
 from runner.present.published.counterparts import repeats
 from runner.present.published.judging import Judged, judge_all
 from runner.present.published.outcomes import ABSENT, CLOSE, FAILS, HOLDS, OUTCOMES
 from runner.present.published.published_table import Row
-from runner.present.statistics.inference import FEWEST, ratio
+from runner.present.statistics.inference import FEWEST_TRIALS, ratio
 
 BESIDE = "Go / Rust: the published ratios, and ours"
 CLAIMED = "What was claimed, and what was measured"
@@ -28,16 +31,25 @@ LOOKS = {
 
 @chart("published-ratios", notebook="published", needs=repeats)
 def beside_ours(tables: Tables) -> Chart:
-    """Return each published ratio of a Go and a Rust server, and ours with its interval, one row each."""
+    """Return each published ratio of a Go and a Rust server, and ours with its interval, one row
+    each.
+    """
     published: dict[tuple[str, ...], list[Row]] = {}
     for row in published_table.rows(tables):
         compared = row.number.source, row.number.scenario, row.load, row.number.metric
         published.setdefault(compared, []).append(row)
     groups: dict[str, list[forest.ForestRow]] = {}
     for rows in published.values():
-        of_go, of_rust = ([row for row in rows if row.number.language == language] for language in ("Go", "Rust"))
-        for rust, go in product(of_rust, of_go):  # of several published servers of a language the first
-            if (go.number, rust.number) == (of_go[0].number, of_rust[0].number) and go.metric == rust.metric:
+        of_go, of_rust = (
+            [row for row in rows if row.number.language == language] for language in ("Go", "Rust")
+        )
+        for rust, go in product(
+            of_rust, of_go
+        ):  # of several published servers of a language the first
+            if (go.number, rust.number) == (
+                of_go[0].number,
+                of_rust[0].number,
+            ) and go.metric == rust.metric:
                 load, drawn = _ratio(go, rust)
                 groups.setdefault(load, []).append(drawn)
     marks = [row.marks for drawn_rows in groups.values() for row in drawn_rows]
@@ -45,16 +57,17 @@ def beside_ours(tables: Tables) -> Chart:
     if not known:
         return empty(BESIDE, "This run has no load and pair of servers that a source compares.")
     words = (
-        "Dot: ratio of our medians; line: the 95 % interval of the ratio within blocks, from five trials a side on. "
-        "The published numbers have no interval."
+        "Dot: ratio of our medians; line: the 95 % interval of the ratio within blocks, from five "
+        "trials a side on. The published numbers have no interval."
     )
     key = (
-        "Diamond: published. Dot: this run. Hollow and pale: not the servers' own ratio, since a server was not the "
-        "limit in every trial."
+        "Diamond: published. Dot: this run. Hollow and pale: not the servers' own ratio, by what "
+        "limited the trials."
     )
     head = (
-        f"Forest plot on a logarithmic axis: {len(marks)} published ratios of a Go to a Rust server, {len(known)} of "
-        f"them with ours beside it, {sum(not mark.hollow for mark in known)} of which are the servers' own."
+        f"Forest plot on a logarithmic axis: {len(marks)} published ratios of a Go to a Rust "
+        f"server, {len(known)} of them with ours beside it, "
+        f"{sum(not mark.hollow for mark in known)} of which are the servers' own."
     )
     trials = counterparts.published_trials(tables)
     caption = captions.caption(tables, trials[trials["load_model"] == "closed"], words)
@@ -63,15 +76,22 @@ def beside_ours(tables: Tables) -> Chart:
 
 def _ratio(go: Row, rust: Row) -> tuple[str, forest.ForestRow]:
     """Return load and row of two published numbers of one load and metric."""
-    number, cells = go.number, (go.cell, rust.cell)
-    said, size = number.value / rust.number.value, int(number.connections)
-    names, quantity = f"{go.cell.server}/{rust.cell.server}", go.metric.removesuffix(" here")
-    # The matrix has one quantity at many numbers of connections, the other loads many at one number of users.
+    number = go.number
+    cells = (go.cell, rust.cell)
+    said = number.value / rust.number.value
+    size = int(number.connections)
+    names = f"{go.cell.server}/{rust.cell.server}"
+    quantity = go.quantity.label
+    # The matrix has one quantity at many numbers of connections, the other loads many at one number
+    # of users.
     if number.scenario == "count":
         load = f"count, {MODES.get(number.mode, number.mode)}: {quantity}"
         label = f"{names}, {captions.plural(size, 'connection')}"
     else:
-        users = next((int(counterparts.sizes(each.trials).iloc[0]) for each in cells if len(each.trials)), size)
+        users = next(
+            (int(counterparts.sizes(each.trials).iloc[0]) for each in cells if len(each.trials)),
+            size,
+        )
         load = f"{number.scenario}, {size:,} users{f', here {users:,}' * (users != size)}"
         label = f"{names}: {quantity}"
     middle = go.sample.median() / rust.sample.median()
@@ -79,16 +99,19 @@ def _ratio(go: Row, rust: Row) -> tuple[str, forest.ForestRow]:
         return load, forest.ForestRow(label, f"published {said:.2f}\nnot here", other=said)
     found = ratio(go.sample, rust.sample)
     low, high = (found.low, found.high) if found else (math.nan, math.nan)
-    # CPU is the server's, whatever was the limit.
-    solid = number.metric == "cpu_peak" or all(server_bound(each.sealed) for each in cells)
+    solid = all(is_the_servers(each.sealed, go.quantity.quantity) for each in cells)
     mark = forest.Mark(middle, low, high, style.INK if solid else style.GREY, hollow=not solid)
     here = f"here {middle:.2f}" + (f" [{low:.2f}–{high:.2f}]" if found else "")
     return load, forest.ForestRow(label, f"published {said:.2f}\n{here}", (mark,), other=said)
 
 
-@chart("published-claims", notebook="published", needs=lambda tables: repeats(tables, FEWEST))
+@chart(
+    "published-claims", notebook="published", needs=lambda tables: repeats(tables, FEWEST_TRIALS)
+)
 def claimed_and_measured(tables: Tables) -> Chart:
-    """Return the comparisons behind each claim that gave a ratio, over the range in which the claim holds."""
+    """Return the comparisons behind each claim that gave a ratio, over the range in which the claim
+    holds.
+    """
     judged = [each for each in judge_all(tables) if each.ratios and each.claim.range_words]
     groups = {
         f"{outcome[0].upper()}{outcome[1:]}": rows
@@ -96,28 +119,48 @@ def claimed_and_measured(tables: Tables) -> Chart:
         if (rows := [_claim(each) for each in judged if each.found.outcome == outcome])
     }
     if not groups:
-        reason = f"No claim is about servers and a load of which this run has {FEWEST} trials a side."
+        reason = (
+            f"No claim is about servers and a load of which this run has {FEWEST_TRIALS} trials a "
+            "side."
+        )
         return empty(CLAIMED, reason)
-    words = "95 % intervals, within sessions or blocks; a claim of several comparisons fails by Holm's correction."
+    words = (
+        "95 % intervals, within sessions or blocks; a claim of several comparisons fails by Holm's "
+        "correction."
+    )
     key = (
-        "Grey band: the ratios with which the claim agrees. A mark for each comparison that it needs. Dot: it agrees. "
-        "Cross: it does not. Hollow: too close to the border. Hollow and grey: the ratio is not the servers'."
+        "Grey band: the ratios with which the claim agrees. A mark for each comparison that it "
+        "needs. Dot: it agrees. Cross: it does not. Hollow: too close to the border. Hollow and "
+        "grey: the ratio is not the servers'."
     )
     caption = captions.caption(tables, counterparts.published_trials(tables), words)
-    counts = Counter(part.outcome for each in judged for part in each.found.parts if part.ratio is not None)
+    counts = Counter(
+        part.outcome for each in judged for part in each.found.parts if part.ratio is not None
+    )
     said = ", ".join(f"{outcome} {counts[outcome]}" for outcome in OUTCOMES if counts[outcome])
-    head = f"Forest plot of {counts.total()} ratios with intervals, each over the range that was claimed: {said}."
+    head = (
+        f"Forest plot of {counts.total()} ratios with intervals, each over the range that was "
+        f"claimed: {said}."
+    )
     return forest.forest(CLAIMED, caption, key, groups, "ratio", head)
 
 
 def _claim(judged: Judged) -> forest.ForestRow:
-    marks, claim = [], judged.claim
+    marks = []
+    claim = judged.claim
     for part in judged.found.parts:
         if part.ratio is not None:
             color, marker, hollow = LOOKS[part.outcome]
-            marks.append(forest.Mark(part.ratio.ratio, part.ratio.low, part.ratio.high, color, marker, hollow))
-    claimed, found = f"claimed {claim.range_words}", sorted(mark.ratio for mark in marks)
+            marks.append(
+                forest.Mark(
+                    part.ratio.ratio, part.ratio.low, part.ratio.high, color, marker, hollow
+                )
+            )
+    claimed = f"claimed {claim.range_words}"
+    found = sorted(mark.ratio for mark in marks)
     compared = f"{found[0]:.2f}" if len(found) == 1 else captions.plural(len(found), "comparison")
     said = f"{claimed}, {found[0]:.2f} to {found[-1]:.2f}" if len(found) > 1 else ""
     band = claim.at_least, claim.at_most
-    return forest.ForestRow(claim.short, f"{claimed}\n{compared}", tuple(marks), band=band, said=said)
+    return forest.ForestRow(
+        claim.short, f"{claimed}\n{compared}", tuple(marks), band=band, said=said
+    )

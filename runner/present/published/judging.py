@@ -1,4 +1,6 @@
-"""How the claims come out in a run: the ratios that an entry asks for, measured and held against what is claimed."""
+"""How the claims come out in a run: the ratios that an entry asks for, measured and held against
+what is claimed.
+"""
 
 import functools
 import math
@@ -8,24 +10,38 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 
-from runner.limits import Limit
-from runner.model import number
+from runner.model import short_number
+from runner.present.comparison.compare import Bound, decide, widen
+from runner.present.comparison.obstacle import Obstacle, foremost, obstacle
 from runner.present.figures import ratios
 from runner.present.frames import MODES, Tables
 from runner.present.look import captions, style
 from runner.present.published import claims, counterparts
 from runner.present.published.claims import Claim, Comparison
 from runner.present.published.counterparts import STAND_INS, Counterpart, cell
-from runner.present.published.outcomes import ABSENT, CLOSE, FAILS, HOLDS, SUCH_A_LOAD, ClaimPart, Outcome
-from runner.present.published.quantities import QUANTITIES
+from runner.present.published.outcomes import (
+    ABSENT,
+    CLOSE,
+    FAILS,
+    HOLDS,
+    SUCH_A_LOAD,
+    ClaimPart,
+    Outcome,
+    Worth,
+)
+from runner.present.published.quantities import (
+    CLAIM_QUANTITIES,
+    obstacle_numbers,
+    obstacle_words,
+    sample_for,
+)
 from runner.present.published.special_claims import JUDGES, NOTES
-from runner.present.statistics.inference import ALPHA, FEWEST, Ratio, level, ratio
+from runner.present.statistics.inference import ALPHA, FEWEST_TRIALS, Ratio, level, ratio
 from runner.present.statistics.significance import holm
 
-TOO_FEW = f"not enough trials: a ratio takes {FEWEST} a side"
+TOO_FEW = f"not enough trials: a ratio takes {FEWEST_TRIALS} a side"
 WHY = {
     HOLDS: "the ratio lies within what is claimed",
     FAILS: "the ratio lies beyond what is claimed",
@@ -43,12 +59,20 @@ class Judged:
     @property
     def ratios(self) -> list[str]:
         """What was measured, one text per comparison."""
-        return [f"{part.words}: {part.ratio_words}" for part in self.found.parts if part.ratio is not None]
+        return [
+            f"{part.words}: {part.ratio_words}"
+            for part in self.found.parts
+            if part.ratio is not None
+        ]
 
     @property
     def measured(self) -> str:
-        """The ratios that could be judged, in short: `0.98 [0.95–1.01]`, or `0.52 to 0.61 (3 comparisons)`."""
-        parts = [part for part in self.found.parts if part.ratio is not None and part.outcome != ABSENT]
+        """The ratios that could be judged, in short: `0.98 [0.95–1.01]`, or `0.52 to 0.61 (3
+        comparisons)`.
+        """
+        parts = [
+            part for part in self.found.parts if part.ratio is not None and part.outcome != ABSENT
+        ]
         if len(parts) < 2:
             return parts[0].ratio_words if parts else "–"
         found = sorted(part.ratio.ratio for part in parts if part.ratio is not None)
@@ -57,16 +81,20 @@ class Judged:
 
     @property
     def why(self) -> str:
-        """Why it comes out so, and what would decide it where it is not decided."""
+        """Why it comes out so, and what would decide it if it is not decided."""
         return f"{self.found.why}; to decide it: {self.remedy}" if self.remedy else self.found.why
 
     @property
     def remedy(self) -> str:
-        """What would decide it, where it is not decided; else empty."""
+        """What would decide it, if it is not decided; else empty."""
         parts = [part for part in self.found.parts if part.outcome == self.found.outcome]
         if self.found.outcome == CLOSE:
             times = min(sessions_needed(part.ratio, self.claim) for part in parts if part.ratio)
-            return f"at least {times:,.0f} times as many sessions" if times < 1000 else "no number of sessions"
+            return (
+                f"at least {times:,.0f} times as many sessions"
+                if times < 1000
+                else "no number of sessions"
+            )
         remedies = [part.remedy for part in parts] or [SUCH_A_LOAD]
         return ", or ".join(dict.fromkeys(remedies)) if self.found.outcome == ABSENT else ""
 
@@ -77,25 +105,34 @@ class Judged:
         def end(value: float) -> float | None:
             return value if 0 < value < math.inf else None
 
-        keys, ends = ("words", "outcome", "why", "numbers", "values", "p_holds", "p_fails"), ("ratio", "low", "high")
+        keys = ("words", "outcome", "why", "numbers", "values", "p_holds", "p_fails")
+        ends = ("ratio", "low", "high")
         return {
-            **{key: getattr(self.claim, key) for key in ("name", "source", "short", "says", "looks_at")},
+            **{
+                key: getattr(self.claim, key)
+                for key in ("name", "source", "short", "says", "looks_at")
+            },
             **{key: end(getattr(self.claim, key)) for key in ("at_least", "at_most")},
             **{"outcome": self.found.outcome, "why": self.found.why, "remedy": self.remedy},
             "comparisons": [
-                {key: getattr(part, key) for key in keys} | {key: end(getattr(part.ratio, key, 0.0)) for key in ends}
+                {key: getattr(part, key) for key in keys}
+                | {key: end(getattr(part.ratio, key, 0.0)) for key in ends}
                 for part in self.found.parts
             ],
         }
 
 
 def sessions_needed(found: Ratio, claim: Claim) -> float:
-    """Return how many times as many sessions would show on which side of the nearest border a ratio lies.
+    """Return how many times as many sessions would show on which side of the nearest border a ratio
+    lies.
 
-    An interval is as wide as one over the square root of the sessions, and the ratio is taken to stay where it is.
+    An interval is as wide as one over the square root of the sessions, and the ratio is taken to
+    stay where it is.
     """
     off = abs(math.log(claim.nearest_border(found.ratio) / found.ratio))
-    reach = max(abs(math.log(end / found.ratio)) for end in (found.low, found.high) if 0 < end < math.inf)
+    reach = max(
+        abs(math.log(end / found.ratio)) for end in (found.low, found.high) if 0 < end < math.inf
+    )
     return max(2, math.ceil((reach / off) ** 2)) if off else math.inf
 
 
@@ -108,64 +145,95 @@ def judge_all(tables: Tables) -> tuple[Judged, ...]:
 def judge(tables: Tables, claim: Claim) -> Outcome:
     """Return how a claim comes out in the trials of a run.
 
-    A claim about a language is judged for each framework that stands for it and ran, and in each `reading`.
+    A claim about a language is judged for each framework that stands for it and ran, and in each
+    `reading`.
     """
     if claim.judge:
         return JUDGES[claim.judge](tables)
-    language = next((name for each in claim.compare for name in each.servers if name in STAND_INS), "")
+    language = next(
+        (name for each in claim.compare for name in each.servers if name in STAND_INS), ""
+    )
     loads = [load.trials for each in claim.compare for load in _loads(tables, each, ())]
     names = counterparts.standing_in(language, pd.concat(loads))
-    outcomes, seen = {}, dict[str, None]()
+    outcomes = {}
+    seen = dict[str, None]()
     for name in names:
         readings: dict[str, list[ClaimPart]] = {}
         for each in claim.compare:
-            readings.setdefault(each.reading, []).extend(_parts(tables, claim, each, {language: name}))
+            readings.setdefault(each.reading, []).extend(
+                _parts(tables, claim, each, {language: name})
+            )
         cells = [part.cells for parts in readings.values() for part in parts]
         seen |= {sentence: None for note in claim.also for sentence in NOTES[note](tables, cells)}
-        alpha, count = level(tables.manifest), len(names) * len(readings)
-        found = {reading: combined(parts, claim, alpha, count) for reading, parts in readings.items()}
+        alpha = level(tables.manifest)
+        count = len(names) * len(readings)
+        found = {
+            reading: combined(parts, claim, alpha, count) for reading, parts in readings.items()
+        }
         outcomes[name] = _whichever(found, claim.depends_on)
     return replace(_whichever(outcomes, f"which framework `{language}` is"), seen=tuple(seen))
 
 
-# --- from the comparisons of a claim to its outcome -------------------------------------------------------
+# --- from the comparisons of a claim to its outcome -----------------------------------------------
 
 
-def combined(parts: Sequence[ClaimPart], claim: Claim, alpha: float = ALPHA, readings: int = 1) -> Outcome:
+def combined(
+    parts: Sequence[ClaimPart], claim: Claim, alpha: float = ALPHA, readings: int = 1
+) -> Outcome:
     """Decide a claim from its parts, at the level `alpha`.
 
-    A claim about all of them holds where each does: an intersection-union test, which needs no correction (Berger 1982,
-    Technometrics 24, 295). It fails where one does, by Holm's correction over the parts, and over its readings where
-    there are several. A claim about any of them is the other way round.
+    A claim about all of them holds where each does: an intersection-union test, which needs no
+    correction (Berger 1982, Technometrics 24, 295). It fails where one does, by Holm's correction
+    over the parts, and over its readings if there are several. A claim about any of them is the
+    other way round.
     """
-    every, whole = claim.combine == "all", list(parts)
+    every = claim.combine == "all"
+    whole = list(parts)
     known = [place for place, part in enumerate(parts) if part.outcome != ABSENT]
-    holds, fails = [parts[place].p_holds for place in known], [readings * parts[place].p_fails for place in known]
-    tests = zip(known, holds if every else holm(holds), holm(fails) if every else fails, strict=True)
+    holds = [parts[place].p_holds for place in known]
+    fails = [readings * parts[place].p_fails for place in known]
+    tests = zip(
+        known, holds if every else holm(holds), holm(fails) if every else fails, strict=True
+    )
     for place, p_holds, p_fails in tests:
-        outcome, bound = HOLDS if p_holds <= alpha else FAILS if p_fails <= alpha else CLOSE, parts[place].why
+        outcome = HOLDS if p_holds <= alpha else FAILS if p_fails <= alpha else CLOSE
+        bound = parts[place].why
         why = WHY[outcome] + (f", by a bound: {bound}" if bound else "")
         whole[place] = replace(parts[place], outcome=outcome, why=why)
-    outcome = _foremost([part.outcome for part in whole], *((FAILS, HOLDS) if every else (HOLDS, FAILS)))
+    outcome = _foremost(
+        [part.outcome for part in whole], *((FAILS, HOLDS) if every else (HOLDS, FAILS))
+    )
     decisive = [part for part in whole if part.outcome == outcome]
-    counts, total = Counter(part.why for part in decisive).most_common(), len(whole)
+    counts = Counter(part.why for part in decisive).most_common()
+    total = len(whole)
     share = {total: "both" if total == 2 else f"all {total}"}
-    why = "; ".join(f"{why} ({share.get(count, f'{count} of {total}')} comparisons)" for why, count in counts)
+    why = "; ".join(
+        f"{why} ({share.get(count, f'{count} of {total}')} comparisons)" for why, count in counts
+    )
     why = why if total > 1 else whole[0].why
     if outcome == CLOSE:
-        ends = [(part.ratio, claim.nearest_border(part.ratio.ratio)) for part in decisive if part.ratio]
-        reach = max(max(found.high / end, end / found.low if found.low else math.inf) for found, end in ends) - 1
-        why += f": within ±{number(100 * reach)} % of it" if math.isfinite(reach) else ""
+        ends = [
+            (part.ratio, claim.nearest_border(part.ratio.ratio)) for part in decisive if part.ratio
+        ]
+        reach = (
+            max(
+                max(found.high / end, end / found.low if found.low else math.inf)
+                for found, end in ends
+            )
+            - 1
+        )
+        why += f": within ±{short_number(100 * reach)} % of it" if math.isfinite(reach) else ""
     return Outcome(outcome, why, tuple(whole))
 
 
 def _foremost(outcomes: Sequence[str], first: str, last: str) -> str:
-    """Return the outcome that decides: `first` where one has it, `last` where all have."""
+    """Return the outcome that decides: `first` if one has it, `last` where all have."""
     return min(outcomes, key=(first, ABSENT, CLOSE, last).index)
 
 
 def _whichever(outcomes: Mapping[str, Outcome], depends_on: str) -> Outcome:
-    """Judge a claim that leaves open what it is about: it holds where all its readings do, and fails where one does.
+    """Judge a claim that leaves open what it is about: it holds where all its readings do, and
+    fails where one does.
 
     `outcomes` has the readings by name; `depends_on` is what the source leaves open.
     """
@@ -177,16 +245,18 @@ def _whichever(outcomes: Mapping[str, Outcome], depends_on: str) -> Outcome:
     elif len({each.outcome for each in found}) == 1:
         why = "; ".join(f"{name}: {each.why}" for name, each in outcomes.items())
     else:
-        readings = "; ".join(f"{name}: {each.outcome} ({each.why})" for name, each in outcomes.items())
+        readings = "; ".join(
+            f"{name}: {each.outcome} ({each.why})" for name, each in outcomes.items()
+        )
         why = f"it depends on {depends_on}, which the source does not name: {readings}"
     return Outcome(outcome, why, parts)
 
 
-# --- from an entry to ratios ------------------------------------------------------------------------------
+# --- from an entry to ratios ----------------------------------------------------------------------
 
 
 class LoadTrials(NamedTuple):
-    """A load's short name, its trials on all terms, and what is said where there are none."""
+    """A load's short name, its trials on all terms, and what is said if there are none."""
 
     label: str
     trials: pd.DataFrame
@@ -194,13 +264,18 @@ class LoadTrials(NamedTuple):
 
 
 TERMS = ["idle", "share", "quota_cores", "database_share"]
-"""Of one load on different terms the first that serves: idle CPUs that poll, then the largest share of a core."""
+"""Of one load on different terms the first that serves: idle CPUs that poll, then the largest share
+of a core.
+"""
 
 
-def _parts(tables: Tables, claim: Claim, asked: Comparison, stand_in: Mapping[str, str]) -> list[ClaimPart]:
+def _parts(
+    tables: Tables, claim: Claim, asked: Comparison, stand_in: Mapping[str, str]
+) -> list[ClaimPart]:
     """Return the ratios that an entry asks for, each on the terms on which it can be given."""
     servers = [stand_in.get(name, name) for name in asked.servers]
-    kind, sizes = asked.against.load or asked.load, asked.against.connections or asked.connections
+    kind = asked.against.load or asked.load
+    sizes = asked.against.connections or asked.connections
     loads = _loads(tables, asked, servers)
     others = _loads(tables, replace(asked, load=kind, connections=sizes), servers)
     if asked.against.load:  # of several rates those that both have
@@ -209,91 +284,139 @@ def _parts(tables: Tables, claim: Claim, asked: Comparison, stand_in: Mapping[st
         others = [by_label.get(load.label, others[0]) for load in loads]
     found = []
     for load, other in zip(loads, others, strict=True):
-        rows, rest = _by_terms(load.trials), _by_terms(other.trials)
+        rows = _by_terms(load.trials)
+        rest = _by_terms(other.trials)
         candidates = []
         for terms in [terms for terms in rows if terms in rest] or list(rows)[:1]:
             a = cell(rows[terms], servers[0], load.sought)
             b = cell(rest.get(terms, other.trials), servers[-1], other.sought)
             candidates.append(_part(tables, claim, asked, load.label, a, b))
-        found.append(min(candidates, key=lambda part: part.standing))  # by what limited the trials, never by a value
-    # A claim about offered rates is about those that serve: which a run offers is not for the claim to say.
+        found.append(
+            min(candidates, key=lambda part: part.worth)
+        )  # by what limited the trials, never by a value
+    # A claim about offered rates is about those that serve: which a run offers is not for the claim
+    # to say.
     return [part for part in found if asked.load.endswith(" offered") and part.serves] or found
 
 
 def _loads(tables: Tables, asked: Comparison, servers: Sequence[str]) -> list[LoadTrials]:
     """Return the loads of the kind that an entry asks for.
 
-    Of static answers and inserts those that all `servers` ran; without such a load any one, whose cells say why.
+    Of static answers and inserts those that all `servers` ran; without such a load any one, whose
+    cells say why.
     """
     if asked.load == "count":
         pairs = product(asked.modes, asked.connections)
         return [
-            LoadTrials(f"{MODES[mode]}, {size}", *counterparts.connections(tables, mode, size)) for mode, size in pairs
+            LoadTrials(f"{MODES[mode]}, {size}", *counterparts.connections(tables, mode, size))
+            for mode, size in pairs
         ]
     scenario, choices, sought = counterparts.LOADS[asked.load]
     trials = pd.concat([choose(tables, scenario) for choose in choices])
     if asked.load in ("experiments", "experiments-md5"):
         return [LoadTrials("", trials, sought)]
-    terms = zip(trials["load"], trials["terms"], strict=True)
-    names = [load.removesuffix(f", {words}" * bool(words)) for load, words in terms]
-    loads = {str(load): rows for load, rows in trials.groupby(np.array(names, dtype=object), sort=False)}
-    common = {load: rows for load, rows in loads.items() if set(servers) <= set(rows["server"])}
-    chosen = common or dict(list(loads.items())[:1]) or {sought: trials}
+    loads = [rows for _, rows in trials.groupby("load_without_terms", sort=False)]
+    common = [rows for rows in loads if set(servers) <= set(rows["server"])]
+    chosen = common or loads[:1]
+    if not chosen:
+        return [LoadTrials(sought, trials, sought)]
     # A rate is called the same whatever was sent at it.
-    return [LoadTrials(load.removeprefix(f"{rows['workload'].min()}, "), rows, sought) for load, rows in chosen.items()]
+    return [LoadTrials(str(rows["load_shape"].iloc[0]), rows, sought) for rows in chosen]
 
 
 def _by_terms(trials: pd.DataFrame) -> dict[tuple[Any, ...], pd.DataFrame]:
-    """Return the trials on each of their terms, the first that serves first; without trials there are none of them."""
+    """Return the trials on each of their terms, the first that serves first.
+
+    Without trials there are none of them.
+    """
     ordered = trials.sort_values(TERMS, ascending=[True, False, False, False], kind="stable")
-    return {tuple(terms): rows for terms, rows in ordered.groupby(TERMS, sort=False, dropna=False)} or {(): trials}
+    return {
+        tuple(terms): rows for terms, rows in ordered.groupby(TERMS, sort=False, dropna=False)
+    } or {(): trials}
 
 
-def _part(tables: Tables, claim: Claim, asked: Comparison, load: str, a: Counterpart, b: Counterpart) -> ClaimPart:
+def _part(
+    tables: Tables, claim: Claim, asked: Comparison, load: str, a: Counterpart, b: Counterpart
+) -> ClaimPart:
     """Return what the ratio a / b comes to, before the claim is decided from all of its parts."""
-    name, other = asked.quantity, asked.against.quantity or asked.quantity
-    quantity, one_server = QUANTITIES[name], a.server == b.server
+    name = asked.quantity
+    other = asked.against.quantity or asked.quantity
+    quantity = CLAIM_QUANTITIES[name]
+    one_server = a.server == b.server
     cells = (a,) if one_server and a.load == b.load else (a, b)
     words = asked.words or ("{servers} {noun}, {load}" if load else "{servers} {noun}")
     servers = a.server if one_server else f"{a.server}/{b.server}"
-    words = words.replace("{servers}", servers).replace("{noun}", quantity.noun).replace("{load}", load)
-    samples = quantity.sample(tables, a), QUANTITIES[other].sample(tables, b)
+    words = (
+        words.replace("{servers}", servers)
+        .replace("{noun}", quantity.in_a_claim)
+        .replace("{load}", load)
+    )
+    samples = sample_for(quantity, tables, a), sample_for(CLAIM_QUANTITIES[other], tables, b)
     counts = [len(sample) for sample in samples]
     if absence := a.absence or b.absence or ("" if min(counts) else "this run did not record it"):
         return ClaimPart(words, cells, why=absence)
     names = [each.load if one_server else each.server for each in (a, b)]
     sides = [each.replace("{server}", a.server) for each in asked.names] or names
-    medians = "; ".join(f"{side}: {style.number(sample.median())}" for side, sample in zip(sides, samples, strict=True))
-    trials = captions.plural(counts[0], "trial") if counts[0] == counts[1] else f"{counts[0]} and {counts[1]} trials"
-    rules = zip(names, (quantity.rule and quantity.rule(tables, each) for each in cells), strict=False)
-    obstacles = {key: obstacle for key, obstacle in rules if obstacle}
-    # Of two cells that may not be compared, the one whose limit is known says why.
-    first = min(obstacles.values(), key=lambda each: [*Limit, None].index(each.limit), default=None)
-    found, floor = ratio(*samples, confidence=1 - level(tables.manifest)), 1.0
-    if name == other and quantity.points is None:
-        floor = max(ratios.noise_floor(tables, each.load, name, within=all(each.sealed["session"])) for each in cells)
+    medians = "; ".join(
+        f"{side}: {style.number(sample.median())}"
+        for side, sample in zip(sides, samples, strict=True)
+    )
+    trials = (
+        captions.plural(counts[0], "trial")
+        if counts[0] == counts[1]
+        else f"{counts[0]} and {counts[1]} trials"
+    )
+    obstacles: dict[str, Obstacle] = {}
+    for called, each in zip(names, cells, strict=False):
+        in_the_way = obstacle(each.sealed, quantity)
+        if in_the_way is not None:
+            obstacles[called] = in_the_way
+    first = foremost(obstacles.values())
+    found = ratio(*samples, confidence=1 - level(tables.manifest))
+    floor = 1.0
+    if name == other and quantity.column:
+        floor = max(
+            ratios.noise_floor(tables, each.load, name, within=all(each.sealed["session"]))
+            for each in cells
+        )
     part = ClaimPart(
-        words, cells, f"{medians} (medians of {trials})",
-        found and replace(found, low=found.low / floor, high=found.high * floor), why=first.why if first else "",
-        numbers="; ".join(f"{name}: {each.numbers}" for name, each in obstacles.items()),
-        standing=(False, sum(1 if each.is_floor else 2 for each in obstacles.values()), found is None),
-    )  # fmt: skip
+        words,
+        cells,
+        f"{medians} (medians of {trials})",
+        found and widen(found, floor),
+        why=obstacle_words(first) if first else "",
+        numbers="; ".join(
+            f"{called}: {obstacle_numbers(tables, each, obstacles[called])}"
+            for called, each in zip(names, cells, strict=False)
+            if called in obstacles
+        ),
+        worth=Worth(
+            nothing_measured=False,
+            obstacles=sum(1 if each.is_floor else 2 for each in obstacles.values()),
+            too_few_trials=found is None,
+        ),
+    )
     if part.ratio is None or not part.serves:
         limit = first and first.limit
         remedy = limit.remedy if limit else SUCH_A_LOAD if first else "more sessions"
         return replace(part, why=part.why or TOO_FEW, remedy=remedy)
-    if obstacles:  # one of two servers did at least what it did
-        is_first = names[0] in obstacles
-        part = replace(part, ratio=replace(part.ratio, high=math.inf) if is_first else replace(part.ratio, low=0.0))
+    of_second = obstacles.get(names[1]) if len(cells) > 1 else None
+    outcome = decide(part.ratio, obstacles.get(names[0]), of_second)
+    if isinstance(outcome, Bound):
+        part = replace(part, ratio=outcome.ratio)
     return tested(replace(part, outcome=CLOSE), claim, floor)
 
 
 def tested(part: ClaimPart, claim: Claim, floor: float) -> ClaimPart:
-    """Return a part with its p-values; one-sided tests, of which a bound on one side allows only one.
+    """Return a part with its p-values.
 
-    What noise makes of one program under two labels (`floor`) is added to the distance from every border.
+    One-sided tests, of which a bound on one side allows only one.
+
+    What noise makes of one program under two labels (`floor`) is added to the distance from every
+    border.
     """
-    found, tests = part.ratio, []
+    found = part.ratio
+    tests = []
     assert found is not None
     for border, within_above in ((claim.at_least, True), (claim.at_most, False)):
         if 0 < border < math.inf:

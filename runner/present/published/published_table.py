@@ -1,4 +1,6 @@
-"""Every published number beside ours: which load and server of a run repeat it, our value, and their ratio."""
+"""Every published number beside ours: which load and server of a run repeat it, our value, and
+their ratio.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -7,19 +9,28 @@ from itertools import product
 
 import pandas as pd
 
-from runner.limits import Limit
 from runner.model import core_words
-from runner.present.frames import MODES, Tables, limits_of, queued, server_bound
+from runner.present.comparison.obstacle import ranks_by_throughput
+from runner.present.frames import MODES, Tables, limits_of, queued
 from runner.present.look.captions import plural, verdict_counts
 from runner.present.look.markup import NOT_RANKED, Block, Paragraph, TextTable
 from runner.present.look.style import number as printed
 from runner.present.published import counterparts
-from runner.present.published.counterparts import METRICS, Counterpart, Number, closed, read_published, sizes
+from runner.present.published.counterparts import (
+    METRICS,
+    Counterpart,
+    Number,
+    OurMetric,
+    closed,
+    read_published,
+    sizes,
+)
 from runner.present.statistics.inference import Sample, sample_of, sure_spread
 from runner.present.statistics.stats import Spread, carried_quantile
+from runner.verdict.limits import Limit
 
 IN_QUEUE = f"{Limit.GENERATOR.why_not}: most of this time is its queue"
-QUANTILES = {"latency_p50": 0.5, "latency_p90": 0.9, "latency_p95": 0.95}
+QUANTILE_OF_METRIC = {"latency_p50": 0.5, "latency_p90": 0.9, "latency_p95": 0.95}
 REMARKS = {
     "rps": {
         Limit.GENERATOR: f"{Limit.GENERATOR.why_not}: this rate is the generator's",
@@ -37,63 +48,83 @@ REMARKS = {
 """Kind of metric -> what limited a trial -> what that means for the number."""
 ABSENT = {
     "rps": "this run did not record it",
-    **dict.fromkeys(QUANTILES, "too few requests in a trial for this percentile"),
+    **dict.fromkeys(QUANTILE_OF_METRIC, "too few requests in a trial for this percentile"),
     "cpu_peak": "the load was shorter than the window",
 }
 """Published metric -> why a sealed cell has no number of it."""
 INTERVALS = (
-    "[ ]: the median's exact interval by order statistics (95 % or a little more), from six trials on. ( ): minimum to "
-    "maximum of fewer, which claims nothing."
+    "[ ]: the median's exact interval by order statistics (95 % or a little more), from six trials "
+    "on. ( ): minimum to maximum of fewer, which claims nothing."
 )
 
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A published number, the cell of a run that repeats it, and our trials that have this `metric` (as printed).
+    """A published number, the cell of a run that repeats it, and our trials that have this
+    `quantity`.
 
-    `ours` is their median. `remarks` are what makes the two different things, as phrases; without ours, the reason.
+    `ours` is their median. `remarks` are what makes the two different things, as phrases; without
+    ours, the reason.
     """
 
     number: Number
-    metric: str
+    quantity: OurMetric
     cell: Counterpart
     sample: Sample
     ours: Spread
     remarks: tuple[str, ...]
 
     @property
+    def metric(self) -> str:
+        """The published metric as a table calls it."""
+        return self.quantity.heading
+
+    @property
     def ratio(self) -> tuple[float, ...]:
         """Ours / published: of the median, and of the ends."""
-        return tuple(value / self.number.value for value in (self.ours.median, self.ours.low, self.ours.high))
+        return tuple(
+            value / self.number.value for value in (self.ours.median, self.ours.low, self.ours.high)
+        )
 
     @property
     def load(self) -> str:
         """The published load in words."""
-        mode, size = self.number.mode, self.number.connections
+        mode = self.number.mode
+        size = self.number.connections
         return MODES.get(mode, mode) + ("" if math.isnan(size) else f", {size:,.0f}")
 
 
 def rows(tables: Tables) -> list[Row]:
     """Return every published number with ours, in the order of the file.
 
-    A published server that is a language has a row for each framework that stands for it, a CPU peak for each window.
+    A published server that is a language has a row for each framework that stands for it, a CPU
+    peak for each window.
     """
     found = []
     for number in read_published():
         servers = counterparts.standing_in(number.server, closed(tables, number.scenario))
-        for server, (words, column) in product(servers, METRICS[number.metric].items()):
+        for server, ours in product(servers, METRICS[number.metric]):
             cell = counterparts.counterpart(tables, number, server)
-            carried = cell.sealed["requests"].map(carried_quantile) >= QUANTILES.get(number.metric, 0.0)
-            sample = sample_of(cell.sealed.loc[carried, column], cell.sealed.loc[carried, "block"])
-            remarks = _remarks(tables, number, cell) if len(sample) else [cell.absence or ABSENT[number.metric]]
-            found.append(Row(number, words, cell, sample, sure_spread(sample), tuple(remarks)))
+            carried = cell.sealed["requests"].map(carried_quantile) >= QUANTILE_OF_METRIC.get(
+                number.metric, 0.0
+            )
+            trials = cell.sealed[carried]
+            sample = sample_of(trials[ours.column], trials["block"])
+            remarks = (
+                _remarks(tables, number, cell)
+                if len(sample)
+                else [cell.absence or ABSENT[number.metric]]
+            )
+            found.append(Row(number, ours, cell, sample, sure_spread(sample), tuple(remarks)))
     return found
 
 
 def _remarks(tables: Tables, number: Number, cell: Counterpart) -> list[str]:
     """Return what makes a published number and ours different things, as phrases."""
-    size, here = number.connections, float(sizes(cell.sealed).iloc[0])
-    share, threads = float(cell.sealed["share"].iloc[0]), counterparts.threads_of(number.load)
+    size = number.connections
+    here = float(sizes(cell.sealed).iloc[0])
+    share = float(cell.sealed["share"].iloc[0])
+    threads = counterparts.threads_of(number.load)
     found = [f"on {share:g} of a core"] if share < 1 else []
     quota_cores = float(cell.sealed["quota_cores"].iloc[0])
     found += [f"under a quota of {core_words(quota_cores)}"] if math.isfinite(quota_cores) else []
@@ -109,18 +140,22 @@ def _remarks(tables: Tables, number: Number, cell: Counterpart) -> list[str]:
         found.append(f"the server has {plural(len(cpus), 'CPU')} here")
     every = limits_of(cell.sealed)
     limits = every.value_counts()
-    said = dict(REMARKS["latency" if number.metric in QUANTILES else number.metric])
-    if number.metric in QUANTILES and queued(cell.sealed)[every == Limit.GENERATOR].all():
+    said = dict(REMARKS["latency" if number.metric in QUANTILE_OF_METRIC else number.metric])
+    if number.metric in QUANTILE_OF_METRIC and queued(cell.sealed)[every == Limit.GENERATOR].all():
         said[Limit.GENERATOR] = IN_QUEUE
     return found + [
-        words if limits[limit] == limits.sum() else f"{words} ({limits[limit]} of {limits.sum()} trials)"
+        words
+        if limits[limit] == limits.sum()
+        else f"{words} ({limits[limit]} of {limits.sum()} trials)"
         for limit, words in said.items()
         if limit in limits
     ]
 
 
 def sheets(tables: Tables) -> Iterator[Block]:
-    """Yield a table for each source and scenario, and what is to be remarked of every number of ours in it."""
+    """Yield a table for each source and scenario, and what is to be remarked of every number of
+    ours in it.
+    """
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows(tables):
         groups.setdefault((row.number.source, row.number.scenario, row.number.load), []).append(row)
@@ -128,21 +163,30 @@ def sheets(tables: Tables) -> Iterator[Block]:
         loads = {row.load for row in alike}
         load = f", {loads.pop()}" if len(loads) == 1 else ""
         ours = [row.remarks for row in alike if row.ours.n]
-        shared = [remark for remark in ours[0] if all(remark in each for each in ours)] if len(ours) > 1 else []
+        shared = (
+            [remark for remark in ours[0] if all(remark in each for each in ours)]
+            if len(ours) > 1
+            else []
+        )
         yield TextTable(printable(alike, shared), f"{scenario}{load}: {source}; {command}")
         if shared:
             yield Paragraph(f"All of these: {'; '.join(shared)}.")
 
 
 def printable(found: Sequence[Row], shared: Sequence[str] = ()) -> pd.DataFrame:
-    """Return rows of one source and scenario as texts, without the load and the remarks that all of them share.
+    """Return rows of one source and scenario as texts, without the load and the remarks that all of
+    them share.
 
     A rate that is not the server's carries a dagger.
     """
     lines = []
     for row in found:
-        server, published, known = row.cell.server, row.number.server, row.ours.n > 0
-        dagger = f" {NOT_RANKED}" * (row.number.metric == "rps" and not server_bound(row.cell.sealed))
+        server = row.cell.server
+        published = row.number.server
+        known = row.ours.n > 0
+        dagger = f" {NOT_RANKED}" * (
+            row.number.metric == "rps" and not ranks_by_throughput(row.cell.sealed)
+        )
         here = [printed(value) for value in (row.ours.median, row.ours.low, row.ours.high)]
         ratios = [f"{value:.3f}" if value < 10 else printed(value) for value in row.ratio]
         line = {

@@ -1,25 +1,37 @@
-"""What an entry of claims.toml names besides ratios: claims that take a function, and what else was seen."""
+"""What an entry of claims.toml names besides ratios: claims that take a function, and what else was
+seen.
+"""
 
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
 
-from runner.limits import Limit
 from runner.present.answers.ranking_text import times
+from runner.present.comparison.quantity import CATALOGUE, CPU_PER_REQUEST
 from runner.present.frames import Tables, is_sealed, limit_words, limits_of
 from runner.present.look.captions import database_place, joined, plural, rows_equal_answers
 from runner.present.look.style import number
 from runner.present.published import counterparts
-from runner.present.published.counterparts import STAND_INS, WINDOWS, Counterpart, cell, closed, offered, opened, users
+from runner.present.published.counterparts import (
+    STAND_INS,
+    WINDOWS,
+    Counterpart,
+    cell,
+    closed,
+    offered,
+    opened,
+    users,
+)
 from runner.present.published.outcomes import ABSENT, FAILS, HOLDS, Outcome
-from runner.present.published.quantities import QUANTITIES
-from runner.present.statistics.inference import FEWEST, ratio
+from runner.present.published.quantities import sample_for
+from runner.present.statistics.inference import FEWEST_TRIALS, ratio
 from runner.present.statistics.stats import spread
+from runner.verdict.limits import Limit
 
 GNET_AND_AXUM = ("gnet", "axum")
 
-# --- claims about no ratio --------------------------------------------------------------------------------
+# --- claims about no ratio ------------------------------------------------------------------------
 
 
 def no_failed_requests(tables: Tables) -> Outcome:
@@ -34,16 +46,26 @@ def no_failed_requests(tables: Tables) -> Outcome:
         total = f"{rows['failed'].sum():,.0f} of {rows['requests'].sum():,.0f} requests failed"
         seen.append(f"{server}: {total} in {plural(len(rows), 'trial')}{left}.")
     ran = set(counted["server"])
-    missing = [name for name in ("rust", "echo") if not ran.intersection(STAND_INS.get(name, (name,)))]
+    missing = [
+        name for name in ("rust", "echo") if not ran.intersection(STAND_INS.get(name, (name,)))
+    ]
     if counted["failed"].gt(0).any():
         return Outcome(FAILS, "requests failed", seen=tuple(seen))
     if missing:
-        return Outcome(ABSENT, f"this run has no count of {joined(missing)} under experiments", seen=tuple(seen))
-    return Outcome(HOLDS, f"none of {counted['requests'].sum():,.0f} requests failed", seen=tuple(seen))
+        return Outcome(
+            ABSENT,
+            f"this run has no count of {joined(missing)} under experiments",
+            seen=tuple(seen),
+        )
+    return Outcome(
+        HOLDS, f"none of {counted['requests'].sum():,.0f} requests failed", seen=tuple(seen)
+    )
 
 
 def postgres_not_the_limit(tables: Tables) -> Outcome:
-    """Judge whether PostgreSQL limited any trial of axum and gnet that inserts, and whether its CPU was full."""
+    """Judge whether PostgreSQL limited any trial of axum and gnet that inserts, and whether its CPU
+    was full.
+    """
     trials = counterparts.published_trials(tables, "postgres-insert")
     sealed = trials[is_sealed(trials) & trials["server"].isin(GNET_AND_AXUM)]
     if sealed.empty:
@@ -52,46 +74,68 @@ def postgres_not_the_limit(tables: Tables) -> Outcome:
     used = spread(sealed["database_cpu_mean_pct"] / (cpus or np.nan))
     seen = (
         f"What limited {plural(len(sealed), 'trial')}: {limit_words(sealed)}.",
-        f"CPU of PostgreSQL, median: {number(used.median)} % of what it was given, at most {number(used.high)} %.",
+        f"CPU of PostgreSQL, median: {number(used.median)} % of what it was given, at most "
+        f"{number(used.high)} %.",
         database_place(tables.manifest),
     )
     limits = limits_of(sealed)
     cells = limits.eq(Limit.DATABASE).groupby([sealed["load"], sealed["server"]], sort=False)
-    often = cells.mean()[cells.size() >= FEWEST]
+    often = cells.mean()[cells.size() >= FEWEST_TRIALS]
     missing = [server for server in GNET_AND_AXUM if server not in set(sealed["server"])]
     count = int(limits.isin([Limit.DATABASE, Limit.UNKNOWN]).sum())
     if often.empty:
-        found, why = ABSENT, f"not enough trials: no cell has {FEWEST}"
+        found = ABSENT
+        why = f"not enough trials: no cell has {FEWEST_TRIALS}"
     elif often.max() > 0.5:
         load, server = often.index[int(often.to_numpy().argmax())]
         share = f"{100 * often.max():.0f} %"
-        found, why = FAILS, f"the database was the limit in {share} of the trials of {server} under {load}"
+        found = FAILS
+        why = f"the database was the limit in {share} of the trials of {server} under {load}"
     elif missing:
-        found, why = ABSENT, f"this run has no inserts of {joined(missing)}"
-    elif count or not used.high < 90:  # % of its CPUs from which on it counts as full, as in its verdict
-        where = f"in {count} of {plural(len(sealed), 'trial')} the limit was the database or is unknown"
-        found, why = ABSENT, f"{where}, and its CPU use reached {number(used.high)} %"
+        found = ABSENT
+        why = f"this run has no inserts of {joined(missing)}"
+    elif (
+        count or not used.high < 90
+    ):  # % of its CPUs from which on it counts as full, as in its verdict
+        where = (
+            f"in {count} of {plural(len(sealed), 'trial')} the limit was the database or is unknown"
+        )
+        found = ABSENT
+        why = f"{where}, and its CPU use reached {number(used.high)} %"
     else:
-        found, why = HOLDS, "the database was the limit in no trial, and its CPU was never full"
+        found = HOLDS
+        why = "the database was the limit in no trial, and its CPU was never full"
     return Outcome(found, why, seen=tuple(filter(None, seen)))
 
 
 def wrk_opens_what_it_is_asked(tables: Tables) -> Outcome:
     """Judge whether wrk opens as many connections as the published commands ask for."""
     named = [each for each in counterparts.read_published() if each.connections >= 0]
-    commands = sorted({(int(each.connections), t) for each in named if (t := counterparts.threads_of(each.load))})
+    commands = sorted(
+        {(int(each.connections), t) for each in named if (t := counterparts.threads_of(each.load))}
+    )
     trials = closed(tables, "count")
     ours = trials[is_sealed(trials) & trials["threads"].notna()]
     if ours.empty or not commands:
-        return Outcome(ABSENT, "this run has no trial of GET /count by wrk that records its threads")
+        return Outcome(
+            ABSENT, "this run has no trial of GET /count by wrk that records its threads"
+        )
     open_ = {command: opened(*command) for command in commands}
-    said = "; ".join(f"-t{t} -c{c} {f'opens {n}' if n else 'does not start'}" for (c, t), n in open_.items())
-    used = sorted(set(zip(ours["connections"].astype(int), ours["threads"].astype(int), strict=True)))
+    said = "; ".join(
+        f"-t{t} -c{c} {f'opens {n}' if n else 'does not start'}" for (c, t), n in open_.items()
+    )
+    used = sorted(
+        set(zip(ours["connections"].astype(int), ours["threads"].astype(int), strict=True))
+    )
     here = "; ".join(f"{c} by {plural(t, 'thread')}, so that {opened(c, t)} open" for c, t in used)
     rule = "wrk opens connections / threads, rounded down, in each thread (docs/method.md)"
     seen = (f"{rule}. As published: {said}.", f"In this run: {here}.")
     if off := [str(asked) for (asked, _), count in open_.items() if count != asked]:
-        return Outcome(FAILS, f"{', '.join(off)} do not divide by the threads of the published command", seen=seen)
+        return Outcome(
+            FAILS,
+            f"{', '.join(off)} do not divide by the threads of the published command",
+            seen=seen,
+        )
     return Outcome(HOLDS, "each number of connections divides by the threads", seen=seen)
 
 
@@ -107,16 +151,24 @@ def counters_race(tables: Tables) -> Outcome:
         if "requests that the server counted" in check["name"]
     }
     if not checks:
-        return Outcome(ABSENT, "this run has no record of axum and gin in which their counts were reconciled")
+        return Outcome(
+            ABSENT, "this run has no record of axum and gin in which their counts were reconciled"
+        )
     wrong = [f"{trial}: {check['detail']}." for trial, check in checks.items() if not check["ok"]]
-    counted = f"{plural(len(checks), 'trial')} of {joined(sorted({servers[trial] for trial in checks}))}"
+    counted = (
+        f"{plural(len(checks), 'trial')} of {joined(sorted({servers[trial] for trial in checks}))}"
+    )
     seen = (f"{len(checks) - len(wrong)} of {counted} agree.", *wrong[:3])
     if wrong:
         return Outcome(HOLDS, "a count and the requests disagree", seen=seen)
-    return Outcome(FAILS, "each count has every request that wrk had answered, and none that was not sent", seen=seen)
+    return Outcome(
+        FAILS,
+        "each count has every request that wrk had answered, and none that was not sent",
+        seen=seen,
+    )
 
 
-# --- what else was seen -----------------------------------------------------------------------------------
+# --- what else was seen ---------------------------------------------------------------------------
 
 Cells = Sequence[tuple[Counterpart, ...]]  # those of each ratio that the claim is about
 
@@ -139,14 +191,16 @@ def echo_peaks(tables: Tables, _cells: Cells) -> Iterator[str]:
 
 
 def _over_windows(each: Counterpart, unit: str, divisor: float = 1.0) -> str:
-    medians = {window: spread(each.sealed[column]).median / divisor for window, column in WINDOWS.items()}
+    medians = {
+        window: spread(each.sealed[column]).median / divisor for window, column in WINDOWS.items()
+    }
     return ", ".join(f"{number(median)}{unit} over {window}" for window, median in medians.items())
 
 
 def md5_price(tables: Tables, cells: Cells) -> Iterator[str]:
     """Say what the MD5 costs a server in CPU time, which can be compared whatever was the limit."""
     plain, md5 = cells[0]
-    if price := ratio(*(QUANTITIES["server_cpu_ms_per_request"].sample(tables, each) for each in (md5, plain))):
+    if price := ratio(*(sample_for(CPU_PER_REQUEST, tables, each) for each in (md5, plain))):
         words = "In CPU time per request, which can be compared at any rate, the MD5 costs"
         yield f"{words} {plain.server} {times(price)}."
 
@@ -163,44 +217,70 @@ def start_of_axum(tables: Tables, cells: Cells) -> Iterator[str]:
     for (gnet,) in cells:
         trials = offered(tables, "postgres-insert")
         axum = cell(trials[trials["load"] == gnet.load], "axum", gnet.load)
-        if found := ratio(*(QUANTITIES[name].sample(tables, axum) for name in names)):
+        if found := ratio(*(sample_for(CATALOGUE[name], tables, axum) for name in names)):
             yield f"The same of axum: {times(found)} ({gnet.load})."
 
 
 def rows_and_answers(tables: Tables, _cells: Cells) -> Iterator[str]:
     """Say whether the database has as many rows as there were answers."""
     trials = offered(tables, "postgres-insert")
-    if words := rows_equal_answers(trials[trials["server"].isin(GNET_AND_AXUM) & is_sealed(trials)]):
+    if words := rows_equal_answers(
+        trials[trials["server"].isin(GNET_AND_AXUM) & is_sealed(trials)]
+    ):
         yield words
 
 
 def price_of_connecting(tables: Tables, _cells: Cells) -> Iterator[str]:
-    """Say how much of a request's CPU time is the connection's: the kernel's work more than the server's."""
+    """Say how much of a request's CPU time is the connection's: the kernel's work more than the
+    server's.
+    """
     said = []
     for server in ("gin", "axum"):
-        cells = [cell(counterparts.connections(tables, mode, 100)[0], server, "") for mode in ("close", "keepalive")]
+        cells = [
+            cell(counterparts.connections(tables, mode, 100)[0], server, "")
+            for mode in ("close", "keepalive")
+        ]
         close, keep = (spread(each.sealed["server_cpu_ms_per_request"]).median for each in cells)
         if close > keep > 0:
             costs = f"{server} {number(close)} ms, with keep-alive {number(keep)} ms"
-            said.append(f"{costs}, so that {number(100 * (1 - keep / close))} % of it go to the connection")
+            said.append(
+                f"{costs}, so that {number(100 * (1 - keep / close))} % of it go to the connection"
+            )
     if said:
         words = "What a request on a connection of its own costs, in CPU time at 100 connections"
         yield f"{words}: {'; '.join(said)}."
 
 
 def shared_cpus(tables: Tables, _cells: Cells) -> Iterator[str]:
-    """Say whether server and generator shared CPUs, as they did on the one machine of the source."""
+    """Say whether server and generator shared CPUs, as they did on the one machine of the
+    source.
+    """
     place = tables.manifest.get("placement") or {}
     if place.get("server") and place.get("generator"):
         counts = " and ".join(plural(len(place[side]), "CPU") for side in ("server", "generator"))
         whose = "of their own" if place.get("disjoint", True) else "that they share"
-        yield f"Server and generator have CPUs {whose} here ({counts}); in the source they shared all."
+        yield (
+            f"Server and generator have CPUs {whose} here ({counts}); "
+            "in the source they shared all."
+        )
 
 
 _JUDGES = no_failed_requests, postgres_not_the_limit, wrk_opens_what_it_is_asked, counters_race
-JUDGES = {judge.__name__: judge for judge in _JUDGES}  # `judge` of an entry -> the function that judges it
+JUDGES = {
+    judge.__name__: judge for judge in _JUDGES
+}  # `judge` of an entry -> the function that judges it
 _NOTES = (
-    *(cpu_peaks, echo_peaks, md5_price, tier_of_gnet, start_of_axum, rows_and_answers, price_of_connecting),
+    *(
+        cpu_peaks,
+        echo_peaks,
+        md5_price,
+        tier_of_gnet,
+        start_of_axum,
+        rows_and_answers,
+        price_of_connecting,
+    ),
     shared_cpus,
 )
-NOTES = {note.__name__: note for note in _NOTES}  # name in an entry's `also` -> what says what else was seen
+NOTES = {
+    note.__name__: note for note in _NOTES
+}  # name in an entry's `also` -> what says what else was seen

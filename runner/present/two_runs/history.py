@@ -1,4 +1,6 @@
-"""The same cells over many runs in the order of time: medians with intervals, and where a value changed to stay."""
+"""The same cells over many runs in the order of time: medians with intervals, and where a value
+changed to stay.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,13 +13,13 @@ from matplotlib.axes import Axes
 
 from runner.model import LabError
 from runner.present.chart import Axis, Chart, Shared, bars, extreme
-from runner.present.chart.value import COLUMNS
-from runner.present.comparison.compare import cells_of, conditions, samples_of
+from runner.present.chart.value import POINT_COLUMNS
 from runner.present.frames import Tables, read_tables
 from runner.present.look import captions, style
 from runner.present.look.palette import identities
 from runner.present.statistics.inference import ALPHA, geometric_mean, sure_spread
 from runner.present.statistics.stats import Floats, Spread
+from runner.present.two_runs.compare import cells_of, conditions, samples_of
 from runner.store import RunFolder
 
 AT_EACH_SIDE = 2  # runs before and after a change, at least
@@ -29,7 +31,9 @@ PANELS = 8  # panels of the figure, those with changes first; the table has all
 
 @dataclass(frozen=True)
 class Change:
-    """From the run with number `at` on (the first is 1) values are `ratio` times those since the change before."""
+    """From the run with number `at` on (the first is 1) values are `ratio` times those since the
+    change before.
+    """
 
     at: int
     ratio: float
@@ -63,22 +67,32 @@ class History:
         """Those whose last change is for the worse, by more than the limit."""
         margin = np.inf if self.fail_above_pct is None else self.fail_above_pct / 100
         last = [(course, course.changes[-1]) for course in self.courses if course.changes]
-        return tuple(course for course, change in last if change.worse and abs(change.ratio - 1) > margin)
+        return tuple(
+            course for course, change in last if change.worse and abs(change.ratio - 1) > margin
+        )
 
 
-def history(runs: Sequence[RunFolder], *, force: bool = False, fail_above_pct: float | None = None) -> History:
-    """Follow each cell over runs, sorted by when they began; a quantity only where a run's verdicts allow it.
+def history(
+    runs: Sequence[RunFolder], *, force: bool = False, fail_above_pct: float | None = None
+) -> History:
+    """Follow each cell over runs, sorted by when they began.
 
-    A run is one value, the mean of its trials' logarithms, since what changes on a machine between runs is in all of
-    its trials. LabError for less than two runs, for one named twice, for runs of different conditions, unless `force`,
-    and for runs that have nothing in common.
+    A quantity only where a run's verdicts allow it.
+
+    A run is one value, the mean of its trials' logarithms, since what changes on a machine between
+    runs is in all of its trials. LabError for less than two runs, for one named twice, for runs of
+    different conditions, unless `force`, and for runs that have nothing in common.
     """
-    tables = sorted(map(read_tables, runs), key=lambda each: str(each.manifest.get("started_at") or ""))
+    tables = sorted(
+        map(read_tables, runs), key=lambda each: str(each.manifest.get("started_at") or "")
+    )
     names = tuple(str(each.manifest["run_id"]) for each in tables)
     if len(names) < 2 or len(set(names)) < len(names):
         raise LabError("A history takes two runs or more, each once.")
     for before, after in pairwise(tables):  # an error where they differ
-        conditions(before.manifest, after.manifest, pd.concat([before.trials, after.trials]), force=force)
+        conditions(
+            before.manifest, after.manifest, pd.concat([before.trials, after.trials]), force=force
+        )
     found = samples_of([cells_of(each) for each in tables])
     followed = {key: samples for key, samples in found.items() if len(samples) > 1}
     if not followed:
@@ -86,24 +100,32 @@ def history(runs: Sequence[RunFolder], *, force: bool = False, fail_above_pct: f
     alpha = ALPHA / max(1, sum(len(samples) >= LEAST for samples in followed.values()))
     courses = []
     for (cell, quantity), samples in followed.items():
-        numbers, logs = list(samples), np.log([geometric_mean(sample) for sample in samples.values()])
+        numbers = list(samples)
+        logs = np.log([geometric_mean(sample) for sample in samples.values()])
         places = list(changes(logs, alpha))
         shifts = np.diff([part.mean() for part in np.split(logs, [place for place, _ in places])])
         known = tuple(
-            Change(numbers[place], float(np.exp(shift)), p, worse=(shift < 0) == quantity.more)
+            Change(
+                numbers[place],
+                float(np.exp(shift)),
+                p,
+                worse=(shift < 0) == quantity.more_is_better,
+            )
             for (place, p), shift in zip(places, shifts, strict=True)
         )
         sides = {number: sure_spread(sample) for number, sample in samples.items()}
-        courses.append(Course(cell.load, cell.server, quantity.noun, sides, known))
+        courses.append(Course(cell.load, cell.server, quantity.heading, sides, known))
     days = tuple(str(each.manifest.get("started_at") or "")[:10] for each in tables)
     return History(names, days, tuple(tables), tuple(courses), fail_above_pct)
 
 
 def changes(values: Floats, alpha: float = ALPHA) -> Iterator[tuple[int, float]]:
-    """Yield the places at which a series changes its mean, in their order, each with the p-value of that change.
+    """Yield the places at which a series changes its mean, in their order, each with the p-value of
+    that change.
 
-    The largest t statistic over all places is held against its distribution without any change, which is simulated;
-    then either side is looked at in the same way (Worsley 1979, JASA 74, 365; Vostrikova 1981 for the halving).
+    The largest t statistic over all places is held against its distribution without any change,
+    which is simulated; then either side is looked at in the same way (Worsley 1979, JASA 74, 365;
+    Vostrikova 1981 for the halving).
     """
     if values.size < LEAST:
         return
@@ -118,7 +140,9 @@ def changes(values: Floats, alpha: float = ALPHA) -> Iterator[tuple[int, float]]
 
 
 def _statistics(rows: Floats) -> Floats:
-    """Return the squared t statistic of each place of each row: between the values before it and from it on."""
+    """Return the squared t statistic of each place of each row: between the values before it and
+    from it on.
+    """
     n = rows.shape[-1]
     centred = rows - rows.mean(axis=-1, keepdims=True)
     total = (centred**2).sum(axis=-1, keepdims=True)
@@ -132,7 +156,9 @@ def _statistics(rows: Floats) -> Floats:
 def _without_change(n: int) -> Floats:
     """Return simulated values of the largest statistic of n values of one normal distribution."""
     rng = np.random.default_rng(SEED)
-    parts = [_statistics(rng.standard_normal((1_000, n))).max(axis=-1) for _ in range(SIMULATED // 1_000)]
+    parts = [
+        _statistics(rng.standard_normal((1_000, n))).max(axis=-1) for _ in range(SIMULATED // 1_000)
+    ]
     return np.concatenate(parts)
 
 
@@ -141,11 +167,12 @@ def findings(found: History) -> list[str]:
     steady = sum(not course.changes for course in found.courses)
     few = "" if len(found.runs) >= LEAST else f" A change is looked for in {LEAST} runs or more."
     return [
-        f"{captions.plural(len(found.runs), 'run')} from {found.days[0]} to {found.days[-1]}: in {steady} of "
-        f"{captions.plural(len(found.courses), 'course')} no change is shown.{few}",
+        f"{captions.plural(len(found.runs), 'run')} from {found.days[0]} to {found.days[-1]}: in "
+        f"{steady} of {captions.plural(len(found.courses), 'course')} no change is shown.{few}",
         *(
-            f"{course.server}, {course.load}: {course.quantity} is {change.ratio:.3f} times what it was since run "
-            f"{change.at} ({found.days[change.at - 1]}), {'worse' if change.worse else 'better'} (p = {change.p:.2g})."
+            f"{course.server}, {course.load}: {course.quantity} is {change.ratio:.3f} times what "
+            f"it was since run {change.at} ({found.days[change.at - 1]}), "
+            f"{'worse' if change.worse else 'better'} (p = {change.p:.2g})."
             for course in found.courses
             for change in course.changes
         ),
@@ -157,7 +184,10 @@ def table(found: History) -> pd.DataFrame:
     numbers = range(1, len(found.runs) + 1)
     rows = [
         {"load": course.load, "server": course.server, "quantity": course.quantity}
-        | {str(n): style.number(course.sides[n].median) if n in course.sides else "–" for n in numbers}
+        | {
+            str(n): style.number(course.sides[n].median) if n in course.sides else "–"
+            for n in numbers
+        }
         | {"changes": "; ".join(f"×{change.ratio:.3f} at {change.at}" for change in course.changes)}
         for course in found.courses
     ]
@@ -165,27 +195,38 @@ def table(found: History) -> pd.DataFrame:
 
 
 def timeline(found: History) -> Chart:
-    """Return medians with intervals by run: a panel for each load and quantity, its servers together."""
+    """Return medians with intervals by run: a panel for each load and quantity, its servers
+    together.
+    """
     panels: dict[str, list[Course]] = {}
     for course in sorted(found.courses, key=lambda course: not course.changes):
         panels.setdefault(f"{course.load}: {course.quantity}", []).append(course)
     rows = [
-        (panel, course.server, "median", float(number), side.median, side.low, side.high, True,
-         number in {change.at for change in course.changes})
+        (
+            panel,
+            course.server,
+            "median",
+            float(number),
+            side.median,
+            side.low,
+            side.high,
+            True,
+            number in {change.at for change in course.changes},
+        )
         for panel, courses in list(panels.items())[:PANELS]
         for course in courses
         for number, side in course.sides.items()
-    ]  # fmt: skip
+    ]
     shown = f"{PANELS} of {len(panels)} loads and quantities, those with changes first. "
     runs = "; ".join(f"{number}: {day}" for number, day in enumerate(found.days, start=1))
     return Chart(
         "The same loads over many runs",
-        pd.DataFrame(rows, columns=[*COLUMNS, "changed"]),
+        pd.DataFrame(rows, columns=[*POINT_COLUMNS, "changed"]),
         Axis("run", "run"),
         Axis("median"),
         identities(pd.concat([each.trials for each in found.tables], ignore_index=True)),
-        f"{shown * (len(panels) > PANELS)}Medians with their 95 % intervals, or minimum and maximum of fewer than six "
-        f"trials. Runs: {runs}.",
+        f"{shown * (len(panels) > PANELS)}Medians with their 95 % intervals, or minimum and "
+        f"maximum of fewer than six trials. Runs: {runs}.",
         key="Ring: from this run on the value is another one.",
         noun="load and quantity",
         facts=(extreme(Axis("run"), Axis("median"), "highest median"),),
@@ -200,6 +241,14 @@ def _finish(ax: Axes, chart: Chart, panel: str) -> None:
     ax.set_ylim(0, float(rows["high"].max()) * 1.1 or 1)
     ringed = rows[rows["changed"]]
     colors = [chart.looks[server].color for server in ringed["server"]]
-    ax.scatter(ringed["x"], ringed["y"], s=130, facecolors="none", edgecolors=colors, linewidths=1.4, zorder=3)
+    ax.scatter(
+        ringed["x"],
+        ringed["y"],
+        s=130,
+        facecolors="none",
+        edgecolors=colors,
+        linewidths=1.4,
+        zorder=3,
+    )
     style.ticks_across(ax, numbers)
     style.even_axis(ax, "y")

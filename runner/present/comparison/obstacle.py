@@ -1,0 +1,131 @@
+"""Why a quantity of a cell is not the server's: the one rule of all pages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import pandas as pd
+
+from runner.present.comparison.quantity import THROUGHPUT, Need, Quantity
+from runner.present.frames import did_at_least, did_the_work, limits_of, server_bound
+from runner.present.statistics.stats import carried_quantile
+from runner.verdict.limits import Cause, Limit
+
+
+class Kind(StrEnum):
+    """What stands in the way of a comparison. The value says so in a few words."""
+
+    REQUESTS_FAILED = "more than 1 in 1000 requests failed"
+    TOO_FEW_REQUESTS = "too few requests for the percentile"
+    ANOTHER_LIMIT = "another side was the limit"
+    RATE_WAS_SET = "the rate was set, so that it is not the server's"
+    RAMP_WAS_KEPT = "the ramp was kept to its end, so that the rows are those that were asked for"
+    CPUS_WERE_FULL = "its CPUs were full, so that nothing could rise above"
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """Why a quantity of a cell is not the server's."""
+
+    kind: Kind
+    limit: Limit | None = None
+    """What limited the trials instead, if it is that."""
+    cause: Cause | None = None
+    """The commonest rule by which that limit is unknown."""
+    is_floor: bool = False
+    """Whether the value is the least that the server can do: it bounds a ratio on one side."""
+
+    @property
+    def words(self) -> str:
+        """The obstacle in a few words."""
+        return self.kind.value if self.limit is None else self.limit.why_not
+
+
+def obstacle(trials: pd.DataFrame, quantity: Quantity) -> Obstacle | None:
+    """Return why a quantity of a cell's sealed trials is not the server's; None if it is."""
+    if not did_the_work(trials):
+        return Obstacle(Kind.REQUESTS_FAILED)
+    by_need = _RULES[quantity.need](trials)
+    if by_need is not None:
+        return by_need
+    if carried_quantile(float(trials["requests"].min())) < quantity.quantile:
+        return Obstacle(Kind.TOO_FEW_REQUESTS)
+    return None
+
+
+def is_the_servers(trials: pd.DataFrame, quantity: Quantity) -> bool:
+    """Return whether a quantity of a cell's sealed trials is the server's; not without trials."""
+    return len(trials) > 0 and obstacle(trials, quantity) is None
+
+
+def ranks_by_throughput(trials: pd.DataFrame) -> bool:
+    """Return whether the rate of a cell's sealed trials is what its server can do."""
+    return is_the_servers(trials, THROUGHPUT)
+
+
+def foremost(obstacles: Iterable[Obstacle]) -> Obstacle | None:
+    """Return the obstacle to name of several: one whose limit is known, by the order of limits."""
+    order = [*Limit, None]
+    return min(obstacles, key=lambda each: order.index(each.limit), default=None)
+
+
+def _server_limit(trials: pd.DataFrame) -> Obstacle | None:
+    if trials["load_model"].eq("open").any():
+        return Obstacle(Kind.RATE_WAS_SET)
+    return _at_its_limit(trials)
+
+
+def _at_its_limit(trials: pd.DataFrame) -> Obstacle | None:
+    if server_bound(trials):
+        return None
+    others = set(limits_of(trials)) - {Limit.SERVER, Limit.SERIAL} or {Limit.SERIAL}
+    return _another_limit(trials, others, is_floor=did_at_least(trials))
+
+
+def _no_limit(trials: pd.DataFrame) -> Obstacle | None:
+    others = set(limits_of(trials)) - {Limit.NONE}
+    return _another_limit(trials, others) if others else None
+
+
+def _work(_trials: pd.DataFrame) -> Obstacle | None:
+    return None  # whether it was done is asked of every quantity
+
+
+def _room(trials: pd.DataFrame) -> Obstacle | None:
+    was_full = limits_of(trials).eq(Limit.SERVER).any()
+    return Obstacle(Kind.CPUS_WERE_FULL) if was_full else None
+
+
+def _limit_of_a_ramp(trials: pd.DataFrame) -> Obstacle | None:
+    if _no_limit(trials) is None:
+        return Obstacle(Kind.RAMP_WAS_KEPT)
+    return _at_its_limit(trials)
+
+
+_RULES: dict[Need, Callable[[pd.DataFrame], Obstacle | None]] = {
+    Need.SERVER_LIMIT: _server_limit,
+    Need.NO_LIMIT: _no_limit,
+    Need.WORK: _work,
+    Need.ROOM: _room,
+    Need.LIMIT_OF_A_RAMP: _limit_of_a_ramp,
+}
+
+
+def _another_limit(trials: pd.DataFrame, others: set[Limit], *, is_floor: bool = False) -> Obstacle:
+    """Return the first of the limits that stood in the way, and why it is unknown if it is."""
+    limit = next(limit for limit in Limit if limit in others)
+    cause = _commonest_cause(trials) if limit is Limit.UNKNOWN else None
+    return Obstacle(Kind.ANOTHER_LIMIT, limit, cause, is_floor)
+
+
+def _commonest_cause(trials: pd.DataFrame) -> Cause | None:
+    """Return the commonest known rule by which the limit of trials is unknown."""
+    unknown = limits_of(trials).eq(Limit.UNKNOWN)
+    codes = [code for code in trials.loc[unknown, "verdict_cause"] if code]
+    if not codes:
+        return None
+    code, _ = Counter(sorted(codes)).most_common(1)[0]
+    return Cause.of(code)

@@ -1,0 +1,193 @@
+"""What can be compared of a server under a load: the one catalogue of all pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+MIB = 2.0**20
+
+
+class Need(StrEnum):
+    """What must hold in every trial of a cell if a quantity is to be the server's.
+
+    For all of them no more than 1 in 1000 requests may have failed.
+    """
+
+    SERVER_LIMIT = "the server was the limit of a closed load"
+    """A rate: only then it is what the server can do."""
+    NO_LIMIT = "a rate was offered and kept, and nobody was at a limit"
+    """A response time: only then it is no queue's."""
+    WORK = "the work was done"
+    """A cost per request, or memory: whatever was the limit."""
+    ROOM = "the server never filled its CPUs"
+    """A peak: only then something can rise above the rest."""
+    LIMIT_OF_A_RAMP = "the rate rose beyond what the server can do"
+    """Rows inserted: below the limit they are those that were asked for."""
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What can be compared of two cells."""
+
+    name: str
+    """As in claims.toml."""
+    column: str
+    """Of the trials. Its value is divided by `unit`."""
+    noun: str
+    """Within a sentence about two servers: `axum's CPU time per request`."""
+    heading: str
+    """In a table, and beside values: with the unit."""
+    need: Need
+    more_is_better: bool = False
+    quantile: float = 0.0
+    """Of a response time: a trial must carry it."""
+    unit: float = 1.0
+    group: str = ""
+    """Heading above its ratios in the report."""
+
+    @property
+    def in_a_claim(self) -> str:
+        """Within the words of a claim, before values: `axum/gin CPU ms/request`."""
+        return self.heading if self.need is Need.WORK and self.unit == 1 else self.noun
+
+
+def _response_time(percent: int, group: str = "") -> Quantity:
+    return Quantity(
+        name=f"latency_p{percent}_ms",
+        column=f"latency_p{percent}_ms",
+        noun=f"p{percent}",
+        heading=f"p{percent}, ms",
+        need=Need.NO_LIMIT,
+        quantile=percent / 100,
+        group=group,
+    )
+
+
+def _peak(column: str, window: str) -> Quantity:
+    noun = f"CPU peak over {window}"
+    return Quantity(name=column, column=column, noun=noun, heading=noun, need=Need.ROOM)
+
+
+def _peak_at_a_rate(column: str, window: str) -> Quantity:
+    noun = f"CPU peak over {window}"
+    return Quantity(
+        name=f"{column}_at_a_rate",
+        column=column,
+        noun=noun,
+        heading=noun,
+        need=Need.NO_LIMIT,
+        group=f"{noun}, at the same rate",
+    )
+
+
+THROUGHPUT = Quantity(
+    name="served_rps",
+    column="served_rps",
+    noun="requests/s",
+    heading="requests/s",
+    need=Need.SERVER_LIMIT,
+    more_is_better=True,
+    group="Requests per second",
+)
+CPU_PER_REQUEST = Quantity(
+    name="server_cpu_ms_per_request",
+    column="server_cpu_ms_per_request",
+    noun="CPU time per request",
+    heading="CPU ms/request",
+    need=Need.WORK,
+    group="CPU time per request",
+)
+P50 = _response_time(50, "Response time of one in two requests")
+P90 = _response_time(90)
+P95 = _response_time(95)
+P99 = _response_time(99, "Response time of 99 in 100 requests")
+MEMORY = Quantity(
+    name="server_rss_peak_bytes",
+    column="server_rss_peak_bytes",
+    noun="memory in MiB",
+    heading="memory, MiB",
+    need=Need.WORK,
+    unit=MIB,
+)
+CPU = Quantity(
+    name="server_cpu_mean_pct",
+    column="server_cpu_mean_pct",
+    noun="CPU",
+    heading="CPU",
+    need=Need.NO_LIMIT,
+)
+PEAK_1S = _peak("server_cpu_peak_1s_pct", "1 s")
+PEAK_100MS = _peak("server_cpu_peak_100ms_pct", "100 ms")
+PEAK_1S_AT_A_RATE = _peak_at_a_rate("server_cpu_peak_1s_pct", "1 s")
+PEAK_100MS_AT_A_RATE = _peak_at_a_rate("server_cpu_peak_100ms_pct", "0.1 s")
+ROWS = Quantity(
+    name="rows_inserted",
+    column="rows_inserted",
+    noun="rows",
+    heading="rows",
+    need=Need.LIMIT_OF_A_RAMP,
+    more_is_better=True,
+)
+P90_OF_FIRST_SECOND = Quantity(
+    name="p90_of_first_second",
+    column="",
+    noun="p90 of the first second",
+    heading="p90 of the first second",
+    need=Need.NO_LIMIT,
+)
+P90_OF_LATER_SECONDS = Quantity(
+    name="p90_of_later_seconds",
+    column="",
+    noun="median p90 of later seconds",
+    heading="median p90 of later seconds",
+    need=Need.NO_LIMIT,
+)
+P90_UNSTEADINESS = Quantity(
+    name="p90_unsteadiness",
+    column="",
+    noun="unsteadiness of p90",
+    heading="unsteadiness of p90",
+    need=Need.NO_LIMIT,
+)
+CPU_UNSTEADINESS = Quantity(
+    name="cpu_unsteadiness",
+    column="",
+    noun="unsteadiness of CPU",
+    heading="unsteadiness of CPU",
+    need=Need.NO_LIMIT,
+)
+
+OF_A_REPORT = (
+    THROUGHPUT,
+    CPU_PER_REQUEST,
+    P50,
+    P99,
+    PEAK_1S_AT_A_RATE,
+    PEAK_100MS_AT_A_RATE,
+)
+"""What the report compares of the servers of one run."""
+OF_TWO_RUNS = (THROUGHPUT, P50, P90, P99, CPU_PER_REQUEST, MEMORY)
+"""What `bench compare` and `bench history` follow over runs."""
+OF_A_CLAIM = (
+    THROUGHPUT,
+    P50,
+    P90,
+    P95,
+    P99,
+    CPU_PER_REQUEST,
+    CPU,
+    PEAK_1S,
+    PEAK_100MS,
+    MEMORY,
+    ROWS,
+    P90_OF_FIRST_SECOND,
+    P90_OF_LATER_SECONDS,
+    P90_UNSTEADINESS,
+    CPU_UNSTEADINESS,
+)
+"""What a published claim may be about."""
+CATALOGUE = {
+    quantity.name: quantity for quantity in dict.fromkeys((*OF_A_REPORT, *OF_TWO_RUNS, *OF_A_CLAIM))
+}
+"""Every quantity by its name."""
