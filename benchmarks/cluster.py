@@ -1,7 +1,7 @@
 """How much faster two single-threaded workers rebuild tables than one, and what memory they take.
 
-Run: python benchmarks/cluster.py [--iterations N] [--trials N] [--repeats N]. One and two workers take turns, so that a
-slow moment of the machine meets both.
+Run: python benchmarks/cluster.py [--iterations N] [--trials N] [--repeats N]. One and two workers
+take turns, so that a slow moment of the machine meets both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def digest(raw: Path, folder: Path, number: int) -> dict[str, Any]:
     """Digest the file as one trial; return the worker's peak resident size in bytes."""
-    targets = [folder / f"{number}.{name}.parquet" for name in ("requests", "latency", "throughput")]
+    targets = [
+        folder / f"{number}.{name}.parquet" for name in ("requests", "latency", "throughput")
+    ]
     digest_k6(raw, targets, trial_id=f"t{number}", mode="keepalive", scratch=folder, threads=1)
     return {str(number): resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
@@ -47,16 +49,18 @@ def main() -> None:
         for _ in range(options.repeats):
             for workers, seconds in took.items():
                 with spread_over("local", lambda _: None, workers=workers) as spread:
-                    list(spread(partial(digest, raw, Path(name)), range(-workers, 0)))  # they import what they need
+                    list(
+                        spread(partial(digest, raw, Path(name)), range(-workers, 0))
+                    )  # they import what they need
                     begin = time.perf_counter()
                     found = list(spread(partial(digest, raw, Path(name)), range(options.trials)))
                     seconds.append(time.perf_counter() - begin)
                     peak = max(peak, *(size for each in found for size in each.values()))
     ratios = [one / two for one, two in zip(took[1], took[2], strict=True)]
     print(  # noqa: T201
-        f"{options.trials} trials of {options.iterations:,} iterations: one worker {median(took[1]):.1f} s, two "
-        f"{median(took[2]):.1f} s, {median(ratios):.2f} times as fast ({min(ratios):.2f} to {max(ratios):.2f}); "
-        f"a worker takes {peak / 1e6:.0f} MB at most"
+        f"{options.trials} trials of {options.iterations:,} iterations: one worker "
+        f"{median(took[1]):.1f} s, two {median(took[2]):.1f} s, {median(ratios):.2f} times as fast "
+        f"({min(ratios):.2f} to {max(ratios):.2f}); a worker takes {peak / 1e6:.0f} MB at most"
     )
 
 

@@ -1,8 +1,9 @@
 """Speed and memory of the k6 digest beside a bare DuckDB COPY and pandas, on a file like k6's own.
 
-Run: python benchmarks/digest.py [--iterations N] [--repeats N] [--tags stock|trimmed] [--keep FOLDER]. Each reader runs
-in a process of its own, one after the other in each repeat, so that a slow moment of the machine meets all of them.
-Shown are medians. Wall time is from the start of reading to the last table; memory is the process's peak resident size.
+Run: python benchmarks/digest.py [--iterations N] [--repeats N] [--tags stock|trimmed] [--keep
+FOLDER]. Each reader runs in a process of its own, one after the other in each repeat, so that a
+slow moment of the machine meets all of them. Shown are medians. Wall time is from the start of
+reading to the last table; memory is the process's peak resident size.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from statistics import median
 
 ROOT = Path(__file__).resolve().parents[1]
 PANDAS_LINES = 500_000
-"""pandas reads only so many lines, and its time is scaled to the whole file: all of it would take minutes."""
+"""pandas reads only so many lines, and its time is scaled to the whole file: all of it would take
+minutes.
+"""
 
 _MEASURE = """
 import resource, sys, time
@@ -35,19 +38,21 @@ print(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 _READERS = {
     "our digest": (
         "from runner.digest.k6 import digest_k6",
-        "digest_k6(raw, [out / f'{name}.parquet' for name in ('requests', 'latency', 'throughput')],"
-        " trial_id='benchmark', mode='keepalive', scratch=out)",
+        "digest_k6(raw, [out / f'{name}.parquet' for name in ('requests', 'latency', "
+        "'throughput')], trial_id='benchmark', mode='keepalive', scratch=out)",
     ),
     "bare DuckDB COPY": (
         "import duckdb",
         """
-connection = duckdb.connect(config={"threads": 2, "memory_limit": "400MB", "temp_directory": str(out)})
+limits = {"threads": 2, "memory_limit": "400MB", "temp_directory": str(out)}
+connection = duckdb.connect(config=limits)
 connection.execute("SET enable_progress_bar = false")
 columns = '''{metric: 'VARCHAR', type: 'VARCHAR', data: 'STRUCT("time" VARCHAR, "value" DOUBLE,
              tags STRUCT(status VARCHAR, error_code VARCHAR))'}'''
 connection.execute(
     f"COPY (SELECT metric, data.time, data.value, data.tags.status, data.tags.error_code"
-    f" FROM read_json($raw, format = 'newline_delimited', columns = {columns})) TO '{out}/copy.parquet'",
+    f" FROM read_json($raw, format = 'newline_delimited', columns = {columns}))"
+    f" TO '{out}/copy.parquet'",
     {"raw": str(raw)},
 )""",
     ),
@@ -67,9 +72,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--iterations", type=int, default=1_000_000)
     parser.add_argument("--tags", choices=("stock", "trimmed"), default="stock")
-    parser.add_argument("--keep", type=Path, help="folder in which the generated file stays for the next time")
+    parser.add_argument(
+        "--keep", type=Path, help="folder in which the generated file stays for the next time"
+    )
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--only", choices=tuple(_READERS), action="append", help="leave out the other readers")
+    parser.add_argument(
+        "--only", choices=tuple(_READERS), action="append", help="leave out the other readers"
+    )
     options = parser.parse_args()
     if options.iterations < 1 or options.repeats < 1:
         parser.error("--iterations and --repeats must be 1 or more")
@@ -77,8 +86,8 @@ def main() -> None:
         raw, facts = _generated(folder, options.iterations, options.tags)
         size = facts["uncompressed_bytes"]
         _show(
-            f"{options.iterations:,} iterations, {facts['lines']:,} lines, {size / 1e6:,.0f} MB of JSON,"
-            f" {raw.stat().st_size / 1e6:,.0f} MB compressed"
+            f"{options.iterations:,} iterations, {facts['lines']:,} lines, {size / 1e6:,.0f} MB of "
+            f"JSON, {raw.stat().st_size / 1e6:,.0f} MB compressed"
         )
         results: dict[str, list[Costs]] = {name: [] for name in options.only or _READERS}
         for _ in range(options.repeats):
@@ -116,7 +125,11 @@ def _measure(name: str, raw: Path) -> Costs:
     with tempfile.TemporaryDirectory(prefix="bench-digest-out-") as out:
         program = _MEASURE.format(imports=imports, work=work)
         done = subprocess.run(
-            [sys.executable, "-c", program, str(raw), out], cwd=ROOT, check=True, capture_output=True, text=True
+            [sys.executable, "-c", program, str(raw), out],
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
+            text=True,
         )
     wall, cpu, peak = done.stdout.split()
     return float(wall), float(cpu), int(peak)
@@ -124,7 +137,10 @@ def _measure(name: str, raw: Path) -> Costs:
 
 def _report(results: dict[str, list[Costs]], size: int, lines: int) -> None:
     """Print a row per reader; the ratio is the median of those within one repeat."""
-    _show(f"{'reader':<20}{'wall s':>9}{'CPU s':>9}{'MB/s':>9}{'peak MB':>9}  wall time beside {BESIDE}'s")
+    _show(
+        f"{'reader':<20}{'wall s':>9}{'CPU s':>9}{'MB/s':>9}{'peak MB':>9}  wall time beside "
+        f"{BESIDE}'s"
+    )
     for name, costs in results.items():
         factor = max(1.0, lines / PANDAS_LINES) if name.startswith("pandas") else 1.0
         note = f"  (scaled from {PANDAS_LINES:,} lines)" if factor > 1 else ""
@@ -132,8 +148,9 @@ def _report(results: dict[str, list[Costs]], size: int, lines: int) -> None:
         beside = results.get(BESIDE, costs)
         ratios = [factor * ours[0] / theirs[0] for ours, theirs in zip(costs, beside, strict=True)]
         _show(
-            f"{name:<20}{wall * factor:>9.1f}{cpu * factor:>9.1f}{size / 1e6 / (wall * factor):>9.0f}{peak / 1e6:>9.0f}"
-            f"  x {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}){note}"
+            f"{name:<20}{wall * factor:>9.1f}{cpu * factor:>9.1f}"
+            f"{size / 1e6 / (wall * factor):>9.0f}{peak / 1e6:>9.0f} "
+            f" x {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}){note}"
         )
 
 

@@ -1,9 +1,10 @@
 """CPU that each series of k6 takes for an iteration, under the lab's own flags and observers.
 
-Run: python benchmarks/k6_series.py [--server NAME] [--vus N] [--iterations N] [--blocks N] [--minutes N]. Each block
-loads the server once by each series (`make k6-both` builds them); in as many blocks the one goes first as the other, in
-an order of the seed's. Printed are the µs of CPU of k6 for each iteration, its start and its samples included, and the
-ratio of the series within blocks with its 95 % interval (Student's t on logarithms).
+Run: python benchmarks/k6_series.py [--server NAME] [--vus N] [--iterations N] [--blocks N]
+[--minutes N]. Each block loads the server once by each series (`make k6-both` builds them); in as
+many blocks the one goes first as the other, in an order of the seed's. Printed are the µs of CPU of
+k6 for each iteration, its start and its samples included, and the ratio of the series within blocks
+with its 95 % interval (Student's t on logarithms).
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ from runner.measure.loading import Bench
 from runner.measure.session import Ready
 from runner.measure.tools import Tool, find_tool
 from runner.model import Cell, LabError
-from runner.present.statistics.inference import FEWEST, ratio, sample_of
+from runner.present.statistics.inference import FEWEST_TRIALS, ratio, sample_of
 from runner.running.overhead import WORKLOAD, observed, overhead_campaign, staged
 
 SERIES = ("v1", "v2")
 
 
 def main() -> None:
-    """Parse the command line, load by both series in turn, print what each takes and their ratio."""
+    """Parse the command line, load by both series in turn, print what each takes and their
+    ratio.
+    """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--server", default="gnet", help="a cheap one: k6 is to be the limit")
     parser.add_argument("--vus", type=int, default=3000)
@@ -64,11 +67,23 @@ def orders(blocks: int, seed: int) -> list[tuple[str, ...]]:
 
 
 def _measure(asked: argparse.Namespace, tools: dict[str, Tool]) -> dict[str, dict[int, float]]:
-    """Return the µs of CPU an iteration by series and block; blocks that are not complete are left out."""
+    """Return the µs of CPU an iteration by series and block.
+
+    Blocks that are not complete are left out.
+    """
     taken: dict[str, dict[int, float]] = {series: {} for series in SERIES}
     deadline = time.monotonic() + 60 * asked.minutes
-    sizes = {"vus": asked.vus, "iterations": asked.iterations, "repeats": asked.blocks, "seed": asked.seed}
-    with staged(overhead_campaign(asked.server, **sizes), engine="process", say=_show) as (bench, ready, trials):
+    sizes = {
+        "vus": asked.vus,
+        "iterations": asked.iterations,
+        "repeats": asked.blocks,
+        "seed": asked.seed,
+    }
+    with staged(overhead_campaign(asked.server, **sizes), engine="process", say=_show) as (
+        bench,
+        ready,
+        trials,
+    ):
         places = bench.placement
         if set(places.server) & set(places.generator):
             raise LabError("The server and k6 need a CPU each, and this machine has one.")
@@ -78,11 +93,16 @@ def _measure(asked: argparse.Namespace, tools: dict[str, Tool]) -> dict[str, dic
         )
         for trial, order in zip(trials, orders(asked.blocks, asked.seed), strict=True):
             if time.monotonic() > deadline:
-                _show(f"{asked.minutes:g} minutes are over: {trial.block - 1} of {asked.blocks} blocks are measured.")
+                _show(
+                    f"{asked.minutes:g} minutes are over: {trial.block - 1} of {asked.blocks} "
+                    "blocks are measured."
+                )
                 break
             for series in order:
                 taken[series][trial.block] = _load(bench, ready, trial.cell, tools[series])
-                _show(f"[{trial.block}/{asked.blocks}] {series}: {taken[series][trial.block]:.1f} µs")
+                _show(
+                    f"[{trial.block}/{asked.blocks}] {series}: {taken[series][trial.block]:.1f} µs"
+                )
     return taken
 
 
@@ -106,10 +126,11 @@ def _report(tools: dict[str, Tool], taken: dict[str, dict[int, float]]) -> None:
     first, second = (sample_of(taken[series].values(), taken[series].keys()) for series in SERIES)
     found = ratio(second, first)
     if found is None:
-        _show(f"No ratio: fewer than {FEWEST} blocks.")
+        _show(f"No ratio: fewer than {FEWEST_TRIALS} blocks.")
         return
     _show(
-        f"{SERIES[1]} / {SERIES[0]}: {found.ratio:.3f} ({found.low:.3f} to {found.high:.3f}), 95 % interval within "
+        f"{SERIES[1]} / {SERIES[0]}: {found.ratio:.3f} ({found.low:.3f} to {found.high:.3f}), "
+        "95 % interval within "
         f"{found.blocks} blocks, which find a ratio of {found.detectable():.3f} with 80 % power"
     )
 

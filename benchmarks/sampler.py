@@ -1,9 +1,10 @@
 """CPU that the sampler takes, in percent of one core, by what it samples.
 
-Run: python benchmarks/sampler.py [--seconds N] [--hz N] [--idle]. The sampler runs as in a trial; its CPU time is its
-own row of resources.parquet. Meanwhile a stand-in for the load generator keeps the sampler's CPU and caches busy, as
-without it each tick would be cheaper than in a trial (`--idle` leaves it out). Times of the CPU, not of the wall:
-whatever else the machine does hardly matters.
+Run: python benchmarks/sampler.py [--seconds N] [--hz N] [--idle]. The sampler runs as in a trial;
+its CPU time is its own row of resources.parquet. Meanwhile a stand-in for the load generator keeps
+the sampler's CPU and caches busy, as without it each tick would be cheaper than in a trial
+(`--idle` leaves it out). Times of the CPU, not of the wall: whatever else the machine does hardly
+matters.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ THREADS = 8
 SETTLE_S = 1.0
 """Left out at the beginning: imports, and the first look at everything."""
 
-# `THREADS` threads in the first process and `CHILDREN` further processes, all asleep; /stats on a free port.
+# `THREADS` threads in the first process and `CHILDREN` further processes, all asleep; /stats on a
+# free port.
 _SERVER = """
 import os, socket, sys, threading, time
 threads, children = int(sys.argv[1]), int(sys.argv[2])
@@ -63,7 +65,9 @@ while True:
 
 @dataclass(frozen=True)
 class Kind:
-    """What is sampled beside host and sampler: so many processes a subject, in control groups or not, and /stats."""
+    """What is sampled beside host and sampler: so many processes a subject, in control groups or
+    not, and /stats.
+    """
 
     title: str
     processes: tuple[tuple[Subject, int], ...] = ()
@@ -78,7 +82,11 @@ KINDS = (
     Kind("+ server without a control group", (("server", 1),), grouped=False),
     Kind("+ database of 20 processes", (("database", 20),)),
     Kind("+ database of 500 processes", (("database", 500),)),
-    Kind("+ server, generator, database of 20", (("server", 1), ("generator", 1), ("database", 20)), stats=True),
+    Kind(
+        "+ server, generator, database of 20",
+        (("server", 1), ("generator", 1), ("database", 20)),
+        stats=True,
+    ),
 )
 
 
@@ -87,7 +95,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=10.0, help="how long each kind is sampled")
     parser.add_argument("--hz", type=float, default=20.0)
-    parser.add_argument("--idle", action="store_true", help="leave the sampler's CPU to the sampler")
+    parser.add_argument(
+        "--idle", action="store_true", help="leave the sampler's CPU to the sampler"
+    )
     options = parser.parse_args()
     if options.seconds <= SETTLE_S or options.hz <= 0:
         parser.error(f"--seconds must be more than {SETTLE_S:g}, and --hz more than 0")
@@ -101,7 +111,9 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _busy(cpus: tuple[int, ...]) -> Iterator[None]:
-    """Keep the first of `cpus` busy with 64 MB of memory, which leaves the caches to nobody else."""
+    """Keep the first of `cpus` busy with 64 MB of memory, which leaves the caches to
+    nobody else.
+    """
     process = subprocess.Popen(["taskset", "-c", str(cpus[0]), sys.executable, "-c", _GENERATOR])
     try:
         yield
@@ -110,7 +122,9 @@ def _busy(cpus: tuple[int, ...]) -> Iterator[None]:
         process.wait()
 
 
-def _measure(kind: Kind, folder: Path, book: Ledger, cpus: tuple[int, ...], hz: float, seconds: float) -> Path:
+def _measure(
+    kind: Kind, folder: Path, book: Ledger, cpus: tuple[int, ...], hz: float, seconds: float
+) -> Path:
     """Sample stand-ins for `seconds`; return the file that the sampler left."""
     out = folder / "resources.parquet"
     with contextlib.ExitStack() as stack:
@@ -127,15 +141,28 @@ def _measure(kind: Kind, folder: Path, book: Ledger, cpus: tuple[int, ...], hz: 
 
 
 @contextlib.contextmanager
-def _stand_in(processes: int, grouped: bool, folder: Path, book: Ledger) -> Iterator[tuple[int, int]]:
-    """Start so many sleeping processes, one of them with several threads if it is alone; yield its pid and port."""
-    argv = [sys.executable, "-c", _SERVER, str(THREADS if processes == 1 else 1), str(processes - 1)]
+def _stand_in(
+    processes: int, grouped: bool, folder: Path, book: Ledger
+) -> Iterator[tuple[int, int]]:
+    """Start so many sleeping processes, one of them with several threads if it is alone.
+
+    Yield its pid and port.
+    """
+    argv = [
+        sys.executable,
+        "-c",
+        _SERVER,
+        str(THREADS if processes == 1 else 1),
+        str(processes - 1),
+    ]
     log = folder / "stand-in.log"
     log.unlink(missing_ok=True)
     with contextlib.ExitStack() as stack:
         if grouped:
             cpus = tuple(os.sched_getaffinity(0))
-            held = stack.enter_context(pinned("bench", argv, cpus=cpus, env={}, folder=folder, log=log, ledger=book))
+            held = stack.enter_context(
+                pinned("bench", argv, cpus=cpus, env={}, folder=folder, log=log, ledger=book)
+            )
             held.release()
             pid = held.pid
         else:
@@ -151,12 +178,18 @@ def _report(kind: Kind, path: Path) -> None:
     table = pq.read_table(path)
     own = table.filter(pc.equal(table["subject"], "sampler")).to_pydict()
     sources = dict(zip(table["subject"].to_pylist(), table["source"].to_pylist(), strict=True))
-    first = next(row for row, at in enumerate(own["mono_ns"]) if at - own["mono_ns"][0] > SETTLE_S * 1e9)
+    first = next(
+        row for row, at in enumerate(own["mono_ns"]) if at - own["mono_ns"][0] > SETTLE_S * 1e9
+    )
     used_ns = own["cpu_ns"][-1] - own["cpu_ns"][first]
     passed_ns = own["mono_ns"][-1] - own["mono_ns"][first]
     ticks = own["tick"][-1] - own["tick"][first]
     named = ", ".join(dict.fromkeys(sources[subject] for subject, _ in kind.processes))
-    _show(f"{kind.title:<38}{100 * used_ns / passed_ns:>12.2f}{used_ns / 1000 / ticks:>11.0f}{ticks:>7}  {named}")
+    _show(
+        f"{kind.title:<38}{100 * used_ns / passed_ns:>12.2f}"
+        f"{used_ns / 1000 / ticks:>11.0f}{ticks:>7} "
+        f" {named}"
+    )
 
 
 def _show(line: str) -> None:

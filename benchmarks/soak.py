@@ -1,7 +1,7 @@
 """One very long trial: whether the runner's memory stays flat, and every count agrees at the end.
 
-Run: python benchmarks/soak.py [--iterations N] [--vus N] [--server NAME]. It runs a campaign of one trial, looks at the
-runner's resident memory once a second, and writes a row into docs/soak.md.
+Run: python benchmarks/soak.py [--iterations N] [--vus N] [--server NAME]. It runs a campaign of one
+trial, looks at the runner's resident memory once a second, and writes a row into docs/soak.md.
 """
 
 from __future__ import annotations
@@ -29,15 +29,25 @@ vus = {vus}
 iterations = {iterations}
 warmup_s = 2
 """
-HEAD = """# Soak
+_ABOUT = """# Soak
 
-One trial, as long as an hour carries: `make soak`. *Runner* is the resident memory of the process that a user starts,
-which digests too: early under load, late under load, and at its highest in the digest. *Counts* is how many of the
-trial's invariants held.
-
-| day | server | iterations | load | runner early | late | digest | runner then | k6's samples | counts |
-|---|---|---|---|---|---|---|---|---|---|
+One trial, as long as an hour carries: `make soak`. *Runner* is the resident memory of the process
+that a user starts, which digests too: early under load, late under load, and at its highest in the
+digest. *Counts* is how many of the trial's invariants held.
 """
+_COLUMNS = (
+    "day",
+    "server",
+    "iterations",
+    "load",
+    "runner early",
+    "late",
+    "digest",
+    "runner then",
+    "k6's samples",
+    "counts",
+)
+HEAD = f"{_ABOUT}\n| {' | '.join(_COLUMNS)} |\n{'|---' * len(_COLUMNS)}|\n"
 
 
 @dataclass(frozen=True)
@@ -64,7 +74,9 @@ def main() -> int:
         assert runner.stdout is not None
         result = json.loads(runner.stdout.read())
     row = describe(Path(result["path"]), asked.server, seen)
-    PAGE.write_text((PAGE.read_text(encoding="utf-8") if PAGE.exists() else HEAD) + row, encoding="utf-8")
+    PAGE.write_text(
+        (PAGE.read_text(encoding="utf-8") if PAGE.exists() else HEAD) + row, encoding="utf-8"
+    )
     sys.stdout.write(row)
     return runner.returncode
 
@@ -77,7 +89,9 @@ def watch(runner: subprocess.Popen[str]) -> Sequence[Seen]:
             status = Path(f"/proc/{runner.pid}/status").read_text()
         except OSError:
             break
-        kib = next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:")), 0)
+        kib = next(
+            (int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:")), 0
+        )
         found.append(Seen(time.time(), 1024 * kib))
         time.sleep(1.0)
     return found
@@ -87,7 +101,8 @@ def describe(run: Path, server: str, seen: Sequence[Seen]) -> str:
     """Return the table's row: memory in MB, lengths in seconds."""
     (path,) = run.glob("trials/*/trial.json")
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    measurement, checks = record["measurement"], record["checks"]
+    measurement = record["measurement"]
+    checks = record["checks"]
     begin, end = (measurement[f"load_{name}_wall_ns"] / 1e9 for name in ("started", "ended"))
     length = end - begin
     early = [each.rss_bytes for each in seen if begin <= each.wall_s <= begin + 0.1 * length]

@@ -1,4 +1,6 @@
-"""The load generators' ceilings on this machine, as `bench calibrate` found them, and which machine that is."""
+"""The load generators' ceilings on this machine, as `bench calibrate` found them, and which machine
+that is.
+"""
 
 import hashlib
 import json
@@ -7,30 +9,41 @@ from dataclasses import asdict, dataclass
 from operator import attrgetter
 from typing import Any
 
-from runner.limits import Limit
 from runner.model import Cell
 from runner.store import data_folder, decode, read_json, write_json
+from runner.verdict.limits import Limit
 
-FACTS = ("cpu_model", "cpus", "kernel", "governor", "turbo", "hypervisor")  # that a number depends on, and the memory
-FEWEST = 3  # trials that a ceiling needs before a verdict leans on it
+FACTS = (
+    "cpu_model",
+    "cpus",
+    "kernel",
+    "governor",
+    "turbo",
+    "hypervisor",
+)  # that a number depends on, and the memory
+FEWEST_OF_A_CEILING = 3  # trials that a ceiling needs before a verdict leans on it
 
 
 def fingerprint(facts: Mapping[str, Any]) -> str:
     """Return 12 hexadecimal digits of a SHA-256 over what changes a machine's numbers.
 
-    `facts` is `machine` of a manifest. Memory counts in whole GiB, as the kernel keeps a few MiB more or less for
-    itself at each boot. A fact that an older manifest lacks is unknown (null), as is one that a machine does not
-    report: two machines count as one only where all facts are equal.
+    `facts` is `machine` of a manifest. Memory counts in whole GiB, as the kernel keeps a few MiB
+    more or less for itself at each boot. A fact that an older manifest lacks is unknown (null), as
+    is one that a machine does not report: two machines count as one only where all facts are equal.
     """
     memory = facts.get("memory_bytes")
     memory_gib = round(memory / 2**30) if isinstance(memory, int | float) else None
     known = {key: facts.get(key) for key in FACTS} | {"memory_gib": memory_gib}
-    return hashlib.sha256(json.dumps(known, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:12]
+    return hashlib.sha256(
+        json.dumps(known, sort_keys=True, separators=(",", ":")).encode()
+    ).hexdigest()[:12]
 
 
 @dataclass(frozen=True)
 class Ceiling:
-    """The most requests a second that a generator reached, against the fastest of the servers it was tried with."""
+    """The most requests a second that a generator reached, against the fastest of the servers it
+    was tried with.
+    """
 
     tool: str
     load_model: str
@@ -41,16 +54,22 @@ class Ceiling:
     rps_max: float
     trials: int
     server: str
-    verdict: str  # `generator-bound` where it is the generator's ceiling; anything else makes it a lower bound
+    verdict: str
+    """`generator-bound` if it is the generator's ceiling; anything else makes it a lower bound.
+    """
 
     @property
     def known(self) -> bool:
-        """Whether the generator itself was the limit, in as many trials as make a noisy moment unlikely."""
-        return self.verdict == Limit.GENERATOR.verdict and self.trials >= FEWEST
+        """Whether the generator itself was the limit, in as many trials as make a noisy moment
+        unlikely.
+        """
+        return self.verdict == Limit.GENERATOR.verdict and self.trials >= FEWEST_OF_A_CEILING
 
     @property
     def in_words(self) -> str:
-        """The rate as it may be said: `12,300`, or `at least 12,300` where something else was the limit."""
+        """The rate as it may be said: `12,300`, or `at least 12,300` where something else was the
+        limit.
+        """
         return f"{'' if self.known else 'at least '}{self.rps:,.0f}"
 
 
@@ -65,18 +84,32 @@ class Calibration:
     generator_cpus: int
     ceilings: tuple[Ceiling, ...]
 
-    def valid_for(self, facts: Mapping[str, Any], tools: Mapping[str, str], generator_cpus: int) -> bool:
-        """Return whether it was made on such a machine, with these versions of the tools, on as many CPUs."""
-        same_tools = all(self.tools.get(name, version) == version for name, version in tools.items())
-        return self.fingerprint == fingerprint(facts) and same_tools and self.generator_cpus == generator_cpus
+    def valid_for(
+        self, facts: Mapping[str, Any], tools: Mapping[str, str], generator_cpus: int
+    ) -> bool:
+        """Return whether it was made on such a machine, with these versions of the tools, on as
+        many CPUs.
+        """
+        same_tools = all(
+            self.tools.get(name, version) == version for name, version in tools.items()
+        )
+        return (
+            self.fingerprint == fingerprint(facts)
+            and same_tools
+            and self.generator_cpus == generator_cpus
+        )
 
     def ceiling_of(self, cell: Cell) -> Ceiling | None:
-        """Return the ceiling for a cell's tool, load model and mode: the higher one of its neighbours in connections.
+        """Return the ceiling for a cell's tool, load model and mode: the higher one of its
+        neighbours in connections.
 
-        None where the generator was not the limit at both: a lower bound says nothing about a rate above it.
+        None if the generator was not the limit at both: a lower bound says nothing about a rate
+        above it.
         """
         kind = attrgetter("tool", "load_model", "mode")
-        alike = sorted((one for one in self.ceilings if kind(one) == kind(cell)), key=attrgetter("connections"))
+        alike = sorted(
+            (one for one in self.ceilings if kind(one) == kind(cell)), key=attrgetter("connections")
+        )
         below = [one for one in alike if one.connections <= cell.sockets][-1:]
         above = [one for one in alike if one.connections >= cell.sockets][:1]
         if not alike or not cell.sockets or not all(one.known for one in below + above):
@@ -93,7 +126,7 @@ def save_calibration(calibration: Calibration, *, of_hosts: bool = False) -> Non
 
 
 def load_calibration(*, of_hosts: bool = False) -> Calibration | None:
-    """Return the calibration; None where there is none, LabError where the file is damaged."""
+    """Return the calibration; None if there is none, LabError if the file is damaged."""
     path = data_folder() / FILES[of_hosts]
     if not path.is_file():
         return None

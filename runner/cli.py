@@ -32,14 +32,17 @@ for command in (
 def main() -> None:
     """Run the command line; an error is one sentence on stderr and an exit code, never a traceback.
 
-    It begins anew in Python's UTF-8 mode where the locale is another: paths with other letters could not be opened.
+    It begins anew in Python's UTF-8 mode where the locale is another: paths with other letters
+    could not be opened.
     """
     if sys.getfilesystemencoding() != "utf-8":
         os.environ["PYTHONUTF8"] = "1"  # for the instruments and kernels, too
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - itself, with the same arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal without a letter shows its number
+            stream.reconfigure(
+                errors="backslashreplace"
+            )  # a terminal without a letter shows its number
     try:
         app()
     except LabError as error:
@@ -53,7 +56,9 @@ def main() -> None:
         sys.exit(130)
     except Exception as error:  # noqa: BLE001 - the last resort: a sentence, and the rest where a developer finds it
         try:
-            with tempfile.NamedTemporaryFile("w", prefix="bench-error-", suffix=".txt", delete=False) as file:
+            with tempfile.NamedTemporaryFile(
+                "w", prefix="bench-error-", suffix=".txt", delete=False
+            ) as file:
                 traceback.print_exception(error, file=file)
             where = f"details are in {file.name}"
         except OSError:

@@ -1,4 +1,7 @@
-"""What the terminal shows: tables on stdout, progress and notes on stderr; plain text where it is no terminal."""
+"""What the terminal shows: tables on stdout, progress and notes on stderr.
+
+Plain text if it is no terminal.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -8,7 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from runner.model import Trial, carried_percent, number
+from runner.model import Trial, carried_percent, short_number
 from runner.planning.plan import TimeLeft
 from runner.served import throughput_rps
 
@@ -22,7 +25,9 @@ if not out.is_terminal:
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Print a table; a cell that names a level is coloured."""
-    shown = Table(title=escape(title), title_justify="left", box=rich.box.SIMPLE_HEAD, pad_edge=False)
+    shown = Table(
+        title=escape(title), title_justify="left", box=rich.box.SIMPLE_HEAD, pad_edge=False
+    )
     for column in columns:
         shown.add_column(escape(column), overflow="fold")
     for row in rows:
@@ -45,22 +50,28 @@ def note(*lines: str) -> None:
 
 
 def error(text: str) -> None:
-    """Print an error as one sentence; control characters, as files of others may have, do not reach a terminal."""
+    """Print an error as one sentence.
+
+    Control characters, as files of others may have, do not reach a terminal.
+    """
     shown = "".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text)
     err.print(f"[red]Error:[/] {escape(shown)}")
 
 
 def rate_words(metrics: Mapping[str, Any], *, is_open: bool) -> Iterator[str]:
     """Yield a trial's requests/s, the successes only, and the share that failed if any did."""
-    requests, failed = metrics["requests"], metrics.get("failed") or 0
+    requests = metrics["requests"]
+    failed = metrics.get("failed") or 0
     rate_rps = throughput_rps(metrics, is_open=is_open) or 0.0
-    yield f"{number(rate_rps)} requests/s" + (" with success" if failed else "")
+    yield f"{short_number(rate_rps)} requests/s" + (" with success" if failed else "")
     if failed:
-        yield f"{number(100 * failed / requests)} % of the requests failed"
+        yield f"{short_number(100 * failed / requests)} % of the requests failed"
 
 
 def time_words(metrics: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a trial's median, the p95 and p99 that its requests carry, and the highest carried percentile below p99."""
+    """Yield a trial's median, the p95 and p99 that its requests carry, and the highest carried
+    percentile below p99.
+    """
     carried = carried_percent(metrics["requests"]) or 0
     columns: dict[float, str] = {50: "latency_p50_ms"}
     columns |= {percent: f"latency_p{percent}_ms" for percent in (95, 99) if percent <= carried}
@@ -68,7 +79,7 @@ def time_words(metrics: Mapping[str, Any]) -> Iterator[str]:
         columns[carried] = "latency_tail_ms"
     for percent, column in columns.items():
         if (value := metrics.get(column)) is not None:
-            yield f"p{percent:g} {number(value)} ms"
+            yield f"p{percent:g} {short_number(value)} ms"
 
 
 class TrialProgress(Progress):
@@ -86,13 +97,16 @@ class TrialProgress(Progress):
             disable=not err.is_terminal,
         )
         self._task = self.add_task("", total=0, what="", left="", visible=False)
-        self._clock, self._total, self._what = TimeLeft(()), 0, ""
+        self._clock = TimeLeft(())
+        self._total = 0
+        self._what = ""
 
     say = staticmethod(note)  # above the progress
 
     def plan(self, trials: Sequence[Trial]) -> None:
         """Begin to count."""
-        self._clock, self._total = TimeLeft(trials), len(trials)
+        self._clock = TimeLeft(trials)
+        self._total = len(trials)
         self._show(total=len(trials), visible=True)
 
     def begin(self, trial: Trial) -> None:
@@ -113,7 +127,11 @@ class TrialProgress(Progress):
         elif self.disable:
             metrics = record["metrics"]
             said = ", ".join(
-                (*rate_words(metrics, is_open=bool(trial.cell.rates_rps)), *time_words(metrics), record["verdict"])
+                (
+                    *rate_words(metrics, is_open=bool(trial.cell.rates_rps)),
+                    *time_words(metrics),
+                    record["verdict"],
+                )
             )
         else:
             return

@@ -5,15 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 NO_EXIT_CODE = 256
-"""Stands for the exit code of a server that has ended and is not the lab's child: no program can end with it."""
+"""Stands for the exit code of a server that has ended and is not the lab's child: no program can
+end with it.
+"""
 
 PROBE_HZ = 40.0  # how often the probe asks at most: often enough for a percentile per second or two
-PROBE_SHARE = 0.01  # of the server's capacity, and of an offered rate, that the probe may be at most
+PROBE_SHARE = 0.01
+"""Of the server's capacity, and of an offered rate, that the probe may be at most."""
 PROBE_CONNECTIONS = 100  # how many requests of the probe may be under way
 LEAST_PROBED = 10  # answers of the probe that a median needs
 PROBE_COLUMNS = ("scheduled_ns", "sent_ns", "received_ns", "status", "opened")
-"""The probe's samples: times of CLOCK_MONOTONIC; status 0 where no answer came; opened 1 where the request opened a
-connection."""
+"""The probe's samples: times of CLOCK_MONOTONIC.
+
+Status 0 if no answer came; opened 1 if the request opened a connection.
+"""
 
 
 def ended(code: int) -> str:
@@ -25,14 +30,16 @@ def ended(code: int) -> str:
 class Placement:
     """Which CPUs the server, the generator (with runner and sampler) and the database may use.
 
-    Server and generator are disjoint where there are two CPUs; the database shares the generator's where there are not
-    enough for it. Those of a server that the lab did not start are as seen, and none where its process was not found.
+    Server and generator are disjoint where there are two CPUs; the database shares the generator's
+    where there are not enough for it. Those of a server that the lab did not start are as seen, and
+    none where its process was not found.
     """
 
     server: tuple[int, ...]
     generator: tuple[int, ...]
     database: tuple[int, ...] = ()
-    hosts: tuple[str, ...] = ()  # the three's machines, by numbers that mean nothing else; empty where it is this one
+    hosts: tuple[str, ...] = ()
+    """Machine ids of server, generator and database. Empty if all run on this machine."""
 
     def _named(self, role: int) -> set[tuple[str, int]]:
         """Return the CPUs of the server, the generator or the database, each with its machine."""
@@ -66,23 +73,26 @@ class Quota:
 
 @dataclass(frozen=True)
 class Counters:
-    """Counts read around a load: the server's (`/stats`) and the host's (TCP PassiveOpens, connection tracking).
+    """Counts read around a load: the server's (`/stats`) and the host's (TCP PassiveOpens,
+    connection tracking).
 
-    A field is None where the server does not offer it.
+    A field is None if the server does not offer it.
     """
 
     requests: int | None
     connections: int | None
     passive_opens: int | None
-    dropped_packets: int | None = None  # by the kernel, because its table of tracked connections was full
+    dropped_packets: int | None = None
+    """By the kernel, because its table of tracked connections was full."""
 
 
 @dataclass(frozen=True)
 class DatabaseCounters:
-    """What the database says at one instant, cumulative since its start: rows with the trial's tag, and statistics.
+    """What the database says at one instant, cumulative since its start: rows with the trial's tag,
+    and statistics.
 
-    `statement_ms` is the execution time of all INSERT statements (pg_stat_statements), `sessions` the connections ever
-    accepted (pg_stat_database).
+    `statement_ms` is the execution time of all INSERT statements (pg_stat_statements), `sessions`
+    the connections ever accepted (pg_stat_database).
     """
 
     rows: int
@@ -103,7 +113,9 @@ class DatabaseUse:
 
 @dataclass(frozen=True)
 class GeneratorHost:
-    """One generator's host: the CPUs that the generator has there, all of them, and which machine of the run it is."""
+    """One generator's host: the CPUs that the generator has there, all of them, and which machine
+    of the run it is.
+    """
 
     cpus: int
     host_cpus: int
@@ -112,17 +124,22 @@ class GeneratorHost:
 
 @dataclass(frozen=True)
 class Between:
-    """What was between the hosts of a load: clocks, the bytes of the server's host, TCP's segments of all hosts."""
+    """What was between the hosts of a load: clocks, the bytes of the server's host, TCP's segments
+    of all hosts.
+    """
 
-    clock_error_ns: int  # the largest by which a host's clock, as it was converted to the runner's, may be wrong
+    clock_error_ns: int
+    """The largest by which a host's clock, as it was converted to the runner's, may be wrong."""
     clock_moved_ns: int  # by how much one moved against the runner's over the load, at most
     received_bytes: int
     sent_bytes: int
     segments: int
     retransmitted: int
-    transfer_bytes_s: float  # what the slowest of the networks to the generators carried in a transfer before the run
+    transfer_bytes_s: float
+    """What the slowest of the networks to the generators carried in a transfer before the run."""
     generators: tuple[GeneratorHost, ...]
-    round_trip_ns: int = 0  # to the server and back from the farthest generator, before the run; 0 if not measured
+    round_trip_ns: int = 0
+    """To the server and back from the farthest generator, before the run; 0 if not measured."""
 
     def share(self, seconds: float) -> float:
         """Return how much of that a load of so many seconds used, in its busier direction."""
@@ -133,7 +150,8 @@ class Between:
 class Loaded:
     """Exit code and times of a generator; `load_*` enclose its process.
 
-    Wall times are nanoseconds since the epoch by its host's clock, monotonic ones CLOCK_MONOTONIC by the runner's.
+    Wall times are nanoseconds since the epoch by its host's clock, monotonic ones CLOCK_MONOTONIC
+    by the runner's.
     """
 
     generator_exit: int
@@ -165,21 +183,23 @@ class Part(Generated):
 
 @dataclass(frozen=True, kw_only=True)
 class LoadFacts(Generated):
-    """Facts of one load, of a whole trial or of one slice of it, with what its first generator did."""
+    """Facts of one load, of a whole trial or of one slice of it, with what its first generator
+    did.
+    """
 
     counters_before: Counters
     counters_after: Counters
     database: DatabaseUse | None = None
     parts: tuple[Part, ...] = ()  # the load's parts by further generators
-    between: Between | None = None  # none where all are on one machine
+    between: Between | None = None  # none if all are on one machine
 
 
 @dataclass(frozen=True, kw_only=True)
 class Slice(LoadFacts):
     """One slice of a trial's load.
 
-    `place` counts the slices of one server from 1: in each place of a session every server has one. `position` counts
-    all slices of the session from 1, in the order in which they were loaded.
+    `place` counts the slices of one server from 1: in each place of a session every server has one.
+    `position` counts all slices of the session from 1, in the order in which they were loaded.
     """
 
     place: int
@@ -190,7 +210,8 @@ class Slice(LoadFacts):
 class Measurement(LoadFacts):
     """A trial as the measure wing saw it; the raw files lie beside it in the trial's folder.
 
-    Of a trial in a session the fields of LoadFacts are of its first and last slice, and argv of the first.
+    Of a trial in a session the fields of LoadFacts are of its first and last slice, and argv of the
+    first.
     """
 
     engine: str
@@ -200,27 +221,41 @@ class Measurement(LoadFacts):
     server_exit: int | None
     server_image: str | None = None
     server_sha256: str | None = None
-    died: int | None = None  # exit code of a server that ended under load; None where it lived
-    generator_ceiling_rps: float | None = None  # what the generator reaches on this machine; None if not known
+    died: int | None = None  # exit code of a server that ended under load; None if it lived
+    generator_ceiling_rps: float | None = None
+    """What the generator reaches on this machine; None if not known."""
     host_cpus: int | None = None  # all CPUs of the machine, those too that the lab may not use
-    oom_kills: int | None = None  # processes of the server killed for want of memory; None where not known
-    idle: str | None = None  # what idle CPUs did: `polling` or `system`; None in runs from before this was recorded
-    slices: tuple[Slice, ...] = ()  # of a trial in a session: its slices in the order of their places
-    others_loaded: tuple[tuple[int, int], ...] = ()  # begin and end of the loads of the session's other servers, in ns
-    probe_hz: float = PROBE_HZ  # how often the probe asked; 0 if that would have been too much for the server
-    users: int | None = None  # virtual users of an open load that says none, by the warm-up's iterations
+    oom_kills: int | None = None
+    """Processes of the server killed for want of memory; None if not known."""
+    idle: str | None = None
+    """What idle CPUs did: `polling` or `system`; None in runs from before this was recorded."""
+    slices: tuple[
+        Slice, ...
+    ] = ()  # of a trial in a session: its slices in the order of their places
+    others_loaded: tuple[
+        tuple[int, int], ...
+    ] = ()  # begin and end of the loads of the session's other servers, in ns
+    probe_hz: float = PROBE_HZ
+    """How often the probe asked; 0 if that would have been too much for the server."""
+    users: int | None = None
+    """Virtual users of an open load that says none, by the warm-up's iterations."""
     quota: Quota | None = None  # not the lab's; None in runs from before this was recorded
-    also_ports: tuple[int, ...] = ()  # further ports of the server's host that a user's script could ask
+    also_ports: tuple[
+        int, ...
+    ] = ()  # further ports of the server's host that a user's script could ask
 
     @property
     def cpus(self) -> int:
-        """How many CPUs the machine has; those of the trial where that is not known."""
+        """How many CPUs the machine has; those of the trial if that is not known."""
         return self.host_cpus or self.placement.cpus
 
     @property
     def loads(self) -> tuple[Measurement, ...]:
-        """The slices, each as a measurement; the measurement itself where there are none."""
+        """The slices, each as a measurement; the measurement itself if there are none."""
         if not self.slices:
             return (self,)
         names = [each.name for each in fields(LoadFacts)]
-        return tuple(replace(self, slices=(), **{name: getattr(each, name) for name in names}) for each in self.slices)
+        return tuple(
+            replace(self, slices=(), **{name: getattr(each, name) for name in names})
+            for each in self.slices
+        )

@@ -5,14 +5,17 @@ from typing import Any
 
 
 def success_rps(requests: Any, failed: Any, duration_s: Any) -> Any:
-    """Return how many of the generator's requests were answered with success in each second of a load.
+    """Return how many of the generator's requests were answered with success in each second of a
+    load.
 
     Numbers, or columns of numbers.
     """
     return (requests - failed) / duration_s
 
 
-def served_rps(requests: Any, failed: Any, probe_requests: Any, probe_failed: Any, duration_s: Any) -> Any:
+def served_rps(
+    requests: Any, failed: Any, probe_requests: Any, probe_failed: Any, duration_s: Any
+) -> Any:
     """Return how many requests a server answered with success in each second of a load.
 
     The probe's requests are load like the generator's: a server that answers 50 requests a second,
@@ -25,13 +28,18 @@ def served_rps(requests: Any, failed: Any, probe_requests: Any, probe_failed: An
 
 
 def served_rps_of(metrics: Mapping[str, Any]) -> float | None:
-    """Return the same of one trial's metrics by the columns of trials.parquet; None for a load without a length."""
+    """Return the same of one trial's metrics by the columns of trials.parquet.
+
+    None for a load without a length.
+    """
     duration_s = float(metrics["duration_s"])
     if duration_s == 0:
         return None
     probe_requests = metrics.get("probe_requests") or 0
     probe_failed = metrics.get("probe_failed") or 0
-    return float(served_rps(metrics["requests"], metrics["failed"], probe_requests, probe_failed, duration_s))
+    return float(
+        served_rps(metrics["requests"], metrics["failed"], probe_requests, probe_failed, duration_s)
+    )
 
 
 def throughput_rps(metrics: Mapping[str, Any], *, is_open: bool) -> float | None:
@@ -42,4 +50,8 @@ def throughput_rps(metrics: Mapping[str, Any], *, is_open: bool) -> float | None
     if not is_open:
         return served_rps_of(metrics)
     duration_s = float(metrics["duration_s"])
-    return float(success_rps(metrics["requests"], metrics["failed"], duration_s)) if duration_s else None
+    return (
+        float(success_rps(metrics["requests"], metrics["failed"], duration_s))
+        if duration_s
+        else None
+    )

@@ -1,4 +1,6 @@
-"""The only module that knows data/: paths, formats, schema version, atomic writes and the journal."""
+"""The only module that knows data/: paths, formats, schema version, atomic writes and the
+journal.
+"""
 
 import contextlib
 import hashlib
@@ -21,44 +23,61 @@ from runner.model import SCHEMA, LabError, State
 
 OF_GENERATORS = ("k6.json.gz", "k6-summary.json", "wrk.json", "vegeta.csv.gz", "vegeta.json")
 RAW_FILES = (*OF_GENERATORS, "resources.parquet", "probe.parquet")  # as `raw_name` numbers them
-_RAW = re.compile("|".join(re.escape(name).replace(r"\.", r"(?:-\d{2,3})?(?:\.g\d{1,2})?\.", 1) for name in RAW_FILES))
+_RAW = re.compile(
+    "|".join(
+        re.escape(name).replace(r"\.", r"(?:-\d{2,3})?(?:\.g\d{1,2})?\.", 1) for name in RAW_FILES
+    )
+)
 TABLES = ("trials", "latency", "throughput", "resources")
 SLICES = "slices"  # one table more, of a run with sessions
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-"""Ids of runs and trials: names of folders, which cannot lead out of the folder that they are in."""
+"""Ids of runs and trials: names of folders, which cannot lead out of the folder that they are in.
+"""
 LARGEST_JSON = 64 * 2**20  # a manifest has some kB, a trial's record some dozen
-PACKED = "trials.jsonl.xz"  # the records of an exported run, a line each, in the order of the trials
+PACKED = "trials.jsonl.xz"
+"""The records of an exported run, a line each, in the order of the trials."""
 LARGEST_UNPACKED = 256 * 2**20  # a thousand records have 6 MB
 T = TypeVar("T")
 _DECODERS: dict[type, Any] = {}
 
 
 def lab_root() -> Path:
-    """Return the folder that holds servers/ and notebooks/: $BENCH_ROOT, else the nearest one upwards from here.
+    """Return the folder that holds servers/ and notebooks/: $BENCH_ROOT, else the nearest one
+    upwards from here.
 
     Falls back to the checkout that this package was installed from in editable mode.
     """
     named = os.environ.get("BENCH_ROOT")
-    candidates = [Path(named)] if named else [Path.cwd(), *Path.cwd().parents, Path(__file__).parents[1]]
+    candidates = (
+        [Path(named)] if named else [Path.cwd(), *Path.cwd().parents, Path(__file__).parents[1]]
+    )
     for folder in candidates:
         if (folder / "servers").is_dir() and (folder / "notebooks").is_dir():
             return folder.resolve()
     where = f"$BENCH_ROOT ({named})" if named else f"{Path.cwd()} or any folder above it"
     raise LabError(
-        f"No lab in {where}: run this inside a checkout (the folder with servers/ and notebooks/), or set BENCH_ROOT."
+        f"No lab in {where}: run this inside a checkout (the folder with servers/ and "
+        "notebooks/), or set BENCH_ROOT."
     )
 
 
 def raw_name(name: str, number: int | None, generator: int = 1) -> str:
-    """Return a raw file's name: `k6-03.g2.json.gz` of the third slice and second generator, plain without either."""
+    """Return a raw file's name: `k6-03.g2.json.gz` of the third slice and second generator, plain
+    without either.
+    """
     stem, _, ending = name.partition(".")
-    of_slice, of_generator = "" if number is None else f"-{number:02d}", "" if generator == 1 else f".g{generator}"
+    of_slice = "" if number is None else f"-{number:02d}"
+    of_generator = "" if generator == 1 else f".g{generator}"
     return f"{stem}{of_slice}{of_generator}.{ending}"
 
 
 def raw_files(folder: Path) -> list[Path]:
     """Return the raw files in a trial's folder, by name."""
-    return sorted(path for path in folder.iterdir() if _RAW.fullmatch(path.name)) if folder.is_dir() else []
+    return (
+        sorted(path for path in folder.iterdir() if _RAW.fullmatch(path.name))
+        if folder.is_dir()
+        else []
+    )
 
 
 def fsync_folder(folder: Path) -> None:
@@ -72,7 +91,9 @@ def fsync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary name beside `path`; on success fsync it, rename it to `path` and fsync the folder.
+    """Yield a temporary name beside `path`.
+
+    On success fsync it, rename it to `path` and fsync the folder.
 
     On an error the temporary file is removed and whatever stood at `path` is untouched.
     """
@@ -90,7 +111,10 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replacing_folder(target: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `target`, which takes its place once all is written; else nothing changes."""
+    """Yield a temporary folder beside `target`, which takes its place once all is written.
+
+    Else nothing changes.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     suffix = secrets.token_hex(4)
     new, old = (target.with_name(f".{target.name}.{suffix}.{end}") for end in ("tmp", "old"))
@@ -113,21 +137,29 @@ def replacing_folder(target: Path) -> Iterator[Path]:
 
 
 def _as_json(value: Any, indent: int | None = 1) -> bytes:
-    """Return `value` as JSON that ends its line; ValueError for NaN, infinities and what is no Unicode."""
+    """Return `value` as JSON that ends its line.
+
+    ValueError for NaN, infinities and what is no Unicode.
+    """
     return (json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` as indented JSON, atomically; NaN and infinities are refused with ValueError."""
+    """Write `value` as indented JSON, atomically.
+
+    NaN and infinities are refused with ValueError.
+    """
     with replacing(path) as temporary:
         temporary.write_bytes(_as_json(value))
 
 
 def _read(path: Path) -> bytes:
-    """Return what a file holds; LabError where it is no regular file, or a huge one."""
+    """Return what a file holds; LabError if it is no regular file, or a huge one."""
     facts = path.stat()
     if not stat.S_ISREG(facts.st_mode) or facts.st_size > LARGEST_JSON:
-        raise LabError(f"{path} is no file of the lab: it is not a regular file, or has more than 64 MiB.")
+        raise LabError(
+            f"{path} is no file of the lab: it is not a regular file, or has more than 64 MiB."
+        )
     return path.read_bytes()
 
 
@@ -144,8 +176,9 @@ def read_json(path: Path) -> Any:
 def decode(kind: type[T], value: Any, said: str, *, more: bool = False, exit_code: int = 1) -> T:
     """Return plain JSON values as the frozen dataclass `kind`, with all that is in it.
 
-    LabError, which begins with `said`, where a value is missing or of another type, or (unless `more`) where there is
-    one that `kind` does not have: a later version may mean something else by the others.
+    LabError, which begins with `said`, where a value is missing or of another type, or (unless
+    `more`) where there is one that `kind` does not have: a later version may mean something else by
+    the others.
     """
     import pydantic  # noqa: PLC0415 - it takes 0.1 s, and most commands decode nothing
 
@@ -153,7 +186,9 @@ def decode(kind: type[T], value: Any, said: str, *, more: bool = False, exit_cod
         _DECODERS[kind] = pydantic.TypeAdapter(kind)
     try:
         given = json.dumps(value if isinstance(value, dict) else {})
-        found: T = _DECODERS[kind].validate_json(given, strict=True, extra="ignore" if more else "forbid")
+        found: T = _DECODERS[kind].validate_json(
+            given, strict=True, extra="ignore" if more else "forbid"
+        )
     except pydantic.ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, fault["loc"]))
@@ -163,8 +198,11 @@ def decode(kind: type[T], value: Any, said: str, *, more: bool = False, exit_cod
 
 
 def public(text: str) -> str:
-    """Return a text as it may be published: no path of this machine above the lab, no password in a URL."""
-    package, temporary = Path(__file__).parents[1], Path(tempfile.gettempdir())
+    """Return a text as it may be published: no path of this machine above the lab, no password in a
+    URL.
+    """
+    package = Path(__file__).parents[1]
+    temporary = Path(tempfile.gettempdir())
     for path, name in ((lab_root(), "."), (package, "."), (Path.home(), "~"), (temporary, "TMP")):
         if path != Path("/"):
             text = text.replace(str(path), name)
@@ -172,8 +210,12 @@ def public(text: str) -> str:
 
 
 def last_line(log: Path) -> str:
-    """Return `: "what a program said last in its log"`, or nothing where it said nothing."""
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
+    """Return `: "what a program said last in its log"`, or nothing if it said nothing."""
+    lines = (
+        log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        if log.exists()
+        else []
+    )
     return f': "{public(lines[-1])[:200]}"' if lines else ""
 
 
@@ -222,16 +264,19 @@ class RunFolder:
         return self.trial(trial_id) / "trial.json"
 
     def manifest(self) -> dict[str, Any]:
-        """Return run.json; LabError where it is missing, broken or of another schema."""
+        """Return run.json; LabError if it is missing, broken or of another schema."""
         manifest = read_json(self.path / "run.json")
         schema = manifest.get("schema") if isinstance(manifest, dict) else None
         if schema != SCHEMA:
             raise LabError(
-                f"{self.path / 'run.json'} has schema {schema!r}; this version of the lab reads schema {SCHEMA}."
+                f"{self.path / 'run.json'} has schema {schema!r}; this version of the lab reads "
+                f"schema {SCHEMA}."
             )
         run_id = manifest.get("run_id")
         if not isinstance(run_id, str) or not NAME.fullmatch(run_id):
-            raise LabError(f"{self.path / 'run.json'} names no run_id: it is not a manifest of the lab.")
+            raise LabError(
+                f"{self.path / 'run.json'} names no run_id: it is not a manifest of the lab."
+            )
         return dict(manifest)
 
     @property
@@ -240,17 +285,27 @@ class RunFolder:
         return str(self.manifest()["run_id"])
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the record of every trial, in the order of the trials; LabError for one that is of something else."""
+        """Return the record of every trial, in the order of the trials.
+
+        LabError for one that is of something else.
+        """
         paths = sorted(self.path.glob("trials/*/trial.json"))
         if self.packed.exists() and paths:
-            raise LabError(f"{self.path} has records both in {PACKED} and in trials/: it is no run of the lab.")
+            raise LabError(
+                f"{self.path} has records both in {PACKED} and in trials/: it is no run of the lab."
+            )
         read = (_record(read_json(path), str(path), path.parent.name) for path in paths)
         found = _unpacked(self.packed) if self.packed.exists() else read
         return sorted(found, key=lambda record: (record["order"], record["attempt"]))
 
     def record_hashes(self) -> dict[str, str]:
-        """Return the SHA-256 of each trial's trial.json, as it is or was before the run was exported; by trial id."""
-        return {record["trial_id"]: hashlib.sha256(_text_of(record)).hexdigest() for record in self.records()}
+        """Return the SHA-256 of each trial's trial.json, as it is or was before the run was
+        exported; by trial id.
+        """
+        return {
+            record["trial_id"]: hashlib.sha256(_text_of(record)).hexdigest()
+            for record in self.records()
+        }
 
     def append(self, state: State, trial_id: str, **facts: Any) -> None:
         """Append one fsynced line to the journal: the trial's new state, when, and `facts`.
@@ -271,7 +326,10 @@ class RunFolder:
             fsync_folder(self.path)
 
     def states(self) -> dict[str, State]:
-        """Return the last state of each trial; a torn last line (a crash while appending) is left out."""
+        """Return the last state of each trial.
+
+        A torn last line (a crash while appending) is left out.
+        """
         states: dict[str, State] = {}
         if not self.journal.exists():
             return states
@@ -309,24 +367,40 @@ class _Record:
 
 
 def _record(found: Any, where: str, folder: str | None = None) -> dict[str, Any]:
-    """Return a trial's record; LabError where it is not one of this version, or names foreign folders or files."""
+    """Return a trial's record.
+
+    LabError if it is not one of this version, or names foreign folders or files.
+    """
     record = decode(_Record, found, f"{where} is not a trial's record", more=True)
     if folder not in (None, record.trial_id):
-        raise LabError(f"{where} is not the record of the trial that its folder is named after.", exit_code=1)
+        raise LabError(
+            f"{where} is not the record of the trial that its folder is named after.", exit_code=1
+        )
     if not NAME.fullmatch(record.trial_id) or not all(map(_RAW.fullmatch, record.raw)):
-        raise LabError(f"{where} is not a trial's record: it names a trial or a file that no run has.", exit_code=1)
+        raise LabError(
+            f"{where} is not a trial's record: it names a trial or a file that no run has.",
+            exit_code=1,
+        )
     return dict(found)
 
 
 def _unpacked(path: Path) -> list[dict[str, Any]]:
-    """Read the records of an exported run; LabError where one is broken, or of a trial that another one is of."""
-    unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=128 * 2**20)  # at its highest level xz takes 65 MiB
+    """Read the records of an exported run.
+
+    LabError if one is broken, or of a trial that another one is of.
+    """
+    unpacker = lzma.LZMADecompressor(
+        lzma.FORMAT_XZ, memlimit=128 * 2**20
+    )  # at its highest level xz takes 65 MiB
     try:
         data = unpacker.decompress(_read(path), max_length=LARGEST_UNPACKED)
     except (lzma.LZMAError, OSError) as error:
         raise LabError(f"{path} cannot be unpacked: {error}.", exit_code=1) from None
     if not unpacker.eof or unpacker.unused_data:
-        raise LabError(f"{path} is cut off, goes on after its end, or unpacks to more than 256 MiB.", exit_code=1)
+        raise LabError(
+            f"{path} is cut off, goes on after its end, or unpacks to more than 256 MiB.",
+            exit_code=1,
+        )
     records: dict[str, dict[str, Any]] = {}
     for number, line in enumerate(io.BytesIO(data), start=1):
         where = f"{path}, line {number}"
@@ -341,11 +415,16 @@ def _unpacked(path: Path) -> list[dict[str, Any]]:
 
 
 def _text_of(record: dict[str, Any], indent: int | None = 1) -> bytes:
-    """Return a record's bytes as trial.json has them; LabError where a value is none that the lab writes."""
+    """Return a record's bytes as trial.json has them.
+
+    LabError if a value is none that the lab writes.
+    """
     try:
         return _as_json(record, indent)
     except ValueError as error:
-        raise LabError(f"The record of {record['trial_id']} has a value that no trial has ({error}).", 1) from None
+        raise LabError(
+            f"The record of {record['trial_id']} has a value that no trial has ({error}).", 1
+        ) from None
 
 
 def new_run(campaign: str) -> RunFolder:
@@ -360,7 +439,7 @@ def new_run(campaign: str) -> RunFolder:
 def find_run(run: str) -> RunFolder:
     """Resolve a run id, a path, `latest` or the name of a committed run (`sample`) to a run folder.
 
-    LabError where it has no readable manifest.
+    LabError if it has no readable manifest.
     """
     data = lab_root() / "data"
     if run == "latest":
@@ -384,7 +463,9 @@ def find_run(run: str) -> RunFolder:
 
 
 def figures_folder(run: RunFolder) -> Path:
-    """Return figures/<run_id>/, or for a committed run the folder of its name, such as figures/sample/."""
+    """Return figures/<run_id>/, or for a committed run the folder of its name, such as
+    figures/sample/.
+    """
     root = lab_root()
     name = run.path.name if run.path.parent == root / "data" else run.run_id
     return root / "figures" / name
@@ -406,7 +487,9 @@ def remember(run: RunFolder) -> None:
 def begun_here(run: RunFolder) -> bool:
     """Return whether a run was begun in this lab, and has the manifest still that it began with."""
     note = _note_of(run)
-    return note.is_file() and note.read_text(encoding="utf-8").strip() == sha256(run.path / "run.json")
+    return note.is_file() and note.read_text(encoding="utf-8").strip() == sha256(
+        run.path / "run.json"
+    )
 
 
 def _note_of(run: RunFolder) -> Path:
@@ -421,7 +504,9 @@ def sweep(run: RunFolder) -> None:
 
 
 def data_folder() -> Path:
-    """Return the lab's data/, made where it is missing: runs, what was published, and what this machine can do."""
+    """Return the lab's data/, made if it is missing: runs, what was published, and what this
+    machine can do.
+    """
     folder = lab_root() / "data"
     folder.mkdir(exist_ok=True)
     return folder
@@ -442,20 +527,32 @@ def sync_raw(folder: Path) -> None:
 
 def raw_hashes(folder: Path) -> dict[str, dict[str, Any]]:
     """Return size and SHA-256 of each raw file in a trial's folder, by name."""
-    return {path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in raw_files(folder)}
+    return {
+        path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)}
+        for path in raw_files(folder)
+    }
 
 
-def export_compact(run: RunFolder, destination: Path, shrink: Callable[[Path], None] = lambda _: None) -> None:
-    """Copy what figures need (manifest, journal, records, tables without single requests), a large table shrunk.
+def export_compact(
+    run: RunFolder, destination: Path, shrink: Callable[[Path], None] = lambda _: None
+) -> None:
+    """Copy what figures need (manifest, journal, records, tables without single requests), a large
+    table shrunk.
 
-    An exported run there is replaced, once the copy is complete; a folder that holds anything else is a LabError.
+    An exported run there is replaced, once the copy is complete; a folder that holds anything else
+    is a LabError.
     """
     if destination.exists() and any(destination.iterdir()):
         known = (destination / name for name in ("run.json", "journal.jsonl", "tables"))
-        inside = [path.relative_to(destination) for path in destination.rglob("*") if not path.is_dir()]
+        inside = [
+            path.relative_to(destination) for path in destination.rglob("*") if not path.is_dir()
+        ]
         ours = all(map(_exported, inside)) and all(path.exists() for path in known)
         if not ours or destination.resolve() == run.path.resolve():
-            raise LabError(f"{destination} holds something else than an exported run: name an empty or a new folder.")
+            raise LabError(
+                f"{destination} holds something else than an exported run: name an empty or a "
+                "new folder."
+            )
     with replacing_folder(destination) as folder:
         tables = folder / "tables"
         tables.mkdir()
@@ -465,12 +562,17 @@ def export_compact(run: RunFolder, destination: Path, shrink: Callable[[Path], N
             shutil.copy(run.table(name), tables)
         if (run.tables / "probe").is_dir():
             shutil.copytree(run.tables / "probe", tables / "probe")
-        (folder / PACKED).write_bytes(lzma.compress(b"".join(_text_of(each, indent=None) for each in run.records())))
+        (folder / PACKED).write_bytes(
+            lzma.compress(b"".join(_text_of(each, indent=None) for each in run.records()))
+        )
         shrink(tables / "resources.parquet")
 
 
 def _exported(inside: Path) -> bool:
-    """Return whether an exported run has such a file; those of earlier versions have a trial.json for each trial."""
+    """Return whether an exported run has such a file.
+
+    Those of earlier versions have a trial.json for each trial.
+    """
     if inside.parts[0] == "trials":
         return len(inside.parts) == 3 and inside.name == "trial.json"
     if inside.parts[0] == "tables":

@@ -1,7 +1,9 @@
-"""Build servers; without names, print those of the quick campaign that can be built here and are not yet.
+"""Build servers.
 
-It needs the standard library only, as `make setup` runs it before there is a .venv: so it reads of a server.toml what a
-build takes, and leaves the checks to `runner.planning.catalog`.
+Without names, print those of the quick campaign that can be built here and are not yet.
+
+It needs the standard library only, because `make setup` runs it before there is a .venv. So it
+reads of a server.toml what a build takes, and leaves the checks to `runner.planning.catalog`.
 """
 
 import sys
@@ -39,9 +41,16 @@ def server(name: str) -> Server:
 
 
 def missing() -> list[str]:
-    """Return the servers that have no binary yet, and whose toolchain is there: `bench run` names the others."""
+    """Return the servers that have no binary yet, and whose toolchain is there.
+
+    `bench run` names the others.
+    """
     servers = map(server, read(ROOT / "runner" / "campaigns" / "quick.toml")["servers"])
-    return [each.name for each in servers if _to_build(each) and all(map(find_program, each.build_needs))]
+    return [
+        each.name
+        for each in servers
+        if _to_build(each) and all(map(find_program, each.build_needs))
+    ]
 
 
 def _to_build(each: Server) -> bool:

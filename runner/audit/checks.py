@@ -1,4 +1,6 @@
-"""What numbers of a table can mean together: nine checks, each a law, and what a finding of it does not prove."""
+"""What numbers of a table can mean together: nine checks, each a law, and what a finding of it does
+not prove.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +14,35 @@ import pandas as pd
 
 from runner.audit.finding import Audit, Finding, Rule, Severity, laws, of_row, of_test
 from runner.audit.formats import BELOW
-from runner.model import number
+from runner.model import short_number
 from runner.present.look.captions import plural
 
 IMPOSSIBLE, SUSPICIOUS, KNOWING = Severity
 Rules = Sequence[Rule]
 MORE, FAR_MORE, FAR_LESS = 1.1, 1.5, 0.5
-"""Printed means have three digits and durations are rounded: up to a tenth more than 1 may be that."""
-BUSY, HALF_IDLE = 0.9, 0.5
+"""Printed means have three digits and durations are rounded: up to a tenth more than 1 may be that.
+"""
+BUSY = 0.9
+HALF_IDLE = 0.5
 ROUNDED = 1.02  # two numbers that were rounded to three digits may change their order by so much
 TIMEOUTS_MS = (1_000, 2_000, 5_000, 8_000, 10_000, 15_000, 20_000, 30_000, 60_000)
 WRK_MEAN = "; with wrk the mean is, to which it adds requests that were never sent"
-QUANTILES = {"p50_ms": 0.5, "p90_ms": 0.9, "p95_ms": 0.95, "p99_ms": 0.99}
+AUDITED_QUANTILES = {"p50_ms": 0.5, "p90_ms": 0.9, "p95_ms": 0.95, "p99_ms": 0.99}
 IN_ORDER = ["min_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms"]
 NAMES = {
-    **{name: name.removesuffix("_ms") for name in QUANTILES},
-    **{"min_ms": "the minimum", "max_ms": "the maximum", "mean_ms": "the mean", "stdev_ms": "the standard deviation"},
+    **{name: name.removesuffix("_ms") for name in AUDITED_QUANTILES},
+    **{
+        "min_ms": "the minimum",
+        "max_ms": "the maximum",
+        "mean_ms": "the mean",
+        "stdev_ms": "the standard deviation",
+    },
 }
-BAND, AROUND, RARE = 0.01, 0.2, 1e-4
-LEAST_ROWS, LEAST_IN_BAND = 10, 5
+BAND = 0.01
+AROUND = 0.2
+RARE = 1e-4
+LEAST_ROWS = 10
+LEAST_IN_BAND = 5
 CLOSE = 0.05
 DIGITS = 10_000
 ALIKE = ["rate", "mean_ms", "stdev_ms", "p50_ms", "p99_ms", "max_ms", "requests"]
@@ -45,13 +57,22 @@ def audit(rows: pd.DataFrame) -> Audit:
         if any(rows[names.split()].notna().all(axis=1).any() for names in law.needs):
             found += [replace(finding, check=law.name) for finding in CHECKS[key](rows, law.rules)]
         else:
-            not_done.append(f"{law.name} (takes {' or '.join(', '.join(names.split()) for names in law.needs)})")
+            not_done.append(
+                f"{law.name} (takes {' or '.join(', '.join(names.split()) for names in law.needs)})"
+            )
     grave = list(Severity)
-    return Audit(rows, tuple(sorted(found, key=lambda finding: grave.index(finding.severity))), tuple(not_done))
+    return Audit(
+        rows,
+        tuple(sorted(found, key=lambda finding: grave.index(finding.severity))),
+        tuple(not_done),
+    )
 
 
 def _broken(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
-    """Yield a finding for each row that breaks a rule; names with an @ in its expression are those of this module."""
+    """Yield a finding for each row that breaks a rule.
+
+    Names with an @ in its expression are those of this module.
+    """
     for rule in rules:
         for row in rows.query(rule.breaks, engine="python").to_dict("records"):
             yield of_row(rule.severity, row, rule.says)
@@ -59,23 +80,30 @@ def _broken(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
 
 def _loads(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Yield the rows of each load: those that can be ranked against each other."""
-    for _, load in rows.groupby(["source", "test", "connections", "depth"], sort=False, dropna=False):
+    for _, load in rows.groupby(
+        ["source", "test", "connections", "depth"], sort=False, dropna=False
+    ):
         yield load
 
 
 def under_way(rows: pd.DataFrame, time: str = "mean_ms") -> pd.Series[float]:
-    """Return rate x mean / (connections x depth): the share of the requests that may be under way, that were.
+    """Return rate x mean / (connections x depth): the share of the requests that may be under way,
+    that were.
 
-    NaN for open loads, and where one of them is not known. Another column may stand in for the mean.
+    NaN for open loads, and where one of them is not known. Another column may stand in for the
+    mean.
     """
     share = rows["rate"] * rows[time] / 1000 / (rows["connections"] * rows["depth"])
     return share.where(rows["load_model"] != "open")
 
 
 def least_mean(rows: pd.DataFrame) -> pd.Series[float]:
-    """Return what a mean in ms is at least by the quantiles that are known: no value between two is below the lower."""
-    least, above = pd.Series(0.0, rows.index), pd.Series(1.0, rows.index)
-    for name, quantile in reversed(QUANTILES.items()):
+    """Return what a mean in ms is at least by the quantiles that are known: no value between two is
+    below the lower.
+    """
+    least = pd.Series(0.0, rows.index)
+    above = pd.Series(1.0, rows.index)
+    for name, quantile in reversed(AUDITED_QUANTILES.items()):
         known = rows[name].notna()
         least += ((above - quantile) * rows[name]).where(known, 0.0)
         above = above.mask(known, quantile)
@@ -86,9 +114,14 @@ def _little(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
     rows, without = rows.assign(least_ms=least_mean(rows)), rows["mean_ms"].isna()
     hows = {"mean_ms": "", "least_ms": " (at least, by the percentiles)", "p99_ms": " (p99)"}
     said, more, less = (
-        rows.assign(share=under_way(rows, time), time=rows[time], how=how) for time, how in hows.items()
+        rows.assign(share=under_way(rows, time), time=rows[time], how=how)
+        for time, how in hows.items()
     )
-    parts = [said, more[without & (more["share"] > MORE)], less[without & (less["share"] < FAR_LESS)]]
+    parts = [
+        said,
+        more[without & (more["share"] > MORE)],
+        less[without & (less["share"] < FAR_LESS)],
+    ]
     known = pd.concat(parts, ignore_index=True).query("share > 0")
     known = known.assign(
         under=known["rate"] * known["time"] / 1000,
@@ -96,24 +129,32 @@ def _little(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
         why=np.where(known["tool"] == "wrk", WRK_MEAN, ""),
         slow=np.where(known["how"] == "", "", ", or one request in 100 took most of the time"),
     )
-    yield from _broken(known.loc[np.log(known["share"]).abs().sort_values(ascending=False).index], rules)
+    yield from _broken(
+        known.loc[np.log(known["share"]).abs().sort_values(ascending=False).index], rules
+    )
 
 
 def band_of(rates: pd.Series[float]) -> tuple[float, float, int, float]:
-    """Return the densest band of 1 %: its ends, how many rates are in it, and how often chance makes such a one.
+    """Return the densest band of 1 %: its ends, how many rates are in it, and how often chance
+    makes such a one.
 
-    The chance is Poisson's, with the density within 10 % to either side, times the number of places for a band.
+    The chance is Poisson's, with the density within 10 % to either side, times the number of places
+    for a band.
     """
     logs = np.sort(np.log(rates.to_numpy(dtype=float)))
     ends = np.searchsorted(logs, logs + BAND, side="right")
     counts = ends - np.arange(logs.size)
     first = int(np.argmax(counts))
-    count, last = int(counts[first]), int(ends[first]) - 1
+    count = int(counts[first])
+    last = int(ends[first]) - 1
     middle = logs[first] + BAND / 2
     near = int(((logs > middle - AROUND / 2) & (logs < middle + AROUND / 2)).sum()) - count
     expected = max(near, 1) * BAND / (AROUND - BAND)
     # scipy.special.pdtrc(count - 1, expected), which takes half a second to import.
-    tail = sum(math.exp(k * math.log(expected) - expected - math.lgamma(k + 1)) for k in range(count, count + 1000))
+    tail = sum(
+        math.exp(k * math.log(expected) - expected - math.lgamma(k + 1))
+        for k in range(count, count + 1000)
+    )
     return float(np.exp(logs[first])), float(np.exp(logs[last])), count, min(1.0, logs.size * tail)
 
 
@@ -131,9 +172,9 @@ def _plateau(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
         bits = 8e-9 * inside["bytes_per_s"].dropna()
         carried = f" They carry {bits.min():.3g} to {bits.max():.3g} Gbit/s." if len(bits) else ""
         said = (
-            f"{count} of {len(load)} rates{kinds} lie between {number(low)} and {number(high)} requests/s, within 1 %; "
-            f"{above} are higher. Chance would make such a band once in {number(1 / max(chance, 1e-12))} tables."
-            f"{carried}"
+            f"{count} of {len(load)} rates{kinds} lie between {short_number(low)} and "
+            f"{short_number(high)} requests/s, within 1 %; {above} are higher. Chance would make "
+            f"such a band once in {short_number(1 / max(chance, 1e-12))} tables.{carried}"
         )
         yield of_test(SUSPICIOUS if above <= len(load) // 10 else KNOWING, load, said)
 
@@ -143,15 +184,20 @@ def _ties(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
         ranked = load.sort_values("rate", ascending=False).drop_duplicates("subject")
         spread = ranked.dropna(subset=["rate_low", "rate_high"])
         if len(spread) > 1:
-            tied = int((spread["rate_low"].to_numpy()[:-1] <= spread["rate_high"].to_numpy()[1:]).sum())
-            said = f"{tied} of {len(spread) - 1} neighbouring places overlap with the spread given: they are ties."
+            tied = int(
+                (spread["rate_low"].to_numpy()[:-1] <= spread["rate_high"].to_numpy()[1:]).sum()
+            )
+            said = (
+                f"{tied} of {len(spread) - 1} neighbouring places overlap with the spread given: "
+                "they are ties."
+            )
         elif len(ranked) > 1:
             steps = ranked["rate"].to_numpy()[:-1] / ranked["rate"].to_numpy()[1:] - 1
             tied = int((steps < CLOSE).sum())
             said = (
-                f"no spread is given, and {tied} of {len(steps)} neighbouring places are less than 5 % apart (the "
-                f"first two {100 * steps[0]:.2g} %): to rank half of all neighbours, repeats must agree within "
-                f"{100 * float(np.median(steps)):.2g} %."
+                f"no spread is given, and {tied} of {len(steps)} neighbouring places are less than "
+                f"5 % apart (the first two {100 * steps[0]:.2g} %): to rank half of all "
+                f"neighbours, repeats must agree within {100 * float(np.median(steps)):.2g} %."
             )
         else:
             continue
@@ -165,32 +211,51 @@ def _busy(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
         if len(load) < 2:
             continue
         yield from _broken(load.sort_values("rate").tail(1), rules)
-        full, idle = int((load["used"] >= BUSY).sum()), int((load["used"] < HALF_IDLE).sum())
+        full = int((load["used"] >= BUSY).sum())
+        idle = int((load["used"] < HALF_IDLE).sum())
         if full and idle:
-            said = f"{full} rows that used 90 % of their CPUs or more with {idle} that used less than half"
+            said = (
+                f"{full} rows that used 90 % of their CPUs or more with {idle} that used less than "
+                "half"
+            )
             yield of_test(KNOWING, load, f"the ranking mixes {said}.")
 
 
 def _percentiles(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
-    mean, bottom = rows["mean_ms"], rows["min_ms"].clip(lower=0).fillna(0.0)
+    mean = rows["mean_ms"]
+    bottom = rows["min_ms"].clip(lower=0).fillna(0.0)
     widest = ((rows["max_ms"] * ROUNDED - mean) * (mean - bottom)).abs().pow(0.5) * ROUNDED
     rows = rows.assign(least=least_mean(rows), widest=widest)
     for name, said in NAMES.items():
-        yield from _broken(rows, [Rule(f"{name} < 0", IMPOSSIBLE, f"{said} is {{{name}}} ms, below zero.")])
-    lower, lower_name = pd.Series(np.nan, rows.index), np.full(len(rows), "")
+        yield from _broken(
+            rows, [Rule(f"{name} < 0", IMPOSSIBLE, f"{said} is {{{name}}} ms, below zero.")]
+        )
+    lower = pd.Series(np.nan, rows.index)
+    lower_name = np.full(len(rows), "")
     for name in IN_ORDER:  # each beside the next lower one that is known
         says = f"{{lower_name}} {{lower}} ms is above {NAMES[name]} {{{name}}} ms."
         beside = rows.assign(lower=lower, lower_name=lower_name)
-        yield from _broken(beside, [Rule(f"lower > {name} * @ROUNDED and {name} >= 0", IMPOSSIBLE, says)])
+        yield from _broken(
+            beside, [Rule(f"lower > {name} * @ROUNDED and {name} >= 0", IMPOSSIBLE, says)]
+        )
         known = rows[name] >= 0
-        lower, lower_name = rows[name].where(known, lower), np.where(known, NAMES[name], lower_name)
+        lower = rows[name].where(known, lower)
+        lower_name = np.where(known, NAMES[name], lower_name)
     yield from _broken(rows, rules)
     for one, other, severity in (("mean_ms", "p99_ms", SUSPICIOUS), ("p99_ms", "max_ms", KNOWING)):
-        same, stands_in = f"{one} == {other} and {one} > 0", ": one stands in for the other."
-        for (source, test), group in rows.dropna(subset=[one, other]).groupby(["source", "test"], sort=False):
+        same = f"{one} == {other} and {one} > 0"
+        stands_in = ": one stands in for the other."
+        for (source, test), group in rows.dropna(subset=[one, other]).groupby(
+            ["source", "test"], sort=False
+        ):
             count = len(group.query(same))
-            if count > max(2, len(group) // 2):  # said once for a test that has it in most of its rows
-                said = f"{NAMES[one]} and {NAMES[other]} are the same in {count} of {len(group)} rows{stands_in}"
+            if count > max(
+                2, len(group) // 2
+            ):  # said once for a test that has it in most of its rows
+                said = (
+                    f"{NAMES[one]} and {NAMES[other]} are the same in {count} of {len(group)} "
+                    f"rows{stands_in}"
+                )
                 yield Finding(severity, said, str(source), str(test))
             else:
                 says = f"{NAMES[one]} is {{{one}}} ms, as {NAMES[other]} is{stands_in}"
@@ -200,8 +265,11 @@ def _percentiles(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
 def _counts(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
     counted = (rows["requests"] / rows["duration_s"]).where(rows["duration_s"] > 0)
     apart = (counted / rows["rate"] - 1).abs().where(rows["rate"] > 0)
-    longer, wrong_pct = (rows["elapsed_s"] - rows["duration_s"]).abs(), 100 * rows["errors"] / rows["requests"]
-    yield from _broken(rows.assign(counted=counted, apart=apart, longer=longer, wrong_pct=wrong_pct), rules)
+    longer = (rows["elapsed_s"] - rows["duration_s"]).abs()
+    wrong_pct = 100 * rows["errors"] / rows["requests"]
+    yield from _broken(
+        rows.assign(counted=counted, apart=apart, longer=longer, wrong_pct=wrong_pct), rules
+    )
 
 
 def _levels(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
@@ -218,13 +286,21 @@ def _missing(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
         counts = Counter(name for said in lacking["missing"] for name in said.split())
         every = int((rows["source"] == source).sum())
         for name, count in counts.most_common():
-            row = lacking[lacking["missing"].str.split().map(lambda names, name=name: name in names)].iloc[0]
+            row = lacking[
+                lacking["missing"].str.split().map(lambda names, name=name: name in names)
+            ].iloc[0]
             where = f"in {count:,} of {every:,} rows, first in {row['row']} ({row['subject']})"
             if name.endswith(BELOW):
-                yield Finding(IMPOSSIBLE, f"{name.removesuffix(BELOW)} is below zero {where}.", str(source))
+                yield Finding(
+                    IMPOSSIBLE, f"{name.removesuffix(BELOW)} is below zero {where}.", str(source)
+                )
             else:
-                says = f"{name} has -1, 0 or nothing {where}: no number to rank or to take a mean of."
-                yield Finding(SUSPICIOUS if name == "rate" and count < every else KNOWING, says, str(source))
+                says = (
+                    f"{name} has -1, 0 or nothing {where}: no number to rank or to take a mean of."
+                )
+                yield Finding(
+                    SUSPICIOUS if name == "rate" and count < every else KNOWING, says, str(source)
+                )
 
 
 def _duplicates(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
@@ -235,17 +311,28 @@ def _duplicates(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
             named = ", ".join(f"{row['subject']} ({row['row']})" for row in others[:3])
             says = "the same numbers to the last digit as {others}: {rate} requests/s."
             yield of_row(SUSPICIOUS, {**first, "others": named}, says)
-    days = pd.to_datetime(rows["day"].str.replace("-", "").where(rows["day"] != ""), format="%Y%m%d", errors="coerce")
+    days = pd.to_datetime(
+        rows["day"].str.replace("-", "").where(rows["day"] != ""), format="%Y%m%d", errors="coerce"
+    )
     for source, dates in days.groupby(rows["source"]):
         old = dates[dates < dates.max() - pd.Timedelta(days=OLD_DAYS)]
         if len(old):
             between = f"{old.min().date()}, {dates.max().date()}"
-            said = f"{len(old):,} of {len(dates):,} rows are half a year older than the newest ({between})."
+            said = (
+                f"{len(old):,} of {len(dates):,} rows are half a year older than the newest "
+                f"({between})."
+            )
             yield Finding(KNOWING, said, str(source))
 
 
 CHECKS = {
-    **{"little": _little, "plateau": _plateau, "ties": _ties, "busy": _busy, "percentiles": _percentiles},
+    **{
+        "little": _little,
+        "plateau": _plateau,
+        "ties": _ties,
+        "busy": _busy,
+        "percentiles": _percentiles,
+    },
     **{"counts": _counts, "levels": _levels, "missing": _missing, "duplicates": _duplicates},
 }
 """What finds the rows that break a law, by its name in laws.toml."""

@@ -1,4 +1,6 @@
-"""Figures of an audited table: requests under way, rates in their order, and CPU against the rate."""
+"""Figures of an audited table: requests under way, rates in their order, and CPU against
+the rate.
+"""
 
 from functools import partial
 from typing import Any
@@ -9,7 +11,7 @@ from matplotlib.figure import Figure
 from runner.audit.checks import FAR_LESS, LEAST_ROWS, MORE, band_of, under_way
 from runner.audit.finding import Audit, laws, sized
 from runner.present.chart import Axis, Chart
-from runner.present.chart.value import COLUMNS
+from runner.present.chart.value import POINT_COLUMNS
 from runner.present.look import captions, style
 from runner.present.look.style import number
 
@@ -17,25 +19,35 @@ PANELS = 6  # tests of a figure, those with the most rows first
 
 
 def _draw(chart: Chart, line: float = 0.0, band: tuple[float, float] | None = None) -> Figure:
-    """Draw a panel for each test: its rows as points, filled where `solid`, and what they are held against."""
-    names = [style.wrap(panel, style.TEXT_PT, style.WIDTH_IN - 0.8, "bold") for panel in chart.panels]
+    """Draw a panel for each test: its rows as points, filled where `solid`, and what they are held
+    against.
+    """
+    names = [
+        style.wrap(panel, style.TEXT_PT, style.WIDTH_IN - 0.8, "bold") for panel in chart.panels
+    ]
     heading_in = 0.36 + (max(map(len, names)) - 1) * style.LINE_IN
-    row = style.PanelRow(panel_in=1.8, heading_in=heading_in, left_in=1.2, right_in=0.3, axis_in=0.6)
+    row = style.PanelRow(
+        panel_in=1.8, heading_in=heading_in, left_in=1.2, right_in=0.3, axis_in=0.6
+    )
     figure, axes = style.page(chart.title, chart.caption, [row] * len(names), key=chart.key)
     for (ax,), panel, (name, *more) in zip(axes, chart.panels, names, strict=True):
         rows = chart.frame[chart.frame["panel"] == panel]
         low, high = band or (0.0, line)
-        low, high = min(rows["y"].min(), low), max(rows["y"].max(), high)
+        low = min(rows["y"].min(), low)
+        high = max(rows["y"].max(), high)
         if band:
             ax.axhspan(*band, color=style.GRID, zorder=0)
         if line:
             ax.axhline(line, color=style.GREY, lw=1)
         limits = (low / 1.4, high * 1.4) if chart.y.log else (0.0, high * 1.05)
         style.limit(ax, "y", *limits, log=chart.y.log)
-        ax.set_xlim(*((0.5, rows["x"].max() + 0.5) if chart.x.even else (0, rows["x"].max() * 1.05)))
+        ax.set_xlim(
+            *((0.5, rows["x"].max() + 0.5) if chart.x.even else (0, rows["x"].max() * 1.05))
+        )
         style.even_axis(ax, "x", whole=chart.x.even)
         for solid, color in ((True, style.INK), (False, style.GREY)):
-            part, filled = rows[rows["solid"].eq(solid)], color if solid else "none"
+            part = rows[rows["solid"].eq(solid)]
+            filled = color if solid else "none"
             ax.scatter(part["x"], part["y"], s=12, color=filled, edgecolors=color, linewidths=0.8)
         style.heading(ax, name, "\n".join(more))
         ax.set(xlabel=chart.x.label, ylabel=chart.y.label)
@@ -44,17 +56,22 @@ def _draw(chart: Chart, line: float = 0.0, band: tuple[float, float] | None = No
 
 def _describe(chart: Chart) -> str:
     found = [
-        f"{panel}: {captions.plural(len(y), 'row')}, {chart.y.label} from {number(y.min())} to {number(y.max())}, "
-        f"median {number(y.median())}."
+        f"{panel}: {captions.plural(len(y), 'row')}, {chart.y.label} from {number(y.min())} to "
+        f"{number(y.max())}, median {number(y.median())}."
         for panel, y in chart.frame.groupby("panel", sort=False)["y"]
     ]
     return f"Scatter plot of {chart.y.label}, one point per row. {' '.join(found)}"
 
 
-def _chart(title: str, rows: pd.DataFrame, x: Axis, y: Axis, key: str, about: str, **beside: Any) -> Chart | None:
-    """Return a chart with a point for each row, if any; where `x` is even, by their place in the order of `rows`.
+def _chart(
+    title: str, rows: pd.DataFrame, x: Axis, y: Axis, key: str, about: str, **beside: Any
+) -> Chart | None:
+    """Return a chart with a point for each row, if any.
 
-    A panel is a test and, where there is one number, its connections; `beside` is what `_draw` draws besides.
+    Where `x` is even, by their place in the order of `rows`.
+
+    A panel is a test and, where there is one number, its connections; `beside` is what `_draw`
+    draws besides.
     """
     if rows.empty:
         return None
@@ -66,31 +83,55 @@ def _chart(title: str, rows: pd.DataFrame, x: Axis, y: Axis, key: str, about: st
         kept = kept.assign(x=kept.groupby(level=0).cumcount() + 1)
     left = len(largest) - PANELS
     more = f" {captions.plural(left, 'test')} more have no panel." if left > 0 else ""
-    frame, draw = kept.reset_index(drop=True).reindex(columns=list(COLUMNS)), partial(_draw, **beside)
-    return Chart(title, frame, x, y, caption=about + more, key=key, noun="test", draw=draw, describe=_describe)
+    frame = kept.reset_index(drop=True).reindex(columns=list(POINT_COLUMNS))
+    draw = partial(_draw, **beside)
+    return Chart(
+        title,
+        frame,
+        x,
+        y,
+        caption=about + more,
+        key=key,
+        noun="test",
+        draw=draw,
+        describe=_describe,
+    )
 
 
 def little(found: Audit) -> Chart | None:
-    """Return the share of the requests that may be under way, that were; None where no row has what that takes."""
+    """Return the share of the requests that may be under way, that were.
+
+    None if no row has what that takes.
+    """
     rows = found.rows.assign(y=under_way(found.rows)).dropna(subset="y").sort_values("y")
     title = "Little's law: what was under way, of what there was room for"
-    x, y = Axis("rows, the smallest share first", even=True), Axis("share under way", log=True)
-    key = "Grey: sound. 1: every connection waits for an answer all the time. Filled: outside of that."
+    x = Axis("rows, the smallest share first", even=True)
+    y = Axis("share under way", log=True)
+    key = (
+        "Grey: sound. 1: every connection waits for an answer all the time. Filled: outside of "
+        "that."
+    )
     about = "Closed loads; a row is one load of a subject."
     rows = rows.assign(solid=~rows["y"].between(FAR_LESS, MORE))
     return _chart(title, rows, x, y, key, about, line=1.0, band=(FAR_LESS, MORE))
 
 
 def rates(found: Audit) -> Chart | None:
-    """Return the rates of each test in their order, and the densest band of 1 %; None without a rate."""
+    """Return the rates of each test in their order, and the densest band of 1 %.
+
+    None without a rate.
+    """
     rows = found.rows[found.rows["rate"] > 0].sort_values("rate", ascending=False)
     title = "Rates in their order, and the densest band of 1 %"
-    x, y = Axis("rows, the highest rate first", even=True), Axis("requests/s")
+    x = Axis("rows, the highest rate first", even=True)
+    y = Axis("requests/s")
     key = "Filled: within the densest band of 1 %, where chance would hardly make it."
     rows = rows.assign(y=rows["rate"], solid=False)
     if (chart := _chart(title, rows, x, y, key, "A row is one load of a subject.")) is None:
         return None
-    flagged = {finding.test for finding in found.findings if finding.check == laws()["plateau"].name}
+    flagged = {
+        finding.test for finding in found.findings if finding.check == laws()["plateau"].name
+    }
     for panel, group in chart.frame.groupby("panel"):
         if panel in flagged and group["server"].nunique() >= LEAST_ROWS:
             low, high, *_ = band_of(group["y"])
@@ -99,9 +140,15 @@ def rates(found: Audit) -> Chart | None:
 
 
 def cpu(found: Audit) -> Chart | None:
-    """Return the CPU that was used, of what was given, against the rate; None where no row has all three."""
+    """Return the CPU that was used, of what was given, against the rate.
+
+    None if no row has all three.
+    """
     rows = found.rows.query("cpu_given_pct > 0 and cpu_pct >= 0 and rate > 0")
     used = 100 * rows["cpu_pct"] / rows["cpu_given_pct"]
-    title, key = "CPU used, of what was given, against the rate", "Filled: more than there is."
-    rows, x, y = rows.assign(x=rows["rate"], y=used, solid=used > 100), Axis("requests/s"), Axis("% of CPU given")
+    title = "CPU used, of what was given, against the rate"
+    key = "Filled: more than there is."
+    rows = rows.assign(x=rows["rate"], y=used, solid=used > 100)
+    x = Axis("requests/s")
+    y = Axis("% of CPU given")
     return _chart(title, rows, x, y, key, "A row is one load of a subject.", line=100.0)

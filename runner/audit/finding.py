@@ -1,4 +1,6 @@
-"""What an audit finds, in three sentences that can be pasted and a table, and which laws could not be held."""
+"""What an audit finds, in three sentences that can be pasted and a table, and which laws could not
+be held.
+"""
 
 import functools
 import math
@@ -13,7 +15,7 @@ from typing import Any
 import pandas as pd
 from pydantic import TypeAdapter
 
-from runner.model import number
+from runner.model import short_number
 from runner.present.look.captions import plural
 
 
@@ -48,7 +50,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class Rule:
-    """Which rows break a law, how grave that is, and what is said of each (laws.toml explains the expressions)."""
+    """Which rows break a law, how grave that is, and what is said of each (laws.toml explains the
+    expressions).
+    """
 
     breaks: str
     severity: Severity
@@ -92,34 +96,48 @@ class _Shown(float):
     """A number that is written with three digits where no other format is asked for."""
 
     def __format__(self, spec: str) -> str:
-        return super().__format__(spec) if spec else number(self)
+        return super().__format__(spec) if spec else short_number(self)
 
 
 def of_row(severity: Severity, row: Mapping[Any, Any], says: str) -> Finding:
     """Return a finding about one row; `says` has names of its columns in braces."""
-    shown = {str(name): _Shown(value) if isinstance(value, float) else value for name, value in row.items()}
-    return Finding(severity, says.format_map(shown), *(row[name] for name in ("source", "test", "subject", "row")))
+    shown = {
+        str(name): _Shown(value) if isinstance(value, float) else value
+        for name, value in row.items()
+    }
+    return Finding(
+        severity,
+        says.format_map(shown),
+        *(row[name] for name in ("source", "test", "subject", "row")),
+    )
 
 
 def of_test(severity: Severity, rows: pd.DataFrame, says: str) -> Finding:
     """Return a finding about all rows of a test."""
-    first, alike = rows.iloc[0], rows["connections"].nunique() == 1
+    first = rows.iloc[0]
+    alike = rows["connections"].nunique() == 1
     test = sized(first["test"], first["connections"] if alike else math.nan)
     return Finding(severity, says, first["source"], test)
 
 
 def sized(test: str, connections: float) -> str:
-    """Return a test with its connections, where they are known: `json, 1,000 connections`."""
+    """Return a test with its connections, if they are known: `json, 1,000 connections`."""
     noun = "connection" if connections == 1 else "connections"
     return f"{test}, {connections:,.0f} {noun}" if connections > 0 else test
 
 
 def summary(found: Audit) -> tuple[str, str, str]:
-    """Return three sentences that a maintainer can paste: what was read and found, the gravest, what was not done."""
+    """Return three sentences that a maintainer can paste: what was read and found, the gravest,
+    what was not done.
+    """
     rows = found.rows
-    files, tests = rows["source"].nunique(), rows.groupby("source")["test"].nunique().sum()
+    files = rows["source"].nunique()
+    tests = rows.groupby("source")["test"].nunique().sum()
     said = ", ".join(f"{count:,} {severity}" for severity, count in found.counts.items())
-    first = f"{plural(len(rows), 'row')} of {plural(int(tests), 'test')} in {plural(files, 'file')}: {said}."
+    first = (
+        f"{plural(len(rows), 'row')} of {plural(int(tests), 'test')} in {plural(files, 'file')}: "
+        f"{said}."
+    )
     second = "All numbers that are there go together."
     if found.findings:
         gravest = found.findings[0]
@@ -128,7 +146,11 @@ def summary(found: Audit) -> tuple[str, str, str]:
         second = f"Most of the gravest are about {most}; such as {gravest.where}: {gravest.says}"
         if gravest.severity is Severity.KNOWING:
             second = gravest.says
-    missed = f"Not done for want of columns: {'; '.join(found.not_done)}" if found.not_done else "All checks were done"
+    missed = (
+        f"Not done for want of columns: {'; '.join(found.not_done)}"
+        if found.not_done
+        else "All checks were done"
+    )
     return first, second, f"{missed}. A finding is about numbers, not about who wrote them."
 
 
@@ -137,7 +159,9 @@ def table(found: Audit, most: int = 200) -> pd.DataFrame:
     rows = []
     for severity, count in found.counts.items():
         listed = [finding for finding in found.findings if finding.severity is severity][:most]
-        rows += [(str(severity), each.check, each.where or each.source, each.says) for each in listed]
+        rows += [
+            (str(severity), each.check, each.where or each.source, each.says) for each in listed
+        ]
         if count > most:
             rows.append((str(severity), "", "", f"and {count - most:,} more"))
     return pd.DataFrame(rows, columns=["severity", "check", "where", "numbers"])

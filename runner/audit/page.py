@@ -1,4 +1,6 @@
-"""What the notebook about audited tables opens, and what the notebooks about a run show of its audit."""
+"""What the notebook about audited tables opens, and what the notebooks about a run show of its
+audit.
+"""
 
 import math
 from collections.abc import Iterator
@@ -23,16 +25,31 @@ HARD = ("Little's law", "percentiles", "counts")  # the checks whose laws a meas
 
 
 @opener
-def open_audit(files: str, format_name: str = "", columns: str = "", connections: float = 0, depth: float = 0) -> Page:
-    """Audit files for a notebook: paths with commas between; relative ones are looked for in the lab's folder, too.
+def open_audit(
+    files: str | list[str],
+    format_name: str = "",
+    columns: str = "",
+    connections: float = 0,
+    depth: float = 0,
+) -> Page:
+    """Audit files for a notebook: a list of paths, or a text with commas between them.
 
-    The others are the options of `bench audit`; 0 where the files say it.
+    A path with a comma needs a list. Relative paths are looked for in the lab's folder, too. The
+    others are the options of `bench audit`; 0 if the files say it.
     """
-    paths = [Path(name.strip()).expanduser() for name in files.split(",") if name.strip()]
+    names = files.split(",") if isinstance(files, str) else files
+    paths = [Path(name.strip()).expanduser() for name in names if name.strip()]
     given = [path if path.exists() else lab_root() / path for path in paths]
     found = audit(read_all(given, format_name, columns, connections, depth))
-    held = [{"check": law.name, "law": law.says, "does not prove": law.proves_not} for law in laws().values()]
-    charts = {"audit-little": figures.little, "audit-rates": figures.rates, "audit-cpu": figures.cpu}
+    held = [
+        {"check": law.name, "law": law.says, "does not prove": law.proves_not}
+        for law in laws().values()
+    ]
+    charts = {
+        "audit-little": figures.little,
+        "audit-rates": figures.rates,
+        "audit-cpu": figures.cpu,
+    }
     return Page(
         about=captions.plural(len(paths), "file"),
         figures=lab_root() / "figures" / f"audit-{paths[0].stem}",
@@ -47,31 +64,54 @@ def open_audit(files: str, format_name: str = "", columns: str = "", connections
 
 def rows_of(tables: Tables) -> pd.DataFrame:
     """Return a run's sealed trials as rows of a table of others."""
-    trials, given = sealed_trials(tables.trials), given_pct(tables, "server", math.nan)
+    trials = sealed_trials(tables.trials)
+    given = given_pct(tables, "server", math.nan)
     named = {
-        "source": str(tables.manifest["run_id"]), "row": trials["trial_id"], "test": trials["load"], "missing": "",
-        "subject": trials["server"], "language": trials["language"], "load_model": trials["load_model"], "day": "",
-        # A connection that is not used again is made and accepted in a time that is part of no response.
+        "source": str(tables.manifest["run_id"]),
+        "row": trials["trial_id"],
+        "test": trials["load"],
+        "missing": "",
+        "subject": trials["server"],
+        "language": trials["language"],
+        "load_model": trials["load_model"],
+        "day": "",
+        # A connection that is not used again is made and accepted in a time that is part of no
+        # response.
         "mode": trials["mode"].where(trials["mode"].eq("keepalive"), "close"),
-        "connections": trials["vus"].where(trials["tool"].eq("k6"), trials["connections"]), "depth": 1.0,
-        "rate": trials["rps"], "target_rate": trials["rate_rps"].where(trials["steps"] <= 1),
-        "mean_ms": trials["latency_mean_ms"], "p50_ms": trials["latency_p50_ms"], "p90_ms": trials["latency_p90_ms"],
-        "p95_ms": trials["latency_p95_ms"], "p99_ms": trials["latency_p99_ms"], "max_ms": trials["latency_max_ms"],
+        "connections": trials["vus"].fillna(trials["connections"]),
+        "depth": 1.0,
+        "rate": trials["rps"],
+        "target_rate": trials["rate_rps"].where(trials["steps"] <= 1),
+        "mean_ms": trials["latency_mean_ms"],
+        "p50_ms": trials["latency_p50_ms"],
+        "p90_ms": trials["latency_p90_ms"],
+        "p95_ms": trials["latency_p95_ms"],
+        "p99_ms": trials["latency_p99_ms"],
+        "max_ms": trials["latency_max_ms"],
         "cpu_pct": trials["server_cpu_mean_pct"],
         "cpu_given_pct": np.minimum(given * trials["share"], 100 * trials["quota_cores"]),
-        "requests": trials["requests"], "duration_s": trials["duration_s"], "errors": trials["failed"],
-    }  # fmt: skip
-    frame = pd.DataFrame({name: named.get(name, math.nan) for name in (*TEXTS, *NUMBERS)}, index=trials.index)
+        "requests": trials["requests"],
+        "duration_s": trials["duration_s"],
+        "errors": trials["failed"],
+    }
+    frame = pd.DataFrame(
+        {name: named.get(name, math.nan) for name in (*TEXTS, *NUMBERS)}, index=trials.index
+    )
     return frame.astype(dict.fromkeys(NUMBERS, float)).reset_index(drop=True)
 
 
 def of_run(tables: Tables) -> Iterator[Block]:
     """Yield whether the trials of a run keep the laws by which tables of others are audited."""
     found = audit(rows_of(tables))
-    broken = tuple(each for each in found.findings if each.check in HARD and each.severity != Severity.KNOWING)
+    broken = tuple(
+        each for each in found.findings if each.check in HARD and each.severity != Severity.KNOWING
+    )
     trials = captions.plural(len(found.rows), "sealed trial")
     result = f"{len(broken)} findings in {trials}" if broken else f"{trials} keep all of them"
-    yield Paragraph(f"The laws of {captions.joined(HARD)}, by which `bench audit` reads tables of others: {result}.")
+    yield Paragraph(
+        f"The laws of {captions.joined(HARD)}, by which `bench audit` reads tables of others: "
+        f"{result}."
+    )
     if broken:
         yield TextTable(table(Audit(found.rows, broken), most=20), about="Findings in this run")
 
@@ -80,10 +120,13 @@ def of_published() -> Iterator[Block]:
     """Yield what the same laws say of the published numbers."""
     found = audit(read_all([data_folder() / "published.csv"]))
     yield Bullets(summary(found))
-    closed = found.rows.query("load_model == 'closed' and rate > 0 and p50_ms.notna()", engine="python")
+    closed = found.rows.query(
+        "load_model == 'closed' and rate > 0 and p50_ms.notna()", engine="python"
+    )
     said = (
-        f"{row['subject']}, {row['test']}: with {row['connections']:,.0f} users and {row['rate']:,.0f} requests/s "
-        f"the mean response is {1000 * row['connections'] / row['rate']:,.0f} ms by Little's law, with any server."
+        f"{row['subject']}, {row['test']}: with {row['connections']:,.0f} users and "
+        f"{row['rate']:,.0f} requests/s the mean response is "
+        f"{1000 * row['connections'] / row['rate']:,.0f} ms by Little's law, with any server."
         for row in closed.to_dict("records")
     )
     yield Bullets(tuple(said))

@@ -1,4 +1,7 @@
-"""Read tables of others, from files, stdin or https addresses, as one tidy frame; capped in size and time."""
+"""Read tables of others, from files, stdin or https addresses, as one tidy frame.
+
+Capped in size and time.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +32,22 @@ MS = {
     **dict.fromkeys(("us", "µs", "μs"), 1e-3),
     **dict.fromkeys(("s", "sec", "secs"), 1e3),
 }
-PREFIXES = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+PREFIXES = {
+    "": 1,
+    "K": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+}
 UNITS = {
     "_ms": MS,
-    "bytes_per_s": {f"{prefix}{letter}": factor for prefix, factor in PREFIXES.items() for letter in "bB"},
+    "bytes_per_s": {
+        f"{prefix}{letter}": factor for prefix, factor in PREFIXES.items() for letter in "bB"
+    },
     "_s": {unit: ms / 1e3 for unit, ms in MS.items()},
     "_pct": {"%": 1.0},
 }
@@ -49,19 +64,23 @@ def read_all(
 ) -> pd.DataFrame:
     """Return the rows of files, of stdin for `-`, and of what https addresses have, put together.
 
-    `columns` names those of a CSV, as `rps=a,connections=b`. LabError for a name that cannot be read, is too large, or
-    has no known format.
+    `columns` names those of a CSV, as `rps=a,connections=b`. LabError for a name that cannot be
+    read, is too large, or has no known format.
     """
     pairs = [part.partition("=") for part in columns.split(",") if part.strip()]
     if not all(separator and ours.strip() and theirs.strip() for ours, separator, theirs in pairs):
-        raise LabError(f"--map is such as rps=requests_per_second,connections=clients, not {columns!r}.")
+        raise LabError(
+            f"--map is such as rps=requests_per_second,connections=clients, not {columns!r}."
+        )
     named = {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
     read = [parse(*_content(str(name)), format_name, named, connections, depth) for name in names]
     return pd.concat(read, ignore_index=True)
 
 
 def _content(name: str) -> tuple[bytes, str]:
-    """Return what is under a name, a byte more than `MOST_BYTES` at most, and what it is called then."""
+    """Return what is under a name, a byte more than `MOST_BYTES` at most, and what it is called
+    then.
+    """
     if name == "-":
         return sys.stdin.buffer.read(MOST_BYTES + 1), "stdin"
     if name.startswith(SECURE):
@@ -74,18 +93,24 @@ def _content(name: str) -> tuple[bytes, str]:
 
 
 class _Secure(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+    def redirect_request(
+        self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> Any:
         if not newurl.startswith(SECURE):
             raise urllib.error.URLError(f"it leads to {newurl}, which is not https")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def fetch(address: str) -> bytes:
-    """Return what an https address has, a byte more than `MOST_BYTES` of it at most; LabError where there is nothing.
+    """Return what an https address has, a byte more than `MOST_BYTES` of it at most.
 
-    Redirections lead to https only. It takes `FETCH_S` seconds at most, and as long again to connect.
+    LabError if there is nothing.
+
+    Redirections lead to https only. It takes `FETCH_S` seconds at most, and as long again to
+    connect.
     """
-    began, data = time.monotonic(), bytearray()
+    began = time.monotonic()
+    data = bytearray()
     try:
         with urllib.request.build_opener(_Secure).open(address, timeout=FETCH_S) as answer:
             while len(data) <= MOST_BYTES and (more := answer.read1(2**20)):
@@ -108,14 +133,19 @@ def parse(
 ) -> pd.DataFrame:
     """Return the rows of a file's content, columns TEXTS and NUMBERS; LabError as of `read_all`.
 
-    `columns` are those of a CSV (ours -> theirs), `connections` and `depth` of loads that do not say theirs.
+    `columns` are those of a CSV (ours -> theirs), `connections` and `depth` of loads that do not
+    say theirs.
     """
     if len(data) > MOST_BYTES:
-        raise LabError(f"{source} has more than {MOST_BYTES // 2**20} MiB: audit a part of it.", exit_code=1)
+        raise LabError(
+            f"{source} has more than {MOST_BYTES // 2**20} MiB: audit a part of it.", exit_code=1
+        )
     text = data.decode("utf-8", errors="replace").removeprefix("\ufeff")
     known = [each for each in FORMATS if format_name in ("", each.name)]
     if not known:
-        raise LabError(f"--format is one of {', '.join(each.name for each in FORMATS)}, not {format_name!r}.")
+        raise LabError(
+            f"--format is one of {', '.join(each.name for each in FORMATS)}, not {format_name!r}."
+        )
     content = None
     try:
         if text.lstrip().startswith(("{", "[")):
@@ -130,14 +160,21 @@ def parse(
             found = _tidy(each.rows(subject, source, columns or {}), source)
             return found.fillna({"connections": connections or math.nan, "depth": depth or 1.0})
     names = ", ".join(each.name for each in known)
-    raise LabError(f"{source} is none of these: {names}. For another CSV name its columns by --map.", exit_code=1)
+    raise LabError(
+        f"{source} is none of these: {names}. For another CSV name its columns by --map.",
+        exit_code=1,
+    )
 
 
 def _tidy(rows: Iterable[Row], source: str) -> pd.DataFrame:
-    """Return rows as a frame: texts cleaned, numbers finite, and values that stand for none as NaN."""
+    """Return rows as a frame: texts cleaned, numbers finite, and values that stand for none as
+    NaN.
+    """
     found = list(islice(rows, MOST_ROWS + 1))
     if len(found) > MOST_ROWS:
-        raise LabError(f"{source} has more than {MOST_ROWS:,} rows: audit a part of it.", exit_code=1)
+        raise LabError(
+            f"{source} has more than {MOST_ROWS:,} rows: audit a part of it.", exit_code=1
+        )
     columns = {name: [_clean(row.get(name)) for row in found] for name in TEXTS}
     columns["source"] = [_clean(source)] * len(found)
     columns["row"] = [row or str(number) for number, row in enumerate(columns["row"], start=1)]
@@ -145,23 +182,37 @@ def _tidy(rows: Iterable[Row], source: str) -> pd.DataFrame:
     missing = pd.Series("", frame.index, dtype=object)
     for name in NUMBERS:
         said = pd.Series([value_of(name, row.get(name)) for row in found], frame.index, dtype=float)
-        expected = pd.Series([name in row.get("expected", ()) for row in found], frame.index, dtype=bool)
+        expected = pd.Series(
+            [name in row.get("expected", ()) for row in found], frame.index, dtype=bool
+        )
         void = said.eq(-1) | (said.eq(0) & (name in POSITIVE)) | (said.isna() & expected)
         below = said.lt(0) & ~void & (name in POSITIVE)
-        missing += void.map({True: f" {name}", False: ""}) + below.map({True: f" {name}{BELOW}", False: ""})
+        missing += void.map({True: f" {name}", False: ""}) + below.map(
+            {True: f" {name}{BELOW}", False: ""}
+        )
         frame[name] = said.mask(void | below)
     return frame.assign(missing=missing.str.strip())
 
 
 def value_of(column: str, value: Any) -> float:
-    """Return what a column of the frame has for a value as a file has it, such as `1.71ms`, `3.99GB/s` or `12 %`."""
+    """Return what a column of the frame has for a value as a file has it, such as `1.71ms`,
+    `3.99GB/s` or `12 %`.
+    """
     units = next((units for end, units in UNITS.items() if column.endswith(end)), None)
     if units is None or not isinstance(value, str):
         return as_number(value)
     found = MEASURE.fullmatch(value[:64])
-    return as_number(found[1]) * (units.get(found[2], math.nan) if found[2] else 1.0) if found else math.nan
+    return (
+        as_number(found[1]) * (units.get(found[2], math.nan) if found[2] else 1.0)
+        if found
+        else math.nan
+    )
 
 
 def _clean(value: Any) -> str:
     text = "" if value is None else str(value)[:120]
-    return text if text.isprintable() else "".join(letter if letter.isprintable() else "�" for letter in text)
+    return (
+        text
+        if text.isprintable()
+        else "".join(letter if letter.isprintable() else "�" for letter in text)
+    )

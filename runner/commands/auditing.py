@@ -11,15 +11,30 @@ from runner.commands.options import Html, JsonFlag, emit, write_page
 from runner.model import LabError
 
 SHOWN = 15  # findings of each severity that a terminal shows
-Files = Annotated[list[str], typer.Argument(help="Tables of results, or what k6, wrk, oha, hey print; `-` is stdin.")]
+Files = Annotated[
+    list[str],
+    typer.Argument(help="Tables of results, or what k6, wrk, oha, hey print; `-` is stdin."),
+]
 FormatName = Annotated[str, typer.Option("--format", help="Read the files as this format.")]
 Columns = Annotated[
-    str, typer.Option("--map", metavar="OURS=THEIRS,...", help="Columns of a CSV, such as rps=req/s,connections=c.")
+    str,
+    typer.Option(
+        "--map",
+        metavar="OURS=THEIRS,...",
+        help="Columns of a CSV, such as rps=req/s,connections=c.",
+    ),
 ]
-Connections = Annotated[float | None, typer.Option(min=1, help="Of a load whose output does not say it.")]
-Depth = Annotated[float | None, typer.Option(min=1, help="Requests that a connection has under way (pipelining).")]
+Connections = Annotated[
+    float | None, typer.Option(min=1, help="Number of connections, if the file does not say.")
+]
+Depth = Annotated[
+    float | None, typer.Option(min=1, help="Requests that a connection has under way (pipelining).")
+]
 FailOn = Annotated[
-    str, typer.Option(help="Exit with 1 from this severity on: impossible, suspicious, worth knowing, never.")
+    str,
+    typer.Option(
+        help="Exit with 1 from this severity on: impossible, suspicious, worth knowing, never."
+    ),
 ]
 Fetch = Annotated[bool, typer.Option("--fetch", help="Let files be https addresses.")]
 
@@ -47,12 +62,21 @@ def audit(
     if any(not name.startswith(SECURE) for name in distant) or (distant and not fetch):
         raise LabError(f"{distant[0]} is an address: only https is fetched, and only with --fetch.")
     if html is not None and ("-" in files or distant):
-        raise LabError("--html takes files: save what comes through stdin, or from an address, first.")
+        raise LabError(
+            "--html takes files: save what comes through stdin, or from an address, first."
+        )
     found = audit_rows(read_all(files, format_, columns, connections, depth))
     if json_:
         counts = {str(name): count for name, count in found.counts.items()}
-        known = {law.name: {"law": law.says, "proves_not": law.proves_not} for law in laws().values()}
-        shown = {"rows": len(found.rows), "summary": summary(found), "not_done": found.not_done, "counts": counts}
+        known = {
+            law.name: {"law": law.says, "proves_not": law.proves_not} for law in laws().values()
+        }
+        shown = {
+            "rows": len(found.rows),
+            "summary": summary(found),
+            "not_done": found.not_done,
+            "counts": counts,
+        }
         emit({**shown, "findings": [asdict(finding) for finding in found.findings], "laws": known})
     else:
         if found.findings:
@@ -61,8 +85,13 @@ def audit(
         for law in laws().values():
             if any(finding.check == law.name for finding in found.findings):
                 console.note(f"What {law.name} does not prove: {law.proves_not}")
-    given = {"format_name": format_, "columns": columns, "connections": connections or 0, "depth": depth or 0}
-    given["files"] = ",".join(str(Path(name).resolve()) for name in files)
+    given = {
+        "files": [str(Path(name).resolve()) for name in files],
+        "format_name": format_,
+        "columns": columns,
+        "connections": connections or 0,
+        "depth": depth or 0,
+    }
     title = f"{len(files)} audited table{'s' * (len(files) != 1)}"
     write_page("audit", given, html, title)
     too_grave = () if fail_on == "never" else grave[: grave.index(fail_on) + 1]

@@ -1,4 +1,6 @@
-"""Commands about the machine and the servers: what is there, what is built, what keeps the contract."""
+"""Commands about the machine and the servers: what is there, what is built, what keeps the
+contract.
+"""
 
 import re
 from collections.abc import Sequence
@@ -22,16 +24,26 @@ def doctor(hosts: HostsFile = None, json_: JsonFlag = False) -> None:
     if json_:
         emit([asdict(finding) for finding in findings])
     else:
-        console.table("doctor", ("", "what", "found"), [(each.level, each.subject, each.text) for each in findings])
+        console.table(
+            "doctor",
+            ("", "what", "found"),
+            [(each.level, each.subject, each.text) for each in findings],
+        )
     if any(finding.level == "missing" for finding in findings):
         raise typer.Exit(2)
 
 
 def list_(
     json_: JsonFlag = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the servers as the README's table.")] = False,
-    columns: Annotated[bool, typer.Option("--columns", help="Print the tables' columns as in docs/data.md.")] = False,
-    claims: Annotated[bool, typer.Option("--claims", help="Print the README's count of claims.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the servers as the README's table.")
+    ] = False,
+    columns: Annotated[
+        bool, typer.Option("--columns", help="Print the tables' columns as in docs/data.md.")
+    ] = False,
+    claims: Annotated[
+        bool, typer.Option("--claims", help="Print the README's count of claims.")
+    ] = False,
 ) -> None:
     """List servers, workloads and campaigns."""
     if claims:
@@ -51,8 +63,14 @@ def list_(
     workloads = [catalog.load_workload(name) for name in catalog.workload_names()]
     campaigns = [catalog.load_campaign(name) for name in catalog.campaign_names()]
     if json_:
-        found = {"servers": [{**asdict(server), "folder": f"servers/{server.name}"} for server in servers]}
-        found["workloads"] = [{**asdict(workload), "script": workload.script.name} for workload in workloads]
+        found = {
+            "servers": [
+                {**asdict(server), "folder": f"servers/{server.name}"} for server in servers
+            ]
+        }
+        found["workloads"] = [
+            {**asdict(workload), "script": workload.script.name} for workload in workloads
+        ]
         emit({**found, "campaigns": [asdict(campaign) for campaign in campaigns]})
         return
     if markdown:
@@ -62,11 +80,17 @@ def list_(
     console.table("servers", ("name", "language", "framework", "tier", "implements"), rows)
     loads = [(w.name, w.tool, w.load_model, w.title) for w in workloads]
     console.table("workloads", ("name", "tool", "load", "what"), loads)
-    console.table("campaigns", ("name", "servers", "what"), [(c.name, " ".join(c.servers), c.title) for c in campaigns])
+    console.table(
+        "campaigns",
+        ("name", "servers", "what"),
+        [(c.name, " ".join(c.servers), c.title) for c in campaigns],
+    )
 
 
 def servers_table(servers: Sequence[Server]) -> str:
-    """Return the README's table of servers: what each is, what it implements, and what was chosen for it."""
+    """Return the README's table of servers: what each is, what it implements, and what was chosen
+    for it.
+    """
     import pandas as pd
 
     from runner.present.look.markup import to_markdown
@@ -76,10 +100,14 @@ def servers_table(servers: Sequence[Server]) -> str:
     for server in servers:
         missing = [name for name in every if name not in server.implements]
         but = f" but {', '.join(missing)}" if missing else ""
-        implements = f"all{but}" if len(missing) < len(server.implements) else ", ".join(server.implements)
+        implements = (
+            f"all{but}" if len(missing) < len(server.implements) else ", ".join(server.implements)
+        )
         # The first sentence of its notes; the rest is in server.toml.
         chosen = re.split(r"(?<=[.;])\s", server.notes.strip(), maxsplit=1)[0].rstrip(".;")
-        rows.append((f"`{server.name}`", server.language, server.framework, server.tier, implements, chosen))
+        rows.append(
+            (f"`{server.name}`", server.language, server.framework, server.tier, implements, chosen)
+        )
     heads = ["server", "language", "framework", "tier", "implements", "what was chosen"]
     return to_markdown(pd.DataFrame(rows, columns=heads))
 
@@ -88,11 +116,16 @@ def build(servers: Servers = None, json_: JsonFlag = False) -> None:
     """Build binaries and, where a Docker engine answers, images."""
     from runner.measure.inspection import build_all
 
-    outcomes = build_all([catalog.load_server(name) for name in servers or catalog.server_names()], console.note)
+    outcomes = build_all(
+        [catalog.load_server(name) for name in servers or catalog.server_names()], console.note
+    )
     if json_:
         emit(outcomes)
     else:
-        shown = [(each["server"], each["error"], f"{each['binary']}; {each['image']}") for each in outcomes]
+        shown = [
+            (each["server"], each["error"], f"{each['binary']}; {each['image']}")
+            for each in outcomes
+        ]
         rows = [(name, "failed" if error else "ok", error or built) for name, error, built in shown]
         console.table("build", ("server", "state", "result"), rows)
     if any(outcome["error"] for outcome in outcomes):
@@ -100,7 +133,10 @@ def build(servers: Servers = None, json_: JsonFlag = False) -> None:
 
 
 def check(
-    servers: Servers = None, engine: EngineOption = "auto", hosts: HostsFile = None, json_: JsonFlag = False
+    servers: Servers = None,
+    engine: EngineOption = "auto",
+    hosts: HostsFile = None,
+    json_: JsonFlag = False,
 ) -> None:
     """Hold started servers against the HTTP contract, without load."""
     from runner.measure.inspection import inspect_all
@@ -116,13 +152,17 @@ def check(
             console.note(inspection.summary)
             for known, word in ((False, "broken"), (True, "known deviation")):
                 if checks := inspection.failed(known=known):
-                    console.table(inspection.server, (word, "detail"), [(c.name, c.detail) for c in checks])
+                    console.table(
+                        inspection.server, (word, "detail"), [(c.name, c.detail) for c in checks]
+                    )
     if not all(inspection.ok for inspection in inspections):
         raise typer.Exit(1)
 
 
 def clean(hosts: HostsFile = None, json_: JsonFlag = False) -> None:
-    """Remove what runs that died have left, here and on every host: processes, containers, control groups, files."""
+    """Remove what runs that died have left, here and on every host: processes, containers, control
+    groups, files.
+    """
     from runner.measure.lab import clean_up_all
     from runner.measure.leftovers import left_over
 
@@ -133,4 +173,7 @@ def clean(hosts: HostsFile = None, json_: JsonFlag = False) -> None:
     elif removed or not left:
         console.note("\n".join(f"Removed {what}" for what in removed) or "Nothing was left over.")
     if left:
-        raise LabError(f"Could not be removed: {', '.join(left)}. Start the Docker engine and try again.", exit_code=1)
+        raise LabError(
+            f"Could not be removed: {', '.join(left)}. Start the Docker engine and try again.",
+            exit_code=1,
+        )

@@ -1,4 +1,6 @@
-"""What several commands share, the options of a user's API, and how a result is printed for programs."""
+"""What several commands share, the options of a user's API, and how a result is printed for
+programs.
+"""
 
 import json
 import sys
@@ -14,14 +16,14 @@ from runner.store import RunFolder, find_run
 
 
 def engine_of(name: str) -> str:
-    """Return the name of an engine; LabError where there is none of it."""
+    """Return the name of an engine; LabError if there is none of it."""
     if name not in ("auto", "docker", "process"):
         raise LabError(f"There is no engine {name!r}; there are auto, docker and process.")
     return name
 
 
 def page_of(name: str) -> Path:
-    """Return the path of a page to write; LabError, before any work, where it cannot be one."""
+    """Return the path of a page to write; LabError, before any work, if it cannot be one."""
     if Path(name).suffix != ".html" or Path(name).is_dir():
         raise LabError(f"--html names the page to write, a file that ends in .html, not {name}.")
     return Path(name)
@@ -29,28 +31,52 @@ def page_of(name: str) -> Path:
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
 EngineOption = Annotated[
-    Any, typer.Option("--engine", metavar="auto|docker|process", parser=engine_of, help="How servers are started.")
+    Any,
+    typer.Option(
+        "--engine", metavar="auto|docker|process", parser=engine_of, help="How servers are started."
+    ),
 ]
 Servers = Annotated[list[str] | None, typer.Argument(help="Server names; all where none is given.")]
 Run = Annotated[str, typer.Argument(help="A run id, a path, `latest` or `sample`.")]
 Scale = Annotated[float, typer.Option(help="Multiplies iterations and durations.")]
 Repeats = Annotated[int | None, typer.Option(min=1, max=1000, help="Trials of each cell.")]
-Idle = Annotated[str | None, typer.Option(help="polling keeps idle CPUs awake, system lets them sleep.")]
-RatesOf = Annotated[str | None, typer.Option(metavar="RUN", help="Rates are shares of the capacities in this run.")]
-HostsFile = Annotated[
-    Hosts | None, typer.Option(metavar="FILE", parser=read_hosts, help="Use the hosts of this file (docs/fleet.md).")
+Idle = Annotated[
+    str | None, typer.Option(help="polling keeps idle CPUs awake, system lets them sleep.")
 ]
-Budget = Annotated[str | None, typer.Option(metavar="TIME", help="End after this time, such as 60m or 2h; resumable.")]
+RatesOf = Annotated[
+    str | None, typer.Option(metavar="RUN", help="Rates are shares of the capacities in this run.")
+]
+HostsFile = Annotated[
+    Hosts | None,
+    typer.Option(
+        metavar="FILE", parser=read_hosts, help="Use the hosts of this file (docs/fleet.md)."
+    ),
+]
+Budget = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="End after this time, such as 60m or 2h; resumable."),
+]
 Until = Annotated[
     str | None,
-    typer.Option(metavar="decided|5%", help="No further session for loads whose ratios are decided, or so narrow."),
+    typer.Option(
+        metavar="decided|5%",
+        help="Stop a load when its ratios are decided, or when their intervals are so narrow.",
+    ),
 ]
 FailAbove = Annotated[
-    float | None, typer.Option(metavar="PCT", min=0, help="Exit with 1 where something is worse by more than this.")
+    float | None,
+    typer.Option(
+        metavar="PCT", min=0, help="Exit with 1 where something is worse by more than this."
+    ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Compare runs of different machines, tools or CPUs.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Compare runs of different machines, tools or CPUs.")
+]
 Html = Annotated[
-    Path | None, typer.Option("--html", metavar="PATH", parser=page_of, help="Write a page too, and its notebook.")
+    Path | None,
+    typer.Option(
+        "--html", metavar="PATH", parser=page_of, help="Write a page too, and its notebook."
+    ),
 ]
 
 
@@ -61,7 +87,7 @@ def emit(value: Any) -> None:
 
 
 def opened(run: str) -> RunFolder:
-    """Return a run whose tables are there; LabError where there is none."""
+    """Return a run whose tables are there; LabError if there is none."""
     from runner.digest.tables import ensure_tables
 
     folder = find_run(run)
@@ -70,7 +96,7 @@ def opened(run: str) -> RunFolder:
 
 
 def write_page(notebook: str, given: dict[str, Any], page: Path | None, title: str) -> None:
-    """Write the page of a notebook, with its parameters, where one was asked for."""
+    """Write the page of a notebook, with its parameters, if one was asked for."""
     if page is not None:
         from runner.present.notebook.notebooks import build_page
 
@@ -82,18 +108,48 @@ def _option(*names: str, **more: Any) -> Any:
     return typer.Option(*names, rich_help_panel="An API of your own (docs/own-api.md)", **more)
 
 
-Url = Annotated[list[str] | None, _option(help="Load the server that answers there; several are compared in turn.")]
-Folder = Annotated[str | None, _option(help="Start the server from this folder (Dockerfile or server.toml).")]
-ScriptFile = Annotated[str | None, _option(help="A k6 script: its default function is an iteration; else a GET.")]
-Vus = Annotated[int | None, _option(min=1, max=10_000, help="Users of a closed load; the most of an open one.")]
-Iterations = Annotated[int | None, _option(min=1, max=1_000_000, help="Iterations of a closed load, of all users.")]
-Rates = Annotated[list[int] | None, _option(min=1, max=100_000, help="Iterations/s of an open load; a trial each.")]
-Duration = Annotated[float | None, _option(min=1.0, max=3600.0, help="Seconds of an open load (15 without it).")]
+Url = Annotated[
+    list[str] | None,
+    _option(help="Load the server that answers there; several are compared in turn."),
+]
+Folder = Annotated[
+    str | None, _option(help="Start the server from this folder (Dockerfile or server.toml).")
+]
+ScriptFile = Annotated[
+    str | None, _option(help="A k6 script: its default function is an iteration; else a GET.")
+]
+Vus = Annotated[
+    int | None,
+    _option(
+        min=1, max=10_000, help="Number of users (closed load), or its upper limit (open load)."
+    ),
+]
+Iterations = Annotated[
+    int | None, _option(min=1, max=1_000_000, help="Iterations of a closed load, of all users.")
+]
+Rates = Annotated[
+    list[int] | None,
+    _option(min=1, max=100_000, help="Iterations/s of an open load; a trial each."),
+]
+Duration = Annotated[
+    float | None, _option(min=1.0, max=3600.0, help="Seconds of an open load (15 without it).")
+]
 Close = Annotated[bool, _option("--close", help="A new connection for each request.")]
-ProbePath = Annotated[str | None, _option(help="What the probe asks for beside a script; else the URL's path.")]
+ProbePath = Annotated[
+    str | None, _option(help="What the probe asks for beside a script; else the URL's path.")
+]
 Also = Annotated[
     list[int] | None,
-    _option(metavar="PORT", min=1, max=65535, help="Another port of the URL's host that the script may ask."),
+    _option(
+        metavar="PORT",
+        min=1,
+        max=65535,
+        help="Another port of the URL's host that the script may ask.",
+    ),
 ]
-ServerCpus = Annotated[int | None, _option(min=1, max=1024, help="CPUs of a server from a --folder (1 without it).")]
-OwnedHost = Annotated[str | None, _option(metavar="HOST", help="The URL's host, where it is not this machine.")]
+ServerCpus = Annotated[
+    int | None, _option(min=1, max=1024, help="CPUs of a server from a --folder (1 without it).")
+]
+OwnedHost = Annotated[
+    str | None, _option(metavar="HOST", help="The URL's host, where it is not this machine.")
+]

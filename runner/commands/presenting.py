@@ -15,9 +15,14 @@ from runner.store import find_run, short_name
 
 def report(
     run: Run = "latest",
-    salvage: Annotated[bool, typer.Option("--salvage", help="Keep damaged k6 samples; their trials fail.")] = False,
+    salvage: Annotated[
+        bool, typer.Option("--salvage", help="Keep damaged k6 samples; their trials fail.")
+    ] = False,
     cluster: Annotated[
-        str | None, typer.Option(metavar="local|ADDRESS", help="Rebuild the tables from raw by Dask's workers.")
+        str | None,
+        typer.Option(
+            metavar="local|ADDRESS", help="Rebuild the tables from raw by Dask's workers."
+        ),
     ] = None,
     json_: JsonFlag = False,
 ) -> None:
@@ -43,7 +48,9 @@ def report(
     html = next(iter(pages))
     if json_:
         names = dict.fromkeys(chain.from_iterable(pages.values()))
-        figures = [str(html.with_name(f"{name}.{kind}")) for name in names for kind in ("png", "svg")]
+        figures = [
+            str(html.with_name(f"{name}.{kind}")) for name in names for kind in ("png", "svg")
+        ]
         emit({"run_id": folder.run_id, "html": str(html), "figures": figures})
         return
     console.frame(f"run {folder.run_id}", printable(summarize(read_tables(folder))))
@@ -51,7 +58,9 @@ def report(
 
 
 def compare(
-    run_a: Annotated[str, typer.Argument(help="The run to compare with: an id, a path, `latest` or `sample`.")],
+    run_a: Annotated[
+        str, typer.Argument(help="The run to compare with: an id, a path, `latest` or `sample`.")
+    ],
     run_b: Annotated[str, typer.Argument(help="The run that is compared.")],
     force: Force = False,
     fail_above: FailAbove = None,
@@ -59,7 +68,7 @@ def compare(
     json_: JsonFlag = False,
 ) -> None:
     """Compare run B with run A, cell by cell: ratios with 95 % intervals, and what is a tie."""
-    from runner.present.comparison.compare import compare_runs, left_out, provenance, tables, word
+    from runner.present.two_runs.compare import compare_runs, left_out, provenance, tables, word
 
     folders = opened(run_a), opened(run_b)
     found = compare_runs(*folders, force=force, fail_above_pct=fail_above)
@@ -79,7 +88,8 @@ def compare(
     write_page("compare", given, html, f"{found.run_a} and {found.run_b}")
     if found.regressions:
         console.error(
-            f"{len(found.regressions)} of {len(found.comparisons)} comparisons are worse by more than {fail_above:g} %."
+            f"{len(found.regressions)} of {len(found.comparisons)} comparisons are worse by "
+            f"more than {fail_above:g} %."
         )
         raise typer.Exit(1)
     if fail_above is not None and not any(row.ratio for row in found.comparisons):
@@ -88,27 +98,40 @@ def compare(
 
 
 def history(
-    runs: Annotated[list[str], typer.Argument(help="Run ids, paths, `latest` or `sample`: two or more.")],
+    runs: Annotated[
+        list[str], typer.Argument(help="Run ids, paths, `latest` or `sample`: two or more.")
+    ],
     force: Force = False,
     fail_above: FailAbove = None,
     html: Html = None,
     json_: JsonFlag = False,
 ) -> None:
-    """Follow the same cells over many runs: medians run by run, and where a value changed to stay."""
-    from runner.present.comparison.history import findings, table
-    from runner.present.comparison.history import history as history_of
+    """Follow the same cells over many runs: medians run by run, and where a value changed
+    to stay.
+    """
+    from runner.present.two_runs.history import findings, table
+    from runner.present.two_runs.history import history as history_of
 
     folders = [opened(run) for run in runs]
     found = history_of(folders, force=force, fail_above_pct=fail_above)
     if json_:
-        emit({"runs": found.runs, "days": found.days, "courses": [asdict(course) for course in found.courses]})
+        emit(
+            {
+                "runs": found.runs,
+                "days": found.days,
+                "courses": [asdict(course) for course in found.courses],
+            }
+        )
     else:
         console.frame("medians by run", table(found))
         console.note(*findings(found))
     given = {"runs": ",".join(map(short_name, folders)), "force": force, "fail_above": fail_above}
     write_page("history", given, html, f"{len(folders)} runs")
     if fail_above is not None and found.regressions:
-        console.error(f"{len(found.regressions)} last changes are for the worse by more than {fail_above:g} %.")
+        console.error(
+            f"{len(found.regressions)} last changes are for the worse by more than "
+            f"{fail_above:g} %."
+        )
         raise typer.Exit(1)
 
 
@@ -121,22 +144,37 @@ def claims(run: Run = "latest", json_: JsonFlag = False) -> None:
 
     folder = opened(run)
     tables = read_tables(folder)
-    judged, rules = judge_all(tables), rules_words(tables.manifest)
+    judged = judge_all(tables)
+    rules = rules_words(tables.manifest)
     if json_:
         emit({"run_id": folder.run_id, "rules": rules, "claims": [each.plain for each in judged]})
         return
     rows = [
-        (each.claim.short, each.found.outcome, "\n".join(each.ratios), each.claim.range_words, each.why)
+        (
+            each.claim.short,
+            each.found.outcome,
+            "\n".join(each.ratios),
+            each.claim.range_words,
+            each.why,
+        )
         for each in judged
     ]
-    console.table(f"run {folder.run_id}", ("claim", "outcome", "ratio [95 % interval]", "claimed", "why"), rows)
+    console.table(
+        f"run {folder.run_id}",
+        ("claim", "outcome", "ratio [95 % interval]", "claimed", "why"),
+        rows,
+    )
     console.note(count_words([each.found.outcome for each in judged]), rules)
 
 
 def export(
     run: Run,
-    out: Annotated[str, typer.Option(help="Folder to write, replaced if it is a run; with --hgrm a new file.")],
-    hgrm: Annotated[str, typer.Option(metavar="TRIAL", help="Write a trial's histogram as HdrHistogram does.")] = "",
+    out: Annotated[
+        str, typer.Option(help="Folder to write, replaced if it is a run; with --hgrm a new file.")
+    ],
+    hgrm: Annotated[
+        str, typer.Option(metavar="TRIAL", help="Write a trial's histogram as HdrHistogram does.")
+    ] = "",
 ) -> None:
     """Copy a run without its single requests: what figures need, small enough to commit."""
     from runner.digest.histogram import to_hgrm
@@ -161,17 +199,28 @@ def export(
 
 
 def publish(
-    out: Annotated[str, typer.Option(help="Folder to write: new, empty, or written by this command and unchanged.")],
+    out: Annotated[
+        str,
+        typer.Option(help="Folder to write: new, empty, or written by this command and unchanged."),
+    ],
     run: Run = "latest",
     json_: JsonFlag = False,
 ) -> None:
-    """Write a folder for a blog: post, self-contained page, figures in light and dark, tables, provenance."""
+    """Write a folder for a blog: post, self-contained page, figures in light and dark, tables,
+    provenance.
+    """
     from runner.present.blog.publish import publish as publish_run
 
     folder = opened(run)
     made = publish_run(folder, Path(out), console.note)
     if json_:
-        emit({"run_id": folder.run_id, "path": str(made.folder), "files": [str(path) for path in made.files]})
+        emit(
+            {
+                "run_id": folder.run_id,
+                "path": str(made.folder),
+                "files": [str(path) for path in made.files],
+            }
+        )
         return
     console.note(f"Post:    {made.folder / 'post.md'}")
     size = f"{made.page_bytes / 1e6:.1f} MB: {made.figures} figures inside, each light and dark"

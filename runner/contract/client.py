@@ -38,7 +38,7 @@ class TimedResponse(Response):
     came_s: float
 
     def json(self) -> Any:
-        """Return the decoded body; raise LabError where it is not strict JSON in UTF-8."""
+        """Return the decoded body; raise LabError if it is not strict JSON in UTF-8."""
         try:
             return json.loads(self.body.decode(), parse_constant=reject_constant)
         except (ValueError, RecursionError) as error:
@@ -47,7 +47,10 @@ class TimedResponse(Response):
     @property
     def is_json(self) -> bool:
         """Whether the Content-Type says JSON, with or without parameters."""
-        return self.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
+        return (
+            self.headers.get("content-type", "").partition(";")[0].strip().lower()
+            == "application/json"
+        )
 
     @property
     def announces_close(self) -> bool:
@@ -56,8 +59,15 @@ class TimedResponse(Response):
 
     @property
     def brief(self) -> str:
-        """What was answered, for a detail: `400 {"error":"…"}`; a body of another type with its type."""
-        kind = "" if self.is_json or not self.body else f" as {self.headers.get('content-type', 'no Content-Type')}"
+        """What was answered, for a detail: `400 {"error":"…"}`.
+
+        A body of another type with its type.
+        """
+        kind = (
+            ""
+            if self.is_json or not self.body
+            else f" as {self.headers.get('content-type', 'no Content-Type')}"
+        )
         return f"{self.status} {shorten(self.body)}".rstrip() + kind
 
     @property
@@ -70,7 +80,9 @@ class TimedResponse(Response):
 
 @dataclass
 class Target:
-    """Where the server under test listens, and the tally: `least` to `most` counted requests were sent to it."""
+    """Where the server under test listens, and the tally: `least` to `most` counted requests were
+    sent to it.
+    """
 
     host: str
     port: int
@@ -85,7 +97,9 @@ class Target:
             self.most += most
 
     @contextmanager
-    def connect(self, timeout_s: float = TIMEOUT_S, receive_bytes: int | None = None) -> Iterator[CheckConnection]:
+    def connect(
+        self, timeout_s: float = TIMEOUT_S, receive_bytes: int | None = None
+    ) -> Iterator[CheckConnection]:
         """Open a connection whose every step may take `timeout_s`, and close it afterwards.
 
         `receive_bytes` is about how much the kernel may take from the server before we read.
@@ -93,11 +107,13 @@ class Target:
         with socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET) as channel:
             if receive_bytes is not None:
                 channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-                # Loopback's segments of 64 KiB make the server's side of the connection hold megabytes.
+                # Loopback's segments of 64 KiB make the server's side of the connection hold
+                # megabytes.
                 channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
             channel.settimeout(timeout_s)
             channel.connect((self.host, self.port))
-            # Otherwise Nagle's algorithm and delayed acknowledgements add 40 ms to requests sent in pieces.
+            # Otherwise Nagle's algorithm and delayed acknowledgements add 40 ms to requests sent in
+            # pieces.
             channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             yield CheckConnection(channel, self, timeout_s)
 
@@ -109,17 +125,24 @@ class Target:
 
 
 class CheckConnection:
-    """One TCP connection to the server. Reading raises OSError, or LabError for what is not HTTP."""
+    """One TCP connection to the server.
+
+    Reading raises OSError, or LabError for what is not HTTP.
+    """
 
     def __init__(self, channel: socket.socket, target: Target, timeout_s: float) -> None:
         self.channel = channel
         self._target = target
         self._timeout_s = timeout_s
         self._reader = ResponseReader()
-        self._sent_s, self._to_head = 0.0, False
+        self._sent_s = 0.0
+        self._to_head = False
 
     def send(self, message: Message) -> None:
-        """Send everything, and put it into the tally; a server may close before it has all of it, and answer."""
+        """Send everything, and put it into the tally.
+
+        A server may close before it has all of it, and answer.
+        """
         self._target.count(message.least, message.most)
         self._to_head = message.data.startswith(b"HEAD ")
         self.channel.settimeout(self._timeout_s)
@@ -130,16 +153,24 @@ class CheckConnection:
                 time.sleep(message.pause_s)
 
     def read(self, within_s: float | None = None) -> TimedResponse:
-        """Return the next answer, 1xx ones included; that to HEAD has no body, whatever its headers say."""
+        """Return the next answer, 1xx ones included.
+
+        That to HEAD has no body, whatever its headers say.
+        """
         self.channel.settimeout(self._timeout_s if within_s is None else within_s)
         try:
-            response = read_response(self.channel, self._reader, head_only=self._to_head, interim=True)
+            response = read_response(
+                self.channel, self._reader, head_only=self._to_head, interim=True
+            )
         except ValueError as error:
             raise LabError(f"what came is not HTTP: {error}", 1) from error
         return TimedResponse(**vars(response), sent_s=self._sent_s, came_s=time.time())
 
     def read_to_the_end(self, within_s: float = SILENCE_S) -> tuple[list[TimedResponse], bool]:
-        """Return every answer, and whether the server then closed; after the first, `within_s` of silence end it."""
+        """Return every answer, and whether the server then closed.
+
+        After the first, `within_s` of silence end it.
+        """
         answers: list[TimedResponse] = []
         try:
             while True:

@@ -1,4 +1,7 @@
-"""Checks of connections: keeping, closing, slow clients, pipelining; rounds of junk that must leave nothing behind."""
+"""Checks of connections: keeping, closing, slow clients, pipelining.
+
+Rounds of junk that must leave nothing behind.
+"""
 
 from __future__ import annotations
 
@@ -21,54 +24,95 @@ from runner.model import LabError, Server
 KEPT_REQUESTS = 100
 PIPELINED = 50
 CLOSE_OPTIONS = (
-    *("Connection: Close", "Connection: CLOSE", "Connection: keep-alive, close", "Connection: close, x-option"),
-    *("Connection: x-option,close", "Connection: keep-alive\r\nConnection: close", "cONNECTION:close"),
+    *(
+        "Connection: Close",
+        "Connection: CLOSE",
+        "Connection: keep-alive, close",
+        "Connection: close, x-option",
+    ),
+    *(
+        "Connection: x-option,close",
+        "Connection: keep-alive\r\nConnection: close",
+        "cONNECTION:close",
+    ),
 )
 
 
 def connection_rows(server: Server) -> Rows:
-    """Return rows for keep-alive, closing, and clients that are slow, on the endpoints that every server has."""
+    """Return rows for keep-alive, closing, and clients that are slow, on the endpoints that every
+    server has.
+    """
     kept = Expected("200, kept", lambda answer: answer.status == 200 and not answer.announces_close)
-    same = Expected("200 with the same header", lambda answer: answer.status == 200 and answer.announces_close)
+    same = Expected(
+        "200 with the same header", lambda answer: answer.status == 200 and answer.announces_close
+    )
     closing = request("GET", "/health", headers=(("Connection", "close"),))
     rows: Rows = {
-        "keep-alive: two requests on one connection": Exchange(HEALTH, kept, Exchange(HEALTH, kept)),
-        f"keep-alive: {KEPT_REQUESTS} requests on one connection": _repeated(UNKNOWN, IS_NOT_FOUND, KEPT_REQUESTS),
+        "keep-alive: two requests on one connection": Exchange(
+            HEALTH, kept, Exchange(HEALTH, kept)
+        ),
+        f"keep-alive: {KEPT_REQUESTS} requests on one connection": _repeated(
+            UNKNOWN, IS_NOT_FOUND, KEPT_REQUESTS
+        ),
         "close: Connection: close closes": Exchange(closing, same, End.CLOSED),
         # RFC 9112, section 9.6: no further request of the connection is processed.
-        "close: nothing after it is answered": Exchange((closing + UNKNOWN).maybe_counted(), OK, End.CLOSED),
+        "close: nothing after it is answered": Exchange(
+            (closing + UNKNOWN).maybe_counted(), OK, End.CLOSED
+        ),
         "HTTP/1.0 closes": Exchange(_health("", "HTTP/1.0"), OK, End.CLOSED),
         "HTTP/1.0 with keep-alive": _try_http_1_0_keep_alive,
-        "HTTP/1.0 gets no chunks": Exchange(raw(b"GET /no-such-path HTTP/1.0\r\n\r\n", 1), IS_UNCHUNKED),
-        "header names in any case": Exchange(_health("hOST: lab\r\ncONNECTION:close\r\n"), OK, End.CLOSED),
+        "HTTP/1.0 gets no chunks": Exchange(
+            raw(b"GET /no-such-path HTTP/1.0\r\n\r\n", 1), IS_UNCHUNKED
+        ),
+        "header names in any case": Exchange(
+            _health("hOST: lab\r\ncONNECTION:close\r\n"), OK, End.CLOSED
+        ),
         # RFC 9112, section 3.2.2: a server must accept it, also when it is no proxy.
-        "an absolute-form target": Exchange(_health("Host: lab\r\n", target="http://lab/health"), IS_HEALTH),
+        "an absolute-form target": Exchange(
+            _health("Host: lab\r\n", target="http://lab/health"), IS_HEALTH
+        ),
         "half-closed connection": _try_half_closed,
         "slow client": Exchange(HEALTH.cut(-(-len(HEALTH.data) // 6), 0.05), OK),
         # Twice: a parser that keeps its place must also find the beginning of the next request.
         "slow client: byte by byte": Exchange((HEALTH + HEALTH).cut(1, 0.001), (OK, OK)),
         "slow reader": partial(_try_slow_reader, server),
     }
-    options = {option.replace("\r\n", ", "): _health(f"Host: lab\r\n{option}\r\n") for option in CLOSE_OPTIONS}
-    return {**rows, **{f"close: {name}": Exchange(sent, OK, End.CLOSED) for name, sent in options.items()}}
+    options = {
+        option.replace("\r\n", ", "): _health(f"Host: lab\r\n{option}\r\n")
+        for option in CLOSE_OPTIONS
+    }
+    return {
+        **rows,
+        **{f"close: {name}": Exchange(sent, OK, End.CLOSED) for name, sent in options.items()},
+    }
 
 
 def pipelining_rows(server: Server, seed: int) -> Rows:
-    """Return rows for many requests in one stream, of every kind that the server has; `seed` cuts one into pieces."""
+    """Return rows for many requests in one stream, of every kind that the server has.
+
+    `seed` cuts one into pieces.
+    """
     sent, expected = zip(*mixed_requests(server, PIPELINED), strict=True)
     return {
-        "pipelining: three requests at once": Exchange(HEALTH + UNKNOWN + HEALTH, (IS_HEALTH, IS_NOT_FOUND, IS_HEALTH)),
+        "pipelining: three requests at once": Exchange(
+            HEALTH + UNKNOWN + HEALTH, (IS_HEALTH, IS_NOT_FOUND, IS_HEALTH)
+        ),
         f"pipelining: {PIPELINED} mixed requests at once": Exchange(joined(sent), expected),
-        f"pipelining: {PIPELINED} mixed requests in random pieces": partial(_try_pieces, server, seed),
+        f"pipelining: {PIPELINED} mixed requests in random pieces": partial(
+            _try_pieces, server, seed
+        ),
     }
 
 
 def mixed_requests(server: Server, size: int) -> list[tuple[Message, Expected]]:
-    """Return `size` counted requests of every kind that the server implements, each with its answer."""
+    """Return `size` counted requests of every kind that the server implements, each with its
+    answer.
+    """
     made = []
     for number in range(size):
         body = experiment_body(f"page {number} " + "é" * (7 * number % 150))
-        echo, half = json_body(200, echo_of(body)), len(body) // 2
+        echo = json_body(200, echo_of(body))
+        half = len(body) // 2
         kinds = [(request("GET", f"/no-such-path/{number}"), IS_NOT_FOUND)]
         if "experiments" in server.implements:
             kinds.append((request("POST", "/experiments", body), echo))
@@ -97,7 +141,11 @@ def _is_health(answer: TimedResponse) -> bool:
 IS_HEALTH = Expected("the health", _is_health)
 IS_UNCHUNKED = Expected(
     f"{NOT_FOUND} without Transfer-Encoding",
-    lambda answer: answer.status == 200 and "transfer-encoding" not in answer.headers and answer.json() == NOT_FOUND,
+    lambda answer: (
+        answer.status == 200
+        and "transfer-encoding" not in answer.headers
+        and answer.json() == NOT_FOUND
+    ),
 )
 
 
@@ -109,11 +157,20 @@ def _try_http_1_0_keep_alive(target: Target) -> Result:
             connection.send(_health("Connection: keep-alive\r\n", "HTTP/1.0"))
             second = connection.read()
             ok = (answer.status, second.status) == (200, 200)
-            return ok, f"sent HTTP/1.0 with keep-alive twice; expected 200 twice; got {shown([answer, second])}"
-        # A server may keep the connection only if it says so: otherwise the client waits for the end.
+            return (
+                ok,
+                "sent HTTP/1.0 with keep-alive twice; expected 200 twice; got "
+                f"{shown([answer, second])}",
+            )
+        # A server may keep the connection only if it says so: otherwise the client waits for the
+        # end.
         more, closed = connection.read_to_the_end()
         ok = answer.status == 200 and not more and closed
-        return ok, f"sent HTTP/1.0 with keep-alive; got {answer.brief}; expected the end; got {shown(more, closed)}"
+        return (
+            ok,
+            f"sent HTTP/1.0 with keep-alive; got {answer.brief}; expected the end; got "
+            f"{shown(more, closed)}",
+        )
 
 
 def _try_half_closed(target: Target) -> Result:
@@ -123,14 +180,21 @@ def _try_half_closed(target: Target) -> Result:
         answers, closed = connection.read_to_the_end(1.0)
     # Servers may take the half-close for a client that left; what they may not do is hang.
     ok = [answer.status for answer in answers] in ([], [200]) and closed
-    return ok, f"closed for writing; expected 200 or nothing, and the end; got {shown(answers, closed)}"
+    return (
+        ok,
+        f"closed for writing; expected 200 or nothing, and the end; got {shown(answers, closed)}",
+    )
 
 
 def _try_slow_reader(server: Server, target: Target) -> Result:
-    """Ask for more than the sockets hold without reading: others are answered, and at last everything comes."""
-    sent, expected = UNKNOWN, IS_NOT_FOUND
+    """Ask for more than the sockets hold without reading: others are answered, and at last
+    everything comes.
+    """
+    sent = UNKNOWN
+    expected = IS_NOT_FOUND
     if "devices" in server.implements:
-        sent, expected = request("GET", "/devices"), IS_DEVICES
+        sent = request("GET", "/devices")
+        expected = IS_DEVICES
     # The requests must fit into the server's socket: a server that cannot write need not read.
     times = 500
     with target.connect(2 * TIMEOUT_S, receive_bytes=4096) as connection:
@@ -143,16 +207,24 @@ def _try_slow_reader(server: Server, target: Target) -> Result:
         for number in range(1, times + 1):
             answer = connection.read()
             if not expected.holds(answer):
-                return False, f"answer {number} of {times}: expected {expected.words}; got {answer.brief}"
+                return (
+                    False,
+                    f"answer {number} of {times}: expected {expected.words}; got {answer.brief}",
+                )
     ok = others == [200] * 5 and waited_s < TIMEOUT_S
-    return ok, f"read {times} answers late; meanwhile others got {others} in {waited_s:.2f} s; expected 200 at once"
+    return (
+        ok,
+        f"read {times} answers late; meanwhile others got {others} in {waited_s:.2f} s; "
+        "expected 200 at once",
+    )
 
 
 def _try_pieces(server: Server, seed: int, target: Target) -> Result:
-    """Send requests cut at random, over a further connection where the server announces that it closes.
+    """Send requests cut at random, over a further connection where the server announces that it
+    closes.
 
-    Any answer may announce the end (RFC 9112, section 9.6), but what was sent behind it must then not be processed:
-    its client sends it again.
+    Any answer may announce the end (RFC 9112, section 9.6), but what was sent behind it must then
+    not be processed: its client sends it again.
     """
     requests = mixed_requests(server, PIPELINED)
     random = Random(seed)  # noqa: S311
@@ -162,7 +234,8 @@ def _try_pieces(server: Server, seed: int, target: Target) -> Result:
         connections += 1
         with target.connect() as connection:
             # They are put into the tally by their answers.
-            data, pieces = joined(sent for sent, _ in requests).data, []
+            data = joined(sent for sent, _ in requests).data
+            pieces = []
             while data:
                 size = random.choice((1, 2, random.randint(1, 400)))
                 pieces.append(data[:size])
@@ -179,23 +252,38 @@ def _try_pieces(server: Server, seed: int, target: Target) -> Result:
                     return False, f"{place}: expected {expected.words}; got {answer.brief}"
             target.count(0, len(requests))
     number = read_count(target) - before - 1 if is_counting(server) else PIPELINED
-    detail = f"seed {seed}: all were answered, over {connections} connections; {number} of {PIPELINED} were counted"
+    detail = (
+        f"seed {seed}: all were answered, over {connections} connections; {number} of {PIPELINED} "
+        "were counted"
+    )
     return number == PIPELINED, detail
 
 
 Reading = Callable[[], int | None]
 
-ROUNDS, REQUESTS, ABANDONED, UNFINISHED = 3, 2000, 500, 200
+ROUNDS = 3
+REQUESTS = 2000
+ABANDONED = 500
+UNFINISHED = 200
 GROWTH_BYTES = 16 << 20
-GROWTH_SHARE = 0.2  # the rounds after the first may add 16 MiB or a fifth, whichever is more: collectors work in steps
+GROWTH_SHARE = 0.2
+"""The rounds after the first may add 16 MiB or a fifth, whichever is more: collectors work in
+steps.
+"""
 SPARE_FILES = 16
-SETTLE_S = 2.0
+CONNECTIONS_SETTLE_S = 2.0
 UNFINISHED_HEAD = raw(b"GET /health HTTP/1.1\r\nHost: l", 0, 0)
-UNFINISHED_BODY = raw(b"POST /experiments HTTP/1.1\r\nHost: lab\r\nContent-Length: 1000\r\n\r\n" + PUBLISHED_BODY)
+UNFINISHED_BODY = raw(
+    b"POST /experiments HTTP/1.1\r\nHost: lab\r\nContent-Length: 1000\r\n\r\n" + PUBLISHED_BODY
+)
 
 
-def endurance_rows(server: Server, resident_bytes: Reading | None, open_files: Reading | None) -> Rows:
-    """Return rows for clients who never finish, and for rounds of junk, which leave neither memory nor files behind."""
+def endurance_rows(
+    server: Server, resident_bytes: Reading | None, open_files: Reading | None
+) -> Rows:
+    """Return rows for clients who never finish, and for rounds of junk, which leave neither memory
+    nor files behind.
+    """
     memory: list[int | None] = []
     files: list[int | None] = []
 
@@ -206,17 +294,27 @@ def endurance_rows(server: Server, resident_bytes: Reading | None, open_files: R
             files.append(_settled(open_files, limit) if open_files else None)
             memory.append(resident_bytes() if resident_bytes else None)
         answer = target.fetch(HEALTH)
-        sent = f"{ROUNDS} rounds of {REQUESTS} requests, {ABANDONED} abandoned and {len(MALFORMED)} malformed ones"
-        return answer.status == 200, f"sent {sent}; expected 200 of GET /health afterwards; got {answer.brief}"
+        sent = (
+            f"{ROUNDS} rounds of {REQUESTS} requests, {ABANDONED} abandoned and {len(MALFORMED)} "
+            "malformed ones"
+        )
+        return (
+            answer.status == 200,
+            f"sent {sent}; expected 200 of GET /health afterwards; got {answer.brief}",
+        )
 
     rows: dict[str, Callable[[Target], Result]] = {
         f"{UNFINISHED} clients that never finish a head": _try_unfinished,
         "rounds of junk are survived": rounds,
     }
     if resident_bytes is not None:
-        rows["memory does not grow with every round"] = partial(_judge, "memory", memory, GROWTH_BYTES, GROWTH_SHARE)
+        rows["memory does not grow with every round"] = partial(
+            _judge, "memory", memory, GROWTH_BYTES, GROWTH_SHARE
+        )
     if open_files is not None:
-        rows["open files do not grow with every round"] = partial(_judge, "open files", files, SPARE_FILES, 0)
+        rows["open files do not grow with every round"] = partial(
+            _judge, "open files", files, SPARE_FILES, 0
+        )
     return rows
 
 
@@ -228,7 +326,11 @@ def _try_unfinished(target: Target) -> Result:
         statuses = [target.fetch(HEALTH).status for _ in range(5)]
         waited_s = time.monotonic() - began
     ok = statuses == [200] * 5 and waited_s < 1
-    return ok, f"held {UNFINISHED} connections open; others got {statuses} in {waited_s:.2f} s; expected 200 at once"
+    return (
+        ok,
+        f"held {UNFINISHED} connections open; others got {statuses} in {waited_s:.2f} s; "
+        "expected 200 at once",
+    )
 
 
 def _junk(server: Server, target: Target) -> None:
@@ -239,33 +341,49 @@ def _junk(server: Server, target: Target) -> None:
                 connection.send(requests)
                 for _ in range(PIPELINED):
                     connection.read()
-    abandoned = [UNFINISHED_HEAD, UNFINISHED_HEAD if "experiments" not in server.implements else UNFINISHED_BODY]
+    abandoned = [
+        UNFINISHED_HEAD,
+        UNFINISHED_HEAD if "experiments" not in server.implements else UNFINISHED_BODY,
+    ]
     for number in range(ABANDONED):
         with target.connect() as connection:
             connection.send(abandoned[number // 2 % 2])
             if number % 2:  # every second client resets the connection
-                connection.channel.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                connection.channel.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                )
     for _, data in MALFORMED:
         with target.connect() as connection:
             connection.send(raw(data))
 
 
 def _settled(reading: Reading, limit: int | None) -> int | None:
-    """Return the reading once it is at most `limit`, or after SETTLE_S; without a limit, once it falls no more."""
-    deadline, now = time.monotonic() + SETTLE_S, reading()
+    """Return the reading once it is at most `limit`, or after CONNECTIONS_SETTLE_S.
+
+    Without a limit, once it falls no more.
+    """
+    deadline = time.monotonic() + CONNECTIONS_SETTLE_S
+    now = reading()
     while now is not None and time.monotonic() < deadline and (limit is None or now > limit):
         time.sleep(0.1)
-        before, now = now, reading()
+        before = now
+        now = reading()
         if limit is None and now is not None and now >= before:
             break
     return now
 
 
-def _judge(what: str, values: list[int | None], spare: int, share: float, _target: Target) -> Result:
-    """Compare the last reading with the first: it may be more by `spare`, or by `share` of the first."""
+def _judge(
+    what: str, values: list[int | None], spare: int, share: float, _target: Target
+) -> Result:
+    """Compare the last reading with the first: it may be more by `spare`, or by `share` of the
+    first.
+    """
     known = [value for value in values if value is not None]
     if len(known) < ROUNDS:
         raise LabError(f"the server's {what} could not be read after each of {ROUNDS} rounds", 1)
     allowed = max(spare, round(known[0] * share))
-    detail = f"{what} after the rounds: {known}; expected the last at most {allowed} above the first"
+    detail = (
+        f"{what} after the rounds: {known}; expected the last at most {allowed} above the first"
+    )
     return known[-1] - known[0] <= allowed, detail

@@ -1,4 +1,6 @@
-"""Checks of POST /devices: answer, row and validation, many clients at once, a database that hangs or has died."""
+"""Checks of POST /devices: answer, row and validation, many clients at once, a database that hangs
+or has died.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,15 @@ from uuid import UUID, uuid4
 
 from runner.contract.client import TIMEOUT_S, Target, TimedResponse, shorten
 from runner.contract.endpoints import DEVICES_ROW, read_stats
-from runner.contract.experiments import PUBLISHED, ExperimentCase, accepted, case_row, json_cases, rejected, text_cases
+from runner.contract.experiments import (
+    PUBLISHED,
+    ExperimentCase,
+    accepted,
+    case_row,
+    json_cases,
+    rejected,
+    text_cases,
+)
 from runner.contract.messages import HEALTH, MAX_BODY_BYTES, UNKNOWN, Message, request
 from runner.contract.rows import Exchange, Expected, Result, Rows, error, status
 from runner.model import LabError, Server
@@ -31,7 +41,13 @@ UUID_4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-
 CREATED_AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
 VERBATIM = (
-    *("'; DROP TABLE devices; --", "') RETURNING (SELECT 1) --", '"devices"', "$1", "%s %(mac)s {} {0} :mac ?"),
+    *(
+        "'; DROP TABLE devices; --",
+        "') RETURNING (SELECT 1) --",
+        '"devices"',
+        "$1",
+        "%s %(mac)s {} {0} :mac ?",
+    ),
     *("\\", "\\x41\\000", "E'\\n'", "NULL", "null", " ", " x ", "\x01\x1f\x7f\n\r\t", "e\u0301 é"),
     *("\u202eright to left\u202c", "\ufeff\ufffe\uffff\U0010ffff", "<&>'\"/\u2028"),
 )
@@ -39,25 +55,31 @@ VERBATIM = (
 
 
 class DeviceDatabase(Protocol):
-    """A PostgreSQL with the table of servers/schema.sql, which the server under test writes to and nothing else.
+    """A PostgreSQL with the table of servers/schema.sql, which the server under test writes to and
+    nothing else.
 
-    Methods raise LabError where the database does not do what they say.
+    Methods raise LabError if the database does not do what they say.
     """
 
     def rows(self, firmware: str) -> Sequence[tuple[Any, ...]]:
-        """Return the rows with this firmware: (id, uuid, mac, firmware, created_at), with UUID and aware datetime."""
+        """Return the rows with this firmware: (id, uuid, mac, firmware, created_at), with UUID and
+        aware datetime.
+        """
 
     def count(self, firmware: str) -> int:
         """Return how many rows have this firmware."""
 
     def pause(self) -> None:
-        """Stop all its processes where they are (SIGSTOP): it accepts connections and says nothing."""
+        """Stop all its processes if they are (SIGSTOP): it accepts connections and says nothing."""
 
     def resume(self) -> None:
         """Let them go on."""
 
     def restart(self) -> None:
-        """Kill it hard and start it again, on the same address with the same data; return when it answers."""
+        """Kill it hard and start it again, on the same address with the same data.
+
+        Return when it answers.
+        """
 
 
 def device_body(mac: object = MAC, firmware: object = "check", **more: object) -> bytes:
@@ -78,10 +100,14 @@ def _cases() -> Iterator[ExperimentCase]:
             yield rejected(f"{field} {text!a}", field, body(text))
         escaped = body("TEXT").replace(b"TEXT", b"\\ud83d\\ude00" * MAX_CHARS)
         yield accepted(f"{field} of {MAX_CHARS} escaped surrogate pairs", escaped)
-    yield accepted("fields of the answer are ignored", device_body(id=5, uuid="x", created_at="2000-01-01"))
+    yield accepted(
+        "fields of the answer are ignored", device_body(id=5, uuid="x", created_at="2000-01-01")
+    )
     yield rejected("an object without fields", None, b"{}")
     yield from json_cases(device_body("TEXT"), b"TEXT")
-    yield rejected("an array of fields instead of an object", None, b'["02-00-00-00-00-01","check"]')
+    yield rejected(
+        "an array of fields instead of an object", None, b'["02-00-00-00-00-01","check"]'
+    )
 
 
 CASES = tuple(_cases())
@@ -103,7 +129,8 @@ def insert_rows(server: Server, database: DeviceDatabase | None, pool_size: int)
         return {}
     if database is None:
         return rows_without_database()
-    single, many = device_rows(database), parallel_rows(database, pool_size)
+    single = device_rows(database)
+    many = parallel_rows(database, pool_size)
     return {**single, **many, **outage_rows(server, database, pool_size)}
 
 
@@ -111,11 +138,17 @@ def device_rows(database: DeviceDatabase) -> Rows:
     """Return rows for single inserts and their rows in the table."""
 
     def is_compact(answer: TimedResponse) -> bool:
-        return answer.status == 201 and answer.body == json.dumps(answer.json(), separators=(",", ":")).encode()
+        return (
+            answer.status == 201
+            and answer.body == json.dumps(answer.json(), separators=(",", ":")).encode()
+        )
 
     def stored(case: ExperimentCase, answer: TimedResponse) -> bool:
-        sent, row = json.loads(case.body), _row_of(answer)
-        return (sent["mac"], sent["firmware"]) == row[2:4] and row in database.rows(sent["firmware"])
+        sent = json.loads(case.body)
+        row = _row_of(answer)
+        return (sent["mac"], sent["firmware"]) == row[2:4] and row in database.rows(
+            sent["firmware"]
+        )
 
     row_is_answer = partial(_try_row, database)
     too_large = request("POST", PATH, device_body().ljust(MAX_BODY_BYTES + 1))
@@ -147,27 +180,42 @@ def rows_without_database() -> Rows:
 
 def insert_row(firmware: str) -> Exchange:
     """Return the row of one insert: 201 and the five fields."""
-    sent, words = {"mac": MAC, "firmware": firmware}, f"201 and {', '.join(ANSWERED)}"
-    return Exchange(insertion(firmware), Expected(words, lambda answer: require_device(answer, sent)))
+    sent = {"mac": MAC, "firmware": firmware}
+    words = f"201 and {', '.join(ANSWERED)}"
+    return Exchange(
+        insertion(firmware), Expected(words, lambda answer: require_device(answer, sent))
+    )
 
 
 def require_device(answer: TimedResponse, sent: Mapping[str, object]) -> bool:
-    """Return True for a right answer to an insert; raise LabError that says what is wrong with it."""
+    """Return True for a right answer to an insert.
+
+    Raise LabError that says what is wrong with it.
+    """
     body = answer.json()
-    if answer.status != 201 or not answer.is_json or not isinstance(body, dict) or list(body) != ANSWERED:
+    if (
+        answer.status != 201
+        or not answer.is_json
+        or not isinstance(body, dict)
+        or list(body) != ANSWERED
+    ):
         raise LabError(f"{answer.brief}: not 201 with {', '.join(ANSWERED)}, in this order", 1)
     rules = {
         "the id is a whole number from 1": type(body["id"]) is int and body["id"] >= 1,
         "mac and firmware are what was sent": {key: body[key] for key in sent} == sent,
         "the uuid is of version 4, in lower case": bool(UUID_4.fullmatch(str(body["uuid"]))),
-        "created_at is UTC with six digits of a second and Z": bool(CREATED_AT.fullmatch(str(body["created_at"]))),
+        "created_at is UTC with six digits of a second and Z": bool(
+            CREATED_AT.fullmatch(str(body["created_at"]))
+        ),
     }
     if broken := [rule for rule, is_kept in rules.items() if not is_kept]:
         raise LabError(f"{answer.brief}: expected that {' and '.join(broken)}", 1)
     took_s = answer.came_s - answer.sent_s
     late_s = datetime.fromisoformat(body["created_at"]).timestamp() - answer.sent_s
     if not -CLOCK_S <= late_s <= took_s + CLOCK_S:
-        raise LabError(f"created_at is {late_s:.3f} s after the request, which took {took_s:.3f} s", 1)
+        raise LabError(
+            f"created_at is {late_s:.3f} s after the request, which took {took_s:.3f} s", 1
+        )
     return True
 
 
@@ -184,11 +232,14 @@ def _try_row(database: DeviceDatabase, target: Target) -> Result:
     tag = new_tag("row")
     answer = target.fetch(insertion(tag))
     rows = list(database.rows(tag))
-    detail = f"sent POST /devices; got {answer.brief}; expected this row alone; the table has {rows}"
+    detail = (
+        f"sent POST /devices; got {answer.brief}; expected this row alone; the table has {rows}"
+    )
     return rows == [_row_of(answer)], detail
 
 
-CLIENTS, INSERTS_EACH = 32, 20
+CLIENTS = 32
+INSERTS_EACH = 20
 IDLE_WITHIN_S = 2.0
 ANSWER_WITHIN_S = 5.5  # the contract's 5 s, and half a second for a busy machine
 AT_ONCE_S = 1.0
@@ -207,12 +258,16 @@ def parallel_rows(database: DeviceDatabase, pool_size: int) -> Rows:
 
     return {
         "pool: size as configured": has_size,
-        f"devices-insert: {CLIENTS} clients, {INSERTS_EACH} inserts each": partial(_try_parallel, database),
+        f"devices-insert: {CLIENTS} clients, {INSERTS_EACH} inserts each": partial(
+            _try_parallel, database
+        ),
         "pool: at rest, in_use and waiting are 0": try_at_rest,
     }
 
 
-def insert_many(target: Target, firmware: str, times: int = 1, timeout_s: float = TIMEOUT_S) -> list[TimedResponse]:
+def insert_many(
+    target: Target, firmware: str, times: int = 1, timeout_s: float = TIMEOUT_S
+) -> list[TimedResponse]:
     """Insert one after the other over one kept connection."""
     answers = []
     with target.connect(timeout_s) as connection:
@@ -223,7 +278,10 @@ def insert_many(target: Target, firmware: str, times: int = 1, timeout_s: float 
 
 
 def read_pool(target: Target) -> dict[str, int]:
-    """Return `pool` of /stats; LabError where it is null or holds more open connections than its size."""
+    """Return `pool` of /stats.
+
+    LabError if it is null or holds more open connections than its size.
+    """
     pool: dict[str, int] | None = read_stats(target)["pool"]
     if pool is None:
         raise LabError("the pool of GET /stats is null", 1)
@@ -235,7 +293,10 @@ def read_pool(target: Target) -> dict[str, int]:
 def try_at_rest(target: Target) -> Result:
     """Wait until no connection is in use and nobody waits for one."""
     deadline = time.monotonic() + IDLE_WITHIN_S
-    while not (ok := (pool := read_pool(target))["in_use"] == pool["waiting"] == 0) and time.monotonic() < deadline:
+    while (
+        not (ok := (pool := read_pool(target))["in_use"] == pool["waiting"] == 0)
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.05)
     return ok, f"within {IDLE_WITHIN_S:g} s, got {pool}"
 
@@ -243,32 +304,60 @@ def try_at_rest(target: Target) -> Result:
 def _try_parallel(database: DeviceDatabase, target: Target) -> Result:
     tag = new_tag("crowd")
     with ThreadPoolExecutor(CLIENTS) as pool:
-        parts = [pool.submit(insert_many, target, tag, INSERTS_EACH, 5 * TIMEOUT_S) for _ in range(CLIENTS)]
+        parts = [
+            pool.submit(insert_many, target, tag, INSERTS_EACH, 5 * TIMEOUT_S)
+            for _ in range(CLIENTS)
+        ]
         while not all(part.done() for part in parts):
             read_pool(target)
             time.sleep(0.02)
-    answers = [answer for part in parts for answer in part.result() if require_device(answer, {"firmware": tag})]
+    answers = [
+        answer
+        for part in parts
+        for answer in part.result()
+        if require_device(answer, {"firmware": tag})
+    ]
     bodies = [answer.json() for answer in answers]
     ids = {body["id"] for body in bodies}
     uuids = {UUID(str(body["uuid"])).int for body in bodies}
     if not len(ids) == len(uuids) == len(bodies):
-        return False, f"{len(bodies)} answers have {len(ids)} ids and {len(uuids)} uuids; expected all different"
-    # A bit that is the same in 640 random numbers is not random: version and variant have 6 such bits.
-    always, never = ~0, 0
+        return (
+            False,
+            f"{len(bodies)} answers have {len(ids)} ids and {len(uuids)} uuids; expected all "
+            "different",
+        )
+    # A bit that is the same in 640 random numbers is not random: version and variant have 6 such
+    # bits.
+    always = ~0
+    never = 0
     for uuid in uuids:
-        always, never = always & uuid, never | uuid
+        always = always & uuid
+        never = never | uuid
     constant = 128 - (never & ~always).bit_count()
     if constant > 6:
-        return False, f"{constant} bits are the same in {len(uuids)} uuids; expected the 6 of version 4"
+        return (
+            False,
+            f"{constant} bits are the same in {len(uuids)} uuids; expected the 6 of version 4",
+        )
     if all(str(body["created_at"]).endswith("000Z") for body in bodies):
-        return False, f"created_at of {len(bodies)} answers has no microseconds; the last is {bodies[-1]['created_at']}"
+        return (
+            False,
+            f"created_at of {len(bodies)} answers has no microseconds; the last is "
+            f"{bodies[-1]['created_at']}",
+        )
     rows = database.count(tag)
     ok = {row[0] for row in database.rows(tag)} == ids and rows == len(bodies)
-    return ok, f"{len(bodies)} answers with 201, all different; expected the same ids as rows; the table has {rows}"
+    return (
+        ok,
+        f"{len(bodies)} answers with 201, all different; expected the same ids as rows; the "
+        f"table has {rows}",
+    )
 
 
 def outage_rows(server: Server, database: DeviceDatabase, pool_size: int) -> Rows:
-    """Return rows that pause the database under more requests than the pool has connections, then kill it."""
+    """Return rows that pause the database under more requests than the pool has connections, then
+    kill it.
+    """
     outage = _Outage(server, database, pool_size)
     return {
         "database hangs: 503 within 5 s": outage.run,
@@ -289,8 +378,10 @@ class _Outage:
     """One pause of the database, and what was seen meanwhile."""
 
     def __init__(self, server: Server, database: DeviceDatabase, pool_size: int) -> None:
-        self._server, self._database, self._tag = server, database, new_tag("paused")
-        # More than the pool has connections, where that is not too many threads for us.
+        self._server = server
+        self._database = database
+        self._tag = new_tag("paused")
+        # More than the pool has connections, if that is not too many threads for us.
         self._clients = min(pool_size + 10, MOST_CLIENTS)
         self._least_waiting = self._clients - pool_size
         self._statuses: list[int] = []
@@ -310,12 +401,15 @@ class _Outage:
             self._database.resume()
         answers = [part.result() for part in parts]
         self._statuses = [answer.status if answer else NO_ANSWER for answer in answers]
-        slowest_s = max((answer.came_s - answer.sent_s for answer in answers if answer), default=0.0)
+        slowest_s = max(
+            (answer.came_s - answer.sent_s for answer in answers if answer), default=0.0
+        )
         unworded = [answer.brief for answer in answers if answer and answer.error is None][:3]
         ok = set(self._statuses) == {503} and not unworded and slowest_s <= ANSWER_WITHIN_S
         return ok, (
-            f"sent {self._clients} inserts; expected 503 with an error within {ANSWER_WITHIN_S:g} s; "
-            f"got {dict(Counter(self._statuses))}, the last after {slowest_s:.2f} s; without an error were {unworded}"
+            f"sent {self._clients} inserts; expected 503 with an error within {ANSWER_WITHIN_S:g} "
+            f"s; got {dict(Counter(self._statuses))}, the last after {slowest_s:.2f} s; without an "
+            f"error were {unworded}"
         )
 
     def _insert(self, target: Target) -> TimedResponse | None:
@@ -325,7 +419,11 @@ class _Outage:
         return None
 
     def _look_around(self, target: Target) -> None:
-        messages = [HEALTH, UNKNOWN, *([PUBLISHED] if "experiments" in self._server.implements else [])]
+        messages = [
+            HEALTH,
+            UNKNOWN,
+            *([PUBLISHED] if "experiments" in self._server.implements else []),
+        ]
         for message in messages:
             began = time.monotonic()
             try:
@@ -337,26 +435,45 @@ class _Outage:
             self._waiting = max(self._waiting, read_pool(target)["waiting"])
 
     def judge_others(self, _target: Target) -> Result:
-        slow = [f"{what}: {code} after {s:.2f} s" for what, code, s in self._others if code != 200 or s > AT_ONCE_S]
-        detail = f"{AT_ONCE_S:g} s of {len(self._others)} requests meanwhile; otherwise were {slow[:5]}"
+        slow = [
+            f"{what}: {code} after {s:.2f} s"
+            for what, code, s in self._others
+            if code != 200 or s > AT_ONCE_S
+        ]
+        detail = (
+            f"{AT_ONCE_S:g} s of {len(self._others)} requests meanwhile; otherwise were {slow[:5]}"
+        )
         return bool(self._others) and not slow, f"expected 200 within {detail}"
 
     def judge_waiting(self, _target: Target) -> Result:
         if "stats" not in self._server.implements or self._least_waiting <= 0:
-            return True, "the server says nothing of its pool, or the pool is larger than what was sent"
-        detail = f"sent {self._clients} requests; expected waiting {self._least_waiting} or more; got {self._waiting}"
+            return (
+                True,
+                "the server says nothing of its pool, or the pool is larger than what was sent",
+            )
+        detail = (
+            f"sent {self._clients} requests; expected waiting {self._least_waiting} or more; got "
+            f"{self._waiting}"
+        )
         return self._waiting >= self._least_waiting, detail
 
     def judge_rows(self, _target: Target) -> Result:
-        # What was on its way to the database when it stopped may be stored, though its client got a 503.
-        good, most = 1 + self._statuses.count(201), 1 + len(self._statuses)
+        # What was on its way to the database when it stopped may be stored, though its client got a
+        # 503.
+        good = 1 + self._statuses.count(201)
+        most = 1 + len(self._statuses)
         rows = self._database.count(self._tag)
-        detail = f"{good} answers with 201, {most - good} others; expected {good} to {most} rows; got {rows}"
+        detail = (
+            f"{good} answers with 201, {most - good} others; expected {good} to {most} rows; got "
+            f"{rows}"
+        )
         return good <= rows <= most, detail
 
 
 def _try_recovered(target: Target) -> Result:
-    tag, began, seen = new_tag("recovered"), time.monotonic(), Counter[int]()
+    tag = new_tag("recovered")
+    began = time.monotonic()
+    seen = Counter[int]()
     while 201 not in seen and time.monotonic() - began < RECOVER_WITHIN_S:
         seen[insert_many(target, tag, 1, ANSWER_WITHIN_S)[0].status] += 1
         time.sleep(0.05)
@@ -365,13 +482,15 @@ def _try_recovered(target: Target) -> Result:
 
 
 def _try_restart(database: DeviceDatabase, target: Target) -> Result:
-    tag, over = new_tag("killed"), threading.Event()
+    tag = new_tag("killed")
+    over = threading.Event()
 
     def insert_until_over() -> list[int]:
         statuses = []
         while not over.is_set():
             statuses.append(insert_many(target, tag, 1, ANSWER_WITHIN_S)[0].status)
-            # Refusals come at once: a server must not be flooded with requests that it cannot serve.
+            # Refusals come at once: a server must not be flooded with requests that it cannot
+            # serve.
             time.sleep(0.005)
         return statuses
 
@@ -385,7 +504,8 @@ def _try_restart(database: DeviceDatabase, target: Target) -> Result:
             over.set()
     statuses = [status for part in parts for status in part.result()]
     rows = database.count(tag)
-    # A statement whose answer was lost may be stored; whether what was answered is stored, is up to the database.
+    # A statement whose answer was lost may be stored; whether what was answered is stored, is up to
+    # the database.
     ok = set(statuses) <= {201, 503} and 201 in statuses and rows <= len(statuses)
     said = f"got {dict(Counter(statuses))} and {rows} rows"
     return ok, f"expected 201 or 503, and at most {len(statuses)} rows; {said}"

@@ -1,4 +1,6 @@
-"""Checks of what each endpoint that takes no body answers, and of the counters: /count and /stats."""
+"""Checks of what each endpoint that takes no body answers, and of the counters: /count and
+/stats.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,28 @@ from typing import Any
 from runner.contract.client import Target, TimedResponse, shorten
 from runner.contract.experiments import PUBLISHED, PUBLISHED_BODY
 from runner.contract.messages import HEALTH, Message, request
-from runner.contract.rows import End, Exchange, Expected, Result, Rows, check_rows, error, json_body, same_bytes, status
+from runner.contract.rows import (
+    End,
+    Exchange,
+    Expected,
+    Result,
+    Rows,
+    check_rows,
+    error,
+    json_body,
+    same_bytes,
+    status,
+)
 from runner.model import Check, LabError, Server
 
 NOT_FOUND = {"code": 404, "message": "not found"}
 IS_NOT_FOUND = json_body(200, NOT_FOUND)
 DEVICES = [
-    {"uuid": f"7b6d3c1e-2f7a-4a55-9c0e-1d2f3a4b5c0{n}", "mac": f"02-00-00-00-00-0{n}", "firmware": firmware}
+    {
+        "uuid": f"7b6d3c1e-2f7a-4a55-9c0e-1d2f3a4b5c0{n}",
+        "mac": f"02-00-00-00-00-0{n}",
+        "firmware": firmware,
+    }
     for n, firmware in enumerate(("1.0.0", "1.0.4", "1.2.0", "2.0.1", "3.1.5"), start=1)
 ]
 """The fixed list of GET /devices."""
@@ -28,7 +45,8 @@ UNKNOWN_PATHS = (
     *("/no-such-path", "/", "/no/such/path?x=1", "/count/", "/COUNT", "/counts"),
     *("/no%20such%2Fpath", "/caf%C3%A9", "/no-such-path?", "/" + "x" * 2000),
 )
-STATS, COUNT = request("GET", "/stats"), request("GET", "/count")
+STATS = request("GET", "/stats")
+COUNT = request("GET", "/count")
 WRONG_METHODS = (
     ("health", "/health", ("PUT", "POST", "DELETE")),
     ("count", "/count", ("PUT", "POST", "PATCH")),
@@ -41,15 +59,23 @@ WRONG_METHODS = (
 
 
 def endpoint_rows(server: Server, nonce: str) -> Rows:
-    """Return rows for the endpoints without a body that the server implements, the fallback, and methods."""
+    """Return rows for the endpoints without a body that the server implements, the fallback, and
+    methods.
+    """
     rows: dict[str, Exchange] = {}
     if "health" in server.implements:
         rows["health"] = health_row(server, nonce)
     if "count" in server.implements:
         rows["count: shape"] = COUNT_ROW
     if "fallback" in server.implements:
-        paths = (*UNKNOWN_PATHS, "/experiments/none") if "experiments" in server.implements else UNKNOWN_PATHS
-        rows |= {f"fallback: {path[:40]}": Exchange(request("GET", path), IS_NOT_FOUND) for path in paths}
+        paths = (
+            (*UNKNOWN_PATHS, "/experiments/none")
+            if "experiments" in server.implements
+            else UNKNOWN_PATHS
+        )
+        rows |= {
+            f"fallback: {path[:40]}": Exchange(request("GET", path), IS_NOT_FOUND) for path in paths
+        }
     if "devices" in server.implements:
         compact = json.dumps(DEVICES, separators=(",", ":")).encode()
         rows["devices: list"] = DEVICES_ROW
@@ -59,24 +85,40 @@ def endpoint_rows(server: Server, nonce: str) -> Rows:
         # A server without counters serves fixed bodies and is excused from refusing methods.
         for needed, path, methods in WRONG_METHODS:
             if needed in server.implements:
-                rows |= {f"method: {method} {path}": Exchange(request(method, path), error(405)) for method in methods}
-    # A server may refuse HEAD and may close; a body would be taken for the beginning of the next answer.
+                rows |= {
+                    f"method: {method} {path}": Exchange(request(method, path), error(405))
+                    for method in methods
+                }
+    # A server may refuse HEAD and may close; a body would be taken for the beginning of the next
+    # answer.
     head = status(200, 404, 405, 501)
     for path in ("/health", "/count", "/no-such-path"):
-        rows[f"HEAD {path} has no body"] = Exchange(request("HEAD", path), head, End.USABLE_OR_CLOSED)
+        rows[f"HEAD {path} has no body"] = Exchange(
+            request("HEAD", path), head, End.USABLE_OR_CLOSED
+        )
     return rows
 
 
 def health_row(server: Server, nonce: str) -> Exchange:
-    """Return the row that shows that this very process answers: its name, and the nonce that it was started with."""
-    return Exchange(HEALTH, json_body(200, {"status": "ok", "server": server.implementation, "nonce": nonce}))
+    """Return the row that shows that this very process answers: its name, and the nonce that it was
+    started with.
+    """
+    return Exchange(
+        HEALTH, json_body(200, {"status": "ok", "server": server.implementation, "nonce": nonce})
+    )
 
 
 def _is_count(answer: TimedResponse) -> bool:
     body = answer.json()
     number = body.get("message") if isinstance(body, dict) else None
     good = {"code": 200, "message": number}
-    return answer.status == 200 and answer.is_json and body == good and type(number) is int and number >= 0
+    return (
+        answer.status == 200
+        and answer.is_json
+        and body == good
+        and type(number) is int
+        and number >= 0
+    )
 
 
 COUNT_ROW = Exchange(COUNT, Expected('200 {"code":200,"message":N} as application/json', _is_count))
@@ -84,7 +126,7 @@ DEVICES_ROW = Exchange(request("GET", "/devices"), IS_DEVICES)
 
 
 def read_stats(target: Target) -> dict[str, Any]:
-    """Return the body of GET /stats; raise LabError where its shape is not the contract's."""
+    """Return the body of GET /stats; raise LabError if its shape is not the contract's."""
     answer = target.fetch(STATS)
     if not _is_stats(answer):
         raise LabError(f"GET /stats answered {answer.brief}, which is not the contract's shape", 1)
@@ -99,8 +141,14 @@ def _is_stats(answer: TimedResponse) -> bool:
         and isinstance(body, dict)
         and set(body) == {"requests", "connections", "gc", "pool"}
         and all(type(body[key]) is int for key in ("requests", "connections"))
-        and (body["gc"] is None or _are_numbers(body["gc"], {"cycles", "pause_total_ms", "cpu_s"}, int, float))
-        and (body["pool"] is None or _are_numbers(body["pool"], {"size", "in_use", "idle", "waiting"}, int))
+        and (
+            body["gc"] is None
+            or _are_numbers(body["gc"], {"cycles", "pause_total_ms", "cpu_s"}, int, float)
+        )
+        and (
+            body["pool"] is None
+            or _are_numbers(body["pool"], {"size", "in_use", "idle", "waiting"}, int)
+        )
     )
 
 
@@ -112,14 +160,22 @@ def _are_numbers(value: object, keys: set[str], *types: type) -> bool:
     )
 
 
-CLIENTS, REQUESTS_EACH = 8, 40
+CLIENTS = 8
+REQUESTS_EACH = 40
 SENT = {
     "count": (
         *(request(method, "/no-such-path") for method in ("GET", "DELETE", "HEAD")),
         *(request("POST", "/no-such-path", b"{}"), COUNT, request("PUT", "/count")),
     ),
-    "experiments": (PUBLISHED, request("POST", "/experiments", b"{"), request("GET", "/experiments")),
-    "md5": (request("POST", "/experiments/md5", PUBLISHED_BODY), request("POST", "/experiments/md5", b"{")),
+    "experiments": (
+        PUBLISHED,
+        request("POST", "/experiments", b"{"),
+        request("GET", "/experiments"),
+    ),
+    "md5": (
+        request("POST", "/experiments/md5", PUBLISHED_BODY),
+        request("POST", "/experiments/md5", b"{"),
+    ),
     "devices": (request("GET", "/devices"), request("PUT", "/devices")),
 }
 """What a server implements, and requests for it, right and wrong ones."""
@@ -134,7 +190,12 @@ def counting_rows(server: Server) -> Rows:
     """Return rows for the counters of a server that has them, request by request."""
     if not is_counting(server):
         return {}
-    sent = [message for name, messages in SENT.items() if name in server.implements for message in messages]
+    sent = [
+        message
+        for name, messages in SENT.items()
+        if name in server.implements
+        for message in messages
+    ]
     return {
         "count: consecutive on one connection": _try_consecutive,
         "count: race-free over connections": _try_concurrent,
@@ -146,23 +207,29 @@ def counting_rows(server: Server) -> Rows:
 
 
 def counted(target: Target, server: Server, name: str, checks: Iterable[Check]) -> Iterator[Check]:
-    """Make the checks, and one more of that name: /count must have moved on by the tally of what they sent.
+    """Make the checks, and one more of that name: /count must have moved on by the tally of what
+    they sent.
 
     A server without counters, or checks that send nothing, bring no further one.
     """
     first: int | None = None
     with contextlib.suppress(OSError, LabError):
         first = read_count(target) if is_counting(server) else None
-    least, most = target.least, target.most
+    least = target.least
+    most = target.most
     yield from checks
 
     def equals(target: Target) -> Result:
         if first is None:
             return False, "GET /count did not answer at the beginning"
-        low, high = target.least - least, target.most - most
+        low = target.least - least
+        high = target.most - most
         # The first reading counted itself after it had answered.
         number = read_count(target) - first - 1
-        detail = f"sent {low} counted requests, and {high - low} that may be counted or not; counted {number}"
+        detail = (
+            f"sent {low} counted requests, and {high - low} that may be counted or not; counted "
+            f"{number}"
+        )
         return low <= number <= high, detail
 
     if is_counting(server) and target.most > most:
@@ -196,7 +263,11 @@ def _try_consecutive(target: Target) -> Result:
 def _try_concurrent(target: Target) -> Result:
     first = read_count(target) + 1
     with ThreadPoolExecutor(CLIENTS) as pool:
-        numbers = [n for part in pool.map(partial(_read_counts, target), [REQUESTS_EACH] * CLIENTS) for n in part]
+        numbers = [
+            n
+            for part in pool.map(partial(_read_counts, target), [REQUESTS_EACH] * CLIENTS)
+            for n in part
+        ]
     total = CLIENTS * REQUESTS_EACH
     ok = sorted(numbers) == list(range(first, first + total))
     return ok, (
@@ -209,7 +280,8 @@ def _try_counted(messages: list[Message], target: Target) -> Result:
     before = read_count(target)
     for message in messages:
         target.fetch(message)
-    number, expected = read_count(target) - before - 1, sum(message.least for message in messages)
+    number = read_count(target) - before - 1
+    expected = sum(message.least for message in messages)
     asked = ", ".join(shorten(message.data.partition(b" HTTP")[0]) for message in messages)
     return number == expected, f"sent {asked}; expected {expected} to be counted; got {number}"
 
@@ -217,11 +289,15 @@ def _try_counted(messages: list[Message], target: Target) -> Result:
 def _try_stats_requests(target: Target) -> Result:
     last = _read_counts(target, 3)[-1]
     said = read_stats(target)["requests"]
-    return said == last + 1, f"the last /count answered {last}; expected requests {last + 1}; got {said}"
+    return (
+        said == last + 1,
+        f"the last /count answered {last}; expected requests {last + 1}; got {said}",
+    )
 
 
 def _try_stats_connections(target: Target) -> Result:
-    before, opened = read_stats(target)["connections"], 7
+    before = read_stats(target)["connections"]
+    opened = 7
     for _ in range(opened):
         _read_counts(target, 2)
     after = read_stats(target)["connections"]

@@ -1,4 +1,6 @@
-"""Checks of the experiment endpoints: a row for each rule of validation, and for what JSON libraries differ about."""
+"""Checks of the experiment endpoints: a row for each rule of validation, and for what JSON
+libraries differ about.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ Ruling = Literal["accepted", "rejected", "open"]
 
 @dataclass(frozen=True)
 class ExperimentCase:
-    """One body for an endpoint, and what becomes of it: accepted, rejected with 400, or open (either).
+    """One body for an endpoint, and what becomes of it: accepted, rejected with 400, or open
+    (either).
 
     A rejected one's error must name `field`.
     """
@@ -30,7 +33,8 @@ class ExperimentCase:
     field: str | None = None
 
 
-accepted, left_open = partial(ExperimentCase, "accepted"), partial(ExperimentCase, "open")
+accepted = partial(ExperimentCase, "accepted")
+left_open = partial(ExperimentCase, "open")
 
 
 def rejected(name: str, field: str | None, body: bytes) -> ExperimentCase:
@@ -46,8 +50,13 @@ CHARACTERS = (("one-byte", "x"), ("two-byte", "é"), ("three-byte", "€"), ("fo
 """A limit in characters is not one in bytes, nor in UTF-16 units."""
 
 
-def text_cases(name: str, field: str, most: int, body: Callable[[object], bytes]) -> Iterator[ExperimentCase]:
-    """Yield what a field of 1 to `most` characters takes and refuses; `body` makes an object with that value."""
+def text_cases(
+    name: str, field: str, most: int, body: Callable[[object], bytes]
+) -> Iterator[ExperimentCase]:
+    """Yield what a field of 1 to `most` characters takes and refuses.
+
+    `body` makes an object with that value.
+    """
     for label, letter in CHARACTERS:
         yield accepted(f"{name} of 1 {label} character", body(letter))
         yield accepted(f"{name} of {most} {label} characters", body(letter * most))
@@ -90,15 +99,46 @@ INVALID_STRINGS = {
     "an escape that is no hex": b"\\u12g4",
 }
 INVALID_VALUES = (
-    b"01", b"1.", b".5", b"+1", b"-", b"1e", b"1e+", b"0x10", b"1_000", b"NaN", b"-NaN", b"Infinity", b"-Infinity",
-    b"inf", b"True", b"None", b"nul", b"undefined", b"'x'", b"[1,]", b"[1 2]", b"[,1]", b"[1", b'{"a":1,}', b'{"a" 1}',
-    b"{a:1}", b"{1:1}", b'{"a"}', b'"open', b"/* no comment */ 1",
-)  # fmt: skip
-"""Values that JSON does not know, each as the value of an unknown field: ignored, it must still be JSON."""
+    b"01",
+    b"1.",
+    b".5",
+    b"+1",
+    b"-",
+    b"1e",
+    b"1e+",
+    b"0x10",
+    b"1_000",
+    b"NaN",
+    b"-NaN",
+    b"Infinity",
+    b"-Infinity",
+    b"inf",
+    b"True",
+    b"None",
+    b"nul",
+    b"undefined",
+    b"'x'",
+    b"[1,]",
+    b"[1 2]",
+    b"[,1]",
+    b"[1",
+    b'{"a":1,}',
+    b'{"a" 1}',
+    b"{a:1}",
+    b"{1:1}",
+    b'{"a"}',
+    b'"open',
+    b"/* no comment */ 1",
+)
+"""Values that JSON does not know, each as the value of an unknown field: ignored, it must still be
+JSON.
+"""
 
 
 def json_cases(body: bytes, text: bytes) -> Iterator[ExperimentCase]:
-    """Yield what JSON allows, forbids, and libraries differ about; `text` is a string that `body`, a valid object, has.
+    """Yield what JSON allows, forbids, and libraries differ about.
+
+    `text` is a string that `body`, a valid object, has.
 
     What they differ about is accepted or 400, but neither a crash nor a hang nor a 500.
     """
@@ -126,15 +166,22 @@ def json_cases(body: bytes, text: bytes) -> Iterator[ExperimentCase]:
         "20,000 open objects": b'{"a":' * 10_000,
         **{name: body.replace(text, string) for name, string in INVALID_STRINGS.items()},
         **{f"{value.decode()} as a value": with_field(body, value) for value in INVALID_VALUES},
-        **{f"invalid UTF-8: {name}": body.replace(text, string) for name, string in INVALID_UTF8.items()},
-        # RFC 8259, section 8.1: what is not UTF-8 is not JSON, whether somebody reads that field or not.
+        **{
+            f"invalid UTF-8: {name}": body.replace(text, string)
+            for name, string in INVALID_UTF8.items()
+        },
+        # RFC 8259, section 8.1: what is not UTF-8 is not JSON, whether somebody reads that field or
+        # not.
         "invalid UTF-8 in an unknown field": with_field(body, b'"\xff"'),
         "invalid UTF-8 in the key of an unknown field": body[:-1] + b',"\xff":1}',
     }
     judged_differently = {
         **{f"{levels:,} levels": _nested(body, levels) for levels in (101, 1000, 20_000)},
         "10,000 levels of objects": with_field(body, b'{"a":' * 10_000 + b"1" + b"}" * 10_000),
-        **{f"{text} in an unknown field": with_field(body, text.encode()) for text in ("1e999", "-1e999", "1e-999")},
+        **{
+            f"{text} in an unknown field": with_field(body, text.encode())
+            for text in ("1e999", "-1e999", "1e-999")
+        },
         "an exponent of 20 digits": with_field(body, b"1e" + b"9" * 20),
         "a number of 30,000 digits": with_field(body, b"9" * 30_000),
         "a fraction of 30,000 digits": with_field(body, b"0." + b"9" * 30_000),
@@ -145,12 +192,18 @@ def json_cases(body: bytes, text: bytes) -> Iterator[ExperimentCase]:
     }
     unusual = {
         "100 levels": _nested(body, 100),
-        "unknown fields of every type": with_field(body, b'[null,true,-1.5e-7,"",{},[]],"\\u00e9":{"name":5}'),
+        "unknown fields of every type": with_field(
+            body, b'[null,true,-1.5e-7,"",{},[]],"\\u00e9":{"name":5}'
+        ),
         "an empty key": body[:-1] + b',"":0}',
         "a null in the key of an unknown field": body[:-1] + b',"\\u0000":0}',
-        "escaped letters": body.replace(text, b'\\u0041\\u00e9\\ud83D\\uDe00\\/\\b\\f\\n\\r\\t\\\\\\"'),
+        "escaped letters": body.replace(
+            text, b'\\u0041\\u00e9\\ud83D\\uDe00\\/\\b\\f\\n\\r\\t\\\\\\"'
+        ),
         "U+007F and noncharacters": body.replace(text, "\x7f\ufffe\uffff\U0010ffff".encode()),
-        "white space everywhere": b" \r\n\t" + body.replace(b'":', b'"\t:\r\n ').replace(b",", b" ,\n") + b"\n ",
+        "white space everywhere": b" \r\n\t"
+        + body.replace(b'":', b'"\t:\r\n ').replace(b",", b" ,\n")
+        + b"\n ",
         "a body of exactly 64 KiB": body.ljust(MAX_BODY_BYTES),
     }
     yield from (accepted(name, made) for name, made in unusual.items())
@@ -158,7 +211,8 @@ def json_cases(body: bytes, text: bytes) -> Iterator[ExperimentCase]:
     yield from (left_open(name, made) for name, made in judged_differently.items())
 
 
-PATH, MD5_PATH = "/experiments", "/experiments/md5"
+PATH = "/experiments"
+MD5_PATH = "/experiments/md5"
 PERCENT = "allocation_percent"
 
 PUBLISHED_BODY = (
@@ -170,8 +224,13 @@ PUBLISHED_ANSWER = PUBLISHED_BODY.replace(b"50.0", b"50")
 """The bytes of its answer: compact, fields in order, whole numbers without a fraction."""
 
 
-def experiment_body(name: object = "page", percents: Sequence[object] = (100,), **more: object) -> bytes:
-    """Return an experiment as JSON, with one variant per percentage; `more` replaces or adds fields."""
+def experiment_body(
+    name: object = "page", percents: Sequence[object] = (100,), **more: object
+) -> bytes:
+    """Return an experiment as JSON, with one variant per percentage.
+
+    `more` replaces or adds fields.
+    """
     variants = [{"name": f"v{n}", PERCENT: percent} for n, percent in enumerate(percents)]
     return json.dumps({"name": name, "variants": variants} | more, ensure_ascii=False).encode()
 
@@ -189,7 +248,9 @@ def _percents(*numbers: str) -> bytes:
 HUNDREDS = ("1e2", "1E+2", "100.000", "0.1e3", "1000e-1", "100000000000000000000e-18")
 VALID_BODIES = {
     "name of 200 combining characters": experiment_body("e" + "\u0301" * 199),
-    "name of 200 escaped surrogate pairs": experiment_body("NAME").replace(b"NAME", b"\\ud83d\\ude00" * 200),
+    "name of 200 escaped surrogate pairs": experiment_body("NAME").replace(
+        b"NAME", b"\\ud83d\\ude00" * 200
+    ),
     "name with quotes, control characters and <&>'\"": experiment_body('a"\\\n\t\u0001\u2028<&>'),
     "name U+0000": experiment_body("\0"),
     "name of one space": experiment_body(" "),
@@ -220,30 +281,55 @@ def _invalid() -> Iterator[ExperimentCase]:
     yield rejected("no variants", "variants", b'{"name":"x"}')
     yield rejected("variants empty", "variants", experiment_body(percents=[]))
     yield rejected("101 variants", "variants", experiment_body(percents=[0.99] * 101))
-    yield rejected("variants with an array of fields", "variants", experiment_body(variants=[["v", 100]]))
-    yield rejected("the last of two variants a list", "variants", experiment_body(variants=[good, []]))
+    yield rejected(
+        "variants with an array of fields", "variants", experiment_body(variants=[["v", 100]])
+    )
+    yield rejected(
+        "the last of two variants a list", "variants", experiment_body(variants=[good, []])
+    )
     yield rejected("a variant without fields", "name", experiment_body(variants=[{}]))
     yield rejected("percentage missing", PERCENT, experiment_body(variants=[{"name": "v"}]))
-    yield rejected("the last percentage missing", PERCENT, experiment_body(variants=[good, {"name": "w"}]))
+    yield rejected(
+        "the last percentage missing", PERCENT, experiment_body(variants=[good, {"name": "w"}])
+    )
     yield rejected('percentage "100"', PERCENT, experiment_body(percents=["100"]))
     for label, value in WRONG_TYPES:
         if not isinstance(value, list):
             yield rejected(f"variants {label}", "variants", experiment_body(variants=value))
         if not isinstance(value, dict):
-            yield rejected(f"a variant that is {label}", "variants", experiment_body(variants=[good, value]))
+            yield rejected(
+                f"a variant that is {label}", "variants", experiment_body(variants=[good, value])
+            )
         if not isinstance(value, int) or isinstance(value, bool):
             # With the rest it sums to 100, whether it is taken for 0 or for 1.
             rest = 99 if value is True else 100
             yield rejected(f"percentage {label}", PERCENT, experiment_body(percents=[value, rest]))
     for number in ("-0.01", "-5e-324", "100.00000000000001", "100.01", "1e300", "-1e300"):
         # The sum is right: only the range is not.
-        yield rejected(f"percentage of {number}", PERCENT, _percents(number, *(["100"] if number[0] == "-" else [])))
+        yield rejected(
+            f"percentage of {number}",
+            PERCENT,
+            _percents(number, *(["100"] if number[0] == "-" else [])),
+        )
     yield rejected("percentages of 150 and -50", PERCENT, _percents("150", "-50"))
     for number in ("0", "50", "99.98", "99.9899", "100.0101", "100.02", "150"):
         over = float(number) - 50 if float(number) > 50 else 0.0
-        yield rejected(f"sum of {number}", PERCENT, experiment_body(percents=[float(number) - over, over]))
+        yield rejected(
+            f"sum of {number}", PERCENT, experiment_body(percents=[float(number) - over, over])
+        )
     yield rejected("10 to the power of 309 as a percentage", None, _percents("1" + "0" * 309))
-    for number in ("1e999", "-1e999", "NaN", "Infinity", "-Infinity", "0100", "1e", "100.", "+100", "0x64"):
+    for number in (
+        "1e999",
+        "-1e999",
+        "NaN",
+        "Infinity",
+        "-Infinity",
+        "0100",
+        "1e",
+        "100.",
+        "+100",
+        "0x64",
+    ):
         yield rejected(f"{number} as a percentage", None, _percents(number))
 
 
@@ -254,7 +340,11 @@ CASES: tuple[ExperimentCase, ...] = (
     *(accepted(name, body) for name, body in VALID_BODIES.items()),
     *_invalid(),
     *json_cases(PUBLISHED_BODY, b"new_home_page"),
-    rejected("an array of fields instead of an object", None, b'["x",[{"name":"v","allocation_percent":100}]]'),
+    rejected(
+        "an array of fields instead of an object",
+        None,
+        b'["x",[{"name":"v","allocation_percent":100}]]',
+    ),
     left_open("a duplicate key", experiment_body()[:-1] + b',"name":"again"}'),
     # RFC 8259 compares names by their characters, but Go's encoding/json in any case.
     left_open("field names in capitals", experiment_body().replace(b'"name"', b'"NAME"')),
@@ -276,7 +366,9 @@ def experiment_rows(server: Server) -> Rows:
         rows["experiments: byte for byte"] = Exchange(PUBLISHED, same_bytes(PUBLISHED_ANSWER))
     if "md5" in server.implements:
         few = [case for case in CASES if case.name in MD5_CASES]
-        rows |= {"md5: digest": MD5_ROW} | {f"md5: {case.name}": case_row(MD5_PATH, case, is_digest) for case in few}
+        rows |= {"md5: digest": MD5_ROW} | {
+            f"md5: {case.name}": case_row(MD5_PATH, case, is_digest) for case in few
+        }
     return rows
 
 
@@ -284,16 +376,27 @@ Accepts = Callable[[ExperimentCase, TimedResponse], bool]
 
 
 def case_row(path: str, case: ExperimentCase, accepts: Accepts) -> Exchange:
-    """Return the row of a case: its status, and that the error names the field, or that `accepts` holds."""
+    """Return the row of a case: its status, and that the error names the field, or that `accepts`
+    holds.
+    """
     field = f" naming {case.field}" if case.field else ""
-    words = {"accepted": "success", "rejected": f"400{field}", "open": "success or 400"}[case.expected]
-    return Exchange(request("POST", path, case.body), Expected(words, lambda answer: verdict(case, answer, accepts)))
+    words = {"accepted": "success", "rejected": f"400{field}", "open": "success or 400"}[
+        case.expected
+    ]
+    return Exchange(
+        request("POST", path, case.body),
+        Expected(words, lambda answer: verdict(case, answer, accepts)),
+    )
 
 
 def verdict(case: ExperimentCase, answer: TimedResponse, accepts: Accepts) -> bool:
     """Whether an answer is what the case expects."""
     if answer.status == 400:
-        return case.expected != "accepted" and answer.error is not None and (case.field or "") in answer.error
+        return (
+            case.expected != "accepted"
+            and answer.error is not None
+            and (case.field or "") in answer.error
+        )
     if case.expected == "open":
         return answer.status in (200, 201) and answer.is_json
     return case.expected == "accepted" and answer.is_json and accepts(case, answer)
@@ -302,24 +405,36 @@ def verdict(case: ExperimentCase, answer: TimedResponse, accepts: Accepts) -> bo
 def echo_of(body: bytes) -> dict[str, Any]:
     """Return the experiment that a valid body describes, without what the contract ignores."""
     sent = json.loads(body)
-    return {"name": sent["name"], "variants": [{key: v[key] for key in ("name", PERCENT)} for v in sent["variants"]]}
+    return {
+        "name": sent["name"],
+        "variants": [{key: v[key] for key in ("name", PERCENT)} for v in sent["variants"]],
+    }
 
 
 def is_echo(case: ExperimentCase, answer: TimedResponse, names: Collection[str] = ()) -> bool:
-    """Whether the answer is the experiment that was sent, its numbers as doubles; or under one of other `names`."""
-    echo, body = echo_of(case.body), answer.json()
-    same = answer.status == 200 and body in [echo | {"name": name} for name in names or (echo["name"],)]
+    """Whether the answer is the experiment that was sent, its numbers as doubles.
+
+    Or under one of other `names`.
+    """
+    echo = echo_of(case.body)
+    body = answer.json()
+    same = answer.status == 200 and body in [
+        echo | {"name": name} for name in names or (echo["name"],)
+    ]
     return same and not any(isinstance(each[PERCENT], bool) for each in body["variants"])
 
 
 def is_digest(case: ExperimentCase, answer: TimedResponse) -> bool:
-    """Whether the answer has as its name the MD5 of `NAME-UNIXSECONDS`, of a second that the request overlapped.
+    """Whether the answer has as its name the MD5 of `NAME-UNIXSECONDS`, of a second that the
+    request overlapped.
 
     One second more each way: the server may read a coarser clock than ours.
     """
     seconds = range(int(answer.sent_s) - 1, int(answer.came_s) + 2)
     texts = [f"{echo_of(case.body)['name']}-{second}".encode() for second in seconds]
-    return is_echo(case, answer, [hashlib.md5(text, usedforsecurity=False).hexdigest() for text in texts])
+    return is_echo(
+        case, answer, [hashlib.md5(text, usedforsecurity=False).hexdigest() for text in texts]
+    )
 
 
 PUBLISHED_ROW = case_row(PATH, CASES[0], is_echo)

@@ -1,4 +1,6 @@
-"""Checks of how requests are framed: malformed and large heads, framings that two readers read differently, bodies."""
+"""Checks of how requests are framed: malformed and large heads, framings that two readers read
+differently, bodies.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +8,31 @@ from collections.abc import Iterator
 
 from runner.contract.client import SILENCE_S, Target, TimedResponse
 from runner.contract.experiments import PATH, PUBLISHED_BODY
-from runner.contract.messages import HEALTH, JSON_HEADER, MAX_BODY_BYTES, UNKNOWN, Message, chunked, raw, request
+from runner.contract.messages import (
+    HEALTH,
+    JSON_HEADER,
+    MAX_BODY_BYTES,
+    UNKNOWN,
+    Message,
+    chunked,
+    raw,
+    request,
+)
 from runner.contract.rows import OK, End, Exchange, Expected, Result, Rows, status, usable_or_closed
 from runner.model import Server
 
-SERVED_HEADERS = 64  # header lines that every server must take; beyond, frameworks draw their lines at 96 or 100
+SERVED_HEADERS = 64
+"""Header lines that every server must take; beyond, frameworks draw their lines at 96 or 100."""
 HUGE_HEAD_BYTES = (1 << 20) + (64 << 10)  # 1 MiB, which is net/http's limit, and some more
 HIDDEN = UNKNOWN.data  # the request inside a body, which must never be answered
-REFUSED = Expected("an error other than 500", lambda answer: answer.status >= 400 and answer.status != 500)
+REFUSED = Expected(
+    "an error other than 500", lambda answer: answer.status >= 400 and answer.status != 500
+)
 
 
-def _post(*lines: bytes, body: bytes = b"", path: bytes = b"/no-such-path", version: bytes = b"HTTP/1.1") -> bytes:
+def _post(
+    *lines: bytes, body: bytes = b"", path: bytes = b"/no-such-path", version: bytes = b"HTTP/1.1"
+) -> bytes:
     return b"\r\n".join((b"POST " + path + b" " + version, b"Host: lab", *lines, b"", body))
 
 
@@ -44,9 +60,14 @@ MALFORMED = (
     ("a Content-Length in hex", _post(b"Content-Length: 0x4", body=b"{ } ")),
     ("a Content-Length with a fraction", _post(b"Content-Length: 4.0", body=b"{ } ")),
     ("a Content-Length of two numbers", _post(b"Content-Length: 4 4", body=b"{ } ")),
-    ("a Content-Length beyond 64 bits", _post(b"Content-Length: 18446744073709551620", body=b"{ } ")),
+    (
+        "a Content-Length beyond 64 bits",
+        _post(b"Content-Length: 18446744073709551620", body=b"{ } "),
+    ),
 )
-"""Requests that must end in a 4xx or 5xx answer other than 500, or in none, and in a closed connection."""
+"""Requests that must end in a 4xx or 5xx answer other than 500, or in none, and in a closed
+connection.
+"""
 
 BOTH_LENGTHS = (
     ("Transfer-Encoding: chunked", b"Transfer-Encoding: chunked"),
@@ -69,7 +90,9 @@ BOTH_LENGTHS = (
 
 CODINGS = (b"xchunked", b"chunked, identity", b"chunked;x=1, gzip", b"gzip", b"identity")
 UNKNOWN_CODINGS = [b"Transfer-Encoding: " + name for name in CODINGS]
-"""Header lines of codings that, without Content-Length, leave the body's end unknown: chunked is not the last."""
+"""Header lines of codings that, without Content-Length, leave the body's end unknown: chunked is
+not the last.
+"""
 
 TWO_LENGTHS = (
     ("the smaller first", b"Content-Length: 4\r\nContent-Length: %d"),
@@ -81,7 +104,9 @@ TWO_LENGTHS = (
 
 
 def head_rows() -> Rows:
-    """Return rows for malformed heads, which must not be served, and the limits of well-formed ones."""
+    """Return rows for malformed heads, which must not be served, and the limits of well-formed
+    ones.
+    """
     numbered = [b"X-Header-%d: %d" % (n, n) for n in range(SERVED_HEADERS - 1)]  # Host is one, too
     huge = [b"X-Header-%d: %b" % (n, b"x" * 4000) for n in range(HUGE_HEAD_BYTES // 4000)]
     refused = Expected("a 4xx", lambda answer: 400 <= answer.status < 500)
@@ -89,15 +114,22 @@ def head_rows() -> Rows:
     hundred = raw(_get(*(b"X-Header-%d: %d" % (n, n) for n in range(99))), 0, 0)
     return {
         **{f"malformed: {name}": malformed(raw(data)) for name, data in MALFORMED},
-        f"head: {SERVED_HEADERS} header lines": Exchange(raw(_get(*numbered), 0, 0), OK, End.USABLE_OR_CLOSED),
-        "head: 100 header lines": Exchange(hundred, served, End.SERVED_OR_CLOSED, may_be_silent=True),
+        f"head: {SERVED_HEADERS} header lines": Exchange(
+            raw(_get(*numbered), 0, 0), OK, End.USABLE_OR_CLOSED
+        ),
+        "head: 100 header lines": Exchange(
+            hundred, served, End.SERVED_OR_CLOSED, may_be_silent=True
+        ),
         "head: a value of 2,000 bytes": Exchange(raw(_get(b"X-Long: " + b"x" * 2000), 0, 0), OK),
-        "head: more than 1 MiB": Exchange(raw(_get(*huge), 0, 0), refused, End.CLOSED, may_be_silent=True),
+        "head: more than 1 MiB": Exchange(
+            raw(_get(*huge), 0, 0), refused, End.CLOSED, may_be_silent=True
+        ),
     }
 
 
 def malformed(message: Message) -> Exchange:
-    """Return the row of something malformed: the server refuses it and ends, and a request behind it is not answered.
+    """Return the row of something malformed: the server refuses it and ends, and a request behind
+    it is not answered.
 
     The framing is lost: whatever follows is not a request (RFC 9112, section 6.3).
     """
@@ -105,17 +137,25 @@ def malformed(message: Message) -> Exchange:
 
 
 def smuggling_rows(server: Server) -> Rows:
-    """Return rows for every spelling in both orders and shapes; for two lengths only where no path takes a body."""
+    """Return rows for every spelling in both orders and shapes.
+
+    For two lengths only where no path takes a body.
+    """
     has_body = "experiments" in server.implements
-    path, body = b"/experiments" if has_body else b"/no-such-path", b"{ } " + HIDDEN
+    path = b"/experiments" if has_body else b"/no-such-path"
+    body = b"{ } " + HIDDEN
     rows: dict[str, Exchange | tuple[Exchange, ...]] = {}
     for name, lines in TWO_LENGTHS:
         sent = raw(_post(lines % len(body), body=body, path=path))
         rows[f"smuggling: two Content-Length, {name}"] = Exchange(sent, status(400), End.CLOSED)
     if has_body:
-        rows |= {f"smuggling: Content-Length with {name}": tuple(_both(line)) for name, line in BOTH_LENGTHS}
+        rows |= {
+            f"smuggling: Content-Length with {name}": tuple(_both(line))
+            for name, line in BOTH_LENGTHS
+        }
         rows |= {f"smuggling: {line.decode()}": _hiding(line) for line in UNKNOWN_CODINGS}
-        # RFC 9112, section 6.1: the framing is faulty; the server closes, whatever it makes of the request.
+        # RFC 9112, section 6.1: the framing is faulty; the server closes, whatever it makes of the
+        # request.
         kept = (b"Connection: keep-alive", b"Transfer-Encoding: chunked")
         rows["smuggling: Transfer-Encoding in HTTP/1.0"] = tuple(
             _hiding(*kept, *more, version=b"HTTP/1.0") for more in ((), (b"Content-Length: 4",))
@@ -133,11 +173,13 @@ def _hiding(*lines: bytes, body: bytes = b"", version: bytes = b"HTTP/1.1") -> E
 def _both(line: bytes) -> Iterator[Exchange]:
     """Yield requests that hide another one, with both headers in both orders.
 
-    Read by Content-Length, the first shape's body ends before HIDDEN; read by Transfer-Encoding, the second's does.
-    RFC 9112, section 6.1: the server may refuse, or read by Transfer-Encoding alone, and must close after its answer in
-    both cases. None of these bodies is an experiment: read by any length, the answer is 400.
+    Read by Content-Length, the first shape's body ends before HIDDEN; read by Transfer-Encoding,
+    the second's does. RFC 9112, section 6.1: the server may refuse, or read by Transfer-Encoding
+    alone, and must close after its answer in both cases. None of these bodies is an experiment:
+    read by any length, the answer is 400.
     """
-    inside, behind = chunked(HIDDEN), chunked() + HIDDEN
+    inside = chunked(HIDDEN)
+    behind = chunked() + HIDDEN
     for body, size in ((inside, inside.index(b"\n") + 1), (behind, len(behind))):
         length = b"Content-Length: %d" % size
         for lines in ((length, line), (line, length)):
@@ -159,7 +201,9 @@ def _is_too_large(answer: TimedResponse) -> bool:
     return answer.status == 417 or (answer.status == 413 and answer.error is not None)
 
 
-IS_PUBLISHED = Expected("200 with the experiment", lambda answer: answer.status == 200 and NAME in answer.body)
+IS_PUBLISHED = Expected(
+    "200 with the experiment", lambda answer: answer.status == 200 and NAME in answer.body
+)
 IS_TOO_LARGE = Expected("413 with an error, or 417", _is_too_large)
 
 
@@ -174,7 +218,9 @@ def post_chunks(data: bytes) -> Message:
 
 
 def _chunks_written(size: str, end: bytes = b"\r\n") -> bytes:
-    """Return a body as one chunk whose size line is written as `size`, a format of its length, which has letters."""
+    """Return a body as one chunk whose size line is written as `size`, a format of its length,
+    which has letters.
+    """
     body = PUBLISHED_BODY.ljust(0xABC)
     return size.format(len(body)).encode() + b"\r\n" + body + b"\r\n0\r\n" + end
 
@@ -204,7 +250,10 @@ MALFORMED_CHUNKS = {
 
 
 def body_rows(server: Server) -> Rows:
-    """Return rows for bodies on POST /experiments, of a server that has it; a raw engine may answer 411 to chunks."""
+    """Return rows for bodies on POST /experiments, of a server that has it.
+
+    A raw engine may answer 411 to chunks.
+    """
     if "experiments" not in server.implements:
         return {}
     excused = (411,) if server.tier == "raw" else ()
@@ -213,10 +262,15 @@ def body_rows(server: Server) -> Rows:
         "chunked body: Transfer-Encoding in capitals": in_capitals,
         "chunked body: byte by byte": _head(CHUNKED) + Message((IN_TWO_CHUNKS,)).cut(1, 0.0005),
     }
-    rows = {name: Exchange(message + HEALTH, (IS_PUBLISHED, OK), excused=excused) for name, message in sent.items()}
+    rows = {
+        name: Exchange(message + HEALTH, (IS_PUBLISHED, OK), excused=excused)
+        for name, message in sent.items()
+    }
     for words, size in (("64 KiB and 1 byte", MAX_BODY_BYTES + 1), ("1 MiB", LARGE_BYTES)):
         message = post_chunks(_in_chunks(size)).maybe_counted()
-        rows[f"too large: chunks of {words}"] = Exchange(message, IS_TOO_LARGE, End.USABLE_OR_CLOSED, excused)
+        rows[f"too large: chunks of {words}"] = Exchange(
+            message, IS_TOO_LARGE, End.USABLE_OR_CLOSED, excused
+        )
     return {**rows, **ROWS}
 
 
@@ -232,10 +286,15 @@ def _try_expect_too_large(target: Target) -> Result:
         if first.status == 100:
             connection.send(Message((LARGE_BODY,)))
             second = connection.read()
-            return second.status == 413, f"sent Expect for 1 MiB; expected 413 after 100; got {second.brief}"
+            return (
+                second.status == 413,
+                f"sent Expect for 1 MiB; expected 413 after 100; got {second.brief}",
+            )
         # The client may now send the body or not: the server closes, or reads it if it comes.
         ok, detail = usable_or_closed(connection, LARGE_BODY)
-    return ok and _is_too_large(first), f"sent Expect for 1 MiB; expected 413; got {first.brief}; {detail}"
+    return ok and _is_too_large(
+        first
+    ), f"sent Expect for 1 MiB; expected 413; got {first.brief}; {detail}"
 
 
 def _try_declared(target: Target) -> Result:
@@ -247,21 +306,29 @@ def _try_declared(target: Target) -> Result:
             refusal = connection.read(SILENCE_S)
         except TimeoutError:
             connection.send(Message((LARGE_BODY,)))
-            refusal, late = connection.read(), b""
+            refusal = connection.read()
+            late = b""
         ok, detail = usable_or_closed(connection, late)
-    return ok and _is_too_large(refusal), f"declared 1 MiB, and sent it late; got {refusal.brief}; {detail}"
+    return ok and _is_too_large(
+        refusal
+    ), f"declared 1 MiB, and sent it late; got {refusal.brief}; {detail}"
 
 
 def _too_large(size: int) -> Exchange:
-    return Exchange(request("POST", PATH, PUBLISHED_BODY.ljust(size)), IS_TOO_LARGE, End.USABLE_OR_CLOSED)
+    return Exchange(
+        request("POST", PATH, PUBLISHED_BODY.ljust(size)), IS_TOO_LARGE, End.USABLE_OR_CLOSED
+    )
 
 
 ROWS: Rows = {
     "body in pieces": Exchange(
-        _head(LENGTH) + Message((PUBLISHED_BODY[:1], PUBLISHED_BODY[1:70], PUBLISHED_BODY[70:]), pause_s=0.02),
+        _head(LENGTH)
+        + Message((PUBLISHED_BODY[:1], PUBLISHED_BODY[1:70], PUBLISHED_BODY[70:]), pause_s=0.02),
         IS_PUBLISHED,
     ),
-    "body byte by byte": Exchange(request("POST", PATH, PUBLISHED_BODY).cut(1, 0.0005), IS_PUBLISHED),
+    "body byte by byte": Exchange(
+        request("POST", PATH, PUBLISHED_BODY).cut(1, 0.0005), IS_PUBLISHED
+    ),
     "Expect: 100-continue": _expect("100-continue"),
     "Expect: 100-Continue": _expect("100-Continue"),
     # The server may leave the 100 out: the body is there already (RFC 9110, section 10.1.1).
@@ -281,7 +348,9 @@ ROWS: Rows = {
         (_head(("Content-Length", "1000")) + Message((PUBLISHED_BODY,))).maybe_counted(), ()
     ),
     **{
-        f"malformed chunks: {name}": malformed(post_chunks(size + b"\r\n{}\r\n0\r\n\r\n").maybe_counted())
+        f"malformed chunks: {name}": malformed(
+            post_chunks(size + b"\r\n{}\r\n0\r\n\r\n").maybe_counted()
+        )
         for name, size in MALFORMED_CHUNKS.items()
     },
 }

@@ -1,4 +1,6 @@
-"""What the checks send: requests, several in one stream, and bytes that no HTTP library would send."""
+"""What the checks send: requests, several in one stream, and bytes that no HTTP library would
+send.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,12 @@ MAX_BODY_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class Message:
-    """What is sent: one request, several in one stream, or bytes that are no request; `a + b` is b right behind a.
+    """What is sent: one request, several in one stream, or bytes that are no request.
 
-    It holds `least` to `most` counted requests: one that is refused, or left, before a route answers may be counted or
-    not. With a pause each piece is sent by itself, otherwise all at once.
+    `a + b` is b right behind a.
+
+    It holds `least` to `most` counted requests: one that is refused, or left, before a route
+    answers may be counted or not. With a pause each piece is sent by itself, otherwise all at once.
     """
 
     pieces: tuple[bytes, ...] = ()
@@ -30,7 +34,9 @@ class Message:
 
     def __add__(self, other: Message) -> Message:
         pause_s = max(self.pause_s, other.pause_s)
-        return Message(self.pieces + other.pieces, self.least + other.least, self.most + other.most, pause_s)
+        return Message(
+            self.pieces + other.pieces, self.least + other.least, self.most + other.most, pause_s
+        )
 
     def cut(self, size: int, pause_s: float) -> Message:
         """Return the same in pieces of so many bytes, with a pause after each."""
@@ -53,9 +59,16 @@ def raw(data: bytes, least: int = 0, most: int = 1) -> Message:
 
 
 def request(
-    method: str, path: str, body: bytes | None = None, headers: Headers = (), version: str = "HTTP/1.1"
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    headers: Headers = (),
+    version: str = "HTTP/1.1",
 ) -> Message:
-    """Return a well-formed request, counted as the contract says; a body brings its Content-Length and Content-Type."""
+    """Return a well-formed request, counted as the contract says.
+
+    A body brings its Content-Length and Content-Type.
+    """
     fields = [("Host", "lab"), *headers]
     if body is not None:
         fields += [JSON_HEADER, ("Content-Length", str(len(body)))]

@@ -1,4 +1,6 @@
-"""Checks with random experiments: valid ones, written as JSON allows and people do not think of, and damaged ones."""
+"""Checks with random experiments: valid ones, written as JSON allows and people do not think of,
+and damaged ones.
+"""
 
 from __future__ import annotations
 
@@ -31,33 +33,57 @@ PER_CONNECTION = 50
 MAX_CHARS = 200
 MAX_VARIANTS = 100
 KNOWN_KEYS = ("name", "variants", PERCENT)
-SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "/": "\\/", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+SHORT_ESCAPES = {
+    '"': '\\"',
+    "\\": "\\\\",
+    "/": "\\/",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+}
 PIECES = (*(bytes((byte,)) for byte in b'"\\{}[],:0-. \0\xff\xc3'), b"e9")
 HARMLESS = (b" ", b"x", b"0", "é".encode())  # what often leaves a body valid
 
 
 def random_rows(server: Server, seed: int, size: int = 250) -> Rows:
-    """Return rows for `size` valid experiments, as many damaged ones, and a fifth for the MD5 endpoint."""
+    """Return rows for `size` valid experiments, as many damaged ones, and a fifth for the MD5
+    endpoint.
+    """
     rows: dict[str, partial[Result]] = {}
     if "experiments" in server.implements:
-        rows["experiments: random valid bodies"] = partial(_try_bodies, PATH, is_echo, seed, samples(seed, size))
-        rows["experiments: random damaged bodies"] = partial(_try_bodies, PATH, is_echo, seed, mutations(seed, size))
+        rows["experiments: random valid bodies"] = partial(
+            _try_bodies, PATH, is_echo, seed, samples(seed, size)
+        )
+        rows["experiments: random damaged bodies"] = partial(
+            _try_bodies, PATH, is_echo, seed, mutations(seed, size)
+        )
     if "md5" in server.implements:
         few = samples(seed, size // 5)
         rows["md5: random valid bodies"] = partial(_try_bodies, MD5_PATH, is_digest, seed, few)
     return rows
 
 
-def _try_bodies(path: str, accepts: Accepts, seed: int, bodies: Iterator[bytes], target: Target) -> Result:
+def _try_bodies(
+    path: str, accepts: Accepts, seed: int, bodies: Iterator[bytes], target: Target
+) -> Result:
     sent = 0
     while part := list(islice(bodies, PER_CONNECTION)):
         with target.connect() as connection:
             for body in part:
                 connection.send(request("POST", path, body))
-                case, answer = ExperimentCase(judge(body), "", body), connection.read()
+                case = ExperimentCase(judge(body), "", body)
+                answer = connection.read()
                 if not verdict(case, answer, accepts):
-                    said = f"{answer.status} {shorten(answer.body, 500)!r}; the body is {shorten(body, 500)!r}"
-                    return False, f"seed {seed}, body {sent}: expected it to be {case.expected}; got {said}"
+                    said = (
+                        f"{answer.status} {shorten(answer.body, 500)!r}; the body is "
+                        f"{shorten(body, 500)!r}"
+                    )
+                    return (
+                        False,
+                        f"seed {seed}, body {sent}: expected it to be {case.expected}; got {said}",
+                    )
                 sent += 1
     return True, f"seed {seed}: {sent} random bodies were answered as they must be"
 
@@ -66,11 +92,18 @@ def samples(seed: int, size: int) -> Iterator[bytes]:
     """Yield `size` valid bodies of at most 64 KiB; the same seed yields the same."""
     random, made = Random(seed), 0  # noqa: S311
     while made < size:
-        variants = random.choice((1, 2, 2, 3, 3, 4, 5, 7, 10, random.randint(1, MAX_VARIANTS), MAX_VARIANTS))
+        variants = random.choice(
+            (1, 2, 2, 3, 3, 4, 5, 7, 10, random.randint(1, MAX_VARIANTS), MAX_VARIANTS)
+        )
         longest = random.choice((1, 10, MAX_CHARS)) if variants <= 10 else 20
-        name = _text(random, random.choice((1, random.randint(1, 30), random.randint(1, MAX_CHARS), MAX_CHARS)))
+        name = _text(
+            random,
+            random.choice((1, random.randint(1, 30), random.randint(1, MAX_CHARS), MAX_CHARS)),
+        )
         numbers = map(_Number, _percents(random, variants))
-        parts = [{"name": _text(random, random.randint(1, longest)), PERCENT: each} for each in numbers]
+        parts = [
+            {"name": _text(random, random.randint(1, longest)), PERCENT: each} for each in numbers
+        ]
         body = _written(random, {"name": name, "variants": parts}).encode()
         if len(body) <= MAX_BODY_BYTES:
             made += 1
@@ -78,7 +111,10 @@ def samples(seed: int, size: int) -> Iterator[bytes]:
 
 
 def _character(random: Random) -> str:
-    """Return a character of any plane; the first planes, and what needs an escape, come more often."""
+    """Return a character of any plane.
+
+    The first planes, and what needs an escape, come more often.
+    """
     kind = random.randrange(8)
     if kind == 0:
         return chr(random.randrange(0x20))
@@ -97,7 +133,9 @@ def _text(random: Random, length: int) -> str:
 def _percents(random: Random, count: int) -> list[str]:
     edges = [0, *sorted(random.randint(0, 1000) for _ in range(count - 1)), 1000]
     weights = [random.random() for _ in range(count)]
-    all_in_one = [random.choice(("0", "0.0", "-0", "-0.0", "0e5", "5e-324", "1e-7")) for _ in range(count - 1)]
+    all_in_one = [
+        random.choice(("0", "0.0", "-0", "-0.0", "0e5", "5e-324", "1e-7")) for _ in range(count - 1)
+    ]
     all_in_one.insert(random.randrange(count), "100")
     styles = (
         [repr((after - before) / 10) for before, after in pairwise(edges)],
@@ -142,7 +180,9 @@ def _written(random: Random, value: object, depth: int = 0) -> str:
         unknown = {"x" + _text(random, random.randint(0, 8)): _any(random, depth) for _ in few}
         items = list((unknown | value).items())
         random.shuffle(items)
-        fields = (f"{_written(random, key)}:{_written(random, each, depth + 1)}" for key, each in items)
+        fields = (
+            f"{_written(random, key)}:{_written(random, each, depth + 1)}" for key, each in items
+        )
         text = f"{{{','.join(fields) or _space(random)}}}"
     else:
         text = json.dumps(value)
@@ -150,7 +190,9 @@ def _written(random: Random, value: object, depth: int = 0) -> str:
 
 
 def _space(random: Random) -> str:
-    return "".join(random.choices(" \t\r\n", k=random.randint(1, 3))) if random.random() < 0.15 else ""
+    return (
+        "".join(random.choices(" \t\r\n", k=random.randint(1, 3))) if random.random() < 0.15 else ""
+    )
 
 
 def _any(random: Random, depth: int) -> object:
@@ -158,7 +200,11 @@ def _any(random: Random, depth: int) -> object:
     if kind == 0:
         return random.choice((None, True, False))
     if kind == 1:
-        return _Number(random.choice(("0", "-0.0", "1e300", "-1.5E-300", "9007199254740993", str(random.random()))))
+        return _Number(
+            random.choice(
+                ("0", "-0.0", "1e300", "-1.5E-300", "9007199254740993", str(random.random()))
+            )
+        )
     if kind == 2:
         return _text(random, random.randint(0, 12))
     return {} if kind == 3 else [_any(random, depth + 1) for _ in range(random.randint(0, 3))]
@@ -172,11 +218,17 @@ def _letter(random: Random, letter: str, escaped_share: float) -> str:
         return SHORT_ESCAPES[letter]
     escaped = json.dumps(letter) if letter > "~" else f'"\\u{ord(letter):04x}"'
     digits = escaped[1:-1]
-    return digits.replace("\\u", "\0").upper().replace("\0", "\\u") if random.random() < 0.5 else digits
+    return (
+        digits.replace("\\u", "\0").upper().replace("\0", "\\u")
+        if random.random() < 0.5
+        else digits
+    )
 
 
 def mutations(seed: int, size: int) -> Iterator[bytes]:
-    """Yield `size` bodies, each a short valid one with up to three bytes or pieces lost, doubled, changed or added."""
+    """Yield `size` bodies, each a short valid one with up to three bytes or pieces lost, doubled,
+    changed or added.
+    """
     random = Random(seed)  # noqa: S311
     short = [case.body for case in CASES if case.expected == "accepted" and len(case.body) < 300]
     for _ in range(size):
@@ -184,9 +236,13 @@ def mutations(seed: int, size: int) -> Iterator[bytes]:
         for _ in range(random.choice((1, 1, 1, 2, 3))):
             at = random.randrange(len(body))
             end = min(len(body), at + random.choice((1, 1, 2, 8)))
-            piece = random.choice(random.choice((PIECES, HARMLESS, (random.randbytes(1),))))  # of one of three kinds
-            lost, doubled = body[:at] + body[end:], body[:end] + body[at:]
-            changed, added = body[:at] + piece + body[end:], body[:at] + piece + body[at:]
+            piece = random.choice(
+                random.choice((PIECES, HARMLESS, (random.randbytes(1),)))
+            )  # of one of three kinds
+            lost = body[:at] + body[end:]
+            doubled = body[:end] + body[at:]
+            changed = body[:at] + piece + body[end:]
+            added = body[:at] + piece + body[at:]
             body = random.choice((lost, doubled, changed, added)) or b"x"
         yield body
 
@@ -220,13 +276,18 @@ def _double(text: str) -> float:
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     keys = [key for key, _ in pairs]
-    if len(set(keys)) < len(keys) or any(key not in KNOWN_KEYS and key.casefold() in KNOWN_KEYS for key in keys):
+    if len(set(keys)) < len(keys) or any(
+        key not in KNOWN_KEYS and key.casefold() in KNOWN_KEYS for key in keys
+    ):
         raise _OpenError
     return dict(pairs)
 
 
 DECODER = json.JSONDecoder(
-    parse_constant=reject_constant, object_pairs_hook=_unique, parse_float=_double, parse_int=_double
+    parse_constant=reject_constant,
+    object_pairs_hook=_unique,
+    parse_float=_double,
+    parse_int=_double,
 )
 
 

@@ -1,4 +1,7 @@
-"""How checks are made: most are rows, an Exchange under its name; the others are procedures that say what they saw."""
+"""How checks are made: most are rows, an Exchange under its name.
+
+The others are procedures that say what they saw.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ from runner.model import Check, LabError
 
 Result = tuple[bool, str]  # whether it went well, and what was compared
 Procedure = Callable[[Target], Result]
-Rows = Mapping[str, Procedure | tuple[Procedure, ...]]  # checks by their names. Of several all must go well.
+Rows = Mapping[
+    str, Procedure | tuple[Procedure, ...]
+]  # checks by their names. Of several all must go well.
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,9 @@ def status(*statuses: int) -> Expected:
 def json_body(code: int, body: object) -> Expected:
     """Expect a status and a body that means the same JSON, with the Content-Type of JSON."""
     words = f"{code} {json.dumps(body, ensure_ascii=False)[:120]} as application/json"
-    return Expected(words, lambda answer: answer.status == code and answer.is_json and answer.json() == body)
+    return Expected(
+        words, lambda answer: answer.status == code and answer.is_json and answer.json() == body
+    )
 
 
 def same_bytes(body: bytes) -> Expected:
@@ -42,7 +49,9 @@ def same_bytes(body: bytes) -> Expected:
 
 def error(code: int) -> Expected:
     """Expect a status and a body of `{"error":"…"}`."""
-    return Expected(f'{code} {{"error":…}}', lambda answer: answer.status == code and answer.error is not None)
+    return Expected(
+        f'{code} {{"error":…}}', lambda answer: answer.status == code and answer.error is not None
+    )
 
 
 OK = status(200)
@@ -59,12 +68,16 @@ class End(Enum):
 
 @dataclass(frozen=True)
 class Exchange:
-    """One row of the contract: what is sent over one connection, which answers come, and what must be true then."""
+    """One row of the contract: what is sent over one connection, which answers come, and what must
+    be true then.
+    """
 
     send: Message
     expect: Expected | tuple[Expected, ...]
     then: End | Exchange = End.ANY  # an Exchange is what follows on the same connection
-    excused: tuple[int, ...] = ()  # with one of these as the first answer's status all is well, whatever follows
+    excused: tuple[
+        int, ...
+    ] = ()  # with one of these as the first answer's status all is well, whatever follows
     may_be_silent: bool = False  # whether the server may close without any answer
     may_continue: bool = False  # whether a 100 may stand before the first answer
 
@@ -89,20 +102,32 @@ class Exchange:
         sent = f"sent {shorten(self.send.data)!r}"
         if answers and answers[0].status in self.excused:
             return True, f"{sent}; got {answers[0].brief}, which is allowed here"
-        ok = len(answers) == len(expected) and all(map(lambda e, answer: e.holds(answer), expected, answers))
+        ok = len(answers) == len(expected) and all(
+            map(lambda e, answer: e.holds(answer), expected, answers)
+        )
         ok = ok or (self.may_be_silent and not answers)
-        words = ", ".join(each.words for each in expected) + (" (or no answer)" if self.may_be_silent else "")
+        words = ", ".join(each.words for each in expected) + (
+            " (or no answer)" if self.may_be_silent else ""
+        )
         detail = f"{sent}; expected {words}; got {shown(answers, closed)}"
         if isinstance(self.then, End) and closed is not None:
-            served = self.then is End.SERVED_OR_CLOSED and [answer.status for answer in answers] == [200]
+            served = self.then is End.SERVED_OR_CLOSED and [
+                answer.status for answer in answers
+            ] == [200]
             return ok and (closed or served), f"{detail}; expected then {self.then.value}"
         if not ok or self.then is End.ANY:
             return ok, detail
-        return self.then.run(connection) if isinstance(self.then, Exchange) else usable_or_closed(connection)
+        return (
+            self.then.run(connection)
+            if isinstance(self.then, Exchange)
+            else usable_or_closed(connection)
+        )
 
 
 def usable_or_closed(connection: CheckConnection, unsent: bytes = b"") -> Result:
-    """Send the rest of a body and GET /health: its answer comes, or the connection ends without another one."""
+    """Send the rest of a body and GET /health: its answer comes, or the connection ends without
+    another one.
+    """
     connection.send(Message((unsent,)) + HEALTH)
     answers, closed = connection.read_to_the_end()
     statuses = [answer.status for answer in answers]
@@ -111,7 +136,7 @@ def usable_or_closed(connection: CheckConnection, unsent: bytes = b"") -> Result
 
 
 def shown(answers: list[TimedResponse], closed: bool | None = None) -> str:
-    """Return the answers, and how the connection ended where that is known, for a detail."""
+    """Return the answers, and how the connection ended if that is known, for a detail."""
     words = [answer.brief for answer in answers[:5]] + ["…"] * (len(answers) > 5) or ["no answer"]
     return ", ".join(words + ([] if closed is None else ["closed" if closed else "still open"]))
 
@@ -125,7 +150,9 @@ def check_rows(target: Target, rows: Rows) -> Iterator[Check]:
                 if not ok:
                     break
         except TimeoutError:
-            ok, detail = False, f"{name}: expected an answer; got none within {TIMEOUT_S:g} s"
+            ok = False
+            detail = f"{name}: expected an answer; got none within {TIMEOUT_S:g} s"
         except (OSError, LabError, ValueError) as problem:
-            ok, detail = False, f"{name}: expected an answer; got this: {problem}"
+            ok = False
+            detail = f"{name}: expected an answer; got this: {problem}"
         yield Check(name, ok, detail)

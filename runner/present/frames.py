@@ -1,4 +1,6 @@
-"""The tables of a run as pandas frames whose columns have been checked, and one trial of it in full."""
+"""The tables of a run as pandas frames whose columns have been checked, and one trial of it in
+full.
+"""
 
 from __future__ import annotations
 
@@ -17,26 +19,40 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from runner.columns import columns
-from runner.limits import CHECKS_FAILED, MOST_FAILED, Limit
+from runner.generator_traits import traits_of
 from runner.model import CALIBRATION, OWN_SCRIPT, LabError, core_words
 from runner.served import served_rps, success_rps
 from runner.store import RunFolder, short_name
+from runner.verdict.evidence import evidence_of
+from runner.verdict.limits import MOST_FAILED, Cause, Limit
+from runner.verdict.older import CauseInWords, older_verdict
+from runner.verdict.words import rule_words
 
 FRAMES = ("trials", "latency", "throughput", "resources")
 MOST_ROWS = 100_000_000
-TWICE = 2.0  # the generator's median as a multiple of the probe's from which on most of it is not the server's
+TWICE = 2.0
+"""The generator's median as a multiple of the probe's from which on most of it is not the server's.
+"""
 MODES = {"keepalive": "keep-alive", "close": "close"}
-"""What may be asked for, in words. What happened to a load's connections may also be `mixed`, which is a word."""
+"""What may be asked for, in words.
+
+What happened to a load's connections may also be `mixed`, which is a word.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Tables:
     """One run as the figures see it: its manifest and four frames.
 
-    `trials` has four columns more than the file: `load`, the load without the server in words, `load_order`, which
-    sorts the loads of a run, `terms`: the share of a core and the like, if any, and `throughput_rps`: what the server
-    did, or of an open load what the generator had answered with success. The steps of a search, whose rates
-    differ, are one load. In `folder` lie the probe's samples, one file per trial.
+    `trials` has more columns than the file:
+    `load` is the load without the server, in words; `load_brief`, `load_without_terms`,
+    `load_without_pool` and `load_shape` are parts of it, as `LoadName` says;
+    `load_order` sorts the loads of a run;
+    `terms` are the share of a core and the like, if any;
+    `throughput_rps` is what the server did, or of an open load what the generator had answered;
+    `verdict_rule` is the rule that decided the verdict, in words.
+    The steps of a search, whose rates differ, are one load.
+    `folder` has the probe's samples, one file per trial.
     """
 
     manifest: dict[str, Any]
@@ -47,9 +63,12 @@ class Tables:
     folder: RunFolder | None = None
 
     def of(self, tool: str) -> pd.DataFrame:
-        """Return a tool's trials at a closed load, failed ones too, sorted by load; no calibration servers.
+        """Return a tool's trials at a closed load, failed ones too, sorted by load.
 
-        wrk's inserts, which are about the size of the pool rather than the number of connections, are not among them.
+        No calibration servers.
+
+        wrk's inserts, which are about the size of the pool rather than the number of connections,
+        are not among them.
         """
         inserts = self.trials["tool"].eq("wrk") & self.trials["pool_size"].notna()
         return self._compared(self.trials["tool"].eq(tool) & ~self._offered & ~inserts)
@@ -59,54 +78,77 @@ class Tables:
         return sealed_trials(self.of(tool))
 
     def timed(self, tool: str) -> pd.DataFrame:
-        """Return those of `sealed` that have response times: on a share of a core a server waits for its period."""
+        """Return those of `sealed` that have response times: on a share of a core a server waits
+        for its period.
+        """
         chosen = self.sealed(tool)
         return chosen[chosen["latency_p50_ms"].notna()]
 
     @property
     def copies(self) -> dict[str, str]:
         """The servers of the run that are another one under a second label, with its name."""
-        campaign, ran = self.manifest.get("campaign") or {}, set(self.trials["server"])
+        campaign = self.manifest.get("campaign") or {}
+        ran = set(self.trials["server"])
 
         def given(label: str) -> list[tuple[str, str]]:
-            return sorted((name, value) for who, name, value in campaign.get("environment") or () if who == label)
+            return sorted(
+                (name, value)
+                for who, name, value in campaign.get("environment") or ()
+                if who == label
+            )
 
         every = campaign.get("copies") or ()
-        return {label: who for label, who in every if {label, who} <= ran and given(label) == given(who)}
+        return {
+            label: who for label, who in every if {label, who} <= ran and given(label) == given(who)
+        }
 
     def ramps(self, *, database: bool) -> pd.DataFrame:
         """Return the trials at rising arrival rates, failed ones too, sorted by load.
 
-        With a database a constant rate counts too, as a ramp of one step: what it needs of the pool is seen over time.
+        With a database a constant rate counts too, as a ramp of one step: what it needs of the pool
+        is seen over time.
         """
-        offered, stored = self._offered & self.trials["objective"].eq(""), self.trials["pool_size"].notna()
-        return self._compared(offered & (stored if database else ~stored & (self.trials["steps"] > 1)))
+        offered = self._offered & self.trials["objective"].eq("")
+        stored = self.trials["pool_size"].notna()
+        return self._compared(
+            offered & (stored if database else ~stored & (self.trials["steps"] > 1))
+        )
 
     def sweeps(self) -> pd.DataFrame:
-        """Return the trials at constant arrival rates without a database, failed ones too, sorted by load and rate."""
+        """Return the trials at constant arrival rates without a database, failed ones too, sorted
+        by load and rate.
+        """
         ramps = (self.trials["steps"] > 1) | self.trials["pool_size"].notna()
         return self._compared(self._offered & self.trials["objective"].eq("") & ~ramps)
 
     def searches(self) -> pd.DataFrame:
-        """Return the steps of the searches for the highest rate that keeps an objective, failed ones too."""
+        """Return the steps of the searches for the highest rate that keeps an objective, failed
+        ones too.
+        """
         return self._compared(self._offered & self.trials["objective"].ne(""))
 
     def pools(self) -> pd.DataFrame:
         """Return the closed-loop trials with a database, failed ones too, sorted by load."""
-        return self._compared(self.trials["load_model"].eq("closed") & self.trials["pool_size"].notna())
+        return self._compared(
+            self.trials["load_model"].eq("closed") & self.trials["pool_size"].notna()
+        )
 
     def has_database(self) -> bool:
         """Whether the run has a workload with a database behind its servers."""
         return bool(self.trials["pool_size"].notna().any())
 
     def samples(self, table: str, trial_id: str) -> pd.DataFrame:
-        """Return the rows of a table with a file per trial, `probe` or `requests`; no rows where none are kept.
+        """Return the rows of a table with a file per trial, `probe` or `requests`.
+
+        No rows if none are kept.
 
         LabError for a file that cannot be read or lacks a column.
         """
         path = None if self.folder is None else self.folder.tables / table / f"{trial_id}.parquet"
         rows = pd.DataFrame(columns=[column.name for column in columns(table)])
-        return (_read(path, table, "") if path is not None and path.is_file() else rows).assign(trial_id=trial_id)
+        return (_read(path, table, "") if path is not None and path.is_file() else rows).assign(
+            trial_id=trial_id
+        )
 
     @property
     def _offered(self) -> pd.Series[bool]:
@@ -129,20 +171,46 @@ def sealed_trials(trials: pd.DataFrame) -> pd.DataFrame:
 
 def limits_of(trials: pd.DataFrame) -> pd.Series[Any]:
     """Return what limited each trial, a `Limit` each."""
-    found = [Limit.of(*said) for said in zip(trials["verdict"], trials["verdict_reason"], strict=True)]
-    return pd.Series(found, index=trials.index, dtype=object)
+    verdicts = zip(trials["verdict"], trials["verdict_cause"], strict=True)
+    limits = [Limit.of(verdict, cause) for verdict, cause in verdicts]
+    return pd.Series(limits, index=trials.index, dtype=object)
+
+
+def has_cause(trials: pd.DataFrame, cause: Cause) -> pd.Series[bool]:
+    """Return which trials have a verdict that this rule decided."""
+    return trials["verdict_cause"].eq(cause.value)
+
+
+@dataclass(frozen=True)
+class LimitCount:
+    """How many of some trials had a limit."""
+
+    limit: Limit
+    count: int
+
+
+def commonest_limits(trials: pd.DataFrame) -> list[LimitCount]:
+    """Return what limited the trials, the most frequent limit first, then by its word."""
+    counts = Counter(sorted(limits_of(trials))).most_common()
+    return [LimitCount(limit, count) for limit, count in counts]
 
 
 def limit_words(trials: pd.DataFrame) -> str:
-    """Return what limited the trials: `server`, or with counts where they differ, `database 3, pool 2`."""
-    counts = Counter(sorted(limits_of(trials))).most_common()
-    return ", ".join(limit if len(counts) == 1 else f"{limit} {count}" for limit, count in counts)
+    """Return what limited the trials: `server`, or with counts if they differ, `database 3, pool
+    2`.
+    """
+    limits = commonest_limits(trials)
+    if len(limits) == 1:
+        return str(limits[0].limit)
+    return ", ".join(f"{each.limit} {each.count}" for each in limits)
 
 
 def server_bound(trials: pd.DataFrame) -> bool:
-    """Return whether every one of the trials was limited by its server: only then may throughput be ranked.
+    """Return whether every one of the trials was limited by its server: only then may throughput be
+    ranked.
 
-    One request at a time counts as well where idle CPUs poll, so that no time to wake is in the rate.
+    One request at a time counts as well where idle CPUs poll, so that no time to wake is in the
+    rate.
     """
     limits = limits_of(trials)
     bound = (limits == Limit.SERVER) | ((limits == Limit.SERIAL) & (trials["idle"] == "polling"))
@@ -150,47 +218,63 @@ def server_bound(trials: pd.DataFrame) -> bool:
 
 
 def did_at_least(trials: pd.DataFrame) -> bool:
-    """Return whether rates are the least that the server can do: what it did, whoever else held some trials back.
+    """Return whether rates are the least that the server can do: what it did, whoever else held
+    some trials back.
 
-    A rate that was asked for, and the rate of one request at a time, say too little of what it can do. A rate of errors
-    says nothing.
+    A rate that was asked for, and the rate of one request at a time, say too little of what it can
+    do. A rate of errors says nothing.
     """
     return did_the_work(trials) and not set(limits_of(trials)) & {Limit.NONE, Limit.SERIAL}
 
 
 def did_the_work(trials: pd.DataFrame) -> bool:
-    """Return whether so few requests failed in each of the trials that rates and costs are those of the work."""
+    """Return whether so few requests failed in each of the trials that rates and costs are those of
+    the work.
+    """
     failed = trials["failed"].to_numpy() > MOST_FAILED * trials["requests"].to_numpy()
-    refused = (CHECKS_FAILED in reason for reason in trials["verdict_reason"])
-    return not failed.any() and not any(refused)
+    refused = has_cause(trials, Cause.CHECKS_FAILED)
+    return not failed.any() and not refused.any()
 
 
 def read_tables(run: RunFolder) -> Tables:
-    """Read the manifest and tables of `run`; LabError where a table or a column is missing.
+    """Read the manifest and tables of `run`; LabError if a table or a column is missing.
 
-    The run that was read last is not read again while its files are the same. The caller may change what is returned.
+    The run that was read last is not read again while its files are the same. The caller may change
+    what is returned.
     """
     files = [path for path in (run.path / "run.json", *map(run.table, FRAMES)) if path.is_file()]
-    kept = _kept(run, tuple((facts.st_ino, facts.st_size, facts.st_mtime_ns) for facts in map(Path.stat, files)))
-    return replace(kept, manifest=copy.deepcopy(kept.manifest), **{name: getattr(kept, name).copy() for name in FRAMES})
+    kept = _kept(
+        run,
+        tuple((facts.st_ino, facts.st_size, facts.st_mtime_ns) for facts in map(Path.stat, files)),
+    )
+    return replace(
+        kept,
+        manifest=copy.deepcopy(kept.manifest),
+        **{name: getattr(kept, name).copy() for name in FRAMES},
+    )
 
 
 @functools.lru_cache(maxsize=1)
 def _kept(run: RunFolder, _stamps: tuple[tuple[int, int, int], ...]) -> Tables:
-    manifest, remedy = run.manifest(), f": `bench report {short_name(run)}` rebuilds the tables"
+    manifest = run.manifest()
+    remedy = f": `bench report {short_name(run)}` rebuilds the tables"
     frames = {name: _read(run.table(name), name, remedy) for name in FRAMES}
     return Tables(manifest, **frames | {"trials": _with_loads(frames["trials"])}, folder=run)
 
 
 def tables_of(manifest: dict[str, Any], rows: Iterable[Mapping[str, Any]]) -> Tables:
-    """Return the tables of a run that is going on: its trials so far, one row each, and nothing of what lies within."""
+    """Return the tables of a run that is going on: its trials so far, one row each, and nothing of
+    what lies within.
+    """
     frames = {name: pd.DataFrame(columns=[each.name for each in columns(name)]) for name in FRAMES}
     trials = pd.DataFrame([dict(row) for row in rows], columns=frames["trials"].columns)
-    return Tables(manifest, **frames | {"trials": _with_loads(_typed(trials, "trials"))}, folder=None)
+    return Tables(
+        manifest, **frames | {"trials": _with_loads(_typed(trials, "trials"))}, folder=None
+    )
 
 
 def _read(path: Path, table: str, remedy: str) -> pd.DataFrame:
-    """Read a table; LabError where it is damaged or lacks a column that every run has."""
+    """Read a table; LabError if it is damaged or lacks a column that every run has."""
     try:
         if (rows := pq.read_metadata(path).num_rows) > MOST_ROWS:
             raise ValueError(f"{rows:,} rows are more than a run of the lab has")
@@ -202,56 +286,78 @@ def _read(path: Path, table: str, remedy: str) -> pd.DataFrame:
     except (OSError, ValueError, TypeError, pa.ArrowException) as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise LabError(f"{path} cannot be read ({first}){remedy}.", exit_code=1) from None
-    required = [each.name for each in columns(table) if not each.optional and each.name not in frame.columns]
+    required = [
+        each.name for each in columns(table) if not each.optional and each.name not in frame.columns
+    ]
     if required:
         raise LabError(f"{path} lacks the column {', '.join(required)}{remedy}.", exit_code=1)
     try:
         return _typed(frame, table)
     except (ValueError, TypeError) as error:
-        raise LabError(f"{path} has a value of the wrong kind ({error}){remedy}.", exit_code=1) from None
+        raise LabError(
+            f"{path} has a value of the wrong kind ({error}){remedy}.", exit_code=1
+        ) from None
 
 
 def _typed(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     """Return a table with all of its columns, optional ones too: numbers as NaN, texts as null.
 
-    They and all numbers of the trials are floats, booleans 0 and 1, since a column of nulls has no type in Parquet.
+    They and all numbers of the trials are floats, booleans 0 and 1, since a column of nulls has no
+    type in Parquet.
     """
 
     def as_floats(column: pd.Series[Any]) -> pd.Series[float]:
         are_flags = pd.api.types.is_bool_dtype(column.dropna().infer_objects())
-        return (column.map({True: 1.0, False: 0.0}) if are_flags else pd.to_numeric(column)).astype(float)
+        return (column.map({True: 1.0, False: 0.0}) if are_flags else pd.to_numeric(column)).astype(
+            float
+        )
 
-    whole = frame.reindex(columns=list(dict.fromkeys([*frame.columns, *(each.name for each in columns(table))])))
-    numbers = [each.name for each in columns(table) if each.type != "string" and (each.optional or table == "trials")]
-    return whole.assign(**{name: as_floats(whole[name]) for name in numbers})
+    whole = frame.reindex(
+        columns=list(dict.fromkeys([*frame.columns, *(each.name for each in columns(table))]))
+    )
+    numbers = [
+        each.name
+        for each in columns(table)
+        if each.type != "string" and (each.optional or table == "trials")
+    ]
+    typed = whole.assign(**{name: as_floats(whole[name]) for name in numbers})
+    return typed.copy()  # in a few blocks, to which columns can be added
 
 
 def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     """Make null texts empty, say what older runs leave out, and name the loads."""
     texts = [each.name for each in columns("trials") if each.type == "string"]
-    typed = trials.assign(**{name: trials[name].astype(object).where(trials[name].notna(), "") for name in texts})
+    typed = trials.assign(
+        **{name: trials[name].astype(object).where(trials[name].notna(), "") for name in texts}
+    )
     typed["language"] = typed["language"].replace("", "unknown")
     typed["framework"] = typed["framework"].mask(typed["framework"] == "", typed["server"])
     typed["verdict"] = typed["verdict"].replace("", Limit.UNKNOWN.verdict)
+    typed = with_causes(typed).copy()  # in a few blocks: columns are added below
     typed = typed.fillna({"share": 1.0, "database_share": 1.0})
     typed["served_rps"] = typed["served_rps"].fillna(_served_rps(typed))
     is_open = typed["load_model"].eq("open")
     of_generator = success_rps(typed["requests"], typed["failed"], typed["duration_s"])
     typed["throughput_rps"] = typed["served_rps"].mask(is_open, of_generator)
     typed["quota_cores"] = typed["server_quota_cores"].fillna(math.inf)
-    terms = (
-        {
-            f"{row['share']:g} of a core": row["share"] < 1,
-            _quota_words(row): math.isfinite(row["quota_cores"]),
-            f"database on {row['database_share']:g} of a core": row["database_share"] < 1,
-            "idle CPUs asleep": row["idle"] == "system",
-            f"{row['slices']:.0f} slices": row["slices"] >= 0,
-        }
-        for row in typed.to_dict("records")
-    )
-    typed["terms"] = [_joined(parts) for parts in terms]
-    typed["load"] = [_load(row) for row in typed.to_dict("records")]
-    keys = ["tool", "workload", "load_model", "vus", "rate_rps", "first_rate_rps", "mode", "connections", "pool_size"]
+    named = [LoadName.of(row) for row in typed.to_dict("records")]
+    typed["terms"] = [name.terms for name in named]
+    typed["load"] = [name.full for name in named]
+    typed["load_brief"] = [name.brief for name in named]
+    typed["load_without_terms"] = [name.without_terms for name in named]
+    typed["load_without_pool"] = [name.without_pool for name in named]
+    typed["load_shape"] = [name.shape for name in named]
+    keys = [
+        "tool",
+        "workload",
+        "load_model",
+        "vus",
+        "rate_rps",
+        "first_rate_rps",
+        "mode",
+        "connections",
+        "pool_size",
+    ]
     keys += ["share", "quota_cores", "database_share", "idle", "slices"]
     modes = typed["mode"].map({mode: place for place, mode in enumerate(MODES)}).astype(float)
     loads = typed.assign(mode=modes).sort_values(keys, kind="stable")["load"].unique()
@@ -259,8 +365,29 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     return typed.copy()  # in a few blocks: every later choice of rows takes each block by itself
 
 
+def with_causes(trials: pd.DataFrame) -> pd.DataFrame:
+    """Return the trials with `verdict_cause`, and with `verdict_rule`: that rule in words.
+
+    Runs from before causes were stored have only the sentence `verdict_reason`, which is read here.
+    """
+    verdicts = [_cause_and_rule(row) for row in trials.to_dict("records")]
+    causes = ["" if each.cause is None else each.cause.value for each in verdicts]
+    rules = [each.rule for each in verdicts]
+    return trials.assign(verdict_cause=causes, verdict_rule=rules)
+
+
+def _cause_and_rule(row: Mapping[Any, Any]) -> CauseInWords:
+    cause = Cause.of(str(row.get("verdict_cause") or ""))
+    evidence = evidence_of(row)
+    if evidence is None or cause is None:
+        return older_verdict(str(row["verdict"]), str(row["verdict_reason"]))
+    return CauseInWords(cause, rule_words(cause, evidence))
+
+
 def _served_rps(trials: pd.DataFrame) -> pd.Series[float]:
-    """Return what each server did, for runs from before the tables had it: the same columns make it, exactly."""
+    """Return what each server did, for runs from before the tables had it: the same columns make
+    it, exactly.
+    """
     probe_requests = trials["probe_requests"].fillna(0.0)
     probe_failed = trials["probe_failed"].fillna(0.0)
     served: pd.Series[float] = served_rps(
@@ -269,34 +396,100 @@ def _served_rps(trials: pd.DataFrame) -> pd.Series[float]:
     return served
 
 
-def _load(row: Mapping[Any, Any]) -> str:
-    """Return a load in words: `experiments, N = 3000`, `wrk-matrix, keep-alive, 100 connections`."""
-    connections, searched = row["connections"], bool(row["objective"])
-    offered = not searched and row["load_model"] == "open"
-    parts = {
-        str(row["workload"]): True,
-        MODES.get(row["mode"], row["mode"]): row["tool"] == "wrk" or row["mode"] not in ("keepalive", ""),
-        f"{connections:.0f} connection{'s' * (connections != 1)}": connections >= 0,
-        f"search for {row['objective']}": searched,
-        offered_words(row): offered,
-        f"N = {row['vus']:.0f}": row["vus"] >= 0 and not searched and not offered,
-        f"pool of {row['pool_size']:.0f}": row["pool_size"] >= 0,
-        row["terms"]: row["terms"],
-    }
-    return _joined(parts)
+@dataclass(frozen=True)
+class LoadName:
+    """What a load is called: `experiments, N = 3000`, `wrk-matrix, keep-alive, 100 connections`."""
+
+    full: str
+    brief: str
+    """For a label with little room: `wrk-matrix, kept 100, 0.5 core`."""
+    shape: str
+    """Connections, rate or users, and pool. The workload if there is nothing else to say."""
+    terms: str
+    """CPU quotas, idle CPUs and slices. Empty on whole cores with idle CPUs that poll."""
+    without_terms: str
+    without_pool: str
+
+    @classmethod
+    def of(cls, row: Mapping[Any, Any]) -> LoadName:
+        """Return the name of a trial's load."""
+        workload = str(row["workload"])
+        pool = f"pool of {row['pool_size']:.0f}" if row["pool_size"] >= 0 else ""
+        shape = _shape_words(row)
+        quotas = _quota_words(row)
+        terms = [*quotas, *_other_terms(row)]
+        brief = _brief_shape_words(row)
+        brief_quotas = [words.replace(" of a core", " core") for words in quotas]
+        asleep = "idle CPUs asleep" if row["idle"] == "system" else ""
+        return cls(
+            full=_joined(workload, *shape, pool, *terms),
+            brief=_joined(workload, *brief, pool, *brief_quotas, asleep),
+            shape=_joined(*shape, pool) or workload,
+            terms=_joined(*terms),
+            without_terms=_joined(workload, *shape, pool),
+            without_pool=_joined(workload, *shape, *terms),
+        )
 
 
-def _quota_words(row: Mapping[Any, Any]) -> str:
-    """Return a CPU quota that is not the lab's in words.
+def _shape_words(row: Mapping[Any, Any]) -> list[str]:
+    """Return connections, and what was searched for, or the offered rate, or the users."""
+    connections = row["connections"]
+    words = [_mode_words(row)]
+    if connections >= 0:
+        words.append(f"{connections:.0f} connection{'s' * (connections != 1)}")
+    return [*words, _demand_words(row)]
 
-    A part of a core reads like a share. Beside a share, or from a core on, it is called a quota.
+
+def _brief_shape_words(row: Mapping[Any, Any]) -> list[str]:
+    """Return the same as briefly as can be: `kept 100` for 100 keep-alive connections."""
+    kept_or_closed = {"keepalive": "kept", "close": "closed"}.get(row["mode"])
+    if row["connections"] >= 0 and kept_or_closed:
+        return [f"{kept_or_closed} {row['connections']:.0f}", _demand_words(row, brief=True)]
+    return [*_shape_words(row)[:-1], _demand_words(row, brief=True)]
+
+
+def _mode_words(row: Mapping[Any, Any]) -> str:
+    """Return what happened to the connections, if the load is not one that always keeps them."""
+    says_nothing_else = row["mode"] in ("keepalive", "")
+    if traits_of(row["tool"]).keeps_connections_by_itself and says_nothing_else:
+        return ""
+    return str(MODES.get(row["mode"], row["mode"]))
+
+
+def _demand_words(row: Mapping[Any, Any], *, brief: bool = False) -> str:
+    if row["objective"]:
+        return f"search for {row['objective']}"
+    if row["load_model"] == "open":
+        return offered_words(row, brief=brief)
+    return f"N = {row['vus']:.0f}" if row["vus"] >= 0 else ""
+
+
+def _quota_words(row: Mapping[Any, Any]) -> list[str]:
+    """Return the CPU quotas of server and database.
+
+    One that is not the lab's reads like the lab's if it is a part of a core. Beside a quota of the
+    lab's, or from a core on, it is called a quota.
     """
-    words = core_words(row["quota_cores"])
-    return words if row["quota_cores"] < 1 == row["share"] else f"a quota of {words}"
+    words = []
+    if row["share"] < 1:
+        words.append(f"{row['share']:g} of a core")
+    if math.isfinite(row["quota_cores"]):
+        cores = core_words(row["quota_cores"])
+        is_the_only_part = row["quota_cores"] < 1 and row["share"] == 1
+        words.append(cores if is_the_only_part else f"a quota of {cores}")
+    if row["database_share"] < 1:
+        words.append(f"database on {row['database_share']:g} of a core")
+    return words
 
 
-def _joined(parts: Mapping[str, object]) -> str:
-    return ", ".join(part for part, known in parts.items() if known)
+def _other_terms(row: Mapping[Any, Any]) -> list[str]:
+    asleep = "idle CPUs asleep" if row["idle"] == "system" else ""
+    slices = f"{row['slices']:.0f} slices" if row["slices"] >= 0 else ""
+    return [asleep, slices]
+
+
+def _joined(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)
 
 
 def repeated(trials: pd.DataFrame) -> pd.Series[bool]:
@@ -305,24 +498,32 @@ def repeated(trials: pd.DataFrame) -> pd.Series[bool]:
     return trials["attempt"].lt(trials["attempt"].groupby(names).transform("max"))
 
 
-def offered_words(row: Mapping[Any, Any]) -> str:
-    """Return the rate of an open load in words: `500 requests/s offered` or `500 to 5,000 requests/s offered`."""
-    first, last = row["first_rate_rps"], row["rate_rps"]
-    low = "" if np.isnan(first) or first == last else f"{first:,.10g} to "
-    return f"{low}{last:,.10g} {rate_unit([row['workload']])} offered"
+def offered_words(row: Mapping[Any, Any], *, brief: bool = False) -> str:
+    """Return the rate of an open load: `500 requests/s offered`, `500 to 5,000 requests/s offered`.
+
+    With `brief` a rate of requests is `500/s`.
+    """
+    first_rps = row["first_rate_rps"]
+    last_rps = row["rate_rps"]
+    is_steady = np.isnan(first_rps) or first_rps == last_rps
+    rate = f"{last_rps:,.10g}" if is_steady else f"{first_rps:,.10g} to {last_rps:,.10g}"
+    unit = rate_unit([row["workload"]])
+    return f"{rate}/s" if brief and unit == "requests/s" else f"{rate} {unit} offered"
 
 
 def rate_unit(workloads: Iterable[Any]) -> str:
-    """Return what is begun at an offered rate: an iteration of a user's script may be several requests."""
+    """Return what is begun at an offered rate: an iteration of a user's script may be several
+    requests.
+    """
     return "iterations/s" if OWN_SCRIPT in set(workloads) else "requests/s"
 
 
-# --- one trial --------------------------------------------------------------------------------------------
+# --- one trial ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One sealed trial and its probe's samples within the load; None where there was no probe."""
+    """One sealed trial and its probe's samples within the load; None if there was no probe."""
 
     tables: Tables
     row: dict[str, Any]
@@ -345,7 +546,9 @@ class Case:
 
     @property
     def peers(self) -> pd.DataFrame:
-        """All sealed trials of its servers' kind under the same load, this one too: calibration stands for itself."""
+        """All sealed trials of its servers' kind under the same load, this one too: calibration
+        stands for itself.
+        """
         trials = sealed_trials(self.tables.trials)
         kind = trials["tier"].eq(CALIBRATION) == (self.row["tier"] == CALIBRATION)
         rate = trials["rate_rps"].fillna(0) == self.frame["rate_rps"].fillna(0).iloc[0]
@@ -362,7 +565,7 @@ class Case:
 
 
 def given_pct(tables: Tables, subject: str, threads: float) -> float:
-    """Return the CPU that a subject was given, in % of a core; NaN where the manifest does not say.
+    """Return the CPU that a subject was given, in % of a core; NaN if the manifest does not say.
 
     Of it, a generator with `threads` (wrk; NaN for k6) can use as many cores as it has of them.
     """
@@ -372,10 +575,12 @@ def given_pct(tables: Tables, subject: str, threads: float) -> float:
 
 
 def candidates(tables: Tables) -> pd.DataFrame:
-    """Return the sealed trials of closed loads by k6, with a column `times`: their median over the probe's.
+    """Return the sealed trials of closed loads by k6, with a column `times`: their median over the
+    probe's.
 
-    Not among them are those of a user's script, which did not send what the probe did. Where connections were not kept,
-    `times` is NaN: the probe keeps its own, and is no witness of what new ones wait for.
+    Not among them are those of a user's script, which did not send what the probe did. Where
+    connections were not kept, `times` is NaN: the probe keeps its own, and is no witness of what
+    new ones wait for.
     """
     trials = tables.timed("k6")
     trials = trials[trials["workload"] != OWN_SCRIPT]
@@ -384,12 +589,17 @@ def candidates(tables: Tables) -> pd.DataFrame:
 
 
 def queued(trials: pd.DataFrame) -> pd.Series[bool]:
-    """Return in which trials a generator that was the limit timed its own queue, as the probe beside it shows.
+    """Return in which trials a generator that was the limit timed its own queue, as the probe
+    beside it shows.
 
-    The probe is a witness where it sends what the load sends, on connections that both keep, to a server that no quota
-    of the lab's holds back.
+    The probe is a witness where it sends what the load sends, on connections that both keep, to a
+    server that no quota of the lab's holds back.
     """
-    kept = trials["mode"].isin(["keepalive", ""]) & trials["workload"].ne(OWN_SCRIPT) & trials["share"].eq(1)
+    kept = (
+        trials["mode"].isin(["keepalive", ""])
+        & trials["workload"].ne(OWN_SCRIPT)
+        & trials["share"].eq(1)
+    )
     longer = trials["latency_p50_ms"] > TWICE * trials["probe_p50_ms"]
     return limits_of(trials).eq(Limit.GENERATOR) & kept & longer
 
@@ -402,7 +612,8 @@ def probed(tables: Tables) -> bool:
 def choose(tables: Tables, trial: str = "") -> Case | None:
     """Return the trial named, or the closed load by k6 in which generator and probe differ most.
 
-    None where a run has no closed load by k6. LabError for a trial that the run does not have, or that was not sealed.
+    None if a run has no closed load by k6. LabError for a trial that the run does not have, or
+    that was not sealed.
     """
     if trial:
         chosen = tables.trials[tables.trials["trial_id"] == trial]

@@ -1,4 +1,6 @@
-"""A post about a run, as a story: the answer, what surprised, what was claimed, how it was measured; all computed."""
+"""A post about a run, as a story: the answer, what surprised, what was claimed, how it was
+measured; all computed.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,22 +12,52 @@ import pandas as pd
 
 from runner.model import CALIBRATION, LabError
 from runner.present.answers import evidence, findings
+from runner.present.comparison.quantity import CPU_PER_REQUEST, THROUGHPUT
 from runner.present.figures import ratios
 from runner.present.frames import Tables, sealed_trials
 from runner.present.look import captions, markup
-from runner.present.look.markup import Block, Bullets, Downloads, Heading, Paragraph, Picture, TextTable
+from runner.present.look.markup import (
+    Block,
+    Bullets,
+    Downloads,
+    Heading,
+    Paragraph,
+    Picture,
+    TextTable,
+)
 from runner.present.look.palette import identities
 from runner.present.notebook import parts
 
-FOUND_BY = ("server_cpu_ms_per_request", "served_rps")
-"""Quantities of which the first with a finding makes the title: what a request costs is known under every load."""
+FOUND_BY = (CPU_PER_REQUEST, THROUGHPUT)
+"""Quantities of which the first with a finding makes the title: what a request costs is known under
+every load.
+"""
 MOST_NAMED = 4  # servers that a title names; of more it says how many
-PUBLIC = ("schema", "run_id", "started_at", "seed", "engine", "engine_reason", "images", "artifacts")
+PUBLIC = (
+    "schema",
+    "run_id",
+    "started_at",
+    "seed",
+    "engine",
+    "engine_reason",
+    "images",
+    "artifacts",
+)
 PUBLIC_INSIDE = {
     "campaign": ("name", "title", "scale"),
     "git": ("commit", "dirty"),
     "machine": (
-        *("cpu_model", "cpus", "smt_siblings", "memory_bytes", "kernel", "os", "hypervisor", "governor", "turbo"),
+        *(
+            "cpu_model",
+            "cpus",
+            "smt_siblings",
+            "memory_bytes",
+            "kernel",
+            "os",
+            "hypervisor",
+            "governor",
+            "turbo",
+        ),
         *("cgroup_version", "clock_source"),
     ),
     "tools": ("k6", "wrk", "vegeta", "nginx", "python"),
@@ -36,15 +68,23 @@ PUBLIC_INSIDE = {
 
 
 def allowed(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return of a manifest what may be published: no path, no name of a user or host, nothing of the environment."""
+    """Return of a manifest what may be published: no path, no name of a user or host, nothing of
+    the environment.
+    """
 
     def only(facts: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
         return {name: facts[name] for name in names if name in facts}
 
-    inside = {name: only(manifest[name], names) for name, names in PUBLIC_INSIDE.items() if manifest.get(name)}
+    inside = {
+        name: only(manifest[name], names)
+        for name, names in PUBLIC_INSIDE.items()
+        if manifest.get(name)
+    }
     facts = only(manifest, PUBLIC) | inside
     if manifest.get("database"):
-        facts["database"]["settings"] = only(manifest["database"].get("settings") or {}, captions.DURABILITY)
+        facts["database"]["settings"] = only(
+            manifest["database"].get("settings") or {}, captions.DURABILITY
+        )
     return facts
 
 
@@ -61,26 +101,39 @@ class Post:
     @property
     def text_tables(self) -> tuple[TextTable, ...]:
         """The tables that have files."""
-        return tuple(block for block in self.blocks if isinstance(block, TextTable) and block.name and block)
+        return tuple(
+            block for block in self.blocks if isinstance(block, TextTable) and block.name and block
+        )
 
     def html(self) -> str:
-        """Return the post as one page that needs no other file: each figure's SVG is inside, light and dark."""
+        """Return the post as one page that needs no other file: each figure's SVG is inside, light
+        and dark.
+        """
         top = (Heading(self.title, rank=1), Paragraph(self.description, "lead"))
         return markup.page(self.title, markup.html([*top, *self.blocks]), self.description)
 
     def markdown(self) -> str:
         """Return the post as Markdown with front matter, its figures and tables in files beside it.
 
-        It has no heading of the first rank: blogs write the front matter's title above a post. The front matter is
-        YAML, of which a string of JSON is one.
+        It has no heading of the first rank: blogs write the front matter's title above a post. The
+        front matter is YAML, of which a string of JSON is one.
         """
-        facts = {"title": self.title, "date": self.started_at, "description": self.description, "tags": self.tags}
-        lines = (f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in facts.items() if value)
+        facts = {
+            "title": self.title,
+            "date": self.started_at,
+            "description": self.description,
+            "tags": self.tags,
+        }
+        lines = (
+            f"{name}: {json.dumps(value, ensure_ascii=False)}"
+            for name, value in facts.items()
+            if value
+        )
         return "\n".join(("---", *lines, "---", "", markup.markdown(self.blocks), ""))
 
 
 def compose(tables: Tables, figures: Sequence[Picture]) -> Post:
-    """Return the post about a run with these figures; LabError where no trial was sealed."""
+    """Return the post about a run with these figures; LabError if no trial was sealed."""
     sealed = sealed_trials(tables.trials)
     if sealed.empty:
         raise LabError("No trial of this run was sealed: there is nothing to publish.", exit_code=1)
@@ -92,12 +145,16 @@ def compose(tables: Tables, figures: Sequence[Picture]) -> Post:
             blocks += [Heading(title), *chapter[:1], *beside, *chapter[1:]]
     if left:
         blocks += [Heading("More figures"), *left.values()]
-    found = [block for part in ("loads", "inserts", "rates") for block in parts.OF_A_RUN[part](tables)]
+    found = [
+        block for part in ("loads", "inserts", "rates") for block in parts.OF_A_RUN[part](tables)
+    ]
     lists = [block.sentences for block in found if isinstance(block, Bullets) and not block.warn]
     blocks += [
         Heading("Tables"),
         *(block for block in found if isinstance(block, TextTable)),
-        *dict.fromkeys(block for block in found if isinstance(block, Paragraph) and block.kind == "note"),
+        *dict.fromkeys(
+            block for block in found if isinstance(block, Paragraph) and block.kind == "note"
+        ),
         Heading("Load by load"),
         Bullets(tuple(dict.fromkeys(chain.from_iterable(lists)))),
         Heading("Verdicts"),
@@ -107,14 +164,21 @@ def compose(tables: Tables, figures: Sequence[Picture]) -> Post:
         Downloads(),
     ]
     database = ["postgresql"] if tables.has_database() else []
-    named = [*sorted(set(sealed["tool"])), *database, *sorted(set(sealed["language"])), *sorted(set(sealed["server"]))]
+    named = [
+        *sorted(set(sealed["tool"])),
+        *database,
+        *sorted(set(sealed["language"])),
+        *sorted(set(sealed["server"])),
+    ]
     tags = tuple(dict.fromkeys(name.lower() for name in named))
     started_at = str(tables.manifest.get("started_at") or "")
     return Post(_title(tables, sealed), started_at, _description(tables), tags, tuple(blocks))
 
 
 def started(manifest: Mapping[str, Any]) -> str:
-    """Return which server a trial of a run loads: a fresh one, or the user's that was running before."""
+    """Return which server a trial of a run loads: a fresh one, or the user's that was running
+    before.
+    """
     if manifest.get("engine") == "attached":
         return "a server that was running before the run and is the same in every trial"
     return "a freshly started server"
@@ -125,35 +189,66 @@ def _chapters(tables: Tables, sealed: pd.DataFrame) -> Iterator[tuple[str, str, 
 
     Nothing is said about loads that the run has not.
     """
-    models, case = set(sealed["load_model"]), findings.queued_case(tables)
-    methods = {
-        f"A trial is one load on {started(tables.manifest)}. It is sealed only if the counts of everything involved "
-        "agree; no figure and no table here has a value of any other. Values are the median of the trials.": True,
-        "In a closed loop without think time each user sends the next request as soon as the last is answered, so that "
-        "the mean response time is the number of users divided by the throughput (Little's law). Throughput is ranked "
-        "only where the server was the limit in every trial.": "closed" in models,
-        "In an open loop requests are sent on a schedule, whether or not earlier ones have been answered. Response "
-        "times are compared only where the rate was kept and nobody was at a limit.": "open" in models,
-        "Beside each load a probe, a second client, sends the same request at a low rate: where a busy generator "
-        "measures its own queue, the two differ.": sealed["probe_requests"].notna().any(),
-        captions.database_place(tables.manifest): tables.has_database(),
-    }
-    surprise = (evidence.generator_said(case), evidence.probe_saw(case), evidence.law_words(case)) if case else ()
+    case = findings.queued_case(tables)
+    surprise = (
+        (evidence.generator_said(case), evidence.probe_saw(case), evidence.law_words(case))
+        if case
+        else ()
+    )
     yield "The answer", "ratios", list(parts.OF_A_RUN["answer"](tables))
     yield "What surprised", "verdict-two-clients", [*map(Paragraph, surprise)]
     yield "What became of what was published", "published-claims", list(parts.claims_of(tables))
-    yield "How it was measured", "", [Bullets(tuple(words for words, holds in methods.items() if words and holds))]
+    yield (
+        "How it was measured",
+        "",
+        [Bullets(tuple(_methods(tables, sealed)))],
+    )
     yield "What is not known", "", list(parts.OF_A_RUN["unknown"](tables))
 
 
+def _methods(tables: Tables, sealed: pd.DataFrame) -> Iterator[str]:
+    """Yield how the loads that the run has were measured, a paragraph each."""
+    models = set(sealed["load_model"])
+    yield (
+        f"A trial is one load on {started(tables.manifest)}. It is sealed only if the counts of "
+        "everything involved agree; no figure and no table here has a value of any other. Values "
+        "are the median of the trials."
+    )
+    if "closed" in models:
+        yield (
+            "In a closed loop without think time each user sends the next request as soon as the "
+            "last is answered, so that the mean response time is the number of users divided by "
+            "the throughput (Little's law). Throughput is ranked only where the server was the "
+            "limit in every trial."
+        )
+    if "open" in models:
+        yield (
+            "In an open loop requests are sent on a schedule, whether or not earlier ones have "
+            "been answered. Response times are compared only where the rate was kept and nobody "
+            "was at a limit."
+        )
+    if sealed["probe_requests"].notna().any():
+        yield (
+            "Beside each load a probe, a second client, sends the same request at a low rate: "
+            "where a busy generator measures its own queue, the two differ."
+        )
+    place = captions.database_place(tables.manifest)
+    if tables.has_database() and place:
+        yield place
+
+
 def _title(tables: Tables, sealed: pd.DataFrame) -> str:
-    """Return what was found; where nothing can be compared, what was measured."""
-    if found := next(filter(None, (ratios.finding(tables, column) for column in FOUND_BY)), ""):
+    """Return what was found; if nothing can be compared, what was measured."""
+    if found := next(filter(None, (ratios.finding(tables, each) for each in FOUND_BY)), ""):
         return found
     ranked = set(sealed.loc[sealed["tier"] != CALIBRATION, "server"]) or set(sealed["server"])
     ranked -= tables.copies.keys()
     servers = [server for server in identities(tables.trials) if server in ranked]
-    who = captions.joined(servers) if len(servers) <= MOST_NAMED else f"{len(servers)} web API servers"
+    who = (
+        captions.joined(servers)
+        if len(servers) <= MOST_NAMED
+        else f"{len(servers)} web API servers"
+    )
     behind = ", with PostgreSQL behind them" if sealed["pool_size"].notna().all() else ""
     return f"{who} under {captions.joined(sorted(set(sealed['tool'])))}{behind}"
 
@@ -164,4 +259,6 @@ def _description(tables: Tables) -> str:
     day = str(manifest.get("started_at") or "")[:10]
     about = str(campaign.get("title") or campaign.get("name") or "A run").rstrip(".")
     when = f"Measured on {day}" if day else "Measured"
-    return f"{about}. {captions.trial_counts(tables.trials)}. {when} on {captions.machine(manifest)}."
+    return (
+        f"{about}. {captions.trial_counts(tables.trials)}. {when} on {captions.machine(manifest)}."
+    )

@@ -1,4 +1,5 @@
-"""Publish a run: a folder with post, page, figures, tables and where they come from, ready for a blog.
+"""Publish a run: a folder with post, page, figures, tables and where they come from, ready for a
+blog.
 
 The folder appears whole or not at all, and replaces nothing but an untouched one of its kind.
 """
@@ -18,11 +19,24 @@ from runner.present.look.markup import Picture, TextTable, literal_table
 from runner.present.look.palette import identities
 from runner.present.look.themes import save_both
 from runner.present.spikes.view import View, most_pronounced, survey, view
-from runner.store import TABLES, RunFolder, data_folder, read_json, replacing_folder, sha256, write_json
+from runner.store import (
+    TABLES,
+    RunFolder,
+    data_folder,
+    read_json,
+    replacing_folder,
+    sha256,
+    write_json,
+)
+from runner.verdict.evidence import PREFIX
 
 PROVENANCE = "provenance.json"
 KIND = "bench publish"  # by this a published folder is known as the lab's
-LEFT_OUT = ("run_id", "status", "error")  # columns of the trials that are alike in all sealed trials of one run
+LEFT_OUT = (
+    "run_id",
+    "status",
+    "error",
+)  # columns of the trials that are alike in all sealed trials of one run
 
 
 @dataclass(frozen=True)
@@ -38,9 +52,9 @@ class Bundle:
 def publish(run: RunFolder, target: Path, say: Callable[[str], None]) -> Bundle:
     """Write the bundle of a run to the folder `target`; the same run gives the same bytes.
 
-    `say` hears what is being done. LabError where `target` holds anything but an untouched bundle, where no trial was
-    sealed, and where a sealed trial has no record, or one that says something else; whatever stood at `target` is then
-    as it was.
+    `say` hears what is being done. LabError if `target` holds anything but an untouched bundle,
+    if no trial was sealed, and where a sealed trial has no record, or one that says something
+    else; whatever stood at `target` is then as it was.
     """
     target = target.expanduser().resolve()
     check_free(target)
@@ -58,7 +72,9 @@ def publish(run: RunFolder, target: Path, say: Callable[[str], None]) -> Bundle:
 
 
 def check_free(target: Path) -> None:
-    """Raise LabError unless `target` is new, empty, or a bundle in which every file is as it was published."""
+    """Raise LabError unless `target` is new, empty, or a bundle in which every file is as it was
+    published.
+    """
     if not target.exists() and not target.is_symlink():
         return
     if not target.is_dir():
@@ -71,10 +87,18 @@ def check_free(target: Path) -> None:
     except (LabError, KeyError, TypeError, ValueError):
         published = None
     if published is None:
-        raise LabError(f"{target} holds something that `bench publish` did not write: name an empty or a new folder.")
+        raise LabError(
+            f"{target} holds something that `bench publish` did not write: name an empty or a "
+            "new folder."
+        )
     for name, path in there.items():
-        if name != PROVENANCE and (name not in published or sha256(path) != published[name]["sha256"]):
-            words = "was written or changed after publishing and would be lost: move it away, or name another folder"
+        if name != PROVENANCE and (
+            name not in published or sha256(path) != published[name]["sha256"]
+        ):
+            words = (
+                "was written or changed after publishing and would be lost: move it away, or name "
+                "another folder"
+            )
             raise LabError(f"{path} {words}.")
 
 
@@ -86,11 +110,18 @@ def _files(folder: Path) -> dict[str, Path]:
 
 def _facts(files: dict[str, Path]) -> dict[str, dict[str, Any]]:
     """Return size and SHA-256 of files."""
-    return {name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for name, path in files.items()}
+    return {
+        name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for name, path in files.items()
+    }
 
 
-def _provenance(run: RunFolder, tables: Tables, pictures: Iterable[Picture], folder: Path) -> dict[str, Any]:
-    """Return what a folder was made from, and what is in it; LabError where a sealed trial's record says otherwise."""
+def _provenance(
+    run: RunFolder, tables: Tables, pictures: Iterable[Picture], folder: Path
+) -> dict[str, Any]:
+    """Return what a folder was made from, and what is in it.
+
+    LabError if a sealed trial's record says otherwise.
+    """
     statuses = {record["trial_id"]: record["status"] for record in run.records()}
     sealed = sorted(sealed_trials(tables.trials)["trial_id"])
     for trial_id in sealed:
@@ -99,8 +130,14 @@ def _provenance(run: RunFolder, tables: Tables, pictures: Iterable[Picture], fol
             raise LabError(f"{words}: `bench report` makes the tables anew.", exit_code=1)
     hashes = run.record_hashes()
     names = (*TABLES, *sorted({f"probe/{picture.trial_id}" for picture in pictures}))
-    used = {f"tables/{name}.parquet": run.table(name) for name in names if run.table(name).is_file()}
-    inputs = {"run.json": run.path / "run.json", **used, "published.csv": data_folder() / "published.csv"}
+    used = {
+        f"tables/{name}.parquet": run.table(name) for name in names if run.table(name).is_file()
+    }
+    inputs = {
+        "run.json": run.path / "run.json",
+        **used,
+        "published.csv": data_folder() / "published.csv",
+    }
     return {
         "made_by": KIND,
         "schema": 1,
@@ -112,11 +149,15 @@ def _provenance(run: RunFolder, tables: Tables, pictures: Iterable[Picture], fol
 
 
 def draw(tables: Tables, folder: Path, say: Callable[[str], None]) -> tuple[Picture, ...]:
-    """Draw the run's figures into `folder` and return what stands beside them; `say` hears of each as it is written.
+    """Draw the run's figures into `folder` and return what stands beside them.
 
-    A figure that could only say why there is nothing to see is left out. The caption stands below as text.
+    `say` hears of each as it is written.
+
+    A figure that could only say why there is nothing to see is left out. The caption stands below
+    as text.
     """
-    case, trial_id = choose(tables), most_pronounced(survey(tables))
+    case = choose(tables)
+    trial_id = most_pronounced(survey(tables))
     subjects: dict[type, tuple[Any, str]] = {
         Tables: (tables, ""),
         Case: (case, case.trial_id if case else ""),
@@ -130,25 +171,36 @@ def draw(tables: Tables, folder: Path, say: Callable[[str], None]) -> tuple[Pict
             figure = chart.draw(replace(made, caption=""))
             if any(ax.axison for ax in figure.axes):
                 full.append((name, trial, made, figure))
-    looks, pictures = list(identities(tables.trials).values()), []
+    looks = list(identities(tables.trials).values())
+    pictures = []
     for number, (name, trial, made, figure) in enumerate(full, start=1):
         say(f"[{number}/{len(full)}] {name}")
         save_both(figure, folder, name, looks)
         width, height = (round(100 * inches) for inches in figure.get_size_inches())
-        pictures.append(Picture(folder, name, chart.describe(made), made.caption, width, height, trial))
+        pictures.append(
+            Picture(folder, name, chart.describe(made), made.caption, width, height, trial)
+        )
     return tuple(pictures)
 
 
 def _write_tables(tables: Tables, sheets: Iterable[TextTable], folder: Path) -> None:
     """Write each table as it is printed, as Markdown and CSV, and the numbers behind them as CSV.
 
-    Of the sealed trials, in the order of the run: the load, and the columns of docs/data.md that have a value.
+    Of the sealed trials, in the order of the run: the load, and the columns of docs/data.md that
+    have a value, but for the evidence of verdicts, which `verdict_reason` has in words.
     """
-    shown = ["load", *(column.name for column in columns("trials") if column.name not in LEFT_OUT)]
+    known = [column.name for column in columns("trials")]
+    kept = [name for name in known if name not in LEFT_OUT and not name.startswith(PREFIX)]
+    shown = ["load", *kept]
     trials = sealed_trials(tables.trials).sort_values("trial_order")[shown]
-    numbers = {"summary": summarize(tables), "trials": trials.replace("", None).dropna(axis="columns", how="all")}
+    numbers = {
+        "summary": summarize(tables),
+        "trials": trials.replace("", None).dropna(axis="columns", how="all"),
+    }
     folder.mkdir()
     for sheet in sheets:
-        (folder / f"{sheet.name}.md").write_text(literal_table(sheet.frame) + "\n", encoding="utf-8")
+        (folder / f"{sheet.name}.md").write_text(
+            literal_table(sheet.frame) + "\n", encoding="utf-8"
+        )
     for name, frame in ({sheet.name: sheet.frame for sheet in sheets} | numbers).items():
         frame.to_csv(folder / f"{name}.csv", index=False, lineterminator="\n", encoding="utf-8")

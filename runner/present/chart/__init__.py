@@ -1,4 +1,7 @@
-"""A figure is a `Chart`, a frozen value with a tidy frame; three readers draw it, describe it and print it."""
+"""A figure is a `Chart`, a frozen value with a tidy frame.
+
+Three readers draw it, describe it and print it.
+"""
 
 from runner.present.chart.drawing import DASHED, Shared, bars, draw, facets, seconds_axes
 from runner.present.chart.sentences import describe, to_table
@@ -16,9 +19,28 @@ from runner.present.chart.value import (
     made,
     points,
     tidy,
-)  # fmt: skip
+)
 
 __all__ = [
-    "DASHED", "Axis", "Chart", "Facet", "Fact", "ServerLoad", "Shared", "bars", "cells", "chart", "charts",
-    "describe", "draw", "empty", "extreme", "facets", "made", "points", "seconds_axes", "tidy", "to_table",
-]  # fmt: skip
+    "DASHED",
+    "Axis",
+    "Chart",
+    "Facet",
+    "Fact",
+    "ServerLoad",
+    "Shared",
+    "bars",
+    "cells",
+    "chart",
+    "charts",
+    "describe",
+    "draw",
+    "empty",
+    "extreme",
+    "facets",
+    "made",
+    "points",
+    "seconds_axes",
+    "tidy",
+    "to_table",
+]

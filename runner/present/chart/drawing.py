@@ -1,4 +1,6 @@
-"""The picture of a chart: a panel for each load, or for each server and load with the other servers pale behind it."""
+"""The picture of a chart: a panel for each load, or for each server and load with the other servers
+pale behind it.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -17,15 +19,31 @@ from runner.present.look import captions, style
 from runner.present.look.palette import Identity, pale
 
 DASHED: Any = (0, (4, 2.5))
-OTHERS: Any = {"color": style.BEHIND, "lw": 0.9, "label": "_other", "zorder": 1}  # lines behind a panel's server
+OTHERS: Any = {
+    "color": style.BEHIND,
+    "lw": 0.9,
+    "label": "_other",
+    "zorder": 1,
+}  # lines behind a panel's server
 THIN: Any = (0, (4, 2))  # dashes of a bound, and of a line to a point that does not rank
-FEW, COLUMNS = 4, 3
-"""Servers whose curves one panel can keep apart; of more each has a small panel, so many beside each other."""
+MOST_IN_A_PANEL, PANELS_ACROSS = 4, 3
+"""Servers whose curves one panel can keep apart.
+
+Of more each has a small panel, so many beside each other.
+"""
 FEWEST_SIZES = 3
-"""Sizes of a load that make a curve of points with ranges; of fewer each has a panel, and in it a row per server."""
+"""Sizes of a load that make a curve of points with ranges.
+
+Of fewer each has a panel, and in it a row per server.
+"""
 NUDGE = 1.045
-"""Factor by which such points of the next server lie farther across, so that the ranges of equal servers show."""
-SPARE, SPARE_LOG = 1.08, 1.3  # factor by which the axis up reaches beyond the values, and where it is logarithmic
+"""Factor by which such points of the next server lie farther across, so that the ranges of equal
+servers show.
+"""
+SPARE, SPARE_LOG = (
+    1.08,
+    1.3,
+)  # factor by which the axis up reaches beyond the values, and if it is logarithmic
 Grid = Sequence[Sequence[Axes]]
 Mark = Callable[[Axes, pd.DataFrame, Identity, str], None]
 """Draws the rows of a server in its look, with its name as label."""
@@ -44,20 +62,29 @@ def draw(chart: Chart) -> Figure:
 
 
 def lines_of(ax: Axes, rows: pd.DataFrame, **drawn: Any) -> None:
-    """Draw a line for each server by seaborn; NaN breaks it, where seaborn alone would join its ends."""
+    """Draw a line for each server by seaborn.
+
+    NaN breaks it, where seaborn alone would join its ends.
+    """
     runs = rows["y"].isna().cumsum()[rows["y"].notna()]
     known = rows.loc[runs.index]
     if len(known):
         import seaborn as sns  # noqa: PLC0415 - a second, which a run that ends in a few sentences need not wait for
 
         # Not columns, whose names would become the labels of the axes.
-        x, y = known["x"].to_numpy(float), known["y"].to_numpy(float)
+        x = known["x"].to_numpy(float)
+        y = known["y"].to_numpy(float)
         units = pd.factorize(known["server"])[0] * (len(rows) + 1) + runs.to_numpy()
-        sns.lineplot(x=x, y=y, units=units, estimator=None, sort=False, legend=False, ax=ax, **drawn)
+        sns.lineplot(
+            x=x, y=y, units=units, estimator=None, sort=False, legend=False, ax=ax, **drawn
+        )
 
 
 def band(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
-    """Draw a curve with its low to high behind it, and a mark at its last point; pale where it does not rank."""
+    """Draw a curve with its low to high behind it, and a mark at its last point.
+
+    Pale if it does not rank.
+    """
     known = rows[rows["y"].notna()]
     color = look.color if rows["solid"].all() else pale(look.color)
     ax.fill_between(rows["x"], rows["low"], rows["high"], alpha=0.18, lw=0, color=color)
@@ -67,22 +94,41 @@ def band(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
 
 
 def ranged(
-    ax: Axes, x: float, y: float, row: Mapping[Any, Any], look: Identity, label: str, *, across: bool = False
+    ax: Axes,
+    x: float,
+    y: float,
+    row: Mapping[Any, Any],
+    look: Identity,
+    label: str,
+    *,
+    across: bool = False,
 ) -> None:
-    """Draw a row's point at (x, y) with its low to high, upright or across; hollow and pale if not solid."""
+    """Draw a row's point at (x, y) with its low to high, upright or across.
+
+    Hollow and pale if not solid.
+    """
     color = look.color if row["solid"] else pale(look.color)
     ends: Any = {"xerr" if across else "yerr": [[row["y"] - row["low"]], [row["high"] - row["y"]]]}
-    mark: Any = {"marker": look.marker, "ms": 7 if across else 6.5, "mfc": color if row["solid"] else "white"}
+    mark: Any = {
+        "marker": look.marker,
+        "ms": 7 if across else 6.5,
+        "mfc": color if row["solid"] else "white",
+    }
     ax.errorbar([x], [y], color=color, capsize=3, lw=1.3, label=label, zorder=3, **mark, **ends)
 
 
 def beside(ax: Axes, x: float, y: float, words: str, away_pt: float = 8) -> None:
     """Write words right of a point, at its height."""
-    ax.annotate(words, (x, y), (away_pt, 0), textcoords="offset points", size=style.SMALL_PT, va="center")
+    ax.annotate(
+        words, (x, y), (away_pt, 0), textcoords="offset points", size=style.SMALL_PT, va="center"
+    )
 
 
 def bars(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
-    """Draw points with their low to high, joined; what does not rank is hollow and pale, and its lines are dashed."""
+    """Draw points with their low to high, joined.
+
+    What does not rank is hollow and pale, and its lines are dashed.
+    """
     found = rows.dropna(subset="y").to_dict("records")
     sure: Any = {"color": look.color, "lw": 1.8}
     unsure: Any = {"color": pale(look.color), "lw": 1.3, "ls": THIN}
@@ -94,23 +140,42 @@ def bars(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
 
 
 def ridges(ax: Axes, chart: Chart, panel: str, bin_width: float, height: float) -> None:
-    """Draw a ridge for each server of a panel, the first on top, and its `median` as an upright mark and a number.
+    """Draw a ridge for each server of a panel, the first on top, and its `median` as an upright
+    mark and a number.
 
     x are the middles of bins that are `bin_width` wide in logarithms; an empty bin has no row.
     """
-    curves = {server: rows for server, rows in chart.of_panel(panel).items() if rows["y"].notna().any()}
+    curves = {
+        server: rows for server, rows in chart.of_panel(panel).items() if rows["y"].notna().any()
+    }
     scale = height / max((float(rows["y"].max()) for rows in curves.values()), default=1.0)
     for place, (server, rows) in enumerate(reversed(curves.items())):
         bins = np.round(np.log(rows["x"]) / bin_width - 0.5).astype(int)
         every = np.arange(bins.min() - 1, bins.max() + 2)
-        share = pd.Series(rows["y"].to_numpy(), index=bins.to_numpy()).reindex(every, fill_value=0.0)
-        x, y = np.exp((every + 0.5) * bin_width), place + share.to_numpy() * scale
-        color, median = chart.looks[server].color, float(rows["median"].iloc[0])
+        share = pd.Series(rows["y"].to_numpy(), index=bins.to_numpy()).reindex(
+            every, fill_value=0.0
+        )
+        x = np.exp((every + 0.5) * bin_width)
+        y = place + share.to_numpy() * scale
+        color = chart.looks[server].color
+        median = float(rows["median"].iloc[0])
         ax.fill_between(x, place, y, color=color, alpha=0.35, lw=0, zorder=2 - place * 0.01)
         ax.plot(x, y, color=color, lw=1.2, label=server)
         if math.isfinite(median):
-            ax.plot([median, median], [place, place + 0.25], color=style.INK, lw=1.8, label=f"median of {server}")
-            ax.text(1.02, place, f"{style.number(median)} ms", transform=ax.get_yaxis_transform(), size=style.TEXT_PT)
+            ax.plot(
+                [median, median],
+                [place, place + 0.25],
+                color=style.INK,
+                lw=1.8,
+                label=f"median of {server}",
+            )
+            ax.text(
+                1.02,
+                place,
+                f"{style.number(median)} ms",
+                transform=ax.get_yaxis_transform(),
+                size=style.TEXT_PT,
+            )
     ax.set_xscale("log")
     style.log_axis(ax, "x")
     style.name_rows(ax, list(reversed(curves)), chart.looks)
@@ -125,17 +190,27 @@ def seconds_axes(ax: Axes, start_s: float, stop_s: float) -> None:
     ax.set_yscale("log")
     ax.set_xlim(start_s, stop_s)
     low, high = ax.get_ylim()
-    spare = max(1.0, math.sqrt(10 * low / high))  # a decade at least, so that a steady load looks steady
+    spare = max(
+        1.0, math.sqrt(10 * low / high)
+    )  # a decade at least, so that a steady load looks steady
     style.limit(ax, "y", low / spare, high * spare, log=True)
 
 
 def sheet(
-    chart: Chart, *, alone: int = 2, panel_in: tuple[float, float] = (1.8, 1.35), left_in: float = 0.95,
-    right_in: tuple[float, float] = (0.18, 0.18), axis_in: float = 0.38, below_in: float = 0.26,
-) -> dict[Facet, Axes]:  # fmt: skip
-    """Return an empty panel for each facet, below the server's name, the load where there are several, and its notes.
+    chart: Chart,
+    *,
+    alone: int = 2,
+    panel_in: tuple[float, float] = (1.8, 1.35),
+    left_in: float = 0.95,
+    right_in: tuple[float, float] = (0.18, 0.18),
+    axis_in: float = 0.38,
+    below_in: float = 0.26,
+) -> dict[Facet, Axes]:
+    """Return an empty panel for each facet, below the server's name, the load where there are
+    several, and its notes.
 
-    Up to `alone` panels stand below each other, more in two columns; pairs of sizes are for one column and for two.
+    Up to `alone` panels stand below each other, more in two columns; pairs of sizes are for one
+    column and for two.
     """
     shown = chart.facets
     columns = 1 if len(shown) <= alone else 2
@@ -145,7 +220,9 @@ def sheet(
     heading_in = 0.36 + max(map(len, words)) * style.LINE_IN
     axis_in += 0.18 * any(facet.ticks for facet in shown)
     right = right_in[columns - 1]
-    row = style.PanelRow(columns, panel_in[columns - 1], heading_in, axis_in, left_in, right, left_in + right)
+    row = style.PanelRow(
+        columns, panel_in[columns - 1], heading_in, axis_in, left_in, right, left_in + right
+    )
     rows = [row] * -(-len(shown) // columns)
     _, grid = style.page(chart.title, chart.caption, rows, key=chart.key, below_in=below_in)
     axes = [ax for row_of_axes in grid for ax in row_of_axes]
@@ -153,7 +230,13 @@ def sheet(
         ax.remove()
     found = dict(zip(shown, axes, strict=False))
     for (facet, ax), lines in zip(found.items(), words, strict=True):
-        style.heading(ax, style.short(facet.server, 24), "\n".join(lines), left_in - 0.1, chart.looks[facet.server].ink)
+        style.heading(
+            ax,
+            style.short(facet.server, 24),
+            "\n".join(lines),
+            left_in - 0.1,
+            chart.looks[facet.server].ink,
+        )
     # In the lowest panel of each column, once for all above.
     for ax in {round(ax.get_position().x0, 3): ax for ax in found.values()}.values():
         ax.set_xlabel(chart.x.label)
@@ -162,7 +245,8 @@ def sheet(
 
 def facets(chart: Chart, mark: Mark = band) -> Figure:
     """Draw a panel for each server, all with the same limits upwards, so that they compare."""
-    axes, frame = sheet(chart), chart.frame
+    axes = sheet(chart)
+    frame = chart.frame
     high = float(np.nanmax(frame[["y", "high"]])) or 1.0
     limits = (0.0, high * SPARE)
     if chart.y.log:
@@ -172,7 +256,8 @@ def facets(chart: Chart, mark: Mark = band) -> Figure:
         places = np.unique(rows["x"].dropna())
         if chart.x.even:
             rows = rows.assign(x=np.searchsorted(places, rows["x"]))
-        own, bound = rows["server"] == facet.server, rows["series"] == (chart.dashed or None)
+        own = rows["server"] == facet.server
+        bound = rows["series"] == (chart.dashed or None)
         lines_of(ax, rows[~own & ~bound], **OTHERS)
         lines_of(ax, rows[own & bound], color=style.INK, lw=1.0, ls=DASHED, label="bound")
         # Solid where a server has a panel to itself: what is dashed there is the bound.
@@ -192,9 +277,14 @@ def facets(chart: Chart, mark: Mark = band) -> Figure:
 
 
 def finish(ax: Axes, chart: Chart, panel: str) -> None:
-    """Set the scales of a load's panel: linear ones from zero on, all to the ends of what the load has."""
+    """Set the scales of a load's panel: linear ones from zero on, all to the ends of what the load
+    has.
+    """
     rows = chart.frame[chart.frame["panel"] == panel]
-    for axis, kind, values in (("x", chart.x, rows[["x"]]), ("y", chart.y, rows[["y", "low", "high"]])):
+    for axis, kind, values in (
+        ("x", chart.x, rows[["x"]]),
+        ("y", chart.y, rows[["y", "low", "high"]]),
+    ):
         low, high = (float(end(values.to_numpy(float))) for end in (np.nanmin, np.nanmax))
         spare = SPARE_LOG if kind.log else SPARE if axis == "y" else 1.0
         limits = (low / spare, high * spare) if kind.log else (0.0, high * spare or 1.0)
@@ -203,10 +293,10 @@ def finish(ax: Axes, chart: Chart, panel: str) -> None:
 
 @dataclass(frozen=True)
 class Shared:
-    """Draws a chart whose servers share the panel of a load, `panel_in` high, where they are few.
+    """Draws a chart whose servers share the panel of a load, `panel_in` high, if they are few.
 
-    If `alone`, each server has a small panel even so, without the others behind it, and where it has no points.
-    `finish` sets scales, limits and ticks of a panel.
+    If `alone`, each server has a small panel even so, without the others behind it, and where it
+    has no points. `finish` sets scales, limits and ticks of a panel.
     """
 
     panel_in: float = 2.6
@@ -218,37 +308,54 @@ class Shared:
     def __call__(self, chart: Chart) -> Figure:
         """Draw a panel for each load."""
         plans = [self._plan(chart, panel) for panel in chart.headings]
-        figure, grid = style.page(chart.title, chart.caption, [row for rows, _ in plans for row in rows], key=chart.key)
+        figure, grid = style.page(
+            chart.title, chart.caption, [row for rows, _ in plans for row in rows], key=chart.key
+        )
         left = iter(grid)
         for rows, fill in plans:
             fill(list(islice(left, len(rows))))
         return figure
 
-    def _plan(self, chart: Chart, panel: str) -> tuple[list[style.PanelRow], Callable[[Grid], None]]:
+    def _plan(
+        self, chart: Chart, panel: str
+    ) -> tuple[list[style.PanelRow], Callable[[Grid], None]]:
         """Return the rows of panels that a load needs, and what fills them."""
         every = chart.of_panel(panel)
-        curves = {server: rows for server, rows in every.items() if rows["y"].notna().any() or self.alone}
+        curves = {
+            server: rows for server, rows in every.items() if rows["y"].notna().any() or self.alone
+        }
         head_in = 0.36 + bool(chart.headings[panel][1]) * style.LINE_IN
         if not curves:
-            return [style.PanelRow(1, 0.3, head_in, 0.1)], lambda grid: _say_nothing(grid[0][0], chart, panel)
+            return [style.PanelRow(1, 0.3, head_in, 0.1)], lambda grid: _say_nothing(
+                grid[0][0], chart, panel
+            )
         if self.mark is bars and chart.x.log:
-            places = sorted({float(x) for rows in curves.values() for x in rows.loc[rows["y"].notna(), "x"]})
+            places = sorted(
+                {float(x) for rows in curves.values() for x in rows.loc[rows["y"].notna(), "x"]}
+            )
             if len(places) < FEWEST_SIZES:
                 left_in = style.label_room(list(curves)) - 0.1
-                row = style.PanelRow(len(places), 0.3 + 0.34 * len(curves), 0.58, 0.72, left_in, 0.3, 0.3)
+                row = style.PanelRow(
+                    len(places), 0.3 + 0.34 * len(curves), 0.58, 0.72, left_in, 0.3, 0.3
+                )
                 return [row], lambda grid: _fill_ranking(grid[0], chart, panel, curves, places)
-        if len(curves) <= FEW and not self.alone:
-            row = style.PanelRow(1, self.panel_in, head_in, 0.72, self.left_in, style.label_room(list(curves)))
+        if len(curves) <= MOST_IN_A_PANEL and not self.alone:
+            row = style.PanelRow(
+                1, self.panel_in, head_in, 0.72, self.left_in, style.label_room(list(curves))
+            )
             return [row], lambda grid: self._fill_one(grid[0][0], chart, panel, curves)
-        columns = min(COLUMNS, len(curves))
+        columns = min(PANELS_ACROSS, len(curves))
         below = -(-len(curves) // columns) - 1
         sizes_in = zip([head_in + 0.3] + [0.34] * below, [0.1] * below + [0.78], strict=True)
-        rows_in = [style.PanelRow(columns, 1.15, *each_in, self.left_in, 0.2, 0.24) for each_in in sizes_in]
+        rows_in = [
+            style.PanelRow(columns, 1.15, *each_in, self.left_in, 0.2, 0.24) for each_in in sizes_in
+        ]
         return rows_in, lambda grid: self._fill_many(grid, chart, panel, curves)
 
     def _fill_one(self, ax: Axes, chart: Chart, panel: str, curves: Lines) -> None:
         style.heading(ax, *chart.headings[panel])
-        factor, ends = NUDGE if self.mark is bars and chart.x.log else 1.0, []
+        factor = NUDGE if self.mark is bars and chart.x.log else 1.0
+        ends = []
         for place, (server, rows) in enumerate(curves.items()):
             moved = rows.assign(x=rows["x"] * factor ** (place - (len(curves) - 1) / 2))
             self.mark(ax, moved, chart.looks[server], server)
@@ -260,7 +367,9 @@ class Shared:
 
     def _fill_many(self, grid: Grid, chart: Chart, panel: str, curves: Lines) -> None:
         style.heading(grid[0][0], *chart.headings[panel], above_in=0.38)
-        columns, last, every = len(grid[0]), len(curves) - 1, pd.concat(curves.values())
+        columns = len(grid[0])
+        last = len(curves) - 1
+        every = pd.concat(curves.values())
         axes = [ax for row in grid for ax in row]
         for place, (ax, (server, rows)) in enumerate(zip(axes, curves.items(), strict=False)):
             style.heading(ax, style.short(server, 18), "", 0, chart.looks[server].ink, 0.05)
@@ -272,9 +381,12 @@ class Shared:
         for ax in axes[last + 1 :]:
             ax.remove()
         # The names of the shared axes once, in the middle below and on the left.
-        figure, first, lowest = style.figure_of(axes[0]), axes[0].get_position(), grid[-1][0].get_position()
+        figure = style.figure_of(axes[0])
+        first = axes[0].get_position()
+        lowest = grid[-1][0].get_position()
         width, height = figure.get_size_inches()
-        middle, below = (first.x0 + grid[0][-1].get_position().x1) / 2, lowest.y0 - 0.38 / height
+        middle = (first.x0 + grid[0][-1].get_position().x1) / 2
+        below = lowest.y0 - 0.38 / height
         figure.text(middle, below, chart.x.label, size=style.TEXT_PT, ha="center", va="top")
         upright: Any = {"rotation": 90, "ha": "left", "va": "center", "size": style.TEXT_PT}
         figure.text(0.1 / width, (first.y1 + lowest.y0) / 2, chart.y.label, **upright)
@@ -286,18 +398,25 @@ def _say_nothing(ax: Axes, chart: Chart, panel: str) -> None:
     ax.text(0, 0.5, chart.nothing, transform=ax.transAxes)
 
 
-def _fill_ranking(axes: Sequence[Axes], chart: Chart, panel: str, curves: Lines, places: Sequence[float]) -> None:
-    """Draw a panel for each of the places across, which are too few for curves: in it a row for each server."""
+def _fill_ranking(
+    axes: Sequence[Axes], chart: Chart, panel: str, curves: Lines, places: Sequence[float]
+) -> None:
+    """Draw a panel for each of the places across, which are too few for curves: in it a row for
+    each server.
+    """
     style.heading(axes[0], chart.headings[panel][0], above_in=0.34)
     top = max(float(rows["high"].max()) for rows in curves.values())
     for place, (ax, x) in enumerate(zip(axes, places, strict=True)):
-        words = captions.plural(int(x), chart.x.words.removesuffix("s"))
+        words = captions.plural(int(x), chart.x.noun)
         style.heading(ax, "", words, 0 if place else style.WIDTH_IN)
         for number, (server, rows) in enumerate(curves.items()):
             for point in rows[(rows["x"] == x) & rows["y"].notna()].to_dict("records"):
-                look, sure = chart.looks[server], point["solid"]
+                look = chart.looks[server]
+                sure = point["solid"]
                 color, dash = (look.color, "-") if sure else (pale(look.color), THIN)
-                ax.plot([0, point["y"]], [number] * 2, color=color, lw=1.3, ls=dash, label="_from zero")
+                ax.plot(
+                    [0, point["y"]], [number] * 2, color=color, lw=1.3, ls=dash, label="_from zero"
+                )
                 ranged(ax, point["y"], number, point, look, server, across=True)
                 beside(ax, point["high"], number, style.number(point["y"]))
         style.limit(ax, "x", 0, top * 1.42 or 1)

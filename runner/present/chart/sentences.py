@@ -1,7 +1,9 @@
-"""The alternative text of a chart: what is drawn, then the values it shows, no longer than a listener will bear.
+"""The alternative text of a chart: what is drawn, then the values it shows, no longer than a
+listener will bear.
 
-As WAI's tutorial on complex images says (w3.org/WAI/tutorials/images/complex), the first sentence identifies the
-figure, its kind and axes; the rest says the values, relations and trends that a reader sees.
+As WAI's tutorial on complex images says (w3.org/WAI/tutorials/images/complex), the first sentence
+identifies the figure, its kind and axes; the rest says the values, relations and trends that a
+reader sees.
 """
 
 from __future__ import annotations
@@ -21,22 +23,27 @@ Lines = Mapping[str, pd.DataFrame]  # server -> its points in a panel
 
 
 def describe(chart: Chart) -> str:
-    """Return the alternative text of a figure: what is drawn, then each panel's facts, the servers in their order.
+    """Return the alternative text of a figure: what is drawn, then each panel's facts, the servers
+    in their order.
 
-    Where all of that is too long, only the first and the last server are said.
+    If all of that is too long, only the first and the last server are said.
     """
     if chart.frame.empty:
         return f"Nothing is drawn of “{chart.title}”. {chart.nothing}"
     if chart.describe:
         return chart.describe(chart)
-    x, y, servers = chart.x, chart.y, captions.plural(chart.frame["server"].nunique(), "server")
+    x = chart.x
+    y = chart.y
+    servers = captions.plural(chart.frame["server"].nunique(), "server")
     up, across = (", logarithmic" if axis.log else "" for axis in (y, x))
     axes = f" (up{up}) by {x.words} (across{across})" if x.words else ""
     if x.log and y.log:
         axes = f" (up) by {x.words} (across), both logarithmic"
     if chart.kind == "Dot plot":
         axes = f" (across{up}){f' by {x.words}' if x.words else ''}, one row per server"
-    under = f" under {captions.plural(len(chart.panels), chart.noun)}" if len(chart.panels) > 1 else ""
+    under = (
+        f" under {captions.plural(len(chart.panels), chart.noun)}" if len(chart.panels) > 1 else ""
+    )
     what = f"{chart.kind} of {y.words}{axes}, for {servers}{under}"
     head = f"{what}: {chart.statistic.rstrip('.')}. {chart.pale}".rstrip()
     for short in (False, True):
@@ -47,10 +54,17 @@ def describe(chart: Chart) -> str:
 
 
 def fit(head: str, parts: Sequence[str], noun: str) -> str:
-    """Return `head` and as many `parts`, a sentence a `noun`, as fit in `LIMIT`, one at least; the rest are counted."""
+    """Return `head` and as many `parts`, a sentence a `noun`, as fit in `LIMIT`, one at least.
+
+    The rest are counted.
+    """
     for kept in range(len(parts), 0, -1):
         left = len(parts) - kept
-        rest = f"{left} more {noun}{'s are' if left > 1 else ' is'} not described here." if left else ""
+        rest = (
+            f"{left} more {noun}{'s are' if left > 1 else ' is'} not described here."
+            if left
+            else ""
+        )
         whole = " ".join(filter(None, [head, *parts[:kept], rest]))
         if len(whole) <= LIMIT:
             break
@@ -58,24 +72,39 @@ def fit(head: str, parts: Sequence[str], noun: str) -> str:
 
 
 def _clause(chart: Chart, panel: str, *, short: bool) -> str:
-    """Return what a panel's facts are, which of its points are pale, and the notes above its facets."""
+    """Return what a panel's facts are, which of its points are pale, and the notes above its
+    facets.
+    """
     curves = chart.of_panel(panel)
-    known = {server: rows for server, points in curves.items() if len(rows := points.dropna(subset="y"))}
-    parts = [said(fact, known, curves, short=short) for fact in chart.facts or (extreme(chart.x, chart.y),)]
+    known = {
+        server: rows for server, points in curves.items() if len(rows := points.dropna(subset="y"))
+    }
+    parts = [
+        said(fact, known, curves, short=short)
+        for fact in chart.facts or (extreme(chart.x, chart.y),)
+    ]
     if chart.pale and known:
         parts.append(pale(known, short=short))
-    notes = {each.server: "; ".join(filter(None, each.notes)) for each in chart.facets if each.panel == panel}
-    shown = grouped({server: note for server, note in notes.items() if note}, most=2 if short else 4)
+    notes = {
+        each.server: "; ".join(filter(None, each.notes))
+        for each in chart.facets
+        if each.panel == panel
+    }
+    shown = grouped(
+        {server: note for server, note in notes.items() if note}, most=2 if short else 4
+    )
     return "; ".join([*parts, *shown])
 
 
 def said(fact: Fact, known: Lines, names: Collection[str], *, short: bool = False) -> str:
     """Return the clause `the medians are, shortest first, axum 250 ms and gin 280 ms`.
 
-    If `short`, of more than two only the first and the last, and how many lie between. Of the other `names`, and where
-    the value is NaN, it says that nothing is known.
+    If `short`, of more than two only the first and the last, and how many lie between. Of the other
+    `names`, and where the value is NaN, it says that nothing is known.
     """
-    values = {name: value for name, rows in known.items() if math.isfinite(value := fact.value(rows))}
+    values = {
+        name: value for name, rows in known.items() if math.isfinite(value := fact.value(rows))
+    }
     ordered = sorted(values, key=lambda name: values[name] if fact.rising else -values[name])
     texts = {}
     for name in ordered:
@@ -89,7 +118,9 @@ def said(fact: Fact, known: Lines, names: Collection[str], *, short: bool = Fals
     elif len(set(texts.values())) == 1:
         clause = f"the {fact.noun}s of {names_or_count(ordered)} are all {texts[ordered[0]]}"
     elif short and len(items) > 2:
-        clause = f"the {fact.noun}s run from {items[0]} to {items[-1]} ({len(items) - 2} more between)"
+        clause = (
+            f"the {fact.noun}s run from {items[0]} to {items[-1]} ({len(items) - 2} more between)"
+        )
     else:
         order = fact.order or f"{'lowest' if fact.rising else 'highest'} first"
         clause = f"the {fact.noun}s are, {order}, {captions.joined(items)}"
@@ -98,15 +129,22 @@ def said(fact: Fact, known: Lines, names: Collection[str], *, short: bool = Fals
 
 
 def pale(known: Lines, *, short: bool = False) -> str:
-    """Say which points are pale; if `short`, how many, unless a line is pale as a whole or not at all."""
-    places = {name: list(rows.loc[~rows["solid"].astype(bool), "x"]) for name, rows in known.items()}
+    """Say which points are pale.
+
+    If `short`, how many, unless a line is pale as a whole or not at all.
+    """
+    places = {
+        name: list(rows.loc[~rows["solid"].astype(bool), "x"]) for name, rows in known.items()
+    }
     found, every = (sum(map(len, each.values())) for each in (places, known))
     if found in (0, every):
         return "all are pale" if found else "none is pale"
     if short and any(0 < len(xs) < len(known[name]) for name, xs in places.items()):
         return f"{found} of {every} points are pale"
     texts = {
-        name: f"at {captions.joined([f'{x:,.10g}' for x in xs])}" if len(xs) < len(known[name]) else "everywhere"
+        name: f"at {captions.joined([f'{x:,.10g}' for x in xs])}"
+        if len(xs) < len(known[name])
+        else "everywhere"
         for name, xs in places.items()
         if xs
     }
@@ -114,9 +152,15 @@ def pale(known: Lines, *, short: bool = False) -> str:
 
 
 def grouped(texts: Mapping[str, str], form: str = "{text} ({names})", most: int = 4) -> list[str]:
-    """Return each text with the names that have it, the most frequent first; beyond `most` only how many."""
+    """Return each text with the names that have it, the most frequent first.
+
+    Beyond `most` only how many.
+    """
     ordered = Counter(texts.values()).most_common()
-    named = [(text, names_or_count([name for name in texts if texts[name] == text])) for text, _ in ordered[:most]]
+    named = [
+        (text, names_or_count([name for name in texts if texts[name] == text]))
+        for text, _ in ordered[:most]
+    ]
     shown = [form.format(text=text, names=names) for text, names in named]
     left = sum(count for _, count in ordered[most:])
     return shown + [f"{captions.plural(left, 'server')} otherwise"] * bool(left)
@@ -128,13 +172,18 @@ def names_or_count(names: Sequence[str], most: int = 4) -> str:
 
 
 def ends(values: pd.Series[float]) -> str:
-    """Return the lowest and the highest of values, `98.2 to 99.1`, or one number where both read alike."""
-    low, high = number(float(values.min())), number(float(values.max()))
+    """Return the lowest and the highest of values, `98.2 to 99.1`, or one number where both read
+    alike.
+    """
+    low = number(float(values.min()))
+    high = number(float(values.max()))
     return low if low == high else f"{low} to {high}"
 
 
 def to_table(chart: Chart) -> pd.DataFrame:
-    """Return the points of a chart as texts: panel and series where there are several, server, x, y and the range."""
+    """Return the points of a chart as texts: panel and series if there are several, server, x, y
+    and the range.
+    """
     frame = chart.frame
     columns = {
         chart.noun: frame["panel"],
@@ -142,7 +191,12 @@ def to_table(chart: Chart) -> pd.DataFrame:
         "series": frame["series"],
         chart.x.label: frame["x"].map(lambda x: f"{x:,.10g}"),
         chart.y.label: frame["y"].map(number),
-        "range": [f"{number(low)}–{number(high)}" for low, high in zip(frame["low"], frame["high"], strict=True)],
+        "range": [
+            f"{number(low)}–{number(high)}"
+            for low, high in zip(frame["low"], frame["high"], strict=True)
+        ],
     }
     table = pd.DataFrame(columns)
-    return table.drop(columns=[name for name in (chart.noun, "series") if table[name].nunique() < 2])
+    return table.drop(
+        columns=[name for name in (chart.noun, "series") if table[name].nunique() < 2]
+    )

@@ -1,1 +1,3 @@
-"""How everything looks and is worded: style, colours, themes, captions, markup, the page around it."""
+"""How everything looks and is worded: style, colours, themes, captions, markup, the page around
+it.
+"""

@@ -1,4 +1,6 @@
-"""The words around figures: what was loaded, how many trials, what limited them, on which machine."""
+"""The words around figures: what was loaded, how many trials, what limited them, on which
+machine.
+"""
 
 import math
 from collections.abc import Sequence
@@ -6,10 +8,12 @@ from typing import Any
 
 import pandas as pd
 
+from runner.generator_traits import traits_of
 from runner.model import OWN_SCRIPT
 from runner.present.frames import Tables, is_sealed, offered_words, repeated, sealed_trials
 
-BY_LOAD = "Load by load"  # the heading in the report under which a table has the medians of closed loads
+BY_LOAD = "Load by load"
+"""The heading in the report under which a table has the medians of closed loads."""
 IDLE = {
     "polling": "kept awake",
     "system": "left to sleep as the system is set up",
@@ -19,26 +23,36 @@ IDLE = {
 DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
 
 
-def load_heading(trials: pd.DataFrame, quantity: str) -> str:
-    """Say how the trials of one load were driven and what `quantity` therefore means.
-
-    A closed loop without think time is always at saturation: its mean response time is N / X (Little's law). What a
-    user's script does between its requests is not known.
-    """
+def load_words(trials: pd.DataFrame) -> str:
+    """Say how the trials of one load were driven."""
     first = trials.iloc[0].to_dict()
     size = first.get("pool_size", math.nan)
     pool = "" if math.isnan(size) else f", pool of {size:.0f}"
     if first["load_model"] == "open":
-        return f"open loop, {offered_words(first)}{pool}: {quantity}"
-    users = first["connections"] if first.get("tool") == "wrk" else first["vus"]
+        return f"open loop, {offered_words(first)}{pool}"
+    users = first[traits_of(first.get("tool")).size_column]
     if first["workload"] == OWN_SCRIPT:
-        return f"closed loop, N = {users:.0f} users of a script: {quantity}"
-    return f"closed loop, N = {users:.0f}{pool}, zero think time: {quantity} at saturation"
+        return f"closed loop, N = {users:.0f} users of a script"
+    return f"closed loop, N = {users:.0f}{pool}, zero think time"
+
+
+def load_heading(trials: pd.DataFrame, quantity: str) -> str:
+    """Say how the trials of one load were driven and what `quantity` therefore means.
+
+    A closed loop without think time is always at saturation: its mean response time is N / X
+    (Little's law). What a user's script does between its requests is not known.
+    """
+    first = trials.iloc[0]
+    is_saturated = first["load_model"] != "open" and first["workload"] != OWN_SCRIPT
+    return f"{load_words(trials)}: {quantity}{' at saturation' if is_saturated else ''}"
 
 
 def load_headings(trials: pd.DataFrame, quantity: str) -> dict[str, tuple[str, str]]:
-    """Return for each load its workload, with its terms where loads differ in them, and what `load_heading` says."""
-    differ, headings = trials["terms"].nunique() > 1, {}
+    """Return for each load its workload, with its terms where loads differ in them, and what
+    `load_heading` says.
+    """
+    differ = trials["terms"].nunique() > 1
+    headings = {}
     for load, alike in trials.groupby("load", sort=False):
         workload, terms = alike[["workload", "terms"]].iloc[0]
         name = f"{workload}, {terms}" if differ and terms else str(workload)
@@ -48,17 +62,27 @@ def load_headings(trials: pd.DataFrame, quantity: str) -> dict[str, tuple[str, s
 
 def verdict_counts(trials: pd.DataFrame) -> str:
     """Count the verdicts: `generator-bound 3 of 3`, the most frequent first."""
-    counts = trials["verdict"].value_counts().sort_index().sort_values(ascending=False, kind="stable")
+    counts = (
+        trials["verdict"].value_counts().sort_index().sort_values(ascending=False, kind="stable")
+    )
     return ", ".join(f"{verdict} {count} of {len(trials)}" for verdict, count in counts.items())
 
 
 def joined(names: Sequence[str]) -> str:
     """Return `a`, `a and b` or `a, b and c`; without names `none`."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "none"
+    return (
+        names[0]
+        if len(names) == 1
+        else f"{', '.join(names[:-1])} and {names[-1]}"
+        if names
+        else "none"
+    )
 
 
 def trial_counts(trials: pd.DataFrame) -> str:
-    """Count sealed trials, trials per server and load, attempts that were repeated, and what was left out for good."""
+    """Count sealed trials, trials per server and load, attempts that were repeated, and what was
+    left out for good.
+    """
     sealed = sealed_trials(trials)
     cells = sealed.groupby(["server", "load"]).size()
     each = " to ".join(map(str, dict.fromkeys((cells.min(), cells.max()))))
@@ -66,7 +90,9 @@ def trial_counts(trials: pd.DataFrame) -> str:
     again = int(repeated(trials).sum())
     text += f"; {plural(again, 'disturbed attempt')} repeated" if again else ""
     out = trials[~is_sealed(trials) & ~repeated(trials)]["status"].value_counts()
-    return text + "".join(f"; {plural(int(n), f'{status} trial')} left out" for status, n in out.items())
+    return text + "".join(
+        f"; {plural(int(n), f'{status} trial')} left out" for status, n in out.items()
+    )
 
 
 def plural(count: int, noun: str) -> str:
@@ -77,52 +103,71 @@ def plural(count: int, noun: str) -> str:
 def machine(manifest: dict[str, Any]) -> str:
     """Name the machine: CPU model and number of CPUs."""
     facts = manifest.get("machine") or {}
-    return f"{facts.get('cpu_model') or 'unknown CPU'}, {plural(int(facts.get('cpus') or 0), 'CPU')}"
+    return (
+        f"{facts.get('cpu_model') or 'unknown CPU'}, {plural(int(facts.get('cpus') or 0), 'CPU')}"
+    )
 
 
 def manifest_facts(manifest: dict[str, Any]) -> dict[str, str]:
     """Return the facts of a manifest that a reader asks for, by what they are about."""
-    campaign, git = manifest.get("campaign") or {}, manifest.get("git") or {}
-    facts, place = manifest.get("machine") or {}, manifest.get("placement") or {}
+    campaign = manifest.get("campaign") or {}
+    git = manifest.get("git") or {}
+    facts = manifest.get("machine") or {}
+    place = manifest.get("placement") or {}
     dirty = ", with uncommitted changes" if git.get("dirty") else ""
     memory = facts.get("memory_bytes")
     values = {
         "Run": manifest.get("run_id"),
         "Started": manifest.get("started_at"),
-        "Campaign": f"{campaign.get('title') or campaign.get('name')} (scale {campaign.get('scale', 1):g})",
+        "Campaign": (
+            f"{campaign.get('title') or campaign.get('name')} (scale {campaign.get('scale', 1):g})"
+        ),
         "Seed": manifest.get("seed"),
         "Commit": f"{git['commit']}{dirty}" if git.get("commit") else None,
         "Engine": f"{manifest.get('engine')}: {manifest.get('engine_reason')}",
-        "CPUs": ", ".join(f"{who} {place[who]}" for who in ("server", "generator", "database") if place.get(who)),
+        "CPUs": ", ".join(
+            f"{who} {place[who]}" for who in ("server", "generator", "database") if place.get(who)
+        ),
         "Database": durability(manifest),
         "Machine": machine(manifest),
         "Memory": f"{memory / 2**30:.1f} GiB" if memory else None,
         "System": " ".join(str(facts[key]) for key in ("os", "kernel") if facts.get(key)),
         "CPU governor": facts.get("governor"),
         "Idle CPUs": IDLE.get(manifest.get("idle") or ""),
-        "Tools": ", ".join(f"{name} {version}" for name, version in (manifest.get("tools") or {}).items()),
+        "Tools": ", ".join(
+            f"{name} {version}" for name, version in (manifest.get("tools") or {}).items()
+        ),
     }
     return {what: str(value) for what, value in values.items() if value not in (None, "")}
 
 
 def database_place(manifest: dict[str, Any]) -> str:
-    """Say which CPUs PostgreSQL has, and whether it shares them with the load generator; empty where unknown."""
+    """Say which CPUs PostgreSQL has, and whether it shares them with the load generator.
+
+    Empty if unknown.
+    """
     place = manifest.get("placement") or {}
     cpus = place.get("database") or []
     if not cpus:
         return ""
     shared = ", which it shares with the load generator: what one of them uses, the other lacks"
-    return f"PostgreSQL has {plural(len(cpus), 'CPU')}{shared if place.get('database_shared') else ' of its own'}."
+    return (
+        "PostgreSQL has "
+        f"{plural(len(cpus), 'CPU')}{shared if place.get('database_shared') else ' of its own'}."
+    )
 
 
 def durability(manifest: dict[str, Any]) -> str:
-    """Name the database's version and its durability settings; empty where the run has none."""
+    """Name the database's version and its durability settings; empty if the run has none."""
     facts = manifest.get("database") or {}
     if not facts:
         return ""
     settings = facts.get("settings") or {}
     known = [f"{name} {settings[name]}" for name in DURABILITY if name in settings]
-    return f"PostgreSQL {facts.get('version', 'of unknown version')}: {', '.join(known) or 'settings not recorded'}."
+    return (
+        f"PostgreSQL {facts.get('version', 'of unknown version')}: "
+        f"{', '.join(known) or 'settings not recorded'}."
+    )
 
 
 def rows_equal_answers(trials: pd.DataFrame) -> str:
@@ -131,29 +176,42 @@ def rows_equal_answers(trials: pd.DataFrame) -> str:
     if known.empty:
         return ""
     apart = (known["rows_inserted"] - known["inserts"]).abs()
-    whole = f"{known['rows_inserted'].sum():,.0f} rows were in the database after {plural(len(known), 'trial')}"
+    whole = (
+        f"{known['rows_inserted'].sum():,.0f} rows were in the database after "
+        f"{plural(len(known), 'trial')}"
+    )
     if not apart.any():
         return f"{whole}: in each trial as many as answers with 2xx."
-    count, most = int((apart > 0).sum()), apart.max()
-    return f"{whole}; in {count} of them up to {most:,.0f} more than 2xx answers: some came too late or never."
+    count = int((apart > 0).sum())
+    most = apart.max()
+    return (
+        f"{whole}; in {count} of them up to {most:,.0f} more than 2xx answers: some came too late "
+        "or never."
+    )
 
 
 def caption(tables: Tables, trials: pd.DataFrame, words: str = "") -> str:
     """Return a figure's caption: `words`, trials, verdicts, engine and machine.
 
-    `trials` are all trials that the figure is about, failed ones too, so that they are counted as left out.
+    `trials` are all trials that the figure is about, failed ones too, so that they are counted as
+    left out.
     """
     sealed = sealed_trials(trials)
     counts = f"{trial_counts(trials)}. Verdicts: {verdict_counts(sealed)}."
     stored = durability(tables.manifest) if sealed["pool_size"].notna().any() else ""
-    place = f"Engine: {tables.manifest.get('engine', 'unknown')}. Machine: {machine(tables.manifest)}."
+    place = (
+        f"Engine: {tables.manifest.get('engine', 'unknown')}. Machine: {machine(tables.manifest)}."
+    )
     return " ".join(filter(None, [words, counts, stored, place]))
 
 
 def nothing(tables: Tables, tool: str) -> str:
     """Say why there is no figure of `tool`'s trials."""
     if len(tables.sealed(tool)) and not len(tables.timed(tool)):
-        return f"Every closed load by {tool} was on a share of a core, where a server waits for its next period."
+        return (
+            f"Every closed load by {tool} was on a share of a core, where a server waits for its "
+            "next period."
+        )
     return unsealed(tables.of(tool), f"closed-load {tool} trial")
 
 
@@ -161,4 +219,6 @@ def unsealed(trials: pd.DataFrame, noun: str) -> str:
     """Say why none of `trials` can be shown: there are none, or none was sealed."""
     if trials.empty:
         return f"This run has no {noun}s to show."
-    return f"No {noun} of this run was sealed: {plural(len(trials), 'trial')} failed or stopped early."
+    return (
+        f"No {noun} of this run was sealed: {plural(len(trials), 'trial')} failed or stopped early."
+    )

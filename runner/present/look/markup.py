@@ -1,4 +1,7 @@
-"""What pages and posts are made of, blocks; as HTML and Markdown, and the HTML page around them, through templates."""
+"""What pages and posts are made of, blocks.
+
+As HTML and Markdown, and the HTML page around them, through templates.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,12 @@ from markupsafe import Markup, escape
 
 NOT_RANKED = "†"  # follows a value that must not be ranked; HTML greys the cell too
 DAGGER = (
-    f"{NOT_RANKED} A rate of this load, not a rank of this server: the server was not the limit in every trial, or the "
-    "rate was set, or the server is there for calibration."
+    f"{NOT_RANKED} A rate of this load, not a rank of this server: the server was not the limit in "
+    "every trial, or the rate was set, or the server is there for calibration."
 )
-NUMBER = re.compile(rf"(≥ |< )?[-–]?[\d,.]*( ?%)?(–[\d,.]+)?( \[[\d,.]+–[\d,.]+\])?( {NOT_RANKED})?")
+NUMBER = re.compile(
+    rf"(≥ |< )?[-–]?[\d,.]*( ?%)?(–[\d,.]+)?( \[[\d,.]+–[\d,.]+\])?( {NOT_RANKED})?"
+)
 """A cell that is a quantity, a range or unknown."""
 LABEL = re.compile(r'(?<=<div class="table" role="region" aria-label=")[^"]*(?=")')
 LONG = 20  # characters from which a text is broken into lines of its column
@@ -75,8 +80,8 @@ class TextTable:
 class Picture:
     """A figure in the files NAME.svg and NAME.png, and the same with `-dark` behind the name.
 
-    `caption` is a paragraph: what it is about, trials, verdicts, engine and machine. Sizes are CSS pixels; the PNG has
-    twice as many. `trial_id` is empty where it is about the run.
+    `caption` is a paragraph: what it is about, trials, verdicts, engine and machine. Sizes are CSS
+    pixels; the PNG has twice as many. `trial_id` is empty if it is about the run.
     """
 
     folder: Path
@@ -103,13 +108,19 @@ def html(blocks: Iterable[Block]) -> str:
 
 
 def markdown(blocks: Iterable[Block]) -> str:
-    """Return blocks as Markdown in which no character of a text is markup, without those that are empty."""
+    """Return blocks as Markdown in which no character of a text is markup, without those that are
+    empty.
+    """
     return "\n\n".join(_rendered("blocks.md", blocks))
 
 
 def _rendered(template: str, blocks: Iterable[Block]) -> list[str]:
     macros = templates().get_template(template).module
-    return [str(getattr(macros, type(block).__name__.lower())(block)).strip() for block in blocks if block]
+    return [
+        str(getattr(macros, type(block).__name__.lower())(block)).strip()
+        for block in blocks
+        if block
+    ]
 
 
 @cache
@@ -122,9 +133,17 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {"prose": prose, "literal": literal, "table": literal_table, "columns": _columns}
-    # In the page itself SVGs would share their identifiers and styles, and have no alternative text.
-    found.filters["data_uri"] = lambda svg: f"data:image/svg+xml;base64,{base64.b64encode(svg.read_bytes()).decode()}"
+    found.filters |= {
+        "prose": prose,
+        "literal": literal,
+        "table": literal_table,
+        "columns": _columns,
+    }
+    # In the page itself SVGs would share their identifiers and styles, and have no alternative
+    # text.
+    found.filters["data_uri"] = lambda svg: (
+        f"data:image/svg+xml;base64,{base64.b64encode(svg.read_bytes()).decode()}"
+    )
     found.globals["dagger"] = NOT_RANKED
     return found
 
@@ -140,7 +159,10 @@ def literal(text: str) -> str:
 
 
 def page(title: str, body: str, description: str = "") -> str:
-    """Return a page that loads nothing and has no script; `title` and `description` are text, `body` is HTML."""
+    """Return a page that loads nothing and has no script.
+
+    `title` and `description` are text, `body` is HTML.
+    """
     seen: Counter[str] = Counter()
 
     def label(found: re.Match[str]) -> str:
@@ -148,7 +170,8 @@ def page(title: str, body: str, description: str = "") -> str:
         return f"{found[0]} ({seen[found[0]]})" if seen[found[0]] > 1 else found[0]
 
     # Tables with one label are numbered: a screen reader lists the regions of a page by theirs.
-    template, apart = templates().get_template("page.html"), LABEL.sub(label, body)
+    template = templates().get_template("page.html")
+    apart = LABEL.sub(label, body)
     return template.render(title=title, description=description, style=style_sheet(), body=apart)
 
 
@@ -173,11 +196,16 @@ def to_markdown(frame: pd.DataFrame) -> str:
 def _columns(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return name, tag of the cells and classes of each column.
 
-    The first column names a row, and the second where only both name a row. Numbers stand on the right, long
-    texts need room.
+    The first column names a row, and the second where only both name a row. Numbers stand on the
+    right, long texts need room.
     """
-    first, both = frame.iloc[:, :1], frame.iloc[:, :2]
-    keys = ["key", "key second"] if first.duplicated().any() and not both.duplicated().any() else ["key"]
+    first = frame.iloc[:, :1]
+    both = frame.iloc[:, :2]
+    keys = (
+        ["key", "key second"]
+        if first.duplicated().any() and not both.duplicated().any()
+        else ["key"]
+    )
     found = []
     for place, name in enumerate(frame.columns):
         long = any(len(str(value)) > LONG for value in frame[name])

@@ -21,7 +21,10 @@ WHITE, NIGHT = "#FFFFFF", "#15171C"  # the papers: of a light page and of a dark
 
 @dataclass(frozen=True)
 class Identity:
-    """How one server looks in every figure of a run; `dark` is the colour's partner on a dark page."""
+    """How one server looks in every figure of a run.
+
+    `dark` is the colour's partner on a dark page.
+    """
 
     color: str
     dark: str
@@ -47,9 +50,11 @@ KNOWN = {
 }
 """(language, framework) -> look.
 
-Found by a random search for colours with a contrast of 3 : 1 that lie far apart, near those that the lab had before. On
-either paper any two differ by at least 18 in CIELAB, also as people without red or without green cones see them, and by
-at least 16 as people without blue ones do (Machado, Oliveira and Fernandes 2009)."""
+Found by a random search for colours with a contrast of 3 : 1 that lie far apart, near those that
+the lab had before. On either paper any two differ by at least 18 in CIELAB, also as people without
+red or without green cones see them, and by at least 16 as people without blue ones do (Machado,
+Oliveira and Fernandes 2009).
+"""
 REFERENCE = Identity("#4D4D4D", "#BDBFC4", "x", DOTS)
 PROBE = Identity("#767676", "#97999D", "", (0, (3.2, 1.4)))
 """The second client, and what else in a figure is not a server's."""
@@ -58,14 +63,17 @@ FAMILIES = {
     "go": (("#6C7EC9", "#99A3E1"), ("#1C3A6B", "#E2E0FF"), ("#2A8B9F", "#5EB3C5")),
     "c": (("#00573F", "#A1ECCD"), ("#43A288", "#499A7A")),
 }
-"""Further shades of a language's hue, for frameworks that are not KNOWN: (on white, on a dark page)."""
+"""Further shades of a language's hue, for frameworks that are not KNOWN: (on white, on a dark
+page).
+"""
 OTHER_FAMILIES = (
     (("#B8608F", "#D78EB3"), ("#723663", "#F5B5E5"), ("#BE72A8", "#BC779E")),
     (("#7A6B0C", "#CBB97B"), ("#91801E", "#B2A364"), ("#4E4514", "#EEDC9C")),
 )
 
 SHADE, SHADE_EDGE = ("#FBE3B3", "#453615"), ("#E9B44C", "#8F6E24")
-"""Behind a stretch of time that a figure points out, and its outline: (on white, on a dark page)."""
+"""Behind a stretch of time that a figure points out, and its outline: (on white, on a dark page).
+"""
 
 
 def contrast(color: str, paper: str) -> float:
@@ -77,7 +85,9 @@ def contrast(color: str, paper: str) -> float:
 
 
 def legible(color: str, paper: str = WHITE) -> str:
-    """Darken a colour, or lighten it on a dark paper, until it reads as text there: 4.5 (WCAG 2.2, 1.4.3)."""
+    """Darken a colour, or lighten it on a dark paper, until it reads as text there: 4.5 (WCAG 2.2,
+    1.4.3).
+    """
     end = np.zeros(3) if paper == WHITE else np.ones(3)
     rgb = np.array(to_rgb(color))
     while contrast(to_hex(tuple(rgb)), paper) < 4.5:
@@ -88,25 +98,32 @@ def legible(color: str, paper: str = WHITE) -> str:
 def pale(color: str, paper: str = WHITE) -> str:
     """Mix a colour with grey that is near the paper: its hue stays recognisable, but it steps back.
 
-    Lines have a contrast of 3 : 1 against the paper (WCAG 2.2, 1.4.11). Pale ones, which nobody may rank, have 2 : 1:
-    more than the grid (1.3) and the lines of the other servers behind them (1.6 to 1.9).
+    Lines have a contrast of 3 : 1 against the paper (WCAG 2.2, 1.4.11). Pale ones, which nobody may
+    rank, have 2 : 1: more than the grid (1.3) and the lines of the other servers behind them (1.6
+    to 1.9).
     """
     grey = 0.78 if paper == WHITE else 0.28
     return to_hex(tuple(0.45 * np.array(to_rgb(color)) + 0.55 * grey))
 
 
 def identities(trials: pd.DataFrame) -> dict[str, Identity]:
-    """Return the look of each server of a run, in the order of all figures: by language, then by name.
+    """Return the look of each server of a run, in the order of all figures: by language, then by
+    name.
 
-    Give it all trials of the run, so that a server looks the same in all figures. Of several servers with one framework
-    the one that is named like it has its look, else the first. Calibration servers come last, all alike.
+    Give it all trials of the run, so that a server looks the same in all figures. Of several
+    servers with one framework the one that is named like it has its look, else the first.
+    Calibration servers come last, all alike.
     """
-    servers = trials.drop_duplicates("server")[["server", "language", "framework", "tier"]].sort_values("server")
+    servers = trials.drop_duplicates("server")[
+        ["server", "language", "framework", "tier"]
+    ].sort_values("server")
     calibrating = servers["tier"] == CALIBRATION
     servers["language"] = servers["language"].str.lower()
     servers["other"] = servers["server"] != servers["framework"]
     ranked = servers[~calibrating]
-    owners = set(ranked.sort_values(["other", "server"]).drop_duplicates(["language", "framework"])["server"])
+    owners = set(
+        ranked.sort_values(["other", "server"]).drop_duplicates(["language", "framework"])["server"]
+    )
     others = sorted(set(ranked["language"]) - FAMILIES.keys())
     families = FAMILIES | {name: OTHER_FAMILIES[place % 2] for place, name in enumerate(others)}
     markers = cycle(MARKERS)
@@ -114,7 +131,9 @@ def identities(trials: pd.DataFrame) -> dict[str, Identity]:
     for language, shades in families.items():
         shapes = zip(cycle(shades), markers, cycle((SOLID, LONG, DOTS, DASH_DOT, DASH_DOTS)))
         spare = (Identity(color, dark, marker, dash) for (color, dark), marker, dash in shapes)
-        for server, framework in ranked.loc[ranked["language"] == language, ["server", "framework"]].to_numpy():
+        for server, framework in ranked.loc[
+            ranked["language"] == language, ["server", "framework"]
+        ].to_numpy():
             known = KNOWN.get((language, framework.lower())) if server in owners else None
             looks[server] = known or next(spare)
     return looks | dict.fromkeys(servers.loc[calibrating, "server"], REFERENCE)

@@ -1,4 +1,6 @@
-"""How figures look: sizes, panels, ticks on values that people count in, labels, and byte-stable files."""
+"""How figures look: sizes, panels, ticks on values that people count in, labels, and byte-stable
+files.
+"""
 
 import functools
 import io
@@ -28,9 +30,18 @@ TITLE_PT, TEXT_PT, SMALL_PT = 15.5, 12.5, 12.0
 """On a phone 390 pixels wide a figure shows 12 pt as letters of 9.3 pixels."""
 LINE = 1.3  # line height as a multiple of the font size
 LINE_IN = SMALL_PT * LINE / 72
-INK, SOFT, GREY = "#222222", "#444444", "#767676"  # of text, of captions, and of axes and whatever is not a server's
-BEHIND, GRID = "#CFCFCF", "#E6E6E6"  # of the other servers' lines behind a panel's server, and of the grid
-HINTING = 1.03  # how much wider than its outline a line of text may be drawn, since letters start on whole pixels
+INK, SOFT, GREY = (
+    "#222222",
+    "#444444",
+    "#767676",
+)  # of text, of captions, and of axes and whatever is not a server's
+BEHIND, GRID = (
+    "#CFCFCF",
+    "#E6E6E6",
+)  # of the other servers' lines behind a panel's server, and of the grid
+HINTING = 1.03
+"""How much wider than its outline a line of text may be drawn, since letters start on whole pixels.
+"""
 STEPS = ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))  # ticks of a decade, from many to few
 APART_IN = 0.08  # least room between the labels of two ticks across
 NO_BREAK = "\u00a0"
@@ -56,7 +67,9 @@ RC: Any = {
 
 
 def rc() -> AbstractContextManager[None]:
-    """Apply the lab's settings over matplotlib's defaults, whatever the user's matplotlibrc says."""
+    """Apply the lab's settings over matplotlib's defaults, whatever the user's
+    matplotlibrc says.
+    """
     return matplotlib.style.context(RC, after_reset=True)
 
 
@@ -64,7 +77,8 @@ def rc() -> AbstractContextManager[None]:
 class PanelRow:
     """One row of panels beside each other; sizes and margins are inches.
 
-    `heading_in` is the room above them, for what `heading` writes, `axis_in` that below, `gap_in` that between two.
+    `heading_in` is the room above them, for what `heading` writes, `axis_in` that below, `gap_in`
+    that between two.
     """
 
     columns: int = 1
@@ -79,43 +93,61 @@ class PanelRow:
 def page(
     title: str, caption: str, rows: Sequence[PanelRow], *, key: str = "", below_in: float = 0.0
 ) -> tuple[Figure, list[list[Axes]]]:
-    """Return an empty figure of blog width with title, key, caption and rows of panels, as high as they need.
+    """Return an empty figure of blog width with title, key, caption and rows of panels, as high as
+    they need.
 
     `below_in` is room for what only the lowest panels have below them.
     """
     room = WIDTH_IN - 0.2
     heads = wrap(title, TITLE_PT, room, "bold")
-    keys, foot = wrap(key, SMALL_PT, room), wrap(caption, SMALL_PT, room)
+    keys = wrap(key, SMALL_PT, room)
+    foot = wrap(caption, SMALL_PT, room)
     head_in = 0.12 + (len(heads) * TITLE_PT + len(keys) * SMALL_PT) * LINE / 72 + 0.08 * bool(keys)
     foot_in = 0.12 + len(foot) * SMALL_PT * LINE / 72 + below_in
     height = head_in + sum(row.heading_in + row.panel_in + row.axis_in for row in rows) + foot_in
     figure = Figure(figsize=(WIDTH_IN, height))
-    left, below = 0.1 / WIDTH_IN, 0.18 + len(heads) * TITLE_PT * LINE / 72
+    left = 0.1 / WIDTH_IN
+    below = 0.18 + len(heads) * TITLE_PT * LINE / 72
     bold: Any = {"size": TITLE_PT, "weight": "bold", "va": "top", "linespacing": LINE - 0.1}
     figure.text(left, 1 - 0.1 / height, "\n".join(heads), **bold)
     figure.text(left, 1 - below / height, "\n".join(keys), size=SMALL_PT, va="top")
     figure.text(left, 0.08 / height, "\n".join(foot), size=SMALL_PT, va="bottom", color=SOFT)
-    panels, top = [], height - head_in
+    panels = []
+    top = height - head_in
     for row in rows:
         bottom = top - row.heading_in - row.panel_in
-        width = (WIDTH_IN - row.left_in - row.right_in - (row.columns - 1) * row.gap_in) / row.columns
+        width = (
+            WIDTH_IN - row.left_in - row.right_in - (row.columns - 1) * row.gap_in
+        ) / row.columns
         lefts = [row.left_in + column * (width + row.gap_in) for column in range(row.columns)]
-        boxes = [(left / WIDTH_IN, bottom / height, width / WIDTH_IN, row.panel_in / height) for left in lefts]
+        boxes = [
+            (left / WIDTH_IN, bottom / height, width / WIDTH_IN, row.panel_in / height)
+            for left in lefts
+        ]
         panels.append([figure.add_axes(box) for box in boxes])
         top = bottom - row.axis_in
     return figure, panels
 
 
 def heading(
-    ax: Axes, name: str, words: str = "", indent_in: float = WIDTH_IN, color: str = INK, above_in: float = 0.1
+    ax: Axes,
+    name: str,
+    words: str = "",
+    indent_in: float = WIDTH_IN,
+    color: str = INK,
+    above_in: float = 0.1,
 ) -> None:
-    """Write a panel's heading `above_in` above it: `name` bold, `words` below it; either may be empty.
+    """Write a panel's heading `above_in` above it: `name` bold, `words` below it.
+
+    Either may be empty.
 
     It starts `indent_in` left of the panel, or at the figure's left margin if that is nearer.
     """
     figure = figure_of(ax)
-    box, height = ax.get_position(), figure.get_size_inches()[1]
-    x, y = max(0.1 / WIDTH_IN, box.x0 - indent_in / WIDTH_IN), box.y1 + above_in / height
+    box = ax.get_position()
+    height = figure.get_size_inches()[1]
+    x = max(0.1 / WIDTH_IN, box.x0 - indent_in / WIDTH_IN)
+    y = box.y1 + above_in / height
     if words:
         figure.text(x, y, words, size=SMALL_PT, va="bottom")
         y += (words.count("\n") + 1) * SMALL_PT * LINE / 72 / height
@@ -137,7 +169,9 @@ def text_in(text: str, size_pt: float, weight: str = "normal") -> float:
 
 
 def wrap(text: str, size_pt: float, width_in: float, weight: str = "normal") -> list[str]:
-    """Break each line of `text` between words into lines that fit `width_in`, but no number from its unit."""
+    """Break each line of `text` between words into lines that fit `width_in`, but no number from
+    its unit.
+    """
     lines: list[str] = []
     for first, *words in (line.split(" ") for line in UNIT.sub(NO_BREAK, text).split("\n")):
         lines.append(first)
@@ -154,7 +188,9 @@ def label_room(names: Sequence[str]) -> float:
 
 
 def name_rows(ax: Axes, servers: Sequence[str], looks: Mapping[str, Identity]) -> None:
-    """Make a panel one of rows, a server each, the first on top: its name on the left, in its colour."""
+    """Make a panel one of rows, a server each, the first on top: its name on the left, in its
+    colour.
+    """
     ax.set_ylim(len(servers) - 0.4, -0.6)
     ax.set_yticks(range(len(servers)), [short(name) for name in servers])
     ax.tick_params(axis="y", length=0)
@@ -186,8 +222,11 @@ def even_axis(ax: Axes, axis: str, *, whole: bool = False) -> None:
     width, height = size_in(ax)
     room = round(width / 0.75) if axis == "x" else round(height / 0.38)
     target = getattr(ax, f"{axis}axis")
-    steps, fewest = [1, 2, 2.5, 5, 10], 1 if whole else 2
-    target.set_major_locator(MaxNLocator(max(2, min(7, room)), steps=steps, integer=whole, min_n_ticks=fewest))
+    steps = [1, 2, 2.5, 5, 10]
+    fewest = 1 if whole else 2
+    target.set_major_locator(
+        MaxNLocator(max(2, min(7, room)), steps=steps, integer=whole, min_n_ticks=fewest)
+    )
     target.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
 
 
@@ -198,11 +237,17 @@ def limit(ax: Axes, axis: str, low: float, high: float, *, log: bool = False) ->
 
 
 def log_axis(
-    ax: Axes, axis: str, choices: Sequence[Sequence[float]] = (), apart_in: float = 0.0, fewest: int = 2
+    ax: Axes,
+    axis: str,
+    choices: Sequence[Sequence[float]] = (),
+    apart_in: float = 0.0,
+    fewest: int = 2,
 ) -> None:
-    """Give a logarithmic axis that has its final limits as many ticks 0.1, 0.2, 0.5, 1, 2, 5 … as have room.
+    """Give a logarithmic axis that has its final limits as many ticks 0.1, 0.2, 0.5, 1, 2, 5 … as
+    have room.
 
-    Other `choices` go from fine to coarse. `fewest` ticks must be inside, and `apart_in` (0: what their labels need).
+    Other `choices` go from fine to coarse. `fewest` ticks must be inside, and `apart_in` (0: what
+    their labels need).
     """
     low, high = sorted(getattr(ax, f"get_{axis}lim")())
     inch = size_in(ax)[0 if axis == "x" else 1] / math.log10(high / low)
@@ -228,7 +273,9 @@ def ticks_across(ax: Axes, ticks: Sequence[float], label: Callable[[float], str]
     kept: list[float] = []
     edge = -math.inf
     for tick in ticks:
-        x_in = float(ax.transData.transform(np.array([tick, ax.get_ylim()[0]]))[0]) / figure_of(ax).dpi
+        x_in = (
+            float(ax.transData.transform(np.array([tick, ax.get_ylim()[0]]))[0]) / figure_of(ax).dpi
+        )
         half_in = max(text_in(line, SMALL_PT) for line in label(tick).split("\n")) / 2
         if x_in - half_in >= edge + APART_IN:
             kept.append(tick)
@@ -245,9 +292,11 @@ def fix(ax: Axes, axis: str, ticks: Sequence[float], label: Callable[[float], st
 
 
 def label_ends(ax: Axes, ends: Sequence[tuple[str, Identity, float, float]]) -> None:
-    """Write each line's name right of the panel, at the height of its end, without overlap, joined by a thin leader.
+    """Write each line's name right of the panel, at the height of its end, without overlap, joined
+    by a thin leader.
 
-    `ends` holds (name, look, x, y) in data units; call it when the axes have their final limits and scales.
+    `ends` holds (name, look, x, y) in data units; call it when the axes have their final limits and
+    scales.
     """
     panel_pt = size_in(ax)[1] * 72
     to_axes = ax.transData + ax.transAxes.inverted()
@@ -257,13 +306,23 @@ def label_ends(ax: Axes, ends: Sequence[tuple[str, Identity, float, float]]) -> 
     for (x, y, name, look), height in zip(points, heights, strict=True):
         leader: Any = {"color": look.color, "lw": 0.9, "clip_on": False, "marker": ""}
         ax.plot([x, 1.012, 1.035], [y, height, height], transform=ax.transAxes, **leader)
-        ax.text(1.045, height, short(name), transform=ax.transAxes, color=look.ink, va="center", size=TEXT_PT)
+        ax.text(
+            1.045,
+            height,
+            short(name),
+            transform=ax.transAxes,
+            color=look.ink,
+            va="center",
+            size=TEXT_PT,
+        )
 
 
 def spread_out(heights: Sequence[float], gap: float) -> list[float]:
-    """Move sorted heights (0 to 1) apart to at least `gap`, as little as possible and inside 0 to 1.
+    """Move sorted heights (0 to 1) apart to at least `gap`, as little as possible and inside 0 to
+    1.
 
-    Neighbours that are too close form a block around their mean (isotonic regression, pooling adjacent violators).
+    Neighbours that are too close form a block around their mean (isotonic regression, pooling
+    adjacent violators).
     """
     from scipy.optimize import isotonic_regression  # noqa: PLC0415 - half a second, which only a drawing needs
 
@@ -274,7 +333,10 @@ def spread_out(heights: Sequence[float], gap: float) -> list[float]:
 
 
 def number(value: float) -> str:
-    """Print a quantity with about three significant digits: 9,254 or 84.5 or 0.0412; `–` where unknown."""
+    """Print a quantity with about three significant digits: 9,254 or 84.5 or 0.0412.
+
+    `–` where unknown.
+    """
     if not math.isfinite(value):
         return "–"
     if abs(value) >= 99.95 or value == 0:
@@ -283,19 +345,35 @@ def number(value: float) -> str:
     return f"{value:.{digits}f}"
 
 
-def ratio_words(ratio: float, low: float, high: float, digits: int = 2) -> str:
-    """Return a ratio with its interval, `2.15 [2.05–2.26]`; `at least 2.05` where `high` is infinite, at most for 0."""
-    middle, least, most = (f"{end:.{digits}f}" if end < 10 else number(end) for end in (ratio, low, high))
+def ratio_words(ratio: float, low: float, high: float, digits: int = 2, *, sign: str = "") -> str:
+    """Return a ratio with its interval: `2.15 [2.05–2.26]`.
+
+    A bound is the end of the interval that is known, because the data exclude what lies beyond it:
+    `at least 2.05` if `high` is infinite, `at most 2.26` if `low` is 0. `sign` stands before the
+    number: `at least ×2.05`.
+    """
+
+    def written(value: float) -> str:
+        return f"{value:.{digits}f}" if value < 10 else number(value)
+
     if high == math.inf:
-        return f"at least {least}"
-    return f"{middle} [{least}–{most}]" if low else f"at most {most}"
+        return f"at least {sign}{written(low)}"
+    if low == 0:
+        return f"at most {sign}{written(high)}"
+    return f"{sign}{written(ratio)} [{written(low)}–{written(high)}]"
 
 
 def save(figure: Figure, folder: Path, name: str) -> tuple[Path, Path]:
-    """Write NAME.png (two pixels per CSS pixel at 700 px) and NAME.svg; the same figure gives the same bytes."""
-    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
+    """Write NAME.png (two pixels per CSS pixel at 700 px) and NAME.svg.
+
+    The same figure gives the same bytes.
+    """
+    png = folder / f"{name}.png"
+    svg = folder / f"{name}.svg"
     with rc():
-        figure.savefig(pixels := io.BytesIO(), format="png", dpi=200, pil_kwargs={"compress_level": 0})
+        figure.savefig(
+            pixels := io.BytesIO(), format="png", dpi=200, pil_kwargs={"compress_level": 0}
+        )
         # In 256 colours: a third of the bytes, and no difference that an eye sees.
         picture = Image.open(pixels).convert("RGB").quantize(256, dither=Image.Dither.NONE)
         with replacing(png) as temporary:

@@ -28,10 +28,15 @@ COLOURED: dict[type[Artist], tuple[str, ...]] = {
 Partners = dict[str, str]  # colour on white -> its partner on a dark page
 
 
-def save_both(figure: Figure, folder: Path, name: str, looks: Iterable[Identity]) -> tuple[Path, ...]:
-    """Write NAME.png and .svg as `style.save` does, then NAME-dark.png and .svg; the figure is dark afterwards.
+def save_both(
+    figure: Figure, folder: Path, name: str, looks: Iterable[Identity]
+) -> tuple[Path, ...]:
+    """Write NAME.png and .svg as `style.save` does, then NAME-dark.png and .svg.
 
-    `looks` are the identities that the figure may show. LabError where it has any other colour that is not grey.
+    The figure is dark afterwards.
+
+    `looks` are the identities that the figure may show. LabError if it has any other colour that
+    is not grey.
     """
     light = style.save(figure, folder, name)
     darken(figure, looks)
@@ -41,8 +46,9 @@ def save_both(figure: Figure, folder: Path, name: str, looks: Iterable[Identity]
 def darken(figure: Figure, looks: Iterable[Identity]) -> None:
     """Recolour a drawn figure in place for a dark page.
 
-    Greys keep their order with ink and paper changed: `night`. A look's colour, its pale shade and its ink become their
-    dark partners, as do the shades behind what is pointed out. LabError for any other colour, the figure half done.
+    Greys keep their order with ink and paper changed: `night`. A look's colour, its pale shade and
+    its ink become their dark partners, as do the shades behind what is pointed out. LabError for
+    any other colour, the figure half done.
     """
     marks, words = partners(looks)
     with style.rc():
@@ -53,19 +59,25 @@ def darken(figure: Figure, looks: Iterable[Identity]) -> None:
 
 
 def partners(looks: Iterable[Identity]) -> tuple[Partners, Partners]:
-    """Return the dark partners of what is drawn in the colours of `looks`, and of what is written in them."""
+    """Return the dark partners of what is drawn in the colours of `looks`, and of what is written
+    in them.
+    """
     marks: Partners = {to_hex(light): to_hex(dark) for light, dark in (SHADE, SHADE_EDGE)}
     words: Partners = {}
     for look in looks:
-        color, faint = to_hex(look.color), pale(look.color)
+        color = to_hex(look.color)
+        faint = pale(look.color)
         marks |= {faint: pale(look.dark, NIGHT), color: to_hex(look.dark)}
         words |= dict.fromkeys((color, look.ink), legible(look.dark, NIGHT))
     return marks, words
 
 
 def night(grey: str) -> str:
-    """Return the dark partner of a grey: paper becomes paper, ink and all that is darker ink, in between evenly."""
-    paper, ink = to_rgb(WHITE)[0], to_rgb(style.INK)[0]
+    """Return the dark partner of a grey: paper becomes paper, ink and all that is darker ink, in
+    between evenly.
+    """
+    paper = to_rgb(WHITE)[0]
+    ink = to_rgb(style.INK)[0]
     share = min(1.0, (paper - to_rgb(grey)[0]) / (paper - ink))
     return to_hex(tuple((1 - share) * np.array(to_rgb(NIGHT)) + share * np.array(to_rgb(MOON))))
 
@@ -76,8 +88,8 @@ def _partner(color: Any, known: Partners) -> tuple[float, float, float, float]:
     name = to_hex((red, green, blue))
     if name not in known and not red == green == blue:
         raise LabError(
-            f"The figure has the colour {name}, which has no partner for a dark page: draw in the colours of the "
-            "servers' looks and in greys."
+            f"The figure has the colour {name}, which has no partner for a dark page: draw in the "
+            "colours of the servers' looks and in greys."
         )
     return to_rgba(known.get(name) or night(name), alpha)
 
@@ -89,7 +101,11 @@ def _recolour(artist: Artist, marks: Partners, words: Partners) -> None:
     for name in names:
         found = getattr(artist, f"get_{name}")()
         several = isinstance(artist, Collection)
-        dark[name] = [_partner(color, known) for color in np.asarray(found)] if several else _partner(found, known)
+        dark[name] = (
+            [_partner(color, known) for color in np.asarray(found)]
+            if several
+            else _partner(found, known)
+        )
     artist.set(**dark)
     if isinstance(artist, Text) and (behind := artist.get_bbox_patch()) is not None:
         _recolour(behind, marks, words)

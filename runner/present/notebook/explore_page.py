@@ -1,4 +1,6 @@
-"""What the notebook for exploring a run calls: tables for a few lines of seaborn in each cell, and how they show."""
+"""What the notebook for exploring a run calls: tables for a few lines of seaborn in each cell, and
+how they show.
+"""
 
 from collections.abc import Sequence
 from itertools import product
@@ -19,7 +21,10 @@ from runner.present.notebook.pages import RunPage, has_reader, opener, show
 from runner.present.statistics.stats import histogram_quantile
 
 ROWS = {
-    "trials": ("sealed trial", "server, tool, load, rps, latency_p99_ms, server_cpu_mean_pct, verdict"),
+    "trials": (
+        "sealed trial",
+        "server, tool, load, rps, latency_p99_ms, server_cpu_mean_pct, verdict",
+    ),
     "latency": ("sealed trial, second and range of latencies", "second, lower_ms, upper_ms, count"),
     "throughput": ("sealed trial and 0.1 s (k6)", "t_s, requests, failed"),
     "resources": ("sealed trial, subject and interval", "t_s, dt_s, subject, cpu_pct, rss_bytes"),
@@ -31,8 +36,8 @@ ROWS = {
 class ExplorePage(RunPage):
     """An open run in the notebook: its tables for seaborn, and how a picture is shown.
 
-    Every table has sealed trials only, and in each row the trial's `trial_id`, `server`, `tool` and `load`;
-    docs/data.md says what the columns mean.
+    Every table has sealed trials only, and in each row the trial's `trial_id`, `server`, `tool` and
+    `load`; docs/data.md says what the columns mean.
     """
 
     def __init__(self, run: str, trial: str) -> None:
@@ -43,28 +48,36 @@ class ExplorePage(RunPage):
         if trial and trial not in set(sealed["trial_id"]):
             raise LabError(f"This run has no sealed trial {trial!r}.")
         # Each server's colour, as in all figures of the run: seaborn's `palette`.
-        self.colors = {server: look.color for server, look in identities(self.tables.trials).items()}
+        self.colors = {
+            server: look.color for server, look in identities(self.tables.trials).items()
+        }
         # One row per trial, sorted by load.
         placed = sealed.assign(place=sealed["server"].map(list(self.colors).index))
         placed = placed.sort_values(["load_order", "place", "trial_order"], ignore_index=True)
         self.trials = trials = placed.drop(columns="place")
         by_k6 = trials[trials["tool"] == "k6"] if "k6" in set(trials["tool"]) else trials
         timed = trials[trials["latency_p50_ms"].notna()]
-        # The load by k6 that most trials with response times have, else that of another tool; empty without any trial.
+        # The load by k6 that most trials with response times have, else that of another tool; empty
+        # without any trial.
         most = next(filter(len, (timed[timed["tool"] == "k6"], timed)), by_k6)
         self.load = str(most["load"].value_counts(sort=False).idxmax()) if len(most) else ""
         highest = by_k6.sort_values("server_cpu_peak_100ms_pct", ascending=False)
-        # The trial that the notebook looks at more closely; empty where the run has none.
+        # The trial that the notebook looks at more closely; empty if the run has none.
         self.trial = trial or next(iter(highest["trial_id"]), "")
-        # How many requests of a trial took `lower_ms` to `upper_ms` in a second; `second` is null for wrk.
+        # How many requests of a trial took `lower_ms` to `upper_ms` in a second; `second` is null
+        # for wrk.
         self.latency = self._joined(self.tables.latency)
         # How many requests of a trial by k6 were answered in 0.1 s, from `t_s` on.
         self.throughput = self._joined(self.tables.throughput)
-        # CPU and memory of each subject of a trial in the `dt_s` seconds that end at `t_s`; 100 % is one core.
+        # CPU and memory of each subject of a trial in the `dt_s` seconds that end at `t_s`; 100 %
+        # is one core.
         self.resources = self._joined(self.tables.resources)
 
     def requests(self, trial: str = "") -> pd.DataFrame:
-        """Return the requests of a trial by k6, one row per request; without rows where the run has not kept them."""
+        """Return the requests of a trial by k6, one row per request.
+
+        Without rows if the run has not kept them.
+        """
         return self._joined(self.tables.samples("requests", trial or self.trial))
 
     def _joined(self, table: pd.DataFrame) -> pd.DataFrame:
@@ -73,21 +86,38 @@ class ExplorePage(RunPage):
     def percentiles(
         self, rows: pd.DataFrame, by: Sequence[str], shares: Sequence[float] = (0.5, 0.95, 0.99)
     ) -> pd.DataFrame:
-        """Return percentiles of rows of `latency`: the columns `by`, `percentile` (p95) and `ms`."""
+        """Return percentiles of rows of `latency`: the columns `by`, `percentile` (p95)
+        and `ms`.
+        """
         found = []
         for key, alike in rows.groupby(list(by)):
             ms = histogram_quantile(alike["lower_ms"], alike["upper_ms"], alike["count"], shares)
-            found += [(*key, f"p{100 * share:g}", each) for share, each in zip(shares, ms, strict=True)]
+            found += [
+                (*key, f"p{100 * share:g}", each) for share, each in zip(shares, ms, strict=True)
+            ]
         return pd.DataFrame(found, columns=[*by, "percentile", "ms"])
 
     def show_tables(self) -> None:
         """Show which tables there are, and what one row of each is."""
         frames = (self.trials, self.latency, self.throughput, self.resources, self.requests())
-        rows = [(name, f"{len(frame):,}", *ROWS[name]) for name, frame in zip(ROWS, frames, strict=True)]
-        show([TextTable(pd.DataFrame(rows, columns=["table", "rows", "one row per", "columns, among others"]))])
+        rows = [
+            (name, f"{len(frame):,}", *ROWS[name]) for name, frame in zip(ROWS, frames, strict=True)
+        ]
+        show(
+            [
+                TextTable(
+                    pd.DataFrame(
+                        rows, columns=["table", "rows", "one row per", "columns, among others"]
+                    )
+                )
+            ]
+        )
 
     def has(self, rows: pd.DataFrame, sentence: str) -> bool:
-        """Return whether there are rows to draw; where there are none, show `sentence` in place of a picture."""
+        """Return whether there are rows to draw.
+
+        If there are none, show `sentence` in place of a picture.
+        """
         if rows.empty:
             show([Paragraph(sentence)])
         return not rows.empty
@@ -95,8 +125,8 @@ class ExplorePage(RunPage):
     def show_drawn(self, name: str, drawn: Any, words: str) -> None:
         """Show what seaborn drew (a grid or axes), as wide as all figures, with `words` below it.
 
-        `words`, the axes and the colours are its alternative text. Unless the page is live, it is saved as
-        explore-NAME.png and .svg in the run's figures folder.
+        `words`, the axes and the colours are its alternative text. Unless the page is live, it is
+        saved as explore-NAME.png and .svg in the run's figures folder.
         """
         figure: Figure = drawn.figure
         figure.set_figwidth(style.WIDTH_IN)
@@ -114,20 +144,26 @@ class ExplorePage(RunPage):
 
 @opener
 def open_tables(run: str, trial: str = "") -> ExplorePage:
-    """Open a run for the notebook for exploring; its pictures have the lab's fonts and colours from now on.
+    """Open a run for the notebook for exploring.
 
-    An empty `trial` is the one by k6 whose server had the highest CPU peak, else that of another tool. LabError as of
-    `RunPage`, and for a trial that was not sealed.
+    Its pictures have the lab's fonts and colours from now on.
+
+    An empty `trial` is the one by k6 whose server had the highest CPU peak, else that of another
+    tool. LabError as of `RunPage`, and for a trial that was not sealed.
     """
     return ExplorePage(run, trial)
 
 
 def _described(figure: Figure, words: str) -> str:
-    """Return the alternative text of a picture: `words`, then its panels, its axes and who has which colour."""
+    """Return the alternative text of a picture: `words`, then its panels, its axes and who has
+    which colour.
+    """
     axes = figure.axes
     parts = [words]
     if len(axes) > 1:
-        parts.append(f"{len(axes)} panels: {', '.join(ax.get_title() for ax in axes if ax.get_title())}.")
+        parts.append(
+            f"{len(axes)} panels: {', '.join(ax.get_title() for ax in axes if ax.get_title())}."
+        )
     for side, axis in (("Across", "x"), ("Up", "y")):
         name = next((label for ax in axes if (label := getattr(ax, f"get_{axis}label")())), "")
         first = getattr(axes[0], f"{axis}axis")

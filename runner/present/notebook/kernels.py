@@ -1,4 +1,6 @@
-"""Kernels that execute one notebook after the other: each loads the project's modules once, while others still work."""
+"""Kernels that execute one notebook after the other: each loads the project's modules once, while
+others still work.
+"""
 
 # mypy: allow-untyped-calls
 
@@ -21,12 +23,16 @@ from jupyter_core.utils import run_sync
 from runner.model import LabError
 from runner.store import lab_root
 
-# What checks notebooks is imported after this, and would build the grammar of IRIs for two seconds: they have none.
+# What checks notebooks is imported after this, and would build the grammar of IRIs for two seconds:
+# they have none.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 LOAD = "__import__('runner.present.notebook.pages')"
-"""Leaves no name behind: the first notebook needs no empty namespace made for it, which takes half a second."""
-FORGET = "%reset -f"  # removes every variable of a notebook, and numbers the next one's cells from 1
+"""Leaves no name behind: the first notebook needs no empty namespace made for it, which takes half
+a second.
+"""
+FORGET = "%reset -f"
+"""Removes every variable of a notebook, and numbers the next one's cells from 1."""
 FOLDER = "bench-kernels-"  # how the names of folders with sockets begin
 QUIET = ["--log-level=40"]  # errors only: a kernel's warnings are about a socket on loopback
 AT_ONCE = min(2, len(os.sched_getaffinity(0)))  # each takes a CPU and a few hundred MB
@@ -35,20 +41,25 @@ AT_ONCE = min(2, len(os.sched_getaffinity(0)))  # each takes a CPU and a few hun
 class Kernels:
     """A few kernels, each with one notebook at a time. They load modules while others still work.
 
-    Leaving the context kills them: asked to end in mid-work they would print a traceback. They listen on sockets in a
-    folder of this user's: two processes that look for free ports at the same time may find the same.
+    Leaving the context kills them: asked to end in mid-work they would print a traceback. They
+    listen on sockets in a folder of this user's: two processes that look for free ports at the same
+    time may find the same.
     """
 
     def __init__(self, count: int = AT_ONCE) -> None:
         self.count = count
         self._started: list[KernelManager] = []
-        self._idle: queue.SimpleQueue[tuple[KernelManager, BlockingKernelClient]] = queue.SimpleQueue()
+        self._idle: queue.SimpleQueue[tuple[KernelManager, BlockingKernelClient]] = (
+            queue.SimpleQueue()
+        )
         self._folder, self._lock = _new_folder()
 
     def __enter__(self) -> Kernels:
         for number in range(self.count):
             file = str(self._folder / f"{number}.json")
-            kernel: KernelManager = AsyncKernelManager(kernel_name="python3", transport="ipc", connection_file=file)
+            kernel: KernelManager = AsyncKernelManager(
+                kernel_name="python3", transport="ipc", connection_file=file
+            )
             self._started.append(kernel)
             run_sync(kernel.start_kernel)(extra_arguments=QUIET, cwd=str(lab_root()))  # type: ignore[arg-type]
             client = kernel.blocking_client()
@@ -65,9 +76,11 @@ class Kernels:
 
     @contextlib.contextmanager
     def one(self) -> Iterator[KernelManager]:
-        """Wait for a kernel without a notebook. What it still has to do comes before the notebook's first cell.
+        """Wait for a kernel without a notebook.
 
-        LabError where it has died.
+        What it still has to do comes before the notebook's first cell.
+
+        LabError if it has died.
         """
         kernel, client = self._idle.get()
         try:
@@ -80,7 +93,10 @@ class Kernels:
 
 
 def _new_folder() -> tuple[Path, int]:
-    """Return a folder for sockets and its lock, which ends with this process; remove those whose process was killed."""
+    """Return a folder for sockets and its lock, which ends with this process.
+
+    Remove those whose process was killed.
+    """
     for left in Path(tempfile.gettempdir()).glob(f"{FOLDER}*"):
         with contextlib.suppress(OSError):  # somebody holds it, or it is another user's
             os.close(_locked(left))
@@ -91,7 +107,10 @@ def _new_folder() -> tuple[Path, int]:
 
 
 def _locked(folder: Path) -> int:
-    """Lock a folder until the descriptor that is returned is closed; OSError where another process has it."""
+    """Lock a folder until the descriptor that is returned is closed.
+
+    OSError where another process has it.
+    """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

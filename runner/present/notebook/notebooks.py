@@ -31,22 +31,34 @@ from runner.present.notebook.kernels import QUIET, Kernels
 from runner.present.notebook.pages import COMPLETE
 from runner.store import RunFolder, figures_folder, lab_root, replacing, short_name
 
-logging.getLogger("papermill").disabled = True  # of a kernel that died an error tells, and who interrupts knows
-LONGEST = ("report", "published")  # notebooks that are begun first, so that the last to end is a short one
+logging.getLogger(
+    "papermill"
+).disabled = True  # of a kernel that died an error tells, and who interrupts knows
+LONGEST = (
+    "report",
+    "published",
+)  # notebooks that are begun first, so that the last to end is a short one
 LONGEST_CELL_S = 900  # a cell takes seconds, of the largest runs too: one that takes longer hangs
 
 
-def execute(notebook: Path, given: Mapping[str, Any], output: Path, kernel: KernelManager | None = None) -> list[str]:
-    """Execute `notebook` with the parameters `given` and write it, with outputs, to `output`; return its figures.
+def execute(
+    notebook: Path, given: Mapping[str, Any], output: Path, kernel: KernelManager | None = None
+) -> list[str]:
+    """Execute `notebook` with the parameters `given` and write it, with outputs, to `output`.
 
-    It is executed in `kernel`, which goes on, else in a new one in the lab's root. The same run gives the same bytes:
-    no paths, times and random ids. On failure the broken notebook stays at `output`, and a LabError of one sentence is
-    raised. The output of `Page.finish` proves that the last cell ran: a kernel that died leaves cells that look
-    completed.
+    Return its figures.
+
+    It is executed in `kernel`, which goes on, else in a new one in the lab's root. The same run
+    gives the same bytes: no paths, times and random ids. On failure the broken notebook stays at
+    `output`, and a LabError of one sentence is raised. The output of `Page.finish` proves that the
+    last cell ran: a kernel that died leaves cells that look completed.
     """
     missing = sorted(set(given) - parameters(notebook))
     if missing:
-        raise LabError(f"{notebook} has no parameter {', '.join(missing)}: tag the cell that sets it `parameters`.")
+        raise LabError(
+            f"{notebook} has no parameter {', '.join(missing)}: tag the cell that sets it "
+            "`parameters`."
+        )
     output.parent.mkdir(parents=True, exist_ok=True)
     try:
         executed = execute_notebook(
@@ -54,17 +66,29 @@ def execute(notebook: Path, given: Mapping[str, Any], output: Path, kernel: Kern
             str(output),
             parameters=dict(given),
             progress_bar=sys.stderr.isatty() and kernel is None,
-            resources={"metadata": {"path": str(lab_root())}},  # papermill's `cwd` is that of the whole process
+            resources={
+                "metadata": {"path": str(lab_root())}
+            },  # papermill's `cwd` is that of the whole process
             extra_arguments=QUIET,
             execution_timeout=LONGEST_CELL_S,
             **({} if kernel is None else {"km": kernel}),
         )
     except PapermillExecutionError as error:
         known = error.ename == "LabError"
-        words = error.evalue if known else f"{notebook.name} failed with {error.ename}: {error.evalue}"
+        words = (
+            error.evalue if known else f"{notebook.name} failed with {error.ename}: {error.evalue}"
+        )
         raise LabError(f"{words.rstrip('.')} (see {output}).", exit_code=1) from None
-    except (PapermillException, CellControlSignal, NoSuchKernel, OSError, RuntimeError) as error:  # of a dead kernel
-        raise LabError(f"{notebook.name} could not be executed: {error} (see {output}).", exit_code=1) from error
+    except (
+        PapermillException,
+        CellControlSignal,
+        NoSuchKernel,
+        OSError,
+        RuntimeError,
+    ) as error:  # of a dead kernel
+        raise LabError(
+            f"{notebook.name} could not be executed: {error} (see {output}).", exit_code=1
+        ) from error
     executed.metadata.pop("papermill", None)
     for number, cell in enumerate(executed.cells):
         cell.metadata.pop("papermill", None)
@@ -75,12 +99,18 @@ def execute(notebook: Path, given: Mapping[str, Any], output: Path, kernel: Kern
         temporary.write_text(nbformat.writes(executed) + "\n", encoding="utf-8")
     figures = figures_shown(output)
     if figures is None:
-        raise LabError(f"{notebook.name} did not reach its last cell: its kernel died (see {output}).", exit_code=1)
+        raise LabError(
+            f"{notebook.name} did not reach its last cell: its kernel died (see {output}).",
+            exit_code=1,
+        )
     return figures
 
 
 def parameters(notebook: Path) -> set[str]:
-    """Return the names in a notebook's cell that is tagged `parameters`; LabError where it is no notebook."""
+    """Return the names in a notebook's cell that is tagged `parameters`.
+
+    LabError if it is no notebook.
+    """
     try:
         return set(inspect_notebook(str(notebook)))
     except (PapermillException, nbformat.ValidationError, OSError, ValueError) as error:
@@ -88,35 +118,51 @@ def parameters(notebook: Path) -> set[str]:
 
 
 def figures_shown(executed: Path) -> list[str] | None:
-    """Return the figures that an executed notebook's last cell counted; None where that cell did not run."""
-    cells = [cell for cell in nbformat.read(executed, as_version=4).cells if cell.cell_type == "code"]
+    """Return the figures that an executed notebook's last cell counted.
+
+    None if that cell did not run.
+    """
+    cells = [
+        cell for cell in nbformat.read(executed, as_version=4).cells if cell.cell_type == "code"
+    ]
     outputs = cells[-1].outputs if cells else []
-    proofs = [output.metadata[COMPLETE] for output in outputs if COMPLETE in output.get("metadata", {})]
+    proofs = [
+        output.metadata[COMPLETE] for output in outputs if COMPLETE in output.get("metadata", {})
+    ]
     return list(proofs[0]) if proofs else None
 
 
 def export_html(executed: Path, html: Path, about: str = "") -> None:
-    """Write an executed notebook as one page: no code, figures inside, nothing to load, fit for a phone.
+    """Write an executed notebook as one page: no code, figures inside, nothing to load, fit for a
+    phone.
 
-    Its title ends in `about`, else in the folder's name. A heading whose cells show nothing, as one about a database
-    in a run without any, is left out.
+    Its title ends in `about`, else in the folder's name. A heading whose cells show nothing, as one
+    about a database in a run without any, is left out.
     """
     notebook = nbformat.read(executed, as_version=4)
     notebook.cells = _shown(notebook.cells)
     exporter = HTMLExporter(template_name="basic", exclude_input=True, exclude_output_prompt=True)
     body, _ = exporter.from_notebook_node(notebook)
-    first = next((cell.source for cell in notebook.cells if cell.cell_type == "markdown"), "") or executed.stem
+    first = (
+        next((cell.source for cell in notebook.cells if cell.cell_type == "markdown"), "")
+        or executed.stem
+    )
     title = f"{first.splitlines()[0].lstrip('# ')}: {about or executed.parent.name}"
     with replacing(html) as temporary:
         temporary.write_text(page(title, body), encoding="utf-8")
 
 
 def _shown(cells: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
-    """Return the cells that a page has: words and outputs, without the sections of which no cell has an output.
+    """Return the cells that a page has: words and outputs, without the sections of which no cell
+    has an output.
 
-    A section goes from a heading to the next of its rank or above. One without any code has words only, and stays.
+    A section goes from a heading to the next of its rank or above. One without any code has words
+    only, and stays.
     """
-    headings = [re.match(r"#{1,6}(?= )", cell.source) if cell.cell_type == "markdown" else None for cell in cells]
+    headings = [
+        re.match(r"#{1,6}(?= )", cell.source) if cell.cell_type == "markdown" else None
+        for cell in cells
+    ]
     ranks = [len(heading[0]) if heading else 0 for heading in headings]
     empty: set[int] = set()
     for start, rank in enumerate(ranks):
@@ -131,24 +177,37 @@ def _shown(cells: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
 def build_report(
     run: RunFolder, say: Callable[[str], None] = lambda _: None, kernels: Kernels | None = None
 ) -> dict[Path, list[str]]:
-    """Execute every notebook that has a parameter `run`; leave figures, notebooks and pages in figures/<run>/.
+    """Execute every notebook that has a parameter `run`.
 
-    Return the HTML pages, the general report first, with the names of the figures that each shows. A notebook that the
-    run has nothing for is left out. `say` is called for each that is done; `kernels` may have been started for it
-    already, and as many notebooks are executed at a time. LabError where there is no such notebook or one of them
-    fails.
+    Leave figures, notebooks and pages in figures/<run>/.
+
+    Return the HTML pages, the general report first, with the names of the figures that each shows.
+    A notebook that the run has nothing for is left out. `say` is called for each that is done;
+    `kernels` may have been started for it already, and as many notebooks are executed at a time.
+    LabError if there is no such notebook or one of them fails.
     """
-    tables, folder = read_tables(run), figures_folder(run)
+    tables = read_tables(run)
+    folder = figures_folder(run)
     every = charts().values()
-    left_out = {found.notebook for found in every} - {found.notebook for found in every if found.needs(tables)}
-    paths = sorted((lab_root() / "notebooks").glob("*.ipynb"), key=lambda path: (path.stem != "report", path))
+    left_out = {found.notebook for found in every} - {
+        found.notebook for found in every if found.needs(tables)
+    }
+    paths = sorted(
+        (lab_root() / "notebooks").glob("*.ipynb"), key=lambda path: (path.stem != "report", path)
+    )
     notebooks = [path for path in paths if path.stem not in left_out and "run" in parameters(path)]
     if not notebooks:
         raise LabError("There is no notebook with a parameter run in notebooks/.")
 
     def make_page(notebook: Path) -> list[str]:
         with ready.one() as kernel:
-            return build_page(notebook.stem, {"run": short_name(run)}, folder / f"{notebook.stem}.html", "", kernel)
+            return build_page(
+                notebook.stem,
+                {"run": short_name(run)},
+                folder / f"{notebook.stem}.html",
+                "",
+                kernel,
+            )
 
     shown: dict[Path, list[str]] = {}
     begun = time.monotonic()
@@ -160,17 +219,28 @@ def build_report(
             for task in as_completed(tasks):
                 notebook = tasks[task]
                 shown[notebook] = task.result()
-                count, took_s = captions.plural(len(shown[notebook]), "figure"), time.monotonic() - begun
-                say(f"[{len(shown)}/{len(notebooks)}] {notebook.name}: {count}, after {took_s:.0f} s")
+                count = captions.plural(len(shown[notebook]), "figure")
+                took_s = time.monotonic() - begun
+                say(
+                    f"[{len(shown)}/{len(notebooks)}] {notebook.name}: {count}, after "
+                    f"{took_s:.0f} s"
+                )
         finally:
             pool.shutdown(wait=False, cancel_futures=True)  # those under way end with their kernels
     return {folder / f"{notebook.stem}.html": shown[notebook] for notebook in notebooks}
 
 
 def build_page(
-    notebook: str, given: Mapping[str, Any], html: Path, about: str = "", kernel: KernelManager | None = None
+    notebook: str,
+    given: Mapping[str, Any],
+    html: Path,
+    about: str = "",
+    kernel: KernelManager | None = None,
 ) -> list[str]:
-    """Execute a notebook of the lab; write its page to `html`, and it beside it as .ipynb; return its figures."""
+    """Execute a notebook of the lab.
+
+    Write its page to `html`, and it beside it as .ipynb; return its figures.
+    """
     executed = html.with_suffix(".ipynb")
     shown = execute(lab_root() / "notebooks" / f"{notebook}.ipynb", given, executed, kernel)
     export_html(executed, html, about)

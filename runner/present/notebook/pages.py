@@ -1,4 +1,6 @@
-"""What notebooks open: a run, two runs compared, or the same loads over many runs, a part or a figure in each cell."""
+"""What notebooks open: a run, two runs compared, or the same loads over many runs, a part or a
+figure in each cell.
+"""
 
 # mypy: allow-untyped-calls
 # IPython ships without type annotations.
@@ -18,19 +20,20 @@ from matplotlib.figure import Figure
 from pydantic import ConfigDict, NonNegativeFloat, ValidationError, validate_call
 
 from runner.model import OWN_SCRIPT, LabError
-from runner.present.answers.evidence import NOTHING
+from runner.present.answers.evidence import NO_CLOSED_LOAD_BY_K6
 from runner.present.chart import Chart, charts, describe, draw
-from runner.present.comparison import compare
-from runner.present.comparison.history import findings, history, table, timeline
 from runner.present.frames import Case, Tables, choose, read_tables
 from runner.present.look import captions, markup, style
 from runner.present.look.markup import Block, Bullets, Paragraph, TextTable
 from runner.present.look.palette import identities
 from runner.present.notebook import parts
+from runner.present.two_runs import compare
+from runner.present.two_runs.history import findings, history, table, timeline
 from runner.store import figures_folder, find_run
 
 T = TypeVar("T")
-COMPLETE = "lab_complete"  # key of the output metadata by which a notebook proves that its last cell ran
+COMPLETE = "lab_complete"
+"""Key of the output metadata by which a notebook proves that its last cell ran."""
 PLAIN = (str, int, float, bool, list, tuple, dict, type(None))
 """Types of variables that may have been meant as parameters."""
 
@@ -42,12 +45,16 @@ class Page:
     about: str  # the run, or the runs, in words
     figures: Path  # the folder in which figures are saved
     parts: Mapping[str, Callable[..., Iterable[Block]]]  # name -> returns what one cell shows
-    charts: Mapping[str, Callable[[], Chart | None]]  # name -> returns a figure; None where the run has nothing for it
+    charts: Mapping[
+        str, Callable[[], Chart | None]
+    ]  # name -> returns a figure; None if the run has nothing for it
     shown: list[str] = field(default_factory=list)  # the figures saved so far
     live: bool = False  # whether a reader works with the page, so that no file is changed
 
     def chart(self, name: str) -> Chart | None:
-        """Return a figure as a value, whose `frame` has its points; None where the run has no load of its kind.
+        """Return a figure as a value, whose `frame` has its points.
+
+        None if the run has no load of its kind.
 
         LabError for an unknown name.
         """
@@ -58,13 +65,16 @@ class Page:
         show(named(self.parts, name, "part")(*details))
 
     def show_figure(self, name: str) -> None:
-        """Draw a figure and show it; nothing where `chart` has none."""
+        """Draw a figure and show it; nothing if `chart` has none."""
         if chart := self.chart(name):
             place = charts()[name].place if name in charts() else ""
             self.show_picture(name, draw(chart), describe(chart) + place)
 
     def show_picture(self, name: str, figure: Figure, alt: str) -> None:
-        """Show a figure with its alternative text; unless the page is live, save it as PNG and SVG too."""
+        """Show a figure with its alternative text.
+
+        Unless the page is live, save it as PNG and SVG too.
+        """
         if self.live:
             with style.rc():
                 figure.savefig(picture := io.BytesIO(), format="png", dpi=150)
@@ -97,10 +107,11 @@ def show(blocks: Iterable[Block]) -> None:
 
 
 def has_reader() -> bool:
-    """Return whether the front end that had the running cell executed has a reader, so that widgets work.
+    """Return whether the front end that had the running cell executed has a reader, so that widgets
+    work.
 
-    It says so in `allow_stdin` of its execute_request (Jupyter's messaging protocol): true for JupyterLab, false for
-    papermill and nbconvert. False outside a notebook.
+    It says so in `allow_stdin` of its execute_request (Jupyter's messaging protocol): true for
+    JupyterLab, false for papermill and nbconvert. False outside a notebook.
     """
     kernel = getattr(get_ipython(), "kernel", None)
     request = kernel.get_parent("shell") if kernel is not None else {}
@@ -108,10 +119,11 @@ def has_reader() -> bool:
 
 
 def opener(open_page: Callable[..., T]) -> Callable[..., T]:
-    """Make a function the one that a notebook calls with its parameters: they are held against its annotations.
+    """Make a function the one that a notebook calls with its parameters: they are held against its
+    annotations.
 
-    LabError for a value of another type, and for a variable that is no parameter, of which papermill only warns. From
-    then on a LabError shows as one sentence in the notebook.
+    LabError for a value of another type, and for a variable that is no parameter, of which
+    papermill only warns. From then on a LabError shows as one sentence in the notebook.
     """
     checked = validate_call(config=ConfigDict(strict=True, arbitrary_types_allowed=True))(open_page)
 
@@ -120,10 +132,19 @@ def opener(open_page: Callable[..., T]) -> Callable[..., T]:
         given: dict[str, Any] = inspect.signature(open_page).bind(*args, **kwargs).arguments
         if (shell := get_ipython()) is not None:
             shell.set_custom_exc((LabError,), _show_sentence)
-            variables = {name: value for name, value in shell.user_ns.items() if name not in shell.user_ns_hidden}
-            plain = {name for name, value in variables.items() if name[0] != "_" and isinstance(value, PLAIN)}
+            variables = {
+                name: value
+                for name, value in shell.user_ns.items()
+                if name not in shell.user_ns_hidden
+            }
+            plain = {
+                name
+                for name, value in variables.items()
+                if name[0] != "_" and isinstance(value, PLAIN)
+            }
             unknown = ", ".join(sorted(plain - set(given)))
-            # Where there is a page already, a cell is run again, and other variables are the reader's.
+            # If there is a page already, a cell is run again, and other variables are the
+            # reader's.
             if unknown and not any(isinstance(value, Page) for value in variables.values()):
                 has = f"parameter{'s' * (len(given) > 1)} {captions.joined(list(given))}"
                 raise LabError(f"Unknown parameter {unknown}: this notebook has the {has} only.")
@@ -132,7 +153,9 @@ def opener(open_page: Callable[..., T]) -> Callable[..., T]:
         except ValidationError as error:
             first = error.errors()[0]
             kind = first["msg"].removeprefix("Input should be ")
-            raise LabError(f"The parameter {first['loc'][0]} must be {kind}, not {first['input']!r}.") from None
+            raise LabError(
+                f"The parameter {first['loc'][0]} must be {kind}, not {first['input']!r}."
+            ) from None
 
     return opened
 
@@ -149,20 +172,30 @@ class RunPage(Page):
     case: Case | None  # the trial that the page is about, if any
 
     def __init__(self, run: str, trial: str | None = None) -> None:
-        """Read a run: an id, a path, `latest` or `sample`; an empty `trial` is chosen as `case.choose` does.
+        """Read a run: an id, a path, `latest` or `sample`.
 
-        LabError where there is no such run or trial, and for a trial that cannot be compared with the probe.
+        An empty `trial` is chosen as `case.choose` does.
+
+        LabError if there is no such run or trial, and for a trial that cannot be compared with
+        the probe.
         """
         folder = find_run(run)
         self.tables = read_tables(folder)
         self.case = None if trial is None else choose(self.tables, trial)
         if self.case is not None and self.case.row["workload"] == OWN_SCRIPT:
-            raise LabError(f"In the trial {trial!r} a script did not send what the probe did: nothing can be compared.")
-        self.subjects: dict[type, Any] = {Tables: self.tables, Case: self.case}  # what figures are made from
+            raise LabError(
+                f"In the trial {trial!r} a script did not send what the probe did: nothing can "
+                "be compared."
+            )
+        self.subjects: dict[type, Any] = {
+            Tables: self.tables,
+            Case: self.case,
+        }  # what figures are made from
         super().__init__(
             about=f"run {self.tables.manifest['run_id']}",
             figures=figures_folder(folder),
-            parts=parts.about(self.tables, parts.OF_A_RUN) | parts.about(self.case, parts.OF_A_TRIAL, NOTHING),
+            parts=parts.about(self.tables, parts.OF_A_RUN)
+            | parts.about(self.case, parts.OF_A_TRIAL, NO_CLOSED_LOAD_BY_K6),
             charts={name: partial(self._chart, name) for name in charts()},
         )
 
@@ -175,16 +208,20 @@ class RunPage(Page):
 
 @opener
 def open_report(run: str, trial: str | None = None) -> RunPage:
-    """Open a run for a notebook, and for a notebook about one trial that `trial` too, as `RunPage` does."""
+    """Open a run for a notebook, and for a notebook about one trial that `trial` too, as `RunPage`
+    does.
+    """
     return RunPage(run, trial)
 
 
 @opener
-def open_comparison(run_a: str, run_b: str, force: bool = False, fail_above: NonNegativeFloat | None = None) -> Page:
+def open_comparison(
+    run_a: str, run_b: str, force: bool = False, fail_above: NonNegativeFloat | None = None
+) -> Page:
     """Compare run B with run A for a notebook; both are an id, a path, `latest` or `sample`.
 
-    `force` compares runs of different machines, tools or CPUs; `fail_above` is the % from which on worse is a
-    regression. LabError as of `compare.compare_runs`.
+    `force` compares runs of different machines, tools or CPUs; `fail_above` is the % from which on
+    worse is a regression. LabError as of `compare.compare_runs`.
     """
     folders = find_run(run_a), find_run(run_b)
     found = compare.compare_runs(*folders, force=force, fail_above_pct=fail_above)
@@ -193,12 +230,17 @@ def open_comparison(run_a: str, run_b: str, force: bool = False, fail_above: Non
     about = Paragraph(f"A is run {found.run_a}, B is run {found.run_b}; ratios are B / A.")
     return Page(
         about=f"runs {found.run_a} and {found.run_b}",
-        figures=figures_folder(folders[1]).with_name("--".join(figures_folder(folder).name for folder in folders)),
+        figures=figures_folder(folders[1]).with_name(
+            "--".join(figures_folder(folder).name for folder in folders)
+        ),
         parts={
             "answer": lambda: [about, Bullets(tuple(compare.findings(found)))],
             "conditions": partial(_conditions, found, [each.manifest for each in tables]),
-            # A table for each load: medians, ratio with interval, what difference was detectable, and verdict.
-            "loads": lambda: [TextTable(texts, load) for load, texts in compare.tables(found).items()],
+            # A table for each load: medians, ratio with interval, what difference was detectable,
+            # and verdict.
+            "loads": lambda: [
+                TextTable(texts, load) for load, texts in compare.tables(found).items()
+            ],
             "left out": partial(_left_out, found),
         },
         charts={"compare-ratios": partial(compare.ratios, found, looks)},
@@ -207,34 +249,50 @@ def open_comparison(run_a: str, run_b: str, force: bool = False, fail_above: Non
 
 def _conditions(found: compare.RunComparison, manifests: list[dict[str, Any]]) -> Iterator[Block]:
     """Yield what differs between the runs, what was changed, and both manifests."""
-    rows = [{"differs": each.what, "A": compare.word(each.a), "B": compare.word(each.b)} for each in found.differences]
+    rows = [
+        {"differs": each.what, "A": compare.word(each.a), "B": compare.word(each.b)}
+        for each in found.differences
+    ]
     if not rows:
         yield Paragraph("Machine, engine, CPUs and tools are the same in both runs.")
-    yield TextTable(pd.DataFrame(rows), "Compared by force: these conditions change numbers by themselves")
+    yield TextTable(
+        pd.DataFrame(rows), "Compared by force: these conditions change numbers by themselves"
+    )
     yield Bullets(tuple(compare.provenance(found)))
     sides = dict(zip("AB", map(captions.manifest_facts, manifests), strict=True))
     facts = pd.DataFrame(sides).fillna("–").rename_axis("what").reset_index()
     alike = facts["A"] == facts["B"]
     yield TextTable(facts[~alike], "Not the same in both runs")
-    yield TextTable(facts.loc[alike, ["what", "A"]].rename(columns={"A": "value"}), "The same in both runs")
+    yield TextTable(
+        facts.loc[alike, ["what", "A"]].rename(columns={"A": "value"}), "The same in both runs"
+    )
 
 
 def _left_out(found: compare.RunComparison) -> Iterator[Block]:
-    rows = [{"what": cell, "why": why} for why, cells in compare.left_out(found).items() for cell in cells]
+    rows = [
+        {"what": cell, "why": why}
+        for why, cells in compare.left_out(found).items()
+        for cell in cells
+    ]
     if not rows:
         yield Paragraph("Every cell of either run is in the other one, and could be compared.")
     yield TextTable(pd.DataFrame(rows))
 
 
 @opener
-def open_history(runs: str, force: bool = False, fail_above: NonNegativeFloat | None = None) -> Page:
-    """Follow the cells of runs for a notebook; `runs` are ids, paths, `latest` or `sample`, with commas between.
+def open_history(
+    runs: str, force: bool = False, fail_above: NonNegativeFloat | None = None
+) -> Page:
+    """Follow the cells of runs for a notebook.
+
+    `runs` are ids, paths, `latest` or `sample`, with commas between.
 
     LabError as of `history.history`.
     """
     folders = [find_run(name.strip()) for name in runs.split(",") if name.strip()]
     found = history(folders, force=force, fail_above_pct=fail_above)
-    first, last = figures_folder(folders[0]), figures_folder(folders[-1])
+    first = figures_folder(folders[0])
+    last = figures_folder(folders[-1])
     return Page(
         about=captions.plural(len(folders), "run"),
         figures=last.with_name(f"history-{first.name}--{last.name}"),

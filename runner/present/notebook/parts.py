@@ -1,4 +1,6 @@
-"""The parts of pages and posts: each is a list of blocks, computed from a run's tables, a trial, or two runs."""
+"""The parts of pages and posts: each is a list of blocks, computed from a run's tables, a trial, or
+two runs.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -7,38 +9,56 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
-from runner.limits import Limit
+from runner.generator_traits import traits_of
 from runner.model import LabError
 from runner.present.answers import evidence, findings, inserts, summary
 from runner.present.chart import charts
 from runner.present.figures import objectives, ratios, sweeps
 from runner.present.frames import Tables, is_sealed, sealed_trials
 from runner.present.look import captions
-from runner.present.look.markup import DAGGER, NOT_RANKED, Block, Bullets, Heading, Paragraph, TextTable
+from runner.present.look.markup import (
+    DAGGER,
+    NOT_RANKED,
+    Block,
+    Bullets,
+    Heading,
+    Paragraph,
+    TextTable,
+)
 from runner.present.published import claims, outcomes, published_table
 from runner.present.published.counterparts import WHY_STAND_INS, read_published, repeats
 from runner.present.published.judging import Judged, judge_all
-from runner.present.statistics.inference import FEWEST
+from runner.present.statistics.inference import FEWEST_TRIALS
+from runner.verdict.limits import Limit
 
 Part: TypeAlias = Callable[..., Iterable[Block]]
-ELSEWHERE = "Published numbers were taken on other machines: compare ratios between servers, not rates."
+ELSEWHERE = (
+    "Published numbers were taken on other machines: compare ratios between servers, not rates."
+)
 
-# --- a run ------------------------------------------------------------------------------------------------
+# --- a run ----------------------------------------------------------------------------------------
 
 
 def loads(tables: Tables) -> Iterator[Block]:
     """Yield the medians of every load and server, and what they say in sentences."""
-    sheets, notes = [], list[str]()
+    sheets = []
+    notes = list[str]()
     more = summary.of_own_api(tables)
     for tool, rows in summary.summarize(tables).groupby("tool", sort=False):
-        if tool == "wrk":
+        if traits_of(tool).size_column == "connections":
             rates, cpu = (summary.pivot(rows, column) for column in ("rps", "cpu_ms_per_request"))
-            found = [("Requests/s", rates, "requests"), ("CPU ms per request", cpu, "cpu-per-request")]
+            found = [
+                ("Requests/s", rates, "requests"),
+                ("CPU ms per request", cpu, "cpu-per-request"),
+            ]
         else:
             found = [("Loads", summary.printable(rows, more), "loads")]
             notes += summary.notes(rows, more)
         title = f"with {tool}, median of the trials"
-        sheets += [TextTable(frame, f"{what} {title}", name=f"{tool}-{name}") for what, frame, name in found]
+        sheets += [
+            TextTable(frame, f"{what} {title}", name=f"{tool}-{name}")
+            for what, frame, name in found
+        ]
     yield from _with_dagger(*sheets)
     for note in dict.fromkeys(notes):
         yield Paragraph(note, "note")
@@ -46,28 +66,48 @@ def loads(tables: Tables) -> Iterator[Block]:
 
 
 def _with_dagger(*sheets: TextTable) -> Iterator[Block]:
-    """Yield tables, and what a dagger means where one has it."""
+    """Yield tables, and what a dagger means if one has it."""
     yield from sheets
-    if any(NOT_RANKED in str(cell) for sheet in sheets for row in sheet.frame.to_numpy() for cell in row):
+    if any(
+        NOT_RANKED in str(cell)
+        for sheet in sheets
+        for row in sheet.frame.to_numpy()
+        for cell in row
+    ):
         yield Paragraph(DAGGER, "note")
 
 
 def unknown(tables: Tables) -> Iterator[Block]:
-    """Yield what could not be compared and why, what is noise, and why limits are unknown, load by load."""
+    """Yield what could not be compared and why, what is noise, and why limits are unknown, load by
+    load.
+    """
     yield Bullets(findings.unknown(tables))
     table = summary.summarize(tables)
     rows = [
-        {"load": load, "servers": ", ".join(map(summary.label, alike.to_dict("records"))), "why": why}
-        for (load, why), alike in table[table["why_unknown"] != ""].groupby(["load", "why_unknown"], sort=False)
+        {
+            "load": load,
+            "servers": ", ".join(map(summary.label, alike.to_dict("records"))),
+            "why": why,
+        }
+        for (load, why), alike in table[table["why_unknown"] != ""].groupby(
+            ["load", "why_unknown"], sort=False
+        )
     ]
-    yield TextTable(pd.DataFrame(rows, columns=["load", "servers", "why"]), "Why a limit is unknown")
+    yield TextTable(
+        pd.DataFrame(rows, columns=["load", "servers", "why"]), "Why a limit is unknown"
+    )
 
 
 def ratios_of_servers(tables: Tables) -> Iterator[Block]:
-    """Yield every load's servers against each other, and whether shares of a core are linear, where known."""
-    found, linear = ratios.table(tables), ratios.linearity(tables)
+    """Yield every load's servers against each other, and whether shares of a core are linear, where
+    known.
+    """
+    found = ratios.table(tables)
+    linear = ratios.linearity(tables)
     if found.empty:
-        yield Paragraph("No load has two servers with five trials each, which a ratio with an interval takes.")
+        yield Paragraph(
+            "No load has two servers with five trials each, which a ratio with an interval takes."
+        )
         return
     yield TextTable(found)
     yield Paragraph(ratios.READING)
@@ -83,18 +123,25 @@ def inserts_answer(tables: Tables) -> Iterator[Block]:
         return
     yield Bullets(summary.warnings_of(tables), warn=True)
     yield Bullets(inserts.findings(tables))
-    sheet = TextTable(inserts.printable(tables), "Loads with a database, median of the trials", name="inserts")
+    sheet = TextTable(
+        inserts.printable(tables), "Loads with a database, median of the trials", name="inserts"
+    )
     yield from _with_dagger(sheet)
 
 
 def rates(tables: Tables) -> Iterator[Block]:
-    """Yield what open loads at constant rates say: the knees, and the highest rates that keep an objective."""
+    """Yield what open loads at constant rates say: the knees, and the highest rates that keep an
+    objective.
+    """
     if not any(found.needs(tables) for found in charts("rates").values()):
-        yield Paragraph("This run has no load at a constant arrival rate, and no search for an objective.")
+        yield Paragraph(
+            "This run has no load at a constant arrival rate, and no search for an objective."
+        )
         return
     yield Bullets(summary.warnings_of(tables), warn=True)
     yield Bullets(tuple(objectives.findings(tables)))
-    kept, knees = objectives.printable(objectives.answers(tables)), sweeps.knee_table(tables)
+    kept = objectives.printable(objectives.answers(tables))
+    knees = sweeps.knee_table(tables)
     yield TextTable(kept, "The highest rate that keeps the objective", name="objectives")
     yield TextTable(knees, "Response times by offered rate, medians of the trials", name="rates")
 
@@ -115,7 +162,13 @@ def verdicts(tables: Tables) -> Iterator[Block]:
     if sealed.empty:
         yield Paragraph("No trial was sealed, so there is no verdict.")
     rows = [
-        (verdict, tool, str(len(given)), Limit.of(str(verdict)).meaning, given["verdict_reason"].iloc[0])
+        (
+            verdict,
+            tool,
+            str(len(given)),
+            Limit.of(str(verdict)).meaning,
+            given["verdict_reason"].iloc[0],
+        )
         for (verdict, tool), given in sealed.groupby(["verdict", "tool"], sort=True)
     ]
     heads = ["verdict", "tool", "trials", "which means", "for example"]
@@ -124,45 +177,68 @@ def verdicts(tables: Tables) -> Iterator[Block]:
 
 def machine(tables: Tables) -> list[Block]:
     """Return the facts of the manifest."""
-    facts = pd.DataFrame(captions.manifest_facts(tables.manifest).items(), columns=["what", "value"])
+    facts = pd.DataFrame(
+        captions.manifest_facts(tables.manifest).items(), columns=["what", "value"]
+    )
     return [TextTable(facts, about="Machine and run")]
 
 
-# --- a run beside what was published ----------------------------------------------------------------------
+# --- a run beside what was published --------------------------------------------------------------
 
 
 def claims_of(tables: Tables) -> Iterator[Block]:
-    """Yield how the published claims came out, and each that this run could judge; nothing without such loads."""
-    if not repeats(tables, FEWEST):
+    """Yield how the published claims came out, and each that this run could judge.
+
+    Nothing without such loads.
+    """
+    if not repeats(tables, FEWEST_TRIALS):
         return
     judged = judge_all(tables)
     yield Paragraph(outcomes.count_words([each.found.outcome for each in judged]))
     known = [each for each in judged if each.found.outcome != outcomes.ABSENT]
     known.sort(key=lambda each: outcomes.OUTCOMES.index(each.found.outcome))
-    rows = [(each.claim.short, each.claim.range_words or "–", each.measured, each.found.outcome) for each in known]
+    rows = [
+        (each.claim.short, each.claim.range_words or "–", each.measured, each.found.outcome)
+        for each in known
+    ]
     heads = ["claim", "claimed ratio", "measured", "here"]
     yield TextTable(pd.DataFrame(rows, columns=heads), "Claim by claim", name="claims")
     sources = "; ".join(dict.fromkeys(each.claim.source for each in known))
-    yield Paragraph(f"Claimed by: {sources}. {claims.rules_words(tables.manifest)} {ELSEWHERE}", "note")
+    yield Paragraph(
+        f"Claimed by: {sources}. {claims.rules_words(tables.manifest)} {ELSEWHERE}", "note"
+    )
 
 
 def claims_answer(tables: Tables) -> Iterator[Block]:
     """Yield how many claims hold, do not hold, and are not decided, which, and why."""
-    judged, rows = judge_all(tables), published_table.rows(tables)
-    found, every = {row.number for row in rows if row.ours.n}, {row.number for row in rows}
+    judged = judge_all(tables)
+    rows = published_table.rows(tables)
+    found = {row.number for row in rows if row.ours.n}
+    every = {row.number for row in rows}
     yield Paragraph(outcomes.count_words([each.found.outcome for each in judged]))
-    yield Paragraph(f"Of {len(every)} published numbers {len(found)} have one of ours beside them. {ELSEWHERE}")
+    yield Paragraph(
+        f"Of {len(every)} published numbers {len(found)} have one of ours beside them. {ELSEWHERE}"
+    )
     for outcome in outcomes.OUTCOMES:
         alike = [each for each in judged if each.found.outcome == outcome]
         reasons = [{"claim": each.claim.says, "why": f"{_reason(each)}."} for each in alike]
         yield TextTable(pd.DataFrame(reasons), f"{outcome[0].upper()}{outcome[1:]}: {len(alike)}")
     if any(each.remedy == outcomes.SUCH_A_LOAD for each in judged):
-        yield Paragraph(f"Where nothing else is said, what decides such a claim is {outcomes.SUCH_A_LOAD}.")
+        yield Paragraph(
+            f"Where nothing else is said, what decides such a claim is {outcomes.SUCH_A_LOAD}."
+        )
 
 
 def _reason(judged: Judged) -> str:
-    """Return what was measured and claimed, and why a claim comes out so; the usual remedy stands below the table."""
-    if judged.claim.range_words and judged.measured != "–" and judged.found.outcome != outcomes.ABSENT:
+    """Return what was measured and claimed, and why a claim comes out so.
+
+    The usual remedy stands below the table.
+    """
+    if (
+        judged.claim.range_words
+        and judged.measured != "–"
+        and judged.found.outcome != outcomes.ABSENT
+    ):
         return f"{judged.measured}, claimed {judged.claim.range_words}: {judged.why}"
     return judged.found.why if judged.remedy == outcomes.SUCH_A_LOAD else judged.why
 
@@ -175,10 +251,11 @@ def numbers(tables: Tables) -> Iterator[Block]:
 
 
 def claim_by_claim(tables: Tables, source: str = "") -> Iterator[Block]:
-    """Yield every claim of the sources whose name has `source` in it: what was looked at, seen, and found.
+    """Yield every claim of the sources whose name has `source` in it: what was looked at, seen, and
+    found.
 
-    Without `source` the claims whose source has no published number, under a heading. LabError where no source has
-    such a name.
+    Without `source` the claims whose source has no published number, under a heading. LabError
+    where no source has such a name.
     """
     judged = judge_all(tables)
     if source:
@@ -197,14 +274,17 @@ def claim_by_claim(tables: Tables, source: str = "") -> Iterator[Block]:
 
 
 def evidence_words(judged: Judged) -> Iterator[str]:
-    """Yield what there is to say of a claim: what was looked at, the ratio that agrees, what was seen, and why.
+    """Yield what there is to say of a claim: what was looked at, the ratio that agrees, what was
+    seen, and why.
 
     Comparisons in which nothing was seen, for one reason, share a sentence.
     """
     words = judged.claim.range_words
     agrees = f" A ratio {'of ' * words[0].isdigit()}{words} agrees." if words else ""
     yield f"Looked at: {judged.claim.looks_at}.{agrees}"
-    for (why, nothing), alike in groupby(judged.found.parts, key=lambda part: (part.why, not part.values)):
+    for (why, nothing), alike in groupby(
+        judged.found.parts, key=lambda part: (part.why, not part.values)
+    ):
         seen = list(alike)
         if nothing:
             yield f"{'; '.join(part.words for part in seen)}: {why}."
@@ -214,11 +294,14 @@ def evidence_words(judged: Judged) -> Iterator[str]:
     yield f"Why: {judged.why}."
 
 
-# --- by their names ---------------------------------------------------------------------------------------
+# --- by their names -------------------------------------------------------------------------------
 
 OF_A_RUN: dict[str, Part] = {
     # What the run found, in at most five sentences, and what a reader must know before any number.
-    "answer": lambda tables: [Bullets(findings.sentences(tables)), Bullets(summary.warnings_of(tables), warn=True)],
+    "answer": lambda tables: [
+        Bullets(findings.sentences(tables)),
+        Bullets(summary.warnings_of(tables), warn=True),
+    ],
     "unknown": unknown,
     "loads": loads,
     "ratios": ratios_of_servers,
@@ -235,11 +318,20 @@ OF_A_RUN: dict[str, Part] = {
 OF_A_TRIAL: dict[str, Part] = {
     "trial": lambda case: [Paragraph(evidence.trial_words(case))],
     "generator": lambda case: [Paragraph(evidence.generator_said(case))],
-    "probe": lambda case: [Paragraph(evidence.probe_saw(case)), TextTable(evidence.percentile_table(case))],
+    "probe": lambda case: [
+        Paragraph(evidence.probe_saw(case)),
+        TextTable(evidence.percentile_table(case)),
+    ],
     "law": lambda case: [Paragraph(evidence.law_words(case))],
     "cpu": lambda case: [Paragraph(evidence.cpu_words(case))],
-    "servers": lambda case: [TextTable(evidence.servers_table(case)), Paragraph(evidence.price_words(case))],
-    "verdict": lambda case: [Paragraph(evidence.verdict_words(case)), TextTable(evidence.evidence_table(case))],
+    "servers": lambda case: [
+        TextTable(evidence.servers_table(case)),
+        Paragraph(evidence.price_words(case)),
+    ],
+    "verdict": lambda case: [
+        Paragraph(evidence.verdict_words(case)),
+        TextTable(evidence.evidence_table(case)),
+    ],
 }
 """Name of a part about one trial -> what it shows."""
 
@@ -247,5 +339,8 @@ OF_A_TRIAL: dict[str, Part] = {
 def about(subject: Any, parts: Mapping[str, Part], nothing: str = "") -> dict[str, Part]:
     """Return parts of a subject; without one only the first has words: `nothing`."""
     if subject is None:
-        return {name: partial(list, [] if place else [Paragraph(nothing)]) for place, name in enumerate(parts)}
+        return {
+            name: partial(list, [] if place else [Paragraph(nothing)])
+            for place, name in enumerate(parts)
+        }
     return {name: partial(part, subject) for name, part in parts.items()}

@@ -1,16 +1,18 @@
 """What happened while a server's CPU spiked, and whether more of it than by chance.
 
-Events are intervals. They are known only as finely as they are looked at: throttling, steal, context switches and CPU
-in every window of the sampler; the garbage collector, the pool and accepted connections only where the server answered
-at /stats, five times a second at most, so that an event of these lies somewhere between two answers.
+Events are intervals. They are known only as finely as they are looked at: throttling, steal,
+context switches and CPU in every window of the sampler; the garbage collector, the pool and
+accepted connections only where the server answered at /stats, five times a second at most, so that
+an event of these lies somewhere between two answers.
 
-The test: which share of the spikes overlaps an event of a kind, beside the same share after the events were shifted
-against the spikes by 1, 2, ... windows, the end joined to the beginning. Shifts keep how events, and spikes, cluster;
-they break only what ties one to the other. All shifts are taken, so that p = (1 + shifts with at least that share) /
-(1 + shifts) is no estimate, and never 0 (Phipson & Smyth 2010, Statistical Applications in Genetics and Molecular
-Biology 9, 39). It assumes that neither gets more frequent over the load: on a ramp both may, and then coincide without
-being tied. Holm's correction is over the kinds of one trial that can be tested. The load's first SETTLING_S seconds
-are left out.
+The test: which share of the spikes overlaps an event of a kind, beside the same share after the
+events were shifted against the spikes by 1, 2, ... windows, the end joined to the beginning. Shifts
+keep how events, and spikes, cluster; they break only what ties one to the other. All shifts are
+taken, so that p = (1 + shifts with at least that share) / (1 + shifts) is no estimate, and never 0
+(Phipson & Smyth 2010, Statistical Applications in Genetics and Molecular Biology 9, 39). It assumes
+that neither gets more frequent over the load: on a ramp both may, and then coincide without being
+tied. Holm's correction is over the kinds of one trial that can be tested. The load's first
+SETTLING_S seconds are left out.
 """
 
 import math
@@ -30,7 +32,9 @@ Range = tuple[int, int]
 ALPHA = 0.05
 SWITCHES_FLOOR = 500.0  # least deviation of context switches a second, over the whole machine
 STORM_FLOOR = 20.0
-"""Least deviation of accepted connections a second: a storm is 100 a second above what is usual, at least."""
+"""Least deviation of accepted connections a second: a storm is 100 a second above what is usual, at
+least.
+"""
 FEW_ANSWERS = 5
 
 
@@ -38,13 +42,14 @@ FEW_ANSWERS = 5
 class Events:
     """One kind of event in a trial, and how often the server's spikes overlap one.
 
-    `intervals` are in seconds since the load began, one per row. p values are NaN where there is nothing to test.
+    `intervals` are in seconds since the load began, one per row. p values are NaN if there is
+    nothing to test.
     """
 
     kind: str
     intervals: Floats = field(default_factory=lambda: np.empty((0, 2)))
-    every_s: float = math.nan  # seconds between two looks at it (median), NaN where it is not known
-    unknown: str = ""  # why nothing is known of it, empty where it was looked at
+    every_s: float = math.nan  # seconds between two looks at it (median), NaN if it is not known
+    unknown: str = ""  # why nothing is known of it, empty if it was looked at
     count: int = 0  # events within the windows that are tested
     covered: float = 0.0  # share of these windows in which there is such an event
     together: int = 0  # spikes that overlap one
@@ -54,36 +59,70 @@ class Events:
     p_holm: float = math.nan
 
 
-def events_of(samples: pd.DataFrame, tracks: Mapping[str, Track], duration_s: float) -> tuple[Events, ...]:
-    """Return the events of a trial by kind; `samples` are its rows of the resources table, `tracks` its subjects'."""
+def events_of(
+    samples: pd.DataFrame, tracks: Mapping[str, Track], duration_s: float
+) -> tuple[Events, ...]:
+    """Return the events of a trial by kind.
+
+    `samples` are its rows of the resources table, `tracks` its subjects'.
+    """
     server, host = (samples[samples["subject"] == subject] for subject in ("server", "host"))
     cycles = inside(server, "gc_cycles", math.inf, -math.inf)
-    free = inside(server.assign(free=server["pool_size"] - server["pool_in_use"]), "free", math.inf, -math.inf)
+    free = inside(
+        server.assign(free=server["pool_size"] - server["pool_in_use"]), "free", math.inf, -math.inf
+    )
     accepted = inside(server, "connections", duration_s)
-    throttled, stolen = inside(server, "throttled_ms", duration_s), inside(host, "steal_ms", duration_s)
+    throttled = inside(server, "throttled_ms", duration_s)
+    stolen = inside(host, "steal_ms", duration_s)
     switches = inside(host, "switches_per_s", duration_s)
-    at, count = accepted.end_s, accepted.value
+    at = accepted.end_s
+    count = accepted.value
     accepted_per_s = Windows(at[:-1], at[1:], np.diff(count) / np.diff(at))
     found_storms = stand_out(accepted_per_s, STORM_FLOOR, fewest=1, enough=FEW_ANSWERS - 1).ranges
     storms = [(first, last + 1) for first, last in found_storms]
     found = [
-        _events("GC cycle", cycles, _pairs(np.diff(cycles.value) > 0), "the server reports no garbage collector", 2),
+        _events(
+            "GC cycle",
+            cycles,
+            _pairs(np.diff(cycles.value) > 0),
+            "the server reports no garbage collector",
+            2,
+        ),
         _events("throttling", throttled, runs(throttled.value > 0)),
         _events("context switches", switches, stand_out(switches, SWITCHES_FLOOR).ranges),
         _events("steal", stolen, runs(stolen.value > 0)),
-        _events("connection storm", accepted, storms, "accepted connections were not asked for", FEW_ANSWERS),
+        _events(
+            "connection storm",
+            accepted,
+            storms,
+            "accepted connections were not asked for",
+            FEW_ANSWERS,
+        ),
     ]
     if server["pool_size"].notna().any():
-        found.append(_events("pool exhausted", free, _pairs(free.value[1:] <= 0), "the pool was not asked for", 2))
+        found.append(
+            _events(
+                "pool exhausted", free, _pairs(free.value[1:] <= 0), "the pool was not asked for", 2
+            )
+        )
     others = [subject for subject in tracks if subject != "server"]
-    return (*found, *(_events(f"{who}'s CPU spike", tracks[who].windows, tracks[who].ranges) for who in others))
+    return (
+        *found,
+        *(_events(f"{who}'s CPU spike", tracks[who].windows, tracks[who].ranges) for who in others),
+    )
 
 
 def _events(
-    kind: str, windows: Windows, ranges: Iterable[Range], unknown: str = "the tables of this run do not have it",
+    kind: str,
+    windows: Windows,
+    ranges: Iterable[Range],
+    unknown: str = "the tables of this run do not have it",
     enough: int = 1,
-) -> Events:  # fmt: skip
-    """Return the events that fill these ranges of windows; `unknown` says why nothing is known of fewer windows."""
+) -> Events:
+    """Return the events that fill these ranges of windows.
+
+    `unknown` says why nothing is known of fewer windows.
+    """
     if len(windows.end_s) < enough:
         return Events(kind, unknown=unknown)
     spans = [(windows.start_s[first], windows.end_s[last]) for first, last in ranges]
@@ -100,10 +139,14 @@ def _pairs(differs: NDArray[np.bool_]) -> list[Range]:
 
 
 def coincidences(server: Track, kinds: Sequence[Events]) -> tuple[Events, ...]:
-    """Hold the server's spikes against each kind of event, p corrected for the kinds that can be tested."""
+    """Hold the server's spikes against each kind of event, p corrected for the kinds that can be
+    tested.
+    """
     start, end, _ = (side[server.settled] for side in server.windows)
     borders = [(spike.start_s, spike.end_s) for spike in server.counted]
-    spikes = [(int(first), int(after)) for first, after in np.searchsorted((start + end) / 2, borders)]
+    spikes = [
+        (int(first), int(after)) for first, after in np.searchsorted((start + end) / 2, borders)
+    ]
     found = [_hold(kind, spikes, start, end) for kind in kinds]
     p_holm = np.array([kind.p for kind in found])
     testable = np.isfinite(p_holm)
@@ -116,30 +159,46 @@ def _hold(kind: Events, spikes: Sequence[Range], start: Floats, end: Floats) -> 
         return kind
     begin, finish = np.sort(kind.intervals, axis=0).T
     # Those that have begun before a window's end, less those that were over by its begin.
-    there = np.searchsorted(begin, end - ROUNDING_S) > np.searchsorted(finish, start + ROUNDING_S, side="right")
+    there = np.searchsorted(begin, end - ROUNDING_S) > np.searchsorted(
+        finish, start + ROUNDING_S, side="right"
+    )
     count = int(((finish > start[0] + ROUNDING_S) & (begin < end[-1] - ROUNDING_S)).sum())
     overlaps = by_shift(spikes, there)
     expected = float(overlaps.mean()) / len(spikes) if spikes else math.nan
-    covered, together = float(there.mean()), int(overlaps[0])
+    covered = float(there.mean())
+    together = int(overlaps[0])
     found = replace(kind, count=count, covered=covered, together=together, expected=expected)
-    if overlaps.min() == overlaps.max():  # no spike, no event, or events all the time: all shifts are alike
+    if (
+        overlaps.min() == overlaps.max()
+    ):  # no spike, no event, or events all the time: all shifts are alike
         return found
-    return replace(found, p=float((overlaps >= overlaps[0]).mean()), least_p=float((overlaps >= overlaps.max()).mean()))
+    return replace(
+        found,
+        p=float((overlaps >= overlaps[0]).mean()),
+        least_p=float((overlaps >= overlaps.max()).mean()),
+    )
 
 
 def by_shift(spikes: Sequence[Range], there: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return how many spikes overlap an event after the events were shifted by 0, 1, 2, ... windows, in a circle.
+    """Return how many spikes overlap an event after the events were shifted by 0, 1, 2, ...
+    windows, in a circle.
 
-    `spikes` are ranges of windows (first, one after the last), `there` says of each window whether it has an event.
+    `spikes` are ranges of windows (first, one after the last), `there` says of each window whether
+    it has an event.
     """
-    shifts, total = np.arange(len(there)), np.zeros(len(there), dtype=np.int64)
+    shifts = np.arange(len(there))
+    total = np.zeros(len(there), dtype=np.int64)
     for first, after in spikes:
         in_a_circle = np.pad(there, (0, after - first - 1), mode="wrap")
-        overlaps = np.any(sliding_window_view(in_a_circle, after - first), axis=1)  # by the window of its begin
+        overlaps = np.any(
+            sliding_window_view(in_a_circle, after - first), axis=1
+        )  # by the window of its begin
         total += overlaps[(first - shifts) % len(there)]
     return total
 
 
 def seen(kinds: Sequence[Events], spike: Spike) -> tuple[str, ...]:
     """Return the kinds of event that overlap a spike."""
-    return tuple(kind.kind for kind in kinds if any(spike.overlaps(*interval) for interval in kind.intervals))
+    return tuple(
+        kind.kind for kind in kinds if any(spike.overlaps(*interval) for interval in kind.intervals)
+    )

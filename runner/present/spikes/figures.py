@@ -1,4 +1,6 @@
-"""Figure of one trial's CPU spikes: each side's CPU at full resolution, and what else happened at that moment."""
+"""Figure of one trial's CPU spikes: each side's CPU at full resolution, and what else happened at
+that moment.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from runner.generator_traits import traits_of
 from runner.present.chart import DASHED, Chart, ServerLoad, chart, points, seconds_axes
 from runner.present.figures import clients, seconds
 from runner.present.figures.seconds import CPU, FINE_S, TIME, usage
@@ -47,16 +50,21 @@ class _Panel:
     label: str
     height_in: float
     draw: Callable[[Axes], None]
-    read: Callable[[float, float], str]  # says what it shows at a second and a height, where a reader points
+    read: Callable[
+        [float, float], str
+    ]  # says what it shows at a second and a height, where a reader points
 
 
 @chart("cpu-spikes", notebook="cpu_spikes", needs=has_samples, subject=View)
 def spikes(view: View) -> Chart:
     """Return the CPU of each side of a trial, window by window, and what else happened.
 
-    In the frame a panel is a side, x the end of a window, low and high are the baseline, and solid is false in a spike.
+    In the frame a panel is a side, x the end of a window, low and high are the baseline, and solid
+    is false in a spike.
     """
-    row, names, curves = view.case.row, clients.names(view.case), []
+    row = view.case.row
+    names = clients.names(view.case)
+    curves = []
     for side, track in view.tracks.items():
         _, end_s, cpu_pct = track.windows
         solid = np.ones(len(end_s), dtype=bool)
@@ -64,31 +72,49 @@ def spikes(view: View) -> Chart:
             solid[first : last + 1] = False
         cell = ServerLoad(side, names[side], view.case.frame)
         curves.append(points(cell, "CPU", end_s, cpu_pct, track.baseline, track.baseline, solid))
-    remarks = {
-        f"Trial {view.case.trial_id}, {row['load']}.": True,
-        "A part of the load.": (view.start_s, view.stop_s) != (0.0, view.duration_s),
-        "Shaded: spikes of the server, numbered as in the table; paler, those of the load's begin. Dashed: "
-        f"{LIMIT:g} deviations above the baseline.": True,
-        "wrk keeps no times of single requests.": row["tool"] == "wrk",
-        "There was no probe.": view.case.probe is None,
-    }
-    words = " ".join(words for words, holds in remarks.items() if holds)
-    count, frame = len(view.server.counted), pd.concat(curves, ignore_index=True)
+    remarks = [f"Trial {view.case.trial_id}, {row['load']}."]
+    if (view.start_s, view.stop_s) != (0.0, view.duration_s):
+        remarks.append("A part of the load.")
+    remarks.append(
+        "Shaded: spikes of the server, numbered as in the table; paler, those of the load's begin. "
+        f"Dashed: {LIMIT:g} deviations above the baseline."
+    )
+    if not traits_of(row["tool"]).keeps_requests:
+        remarks.append(f"{row['tool']} keeps no times of single requests.")
+    if view.case.probe is None:
+        remarks.append("There was no probe.")
+    words = " ".join(remarks)
+    count = len(view.server.counted)
+    frame = pd.concat(curves, ignore_index=True)
     title = f"{captions.plural(count, 'CPU spike') if count else 'No CPU spike'} of {row['server']}"
-    caption, text = captions.caption(view.case.tables, view.case.frame, words), _description(view)
+    caption = captions.caption(view.case.tables, view.case.frame, words)
+    text = _description(view)
     draw = partial(_timeline, view=view)
-    return Chart(title, frame, TIME, CPU, caption=caption, noun="side", draw=draw, describe=lambda _: text)
+    return Chart(
+        title, frame, TIME, CPU, caption=caption, noun="side", draw=draw, describe=lambda _: text
+    )
 
 
 def _timeline(chart: Chart, view: View) -> Figure:
-    """Draw CPU, requests, response times and events of a trial over one axis of time, its spikes shaded."""
+    """Draw CPU, requests, response times and events of a trial over one axis of time, its spikes
+    shaded.
+    """
     look = identities(view.case.tables.trials)[str(view.case.row["server"])]
     cpu = (_cpu_panel(view, subject, look) for subject in view.tracks)
     panels = [*cpu, *_rate_panel(view), *_latency_panel(view, look), _events_panel(view.events)]
-    rows = [style.PanelRow(1, panel.height_in, 0.58 if panel.words else 0.36, 0.08, 1.05, 0.75) for panel in panels]
+    rows = [
+        style.PanelRow(1, panel.height_in, 0.58 if panel.words else 0.36, 0.08, 1.05, 0.75)
+        for panel in panels
+    ]
     rows[-1] = replace(rows[-1], axis_in=0.72)
     figure, grid = style.page(chart.title, chart.caption, rows)
-    shade: Any = {"facecolor": SHADE[0], "edgecolor": SHADE_EDGE[0], "lw": 0.6, "zorder": 0.5, "label": "spike"}
+    shade: Any = {
+        "facecolor": SHADE[0],
+        "edgecolor": SHADE_EDGE[0],
+        "lw": 0.6,
+        "zorder": 0.5,
+        "label": "spike",
+    }
     for (ax,), panel in zip(grid, panels, strict=True):
         style.heading(ax, panel.name, panel.words, 0.95, above_in=0.06)
         for spike in view.numbered.values():
@@ -100,8 +126,11 @@ def _timeline(chart: Chart, view: View) -> Figure:
         ax.yaxis.set_label_coords(-0.14, 0.5)
         ax.tick_params(labelbottom=panel is panels[-1])
         style.even_axis(ax, "x")
-    top, taken = grid[0][0], list[float]()
-    for place, spike in sorted(view.numbered.items(), key=lambda pair: -pair[1].height_pct):  # numbers that have room
+    top = grid[0][0]
+    taken = list[float]()
+    for place, spike in sorted(
+        view.numbered.items(), key=lambda pair: -pair[1].height_pct
+    ):  # numbers that have room
         middle = min(max((spike.start_s + spike.end_s) / 2, view.start_s), view.stop_s)
         if all(abs(middle - other) > NUMBER_ROOM * (view.stop_s - view.start_s) for other in taken):
             taken.append(middle)
@@ -112,7 +141,9 @@ def _timeline(chart: Chart, view: View) -> Figure:
 
 
 def _cpu_panel(view: View, subject: str, look: Identity) -> _Panel:
-    track, name, is_server = view.tracks[subject], clients.names(view.case)[subject], subject == "server"
+    track = view.tracks[subject]
+    name = clients.names(view.case)[subject]
+    is_server = subject == "server"
     heading = f"{subject.capitalize()}: {name}"
 
     def draw(ax: Axes) -> None:
@@ -123,10 +154,19 @@ def _cpu_panel(view: View, subject: str, look: Identity) -> _Panel:
             limit = track.baseline + LIMIT * track.deviation
             ax.plot(middle, limit, color=style.INK, lw=0.9, ls=DASHED, label="limit")
         for value, window_s in view.peaks if is_server else ():
-            curve = usage(view.samples[view.samples["subject"] == "server"], window_s, view.duration_s + 1e-6)
+            curve = usage(
+                view.samples[view.samples["subject"] == "server"], window_s, view.duration_s + 1e-6
+            )
             ends = curve.nlargest(1, "cpu_pct")["t_s"]
-            bar: Any = {"color": style.INK, "lw": 3, "solid_capstyle": "butt", "label": f"{window_s:g} s"}
-            for end in ends[ends.between(view.start_s, view.stop_s + window_s, inclusive="neither")]:
+            bar: Any = {
+                "color": style.INK,
+                "lw": 3,
+                "solid_capstyle": "butt",
+                "label": f"{window_s:g} s",
+            }
+            for end in ends[
+                ends.between(view.start_s, view.stop_s + window_s, inclusive="neither")
+            ]:
                 ax.plot([end - window_s, end], [value] * 2, **bar)
 
     def read(t_s: float, _: float) -> str:
@@ -137,7 +177,9 @@ def _cpu_panel(view: View, subject: str, look: Identity) -> _Panel:
     return _Panel(heading, words, "CPU, %", height_in, draw, read)
 
 
-def _draw_windows(ax: Axes, view: View, windows: Windows, spare: float, least: float, **drawn: Any) -> None:
+def _draw_windows(
+    ax: Axes, view: View, windows: Windows, spare: float, least: float, **drawn: Any
+) -> None:
     """Draw a value per window as steps from 0 on; a window that is missing leaves a gap."""
     start_s, end_s, value = windows
     gaps = 2 * np.flatnonzero(start_s[1:] - end_s[:-1] > 1e-3) + 2
@@ -157,7 +199,10 @@ def _at(windows: Windows, t_s: float) -> str:
 
 
 def _rate_panel(view: View) -> Iterator[_Panel]:
-    """Yield the panel of requests/s, in bins of 0.1 s or between two counts of the server's; nothing without either."""
+    """Yield the panel of requests/s, in bins of 0.1 s or between two counts of the server's.
+
+    Nothing without either.
+    """
     bins = view.case.tables.throughput
     bins = bins[bins["trial_id"] == view.case.trial_id].sort_values("t_s")
     counted = view.samples[view.samples["requests"].notna()].sort_values("t_s")
@@ -173,35 +218,69 @@ def _rate_panel(view: View) -> Iterator[_Panel]:
     else:
         return
     yield _Panel(
-        name, "", "req/s", 0.85,
-        draw=lambda ax: _draw_windows(ax, view, windows, 1.15, 1.0, color=style.INK, lw=1.0, label="requests"),
+        name,
+        "",
+        "req/s",
+        0.85,
+        draw=lambda ax: _draw_windows(
+            ax, view, windows, 1.15, 1.0, color=style.INK, lw=1.0, label="requests"
+        ),
         read=lambda t_s, _: f"{_at(windows, t_s)} requests/s",
-    )  # fmt: skip
+    )
 
 
 def _latency_panel(view: View, look: Identity) -> Iterator[_Panel]:
-    """Yield the panel of response times: percentiles of each second and the probe's samples; nothing without either."""
-    found = {name: seconds.latency(view.case.frame, view.case.tables, q) for name, (q, _) in PERCENTILES.items()}
+    """Yield the panel of response times: percentiles of each second and the probe's samples.
+
+    Nothing without either.
+    """
+    found = {
+        name: seconds.latency(view.case.frame, view.case.tables, q)
+        for name, (q, _) in PERCENTILES.items()
+    }
     lines = {name: line.sort_values("t_s") for name, line in found.items() if len(line)}
-    probe = view.case.probe if view.case.probe is not None else pd.DataFrame(columns=["ok", "t_s", "latency_ms"])
+    probe = (
+        view.case.probe
+        if view.case.probe is not None
+        else pd.DataFrame(columns=["ok", "t_s", "latency_ms"])
+    )
     probe = probe[probe["ok"].astype(bool) & probe["t_s"].between(view.start_s, view.stop_s)]
 
     def draw(ax: Axes) -> None:
         ends = []
         if len(probe):
-            ax.plot(probe["t_s"], probe["latency_ms"], ls="", marker=".", ms=3, color=PROBE.color, label="probe")
-            ends.append(("probe", PROBE, float(probe["t_s"].iloc[-1]), float(probe["latency_ms"].median())))
+            ax.plot(
+                probe["t_s"],
+                probe["latency_ms"],
+                ls="",
+                marker=".",
+                ms=3,
+                color=PROBE.color,
+                label="probe",
+            )
+            ends.append(
+                ("probe", PROBE, float(probe["t_s"].iloc[-1]), float(probe["latency_ms"].median()))
+            )
         for name, line in lines.items():
             width = PERCENTILES[name][1]
-            ax.plot(line["t_s"], line["value"], color=look.color, lw=width, marker="o", ms=3, label=name)
+            ax.plot(
+                line["t_s"], line["value"], color=look.color, lw=width, marker="o", ms=3, label=name
+            )
             last = line[line["t_s"].between(view.start_s, view.stop_s)].tail(1)
-            ends += [(name, look, float(t_s), float(ms)) for t_s, ms in last[["t_s", "value"]].to_numpy()]
+            ends += [
+                (name, look, float(t_s), float(ms)) for t_s, ms in last[["t_s", "value"]].to_numpy()
+            ]
         seconds_axes(ax, view.start_s, view.stop_s)
         style.label_ends(ax, ends)
 
     def read(t_s: float, ms: float) -> str:
-        near = {name: line.loc[(line["t_s"] - t_s).abs() <= 0.5, "value"] for name, line in lines.items()}
-        known = [f"{name} {number(values.iloc[0])} ms" for name, values in near.items() if len(values)]
+        near = {
+            name: line.loc[(line["t_s"] - t_s).abs() <= 0.5, "value"]
+            for name, line in lines.items()
+        }
+        known = [
+            f"{name} {number(values.iloc[0])} ms" for name, values in near.items() if len(values)
+        ]
         return f"{t_s:.2f} s: {', '.join(known) or f'the pointer is at {number(ms)} ms'}"
 
     said = [f"{', '.join(lines)} of each second of {view.case.tool}"] if lines else []
@@ -214,7 +293,9 @@ def _events_panel(kinds: Sequence[Events]) -> _Panel:
     def draw(ax: Axes) -> None:
         for lane, kind in enumerate(kinds):
             spans = [(start, end - start) for start, end in kind.intervals]
-            ax.broken_barh(spans, (lane - 0.32, 0.64), facecolor=style.GREY, edgecolor="none", label=kind.kind)
+            ax.broken_barh(
+                spans, (lane - 0.32, 0.64), facecolor=style.GREY, edgecolor="none", label=kind.kind
+            )
             if kind.unknown:
                 aligned: Any = {"transform": ax.get_yaxis_transform(), "va": "center"}
                 ax.text(0.01, lane, "not known", size=style.SMALL_PT, color=style.GREY, **aligned)
@@ -224,7 +305,9 @@ def _events_panel(kinds: Sequence[Events]) -> _Panel:
         ax.grid(visible=False, axis="y")
 
     def read(t_s: float, _: float) -> str:
-        now = [kind.kind for kind in kinds if any(start <= t_s <= end for start, end in kind.intervals)]
+        now = [
+            kind.kind for kind in kinds if any(start <= t_s <= end for start, end in kind.intervals)
+        ]
         return f"{t_s:.2f} s: {', '.join(now) or 'none of these'}"
 
     return _Panel("What else happened", "", "", 0.26 * len(kinds), draw, read)
@@ -233,13 +316,14 @@ def _events_panel(kinds: Sequence[Events]) -> _Panel:
 def _description(view: View) -> str:
     said = (
         f"CPU of {', '.join(view.tracks)} from {view.start_s:.1f} to {view.stop_s:.1f} s of trial "
-        f"{view.case.trial_id}, with requests, response times and events below on the same axis of time."
+        f"{view.case.trial_id}, with requests, response times and events below on the same axis "
+        "of time."
     )
     if not view.numbered:
         return f"{said} There is no spike of the server."
     highest = max(view.numbered.values(), key=lambda spike: spike.height_pct)
     return (
         f"{said} {captions.plural(len(view.numbered), 'spike')} of the server; the highest, "
-        f"{number(highest.height_pct)} % of a core above its baseline, from {highest.start_s:.2f} to "
-        f"{highest.end_s:.2f} s."
+        f"{number(highest.height_pct)} % of a core above its baseline, from {highest.start_s:.2f} "
+        f"to {highest.end_s:.2f} s."
     )

@@ -1,26 +1,30 @@
 """CPU spikes: where a subject's CPU use stands out from what it is shortly before and after.
 
-A window is one interval between two readings of the sampler, 50 ms at 20 Hz. Only windows inside the load count.
+A window is one interval between two readings of the sampler, 50 ms at 20 Hz. Only windows inside
+the load count.
 
-Baseline of a window: the median of all windows whose middle is at most BASELINE_S / 2 away, cut off at the load's
-ends (a centred rolling median). Steps of a rate pass it unchanged; a trailing median would lag and call each a spike.
-At the end of the load it lags as well, so that there the baseline is at least the first quartile of the last END_S:
-what fills more than three quarters of these may be a step as well.
+Baseline of a window: the median of all windows whose middle is at most BASELINE_S / 2 away, cut off
+at the load's ends (a centred rolling median). Steps of a rate pass it unchanged; a trailing median
+would lag and call each a spike. At the end of the load it lags as well, so that there the baseline
+is at least the first quartile of the last END_S: what fills more than three quarters of these may
+be a step as well.
 
-Deviation: 1.4826 x MAD of x - baseline over the whole load, which estimates the standard deviation of normal noise
-(Hampel 1974, Journal of the American Statistical Association 69, 383). CPU use in short windows is skewed upwards,
-so that the upper side alone, 1.4826 x (third quartile - median), is taken where it is larger. It is at least the
-floor, FLOOR_PCT for CPU.
+Deviation: 1.4826 x MAD of x - baseline over the whole load, which estimates the standard deviation
+of normal noise (Hampel 1974, Journal of the American Statistical Association 69, 383). CPU use in
+short windows is skewed upwards, so that the upper side alone, 1.4826 x (third quartile - median),
+is taken if it is larger. It is at least the floor, FLOOR_PCT for CPU.
 
-Spike: FEWEST_WINDOWS or more in a row of which each is more than LIMIT deviations above its baseline. Two with a
-single window between them are one. One that begins in the first SETTLING_S seconds, in which connections are opened
-and the rate rises from nothing, is `settling`: listed, but not counted. What is longer than half of BASELINE_S, or
-than about a quarter of the load, is a level and not found.
+Spike: FEWEST_WINDOWS or more in a row of which each is more than LIMIT deviations above its
+baseline. Two with a single window between them are one. One that begins in the first SETTLING_S
+seconds, in which connections are opened and the rate rises from nothing, is `settling`: listed, but
+not counted. What is longer than half of BASELINE_S, or than about a quarter of the load, is a level
+and not found.
 
-Chance: where single windows stand out often, some are in a row by chance. If windows stood out independently, with a
-probability q of each, there would be n q (1 - q) stretches in n windows, which gives q, and a stretch would be L
-windows or longer with probability q^(L-1). Where no more are as long as that (binomial, P > CHANCE), the least
-length grows by a window, until more are or none is left.
+Chance: where single windows stand out often, some are in a row by chance. If windows stood out
+independently, with a probability q of each, there would be n q (1 - q) stretches in n windows,
+which gives q, and a stretch would be L windows or longer with probability q^(L-1). If no more
+are as long as that (binomial, P > CHANCE), the least length grows by a window, until more are or
+none is left.
 
 docs/method.md has the rate of false spikes, which tests/test_present_spikes.py simulates.
 """
@@ -41,12 +45,16 @@ from runner.present.statistics.stats import Floats
 BASELINE_S = 10.0
 LIMIT = 5.0
 FEWEST_WINDOWS = 2
-FLOOR_PCT = 2.0  # least deviation of CPU use, in % of a core: a spike is at least 10 % of a core high
+FLOOR_PCT = 2.0
+"""Least deviation of CPU use, in % of a core: a spike is at least 10 % of a core high."""
 NORMAL = 1.4826  # MAD of normal noise times this is its standard deviation
 CHANCE = 0.01
 SETTLING_S = 1.0
 END_S = 1.0
-ENOUGH = 40  # windows that it takes to look for spikes: two seconds at 20 Hz, of which the first is not counted
+ENOUGH = 40
+"""Windows that it takes to look for spikes: two seconds at 20 Hz, of which the first is not
+counted.
+"""
 ROUNDING_S = 1e-6
 
 
@@ -82,21 +90,27 @@ class Spike:
 
 @dataclass(frozen=True, eq=False)
 class Track:
-    """A series over a load (CPU use in % of a core, for it to have spikes), and what stands out of it."""
+    """A series over a load (CPU use in % of a core, for it to have spikes), and what stands out of
+    it.
+    """
 
     windows: Windows
     baseline: Floats
-    deviation: float  # NaN where there were too few windows to look for spikes
+    deviation: float  # NaN if there were too few windows to look for spikes
     ranges: tuple[tuple[int, int], ...]  # first and last window of each stretch that stands out
     fewest: int
-    """Windows that such a stretch has at least: more than FEWEST_WINDOWS where chance makes so many in a row."""
+    """Windows that such a stretch has at least: more than FEWEST_WINDOWS where chance makes so many
+    in a row.
+    """
 
     @cached_property
     def spikes(self) -> tuple[Spike, ...]:
         """What stands out."""
         found = []
         for first, last in self.ranges:
-            start, end, value, baseline = (side[first : last + 1] for side in (*self.windows, self.baseline))
+            start, end, value, baseline = (
+                side[first : last + 1] for side in (*self.windows, self.baseline)
+            )
             above = value - baseline
             top = int(above.argmax())
             spike = Spike(
@@ -105,7 +119,9 @@ class Track:
                 height_pct=float(above[top]),
                 baseline_pct=float(baseline[top]),
                 deviations=float(above[top]) / self.deviation,
-                excess_ms=float((above * (end - start)).sum() * 10),  # 1 % of a core for a second is 10 ms
+                excess_ms=float(
+                    (above * (end - start)).sum() * 10
+                ),  # 1 % of a core for a second is 10 ms
                 settling=bool(start[0] < SETTLING_S),
             )
             found.append(spike)
@@ -123,25 +139,32 @@ class Track:
 
     @property
     def settled_s(self) -> float:
-        """Seconds in which spikes are counted; 0 where none were looked for."""
+        """Seconds in which spikes are counted; 0 if none were looked for."""
         length_s = self.windows.end_s - self.windows.start_s
         return float(length_s[self.settled].sum()) if math.isfinite(self.deviation) else 0.0
 
 
 def track(samples: pd.DataFrame, duration_s: float) -> Track:
-    """Return the CPU use of one subject in one trial; `samples` are its rows of the resources table."""
+    """Return the CPU use of one subject in one trial.
+
+    `samples` are its rows of the resources table.
+    """
     return stand_out(inside(samples, "cpu_pct", duration_s), FLOOR_PCT)
 
 
 def inside(samples: pd.DataFrame, column: str, until_s: float, from_s: float = 0.0) -> Windows:
     """Return the windows inside the load whose value is known."""
     end, length, value = samples[["t_s", "dt_s", column]].to_numpy(dtype=np.float64).T
-    kept = np.flatnonzero((end - length >= from_s - ROUNDING_S) & (end <= until_s + ROUNDING_S) & ~np.isnan(value))
+    kept = np.flatnonzero(
+        (end - length >= from_s - ROUNDING_S) & (end <= until_s + ROUNDING_S) & ~np.isnan(value)
+    )
     kept = kept[np.argsort(end[kept], kind="stable")]
     return Windows(end[kept] - length[kept], end[kept], value[kept])
 
 
-def stand_out(windows: Windows, floor: float, *, fewest: int = FEWEST_WINDOWS, enough: int = ENOUGH) -> Track:
+def stand_out(
+    windows: Windows, floor: float, *, fewest: int = FEWEST_WINDOWS, enough: int = ENOUGH
+) -> Track:
     """Return where a series stands out upwards, by the rule above.
 
     `floor` is the least deviation, in the unit of the values. It takes `enough` windows.
@@ -158,12 +181,16 @@ def stand_out(windows: Windows, floor: float, *, fewest: int = FEWEST_WINDOWS, e
     deviation = max(floor, robust_deviation(value - baseline))
     above = value - baseline > LIMIT * deviation
     if fewest > 1:
-        fewest = beyond_chance(np.array([last - first + 1 for first, last in runs(above)]), len(above), fewest)
+        fewest = beyond_chance(
+            np.array([last - first + 1 for first, last in runs(above)]), len(above), fewest
+        )
     return Track(windows, baseline, deviation, stretches(above, fewest), fewest)
 
 
 def robust_deviation(residual: ArrayLike) -> float:
-    """Return 1.4826 x the larger of MAD and third quartile - median: for normal noise its standard deviation."""
+    """Return 1.4826 x the larger of MAD and third quartile - median: for normal noise its standard
+    deviation.
+    """
     values = np.asarray(residual, dtype=np.float64)
     middle, upper = np.quantile(values, [0.5, 0.75])
     return float(NORMAL * max(np.median(np.abs(values - middle)), upper - middle))
@@ -176,7 +203,8 @@ def runs(above: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
 
 
 def beyond_chance(lengths: NDArray[np.int64], windows: int, fewest: int) -> int:
-    """Return from which length on, at least `fewest`, more of the runs are as long as independent windows would make.
+    """Return from which length on, at least `fewest`, more of the runs are as long as independent
+    windows would make.
 
     `lengths` are those of all runs, however short.
     """
@@ -189,6 +217,11 @@ def beyond_chance(lengths: NDArray[np.int64], windows: int, fewest: int) -> int:
 
 
 def stretches(above: NDArray[np.bool_], fewest: int) -> tuple[tuple[int, int], ...]:
-    """Return the first and last index of each run of at least `fewest` True; runs one False apart are one."""
-    long = np.pad(binary_opening(above, [1] * fewest), 2)  # closing takes what lies beyond an end for False
+    """Return the first and last index of each run of at least `fewest` True.
+
+    Runs one False apart are one.
+    """
+    long = np.pad(
+        binary_opening(above, [1] * fewest), 2
+    )  # closing takes what lies beyond an end for False
     return runs(binary_closing(long, [1, 1])[2:-2])

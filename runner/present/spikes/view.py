@@ -1,4 +1,6 @@
-"""The trials of a run as the page about CPU spikes needs them: one in full, and a row for each with its spikes."""
+"""The trials of a run as the page about CPU spikes needs them: one in full, and a row for each with
+its spikes.
+"""
 
 import math
 from dataclasses import dataclass
@@ -39,19 +41,27 @@ class View:
     def numbered(self) -> dict[int, Spike]:
         """The server's spikes within what is looked at, by their number in the load, from 1."""
         every = enumerate(self.server.spikes, start=1)
-        return {number: spike for number, spike in every if spike.overlaps(self.start_s, self.stop_s)}
+        return {
+            number: spike for number, spike in every if spike.overlaps(self.start_s, self.stop_s)
+        }
 
     @property
     def peaks(self) -> list[tuple[float, float]]:
         """The server's highest CPU that is known: in %, and its window in seconds."""
-        every = [(float(self.case.row[f"server_cpu_peak_{name}_pct"]), s) for name, s in (("100ms", 0.1), ("1s", 1.0))]
+        every = [
+            (float(self.case.row[f"server_cpu_peak_{name}_pct"]), s)
+            for name, s in (("100ms", 0.1), ("1s", 1.0))
+        ]
         return [(pct, window_s) for pct, window_s in every if math.isfinite(pct)]
 
 
-def view(tables: Tables, trial_id: str, why: str, start_s: float = 0.0, stop_s: float = 0.0) -> View:
+def view(
+    tables: Tables, trial_id: str, why: str, start_s: float = 0.0, stop_s: float = 0.0
+) -> View:
     """Return a sealed trial between two seconds of its load; 0 and 0 are all of it.
 
-    LabError where there is no such trial, its server was not sampled, or the seconds are none of its load.
+    LabError if there is no such trial, its server was not sampled, or the seconds are none of
+    its load.
     """
     case = choose(tables, trial_id)
     samples = tables.resources[tables.resources["trial_id"] == trial_id]
@@ -61,11 +71,15 @@ def view(tables: Tables, trial_id: str, why: str, start_s: float = 0.0, stop_s: 
     stop_s = stop_s or duration_s
     if not 0 <= start_s < min(stop_s, duration_s):
         raise LabError(
-            f"start_s and stop_s must be seconds of the load, 0 to {duration_s:.1f}, the first below the second "
-            f"(0 and 0: all of it), not {start_s:g} and {stop_s:g}."
+            f"start_s and stop_s must be seconds of the load, 0 to {duration_s:.1f}, the first "
+            f"below the second (0 and 0: all of it), not {start_s:g} and {stop_s:g}."
         )
     by_subject = dict(list(samples.groupby("subject")))
-    tracks = {subject: track(by_subject[subject], duration_s) for subject in SUBJECTS if subject in by_subject}
+    tracks = {
+        subject: track(by_subject[subject], duration_s)
+        for subject in SUBJECTS
+        if subject in by_subject
+    }
     events = coincidences(tracks["server"], events_of(samples, tracks, duration_s))
     return View(case, why, samples, tracks, events, start_s, min(stop_s, duration_s), duration_s)
 
@@ -81,15 +95,19 @@ def has_samples(tables: Tables) -> bool:
 
 
 def survey(tables: Tables) -> pd.DataFrame:
-    """Return one row per sealed trial with samples of its server, in the order of the loads; empty without any.
+    """Return one row per sealed trial with samples of its server, in the order of the loads.
 
-    `peak_pct` is the highest CPU over 0.1 s, or the mean of a load that is shorter. `seconds` are those in which spikes
-    are counted, `spikes` and `spike_s` how many and how long in all, `settling` how many began with the load; the
-    columns OF_SPIKE are of the most pronounced of those counted, NaN without one. `gc_per_s` is NaN where the server
-    reports no garbage collector.
+    Empty without any.
+
+    `peak_pct` is the highest CPU over 0.1 s, or the mean of a load that is shorter. `seconds` are
+    those in which spikes are counted, `spikes` and `spike_s` how many and how long in all,
+    `settling` how many began with the load; the columns OF_SPIKE are of the most pronounced of
+    those counted, NaN without one. `gc_per_s` is NaN if the server reports no garbage collector.
     """
     trials = sealed_trials(tables.trials).sort_values(["load_order", "trial_order"])
-    samples = dict(list(tables.resources[tables.resources["subject"] == "server"].groupby("trial_id")))
+    samples = dict(
+        list(tables.resources[tables.resources["subject"] == "server"].groupby("trial_id"))
+    )
     rows = []
     for trial in trials[trials["trial_id"].isin(list(samples))].to_dict("records"):
         found = track(samples[trial["trial_id"]], float(trial["duration_s"]))
@@ -110,11 +128,17 @@ def survey(tables: Tables) -> pd.DataFrame:
 
 
 def most_pronounced(found: pd.DataFrame) -> str:
-    """Return the trial of a survey whose spike stands out most, or without any spike the one with the highest peak.
+    """Return the trial of a survey whose spike stands out most, or without any spike the one with
+    the highest peak.
 
-    A trial that is too short to look for spikes is taken only where all are. Empty without any trial.
+    A trial that is too short to look for spikes is taken only where all are. Empty without any
+    trial.
     """
     if found.empty:
         return ""
     by = ["looked", "deviations", "peak_pct"]
-    return str(found.assign(looked=found["seconds"] > 0).sort_values(by, ascending=False)["trial_id"].iloc[0])
+    return str(
+        found.assign(looked=found["seconds"] > 0)
+        .sort_values(by, ascending=False)["trial_id"]
+        .iloc[0]
+    )

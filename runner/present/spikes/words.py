@@ -1,34 +1,52 @@
-"""What is said of a trial's CPU spikes, and of how often each server spikes; all of it is computed."""
+"""What is said of a trial's CPU spikes, and of how often each server spikes.
+
+All of it is computed.
+"""
 
 import math
+from collections.abc import Iterator
 
 import pandas as pd
 
+from runner.generator_traits import traits_of
 from runner.model import CALIBRATION
 from runner.present.answers import evidence
 from runner.present.look.captions import plural
 from runner.present.look.style import number
 from runner.present.spikes.coincidence import ALPHA, Events, seen
-from runner.present.spikes.found import BASELINE_S, ENOUGH, FEWEST_WINDOWS, FLOOR_PCT, LIMIT, SETTLING_S
+from runner.present.spikes.found import (
+    BASELINE_S,
+    ENOUGH,
+    FEWEST_WINDOWS,
+    FLOOR_PCT,
+    LIMIT,
+    SETTLING_S,
+)
 from runner.present.spikes.view import View
 
-NOTHING = "This run has no sealed trial whose server's CPU was sampled, which is what this page is about."
-FULL = 0.9  # share of the CPU that a server was given from which on a spike has no room
+NO_TRIAL_TO_LOOK_AT = (
+    "This run has no sealed trial whose server's CPU was sampled, which is what this page is about."
+)
+FULL = 0.9
+"""Share of its CPU from which on a server is too near its limit for a spike to show."""
 
 
 def why(found: pd.DataFrame, trial_id: str) -> str:
-    """Say why a trial of a survey is the one that is shown where none was asked for."""
+    """Say why a trial of a survey is the one that is shown if none was asked for."""
     row = found[found["trial_id"] == trial_id].iloc[0]
     short = int((found["seconds"] == 0).sum())
-    looked = plural(len(found), "trial") + (f" ({short} too short to look for spikes)" if short else "")
+    looked = plural(len(found), "trial") + (
+        f" ({short} too short to look for spikes)" if short else ""
+    )
     if math.isnan(row["deviations"]):
         return (
-            f"No server spiked in any of the {looked} of this run; of those that were looked at this one has the "
-            f"highest CPU over 0.1 s, {number(row['peak_pct'])} %."
+            f"No server spiked in any of the {looked} of this run; of those that were looked at "
+            f"this one has the highest CPU over 0.1 s, {number(row['peak_pct'])} %."
         )
     return (
-        f"Of the {looked} of this run it has the spike that stands out most: {number(row['height_pct'])} % of a "
-        f"core above its baseline, {number(row['deviations'])} deviations, {row['start_s']:.2f} s into the load."
+        f"Of the {looked} of this run it has the spike that stands out most: "
+        f"{number(row['height_pct'])} % of a core above its baseline, {number(row['deviations'])} "
+        f"deviations, {row['start_s']:.2f} s into the load."
     )
 
 
@@ -38,35 +56,49 @@ def trial_words(view: View) -> str:
 
 
 def peak_words(view: View) -> str:
-    """Say how the server's peaks read in two windows; empty where they are not known."""
+    """Say how the server's peaks read in two windows; empty if they are not known."""
     return ", ".join(f"{number(pct)} % over {window_s:g} s" for pct, window_s in view.peaks)
 
 
 def spike_words(view: View) -> str:
-    """Say how many spikes the server has, what a spike is here, and how its peaks read in two windows."""
+    """Say how many spikes the server has, what a spike is here, and how its peaks read in two
+    windows.
+    """
     server = view.server
     if math.isnan(server.deviation):
         windows = plural(len(server.windows.value), "window")
-        return f"The load has {windows} of the sampler: at least {ENOUGH} are needed to look for spikes."
-    counted, settling = len(server.counted), len(server.spikes) - len(server.counted)
+        return (
+            f"The load has {windows} of the sampler: at least {ENOUGH} are needed to look for "
+            "spikes."
+        )
+    counted = len(server.counted)
+    settling = len(server.spikes) - len(server.counted)
     begun = f", and {plural(settling, 'spike')} with the load's begin" if settling else ""
-    found, mean = plural(counted, "spike") if counted else "No spike", number(view.case.row["server_cpu_mean_pct"])
-    said = {
-        f"{found} of the server in {number(server.settled_s)} s{begun}.": True,
-        f"Of these, {len(view.numbered)} in the part shown.": len(view.numbered) < len(server.spikes),
-        f"A spike is more than {LIMIT:g} deviations, here {number(LIMIT * server.deviation)} % of a core, above the "
-        f"baseline in {server.fewest} windows or more in a row.": True,
-        f"It takes more than {FEWEST_WINDOWS} in a row here, because so many windows stand out singly.": (
-            server.fewest > FEWEST_WINDOWS
-        ),
-        f"Its peak is {peak_words(view)}; its mean {mean} %.": view.peaks,
-    }
-    return " ".join(sentence for sentence, holds in said.items() if holds)
+    found = plural(counted, "spike") if counted else "No spike"
+    mean = number(view.case.row["server_cpu_mean_pct"])
+    sentences = [f"{found} of the server in {number(server.settled_s)} s{begun}."]
+    if len(view.numbered) < len(server.spikes):
+        sentences.append(f"Of these, {len(view.numbered)} in the part shown.")
+    sentences.append(
+        f"A spike is more than {LIMIT:g} deviations, here {number(LIMIT * server.deviation)} % "
+        f"of a core, above the baseline in {server.fewest} windows or more in a row."
+    )
+    if server.fewest > FEWEST_WINDOWS:
+        sentences.append(
+            f"It takes more than {FEWEST_WINDOWS} in a row here, because so many windows stand "
+            "out singly."
+        )
+    if view.peaks:
+        sentences.append(f"Its peak is {peak_words(view)}; its mean {mean} %.")
+    return " ".join(sentences)
 
 
 def spike_table(view: View) -> pd.DataFrame:
-    """Return the server's spikes in the part that is shown, as texts, with what else happened meanwhile."""
-    rows, probe = [], view.case.probe
+    """Return the server's spikes in the part that is shown, as texts, with what else happened
+    meanwhile.
+    """
+    rows = []
+    probe = view.case.probe
     for place, spike in view.numbered.items():
         happened = [*(["the load began"] if spike.settling else []), *seen(view.events, spike)]
         row = {
@@ -80,7 +112,9 @@ def spike_table(view: View) -> pd.DataFrame:
             "CPU ms above baseline": number(spike.excess_ms),
         }
         if probe is not None:
-            due = probe.loc[probe["ok"] & probe["t_s"].between(spike.start_s, spike.end_s), "latency_ms"]
+            due = probe.loc[
+                probe["ok"] & probe["t_s"].between(spike.start_s, spike.end_s), "latency_ms"
+            ]
             row["probe's slowest, ms"] = number(float(due.max()))
         rows.append(row)
     return pd.DataFrame(rows)
@@ -93,15 +127,19 @@ def coincidence_words(view: View) -> str:
     tied = [kind.kind for kind in view.events if kind.p_holm <= ALPHA]
     if tied:
         return (
-            f"Beyond chance (Holm's p at most {ALPHA:g}) the spikes coincide with: {', '.join(tied)}. "
-            "What coincides is not thereby the cause: both may come of something else."
+            f"Beyond chance (Holm's p at most {ALPHA:g}) the spikes coincide with: "
+            f"{', '.join(tied)}. Coincidence is not causation: both may have another cause."
         )
     return "With no kind of event do the spikes coincide more than by chance."
 
 
 def coincidence_table(view: View) -> pd.DataFrame:
-    """Return how often the spikes overlap events of each kind, beside chance, as texts; what is not known too."""
-    spikes, rows = len(view.server.counted), []
+    """Return how often the spikes overlap events of each kind, beside chance, as texts.
+
+    What is not known too.
+    """
+    spikes = len(view.server.counted)
+    rows = []
     for kind in view.events:
         row = {"event": kind.kind, "what it says": f"not known: {kind.unknown}"}
         if not kind.unknown:
@@ -136,44 +174,106 @@ def reading(kind: Events, spikes: int) -> str:
 
 def limits(view: View) -> tuple[str, ...]:
     """Return what this page cannot say of this trial, a sentence each."""
-    row, server, spikes = view.case.row, view.server, view.server.counted
+    return tuple(
+        sentence
+        for sentence in (
+            _on_short_and_long(view),
+            _on_a_full_server(view),
+            *_on_events(view),
+            *_on_the_load(view),
+        )
+        if sentence
+    )
+
+
+def _on_short_and_long(view: View) -> str:
+    server = view.server
     window_s = float(pd.Series(server.windows.end_s - server.windows.start_s).median())
-    mean, given = float(row["server_cpu_mean_pct"]), view.case.given("server")
-    usual_s = float(pd.Series([spike.length_s for spike in spikes], dtype=float).median())
-    coarse = [f"{kind.kind} every {kind.every_s:.2f} s" for kind in view.events if kind.every_s > usual_s]
+    longest_s = min(BASELINE_S / 2, view.duration_s / 4)
+    return (
+        f"Bursts of less than {server.fewest} windows ({server.fewest * window_s:.2g} s) are too "
+        f"short to count, and are seen as peaks only. What lasts longer than {longest_s:.2g} s is "
+        f"a level, not a spike. A spike is at least {LIMIT * FLOOR_PCT:g} % of a core high."
+    )
+
+
+def _on_a_full_server(view: View) -> str:
+    mean_pct = float(view.case.row["server_cpu_mean_pct"])
+    given_pct = view.case.given("server")
+    if not mean_pct >= FULL * given_pct:
+        return ""
+    return (
+        f"The server used {number(mean_pct)} % of the {given_pct:.0f} % of CPU that it was given: "
+        "it was near its CPU limit, so the absence of spikes proves nothing."
+    )
+
+
+def _on_events(view: View) -> Iterator[str]:
+    """Yield which kinds of events are known too coarsely, not at all, or of the machine only."""
+    lengths_s = [spike.length_s for spike in view.server.counted]
+    usual_s = float(pd.Series(lengths_s, dtype=float).median())
+    coarse = [
+        f"{kind.kind} every {kind.every_s:.2f} s" for kind in view.events if kind.every_s > usual_s
+    ]
+    if coarse:
+        yield (
+            f"Looked at more coarsely than a spike is long ({usual_s:.2f} s, median): "
+            f"{', '.join(coarse)}. Such an event lies somewhere between two looks: that it "
+            "overlaps a spike says only that it was near."
+        )
     missing = [kind.kind for kind in view.events if kind.unknown]
-    of_machine = [kind.kind for kind in view.events if kind.kind in ("context switches", "steal") and not kind.unknown]
-    settling = len(server.spikes) - len(spikes)
-    said = {
-        f"Bursts of less than {server.fewest} windows ({server.fewest * window_s:.2g} s) are too short to count, "
-        f"and are seen as peaks only. What lasts longer than {min(BASELINE_S / 2, view.duration_s / 4):.2g} s is a "
-        f"level, not a spike. A spike is at least {LIMIT * FLOOR_PCT:g} % of a core high.": True,
-        f"The server used {number(mean)} % of the {given:.0f} % of CPU that it was given: a spike has no room, and "
-        "that there is none says nothing.": mean >= FULL * given,
-        f"Looked at more coarsely than a spike is long ({usual_s:.2f} s, median): {', '.join(coarse)}. Such an event "
-        "lies somewhere between two looks: that it overlaps a spike says only that it was near.": coarse,
-        f"Not known of this trial: {', '.join(missing)}.": missing,
-        f"Of the whole machine, not of the server alone: {', '.join(of_machine)}.": of_machine,
-        "wrk keeps no times of single requests: neither latency nor rate are known by second.": row["tool"] == "wrk",
-        evidence.NO_PROBE: view.case.probe is None,
-        f"{plural(settling, 'spike')} began in the first {SETTLING_S:g} s, in which connections are opened and the "
-        "rate rises: listed, but neither counted nor held against events.": settling,
-        "The load rises in steps. Spikes and events may both get more frequent with it, and then coincide without "
-        "being tied: the test does not know of steps.": row["steps"] > 1,
-    }
-    return tuple(sentence for sentence, holds in said.items() if holds)
+    if missing:
+        yield f"Not known of this trial: {', '.join(missing)}."
+    of_machine = [
+        kind.kind
+        for kind in view.events
+        if kind.kind in ("context switches", "steal") and not kind.unknown
+    ]
+    if of_machine:
+        yield f"Of the whole machine, not of the server alone: {', '.join(of_machine)}."
+
+
+def _on_the_load(view: View) -> Iterator[str]:
+    """Yield what the load's generator, probe, begin and steps leave unknown."""
+    row = view.case.row
+    if not traits_of(row["tool"]).keeps_requests:
+        yield (
+            f"{row['tool']} keeps no times of single requests: neither latency nor rate are known "
+            "by second."
+        )
+    if view.case.probe is None:
+        yield evidence.NO_PROBE
+    settling = len(view.server.spikes) - len(view.server.counted)
+    if settling:
+        yield (
+            f"{plural(settling, 'spike')} began in the first {SETTLING_S:g} s, in which "
+            "connections are opened and the rate rises: listed, but neither counted nor held "
+            "against events."
+        )
+    if row["steps"] > 1:
+        yield (
+            "The load rises in steps. Spikes and events may both get more frequent with it, and "
+            "then coincide without being tied: the test does not know of steps."
+        )
 
 
 def control_table(found: pd.DataFrame) -> pd.DataFrame:
-    """Return how often each server of a survey spikes over all its trials, as texts, ordered by language as figures."""
+    """Return how often each server of a survey spikes over all its trials, as texts, ordered by
+    language as figures.
+    """
     sums = dict.fromkeys(("trials", "seconds", "spikes", "spike_s", "with_one", "settling"), "sum")
-    each = found.assign(trials=1, with_one=found["spikes"] > 0).groupby(["language", "server", "tier"], as_index=False)
+    each = found.assign(trials=1, with_one=found["spikes"] > 0).groupby(
+        ["language", "server", "tier"], as_index=False
+    )
     servers = each.agg({"gc_per_s": "mean", "height_pct": "max", **sums}).query("seconds > 0")
-    seconds, calibrates = servers["seconds"], servers["tier"] == CALIBRATION
+    seconds = servers["seconds"]
+    calibrates = servers["tier"] == CALIBRATION
     columns = {
         "server": servers["server"].mask(calibrates, servers["server"] + f" ({CALIBRATION})"),
         "language": servers["language"],
-        "GC cycles/s": servers["gc_per_s"].map(number).mask(servers["gc_per_s"].isna(), "none reported"),
+        "GC cycles/s": servers["gc_per_s"]
+        .map(number)
+        .mask(servers["gc_per_s"].isna(), "none reported"),
         "trials": servers["trials"].map(str),
         "minutes": (seconds / 60).map(number),
         "spikes": servers["spikes"].map("{:,}".format),
@@ -187,28 +287,39 @@ def control_table(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def control_words(found: pd.DataFrame, trial_id: str) -> str:
-    """Say how often the trial's server spikes under its load, beside those with and without a garbage collector."""
+    """Say how often the trial's server spikes under its load, beside those with and without a
+    garbage collector.
+    """
     collects = found["gc_per_s"].notna().groupby(found["server"]).transform("any")
     shown = found["trial_id"] == trial_id
     server, load = found.loc[shown, ["server", "load"]].iloc[0]
-    alike, same = found["load"] == load, found["server"] == server
+    alike = found["load"] == load
+    same = found["server"] == server
     article = "a" if collects[shown].iloc[0] else "no"
-    said = f"Under this load, {load}: {_rates(found[alike & same])}; it reports {article} garbage collector."
+    said = (
+        f"Under this load, {load}: {_rates(found[alike & same])}; it reports {article} garbage "
+        "collector."
+    )
     if not collects.any():
         return f"{said} No server of this run reports one: there is no control."
     others = alike & ~same & (found["tier"] != CALIBRATION)
     beside = [
-        f"those that report {words}: {', '.join(_rates(trials) for _, trials in group.groupby('server', sort=True))}"
+        f"those that report {words}: "
+        f"{', '.join(_rates(trials) for _, trials in group.groupby('server', sort=True))}"
         for words, group in (("none", found[others & ~collects]), ("one", found[others & collects]))
         if len(group)
     ]
     return (
-        f"{said} Beside it {'; '.join(beside)}." if beside else f"{said} No other server had it: there is no control."
+        f"{said} Beside it {'; '.join(beside)}."
+        if beside
+        else f"{said} No other server had it: there is no control."
     )
 
 
 def _rates(trials: pd.DataFrame) -> str:
-    server, seconds, spikes = trials["server"].iloc[0], float(trials["seconds"].sum()), int(trials["spikes"].sum())
+    server = trials["server"].iloc[0]
+    seconds = float(trials["seconds"].sum())
+    spikes = int(trials["spikes"].sum())
     if not seconds:
         return f"{server} {plural(len(trials), 'trial')}, too short to look for spikes"
     time = f"{number(seconds / 60)} minutes" if seconds >= 120 else f"{number(seconds)} s"

@@ -1,9 +1,12 @@
-"""Intervals of medians, of ratios of two servers and of latency curves, over trials; none of too few trials.
+"""Intervals of medians, of ratios of two servers and of latency curves, over trials.
 
-A ratio's interval is Student's t on logarithms: of the differences within blocks where both servers ran in the same
-blocks, else Welch's for two samples. Bioequivalence is proven with it (FDA 2001, Statistical Approaches to Establishing
-Bioequivalence). docs/decisions.md has its coverage beside that of the bootstrap of log medians, the habit for such
-ratios, and tests/test_inference_simulated.py repeats it.
+None of too few trials.
+
+A ratio's interval is Student's t on logarithms: of the differences within blocks where both servers
+ran in the same blocks, else Welch's for two samples. Bioequivalence is proven with it (FDA 2001,
+Statistical Approaches to Establishing Bioequivalence). docs/decisions.md has its coverage beside
+that of the bootstrap of log medians, the habit for such ratios, and
+tests/test_inference_simulated.py repeats it.
 """
 
 import math
@@ -14,9 +17,20 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy.special import bdtr, nctdtrinc, stdtr, stdtrit  # a tenth of the time that scipy.stats takes to load
+from scipy.special import (
+    bdtr,
+    nctdtrinc,
+    stdtr,
+    stdtrit,
+)  # a tenth of the time that scipy.stats takes to load
 
-from runner.present.statistics.stats import Floats, Spread, carried_quantile, histogram_quantile, spread
+from runner.present.statistics.stats import (
+    Floats,
+    Spread,
+    carried_quantile,
+    histogram_quantile,
+    spread,
+)
 
 CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE
@@ -24,28 +38,36 @@ LOOKS = (6, 9, 12, 16, 20)  # sessions after which a run that stops when it know
 LOOK_ALPHA = 0.0155
 """Level of each look, with which 5 % of such runs decide wrongly at any of them.
 
-Pocock's bounds for looks at these sessions (1977, Biometrika 64, 191), with Student's t for few sessions;
-tests/test_inference_simulated.py has the rate.
+Pocock's bounds for looks at these sessions (1977, Biometrika 64, 191), with Student's t for few
+sessions; tests/test_inference_simulated.py has the rate.
 """
 POWER = 0.8
-FEWEST = 5  # trials a side below which no ratio is given: fewer say too little of their spread
+FEWEST_TRIALS = 5
+"""Trials a side below which no ratio is given: fewer say too little of their spread."""
 ROUNDING = 1e-12  # differences of logarithms below this are rounding errors of equal values
 Sample: TypeAlias = "pd.Series[float]"
-"""The trials of one cell: positive values; the index has their blocks, of which equal ones are the same block."""
+"""The trials of one cell: positive values.
+
+The index has their blocks, of which equal ones are the same block.
+"""
 
 
 def level(manifest: Mapping[str, Any]) -> float:
-    """Return the level of a run's decisions: lower for one that was looked at several times, to stop when it knew."""
+    """Return the level of a run's decisions: lower for one that was looked at several times, to
+    stop when it knew.
+    """
     return LOOK_ALPHA if manifest.get("until") else ALPHA
 
 
 def sure_spread(values: ArrayLike, confidence: float = CONFIDENCE) -> Spread:
-    """Return the sample median with its exact interval by order statistics, whatever the distribution.
+    """Return the sample median with its exact interval by order statistics, whatever the
+    distribution.
 
-    The interval runs from the j-th smallest to the j-th largest of n values, with the largest j whose coverage is at
-    least `confidence`. The coverage, 1 - 2 P(Binomial(n, 1/2) < j), is the result's `confidence`. It is None, with
-    minimum and maximum, where even they cover less: below six values for 95 % (five have 93.75 %). NaN are left out.
-    Source: David & Nagaraja, Order Statistics, 3rd ed., section 7.1.
+    The interval runs from the j-th smallest to the j-th largest of n values, with the largest j
+    whose coverage is at least `confidence`. The coverage, 1 - 2 P(Binomial(n, 1/2) < j), is the
+    result's `confidence`. It is None, with minimum and maximum, where even they cover less: below
+    six values for 95 % (five have 93.75 %). NaN are left out. Source: David & Nagaraja, Order
+    Statistics, 3rd ed., section 7.1.
     """
     known = np.sort(np.asarray(values, dtype=np.float64))
     known = known[~np.isnan(known)]
@@ -55,7 +77,13 @@ def sure_spread(values: ArrayLike, confidence: float = CONFIDENCE) -> Spread:
     if not wide_enough.size:
         return spread(known)
     j = int(wide_enough[-1])
-    return Spread(n, float(np.median(known)), float(known[j]), float(known[n - 1 - j]), float(1 - 2 * tails[j]))
+    return Spread(
+        n,
+        float(np.median(known)),
+        float(known[j]),
+        float(known[n - 1 - j]),
+        float(1 - 2 * tails[j]),
+    )
 
 
 def sample_of(values: Iterable[float], blocks: Iterable[Any]) -> Sample:
@@ -65,7 +93,7 @@ def sample_of(values: Iterable[float], blocks: Iterable[Any]) -> Sample:
 
 
 def geometric_mean(sample: Sample) -> float:
-    """Return the geometric mean of a sample; NaN where it is empty."""
+    """Return the geometric mean of a sample; NaN if it is empty."""
     return float(np.exp(np.log(sample).mean()))
 
 
@@ -83,14 +111,16 @@ class LogRatio:
         return np.asarray(self.estimate - half), np.asarray(self.estimate + half)
 
     def p_value(self) -> Floats:
-        """Return the two-sided p-values of a log ratio of 0; 1 where there is no difference at all."""
+        """Return the two-sided p-values of a log ratio of 0; 1 if there is no difference at all."""
         with np.errstate(divide="ignore", invalid="ignore"):
             t = np.abs(self.estimate) / self.standard_error
         return np.asarray(np.where(np.isnan(t), 1.0, 2 * stdtr(self.degrees, -t)))
 
 
 def paired(log_a: Floats, log_b: Floats) -> LogRatio:
-    """Compare logarithms within blocks: the last axis is the blocks, in the same order on both sides."""
+    """Compare logarithms within blocks: the last axis is the blocks, in the same order on both
+    sides.
+    """
     difference = log_a - log_b
     difference = np.where(np.abs(difference) < ROUNDING, 0.0, difference)
     n = difference.shape[-1]
@@ -99,12 +129,19 @@ def paired(log_a: Floats, log_b: Floats) -> LogRatio:
 
 
 def unpaired(log_a: Floats, log_b: Floats) -> LogRatio:
-    """Compare logarithms of two samples without common blocks (Welch 1947); the last axis is the trials."""
+    """Compare logarithms of two samples without common blocks (Welch 1947).
+
+    The last axis is the trials.
+    """
     variances = [side.var(axis=-1, ddof=1) / side.shape[-1] for side in (log_a, log_b)]
     total = variances[0] + variances[1]
-    parts = [(v**2) / (side.shape[-1] - 1) for v, side in zip(variances, (log_a, log_b), strict=True)]
+    parts = [
+        (v**2) / (side.shape[-1] - 1) for v, side in zip(variances, (log_a, log_b), strict=True)
+    ]
     with np.errstate(divide="ignore", invalid="ignore"):
-        degrees = np.where(total > 0, total**2 / (parts[0] + parts[1]), log_a.shape[-1] + log_b.shape[-1] - 2.0)
+        degrees = np.where(
+            total > 0, total**2 / (parts[0] + parts[1]), log_a.shape[-1] + log_b.shape[-1] - 2.0
+        )
     difference = log_a.mean(axis=-1) - log_b.mean(axis=-1)
     difference = np.where(np.abs(difference) < ROUNDING, 0.0, difference)
     return LogRatio(np.asarray(difference), np.sqrt(total), np.asarray(degrees))
@@ -112,10 +149,12 @@ def unpaired(log_a: Floats, log_b: Floats) -> LogRatio:
 
 @dataclass(frozen=True)
 class Ratio:
-    """The ratio a / b of two servers' geometric means with its interval, of 95 % unless another was asked for.
+    """The ratio a / b of two servers' geometric means with its interval, of 95 % unless another was
+    asked for.
 
-    `p` is the t test's of no difference. `blocks` is how many blocks were compared, or 0 where the two have no
-    blocks in common. `standard_error` (of the log ratio) and `degrees` are what the interval was made of.
+    `p` is the t test's of no difference. `blocks` is how many blocks were compared, or 0 if the
+    two have no blocks in common. `standard_error` (of the log ratio) and `degrees` are what the
+    interval was made of.
     """
 
     ratio: float
@@ -127,52 +166,70 @@ class Ratio:
     degrees: float
 
     def p_beyond(self, border: float, *, above: bool) -> float:
-        """Return the p-value of "not above `border`", or "not below" it: Student's one-sided test of the logarithm."""
+        """Return the p-value of "not above `border`", or "not below" it: Student's one-sided test
+        of the logarithm.
+        """
         distance = (math.log(self.ratio) - math.log(border)) * (1 if above else -1)
         if self.standard_error > 0:
             return float(stdtr(self.degrees, -distance / self.standard_error))
         return 0.0 if distance > ROUNDING else 1.0
 
     def detectable(self, alpha: float = ALPHA, power: float = POWER) -> float:
-        """Return the smallest ratio (> 1) that as many trials with this spread distinguish from 1 at `alpha`.
+        """Return the smallest ratio (> 1) that as many trials with this spread distinguish from 1
+        at `alpha`.
 
-        They do so with probability `power`. The t statistic then has a noncentral t distribution (Cohen 1988,
-        Statistical Power Analysis, 2nd ed., chapter 2), whose lower tail, beyond minus the critical value, counts for
-        nothing.
+        They do so with probability `power`. The t statistic then has a noncentral t distribution
+        (Cohen 1988, Statistical Power Analysis, 2nd ed., chapter 2), whose lower tail, beyond minus
+        the critical value, counts for nothing.
         """
         noncentrality = nctdtrinc(self.degrees, 1 - power, -stdtrit(self.degrees, alpha / 2))
         return math.exp(noncentrality * self.standard_error)
 
 
 def ratio(a: Sample, b: Sample, *, confidence: float = CONFIDENCE) -> Ratio | None:
-    """Return the ratio of two servers with its interval; None where a side has fewer than `FEWEST` trials.
+    """Return the ratio of two servers with its interval.
 
-    Compared within blocks over the blocks that both have, where these are at least `FEWEST`; else as two samples.
+    None if a side has fewer than `FEWEST_TRIALS` trials.
+
+    Compared within blocks over the blocks that both have, where these are at least `FEWEST_TRIALS`;
+    else as two samples.
     """
-    if min(len(a), len(b)) < FEWEST:
+    if min(len(a), len(b)) < FEWEST_TRIALS:
         return None
     logs = matched(a, b)
     found = paired(*logs) if logs else unpaired(np.log(a.to_numpy()), np.log(b.to_numpy()))
-    middle, low, high = (float(np.exp(end)) for end in (found.estimate, *found.interval(confidence)))
+    middle, low, high = (
+        float(np.exp(end)) for end in (found.estimate, *found.interval(confidence))
+    )
     blocks = logs[0].size if logs else 0
-    return Ratio(middle, low, high, float(found.p_value()), blocks, float(found.standard_error), float(found.degrees))
+    return Ratio(
+        middle,
+        low,
+        high,
+        float(found.p_value()),
+        blocks,
+        float(found.standard_error),
+        float(found.degrees),
+    )
 
 
 def matched(a: Sample, b: Sample) -> tuple[Floats, Floats] | None:
     """Return the logarithms of both sides over their common blocks.
 
-    None where these are fewer than `FEWEST`, or a side has several trials in a block.
+    None if these are fewer than `FEWEST_TRIALS`, or a side has several trials in a block.
     """
     common = a.index.intersection(b.index).sort_values()
-    if len(common) < FEWEST or not (a.index.is_unique and b.index.is_unique):
+    if len(common) < FEWEST_TRIALS or not (a.index.is_unique and b.index.is_unique):
         return None
     return np.log(a.loc[common].to_numpy()), np.log(b.loc[common].to_numpy())
 
 
 def noise_floor(same: Ratio) -> float:
-    """Return the largest ratio (>= 1) that noise alone makes, from one server measured under two labels (A/A).
+    """Return the largest ratio (>= 1) that noise alone makes, from one server measured under two
+    labels (A/A).
 
-    It is the end of their ratio's interval that lies farther from 1: which label is first must not matter.
+    It is the end of their ratio's interval that lies farther from 1: which label is first must not
+    matter.
     """
     return max(same.high, 1 / same.low, 1.0)
 
@@ -183,10 +240,13 @@ def is_tie(found: Ratio, floor: float = 1.0) -> bool:
 
 
 def trial_curves(latency: pd.DataFrame, q: ArrayLike) -> Floats:
-    """Return the quantiles `q` of each trial, one row per trial, in ms; NaN where a trial does not carry one.
+    """Return the quantiles `q` of each trial, one row per trial, in ms.
 
-    `latency` holds trial_id, lower_ms, upper_ms and count. Seconds are added up, so wrk's rows, which have none,
-    serve as well. A trial carries the quantiles above which it has `BEYOND` requests.
+    NaN if a trial does not carry one.
+
+    `latency` holds trial_id, lower_ms, upper_ms and count. Seconds are added up, so wrk's rows,
+    which have none, serve as well. A trial carries the quantiles above which it has
+    `REQUESTS_BEYOND` requests.
     """
     wanted = np.atleast_1d(np.asarray(q, dtype=np.float64))
     merged = latency.groupby(["trial_id", "lower_ms", "upper_ms"], as_index=False)["count"].sum()
@@ -199,14 +259,15 @@ def trial_curves(latency: pd.DataFrame, q: ArrayLike) -> Floats:
 
 
 def band(curves: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return the geometric mean of curves (ms, one row per trial), and both ends of Student's pointwise interval.
+    """Return the geometric mean of curves (ms, one row per trial), and both ends of Student's
+    pointwise interval.
 
-    A trial is the unit: what varies within it (seconds, requests that wait for each other) is in the difference
-    between trials already. docs/decisions.md says why it is no hierarchical bootstrap. Of fewer than `FEWEST` trials
-    it is their median, with minimum and maximum.
+    A trial is the unit: what varies within it (seconds, requests that wait for each other) is in
+    the difference between trials already. docs/decisions.md says why it is no hierarchical
+    bootstrap. Of fewer than `FEWEST_TRIALS` trials it is their median, with minimum and maximum.
     """
     n = len(curves)
-    if n < FEWEST:
+    if n < FEWEST_TRIALS:
         return np.median(curves, axis=0), curves.min(axis=0), curves.max(axis=0)
     logs = np.log(curves)
     middle = logs.mean(axis=0)

@@ -1,13 +1,13 @@
 """Rank servers by their trials: those between which no difference was found share a letter.
 
-Every two servers are compared (`significance.difference_p`), and Holm's correction makes it at most 5 % likely
-that any two equal ones are called different. Two differ where the corrected p-value is at most 5 %, the ratio's
-interval excludes 1, and it does not lie inside the noise floor. That is not transitive: a may beat c while b differs
-from neither. Hence two things are given:
+Every two servers are compared (`significance.difference_p`), and Holm's correction makes it at most
+5 % likely that any two equal ones are called different. Two differ where the corrected p-value is
+at most 5 %, the ratio's interval excludes 1, and it does not lie inside the noise floor. That is
+not transitive: a may beat c while b differs from neither. Hence two things are given:
 
-- letters: two servers differ exactly where they share no letter (above a: a, b: ab, c: b). A letter is a
-  largest set of servers of which no two differ (compact letter display by insertion and absorption,
-  Piepho 2004, Journal of Computational and Graphical Statistics 13, 456);
+- letters: two servers differ exactly where they share no letter (above a: a, b: ab, c: b). A letter
+  is a largest set of servers of which no two differ (compact letter display by insertion and
+  absorption, Piepho 2004, Journal of Computational and Graphical Statistics 13, 456);
 - the rank: 1 + the number of servers that beat this one (above 1, 1 and 2).
 """
 
@@ -17,7 +17,15 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 from string import ascii_lowercase
 
-from runner.present.statistics.inference import ALPHA, FEWEST, Ratio, Sample, geometric_mean, is_tie, ratio
+from runner.present.statistics.inference import (
+    ALPHA,
+    FEWEST_TRIALS,
+    Ratio,
+    Sample,
+    geometric_mean,
+    is_tie,
+    ratio,
+)
 from runner.present.statistics.significance import difference_p, holm
 
 
@@ -25,7 +33,8 @@ from runner.present.statistics.significance import difference_p, holm
 class ServerPair:
     """Two servers compared: the ratio first / second, and whether they differ.
 
-    `detectable` is the ratio (> 1) that these trials would have shown with 80 % power at Holm's strictest step.
+    `detectable` is the ratio (> 1) that these trials would have shown with 80 % power at Holm's
+    strictest step.
     """
 
     ratio: Ratio
@@ -56,20 +65,29 @@ class Ranking:
 
     @property
     def transitive(self) -> bool:
-        """Whether the order says it all: two differ exactly where some neighbours between them do."""
+        """Whether the order says it all: two differ exactly where some neighbours between
+        them do.
+        """
         names = [place.name for place in self.places]
         apart = [self.pairs[neighbours].differ for neighbours in pairwise(names)]
         spans = combinations(range(len(names)), 2)
-        return all(pair.differ == any(apart[i:j]) for (i, j), pair in zip(spans, self.pairs.values(), strict=True))
+        return all(
+            pair.differ == any(apart[i:j])
+            for (i, j), pair in zip(spans, self.pairs.values(), strict=True)
+        )
 
 
-def rank(samples: Mapping[str, Sample], *, more_is_better: bool = True, floor: float = 1.0) -> Ranking | None:
-    """Return the ranking of servers by their trials; None where fewer than two have `FEWEST` of them.
+def rank(
+    samples: Mapping[str, Sample], *, more_is_better: bool = True, floor: float = 1.0
+) -> Ranking | None:
+    """Return the ranking of servers by their trials.
 
-    `floor` is the ratio (>= 1) that noise alone makes: an interval between 1 / floor and floor is a tie. So is a pair
-    that failed trials turn round.
+    None if fewer than two have `FEWEST_TRIALS` of them.
+
+    `floor` is the ratio (>= 1) that noise alone makes: an interval between 1 / floor and floor is a
+    tie. So is a pair that failed trials turn round.
     """
-    able = {name: sample for name, sample in samples.items() if len(sample) >= FEWEST}
+    able = {name: sample for name, sample in samples.items() if len(sample) >= FEWEST_TRIALS}
     few = tuple(name for name in samples if name not in able)
     if len(able) < 2:
         return None
@@ -77,7 +95,9 @@ def rank(samples: Mapping[str, Sample], *, more_is_better: bool = True, floor: f
     names = sorted(able, key=lambda name: (sign * geometric_mean(able[name]), name))
     combined = list(combinations(names, 2))
     strictest = ALPHA / len(combined)
-    corrected = holm([difference_p(able[first], able[second], strictest) for first, second in combined])
+    corrected = holm(
+        [difference_p(able[first], able[second], strictest) for first, second in combined]
+    )
     pairs = {}
     for (first, second), p in zip(combined, corrected, strict=True):
         between = ratio(able[first], able[second])
@@ -85,23 +105,35 @@ def rank(samples: Mapping[str, Sample], *, more_is_better: bool = True, floor: f
         differ = p <= ALPHA and not is_tie(between, floor) and (between.ratio > 1) == more_is_better
         pairs[first, second] = ServerPair(between, bool(differ), between.detectable(strictest))
     apart = [names for names, pair in pairs.items() if pair.differ]
-    beaten, letters = Counter(second for _, second in apart), letter_display(names, apart)
-    places = tuple(RankedServer(name, 1 + beaten[name], letters[name], float(able[name].median())) for name in names)
+    beaten = Counter(second for _, second in apart)
+    letters = letter_display(names, apart)
+    places = tuple(
+        RankedServer(name, 1 + beaten[name], letters[name], float(able[name].median()))
+        for name in names
+    )
     return Ranking(places, pairs, few)
 
 
 def letter_display(names: Sequence[str], apart: Collection[tuple[str, str]]) -> dict[str, str]:
-    """Return letters for each name so that two share one exactly where they are not in `apart`.
+    """Return letters for each name so that two share one exactly if they are not in `apart`.
 
     a goes to the set that holds the foremost name, and so on; after z come aa, bb.
     """
     groups = [frozenset(names)]
     for first, second in apart:
-        split = [group - {gone} for group in groups for gone in (first, second) if {first, second} <= group]
+        split = [
+            group - {gone}
+            for group in groups
+            for gone in (first, second)
+            if {first, second} <= group
+        ]
         kept = [group for group in groups if not {first, second} <= group]
         distinct = list(dict.fromkeys([*kept, *split]))
         groups = [group for group in distinct if not any(group < other for other in distinct)]
     place = {name: number for number, name in enumerate(names)}
     ordered = sorted(groups, key=lambda group: sorted(place[name] for name in group))
-    shown = [(ascii_lowercase[number % 26] * (1 + number // 26), group) for number, group in enumerate(ordered)]
+    shown = [
+        (ascii_lowercase[number % 26] * (1 + number // 26), group)
+        for number, group in enumerate(ordered)
+    ]
     return {name: "".join(letter for letter, group in shown if name in group) for name in names}

@@ -10,7 +10,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from runner.present.statistics.inference import ALPHA, FEWEST, ROUNDING, Sample, matched, paired, unpaired
+from runner.present.statistics.inference import (
+    ALPHA,
+    FEWEST_TRIALS,
+    ROUNDING,
+    Sample,
+    matched,
+    paired,
+    unpaired,
+)
 from runner.present.statistics.stats import Floats
 
 RESAMPLES = 9_999
@@ -18,23 +26,29 @@ SEED = 20_261_121
 DRIFT_RESAMPLES = 1_999
 EXACT_BLOCKS = 14  # blocks up to which every one of the 2^n permutations is tried
 RESOLUTION = 10
-"""How many times smaller than its threshold a permutation test's smallest p-value must be for it to be used.
+"""How many times smaller than its threshold a permutation test's smallest p-value must be for it to
+be used.
 
-With n blocks that p-value is 2^(1-n), where one server wins every block. Five blocks cannot reach 5 %, nor ten
-the 0.14 % that Holm asks of the best of 36 pairs; near that limit the test demands unanimity and has no power.
+With n blocks that p-value is 2^(1-n), where one server wins every block. Five blocks cannot reach 5
+%, nor ten the 0.14 % that Holm asks of the best of 36 pairs; near that limit the test demands
+unanimity and has no power.
 """
 MAGNITUDES = ((0.147, "negligible"), (0.33, "small"), (0.474, "medium"), (math.inf, "large"))
-"""Upper bounds of |Cliff's delta| with their words: Romano et al. 2006, Annual Meeting of the Florida Association
-of Institutional Research."""
+"""Upper bounds of |Cliff's delta| with their words: Romano et al.
+
+2006, Annual Meeting of the Florida Association of Institutional Research.
+"""
 
 
 def difference_p(a: Sample, b: Sample, alpha: float = ALPHA) -> float:
-    """Return the two-sided p-value of no difference between two servers, of `FEWEST` trials each at least.
+    """Return the two-sided p-value of no difference between two servers, of `FEWEST_TRIALS` trials
+    each at least.
 
-    Within common blocks by the permutation of the two servers in each block, without them by Mann and Whitney's
-    exact test: neither asks how the noise is distributed. Where their smallest possible p-value is not
-    `RESOLUTION` times below `alpha`, the level of the strictest step, Student's or Welch's t test of the
-    logarithms stands in, the one that belongs to the ratio's interval.
+    Within common blocks by the permutation of the two servers in each block, without them by Mann
+    and Whitney's exact test: neither asks how the noise is distributed. If their smallest
+    possible p-value is not `RESOLUTION` times below `alpha`, the level of the strictest step,
+    Student's or Welch's t test of the logarithms stands in, the one that belongs to the ratio's
+    interval.
     """
     if logs := matched(a, b):
         return float(within_blocks(*logs, alpha))
@@ -55,12 +69,14 @@ def within_blocks(log_a: Floats, log_b: Floats, alpha: float = ALPHA) -> Floats:
 def permutation_p(differences: Floats) -> Floats:
     """Return two-sided p-values of the permutation test within blocks; the last axis is the blocks.
 
-    `differences` are a - b in each block (here of logarithms). If the servers are equal, each is as likely with
-    the opposite sign: p is the share of the 2^n choices of signs whose sum is at least as far from 0. Exact up to
-    `EXACT_BLOCKS` blocks; beyond, from `RESAMPLES` seeded choices, with the observed one counted in (Phipson &
-    Smyth 2010, Statistical Applications in Genetics and Molecular Biology 9(1), 39).
+    `differences` are a - b in each block (here of logarithms). If the servers are equal, each is as
+    likely with the opposite sign: p is the share of the 2^n choices of signs whose sum is at least
+    as far from 0. Exact up to `EXACT_BLOCKS` blocks; beyond, from `RESAMPLES` seeded choices, with
+    the observed one counted in (Phipson & Smyth 2010, Statistical Applications in Genetics and
+    Molecular Biology 9(1), 39).
     """
-    observed, n = np.abs(differences.sum(axis=-1)), differences.shape[-1]
+    observed = np.abs(differences.sum(axis=-1))
+    n = differences.shape[-1]
     enough = observed - ROUNDING - 1e-9 * observed
     hits = (np.abs(differences @ _signs(n).T) >= enough[..., np.newaxis]).sum(axis=-1)
     return np.asarray(hits / 2.0 ** (n - 1) if n <= EXACT_BLOCKS else (hits + 1) / (RESAMPLES + 1))
@@ -68,27 +84,36 @@ def permutation_p(differences: Floats) -> Floats:
 
 @lru_cache(maxsize=32)
 def _signs(n: int) -> Floats:
-    """Return choices of n signs, one per row: all with a leading +, which stand for both halves, or seeded ones."""
+    """Return choices of n signs, one per row: all with a leading +, which stand for both halves, or
+    seeded ones.
+    """
     if n <= EXACT_BLOCKS:
         return np.array([(1.0, *signs) for signs in product((1.0, -1.0), repeat=n - 1)])
     return np.random.default_rng(SEED).choice([-1.0, 1.0], size=(RESAMPLES, n))
 
 
 def mann_whitney_p(a: ArrayLike, b: ArrayLike) -> float:
-    """Return the two-sided p-value of Mann and Whitney's test: exact, or approximate where values tie."""
-    left, right = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    """Return the two-sided p-value of Mann and Whitney's test: exact, or approximate where values
+    tie.
+    """
+    left = np.asarray(a, dtype=np.float64)
+    right = np.asarray(b, dtype=np.float64)
     exact = np.unique(np.concatenate([left, right])).size == left.size + right.size
     from scipy.stats import mannwhitneyu  # noqa: PLC0415 - takes a second to load, and blocks make it superfluous
 
-    found = mannwhitneyu(left, right, alternative="two-sided", method="exact" if exact else "asymptotic")
+    found = mannwhitneyu(
+        left, right, alternative="two-sided", method="exact" if exact else "asymptotic"
+    )
     return float(found.pvalue)
 
 
 def holm(p_values: ArrayLike) -> Floats:
-    """Return p-values corrected for their number; the chance of one false rejection among all stays at the level.
+    """Return p-values corrected for their number.
 
-    The i-th smallest of m is multiplied by m + 1 - i, and never less than the one before it (Holm 1979,
-    Scandinavian Journal of Statistics 6, 65). The last axis is the family.
+    The chance of one false rejection among all stays at the level.
+
+    The i-th smallest of m is multiplied by m + 1 - i, and never less than the one before it (Holm
+    1979, Scandinavian Journal of Statistics 6, 65). The last axis is the family.
     """
     p = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(p, axis=-1, kind="stable")
@@ -100,12 +125,16 @@ def holm(p_values: ArrayLike) -> Floats:
 
 
 def cliffs_delta(a: ArrayLike, b: ArrayLike) -> float:
-    """Return Cliff's delta: P(a > b) - P(a < b) over all pairs of values, from -1 to 1; NaN without values.
+    """Return Cliff's delta: P(a > b) - P(a < b) over all pairs of values, from -1 to 1.
 
-    Source: Cliff 1993, Psychological Bulletin 114, 494. It says how far two servers' trials are apart in rank,
-    not by how much: +1 and a ratio of 1.001 go together where the noise is small.
+    NaN without values.
+
+    Source: Cliff 1993, Psychological Bulletin 114, 494. It says how far two servers' trials are
+    apart in rank, not by how much: +1 and a ratio of 1.001 go together where the noise is small.
     """
-    differences = np.subtract.outer(np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64))
+    differences = np.subtract.outer(
+        np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    )
     return float(np.sign(differences).mean()) if differences.size else math.nan
 
 
@@ -116,7 +145,9 @@ def magnitude(delta: float) -> str:
 
 @dataclass(frozen=True)
 class Drift:
-    """Spearman's rho of the order of trials against their residuals, its p-value, and the number of trials."""
+    """Spearman's rho of the order of trials against their residuals, its p-value, and the number of
+    trials.
+    """
 
     rho: float
     p: float
@@ -124,23 +155,25 @@ class Drift:
 
 
 def drift(order: ArrayLike, values: ArrayLike, cells: Iterable[Hashable]) -> Drift | None:
-    """Return whether values rise or fall over a run; None with fewer than `FEWEST` trials.
+    """Return whether values rise or fall over a run; None with fewer than `FEWEST_TRIALS` trials.
 
-    A residual is the logarithm of a value minus the median of its cell's. Values without a logarithm and cells of
-    a single trial are left out. The p-value is that of rho among `DRIFT_RESAMPLES` seeded shuffles of each cell's
-    trials, the observed order counted in. Residuals of a cell depend on each other through its median, for which
-    the textbook's distribution of rho is too narrow: with three trials a cell it calls 10 % of steady runs
+    A residual is the logarithm of a value minus the median of its cell's. Values without a
+    logarithm and cells of a single trial are left out. The p-value is that of rho among
+    `DRIFT_RESAMPLES` seeded shuffles of each cell's trials, the observed order counted in.
+    Residuals of a cell depend on each other through its median, for which the textbook's
+    distribution of rho is too narrow: with three trials a cell it calls 10 % of steady runs
     drifting instead of 5 %.
     """
     frame = pd.DataFrame({"order": order, "value": values, "cell": list(cells)})
     frame = frame[np.isfinite(frame["value"]) & (frame["value"] > 0)]
     frame = frame[frame.groupby("cell")["value"].transform("size") > 1]
-    if len(frame) < FEWEST:
+    if len(frame) < FEWEST_TRIALS:
         return None
     logs = np.log(frame["value"])
     residuals = logs - logs.groupby(frame["cell"]).transform("median")
     at, over = (side.rank().to_numpy() for side in (residuals.round(12), frame["order"]))
-    at, over = at - at.mean(), over - over.mean()
+    at = at - at.mean()
+    over = over - over.mean()
     norm = math.sqrt(float(at @ at) * float(over @ over))
     if not norm:
         return None

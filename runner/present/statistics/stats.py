@@ -10,16 +10,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from runner.model import BEYOND
+from runner.model import REQUESTS_BEYOND
 
 Floats = NDArray[np.float64]
 
-Z_99 = NormalDist().inv_cdf(0.995)  # standard errors on either side of a value, with 99 % confidence
+Z_99 = NormalDist().inv_cdf(
+    0.995
+)  # standard errors on either side of a value, with 99 % confidence
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Median and range of the trials of one cell; all NaN where `n` is 0.
+    """Median and range of the trials of one cell; all NaN if `n` is 0.
 
     With a `confidence`, low and high are the ends of an interval that covers the median with it.
     """
@@ -40,35 +42,44 @@ def spread(values: Iterable[float]) -> Spread:
     return Spread(len(known), known.median(), known.min(), known.max())
 
 
-def histogram_quantile(lower: ArrayLike, upper: ArrayLike, count: ArrayLike, q: ArrayLike) -> Floats:
+def histogram_quantile(
+    lower: ArrayLike, upper: ArrayLike, count: ArrayLike, q: ArrayLike
+) -> Floats:
     """Return the quantiles `q` (0 to 1) of a histogram, in the unit of its bucket borders.
 
-    `lower`, `upper` and `count` have one entry a bucket, in any order. Inside a bucket the values are taken
-    as evenly spread (linear interpolation, as Prometheus' `histogram_quantile` does), so the error is at
-    most the bucket's width: 1 % for the buckets of the latency table. NaN where the histogram is empty.
+    `lower`, `upper` and `count` have one entry a bucket, in any order. Inside a bucket the values
+    are taken as evenly spread (linear interpolation, as Prometheus' `histogram_quantile` does), so
+    the error is at most the bucket's width: 1 % for the buckets of the latency table. NaN if the
+    histogram is empty.
     """
     low, high, counts = (np.asarray(side, dtype=np.float64) for side in (lower, upper, count))
     wanted = np.atleast_1d(np.asarray(q, dtype=np.float64))
     order = np.argsort(low)[counts[np.argsort(low)] > 0]
-    low, high, counts = low[order], high[order], counts[order]
+    low = low[order]
+    high = high[order]
+    counts = counts[order]
     if not counts.size:
         return np.full(wanted.shape, np.nan)
     total = np.cumsum(counts)
     rank = wanted * total[-1]
     bucket = np.minimum(np.searchsorted(total, rank, side="left"), counts.size - 1)
     inside = (rank - (total[bucket] - counts[bucket])) / counts[bucket]
-    return np.asarray(low[bucket] + np.clip(inside, 0, 1) * (high[bucket] - low[bucket]), dtype=np.float64)
+    return np.asarray(
+        low[bucket] + np.clip(inside, 0, 1) * (high[bucket] - low[bucket]), dtype=np.float64
+    )
 
 
 def histogram_quantiles(buckets: pd.DataFrame, quantiles: pd.Series[float]) -> pd.Series[float]:
     """Return a quantile of each of many histograms at once, as `histogram_quantile` has it.
 
-    `buckets` are rows of the latency table (`trial_id`, `lower_ms`, `upper_ms`, `count`), `quantiles` the wanted one
-    (0 to 1) by trial. Trials without a bucket are left out.
+    `buckets` are rows of the latency table (`trial_id`, `lower_ms`, `upper_ms`, `count`),
+    `quantiles` the wanted one (0 to 1) by trial. Trials without a bucket are left out.
     """
     if buckets.empty:
         return pd.Series(dtype=float)
-    merged = buckets.groupby(["trial_id", "lower_ms", "upper_ms"], as_index=False, sort=True)["count"].sum()
+    merged = buckets.groupby(["trial_id", "lower_ms", "upper_ms"], as_index=False, sort=True)[
+        "count"
+    ].sum()
     merged = merged[merged["count"] > 0]
     by_trial = merged.groupby("trial_id", sort=False)["count"]
     up_to = by_trial.cumsum()
@@ -81,16 +92,19 @@ def histogram_quantiles(buckets: pd.DataFrame, quantiles: pd.Series[float]) -> p
 
 
 def carried_quantile(requests: float) -> float:
-    """Return the highest quantile (0 to 1) that has at least `BEYOND` of `requests` above it."""
-    return max(0.0, 1.0 - BEYOND / requests) if requests > 0 else 0.0
+    """Return the highest quantile (0 to 1) that has at least `REQUESTS_BEYOND` of `requests` above
+    it.
+    """
+    return max(0.0, 1.0 - REQUESTS_BEYOND / requests) if requests > 0 else 0.0
 
 
 def tail_error_pct(requests: float, q: float) -> float:
-    """Return how far the share of requests beyond a sample's quantile `q` can be from 1 - q, in % of 1 - q.
+    """Return how far the share of requests beyond a sample's quantile `q` can be from 1 - q, in %
+    of 1 - q.
 
-    A binomial count's normal approximation: z * sqrt(q (1 - q) / requests) of a share of 1 - q, with 99 % confidence.
-    It takes requests as independent; those of a server that queues are not, so a sample carries this at best. NaN
-    without requests.
+    A binomial count's normal approximation: z * sqrt(q (1 - q) / requests) of a share of 1 - q,
+    with 99 % confidence. It takes requests as independent; those of a server that queues are not,
+    so a sample carries this at best. NaN without requests.
     """
     if requests <= 0:
         return np.nan
@@ -98,31 +112,38 @@ def tail_error_pct(requests: float, q: float) -> float:
 
 
 def mlperf_requests(q: float) -> int:
-    """Return how many requests MLPerf asks for to state the quantile `q`: a margin of 5 % of 1 - q, 99 % confidence.
+    """Return how many requests MLPerf asks for to state the quantile `q`: a margin of 5 % of 1 - q,
+    99 % confidence.
 
-    262,742 for p99 and 2.65 million for p99.9 (Reddi et al. 2020, MLPerf Inference Benchmark, ISCA, table IV), which
-    is about 2,650 requests beyond the quantile. `carried_quantile` asks for `BEYOND` of them, a margin of 26 % with
-    the same confidence: enough to draw a curve, not to promise a service level.
+    262,742 for p99 and 2.65 million for p99.9 (Reddi et al. 2020, MLPerf Inference Benchmark, ISCA,
+    table IV), which is about 2,650 requests beyond the quantile. `carried_quantile` asks for
+    `REQUESTS_BEYOND` of them, a margin of 26 % with the same confidence: enough to draw a curve,
+    not to promise a service level.
     """
     return round(Z_99**2 * q * (1 - q) / ((1 - q) / 20) ** 2)
 
 
-def sliding_mean(t_s: ArrayLike, dt_s: ArrayLike, value: ArrayLike, window_s: float) -> tuple[Floats, Floats]:
+def sliding_mean(
+    t_s: ArrayLike, dt_s: ArrayLike, value: ArrayLike, window_s: float
+) -> tuple[Floats, Floats]:
     """Return (window ends, means) of a rate over trailing windows of `window_s` seconds.
 
-    `t_s` are the ends of the sampled intervals in rising order, `dt_s` their lengths, `value` the rate in each. The
-    rate is integrated and the integral interpolated, so windows need not match the ticks. Only windows fully inside the
-    samples are returned.
+    `t_s` are the ends of the sampled intervals in rising order, `dt_s` their lengths, `value` the
+    rate in each. The rate is integrated and the integral interpolated, so windows need not match
+    the ticks. Only windows fully inside the samples are returned.
     """
     times, integral = _integrated(t_s, dt_s, value)
     full = times[1:][times[1:] - window_s >= times[0] - 1e-9]
-    return full, (np.interp(full, times, integral) - np.interp(full - window_s, times, integral)) / window_s
+    return full, (
+        np.interp(full, times, integral) - np.interp(full - window_s, times, integral)
+    ) / window_s
 
 
 def window_means(t_s: ArrayLike, dt_s: ArrayLike, value: ArrayLike, edges: ArrayLike) -> Floats:
     """Return the mean of a rate between each two neighbouring `edges` (seconds, rising).
 
-    `t_s`, `dt_s` and `value` are as in `sliding_mean`. NaN for windows that are not fully inside the samples.
+    `t_s`, `dt_s` and `value` are as in `sliding_mean`. NaN for windows that are not fully inside
+    the samples.
     """
     times, integral = _integrated(t_s, dt_s, value)
     at = np.asarray(edges, dtype=np.float64)
@@ -131,8 +152,13 @@ def window_means(t_s: ArrayLike, dt_s: ArrayLike, value: ArrayLike, edges: Array
 
 
 def _integrated(t_s: ArrayLike, dt_s: ArrayLike, value: ArrayLike) -> tuple[Floats, Floats]:
-    """Return the borders of the sampled intervals and the rate's integral up to each; one of NaN without any."""
+    """Return the borders of the sampled intervals and the rate's integral up to each.
+
+    One of NaN without any.
+    """
     ends, steps, rates = (np.asarray(side, dtype=np.float64) for side in (t_s, dt_s, value))
     if not ends.size:
         return np.array([np.nan]), np.array([np.nan])
-    return np.concatenate([ends[:1] - steps[:1], ends]), np.concatenate([[0.0], np.cumsum(rates * steps)])
+    return np.concatenate([ends[:1] - steps[:1], ends]), np.concatenate(
+        [[0.0], np.cumsum(rates * steps)]
+    )
