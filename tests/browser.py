@@ -1,4 +1,6 @@
-"""A headless Chromium that opens pages from disk, and what can be wrong with a page in it: lists of sentences."""
+"""A headless Chromium that opens pages from disk, and what can be wrong with a page in it: lists of
+sentences.
+"""
 
 import contextlib
 import os
@@ -13,14 +15,17 @@ import numpy as np
 import pytest
 from figure_checks import contrast
 
-CHROMIUM = next((found for name in ("chromium", "google-chrome") if (found := shutil.which(name))), None)
+CHROMIUM = next(
+    (found for name in ("chromium", "google-chrome") if (found := shutil.which(name))), None
+)
 A4_WIDTH, A4_HEIGHT = 680, 1009
 """CSS pixels of a sheet of A4 within margins of 15 mm."""
 
 OVERFLOW = """() => {
   const faults = [], name = e => e.tagName.toLowerCase() + (e.className ? "." + e.className : "");
   const root = document.documentElement;
-  if (root.scrollWidth > innerWidth) faults.push(`the page is ${root.scrollWidth} wide in a window of ${innerWidth}`);
+  if (root.scrollWidth > innerWidth)
+    faults.push(`the page is ${root.scrollWidth} wide in a window of ${innerWidth}`);
   for (const e of document.body.querySelectorAll("*")) {
     const box = e.getBoundingClientRect(), style = getComputedStyle(e);
     if (!box.width || !box.height || style.visibility === "hidden") continue;
@@ -30,26 +35,37 @@ OVERFLOW = """() => {
     let scrolls = false;
     for (let up = e.parentElement; up && up !== document.body; up = up.parentElement)
       scrolls ||= ["auto", "scroll"].includes(getComputedStyle(up).overflowX);
-    if (!scrolls) faults.push(`${name(e)} reaches from ${box.left} to ${box.right} in a window of ${innerWidth}`);
+    if (scrolls) continue;
+    const reach = `from ${box.left} to ${box.right}`;
+    faults.push(`${name(e)} reaches ${reach} in a window of ${innerWidth}`);
   }
   return faults;
 }"""
 IMAGES = """() => [...document.images].flatMap(image => {
   const faults = [], name = image.currentSrc.slice(0, 60);
   if (!(image.getAttribute("alt") || "").trim()) faults.push(`${name} has no alternative text`);
-  if (!image.complete || !image.naturalWidth || !image.naturalHeight) faults.push(`${name} shows nothing`);
+  if (!image.complete || !image.naturalWidth || !image.naturalHeight)
+    faults.push(`${name} shows nothing`);
   return faults;
 })"""
-SMALL_TEXT = """() => [document.body, ...document.body.querySelectorAll(":not(script, style)")].flatMap(e => {
-  const size = parseFloat(getComputedStyle(e).fontSize), least = e.closest("table") ? 12 : e.closest("code") ? 14 : 16;
-  const written = [...e.childNodes].some(node => node.nodeType === Node.TEXT_NODE && node.data.trim());
+SMALL_TEXT = """() => [
+  document.body, ...document.body.querySelectorAll(":not(script, style)")
+].flatMap(e => {
+  const size = parseFloat(getComputedStyle(e).fontSize);
+  const least = e.closest("table") ? 12 : e.closest("code") ? 14 : 16;
+  const written = [...e.childNodes].some(
+    node => node.nodeType === Node.TEXT_NODE && node.data.trim()
+  );
   if (!written || size >= least || !e.getBoundingClientRect().width) return [];
   return [`${e.tagName.toLowerCase()} has letters of ${size} px: ${e.textContent.slice(0, 40)}`];
 })"""
-PRINTED = """([width, height]) => [...document.querySelectorAll("figure, img, table")].flatMap(e => {
+PRINTED = """([width, height]) => [
+  ...document.querySelectorAll("figure, img, table")
+].flatMap(e => {
   const faults = [], box = e.getBoundingClientRect(), name = e.tagName.toLowerCase();
   if (box.right > width + 1) faults.push(`${name} reaches to ${box.right} on paper ${width} wide`);
-  if (name !== "table" && box.height > height) faults.push(`${name} is ${box.height} high on paper of ${height}`);
+  if (name !== "table" && box.height > height)
+    faults.push(`${name} is ${box.height} high on paper of ${height}`);
   return faults;
 })"""
 COLORS = """selector => [...document.querySelectorAll(selector)].map(e => {
@@ -62,8 +78,12 @@ COLORS = """selector => [...document.querySelectorAll(selector)].map(e => {
 
 @contextlib.contextmanager
 def chromium() -> Iterator[Any]:
-    """Start the system's Chromium, which a root user's must do without its sandbox, and yield playwright's Browser."""
-    playwright_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (make setup)")
+    """Start the system's Chromium, which a root user's must do without its sandbox, and yield
+    playwright's Browser.
+    """
+    playwright_api = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed (make setup)"
+    )
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
     with playwright_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=sandbox)
@@ -74,8 +94,13 @@ def chromium() -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def opened(browser: Any, path: Path, width: int = 1280, theme: str = "light") -> Iterator[tuple[Any, list[str]]]:
-    """Open a file in a window of `width` CSS pixels; yield the page and the addresses that it asks for."""
+def opened(
+    browser: Any, path: Path, width: int = 1280, theme: str = "light"
+) -> Iterator[tuple[Any, list[str]]]:
+    """Open a file in a window of `width` CSS pixels.
+
+    Yield the page and the addresses that it asks for.
+    """
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
     page = context.new_page()
     asked: list[str] = []
@@ -101,7 +126,9 @@ def foreign(asked: list[str]) -> list[str]:
 
 def axe_faults(page: Any) -> list[str]:
     """What axe-core finds, all of its rules on, a sentence an element."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed (make setup)")
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe is not installed (make setup)"
+    )
     found = axe.Axe().run(page).response["violations"]
     return [
         f"{rule['id']} ({rule['impact']}): {rule['help']}: {node['html'][:120]}"
@@ -131,7 +158,10 @@ def inks(pdf: bytes) -> set[str]:
     for stream in re.finditer(rb"stream\r?\n(.*?)\r?\nendstream", pdf, re.DOTALL):
         with contextlib.suppress(zlib.error):
             colors = re.findall(rb"([\d.]+) ([\d.]+) ([\d.]+) rg\b", zlib.decompress(stream[1]))
-            found |= {"#" + "".join(f"{round(255 * float(part)):02X}" for part in color) for color in colors}
+            found |= {
+                "#" + "".join(f"{round(255 * float(part)):02X}" for part in color)
+                for color in colors
+            }
     return found
 
 

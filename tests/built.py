@@ -1,4 +1,6 @@
-"""Labs without servers, and synthetic runs: they are built once, and whoever asks for the same one gets a copy."""
+"""Labs without servers, and synthetic runs: they are built once, and whoever asks for the same one
+gets a copy.
+"""
 
 import hashlib
 import shutil
@@ -39,7 +41,10 @@ def once(build: Build[Shape]) -> Build[Shape]:
 
 
 def bare_lab(folder: Path) -> Path:
-    """Make `folder` a lab without servers and runs, with the notebooks and the published numbers; return it."""
+    """Make `folder` a lab without servers and runs, with the notebooks and the published numbers.
+
+    Return it.
+    """
     (folder / "servers").mkdir(parents=True)
     shutil.copytree(ROOT / "notebooks", folder / "notebooks")
     (folder / "data").mkdir(exist_ok=True)

@@ -16,17 +16,22 @@ from runner.model import Campaign
 from runner.planning.catalog import load_campaign
 
 pytest_plugins = ["disturbance", "pytester"]
-# nbformat's validator would compile a grammar of IRIs, which no notebook has: seconds for each process of the tests.
+# nbformat's validator would compile a grammar of IRIs, which no notebook has: seconds for each
+# process of the tests.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 # Notebooks and other processes that tests start run this checkout, whichever is installed.
 os.environ["PYTHONPATH"] = str(built.ROOT)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """See that a module has the name of each mark that it gives: by this the Makefile finds what it collects."""
+    """See that a module has the name of each mark that it gives: by this the Makefile finds what it
+    collects.
+    """
     for item in items:
         for mark in {"load", "timed"} & {each.name for each in item.iter_markers()}:
-            assert f"mark.{mark}" in item.path.read_text(), f"write pytest.mark.{mark} in {item.path}"
+            assert f"mark.{mark}" in item.path.read_text(), (
+                f"write pytest.mark.{mark} in {item.path}"
+            )
 
 
 def pytest_collection_finish() -> None:
@@ -74,7 +79,9 @@ def in_lab(lab: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+def bench(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
     """`bench compare`, or another command, in this process: exit code, output and errors."""
 
     def call(*arguments: str, command: str = "compare") -> tuple[int, str, str]:

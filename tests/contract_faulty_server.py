@@ -1,4 +1,6 @@
-"""A small server that keeps the contract, but for the one fault that it is asked to have, and its database."""
+"""A small server that keeps the contract, but for the one fault that it is asked to have, and its
+database.
+"""
 
 import hashlib
 import json
@@ -27,7 +29,11 @@ PATIENCE_S = 1.0
 """How long the server waits for its database: the contract allows up to 5 s."""
 ALL = ("health", "count", "fallback", "experiments", "md5", "devices", "stats", "devices-insert")
 DEVICES = [
-    {"uuid": f"7b6d3c1e-2f7a-4a55-9c0e-1d2f3a4b5c0{n}", "mac": f"02-00-00-00-00-0{n}", "firmware": firmware}
+    {
+        "uuid": f"7b6d3c1e-2f7a-4a55-9c0e-1d2f3a4b5c0{n}",
+        "mac": f"02-00-00-00-00-0{n}",
+        "firmware": firmware,
+    }
     for n, firmware in enumerate(("1.0.0", "1.0.4", "1.2.0", "2.0.1", "3.1.5"), 1)
 ]
 METHODS = dict.fromkeys(("/health", "/stats", "/count", "/devices"), ("GET", "HEAD"))
@@ -43,8 +49,10 @@ class MemoryDatabase:
         self.numbers = count(1)
         self.up = threading.Event()
         self.up.set()
-        self.alive, self.deaths = True, 0
-        self.pause, self.resume = self.up.clear, self.up.set
+        self.alive = True
+        self.deaths = 0
+        self.pause = self.up.clear
+        self.resume = self.up.set
 
     def rows(self, firmware: str) -> list[tuple[Any, ...]]:
         return [row for row in list(self.table) if row[3] == firmware]
@@ -68,8 +76,10 @@ class Pool:
     """What the server has between itself and the database."""
 
     def __init__(self, database: MemoryDatabase, fault: str) -> None:
-        self.database, self.fault = database, fault
-        self.free, self.lock = threading.Semaphore(POOL_SIZE), threading.Lock()
+        self.database = database
+        self.fault = fault
+        self.free = threading.Semaphore(POOL_SIZE)
+        self.lock = threading.Lock()
         self.in_use = self.idle = self.waiting = 0
         self.broken = False
         self.uuid = uuid4()
@@ -77,7 +87,9 @@ class Pool:
     def stats(self) -> dict[str, int]:
         fault = self.fault
         with self.lock:
-            in_use, idle, waiting = self.in_use, self.idle, self.waiting
+            in_use = self.in_use
+            idle = self.idle
+            waiting = self.waiting
         if fault == "a connection stays in use":
             in_use, idle = max(1, in_use), max(0, min(POOL_SIZE - 1 - in_use, idle))
         return {
@@ -107,17 +119,24 @@ class Pool:
             self.free.release()
 
     def insert(self, mac: str, firmware: str) -> dict[str, Any]:
-        fault, database = self.fault, self.database
+        fault = self.fault
+        database = self.database
         with self.connection():
             if not database.up.wait(6.0 if fault == "patient for 6 s" else PATIENCE_S):
                 self.broken = True
                 if fault == "inserts again by itself":
-                    threading.Thread(target=self.insert_later, args=(mac, firmware), daemon=True).start()
+                    threading.Thread(
+                        target=self.insert_later, args=(mac, firmware), daemon=True
+                    ).start()
                 raise RefusedError(500 if fault == "500 when the database hangs" else 503, SILENT)
-            if (fault == "never recovers" and self.broken) or (fault == "never back" and database.deaths):
+            if (fault == "never recovers" and self.broken) or (
+                fault == "never back" and database.deaths
+            ):
                 raise RefusedError(503, SILENT)
             if not database.alive:
-                raise RefusedError(500 if fault == "500 when the database dies" else 503, "the database is gone")
+                raise RefusedError(
+                    500 if fault == "500 when the database dies" else 503, "the database is gone"
+                )
             return self.store(mac, firmware)
 
     def insert_later(self, mac: str, firmware: str) -> None:
@@ -126,11 +145,18 @@ class Pool:
             self.database.add(uuid4(), mac, firmware, datetime.now(UTC))
 
     def store(self, mac: str, firmware: str) -> dict[str, Any]:
-        fault, database, now = self.fault, self.database, datetime.now(UTC)
+        fault = self.fault
+        database = self.database
+        now = datetime.now(UTC)
         uuid = {"uuid of version 1": uuid1(), "one uuid for all": self.uuid}.get(fault, uuid4())
         if fault == "uuid with few random bits":
             uuid = UUID(int=uuid.int & ~(0xFF << 8), version=4)
-        row = (uuid, mac, firmware, now.replace(microsecond=0) if fault == "the row has another time" else now)
+        row = (
+            uuid,
+            mac,
+            firmware,
+            now.replace(microsecond=0) if fault == "the row has another time" else now,
+        )
         if fault == "rows are cleaned":
             row = (uuid, mac.strip(), firmware.replace("'", "''"), now)
         number = len(database.table) if fault == "not stored" else database.add(*row)
@@ -155,7 +181,10 @@ class Pool:
 
 
 class FaultyServer(socketserver.ThreadingTCPServer):
-    """Counts as the contract says; `fault` is "" or what is wrong with it, `database` what it inserts into."""
+    """Counts as the contract says.
+
+    `fault` is "" or what is wrong with it, `database` what it inserts into.
+    """
 
     allow_reuse_address = daemon_threads = True
     block_on_close = False
@@ -168,7 +197,8 @@ class FaultyServer(socketserver.ThreadingTCPServer):
         self.pool = Pool(database, fault) if database else None
         self.takes_inserts = database is not None or "without a database" in fault
         self.requests = self.connections = self.lost = self.leaked_bytes = self.leaked_files = 0
-        self.lock, self.turn = threading.Lock(), threading.Lock()
+        self.lock = threading.Lock()
+        self.turn = threading.Lock()
 
     def get_request(self) -> tuple[socket.socket, Any]:
         accepted = super().get_request()
@@ -185,7 +215,9 @@ class FaultyServer(socketserver.ThreadingTCPServer):
             return before
         with self.lock:
             before = self.requests
-            lost = self.fault == "a count is lost at times" and before % 500 == 499 and self.lost < 5
+            lost = (
+                self.fault == "a count is lost at times" and before % 500 == 499 and self.lost < 5
+            )
             self.lost += lost
             self.requests += self.fault != "count stands still" and not lost
             return before
@@ -196,7 +228,9 @@ class FaultyServer(socketserver.ThreadingTCPServer):
             pool = {"size": 50, "in_use": 0, "idle": 0, "waiting": 0}
         return {
             "requests": self.requests + (self.fault == "stats counts too much"),
-            "connections": self.requests if self.fault == "connections counts requests" else self.connections,
+            "connections": self.requests
+            if self.fault == "connections counts requests"
+            else self.connections,
             "gc": None,
         } | ({} if self.fault == "stats lacks pool" else {"pool": pool})
 
@@ -211,7 +245,8 @@ class Handler(socketserver.BaseRequestHandler):
         channel: socket.socket = self.request
         channel.settimeout(20)
         channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.fault, self.served = self.server.fault, 0
+        self.fault = self.server.fault
+        self.served = 0
         reader = Reader(channel, self.fault)
         try:
             while self.serve(reader):
@@ -238,7 +273,8 @@ class Handler(socketserver.BaseRequestHandler):
         try:
             status, body = self.route(request)
         except RefusedError as refused:
-            status, body = refused.status, {"error": str(refused)}
+            status = refused.status
+            body = {"error": str(refused)}
             if self.fault == "error names no field" and status == 400:
                 body = {"error": "invalid"}
         self.answer(request, status, body, kept)
@@ -252,7 +288,8 @@ class Handler(socketserver.BaseRequestHandler):
         return kept or (self.fault == "close is ignored" and request.minor == 1)
 
     def keeps(self, request: Request) -> bool:
-        fault, options = self.fault, request.options()
+        fault = self.fault
+        options = request.options()
         both = request.values("transfer-encoding") and request.values("content-length")
         at_times = self.served and request.method == "POST" and len(request.body) % 3 == 0
         if (
@@ -271,7 +308,8 @@ class Handler(socketserver.BaseRequestHandler):
         return "close" not in options
 
     def route(self, request: Request) -> tuple[int, Any]:
-        fault, path = self.fault, request.path
+        fault = self.fault
+        path = request.path
         if fault == "paths in any case":
             path = path.lower()
         if fault == "a slash more is no matter":
@@ -290,14 +328,22 @@ class Handler(socketserver.BaseRequestHandler):
         return self.answer_of(request, path, before)
 
     def answer_of(self, request: Request, path: str, before: int) -> tuple[int, Any]:
-        fault, pool = self.fault, self.server.pool
+        fault = self.fault
+        pool = self.server.pool
         if path == "/health":
             name = "other" if fault == "wrong name" else "faulty"
-            return 200, {"status": "ok", "server": name, "nonce": "old" if fault == "wrong nonce" else NONCE}
+            return 200, {
+                "status": "ok",
+                "server": name,
+                "nonce": "old" if fault == "wrong nonce" else NONCE,
+            }
         if path == "/stats":
             return 200, self.server.stats()
         if path == "/count":
-            return 200, {"code": 200, "message": str(before) if fault == "count is text" else before}
+            return 200, {
+                "code": 200,
+                "message": str(before) if fault == "count is text" else before,
+            }
         if path == "/devices" and request.method == "POST":
             return 201, self.insert(request.body)
         if path == "/devices":
@@ -310,7 +356,9 @@ class Handler(socketserver.BaseRequestHandler):
     def insert(self, body: bytes) -> dict[str, Any]:
         mac, firmware = read_device(body, self.fault)
         if self.server.pool is None:
-            raise RefusedError(500 if self.fault == "500 without a database" else 503, "no database")
+            raise RefusedError(
+                500 if self.fault == "500 without a database" else 503, "no database"
+            )
         with self.turn_where("all wait for the database"):
             return self.server.pool.insert(mac, firmware)
 
@@ -325,7 +373,9 @@ class Handler(socketserver.BaseRequestHandler):
                 return {"name": "x", "variants": []}
             raise
         if path.endswith("md5"):
-            text = experiment["name"] + (f"-{int(time.time())}" if fault != "md5 of the name alone" else "")
+            text = experiment["name"] + (
+                f"-{int(time.time())}" if fault != "md5 of the name alone" else ""
+            )
             digest = hashlib.md5(text.encode("utf-8", "replace")).hexdigest()
             experiment["name"] = digest.upper() if fault == "md5 in capitals" else digest
         if fault == "variants come back empty":
@@ -333,12 +383,20 @@ class Handler(socketserver.BaseRequestHandler):
         return experiment
 
     def answer(self, request: Request | None, status: int, body: Any, kept: bool) -> None:
-        fault, minor = self.fault, request.minor if request else 1
-        data = json.dumps(body, separators=(", ", ": ") if fault == "spaces in JSON" else (",", ":")).encode()
-        as_text = fault == "text instead of JSON" and request is not None and request.path == "/devices"
+        fault = self.fault
+        minor = request.minor if request else 1
+        data = json.dumps(
+            body, separators=(", ", ": ") if fault == "spaces in JSON" else (",", ":")
+        ).encode()
+        as_text = (
+            fault == "text instead of JSON" and request is not None and request.path == "/devices"
+        )
         if status == 405 and fault == "405 without an error":
             data = b"{}"
-        lines = [f"HTTP/1.1 {status} Answer", f"Content-Type: {'text/plain' if as_text else 'application/json'}"]
+        lines = [
+            f"HTTP/1.1 {status} Answer",
+            f"Content-Type: {'text/plain' if as_text else 'application/json'}",
+        ]
         if fault == "chunks for HTTP/1.0" and minor == 0:
             lines.append("Transfer-Encoding: chunked")
             data = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data)
@@ -360,11 +418,19 @@ class Handler(socketserver.BaseRequestHandler):
 
 def server_record(implements: tuple[str, ...] = ALL) -> Server:
     """Return what a server.toml would say of the test server."""
-    return replace(load_server("gin"), name="faulty", folder=Path("faulty"), tier="realistic", implements=implements)
+    return replace(
+        load_server("gin"),
+        name="faulty",
+        folder=Path("faulty"),
+        tier="realistic",
+        implements=implements,
+    )
 
 
 @contextmanager
-def faulty_server(fault: str = "", database: MemoryDatabase | None = None) -> Iterator[FaultyServer]:
+def faulty_server(
+    fault: str = "", database: MemoryDatabase | None = None
+) -> Iterator[FaultyServer]:
     with FaultyServer(fault, database) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()

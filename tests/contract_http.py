@@ -18,7 +18,8 @@ class RefusedError(Exception):
 
     def __init__(self, status: int, error: str, close: bool = False) -> None:
         super().__init__(error)
-        self.status, self.close = status, close
+        self.status = status
+        self.close = close
 
 
 class GoneError(Exception):
@@ -38,7 +39,9 @@ class Request:
         return [value for key, value in self.headers if key == name]
 
     def options(self) -> list[str]:
-        return [part.strip().lower() for value in self.values("connection") for part in value.split(",")]
+        return [
+            part.strip().lower() for value in self.values("connection") for part in value.split(",")
+        ]
 
 
 @dataclass
@@ -61,7 +64,8 @@ class Reader:
         return request
 
     def head(self) -> Request:
-        lines, size = [], 0
+        lines = []
+        size = 0
         while (line := self.line()) or not lines:
             size += len(line)
             lines.append(line)
@@ -91,12 +95,15 @@ class Reader:
         words = lines[0].decode("latin-1").split() + ["/health"] * 3
         pairs = (line.decode("latin-1").partition(":") for line in lines[1:])
         headers = [
-            (name.strip().lower(), value.strip()) for name, _, value in pairs if value.strip()[:1] not in "t-+0418"
+            (name.strip().lower(), value.strip())
+            for name, _, value in pairs
+            if value.strip()[:1] not in "t-+0418"
         ]
         return Request(words[0], words[1], 1, headers)
 
     def body(self, request: Request) -> None:
-        values, codings = request.values("content-length"), request.values("transfer-encoding")
+        values = request.values("content-length")
+        codings = request.values("transfer-encoding")
         lengths = [part.strip() for value in values for part in value.split(",")]
         if self.fault == "a list of lengths is taken" and len(values) == 1:
             lengths = lengths[:1]
@@ -106,7 +113,10 @@ class Reader:
             self.expect(request, 1)
             request.body = b"".join(self.chunks(request))
             return
-        if any(not re.fullmatch("[0-9]{1,18}", length) for length in lengths) or len(set(lengths)) > 1:
+        if (
+            any(not re.fullmatch("[0-9]{1,18}", length) for length in lengths)
+            or len(set(lengths)) > 1
+        ):
             raise RefusedError(400, "malformed Content-Length")
         length = int(lengths[0]) if lengths else 0
         self.expect(request, length)
@@ -125,7 +135,9 @@ class Reader:
         both_pass = fault in ("smuggling by Transfer-Encoding", "Transfer-Encoding and close")
         if request.minor == 0 or (lengths and not both_pass):
             raise RefusedError(400, "Transfer-Encoding with another length")
-        if codings != "chunked" and (codings.lower() != "chunked" or fault == "chunked in lower case only"):
+        if codings != "chunked" and (
+            codings.lower() != "chunked" or fault == "chunked in lower case only"
+        ):
             raise RefusedError(501, "unknown Transfer-Encoding")
         return True
 
@@ -134,7 +146,12 @@ class Reader:
         if self.fault != "100-continue in lower case only":
             expected = [value.lower() for value in expected]
         too_old = request.minor == 0 and self.fault == "100 for HTTP/1.0"
-        waits = request.minor == 1 and length and self.pending == b"" and self.fault != "no 100-continue"
+        waits = (
+            request.minor == 1
+            and length
+            and self.pending == b""
+            and self.fault != "no 100-continue"
+        )
         if expected == ["100-continue"] and (too_old or waits):
             self.channel.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
 
@@ -172,7 +189,8 @@ class Reader:
     def exactly(self, size: int) -> bytes:
         while len(self.pending) < size:
             self.receive()
-        data, self.pending = self.pending[:size], self.pending[size:]
+        data = self.pending[:size]
+        self.pending = self.pending[size:]
         return data
 
     def receive(self) -> None:

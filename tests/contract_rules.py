@@ -1,4 +1,7 @@
-"""The test server's validation, written apart from the checks; right, but for the fault that it is asked to have."""
+"""The test server's validation, written apart from the checks.
+
+Right, but for the fault that it is asked to have.
+"""
 
 import json
 import math
@@ -53,7 +56,9 @@ def read_experiment(body: bytes, fault: str) -> dict[str, Any]:
     for variant in kept:
         number = variant["allocation_percent"]
         whole = int(number) if number == int(number) else number
-        variant["allocation_percent"] = math.nextafter(number, 0) if fault == "numbers lose a bit" else whole
+        variant["allocation_percent"] = (
+            math.nextafter(number, 0) if fault == "numbers lose a bit" else whole
+        )
     name = experiment["name"]
     if fault == "names are of the basic plane":
         name = "".join(letter if letter <= "\uffff" else "\ufffd" for letter in name)

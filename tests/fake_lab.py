@@ -1,4 +1,5 @@
-"""A lab in a temporary folder whose server, k6 and wrk are small scripts: the whole pipeline without real load.
+"""A lab in a temporary folder whose server, k6 and wrk are small scripts: the whole pipeline
+without real load.
 
 What goes wrong is asked for by the file `fault` beside the tools (fakes/faults.py).
 """
@@ -40,14 +41,17 @@ def campaign_of(*loads: dict[str, object]) -> str:
 
 
 K6_LOAD = real_lab.load("experiments", vus=2, iterations=60, warmup_s=0.1)
-WRK_LOAD = real_lab.load("wrk-matrix", modes=["keepalive", "close"], connections=[1, 4], duration_s=0.3, warmup_s=0.1)
+WRK_LOAD = real_lab.load(
+    "wrk-matrix", modes=["keepalive", "close"], connections=[1, 4], duration_s=0.3, warmup_s=0.1
+)
 CAMPAIGN = campaign_of(K6_LOAD, WRK_LOAD)
 K6 = "b01-fake-experiments-vus2"
 WRK = "b01-fake-wrk-matrix-c4-keepalive"
 CLOSE = "b01-fake-wrk-matrix-c4-close"
 """Three of the campaign's trials."""
 ALONE = {K6: campaign_of(K6_LOAD)} | {
-    trial: campaign_of({**WRK_LOAD, "connections": [4], "modes": [trial.rpartition("-")[2]]}) for trial in (WRK, CLOSE)
+    trial: campaign_of({**WRK_LOAD, "connections": [4], "modes": [trial.rpartition("-")[2]]})
+    for trial in (WRK, CLOSE)
 }
 """The campaign with one trial only."""
 
@@ -71,7 +75,10 @@ def make(root: Path, repeats: int = 1, campaign: str = CAMPAIGN) -> Path:
 
 
 def fault(root: Path, name: str) -> None:
-    """Ask for a fault from now on, in every trial or as `FAULT bNN`; `fakes/` has them. The empty name is none."""
+    """Ask for a fault from now on, in every trial or as `FAULT bNN`; `fakes/` has them.
+
+    The empty name is none.
+    """
     (root / ".tools" / "fault").write_text(name)
 
 
@@ -96,7 +103,9 @@ def measured(record: dict[str, Any]) -> tuple[Trial, Measurement]:
     return trial, decode(Measurement, record["measurement"], "the measurement")
 
 
-def wait_for(condition: Callable[[], Found], seconds: float = 30, also: type[Exception] = OSError) -> Found:
+def wait_for(
+    condition: Callable[[], Found], seconds: float = 30, also: type[Exception] = OSError
+) -> Found:
     """Wait until the condition holds, so many seconds at most, and return it.
 
     What does not listen yet, has just ended, or raises what it `also` may, is asked again.

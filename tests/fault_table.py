@@ -1,6 +1,8 @@
-"""The table of faults in docs/reliability.md, from the tests themselves: `make reliability` writes it anew.
+"""The table of faults in docs/reliability.md, from the tests themselves: `make reliability` writes
+it anew.
 
-A test that really does something to a run carries `@pytest.mark.fault(what is done, what is promised)`.
+A test that really does something to a run carries `@pytest.mark.fault(what is done, what is
+promised)`.
 """
 
 import ast
@@ -12,11 +14,14 @@ PAGE = TESTS.parent / "docs" / "reliability.md"
 FLEET = TESTS.parent / "docs" / "fleet.md"
 OF_FLEET = ("test_fleet.py", "test_several_hosts.py")
 """What is done to several hosts."""
-BEGIN, END = "<!-- faults: begin -->\n", "<!-- faults: end -->\n"
+BEGIN = "<!-- faults: begin -->\n"
+END = "<!-- faults: end -->\n"
 
 
 def faults(page: Path = PAGE) -> Iterator[tuple[str, str, str]]:
-    """Yield fault, promise and test of every marked test, or of those of the fleet, in the order of the files."""
+    """Yield fault, promise and test of every marked test, or of those of the fleet, in the order of
+    the files.
+    """
     for path in sorted(TESTS.glob("test_*.py")):
         if page == FLEET and path.name not in OF_FLEET:
             continue
@@ -24,7 +29,11 @@ def faults(page: Path = PAGE) -> Iterator[tuple[str, str, str]]:
             for mark in getattr(node, "decorator_list", ()):
                 if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.fault":
                     fault, promise = (ast.literal_eval(argument) for argument in mark.args)
-                    yield fault, promise, f"`{path.name}` {node.name.removeprefix('test_').replace('_', ' ')}"
+                    yield (
+                        fault,
+                        promise,
+                        f"`{path.name}` {node.name.removeprefix('test_').replace('_', ' ')}",
+                    )
 
 
 def table(page: Path = PAGE) -> str:

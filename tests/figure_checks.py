@@ -1,4 +1,7 @@
-"""What a drawn figure holds: its lines, its words, and whether every text can be read; and runs to draw."""
+"""What a drawn figure holds: its lines, its words, and whether every text can be read.
+
+And runs to draw.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +24,7 @@ from matplotlib.text import Text
 from synthetic_run import NINE
 
 from runner.present.chart import describe, draw, made
-from runner.present.frames import Case, Tables, choose, read_tables
+from runner.present.frames import Case, Tables, choose, read_tables, with_causes
 from runner.present.spikes.view import View
 from runner.store import RunFolder
 
@@ -33,10 +36,14 @@ RUNS: dict[str, Callable[[Path], Path]] = {
     "one load": partial(synthetic_run.build, k6=("experiments",), failed=False),
     "database": synthetic_database.build,
     "six of a database": partial(synthetic_database.build, trials=6),
-    "three of a database": partial(synthetic_database.build, servers=synthetic_database.THREE, failed=False),
+    "three of a database": partial(
+        synthetic_database.build, servers=synthetic_database.THREE, failed=False
+    ),
     "rates": partial(synthetic_rates.build, closed=False),
     "nine rates": partial(synthetic_rates.build, servers=NINE, blocks=3, closed=False),
-    "gin's rates": partial(synthetic_rates.build, servers={"gin": NINE["gin"]}, blocks=1, closed=False),
+    "gin's rates": partial(
+        synthetic_rates.build, servers={"gin": NINE["gin"]}, blocks=1, closed=False
+    ),
     "published": synthetic_published.build,
     "probed": partial(synthetic_rates.build, blocks=2, rates=False),
 }
@@ -63,6 +70,8 @@ def changed(tables: Tables, rows: pd.Series | None = None, **values: Any) -> Tab
     trials = tables.trials.astype(dict.fromkeys(values, object))
     for column, value in values.items():
         trials.loc[every, column] = value
+    if {"verdict", "verdict_reason"} & set(values):
+        trials = with_causes(trials.assign(verdict_cause=""))
     if "served_rps" in values:
         closed = trials["load_model"].eq("closed")
         trials["throughput_rps"] = trials["throughput_rps"].mask(closed, trials["served_rps"])
@@ -86,18 +95,27 @@ def text_of(name: str, subject: Tables | Case | View) -> str:
 
 def lines(figure: Figure, panel: int, label: str) -> list[tuple[np.ndarray, np.ndarray]]:
     found = [line for line in figure.axes[panel].lines if line.get_label() == label]
-    return [(np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)) for line in found]
+    return [
+        (np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)) for line in found
+    ]
 
 
 def marks(figure: Figure, panel: int, label: str) -> dict[float, tuple[float, float, str, bool]]:
-    """The points with ranges of a label: x -> value, the range's length, marker, and whether it is filled."""
+    """The points with ranges of a label: x -> value, the range's length, marker, and whether it is
+    filled.
+    """
     found = {}
     for each in figure.axes[panel].containers:
         if each.get_label() == label:
             point, (ends,) = each.lines[0], each.lines[2]
             x, y = (float(side[0]) for side in (point.get_xdata(), point.get_ydata()))
             low, high = ends.get_segments()[0][:, 1]
-            found[x] = (y, abs(high - low), str(point.get_marker()), point.get_markerfacecolor() != "white")
+            found[x] = (
+                y,
+                abs(high - low),
+                str(point.get_marker()),
+                point.get_markerfacecolor() != "white",
+            )
     return found
 
 
@@ -111,7 +129,9 @@ def rgb(color: Any) -> np.ndarray:
 
 
 def linear(color: Any) -> np.ndarray:
-    return np.where(rgb(color) <= 0.04045, rgb(color) / 12.92, ((rgb(color) + 0.055) / 1.055) ** 2.4)
+    return np.where(
+        rgb(color) <= 0.04045, rgb(color) / 12.92, ((rgb(color) + 0.055) / 1.055) ** 2.4
+    )
 
 
 def luminance(color: Any) -> np.ndarray:
@@ -120,7 +140,8 @@ def luminance(color: Any) -> np.ndarray:
 
 def contrast(a: Any, b: Any) -> np.ndarray:
     """The contrast of two colours by the formula of WCAG 2."""
-    first, second = luminance(a) + 0.05, luminance(b) + 0.05
+    first = luminance(a) + 0.05
+    second = luminance(b) + 0.05
     return np.maximum(first, second) / np.minimum(first, second)
 
 
@@ -137,20 +158,33 @@ def drawn(figure: Figure) -> Drawn:
             found += [*ax.texts, ax.xaxis.label, ax.yaxis.label]
             for axis in (ax.xaxis, ax.yaxis):  # ticks beyond the limits exist, but are not drawn
                 low, high = sorted(axis.get_view_interval())
-                labels = [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+                labels = [
+                    tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high
+                ]
                 found += [label for label in labels if label.get_visible()]
-    boxes = [(text, text.get_window_extent(canvas.get_renderer())) for text in found if text.get_text().strip()]
+    boxes = [
+        (text, text.get_window_extent(canvas.get_renderer()))
+        for text in found
+        if text.get_text().strip()
+    ]
     return [(text, tuple(float(side) for side in box.extents)) for text, box in boxes]
 
 
 def readable(figure: Figure) -> Drawn:
-    """Assert that every text is inside the figure, large, and apart; return them as they were drawn."""
+    """Assert that every text is inside the figure, large, and apart.
+
+    Return them as they were drawn.
+    """
     width, height = figure.get_size_inches() * figure.dpi
     assert width == 700
     found = drawn(figure)
     for text, (left, bottom, right, top) in found:
-        assert left >= 0 and bottom >= 0 and right <= width and top <= height, f"{text.get_text()!r} is cut"
-        assert text.get_fontsize() * 390 / 72 / 7 >= 9, f"{text.get_text()!r} is too small on a phone 390 pixels wide"
+        assert left >= 0 and bottom >= 0 and right <= width and top <= height, (
+            f"{text.get_text()!r} is cut"
+        )
+        assert text.get_fontsize() * 390 / 72 / 7 >= 9, (
+            f"{text.get_text()!r} is too small on a phone 390 pixels wide"
+        )
     for (first, a), (second, b) in combinations(found, 2):
         # Two boxes may share a rim of 1.5 pixels.
         shared = min(a[2], b[2]) - max(a[0], b[0]) > 1.5 and min(a[3], b[3]) - max(a[1], b[1]) > 1.5

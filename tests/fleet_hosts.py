@@ -1,7 +1,7 @@
 """Three hosts on one machine: network namespaces joined by a bridge, each with a Docker engine.
 
-What is there of a machine once only, its CPUs and its file system, they share. Everything is named after this process,
-and is gone when the context ends.
+What is there of a machine once only, its CPUs and its file system, they share. Everything is named
+after this process, and is gone when the context ends.
 """
 
 import contextlib
@@ -37,7 +37,9 @@ def why_not() -> str | None:
         docker.from_env().close()
     except DockerException:
         return "no Docker engine answers"
-    tried = subprocess.run(["ip", "netns", "add", f"try{os.getpid()}"], capture_output=True, check=False)
+    tried = subprocess.run(
+        ["ip", "netns", "add", f"try{os.getpid()}"], capture_output=True, check=False
+    )
     if tried.returncode != 0:
         return f"no network namespace can be made: {tried.stderr.decode().strip()}"
     subprocess.run(["ip", "netns", "delete", f"try{os.getpid()}"], check=True)
@@ -66,10 +68,29 @@ class Machine:
         """What begins a command that runs in its network."""
 
     def start(self, certificates: Path) -> None:
-        command = [*self.enter, "dockerd", "--bridge=none", "--iptables=false", f"--data-root={self.folder}/data"]
-        command += [f"--exec-root={self.folder}/exec", f"--pidfile={self.folder}/docker.pid", "--host", self.socket]
-        command += ["--host", f"tcp://{self.address}:2376", "--tlsverify", f"--tlscacert={certificates / 'ca.pem'}"]
-        command += [f"--tlscert={certificates / 'server.pem'}", f"--tlskey={certificates / 'server-key.pem'}"]
+        command = [
+            *self.enter,
+            "dockerd",
+            "--bridge=none",
+            "--iptables=false",
+            f"--data-root={self.folder}/data",
+        ]
+        command += [
+            f"--exec-root={self.folder}/exec",
+            f"--pidfile={self.folder}/docker.pid",
+            "--host",
+            self.socket,
+        ]
+        command += [
+            "--host",
+            f"tcp://{self.address}:2376",
+            "--tlsverify",
+            f"--tlscacert={certificates / 'ca.pem'}",
+        ]
+        command += [
+            f"--tlscert={certificates / 'server.pem'}",
+            f"--tlskey={certificates / 'server-key.pem'}",
+        ]
         with (self.folder / "dockerd.log").open("ab") as log:
             self.engine = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
@@ -82,12 +103,23 @@ class Machine:
         raise AssertionError((self.folder / "dockerd.log").read_text()[-2000:])
 
     def serve_ssh(self, folder: Path) -> "subprocess.Popen[bytes]":
-        """Start an sshd in its network that lets the key in `folder` in, and leads to its engine."""
-        options = ["PidFile=none", "StrictModes=no", "PermitRootLogin=yes", f"ListenAddress={self.address}"]
+        """Start an sshd in its network that lets the key in `folder` in, and leads to its
+        engine.
+        """
+        options = [
+            "PidFile=none",
+            "StrictModes=no",
+            "PermitRootLogin=yes",
+            f"ListenAddress={self.address}",
+        ]
         options += [f"AuthorizedKeysFile={folder}/id_ed25519.pub"]
         options += [f"SetEnv=DOCKER_HOST={self.socket} PATH={os.environ['PATH']}"]
         command = [*self.enter, "/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null", "-p", "2222"]
-        command += ["-h", f"{folder}/host_key", *(part for option in options for part in ("-o", option))]
+        command += [
+            "-h",
+            f"{folder}/host_key",
+            *(part for option in options for part in ("-o", option)),
+        ]
         with (self.folder / "sshd.log").open("ab") as log:
             return subprocess.Popen(command, stdout=log, stderr=log)
 
@@ -108,8 +140,19 @@ class Machine:
         with real_lab.process(*relay, stdout=subprocess.PIPE, text=True) as relaying:
             assert relaying.stdout.readline() == "ready\n"
             run("ip", "-n", self.switch, "link", "set", ends[3], "master", "br0", "up")
-            shown = subprocess.check_output(["ip", "-n", self.space, "-json", "link", "show", "eth0"])
-            run("ip", "-n", self.space, "link", "set", "far0", "address", json.loads(shown)[0]["address"])
+            shown = subprocess.check_output(
+                ["ip", "-n", self.space, "-json", "link", "show", "eth0"]
+            )
+            run(
+                "ip",
+                "-n",
+                self.space,
+                "link",
+                "set",
+                "far0",
+                "address",
+                json.loads(shown)[0]["address"],
+            )
             try:
                 self._connect("eth0", "far0")
                 yield
@@ -161,7 +204,9 @@ class Machine:
         return contextlib.closing(docker.DockerClient(base_url=self.socket, timeout=30))
 
     def listening(self) -> set[str]:
-        """Return the local addresses at which something listens in its network, engine and sshd left out."""
+        """Return the local addresses at which something listens in its network, engine and sshd
+        left out.
+        """
         found = subprocess.check_output([*self.enter, "ss", "-Hltn"], text=True)
         ours = {f"{self.address}:{port}" for port in (2376, 2222)}
         return {line.split()[3] for line in found.splitlines()} - ours
@@ -170,15 +215,37 @@ class Machine:
 def make_certificates(folder: Path, addresses: list[str]) -> None:
     """Make an authority, a certificate for all engines and one for the client, valid for a day."""
     names = ",".join(f"IP:{address}" for address in addresses)
-    new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"]
+    new = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-days",
+        "1",
+    ]
     folder.mkdir()
-    run(*new, "-subj", "/CN=lab test", "-keyout", f"{folder}/ca-key.pem", "-out", f"{folder}/ca.pem")
+    run(
+        *new, "-subj", "/CN=lab test", "-keyout", f"{folder}/ca-key.pem", "-out", f"{folder}/ca.pem"
+    )
     for name, file, key, extension in (
         ("server", "server.pem", "server-key.pem", f"subjectAltName={names}"),
         ("client", "cert.pem", "key.pem", "extendedKeyUsage=clientAuth"),
     ):
         signed = ["-CA", f"{folder}/ca.pem", "-CAkey", f"{folder}/ca-key.pem", "-addext", extension]
-        run(*new, *signed, "-subj", f"/CN={name}", "-keyout", f"{folder}/{key}", "-out", f"{folder}/{file}")
+        run(
+            *new,
+            *signed,
+            "-subj",
+            f"/CN={name}",
+            "-keyout",
+            f"{folder}/{key}",
+            "-out",
+            f"{folder}/{file}",
+        )
 
 
 @dataclass
@@ -196,16 +263,30 @@ class Fleet:
                 found += [each.name for each in client.containers.list(all=True)]
         return found
 
-    def file(self, folder: Path, generators: Sequence[str] = NAMES[1:], engine: str = "tcp", probe: str = "") -> str:
+    def file(
+        self,
+        folder: Path,
+        generators: Sequence[str] = NAMES[1:],
+        engine: str = "tcp",
+        probe: str = "",
+    ) -> str:
         """Write a hosts file with these generators, and return its path."""
         lines = []
         for name, machine in self.machines.items():
-            ways = {"tcp": f"tcp://{machine.address}:2376", "ssh": f"ssh://root@{machine.address}:2222"}
+            ways = {
+                "tcp": f"tcp://{machine.address}:2376",
+                "ssh": f"ssh://root@{machine.address}:2222",
+            }
             reached = ways.get(engine, machine.socket)
             lines += [f"[host.{name}]", f'engine = "{reached}"', f'address = "{machine.address}"']
             lines += [f'certificates = "{self.certificates}"'] if engine == "tcp" else []
             lines += [f"cpus = [{int(name != 'sut')}]"]
-        lines += ["[roles]", 'server = "sut"', 'database = "gen1"', f"generators = {json.dumps(generators)}"]
+        lines += [
+            "[roles]",
+            'server = "sut"',
+            'database = "gen1"',
+            f"generators = {json.dumps(generators)}",
+        ]
         lines += [f'probe = "{probe}"'] if probe else []
         (folder / "hosts.toml").write_text("\n".join(lines))
         return str(folder / "hosts.toml")
@@ -213,7 +294,10 @@ class Fleet:
 
 @contextlib.contextmanager
 def reached_by_ssh(fleet: Fleet, home: Path) -> Iterator[dict[str, str]]:
-    """Let every host be reached by ssh; yield what the environment of a user has who knows the hosts and has a key."""
+    """Let every host be reached by ssh.
+
+    Yield what the environment of a user has who knows the hosts and has a key.
+    """
     if not Path("/usr/sbin/sshd").exists():
         pytest.skip("there is no sshd")
     folder = home / ".ssh"
@@ -239,7 +323,9 @@ def reached_by_ssh(fleet: Fleet, home: Path) -> Iterator[dict[str, str]]:
 def make_space(stack: contextlib.ExitStack, name: str) -> None:
     """Make a network namespace that is gone with the context, and its cables with it."""
     run("ip", "netns", "add", name)
-    stack.callback(subprocess.run, ["ip", "netns", "delete", name], capture_output=True, check=False)
+    stack.callback(
+        subprocess.run, ["ip", "netns", "delete", name], capture_output=True, check=False
+    )
 
 
 def plug_in(switch: str, cable: str, address: str, space: str | None) -> None:
@@ -261,18 +347,25 @@ def hosts() -> Iterator[Fleet]:
     if why := why_not():
         pytest.skip(why)
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fleet-", ignore_cleanup_errors=True)))
+        folder = Path(
+            stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="fleet-", ignore_cleanup_errors=True)
+            )
+        )
         run("mount", "-t", "tmpfs", "tmpfs", str(folder))  # images are there at once
         stack.callback(run, "umount", "--lazy", str(folder))
         label = f"lab{os.getpid() % 100_000}"
-        switch = f"{label}-net"  # a separate one: a firewall of this machine would hold a bridge's packets up
+        # a separate one: a firewall of this machine would hold a bridge's packets up
+        switch = f"{label}-net"
         make_space(stack, switch)
         run("ip", "-n", switch, "link", "add", "br0", "type", "bridge")
         run("ip", "-n", switch, "link", "set", "br0", "up")
         plug_in(switch, label, f"{NETWORK}.1", None)
         machines = {}
         for number, name in enumerate(NAMES, start=2):
-            machine = Machine(name, f"{label}-{name}", f"{NETWORK}.{number}", folder / name, switch, f"to-{name}")
+            machine = Machine(
+                name, f"{label}-{name}", f"{NETWORK}.{number}", folder / name, switch, f"to-{name}"
+            )
             machine.folder.mkdir()
             make_space(stack, machine.space)
             plug_in(switch, machine.cable, machine.address, machine.space)

@@ -22,14 +22,17 @@ STATES = (*PAUSED, "digest", "between")
 
 
 class Lab:
-    """A lab in a temporary folder whose campaign runs, and is about to be hit in a trial of the block."""
+    """A lab in a temporary folder whose campaign runs, and is about to be hit in a trial of the
+    block.
+    """
 
     campaign = CAMPAIGN
     block = "b02"
     """How the names of the trials begin that are hit first."""
 
     def __init__(self, root: Path, state: str, *, repeats: int = 3, **environment: str) -> None:
-        self.root, self.repeats = root, repeats
+        self.root = root
+        self.repeats = repeats
         fake_lab.make(root, repeats, self.campaign)
         (root / "tmp").mkdir()
         self.environment = {"TMPDIR": str(root / "tmp"), **environment}
@@ -45,10 +48,14 @@ class Lab:
         """Wait until a trial of the block is in the state."""
         paused = self.root / ".tools" / "paused"
         if state in PAUSED:
-            wait_for(lambda: paused.exists() and paused.read_text() == fault_of(state, block), seconds=60)
+            wait_for(
+                lambda: paused.exists() and paused.read_text() == fault_of(state, block), seconds=60
+            )
         else:
             line = "raw" if state == "digest" else "sealed"
-            wait_for(lambda: any(t.startswith(block) and s == line for t, s in self.lines()), seconds=60)
+            wait_for(
+                lambda: any(t.startswith(block) and s == line for t, s in self.lines()), seconds=60
+            )
         self.groups = [Path(entry["path"]) for entry in self.ledger() if entry["kind"] == "cgroup"]
 
     def go(self, state: str = "", block: str = "") -> None:
@@ -64,7 +71,10 @@ class Lab:
 
     def lines(self) -> list[tuple[str, str]]:
         """The journal so far: trial and state of each line."""
-        return [(line["trial_id"], line["state"]) for line in self._whole_lines("data/runs/*/journal.jsonl")]
+        return [
+            (line["trial_id"], line["state"])
+            for line in self._whole_lines("data/runs/*/journal.jsonl")
+        ]
 
     def ledger(self) -> list[dict[str, Any]]:
         return self._whole_lines("data/.live/*.jsonl")
@@ -95,13 +105,21 @@ class Lab:
         for each in psutil.process_iter():
             with contextlib.suppress(psutil.Error):  # it has just ended by itself
                 command = " ".join(each.cmdline())
-                if each.pid != self.runner.pid and str(self.root) in f"{command} {each.cwd()}" and word in command:
+                if (
+                    each.pid != self.runner.pid
+                    and str(self.root) in f"{command} {each.cwd()}"
+                    and word in command
+                ):
                     found.append(each)
         return found
 
     def sealed(self) -> dict[str, str]:
         """SHA-256 of every file of the sealed trials, by path."""
-        folders = [self.run / "trials" / r["trial_id"] for r in records(self.run).values() if r["status"] == "sealed"]
+        folders = [
+            self.run / "trials" / r["trial_id"]
+            for r in records(self.run).values()
+            if r["status"] == "sealed"
+        ]
         return {str(path): sha256(path) for folder in folders for path in sorted(folder.iterdir())}
 
     def assert_nothing_is_left(self) -> None:
@@ -128,5 +146,7 @@ class Lab:
 
 
 def fault_of(state: str, block: str) -> str:
-    """What a lab's stand-ins are asked for, so that a trial of the block waits in the state to be hit."""
+    """What a lab's stand-ins are asked for, so that a trial of the block waits in the state to be
+    hit.
+    """
     return f"pause-{state} {block}" if state in PAUSED else ""

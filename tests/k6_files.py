@@ -1,7 +1,9 @@
-"""Synthetic k6 output for tests and the benchmark: the bytes that `k6 run --out json=FILE` would write.
+"""Synthetic k6 output for tests and the benchmark: the bytes that `k6 run --out json=FILE` would
+write.
 
-Order, names, number and time formats follow k6 1.8.1 (internal/output/json, lib/netext/httpext/tracer.go,
-internal/js/runner.go): the points of one request are consecutive lines, then come the points of its iteration.
+Order, names, number and time formats follow k6 1.8.1 (internal/output/json,
+lib/netext/httpext/tracer.go, internal/js/runner.go): the points of one request are consecutive
+lines, then come the points of its iteration.
 """
 
 import functools
@@ -17,7 +19,16 @@ import numpy as np
 EPOCH_NS = 1_795_222_591_000_000_000
 """2026-11-21T00:56:31Z, when the synthetic load begins."""
 
-_PARTS = ("duration", "blocked", "connecting", "tls_handshaking", "sending", "waiting", "receiving", "failed")
+_PARTS = (
+    "duration",
+    "blocked",
+    "connecting",
+    "tls_handshaking",
+    "sending",
+    "waiting",
+    "receiving",
+    "failed",
+)
 REQUEST_METRICS = ("http_reqs", *(f"http_req_{part}" for part in _PARTS))
 _ITERATION_METRICS = ("data_sent", "data_received", "iteration_duration", "iterations")
 _SECOND_METRICS = ("vus", "vus_max")
@@ -53,7 +64,9 @@ class Request:
 
 @functools.lru_cache(100)
 def go_time(ns: int) -> str:
-    """Format ns since the epoch as Go's RFC 3339 with nanoseconds in UTC: trailing zeros are dropped."""
+    """Format ns since the epoch as Go's RFC 3339 with nanoseconds in UTC: trailing zeros are
+    dropped.
+    """
     return str(np.datetime64(ns, "ns")).rstrip("0").rstrip(".") + "Z"
 
 
@@ -72,11 +85,14 @@ def metric_line(name: str) -> str:
 def point_line(metric: str, end_ns: int, value_text: str, tags: str) -> str:
     """Return the line of one point; `tags` is JSON text."""
     time = go_time(end_ns)
-    return f'{{"metric":"{metric}","type":"Point","data":{{"time":"{time}","value":{value_text},"tags":{tags}}}}}'
+    data = f'{{"time":"{time}","value":{value_text},"tags":{tags}}}'
+    return f'{{"metric":"{metric}","type":"Point","data":{data}}}'
 
 
 def request_tags(request: Request, stock: bool = False) -> str:
-    """Return a request's tags as JSON text: k6's stock set, or that of --system-tags status,error_code."""
+    """Return a request's tags as JSON text: k6's stock set, or that of --system-tags
+    status,error_code.
+    """
     tags = {"status": str(request.status)}
     if request.error_code:
         tags["error_code"] = str(request.error_code)
@@ -88,18 +104,28 @@ def request_tags(request: Request, stock: bool = False) -> str:
 
 
 def request_lines(request: Request, *, stock: bool = False, failed_point: bool = True) -> list[str]:
-    """Return the consecutive lines of one request; without http_req_failed where its responseCallback is null."""
+    """Return the consecutive lines of one request.
+
+    Without http_req_failed where its responseCallback is null.
+    """
     tags = request_tags(request, stock)
     parts = (request.sending, request.waiting, request.receiving)
     nanoseconds = (request.duration, request.blocked, request.connecting, request.tls, *parts)
     failed = "0" if 200 <= request.status < 400 else "1"
     values = ["1", *(go_float(ns / 1e6) for ns in nanoseconds), failed]
     pairs = list(zip(REQUEST_METRICS, values, strict=True))
-    return [point_line(name, request.end_ns, value, tags) for name, value in pairs[: 8 + failed_point]]
+    return [
+        point_line(name, request.end_ns, value, tags) for name, value in pairs[: 8 + failed_point]
+    ]
 
 
-def iteration_lines(end_ns: int, duration_ns: int, *, stock: bool = False, full: bool = True) -> list[str]:
-    """Return the lines that end an iteration; `full=False` is an interrupted one, which leaves only its bytes."""
+def iteration_lines(
+    end_ns: int, duration_ns: int, *, stock: bool = False, full: bool = True
+) -> list[str]:
+    """Return the lines that end an iteration.
+
+    `full=False` is an interrupted one, which leaves only its bytes.
+    """
     tags = _STOCK_ITERATION_TAGS if stock else "{}"
     values = ("138", "123", go_float(duration_ns / 1e6), "1")
     pairs = list(zip(_ITERATION_METRICS, values, strict=True))
@@ -126,18 +152,26 @@ def write_lines(path: Path, lines: list[str]) -> Path:
     return path
 
 
-def write_large(path: Path, iterations: int, *, vus=3000, stock_tags=True, level=5) -> tuple[int, int]:
-    """Write the output of `iterations` one-request iterations of `vus` users to a gzip file, in O(1) memory.
+def write_large(
+    path: Path, iterations: int, *, vus=3000, stock_tags=True, level=5
+) -> tuple[int, int]:
+    """Write the output of `iterations` one-request iterations of `vus` users to a gzip file, in
+    O(1) memory.
 
-    There are 9,500 iterations/s. Completion is not in order of start: each user has its own clock, and k6's buffer
-    mixes them within a flush. Returns the number of lines, and of bytes before compression.
+    There are 9,500 iterations/s. Completion is not in order of start: each user has its own clock,
+    and k6's buffer mixes them within a flush. Returns the number of lines, and of bytes before
+    compression.
     """
     rng = np.random.default_rng(7)
-    block = [metric_line(name) for name in (*REQUEST_METRICS, *_ITERATION_METRICS, *_SECOND_METRICS)]
+    block = [
+        metric_line(name) for name in (*REQUEST_METRICS, *_ITERATION_METRICS, *_SECOND_METRICS)
+    ]
     lines = written = 0
     with gzip.open(path, "wb", compresslevel=level) as out:
         for first in range(0, iterations, 9_500):
-            for request in _large_requests(rng, np.arange(first, min(first + 9_500, iterations)), vus):
+            for request in _large_requests(
+                rng, np.arange(first, min(first + 9_500, iterations)), vus
+            ):
                 block += request_lines(request, stock=stock_tags)
                 length = request.duration + request.blocked + 41_000
                 block += iteration_lines(request.end_ns + 41_000, length, stock=stock_tags)
@@ -149,13 +183,19 @@ def write_large(path: Path, iterations: int, *, vus=3000, stock_tags=True, level
     return lines, written
 
 
-def _large_requests(rng: np.random.Generator, numbers: np.ndarray[Any, Any], vus: int) -> Iterator[Request]:
-    count, new = numbers.size, numbers < vus
+def _large_requests(
+    rng: np.random.Generator, numbers: np.ndarray[Any, Any], vus: int
+) -> Iterator[Request]:
+    count = numbers.size
+    new = numbers < vus
     connecting = np.where(new, rng.integers(50_000, 5_000_000, count), 0)
     failed = rng.random(count) < 0.001
     columns = {
-        "end_ns": (EPOCH_NS + (numbers / 9_500 * 1e9 + rng.exponential(2e7, count))).astype(np.int64),
-        "blocked": connecting + np.where(new, rng.integers(2_000, 90_000, count), rng.integers(900, 9_000, count)),
+        "end_ns": (EPOCH_NS + (numbers / 9_500 * 1e9 + rng.exponential(2e7, count))).astype(
+            np.int64
+        ),
+        "blocked": connecting
+        + np.where(new, rng.integers(2_000, 90_000, count), rng.integers(900, 9_000, count)),
         "connecting": connecting,
         "sending": rng.integers(4_000, 90_000, count),
         "waiting": rng.lognormal(np.log(2.4e8), 0.35, count).astype(np.int64),

@@ -9,6 +9,8 @@ import pytest
 def long_but(short: Collection[Any], cases: Iterable[Any]) -> list[Any]:
     """Return the cases of a parametrised test, all but the short ones marked `long`."""
     return [
-        case if case in short else pytest.param(*(case if isinstance(case, tuple) else [case]), marks=pytest.mark.long)
+        case
+        if case in short
+        else pytest.param(*(case if isinstance(case, tuple) else [case]), marks=pytest.mark.long)
         for case in cases
     ]

@@ -1,4 +1,6 @@
-"""A short trial without a load, as it is measured and recorded: for tests of what is concluded from it."""
+"""A short trial without a load, as it is measured and recorded: for tests of what is concluded from
+it.
+"""
 
 from typing import Any
 
@@ -6,8 +8,15 @@ from runner.measurement import Counters, Measurement, Placement
 
 
 def measured(**changes: Any) -> Measurement:
-    """Return the measurement of a trial in processes, one CPU a side, with some of its fields changed."""
-    times = ("load_started_wall_ns", "load_started_mono_ns", "load_ended_wall_ns", "load_ended_mono_ns")
+    """Return the measurement of a trial in processes, one CPU a side, with some of its fields
+    changed.
+    """
+    times = (
+        "load_started_wall_ns",
+        "load_started_mono_ns",
+        "load_ended_wall_ns",
+        "load_ended_mono_ns",
+    )
     fields = {
         **dict.fromkeys(times, 0),
         "generator_exit": 0,
@@ -27,5 +36,12 @@ def measured(**changes: Any) -> Measurement:
 def record_of(trial_id: str, **changes: Any) -> dict[str, Any]:
     """Return the record of a sealed trial, with some of its values changed."""
     empty = {"cell": {}, "metrics": {}, "raw": {}}
-    known = {"trial_id": trial_id, "order": 1, "block": 1, "attempt": 1, "status": "sealed", "error": None}
+    known = {
+        "trial_id": trial_id,
+        "order": 1,
+        "block": 1,
+        "attempt": 1,
+        "status": "sealed",
+        "error": None,
+    }
     return {**known, **empty, "disturbed": False, **changes}

@@ -1,4 +1,6 @@
-"""Somebody's API, for tests: fakes/tiny_server.py on a free port, and what `bench run` made of it."""
+"""Somebody's API, for tests: fakes/tiny_server.py on a free port, and what `bench run`
+made of it.
+"""
 
 import contextlib
 import json
@@ -21,7 +23,9 @@ CLOSED = ("--vus", "4", "--iterations", "200")
 
 def free_port(address="127.0.0.1"):
     """Return a port that is free at an address, below those of outgoing connections."""
-    for port in range(20_000 + os.getpid() * 37 % 5_000, 32_000):  # far from those of a process that came just before
+    for port in range(
+        20_000 + os.getpid() * 37 % 5_000, 32_000
+    ):  # far from those of a process that came just before
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         with socket.socket(family) as probe, contextlib.suppress(OSError):
             probe.bind((address, port))
@@ -55,14 +59,23 @@ def tiny(delay_ms=20, *, cpus="0", address="127.0.0.1", port=None, **environment
     command = [sys.executable, real_lab.HERE / "fakes" / "tiny_server.py", address, port, delay_ms]
     with real_lab.process(*command, cpus=cpus, env={**os.environ, **environment}) as process:
         wait_for((address, port))
-        yield Tiny(process, f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}")
+        yield Tiny(
+            process, f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+        )
 
 
 @contextlib.contextmanager
 def odd(oddity, wait_ms):
     """Run a server with an oddity of fakes/odd_server.py until the context ends."""
     port = free_port()
-    command = [sys.executable, real_lab.HERE / "fakes" / "odd_server.py", "127.0.0.1", port, oddity, wait_ms]
+    command = [
+        sys.executable,
+        real_lab.HERE / "fakes" / "odd_server.py",
+        "127.0.0.1",
+        port,
+        oddity,
+        wait_ms,
+    ]
     with real_lab.process(*command, cpus="0") as process:
         wait_for(("127.0.0.1", port))
         yield Tiny(process, f"http://127.0.0.1:{port}")
@@ -76,7 +89,9 @@ class Held:
 
     @property
     def throttled(self):
-        """What the kernel counted: periods, those that were throttled, and the throttled time in s."""
+        """What the kernel counted: periods, those that were throttled, and the throttled time in
+        s.
+        """
         lines = (self.folder / "cpu.stat").read_text().splitlines()
         counts = dict(line.split() for line in lines)
         if "throttled_time" in counts:
@@ -92,10 +107,12 @@ class Held:
 
 @contextlib.contextmanager
 def held_group(cores, period_us=100_000):
-    """Make a group of the controller `cpu` alone, with a quota that is not the lab's; remove it at the end.
+    """Make a group of the controller `cpu` alone, with a quota that is not the lab's.
 
-    In version 1 the CPU time of its processes is counted elsewhere. It comes before other programs of
-    the machine. The test is skipped if no group can be made.
+    Remove it at the end.
+
+    In version 1 the CPU time of its processes is counted elsewhere. It comes before other programs
+    of the machine. The test is skipped if no group can be made.
     """
     first = (cgroups.ROOT / "cpu").is_dir()
     folder = (cgroups.ROOT / "cpu" if first else cgroups.ROOT) / f"elsewhere-{os.getpid()}"

@@ -18,7 +18,10 @@ def build(world: World | None = None, **shape: Any) -> Tables:
 
 
 def plain() -> Tables:
-    """The run of a world in which nothing is special; with other claims or numbers take `replace(plain())`: caches."""
+    """The run of a world in which nothing is special.
+
+    With other claims or numbers take `replace(plain())`: caches.
+    """
     return tables_of("published")
 
 
@@ -26,36 +29,71 @@ def both(load: str, column: str, factor: float) -> dict[tuple[str, str, str], fl
     return {(server, load, column): factor for server in RUST}
 
 
-CPU, RATE, RAM = "server_cpu_ms_per_request", "served_rps", "server_rss_peak_bytes"
+CPU = "server_cpu_ms_per_request"
+RATE = "served_rps"
+RAM = "server_rss_peak_bytes"
 NOT_FULL = {"experiments*": "generator-bound"}
 PEAKS = ("server_cpu_peak_1s_pct", "server_cpu_peak_100ms_pct")
 WORLDS: dict[str, tuple[World, World]] = {
-    "rust-slightly-more-requests": (World(both("experiments", RATE, 1.03)), World(both("experiments", RATE, 0.9))),
+    "rust-slightly-more-requests": (
+        World(both("experiments", RATE, 1.03)),
+        World(both("experiments", RATE, 0.9)),
+    ),
     "percentiles-alike": (World(), World(both("experiments-rate", "latency_p95_ms", 1.1))),
-    "rust-half-the-cpu": (World(both("experiments*", CPU, 0.5)), World(both("experiments-md5", CPU, 0.9))),
+    "rust-half-the-cpu": (
+        World(both("experiments*", CPU, 0.5)),
+        World(both("experiments-md5", CPU, 0.9)),
+    ),
     "md5-costs-little": (World(), World(both("experiments-md5", RATE, 0.9))),
     "rust-no-spikes": (
         World(verdicts=NOT_FULL),
         World({(s, "*", peak): 2.0 for s in RUST for peak in PEAKS}, verdicts=NOT_FULL),
     ),
     "no-failed-requests": (World(), World(values={("echo", "experiments-md5", "failed"): 1})),
-    "gnet-more-static": (World({("gnet", "static", RATE): 1.2}), World({("gnet", "static", RATE): 0.8})),
+    "gnet-more-static": (
+        World({("gnet", "static", RATE): 1.2}),
+        World({("gnet", "static", RATE): 0.8}),
+    ),
     "gnet-lower-p90": (
         World({("gnet", "static-ramp", "latency_p90_ms"): 0.8}),
         World({("gnet", "static-ramp", "latency_p90_ms"): 1.2}),
     ),
-    "gnet-less-memory": (World({("gnet", "static*", RAM): 0.5}), World({("gnet", "static-ramp", RAM): 2.0})),
+    "gnet-less-memory": (
+        World({("gnet", "static*", RAM): 0.5}),
+        World({("gnet", "static-ramp", RAM): 2.0}),
+    ),
     "gnet-equal-cpu": (World(), World({("gnet", "static-ramp", "server_cpu_mean_pct"): 1.6})),
-    "gnet-more-inserts": (World({("gnet", "insert", RATE): 1.2}), World({("gnet", "insert", RATE): 0.8})),
-    "gnet-latency-starts-high": (World(first_second={"gnet": 3.0}), World(first_second={"axum": 3.0})),
+    "gnet-more-inserts": (
+        World({("gnet", "insert", RATE): 1.2}),
+        World({("gnet", "insert", RATE): 0.8}),
+    ),
+    "gnet-latency-starts-high": (
+        World(first_second={"gnet": 3.0}),
+        World(first_second={"axum": 3.0}),
+    ),
     "axum-steadier": (World(unsteady={"gnet": 0.5}), World(unsteady={"axum": 0.5})),
     "gnet-more-rows": (
-        World({("gnet", "insert-ramp", "rows_inserted"): 1.2}, verdicts={"insert-ramp": "server-bound"}),
-        World({("gnet", "insert-ramp", "rows_inserted"): 0.8}, verdicts={"insert-ramp": "server-bound"}),
+        World(
+            {("gnet", "insert-ramp", "rows_inserted"): 1.2},
+            verdicts={"insert-ramp": "server-bound"},
+        ),
+        World(
+            {("gnet", "insert-ramp", "rows_inserted"): 0.8},
+            verdicts={"insert-ramp": "server-bound"},
+        ),
     ),
-    "postgres-not-the-limit": (World(), World(verdicts={"insert": "database-bound"}, reason="the database was busy")),
-    "gin-ahead-close": (World({("gin", "close-1*", RATE): 1.2}), World({("gin", "close-1000", RATE): 0.8})),
-    "axum-ahead-close-few": (World({("axum", "close-1*", RATE): 1.2}), World({("axum", "close-10", RATE): 0.8})),
+    "postgres-not-the-limit": (
+        World(),
+        World(verdicts={"insert": "database-bound"}, reason="the database was busy"),
+    ),
+    "gin-ahead-close": (
+        World({("gin", "close-1*", RATE): 1.2}),
+        World({("gin", "close-1000", RATE): 0.8}),
+    ),
+    "axum-ahead-close-few": (
+        World({("axum", "close-1*", RATE): 1.2}),
+        World({("axum", "close-10", RATE): 0.8}),
+    ),
     "axum-far-ahead-at-1000": (
         World({("axum", "keepalive-1000", RATE): 1.7}),
         World({("axum", "keepalive-1000", RATE): 1.2}),
@@ -66,11 +104,20 @@ WORLDS: dict[str, tuple[World, World]] = {
         World({("axum", "*", CPU): 0.6}),
         World({("axum", "*", CPU): 0.6, ("gin", "close-10", CPU): 0.7}),
     ),
-    "axum-half-cpu-keepalive": (World({("axum", "keepalive-100", CPU): 0.45}), World({("axum", "*", CPU): 0.7})),
-    "nginx-nearly-twice": (World({("nginx", "*", RATE): 1.9}), World({("nginx", "close-1", RATE): 1.9})),
+    "axum-half-cpu-keepalive": (
+        World({("axum", "keepalive-100", CPU): 0.45}),
+        World({("axum", "*", CPU): 0.7}),
+    ),
+    "nginx-nearly-twice": (
+        World({("nginx", "*", RATE): 1.9}),
+        World({("nginx", "close-1", RATE): 1.9}),
+    ),
     "actix-slower": (World({("actix", "*", RATE): 0.8}), World({("actix", "close*", RATE): 0.8})),
     "actix-less-cpu": (World({("actix", "*", CPU): 0.7}), World({("actix", "close*", CPU): 0.7})),
-    "actix-less-memory": (World({("actix", "*", RAM): 0.5}), World({("actix", "close*", RAM): 0.5})),
+    "actix-less-memory": (
+        World({("actix", "*", RAM): 0.5}),
+        World({("actix", "close*", RAM): 0.5}),
+    ),
     "counters-race": (World(miscounted=("gin",)), World()),
 }
 """Claim -> a world in which it holds, and one in which it does not."""

@@ -1,4 +1,6 @@
-"""A lab in a temporary folder with the repository's servers, tools and notebooks: runs do not land in data/."""
+"""A lab in a temporary folder with the repository's servers, tools and notebooks: runs do not land
+in data/.
+"""
 
 import contextlib
 import json
@@ -40,7 +42,9 @@ def needs(*programs: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
 
 
-needs_two_cpus = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="server and generator need a CPU each")
+needs_two_cpus = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="server and generator need a CPU each"
+)
 
 
 def needs_docker() -> pytest.MarkDecorator:
@@ -59,12 +63,20 @@ def needs_docker() -> pytest.MarkDecorator:
 def other_addresses() -> list[str]:
     """Return this machine's addresses of version 4 beside loopback."""
     found = (each for addresses in psutil.net_if_addrs().values() for each in addresses)
-    return [each.address for each in found if each.family == socket.AF_INET and not each.address.startswith("127.")]
+    return [
+        each.address
+        for each in found
+        if each.family == socket.AF_INET and not each.address.startswith("127.")
+    ]
 
 
 def with_changed(module: str, change: str) -> list[str]:
     """Return the command line where a module, `m`, has something changed."""
-    return [sys.executable, "-c", f"from runner import cli; import {module} as m; {change}; cli.main()"]
+    return [
+        sys.executable,
+        "-c",
+        f"from runner import cli; import {module} as m; {change}; cli.main()",
+    ]
 
 
 def make(root: Path, *, k6: Path | None = None) -> Path:
@@ -92,7 +104,9 @@ def program(path: Path, text: str) -> Path:
 
 @contextlib.contextmanager
 def process(*command: object, cpus: str = "", **how: Any) -> Iterator["subprocess.Popen[Any]"]:
-    """Run a program, on some CPUs only where they are given, until the context ends, and its children with it."""
+    """Run a program, on some CPUs only where they are given, until the context ends, and its
+    children with it.
+    """
     pinned = ["taskset", "-c", cpus] if cpus else []
     with subprocess.Popen([*pinned, *map(str, command)], **how) as made:
         try:
@@ -107,13 +121,19 @@ def process(*command: object, cpus: str = "", **how: Any) -> Iterator["subproces
                     each.kill()
 
 
-def start(root: Path, *arguments: str, program: Sequence[str] = BENCH, **environment: str) -> "subprocess.Popen[str]":
+def start(
+    root: Path, *arguments: str, program: Sequence[str] = BENCH, **environment: str
+) -> "subprocess.Popen[str]":
     env = {**os.environ, "BENCH_ROOT": str(root), "COLUMNS": "200", **environment}
     pipe = subprocess.PIPE
-    return subprocess.Popen([*program, *arguments], cwd=root, env=env, stdout=pipe, stderr=pipe, text=True)
+    return subprocess.Popen(
+        [*program, *arguments], cwd=root, env=env, stdout=pipe, stderr=pipe, text=True
+    )
 
 
-def ended(runner: "subprocess.Popen[str]", code: int | None = None) -> subprocess.CompletedProcess[str]:
+def ended(
+    runner: "subprocess.Popen[str]", code: int | None = None
+) -> subprocess.CompletedProcess[str]:
     """Wait for a started command, which ends with this exit code and without a traceback."""
     try:
         out, err = runner.communicate(timeout=280)
@@ -123,7 +143,9 @@ def ended(runner: "subprocess.Popen[str]", code: int | None = None) -> subproces
     return subprocess.CompletedProcess(runner.args, runner.returncode, out, err)
 
 
-def bench(root: Path, *arguments: str, code: int | None = None, **how: Any) -> subprocess.CompletedProcess[str]:
+def bench(
+    root: Path, *arguments: str, code: int | None = None, **how: Any
+) -> subprocess.CompletedProcess[str]:
     """Run the command line in `root`, which ends with this exit code."""
     return ended(start(root, *arguments, **how), code)
 
@@ -142,7 +164,11 @@ def campaign(servers: list[str], *loads: dict[str, object], **settings: object) 
         return json.dumps(value)
 
     def table(head: str, values: dict[str, Any]) -> str:
-        lines = [f"{key} = {toml(value)}\n" for key, value in values.items() if head or not isinstance(value, dict)]
+        lines = [
+            f"{key} = {toml(value)}\n"
+            for key, value in values.items()
+            if head or not isinstance(value, dict)
+        ]
         return "".join([head, *lines])
 
     top = {"title": "a test", "servers": servers, **settings}
@@ -208,10 +234,14 @@ def run(root: Path, text: str | None, *arguments: str, code: int | None = 0, **h
 
 
 def k6_durations(path: Path) -> pd.DataFrame:
-    """Return the end (`time`) and duration in ms (`value`) of each request in k6's samples, read by pandas alone."""
+    """Return the end (`time`) and duration in ms (`value`) of each request in k6's samples, read by
+    pandas alone.
+    """
     lines = pd.read_json(path, lines=True, precise_float=True)
     points = lines[(lines["type"] == "Point") & (lines["metric"] == "http_req_duration")]
-    return pd.DataFrame({"time": points["data"].str["time"].map(pd.Timestamp), "value": points["data"].str["value"]})
+    return pd.DataFrame(
+        {"time": points["data"].str["time"].map(pd.Timestamp), "value": points["data"].str["value"]}
+    )
 
 
 def standing(trials: pd.DataFrame) -> pd.DataFrame:
@@ -220,7 +250,11 @@ def standing(trials: pd.DataFrame) -> pd.DataFrame:
     Those before it were disturbed by the machine, by nothing else.
     """
     trials = trials.assign(name=trials["trial_id"].str.replace(r"\.a\d+$", "", regex=True))
-    earlier = trials.sort_values("attempt", kind="stable").duplicated("name", keep="last").reindex(trials.index)
+    earlier = (
+        trials.sort_values("attempt", kind="stable")
+        .duplicated("name", keep="last")
+        .reindex(trials.index)
+    )
     machines = "hypervisor|other programs|sampler took|probe sent|dropped no packets"
     blamed = trials.loc[earlier, "error"].str.contains(machines)
     assert blamed.all(), list(trials.loc[earlier, "error"])
@@ -233,12 +267,17 @@ def is_quiet(trials: pd.DataFrame) -> pd.Series:
 
 
 def undisturbed(trials: pd.DataFrame) -> pd.Series:
-    """Return which trials lost less than 5 % of the CPUs' time to the hypervisor; there must be one.
+    """Return which trials lost less than 5 % of the CPUs' time to the hypervisor.
 
-    Of the others no verdict but `inconclusive` can be expected, unless a side was busy all the same.
+    There must be one.
+
+    Of the others no verdict but `inconclusive` can be expected, unless a side was busy all the
+    same.
     """
     quiet = is_quiet(trials)
-    assert quiet.any(), "this machine is too busy for this test: the hypervisor disturbed each trial"
+    assert quiet.any(), (
+        "this machine is too busy for this test: the hypervisor disturbed each trial"
+    )
     stolen = trials[~quiet & (trials["verdict"] == "inconclusive")]
     assert stolen["verdict_reason"].str.contains("the hypervisor took").all()
     return quiet

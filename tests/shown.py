@@ -29,7 +29,10 @@ def cells(notebook: str, kind: str = "code") -> list[str]:
 
 
 def outputs(notebook: Path | TextIO, kind: str = "") -> list[Any]:
-    """What the cells of a notebook show; of a kind of data, such as image/png, where one is named."""
+    """What the cells of a notebook show.
+
+    Of a kind of data, such as image/png, where one is named.
+    """
     found = nbformat.read(notebook, as_version=4).cells
     every = [output for cell in found if cell.cell_type == "code" for output in cell.outputs]
     return [output for output in every if not kind or kind in output.get("data", {})]
@@ -37,4 +40,8 @@ def outputs(notebook: Path | TextIO, kind: str = "") -> list[Any]:
 
 def texts(notebook: Path) -> str:
     """What the cells of a notebook show beside pictures."""
-    return " ".join(each.data["text/plain"] for each in outputs(notebook, "text/plain") if "image/png" not in each.data)
+    return " ".join(
+        each.data["text/plain"]
+        for each in outputs(notebook, "text/plain")
+        if "image/png" not in each.data
+    )

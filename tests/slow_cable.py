@@ -1,8 +1,9 @@
-"""A cable that delays and loses packets: two network devices in two namespaces, and this program between them.
+"""A cable that delays and loses packets: two network devices in two namespaces, and this program
+between them.
 
-`python slow_cable.py SPACE DEVICE SPACE DEVICE DELAY_S LOSS`, as root. What enters one device leaves the other DELAY_S
-later, but for a share LOSS of it. It says `ready` once both are there; they go with it. It stands in for `tc netem`,
-which many kernels are built without.
+`python slow_cable.py SPACE DEVICE SPACE DEVICE DELAY_S LOSS`, as root. What enters one device
+leaves the other DELAY_S later, but for a share LOSS of it. It says `ready` once both are there;
+they go with it. It stands in for `tc netem`, which many kernels are built without.
 """
 
 import contextlib
@@ -17,13 +18,18 @@ import sys
 import time
 from pathlib import Path
 
-TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
+TUNSETIFF = 0x400454CA
+IFF_TAP = 0x0002
+IFF_NO_PI = 0x1000
 CLONE_NEWNET = 0x40000000
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def device(space: str, name: str) -> int:
-    """Make a network device in a namespace; return what its packets are read from and written to."""
+    """Make a network device in a namespace.
+
+    Return what its packets are read from and written to.
+    """
     with (Path("/var/run/netns") / space).open("rb") as namespace:
         if LIBC.setns(namespace.fileno(), CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), f"setns to {space}")
@@ -34,7 +40,8 @@ def device(space: str, name: str) -> int:
 
 def carry(ends: tuple[int, int], delay_s: float, loss: float) -> None:
     """Carry packets both ways for ever."""
-    chance, number = random.Random(1), 0
+    chance = random.Random(1)
+    number = 0
     under_way: list[tuple[float, int, int, bytes]] = []
     other = dict(zip(ends, ends[::-1], strict=True))
     while True:
@@ -46,7 +53,9 @@ def carry(ends: tuple[int, int], delay_s: float, loss: float) -> None:
                 heapq.heappush(under_way, (time.monotonic() + delay_s, number, other[end], packet))
         while under_way and under_way[0][0] <= time.monotonic():
             _, _, end, packet = heapq.heappop(under_way)
-            with contextlib.suppress(OSError):  # a device that is down, or whose queue is full, drops it
+            with contextlib.suppress(
+                OSError
+            ):  # a device that is down, or whose queue is full, drops it
                 os.write(end, packet)
 
 

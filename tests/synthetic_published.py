@@ -1,7 +1,9 @@
-"""A small run folder with every load that a source published; each number is a known one times noise of half a percent.
+"""A small run folder with every load that a source published.
 
-A world says what is multiplied, and which verdicts the trials have: worlds in which a published claim holds, and does
-not, differ in nothing else.
+Each number is a known one times noise of half a percent.
+
+A world says what is multiplied, and which verdicts the trials have: worlds in which a published
+claim holds, and does not, differ in nothing else.
 """
 
 import math
@@ -20,10 +22,16 @@ from synthetic_run import NINE, Maker, histogram, latencies, write
 from runner.store import write_json
 
 NOISE = 0.005
-RPS, P50, CPU_MS, CPU_PCT, RSS = 20_000.0, 10.0, 0.05, 40.0, 50e6
+RPS = 20_000.0
+P50 = 10.0
+CPU_MS = 0.05
+CPU_PCT = 40.0
+RSS = 50e6
 SECONDS, PER_SECOND = 8, 1000
 """Length of a ramp of inserts, and its requests each second."""
-MATRIX = tuple(f"{mode}-{number}" for mode in ("close", "keepalive") for number in (1, 10, 100, 1000))
+MATRIX = tuple(
+    f"{mode}-{number}" for mode in ("close", "keepalive") for number in (1, 10, 100, 1000)
+)
 EXPERIMENTS = ("experiments", "experiments-md5")
 RATES = {"experiments-rate": "rates", "experiments-md5-rate": "rates-md5"}
 CLOSED = {"static": "static", "insert": "devices-insert"}
@@ -42,7 +50,10 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class World:
-    """What is not as everywhere: factors and values by (server, load, column), `*` for every one; verdicts by load."""
+    """What is not as everywhere: factors and values by (server, load, column), `*` for every one.
+
+    Verdicts by load.
+    """
 
     factors: Mapping[Key, float] = field(default_factory=dict)
     values: Mapping[Key, Any] = field(default_factory=dict)
@@ -55,7 +66,9 @@ class World:
     first_second: Mapping[str, float] = field(default_factory=dict)
     """Server -> factor of the response times in a ramp's first second."""
     unsteady: Mapping[str, float] = field(default_factory=dict)
-    """Server -> standard deviation of the logarithm of response time and CPU from second to second, beside 0.02."""
+    """Server -> standard deviation of the logarithm of response time and CPU from second to second,
+    beside 0.02.
+    """
     miscounted: tuple[str, ...] = ()
     """Servers whose count misses requests."""
 
@@ -66,9 +79,12 @@ def matches(key: tuple[str, str], server: str, load: str) -> bool:
 
 @once
 def build(folder: Path, world: World | None = None, trials: int = 6, records: bool = True) -> Path:
-    """Write run.json, tables/ and, with `records`, trials/*/trial.json into `folder` and return it."""
+    """Write run.json, tables/ and, with `records`, trials/*/trial.json into `folder` and return
+    it.
+    """
     world = world or World()
-    maker, rng = Maker(NINE, np.random.default_rng(4)), np.random.default_rng(11)
+    maker = Maker(NINE, np.random.default_rng(4))
+    rng = np.random.default_rng(11)
     shared = np.exp(0.03 * rng.standard_normal(50))
 
     def noise(block: int) -> float:
@@ -77,7 +93,10 @@ def build(folder: Path, world: World | None = None, trials: int = 6, records: bo
 
     for block in range(1, trials + 1):
         for load in LOADS:
-            for server in (*RAN[load], *(name for name, where in world.besides if matches(("*", where), "", load))):
+            for server in (
+                *RAN[load],
+                *(name for name, where in world.besides if matches(("*", where), "", load)),
+            ):
                 if not any(matches(gone, server, load) for gone in world.without):
                     add(maker, world, server, load, block, noise)
     write(folder, maker, "docker", **database_manifest())
@@ -86,23 +105,53 @@ def build(folder: Path, world: World | None = None, trials: int = 6, records: bo
     return folder
 
 
-def add(maker: Maker, world: World, server: str, load: str, block: int, noise: Callable[[int], float]) -> None:
+def add(
+    maker: Maker, world: World, server: str, load: str, block: int, noise: Callable[[int], float]
+) -> None:
     known = {
-        "served_rps": RPS, "latency_mean_ms": P50 * 1.2, "latency_p50_ms": P50, "latency_p90_ms": 2 * P50,
-        "latency_p95_ms": 2.5 * P50, "latency_p99_ms": 4 * P50, "latency_max_ms": 9 * P50,
-        "server_cpu_ms_per_request": CPU_MS, "server_cpu_mean_pct": CPU_PCT, "server_rss_peak_bytes": RSS,
-        "server_cpu_peak_1s_pct": 1.2 * CPU_PCT, "server_cpu_peak_100ms_pct": 1.3 * CPU_PCT,
-    }  # fmt: skip
-    numbers = {name: value * noise(block) * factor(world, server, load, name) for name, value in known.items()}
+        "served_rps": RPS,
+        "latency_mean_ms": P50 * 1.2,
+        "latency_p50_ms": P50,
+        "latency_p90_ms": 2 * P50,
+        "latency_p95_ms": 2.5 * P50,
+        "latency_p99_ms": 4 * P50,
+        "latency_max_ms": 9 * P50,
+        "server_cpu_ms_per_request": CPU_MS,
+        "server_cpu_mean_pct": CPU_PCT,
+        "server_rss_peak_bytes": RSS,
+        "server_cpu_peak_1s_pct": 1.2 * CPU_PCT,
+        "server_cpu_peak_100ms_pct": 1.3 * CPU_PCT,
+    }
+    numbers = {
+        name: value * noise(block) * factor(world, server, load, name)
+        for name, value in known.items()
+    }
     rows = round(100_000 * noise(block) * factor(world, server, load, "rows_inserted"))
-    stored = {"pool_size": 64, "pool_exhausted_pct": 3.0, "database_cpu_mean_pct": 30.0, "rows_inserted": rows}
-    verdict = next((v for name, v in world.verdicts.items() if matches(("*", name), "", load)), VERDICTS[load])
+    stored = {
+        "pool_size": 64,
+        "pool_exhausted_pct": 3.0,
+        "database_cpu_mean_pct": 30.0,
+        "rows_inserted": rows,
+    }
+    verdict = next(
+        (v for name, v in world.verdicts.items() if matches(("*", name), "", load)), VERDICTS[load]
+    )
     row = {
-        **shape(load), **numbers, "requests": 100_000, "duration_s": float(SECONDS) if load == "insert-ramp" else 5.0,
-        "generator_cpu_mean_pct": 98.0, "probe_p50_ms": 0.4, "verdict": verdict, "verdict_reason": world.reason,
+        **shape(load),
+        **numbers,
+        "requests": 100_000,
+        "duration_s": float(SECONDS) if load == "insert-ramp" else 5.0,
+        "generator_cpu_mean_pct": 98.0,
+        "probe_p50_ms": 0.4,
+        "verdict": verdict,
+        "verdict_reason": world.reason,
         **(stored if load.startswith("insert") else {}),
-    }  # fmt: skip
-    row |= {name: value for (*where, name), value in world.values.items() if matches(tuple(where), server, load)}
+    }
+    row |= {
+        name: value
+        for (*where, name), value in world.values.items()
+        if matches(tuple(where), server, load)
+    }
     done = maker.trial(server, load, block, **row, inserts=row.get("rows_inserted"))
     if load == "insert-ramp":
         add_seconds(maker, world, server, done["trial_id"])
@@ -110,7 +159,9 @@ def add(maker: Maker, world: World, server: str, load: str, block: int, noise: C
 
 def factor(world: World, server: str, load: str, column: str) -> float:
     factors = world.factors.items()
-    return math.prod(f for (*where, name), f in factors if name == column and matches(tuple(where), server, load))
+    return math.prod(
+        f for (*where, name), f in factors if name == column and matches(tuple(where), server, load)
+    )
 
 
 def shape(load: str) -> dict[str, Any]:
@@ -120,12 +171,29 @@ def shape(load: str) -> dict[str, Any]:
     if load in MATRIX:
         mode, number = load.split("-")
         threads = {1: 1, 10: 5, 100: 5, 1000: 8}[int(number)]
-        return {"workload": "wrk-matrix", "tool": "wrk", "mode": mode, "connections": int(number), "threads": threads}
+        return {
+            "workload": "wrk-matrix",
+            "tool": "wrk",
+            "mode": mode,
+            "connections": int(number),
+            "threads": threads,
+        }
     if load not in OPEN:
         return {"workload": CLOSED[load], "tool": "wrk", "connections": 64, "threads": 1}
-    first, last, steps, step_s = (1000.0, 1000.0, 1, 5.0) if load in RATES else (500.0, 1500.0, 4, SECONDS / 4)
-    return {"workload": OPEN[load], "tool": "k6", "load_model": "open", "vus": 500, "first_rate_rps": first,
-            "rate_rps": last, "steps": steps, "step_s": step_s, "dropped": 0}  # fmt: skip
+    first, last, steps, step_s = (
+        (1000.0, 1000.0, 1, 5.0) if load in RATES else (500.0, 1500.0, 4, SECONDS / 4)
+    )
+    return {
+        "workload": OPEN[load],
+        "tool": "k6",
+        "load_model": "open",
+        "vus": 500,
+        "first_rate_rps": first,
+        "rate_rps": last,
+        "steps": steps,
+        "step_s": step_s,
+        "dropped": 0,
+    }
 
 
 def add_seconds(maker: Maker, world: World, server: str, trial_id: str) -> None:
@@ -134,7 +202,9 @@ def add_seconds(maker: Maker, world: World, server: str, trial_id: str) -> None:
     ms = P50 * np.exp(spread * maker.rng.standard_normal(SECONDS))
     ms[0] *= world.first_second.get(server, 1.0)
     seconds = np.repeat(np.arange(SECONDS), PER_SECOND)
-    maker.latency.append(histogram(np.outer(ms, latencies(1.0, PER_SECOND)).ravel(), trial_id, seconds))
+    maker.latency.append(
+        histogram(np.outer(ms, latencies(1.0, PER_SECOND)).ravel(), trial_id, seconds)
+    )
     ends = np.round(np.arange(0, SECONDS, 0.05) + 0.05, 2)
     cpu = CPU_PCT * np.exp(spread * maker.rng.standard_normal(ends.size))
     maker.sampled(trial_id, ends, {"server": cpu}, rss_bytes=int(RSS))
@@ -147,7 +217,11 @@ def write_records(folder: Path, maker: Maker, world: World) -> None:
             continue
         missed = 7 * (row["server"] in world.miscounted)
         check = {
-            "name": "5 requests that the server counted = requests answered", "ok": not missed,
+            "name": "5 requests that the server counted = requests answered",
+            "ok": not missed,
             "detail": f"server counted {row['requests'] - missed}, wrk {row['requests']}",
-        }  # fmt: skip
-        write_json(folder / "trials" / row["trial_id"] / "trial.json", record_of(row["trial_id"], checks=[check]))
+        }
+        write_json(
+            folder / "trials" / row["trial_id"] / "trial.json",
+            record_of(row["trial_id"], checks=[check]),
+        )

@@ -1,4 +1,7 @@
-"""A small run folder with sweeps, searches and a probe beside every load; its numbers are known beforehand."""
+"""A small run folder with sweeps, searches and a probe beside every load.
+
+Its numbers are known beforehand.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -7,21 +10,40 @@ import numpy as np
 import pandas as pd
 from built import once
 from synthetic_database import REFERENCE, THREE
-from synthetic_run import SIGMA, Maker, Servers, add_k6, cpu, latencies, manifest, quantiles, rewrite, write
+from synthetic_run import (
+    SIGMA,
+    Maker,
+    Servers,
+    add_k6,
+    cpu,
+    latencies,
+    manifest,
+    quantiles,
+    rewrite,
+    write,
+)
 
 RATES_RPS = (250.0, 500.0, 1000.0, 2000.0, 3000.0, 4000.0, 5000.0, 6000.0, 8000.0)
 STEP_S = 10.0
 CAPACITY_RPS = {"axum": 7500.0, "gin": 4500.0, "echo": 3500.0}
-"""Of one queue with random arrivals and service times (M/M/1); 20,000 where none is given, beyond all rates."""
+"""Of one queue with random arrivals and service times (M/M/1).
+
+20,000 where none is given, beyond all rates.
+"""
 LIMITED_BY_K6 = "echo"
 OBJECTIVE = "p99 <= 10 ms"
-LOW_RPS, HIGH_RPS, BISECTIONS = 250.0, 16_000.0, 7
-PROBE_RPS, PROBE_MS = 40, 0.5
+LOW_RPS = 250.0
+HIGH_RPS = 16_000.0
+BISECTIONS = 7
+PROBE_RPS = 40
+PROBE_MS = 0.5
 MEDIAN_MS = 280.0
 FACTOR = {"axum": 1.1, "gin": 1.0, "echo": 0.9}
 CPU_MS = {"axum": 0.05, "gin": 0.1, "echo": 0.08}
 USERS = round(9000 * MEDIAN_MS / 1000 * np.exp(SIGMA**2 / 2))
-"""Of the closed loads: their rate times the mean of a log-normal response time, whatever the server (Little's law)."""
+"""Of the closed loads: their rate times the mean of a log-normal response time, whatever the server
+(Little's law).
+"""
 
 
 def capacity(server: str) -> float:
@@ -29,37 +51,70 @@ def capacity(server: str) -> float:
 
 
 def quantile_ms(server: str, rate_rps: float, q: float) -> float:
-    """The exact quantile of the time in an M/M/1 system: exponential with the rate that is left over."""
+    """The exact quantile of the time in an M/M/1 system: exponential with the rate that is left
+    over.
+    """
     return 1000 * -np.log(1 - q) / (capacity(server) - rate_rps)
 
 
 def factor(block: int) -> float:
-    """What a block multiplies its response times with; the median of an odd number of blocks is 1."""
+    """What a block multiplies its response times with.
+
+    The median of an odd number of blocks is 1.
+    """
     return 1.0 + 0.02 * ((block % 3) - 1)
 
 
 def judged(server: str, rate_rps: float) -> dict[str, Any]:
-    """The verdict at a rate: offered up to 80 % of the capacity, then the server's or the generator's limit."""
+    """The verdict at a rate: offered up to 80 % of the capacity, then the server's or the
+    generator's limit.
+    """
     limit = "generator" if server == LIMITED_BY_K6 else "server"
     if rate_rps < 0.8 * capacity(server):
-        return {"verdict": "offered", "verdict_reason": f"{rate_rps:g} requests/s were sustained: server used 60 %"}
-    return {"verdict": f"{limit}-bound", "verdict_reason": "server used 97 % of its CPUs, generator 50 % of its own"}
+        return {
+            "verdict": "offered",
+            "verdict_reason": f"{rate_rps:g} requests/s were sustained: server used 60 %",
+        }
+    return {
+        "verdict": f"{limit}-bound",
+        "verdict_reason": "server used 97 % of its CPUs, generator 50 % of its own",
+    }
 
 
-def add_rate(maker: Maker, server: str, block: int, rate_rps: float, cell: str, **values: Any) -> dict[str, Any]:
-    kept, scale = rate_rps < 0.98 * capacity(server), factor(block)
+def add_rate(
+    maker: Maker, server: str, block: int, rate_rps: float, cell: str, **values: Any
+) -> dict[str, Any]:
+    kept = rate_rps < 0.98 * capacity(server)
+    scale = factor(block)
     ms = {
-        f"latency_p{percent}_ms": scale * quantile_ms(server, rate_rps, percent / 100) if kept else 1500.0
+        f"latency_p{percent}_ms": scale * quantile_ms(server, rate_rps, percent / 100)
+        if kept
+        else 1500.0
         for percent in (50, 90, 95, 99)
     }
     requests = round(rate_rps * STEP_S * (1.0 if kept else 0.9))
     row = {
-        "workload": "rates", "tool": "k6", "load_model": "open", "vus": 400, "first_rate_rps": rate_rps,
-        "rate_rps": rate_rps, "steps": 1, "step_s": STEP_S, "requests": requests, "sustained": kept,
-        "dropped": round(rate_rps * STEP_S) - requests, "duration_s": STEP_S, "rps": requests / STEP_S, **ms,
-        "latency_mean_ms": 2.0, "latency_max_ms": 1600.0, "latency_p999_ms": 1550.0, **cpu(50.0, 55.0, 60.0, 0.1),
-        **probed(PROBE_MS * scale), **judged(server, rate_rps),
-    }  # fmt: skip
+        "workload": "rates",
+        "tool": "k6",
+        "load_model": "open",
+        "vus": 400,
+        "first_rate_rps": rate_rps,
+        "rate_rps": rate_rps,
+        "steps": 1,
+        "step_s": STEP_S,
+        "requests": requests,
+        "sustained": kept,
+        "dropped": round(rate_rps * STEP_S) - requests,
+        "duration_s": STEP_S,
+        "rps": requests / STEP_S,
+        **ms,
+        "latency_mean_ms": 2.0,
+        "latency_max_ms": 1600.0,
+        "latency_p999_ms": 1550.0,
+        **cpu(50.0, 55.0, 60.0, 0.1),
+        **probed(PROBE_MS * scale),
+        **judged(server, rate_rps),
+    }
     return maker.trial(server, cell, block, **row | values)
 
 
@@ -72,14 +127,31 @@ def probed(median_ms: float, requests: int = 400) -> dict[str, Any]:
 
 def add_search(maker: Maker, server: str, block: int, limit_rps: float) -> None:
     """The steps of one search, bisecting on a logarithmic scale around `limit_rps`."""
-    low, high = LOW_RPS, HIGH_RPS
-    busy = {"verdict": "generator-bound" if server == LIMITED_BY_K6 else "server-bound", "verdict_reason": "busy"}
+    low = LOW_RPS
+    high = HIGH_RPS
+    busy = {
+        "verdict": "generator-bound" if server == LIMITED_BY_K6 else "server-bound",
+        "verdict_reason": "busy",
+    }
     for bisection in range(1, BISECTIONS + 1):
         rate = float(round(np.sqrt(low * high)))
         kept = rate <= limit_rps
         low, high = (rate, high) if kept else (low, rate)
-        step = {"objective": OBJECTIVE, "bisection": bisection, "sustained": True, "objective_kept": kept}
-        add_rate(maker, server, block, rate, f"rates-p99le10ms-s{bisection}", **step, **({} if kept else busy))
+        step = {
+            "objective": OBJECTIVE,
+            "bisection": bisection,
+            "sustained": True,
+            "objective_kept": kept,
+        }
+        add_rate(
+            maker,
+            server,
+            block,
+            rate,
+            f"rates-p99le10ms-s{bisection}",
+            **step,
+            **({} if kept else busy),
+        )
 
 
 def limit(server: str, block: int) -> float:
@@ -88,18 +160,27 @@ def limit(server: str, block: int) -> float:
 
 
 def add_closed(maker: Maker, folder: Path, server: str, block: int) -> None:
-    """One closed load that obeys Little's law, its probe's samples too; the probe was answered in PROBE_MS.
+    """One closed load that obeys Little's law, its probe's samples too.
+
+    The probe was answered in PROBE_MS.
 
     A server with a larger FACTOR answers more requests, each in less time, and CPU_MS each.
     """
-    maker.servers = {**maker.servers, server: (*maker.servers[server][:2], CPU_MS[server] * 900, MEDIAN_MS)}
+    maker.servers = {
+        **maker.servers,
+        server: (*maker.servers[server][:2], CPU_MS[server] * 900, MEDIAN_MS),
+    }
     add_k6(maker, server, "experiments", block, FACTOR[server])
     row = maker.trials[-1]
     count = round(row["duration_s"] * PROBE_RPS)
     row |= {
-        "vus": USERS, "iteration_mean_ms": row["latency_mean_ms"], "in_flight_mean": USERS - 4.0,
-        "host_steal_pct": 0.4, "server_throttled_pct": 0.0, **probed(probe_ms(server), count),
-    }  # fmt: skip
+        "vus": USERS,
+        "iteration_mean_ms": row["latency_mean_ms"],
+        "in_flight_mean": USERS - 4.0,
+        "host_steal_pct": 0.4,
+        "server_throttled_pct": 0.0,
+        **probed(probe_ms(server), count),
+    }
     ms = maker.rng.permutation(latencies(probe_ms(server), count))
     # The first is of the time before the load: not to be counted.
     found = {"t_s": [-0.5, *((np.arange(count) + 0.5) / PROBE_RPS)], "latency_ms": [900.0, *ms]}
@@ -114,7 +195,9 @@ def probe_ms(server: str) -> float:
 
 
 @once
-def build(folder: Path, servers: Servers = THREE, blocks: int = 6, rates: bool = True, closed: bool = True) -> Path:
+def build(
+    folder: Path, servers: Servers = THREE, blocks: int = 6, rates: bool = True, closed: bool = True
+) -> Path:
     maker = Maker({**servers, **REFERENCE}, np.random.default_rng(3))
     for block in range(1, blocks + 1):
         for server in servers:
@@ -127,14 +210,20 @@ def build(folder: Path, servers: Servers = THREE, blocks: int = 6, rates: bool =
         if rates:
             add_rate(maker, "reference", block, 500.0, "rates-r500", tier="calibration")
     campaign = manifest()["campaign"] | {
-        "loads": [{"workload": "rates", "objective": OBJECTIVE, "from_rps": LOW_RPS, "to_rps": HIGH_RPS}]
+        "loads": [
+            {"workload": "rates", "objective": OBJECTIVE, "from_rps": LOW_RPS, "to_rps": HIGH_RPS}
+        ]
     }
     write(folder, maker, "docker", campaign=campaign)
     return folder
 
 
 def forget(folder: Path, *columns: str) -> Path:
-    """Take columns out of a run's table of trials, and its probes' samples, as runs of earlier versions lack them."""
+    """Take columns out of a run's table of trials, and its probes' samples, as runs of earlier
+    versions lack them.
+    """
     for samples in (folder / "tables" / "probe").glob("*.parquet"):
         samples.unlink()
-    return rewrite(folder, "trials", lambda trials: trials.drop(columns=list(columns), errors="ignore"))
+    return rewrite(
+        folder, "trials", lambda trials: trials.drop(columns=list(columns), errors="ignore")
+    )

@@ -20,7 +20,8 @@ CONNECTIONS = (1, 10, 100, 1000)
 RATE_RPS = {"experiments": 9000.0, "experiments-md5": 8800.0}
 DURATION_S = {"experiments": 30.0, "experiments-md5": 12.0}
 SIGMA = 0.55  # shape of the log-normal latencies: q-quantile = median * exp(SIGMA * z_q)
-BURST_AT_S, BURST_S = 5.0, 1.0
+BURST_AT_S = 5.0
+BURST_S = 1.0
 GENERATOR_FULL = ("generator-bound", "the generator used 99 % of its core")
 
 Servers = dict[str, tuple[str, str, float, float]]
@@ -58,23 +59,53 @@ class Maker:
         values.setdefault("served_rps", values.get("rps"))
         values.setdefault("rps", values["served_rps"])
         row = {
-            "run_id": RUN_ID, "trial_id": f"{server}-{cell}-b{block}", "block": block,
-            "trial_order": len(self.trials) + 1, "attempt": 1, "server": server, "language": language,
-            "framework": framework, "tier": "raw" if server in {"nginx", "gnet"} else "realistic",
-            "load_model": "closed", "mode": "keepalive", "connections": None, "threads": None, "vus": None,
-            "iterations": None, "rate_rps": None, "status": "sealed", "error": None, "failed": 0,
-            "server_rss_peak_bytes": 31e6, "generator_cpu_mean_pct": 99.0, "generator_cpu_peak_1s_pct": 99.9,
-            "sampler_cpu_mean_pct": 1.0, "wrk_reported_p50_ms": None, "wrk_reported_p99_ms": None,
-            "probe_p50_ms": None, "probe_p95_ms": None, "probe_p99_ms": None,
-        }  # fmt: skip
+            "run_id": RUN_ID,
+            "trial_id": f"{server}-{cell}-b{block}",
+            "block": block,
+            "trial_order": len(self.trials) + 1,
+            "attempt": 1,
+            "server": server,
+            "language": language,
+            "framework": framework,
+            "tier": "raw" if server in {"nginx", "gnet"} else "realistic",
+            "load_model": "closed",
+            "mode": "keepalive",
+            "connections": None,
+            "threads": None,
+            "vus": None,
+            "iterations": None,
+            "rate_rps": None,
+            "status": "sealed",
+            "error": None,
+            "failed": 0,
+            "server_rss_peak_bytes": 31e6,
+            "generator_cpu_mean_pct": 99.0,
+            "generator_cpu_peak_1s_pct": 99.9,
+            "sampler_cpu_mean_pct": 1.0,
+            "wrk_reported_p50_ms": None,
+            "wrk_reported_p99_ms": None,
+            "probe_p50_ms": None,
+            "probe_p95_ms": None,
+            "probe_p99_ms": None,
+        }
         self.trials.append(row | values)
         return self.trials[-1]
 
-    def sampled(self, trial_id: str, ends_s: np.ndarray, cpu_pct: Mapping[str, Any], **columns: Any) -> None:
+    def sampled(
+        self, trial_id: str, ends_s: np.ndarray, cpu_pct: Mapping[str, Any], **columns: Any
+    ) -> None:
         """Add the windows of 50 ms that end there: what each subject used."""
-        same = {"trial_id": trial_id, "t_s": ends_s, "dt_s": 0.05, "rss_bytes": 30_000_000, "threads": 4}
+        same = {
+            "trial_id": trial_id,
+            "t_s": ends_s,
+            "dt_s": 0.05,
+            "rss_bytes": 30_000_000,
+            "threads": 4,
+        }
         self.resources += [
-            pd.DataFrame({**same, "subject": subject, "cpu_pct": used, "throttled_ms": None, **columns})
+            pd.DataFrame(
+                {**same, "subject": subject, "cpu_pct": used, "throttled_ms": None, **columns}
+            )
             for subject, used in cpu_pct.items()
         ]
 
@@ -98,7 +129,9 @@ def times(median_ms: float, mean_ms: float, max_ms: float) -> dict[str, float]:
     return {**quantiles(median_ms), "latency_mean_ms": mean_ms, "latency_max_ms": max_ms}
 
 
-def cpu(mean_pct: float, peak_1s_pct: float, peak_100ms_pct: float, ms_per_request: float) -> dict[str, float]:
+def cpu(
+    mean_pct: float, peak_1s_pct: float, peak_100ms_pct: float, ms_per_request: float
+) -> dict[str, float]:
     peaks = {"server_cpu_peak_1s_pct": peak_1s_pct, "server_cpu_peak_100ms_pct": peak_100ms_pct}
     return {"server_cpu_mean_pct": mean_pct, **peaks, "server_cpu_ms_per_request": ms_per_request}
 
@@ -122,22 +155,38 @@ def histogram(values_ms: np.ndarray, trial_id: str, second: np.ndarray | None) -
     bucket = np.maximum(0, np.floor(np.log(values_ms * 1000) / np.log(1.01))).astype(np.int64)
     key = bucket if second is None else second * 100_000 + bucket
     keys, counts = np.unique(key, return_counts=True)
-    frame = pd.DataFrame({"trial_id": trial_id, "second": keys // 100_000, "bucket": keys % 100_000, "count": counts})
+    frame = pd.DataFrame(
+        {"trial_id": trial_id, "second": keys // 100_000, "bucket": keys % 100_000, "count": counts}
+    )
     frame["second"] = pd.NA if second is None else frame["second"].astype("Int64")
-    return frame.assign(lower_ms=1.01 ** frame["bucket"] / 1000, upper_ms=1.01 ** (frame["bucket"] + 1) / 1000)
+    return frame.assign(
+        lower_ms=1.01 ** frame["bucket"] / 1000, upper_ms=1.01 ** (frame["bucket"] + 1) / 1000
+    )
 
 
 def add_k6(maker: Maker, server: str, workload: str, block: int, trial_factor: float) -> None:
     _, _, used, median = maker.servers[server]
-    rate, duration = RATE_RPS[workload] * trial_factor, DURATION_S[workload]
-    requests, median = round(rate * duration), median / trial_factor
+    rate = RATE_RPS[workload] * trial_factor
+    duration = DURATION_S[workload]
+    requests = round(rate * duration)
+    median = median / trial_factor
     md5 = 1.1 if workload.endswith("md5") else 1.0
     mean_pct = used * md5 * trial_factor
     row = maker.trial(
-        server, f"{workload}-vus3000", block, workload=workload, tool="k6", vus=3000, iterations=requests,
-        requests=requests, duration_s=duration, rps=rate, **times(median, median * np.exp(SIGMA**2 / 2), median * 9),
-        **cpu(mean_pct, mean_pct * 1.3, mean_pct * 1.3, mean_pct * 10 / rate), **said(GENERATOR_FULL),
-    )  # fmt: skip
+        server,
+        f"{workload}-vus3000",
+        block,
+        workload=workload,
+        tool="k6",
+        vus=3000,
+        iterations=requests,
+        requests=requests,
+        duration_s=duration,
+        rps=rate,
+        **times(median, median * np.exp(SIGMA**2 / 2), median * 9),
+        **cpu(mean_pct, mean_pct * 1.3, mean_pct * 1.3, mean_pct * 10 / rate),
+        **said(GENERATOR_FULL),
+    )
     trial_id = row["trial_id"]
     values = latencies(median, requests)
     maker.rng.shuffle(values)
@@ -157,46 +206,88 @@ def add_resources(maker: Maker, trial_id: str, duration: float, server_pct: floa
     burst = (middle >= BURST_AT_S) & (middle < BURST_AT_S + BURST_S)
     server = np.where(middle < 0, 0.0, np.where(burst, 1.3, 1.0) * server_pct)
     generator = np.where(middle < 0, 0.0, 99.0)
-    maker.sampled(trial_id, ends, {"server": server, "generator": generator, "host": server + 99, "sampler": 1.0})
+    maker.sampled(
+        trial_id,
+        ends,
+        {"server": server, "generator": generator, "host": server + 99, "sampler": 1.0},
+    )
 
 
 def wrk_rate(server: str, index: int, mode: str, connections: int, block: int) -> float:
-    """The known requests/s of a wrk trial; block 2 of three is the median, 2 % either way the range."""
-    peak = {"keepalive": 78_000.0, "close": 21_000.0}[mode] * (1.25 if server == "nginx" else 1 - 0.06 * index)
+    """The known requests/s of a wrk trial.
+
+    Block 2 of three is the median, 2 % either way the range.
+    """
+    peak = {"keepalive": 78_000.0, "close": 21_000.0}[mode] * (
+        1.25 if server == "nginx" else 1 - 0.06 * index
+    )
     shape = {1: 0.22, 10: 0.7, 100: 1.0, 1000: 0.9}[connections]
     return peak * shape * (0.96 + 0.02 * block)
 
 
 def add_wrk(maker: Maker, server: str, mode: str, connections: int, block: int) -> None:
     rate = wrk_rate(server, list(maker.servers).index(server), mode, connections, block)
-    bound, mean = connections > 1, connections / rate * 1000
-    median, used = mean / np.exp(SIGMA**2 / 2), 99.0 if bound else 60.0
-    verdict = GENERATOR_FULL if not bound or server == "nginx" else ("server-bound", "the server used 99 % of its core")
+    bound = connections > 1
+    mean = connections / rate * 1000
+    median = mean / np.exp(SIGMA**2 / 2)
+    used = 99.0 if bound else 60.0
+    verdict = (
+        GENERATOR_FULL
+        if not bound or server == "nginx"
+        else ("server-bound", "the server used 99 % of its core")
+    )
     row = maker.trial(
-        server, f"wrk-matrix-c{connections}-{mode}", block, workload="wrk-matrix", tool="wrk", mode=mode,
-        connections=connections, threads=1, requests=round(rate * 3), duration_s=3.0, rps=rate, **said(verdict),
-        **times(median, mean, 2 * quantiles(median)["latency_p999_ms"]), **cpu(used, 100.0, 101.0, 10 * used / rate),
-    )  # fmt: skip
+        server,
+        f"wrk-matrix-c{connections}-{mode}",
+        block,
+        workload="wrk-matrix",
+        tool="wrk",
+        mode=mode,
+        connections=connections,
+        threads=1,
+        requests=round(rate * 3),
+        duration_s=3.0,
+        rps=rate,
+        **said(verdict),
+        **times(median, mean, 2 * quantiles(median)["latency_p999_ms"]),
+        **cpu(used, 100.0, 101.0, 10 * used / rate),
+    )
     maker.latency.append(histogram(latencies(median, 20_000), row["trial_id"], None))
     add_resources(maker, row["trial_id"], 3.0, 90.0)
 
 
 def manifest(engine: str = "process") -> dict[str, Any]:
     return {
-        "schema": 1, "run_id": RUN_ID, "started_at": "2026-01-02T03:04:05+00:00",
-        "campaign": {"name": "synthetic", "title": "A synthetic run", "toml": "", "scale": 1.0}, "seed": 7,
-        "command": ["bench", "run", "synthetic"], "git": {"commit": "0" * 40, "dirty": False},
-        "machine": {"cpu_model": "Example CPU @ 2.50GHz", "cpus": 2, "memory_bytes": 8 * 2**30, "kernel": "6.1",
-                    "governor": None, "cgroup_version": 2, "os": "Linux"},
-        "tools": {"k6": "1.8.1", "wrk": "4.1.0", "nginx": "1.22", "python": "3.11"}, "engine": engine,
+        "schema": 1,
+        "run_id": RUN_ID,
+        "started_at": "2026-01-02T03:04:05+00:00",
+        "campaign": {"name": "synthetic", "title": "A synthetic run", "toml": "", "scale": 1.0},
+        "seed": 7,
+        "command": ["bench", "run", "synthetic"],
+        "git": {"commit": "0" * 40, "dirty": False},
+        "machine": {
+            "cpu_model": "Example CPU @ 2.50GHz",
+            "cpus": 2,
+            "memory_bytes": 8 * 2**30,
+            "kernel": "6.1",
+            "governor": None,
+            "cgroup_version": 2,
+            "os": "Linux",
+        },
+        "tools": {"k6": "1.8.1", "wrk": "4.1.0", "nginx": "1.22", "python": "3.11"},
+        "engine": engine,
         "engine_reason": "no Docker engine answered" if engine == "process" else "Docker answered",
-        "placement": {"server": [0], "generator": [1], "disjoint": True}, "images": {}, "artifacts": {},
+        "placement": {"server": [0], "generator": [1], "disjoint": True},
+        "images": {},
+        "artifacts": {},
         "host_warnings": ["The CPU governor is not readable."],
-    }  # fmt: skip
+    }
 
 
 @once
-def build(folder: Path, servers: Servers = THREE, k6=tuple(RATE_RPS), wrk=True, trials=3, failed=True) -> Path:
+def build(
+    folder: Path, servers: Servers = THREE, k6=tuple(RATE_RPS), wrk=True, trials=3, failed=True
+) -> Path:
     """Write run.json and tables/ into `folder` and return it."""
     maker = Maker(servers, np.random.default_rng(1))
     for block in range(1, trials + 1):
@@ -208,8 +299,17 @@ def build(folder: Path, servers: Servers = THREE, k6=tuple(RATE_RPS), wrk=True, 
                 for connections in CONNECTIONS:
                     add_wrk(maker, server, mode, connections, block)
     if failed and k6:
-        maker.trial(next(iter(servers)), f"{k6[0]}-vus3000", trials + 1, workload=k6[0], tool="k6", vus=3000,
-                    status="failed", error="k6 ended with exit code 107.", verdict=None)  # fmt: skip
+        maker.trial(
+            next(iter(servers)),
+            f"{k6[0]}-vus3000",
+            trials + 1,
+            workload=k6[0],
+            tool="k6",
+            vus=3000,
+            status="failed",
+            error="k6 ended with exit code 107.",
+            verdict=None,
+        )
     write(folder, maker, "process")
     return folder
 
@@ -239,6 +339,10 @@ def rewrite(folder: Path, table: str, change: Callable[[pd.DataFrame], pd.DataFr
 def write_records(folder: Path) -> Path:
     """Write the record of each trial of a run, and return `folder`."""
     for row in pd.read_parquet(folder / "tables" / "trials.parquet").to_dict("records"):
-        name, numbers = row["trial_id"], {"order": int(row["trial_order"]), "block": int(row["block"])}
-        write_json(folder / "trials" / name / "trial.json", record_of(name, status=row["status"], **numbers))
+        name = row["trial_id"]
+        numbers = {"order": int(row["trial_order"]), "block": int(row["block"])}
+        write_json(
+            folder / "trials" / name / "trial.json",
+            record_of(name, status=row["status"], **numbers),
+        )
     return folder

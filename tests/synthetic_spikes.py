@@ -1,4 +1,7 @@
-"""A small run folder whose servers' CPU spikes at known times, beside known events; 20 windows a second."""
+"""A small run folder whose servers' CPU spikes at known times, beside known events.
+
+20 windows a second.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -22,8 +25,15 @@ SERVERS = {
     "gin": ("Go", "gin", 40.0, 5.0),
     "reference": ("Rust", "hyper", 20.0, 5.0),
 }
-LOAD_S, WRK_S = 30.0, 3.0
-GIN_SPIKES = ((4.0, 0.3, 45.0), (9.5, 0.2, 40.0), (16.25, 0.4, 30.0), (22.1, 0.25, 50.0), (27.0, 0.15, 35.0))
+LOAD_S = 30.0
+WRK_S = 3.0
+GIN_SPIKES = (
+    (4.0, 0.3, 45.0),
+    (9.5, 0.2, 40.0),
+    (16.25, 0.4, 30.0),
+    (22.1, 0.25, 50.0),
+    (27.0, 0.15, 35.0),
+)
 """Begin and length in seconds, height in % of a core."""
 SETTLING = (0.2, 0.4, 60.0)
 STORM_S, STORM = 16.3, 400
@@ -35,7 +45,10 @@ NEW = ("switches_per_s", "threads", "steal_ms", "requests", "connections")
 
 @dataclass
 class Course:
-    """What one trial's resources are made of; `reports` says what its server has: a collector, a pool."""
+    """What one trial's resources are made of.
+
+    `reports` says what its server has: a collector, a pool.
+    """
 
     length_s: float
     level_pct: float
@@ -49,7 +62,7 @@ class Course:
         return np.random.default_rng(self.seed)
 
 
-# --- one series -------------------------------------------------------------------------------------------
+# --- one series -----------------------------------------------------------------------------------
 
 
 def ends(count: int = WINDOWS) -> np.ndarray:
@@ -59,7 +72,9 @@ def ends(count: int = WINDOWS) -> np.ndarray:
 
 def samples(cpu_pct: Any) -> pd.DataFrame:
     """A load's rows of the resources table."""
-    return pd.DataFrame({"t_s": ends(len(cpu_pct)), "dt_s": WINDOW_S, "cpu_pct": np.asarray(cpu_pct, dtype=float)})
+    return pd.DataFrame(
+        {"t_s": ends(len(cpu_pct)), "dt_s": WINDOW_S, "cpu_pct": np.asarray(cpu_pct, dtype=float)}
+    )
 
 
 def found_in(cpu_pct: Any) -> Track:
@@ -67,7 +82,7 @@ def found_in(cpu_pct: Any) -> Track:
     return track(samples(cpu_pct), len(cpu_pct) * WINDOW_S)
 
 
-# --- a run ------------------------------------------------------------------------------------------------
+# --- a run ----------------------------------------------------------------------------------------
 
 
 def windows(length_s: float) -> np.ndarray:
@@ -88,15 +103,27 @@ def add_resources(maker: Maker, trial_id: str, course: Course) -> pd.Series:
     """
     end = windows(course.length_s)
     loaded = end > 0
-    server = np.where(loaded, course.level_pct + course.rng.normal(0, course.noise_pct, end.size), 0.5)
-    server = server + sum((height * within(end, at, length) for at, length, height in course.spikes), 0 * end)
+    server = np.where(
+        loaded, course.level_pct + course.rng.normal(0, course.noise_pct, end.size), 0.5
+    )
+    server = server + sum(
+        (height * within(end, at, length) for at, length, height in course.spikes), 0 * end
+    )
     generator = np.where(loaded, 60 + course.rng.normal(0, 2, end.size), 0.0)
     answers = {"requests": 1000 * (end + WARM_S), "connections": 50.0 + STORM * (end > STORM_S)}
     if "collector" in course.reports:
-        answers["gc_cycles"] = 3.0 + sum((1.0 * (end > begin) for begin, _, _ in course.spikes), 0 * end)
+        answers["gc_cycles"] = 3.0 + sum(
+            (1.0 * (end > begin) for begin, _, _ in course.spikes), 0 * end
+        )
     if "pool" in course.reports:
-        answers |= {"pool_in_use": np.where((end > 5) & (end < 8), 20.0, 3.0), "pool_size": 20.0 + 0 * end}
-    answered = {name: np.where(np.arange(end.size) % 4 == 0, values, np.nan) for name, values in answers.items()}
+        answers |= {
+            "pool_in_use": np.where((end > 5) & (end < 8), 20.0, 3.0),
+            "pool_size": 20.0 + 0 * end,
+        }
+    answered = {
+        name: np.where(np.arange(end.size) % 4 == 0, values, np.nan)
+        for name, values in answers.items()
+    }
     stolen = sum((10.0 * (within(end, at, 0.1) > 0.01) for at in STEALS_S), 0 * end)
     switches = 9000 + course.rng.normal(0, 300, end.size)
     reported = dict.fromkeys(("gc_cycles", "pool_in_use", "pool_size"), np.nan) | answered
@@ -117,12 +144,29 @@ def add_k6(maker: Maker, server: str, block: int, course: Course, **values: Any)
     pairs = inside.to_numpy()[: inside.size // 2 * 2].reshape(-1, 2).mean(axis=1)
     count = round(1000 * course.length_s)
     maker.trial(
-        server, "rates-r1000", block, workload="rates", tool="k6", load_model="open", vus=100, first_rate_rps=1000.0,
-        rate_rps=1000.0, steps=1, step_s=course.length_s, requests=count, dropped=0, sustained=True,
-        duration_s=course.length_s, rps=1000.0, **times(5.0, 5.5, 40.0),
-        **cpu(float(inside.mean()), float(inside.rolling(20).mean().max()), float(pairs.max()), 0.3),
-        **said(("offered", "1000 requests/s were sustained")), **values,
-    )  # fmt: skip
+        server,
+        "rates-r1000",
+        block,
+        workload="rates",
+        tool="k6",
+        load_model="open",
+        vus=100,
+        first_rate_rps=1000.0,
+        rate_rps=1000.0,
+        steps=1,
+        step_s=course.length_s,
+        requests=count,
+        dropped=0,
+        sustained=True,
+        duration_s=course.length_s,
+        rps=1000.0,
+        **times(5.0, 5.5, 40.0),
+        **cpu(
+            float(inside.mean()), float(inside.rolling(20).mean().max()), float(pairs.max()), 0.3
+        ),
+        **said(("offered", "1000 requests/s were sustained")),
+        **values,
+    )
     ms = 5.0 * np.exp(0.3 * course.rng.normal(size=count))
     second = np.arange(count) // 1000
     ms[np.isin(second, [int(begin) for begin, _, _ in course.spikes])] *= 3
@@ -134,10 +178,20 @@ def add_k6(maker: Maker, server: str, block: int, course: Course, **values: Any)
 def add_wrk(maker: Maker, server: str, block: int, course: Course) -> None:
     """One short trial with wrk, which keeps no times of requests."""
     row = maker.trial(
-        server, "wrk-matrix-c100-keepalive", block, workload="wrk-matrix", tool="wrk", connections=100, threads=1,
-        requests=30_000, duration_s=course.length_s, rps=10_000.0, **times(9.0, 10.0, 30.0),
-        **cpu(98.0, 99.0, 99.5, 0.1), **said(("server-bound", "the server used 98 % of its CPUs")),
-    )  # fmt: skip
+        server,
+        "wrk-matrix-c100-keepalive",
+        block,
+        workload="wrk-matrix",
+        tool="wrk",
+        connections=100,
+        threads=1,
+        requests=30_000,
+        duration_s=course.length_s,
+        rps=10_000.0,
+        **times(9.0, 10.0, 30.0),
+        **cpu(98.0, 99.0, 99.5, 0.1),
+        **said(("server-bound", "the server used 98 % of its CPUs")),
+    )
     add_resources(maker, row["trial_id"], course)
     maker.latency.append(histogram(np.full(1000, 9.0), row["trial_id"], None))
 
@@ -150,24 +204,40 @@ def add_probe(folder: Path, trial_id: str, course: Course) -> None:
         ms[(at >= begin) & (at <= begin + length)] = 4.5
     path = folder / "tables" / "probe" / f"{trial_id}.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
-    pd.DataFrame({"t_s": at, "latency_ms": ms, "service_ms": ms, "status": 200, "ok": True}).to_parquet(path)
+    pd.DataFrame(
+        {"t_s": at, "latency_ms": ms, "service_ms": ms, "status": 200, "ok": True}
+    ).to_parquet(path)
 
 
 @once
-def build(folder: Path, *, spikes: bool = True, probe: bool = True, wrk: bool = True, database: bool = False) -> Path:
+def build(
+    folder: Path,
+    *,
+    spikes: bool = True,
+    probe: bool = True,
+    wrk: bool = True,
+    database: bool = False,
+) -> Path:
     maker = Maker(SERVERS, np.random.default_rng(4))
     pool, sized = (("pool",), {"pool_size": 20}) if database else ((), {})
     for block in (1, 2):
         bursts = (SETTLING, *GIN_SPIKES) if spikes and block == 1 else ()
         gin = Course(LOAD_S, 40.0, 10 + block, bursts, ("collector", *pool))
-        for server, course in (("gin", gin), ("axum", Course(LOAD_S, 30.0, 20 + block, reports=pool))):
+        for server, course in (
+            ("gin", gin),
+            ("axum", Course(LOAD_S, 30.0, 20 + block, reports=pool)),
+        ):
             trial_id = add_k6(maker, server, block, course, **sized)
             if probe:
                 add_probe(folder, trial_id, course)
             if wrk:
                 add_wrk(maker, server, block, Course(WRK_S, 98.0, 30 + block, noise_pct=0.5))
         add_k6(maker, "reference", block, Course(LOAD_S, 20.0, 40 + block), tier="calibration")
-    facts = synthetic_database.database_manifest() if database else {"placement": manifest()["placement"]}
+    facts = (
+        synthetic_database.database_manifest()
+        if database
+        else {"placement": manifest()["placement"]}
+    )
     write(folder, maker, "process", **facts)
     return folder
 

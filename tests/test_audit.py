@@ -1,4 +1,6 @@
-"""`bench audit`: planted errors of each kind are found, sound tables are silent, hostile files end in one sentence."""
+"""`bench audit`: planted errors of each kind are found, sound tables are silent, hostile files end
+in one sentence.
+"""
 
 import json
 import time
@@ -14,8 +16,9 @@ from runner.audit.checks import audit, under_way
 from runner.audit.finding import Severity, summary
 from runner.audit.finding import table as table_of
 from runner.audit.formats import NUMBERS
-from runner.audit.page import HARD, of_published, rows_of
+from runner.audit.page import HARD, of_published, open_audit, rows_of
 from runner.audit.reading import MOST_BYTES, parse, read_all, value_of
+from runner.commands import auditing
 from runner.model import LabError
 from runner.present.frames import read_tables
 from runner.present.look.markup import Bullets, TextTable, html
@@ -34,15 +37,26 @@ def sound(n: int = 12) -> dict[str, Any]:
     """Closed loops of 100 connections that always wait; rates 7 % apart."""
     rate = 10_000 * 1.07 ** np.arange(n)
     return {
-        "framework": [f"f{i}" for i in range(n)], "rps": rate.round(2), "connections": 100,
-        "mean_ms": (100_000 / rate).round(3), "p50_ms": (90_000 / rate).round(3), "p99_ms": (300_000 / rate).round(3),
-        "max_ms": (900_000 / rate).round(3), "requests": (10 * rate).round(), "duration_s": 10,
-        "cpu_pct": 95, "cpu_given_pct": 100,
-    }  # fmt: skip
+        "framework": [f"f{i}" for i in range(n)],
+        "rps": rate.round(2),
+        "connections": 100,
+        "mean_ms": (100_000 / rate).round(3),
+        "p50_ms": (90_000 / rate).round(3),
+        "p99_ms": (300_000 / rate).round(3),
+        "max_ms": (900_000 / rate).round(3),
+        "requests": (10 * rate).round(),
+        "duration_s": 10,
+        "cpu_pct": 95,
+        "cpu_given_pct": 100,
+    }
 
 
 def found(rows: pd.DataFrame, check: str = "") -> list[tuple[str, str, str]]:
-    return [(f.check, str(f.severity), f.subject) for f in audit(rows).findings if check in ("", f.check)]
+    return [
+        (f.check, str(f.severity), f.subject)
+        for f in audit(rows).findings
+        if check in ("", f.check)
+    ]
 
 
 def only(rows: pd.DataFrame, check: str) -> str:
@@ -59,13 +73,16 @@ def with_row(number: int, **values: float) -> pd.DataFrame:
     return table(**columns)
 
 
-# --- planted errors ---------------------------------------------------------------------------------------
+# --- planted errors -------------------------------------------------------------------------------
 
 
 def test_a_sound_table_is_silent() -> None:
     done = audit(table(**sound()))
     assert done.findings == () and [each.split(" (")[0] for each in done.not_done] == []
-    assert summary(done)[0] == "12 rows of 1 test in 1 file: 0 impossible, 0 suspicious, 0 worth knowing."
+    assert (
+        summary(done)[0]
+        == "12 rows of 1 test in 1 file: 0 impossible, 0 suspicious, 0 worth knowing."
+    )
 
 
 @pytest.mark.parametrize(
@@ -89,27 +106,41 @@ def test_a_sound_table_is_silent() -> None:
         ({"stdev_ms": 80}, TIMES, "impossible"),  # beyond its bound
     ],
 )
-def test_a_planted_error_is_found_and_nothing_else(values: dict[str, float], check: str, severity: str) -> None:
+def test_a_planted_error_is_found_and_nothing_else(
+    values: dict[str, float], check: str, severity: str
+) -> None:
     rows = with_row(5, **values)
     kinds = {(name, grave) for name, grave, _ in found(rows) if name != "ties"}
     assert (check, severity) in kinds
-    assert {name for name, _ in kinds} <= {check, TIMES if "p99_ms" in values or "max_ms" in values else check}
+    assert {name for name, _ in kinds} <= {
+        check,
+        TIMES if "p99_ms" in values or "max_ms" in values else check,
+    }
     assert {subject for _, _, subject in found(rows, check)} <= {"f5", ""}
 
 
 def test_littles_law_is_recomputed_from_what_is_printed() -> None:
-    rows, rate = with_row(5, mean_ms=2), 10_000 * 1.07**5
-    assert f"{rate * 0.002:.1f} under way" in only(rows, LITTLE) and f"{rate * 2e-5:.3g} of" in only(rows, LITTLE)
+    rows = with_row(5, mean_ms=2)
+    rate = 10_000 * 1.07**5
+    assert f"{rate * 0.002:.1f} under way" in only(
+        rows, LITTLE
+    ) and f"{rate * 2e-5:.3g} of" in only(rows, LITTLE)
     assert under_way(rows)[5] == pytest.approx(rate * 0.002 / 100, rel=1e-4)
     assert found(table(**sound() | {"mean_ms": 0.2, "load_model": "open"}), LITTLE) == []
 
 
 def test_littles_law_by_percentiles_where_no_mean_is_given() -> None:
-    columns = {name: values for name, values in sound().items() if name not in ("mean_ms", "max_ms")}
+    columns = {
+        name: values for name, values in sound().items() if name not in ("mean_ms", "max_ms")
+    }
     assert found(table(**columns), LITTLE) == []
-    # 0.5 x 0 + 0.49 x 40 + 0.01 x 60 = 20.2 ms at least, on 100 connections at 7,000 requests/s: 1.41.
+    # 0.5 x 0 + 0.49 x 40 + 0.01 x 60 = 20.2 ms at least, on 100 connections at 7,000 requests/s:
+    # 1.41.
     slow = {"rps": 7000, "requests": 70_000, "p50_ms": 40, "p99_ms": 60}
-    for changes, words in ((slow, "20.2 ms (at least, by the percentiles)"), ({"p50_ms": 0.1, "p99_ms": 1}, "(p99)")):
+    for changes, words in (
+        (slow, "20.2 ms (at least, by the percentiles)"),
+        ({"p50_ms": 0.1, "p99_ms": 1}, "(p99)"),
+    ):
         rows = table(**{**columns, **changes})
         assert {severity for _, severity, _ in found(rows, LITTLE)} == {"suspicious"}
         assert words in audit(rows).findings[0].says
@@ -118,7 +149,10 @@ def test_littles_law_by_percentiles_where_no_mean_is_given() -> None:
 def test_one_number_that_stands_in_for_another_is_said_once() -> None:
     columns = sound()
     rows = table(**{**columns, "p99_ms": columns["mean_ms"], "max_ms": 900})
-    assert only(rows, TIMES) == "the mean and p99 are the same in 12 of 12 rows: one stands in for the other."
+    assert (
+        only(rows, TIMES)
+        == "the mean and p99 are the same in 12 of 12 rows: one stands in for the other."
+    )
 
 
 def test_a_plateau_of_different_programs_is_found_and_a_smooth_table_has_none() -> None:
@@ -132,7 +166,8 @@ def test_a_plateau_of_different_programs_is_found_and_a_smooth_table_has_none() 
 @pytest.mark.long
 def test_chance_makes_few_plateaus() -> None:
     rng = np.random.default_rng(2)
-    names, found_in = [f"f{i}" for i in range(200)], 0
+    names = [f"f{i}" for i in range(200)]
+    found_in = 0
     for _ in range(100):
         rates = rng.lognormal(10, rng.uniform(0.2, 1.5), 200)
         found_in += bool(found(table(framework=names, rps=rates, connections=64), PLATEAU))
@@ -141,14 +176,21 @@ def test_chance_makes_few_plateaus() -> None:
 
 def test_who_is_first_with_idle_cpus_was_not_the_limit() -> None:
     rows = with_row(11, cpu_pct=24)
-    assert found(rows, "who was busy") == [("who was busy", "suspicious", "f11"), ("who was busy", "worth knowing", "")]
+    assert found(rows, "who was busy") == [
+        ("who was busy", "suspicious", "f11"),
+        ("who was busy", "worth knowing", ""),
+    ]
 
 
 @pytest.mark.parametrize(
     ("rates", "said"),
-    [((100, 1_000, 5_000), True), ((10_000, 20_000, 8_000), True), ((1_000, 9_000, 20_000), True),
-     ((1_000, 7_000, 9_000), False)],
-)  # fmt: skip
+    [
+        ((100, 1_000, 5_000), True),
+        ((10_000, 20_000, 8_000), True),
+        ((1_000, 9_000, 20_000), True),
+        ((1_000, 7_000, 9_000), False),
+    ],
+)
 def test_levels_that_fall_or_leap(rates: tuple[int, ...], said: bool) -> None:
     rows = table(framework=["a"] * 3, connections=[1, 8, 64], rps=rates)
     assert {subject for *_, subject in found(rows, "across levels")} == ({"a"} if said else set())
@@ -157,7 +199,12 @@ def test_levels_that_fall_or_leap(rates: tuple[int, ...], said: bool) -> None:
 def test_ties_with_and_without_a_spread() -> None:
     near = table(framework=list("abcd"), rps=[1000, 999, 998, 500], connections=1)
     assert "2 of 3 neighbouring places are less than 5 % apart" in only(near, "ties")
-    spread = table(framework=list("abc"), rps=[300, 200, 195], rate_low=[290, 190, 185], rate_high=[310, 210, 205])
+    spread = table(
+        framework=list("abc"),
+        rps=[300, 200, 195],
+        rate_low=[290, 190, 185],
+        rate_high=[310, 210, 205],
+    )
     assert only(spread, "ties").startswith("1 of 2 neighbouring places overlap")
 
 
@@ -170,44 +217,89 @@ def test_equal_rows_and_old_ones() -> None:
     assert kinds == [("duplicates", "suspicious", "f2"), ("duplicates", "worth knowing", "")]
 
 
-# --- formats ----------------------------------------------------------------------------------------------
+# --- formats --------------------------------------------------------------------------------------
 
 TECHEMPOWER = {
     "rawData": {
-        "json": {"gemini": [{}, {"latencyAvg": "1.00ms", "latencyMax": "9.00ms", "latencyStdev": "500.00us",
-                                 "totalRequests": 480_000, "startTime": 100, "endTime": 115}]},
-        "plaintext": {"gemini": [{"latencyAvg": "4.00ms", "latencyMax": "9.00ms", "totalRequests": 15_360_000}]},
+        "json": {
+            "gemini": [
+                {},
+                {
+                    "latencyAvg": "1.00ms",
+                    "latencyMax": "9.00ms",
+                    "latencyStdev": "500.00us",
+                    "totalRequests": 480_000,
+                    "startTime": 100,
+                    "endTime": 115,
+                },
+            ]
+        },
+        "plaintext": {
+            "gemini": [
+                {"latencyAvg": "4.00ms", "latencyMax": "9.00ms", "totalRequests": 15_360_000}
+            ]
+        },
         "query": {"gemini": [{"latencyAvg": "16.00ms", "totalRequests": 480_000, "5xx": 4}]},
-        "slocCounts": {"gemini": 7}, "commitCounts": {},
+        "slocCounts": {"gemini": 7},
+        "commitCounts": {},
     },
-    "concurrencyLevels": [16, 32, 512], "pipelineConcurrencyLevels": [256, 1024], "queryIntervals": [1, 5],
-    "duration": 15, "testMetadata": [{"name": "gemini", "language": "Java"}], "completed": {"gemini": "20191213222617"},
-}  # fmt: skip
+    "concurrencyLevels": [16, 32, 512],
+    "pipelineConcurrencyLevels": [256, 1024],
+    "queryIntervals": [1, 5],
+    "duration": 15,
+    "testMetadata": [{"name": "gemini", "language": "Java"}],
+    "completed": {"gemini": "20191213222617"},
+}
 
 
 def test_techempower() -> None:
     rows = parse(json.dumps(TECHEMPOWER).encode(), "results.json")
     said = list(zip(rows["test"], rows["connections"], rows["depth"], strict=True))
-    assert said == [("json", 16, 1), ("json", 32, 1), ("plaintext", 256, 16), ("query, 1 queries", 512, 1)]
+    assert said == [
+        ("json", 16, 1),
+        ("json", 32, 1),
+        ("plaintext", 256, 16),
+        ("query, 1 queries", 512, 1),
+    ]
     assert rows["rate"].tolist()[1:] == [32_000, 1_024_000, 32_000]
     assert under_way(rows).tolist()[1:] == pytest.approx([1.0, 1.0, 1.0])
-    assert rows["stdev_ms"][1] == 0.5 and rows["errors"][3] == 4 and set(rows["language"]) == {"Java"}
+    assert (
+        rows["stdev_ms"][1] == 0.5 and rows["errors"][3] == 4 and set(rows["language"]) == {"Java"}
+    )
     assert rows["missing"][0] == "rate mean_ms"
 
 
 def test_httparena() -> None:
     row = {
-        "framework": "a", "language": "C", "rps": 1_000_000, "avg_latency": "4.096ms", "p99_latency": "14.60ms",
-        "cpu": "6644.3%", "memory": "260MiB", "connections": 4096, "threads": 64, "duration": "5s", "pipeline": 1,
-        "bandwidth": "3.99GB/s", "reconnects": 0, "status_2xx": 4_999_000, "status_3xx": 0, "status_4xx": 1_000,
-    }  # fmt: skip
+        "framework": "a",
+        "language": "C",
+        "rps": 1_000_000,
+        "avg_latency": "4.096ms",
+        "p99_latency": "14.60ms",
+        "cpu": "6644.3%",
+        "memory": "260MiB",
+        "connections": 4096,
+        "threads": 64,
+        "duration": "5s",
+        "pipeline": 1,
+        "bandwidth": "3.99GB/s",
+        "reconnects": 0,
+        "status_2xx": 4_999_000,
+        "status_3xx": 0,
+        "status_4xx": 1_000,
+    }
     one = parse(json.dumps([row]).encode(), "json-4096.json")
     assert under_way(one)[0] == pytest.approx(1.0) and one["test"][0] == "json-4096"
-    assert (one["cpu_pct"][0], one["cpu_given_pct"][0]) == (6644.3, 6400) and one["bytes_per_s"][0] == 3.99e9
+    assert (one["cpu_pct"][0], one["cpu_given_pct"][0]) == (6644.3, 6400) and one["bytes_per_s"][
+        0
+    ] == 3.99e9
     assert ("counts", "impossible", "a") in found(one)
     several = {"framework": "a", "json": {"4096": row}, "tls": [row | {"target_rate": 10}]}
     many = parse(json.dumps(several).encode(), "a.json")
-    assert list(many["test"]) == ["json/4096", "tls"] and list(many["load_model"]) == ["closed", "open"]
+    assert list(many["test"]) == ["json/4096", "tls"] and list(many["load_model"]) == [
+        "closed",
+        "open",
+    ]
     assert parse(json.dumps(row).encode(), "one.json")["rate"][0] == 1_000_000
 
 
@@ -215,11 +307,20 @@ def test_httparena() -> None:
 def test_web_frameworks(scale: str, value: float) -> None:
     metrics = [
         {"level": 64, "label": label, "value": number, "framework_id": 7}
-        for label, number in (("total_requests_per_s", 10_000.0), ("average_latency", value), ("percentile50", value),
-                              ("percentile99", -1.0), ("duration_ms", 15_000.0), ("total_requests", 150_000))
-    ]  # fmt: skip
+        for label, number in (
+            ("total_requests_per_s", 10_000.0),
+            ("average_latency", value),
+            ("percentile50", value),
+            ("percentile99", -1.0),
+            ("duration_ms", 15_000.0),
+            ("total_requests", 150_000),
+        )
+    ]
     named = [{"id": 7, "label": "gemini", "language": "java"}]
-    rows = parse(json.dumps({"metrics": metrics, "frameworks": named, "updated_at": "2026-02-11"}).encode(), scale)
+    rows = parse(
+        json.dumps({"metrics": metrics, "frameworks": named, "updated_at": "2026-02-11"}).encode(),
+        scale,
+    )
     assert len(rows) == 1 and rows["subject"][0] == "gemini" and rows["missing"][0] == "p99_ms"
     assert rows["mean_ms"][0] == pytest.approx(6.4) and under_way(rows)[0] == pytest.approx(1.0)
     assert rows["duration_s"][0] == 15 and np.isnan(rows["p99_ms"][0])
@@ -263,37 +364,77 @@ def test_wrk() -> None:
     rows = parse(WRK.encode(), "stdin")
     row = rows.iloc[0]
     assert (row["connections"], row["rate"], row["errors"], row["p99_ms"]) == (100, 50_000, 10, 4)
-    assert under_way(rows)[0] == pytest.approx(1.0) and row["duration_s"] == 10.02 and row["stdev_ms"] == 0.89
+    assert (
+        under_way(rows)[0] == pytest.approx(1.0)
+        and row["duration_s"] == 10.02
+        and row["stdev_ms"] == 0.89
+    )
     assert found(rows) == []
 
 
 def test_hey_and_oha() -> None:
     hey = parse(HEY.encode(), "stdin", connections=50)
-    assert under_way(hey)[0] == pytest.approx(1.0) and hey["errors"][0] == 10 and hey["p50_ms"][0] == pytest.approx(4.5)
+    assert (
+        under_way(hey)[0] == pytest.approx(1.0)
+        and hey["errors"][0] == 10
+        and hey["p50_ms"][0] == pytest.approx(4.5)
+    )
     oha = {
-        "summary": {"requestsPerSec": 10_000.0, "average": 0.005, "slowest": 0.03, "fastest": 0.0001, "total": 10.0},
-        "latencyPercentiles": {"p50": 0.0045, "p99": 0.01}, "statusCodeDistribution": {"200": 99_990, "500": 10},
-    }  # fmt: skip
+        "summary": {
+            "requestsPerSec": 10_000.0,
+            "average": 0.005,
+            "slowest": 0.03,
+            "fastest": 0.0001,
+            "total": 10.0,
+        },
+        "latencyPercentiles": {"p50": 0.0045, "p99": 0.01},
+        "statusCodeDistribution": {"200": 99_990, "500": 10},
+    }
     same = parse(json.dumps(oha).encode(), "stdin", connections=50)
-    for name in ("rate", "mean_ms", "p50_ms", "p99_ms", "max_ms", "requests", "errors", "connections"):
+    for name in (
+        "rate",
+        "mean_ms",
+        "p50_ms",
+        "p99_ms",
+        "max_ms",
+        "requests",
+        "errors",
+        "connections",
+    ):
         assert same[name][0] == pytest.approx(hey[name][0]), name
-    printed = HEY.replace("secs", "sec").replace("50% in", "50.00% in").replace("99% in", "99.00% in")
+    printed = (
+        HEY.replace("secs", "sec").replace("50% in", "50.00% in").replace("99% in", "99.00% in")
+    )
     assert parse(printed.encode(), "stdin")["p99_ms"][0] == pytest.approx(10)
 
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_k6(nested: bool) -> None:
     metrics: dict[str, Any] = {
-        "http_reqs": {"count": 90_000, "rate": 9_000.0}, "http_req_failed": {"rate": 0.0},
-        "http_req_duration": {"avg": 300.0, "min": 1.0, "med": 280.0, "max": 900.0, "p(90)": 500.0, "p(95)": 600.0},
-        "iterations": {"count": 90_000, "rate": 9_000.0}, "iteration_duration": {"avg": 331.0},
+        "http_reqs": {"count": 90_000, "rate": 9_000.0},
+        "http_req_failed": {"rate": 0.0},
+        "http_req_duration": {
+            "avg": 300.0,
+            "min": 1.0,
+            "med": 280.0,
+            "max": 900.0,
+            "p(90)": 500.0,
+            "p(95)": 600.0,
+        },
+        "iterations": {"count": 90_000, "rate": 9_000.0},
+        "iteration_duration": {"avg": 331.0},
         "vus_max": {"value": 3000, "min": 3000, "max": 3000},
-    }  # fmt: skip
+    }
     if nested:
-        metrics = {name: {"type": "trend", "contains": "time", "values": values} for name, values in metrics.items()}
+        metrics = {
+            name: {"type": "trend", "contains": "time", "values": values}
+            for name, values in metrics.items()
+        }
     rows = parse(json.dumps({"metrics": metrics}).encode(), "summary.json")
     assert list(rows["row"]) == ["requests", "iterations"]
-    assert under_way(rows).tolist()[1] == pytest.approx(9_000 * 0.331 / 3000) and np.isnan(under_way(rows)[0])
+    assert under_way(rows).tolist()[1] == pytest.approx(9_000 * 0.331 / 3000) and np.isnan(
+        under_way(rows)[0]
+    )
     assert rows["p95_ms"][0] == 600 and found(rows) == []
 
 
@@ -329,7 +470,7 @@ def test_times_with_units(text: str) -> None:
     assert value_of("mean_ms", text) == pytest.approx(1.71)
 
 
-# --- our own trials ---------------------------------------------------------------------------------------
+# --- our own trials -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("run", ["sample", "all", "seeds"])
@@ -340,7 +481,7 @@ def test_the_laws_are_kept_by_the_committed_runs(run: str) -> None:
     assert [f for f in done.findings if f.check in HARD and f.severity is Severity.IMPOSSIBLE] == []
 
 
-# --- hostile files ----------------------------------------------------------------------------------------
+# --- hostile files --------------------------------------------------------------------------------
 
 HOSTILE: dict[str, Callable[[], bytes]] = {
     "nothing": lambda: b"",
@@ -348,13 +489,25 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "deep": lambda: b"[" * 200_000,
     "deep objects": lambda: b'{"rawData":' * 100_000,
     "cut off": lambda: b'{"rawData": {"json": ',
-    "wrong types": lambda: b'{"rawData": {"json": {"a": [1, null, "x", []], "b": 7}, "db": []}, "duration": []}',
-    "huge numbers": lambda: b'[{"framework": "a", "rps": 1e999, "connections": ' + b"9" * 4000 + b"}]",
+    "wrong types": lambda: (
+        b'{"rawData": {"json": {"a": [1, null, "x", []], "b": 7}, "db": []}, "duration": []}'
+    ),
+    "huge numbers": lambda: (
+        b'[{"framework": "a", "rps": 1e999, "connections": ' + b"9" * 4000 + b"}]"
+    ),
     "too many digits": lambda: b'[{"framework": "a", "rps": ' + b"9" * 9000 + b"}]",
-    "not a number": lambda: b'[{"framework": "a", "rps": NaN, "avg_latency": "Infinityms", "threads": -Infinity}]',
-    "arena of others": lambda: b'[{"framework": {}, "rps": [], "pipeline": {}, "cpu": [], "threads": "x"}, 3, null]',
-    "metrics of others": lambda: b'{"metrics": [1, {"label": [], "level": {}, "value": "x"}], "frameworks": 3}',
-    "k6 of others": lambda: b'{"metrics": {"http_reqs": 3, "vus_max": [], "iterations": {"rate": {}}}}',
+    "not a number": lambda: (
+        b'[{"framework": "a", "rps": NaN, "avg_latency": "Infinityms", "threads": -Infinity}]'
+    ),
+    "arena of others": lambda: (
+        b'[{"framework": {}, "rps": [], "pipeline": {}, "cpu": [], "threads": "x"}, 3, null]'
+    ),
+    "metrics of others": lambda: (
+        b'{"metrics": [1, {"label": [], "level": {}, "value": "x"}], "frameworks": 3}'
+    ),
+    "k6 of others": lambda: (
+        b'{"metrics": {"http_reqs": 3, "vus_max": [], "iterations": {"rate": {}}}}'
+    ),
     "oha of others": lambda: b'{"summary": [], "latencyPercentiles": 1}',
     "half a wrk": lambda: b"Running 10s test @ x\n    Latency  x y z\nRequests/sec: 1.2.3\n",
     "a quote without end": lambda: b'framework,rps\n"a,1\n' + b"x," * 100_000,
@@ -402,9 +555,15 @@ def cpu_s(work: Callable[[], object]) -> float:
 
 
 def test_ten_megabytes_take_seconds() -> None:
-    """By the pace of this machine: nine times what eight readings of their JSON take; seen are four to six."""
+    """By the pace of this machine: nine times what eight readings of their JSON take.
+
+    Seen are four to six.
+    """
     entries = TECHEMPOWER["rawData"]["json"]["gemini"][1:] * 6  # type: ignore[index]
-    data = {**TECHEMPOWER, "rawData": {f"json{i}": {f"f{j}": entries for j in range(400)} for i in range(32)}}
+    data = {
+        **TECHEMPOWER,
+        "rawData": {f"json{i}": {f"f{j}": entries for j in range(400)} for i in range(32)},
+    }
     text = json.dumps(data).encode()
     assert len(text) > 10_000_000
     rows: list[int] = []
@@ -413,3 +572,30 @@ def test_ten_megabytes_take_seconds() -> None:
     after_s = cpu_s(lambda: [json.loads(text) for _ in range(8)])
     assert rows == [76_800]
     assert took_s < 9 * (before_s + after_s) / 2
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def with_a_comma(tmp_path):
+    """A table of others whose name has a comma."""
+    path = tmp_path / "results, of May.csv"
+    pd.DataFrame(sound()).to_csv(path, index=False)
+    return path
+
+
+def test_a_path_with_a_comma_is_one_file_in_a_list(with_a_comma):
+    assert open_audit([str(with_a_comma)]).about == "1 file"
+
+
+def test_files_in_a_text_have_commas_between_them():
+    published = str(ROOT / "data" / "published.csv")
+    assert open_audit(f"{published}, {published}").about == "2 files"
+
+
+def test_the_command_hands_its_page_a_list_of_paths(with_a_comma, monkeypatch):
+    given = []
+    monkeypatch.setattr(auditing, "write_page", lambda notebook, values, *_: given.append(values))
+    auditing.audit([str(with_a_comma)])
+    assert given[0]["files"] == [str(with_a_comma)]

@@ -30,7 +30,9 @@ def run(bench):
 
 
 def test_the_figures_show_every_row_and_what_is_found():
-    rows = pd.concat([with_row(5, mean_ms=40), with_row(3, cpu_pct=120).assign(test="other")], ignore_index=True)
+    rows = pd.concat(
+        [with_row(5, mean_ms=40), with_row(3, cpu_pct=120).assign(test="other")], ignore_index=True
+    )
     done = audit(rows)
     for make, filled in ((figures.little, 1), (figures.rates, 0), (figures.cpu, 1)):
         chart = make(done)
@@ -42,8 +44,13 @@ def test_the_figures_show_every_row_and_what_is_found():
 
 
 def test_each_panel_says_all_of_its_name_and_counts_rows():
-    test = "count (a comparison of two servers with a name that is much longer than one line of a figure has room for)"
-    loads = [with_row(5, connections=size).assign(test=test, connections=size)[:2] for size in (10, 1000)]
+    test = (
+        "count (a comparison of two servers with a name that is much longer than one line of a "
+        "figure has room for)"
+    )
+    loads = [
+        with_row(5, connections=size).assign(test=test, connections=size)[:2] for size in (10, 1000)
+    ]
     loads.append(loads[0][:1].assign(test="one row"))
     chart = figures.rates(audit(pd.concat(loads, ignore_index=True)))
     assert chart is not None
@@ -60,10 +67,16 @@ def test_the_command(tmp_path, run, monkeypatch):
     file.write_text(pd.DataFrame(sound()).to_csv(index=False))
     assert run(str(file))[0] == 0
     named = {"rate": "rps", "subject": "framework"}
-    bad = with_row(5, mean_ms=40).rename(columns=named).drop(columns=["source", "row", "test", "missing"])
+    bad = (
+        with_row(5, mean_ms=40)
+        .rename(columns=named)
+        .drop(columns=["source", "row", "test", "missing"])
+    )
     bad.to_csv(file, index=False)
     code, out, err = run(str(file))
-    assert code == 1 and "impossible" in out and "Little's law" in out and "12 rows of 1 test" in err
+    assert (
+        code == 1 and "impossible" in out and "Little's law" in out and "12 rows of 1 test" in err
+    )
     assert run(str(file), "--fail-on", "never")[0] == 0
     code, out, _ = run(str(file), "--json", "--fail-on", "never")
     assert code == 0 and json.loads(out)["counts"]["impossible"] >= 1
@@ -98,12 +111,30 @@ class Board(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def board(tmp_path, monkeypatch):
     """The address of a web server with a certificate of its own, which this machine trusts."""
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    key = tmp_path / "key.pem"
+    certificate = tmp_path / "certificate.pem"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost",
-         "-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate],
-        check=True, capture_output=True,
-    )  # fmt: skip
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "1",
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=DNS:localhost",
+            "-keyout",
+            key,
+            "-out",
+            certificate,
+        ],
+        check=True,
+        capture_output=True,
+    )
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Board)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -116,7 +147,8 @@ def board(tmp_path, monkeypatch):
 
 
 def test_an_address_is_fetched_only_by_https_and_when_asked_to(board, run, monkeypatch):
-    table, plain = f"{board}/table.csv", board.replace("https", "http")
+    table = f"{board}/table.csv"
+    plain = board.replace("https", "http")
     only = "only https is fetched, and only with --fetch"
     for address, fetch, code, words in (
         (table, True, 0, "12 rows"),
@@ -136,18 +168,32 @@ def test_an_address_is_fetched_only_by_https_and_when_asked_to(board, run, monke
 
 
 def test_the_page_reads_what_the_command_reads(tmp_path, run, bare_lab):
-    file, page = tmp_path / "of <b>others.csv", tmp_path / "audit.html"
+    file = tmp_path / "of <b>others.csv"
+    page = tmp_path / "audit.html"
     file.write_text("who,req/s,avg\n<script>alert(1)</script>,1000,50\n<b>bold</b>,2000,10\n")
-    options = ["--map", "subject=who,rps=req/s,mean_ms=avg", "--connections", "10", "--html", str(page)]
+    options = [
+        "--map",
+        "subject=who,rps=req/s,mean_ms=avg",
+        "--connections",
+        "10",
+        "--html",
+        str(page),
+    ]
     code, out, _ = run(str(file), *options)
     assert code == 1 and "5 of what there is room for" in " ".join(out.split())
     text = page.read_text()
-    assert "5 of what there is room for" in text and "<script>alert" not in text and "<b>bold" not in text
+    assert (
+        "5 of what there is room for" in text
+        and "<script>alert" not in text
+        and "<b>bold" not in text
+    )
     assert notebooks.figures_shown(page.with_suffix(".ipynb")) == ["audit-little", "audit-rates"]
 
 
 def test_the_notebook_runs_as_it_is(tmp_path, bare_lab):
-    assert notebooks.execute(ROOT / "notebooks" / "audit.ipynb", {}, tmp_path / "out.ipynb") == ["audit-rates"]
+    assert notebooks.execute(ROOT / "notebooks" / "audit.ipynb", {}, tmp_path / "out.ipynb") == [
+        "audit-rates"
+    ]
 
 
 def test_formats_are_those_of_the_page():

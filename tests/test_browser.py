@@ -1,4 +1,6 @@
-"""The pages as a browser shows them: at three widths, light and dark, to a screen reader, to the keyboard, on paper."""
+"""The pages as a browser shows them: at three widths, light and dark, to a screen reader, to the
+keyboard, on paper.
+"""
 
 import shutil
 from base64 import b64encode
@@ -17,16 +19,21 @@ from runner.present.look.themes import MOON
 from runner.present.notebook.notebooks import build_report
 from runner.store import find_run
 
-WIDTHS, THEMES = (1280, 700, 390), ("light", "dark")
+WIDTHS = (1280, 700, 390)
+THEMES = ("light", "dark")
 PAGES = ("bundle", "report")
 
-needs_chromium = pytest.mark.skipif(not b.CHROMIUM, reason="chromium is not installed (apt-get install chromium)")
+needs_chromium = pytest.mark.skipif(
+    not b.CHROMIUM, reason="chromium is not installed (apt-get install chromium)"
+)
 pytestmark = [pytest.mark.long, needs_chromium]
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
-    """The bundle's page and those of the report, by their names, made anew of the sample in a lab of its own."""
+    """The bundle's page and those of the report, by their names, made anew of the sample in a lab
+    of its own.
+    """
     lab = bare_lab(tmp_path_factory.mktemp("lab"))
     shutil.copytree(ROOT / "data" / "sample", lab / "data" / "sample")
     with pytest.MonkeyPatch.context() as patch:
@@ -65,13 +72,17 @@ def test_every_page_of_a_report_is_sound_on_a_phone_at_night(chromium, pages):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_wide_table_scrolls_by_keyboard_and_keeps_in_sight_what_a_row_is_about(chromium, pages, name):
+def test_a_wide_table_scrolls_by_keyboard_and_keeps_in_sight_what_a_row_is_about(
+    chromium, pages, name
+):
     with b.opened(chromium, pages[name], 390) as (page, _):
         wide = "e => e.scrollWidth > e.clientWidth + 100"
         box = next(box for box in page.locator(".table:has(.second)").all() if box.evaluate(wide))
         box.focus()
-        keys, last = box.locator("tbody tr").first.locator(".key").all(), box.locator("tbody td:last-child").first
-        before, beyond = [key.bounding_box()["x"] for key in keys], last.bounding_box()["x"]
+        keys = box.locator("tbody tr").first.locator(".key").all()
+        last = box.locator("tbody td:last-child").first
+        before = [key.bounding_box()["x"] for key in keys]
+        beyond = last.bounding_box()["x"]
         for _ in range(10):
             page.keyboard.press("ArrowRight")
         page.wait_for_function("e => e.scrollLeft > 100", arg=box.element_handle())
@@ -81,7 +92,10 @@ def test_a_wide_table_scrolls_by_keyboard_and_keeps_in_sight_what_a_row_is_about
 
 
 def test_figures_of_the_bundle_follow_the_theme(chromium, pages):
-    visible = "[...document.images].filter(image => image.getBoundingClientRect().width).map(image => image.className)"
+    visible = (
+        "[...document.images].filter(image => image.getBoundingClientRect().width).map(image => "
+        "image.className)"
+    )
     for theme in THEMES:
         with b.opened(chromium, pages["bundle"], 700, theme) as (page, _):
             shown = page.evaluate(visible)
@@ -90,9 +104,13 @@ def test_figures_of_the_bundle_follow_the_theme(chromium, pages):
 
 def test_light_figures_of_the_report_stand_on_white_cards_in_the_dark(chromium, pages):
     with b.opened(chromium, pages["report"], 700, "dark") as (page, _):
-        under = page.evaluate("[...document.images].map(image => getComputedStyle(image).backgroundColor)")
+        under = page.evaluate(
+            "[...document.images].map(image => getComputedStyle(image).backgroundColor)"
+        )
         assert set(under) == {"rgb(255, 255, 255)"}
-        assert page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
+        assert (
+            page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
+        )
 
 
 @pytest.mark.parametrize("theme", THEMES)
@@ -104,24 +122,42 @@ def test_a_page_prints_on_a4_without_cutting_anything(chromium, pages, name, the
         if name == "bundle":  # its figures are vectors, the report's pixels
             assert INK in b.inks(pdf) and not b.inks(pdf) & {MOON, NIGHT}
         assert b.print_faults(page) == []
-        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert (
+            page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        )
 
 
-# --- the checks themselves --------------------------------------------------------------------------------
+# --- the checks themselves ------------------------------------------------------------------------
 
-SOUND = """<!DOCTYPE html><html lang="en"><head><title>t</title></head><body style="font-size: 16px">
+SOUND = """<!DOCTYPE html><html lang="en"><head><title>t</title></head>
+<body style="font-size: 16px">
 <main><h1>Heading</h1><p>Words.</p>{}</main></body></html>"""
 PIXEL = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
-MOON_SVG = f"<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'><path d='M0 0H9V9z' fill='{MOON}'/></svg>"
+MOON_SVG = (
+    "<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'><path d='M0 0H9V9z' "
+    f"fill='{MOON}'/></svg>"
+)
 DARK = f"data:image/svg+xml;base64,{b64encode(MOON_SVG.encode()).decode()}"
 FAULTS = [
-    (b.layout_faults, "the page is 9", "<table><tr><td><div style='width: 900px'>x</div></td></tr></table>"),
+    (
+        b.layout_faults,
+        "the page is 9",
+        "<table><tr><td><div style='width: 900px'>x</div></td></tr></table>",
+    ),
     (b.layout_faults, "p reaches from 3", "<p style='position: relative; left: 300px'>x</p>"),
-    (b.layout_faults, "div cuts what", "<div style='overflow: hidden; width: 50px'><p style='width: 90px'>x</p></div>"),
+    (
+        b.layout_faults,
+        "div cuts what",
+        "<div style='overflow: hidden; width: 50px'><p style='width: 90px'>x</p></div>",
+    ),
     (b.layout_faults, "has no alternative text", f"<img src='{PIXEL}'>"),
     (b.layout_faults, "shows nothing", "<img alt='x' src='nothing.png'>"),
     (b.layout_faults, "p has letters of 15 px", "<p style='font-size: 15px'>x</p>"),
-    (b.layout_faults, "td has letters of 11", "<table><tr><td style='font-size: 11px'>x</td></tr></table>"),
+    (
+        b.layout_faults,
+        "td has letters of 11",
+        "<table><tr><td style='font-size: 11px'>x</td></tr></table>",
+    ),
     (b.axe_faults, "color-contrast", "<p style='color: #999'>Words.</p>"),
     (b.axe_faults, "image-alt", f"<img src='{PIXEL}' width='9' height='9'>"),
     (b.axe_faults, "heading-order", "<h4>Deep</h4>"),
@@ -134,7 +170,9 @@ FAULTS = [
 
 @pytest.fixture
 def sound(chromium: Any, tmp_path: Path) -> Callable[[str], Any]:
-    """Opens a sound page with something more in it: playwright's page, and the addresses that it asks for."""
+    """Opens a sound page with something more in it: playwright's page, and the addresses that it
+    asks for.
+    """
 
     def open_page(more: str) -> Any:
         path = tmp_path / "page.html"
@@ -144,7 +182,9 @@ def sound(chromium: Any, tmp_path: Path) -> Callable[[str], Any]:
     return open_page
 
 
-@pytest.mark.parametrize(("check", "sentence", "more"), FAULTS, ids=[sentence for _, sentence, _ in FAULTS])
+@pytest.mark.parametrize(
+    ("check", "sentence", "more"), FAULTS, ids=[sentence for _, sentence, _ in FAULTS]
+)
 def test_the_checks_see_a_fault(sound, check, sentence, more):
     with sound(more) as (page, _):
         assert any(sentence in found for found in check(page))
@@ -159,6 +199,8 @@ def test_the_checks_find_nothing_in_a_sound_page(sound):
 def test_the_checks_see_contrast_and_what_a_page_asks_for(sound):
     lines = "<p id='a' style='color: #777'>x</p><p id='b' style='color: #000'>x</p>"
     with sound(f"{lines}<img alt='x' src='http://127.0.0.1:9/x.png'>") as (page, asked):
-        assert b.contrasts(page, "#a") == [pytest.approx(4.48, abs=0.01)]  # as contrast checkers print it
+        assert b.contrasts(page, "#a") == [
+            pytest.approx(4.48, abs=0.01)
+        ]  # as contrast checkers print it
         assert b.contrasts(page, "#b") == [pytest.approx(21)]
         assert "http://127.0.0.1:9/x.png" in b.foreign(asked)

@@ -1,4 +1,6 @@
-"""Ceilings of the generators, for the machine that its fingerprint says, and what the lab costs: from known rates."""
+"""Ceilings of the generators, for the machine that its fingerprint says, and what the lab costs:
+from known rates.
+"""
 
 import hashlib
 import json
@@ -19,11 +21,21 @@ from runner.model import Cell, LabError
 from runner.running.overhead import VARIANTS, costs, in_words
 from runner.store import RunFolder, data_folder, write_json
 
-FACTS = synthetic_run.manifest()["machine"] | {"turbo": False, "hypervisor": True, "open_files": 1024}
+FACTS = synthetic_run.manifest()["machine"] | {
+    "turbo": False,
+    "hypervisor": True,
+    "open_files": 1024,
+}
 
 
 def closed(trial, rps, verdict="generator-bound", server="gnet", status="sealed"):
-    row = {"trial_id": trial, "server": server, "tool": "wrk", "load_model": "closed", "mode": "keepalive"}
+    row = {
+        "trial_id": trial,
+        "server": server,
+        "tool": "wrk",
+        "load_model": "closed",
+        "mode": "keepalive",
+    }
     return {**row, "connections": 10, "rps": rps, "verdict": verdict, "status": status}
 
 
@@ -36,7 +48,9 @@ def calibrated(tmp_path):
         run.tables.mkdir(parents=True)
         write_json(run.path / "run.json", synthetic_run.manifest() | {"machine": FACTS})
         for name, found in (("trials", rows), ("throughput", bins)):
-            pq.write_table(pa.Table.from_pylist(list(found), schema=schema_of(name)), run.table(name))
+            pq.write_table(
+                pa.Table.from_pylist(list(found), schema=schema_of(name)), run.table(name)
+            )
         return calibrate(run)
 
     return of_rows
@@ -51,21 +65,46 @@ def test_the_fastest_servers_median_is_the_ceiling(calibrated):
         closed("b2", 9999.0, server="nginx", status="failed"),
     )
     (ceiling,) = found.ceilings
-    assert (ceiling.server, ceiling.rps, ceiling.rps_min, ceiling.rps_max) == ("gnet", 1000.0, 900.0, 1100.0)
+    assert (ceiling.server, ceiling.rps, ceiling.rps_min, ceiling.rps_max) == (
+        "gnet",
+        1000.0,
+        900.0,
+        1100.0,
+    )
     assert (ceiling.trials, ceiling.known, ceiling.in_words) == (3, True, "1,000")
 
 
 def test_where_the_server_was_the_limit_the_rate_is_a_lower_bound(calibrated):
     calibration = calibrated(closed("a1", 900.0, "server-bound"))
-    assert (calibration.ceilings[0].in_words, calibration.ceiling_of(CELL)) == ("at least 900", None)
+    assert (calibration.ceilings[0].in_words, calibration.ceiling_of(CELL)) == (
+        "at least 900",
+        None,
+    )
 
 
 def test_of_a_ramp_the_best_step_counts(calibrated):
     """Steps of 1 s that answer 100, 200 and, beyond what it can, 150."""
-    row = {"trial_id": "o", "server": "gnet", "tool": "k6", "load_model": "open", "mode": "close", "vus": 100}
-    row |= {"rps": 150.0, "verdict": "generator-bound", "status": "sealed", "steps": 3, "step_s": 1.0}
-    answered = [10] * 10 + [20] * 10 + [15] * 10 + [99]  # the last bin lies behind the schedule's end
-    bins = [{"trial_id": "o", "t_s": i / 10, "requests": n, "failed": 0} for i, n in enumerate(answered)]
+    row = {
+        "trial_id": "o",
+        "server": "gnet",
+        "tool": "k6",
+        "load_model": "open",
+        "mode": "close",
+        "vus": 100,
+    }
+    row |= {
+        "rps": 150.0,
+        "verdict": "generator-bound",
+        "status": "sealed",
+        "steps": 3,
+        "step_s": 1.0,
+    }
+    answered = (
+        [10] * 10 + [20] * 10 + [15] * 10 + [99]
+    )  # the last bin lies behind the schedule's end
+    bins = [
+        {"trial_id": "o", "t_s": i / 10, "requests": n, "failed": 0} for i, n in enumerate(answered)
+    ]
     (found,) = calibrated(row, bins=bins).ceilings
     assert (found.load_model, found.connections, found.rps) == ("open", 100, 200.0)
 
@@ -75,7 +114,18 @@ def test_nothing_sealed_is_no_calibration(calibrated):
         calibrated(closed("a1", 900.0, status="failed"))
 
 
-CELL = Cell("gin", "Go", "gin", "realistic", "wrk-matrix", "wrk", "closed", "keepalive", "/x", connections=40)
+CELL = Cell(
+    "gin",
+    "Go",
+    "gin",
+    "realistic",
+    "wrk-matrix",
+    "wrk",
+    "closed",
+    "keepalive",
+    "/x",
+    connections=40,
+)
 
 
 def calibration(*ceilings):
@@ -83,20 +133,30 @@ def calibration(*ceilings):
 
 
 def ceiling(connections, rps, **changes):
-    known = Ceiling("wrk", "closed", "keepalive", connections, rps, rps, rps, 3, "gnet", "generator-bound")
+    known = Ceiling(
+        "wrk", "closed", "keepalive", connections, rps, rps, rps, 3, "gnet", "generator-bound"
+    )
     return replace(known, **changes)
 
 
 def test_a_cell_is_held_against_the_higher_neighbour_in_connections():
     found = calibration(
-        ceiling(10, 1.0), ceiling(100, 2.0), ceiling(100, 3.0, mode="close"), ceiling(40, 4.0, tool="k6")
+        ceiling(10, 1.0),
+        ceiling(100, 2.0),
+        ceiling(100, 3.0, mode="close"),
+        ceiling(40, 4.0, tool="k6"),
     )
-    by_connections = {n: found.ceiling_of(replace(CELL, connections=n)).rps for n in (5, 10, 40, 1000)}
+    by_connections = {
+        n: found.ceiling_of(replace(CELL, connections=n)).rps for n in (5, 10, 40, 1000)
+    }
     assert by_connections == {5: 1.0, 10: 1.0, 40: 2.0, 1000: 2.0}
     assert found.ceiling_of(replace(CELL, mode="close")).rps == 3.0
     assert found.ceiling_of(replace(CELL, load_model="open")) is None
     assert calibration(ceiling(10, 1.0), ceiling(100, 2.0, trials=2)).ceiling_of(CELL) is None
-    assert calibration(ceiling(10, 1.0), ceiling(100, 2.0, verdict="inconclusive")).ceiling_of(CELL) is None
+    assert (
+        calibration(ceiling(10, 1.0), ceiling(100, 2.0, verdict="inconclusive")).ceiling_of(CELL)
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,8 +174,8 @@ def test_it_is_valid_for_its_machine_and_tools_only(calibrated, facts, tools, cp
 
 # Written by hand: the keys in alphabetical order, without blanks.
 TEXT = (
-    '{"cpu_model":"Example CPU @ 2.50GHz","cpus":2,"governor":null,"hypervisor":true,"kernel":"6.1","memory_gib":8,'
-    '"turbo":false}'
+    '{"cpu_model":"Example CPU @ '
+    '2.50GHz","cpus":2,"governor":null,"hypervisor":true,"kernel":"6.1","memory_gib":8,"turbo":false}'
 )
 
 
@@ -126,7 +186,9 @@ def test_a_fingerprint_is_the_beginning_of_a_sha256_of_the_facts():
 def test_whatever_changes_numbers_changes_it():
     other = {"cpu_model": "Another CPU", "cpus": 4, "memory_bytes": 16 * 2**30, "kernel": "6.2"}
     other |= {"governor": "performance", "turbo": True, "hypervisor": False}
-    found = {fingerprint(FACTS | {fact: value}) for fact, value in other.items()} | {fingerprint(FACTS)}
+    found = {fingerprint(FACTS | {fact: value}) for fact, value in other.items()} | {
+        fingerprint(FACTS)
+    }
     assert len(found) == len(other) + 1
 
 
@@ -160,7 +222,10 @@ def test_the_doctor_shows_it_and_says_when_it_does_not_fit(bare_lab, monkeypatch
         finding = doctor._calibration(1)
         return finding.level, finding.text
 
-    assert found() == ("warning", "of k6 and wrk are not known here: find them with `bench calibrate`")
+    assert found() == (
+        "warning",
+        "No calibration for this machine: run `bench calibrate`.",
+    )
     cpus = len(doctor.machine.place(1).generator)
     found_now = calibration(ceiling(10, 900.0), ceiling(100, 12_345.0))
     fitting = replace(found_now, fingerprint=fingerprint(FACTS), generator_cpus=cpus)
@@ -168,7 +233,7 @@ def test_the_doctor_shows_it_and_says_when_it_does_not_fit(bare_lab, monkeypatch
     assert found() == ("ok", "requests/s, found now: wrk closed keepalive at 100: 12,345")
     save_calibration(replace(fitting, generator_cpus=cpus + 1))
     assert found()[0] == "warning"
-    assert "run `bench calibrate` anew" in found()[1]
+    assert "run `bench calibrate` again" in found()[1]
 
 
 @pytest.mark.load
@@ -185,17 +250,24 @@ def test_a_calibrated_machine_says_so_in_its_next_run(root):
     campaign = real_lab.campaign(["gnet"], real_lab.load("static", connections=10, duration_s=1))
     made = real_lab.run(root, campaign, "--engine", "process")
     assert made.manifest["calibration"]["run_id"] == found["run_id"]
-    assert made.trials["generator_ceiling_rps"].isna().all()  # one trial a load is no ceiling that a verdict leans on
+    assert (
+        made.trials["generator_ceiling_rps"].isna().all()
+    )  # one trial a load is no ceiling that a verdict leans on
 
 
-# --- what the lab itself costs ----------------------------------------------------------------------------
+# --- what the lab itself costs --------------------------------------------------------------------
 
 
 def observations(variants, blocks=8, noise=0.01, seed=1):
     rng = np.random.default_rng(seed)
     effect = rng.normal(0, 0.1, blocks)  # the machine is faster in some blocks than in others
     return [
-        {"variant": name, "block": block, "rps": rate * np.exp(effect[block] + rng.normal(0, noise)), "p50_ms": 1.0}
+        {
+            "variant": name,
+            "block": block,
+            "rps": rate * np.exp(effect[block] + rng.normal(0, noise)),
+            "p50_ms": 1.0,
+        }
         | {"sampler_cpu_pct": 0.8 if name == "lab" else None, "probe_cpu_pct": None}
         for name, rate in variants.items()
         for block in range(blocks)
@@ -226,11 +298,21 @@ def test_every_variant_is_loaded_and_only_the_observers_that_it_has_cost_anythin
     rows = {row["variant"]: row for row in printed if row["load"] == "gin, N = 50"}
     assert set(rows) == set(VARIANTS)
     assert all(row["rps"] > 100 for row in rows.values())
-    costly = {row["variant"]: row["rps"] for row in printed if row["load"] == "5 ms of CPU a request"}
+    costly = {
+        row["variant"]: row["rps"] for row in printed if row["load"] == "5 ms of CPU a request"
+    }
     assert costly["lab"] == pytest.approx(costly["stock k6"], rel=0.05)
     assert costly["stock k6"] == pytest.approx(200, rel=0.1)
-    assert {name for name, row in rows.items() if row["sampler_cpu_pct"]} == {"lab", "summary only", "no probe"}
-    assert {name for name, row in rows.items() if row["probe_cpu_pct"]} == {"lab", "summary only", "no sampler"}
+    assert {name for name, row in rows.items() if row["sampler_cpu_pct"]} == {
+        "lab",
+        "summary only",
+        "no probe",
+    }
+    assert {name for name, row in rows.items() if row["probe_cpu_pct"]} == {
+        "lab",
+        "summary only",
+        "no sampler",
+    }
     stored = json.loads((root / "data" / "overhead.json").read_text())
     assert len(stored["observations"]) == len(VARIANTS) + len(costly)
     assert not list(root.glob("data/runs/*"))

@@ -37,7 +37,8 @@ def copied(finished: Any, tmp_path: Path) -> RunFolder:
 
 
 def test_the_tables_are_those_of_one_process_byte_by_byte(copied: RunFolder) -> None:
-    serial, said = tables(copied), []
+    serial = tables(copied)
+    said = []
     shutil.rmtree(copied.tables)
     with spread_over("local", said.append) as spread:
         rebuild(copied, spread=spread, threads=1)
@@ -46,15 +47,22 @@ def test_the_tables_are_those_of_one_process_byte_by_byte(copied: RunFolder) -> 
     assert said[-1] == f"[{trials}/{trials}] sessions and trials rebuilt"
 
 
-def test_workers_of_a_scheduler_elsewhere_do_it_too_and_a_changed_file_is_refused(copied: RunFolder) -> None:
+def test_workers_of_a_scheduler_elsewhere_do_it_too_and_a_changed_file_is_refused(
+    copied: RunFolder,
+) -> None:
     serial = tables(copied)
-    with LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster:
+    with LocalCluster(
+        n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+    ) as cluster:
         with spread_over(cluster.scheduler_address, print) as spread:
             rebuild(copied, spread=spread, threads=1)
         assert tables(copied) == serial
         raw = next(copied.path.glob("trials/*/k6.json.gz"))
         raw.write_bytes(raw.read_bytes()[:-1] + b"!")
-        with spread_over(cluster.scheduler_address, print) as spread, pytest.raises(LabError, match="SHA-256 differs"):
+        with (
+            spread_over(cluster.scheduler_address, print) as spread,
+            pytest.raises(LabError, match="SHA-256 differs"),
+        ):
             rebuild(copied, spread=spread, threads=1)
     assert tables(copied) == serial
 
@@ -81,11 +89,18 @@ def die(item: int) -> dict[str, Any]:
 
 
 def test_a_task_that_ends_every_worker_is_a_sentence() -> None:
-    with spread_over("local", print) as spread, pytest.raises(LabError, match="lost its worker 4 times"):
+    with (
+        spread_over("local", print) as spread,
+        pytest.raises(LabError, match="lost its worker 4 times"),
+    ):
         list(spread(die, [1]))
 
 
 def test_no_scheduler_there_is_a_sentence(bench: Any, copied: RunFolder) -> None:
     for address in ("tcp://127.0.0.1:9", "no address"):
         code, _, err = bench(str(copied.path), "--cluster", address, command="report")
-        assert code == 1 and f"There is no Dask scheduler at {address}" in err and "Traceback" not in err
+        assert (
+            code == 1
+            and f"There is no Dask scheduler at {address}" in err
+            and "Traceback" not in err
+        )

@@ -1,4 +1,6 @@
-"""`bench compare` and `bench history` on synthetic runs whose differences are known, and where they are."""
+"""`bench compare` and `bench history` on synthetic runs whose differences are known, and where they
+are.
+"""
 
 import json
 import re
@@ -16,13 +18,19 @@ from scipy import stats
 
 from runner.model import LabError
 from runner.present.chart import describe, draw
-from runner.present.comparison import history
 from runner.present.notebook import notebooks
+from runner.present.two_runs import history
 from runner.store import RunFolder
 
 LOAD = "wrk-matrix, keep-alive, 100 connections"
 OFFERED = "wrk-matrix, close, 100 connections, 1,000 requests/s offered"
-MEASURED = ("served_rps", "server_cpu_ms_per_request", "server_rss_peak_bytes", "latency_p50_ms", "latency_p99_ms")
+MEASURED = (
+    "served_rps",
+    "server_cpu_ms_per_request",
+    "server_rss_peak_bytes",
+    "latency_p50_ms",
+    "latency_p99_ms",
+)
 Make = Callable[..., str]
 Compared = Callable[..., dict[str, Any]]
 Factors = Mapping[tuple[str, str], float]
@@ -30,10 +38,14 @@ Factors = Mapping[tuple[str, str], float]
 
 @pytest.fixture
 def make(bare_lab: Path) -> Make:
-    """A maker of runs in a lab of their own: 1 % noise, columns of servers times a factor, facts of the manifest."""
+    """A maker of runs in a lab of their own: 1 % noise, columns of servers times a factor, facts of
+    the manifest.
+    """
 
     def run(name: str, *shape: Any, **facts: Any) -> str:
-        varied(bare_lab / "data" / ("sample" if name == "sample" else f"runs/{name}"), *shape, **facts)
+        varied(
+            bare_lab / "data" / ("sample" if name == "sample" else f"runs/{name}"), *shape, **facts
+        )
         return name
 
     return run
@@ -51,19 +63,25 @@ def compared(make: Make, bench: Any) -> Compared:
     return run
 
 
-def varied(folder: Path, factors: Factors | None = None, change=None, trials=6, **facts: Any) -> RunFolder:
+def varied(
+    folder: Path, factors: Factors | None = None, change=None, trials=6, **facts: Any
+) -> RunFolder:
     """A run with 1 % noise, columns of servers times a factor, and facts of its manifest."""
     synthetic_run.build(folder, k6=(), trials=6)
     manifest = json.loads((folder / "run.json").read_text()) | {"run_id": folder.name} | facts
     (folder / "run.json").write_text(json.dumps(manifest))
     rng = np.random.default_rng(sum(folder.name.encode()))
-    synthetic_run.rewrite(folder, "trials", lambda table: known(table[table["block"] <= trials], rng, factors or {}))
+    synthetic_run.rewrite(
+        folder, "trials", lambda table: known(table[table["block"] <= trials], rng, factors or {})
+    )
     return RunFolder(synthetic_run.rewrite(folder, "trials", change) if change else folder)
 
 
 def known(table: pd.DataFrame, rng: np.random.Generator, factors: Factors) -> pd.DataFrame:
     cell = table.groupby(["server", "mode", "connections"])
-    noisy = {name: cell[name].transform("mean") * rng.lognormal(0, 0.01, len(table)) for name in MEASURED}
+    noisy = {
+        name: cell[name].transform("mean") * rng.lognormal(0, 0.01, len(table)) for name in MEASURED
+    }
     table = table.assign(**noisy)
     for (server, column), factor in factors.items():
         table.loc[table["server"] == server, column] *= factor
@@ -74,15 +92,19 @@ def known(table: pd.DataFrame, rng: np.random.Generator, factors: Factors) -> pd
 
 def masked(column: str, value: object, ids: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
     """Change a column of the trials whose identifiers match."""
-    return lambda table: table.assign(**{column: table[column].mask(table["trial_id"].str.match(ids), value)})
+    return lambda table: table.assign(
+        **{column: table[column].mask(table["trial_id"].str.match(ids), value)}
+    )
 
 
 def find(found: dict[str, Any], server: str, quantity: str, load: str = LOAD) -> dict[str, Any]:
     rows = found["comparisons"]
-    return next(r for r in rows if (r["load"], r["server"], r["quantity"]) == (load, server, quantity))
+    return next(
+        r for r in rows if (r["load"], r["server"], r["quantity"]) == (load, server, quantity)
+    )
 
 
-# --- what is compared -------------------------------------------------------------------------------------
+# --- what is compared -----------------------------------------------------------------------------
 
 
 def test_equal_runs_are_ties_and_say_what_they_could_have_shown(compared):
@@ -90,18 +112,30 @@ def test_equal_runs_are_ties_and_say_what_they_could_have_shown(compared):
     assert {row["verdict"] for row in found["comparisons"]} == {"tie"}
     row = find(found, "axum", "requests/s")
     assert row["ratio"]["low"] < 1 < row["ratio"]["high"] and row["ratio"]["blocks"] == 0
-    # 1 % noise and six trials a side: 80 % power at 5 % / 54 takes about 5.5 standard errors of 0.58 %.
+    # 1 % noise and six trials a side: 80 % power at 5 % / 54 takes about 5.5 standard errors of
+    # 0.58 %.
     assert 1.02 < row["detectable"] < 1.05
-    assert (row["a"]["n"], row["b"]["n"]) == (6, 6) and row["a"]["confidence"] == pytest.approx(0.96875)
+    assert (row["a"]["n"], row["b"]["n"]) == (6, 6) and row["a"]["confidence"] == pytest.approx(
+        0.96875
+    )
 
 
 def test_a_known_difference_is_found_and_the_ratio_is_welchs(compared, tmp_path):
     found = compared({("axum", "served_rps"): 1.2, ("axum", "server_cpu_ms_per_request"): 0.8})
-    row, cpu = find(found, "axum", "requests/s"), find(found, "axum", "CPU ms/request")
-    assert row["ratio"]["low"] < 1.2 < row["ratio"]["high"] and cpu["ratio"]["low"] < 0.8 < cpu["ratio"]["high"]
+    row = find(found, "axum", "requests/s")
+    cpu = find(found, "axum", "CPU ms/request")
+    assert (
+        row["ratio"]["low"] < 1.2 < row["ratio"]["high"]
+        and cpu["ratio"]["low"] < 0.8 < cpu["ratio"]["high"]
+    )
     verdicts = (row["verdict"], cpu["verdict"], find(found, "gin", "requests/s")["verdict"])
-    assert verdicts == ("better", "better", "tie") and (row["delta"], row["magnitude"]) == (1, "large")
-    files = [tmp_path / "data" / "runs" / name / "tables" / "trials.parquet" for name in ("one", "two")]
+    assert verdicts == ("better", "better", "tie") and (row["delta"], row["magnitude"]) == (
+        1,
+        "large",
+    )
+    files = [
+        tmp_path / "data" / "runs" / name / "tables" / "trials.parquet" for name in ("one", "two")
+    ]
     axum = "trial_id.str.startswith('axum-wrk-matrix-c100-keepalive')"
     one, two = (np.log(pd.read_parquet(file).query(axum)["served_rps"]) for file in files)
     theirs = stats.ttest_ind(two, one, equal_var=False).confidence_interval()
@@ -123,7 +157,9 @@ def test_each_quantity_is_compared_only_where_the_verdicts_of_both_runs_allow_it
 def test_failed_trials_are_not_compared(compared):
     def failed(table: pd.DataFrame) -> pd.DataFrame:
         table = masked("served_rps", 1.0, "axum-wrk-matrix-c100-keepalive-b1")(table)
-        return masked("status", "failed", "axum-wrk-matrix-c100-keepalive-b1|gin-wrk-matrix-c10-close")(table)
+        return masked(
+            "status", "failed", "axum-wrk-matrix-c100-keepalive-b1|gin-wrk-matrix-c10-close"
+        )(table)
 
     found = compared(change=failed)
     row = find(found, "axum", "requests/s")
@@ -134,17 +170,25 @@ def test_failed_trials_are_not_compared(compared):
 
 def test_fewer_than_five_trials_are_values_without_a_claim(make, bench):
     code, out, err = bench(
-        make("one"), make("two", {("axum", "served_rps"): 0.5}, trials=4), "--json", "--fail-above", "5"
+        make("one"),
+        make("two", {("axum", "served_rps"): 0.5}, trials=4),
+        "--json",
+        "--fail-above",
+        "5",
     )
     row = find(json.loads(out), "axum", "requests/s")
-    assert code == 1 and "Nothing could be decided" in err  # a gate that saw nothing must not say that all is well
+    assert (
+        code == 1 and "Nothing could be decided" in err
+    )  # a gate that saw nothing must not say that all is well
     assert row["verdict"] == "not enough trials" and row["ratio"] is None and row["p"] is None
     assert row["b"]["median"] == pytest.approx(39_000, rel=0.1)
     assert bench("one", "two")[0] == 0
 
 
 def less(table: pd.DataFrame) -> pd.DataFrame:
-    return table[~(table["server"].eq("nginx") & table["connections"].eq(1) & table["mode"].eq("close"))]
+    return table[
+        ~(table["server"].eq("nginx") & table["connections"].eq(1) & table["mode"].eq("close"))
+    ]
 
 
 def test_what_is_not_compared_is_listed(make, bench):
@@ -154,12 +198,18 @@ def test_what_is_not_compared_is_listed(make, bench):
     code, out, err = bench(make("one"), make("two", change=change))
     assert code == 0 and LOAD in out and "CPU ms/request" in out
     assert "Only in one: nginx: wrk-matrix, close, 1 connection." in err
-    assert f"axum: {LOAD}: requests/s (A server-bound 6 of 6; B " in err and "inconclusive 1 of 6" in err
+    assert (
+        f"axum: {LOAD}: requests/s (A server-bound 6 of 6; B " in err
+        and "inconclusive 1 of 6" in err
+    )
 
 
 def test_a_load_of_another_size_is_another_cell(make, bench):
     def campaign(seconds: float) -> dict[str, Any]:
-        return {"name": "c", "loads": [{"workload": "wrk-matrix", "duration_s": seconds, "warmup_s": 0.5}]}
+        return {
+            "name": "c",
+            "loads": [{"workload": "wrk-matrix", "duration_s": seconds, "warmup_s": 0.5}],
+        }
 
     code, _, err = bench(make("one", campaign=campaign(1)), make("two", campaign=campaign(3)))
     assert code == 2 and "one and two have no cell in common" in err
@@ -180,7 +230,7 @@ def test_the_steps_of_a_search_are_not_compared(make, bench):
     assert {row["load"].split(", ")[1] for row in found["comparisons"]} == {"keep-alive"}
 
 
-# --- machines ---------------------------------------------------------------------------------------------
+# --- machines -------------------------------------------------------------------------------------
 
 MACHINE = synthetic_run.manifest()["machine"]
 DIFFERENT = {
@@ -196,29 +246,42 @@ DIFFERENT = {
 def test_runs_under_other_conditions_are_refused_in_one_sentence(words, facts, make, bench):
     code, out, err = bench(make("one"), make("two", **facts))
     assert (code, out) == (2, "")
-    assert err.strip() == f"Error: one and two differ in {words}: --force compares them all the same."
+    assert (
+        err.strip() == f"Error: one and two differ in {words}: --force compares them all the same."
+    )
     code, out, err = bench("one", "two", "--force")
     assert code == 0 and LOAD in out and "compared by force" in out and "the runs differ in" in out
     found = json.loads(bench("one", "two", "--force", "--json")[1])
-    assert "; ".join(each["what"] for each in found["differences"]) == re.sub(r" \([^)]*\)", "", words)
+    assert "; ".join(each["what"] for each in found["differences"]) == re.sub(
+        r" \([^)]*\)", "", words
+    )
 
 
 def test_what_no_common_cell_depends_on_may_differ(make, bench):
     tools = {"k6": "9.9.9", "wrk": "4.1.0", "nginx": "1.22", "python": "3.12"}
-    other = make("two", tools=tools, machine=MACHINE | {"os": "Other"}, git={"commit": "1" * 40, "dirty": True})
+    other = make(
+        "two",
+        tools=tools,
+        machine=MACHINE | {"os": "Other"},
+        git={"commit": "1" * 40, "dirty": True},
+    )
     code, _, err = bench(make("one"), other)
     assert code == 0
     assert "Changed: commit (000000000000 and 111111111111 with uncommitted changes)." in err
 
 
-# --- regressions and exit codes ---------------------------------------------------------------------------
+# --- regressions and exit codes -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("factors", "pct", "regressed"),
     [
         ({("axum", "served_rps"): 0.9}, "5", ("axum", "requests/s")),
-        ({("axum", "served_rps"): 0.9}, "9.9", None),  # its interval, about a percent either way, does not lie beyond
+        (
+            {("axum", "served_rps"): 0.9},
+            "9.9",
+            None,
+        ),  # its interval, about a percent either way, does not lie beyond
         ({("axum", "served_rps"): 0.9}, "15", None),
         ({("axum", "served_rps"): 1.2}, "0", None),
         ({("gin", "server_cpu_ms_per_request"): 1.1}, "5", ("gin", "CPU ms/request")),
@@ -231,7 +294,11 @@ def test_what_no_common_cell_depends_on_may_differ(make, bench):
 )
 def test_the_exit_code_is_one_only_beyond_what_is_allowed(factors, pct, regressed, make, bench):
     code, out, err = bench(make("one"), make("two", factors), "--json", "--fail-above", pct)
-    found = {(row["server"], row["quantity"]) for row in json.loads(out)["comparisons"] if row["regression"]}
+    found = {
+        (row["server"], row["quantity"])
+        for row in json.loads(out)["comparisons"]
+        if row["regression"]
+    }
     assert found == ({regressed} if regressed else set())
     assert code == ("are worse by more than" in err) == bool(regressed)
 
@@ -253,9 +320,12 @@ def test_wrong_usage_is_exit_code_two(arguments, words, make, bench):
 
 @pytest.mark.long
 def test_equal_runs_are_called_different_in_at_most_five_percent(make, bench):
-    """Fifteen pairs of equal runs, some fifty comparisons each: without Holm's correction most pairs name one."""
+    """Fifteen pairs of equal runs, some fifty comparisons each: without Holm's correction most
+    pairs name one.
+    """
     names = [make(f"run{number}") for number in range(9)]
-    named, single = 0, 0
+    named = 0
+    single = 0
     for name, other in [(names[i], names[j]) for i in range(9) for j in (i + 1, i + 2) if j < 9]:
         rows = json.loads(bench(name, other, "--json")[1])["comparisons"]
         named += any(row["verdict"] != "tie" for row in rows)
@@ -273,32 +343,42 @@ def test_the_table_fits_a_terminal_of_100_columns(make, bench, monkeypatch):
     assert max(len(line) for line in lines) <= 100
     for row in (
         r"server +quantity +A +B +B/A \[95 %\] +detectable +verdict",
-        r"axum +requests/s +[\d,]+ +[\d,]+ +×0\.\d{3} \[0\.\d{3}–0\.\d{3}\] +[\d.]+ % +worse, regression$",
+        r"axum +requests/s +[\d,]+ +[\d,]+ +×0\.\d{3} \[0\.\d{3}–0\.\d{3}\] +[\d.]+ % "
+        r"+worse, regression$",
         r"gin +CPU ms/request .* ×1[12]\.\d \[1[12]\.\d–1[12]\.\d\]",
     ):
         assert any(re.search(row, line) for line in lines), row
 
 
-# --- many runs: bench history -----------------------------------------------------------------------------
+# --- many runs: bench history ---------------------------------------------------------------------
 
 Weeks = Callable[..., list[RunFolder]]
 
 
 @pytest.fixture
 def weeks(bare_lab: Path) -> Weeks:
-    """A maker of weekly runs: gin's CPU per request is 1.2 times as much from the run with number `worse` on."""
+    """A maker of weekly runs: gin's CPU per request is 1.2 times as much from the run with number
+    `worse` on.
+    """
 
     def make(count: int, worse: int = 99) -> list[RunFolder]:
-        factors = {number: {("gin", "server_cpu_ms_per_request"): 1.2} for number in range(worse, count + 1)}
+        factors = {
+            number: {("gin", "server_cpu_ms_per_request"): 1.2}
+            for number in range(worse, count + 1)
+        }
         return [
-            varied(bare_lab / "data" / "runs" / f"week{n}", factors.get(n), started_at=f"2026-03-{n:02}T00:00:00+00:00")
+            varied(
+                bare_lab / "data" / "runs" / f"week{n}",
+                factors.get(n),
+                started_at=f"2026-03-{n:02}T00:00:00+00:00",
+            )
             for n in range(1, count + 1)
         ]
 
     return make
 
 
-# --- where a series changes -------------------------------------------------------------------------------
+# --- where a series changes -----------------------------------------------------------------------
 
 
 def test_a_change_is_found_where_it_is():
@@ -336,7 +416,7 @@ def test_equal_values_and_few_runs_have_no_change():
     assert list(history.changes(np.array([0, 0, 0, 9, 9.0]))) == []
 
 
-# --- runs -------------------------------------------------------------------------------------------------
+# --- runs -----------------------------------------------------------------------------------------
 
 
 def test_a_regression_is_found_with_its_run_and_size(weeks):
@@ -349,14 +429,18 @@ def test_a_regression_is_found_with_its_run_and_size(weeks):
     assert found.regressions == changed
     assert f"gin, {LOAD}: CPU ms/request is 1.2" in " ".join(history.findings(found))
     chart = history.timeline(found)
-    assert chart.frame.loc[chart.frame["changed"], "x"].eq(5).all() and chart.frame["changed"].sum() == len(changed)
+    assert chart.frame.loc[chart.frame["changed"], "x"].eq(5).all() and chart.frame[
+        "changed"
+    ].sum() == len(changed)
     readable(draw(chart))
     assert "gin" in describe(chart)
 
 
 def test_the_medians_are_those_of_the_runs(weeks):
     found = history.history(weeks(3))
-    sides = {(each.load, each.server, each.quantity): each.sides for each in found.courses}[LOAD, "axum", "requests/s"]
+    sides = {(each.load, each.server, each.quantity): each.sides for each in found.courses}[
+        LOAD, "axum", "requests/s"
+    ]
     for number, tables in enumerate(found.tables, start=1):
         rps = tables.trials.query("load == @LOAD and server == 'axum'")["served_rps"]
         assert sides[number].median == pytest.approx(rps.median())
@@ -373,8 +457,12 @@ def test_runs_that_do_not_go_together_are_refused(weeks):
     with pytest.raises(LabError, match="differ in engine"):
         history.history([one, two])
     assert history.history([one, two], force=True).courses
-    other = varied(two.path.with_name("other"), change=lambda table: table.assign(workload="another"))
-    with pytest.raises(LabError, match=r"^No two of these runs have a cell in common that may be compared\.$"):
+    other = varied(
+        two.path.with_name("other"), change=lambda table: table.assign(workload="another")
+    )
+    with pytest.raises(
+        LabError, match=r"^No two of these runs have a cell in common that may be compared\.$"
+    ):
         history.history([one, other])
 
 

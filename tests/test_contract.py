@@ -1,4 +1,6 @@
-"""The lab's own servers: each keeps the contract, sends the same bytes, and starts and ends as it must."""
+"""The lab's own servers: each keeps the contract, sends the same bytes, and starts and ends as it
+must.
+"""
 
 import os
 import shutil
@@ -54,10 +56,17 @@ def built_server(request: pytest.FixtureRequest) -> Built:
 
 
 @contextmanager
-def started(server: Server, command: list[str], scratch: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def started(
+    server: Server, command: list[str], scratch: Path
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """Run a server until the context ends: its process and port."""
     port = free_port()
-    env = {"PATH": os.environ["PATH"], "ADDR": f"127.0.0.1:{port}", "LAB_NONCE": NONCE, "TMPDIR": str(scratch)}
+    env = {
+        "PATH": os.environ["PATH"],
+        "ADDR": f"127.0.0.1:{port}",
+        "LAB_NONCE": NONCE,
+        "TMPDIR": str(scratch),
+    }
     with real_lab.process(*command, cwd=server.folder, env=env, stderr=subprocess.PIPE) as process:
         wait_for(("127.0.0.1", port))
         yield process, port
@@ -75,15 +84,33 @@ def test_server_keeps_the_contract(built_server: Built, tmp_path: Path) -> None:
 
 
 def asked_of_all() -> list[tuple[str, str, bytes | None]]:
-    # Left out: texts that only JSON parsers word, characters that Go escapes (<, >, &, U+2028), and -0.0, which Go
-    # writes as -0.
-    worded = ("characters", "101 variants", "variants empty", "percentage of -0.01", "100.01", "sum of")
+    # Left out: texts that only JSON parsers word, characters that Go escapes (<, >, &, U+2028), and
+    # -0.0, which Go writes as -0.
+    worded = (
+        "characters",
+        "101 variants",
+        "variants empty",
+        "percentage of -0.01",
+        "100.01",
+        "sum of",
+    )
     escaped = ("control characters", "U+007F", "escaped letters", "U+0000", "-0.0")
-    plain = [case.body for case in CASES if case.expected == "accepted" and not any(map(case.name.count, escaped))]
+    plain = [
+        case.body
+        for case in CASES
+        if case.expected == "accepted" and not any(map(case.name.count, escaped))
+    ]
     plain += [case.body for case in CASES if case.field and any(map(case.name.count, worded))]
-    without_body = (("GET", "/count"), ("GET", "/devices"), ("GET", "/no-such-path"), ("PUT", "/count"))
+    without_body = (
+        ("GET", "/count"),
+        ("GET", "/devices"),
+        ("GET", "/no-such-path"),
+        ("PUT", "/count"),
+    )
     too_large = experiment_body().ljust(64 * 1024 + 1)
-    return [(*each, None) for each in without_body] + [("POST", "/experiments", body) for body in (too_large, *plain)]
+    return [(*each, None) for each in without_body] + [
+        ("POST", "/experiments", body) for body in (too_large, *plain)
+    ]
 
 
 @pytest.mark.long
@@ -94,11 +121,15 @@ def test_servers_answer_the_same_bytes(tmp_path: Path) -> None:
         if "experiments" in load_server(name).implements:
             server, command = build_where_missing(name)
             with started(server, command, tmp_path) as (_, port):
-                bodies[name] = [Target("127.0.0.1", port).fetch(request(*each)).body for each in asked]
+                bodies[name] = [
+                    Target("127.0.0.1", port).fetch(request(*each)).body for each in asked
+                ]
     first = next(iter(bodies.values()))
     assert len(bodies) > 1
     for name, answered in bodies.items():
-        assert [each for each in zip(asked, answered, first, strict=True) if each[1] != each[2]] == [], name
+        assert [
+            each for each in zip(asked, answered, first, strict=True) if each[1] != each[2]
+        ] == [], name
 
 
 def test_sigterm_ends_the_server_with_open_connections(built_server: Built, tmp_path: Path) -> None:
@@ -108,7 +139,9 @@ def test_sigterm_ends_the_server_with_open_connections(built_server: Built, tmp_
         idle.sendall(b"GET /health HTTP/1.1\r\nHost: lab\r\n\r\n")
         assert idle.recv(4096).startswith(b"HTTP/1.1 200")
         in_flight = socket.create_connection(("127.0.0.1", port))
-        in_flight.sendall(b"POST /experiments HTTP/1.1\r\nHost: lab\r\nContent-Length: 100\r\n\r\n{")
+        in_flight.sendall(
+            b"POST /experiments HTTP/1.1\r\nHost: lab\r\nContent-Length: 100\r\n\r\n{"
+        )
         time.sleep(0.1)
         began = time.monotonic()
         process.terminate()
@@ -122,12 +155,18 @@ def refused(built_server: Built, scratch: Path, **address: str) -> tuple[int, st
     """Start a server that cannot serve: its exit code, and what it says."""
     server, command = built_server
     env = {"PATH": os.environ["PATH"], "TMPDIR": str(scratch), **address}
-    done = subprocess.run(command, check=False, cwd=server.folder, env=env, capture_output=True, text=True, timeout=5)
+    done = subprocess.run(
+        command, check=False, cwd=server.folder, env=env, capture_output=True, text=True, timeout=5
+    )
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("address", [None, "", "8080", "localhost:8080", "127.0.0.1:notaport", "127.0.0.1:1;"])
-def test_wrong_address_is_one_sentence(built_server: Built, address: str | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "address", [None, "", "8080", "localhost:8080", "127.0.0.1:notaport", "127.0.0.1:1;"]
+)
+def test_wrong_address_is_one_sentence(
+    built_server: Built, address: str | None, tmp_path: Path
+) -> None:
     code, said = refused(built_server, tmp_path, **({} if address is None else {"ADDR": address}))
     assert (code, said[:5], said.count("\n")) == (2, "ADDR ", 1)
 

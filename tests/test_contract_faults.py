@@ -1,4 +1,7 @@
-"""Every fault is caught by the checks that are named for it, and by no others; what the contract allows passes."""
+"""Every fault is caught by the checks that are named for it, and by no others.
+
+What the contract allows passes.
+"""
 
 import json
 import time
@@ -9,7 +12,14 @@ from fractions import Fraction
 from multiprocessing import get_context
 
 import pytest
-from contract_faulty_server import NONCE, POOL_SIZE, FaultyServer, MemoryDatabase, faulty_server, server_record
+from contract_faulty_server import (
+    NONCE,
+    POOL_SIZE,
+    FaultyServer,
+    MemoryDatabase,
+    faulty_server,
+    server_record,
+)
 from contract_http import RefusedError
 from contract_rules import read_experiment
 
@@ -29,7 +39,8 @@ pytestmark = pytest.mark.timed
 
 SEED = 20261121
 AT_ONCE = 8
-"""Servers that are checked in parallel, each in a process of its own: most of the time is waiting."""
+"""Servers that are checked in parallel, each in a process of its own: most of the time is waiting.
+"""
 
 SECTIONS: dict[str, Callable[[Server, FaultyServer, MemoryDatabase], Rows]] = {
     "endpoints": lambda server, _f, _d: endpoint_rows(server, NONCE),
@@ -69,21 +80,38 @@ FAULTS: dict[str, dict[str, list[str]]] = {  # an empty list is no fault: the co
     },
     "experiments": {
         "500 for bad JSON": ["experiments: *", "md5: *"],
-        "deep nesting kills the connection": ["experiments: * levels", "experiments: 20,000 open brackets"],
+        "deep nesting kills the connection": [
+            "experiments: * levels",
+            "experiments: 20,000 open brackets",
+        ],
         "error names no field": ["experiments: *", "md5: *"],
         "variants come back empty": ["experiments: *", "md5: digest"],
         "101 variants are accepted": ["experiments: 101 variants", "md5: 101 variants"],
         "one character more": ["experiments: *name of 201 *", "md5: name of 201 *"],
         "length in bytes": ["experiments: *name of 200 *"],
-        "length in UTF-16 units": ["experiments: *name of 200 four-byte *", "experiments: *surrogate pairs"],
+        "length in UTF-16 units": [
+            "experiments: *name of 200 four-byte *",
+            "experiments: *surrogate pairs",
+        ],
         "NaN is accepted": ["experiments: *NaN*", "experiments: *Infinity*"],
         "bool as a number": ["experiments: percentage a bool"],
         "null is 0": ["experiments: percentage null", "experiments: the last percentage missing"],
-        "null is text": ["experiments: *name*", "md5: no name", "experiments: a variant without fields"],
+        "null is text": [
+            "experiments: *name*",
+            "md5: no name",
+            "experiments: a variant without fields",
+        ],
         "text as a number": ['experiments: percentage "100"'],
-        "range is loose": ["experiments: percentage of -5e-324", "experiments: percentage of 100.00000000000001"],
+        "range is loose": [
+            "experiments: percentage of -5e-324",
+            "experiments: percentage of 100.00000000000001",
+        ],
         "sum is loose": ["experiments: sum of *", "md5: sum of 100.02"],
-        "sum is narrow": ["experiments: sum of 99.99", "experiments: sum of 100.01", "experiments: three times 33.33"],
+        "sum is narrow": [
+            "experiments: sum of 99.99",
+            "experiments: sum of 100.01",
+            "experiments: three times 33.33",
+        ],
         "sum has no room for rounding": ["experiments: three times 33.33"],
         "any white space": ["experiments: a form feed *", "experiments: a no-break space *"],
         "raw control characters": ["experiments: a raw *"],
@@ -153,18 +181,27 @@ FAULTS: dict[str, dict[str, list[str]]] = {  # an empty list is no fault: the co
         "chunk sizes by int": ["malformed chunks: *"],
     },
     "smuggling": {
-        "smuggling by Content-Length": ["smuggling: Content-Length with *", "smuggling: * in HTTP/1.0"],
+        "smuggling by Content-Length": [
+            "smuggling: Content-Length with *",
+            "smuggling: * in HTTP/1.0",
+        ],
         "smuggling by Transfer-Encoding": ["smuggling: Content-Length with *"],
         "the last of two lengths": ["smuggling: two Content-Length, *"],
         "a list of lengths is taken": ["smuggling: two Content-Length, as a list*"],
-        "chunked in any words": ["smuggling: Transfer-Encoding: *chunked*", "smuggling: * in HTTP/1.0"],
+        "chunked in any words": [
+            "smuggling: Transfer-Encoding: *chunked*",
+            "smuggling: * in HTTP/1.0",
+        ],
         "Transfer-Encoding of HTTP/1.0": ["smuggling: Transfer-Encoding in HTTP/1.0"],
         "Transfer-Encoding and close": [],
     },
     "counting": {
         "count stands still": ["count: *", "stats: requests equals /count"],
         "count is racy": ["count: race-free over connections"],
-        "health is counted": ["count: /health and /stats are not counted", "stats: requests equals /count"],
+        "health is counted": [
+            "count: /health and /stats are not counted",
+            "stats: requests equals /count",
+        ],
         "errors are not counted": ["count: equals the requests sent"],
         "stats counts too much": ["stats: requests equals /count"],
         "connections counts requests": ["stats: connections equals those opened"],
@@ -210,7 +247,11 @@ FAULTS: dict[str, dict[str, list[str]]] = {  # an empty list is no fault: the co
         "all wait for the database": ["database hangs: *"],
         "nobody waits": ["database hangs: pool says who waits"],
         "inserts again by itself": ["database is back: no row that nobody asked for"],
-        "never recovers": ["database * inserts work again", "database is back: *", "database dies: *"],
+        "never recovers": [
+            "database * inserts work again",
+            "database is back: *",
+            "database dies: *",
+        ],
         "500 when the database dies": ["database dies: 201 or 503 meanwhile"],
         "never back": ["database is back: *"],
         "a connection stays in use": ["pool: at rest *"],
@@ -236,7 +277,8 @@ def failed(checks: Iterable[Check]) -> dict[str, str]:
 def run_section(section: str, fault: str) -> tuple[dict[str, str], int]:
     database = None if section == "without database" else MemoryDatabase()
     with faulty_server(fault, database) as server:
-        target, record = Target("127.0.0.1", server.port), server_record()
+        target = Target("127.0.0.1", server.port)
+        record = server_record()
         made = check_rows(target, SECTIONS[section](record, server, database))
         checks = list(counted(target, record, "count", made) if section == "counted" else made)
     return failed(checks), len(checks)
@@ -245,13 +287,20 @@ def run_section(section: str, fault: str) -> tuple[dict[str, str], int]:
 def run_whole() -> list[Check]:
     database = MemoryDatabase()
     with faulty_server("", database) as server:
-        given = {"resident_bytes": lambda: 1, "open_files": lambda: 1, "database": database, "pool_size": POOL_SIZE}
+        given = {
+            "resident_bytes": lambda: 1,
+            "open_files": lambda: 1,
+            "database": database,
+            "pool_size": POOL_SIZE,
+        }
         return check_contract("127.0.0.1", server.port, server_record(), NONCE, **given)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def short_rounds() -> Iterable[None]:
-    """Endurance and patience in small: the test server is slow, and the rules do not depend on the size."""
+    """Endurance and patience in small: the test server is slow, and the rules do not depend on the
+    size.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connections, "REQUESTS", 400)
         patch.setattr(connections, "ABANDONED", 100)
@@ -261,7 +310,10 @@ def short_rounds() -> Iterable[None]:
 
 @pytest.fixture(scope="module")
 def outcomes(short_rounds: None) -> Iterable[dict[object, Future]]:
-    """What the whole contract and each section found of each fault; begun with those that wait longest."""
+    """What the whole contract and each section found of each fault.
+
+    Begun with those that wait longest.
+    """
     with ProcessPoolExecutor(AT_ONCE, get_context("fork")) as pool:
         whole = {"the whole contract": pool.submit(run_whole)}
         yield whole | {case: pool.submit(run_section, *case) for case in reversed(CASES)}
@@ -271,8 +323,14 @@ def outcomes(short_rounds: None) -> Iterable[dict[object, Future]]:
 def test_fault_is_caught_by_its_checks_alone(section: str, fault: str, outcomes: dict) -> None:
     broken, number = outcomes[section, fault].result()
     patterns = FAULTS[section].get(fault, [])
-    unmet = [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in broken)]
-    stray = {name: detail for name, detail in broken.items() if not any(fnmatchcase(name, p) for p in patterns)}
+    unmet = [
+        pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in broken)
+    ]
+    stray = {
+        name: detail
+        for name, detail in broken.items()
+        if not any(fnmatchcase(name, p) for p in patterns)
+    }
     assert unmet == [], broken
     assert stray == {}
     assert number > 0 and all(broken.values())
@@ -287,7 +345,9 @@ def test_the_whole_contract_is_kept_by_a_faultless_server(outcomes: dict) -> Non
 
 def test_only_what_is_implemented_is_checked() -> None:
     with faulty_server("500 for bad JSON") as server:
-        checks = check_contract("127.0.0.1", server.port, server_record(("health", "count", "fallback")), NONCE)
+        checks = check_contract(
+            "127.0.0.1", server.port, server_record(("health", "count", "fallback")), NONCE
+        )
     assert failed(checks) == {}
     named = ("experiments", "md5", "devices", "stats", "memory", "open files", "database", "pool")
     assert [check.name for check in checks if check.name.startswith(named)] == []
@@ -296,23 +356,32 @@ def test_only_what_is_implemented_is_checked() -> None:
 def test_unreadable_memory_is_said() -> None:
     few = server_record(("health", "count", "fallback"))
     with faulty_server() as server:
-        broken = failed(check_rows(Target("127.0.0.1", server.port), endurance_rows(few, lambda: None, None)))
+        broken = failed(
+            check_rows(Target("127.0.0.1", server.port), endurance_rows(few, lambda: None, None))
+        )
     assert list(broken) == ["memory does not grow with every round"]
     assert "could not be read" in broken["memory does not grow with every round"]
 
 
 def test_a_seed_repeats_the_random_bodies() -> None:
     with faulty_server("numbers lose a bit") as server:
-        target, record = Target("127.0.0.1", server.port), server_record(("experiments",))
+        target = Target("127.0.0.1", server.port)
+        record = server_record(("experiments",))
         first, again = (failed(check_rows(target, random_rows(record, 7, 50))) for _ in range(2))
     assert first == again
     assert all("seed 7, body " in detail for detail in first.values())
 
 
-# --- the check before every trial -------------------------------------------------------------------------
+# --- the check before every trial -----------------------------------------------------------------
 
 
-LOADED = ("GET /count", "POST /experiments", "POST /experiments/md5", "GET /devices", "POST /devices")
+LOADED = (
+    "GET /count",
+    "POST /experiments",
+    "POST /experiments/md5",
+    "GET /devices",
+    "POST /devices",
+)
 QUICK_CHECKS = [
     *(("", path, []) for path in LOADED),
     ("wrong nonce", "GET /count", ["health"]),
@@ -326,7 +395,9 @@ QUICK_CHECKS = [
 
 
 @pytest.mark.parametrize(("fault", "path", "names"), QUICK_CHECKS)
-def test_quick_check_looks_at_the_health_and_what_is_loaded(fault: str, path: str, names: list[str]) -> None:
+def test_quick_check_looks_at_the_health_and_what_is_loaded(
+    fault: str, path: str, names: list[str]
+) -> None:
     database = MemoryDatabase()
     with faulty_server(fault, database) as server:
         began = time.monotonic()
@@ -342,7 +413,7 @@ def test_quick_check_refuses_what_it_does_not_know(path: str) -> None:
         quick_check("127.0.0.1", server.port, server_record(), NONCE, *path.split())
 
 
-# --- the random bodies and their judge, against JSON libraries and rules that know nothing of them ----------
+# --- the random bodies and their judge, against JSON libraries and rules that know nothing of them
 
 
 def test_samples_keep_the_rules_and_reach_every_corner() -> None:
@@ -352,14 +423,19 @@ def test_samples_keep_the_rules_and_reach_every_corner() -> None:
     assert all(len(body) <= 65536 and judge(body) == "accepted" for body in made)
     for experiment in read:
         parts = experiment["variants"]
-        assert all(1 <= len(each["name"]) <= 200 for each in (experiment, *parts)) and 1 <= len(parts) <= 100
+        assert (
+            all(1 <= len(each["name"]) <= 200 for each in (experiment, *parts))
+            and 1 <= len(parts) <= 100
+        )
         percents = [each["allocation_percent"] for each in parts]
         assert all(0 <= percent <= 100 for percent in percents)
         assert abs(sum(map(Fraction, percents)) - 100) < Fraction(1, 1000)
     sizes = {len(each["variants"]) for each in read}
     assert {ord(letter) >> 16 for letter in "".join(names)} == set(range(17))
     assert sizes >= {1, 2, 3} and max(sizes) > 90 and max(map(len, names)) == 200
-    assert any(str(part["allocation_percent"]) == "-0.0" for each in read for part in each["variants"])
+    assert any(
+        str(part["allocation_percent"]) == "-0.0" for each in read for part in each["variants"]
+    )
     marks = (b"\\/", b"\\u0000", b"\\uD8", b"\\ud8", b'"\\u006', b"E+", b"e-", b"\r\n")
     assert all(mark in b"".join(made) for mark in marks)
 

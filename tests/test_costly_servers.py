@@ -1,7 +1,8 @@
-"""What servers with a known cost can do: the lab agrees with wrk alone, with stock k6 alone, and with the costs.
+"""What servers with a known cost can do: the lab agrees with wrk alone, with stock k6 alone, and
+with the costs.
 
-The reference server burns a known CPU time for each request. wrk and k6 run here without any observer of the lab, from
-their own command lines, and their own reports are read.
+The reference server burns a known CPU time for each request. wrk and k6 run here without any
+observer of the lab, from their own command lines, and their own reports are read.
 """
 
 import contextlib
@@ -66,7 +67,8 @@ EACH = pytest.mark.parametrize("costly", COSTLY, ids=str)
 @contextlib.contextmanager
 def serving(cost_ms):
     """Run the reference server on a CPU of its own, without the lab; yield its URL."""
-    reference, port = load_server("reference"), free_port()
+    reference = load_server("reference")
+    port = free_port()
     build(reference)
     env = {
         "ADDR": f"127.0.0.1:{port}",
@@ -89,15 +91,19 @@ def wrk_rps(url, seconds):
 
 STOCK = """import http from 'k6/http';
 export const options = { scenarios: { open: {
-  executor: 'constant-arrival-rate', rate: RATE, timeUnit: '1s', duration: 'SECONDSs', preAllocatedVUs: 50,
+  executor: 'constant-arrival-rate',
+  rate: RATE, timeUnit: '1s', duration: 'SECONDSs', preAllocatedVUs: 50,
 } } };
 export default () => http.get('URL');
 """
 
 
 def stock_k6_p50_ms(folder: Path, url, costly):
-    """Return the median response time that k6 reports at the rate of an open load, with nothing beside it."""
-    script, summary = folder / "stock.js", folder / "stock.json"
+    """Return the median response time that k6 reports at the rate of an open load, with nothing
+    beside it.
+    """
+    script = folder / "stock.js"
+    summary = folder / "stock.json"
     text = STOCK.replace("RATE", str(costly.open_rps)).replace("SECONDS", str(costly.open_s))
     script.write_text(text.replace("URL", url))
     command = ["taskset", "-c", GENERATOR_CPU, need_tool("k6").path, "run", "--quiet"]
@@ -106,7 +112,7 @@ def stock_k6_p50_ms(folder: Path, url, costly):
     return json.loads(summary.read_text())["metrics"]["http_req_duration"]["med"]
 
 
-# --- closed loads -----------------------------------------------------------------------------------------
+# --- closed loads ---------------------------------------------------------------------------------
 
 
 def alone_rps(costly):
@@ -122,22 +128,34 @@ def alone_before():
 
 @pytest.fixture(scope="module")
 def closed(alone_before, tmp_path_factory):
-    """The lab's closed loads by wrk of all costly servers, a trial each, between two rounds of wrk alone."""
+    """The lab's closed loads by wrk of all costly servers, a trial each, between two rounds of wrk
+    alone.
+    """
     loads = [
-        load("wrk-matrix", servers=[costly.name], connections=CONNECTIONS, duration_s=costly.closed_s)
+        load(
+            "wrk-matrix", servers=[costly.name], connections=CONNECTIONS, duration_s=costly.closed_s
+        )
         for costly in COSTLY
     ]
     names = [costly.name for costly in COSTLY]
-    costs = {costly.name: {"REFERENCE_CPU_MS_PER_REQUEST": f"{costly.cost_ms:g}"} for costly in COSTLY}
+    costs = {
+        costly.name: {"REFERENCE_CPU_MS_PER_REQUEST": f"{costly.cost_ms:g}"} for costly in COSTLY
+    }
     text = campaign(names, *loads, copies=dict.fromkeys(names, "reference"), environment=costs)
-    made = real_lab.run(real_lab.make(tmp_path_factory.mktemp("closed")), text, "--engine", "process")
+    made = real_lab.run(
+        real_lab.make(tmp_path_factory.mktemp("closed")), text, "--engine", "process"
+    )
     return made.trials.set_index("server")
 
 
 @pytest.fixture(scope="module")
 def alone(alone_before, closed):
-    """Requests per second of each server to wrk alone, before and after the lab's loads, on the average."""
-    return {costly: (before_rps + alone_rps(costly)) / 2 for costly, before_rps in alone_before.items()}
+    """Requests per second of each server to wrk alone, before and after the lab's loads, on the
+    average.
+    """
+    return {
+        costly: (before_rps + alone_rps(costly)) / 2 for costly, before_rps in alone_before.items()
+    }
 
 
 @EACH
@@ -159,7 +177,7 @@ def test_the_rate_of_a_closed_load_of_users_is_that_of_wrk_alone(root, alone, co
         assert row["verdict"] == "server-bound", row["verdict_reason"]
 
 
-# --- open loads -------------------------------------------------------------------------------------------
+# --- open loads -----------------------------------------------------------------------------------
 
 
 @EACH
@@ -178,7 +196,7 @@ def test_the_median_of_an_open_load_is_that_of_stock_k6(root, tmp_path, costly):
         assert row["probe_hz"] == 0 and "no second witness" in row["verdict_reason"]
 
 
-# --- sessions ---------------------------------------------------------------------------------------------
+# --- sessions -------------------------------------------------------------------------------------
 
 PAIRS_MS = {"half": (0.5, 1.0), "costly": (20.0, 40.0)}
 RATIO = 2.0
@@ -200,10 +218,15 @@ def test_a_ratio_of_costs_of_2_comes_back_in_sessions_on_a_share(root, pair):
         server_share=0.5,
         sessions={"slices": 2, "slice_s": 1},
         copies=dict.fromkeys(costs_ms, "reference"),
-        environment={name: {"REFERENCE_CPU_MS_PER_REQUEST": f"{cost:g}"} for name, cost in costs_ms.items()},
+        environment={
+            name: {"REFERENCE_CPU_MS_PER_REQUEST": f"{cost:g}"} for name, cost in costs_ms.items()
+        },
     )
     trials = real_lab.run(root, loads, "--engine", "process").trials
-    rates = {name: sample_of(rows["served_rps"], rows["block"]) for name, rows in trials.groupby("server")}
+    rates = {
+        name: sample_of(rows["served_rps"], rows["block"])
+        for name, rows in trials.groupby("server")
+    }
     found = ratio(rates["cheap"], rates["dear"])
     assert known(found, RATIO), found
     assert found.high / found.low < 1.25
@@ -212,6 +235,11 @@ def test_a_ratio_of_costs_of_2_comes_back_in_sessions_on_a_share(root, pair):
 def test_the_ratio_of_two_costly_servers_at_urls_is_that_of_their_costs(root):
     """15 ms and 10 ms, in turn on one CPU: a probe of 40 requests a second made 2.03 of 1.5."""
     with serving(10) as cheap, serving(15) as dear:
-        made = real_lab.run(root, None, "--url", cheap, "--url", dear, "--vus", "4", "--iterations", "240")
-    rates = {name: sample_of(rows["served_rps"], rows["block"]) for name, rows in made.trials.groupby("server")}
+        made = real_lab.run(
+            root, None, "--url", cheap, "--url", dear, "--vus", "4", "--iterations", "240"
+        )
+    rates = {
+        name: sample_of(rows["served_rps"], rows["block"])
+        for name, rows in made.trials.groupby("server")
+    }
     assert known(ratio(rates["url-a"], rates["url-b"]), 1.5)

@@ -1,4 +1,6 @@
-"""The database of a trial: a real PostgreSQL, in the process engine, and what is made of it in a campaign."""
+"""The database of a trial: a real PostgreSQL, in the process engine, and what is made of it in a
+campaign.
+"""
 
 import contextlib
 import json
@@ -62,7 +64,11 @@ def campaign(tmp_path):
 
 def databases(runner):
     """The processes of PostgreSQL below a runner."""
-    found = [each for each in psutil.Process(runner.pid).children(recursive=True) if each.name() == "postgres"]
+    found = [
+        each
+        for each in psutil.Process(runner.pid).children(recursive=True)
+        if each.name() == "postgres"
+    ]
     assert found
     return found
 
@@ -71,7 +77,9 @@ def insert(database, firmware):
     with psycopg.connect(database.url, autocommit=True) as connection:
         connection.execute("SET synchronous_commit = on")  # or a kill within 0.6 s could lose it
         values = "(gen_random_uuid(), 'm', %s, now())"
-        connection.execute(f"INSERT INTO devices (uuid, mac, firmware, created_at) VALUES {values}", [firmware])
+        connection.execute(
+            f"INSERT INTO devices (uuid, mac, firmware, created_at) VALUES {values}", [firmware]
+        )
 
 
 @needs_postgres
@@ -84,7 +92,10 @@ def test_a_cluster_is_fresh_counts_its_rows_and_is_gone_afterwards(engine, tmp_p
             for firmware in ("a", "a", "b"):
                 insert(database, firmware)
             after = database.counters("a")
-            assert (after.rows - before.rows, after.statement_calls - before.statement_calls) == (2, 3)
+            assert (after.rows - before.rows, after.statement_calls - before.statement_calls) == (
+                2,
+                3,
+            )
             assert after.sessions > before.sessions
             leader = psutil.Process(database.running.pid)
             tree = [leader, *leader.children(recursive=True)]
@@ -103,11 +114,17 @@ def test_a_cluster_is_fresh_counts_its_rows_and_is_gone_afterwards(engine, tmp_p
 @needs_postgres
 def test_only_the_password_opens_it_and_only_on_loopback(served):
     database, log = served
-    for wrong in (database.url.replace(database.password, "wrong"), database.url.replace("lab:", "postgres:")):
+    for wrong in (
+        database.url.replace(database.password, "wrong"),
+        database.url.replace("lab:", "postgres:"),
+    ):
         with pytest.raises(psycopg.OperationalError):
             psycopg.connect(wrong)
     for address in real_lab.other_addresses():
-        with pytest.raises(OSError), socket.create_connection((address, database.running.port), timeout=1):
+        with (
+            pytest.raises(OSError),
+            socket.create_connection((address, database.running.port), timeout=1),
+        ):
             pass
     assert database.password not in json.dumps(psutil.Process(database.running.pid).environ())
     assert database.password not in log.read_text()
@@ -115,7 +132,10 @@ def test_only_the_password_opens_it_and_only_on_loopback(served):
 
 @needs_postgres
 def test_a_verifier_is_what_postgres_itself_makes(served):
-    """PostgreSQL takes a string as a verifier only if it has the right shape; else it would hash it as a password."""
+    """PostgreSQL takes a string as a verifier only if it has the right shape.
+
+    Else it would hash it as a password.
+    """
     database, _ = served
     with psycopg.connect(database.url, autocommit=True) as connection:
         connection.execute(f"ALTER ROLE lab PASSWORD '{scram_verifier('second')}'")
@@ -130,7 +150,9 @@ def test_it_can_be_paused_and_restarted_with_its_rows(served):
     insert(database, "kept")
     database.pause()
     with socket.create_connection(("127.0.0.1", database.running.port), timeout=0.3) as channel:
-        channel.sendall(b"\0\0\0\x08\x04\xd2\x16\x2f")  # SSLRequest: a living server answers one byte
+        channel.sendall(
+            b"\0\0\0\x08\x04\xd2\x16\x2f"
+        )  # SSLRequest: a living server answers one byte
         with pytest.raises(TimeoutError):
             channel.recv(1)
         database.resume()
@@ -143,12 +165,14 @@ def test_it_can_be_paused_and_restarted_with_its_rows(served):
 @pytest.mark.parametrize("there", [None, "postgres"])
 def test_a_missing_database_is_one_sentence(engine, monkeypatch, tmp_path, there):
     (tmp_path / "postgres").touch()
-    monkeypatch.setattr("runner.measure.process_engine.find_program", lambda _: there and tmp_path / there)
+    monkeypatch.setattr(
+        "runner.measure.process_engine.find_program", lambda _: there and tmp_path / there
+    )
     with pytest.raises(LabError, match="need PostgreSQL: install it"):
         engine.database((0,), "", tmp_path / "database.log").__enter__()
 
 
-# --- in a campaign ----------------------------------------------------------------------------------------
+# --- in a campaign --------------------------------------------------------------------------------
 
 
 @pytest.mark.timed
@@ -158,7 +182,9 @@ def test_rows_are_the_inserts_that_were_answered(campaign):
     row = made.trials.iloc[0]
     # The fake wrk sends 10 requests on each connection.
     assert (row["rows_inserted"], row["inserts"], row["requests"]) == (40, 40, 40)
-    assert row["database_statement_calls"] == 40 + made.table(f"probe/{row['trial_id']}")["ok"].sum()
+    assert (
+        row["database_statement_calls"] == 40 + made.table(f"probe/{row['trial_id']}")["ok"].sum()
+    )
     assert row["pool_size"] == 1
     assert row["database_cpu_mean_pct"] > 0
     resources = made.table("resources")
@@ -168,25 +194,34 @@ def test_rows_are_the_inserts_that_were_answered(campaign):
     facts = made.manifest["database"]
     assert facts["version"].split(".")[0].isdigit()
     assert (facts["settings"]["fsync"], facts["settings"]["synchronous_commit"]) == ("on", "off")
-    assert not any(b"postgres://" in path.read_bytes() for path in made.folder.rglob("*") if path.is_file())
+    assert not any(
+        b"postgres://" in path.read_bytes() for path in made.folder.rglob("*") if path.is_file()
+    )
 
 
 @pytest.mark.timed
 @pytest.mark.long
 @needs_postgres
-@pytest.mark.parametrize(("fault", "rows"), [("server-loses-inserts", 0), ("server-inserts-twice", 80)])
+@pytest.mark.parametrize(
+    ("fault", "rows"), [("server-loses-inserts", 0), ("server-inserts-twice", 80)]
+)
 def test_rows_that_are_not_the_inserts_make_a_trial_invalid(tmp_path, campaign, fault, rows):
     fake_lab.fault(tmp_path, fault)
     (record,) = run(campaign, code=1).records
     assert record["status"] == "failed"
-    assert f"6 rows inserted = successful inserts ({rows} rows, 40 inserts answered" in record["error"]
+    assert (
+        f"6 rows inserted = successful inserts ({rows} rows, 40 inserts answered" in record["error"]
+    )
 
 
 @pytest.mark.timed
 @pytest.mark.long
 def test_without_a_database_the_other_trials_still_run(tmp_path):
-    campaign = fake_lab.make(tmp_path, campaign=campaign_of(fake_lab.K6_LOAD, fake_lab.WRK_LOAD, INSERTS))
-    # Neither PATH nor Debian's folders lead to PostgreSQL any more: the programs' folder is an empty one.
+    campaign = fake_lab.make(
+        tmp_path, campaign=campaign_of(fake_lab.K6_LOAD, fake_lab.WRK_LOAD, INSERTS)
+    )
+    # Neither PATH nor Debian's folders lead to PostgreSQL any more: the programs' folder is an
+    # empty one.
     real_lab.program(tmp_path / ".tools" / "postgres", "#!/bin/sh\nexit 1\n")
     made = run(campaign, code=1)
     assert "need PostgreSQL: install it" in made.done.stderr
@@ -202,7 +237,8 @@ def test_without_a_database_the_other_trials_still_run(tmp_path):
 def test_a_killed_run_leaves_no_database(tmp_path, campaign):
     with real_lab.start(tmp_path, "run", str(campaign), "--engine", "process") as runner:
         wait_for(lambda: list(tmp_path.glob("data/runs/*/trials/*/server.log")))
-        mine, clusters = databases(runner), f"bench-*-{runner.pid}-*/cluster"
+        mine = databases(runner)
+        clusters = f"bench-*-{runner.pid}-*/cluster"
         assert list(Path("/tmp").glob(clusters))
         runner.kill()
     wait_for(lambda: not list((tmp_path / "data" / ".live").iterdir()))
@@ -210,7 +246,7 @@ def test_a_killed_run_leaves_no_database(tmp_path, campaign):
     assert not list(Path("/tmp").glob(clusters))
 
 
-# --- invariant 6 and the verdict, with numbers ------------------------------------------------------------
+# --- invariant 6 and the verdict, with numbers ----------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -227,7 +263,8 @@ def test_a_killed_run_leaves_no_database(tmp_path, campaign):
     ],
 )
 def test_a_row_more_needs_an_answer_that_was_lost(rows, refused, lost, ok):
-    before, after = DatabaseCounters(5, 0, 0.0, 0), DatabaseCounters(5 + rows, 0, 0.0, 0)
+    before = DatabaseCounters(5, 0, 0.0, 0)
+    after = DatabaseCounters(5 + rows, 0, 0.0, 0)
     given = measured(database=DatabaseUse("load", "15.1", before, after))
     (check,) = database_checks(Sent(ok=100, refused=refused, lost=lost, at_once=8), given)
     assert check.ok is ok and str(rows) in check.detail
@@ -235,7 +272,10 @@ def test_a_row_more_needs_an_answer_that_was_lost(rows, refused, lost, ok):
 
 @pytest.mark.timed
 @pytest.mark.long
-@pytest.mark.fault("PostgreSQL is killed in the warm-up or under load", "the trial fails and says so; nothing is left")
+@pytest.mark.fault(
+    "PostgreSQL is killed in the warm-up or under load",
+    "the trial fails and says so; nothing is left",
+)
 @needs_postgres
 @pytest.mark.parametrize("state", ["warm-up", "load"])
 def test_a_database_that_dies_fails_its_trial(tmp_path, campaign, state):

@@ -1,4 +1,6 @@
-"""Histograms of latencies, the lab's and wrk's, against known values, exact quantiles and wrk's loop."""
+"""Histograms of latencies, the lab's and wrk's, against known values, exact quantiles and wrk's
+loop.
+"""
 
 import json
 import math
@@ -39,7 +41,8 @@ def test_no_bucket_for_what_is_no_latency() -> None:
 
 def test_histograms_merge_by_adding() -> None:
     values = np.random.default_rng(1).lognormal(8, 2, 10_000)
-    buckets, once = histogram.bucket_index(values), np.ones(values.size, dtype=int)
+    buckets = histogram.bucket_index(values)
+    once = np.ones(values.size, dtype=int)
     whole = histogram.merge_counts(buckets, once)
     halves = [histogram.merge_counts(buckets[half::2], once[half::2]) for half in (0, 1)]
     merged = histogram.merge_counts(*(np.concatenate(pair) for pair in zip(*halves, strict=True)))
@@ -65,7 +68,9 @@ def test_hdr_histogram_text_has_every_count_at_its_percentile() -> None:
         assert float(inverse) == pytest.approx(1 / (1 - float(percentile)), abs=0.006)
         exact = np.quantile(values, float(percentile), method="inverted_cdf") / 1000
         assert float(value) / 1.0102 - 0.0006 <= exact <= float(value) * 1.0102 + 0.0006
-    mean, deviation = re.search(r"#\[Mean    = +([\d.]+), StdDeviation   = +([\d.]+)\]", text).groups()  # type: ignore[union-attr]
+    mean, deviation = re.search(
+        r"#\[Mean    = +([\d.]+), StdDeviation   = +([\d.]+)\]", text
+    ).groups()  # type: ignore[union-attr]
     assert float(mean) == pytest.approx(values.mean() / 1000, rel=0.005)
     assert float(deviation) == pytest.approx(values.std() / 1000, rel=0.01)
     assert re.search(r"#\[Max     = +[\d.]+, Total count    = +40000\]", text)
@@ -73,11 +78,13 @@ def test_hdr_histogram_text_has_every_count_at_its_percentile() -> None:
         histogram.to_hgrm([1.0], [0])
 
 
-# --- wrk's histogram: the back-fill that wrk applies is undone exactly --------------------------------------
+# --- wrk's histogram: the back-fill that wrk applies is undone exactly ----------------------------
 
 
 def wrk_stats_correct(data: dict[int, int], expected: int) -> dict[int, int]:
-    """wrk's own loop (stats_correct in its stats.c), one bucket at a time, as the independent truth."""
+    """wrk's own loop (stats_correct in its stats.c), one bucket at a time, as the independent
+    truth.
+    """
     corrected = dict(data)
     for n in range(2 * expected, max(data) + 1):
         count = corrected.get(n, 0)
@@ -104,7 +111,9 @@ def test_undoing_gives_back_what_was_measured():
 
 
 def test_the_published_example_of_a_distorted_p90():
-    """99 % at 1 ms and 1 % at 100 ms: wrk's own p90 says tens of milliseconds, the measured one 1 ms."""
+    """99 % at 1 ms and 1 % at 100 ms: wrk's own p90 says tens of milliseconds, the measured one 1
+    ms.
+    """
     measured = {1000: 990, 100_000: 10}
     interval = 1990  # one connection: mean latency
     reported = as_histogram(wrk_stats_correct(measured, interval))
@@ -127,7 +136,9 @@ def test_interval_is_wrks_integer_division():
 def test_quantiles_and_mean_agree_with_numpy(q):
     sample = np.random.default_rng(1).lognormal(6, 1, 5000).astype(np.int64)
     values, counts = np.unique(sample, return_counts=True)
-    assert quantile_ms((values, counts), q) == pytest.approx(np.quantile(sample, q) / 1000, rel=1e-12)
+    assert quantile_ms((values, counts), q) == pytest.approx(
+        np.quantile(sample, q) / 1000, rel=1e-12
+    )
     assert mean_ms((values, counts)) == pytest.approx(sample.mean() / 1000, rel=1e-12)
 
 
@@ -137,7 +148,13 @@ GOOD = {
     "errors": dict.fromkeys(("connect", "read", "write", "status", "timeout"), 0),
 }
 HISTOGRAMS = ([[120, 20], [100, 10]], [[100, -1]], [[100]], [["a", 1]], [[10**15, 1]])
-CHANGES = [{"requests": "30"}, {"requests": -1}, {"connections": 0}, {"errors": {}}, {"duration_us": True}]
+CHANGES = [
+    {"requests": "30"},
+    {"requests": -1},
+    {"connections": 0},
+    {"errors": {}},
+    {"duration_us": True},
+]
 CHANGES += [{"latency_us": pairs} for pairs in HISTOGRAMS]
 
 

@@ -1,4 +1,6 @@
-"""k6's raw points against independent truth: a slow reader that pairs by line, known values, and real k6."""
+"""k6's raw points against independent truth: a slow reader that pairs by line, known values, and
+real k6.
+"""
 
 import gzip
 import json
@@ -16,7 +18,16 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import real_lab
-from k6_files import EPOCH_NS, Request, announce, iteration_lines, point_line, request_lines, write_large, write_lines
+from k6_files import (
+    EPOCH_NS,
+    Request,
+    announce,
+    iteration_lines,
+    point_line,
+    request_lines,
+    write_large,
+    write_lines,
+)
 from own_api import tiny
 
 from runner.digest.k6 import K6Points, Trend, digest_k6, mode_of, read_summary, steady_state
@@ -53,8 +64,12 @@ def users_points(rng: random.Random, end_ns: int) -> list[str]:
     ]
 
 
-def make_lines(seed: int, iterations: int, *, stock: bool = False) -> tuple[list[str], list[Request]]:
-    """Iterations of 0 to 4 requests each, with users' metrics between, some interrupted, some without callback."""
+def make_lines(
+    seed: int, iterations: int, *, stock: bool = False
+) -> tuple[list[str], list[Request]]:
+    """Iterations of 0 to 4 requests each, with users' metrics between, some interrupted, some
+    without callback.
+    """
     rng = random.Random(seed)
     lines: list[str] = []
     made: list[Request] = []
@@ -75,8 +90,12 @@ def plain(end_ns: int = EPOCH_NS, waiting: int = MS) -> Request:
 
 
 def digest(raw: Path, mode: str = "keepalive", **options: Any) -> K6Points:
-    tables = (raw.parent / "out" / f"{name}.parquet" for name in ("requests", "latency", "throughput"))
-    return digest_k6(raw, tables, trial_id="t1", mode=mode, scratch=raw.parent / "scratch", **options)
+    tables = (
+        raw.parent / "out" / f"{name}.parquet" for name in ("requests", "latency", "throughput")
+    )
+    return digest_k6(
+        raw, tables, trial_id="t1", mode=mode, scratch=raw.parent / "scratch", **options
+    )
 
 
 def read_table(raw: Path, name: str) -> pd.DataFrame:
@@ -84,18 +103,24 @@ def read_table(raw: Path, name: str) -> pd.DataFrame:
 
 
 def read_slowly(raw: Path) -> pd.DataFrame:
-    """Pair points the obvious way: a line of http_reqs opens a request, the lines after it belong to it."""
+    """Pair points the obvious way: a line of http_reqs opens a request, the lines after it belong
+    to it.
+    """
     text = gzip.decompress(raw.read_bytes()) if raw.suffix == ".gz" else raw.read_bytes()
     found: list[dict[str, Any]] = []
     for line in text.splitlines():
         record = json.loads(line)
-        metric, data = record["metric"], record["data"]
+        metric = record["metric"]
+        data = record["data"]
         if record["type"] != "Point":
             continue
         if metric == "http_reqs":
             tags = {name: int(data["tags"].get(name, 0)) for name in ("status", "error_code")}
             found.append({"end": pd.Timestamp(data["time"]).value, **tags})
-        elif metric.startswith("http_req_") and metric not in ("http_req_mine", "http_req_my_trend"):
+        elif metric.startswith("http_req_") and metric not in (
+            "http_req_mine",
+            "http_req_my_trend",
+        ):
             assert pd.Timestamp(data["time"]).value == found[-1]["end"]
             assert metric not in found[-1]
             found[-1][metric] = data["value"]
@@ -106,14 +131,20 @@ def assert_trend(trend: Trend, values_ms: Any) -> None:
     assert (trend["min"], trend["max"]) == (np.min(values_ms), np.max(values_ms))
     assert trend["mean"] == pytest.approx(np.mean(values_ms), rel=1e-12)
     quantiles = [trend[name] for name in ("p50", "p90", "p95", "p99", "p999")]
-    assert quantiles == pytest.approx(list(np.quantile(values_ms, [0.5, 0.9, 0.95, 0.99, 0.999])), rel=1e-12)
+    assert quantiles == pytest.approx(
+        list(np.quantile(values_ms, [0.5, 0.9, 0.95, 0.99, 0.999])), rel=1e-12
+    )
 
 
 def assert_same(raw: Path, points: K6Points, mode: str = "keepalive") -> None:
     """Tables and numbers equal those of the slow reader."""
-    slow, table = read_slowly(raw), read_table(raw, "requests")
+    slow = read_slowly(raw)
+    table = read_table(raw, "requests")
     assert points.requests == len(slow) == len(table)
-    names = {f"http_req_{each}": f"{each}_ms" for each in ("blocked", "connecting", "sending", "waiting", "receiving")}
+    names = {
+        f"http_req_{each}": f"{each}_ms"
+        for each in ("blocked", "connecting", "sending", "waiting", "receiving")
+    }
     same = ["status", "error_code", *names.values()]
     expected = slow.rename(columns=names)[same]
     pd.testing.assert_frame_equal(table[same], expected, check_dtype=False, check_exact=True)
@@ -149,9 +180,13 @@ def test_pairs_like_the_slow_reader(tmp_path: Path, name: str, mode: str, stock:
     points = digest(raw, mode)
     assert_same(raw, points, mode)
     assert points.requests == len(made)
-    assert {points.points[f"http_req{end}"] for end in ("s", "_duration", "_receiving")} == {len(made)}
+    assert {points.points[f"http_req{end}"] for end in ("s", "_duration", "_receiving")} == {
+        len(made)
+    }
     assert points.points["http_req_failed"] < len(made)
-    assert points.points["my_trend"] == points.points["http_req_mine"] == points.points["checks"] > 0
+    assert (
+        points.points["my_trend"] == points.points["http_req_mine"] == points.points["checks"] > 0
+    )
     assert points.points["iterations"] == points.iterations < points.script_runs == 700
     assert points.iteration_max_ms == 500
     assert points.worst_residual_ms < 1e-9
@@ -173,13 +208,18 @@ def test_requests_that_straddle_batches(tmp_path: Path, monkeypatch: pytest.Monk
 def test_histogram_and_throughput_agree_with_the_requests(tmp_path: Path) -> None:
     raw = write_lines(tmp_path / "k6.json.gz", make_lines(5, 900)[0])
     points = digest(raw)
-    requests, latency, throughput = (read_table(raw, name) for name in ("requests", "latency", "throughput"))
+    requests, latency, throughput = (
+        read_table(raw, name) for name in ("requests", "latency", "throughput")
+    )
     assert set(latency["trial_id"]) == set(throughput["trial_id"]) == {"t1"}
     assert latency["count"].sum() == throughput["requests"].sum() == points.requests
     assert throughput["failed"].sum() == points.failed
     assert not latency.duplicated(["second", "bucket"]).any()
-    t_s, ms = requests["t_s"], requests["latency_ms"]
-    for second, lower, upper, count in latency[["second", "lower_ms", "upper_ms", "count"]].to_numpy():
+    t_s = requests["t_s"]
+    ms = requests["latency_ms"]
+    for second, lower, upper, count in latency[
+        ["second", "lower_ms", "upper_ms", "count"]
+    ].to_numpy():
         low = 0 if lower <= 0.001 else lower
         assert count == ((t_s // 1 == second) & (ms >= low) & (ms < upper)).sum()
     edges = np.arange(len(throughput) + 1) / 10
@@ -201,11 +241,16 @@ MODES: dict[tuple[str, int, int, int | None], str] = {
     ("close", 0, 40, None): "close",
     ("keepalive", 40, 40, None): "keepalive",
 }
-"""By the mode asked for, connections opened, requests that had one, and connections that may be held."""
+"""By the mode asked for, connections opened, requests that had one, and connections that may be
+held.
+"""
 
 
 def test_blocked_contains_connecting(tmp_path: Path) -> None:
-    """A close-mode latency counts connecting once; a failed hand-over (blocked 0) still counts what it cost."""
+    """A close-mode latency counts connecting once.
+
+    A failed hand-over (blocked 0) still counts what it cost.
+    """
     first = Request(EPOCH_NS + S, 5 * MS, 4 * MS, MS, 10 * MS, MS)
     lost = Request(EPOCH_NS + 2 * S, 0, 3 * MS, 0, 0, 0, status=0, error_code=1000)
     raw = write_lines(tmp_path / "k6.json", announce(request_lines(first) + request_lines(lost)))
@@ -230,7 +275,9 @@ def test_the_latency_is_the_one_that_the_mode_implies(tmp_path: Path, held: int,
     begun = np.maximum(table["blocked_ms"], table["connecting_ms"]) if mode == "mixed" else 0.0
     assert table["latency_ms"].to_numpy() == pytest.approx(durations + begun, abs=1e-9)
     assert_trend(points.latency, table["latency_ms"])
-    assert points.durations["p50"] == pytest.approx(np.median(durations)), "k6's own quantiles stay those of durations"
+    assert points.durations["p50"] == pytest.approx(np.median(durations)), (
+        "k6's own quantiles stay those of durations"
+    )
 
 
 def test_only_what_was_answered_until_an_open_load_s_end_counts_for_its_cpu(tmp_path: Path) -> None:
@@ -241,7 +288,9 @@ def test_only_what_was_answered_until_an_open_load_s_end_counts_for_its_cpu(tmp_
 
 def test_time_zones_and_missing_digits(tmp_path: Path) -> None:
     lines = []
-    for number, text in enumerate(["2026-11-21T06:26:32.1+05:30", "2026-11-21T00:56:32Z", "2026-11-20T19:56:33-05:00"]):
+    for number, text in enumerate(
+        ["2026-11-21T06:26:32.1+05:30", "2026-11-21T00:56:32Z", "2026-11-20T19:56:33-05:00"]
+    ):
         made = map(json.loads, request_lines(plain(EPOCH_NS + number)))
         lines += [json.dumps({**line, "data": {**line["data"], "time": text}}) for line in made]
     points = digest(write_lines(tmp_path / "k6.json", announce(lines)))
@@ -251,15 +300,23 @@ def test_time_zones_and_missing_digits(tmp_path: Path) -> None:
 def test_json_in_any_other_form_says_the_same(tmp_path: Path) -> None:
     lines = make_lines(4, 300)[0]
     turned = [json.dumps(dict(reversed(json.loads(line).items()))) for line in lines]
-    others = [other if number % 3 else line for number, (line, other) in enumerate(zip(lines, turned, strict=True))]
+    others = [
+        other if number % 3 else line
+        for number, (line, other) in enumerate(zip(lines, turned, strict=True))
+    ]
     raw = tmp_path / "k6.json"
-    found = [(digest(write_lines(raw, each)), read_table(raw, "requests")) for each in (lines, others)]
+    found = [
+        (digest(write_lines(raw, each)), read_table(raw, "requests")) for each in (lines, others)
+    ]
     assert found[0][0] == found[1][0]
     pd.testing.assert_frame_equal(found[0][1], found[1][1], check_exact=True)
 
 
 def test_infinite_values_of_own_metrics_are_no_damage(tmp_path: Path) -> None:
-    """k6 1.x writes `+Inf`, which is not JSON, for `trend.add(Infinity)`; 2.x leaves the point out."""
+    """k6 1.x writes `+Inf`, which is not JSON, for `trend.add(Infinity)`.
+
+    2.x leaves the point out.
+    """
     lines = request_lines(plain())
     lines += [point_line("mine", EPOCH_NS, "+Inf", "{}"), point_line("mine", EPOCH_NS, "2", "{}")]
     points = digest(write_lines(tmp_path / "k6.json", [*lines, *iteration_lines(EPOCH_NS, MS)]))
@@ -270,7 +327,9 @@ def test_dropped_iterations_are_summed(tmp_path: Path) -> None:
     lines = request_lines(plain())
     lines += [point_line("dropped_iterations", EPOCH_NS, "1", "{}")] * 3
     lines += [point_line("dropped_iterations", EPOCH_NS, "1.5e+06", "{}")]
-    assert digest(write_lines(tmp_path / "k6.json", announce(lines))).dropped_iterations == 1_500_003
+    assert (
+        digest(write_lines(tmp_path / "k6.json", announce(lines))).dropped_iterations == 1_500_003
+    )
 
 
 def test_same_tables_from_the_same_file_whatever_its_name(tmp_path: Path) -> None:
@@ -287,37 +346,48 @@ def test_same_tables_from_the_same_file_whatever_its_name(tmp_path: Path) -> Non
 
 @pytest.mark.long
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
-    """The digest in another process keeps below 600 MB; its use hardly grows with three times the lines."""
+    """The digest in another process keeps below 600 MB.
+
+    Its use hardly grows with three times the lines.
+    """
     program = (
-        "import re, sys; from pathlib import Path; from runner.digest.k6 import digest_k6\n"
-        "raw = Path(sys.argv[1]); out = raw.parent / 'out'\n"
-        "digest_k6(raw, [out / 'r.parquet', out / 'l.parquet', out / 't.parquet'], trial_id='t', mode='close',"
-        " scratch=raw.parent / 'scratch')\n"
+        "import re, sys; from pathlib import Path; from runner.digest.k6 import digest_k6\nraw = "
+        "Path(sys.argv[1]); out = raw.parent / 'out'\ndigest_k6(raw, [out / 'r.parquet', out / "
+        "'l.parquet', out / 't.parquet'], trial_id='t', mode='close', scratch=raw.parent / "
+        "'scratch')\n"
         # Not ru_maxrss: that begins with what the process had in use that started this one.
         "print(re.search(r'VmHWM:\\s+(\\d+) kB', Path('/proc/self/status').read_text())[1])"
     )
     peaks = []
     for iterations in (10_000, 40_000):
         write_large(raw := tmp_path / f"{iterations}.json.gz", iterations, level=1)
-        done = subprocess.run([sys.executable, "-c", program, raw], check=True, capture_output=True, cwd=ROOT)
+        done = subprocess.run(
+            [sys.executable, "-c", program, raw], check=True, capture_output=True, cwd=ROOT
+        )
         peaks.append(int(done.stdout) / 1024)
     assert max(peaks) < 600 and peaks[1] - peaks[0] < 150
 
 
-# --- Little's law, against loads whose number of requests under way is known ------------------------------
+# --- Little's law, against loads whose number of requests under way is known ----------------------
 
 
 def closed_loop(users, seconds, mean_ms, busy=1.0, seed=1):
-    """Return ends and durations of users who wait for each answer, and think so that they are `busy` of the time."""
+    """Return ends and durations of users who wait for each answer, and think so that they are
+    `busy` of the time.
+    """
     rng = np.random.default_rng(seed)
     took = rng.exponential(mean_ms / 1000, (users, int(3 * seconds / mean_ms * 1000)))
-    ended = np.cumsum(took, axis=1) + np.cumsum(took * (1 / busy - 1), axis=1) - took * (1 / busy - 1)
+    ended = (
+        np.cumsum(took, axis=1) + np.cumsum(took * (1 / busy - 1), axis=1) - took * (1 / busy - 1)
+    )
     kept = ended - took < seconds
     return EPOCH_NS + (ended[kept] * 1e9).astype(np.int64), took[kept] * 1000
 
 
 def steady(ends_ns, lengths_ms, parts=7):
-    """Ask for the steady state as a digest does: iterations come in parts, one of them empty here."""
+    """Ask for the steady state as a digest does: iterations come in parts, one of them
+    empty here.
+    """
     cut = [*np.array_split(np.arange(len(ends_ns)), parts), np.empty(0, int)]
     tables = [pa.table({"end_ns": ends_ns[part], "length_ms": lengths_ms[part]}) for part in cut]
     with duckdb.connect() as database:
@@ -327,7 +397,9 @@ def steady(ends_ns, lengths_ms, parts=7):
 
 def test_in_how_many_parts_they_come_does_not_matter():
     loop = closed_loop(50, 5.0, 20.0)
-    assert astuple(steady(*loop, parts=40)) == pytest.approx(astuple(steady(*loop, parts=1)), rel=1e-12)
+    assert astuple(steady(*loop, parts=40)) == pytest.approx(
+        astuple(steady(*loop, parts=1)), rel=1e-12
+    )
 
 
 def test_users_who_never_wait_are_all_under_way_and_of_those_busy_half_of_the_time_half_are():
@@ -363,14 +435,16 @@ export function slow() { http.get(BASE + '/slow'); }
 export default function () {
   const i = __ITER * 8 + __VU;
   group('a "quoted" é', () => {
-    check(http.get(BASE + '/ok', { tags: { extra: 'v"]}\\\\' } }), { 'is 200': (r) => r.status === 200 });
+    const extra = { tags: { extra: 'v"]}\\\\' } };
+    check(http.get(BASE + '/ok', extra), { 'is 200': (r) => r.status === 200 });
   });
   own.add(1.5); gauge.add(i);
   if (i % 3 === 0) http.get(BASE + '/away?/ok');
   if (i % 5 === 0) http.get(BASE + '/broken');
   if (i % 7 === 0) http.get('http://127.0.0.1:1/refused');
   if (i % 50 === 0) http.get(BASE + '/slow', { timeout: '100ms' });
-  if (i % 11 === 0) http.batch([['GET', BASE + '/ok'], ['GET', BASE + '/broken'], ['GET', BASE + '/away?/ok']]);
+  const paths = ['/ok', '/broken', '/away?/ok'];
+  if (i % 11 === 0) http.batch(paths.map((path) => ['GET', BASE + path]));
   if (i % 13 === 0) http.get(BASE + '/ok', { responseCallback: null });
 }
 export function handleSummary() { return { stdout: 'own summary' }; }
@@ -380,17 +454,41 @@ export function handleSummary() { return { stdout: 'own summary' }; }
 @pytest.mark.load
 @pytest.mark.long
 @pytest.mark.parametrize("series", real_lab.K6_SERIES)
-@pytest.mark.parametrize(("zone", "system_tags"), [("UTC", "status,error_code"), ("Asia/Kolkata", None)])
+@pytest.mark.parametrize(
+    ("zone", "system_tags"), [("UTC", "status,error_code"), ("Asia/Kolkata", None)]
+)
 def test_real_k6(tmp_path: Path, series: str, zone: str, system_tags: str | None) -> None:
     (tmp_path / "script.js").write_text(SCRIPT)
-    raw, summary_path = tmp_path / "k6.json.gz", tmp_path / "summary.json"
+    raw = tmp_path / "k6.json.gz"
+    summary_path = tmp_path / "summary.json"
     trends = "avg,min,med,max,p(90),p(95),p(99),p(99.9),count"
-    command = [real_lab.k6_of(series), "run", "--no-usage-report", "--out", f"json={raw}", "--address", ""]
-    command += ["--summary-export", summary_path, "--summary-trend-stats", trends, tmp_path / "script.js"]
+    command = [
+        real_lab.k6_of(series),
+        "run",
+        "--no-usage-report",
+        "--out",
+        f"json={raw}",
+        "--address",
+        "",
+    ]
+    command += [
+        "--summary-export",
+        summary_path,
+        "--summary-trend-stats",
+        trends,
+        tmp_path / "script.js",
+    ]
     command += ["--system-tags", system_tags] if system_tags else []
     with tiny(0) as server:
-        environment = {"PATH": os.environ["PATH"], "TZ": zone, "BASE": server.url, "HOME": str(tmp_path)}
-        done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=60)
+        environment = {
+            "PATH": os.environ["PATH"],
+            "TZ": zone,
+            "BASE": server.url,
+            "HOME": str(tmp_path),
+        }
+        done = subprocess.run(
+            command, env=environment, check=False, capture_output=True, text=True, timeout=60
+        )
     assert done.returncode == 0, done.stderr
     points = digest(raw)
     assert_same(raw, points)

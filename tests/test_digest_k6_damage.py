@@ -1,4 +1,7 @@
-"""Damaged files of k6 samples: one error that names the place, never a wrong pair; and k6's summary."""
+"""Damaged files of k6 samples: one error that names the place, never a wrong pair.
+
+And k6's summary.
+"""
 
 import gzip
 import json
@@ -23,7 +26,10 @@ SALVAGE = partial(spool_points, salvage=True)
 
 
 def _refused(raw: Path, **options: Any) -> str:
-    """The error of a damaged file; no table may appear, an older one must stay, nothing is left in scratch."""
+    """The error of a damaged file.
+
+    No table may appear, an older one must stay, nothing is left in scratch.
+    """
     out = raw.parent / "out"
     out.mkdir(exist_ok=True)
     (out / "requests.parquet").write_text("older")
@@ -48,7 +54,9 @@ def _changed(at: int, *lines: str) -> list[str]:
 
 def _position(metric: str, after: int = 1000) -> int:
     """Index of a line with a point of `metric`, the first from `after` on."""
-    return next(i for i in range(after, len(LINES)) if f'"metric":"{metric}","type":"Point"' in LINES[i])
+    return next(
+        i for i in range(after, len(LINES)) if f'"metric":"{metric}","type":"Point"' in LINES[i]
+    )
 
 
 RUBBISH = {
@@ -62,7 +70,9 @@ RUBBISH = {
     "two objects": '{"a":1}{"b":2}',
     "another type": LINES[2000].replace('"Point"', '"Dot"'),
     "no time": '{"metric":"checks","type":"Point","data":{"value":1,"tags":{}}}',
-    "no value": '{"metric":"checks","type":"Point","data":{"time":"2026-11-21T00:56:31Z","tags":{}}}',
+    "no value": (
+        '{"metric":"checks","type":"Point","data":{"time":"2026-11-21T00:56:31Z","tags":{}}}'
+    ),
     "data is text": '{"metric":"checks","type":"Point","data":"/etc/passwd"}',
     "another file": "/etc/passwd",
 }
@@ -88,8 +98,13 @@ def test_a_wrong_line_in_the_middle_is_named(tmp_path, name, file):
     assert f"line {at + 1}:" in _refused(write_lines(tmp_path / file, _changed(at, line)))
 
 
-@pytest.mark.fault("one line of k6's samples dropped or doubled", "an error, or the other requests' values unchanged")
-@pytest.mark.parametrize("metric", ["http_reqs", "http_req_duration", "http_req_blocked", "http_req_receiving"])
+@pytest.mark.fault(
+    "one line of k6's samples dropped or doubled",
+    "an error, or the other requests' values unchanged",
+)
+@pytest.mark.parametrize(
+    "metric", ["http_reqs", "http_req_duration", "http_req_blocked", "http_req_receiving"]
+)
 @pytest.mark.parametrize("change", ["drop", "double"])
 def test_a_missing_or_doubled_line_never_pairs_wrongly(tmp_path, metric, change):
     at = _position(metric)
@@ -99,7 +114,9 @@ def test_a_missing_or_doubled_line_never_pairs_wrongly(tmp_path, metric, change)
 
 
 def test_eight_lines_lost_across_two_requests(tmp_path):
-    """The order of metrics alone would look right: the head of one request continues with the tail of the next."""
+    """The order of metrics alone would look right: the head of one request continues with the tail
+    of the next.
+    """
     requests = [plain(EPOCH_NS + i * MS, (i + 1) * MS) for i in range(4)]
     lines = [line for request in requests for line in request_lines(request, failed_point=False)]
     for begin in range(8, 16):
@@ -169,7 +186,9 @@ def test_flipped_bits_are_noticed(tmp_path):
     assert "corrupt" in _refused(raw)
 
 
-@pytest.mark.parametrize("content", [b"", b"\n", b"\x00" * 100, b"rubbish", random.Random(2).randbytes(5000)])
+@pytest.mark.parametrize(
+    "content", [b"", b"\n", b"\x00" * 100, b"rubbish", random.Random(2).randbytes(5000)]
+)
 @pytest.mark.parametrize("name", ["k6.json", "k6.json.gz"])
 def test_empty_or_something_else(tmp_path, content, name):
     raw = tmp_path / name
@@ -199,7 +218,9 @@ def test_sound_lines_that_are_no_load(tmp_path, words):
     assert words in _refused(write_lines(tmp_path / "k6.json", announce(NO_LOAD[words])))
 
 
-@pytest.mark.fault("any bytes of k6's samples changed (Hypothesis)", "tables or one error, never a traceback")
+@pytest.mark.fault(
+    "any bytes of k6's samples changed (Hypothesis)", "tables or one error, never a traceback"
+)
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_any_change_of_bytes_ends_in_tables_or_one_error(data, tmp_path_factory):
@@ -217,7 +238,16 @@ def test_any_change_of_bytes_ends_in_tables_or_one_error(data, tmp_path_factory)
         assert points.points["http_reqs"] == points.points["http_req_receiving"] == points.requests
 
 
-TREND = {"avg": 2.5, "min": 1, "med": 2, "max": 9.5, "p(90)": 5, "p(95)": 6, "p(99)": 8, "p(99.9)": 9}
+TREND = {
+    "avg": 2.5,
+    "min": 1,
+    "med": 2,
+    "max": 9.5,
+    "p(90)": 5,
+    "p(95)": 6,
+    "p(99)": 8,
+    "p(99.9)": 9,
+}
 COUNTS = {"iterations": 10, "dropped_iterations": 2, "http_reqs": 12}
 SUMMARY = {
     "root_group": {},
@@ -232,7 +262,9 @@ SUMMARY = {
 def test_summary(tmp_path):
     (tmp_path / "s.json").write_text(json.dumps(SUMMARY))
     trend = {"mean": 2.5, "min": 1, "p50": 2, "p90": 5, "p95": 6, "p99": 8, "p999": 9, "max": 9.5}
-    assert read_summary(tmp_path / "s.json") == K6Summary(10, 2, 12, 3.5, trend, checks=6, checks_failed=1)
+    assert read_summary(tmp_path / "s.json") == K6Summary(
+        10, 2, 12, 3.5, trend, checks=6, checks_failed=1
+    )
     (tmp_path / "s.json").write_text('{"metrics":{"iterations":{"count":3}}}')
     assert read_summary(tmp_path / "s.json") == K6Summary(3, 0, 0, 0.0)
 
@@ -244,7 +276,9 @@ METRICS = (
 )
 
 
-@pytest.mark.parametrize("text", ["", "[]", "5", "{}", *(f'{{"metrics":{each}}}' for each in METRICS)])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "5", "{}", *(f'{{"metrics":{each}}}' for each in METRICS)]
+)
 def test_broken_summary(tmp_path, text):
     (tmp_path / "s.json").write_text(text)
     with pytest.raises(LabError, match=r"s\.json") as caught:

@@ -35,10 +35,23 @@ def test_a_burst_is_800_at_100_ms_and_80_at_1_s():
 
 @pytest.fixture
 def raw(tmp_path):
-    """Two seconds of raw counters, a tick each 50 ms: the host uses 1.5 of a core, the server a quarter."""
-    tick, path = np.arange(41), tmp_path / "resources.parquet"
-    both = {"source": "test", "tick": tick, "mono_ns": 1_000_000_000 + tick * 50_000_000, "rss_bytes": 1000 + tick}
-    host = {"subject": "host", "cpu_ns": tick * 75_000_000, "steal_ns": tick * 5_000_000, "switches": tick * 400}
+    """Two seconds of raw counters, a tick each 50 ms: the host uses 1.5 of a core, the server a
+    quarter.
+    """
+    tick = np.arange(41)
+    path = tmp_path / "resources.parquet"
+    both = {
+        "source": "test",
+        "tick": tick,
+        "mono_ns": 1_000_000_000 + tick * 50_000_000,
+        "rss_bytes": 1000 + tick,
+    }
+    host = {
+        "subject": "host",
+        "cpu_ns": tick * 75_000_000,
+        "steal_ns": tick * 5_000_000,
+        "switches": tick * 400,
+    }
     server = {"subject": "server", "cpu_ns": tick * 12_500_000, "threads": 7}
     server["connections"] = np.where(tick % 4 == 0, 10 + tick, np.nan)
     rows = pd.concat([pd.DataFrame(both | host), pd.DataFrame(both | server)]).convert_dtypes()
@@ -52,7 +65,9 @@ def test_reading_and_rates(raw):
     assert counters["server"].mean_pct(0, 2) == pytest.approx(25)
     assert counters["host"].between(0, 2, "steal_s") == pytest.approx(0.2)
     assert tick_coverage(counters["host"], [Window(0, 2.0, 0, 0)], 20) == 1.0
-    assert tick_coverage(counters["host"], [Window(0, 4.0, 0, 0)], 20) == pytest.approx(0.5, abs=0.03)
+    assert tick_coverage(counters["host"], [Window(0, 4.0, 0, 0)], 20) == pytest.approx(
+        0.5, abs=0.03
+    )
     table = rates("t", counters).to_pandas()
     assert set(table["subject"]) == {"host", "server"}
     host, server = (table[table["subject"] == subject] for subject in ("host", "server"))
@@ -72,7 +87,10 @@ def test_raw_files_of_a_sampler_that_had_less_are_read(raw):
 
 
 def test_a_null_throttled_time_is_not_known_and_was_0_in_older_files(raw):
-    now, older = (read_counters(raw, 1_000_000_000, throttled_known=known)["server"] for known in (False, True))
+    now, older = (
+        read_counters(raw, 1_000_000_000, throttled_known=known)["server"]
+        for known in (False, True)
+    )
     assert np.isnan(now.between(0, 2, "throttled_s"))
     assert older.between(0, 2, "throttled_s") == 0
     assert rates("t", {"server": now}).to_pandas()["throttled_ms"].isna().all()

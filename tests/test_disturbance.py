@@ -15,11 +15,15 @@ BEGAN = time.monotonic()
 
 
 class Stat:
-    '''A machine whose clock ticks 10,000 times a second, of which the hypervisor takes a share, for so many seconds.'''
+    '''A machine whose clock ticks 10,000 times a second.
+
+    The hypervisor takes a share of it, for so many seconds.
+    '''
     at, stolen = BEGAN, 0.0
 
     def read_text(self):
-        now, (share, until_s) = time.monotonic(), map(float, pathlib.Path("stolen").read_text().split())
+        now = time.monotonic()
+        share, until_s = map(float, pathlib.Path("stolen").read_text().split())
         self.stolen += (now - self.at) * 10_000 * share / 100 * (now < BEGAN + until_s)
         self.at = now
         spent = int((now - BEGAN) * 10_000) - int(self.stolen)
@@ -43,7 +47,9 @@ def test_it():
 
 @pytest.fixture
 def run(pytester, monkeypatch):
-    """Return a function that runs a test on a machine of which so much is stolen: its exit code and output."""
+    """Return a function that runs a test on a machine of which so much is stolen: its exit code and
+    output.
+    """
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests"))
     pytester.makeini("[pytest]\nmarkers =\n    load: x\n    timed: x\n    other: x\n")
     pytester.makeconftest(CONFTEST)
@@ -72,7 +78,9 @@ MACHINES = [
 
 
 @pytest.mark.parametrize(("attempt", "machine", "code", "outcome", "says"), MACHINES)
-def test_what_was_disturbed_says_so_and_nothing_at_last(run, monkeypatch, attempt, machine, code, outcome, says):
+def test_what_was_disturbed_says_so_and_nothing_at_last(
+    run, monkeypatch, attempt, machine, code, outcome, says
+):
     monkeypatch.setenv("ATTEMPT", attempt)
     done = run(**machine)
     done.assert_outcomes(**{outcome: 1})
@@ -97,10 +105,14 @@ def test_what_failed_is_run_again_in_a_quiet_moment_if_one_comes(run, until_s, c
         ([2], 3, True),
     ],
 )
-def test_make_runs_again_what_failed_and_twice_more_what_was_disturbed(tmp_path, codes, runs, fails):
+def test_make_runs_again_what_failed_and_twice_more_what_was_disturbed(
+    tmp_path, codes, runs, fails
+):
     """With a pytest that writes down how it was called, and ends with these codes, then with 0."""
     (tmp_path / "codes").write_text("".join(f"{code}\n" for code in codes))
-    program = 'echo "$ATTEMPT $*" >> calls; code=$(head -n 1 codes); sed -i 1d codes; exit "${code:-0}"'
+    program = (
+        'echo "$ATTEMPT $*" >> calls; code=$(head -n 1 codes); sed -i 1d codes; exit "${code:-0}"'
+    )
     (tmp_path / "pytest").write_text(program)
     command = ["make", "-f", str(ROOT / "Makefile"), "-o", "setup", "test", "PYTEST=bash pytest"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -113,7 +125,8 @@ def test_make_runs_again_what_failed_and_twice_more_what_was_disturbed(tmp_path,
 
 
 @pytest.mark.parametrize(
-    ("mark", "outcomes"), [("load", {"errors": 1}), ("timed", {"passed": 1}), ("other", {"passed": 1})]
+    ("mark", "outcomes"),
+    [("load", {"errors": 1}), ("timed", {"passed": 1}), ("other", {"passed": 1})],
 )
 def test_what_drives_a_load_refuses_to_run_beside_others(run, mark, outcomes):
     run("-n", "2", mark=mark, passes=True, stolen=0).assert_outcomes(**outcomes)

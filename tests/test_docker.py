@@ -1,4 +1,5 @@
-"""The docker engine for real: hardened containers, what they are kept from, and nothing of them left.
+"""The docker engine for real: hardened containers, what they are kept from, and nothing of them
+left.
 
 And what becomes of a trial whose engine or memory goes.
 """
@@ -63,21 +64,29 @@ def started(name, opened, log, given=NONCE):
 @contextmanager
 def served(root):
     """PostgreSQL in a container, and the lab."""
-    with open_lab("docker") as opened, serving(opened.engine, (0,), root / "database.log") as database:
+    with (
+        open_lab("docker") as opened,
+        serving(opened.engine, (0,), root / "database.log") as database,
+    ):
         yield database, opened
 
 
 @pytest.fixture
 def ours():
-    """Return a function that lists the containers that a runner started since: other labs use the same engine.
+    """Return a function that lists the containers that a runner started since: other labs use the
+    same engine.
 
-    The runner is this process where no other is named; None stands for any, where nothing else runs.
+    The runner is this process where no other is named; None stands for any, where nothing else
+    runs.
     """
-    before, this = {container.id for container in labelled()}, os.getpid()
+    before = {container.id for container in labelled()}
+    this = os.getpid()
 
     def started(by=this):
         came = [container for container in labelled() if container.id not in before]
-        return [each for each in came if by is None or each.labels[RUNNER].split(":")[-2] == str(by)]
+        return [
+            each for each in came if by is None or each.labels[RUNNER].split(":")[-2] == str(by)
+        ]
 
     return started
 
@@ -92,7 +101,9 @@ def test_every_server_keeps_the_contract_in_a_container(root, name, ours):
 
 
 @pytest.mark.fault("a server is asked at another address than loopback", "nothing listens there")
-@pytest.mark.fault("a server dies in its container", "its exit code is known; nothing of it is left")
+@pytest.mark.fault(
+    "a server dies in its container", "its exit code is known; nothing of it is left"
+)
 @pytest.mark.parametrize("name", long_but(["gin"], SERVERS))
 def test_a_container_is_hardened_pinned_and_bound_to_loopback_only(root, name, ours):
     with open_lab("docker") as opened, started(name, opened, root / "log") as running:
@@ -101,7 +112,11 @@ def test_a_container_is_hardened_pinned_and_bound_to_loopback_only(root, name, o
         lines = Path(f"/proc/{running.pid}/status").read_text().splitlines()
         status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
         sockets = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
-        listening = [line[1] for line in sockets if line[1].endswith(f":{running.port:04X}") and line[3] == "0A"]
+        listening = [
+            line[1]
+            for line in sockets
+            if line[1].endswith(f":{running.port:04X}") and line[3] == "0A"
+        ]
         assert source_of(running.pid).read().cpu_ns > 0
         assert source_of(running.pid).name.startswith("cgroup")
         asked = f"http://127.0.0.1:{running.port}/count"
@@ -113,7 +128,12 @@ def test_a_container_is_hardened_pinned_and_bound_to_loopback_only(root, name, o
         assert wait_for(running.exit_code, 10) == 137
         with pytest.raises(OSError):
             urllib.request.urlopen(asked, timeout=1)
-    expected = {"CapEff": "0" * 16, "NoNewPrivs": "1", "Uid": "\t".join(["65534"] * 4), "Cpus_allowed_list": "0"}
+    expected = {
+        "CapEff": "0" * 16,
+        "NoNewPrivs": "1",
+        "Uid": "\t".join(["65534"] * 4),
+        "Cpus_allowed_list": "0",
+    }
     assert (expected | {"Seccomp": "2"}).items() <= status.items()
     assert set(listening) == {f"0100007F:{running.port:04X}"}  # 127.0.0.1, little-endian
     assert config["ReadonlyRootfs"] and config["PidsLimit"] > 0 and config["Memory"] > 0
@@ -148,8 +168,11 @@ INSERTS = load("devices-insert", connections=10, duration_s=1, pool_sizes=4)
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_campaign_in_containers_passes_every_invariant(root, ours, whole):
     servers = {"axum", "nginx"} if whole else {"axum"}
-    made = real_lab.run(root, campaign(sorted(servers), *LOADS, *[INSERTS] * whole))  # `auto` takes docker
-    trials, manifest = made.trials, made.manifest
+    made = real_lab.run(
+        root, campaign(sorted(servers), *LOADS, *[INSERTS] * whole)
+    )  # `auto` takes docker
+    trials = made.trials
+    manifest = made.manifest
     assert trials["status"].tolist() == ["sealed"] * (6 if whole else 3)
     assert (manifest["engine"], set(manifest["images"])) == ("docker", servers)
     assert all(image.startswith("sha256:") for image in manifest["images"].values())
@@ -165,8 +188,11 @@ def test_a_campaign_in_containers_passes_every_invariant(root, ours, whole):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_killed_runner_leaves_no_container(root, number, ours):
     (root / "long.toml").write_text(campaign(["gin"], INSERTS | {"duration_s": 60}))
-    runner, seen, deadline = real_lab.start(root, "run", "long.toml", "--engine", "docker"), 0, time.monotonic() + 60
-    # The database alone is tried first, and may still be going when the trial's comes: two that stay are a trial.
+    runner = real_lab.start(root, "run", "long.toml", "--engine", "docker")
+    seen = 0
+    deadline = time.monotonic() + 60
+    # The database alone is tried first, and may still be going when the trial's comes: two that
+    # stay are a trial.
     while seen < 20 and time.monotonic() < deadline:
         seen = seen + 1 if len(ours(runner.pid)) == 2 else 0
         time.sleep(0.1)
@@ -176,7 +202,8 @@ def test_a_killed_runner_leaves_no_container(root, number, ours):
     wait_for(lambda: not ours(runner.pid) and not list((root / "data" / ".live").iterdir()), 20)
 
 
-# Tried in a shell inside PostgreSQL's container, which is made as every server's is: an image FROM scratch has none.
+# Tried in a shell inside PostgreSQL's container, which is made as every server's is: an image FROM
+# scratch has none.
 KEPT_FROM = {
     "writing to its programs": "echo x > /etc/passwd",
     "writing beside them": "touch /new",
@@ -194,7 +221,8 @@ KEPT_FROM = {
 
 @pytest.mark.long
 @pytest.mark.fault(
-    "a program in a container writes, mounts, takes privileges, other sockets or more memory and processes than it has",
+    "a program in a container writes, mounts, takes privileges, other sockets or more memory "
+    "and processes than it has",
     "refused by the kernel",
 )
 def test_a_container_is_kept_from_all_that_it_does_not_need(root, ours):
@@ -202,7 +230,9 @@ def test_a_container_is_kept_from_all_that_it_does_not_need(root, ours):
         (container,) = ours()
         assert database.count("load") == 0
         assert database.password not in json.dumps(container.attrs)
-        (volume,) = (mount["Name"] for mount in container.attrs["Mounts"] if mount["Type"] == "volume")
+        (volume,) = (
+            mount["Name"] for mount in container.attrs["Mounts"] if mount["Type"] == "volume"
+        )
 
         def inside(command: str) -> int:
             return int(container.exec_run(["sh", "-c", command]).exit_code)
@@ -212,7 +242,9 @@ def test_a_container_is_kept_from_all_that_it_does_not_need(root, ours):
         # Limits: of memory, an allocation beyond it is killed; of processes, no more can be made.
         assert inside("head -c 3000000000 /dev/zero | tail -c 2900000000 > /dev/null") != 0
         loop = "i=0; while [ $i -lt 1200 ]; do sleep 20 & i=$((i+1)); done"
-        forked = container.exec_run(["sh", "-c", f'({loop}) 2> /dev/null; echo "ended with $?, $i"'])
+        forked = container.exec_run(
+            ["sh", "-c", f'({loop}) 2> /dev/null; echo "ended with $?, $i"']
+        )
         assert forked.output.strip() == b"ended with 2,"  # dash: cannot fork
     config = container.attrs["HostConfig"]
     assert (config["ReadonlyRootfs"], config["CapDrop"]) == (True, ["ALL"])
@@ -223,7 +255,9 @@ def test_a_container_is_kept_from_all_that_it_does_not_need(root, ours):
 
 
 @pytest.mark.long
-@pytest.mark.fault("the database's password is looked for in a container's description", "it is not there")
+@pytest.mark.fault(
+    "the database's password is looked for in a container's description", "it is not there"
+)
 @pytest.mark.parametrize("name", ["axum", "gin"])
 def test_the_password_is_in_no_environment(root, ours, name):
     with served(root) as (database, opened):
@@ -232,8 +266,12 @@ def test_the_password_is_in_no_environment(root, ours, name):
             described = " ".join(str(container.attrs) for container in ours())
             environment = Path(f"/proc/{running.pid}/environ").read_bytes().decode()
             kind = {"Content-Type": "application/json"}
-            url, body = f"http://127.0.0.1:{running.port}/devices", b'{"mac":"m","firmware":"f"}'
-            assert urllib.request.urlopen(urllib.request.Request(url, body, kind), timeout=10).status == 201
+            url = f"http://127.0.0.1:{running.port}/devices"
+            body = b'{"mac":"m","firmware":"f"}'
+            assert (
+                urllib.request.urlopen(urllib.request.Request(url, body, kind), timeout=10).status
+                == 201
+            )
             assert database.count("f") == 1
     assert database.password not in described + environment
     assert "DATABASE_URL_FILE=/run/lab/" in environment
@@ -242,13 +280,23 @@ def test_the_password_is_in_no_environment(root, ours, name):
 @pytest.mark.long
 @pytest.mark.load
 @needs_wrk
-@pytest.mark.fault("a container's memory is too little for its server", "the trial fails: killed for want of memory")
+@pytest.mark.fault(
+    "a container's memory is too little for its server",
+    "the trial fails: killed for want of memory",
+)
 def test_a_server_without_memory_fails_its_trial(root, ours):
-    """It dies at the first connections or later, or answers nothing while the kernel reclaims its memory."""
+    """It dies at the first connections or later, or answers nothing while the kernel reclaims its
+    memory.
+    """
     crowd = load("wrk-matrix", connections=1000, modes=["keepalive"], duration_s=2, warmup_s=2)
     small = real_lab.with_changed("runner.measure.docker_engine", "m.MEMORY_BYTES = 6 * 2**20")
-    made = real_lab.run(root, campaign(["gin"], crowd, repeats=1), "--engine", "docker", program=small, code=1)
-    said = r"want of memory|exit code 137 before it was ready|some request was answered with success \(0 of"
+    made = real_lab.run(
+        root, campaign(["gin"], crowd, repeats=1), "--engine", "docker", program=small, code=1
+    )
+    said = (
+        r"want of memory|exit code 137 before it was ready|"
+        r"some request was answered with success \(0 of"
+    )
     assert re.search(said, made.records[0]["error"])
     assert ours(None) == []
 
@@ -260,10 +308,26 @@ def engine(monkeypatch):
     engines: list[subprocess.Popen[bytes]] = []
 
     def start() -> subprocess.Popen[bytes]:
-        argv = ["dockerd", "--data-root", home / "data", "--exec-root", home / "exec", "--pidfile", home / "pid"]
-        argv += ["--host", f"unix://{home}/sock", "--bridge=none", "--iptables=false", "--ip6tables=false"]
+        argv = [
+            "dockerd",
+            "--data-root",
+            home / "data",
+            "--exec-root",
+            home / "exec",
+            "--pidfile",
+            home / "pid",
+        ]
+        argv += [
+            "--host",
+            f"unix://{home}/sock",
+            "--bridge=none",
+            "--iptables=false",
+            "--ip6tables=false",
+        ]
         log = (home / "log").open("ab")
-        process = subprocess.Popen(list(map(str, argv)), stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(
+            list(map(str, argv)), stdout=log, stderr=log, start_new_session=True
+        )
         engines.append(process)
         wait_for(lambda: not start.client().close(), 60, DockerException)
         return process
@@ -285,7 +349,8 @@ def engine(monkeypatch):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a Docker engine")
 @needs_wrk
 @pytest.mark.fault(
-    "the Docker engine is stopped under load", "the trial is interrupted; the run goes on with the engine"
+    "the Docker engine is stopped under load",
+    "the trial is interrupted; the run goes on with the engine",
 )
 def test_the_engine_is_stopped_in_mid_trial(tmp_path, engine):
     real_lab.make(tmp_path)
@@ -296,10 +361,16 @@ def test_the_engine_is_stopped_in_mid_trial(tmp_path, engine):
     wait_for(lambda: list(tmp_path.glob("data/runs/*/trials/b02-*/generator.log")), seconds=120)
     time.sleep(1.0)
     process.send_signal(signal.SIGTERM)
-    assert "The Docker engine has gone: start it again. Then `bench run --resume" in real_lab.ended(runner, 1).stderr
+    assert (
+        "The Docker engine stopped responding: restart it. Then `bench run --resume"
+        in real_lab.ended(runner, 1).stderr
+    )
     process.wait(60)
     (run,) = tmp_path.glob("data/runs/*")
-    assert [record["status"] for _, record in sorted(records(run).items())] == ["sealed", "interrupted"]
+    assert [record["status"] for _, record in sorted(records(run).items())] == [
+        "sealed",
+        "interrupted",
+    ]
     engine()
     real_lab.bench(tmp_path, "run", "--resume", run.name, code=0)
     assert {record["status"] for record in records(run).values()} == {"sealed"}

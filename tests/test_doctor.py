@@ -1,4 +1,7 @@
-"""What can spoil numbers is found in a machine's files, and said with its value and its remedy; the rest is not."""
+"""What can spoil numbers is found in a machine's files, and said with its value and its remedy.
+
+The rest is not.
+"""
 
 import os
 import platform
@@ -28,8 +31,14 @@ FILES = {
     "sys/fs/cgroup/cgroup.controllers": "cpu memory\n",
     "sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc\n",
     "sys/devices/system/cpu/intel_pstate/no_turbo": "1\n",
-    **{f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor": "performance\n" for cpu in range(4)},
-    **{f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list": f"{cpu}\n" for cpu in range(4)},
+    **{
+        f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor": "performance\n"
+        for cpu in range(4)
+    },
+    **{
+        f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list": f"{cpu}\n"
+        for cpu in range(4)
+    },
 }
 
 
@@ -94,7 +103,12 @@ PORTS = "proc/sys/net/ipv4/ip_local_port_range"
 REUSE = "proc/sys/net/ipv4/tcp_tw_reuse"
 TRACKED = "proc/sys/net/netfilter/nf_conntrack_max"
 HAZARDS = [
-    (f"{CPU}/cpu2/cpufreq/scaling_governor", "schedutil", "performance, schedutil", "frequency-set -g performance"),
+    (
+        f"{CPU}/cpu2/cpufreq/scaling_governor",
+        "schedutil",
+        "performance, schedutil",
+        "frequency-set -g performance",
+    ),
     (f"{CPU}/intel_pstate/no_turbo", "0", "Turbo is on", f"/{CPU}/intel_pstate/no_turbo"),
     ("proc/stat", "cpu  900 0 0 75 0 0 0 25 0 0", "2.5 % since boot, 0.0 % now", "dedicated CPUs"),
     ("proc/loadavg", "2.10 0 0 1/100 1", "load average 2.1 on 4 CPUs", "`top`"),
@@ -125,7 +139,9 @@ def test_time_that_is_stolen_just_now_is_seen(fake, monkeypatch):
     """0.1 % since boot, but 10 of the last 200 ticks: 5 %."""
     stat = fake / "proc/stat"
     stat.write_text("cpu  5000 0 0 4800 0 0 0 0 0 0\n")
-    monkeypatch.setattr(machine.time, "sleep", lambda _: stat.write_text("cpu  5100 0 0 4890 0 0 0 10 0 0\n"))
+    monkeypatch.setattr(
+        machine.time, "sleep", lambda _: stat.write_text("cpu  5100 0 0 4890 0 0 0 10 0 0\n")
+    )
     (said,) = warnings()
     assert "0.1 % since boot, 5.0 % now" in said
 
@@ -138,10 +154,14 @@ def test_kept_connections_need_neither_ports_nor_a_table(fake):
 
 
 @pytest.mark.parametrize(("reuse", "said"), [("0", ["27000 of 28232 ports are held"]), ("2", [])])
-def test_ports_that_closed_connections_hold_are_said_where_they_cannot_be_used_again(fake, reuse, said):
+def test_ports_that_closed_connections_hold_are_said_where_they_cannot_be_used_again(
+    fake, reuse, said
+):
     (fake / REUSE).write_text(reuse)
     (fake / "proc/net").mkdir()
-    (fake / "proc/net/sockstat").write_text("sockets: used 490\nTCP: inuse 407 orphan 0 tw 27000 alloc 407 mem 67\n")
+    (fake / "proc/net/sockstat").write_text(
+        "sockets: used 490\nTCP: inuse 407 orphan 0 tw 27000 alloc 407 mem 67\n"
+    )
     assert [text.partition(" by ")[0] for text in warnings(connections=1000, opened=4000)] == said
 
 
@@ -154,7 +174,10 @@ def test_too_few_open_files_and_no_real_time_priority_are_said(fake, monkeypatch
     monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (1024, 1024))
     priority, files = warnings()
     assert "rtprio 1" in priority
-    assert "allows 1024 open files, and 3000 connections need 3200: as root, `ulimit -n 65536`" in files
+    assert (
+        "allows 1024 open files, and 3000 connections need 3200: as root, `ulimit -n 65536`"
+        in files
+    )
 
 
 def test_asking_for_real_time_leaves_this_process_as_it_was():
@@ -166,8 +189,18 @@ def test_asking_for_real_time_leaves_this_process_as_it_was():
 @pytest.mark.parametrize(
     ("lists", "cores", "placement", "said"),
     [
-        (("0-1", "0-1", "2-3", "2-3"), [[0, 1], [2, 3]], Placement((0,), (1, 2)), "CPU 0 and the load's CPU 1"),
-        (("0,2", "1,3", "0,2", "1,3"), [[0, 2], [1, 3]], Placement((0,), (1,), (2,)), "CPU 0 and the load's CPU 2"),
+        (
+            ("0-1", "0-1", "2-3", "2-3"),
+            [[0, 1], [2, 3]],
+            Placement((0,), (1, 2)),
+            "CPU 0 and the load's CPU 1",
+        ),
+        (
+            ("0,2", "1,3", "0,2", "1,3"),
+            [[0, 2], [1, 3]],
+            Placement((0,), (1,), (2,)),
+            "CPU 0 and the load's CPU 2",
+        ),
         (("0-1", "0-1", "2-3", "2-3"), [[0, 1], [2, 3]], Placement((0, 1), (2, 3)), None),
         (("0,8", "1,9", "2,10", "3,11"), [], Placement((0,), (1, 2, 3)), None),
     ],
@@ -194,8 +227,15 @@ def test_the_doctor_says_what_is_harmless_too(fake):
     assert findings["cpus"].level == "missing", "more CPUs for the server than there are"
     findings |= {finding.subject: finding for finding in doctor.examine()}
     assert findings["somaxconn"].level == "warning"
-    known = {"turbo": "off", "governor": "performance", "steal": "0.0 % since boot", "ports": "28232"}
-    for subject, value in (known | {"tracking": "262144", "open files": "65536", "machine": "8 GiB"}).items():
+    known = {
+        "turbo": "off",
+        "governor": "performance",
+        "steal": "0.0 % since boot",
+        "ports": "28232",
+    }
+    for subject, value in (
+        known | {"tracking": "262144", "open files": "65536", "machine": "8 GiB"}
+    ).items():
         assert findings[subject].level == "ok", subject
         assert value in findings[subject].text
     assert {findings[subject].level for subject in ("idle CPUs", "shares")} <= {"ok", "warning"}

@@ -1,4 +1,6 @@
-"""What happens to a campaign: it says so, leaves nothing running, loses one trial at most, and goes on."""
+"""What happens to a campaign: it says so, leaves nothing running, loses one trial at most, and goes
+on.
+"""
 
 import json
 import os
@@ -30,14 +32,18 @@ HITS = [
 
 
 @pytest.mark.fault(
-    "SIGINT, SIGTERM, SIGHUP or SIGKILL of the runner while a server starts, in the warm-up, under load, in the digest "
-    "or between two trials",
-    "exit code 130 but for SIGKILL; nothing is left, sealed files keep their hashes, the run goes on to its end",
+    "SIGINT, SIGTERM, SIGHUP or SIGKILL of the runner while a server starts, in the warm-up, "
+    "under load, in the digest or between two trials",
+    "exit code 130 but for SIGKILL; nothing is left, sealed files keep their hashes, the run "
+    "goes on to its end",
 )
 @pytest.mark.parametrize("hits", long_but(HITS[:1], HITS))
 def test_a_signal_in_any_state(tmp_path, hits):
     lab = hit_again_and_again(tmp_path, hits)
-    assert pd.read_parquet(lab.run / "tables" / "trials.parquet")["status"].eq("sealed").sum() == lab.repeats
+    assert (
+        pd.read_parquet(lab.run / "tables" / "trials.parquet")["status"].eq("sealed").sum()
+        == lab.repeats
+    )
 
 
 @pytest.mark.long
@@ -48,7 +54,8 @@ def test_a_second_ctrl_c_does_not_interrupt_the_cleaning_up(tmp_path):
 
 def hit_again_and_again(root, hits, times=1):
     """Hit a run in a trial, go on with it, hit it in the next trial, and so on, to its end."""
-    blocks, sealed = [f"b{number:02}" for number in range(2, len(hits) + 2)], {}
+    blocks = [f"b{number:02}" for number in range(2, len(hits) + 2)]
+    sealed = {}
     lab = Lab(root, hits[0][1], repeats=len(hits) + 2)
     for (number, state), block in zip(hits, blocks, strict=True):
         if block != blocks[0]:
@@ -57,9 +64,13 @@ def hit_again_and_again(root, hits, times=1):
             lab.runner.send_signal(number)  # nothing happens where it has ended
             time.sleep(0.05 if times > 1 else 0)
         said = lab.ended(-9 if number == signal.SIGKILL else 130)
-        assert number == signal.SIGKILL or f"Interrupted: `bench run --resume {lab.run.name}` goes on." in said
+        assert (
+            number == signal.SIGKILL
+            or f"Interrupted: `bench run --resume {lab.run.name}` goes on." in said
+        )
         lab.assert_nothing_is_left()
-        before, sealed = sealed, lab.sealed()
+        before = sealed
+        sealed = lab.sealed()
         assert before.items() < sealed.items()
     lab.assert_it_goes_on_to_its_end()
     return lab
@@ -78,17 +89,28 @@ KILLED = [
 
 @pytest.mark.long
 @pytest.mark.fault(
-    "SIGKILL of the server, the generator, the sampler or the probe, in each state of a trial that they live in",
+    "SIGKILL of the server, the generator, the sampler or the probe, in each state of a trial "
+    "that they live in",
     "the trial is failed and says who was killed; the others run, exit code 1, nothing is left",
 )
-@pytest.mark.fault("a server hangs under load", "its trial is failed within the generator's patience; it is killed")
-@pytest.mark.fault("a run is resumed while it still runs", "refused: the lock names the runner, and nothing is written")
-@pytest.mark.fault("tables/ is removed while the run goes", "at the end it is made anew from the raw files")
+@pytest.mark.fault(
+    "a server hangs under load", "its trial is failed within the generator's patience; it is killed"
+)
+@pytest.mark.fault(
+    "a run is resumed while it still runs",
+    "refused: the lock names the runner, and nothing is written",
+)
+@pytest.mark.fault(
+    "tables/ is removed while the run goes", "at the end it is made anew from the raw files"
+)
 @pytest.mark.fault("Ctrl-Z under load, and the run continued later", "nothing is lost")
 def test_a_run_that_is_hit_in_each_of_its_trials(tmp_path):
     *killed, hung, asked, stopped = (f"b{number:02}" for number in range(2, len(KILLED) + 5))
     lab = Lab(tmp_path, KILLED[0][0], repeats=len(KILLED) + 4)
-    following = [*((state, block) for (state, *_), block in zip(KILLED, killed, strict=True)), ("load", hung)][1:]
+    following = [
+        *((state, block) for (state, *_), block in zip(KILLED, killed, strict=True)),
+        ("load", hung),
+    ][1:]
     for (_, word, _), (state, block) in zip(KILLED, following, strict=True):
         lab.kill(word)
         lab.go(state, block)
@@ -99,7 +121,11 @@ def test_a_run_that_is_hit_in_each_of_its_trials(tmp_path):
     journal = (lab.run / "journal.jsonl").read_bytes()
     refused = bench(tmp_path, "run", "--resume", lab.run.name)
     said = f"Another run (pid {lab.runner.pid}) is measuring here" in refused.stderr
-    assert (refused.returncode, said, (lab.run / "journal.jsonl").read_bytes()) == (2, True, journal)
+    assert (refused.returncode, said, (lab.run / "journal.jsonl").read_bytes()) == (
+        2,
+        True,
+        journal,
+    )
     lab.go("load", stopped)
     lab.runner.send_signal(signal.SIGSTOP)
     lab.go()
@@ -121,16 +147,25 @@ def test_a_run_that_is_hit_in_each_of_its_trials(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.fault("a server's script is changed while the run goes", "no trial runs with it; put back, it goes on")
-@pytest.mark.fault("the runner's ledger is removed while the run goes", "it is written anew with the next start")
-@pytest.mark.fault("the watchdog is killed", "the run goes on; a later SIGKILL of the runner is cleaned up by the next")
+@pytest.mark.fault(
+    "a server's script is changed while the run goes", "no trial runs with it; put back, it goes on"
+)
+@pytest.mark.fault(
+    "the runner's ledger is removed while the run goes", "it is written anew with the next start"
+)
+@pytest.mark.fault(
+    "the watchdog is killed",
+    "the run goes on; a later SIGKILL of the runner is cleaned up by the next",
+)
 def test_a_run_that_loses_its_script_its_ledger_and_its_watchdog(tmp_path):
     lab = Lab(tmp_path, "load", repeats=5)
     script = tmp_path / "servers" / "fake" / "server.py"
     before = script.read_text()
     script.write_text(before + "# another one\n")
     lab.go()
-    said = "fake/server.py is not the file that it began with: put it back. Then `bench run --resume"
+    said = (
+        "fake/server.py is not the file that it began with: put it back. Then `bench run --resume"
+    )
     assert said in lab.ended(1)
     assert not (lab.run / "trials" / f"b03-{CELL}").exists()
     script.write_text(before)
@@ -161,10 +196,14 @@ class Repeating(Lab):
     campaign = CAMPAIGN.replace("attempts = 1\n", "")
 
     def assert_repeated(self, errors):
-        """Each trial from the second on failed for its reason alone, and a later attempt did not."""
+        """Each trial from the second on failed for its reason alone, and a later attempt
+        did not.
+        """
         said = self.ended(0)
         for number, error in enumerate(errors, start=2):
-            first = json.loads((self.run / "trials" / f"b{number:02}-{CELL}" / "trial.json").read_text())
+            first = json.loads(
+                (self.run / "trials" / f"b{number:02}-{CELL}" / "trial.json").read_text()
+            )
             assert error in first["error"] and "; " not in first["error"]
             assert (first["status"], first["disturbed"]) == ("failed", True)
             assert f"{first['trial_id']} is repeated" in said
@@ -172,10 +211,18 @@ class Repeating(Lab):
 
 
 @pytest.mark.long
-@pytest.mark.fault("the probe is stopped for a while under load", "the attempt is said to be disturbed, and repeated")
-@pytest.mark.fault("server or generator are put on other CPUs", "the attempt is said to be disturbed, and repeated")
+@pytest.mark.fault(
+    "the probe is stopped for a while under load",
+    "the attempt is said to be disturbed, and repeated",
+)
+@pytest.mark.fault(
+    "server or generator are put on other CPUs", "the attempt is said to be disturbed, and repeated"
+)
 def test_what_disturbs_an_attempt_has_it_repeated(tmp_path):
-    """A stopped probe would report waits that no server made; what is on other CPUs could take from the other side."""
+    """A stopped probe would report waits that no server made.
+
+    What is on other CPUs could take from the other side.
+    """
     lab = Repeating(tmp_path, "load", repeats=5)
     (probe,) = lab.processes("runner.measure.probe")
     probe.suspend()
@@ -185,7 +232,10 @@ def test_what_disturbs_an_attempt_has_it_repeated(tmp_path):
         for each in lab.processes(word):
             each.cpu_affinity(sorted(os.sched_getaffinity(0)))
         lab.go(*following)
-    moved = [f"9 everyone stayed on the CPUs that they were given (the {who} could" for who in ("server", "generator")]
+    moved = [
+        f"9 everyone stayed on the CPUs that they were given (the {who} could"
+        for who in ("server", "generator")
+    ]
     lab.assert_repeated(["the probe sent >= 80 % of its requests in time", *moved])
 
 
@@ -204,15 +254,23 @@ int clock_gettime(clockid_t which, struct timespec *now) {
     return failed;
 }
 """
-"""The wall clock, an hour later from the moment when a file is there. (libfaketime knows no CPU-time clocks.)"""
+"""The wall clock, an hour later from the moment when a file is there.
+
+(libfaketime knows no CPU-time clocks.)
+"""
 
 
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler is installed")
-@pytest.mark.fault("the clock is stepped by an hour under load", "the attempt is said to be disturbed, and repeated")
+@pytest.mark.fault(
+    "the clock is stepped by an hour under load",
+    "the attempt is said to be disturbed, and repeated",
+)
 def test_a_clock_that_is_stepped(tmp_path):
     """Forth, and back afterwards, for the runner and the sampler: the machine's clock stays."""
-    source, clock, stepped = tmp_path / "clock.c", tmp_path / "clock.so", tmp_path / "stepped"
+    source = tmp_path / "clock.c"
+    clock = tmp_path / "clock.so"
+    stepped = tmp_path / "stepped"
     source.write_text(STEPPED)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", clock, source, "-ldl"], check=True)
     lab = Repeating(tmp_path, "load", LD_PRELOAD=str(clock), STEPPED_ONCE=str(stepped))
@@ -224,15 +282,24 @@ def test_a_clock_that_is_stepped(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.fault("odd letters, spaces and quotes in the folder's name; odd locale and time zone", "all works")
+@pytest.mark.fault(
+    "odd letters, spaces and quotes in the folder's name; odd locale and time zone", "all works"
+)
 def test_odd_surroundings(tmp_path):
     root = tmp_path / "läb of 'mine' $HOME 日本"
     root.mkdir()
     campaign = fake_lab.make(root)
-    odd = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "TZ": "Pacific/Chatham"}
+    odd = {
+        "LC_ALL": "C",
+        "LANG": "C",
+        "PYTHONUTF8": "0",
+        "PYTHONCOERCECLOCALE": "0",
+        "TZ": "Pacific/Chatham",
+    }
     made = real_lab.run(root, None, str(campaign), "--engine", "process", **odd)
     assert made.trials["status"].eq("sealed").all()
-    started, run_id = made.manifest["started_at"], made.result["run_id"]
+    started = made.manifest["started_at"]
+    run_id = made.result["run_id"]
     assert started.endswith("+00:00")
     made_at = datetime.strptime(run_id[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     assert abs((datetime.fromisoformat(started) - made_at).total_seconds()) < 60
@@ -254,13 +321,18 @@ def disk(tmp_path):
 
 def fill(disk):
     """Fill a disk to its last page; return the file that does."""
-    full = subprocess.run(["dd", "if=/dev/zero", f"of={disk}/filler", "bs=4096"], capture_output=True, check=False)
+    full = subprocess.run(
+        ["dd", "if=/dev/zero", f"of={disk}/filler", "bs=4096"], capture_output=True, check=False
+    )
     assert b"No space left" in full.stderr
     return disk / "filler"
 
 
 @pytest.mark.long
-@pytest.mark.fault("the disk is full in mid-campaign", "exit code 1 with the command by which it goes on, given room")
+@pytest.mark.fault(
+    "the disk is full in mid-campaign",
+    "exit code 1 with the command by which it goes on, given room",
+)
 def test_the_disk_of_the_runs_is_full(tmp_path, disk):
     lab = Lab(tmp_path, "warm-up")
     for following in ("load", ""):
@@ -276,13 +348,20 @@ def test_the_disk_of_the_runs_is_full(tmp_path, disk):
 @pytest.mark.long
 @pytest.mark.load
 @real_lab.needs("k6")
-@pytest.mark.fault("the disk is full while k6 writes its samples; it ends with exit code 0", "nothing is sealed")
+@pytest.mark.fault(
+    "the disk is full while k6 writes its samples; it ends with exit code 0", "nothing is sealed"
+)
 def test_k6_on_a_full_disk(tmp_path, disk):
     real_lab.make(tmp_path)
-    loads = real_lab.campaign(["gin"], real_lab.load("rates", rates_rps=[500], duration_s=6, vus=50))
+    loads = real_lab.campaign(
+        ["gin"], real_lab.load("rates", rates_rps=[500], duration_s=6, vus=50)
+    )
     (tmp_path / "test.toml").write_text(loads)
     runner = real_lab.start(tmp_path, "run", "test.toml", "--engine", "process")
-    wait_for(lambda: any(path.stat().st_size for path in disk.glob("runs/*/trials/*/k6.json.gz")), seconds=90)
+    wait_for(
+        lambda: any(path.stat().st_size for path in disk.glob("runs/*/trials/*/k6.json.gz")),
+        seconds=90,
+    )
     filler = fill(disk)
     assert "--resume" in real_lab.ended(runner, 1).stderr
     (run,) = disk.glob("runs/*")
@@ -293,7 +372,10 @@ def test_k6_on_a_full_disk(tmp_path, disk):
 
 
 @pytest.mark.long
-@pytest.mark.fault("the data folder is read-only", "a run is refused in one sentence; a report is made all the same")
+@pytest.mark.fault(
+    "the data folder is read-only",
+    "a run is refused in one sentence; a report is made all the same",
+)
 def test_a_data_folder_that_cannot_be_written(tmp_path, disk):
     campaign = fake_lab.make(tmp_path, campaign=CAMPAIGN)
     run = fake_lab.run(campaign).result["run_id"]

@@ -1,4 +1,7 @@
-"""Several hosts for real: engines in network namespaces, reached by TLS; loads split over two generators and merged."""
+"""Several hosts for real: engines in network namespaces, reached by TLS.
+
+Loads split over two generators and merged.
+"""
 
 import contextlib
 import json
@@ -67,12 +70,20 @@ def divided(fleet, tmp_path_factory):
 
 
 def counted(run, trial):
-    """Return a trial's folder, how many requests the server counted beside the probe's, and the measurement."""
+    """Return a trial's folder, how many requests the server counted beside the probe's, and the
+    measurement.
+    """
     folder = run.folder / "trials" / trial["trial_id"]
     record = json.loads((folder / "trial.json").read_text())["measurement"]
-    probe = folder / "probe.parquet"  # not there if the probe would have been too much for the server
+    probe = (
+        folder / "probe.parquet"
+    )  # not there if the probe would have been too much for the server
     probed = len(pd.read_parquet(probe)) if probe.exists() else 0
-    return folder, record["counters_after"]["requests"] - record["counters_before"]["requests"] - probed, record
+    return (
+        folder,
+        record["counters_after"]["requests"] - record["counters_before"]["requests"] - probed,
+        record,
+    )
 
 
 def roles_of(run):
@@ -86,9 +97,12 @@ def test_wrk_from_two_hosts_is_merged_exactly(divided):
     folder, server_count, record = counted(run, trial)
     parts = [json.loads((folder / name).read_text()) for name in ("wrk.json", "wrk.g2.json")]
     assert [part["connections"] for part in parts] == [10, 10]
-    # Held against the parts' files by arithmetic of this test: counts, the sum of the rates, the server's count.
+    # Held against the parts' files by arithmetic of this test: counts, the sum of the rates, the
+    # server's count.
     assert trial["requests"] == sum(part["requests"] for part in parts)
-    assert trial["rps"] == pytest.approx(sum(1e6 * part["requests"] / part["duration_us"] for part in parts), rel=1e-9)
+    assert trial["rps"] == pytest.approx(
+        sum(1e6 * part["requests"] / part["duration_us"] for part in parts), rel=1e-9
+    )
     assert 0 <= server_count - trial["requests"] <= 20
     text = json.dumps([record, run.manifest])
     assert not any(word in text for word in (fleet_hosts.NETWORK, "gen1", "certificates"))
@@ -106,36 +120,51 @@ def test_an_open_load_of_two_halves_is_one_of_the_whole_and_the_probe_may_have_a
     trial = halves["rates"]
     assert trial["status"] == "sealed", trial["error"]
     folder, server_count, _ = counted(run, trial)
-    parts = [real_lab.k6_durations(folder / name)["value"] for name in ("k6.json.gz", "k6.g2.json.gz")]
+    parts = [
+        real_lab.k6_durations(folder / name)["value"] for name in ("k6.json.gz", "k6.g2.json.gz")
+    ]
     assert all(abs(len(each) - 5000) <= 3 for each in parts)
     durations = np.concatenate(parts)
     assert trial["requests"] == len(durations) and trial["dropped"] == 0
     for name, q in (("p50", 0.5), ("p99", 0.99), ("p999", 0.999)):
-        assert trial[f"latency_{name}_ms"] == pytest.approx(np.quantile(durations, q), rel=1e-9), name
+        assert trial[f"latency_{name}_ms"] == pytest.approx(np.quantile(durations, q), rel=1e-9), (
+            name
+        )
     assert server_count == len(durations)
 
     run, trials = sealed(root, fleet, RATES, generators=("gen1",), probe="gen2")
     one = trials["rates"]
     assert abs(one["requests"] - trial["requests"]) <= 5
-    # Both generators share a CPU here: of a millisecond and less, half of it may be waiting for each other.
+    # Both generators share a CPU here: of a millisecond and less, half of it may be waiting for
+    # each other.
     assert one["latency_p50_ms"] == pytest.approx(trial["latency_p50_ms"], rel=0.5, abs=0.3)
     assert roles_of(run) == ["server", "generator and database", "probe"]
     # The probe's times are converted to the runner's clock: its requests lie within the load.
     folder, _, record = counted(run, one)
     sent = pd.read_parquet(folder / "probe.parquet")["sent_ns"]
     assert one["probe_requests"] >= 95  # a hundredth of 10,000
-    assert sent.between(record["load_started_mono_ns"] - 1e9, record["load_ended_mono_ns"] + 1e9).mean() > 0.95
+    assert (
+        sent.between(
+            record["load_started_mono_ns"] - 1e9, record["load_ended_mono_ns"] + 1e9
+        ).mean()
+        > 0.95
+    )
 
 
 def test_a_closed_load_of_k6_is_divided_as_k6_does(divided):
     run, trials = divided
     trial = trials["experiments"]
     folder = run.folder / "trials" / trial["trial_id"]
-    parts = [json.loads((folder / name).read_text()) for name in ("k6-summary.json", "k6-summary.g2.json")]
+    parts = [
+        json.loads((folder / name).read_text())
+        for name in ("k6-summary.json", "k6-summary.g2.json")
+    ]
     done_by = [part["metrics"]["iterations"]["count"] for part in parts]
     assert sum(done_by) == 20001 and abs(done_by[0] - 20001 * 26 / 51) < 1
     # Whichever of two generators on one CPU is quicker ends earlier: nothing else may be wrong.
-    assert trial["status"] == "sealed" or "loaded at the same time" in trial["error"], trial["error"]
+    assert trial["status"] == "sealed" or "loaded at the same time" in trial["error"], trial[
+        "error"
+    ]
 
 
 def test_every_part_has_what_a_host_needs(root, fleet, nothing_left):
@@ -144,11 +173,14 @@ def test_every_part_has_what_a_host_needs(root, fleet, nothing_left):
     assert "Gbit/s" in said["network"]
     for role in ("server", "generator 1 and database and probe", "generator 2"):
         assert "engine" in said[role]
-        offset_s, error_ms = float(said[f"{role}: clock"].split()[0]), float(said[f"{role}: clock"].split()[-2])
+        offset_s = float(said[f"{role}: clock"].split()[0])
+        error_ms = float(said[f"{role}: clock"].split()[-2])
         assert abs(offset_s) <= error_ms / 1000 < 0.02  # one machine: the clocks are the same
 
 
-def test_hosts_are_reached_by_ssh_and_one_that_is_not_known_is_not(root, fleet, nothing_left, tmp_path):
+def test_hosts_are_reached_by_ssh_and_one_that_is_not_known_is_not(
+    root, fleet, nothing_left, tmp_path
+):
     (root / "test.toml").write_text(campaign(WRK))
     with fleet_hosts.reached_by_ssh(fleet, tmp_path / "home") as user:
         command = ("run", "test.toml", "--json", "--hosts", fleet.file(root, ("gen1",), "ssh"))
@@ -163,17 +195,22 @@ def test_a_known_way_comes_back_and_is_the_limit_of_a_closed_load(root, fleet, n
     slow = load("rates", rates_rps=[400], duration_s=4, vus=50)
     with fleet.machines["gen2"].far_away(0.005, 0.0):
         _, trials = sealed(root, fleet, WRK, slow, generators=("gen2",), engine="unix")
-    closed, offered = trials["static"], trials["rates"]
+    closed = trials["static"]
+    offered = trials["rates"]
     assert closed["verdict"] == "network-bound", closed["verdict_reason"]
     assert "the way to the server and back took 10." in closed["verdict_reason"]
     assert closed["latency_p50_ms"] == pytest.approx(11, abs=1)
-    assert closed["rps"] == pytest.approx(20e3 / closed["latency_mean_ms"], rel=0.05)  # Little's law
+    assert closed["rps"] == pytest.approx(
+        20e3 / closed["latency_mean_ms"], rel=0.05
+    )  # Little's law
     assert offered["verdict"] == "offered", offered["verdict_reason"]
     assert offered["latency_p50_ms"] == pytest.approx(10.6, abs=0.6)
     assert offered["probe_p50_ms"] == pytest.approx(10.6, abs=0.6)
 
 
-@pytest.mark.fault("the network between the hosts loses packets", "network-bound: segments were sent again")
+@pytest.mark.fault(
+    "the network between the hosts loses packets", "network-bound: segments were sent again"
+)
 def test_packets_that_are_lost_are_said(root, fleet, nothing_left):
     with fleet.machines["gen2"].far_away(0.0005, 0.03):
         trial = sealed(root, fleet, WRK, generators=("gen2",), engine="unix")[1]["static"]
@@ -183,7 +220,9 @@ def test_packets_that_are_lost_are_said(root, fleet, nothing_left):
 
 
 def test_what_a_warm_up_left_on_the_way_is_not_counted_into_the_load(root, fleet, nothing_left):
-    """Its requests leave 1.92 s after its begin, it ends after 1.96 s to 2.06 s, and they arrive at 2.40 s."""
+    """Its requests leave 1.92 s after its begin, it ends after 1.96 s to 2.06 s, and they arrive at
+    2.40 s.
+    """
     hosts = fleet.file(root, generators=("gen2",), engine="unix")
     quick = with_changed("runner.measure.fleet", "m.WAYS = 1")
     with fleet.machines["gen2"].far_away(0.48, 0):
@@ -198,10 +237,15 @@ def test_a_full_network_is_the_limit(root, fleet, nothing_left):
     trial = trials["static"]
     assert trial["verdict"] == "network-bound", trial["verdict_reason"]
     assert "the network between the hosts was full" in trial["verdict_reason"]
-    assert counted(run, trial)[-1]["between"]["transfer_bytes_s"] == pytest.approx(20e6 / 8, rel=0.1)
+    assert counted(run, trial)[-1]["between"]["transfer_bytes_s"] == pytest.approx(
+        20e6 / 8, rel=0.1
+    )
 
 
-SHORT = with_changed("runner.planning.catalog", "load = m.load_campaign; m.load_campaign = lambda _: load('test.toml')")
+SHORT = with_changed(
+    "runner.planning.catalog",
+    "load = m.load_campaign; m.load_campaign = lambda _: load('test.toml')",
+)
 """It takes the test's campaign where it would take another one."""
 IMPATIENT = with_changed("runner.measure.station_client", "m.SILENT_S = 7.0")
 """It waits for a station so long, not 20 s."""
@@ -209,7 +253,9 @@ IMPATIENT = with_changed("runner.measure.station_client", "m.SILENT_S = 7.0")
 
 def test_servers_are_checked_and_generators_calibrated_over_there(root, fleet, nothing_left):
     hosts = fleet.file(root)
-    (inspection,) = json.loads(real_lab.bench(root, "check", "gin", "--hosts", hosts, "--json", code=0).stdout)
+    (inspection,) = json.loads(
+        real_lab.bench(root, "check", "gin", "--hosts", hosts, "--json", code=0).stdout
+    )
     assert inspection["error"] is None and len(inspection["checks"]) > 100
     (root / "test.toml").write_text(campaign(WRK, load("static-k6", vus=20, iterations=2000)))
     done = real_lab.bench(root, "calibrate", "--hosts", hosts, "--json", program=SHORT, code=0)
@@ -218,14 +264,21 @@ def test_servers_are_checked_and_generators_calibrated_over_there(root, fleet, n
 
 def loads():
     """Whether wrk measures."""
-    return subprocess.run(["pgrep", "-f", "/lab/tools/wrk .*-d4s"], capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run(
+            ["pgrep", "-f", "/lab/tools/wrk .*-d4s"], capture_output=True, check=False
+        ).returncode
+        == 0
+    )
 
 
 @contextlib.contextmanager
 def under_way(root, hosts, *what, under=LONG, begun=loads):
     """A campaign on several hosts whose load runs."""
     (root / "test.toml").write_text(campaign(under))
-    runner = real_lab.start(root, "run", *(what or ["test.toml"]), "--hosts", hosts, program=IMPATIENT)
+    runner = real_lab.start(
+        root, "run", *(what or ["test.toml"]), "--hosts", hosts, program=IMPATIENT
+    )
     try:
         wait_for(begun, 120)
         time.sleep(1 if begun is loads else 0)
@@ -252,17 +305,29 @@ def goes_on(root, hosts):
     assert json.loads(resumed.stdout)["failed"] == []
 
 
-@pytest.mark.fault("the cable of a generator's host is pulled under load", "the trial fails and names the generator")
+@pytest.mark.fault(
+    "the cable of a generator's host is pulled under load",
+    "the trial fails and names the generator",
+)
 def test_a_cable_that_is_pulled_fails_the_trial(root, fleet):
-    with under_way(root, fleet.file(root, engine="unix")) as runner, fleet.machines["gen2"].pulled():
+    with (
+        under_way(root, fleet.file(root, engine="unix")) as runner,
+        fleet.machines["gen2"].pulled(),
+    ):
         said = failed(runner)
     assert "generator 2: the server cannot be reached" in said, said
     assert fleet.containers() == []
 
 
-@pytest.mark.fault("a host freezes under load", "after 20 s the run ends, names the host, and can go on")
-@pytest.mark.fault("the runner of several hosts is killed under load", "nothing is left; the run can go on")
-def test_a_run_goes_on_after_a_host_that_froze_and_a_runner_that_was_killed(root, fleet, nothing_left):
+@pytest.mark.fault(
+    "a host freezes under load", "after 20 s the run ends, names the host, and can go on"
+)
+@pytest.mark.fault(
+    "the runner of several hosts is killed under load", "nothing is left; the run can go on"
+)
+def test_a_run_goes_on_after_a_host_that_froze_and_a_runner_that_was_killed(
+    root, fleet, nothing_left
+):
     hosts = fleet.file(root)
     with under_way(root, hosts) as runner, fleet.machines["gen2"].client() as client:
         for each in client.containers.list():
@@ -280,9 +345,13 @@ def test_a_run_goes_on_after_a_host_that_froze_and_a_runner_that_was_killed(root
     assert "began on several hosts: name them with --hosts" in alone.stderr
 
 
-@pytest.mark.fault("a host's engine freezes under load", "the trial fails and names the host; bench clean removes all")
+@pytest.mark.fault(
+    "a host's engine freezes under load",
+    "the trial fails and names the host; bench clean removes all",
+)
 def test_an_engine_that_freezes_fails_the_trial_with_its_role(root, fleet):
-    hosts, frozen = fleet.file(root), fleet.machines["gen2"].engine.pid
+    hosts = fleet.file(root)
+    frozen = fleet.machines["gen2"].engine.pid
     with under_way(root, hosts) as runner:
         os.kill(frozen, signal.SIGSTOP)
         try:
@@ -293,16 +362,22 @@ def test_an_engine_that_freezes_fails_the_trial_with_its_role(root, fleet):
     cleaned(root, fleet, hosts)
 
 
-@pytest.mark.fault("the disk of a generator's host is full", "the run ends, names the host, and can go on")
+@pytest.mark.fault(
+    "the disk of a generator's host is full", "the run ends, names the host, and can go on"
+)
 def test_a_disk_that_is_full_over_there_ends_the_run(root, fleet, nothing_left):
     hosts = fleet.file(root, ("gen2",))
     with fleet.machines["gen2"].small_disk(640) as disk:
-        with under_way(root, hosts, under=RATES, begun=lambda: list(disk.glob("*/_data/load"))) as runner:
+        with under_way(
+            root, hosts, under=RATES, begun=lambda: list(disk.glob("*/_data/load"))
+        ) as runner:
             room = os.statvfs(disk)
             with contextlib.suppress(OSError):  # the load was quicker: it is as full as can be
                 (disk / "filling").write_bytes(bytes(room.f_bavail * room.f_frsize - 100 * 1024))
             said = failed(runner)
-        assert "The disk of the host of the generator and probe is full: free some of it." in said, said
+        assert (
+            "The disk of the host of the generator and probe is full: free some of it." in said
+        ), said
         again = real_lab.bench(root, "run", "--resume", "latest", "--hosts", hosts, code=1)
         assert "on the disk of the host of the generator and probe" in again.stderr, again.stderr
     goes_on(root, hosts)

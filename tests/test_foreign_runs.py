@@ -1,4 +1,7 @@
-"""A run from somebody else: it leads out of no folder, and ends in a sentence at worst; its texts are only shown."""
+"""A run from somebody else: it leads out of no folder, and ends in a sentence at worst.
+
+Its texts are only shown.
+"""
 
 import json
 import lzma
@@ -19,7 +22,15 @@ from shown import soup
 
 from runner.model import LabError
 from runner.running.campaign import resume_campaign
-from runner.store import LARGEST_JSON, RunFolder, export_compact, figures_folder, find_run, read_json, write_json
+from runner.store import (
+    LARGEST_JSON,
+    RunFolder,
+    export_compact,
+    figures_folder,
+    find_run,
+    read_json,
+    write_json,
+)
 
 
 @pytest.fixture
@@ -34,9 +45,12 @@ def record(folder, **changes):
     return path
 
 
-@pytest.mark.fault("a foreign run's id is a path", "refused: nothing is written outside its folders")
+@pytest.mark.fault(
+    "a foreign run's id is a path", "refused: nothing is written outside its folders"
+)
 @pytest.mark.parametrize(
-    "run_id", ["../../elsewhere", "/etc/elsewhere", "..", ".hidden", "a/b", "", "a\nb", "x" * 300, 7]
+    "run_id",
+    ["../../elsewhere", "/etc/elsewhere", "..", ".hidden", "a/b", "", "a\nb", "x" * 300, 7],
 )
 def test_the_id_of_a_run_leads_nowhere(lab, run_id):
     manifest = json.loads((lab / "run.json").read_text())
@@ -57,7 +71,14 @@ OUTSIDE = {"raw": {"../../../../etc/passwd": {"sha256": "0"}}}
 @pytest.mark.fault("a foreign record names another folder or file", "refused")
 @pytest.mark.parametrize(
     "changes",
-    [{"trial_id": "../../../elsewhere"}, {"trial_id": "t2"}, OUTSIDE, {"order": "1"}, {"attempt": None}, {"cell": []}],
+    [
+        {"trial_id": "../../../elsewhere"},
+        {"trial_id": "t2"},
+        OUTSIDE,
+        {"order": "1"},
+        {"attempt": None},
+        {"cell": []},
+    ],
 )
 def test_the_record_of_a_trial_is_that_of_its_folder(lab, changes):
     path = record(lab, **changes)
@@ -67,14 +88,22 @@ def test_the_record_of_a_trial_is_that_of_its_folder(lab, changes):
 
 
 def packed(folder, *records):
-    """Write records as an exported run has them, each as text or as what differs from a good one."""
-    lines = [each if isinstance(each, bytes) else json.dumps(record_of("t1") | each).encode() for each in records]
+    """Write records as an exported run has them, each as text or as what differs from a
+    good one.
+    """
+    lines = [
+        each if isinstance(each, bytes) else json.dumps(record_of("t1") | each).encode()
+        for each in records
+    ]
     path = folder / "trials.jsonl.xz"
     path.write_bytes(lzma.compress(b"".join(line + b"\n" for line in lines)))
     return path
 
 
-@pytest.mark.fault("a foreign record of an exported run is broken, or names a folder or file", "refused, with its line")
+@pytest.mark.fault(
+    "a foreign record of an exported run is broken, or names a folder or file",
+    "refused, with its line",
+)
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -91,7 +120,10 @@ def test_a_line_of_exported_records_that_is_none(lab, line, words):
     refused(lab, f"line 2 {words}")
 
 
-@pytest.mark.fault("records of a foreign exported run are no xz, cut off or too many", "refused before any is decoded")
+@pytest.mark.fault(
+    "records of a foreign exported run are no xz, cut off or too many",
+    "refused before any is decoded",
+)
 def test_exported_records_that_cannot_be_unpacked(lab):
     path = packed(lab, {}, {"trial_id": "t2"})
     whole = path.read_bytes()
@@ -103,7 +135,10 @@ def test_exported_records_that_cannot_be_unpacked(lab):
         (whole[:40] + bytes([whole[40] ^ 255]) + whole[41:], "cannot be unpacked"),
         (b'{"trial_id": "t1"}\n', "cannot be unpacked"),
         (lzma.compress(b"{}", lzma.FORMAT_ALONE), "cannot be unpacked"),
-        (lzma.compress(b"{}", filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 2**30}]), "cannot be unpacked: Memory"),
+        (
+            lzma.compress(b"{}", filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 2**30}]),
+            "cannot be unpacked: Memory",
+        ),
     ):
         path.write_bytes(data)
         refused(lab, words)
@@ -111,7 +146,9 @@ def test_exported_records_that_cannot_be_unpacked(lab):
     refused(lab, "more than 64 MiB")
 
 
-@pytest.mark.fault("records of a foreign exported run unpack to more than 256 MiB", "refused; no more is unpacked")
+@pytest.mark.fault(
+    "records of a foreign exported run unpack to more than 256 MiB", "refused; no more is unpacked"
+)
 def test_a_bomb_of_records_is_not_unpacked(lab):
     path = packed(lab)
     path.write_bytes(lzma.compress(bytes(257 * 2**20), preset=0))
@@ -119,7 +156,9 @@ def test_a_bomb_of_records_is_not_unpacked(lab):
     refused(lab, "unpacks to more than 256 MiB")
 
 
-@pytest.mark.fault("a foreign run with records in both layouts", "refused: which of them holds is unknown")
+@pytest.mark.fault(
+    "a foreign run with records in both layouts", "refused: which of them holds is unknown"
+)
 def test_records_in_both_layouts_are_refused(lab):
     packed(lab, {})
     record(lab)
@@ -144,7 +183,9 @@ def test_an_exported_run_is_not_resumed(lab):
         resume_campaign(RunFolder(lab), report=None)
 
 
-@pytest.mark.fault("a link or a device in a foreign run", "refused: nothing outside it is read or copied")
+@pytest.mark.fault(
+    "a link or a device in a foreign run", "refused: nothing outside it is read or copied"
+)
 @pytest.mark.parametrize("target", ["/etc/hostname", "/etc", "/nowhere"])
 def test_a_link_in_a_run_is_refused(lab, target):
     (lab / "tables" / "probe").mkdir(exist_ok=True)
@@ -165,19 +206,28 @@ def test_a_pipe_is_no_wait_and_a_huge_file_is_not_read(lab):
         read_json(lab / "run.json")
 
 
-# --- texts that are markup, script or a formula -----------------------------------------------------------
+# --- texts that are markup, script or a formula ---------------------------------------------------
 
-HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)> [a](javascript:alert(3)) $\\input{/etc/passwd}^$ \"'`|"
+HOSTILE = (
+    "<script>alert(1)</script><img src=x onerror=alert(2)> [a](javascript:alert(3)) "
+    "$\\input{/etc/passwd}^$ \"'`|"
+)
 TEXTS = ("framework", "language", "error", "verdict_reason")
-HARMLESS = re.compile(r"#|data:image/|data:,|figures/|tables/|index\.html|[\w./-]+\.(csv|md|svg|png|json)$")
+HARMLESS = re.compile(
+    r"#|data:image/|data:,|figures/|tables/|index\.html|[\w./-]+\.(csv|md|svg|png|json)$"
+)
 
 
 def acts(page: bs4.BeautifulSoup) -> list[str]:
     """What a page would do beside showing text."""
-    found = [tag.name for tag in page.find_all(["script", "iframe", "object", "embed", "base", "form"])]
+    found = [
+        tag.name for tag in page.find_all(["script", "iframe", "object", "embed", "base", "form"])
+    ]
     for tag in page.find_all(True):
         for name, value in tag.attrs.items():
-            if name.startswith("on") or (name in ("src", "href", "srcset") and not HARMLESS.match(value)):
+            if name.startswith("on") or (
+                name in ("src", "href", "srcset") and not HARMLESS.match(value)
+            ):
                 found.append(f"{tag.name} {name}={value[:60]}")
     return found
 
@@ -185,7 +235,9 @@ def acts(page: bs4.BeautifulSoup) -> list[str]:
 def hostile(trials: pd.DataFrame) -> pd.DataFrame:
     known = trials[list(TEXTS)].notna().assign(error=trials["status"].ne("sealed"))
     texts = dict.fromkeys(TEXTS, HOSTILE) | {"framework": trials["framework"] + HOSTILE[:30]}
-    return trials.assign(**{name: trials[name].mask(known[name], text) for name, text in texts.items()})
+    return trials.assign(
+        **{name: trials[name].mask(known[name], text) for name, text in texts.items()}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -205,9 +257,15 @@ def hostile_lab(tmp_path_factory):
 
 
 @pytest.mark.long
-@pytest.mark.fault("a foreign run's texts are HTML, script, links, Markdown or LaTeX", "they are shown as text")
+@pytest.mark.fault(
+    "a foreign run's texts are HTML, script, links, Markdown or LaTeX", "they are shown as text"
+)
 def test_hostile_texts_stay_texts_in_a_report(hostile_lab):
-    page = soup(Path(json.loads(bench(hostile_lab, "report", "hostile", "--json", code=0).stdout)["html"]).read_text())
+    page = soup(
+        Path(
+            json.loads(bench(hostile_lab, "report", "hostile", "--json", code=0).stdout)["html"]
+        ).read_text()
+    )
     assert acts(page) == []
     assert "<script>alert(1)</script>" in page.get_text()
 

@@ -1,4 +1,6 @@
-"""Servers that nobody here wrote, as they come: what they say of a load is what the lab says of it."""
+"""Servers that nobody here wrote, as they come: what they say of a load is what the lab says of
+it.
+"""
 
 import contextlib
 import json
@@ -22,48 +24,75 @@ STRANGERS = 20
 @contextlib.contextmanager
 def listening(port, *command, log=subprocess.DEVNULL, cwd=None):
     """Run a server on the first CPU until the context ends."""
-    with real_lab.process(*command, cpus=str(min(os.sched_getaffinity(0))), stdout=log, stderr=log, cwd=cwd):
+    with real_lab.process(
+        *command, cpus=str(min(os.sched_getaffinity(0))), stdout=log, stderr=log, cwd=cwd
+    ):
         wait_for(("127.0.0.1", port))
         yield f"http://127.0.0.1:{port}/"
 
 
-def test_what_a_server_that_closes_after_each_answer_says_of_a_load_is_what_the_lab_says(root, tmp_path):
+def test_what_a_server_that_closes_after_each_answer_says_of_a_load_is_what_the_lab_says(
+    root, tmp_path
+):
     """Python's own server at 400 requests/s, and how often it says it was asked."""
     (tmp_path / "site").mkdir()
-    port, log = free_port(), tmp_path / "log.txt"
+    port = free_port()
+    log = tmp_path / "log.txt"
     command = (sys.executable, "-u", "-m", "http.server", str(port), "--bind", "127.0.0.1")
     with log.open("w") as said, listening(port, *command, log=said, cwd=tmp_path / "site") as url:
         made = run(root, "--rate", "400", "--duration", "4", url=url)
-    row, answered = made.trials.iloc[0], log.read_text().count('"GET / HTTP/1.1" 200')
+    row = made.trials.iloc[0]
+    answered = log.read_text().count('"GET / HTTP/1.1" 200')
     # It has no kept connections.
     assert (row["mode"], row["opened_pct"], row["probe_reopened_pct"]) == ("close", 100, 100)
     assert made.records[0]["cell"]["mode"] == "keepalive"
     sent = row["requests"] + row["probe_requests"]
     assert answered >= sent
-    before, after = (made.records[-1]["measurement"][f"counters_{when}"] for when in ("before", "after"))
+    before, after = (
+        made.records[-1]["measurement"][f"counters_{when}"] for when in ("before", "after")
+    )
     accepted = after["passive_opens"] - before["passive_opens"]
-    assert sent - row["failed"] - row["probe_failed"] <= accepted <= sent + row["probe_requests"] + STRANGERS
+    assert (
+        sent - row["failed"] - row["probe_failed"]
+        <= accepted
+        <= sent + row["probe_requests"] + STRANGERS
+    )
     # Its rate is the one that was begun.
     assert (row["requests"], row["duration_s"]) == (pytest.approx(1600, abs=2), 4)
     assert row["rps"] == pytest.approx(400, abs=1)
     # Its response times begin with asking for a connection.
     parts = pd.read_parquet(made.folder / "tables" / "requests" / f"{row['trial_id']}.parquet")
-    whole, sent_ms = parts["latency_ms"], parts["sending_ms"] + parts["waiting_ms"] + parts["receiving_ms"]
+    whole = parts["latency_ms"]
+    sent_ms = parts["sending_ms"] + parts["waiting_ms"] + parts["receiving_ms"]
     assert (parts["connecting_ms"] > 0).all()
     assert (whole >= sent_ms + parts["connecting_ms"] - 1e-6).all()
-    for name, q in (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999), ("max", 1)):
+    for name, q in (
+        ("p50", 0.5),
+        ("p90", 0.9),
+        ("p95", 0.95),
+        ("p99", 0.99),
+        ("p999", 0.999),
+        ("max", 1),
+    ):
         assert row[f"latency_{name}_ms"] == pytest.approx(np.quantile(whole, q), rel=1e-9)
     # No verdict rests on witnesses that contradict each other.
-    apart = max(row["probe_p50_ms"] / row["latency_p50_ms"], row["latency_p50_ms"] / row["probe_p50_ms"])
+    apart = max(
+        row["probe_p50_ms"] / row["latency_p50_ms"], row["latency_p50_ms"] / row["probe_p50_ms"]
+    )
     assert row["verdict"] == "inconclusive" or (apart < 5 and row["probe_requests"] >= 13)
-    assert row["probe_requests"] == pytest.approx(16, abs=1), "the probe kept its schedule, a hundredth of the rate"
+    assert row["probe_requests"] == pytest.approx(16, abs=1), (
+        "the probe kept its schedule, a hundredth of the rate"
+    )
 
 
 needs_node = real_lab.needs("node")
 
 
 def node(root, most, *arguments):
-    """Load node's own server, which takes 20 ms and closes after `most` requests; return the run, and what k6 sent."""
+    """Load node's own server, which takes 20 ms and closes after `most` requests.
+
+    Return the run, and what k6 sent.
+    """
     port = free_port()
     with listening(port, "node", str(NODE), str(port), "20", str(most)) as url:
         made = run(root, *arguments, url=url)
@@ -75,13 +104,17 @@ def node(root, most, *arguments):
 
 @needs_node
 @pytest.mark.parametrize(
-    ("most", "mode", "connections"), [(0, "keepalive", 10), (10, "mixed", 200), (1, "close", 2000)], ids=str
+    ("most", "mode", "connections"),
+    [(0, "keepalive", 10), (10, "mixed", 200), (1, "close", 2000)],
+    ids=str,
 )
 def test_the_mode_is_what_the_server_made_of_it(root, most, mode, connections):
     row, seen = node(root, most, "--vus", "10", "--iterations", "2000")
     assert row["requests"] == len(seen) == 2000
     opened = len({number for _, number, _ in seen})
-    assert connections <= opened <= connections + 10 * (most == 10)  # users do not get ten times ten requests each
+    assert (
+        connections <= opened <= connections + 10 * (most == 10)
+    )  # users do not get ten times ten requests each
     assert (row["mode"], row["opened_pct"]) == (mode, pytest.approx(opened / 20))
     assert row["probe_reopened_pct"] == pytest.approx(100 / most if most else 0, abs=5)
     assert 20 <= row["latency_p50_ms"] < 40 and 20 <= row["probe_p50_ms"] < 40

@@ -1,4 +1,6 @@
-"""Files from anywhere, changed at random: an error of the lab's or a result, never another exception, never a hang."""
+"""Files from anywhere, changed at random: an error of the lab's or a result, never another
+exception, never a hang.
+"""
 
 import json
 import shutil
@@ -27,7 +29,9 @@ from runner.planning.plan import plan_trials
 from runner.present.frames import read_tables
 from runner.store import RunFolder
 
-fuzzed = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+fuzzed = settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 few = settings(fuzzed, max_examples=15)
 
 SCALARS = st.one_of(
@@ -40,13 +44,20 @@ SCALARS = st.one_of(
     st.sampled_from(["../../x", "<script>", "$\\input{/etc/passwd}$", "NaN", "\0", "9" * 400]),
 )
 VALUES = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
 )
 
 
 def places(document: Any) -> list[tuple[Any, Any]]:
     """Every place inside a document: what holds it, and its key there."""
-    keys = document if isinstance(document, dict) else range(len(document) if isinstance(document, list) else 0)
+    keys = (
+        document
+        if isinstance(document, dict)
+        else range(len(document) if isinstance(document, list) else 0)
+    )
     return [place for key in keys for place in ((document, key), *places(document[key]))]
 
 
@@ -89,17 +100,26 @@ def written(path: Path, text: str) -> Path:
 ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "data" / "sample"
 MANIFEST = json.loads((SAMPLE / "run.json").read_text(encoding="utf-8"))
-JOURNAL = "".join((SAMPLE / "journal.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[:8])
-RECORD = next(record for record in RunFolder(SAMPLE).records() if record["trial_id"].endswith("-vus3000"))
+JOURNAL = "".join(
+    (SAMPLE / "journal.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[:8]
+)
+RECORD = next(
+    record for record in RunFolder(SAMPLE).records() if record["trial_id"].endswith("-vus3000")
+)
 
 
 SERVER_TOML = (ROOT / "servers" / "axum" / "server.toml").read_text(encoding="utf-8")
 SERVERS = [read_server(ROOT / "servers" / name) for name in ("axum", "gin")]
-CAMPAIGNS = [path.read_text(encoding="utf-8") for path in (ROOT / "runner" / "campaigns").glob("*.toml")]
+CAMPAIGNS = [
+    path.read_text(encoding="utf-8") for path in (ROOT / "runner" / "campaigns").glob("*.toml")
+]
 FILES: dict[str, tuple[st.SearchStrategy[str], Callable[[Path], object]]] = {
     "wrk.json": (mutants(GOOD), read_wrk),
     "k6-summary.json": (mutants(SUMMARY), read_summary),
-    "run.json": (mutants(MANIFEST), lambda path: campaign_from_manifest(RunFolder(path.parent).manifest())),
+    "run.json": (
+        mutants(MANIFEST),
+        lambda path: campaign_from_manifest(RunFolder(path.parent).manifest()),
+    ),
     "axum/server.toml": (mangled(SERVER_TOML), lambda path: read_server(path.parent)),
     "mine.toml": (mangled(*CAMPAIGNS), lambda path: plan_trials(load_campaign(str(path)), SERVERS)),
 }
@@ -141,7 +161,8 @@ def test_any_record(tmp_path, text):
 
 
 @pytest.mark.parametrize(
-    "text", ["a = " + "[" * 100_000, "a = " + "9" * 100_000, "a." * 50_000 + "b = 1", "\ufeff", "\0"]
+    "text",
+    ["a = " + "[" * 100_000, "a = " + "9" * 100_000, "a." * 50_000 + "b = 1", "\ufeff", "\0"],
 )
 def test_toml_that_is_hard_to_read(tmp_path, text):
     with pytest.raises(LabError):
@@ -156,7 +177,10 @@ def flipped(draw: st.DrawFn, path: Path) -> None:
     else:
         for _ in range(draw(st.integers(1, 4))):
             # Parquet's footer, at the end, is the part that says what the rest is.
-            at = draw(st.integers(0, len(content) - 1) | st.integers(max(0, len(content) - 600), len(content) - 1))
+            at = draw(
+                st.integers(0, len(content) - 1)
+                | st.integers(max(0, len(content) - 600), len(content) - 1)
+            )
             content[at] = draw(st.integers(0, 255))
     path.write_bytes(content)
 
@@ -167,7 +191,12 @@ def test_any_table(tmp_path, data):
     folder = tmp_path / "run"
     shutil.rmtree(folder, ignore_errors=True)
     synthetic_run.build(folder)
-    flipped(data.draw, folder / "tables" / f"{data.draw(st.sampled_from(['trials', 'latency', 'throughput']))}.parquet")
+    flipped(
+        data.draw,
+        folder
+        / "tables"
+        / f"{data.draw(st.sampled_from(['trials', 'latency', 'throughput']))}.parquet",
+    )
     tolerated(lambda: read_tables(RunFolder(folder)))
 
 
@@ -177,26 +206,38 @@ def test_any_table(tmp_path, data):
 def test_any_samples_of_the_sampler_and_the_probe(finished, tmp_path, data):
     run = finished.folder
     samples = run / "trials" / records(run)[K6]["trial_id"]
-    for name, read in (("resources.parquet", lambda path: read_counters(path, 0)), ("probe.parquet", read_probe)):
+    for name, read in (
+        ("resources.parquet", lambda path: read_counters(path, 0)),
+        ("probe.parquet", read_probe),
+    ):
         path = tmp_path / name
         shutil.copy(samples / name, path)
         flipped(data.draw, path)
         tolerated(lambda: read(path))  # noqa: B023 - called at once
 
 
-COMMANDS = (("compare", "latest", "latest", "--json"), ("run", "--resume", "latest"), ("export", "latest"))
+COMMANDS = (
+    ("compare", "latest", "latest", "--json"),
+    ("run", "--resume", "latest"),
+    ("export", "latest"),
+)
 
 
 @pytest.mark.long
 @pytest.mark.timed
-@pytest.mark.fault("any file of a run is changed at random", "each command works, or refuses in one sentence")
+@pytest.mark.fault(
+    "any file of a run is changed at random", "each command works, or refuses in one sentence"
+)
 @few
 @given(data=st.data())
 def test_any_run_through_the_command_line(finished, tmp_path, monkeypatch, data):
-    root, again = tmp_path / "lab", data.draw(st.integers(0, 10**9))
+    root = tmp_path / "lab"
+    again = data.draw(st.integers(0, 10**9))
     shutil.rmtree(root, ignore_errors=True)
     shutil.copytree(finished.root, root, symlinks=True)
-    files = sorted(path for path in root.glob("data/runs/*/**/*") if path.is_file() and path.stat().st_size)
+    files = sorted(
+        path for path in root.glob("data/runs/*/**/*") if path.is_file() and path.stat().st_size
+    )
     path = data.draw(st.sampled_from(files))
     if path.suffix in {".json", ".jsonl"} and data.draw(st.booleans()):
         written(path, data.draw(mangled(path.read_text(encoding="utf-8"))))
@@ -206,5 +247,9 @@ def test_any_run_through_the_command_line(finished, tmp_path, monkeypatch, data)
     for command in COMMANDS:
         out = ["--out", str(tmp_path / f"out-{again}")] if command[0] == "export" else []
         done = CliRunner().invoke(app, [*command, *out])
-        assert isinstance(done.exception, LabError | OSError | SystemExit | None), (path, command, done.exception)
+        assert isinstance(done.exception, LabError | OSError | SystemExit | None), (
+            path,
+            command,
+            done.exception,
+        )
         assert done.exit_code in {0, 1, 2}

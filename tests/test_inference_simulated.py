@@ -1,4 +1,6 @@
-"""What intervals, tests and rankings promise, kept over thousands of simulated campaigns whose truth is known."""
+"""What intervals, tests and rankings promise, kept over thousands of simulated campaigns whose
+truth is known.
+"""
 
 from collections.abc import Callable
 from itertools import combinations
@@ -12,7 +14,16 @@ from scipy import stats
 from scipy.special import ndtr
 
 from runner.present.statistics import inference
-from runner.present.statistics.inference import ALPHA, LOOK_ALPHA, LOOKS, band, noise_floor, paired, ratio, sample_of
+from runner.present.statistics.inference import (
+    ALPHA,
+    LOOK_ALPHA,
+    LOOKS,
+    band,
+    noise_floor,
+    paired,
+    ratio,
+    sample_of,
+)
 from runner.present.statistics.ranking import rank
 from runner.present.statistics.significance import Drift, drift, holm, mann_whitney_p, within_blocks
 from runner.present.statistics.stats import histogram_quantile
@@ -41,7 +52,9 @@ ALL = USUAL | ODD
 
 
 def campaigns(name: str, n: int, sides=1, block=0.0, seed=7, times=CAMPAIGNS) -> np.ndarray:
-    """Logarithms of equal servers: (sides, campaigns, blocks), with an effect of each block that all share."""
+    """Logarithms of equal servers: (sides, campaigns, blocks), with an effect of each block that
+    all share.
+    """
     rng = np.random.default_rng([seed, n, sides, round(10 * block)])
     shared = block * rng.standard_normal((times, n))
     return NOISE * (np.stack([ALL[name](rng, (times, n)) for _ in range(sides)]) + shared)
@@ -57,7 +70,7 @@ def covers(ends: Any, truth: float = 0.0) -> float:
     return 100 * float(np.mean((low <= truth) & (truth <= high)))
 
 
-# --- intervals --------------------------------------------------------------------------------------------
+# --- intervals ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -69,14 +82,26 @@ def test_an_interval_of_the_median_covers_as_often_as_it_says(name, n):
     says = 100 * found[0].confidence
     assert says >= 95 and len(found) == CAMPAIGNS
     if name != "two modes":  # whose median lies in the gap between the modes, at either end of it
-        assert covers(np.array([(each.low, each.high) for each in found]).T, truth) == pytest.approx(says, abs=1.5)
+        assert covers(
+            np.array([(each.low, each.high) for each in found]).T, truth
+        ) == pytest.approx(says, abs=1.5)
 
 
-@pytest.mark.parametrize(("name", "n", "block", "least", "most"), [
-    *((name, n, block, 93, 97) for name in USUAL for n in (5, 6, 7, 10, 20) for block in (0.0, 1.0, 3.0)),
-    *((name, n, 1.0, 92.5, 98) for name in ODD for n in (5, 10, 20)),
-])  # fmt: skip
-def test_a_ratio_within_blocks_covers_in_93_to_97_percent_and_nearly_so_under_odd_noise(name, n, block, least, most):
+@pytest.mark.parametrize(
+    ("name", "n", "block", "least", "most"),
+    [
+        *(
+            (name, n, block, 93, 97)
+            for name in USUAL
+            for n in (5, 6, 7, 10, 20)
+            for block in (0.0, 1.0, 3.0)
+        ),
+        *((name, n, 1.0, 92.5, 98) for name in ODD for n in (5, 10, 20)),
+    ],
+)
+def test_a_ratio_within_blocks_covers_in_93_to_97_percent_and_nearly_so_under_odd_noise(
+    name, n, block, least, most
+):
     a, b = campaigns(name, n, 2, block)
     assert least <= covers(paired(a, b).interval()) <= most
     assert block or 93 <= covers(paired(a, 3 * b).interval()) <= 97
@@ -90,18 +115,22 @@ def test_a_ratio_without_common_blocks_covers_in_93_to_97_percent(name, n, m):
 
 @pytest.mark.parametrize(("blocks", "least"), [(False, 99), (True, 97)])
 def test_the_bootstrap_of_log_medians_would_not_keep_its_promise(blocks, least):
-    """Why ratios are not made of it: what blocks share makes it far too wide, and too wide even of whole blocks.
+    """Why ratios are not made of it: what blocks share makes it far too wide, and too wide even of
+    whole blocks.
 
-    Percentile intervals of the difference of log medians, from the same 999 resamples for every campaign.
+    Percentile intervals of the difference of log medians, from the same 999 resamples for every
+    campaign.
     """
     a, b = campaigns("log-normal", 10, 2, 3.0, times=1_000)
     rng = np.random.default_rng(3)
     drawn_a, drawn_b = rng.integers(0, 10, (2, 999, 10))
-    difference = np.median(a[:, drawn_a], axis=2) - np.median(b[:, drawn_a if blocks else drawn_b], axis=2)
+    difference = np.median(a[:, drawn_a], axis=2) - np.median(
+        b[:, drawn_a if blocks else drawn_b], axis=2
+    )
     assert covers(np.quantile(difference, [0.025, 0.975], axis=1)) > least
 
 
-# --- tests and rankings -----------------------------------------------------------------------------------
+# --- tests and rankings ---------------------------------------------------------------------------
 
 
 def corrected(logs: np.ndarray) -> np.ndarray:
@@ -111,7 +140,9 @@ def corrected(logs: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize(("servers", "n"), [(2, 5), (2, 9), (2, 20), (3, 5), (3, 11), (5, 5), (5, 10), (9, 5), (9, 10)])
+@pytest.mark.parametrize(
+    ("servers", "n"), [(2, 5), (2, 9), (2, 20), (3, 5), (3, 11), (5, 5), (5, 10), (9, 5), (9, 10)]
+)
 def test_equal_servers_differ_in_at_most_five_percent_of_campaigns(name, servers, n):
     p = corrected(campaigns(name, n, servers, 1.0))
     # 5 % and what 2,000 campaigns may miss it by: three standard errors of 0.5 %.
@@ -131,21 +162,33 @@ def test_the_ranking_says_what_the_tests_say(servers, n, shift):
     differ = corrected(logs) <= ALPHA
     assert 0.1 < differ.mean() < 0.9
     for campaign, wanted in enumerate(differ):
-        ranking = rank({str(server): sample_of(np.exp(logs[server, campaign]), range(n)) for server in range(servers)})
+        ranking = rank(
+            {
+                str(server): sample_of(np.exp(logs[server, campaign]), range(n))
+                for server in range(servers)
+            }
+        )
         found = {frozenset(names): pair.differ for names, pair in ranking.pairs.items()}
         ranked = [found[frozenset(map(str, pair))] for pair in combinations(range(servers), 2)]
-        # A permutation test may reject where Student's interval still touches 1: then it stays a tie.
+        # A permutation test may reject where Student's interval still touches 1: then it stays a
+        # tie.
         assert all(by_test or not by_rank for by_test, by_rank in zip(wanted, ranked, strict=True))
         assert n == 10 or ranked == wanted.tolist()
 
 
 def test_a_noise_floor_from_a_a_trials_makes_false_positives_rarer_and_still_finds_ten_percent():
-    false, false_without, found = 0, 0, 0
-    for one, again, other in zip(*np.exp(campaigns("log-normal", 10, 3, 1.0, times=300)), strict=True):
+    false = 0
+    false_without = 0
+    found = 0
+    for one, again, other in zip(
+        *np.exp(campaigns("log-normal", 10, 3, 1.0, times=300)), strict=True
+    ):
         label = sample_of(one, range(10))
         same = ratio(label, sample_of(again, range(10)))
         for shift, floor in ((1.0, 1.0), (1.0, noise_floor(same)), (1.1, noise_floor(same))):
-            ranking = rank({"one": label, "other": sample_of(other * shift, range(10))}, floor=floor)
+            ranking = rank(
+                {"one": label, "other": sample_of(other * shift, range(10))}, floor=floor
+            )
             (pair,) = ranking.pairs.values()
             false_without += pair.differ and floor == 1
             false += pair.differ and floor > 1 == shift
@@ -154,7 +197,7 @@ def test_a_noise_floor_from_a_a_trials_makes_false_positives_rarer_and_still_fin
     assert found > 300 * 0.98
 
 
-# --- power ------------------------------------------------------------------------------------------------
+# --- power ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("servers", "n", "least"), [(2, 10, 90), (5, 10, 90), (2, 5, 75)])
@@ -167,22 +210,35 @@ def test_five_percent_is_found_at_two_percent_noise(servers, n, least):
 @pytest.mark.parametrize("n", [5, 10, 20])
 @pytest.mark.parametrize("alpha", [ALPHA, ALPHA / 10])
 def test_a_detectable_ratio_is_found_in_four_of_five_campaigns(n, alpha):
-    # Welch's test pays for estimating two variances, the more so far out in the tails of few trials.
+    # Welch's test pays for estimating two variances, the more so far out in the tails of few
+    # trials.
     missed = 0.03 if n > 5 or alpha == ALPHA else 0.08
-    for test, degrees, block, off in ((paired, n - 1, 1.0, 0.03), (inference.unpaired, 2 * n - 2, 0.0, missed)):
+    for test, degrees, block, off in (
+        (paired, n - 1, 1.0, 0.03),
+        (inference.unpaired, 2 * n - 2, 0.0, missed),
+    ):
         a, b = campaigns("log-normal", n, 2, block)
-        spread = NOISE * np.sqrt(2 / n)  # the standard error of the difference of two means of n logarithms
-        known = inference.Ratio(ratio=1, low=1, high=1, p=1, blocks=0, standard_error=spread, degrees=degrees)
+        spread = NOISE * np.sqrt(
+            2 / n
+        )  # the standard error of the difference of two means of n logarithms
+        known = inference.Ratio(
+            ratio=1, low=1, high=1, p=1, blocks=0, standard_error=spread, degrees=degrees
+        )
         shift = np.log(known.detectable(alpha))
         assert np.mean(test(a + shift, b).p_value() <= alpha) == pytest.approx(0.8, abs=off)
 
 
-# --- drift ------------------------------------------------------------------------------------------------
+# --- drift ----------------------------------------------------------------------------------------
 
 
-def drifts(seed: int, runs: int, cells: int, blocks: int, slope: float, noise: float) -> list[Drift]:
-    """What is found of runs of so many cells, in random order within each block, that slow down by `slope`."""
-    rng, found = np.random.default_rng(seed), []
+def drifts(
+    seed: int, runs: int, cells: int, blocks: int, slope: float, noise: float
+) -> list[Drift]:
+    """What is found of runs of so many cells, in random order within each block, that slow down by
+    `slope`.
+    """
+    rng = np.random.default_rng(seed)
+    found = []
     for _ in range(runs):
         order = np.concatenate([rng.permutation(cells) for _ in range(blocks)])
         logs = rng.normal(0, noise, order.size) - np.linspace(0, slope, order.size)
@@ -192,7 +248,9 @@ def drifts(seed: int, runs: int, cells: int, blocks: int, slope: float, noise: f
 
 def test_a_steady_run_drifts_in_five_percent_of_cases_and_the_textbook_would_say_twice_as_many():
     found = drifts(5, 600, cells=28, blocks=3, slope=0.0, noise=0.1)
-    textbook = [2 * stats.t.sf(abs(each.rho) * np.sqrt(82 / (1 - each.rho**2)), 82) for each in found]
+    textbook = [
+        2 * stats.t.sf(abs(each.rho) * np.sqrt(82 / (1 - each.rho**2)), 82) for each in found
+    ]
     assert 0.025 <= np.mean([each.p <= 0.05 for each in found]) <= 0.075
     assert np.mean(np.array(textbook) <= 0.05) > 0.075
 
@@ -202,14 +260,19 @@ def test_a_run_that_slows_by_twice_the_noise_is_found_to_drift():
     assert np.mean([each.p <= 0.05 and each.rho < 0 for each in found]) > 0.9
 
 
-# --- latency curves ---------------------------------------------------------------------------------------
+# --- latency curves -------------------------------------------------------------------------------
 
 EDGES = np.arange(-2.5, 3.5, 0.04)
 QUANTILES = np.array([0.5, 0.9, 0.99])
 
 
-def trial_quantiles(rng: np.random.Generator, trials: int, between: float, within: float) -> np.ndarray:
-    """Quantiles of simulated trials of 8 s x 500 requests; `between` trials and `within` seconds differ (log)."""
+def trial_quantiles(
+    rng: np.random.Generator, trials: int, between: float, within: float
+) -> np.ndarray:
+    """Quantiles of simulated trials of 8 s x 500 requests.
+
+    `between` trials and `within` seconds differ (log).
+    """
     centers = rng.normal(0, between, (trials, 1)) + rng.normal(0, within, (trials, 8))
     borders = ndtr((EDGES - centers[..., np.newaxis]) / 0.5)
     borders[..., 0], borders[..., -1] = 0, 1
@@ -218,59 +281,81 @@ def trial_quantiles(rng: np.random.Generator, trials: int, between: float, withi
     return np.array([histogram_quantile(ms[:-1], ms[1:], trial, QUANTILES) for trial in counts])
 
 
-@pytest.mark.parametrize(("trials", "between", "within"), [(5, 0.0, 0.05), (5, 0.05, 0.05), (10, 0.05, 0.2)])
+@pytest.mark.parametrize(
+    ("trials", "between", "within"), [(5, 0.0, 0.05), (5, 0.05, 0.05), (10, 0.05, 0.2)]
+)
 def test_latency_bands_cover_in_93_to_97_percent(trials, between, within):
     rng = np.random.default_rng(9)
     truth = np.exp(np.log(trial_quantiles(rng, 10_000, between, within)).mean(axis=0))
-    # Each campaign's quantiles stand beside the next one's: to `band` they are points of one long curve.
-    _, low, high = band(np.stack([trial_quantiles(rng, CAMPAIGNS, between, within).ravel() for _ in range(trials)]))
+    # Each campaign's quantiles stand beside the next one's: to `band` they are points of one long
+    # curve.
+    _, low, high = band(
+        np.stack([trial_quantiles(rng, CAMPAIGNS, between, within).ravel() for _ in range(trials)])
+    )
     inside = (low.reshape(-1, 3) <= truth) & (truth <= high.reshape(-1, 3))
     assert all(93 <= share <= 97 for share in 100 * inside.mean(axis=0))
 
 
-# --- looks at a run that goes on --------------------------------------------------------------------------
+# --- looks at a run that goes on ------------------------------------------------------------------
 
 
 def looks(differences: np.ndarray) -> np.ndarray:
     """The two-sided p-value of each campaign (a row) at each look; Student's, by scipy."""
-    return np.stack([stats.ttest_1samp(differences[:, :n], 0, axis=1).pvalue for n in LOOKS], axis=1)
+    return np.stack(
+        [stats.ttest_1samp(differences[:, :n], 0, axis=1).pvalue for n in LOOKS], axis=1
+    )
 
 
 def test_a_run_that_stops_when_it_knows_is_wrong_in_five_of_a_hundred():
-    """Equal servers, looked at five times: different in at most 5 % of campaigns; at the plain level in 14 %."""
+    """Equal servers, looked at five times: different in at most 5 % of campaigns.
+
+    At the plain level in 14 %.
+    """
     smallest = looks(np.random.default_rng(2).normal(0, NOISE, (40_000, LOOKS[-1]))).min(axis=1)
     assert 0.046 <= (smallest < LOOK_ALPHA).mean() <= 0.052
     assert (smallest < ALPHA).mean() > 0.13
 
 
 def test_a_run_that_stops_when_it_knows_finds_what_there_is():
-    """A difference of 5 % at a noise of 3 % is found by the first look in half, and by the last in nearly all."""
-    found = looks(np.random.default_rng(3).normal(np.log(1.05), 0.03, (4_000, LOOKS[-1]))) < LOOK_ALPHA
+    """A difference of 5 % at a noise of 3 % is found by the first look in half, and by the last in
+    nearly all.
+    """
+    found = (
+        looks(np.random.default_rng(3).normal(np.log(1.05), 0.03, (4_000, LOOKS[-1]))) < LOOK_ALPHA
+    )
     assert found[:, 0].mean() > 0.5 and found.any(axis=1).mean() > 0.99
 
 
-# --- the lab's noise: slices of one program under two labels ------------------------------------------
+# --- the lab's noise: slices of one program under two labels --------------------------------------
 
 
 @pytest.fixture(scope="module")
 def twins() -> list[np.ndarray]:
-    """Of each load of the committed run: log(gin-b / gin), one row per session, one column per place; requests/s."""
+    """Of each load of the committed run: log(gin-b / gin), one row per session, one column per
+    place; requests/s.
+    """
     run = RunFolder(ROOT / "data" / "sample")
     trials, slices = (pd.read_parquet(run.table(name)) for name in ("trials", "slices"))
-    rows = slices.merge(trials[["trial_id", "server", "session", "workload", "status"]], on=["trial_id", "session"])
+    rows = slices.merge(
+        trials[["trial_id", "server", "session", "workload", "status"]], on=["trial_id", "session"]
+    )
     rows = rows[rows["server"].isin(["gin", "gin-b"]) & rows["status"].eq("sealed") & rows["kept"]]
     load = rows["session"].str.partition("-")[2]
     wide = rows.assign(load=load, log=np.log(rows["rps"])).pivot_table(
         index=["load", "session"], columns=["place", "server"], values="log"
     )
-    between = (wide.xs("gin-b", axis=1, level="server") - wide.xs("gin", axis=1, level="server")).dropna()
+    between = (
+        wide.xs("gin-b", axis=1, level="server") - wide.xs("gin", axis=1, level="server")
+    ).dropna()
     return [of_load.to_numpy() for _, of_load in between.groupby("load") if len(of_load) >= 5]
 
 
 def resampled(twins: list[np.ndarray], injected: float, sessions: int, seed: int) -> np.ndarray:
-    """Campaigns (rows) of sessions (columns): the mean log ratio of slices drawn of one load's, with an injected ratio.
+    """Campaigns (rows) of sessions (columns): the mean log ratio of slices drawn of one load's,
+    with an injected ratio.
 
-    Sessions are drawn, then places in them, and which label is which is tossed for each session: the truth is known.
+    Sessions are drawn, then places in them, and which label is which is tossed for each session:
+    the truth is known.
     """
     rng = np.random.default_rng(seed)
     found = np.empty((CAMPAIGNS, sessions))
@@ -291,9 +376,18 @@ def test_intervals_of_resampled_slices_cover_an_injected_ratio(twins, injected):
 
 
 def test_a_run_that_stops_when_it_knows_seldom_errs_about_resampled_slices(twins):
-    """Equal programs are found to differ, and faster ones called slower, in at most 5 % of campaigns."""
-    assert (looks(resampled(twins, 1.0, LOOKS[-1], seed=1)) < LOOK_ALPHA).any(axis=1).mean() <= 0.055
+    """Equal programs are found to differ, and faster ones called slower, in at most 5 % of
+    campaigns.
+    """
+    assert (looks(resampled(twins, 1.0, LOOKS[-1], seed=1)) < LOOK_ALPHA).any(
+        axis=1
+    ).mean() <= 0.055
     faster = resampled(twins, 1.1, LOOKS[-1], seed=2)
     decided = looks(faster) < LOOK_ALPHA
-    signs = np.array([row[: LOOKS[look]].mean() > 0 for row, look in zip(faster, decided.argmax(axis=1), strict=True)])
+    signs = np.array(
+        [
+            row[: LOOKS[look]].mean() > 0
+            for row, look in zip(faster, decided.argmax(axis=1), strict=True)
+        ]
+    )
     assert decided.any(axis=1).mean() > 0.9 and signs[decided.any(axis=1)].mean() >= 0.995

@@ -1,4 +1,6 @@
-"""Every series of k6 that the lab drives: loads of each kind, and a script that a user brings, keep all invariants."""
+"""Every series of k6 that the lab drives: loads of each kind, and a script that a user brings, keep
+all invariants.
+"""
 
 import pytest
 import real_lab
@@ -45,7 +47,13 @@ def holds(made: Run, series: str, trials: int) -> None:
     for record in made.records:
         assert record["status"] == "sealed", record["error"]
         assert all(check["ok"] for check in record["checks"])
-        assert {check["name"].partition(" ")[0] for check in record["checks"]} >= {"1", "2", "3", "4", "9"}
+        assert {check["name"].partition(" ")[0] for check in record["checks"]} >= {
+            "1",
+            "2",
+            "3",
+            "4",
+            "9",
+        }
         summary = read_summary(made.folder / "trials" / record["trial_id"] / "k6-summary.json")
         assert summary.requests == record["metrics"]["requests"]
 
@@ -61,14 +69,25 @@ def test_a_script_that_makes_its_summary_keeps_every_invariant(lab, series):
         made = run(lab, *CLOSED, url=server.url, script=SCRIPT)
     holds(made, series, trials=1)
     assert made.trials["requests"].tolist() == [200]
-    assert "options.summaryTrendStats, options.thresholds, handleSummary" in " ".join(made.manifest["host_warnings"])
+    assert "options.summaryTrendStats, options.thresholds, handleSummary" in " ".join(
+        made.manifest["host_warnings"]
+    )
 
 
 def test_requests_to_an_allowed_port_are_told_apart(lab, series):
     with tiny(20) as server, tiny(1, port=free_port() + 1) as other:
-        asks = f"export default function () {{ http.get(__ENV.BASE_URL); http.get('{other.url}/x'); }}"
+        asks = (
+            f"export default function () {{ http.get(__ENV.BASE_URL); http.get('{other.url}/x'); }}"
+        )
         port = other.url.rpartition(":")[2]
-        made = run(lab, *CLOSED, "--also", port, url=server.url, script=f"import http from 'k6/http';\n{asks}\n")
+        made = run(
+            lab,
+            *CLOSED,
+            "--also",
+            port,
+            url=server.url,
+            script=f"import http from 'k6/http';\n{asks}\n",
+        )
     (record,) = made.records
     assert record["status"] == "sealed", record["error"]
     assert (record["metrics"]["requests"], record["metrics"]["elsewhere"]) == (200, 200)

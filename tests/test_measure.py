@@ -1,4 +1,7 @@
-"""Processes have the CPUs and the environment that they were given, and outlive no runner; nor do wakeful idle CPUs."""
+"""Processes have the CPUs and the environment that they were given, and outlive no runner.
+
+Nor do wakeful idle CPUs.
+"""
 
 import contextlib
 import os
@@ -28,11 +31,23 @@ ENV = {"PATH": os.environ["PATH"]}
 
 
 def start(argv, book, tmp_path, cpus=(0,)):
-    return pinned("test", argv, cpus=cpus, env=ENV, folder=tmp_path, log=tmp_path / "log", ledger=book, grace_s=0.3)
+    return pinned(
+        "test",
+        argv,
+        cpus=cpus,
+        env=ENV,
+        folder=tmp_path,
+        log=tmp_path / "log",
+        ledger=book,
+        grace_s=0.3,
+    )
 
 
 def test_pinning_and_environment_hold(root):
-    code = "import os; print(sorted(os.sched_getaffinity(0)), sorted(k for k in os.environ if k != 'LC_CTYPE'))"
+    code = (
+        "import os; print(sorted(os.sched_getaffinity(0)), sorted(k for k in os.environ if k != "
+        "'LC_CTYPE'))"
+    )
     cpu = max(os.sched_getaffinity(0))
     with ledger() as book, start([sys.executable, "-c", code], book, root, cpus=(cpu,)) as process:
         process.release()
@@ -42,13 +57,18 @@ def test_pinning_and_environment_hold(root):
 
 
 def test_children_that_ignore_sigterm_are_ended_too(root):
-    script = "trap '' TERM; sh -c 'trap \"\" TERM; while :; do sleep 0.1; done' & wait; while :; do sleep 0.1; done"
+    script = (
+        "trap '' TERM; sh -c 'trap \"\" TERM; while :; do sleep 0.1; done' & wait; while :; do "
+        "sleep 0.1; done"
+    )
     with ledger() as book:
         with start(["sh", "-c", script], book, root) as process:
             process.release()
             wait_for(lambda: len(session_members(process.pid, process.started)) >= 3)
             family = list(map(psutil.Process, session_members(process.pid, process.started)))
-        assert not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in family)
+        assert not any(
+            each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in family
+        )
 
 
 RUNNER = """
@@ -58,7 +78,8 @@ from runner.measure.lab import open_lab
 from runner.measure.process_engine import pinned
 with open_lab("process") as opened:
     folder = Path({folder!r})
-    with pinned("server", ["sh", "-c", "sleep 300 & sleep 300"], cpus=(0,), env={{"PATH": {path!r}}},
+    with pinned("server", ["sh", "-c", "sleep 300 & sleep 300"],
+                cpus=(0,), env={{"PATH": {path!r}}},
                 folder=folder, log=folder / "log", ledger=opened.ledger) as process:
         process.release()
         print(process.pid, process.group.folder if process.group else "", flush=True)
@@ -68,13 +89,17 @@ with open_lab("process") as opened:
 
 def start_runner(root):
     code = RUNNER.format(folder=str(root), path=os.environ["PATH"])
-    runner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    runner = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
     assert runner.stdout is not None
     pid, _, group = runner.stdout.readline().strip().partition(" ")
     return runner, int(pid), Path(group) if group else None
 
 
-@pytest.mark.fault("SIGINT, SIGTERM, SIGHUP or SIGKILL of the runner", "no process, group or ledger is left")
+@pytest.mark.fault(
+    "SIGINT, SIGTERM, SIGHUP or SIGKILL of the runner", "no process, group or ledger is left"
+)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_however_the_runner_ends_nothing_is_left(root, number):
     runner, server, group = start_runner(root)
@@ -91,7 +116,9 @@ def test_however_the_runner_ends_nothing_is_left(root, number):
 def test_what_a_dead_runner_and_its_dead_watchdog_left_is_reaped_by_the_next(root):
     runner, server, _ = start_runner(root)
     started = start_ticks(server)
-    (watchdog,) = [each for each in psutil.Process(runner.pid).children() if "watchdog" in each.cmdline()]
+    (watchdog,) = [
+        each for each in psutil.Process(runner.pid).children() if "watchdog" in each.cmdline()
+    ]
     watchdog.kill()
     runner.kill()
     runner.wait(timeout=20)
@@ -122,11 +149,18 @@ def test_a_ledger_of_a_living_runner_is_not_dead(root):
 
 @pytest.mark.fault("two runs at once", "the second is refused and names the first")
 def test_a_second_session_is_refused_and_names_the_first(root):
-    with open_lab("process"), pytest.raises(LabError, match=f"pid {os.getpid()}"), open_lab("process"):
+    with (
+        open_lab("process"),
+        pytest.raises(LabError, match=f"pid {os.getpid()}"),
+        open_lab("process"),
+    ):
         pass
 
 
-@pytest.mark.fault("a process with another numbering of processes shares engine and disks", "what belongs to it stays")
+@pytest.mark.fault(
+    "a process with another numbering of processes shares engine and disks",
+    "what belongs to it stays",
+)
 def test_what_may_live_is_left(root, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     ended = subprocess.Popen(["true"])
@@ -144,14 +178,17 @@ def test_what_may_live_is_left(root, tmp_path, monkeypatch):
         assert dead_ledgers() == []
     copy.unlink()
     mine = f"bench-{namespace}-{os.getpid()}-{start_ticks(os.getpid())}-x"
-    theirs, dead = f"bench-{namespace + 1}-{ended.pid}-{started}-x", f"bench-{namespace}-{ended.pid}-{started}-x"
+    theirs = f"bench-{namespace + 1}-{ended.pid}-{started}-x"
+    dead = f"bench-{namespace}-{ended.pid}-{started}-x"
     for name in (mine, theirs, dead, "bench-of-somebody-else"):
         (tmp_path / name).mkdir()
     assert leftovers.sweep_temporary() == [f"folder {tmp_path / dead}"]
     assert not (tmp_path / dead).exists()
 
 
-@pytest.mark.fault("another checkout measures at the same time", "the second is warned, and its manifest says so")
+@pytest.mark.fault(
+    "another checkout measures at the same time", "the second is warned, and its manifest says so"
+)
 def test_a_second_lab_on_the_machine_is_warned(root, tmp_path, monkeypatch):
     (tmp_path / "other").mkdir()
     other = bare_lab(tmp_path / "other")
@@ -176,11 +213,15 @@ def test_server_and_generator_get_different_cpus_wherever_there_are_two():
             place(len(cpus))
 
 
-# --- idle CPUs --------------------------------------------------------------------------------------------
+# --- idle CPUs ------------------------------------------------------------------------------------
 
-needs_device = pytest.mark.skipif(not os.access(idle.DEVICE, os.W_OK), reason="/dev/cpu_dma_latency may not be written")
+needs_device = pytest.mark.skipif(
+    not os.access(idle.DEVICE, os.W_OK), reason="/dev/cpu_dma_latency may not be written"
+)
 
-needs_idle_states = pytest.mark.skipif(not idle.idle_states(), reason="this kernel has no idle states to choose from")
+needs_idle_states = pytest.mark.skipif(
+    not idle.idle_states(), reason="this kernel has no idle states to choose from"
+)
 
 
 @needs_device
@@ -201,7 +242,10 @@ def test_cpus_that_poll_enter_no_idle_state():
 
 
 def holders(pids):
-    """Return which of some processes have the device open; other files of theirs may close while one looks."""
+    """Return which of some processes have the device open.
+
+    Other files of theirs may close while one looks.
+    """
 
     def is_open(link):
         with contextlib.suppress(FileNotFoundError):
@@ -210,7 +254,9 @@ def holders(pids):
     return [pid for pid in pids if any(map(is_open, Path(f"/proc/{pid}/fd").glob("*")))]
 
 
-@pytest.mark.fault("idle CPUs cannot be kept awake", "one warning says why and how to allow it; the run goes on")
+@pytest.mark.fault(
+    "idle CPUs cannot be kept awake", "one warning says why and how to allow it; the run goes on"
+)
 def test_a_device_that_may_not_be_opened_is_one_warning(monkeypatch, tmp_path):
     monkeypatch.setattr(idle, "DEVICE", tmp_path / "none")
     with contextlib.closing(idle.IdleCpus()) as cpus:
@@ -224,7 +270,10 @@ def test_a_device_that_may_not_be_opened_is_one_warning(monkeypatch, tmp_path):
 
 def test_a_kernel_without_idle_states_is_one_warning_without_a_remedy_that_cannot_help():
     warning = idle.remedy(idle.NO_STATES)
-    assert "this kernel leaves their sleep to the hypervisor" in warning and "many connections" in warning
+    assert (
+        "this kernel leaves their sleep to the hypervisor" in warning
+        and "many connections" in warning
+    )
     assert "chmod" not in warning
 
 
@@ -236,7 +285,9 @@ def test_a_kernel_without_idle_states_is_one_warning_without_a_remedy_that_canno
         ("POLL", 0, True, idle.NO_STATES),
     ],
 )
-def test_cpus_that_sleep_all_the_same_are_seen(monkeypatch, tmp_path, name, latency, rises, problem):
+def test_cpus_that_sleep_all_the_same_are_seen(
+    monkeypatch, tmp_path, name, latency, rises, problem
+):
     """A kernel that does not heed the file must not be said to poll."""
     state = tmp_path / "cpu0" / "cpuidle" / "state1"
     state.mkdir(parents=True)
@@ -247,7 +298,9 @@ def test_cpus_that_sleep_all_the_same_are_seen(monkeypatch, tmp_path, name, late
     device.touch()
     monkeypatch.setattr(idle, "DEVICE", device)
     monkeypatch.setattr(idle, "STATES", tmp_path)
-    monkeypatch.setattr(idle.time, "sleep", lambda _: (state / "usage").write_text("50") if rises else None)
+    monkeypatch.setattr(
+        idle.time, "sleep", lambda _: (state / "usage").write_text("50") if rises else None
+    )
     with contextlib.closing(idle.IdleCpus()) as cpus:
         cpus.ask("polling")
         assert (cpus.problem, cpus.state) == (problem, "polling" if problem is None else "system")
@@ -258,7 +311,9 @@ def test_cpus_that_sleep_all_the_same_are_seen(monkeypatch, tmp_path, name, late
 @needs_device
 @needs_idle_states
 @pytest.mark.timed
-@pytest.mark.fault("the runner is killed while it keeps idle CPUs awake", "they may sleep again at once")
+@pytest.mark.fault(
+    "the runner is killed while it keeps idle CPUs awake", "they may sleep again at once"
+)
 def test_the_runner_alone_holds_the_device_and_nobody_after_it(tmp_path):
     lab = hit_lab.Lab(tmp_path, "load")
     others = [each.pid for each in lab.processes()]

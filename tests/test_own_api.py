@@ -1,4 +1,6 @@
-"""`bench run` on an API of one's own, as documented: what a known server does comes back, and nothing else is asked."""
+"""`bench run` on an API of one's own, as documented: what a known server does comes back, and
+nothing else is asked.
+"""
 
 import contextlib
 import hashlib
@@ -30,13 +32,16 @@ OPEN = ("--rate", "300", "--duration", "5")  # a hundredth of which has a median
 @pytest.mark.long
 def test_a_known_delay_comes_back_within_a_millisecond(root):
     """Of the reference server, whose timer is held to 0.2 ms by its own tests."""
-    reference, port = load_server("reference"), free_port()
+    reference = load_server("reference")
+    port = free_port()
     build(reference)
     env = {"ADDR": f"127.0.0.1:{port}", "LAB_NONCE": "mine", "REFERENCE_SERVICE_MS": "20"}
     with real_lab.process(reference.folder / str(reference.artifact), cpus="0", env=env):
         wait_for(("127.0.0.1", port))
         made = run(root, *OPEN, url=f"http://{env['ADDR']}/count")
-    assert made.trials.loc[0, ["latency_p50_ms", "probe_p50_ms"]].to_list() == pytest.approx([20, 20], abs=1)
+    assert made.trials.loc[0, ["latency_p50_ms", "probe_p50_ms"]].to_list() == pytest.approx(
+        [20, 20], abs=1
+    )
 
 
 def test_plain_gets_have_counts_cpu_and_a_verdict_and_the_server_is_not_the_lab_s(root):
@@ -48,7 +53,9 @@ def test_plain_gets_have_counts_cpu_and_a_verdict_and_the_server_is_not_the_lab_
     row = made.trials.iloc[0]
     assert row["verdict"] == "offered" and "300 requests/s were sustained" in row["verdict_reason"]
     assert row["requests"] == pytest.approx(1500, abs=2)
-    assert seen["requests"] > row["requests"] + row["probe_requests"]  # the warm-up and the lab's own question besides
+    assert (
+        seen["requests"] > row["requests"] + row["probe_requests"]
+    )  # the warm-up and the lab's own question besides
     assert row["probe_requests"] == pytest.approx(15, abs=1) and row["probe_failed"] == 0
     assert 0 < row["server_cpu_mean_pct"] < 80
     assert row["server_rss_peak_bytes"] > 5e6
@@ -72,7 +79,8 @@ def test_a_quota_from_elsewhere_is_the_limit_and_is_named(root):
     assert not held.folder.exists()
     periods, throttled_periods, throttled_s = rose
     assert throttled_periods > 0.5 * periods, "the quota held nothing back: this test shows nothing"
-    row, record = made.trials.iloc[0], made.records[0]
+    row = made.trials.iloc[0]
+    record = made.records[0]
     assert record["measurement"]["quota"] == {"cores": 0.5, "known": True, "shared": False}
     assert row["server_quota_cores"] == 0.5 and row["share"] == 1
     assert row["server_cpu_mean_pct"] == pytest.approx(50, abs=5)
@@ -117,13 +125,17 @@ def two(root, *arguments, path, other):
 @pytest.mark.long
 def test_a_script_of_two_requests_and_what_it_reads(root):
     made = two(root, "--vus", "10", "--iterations", "200", path="/base/", other="/two")
-    row, record = made.trials.iloc[0], made.records[0]
+    row = made.trials.iloc[0]
+    record = made.records[0]
     assert (row["iterations"], row["requests"]) == (200, 400)
     assert 20 <= row["latency_p50_ms"] < 24
-    # The probe would have been under way for more than 1 % of the time; no load would be held against it anyway.
+    # The probe would have been under way for more than 1 % of the time; no load would be held
+    # against it anyway.
     assert row["probe_hz"] == 0 and "no second witness" in row["verdict_reason"]
     assert 70 <= row["iteration_mean_ms"] < 80
-    assert row["in_flight_mean"] == pytest.approx(10, rel=0.05)  # Little: iterations, their pauses too
+    assert row["in_flight_mean"] == pytest.approx(
+        10, rel=0.05
+    )  # Little: iterations, their pauses too
     assert row["rps"] == pytest.approx(2 * 10 * 1000 / row["iteration_mean_ms"], rel=0.1)
     # What it says of its own load is not used, and that is said.
     assert "options.vus, options.thresholds" in " ".join(made.manifest["host_warnings"])
@@ -132,7 +144,10 @@ def test_a_script_of_two_requests_and_what_it_reads(root):
     files = dict(made.manifest["campaign"]["own"]["files"])
     assert set(files) == {"my.js", "lib/paths.js", "other.txt"}
     for name, digest in files.items():
-        assert hashlib.sha256((made.folder / "script" / "files" / name).read_bytes()).hexdigest() == digest
+        assert (
+            hashlib.sha256((made.folder / "script" / "files" / name).read_bytes()).hexdigest()
+            == digest
+        )
     assert record["measurement"]["argv"][-1].endswith("/script/own.js")
 
 
@@ -144,7 +159,10 @@ def test_an_open_load_of_a_script_offers_iterations(root):
     quiet = trials[real_lab.undisturbed(trials)]
     assert set(quiet["verdict"]) == {"offered"}
     assert trials["requests"].loc[[30, 60]].to_list() == pytest.approx([120, 240], abs=4)
-    assert all(f"{rate:g} iterations/s were sustained" in reason for rate, reason in quiet["verdict_reason"].items())
+    assert all(
+        f"{rate:g} iterations/s were sustained" in reason
+        for rate, reason in quiet["verdict_reason"].items()
+    )
     assert (trials["probe_hz"] == 0).all()
 
 
@@ -163,7 +181,10 @@ def test_a_server_whose_process_is_not_known_has_no_verdict_and_a_report(root):
     with tiny(5, CALL_ME="docker-proxy") as server:
         made = run(root, *CLOSED, url=server.url)
     row = made.trials.iloc[0]
-    assert row["verdict"] == "inconclusive" and "the server's CPU use is not known" in row["verdict_reason"]
+    assert (
+        row["verdict"] == "inconclusive"
+        and "the server's CPU use is not known" in row["verdict_reason"]
+    )
     assert pd.isna(row["server_cpu_mean_pct"])
     assert "docker-proxy listens there for another program" in made.done.stderr
     real_lab.bench(root, "report", "latest", code=0)
@@ -178,26 +199,36 @@ export default function () { check(http.get(__ENV.BASE_URL), { odd: () => Math.r
     with tiny(5) as server:
         made = run(root, "--rate", "50", "--duration", "2", url=server.url, script=text, code=None)
     row = made.trials[real_lab.undisturbed(made.trials)].iloc[0]
-    assert row["verdict"] == "inconclusive" and "of the script's checks failed" in row["verdict_reason"]
+    assert (
+        row["verdict"] == "inconclusive"
+        and "of the script's checks failed" in row["verdict_reason"]
+    )
     assert row["sustained"] == False  # noqa: E712 - a column of numpy's
 
 
 def calling(*calls):
     """Return a script whose iteration asks the server, and then does this."""
-    return f"import http from 'k6/http';\nexport default function () {{ http.get(__ENV.BASE_URL); {' '.join(calls)} }}"
+    return (
+        f"import http from 'k6/http';\nexport default function () {{ http.get(__ENV.BASE_URL); "
+        f"{' '.join(calls)} }}"
+    )
 
 
 @pytest.mark.long
 def test_an_iteration_that_throws_fails_its_trial(root):
     with tiny(5) as server:
-        made = run(root, *CLOSED, url=server.url, script=calling("if (__ITER === 3) nope();"), code=1)
+        made = run(
+            root, *CLOSED, url=server.url, script=calling("if (__ITER === 3) nope();"), code=1
+        )
     assert "4 of 200 threw an error" in made.records[0]["error"]  # each of four users once
 
 
 @pytest.mark.long
 def test_a_server_that_dies_under_load_fails_its_trial_and_those_after_it(root):
     with tiny(5, DIE_AFTER="1500") as server:  # the warm-up takes 800 at most
-        made = run(root, "--vus", "4", "--iterations", "4000", "--repeats", "2", url=server.url, code=1)
+        made = run(
+            root, "--vus", "4", "--iterations", "4000", "--repeats", "2", url=server.url, code=1
+        )
     first, second = (record["error"] for record in made.records)
     assert "the server lived through the load (it ended)" in first
     assert "is not the process of own-api that the run began with" in second
@@ -205,7 +236,9 @@ def test_a_server_that_dies_under_load_fails_its_trial_and_those_after_it(root):
 
 STRAY = {
     "another address": "http.get('ELSEWHERE');",
-    "a redirection that is followed": "http.get(`${__ENV.BASE_URL}/away?ELSEWHERE`, { redirects: 3 });",
+    "a redirection that is followed": (
+        "http.get(`${__ENV.BASE_URL}/away?ELSEWHERE`, { redirects: 3 });"
+    ),
     "a redirection": "http.get(`${__ENV.BASE_URL}/away?ELSEWHERE`);",
     "a name": "http.get('http://elsewhere.test/');",
 }
@@ -214,7 +247,9 @@ STRAY = {
 @pytest.mark.parametrize("how", long_but(["another address"], STRAY))
 def test_a_script_reaches_no_other_host(root, how):
     with tiny(2) as server, socket.create_server(("127.0.0.2", 0)) as elsewhere:
-        text = calling(STRAY[how].replace("ELSEWHERE", f"http://127.0.0.2:{elsewhere.getsockname()[1]}/"))
+        text = calling(
+            STRAY[how].replace("ELSEWHERE", f"http://127.0.0.2:{elsewhere.getsockname()[1]}/")
+        )
         made = run(root, "--vus", "4", "--iterations", "40", url=server.url, script=text, code=None)
         assert select.select([elsewhere], [], [], 0)[0] == [], "somebody connected"
     if how == "a redirection":  # an answer, which is not followed
@@ -231,7 +266,8 @@ def test_a_script_reaches_no_other_host(root, how):
 @pytest.mark.parametrize("host", ["localhost", "[::1]", "one that the user answers for"])
 def test_a_host_may_be_a_name_or_of_version_6_or_one_that_one_answers_for(root, host):
     address = {"localhost": "127.0.0.1", "[::1]": "::1"}.get(host)
-    name, answered_for = host, ()
+    name = host
+    answered_for = ()
     if address is None:
         name = address = next(iter(real_lab.other_addresses()), None)
         answered_for = ("--i-own-this-host", address)
@@ -255,7 +291,8 @@ def test_a_host_may_be_a_name_or_of_version_6_or_one_that_one_answers_for(root, 
 
 @pytest.mark.long
 def test_an_interrupted_run_goes_on_with_the_same_process_only(root):
-    port, script = free_port(), root / "my.js"
+    port = free_port()
+    script = root / "my.js"
     script.write_text(calling())
     load = ["--script", str(script), "--vus", "4", "--iterations", "800", "--repeats", "3"]
     with tiny(5, port=port) as server:
@@ -294,7 +331,9 @@ def test_two_urls_are_loaded_in_turn_and_a_known_ratio_comes_back(root):
     by_server = trials.groupby("server")
     medians = by_server[["latency_p50_ms", "rps"]].median()
     assert medians["latency_p50_ms"].to_dict() == pytest.approx({"url-a": 20, "url-b": 30}, rel=0.2)
-    assert (pd.Series(seen) > by_server["requests"].sum()).all()  # the probe and the warm-up besides
+    assert (
+        pd.Series(seen) > by_server["requests"].sum()
+    ).all()  # the probe and the warm-up besides
     assert medians["rps"]["url-a"] / medians["rps"]["url-b"] == pytest.approx(1.5, rel=0.15)
 
 
@@ -305,18 +344,27 @@ def session_of(pid):
 
 @pytest.fixture
 def documented(root):
-    """The blocks of commands of docs/own-api.md, and what runs some as they are, on a port that is free here."""
-    shutil.copytree(real_lab.REPOSITORY / "examples", root / "examples", ignore=shutil.ignore_patterns("build"))
+    """The blocks of commands of docs/own-api.md, and what runs some as they are, on a port that is
+    free here.
+    """
+    shutil.copytree(
+        real_lab.REPOSITORY / "examples", root / "examples", ignore=shutil.ignore_patterns("build")
+    )
     (root / ".venv").symlink_to(real_lab.REPOSITORY / ".venv")
-    blocks = re.findall(r"```sh\n(.*?)```", (real_lab.REPOSITORY / "docs" / "own-api.md").read_text(), re.S)
+    blocks = re.findall(
+        r"```sh\n(.*?)```", (real_lab.REPOSITORY / "docs" / "own-api.md").read_text(), re.S
+    )
 
     def go(commands):
         """Run them; return what they said, and the trials of all runs that are there."""
         command = ["bash", "-c", "set -eu\n" + commands.replace("9000", str(free_port()))]
         user = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        env, said = user | {"BENCH_ROOT": str(root), "COLUMNS": "200"}, root / "said.txt"
+        env = user | {"BENCH_ROOT": str(root), "COLUMNS": "200"}
+        said = root / "said.txt"
         with said.open("w") as out:
-            shell = subprocess.Popen(command, cwd=root, env=env, stdout=out, stderr=out, start_new_session=True)
+            shell = subprocess.Popen(
+                command, cwd=root, env=env, stdout=out, stderr=out, start_new_session=True
+            )
         try:
             code = shell.wait(timeout=280)
             left = [each for each in psutil.process_iter() if session_of(each.pid) == shell.pid]
@@ -380,7 +428,9 @@ def test_the_documented_folder_with_a_dockerfile(root, documented):
 def test_a_container_that_ends_at_once_fails_with_what_it_said(root):
     folder = root / "empty"
     folder.mkdir()
-    (folder / "Dockerfile").write_text('FROM scratch\nCOPY server /server\nENTRYPOINT ["/server"]\n')
+    (folder / "Dockerfile").write_text(
+        'FROM scratch\nCOPY server /server\nENTRYPOINT ["/server"]\n'
+    )
     real_lab.program(folder / "server", "#!/nowhere\n")
     made = run(root, "--folder", str(folder), *CLOSED, code=1)
     assert re.search(r'before it was ready: "exec /server: no such file', made.records[0]["error"])

@@ -1,4 +1,6 @@
-"""What `bench run` prints of servers with a known oddity: refusals, a slow tail, an answer that is streamed."""
+"""What `bench run` prints of servers with a known oddity: refusals, a slow tail, an answer that is
+streamed.
+"""
 
 import re
 
@@ -15,15 +17,21 @@ def printed(made):
 
 
 def test_refusals_are_no_answers(root):
-    """Five at a time that take 20 ms each are 250 requests/s at most; everybody else is refused at once."""
+    """Five at a time that take 20 ms each are 250 requests/s at most.
+
+    Everybody else is refused at once.
+    """
     with odd("shedding", 20) as server:
         made = run(root, "--vus", "10", "--iterations", "3000", url=server.url)
         seen = server.seen
-    row, text = made.trials.iloc[0], printed(made)
+    row = made.trials.iloc[0]
+    text = printed(made)
     successes = row["requests"] - row["failed"]
     share_pct = 100 * row["failed"] / row["requests"]
     assert row["failed"] > 1000
-    assert row["failed"] <= seen["refused"] and successes <= seen["good"]  # of the warm-up and the probe besides
+    assert (
+        row["failed"] <= seen["refused"] and successes <= seen["good"]
+    )  # of the warm-up and the probe besides
     assert successes / row["duration_s"] <= 250
     assert row["verdict"] == "inconclusive" and "% of the requests failed" in row["verdict_reason"]
     # The progress line, the table, its reason, and the sentence.
@@ -31,14 +39,19 @@ def test_refusals_are_no_answers(root):
     assert f"requests/s with success, {share} of the requests failed, p50" in text
     assert made.result["summary"][0]["failed"] == share
     assert f"own-api: the limit is unknown: {share} of the requests failed." in text
-    (said,) = re.findall(r"own-api answers ([\d,]+) requests/s with success; ([\d.]+ %) of the requests failed", text)
+    (said,) = re.findall(
+        r"own-api answers ([\d,]+) requests/s with success; ([\d.]+ %) of the requests failed", text
+    )
     assert int(said[0].replace(",", "")) <= 250 and said[1] == share
     assert "times its own queue" not in text
 
 
 @pytest.mark.long
 def test_a_trial_without_any_success_is_failed(root):
-    script = "import http from 'k6/http';\nexport default function () { http.get(`${__ENV.BASE_URL}/refused`); }"
+    script = (
+        "import http from 'k6/http';\nexport default function () { "
+        "http.get(`${__ENV.BASE_URL}/refused`); }"
+    )
     with odd("uneven", 0) as server:
         made = run(root, "--vus", "4", "--iterations", "200", url=server.url, script=script, code=1)
         assert server.seen["refused"] >= 200
@@ -51,7 +64,8 @@ def test_a_trial_without_any_success_is_failed(root):
 def test_a_slow_tenth_is_seen_in_the_highest_percentile_that_the_sample_carries(root):
     with odd("uneven", 300) as server:
         made = run(root, "--vus", "30", "--iterations", "1500", url=server.url)
-    row, text = made.trials.iloc[0], printed(made)
+    row = made.trials.iloc[0]
+    text = printed(made)
     assert row["latency_p50_ms"] < 150
     assert row["latency_tail_percent"] == 93 and 300 <= row["latency_tail_ms"] < 600
     tail_ms = f"{row['latency_tail_ms']:.0f}"
@@ -70,7 +84,8 @@ def test_a_slow_tenth_is_seen_in_the_highest_percentile_that_the_sample_carries(
 def test_the_first_byte_stands_beside_the_last(root):
     with odd("streaming", 500) as server:
         made = run(root, "--vus", "8", "--iterations", "80", url=server.url)
-    row, text = made.trials.iloc[0], printed(made)
+    row = made.trials.iloc[0]
+    text = printed(made)
     assert 500 <= row["latency_p50_ms"] < 600
     assert 0 < row["first_byte_p50_ms"] <= row["first_byte_p99_ms"] < 250
     assert "first byte" in made.done.stdout

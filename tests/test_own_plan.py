@@ -1,4 +1,7 @@
-"""What `bench run` refuses of an API of one's own before it starts anything; which process it takes for the server."""
+"""What `bench run` refuses of an API of one's own before it starts anything.
+
+Which process it takes for the server.
+"""
 
 import contextlib
 import json
@@ -29,13 +32,14 @@ from runner.digest.reconcile import own_checks
 from runner.measure import attached
 from runner.measure.attached import leaders
 from runner.measure.engine import MOST_ASKED, Running, require_answer
-from runner.measure.generators import NOWHERE, fence, read_script
+from runner.measure.generators.fence import NOWHERE, fence
+from runner.measure.generators.script import read_script
 from runner.measure.process_engine import ProcessEngine
 from runner.measure.tools import find_program
 from runner.measurement import Counters, Placement
 from runner.model import LabError
 from runner.planning.catalog import PACKAGE, campaign_from_manifest
-from runner.present.comparison.compare import conditions
+from runner.present.two_runs.compare import conditions
 from runner.running import user_api
 from runner.running.user_api import Asked, plan_user_api
 
@@ -68,10 +72,12 @@ def refusal(**asked):
     return said
 
 
-# --- where ------------------------------------------------------------------------------------------------
+# --- where ----------------------------------------------------------------------------------------
 
 ADDRESSES = {
-    "http://127.0.0.1:1/": "Nothing answers at http://127.0.0.1:1/ (Connection refused): start your server first",
+    "http://127.0.0.1:1/": (
+        "Nothing answers at http://127.0.0.1:1/ (Connection refused): start your server first"
+    ),
     "http://0.0.0.0:80/": "0.0.0.0 is 0.0.0.0, which is not loopback",
     "http://10.9.8.7/": "by `--i-own-this-host 10.9.8.7`",
     "http://[2001:db8::1]:80/": "2001:db8::1, which is not loopback",
@@ -85,7 +91,9 @@ ADDRESSES = {
     "http://me:secret@127.0.0.1/": "a user, a password or a fragment",
     "http://127.0.0.1/#top": "a user, a password or a fragment",
     "SERVER/missing": "answers 404: give an address",
-    "SERVER/away?http://93.184.216.34/": "answers 302 and leads to http://93.184.216.34/: the lab follows no",
+    "SERVER/away?http://93.184.216.34/": (
+        "answers 302 and leads to http://93.184.216.34/: the lab follows no"
+    ),
 }
 ONE_KIND = "A load is closed, --vus N --iterations M, or open"
 OPTIONS = [
@@ -97,22 +105,35 @@ OPTIONS = [
     ({"probe_path": "/x"}, "beside a plain GET"),
     ({"probe_path": "x", "script": "my.js"}, "must begin with a slash"),
     ({"folder": "."}, "give it without --url"),
-    ({"also": (9100,)}, "--also is for a --script: a plain GET asks for its URL only. Leave it out"),
+    (
+        {"also": (9100,)},
+        "--also is for a --script: a plain GET asks for its URL only. Leave it out",
+    ),
     ({"also": ("PORT",), "script": "my.js"}, "which the script may ask anyway: leave it out"),
     ({"script": "FOLDER/none.js"}, "There is no script"),
     ({"urls": ("SERVER/?a=b",), "script": "my.js"}, "A URL with a query"),
-    ({"urls": ("http://10.9.8.7/",), "owned_host": "10.9.8.8"}, "10.9.8.8, and the URL another host, 10.9.8.7"),
+    (
+        {"urls": ("http://10.9.8.7/",), "owned_host": "10.9.8.8"},
+        "10.9.8.8, and the URL another host, 10.9.8.7",
+    ),
     ({"urls": (), "vus": 1, "iterations": 1}, "need a server"),
     ({"urls": (), "folder": "FOLDER", "owned_host": "x"}, "runs on this machine"),
     ({"urls": (), "folder": "FOLDER"}, "neither a Dockerfile nor a server.toml"),
     ({"urls": ("SERVER", "SERVER")}, "The same --url is given twice"),
     ({"urls": ("SERVER", "OTHER/x")}, "different paths"),
-    ({"urls": ("SERVER", "OTHER"), "vus": 5, "iterations": 20}, "in each of 6 slices: give --iterations 30 or more"),
+    (
+        {"urls": ("SERVER", "OTHER"), "vus": 5, "iterations": 20},
+        "in each of 6 slices: give --iterations 30 or more",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("asked", "words"), [*(({"urls": (url,)}, said) for url, said in ADDRESSES.items()), *OPTIONS])
-def test_what_cannot_or_must_not_be_loaded_is_refused_in_a_sentence(server, other, tmp_path, asked, words):
+@pytest.mark.parametrize(
+    ("asked", "words"), [*(({"urls": (url,)}, said) for url, said in ADDRESSES.items()), *OPTIONS]
+)
+def test_what_cannot_or_must_not_be_loaded_is_refused_in_a_sentence(
+    server, other, tmp_path, asked, words
+):
     known = {"SERVER": server.url, "OTHER": other.url, "FOLDER": str(tmp_path)}
 
     def named(value):
@@ -120,18 +141,25 @@ def test_what_cannot_or_must_not_be_loaded_is_refused_in_a_sentence(server, othe
             return int(server.url.rpartition(":")[2])
         if isinstance(value, tuple):
             return tuple(map(named, value))
-        return re.sub("|".join(known), lambda found: known[found[0]], value) if isinstance(value, str) else value
+        return (
+            re.sub("|".join(known), lambda found: known[found[0]], value)
+            if isinstance(value, str)
+            else value
+        )
 
     said = refusal(**{"urls": (server.url,), **{key: named(value) for key, value in asked.items()}})
     assert words in said and "secret" not in said
 
 
-@pytest.mark.parametrize(("addresses", "elsewhere"), [
-    (["93.184.216.34"], "93.184.216.34"),
-    (["127.0.0.1", "93.184.216.34"], "93.184.216.34"),
-    (["::1", "2001:db8::5"], "2001:db8::5"),
-    (["::ffff:10.0.0.1"], "::ffff:10.0.0.1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("addresses", "elsewhere"),
+    [
+        (["93.184.216.34"], "93.184.216.34"),
+        (["127.0.0.1", "93.184.216.34"], "93.184.216.34"),
+        (["::1", "2001:db8::5"], "2001:db8::5"),
+        (["::ffff:10.0.0.1"], "::ffff:10.0.0.1"),
+    ],
+)
 def test_a_name_of_which_one_address_leads_elsewhere_is_refused(monkeypatch, addresses, elsewhere):
     answer = [(0, 0, 0, "", (address, 80)) for address in addresses]
     monkeypatch.setattr(user_api.socket, "getaddrinfo", lambda *_, **__: answer)
@@ -149,19 +177,28 @@ def test_what_speaks_another_protocol_is_refused():
                     channel.close()
 
         threading.Thread(target=greet, daemon=True).start()
-        assert "does not answer HTTP" in refusal(urls=(f"http://127.0.0.1:{listener.getsockname()[1]}/",))
+        assert "does not answer HTTP" in refusal(
+            urls=(f"http://127.0.0.1:{listener.getsockname()[1]}/",)
+        )
 
 
 def test_a_load_that_nobody_asks_for_is_a_moderate_open_one(server):
     (load,) = plan_user_api(Asked(urls=(server.url,)), None, None).campaign.loads
-    assert (load.workload, load.rates_rps, load.duration_s, load.repeats) == ("own-get", (100.0,), 15.0, 3)
+    assert (load.workload, load.rates_rps, load.duration_s, load.repeats) == (
+        "own-get",
+        (100.0,),
+        15.0,
+        3,
+    )
 
 
 def test_without_an_engine_a_dockerfile_cannot_be_run(tmp_path):
     (tmp_path / "Dockerfile").write_text("FROM scratch\n")
     campaign = plan_user_api(Asked(folder=str(tmp_path)), None, None).campaign
     (described,) = map(user_api.user_server, campaign.owns)
-    with pytest.raises(LabError, match=r"needs a Docker engine, and this is another \(none answers\)"):
+    with pytest.raises(
+        LabError, match=r"needs a Docker engine, and this is another \(none answers\)"
+    ):
         ProcessEngine(SimpleNamespace(), "none answers").prepare(described)
 
 
@@ -172,7 +209,7 @@ def test_a_campaign_comes_back_from_its_manifest(server):
     assert campaign_from_manifest(json.loads(json.dumps(manifest))) == campaign
 
 
-# --- scripts ----------------------------------------------------------------------------------------------
+# --- scripts --------------------------------------------------------------------------------------
 
 EMPTY = "export default function () {}"
 SCRIPTS = [
@@ -203,32 +240,42 @@ def test_a_script_that_cannot_be_run_is_refused_in_a_sentence(server, tmp_path, 
 
 
 @needs_k6
-@pytest.mark.parametrize(("url", "how", "name"), [
-    ("https://jslib.k6.io/k6-utils/1.4.0/index.js", "curl -O", "index.js"),
-    ("https://no-such-host.invalid/", "curl -o module.js", "module.js"),
-    ("http://SERVER/utils.js?x=1", "curl -O", "utils.js"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("url", "how", "name"),
+    [
+        ("https://jslib.k6.io/k6-utils/1.4.0/index.js", "curl -O", "index.js"),
+        ("https://no-such-host.invalid/", "curl -o module.js", "module.js"),
+        ("http://SERVER/utils.js?x=1", "curl -O", "utils.js"),
+    ],
+)
 @pytest.mark.parametrize("by", ["my.js", "beside.js"])
-def test_an_import_from_the_network_is_refused_with_what_to_do_and_not_fetched(server, tmp_path, url, how, name, by):
+def test_an_import_from_the_network_is_refused_with_what_to_do_and_not_fetched(
+    server, tmp_path, url, how, name, by
+):
     address = url.replace("SERVER", server.url.removeprefix("http://"))
-    before, path = server.seen["requests"], tmp_path / "my.js"
+    before = server.seen["requests"]
+    path = tmp_path / "my.js"
     path.write_text(f"import './beside.js';\n{EMPTY}")
     (tmp_path / by).write_text(f"import {{ x }} from '{address}';\n{EMPTY}")
     said = refusal(urls=(server.url,), script=str(path))
     how = f"{how} {address}"
     assert said == (
-        f"{path} imports {address}: download it beside the script (for example `{how}`) and import './{name}'."
+        f"{path} imports {address}: download it beside the script (for example `{how}`) and "
+        f"import './{name}'."
     )
     assert server.seen["requests"] - before == 3, "the first answers only"
 
 
 @needs_k6
-@pytest.mark.parametrize(("line", "is_warned"), [
-    ("http.get(`${__ENV.BASE_URL}/x`);", False),
-    ("const { BASE_URL } = __ENV;", False),
-    ("http.get('http://127.0.0.1:9000/x');", True),
-    ("// http.get(__ENV.BASE_URL);", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("line", "is_warned"),
+    [
+        ("http.get(`${__ENV.BASE_URL}/x`);", False),
+        ("const { BASE_URL } = __ENV;", False),
+        ("http.get('http://127.0.0.1:9000/x');", True),
+        ("// http.get(__ENV.BASE_URL);", True),
+    ],
+)
 def test_a_script_that_never_reads_the_url_is_warned_of(server, tmp_path, line, is_warned):
     path = tmp_path / "my.js"
     path.write_text(f"import http from 'k6/http';\nexport default function () {{\n  {line}\n}}\n")
@@ -241,16 +288,21 @@ def test_a_script_that_never_reads_the_url_is_warned_of(server, tmp_path, line, 
 def test_ports_that_a_script_may_ask_are_in_the_plan_and_said(server, tmp_path):
     path = tmp_path / "my.js"
     path.write_text(EMPTY)
-    planned = plan_user_api(Asked(urls=(server.url,), script=str(path), also=(9100, 9101)), None, None)
+    planned = plan_user_api(
+        Asked(urls=(server.url,), script=str(path), also=(9100, 9101)), None, None
+    )
     assert planned.campaign.owns[0].also == (9100, 9101)
     assert any("may ask port 9100 and 9101 of the same host" in said for said in planned.remarks)
 
 
-# --- the first answers ------------------------------------------------------------------------------------
+# --- the first answers ----------------------------------------------------------------------------
 
 
 def answering(*statuses):
-    """Run a server that gives these statuses in turn, again and again; yield it and the list of what it gave."""
+    """Run a server that gives these statuses in turn, again and again.
+
+    Yield it and the list of what it gave.
+    """
 
     @contextlib.contextmanager
     def running():
@@ -274,25 +326,31 @@ def answering(*statuses):
     return running()
 
 
-@pytest.mark.parametrize(("statuses", "enough", "asked", "others"), [
-    ((200,), 1, 1, ()),
-    ((200,), 3, 3, ()),
-    ((500, 200), 1, 2, (500,)),
-    ((500, 200), 3, MOST_ASKED, (500,) * 5),
-    ((200, 503), 3, MOST_ASKED, (503,) * 5),
-    ((0, 204), 1, 2, (0,)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("statuses", "enough", "asked", "others"),
+    [
+        ((200,), 1, 1, ()),
+        ((200,), 3, 3, ()),
+        ((500, 200), 1, 2, (500,)),
+        ((500, 200), 3, MOST_ASKED, (500,) * 5),
+        ((200, 503), 3, MOST_ASKED, (503,) * 5),
+        ((0, 204), 1, 2, (0,)),
+    ],
+)
 def test_a_server_that_answers_some_requests_is_accepted(statuses, enough, asked, others):
     with answering(*statuses) as (running, given):
         first = require_answer("it", running, "/", enough=enough)
     assert (first.others, len(given)) == (others, asked)
 
 
-@pytest.mark.parametrize(("statuses", "words"), [
-    ((500,), "answers 500: give an address"),
-    ((500, 503, 0), "answers 500 or 503: give an address"),
-    ((0,), "does not answer HTTP: give the address of an HTTP server"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("statuses", "words"),
+    [
+        ((500,), "answers 500: give an address"),
+        ((500, 503, 0), "answers 500 or 503: give an address"),
+        ((0,), "does not answer HTTP: give the address of an HTTP server"),
+    ],
+)
 def test_a_server_that_answers_no_request_is_refused_with_all_that_it_said(statuses, words):
     with answering(*statuses) as (running, given), pytest.raises(LabError, match=words):
         require_answer("it", running, "/")
@@ -301,7 +359,10 @@ def test_a_server_that_answers_no_request_is_refused_with_all_that_it_said(statu
 
 def test_the_share_of_first_requests_that_fail_is_said(server):
     remarks = plan_user_api(Asked(urls=(f"{server.url}/flaky",)), None, None).remarks
-    said = f"5 of 10 first requests to {server.url}/flaky were answered with 500: in the load, such requests count"
+    said = (
+        f"5 of 10 first requests to {server.url}/flaky were answered with 500: in the load, such "
+        "requests count"
+    )
     assert any(said in remark for remark in remarks), remarks
 
 
@@ -314,15 +375,18 @@ def test_all_that_a_script_reads_is_known_wherever_it_lies(tmp_path):
     (tmp_path / "a" / "unused.csv").write_text("3\n")
     path = tmp_path / "a" / "b" / "own.js"  # the wrapper's own name
     path.write_text(
-        "import { x } from '../../shared/x.js';\nconst ids = open('../ids.csv');\nexport const options = { vus: x };\n"
-        "export default async function () {}"
+        "import { x } from '../../shared/x.js';\nconst ids = open('../ids.csv');\nexport const "
+        "options = { vus: x };\nexport default async function () {}"
     )
     found = read_script(path, PACKAGE / "workloads" / "own.js", find_program("k6"))
-    assert set(found.files) == {"a/b/own.js", "a/ids.csv", "shared/x.js"} and found.files["a/ids.csv"] == b"1,2\n"
+    assert (
+        set(found.files) == {"a/b/own.js", "a/ids.csv", "shared/x.js"}
+        and found.files["a/ids.csv"] == b"1,2\n"
+    )
     assert (found.name, found.unused) == ("a/b/own.js", ("options.vus",))
 
 
-# --- the fence --------------------------------------------------------------------------------------------
+# --- the fence ------------------------------------------------------------------------------------
 
 
 def at(port, address="127.0.0.1", host=""):
@@ -347,7 +411,8 @@ def test_the_fence_leaves_one_address_of_all(address):
 
 
 def test_the_fence_has_each_permitted_port_under_each_name_of_the_server():
-    there, further = "127.0.0.1:9000", "127.0.0.1:9100"
+    there = "127.0.0.1:9000"
+    further = "127.0.0.1:9100"
     hosts = fence(at(9000, host="api.test:9000"), also=(9100,))["hosts"]
     assert hosts == {
         "*": NOWHERE,
@@ -367,12 +432,23 @@ export default function () {
 
 
 def asked(k6, folder, options, urls):
-    """Have a real k6 ask for each URL within a fence; return its error_code of each, 0 for an answer."""
+    """Have a real k6 ask for each URL within a fence.
+
+    Return its error_code of each, 0 for an answer.
+    """
     script = folder / "ask.js"
     script.write_text(ASK_ALL)
     env = {"PATH": os.environ["PATH"], "HOME": str(folder)}
     env |= {"OPTIONS": json.dumps(options), "URLS": json.dumps(urls)}
-    argv = [k6, "run", "--no-usage-report", "--quiet", "--log-format=raw", "--log-output=stdout", script]
+    argv = [
+        k6,
+        "run",
+        "--no-usage-report",
+        "--quiet",
+        "--log-format=raw",
+        "--log-output=stdout",
+        script,
+    ]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=True)
     return dict(json.loads(line) for line in done.stdout.splitlines() if line.startswith("["))
 
@@ -380,25 +456,40 @@ def asked(k6, folder, options, urls):
 BLOCKED_BY_K6 = 1110
 
 
-FENCED = [(series, host) for series in real_lab.K6_SERIES for host in ("127.0.0.1", "localhost", "[::1]")]
+FENCED = [
+    (series, host) for series in real_lab.K6_SERIES for host in ("127.0.0.1", "localhost", "[::1]")
+]
 
 
 @pytest.mark.load
-@pytest.mark.parametrize(("series", "host"), long_but([("v1", "127.0.0.1"), ("v2", "127.0.0.1")], FENCED))
+@pytest.mark.parametrize(
+    ("series", "host"), long_but([("v1", "127.0.0.1"), ("v2", "127.0.0.1")], FENCED)
+)
 def test_a_real_k6_reaches_the_permitted_ports_only(tmp_path, series, host):
     """Of random ports, by the count of connections of whoever listens there, too."""
-    k6, address = real_lab.k6_of(series), "::1" if host == "[::1]" else "127.0.0.1"
+    k6 = real_lab.k6_of(series)
+    address = "::1" if host == "[::1]" else "127.0.0.1"
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with contextlib.ExitStack() as stack:
-        answering = [stack.enter_context(tiny(0, address=address, port=free_port(address) + more)) for more in (0, 1)]
-        silent = [stack.enter_context(socket.create_server((address, 0), family=family)) for _ in range(5)]
+        answering = [
+            stack.enter_context(tiny(0, address=address, port=free_port(address) + more))
+            for more in (0, 1)
+        ]
+        silent = [
+            stack.enter_context(socket.create_server((address, 0), family=family)) for _ in range(5)
+        ]
         own, further = (int(server.url.rpartition(":")[2]) for server in answering)
         others = [each.getsockname()[1] for each in silent]
         ports = [own, further, *others, *random.sample(range(1, 65536), 20)]
         urls = {port: f"http://{host}:{port}/" for port in ports}
         elsewhere = [f"http://127.0.0.2:{own}/", f"http://name.test:{own}/", "http://name.test/"]
         for also in ((), (further,)):
-            found = asked(k6, tmp_path, fence(at(own, address, f"{host}:{own}"), also), [*urls.values(), *elsewhere])
+            found = asked(
+                k6,
+                tmp_path,
+                fence(at(own, address, f"{host}:{own}"), also),
+                [*urls.values(), *elsewhere],
+            )
             for port, url in urls.items():
                 assert found[url] == (0 if port in (own, *also) else BLOCKED_BY_K6), url
             assert {found[url] for url in elsewhere} == {BLOCKED_BY_K6}
@@ -406,7 +497,7 @@ def test_a_real_k6_reaches_the_permitted_ports_only(tmp_path, series, host):
         assert select.select(silent, [], [], 0)[0] == [], "somebody connected"
 
 
-# --- which process ----------------------------------------------------------------------------------------
+# --- which process --------------------------------------------------------------------------------
 
 WORKERS = """
 import os, socket, sys, time
@@ -440,7 +531,10 @@ def listening(how, address="127.0.0.1", port=0):
 
 @pytest.mark.parametrize("how", ["kept", "left", "each"])
 def test_workers_count_as_their_parent(how):
-    """The parent listens and its workers inherit; it leaves the socket to them; each worker has a socket of its own."""
+    """The parent listens and its workers inherit.
+
+    It leaves the socket to them; each worker has a socket of its own.
+    """
     with listening(how) as (pid, port):
         wait_for(lambda: leaders("127.0.0.1", port) == [pid], 10)
         assert leaders("127.0.0.1", port + 1) == []
@@ -449,16 +543,28 @@ def test_workers_count_as_their_parent(how):
 def test_a_socket_of_all_addresses_counts_unless_there_is_one_of_the_address():
     with listening("alone", "0.0.0.0") as (pid, port):
         assert leaders("127.0.0.1", port) == [pid]
-        assert leaders("10.9.8.7", port) == [], "another machine's sockets are not in this one's tables"
+        assert leaders("10.9.8.7", port) == [], (
+            "another machine's sockets are not in this one's tables"
+        )
         with listening("alone", "127.0.0.1", port) as (exact, _):
             assert leaders("127.0.0.1", port) == [exact]
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root, to be somebody else")
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root, to be somebody else"
+)
 def test_another_user_s_process_is_not_known(server):
     port = int(server.url.rpartition(":")[2])
     code = f"from runner.measure.attached import leaders; print(leaders('127.0.0.1', {port}))"
-    argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-c", code]
+    argv = [
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        sys.executable,
+        "-c",
+        code,
+    ]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=PACKAGE.parent)
     if done.returncode != 0:
         pytest.skip(f"nobody cannot run this Python: {done.stderr.splitlines()[-1]}")
@@ -481,7 +587,7 @@ def test_the_generator_gets_what_the_server_may_not_use(server, api):
         move(0)
 
 
-# --- what is held against it ------------------------------------------------------------------------------
+# --- what is held against it ----------------------------------------------------------------------
 
 
 def test_the_checks_of_a_load_on_one_s_own_api_fail_each_by_itself():
@@ -489,9 +595,18 @@ def test_the_checks_of_a_load_on_one_s_own_api_fail_each_by_itself():
     points = K6Points(
         **dict.fromkeys(("failed", "script_runs", "first_start_ns", "last_end_ns"), 0),
         **dict.fromkeys(("worst_residual_ms", "iteration_max_ms"), 0.0),
-        **{"requests": 100, "with_status": 100, "iterations": 50, "durations": {}, "latency": {}, "steady": None},
+        **{
+            "requests": 100,
+            "with_status": 100,
+            "iterations": 50,
+            "durations": {},
+            "latency": {},
+            "steady": None,
+        },
     )
-    measurement = measured(counters_before=Counters(None, None, 10), counters_after=Counters(None, None, 110))
+    measurement = measured(
+        counters_before=Counters(None, None, 10), counters_after=Counters(None, None, 110)
+    )
 
     def broken(**changed):
         given = replace(points, **changed)
@@ -501,13 +616,16 @@ def test_the_checks_of_a_load_on_one_s_own_api_fail_each_by_itself():
     assert broken(blocked=1) == ["every request went to the server"]
     assert broken(unnamed=1) == []
     said = {
-        check.name: check.detail for check in own_checks(cell, replace(points, blocked=3, elsewhere=7), measurement)
+        check.name: check.detail
+        for check in own_checks(cell, replace(points, blocked=3, elsewhere=7), measurement)
     }
     assert said["every request went to the server"] == (
-        "3 of 107 requests went to another host or port, and were blocked: let the script use __ENV.BASE_URL, or allow "
-        "a port of the same host by --also PORT"
+        "3 of 107 requests went to another host or port, and were blocked: let the script use "
+        "__ENV.BASE_URL, or allow a port of the same host by --also PORT"
     )
-    assert broken(points={"lab_iterations_thrown": 1}) == ["every iteration of the script ran to its end"]
+    assert broken(points={"lab_iterations_thrown": 1}) == [
+        "every iteration of the script ran to its end"
+    ]
     assert broken(with_status=101) == ["7 close mode proven by accepted connections"]
     cell.workload = "experiments"
     assert broken(blocked=1) == []
@@ -519,16 +637,19 @@ def test_runs_of_different_scripts_are_not_compared_as_one(api):
     def manifest(files):
         return {"campaign": {"own": vars(replace(api, files=files))}}
 
-    a, b = manifest((("my.js", "a" * 64),)), manifest((("my.js", "b" * 64),))
+    a = manifest((("my.js", "a" * 64),))
+    b = manifest((("my.js", "b" * 64),))
     assert [each.what for each in conditions(a, b, trials, force=True)] == ["script"]
     assert conditions(a, a, trials, force=False) == ()
 
 
-# --- several against each other ---------------------------------------------------------------------------
+# --- several against each other -------------------------------------------------------------------
 
 
 def test_two_servers_are_compared_in_sessions(server, other):
-    campaign = plan_user_api(Asked(urls=(server.url, other.url), duration_s=12.0), None, None).campaign
+    campaign = plan_user_api(
+        Asked(urls=(server.url, other.url), duration_s=12.0), None, None
+    ).campaign
     assert campaign.servers == ("url-a", "url-b")
     assert [each.url for each in campaign.owns] == [server.url, other.url]
     (load,) = campaign.loads

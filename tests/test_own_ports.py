@@ -1,4 +1,6 @@
-"""A script that asks another port of the URL's host: blocked, or allowed by `--also` and counted apart."""
+"""A script that asks another port of the URL's host: blocked, or allowed by `--also` and counted
+apart.
+"""
 
 import contextlib
 
@@ -28,7 +30,9 @@ def two_servers():
 def script(*urls, **options):
     """Return a script whose iteration asks each of these, an expression of JavaScript each."""
     lines = [f"  http.get({url}, {options.get('how', '{}')});" for url in urls]
-    return "\n".join(["import http from 'k6/http';", "export default function () {", *lines, "}", ""])
+    return "\n".join(
+        ["import http from 'k6/http';", "export default function () {", *lines, "}", ""]
+    )
 
 
 def checks(made):
@@ -43,7 +47,10 @@ def test_a_hard_coded_port_fails_the_trial_and_nothing_reaches_it(root, two_serv
     made = run(root, *CLOSED, url=slow.url, script=script(f"'{quick.url}/x'"), code=1)
     error = made.records[0]["error"]
     assert "200 of 200 requests went to another host or port, and were blocked" in error
-    assert "let the script use __ENV.BASE_URL, or allow a port of the same host by --also PORT" in error
+    assert (
+        "let the script use __ENV.BASE_URL, or allow a port of the same host by --also PORT"
+        in error
+    )
     assert "The script never reads __ENV.BASE_URL" in made.done.stderr
     if is_there:
         assert quick.seen["requests"] == 0
@@ -59,12 +66,15 @@ def test_a_hard_coded_url_that_is_the_server_s_is_measured(root, two_servers):
 
 
 def test_requests_to_an_allowed_port_are_in_no_number_of_the_server(root, two_servers):
-    """Two to the quick server for each one to the slow one: the median of all would be the quick one's."""
+    """Two to the quick server for each one to the slow one: the median of all would be the quick
+    one's.
+    """
     slow, quick = two_servers
     port = quick.url.rpartition(":")[2]
     asks = script("`${__ENV.BASE_URL}/x`", f"'{quick.url}/x'", f"'{quick.url}/missing'")
     made = run(root, *CLOSED, "--also", port, url=slow.url, script=asks)
-    trial, found = made.trials.iloc[0], checks(made)
+    trial = made.trials.iloc[0]
+    found = checks(made)
     assert (trial["requests"], trial["elsewhere"], trial["iterations"]) == (200, 400, 200)
     assert trial["failed"] == 0, "the missing page is not the server's"
     assert 20 < trial["latency_p50_ms"] < 30
@@ -72,7 +82,9 @@ def test_requests_to_an_allowed_port_are_in_no_number_of_the_server(root, two_se
     assert all(check["ok"] for check in found.values())
     assert quick.seen["requests"] >= 400  # the warm-up besides
     assert trial["iteration_mean_ms"] > 21
-    assert f"sent 400 requests to port {port} beside 200 to the server" in " ".join(made.result["findings"])
+    assert f"sent 400 requests to port {port} beside 200 to the server" in " ".join(
+        made.result["findings"]
+    )
     # No table has another's requests, and they come out of the raw samples again as they were.
     requests = pd.read_parquet(next(made.folder.glob("tables/requests/*.parquet")))
     assert (len(requests), requests["ok"].all()) == (200, True)
@@ -93,15 +105,23 @@ def test_slices_of_a_session_leave_out_other_ports_too(root, two_servers):
     trials = made.trials
     assert (trials["requests"] == 40 * trials["slices_kept"]).all()
     assert (trials["elsewhere"] == trials["requests"]).all()
-    assert (trials.set_index("server")["latency_p50_ms"].round(-1) == pd.Series({"url-a": 20, "url-b": 10})).all()
+    assert (
+        trials.set_index("server")["latency_p50_ms"].round(-1)
+        == pd.Series({"url-a": 20, "url-b": 10})
+    ).all()
 
 
 @pytest.mark.long
 def test_requests_with_a_name_fail_where_ports_must_be_told_apart(root, two_servers):
     slow, quick = two_servers
     asks = script("__ENV.BASE_URL", f"'{quick.url}/x'", how="{ tags: { name: 'mine' } }")
-    made = run(root, *CLOSED, "--also", quick.url.rpartition(":")[2], url=slow.url, script=asks, code=1)
-    assert "400 of 400 requests have a name in place of their URL: with --also" in made.records[0]["error"]
+    made = run(
+        root, *CLOSED, "--also", quick.url.rpartition(":")[2], url=slow.url, script=asks, code=1
+    )
+    assert (
+        "400 of 400 requests have a name in place of their URL: with --also"
+        in made.records[0]["error"]
+    )
 
 
 @pytest.mark.long
@@ -109,7 +129,10 @@ def test_a_script_that_asks_other_ports_only_fails_with_a_sentence(root, two_ser
     slow, quick = two_servers
     also = ("--also", quick.url.rpartition(":")[2])
     made = run(root, *CLOSED, *also, url=slow.url, script=script(f"'{quick.url}/x'"), code=1)
-    assert "200 requests went to other ports and none to the server: let the script use" in made.records[0]["error"]
+    assert (
+        "200 requests went to other ports and none to the server: let the script use"
+        in made.records[0]["error"]
+    )
 
 
 @pytest.mark.long

@@ -1,4 +1,6 @@
-"""What pages and posts are made of: tables for screen readers, Markdown without surprises, no heading of nothing."""
+"""What pages and posts are made of: tables for screen readers, Markdown without surprises, no
+heading of nothing.
+"""
 
 import re
 from pathlib import Path
@@ -17,7 +19,16 @@ from markdown_it import MarkdownIt
 from shown import soup
 
 from runner.present.blog.post import Post, compose
-from runner.present.look.markup import Heading, TextTable, html, literal, markdown, page, prose, style_sheet
+from runner.present.look.markup import (
+    Heading,
+    TextTable,
+    html,
+    literal,
+    markdown,
+    page,
+    prose,
+    style_sheet,
+)
 from runner.present.look.palette import NIGHT
 from runner.present.notebook.notebooks import export_html
 
@@ -34,16 +45,23 @@ def test_a_table_says_what_its_rows_and_columns_are() -> None:
     )
     box = soup(html([TextTable(frame, about="Loads & more")])).div
     assert (box["role"], box["tabindex"], box["aria-label"]) == ("region", "0", "Loads & more")
-    heads = [[(head.get_text(), head["scope"]) for head in part.find_all("th")] for part in (box.thead, box.tbody)]
+    heads = [
+        [(head.get_text(), head["scope"]) for head in part.find_all("th")]
+        for part in (box.thead, box.tbody)
+    ]
     assert heads == [[(name, "col") for name in frame.columns], [("axum", "row"), ("<gin>", "row")]]
     classes = [cell.get("class", []) for cell in box.tbody.find_all("tr")[1].find_all("td")]
     assert classes == [["number", "grey"], ["number"], ["number"], ["words"]]
     assert [cell["class"] for cell in box.find_all("th", class_="key")] == [["key"]] * 3
-    assert soup(html([TextTable(frame)])).div["aria-label"] == "Table of server, requests/s, p50, ms"
+    assert (
+        soup(html([TextTable(frame)])).div["aria-label"] == "Table of server, requests/s, p50, ms"
+    )
 
 
 def test_where_only_two_columns_name_a_row_both_are_its_headings() -> None:
-    frame = pd.DataFrame({"load": ["a", "a", "b"], "server": ["x", "y", "x"], "rps": ["1", "2", "3"]})
+    frame = pd.DataFrame(
+        {"load": ["a", "a", "b"], "server": ["x", "y", "x"], "rps": ["1", "2", "3"]}
+    )
     named = soup(html([TextTable(frame)])).tbody.find_all("th", scope="row")
     assert [head.get_text() for head in named] == ["a", "x", "a", "y", "b", "x"]
     assert [head["class"] for head in named[:2]] == [["key"], ["key", "second"]]
@@ -54,7 +72,11 @@ def test_where_only_two_columns_name_a_row_both_are_its_headings() -> None:
 def test_tables_of_one_name_are_told_apart() -> None:
     table = html([TextTable(pd.DataFrame({"a": ["1"]}))])
     found = soup(page("t", table * 3)).find_all("div", class_="table")
-    assert [box["aria-label"] for box in found] == ["Table of a", "Table of a (2)", "Table of a (3)"]
+    assert [box["aria-label"] for box in found] == [
+        "Table of a",
+        "Table of a (2)",
+        "Table of a (3)",
+    ]
 
 
 def test_a_page_says_its_title_and_has_the_style_sheet() -> None:
@@ -74,7 +96,9 @@ def test_every_variable_of_the_style_sheet_is_set_for_light_and_what_is_a_colour
 
 
 def rendered(source: str) -> list[str]:
-    """The text that two Markdown libraries make of it, one of them by the CommonMark specification."""
+    """The text that two Markdown libraries make of it, one of them by the CommonMark
+    specification.
+    """
     renders = (
         mistune.create_markdown(escape=False, plugins=["table", "strikethrough"]),
         MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render,
@@ -97,7 +121,9 @@ def test_sentences_come_out_of_markdown_as_they_went_in(sentence: str) -> None:
 
 
 WORDS = st.lists(
-    st.sampled_from(["a", "b_c", "_d", "*", "**", "<", ">", "[", "](", "]", "&", "&amp;", "~~", "1", "\\", "|"]),
+    st.sampled_from(
+        ["a", "b_c", "_d", "*", "**", "<", ">", "[", "](", "]", "&", "&amp;", "~~", "1", "\\", "|"]
+    ),
     min_size=1,
 )
 
@@ -112,11 +138,13 @@ def test_code_between_backticks_is_code() -> None:
     assert prose("run `bench <x>` & go") == "run <code>bench &lt;x&gt;</code> &amp; go"
 
 
-# --- headings of nothing ----------------------------------------------------------------------------------
+# --- headings of nothing --------------------------------------------------------------------------
 
 
 def exported(tmp_path: Path, *cells: str) -> list[str]:
-    """The words of a notebook's page: `= text` is a code cell with that output, `=` one without, all else Markdown."""
+    """The words of a notebook's page: `= text` is a code cell with that output, `=` one without,
+    all else Markdown.
+    """
     made = []
     for cell in cells:
         if cell.startswith("="):
@@ -128,29 +156,40 @@ def exported(tmp_path: Path, *cells: str) -> list[str]:
     nbformat.write(nbformat.v4.new_notebook(cells=made), path)
     export_html(path, path.with_suffix(".html"))
     body = soup(path.with_suffix(".html").read_text()).main
-    return [found.get_text().replace("¶", "").strip() for found in body.find_all(["h1", "h2", "h3", "p", "pre"])]
+    return [
+        found.get_text().replace("¶", "").strip()
+        for found in body.find_all(["h1", "h2", "h3", "p", "pre"])
+    ]
 
 
 SECTIONS = {
-    "# Title|=|## Kept|= shown|## Gone\n\nIts words.|=|More words.|=|## Last|=|= end": "Title|Kept|shown|Last|end",
+    "# Title|=|## Kept|= shown|## Gone\n\nIts words.|=|More words.|=|## Last|=|= end": (
+        "Title|Kept|shown|Last|end"
+    ),
     "# Title|## Gone|### Gone too|=|## Stays|### Gone|=|### Full|= shown|## Words\n\nOnly words.": (
         "Title|Stays|Full|shown|Words|Only words."
     ),
 }
-"""Cells of a notebook -> what its page has: a heading goes with all below it, and stays for one below it."""
+"""Cells of a notebook -> what its page has: a heading goes with all below it, and stays for one
+below it.
+"""
 
 
 @pytest.mark.parametrize("cells", SECTIONS)
-def test_a_heading_whose_cells_show_nothing_is_left_out_with_its_words(tmp_path: Path, cells: str) -> None:
+def test_a_heading_whose_cells_show_nothing_is_left_out_with_its_words(
+    tmp_path: Path, cells: str
+) -> None:
     assert "|".join(exported(tmp_path, *cells.split("|"))) == SECTIONS[cells]
 
 
-# --- posts about runs of each kind ----------------------------------------------------------------------------------
+# --- posts about runs of each kind ----------------------------------------------------------------
 
 
 def posted(folder: Path) -> tuple[Post, dict[str, str]]:
     """The post about a run, and by heading of the second rank all words of the blocks under it."""
-    post, found, title = compose(read(folder), ()), dict[str, str](), ""
+    post = compose(read(folder), ())
+    found = dict[str, str]()
+    title = ""
     for block in post.blocks:
         if isinstance(block, Heading) and block.rank == 2:
             title = block.text
@@ -176,4 +215,6 @@ def test_a_post_about_rates(tmp_path: Path) -> None:
 def test_a_title_counts_many_servers(tmp_path: Path) -> None:
     post, sections = posted(synthetic_run.build(tmp_path, synthetic_run.NINE, k6=(), trials=1))
     assert post.title == "9 web API servers under wrk"
-    assert not {"probe", "open loop"} & set(re.findall("probe|open loop", sections["How it was measured"]))
+    assert not {"probe", "open loop"} & set(
+        re.findall("probe|open loop", sections["How it was measured"])
+    )

@@ -1,4 +1,6 @@
-"""Alt texts say, on pages too, what the figures show: kind, axes, drawn numbers in their order, what is left out."""
+"""Alt texts say, on pages too, what the figures show: kind, axes, drawn numbers in their order,
+what is left out.
+"""
 
 import re
 from collections.abc import Sequence
@@ -26,17 +28,23 @@ from runner.present.frames import Tables
 from runner.present.look.style import number
 from runner.present.notebook import notebooks, pages
 
-STORED_FIGURES, RATES_FIGURES = charts("postgres"), charts("rates")
+STORED_FIGURES = charts("postgres")
+RATES_FIGURES = charts("rates")
 OF_A_RUN = charts("report") | STORED_FIGURES | RATES_FIGURES
 SCALES = {"axum": 1.2, "gin": 0.8, "nginx": 1.0}
 
 
 @pytest.fixture(scope="module")
 def tables() -> Tables:
-    """Three servers, one closed load by k6 and the wrk matrix; their rates over time differ by `SCALES`."""
+    """Three servers, one closed load by k6 and the wrk matrix.
+
+    Their rates over time differ by `SCALES`.
+    """
     whole = tables_of("one load")
     scale = whole.throughput["trial_id"].str.partition("-")[0].map(SCALES)
-    return replace(whole, throughput=whole.throughput.assign(requests=whole.throughput["requests"] * scale))
+    return replace(
+        whole, throughput=whole.throughput.assign(requests=whole.throughput["requests"] * scale)
+    )
 
 
 def after(text: str, name: str) -> list[str]:
@@ -61,7 +69,10 @@ def points(figure: Figure, label: str) -> list[dict[float, tuple[float, float, s
 
 
 def test_what_does_not_fit_is_counted() -> None:
-    assert fit("Head.", ["c" * 290] * 3, "panel") == f"Head. {'c' * 290} 2 more panels are not described here."
+    assert (
+        fit("Head.", ["c" * 290] * 3, "panel")
+        == f"Head. {'c' * 290} 2 more panels are not described here."
+    )
     assert fit("Head.", ["c" * 250] * 3, "panel").endswith("1 more panel is not described here.")
     assert fit("Head.", ["a", "b"], "panel") == "Head. a b"
     places = pd.MultiIndex.from_product(
@@ -69,17 +80,40 @@ def test_what_does_not_fit_is_counted() -> None:
     )
     frame = places.to_frame(index=False).assign(series="", x=1.0, y=range(18), solid=True)
     text = describe(Chart("", frame, Axis("", "x"), Axis("", "y")))
-    assert text.count("the highest points run from") == text.count("(7 more between)") == 2 and len(text) <= LIMIT
+    assert (
+        text.count("the highest points run from") == text.count("(7 more between)") == 2
+        and len(text) <= LIMIT
+    )
 
 
 def test_clauses_of_few_and_many() -> None:
-    rows = {name: pd.DataFrame({"y": [value]}) for name, value in {"d": 4.0, "a": 1.0, "c": 3.0, "b": 2.0}.items()}
-    fact = Fact("median", lambda points: float(points["y"].iloc[0]), " ms", rising=True, order="shortest first")
-    assert said(fact, rows, rows) == ("the medians are, shortest first, a 1.00 ms, b 2.00 ms, c 3.00 ms and d 4.00 ms")
-    assert said(fact, rows, rows, short=True) == "the medians run from a 1.00 ms to d 4.00 ms (2 more between)"
-    assert said(fact, {"a": rows["a"]}, rows) == "the median of a is 1.00 ms; nothing is known of d, c and b"
+    rows = {
+        name: pd.DataFrame({"y": [value]})
+        for name, value in {"d": 4.0, "a": 1.0, "c": 3.0, "b": 2.0}.items()
+    }
+    fact = Fact(
+        "median",
+        lambda points: float(points["y"].iloc[0]),
+        " ms",
+        rising=True,
+        order="shortest first",
+    )
+    assert said(fact, rows, rows) == (
+        "the medians are, shortest first, a 1.00 ms, b 2.00 ms, c 3.00 ms and d 4.00 ms"
+    )
+    assert (
+        said(fact, rows, rows, short=True)
+        == "the medians run from a 1.00 ms to d 4.00 ms (2 more between)"
+    )
+    assert (
+        said(fact, {"a": rows["a"]}, rows)
+        == "the median of a is 1.00 ms; nothing is known of d, c and b"
+    )
     assert said(fact, {}, rows) == "no median is known"
-    assert said(replace(fact, text=lambda _: "9 %"), rows, rows) == "the medians of a, b, c and d are all 9 %"
+    assert (
+        said(replace(fact, text=lambda _: "9 %"), rows, rows)
+        == "the medians of a, b, c and d are all 9 %"
+    )
 
 
 def test_lines_have_their_extreme_and_pale_points_are_named() -> None:
@@ -90,11 +124,18 @@ def test_lines_have_their_extreme_and_pale_points_are_named() -> None:
     }
     fact = extreme(Axis(""), Axis("", unit="/s"), "highest rate")
     assert said(fact, curves, [*curves, "none"]) == (
-        "the highest rates are, highest first, up 9.00/s at 2 and over 8.00/s at 2; nothing is known of none"
+        "the highest rates are, highest first, up 9.00/s at 2 and over 8.00/s at 2; nothing is "
+        "known of none"
     )
     lowest = extreme(Axis("", unit=" s"), Axis(""), "lowest cost", lowest=True)
-    assert said(lowest, curves, curves) == "the lowest costs are, lowest first, over 2.00 at 1 s and up 5.00 at 1 s"
-    assert pale(curves) == "pale are over at 1" and pale(curves, short=True) == "1 of 5 points are pale"
+    assert (
+        said(lowest, curves, curves)
+        == "the lowest costs are, lowest first, over 2.00 at 1 s and up 5.00 at 1 s"
+    )
+    assert (
+        pale(curves) == "pale are over at 1"
+        and pale(curves, short=True) == "1 of 5 points are pale"
+    )
     assert pale({"up": curves["up"]}) == "none is pale"
     whole = curves | {"over": curves["over"].assign(solid=False)}
     assert pale(whole, short=True) == "pale are over everywhere"
@@ -111,7 +152,9 @@ def test_a_text_is_sentences_of_kind_axes_and_numbers(run: str) -> None:
         if text.startswith("Nothing is drawn of "):
             continue
         assert len(text) <= LIMIT, f"{len(text)}: {text}"
-        assert re.match(r"(Line chart|Ridge plot|Pairs of bar charts|Dot plot|Forest plot|Of one trial)", text), text
+        assert re.match(
+            r"(Line chart|Ridge plot|Pairs of bar charts|Dot plot|Forest plot|Of one trial)", text
+        ), text
         first = text.partition(". ")[0]
         assert "(across" in first or "bar charts" in first or "Forest" in first, text
         assert text.endswith(".") and len(re.findall(r"\d", text.removeprefix(first))) > 3, text
@@ -137,7 +180,8 @@ def test_a_figure_without_data_has_the_sentence_that_it_shows(name: str) -> None
 
 
 def test_percentiles_are_those_of_the_lines(tables: Tables) -> None:
-    text, figure = text_of("latency-spectrum", tables), picture("latency-spectrum", tables)
+    text = text_of("latency-spectrum", tables)
+    figure = picture("latency-spectrum", tables)
     assert order(text, synthetic_run.THREE) == ["nginx", "axum", "gin"]
     for server in synthetic_run.THREE:
         ((x, ms),) = drawn(figure, server)
@@ -149,8 +193,11 @@ def test_percentiles_are_those_of_the_lines(tables: Tables) -> None:
 def test_medians_and_ends_are_those_of_the_ridges(tables: Tables) -> None:
     text, (ax,) = text_of("latency-density", tables), picture("latency-density", tables).axes
     assert order(text, synthetic_run.THREE) == ["nginx", "axum", "gin"]
-    outlines = [np.asarray(line.get_xdata(), float) for line in ax.lines if len(line.get_xdata()) > 2]
-    # From the lowest row upwards: the last server first. An outline begins and ends with an empty bin.
+    outlines = [
+        np.asarray(line.get_xdata(), float) for line in ax.lines if len(line.get_xdata()) > 2
+    ]
+    # From the lowest row upwards: the last server first. An outline begins and ends with an empty
+    # bin.
     for server, x in zip(("nginx", "gin", "axum"), outlines, strict=True):
         median = number(synthetic_run.THREE[server][3])
         assert f"{server} {median} ms ({number(x[1])} to {number(x[-2])})" in text
@@ -158,38 +205,58 @@ def test_medians_and_ends_are_those_of_the_ridges(tables: Tables) -> None:
 
 
 def test_rates_are_those_of_the_lines_and_pale_ones_are_named(tables: Tables) -> None:
-    text, figure = text_of("requests-over-time", tables), picture("requests-over-time", tables)
+    text = text_of("requests-over-time", tables)
+    figure = picture("requests-over-time", tables)
     assert order(text, SCALES) == ["axum", "nginx", "gin"]
     for server, scale in SCALES.items():
         ((_, rps),) = drawn(figure, server)
-        assert f"{server} {number(float(np.median(rps)))}/s ({number(rps.min())} to {number(rps.max())})" in text
+        assert (
+            f"{server} {number(float(np.median(rps)))}/s ({number(rps.min())} to "
+            f"{number(rps.max())})" in text
+        )
         assert np.median(rps) == pytest.approx(9000 * scale, rel=0.06)
     assert "; all are pale" in text
     bound = tables.trials["verdict"].where(tables.trials["server"] != "gin", "server-bound")
-    text = text_of("requests-over-time", replace(tables, trials=tables.trials.assign(verdict=bound)))
+    text = text_of(
+        "requests-over-time", replace(tables, trials=tables.trials.assign(verdict=bound))
+    )
     assert "; pale are axum and nginx everywhere" in text
 
 
 def test_peaks_over_time_are_those_that_are_marked(tables: Tables) -> None:
-    text, figure = text_of("cpu-over-time", tables), picture("cpu-over-time", tables)
+    text = text_of("cpu-over-time", tables)
+    figure = picture("cpu-over-time", tables)
     marked = drawn(figure, "peak")
     assert len(marked) == 3
     for t_s, peak in marked:
         assert f" {number(peak[0])} % at {t_s[1]:.3g} s" in text
     assert order(text, SCALES) == ["gin", "axum", "nginx"]
-    assert float(after(text, "gin")[0]) == pytest.approx(82 * 1.3 * 1.02, rel=0.01)  # the burst of the busiest trial
+    assert float(after(text, "gin")[0]) == pytest.approx(
+        82 * 1.3 * 1.02, rel=0.01
+    )  # the burst of the busiest trial
     used = np.concatenate([y for _, y in drawn(figure, "server")[:3]])  # the first panel is axum's
     assert f"axum {number(float(np.median(used)))} %" in text.split("typical uses are")[1]
     assert "the generator's typical uses of axum, gin and nginx are all 99.0 %" in text
     unsampled = tables.resources[~tables.resources["trial_id"].str.startswith("gin")]
-    assert "; nothing is known of gin" in text_of("cpu-over-time", replace(tables, resources=unsampled))
+    assert "; nothing is known of gin" in text_of(
+        "cpu-over-time", replace(tables, resources=unsampled)
+    )
 
 
 def test_bars_are_said_cheapest_first_and_fullest_first(tables: Tables) -> None:
-    text, figure = text_of("cpu-peaks", tables), picture("cpu-peaks", tables)
-    peak, cost = (dict(zip(("axum", "gin", "nginx"), ax.patches, strict=True)) for ax in figure.axes[:2])
-    costs, peaks, fine = re.split("the peaks are|the 0.1 s peaks are", text.split("the costs are")[1])
-    assert order(costs, SCALES) == ["nginx", "axum", "gin"] and order(peaks, SCALES) == ["gin", "axum", "nginx"]
+    text = text_of("cpu-peaks", tables)
+    figure = picture("cpu-peaks", tables)
+    peak, cost = (
+        dict(zip(("axum", "gin", "nginx"), ax.patches, strict=True)) for ax in figure.axes[:2]
+    )
+    costs, peaks, fine = re.split(
+        "the peaks are|the 0.1 s peaks are", text.split("the costs are")[1]
+    )
+    assert order(costs, SCALES) == ["nginx", "axum", "gin"] and order(peaks, SCALES) == [
+        "gin",
+        "axum",
+        "nginx",
+    ]
     for server in SCALES:
         assert after(costs, server) == [number(cost[server].get_width())]
         assert after(peaks, server) == after(fine, server) == [number(peak[server].get_width())]
@@ -207,11 +274,20 @@ def test_bars_are_said_cheapest_first_and_fullest_first(tables: Tables) -> None:
         ("inserts-latency-by-pool-size", min, "pale are axum and gin at 4, echo everywhere"),
     ],
 )
-def test_points_have_each_servers_best_and_what_is_pale(name: str, best: "type[max]", faint: str) -> None:
-    run, ranked, at, count = "three of a database", ["axum", "gin", "echo"], 64, 1
+def test_points_have_each_servers_best_and_what_is_pale(
+    name: str, best: "type[max]", faint: str
+) -> None:
+    run = "three of a database"
+    ranked = ["axum", "gin", "echo"]
+    at = 64
+    count = 1
     if name.startswith("wrk"):
-        run, ranked, at, count = "one load", ["nginx", "axum", "gin"], 100, 2
-    text, figure = text_of(name, tables_of(run)), picture(name, tables_of(run))
+        run = "one load"
+        ranked = ["nginx", "axum", "gin"]
+        at = 100
+        count = 2
+    text = text_of(name, tables_of(run))
+    figure = picture(name, tables_of(run))
     assert order(text, ranked) == ranked
     assert faint in text if faint else "pale" not in text.lower()
     for server in ranked:
@@ -236,33 +312,48 @@ def test_ramps_have_the_highest_point_of_each_line(name: str) -> None:
     rising = "p90" in name
     ranked = sorted(highest, key=lambda server: highest[server] if rising else -highest[server])
     if len(set(highest.values())) > 1:
-        assert [highest[server] for server in order(text, list(highest))] == [highest[server] for server in ranked]
+        assert [highest[server] for server in order(text, list(highest))] == [
+            highest[server] for server in ranked
+        ]
         assert ("lowest first" if rising else "highest first") in text
 
 
 def test_ramps_say_what_was_kept_and_who_was_the_limit() -> None:
     stored = tables_of("three of a database")
     text = text_of("inserts-answered", stored)
-    assert "limit: none; kept to 5,000/s (axum)" in text and "limit: generator; kept to 3,500/s (echo)" in text
+    assert (
+        "limit: none; kept to 5,000/s (axum)" in text
+        and "limit: generator; kept to 3,500/s (echo)" in text
+    )
     assert "limit: server; kept to 4,000/s (gin)" in text
     assert "kept to 5,000/s (5 servers)" in text_of("inserts-answered", tables_of("database"))
-    unkept = replace(stored, throughput=stored.throughput.assign(failed=stored.throughput["requests"]))
+    unkept = replace(
+        stored, throughput=stored.throughput.assign(failed=stored.throughput["requests"])
+    )
     assert text_of("inserts-answered", unkept).count("never kept") == 3
     assert "limit: server; up to 450 waited (gin)" in text_of("inserts-pool-in-use", stored)
     assert "in each trial as many as answers with 2xx" in text_of("inserts-rows", stored)
-    assert "the CPUs that PostgreSQL may use, up to 100 %" in text_of("inserts-database-cpu", stored)
+    assert "the CPUs that PostgreSQL may use, up to 100 %" in text_of(
+        "inserts-database-cpu", stored
+    )
 
 
 def test_sweeps_have_knee_and_ends_as_drawn() -> None:
     text, figure = (show("rates-latency", tables_of("rates")) for show in (text_of, picture))
     assert len(drawn(figure, "knee")) == 3
-    for server, p90, knee in zip(("axum", "echo", "gin"), points(figure, "p90"), drawn(figure, "knee"), strict=True):
+    for server, p90, knee in zip(
+        ("axum", "echo", "gin"), points(figure, "p90"), drawn(figure, "knee"), strict=True
+    ):
         at = float(knee[0][0])
         first, last = (f"{number(p90[rate][0])} ms at {rate:,.0f}/s" for rate in (min(p90), at))
         assert f"{server} {first} to {last}" in text
         whose = ", the generator's" if server == synthetic_rates.LIMITED_BY_K6 else ""
         assert f"knee at {at:,.0f}/s{whose}; sustained to " in text
-    assert text.count("sustained to 6,000/s; then: server") == text.count("sustained to 3,000/s; then: generator") == 1
+    assert (
+        text.count("sustained to 6,000/s; then: server")
+        == text.count("sustained to 3,000/s; then: generator")
+        == 1
+    )
 
 
 def test_objectives_have_the_marks_highest_first() -> None:
@@ -280,17 +371,28 @@ def test_two_clients_have_the_drawn_medians_and_their_ratio() -> None:
     text, figure = (show("verdict-two-clients", probed_case()) for show in (text_of, picture))
     ours, probes = (float(drawn(figure, f"median of {name}")[0][0][0]) for name in ("k6", "probe"))
     assert f"k6's median is {number(ours)} ms, the probe's {number(probes)} ms" in text
-    assert f"{number(ours / probes)} times as long" in text and "gin under “experiments, N = 2931”" in text
+    assert (
+        f"{number(ours / probes)} times as long" in text
+        and "gin under “experiments, N = 2931”" in text
+    )
     dots = max((y for _, y in drawn(figure, "probe")), key=len)
-    assert f"{len(dots):,} requests of the probe took {number(dots.min())} to {number(dots.max())} ms" in text
-    assert "There was no probe." in text_of("verdict-two-clients", replace(probed_case(), probe=None))
+    assert (
+        f"{len(dots):,} requests of the probe took {number(dots.min())} to {number(dots.max())} ms"
+        in text
+    )
+    assert "There was no probe." in text_of(
+        "verdict-two-clients", replace(probed_case(), probe=None)
+    )
 
 
 def test_sides_are_said_with_what_they_were_given() -> None:
     text, figure = (show("verdict-cpu", probed_case()) for show in (text_of, picture))
     ((_, used),) = drawn(figure, "server")
     over_time = f"({number(used.min())} to {number(used.max())} over time)"
-    assert f"Server: gin: 90.0 % on the average, of 100 % given {over_time}; Generator: k6: 99.0 %" in text
+    assert (
+        f"Server: gin: 90.0 % on the average, of 100 % given {over_time}; Generator: k6: 99.0 %"
+        in text
+    )
 
 
 def test_nine_servers_have_the_extremes_and_a_count() -> None:
@@ -301,29 +403,41 @@ def test_nine_servers_have_the_extremes_and_a_count() -> None:
     assert order(medians.split("In “")[1], list(synthetic_run.NINE)) == ["nginx", "echo"]
     rates = text_of("wrk-requests", nine)
     assert "from nginx 97,500/s at 100 to" in rates and "of 36 points are pale" in rates
-    sweeps = text_of("rates-latency", tables_of("nine rates"))  # six servers have no limit within the rates, no knee
-    assert "(7 more between)" in sweeps and "knee: none up to 8,000/s; sustained to 8,000/s (6 servers)" in sweeps
+    sweeps = text_of(
+        "rates-latency", tables_of("nine rates")
+    )  # six servers have no limit within the rates, no knee
+    assert (
+        "(7 more between)" in sweeps
+        and "knee: none up to 8,000/s; sustained to 8,000/s (6 servers)" in sweeps
+    )
     assert "2 servers otherwise" in sweeps
 
 
 def test_loads_that_do_not_fit_are_counted() -> None:
     nine = tables_of("nine")
     one = nine.trials[nine.trials["load"] == "experiments, N = 3000"]
-    loads = [one.assign(load=f"experiments, N = {users}", load_order=users) for users in range(1, 13)]
+    loads = [
+        one.assign(load=f"experiments, N = {users}", load_order=users) for users in range(1, 13)
+    ]
     text = text_of("latency-density", replace(nine, trials=pd.concat(loads, ignore_index=True)))
     left = re.search(r"(\d+) more loads are not described here", text)
     assert left and len(text) <= LIMIT
     assert len(re.findall(r"In “experiments, N = \d+”", text)) + int(left[1]) == 12
 
 
-# --- on the page -----------------------------------------------------------------------------------------
+# --- on the page ----------------------------------------------------------------------------------
 
-PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PNG = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5E"
+    "rkJggg=="
+)
 
 
 def test_a_text_with_special_characters_reaches_the_page_as_it_is(tmp_path: Path) -> None:
     text = 'Dot plot of “p99 <= 10 ms”, a "quoted" name & an <img src=x onerror=alert(1)>.'
-    output = nbformat.v4.new_output("display_data", {"image/png": PNG}, metadata={"image/png": {"alt": text}})
+    output = nbformat.v4.new_output(
+        "display_data", {"image/png": PNG}, metadata={"image/png": {"alt": text}}
+    )
     cell = nbformat.v4.new_code_cell("report.show_figure()", outputs=[output])
     nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "executed.ipynb")
     notebooks.export_html(tmp_path / "executed.ipynb", tmp_path / "page.html")
@@ -341,16 +455,22 @@ def test_every_table_that_a_text_points_to_is_on_the_page() -> None:
 @pytest.mark.long
 def test_the_page_of_a_run_carries_the_texts(bare_lab: Path, tmp_path: Path) -> None:
     synthetic_rates.build(bare_lab / "data" / "sample", blocks=2, closed=False)
-    executed, page = tmp_path / "executed.ipynb", tmp_path / "rates.html"
+    executed = tmp_path / "executed.ipynb"
+    page = tmp_path / "rates.html"
     notebooks.execute(ROOT / "notebooks" / "rates.ipynb", {"run": "sample"}, executed)
     notebooks.export_html(executed, page)
-    tables, shown = read(bare_lab / "data" / "sample"), notebooks.figures_shown(executed) or []
+    tables = read(bare_lab / "data" / "sample")
+    shown = notebooks.figures_shown(executed) or []
     assert sorted(shown) == sorted(charts("rates"))
-    assert alts(page) == [text_of(name, tables) + " For a table see “The answer”." for name in shown]
+    assert alts(page) == [
+        text_of(name, tables) + " For a table see “The answer”." for name in shown
+    ]
     assert "p99 <= 10 ms" in " ".join(alts(page)) and "p99 <= 10 ms" not in page.read_text()
 
 
-def test_a_figure_of_one_trial_is_described_by_that_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_figure_of_one_trial_is_described_by_that_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shown: list[Image] = []
     case = probed_case()
     monkeypatch.setattr(pages, "display", shown.append)

@@ -14,11 +14,11 @@ from test_compare import LOAD, less, varied
 
 from runner.model import LabError
 from runner.present.chart import describe, draw
-from runner.present.comparison import compare
-from runner.present.comparison.compare import RunComparison, compare_runs
 from runner.present.look.palette import identities
 from runner.present.notebook import notebooks
 from runner.present.notebook.pages import open_comparison
+from runner.present.two_runs import compare
+from runner.present.two_runs.compare import RunComparison, compare_runs
 from runner.store import RunFolder
 
 WORSE = {("axum", "served_rps"): 0.8, ("gin", "server_cpu_ms_per_request"): 0.7}
@@ -37,10 +37,12 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(lab: Path) -> RunComparison:
-    return compare_runs(*(RunFolder(lab / "data" / "runs" / name) for name in ("one", "two")), fail_above_pct=10)
+    return compare_runs(
+        *(RunFolder(lab / "data" / "runs" / name) for name in ("one", "two")), fail_above_pct=10
+    )
 
 
-# --- the command ------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 def test_the_page_says_what_the_terminal_says(in_lab, found, bench, tmp_path):
@@ -58,7 +60,8 @@ def test_the_page_says_what_the_terminal_says(in_lab, found, bench, tmp_path):
     for sentence in (
         *(LOAD, "nginx: wrk-matrix, close, 1 connection Only in one", "detectable"),
         "The same binary in both runs, so only that: axum.",
-        "worse by more than 10 % with the whole interval: 5.",  # axum at 10 to 1000 connections, but for the open loop
+        # axum at 10 to 1000 connections, but for the open loop
+        "worse by more than 10 % with the whole interval: 5.",
     ):
         assert sentence in text
     assert raw.count('alt="Forest plot of') == 1
@@ -103,10 +106,14 @@ def test_a_wrong_parameter_is_one_sentence(given, sentence, in_lab):
 
 def test_a_notebook_that_lacks_a_parameter_is_refused(in_lab, tmp_path):
     with pytest.raises(LabError, match="has no parameter run_a, run_b"):
-        notebooks.execute(ROOT / "notebooks" / "report.ipynb", {"run_a": "one", "run_b": "two"}, tmp_path / "o.ipynb")
+        notebooks.execute(
+            ROOT / "notebooks" / "report.ipynb",
+            {"run_a": "one", "run_b": "two"},
+            tmp_path / "o.ipynb",
+        )
 
 
-# --- the figure -------------------------------------------------------------------------------------------
+# --- the figure -----------------------------------------------------------------------------------
 
 
 def test_the_figure_has_the_intervals_ties_hollow_and_the_border_of_a_regression(lab, found):
@@ -119,22 +126,30 @@ def test_the_figure_has_the_intervals_ties_hollow_and_the_border_of_a_regression
     drawn = [tuple(x) for x, _ in lines(figure, 0, "interval")]
     assert np.allclose(drawn, [(ratio.low, ratio.high) for _, ratio in rows])
     marks = [line for line in figure.axes[0].lines if line.get_marker() not in ("", "None", None)]
-    assert [line.get_markerfacecolor() == "white" for line in marks] == [row.verdict == "tie" for row, _ in rows]
+    assert [line.get_markerfacecolor() == "white" for line in marks] == [
+        row.verdict == "tie" for row, _ in rows
+    ]
     assert {round(float(x[0]), 3) for x, _ in lines(figure, 0, "limit")} == {0.9, 1.1}
     assert "10 % worse, the border of a regression" in words(figure)
 
 
 def test_noise_of_one_program_under_two_labels_is_a_tie(tmp_path):
-    """gin is said to be a copy of axum, 6 % slower: so far, and no farther, a difference between the runs is noise."""
+    """gin is said to be a copy of axum, 6 % slower: so far, and no farther, a difference between
+    the runs is noise.
+    """
     copies = {"campaign": synthetic_run.manifest()["campaign"] | {"copies": [["gin", "axum"]]}}
     faster = {("axum", "served_rps"): 1.04, ("nginx", "server_cpu_ms_per_request"): 1.5}
     plain = compare_runs(varied(tmp_path / "one"), varied(tmp_path / "two", faster))
-    noisy = compare_runs(varied(tmp_path / "three", **copies), varied(tmp_path / "four", faster, **copies))
+    noisy = compare_runs(
+        varied(tmp_path / "three", **copies), varied(tmp_path / "four", faster, **copies)
+    )
     (axum, _), (axum_noisy, nginx_noisy) = (
-        [{(r.load, r.server, r.quantity): r for r in found.comparisons}[LOAD, *key]
-         for key in (("axum", "requests/s"), ("nginx", "CPU ms/request"))]
+        [
+            {(r.load, r.server, r.quantity): r for r in found.comparisons}[LOAD, *key]
+            for key in (("axum", "requests/s"), ("nginx", "CPU ms/request"))
+        ]
         for found in (plain, noisy)
-    )  # fmt: skip
+    )
     assert (axum.floor, axum.verdict) == (1.0, "better")
     assert axum_noisy.floor > 1.06 and (axum_noisy.verdict, nginx_noisy.verdict) == ("tie", "worse")
     figure = draw(compare.ratios(noisy, {}))
@@ -143,7 +158,9 @@ def test_noise_of_one_program_under_two_labels_is_a_tie(tmp_path):
 
 
 def test_runs_with_too_few_trials_are_drawn_without_a_claim(tmp_path):
-    found = compare_runs(varied(tmp_path / "one", trials=3), varied(tmp_path / "two", WORSE, trials=3))
+    found = compare_runs(
+        varied(tmp_path / "one", trials=3), varied(tmp_path / "two", WORSE, trials=3)
+    )
     chart = compare.ratios(found, {})
     figure = draw(chart)
     readable(figure)

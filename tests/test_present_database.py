@@ -1,4 +1,6 @@
-"""Figures and sentences about inserts and ramps: the numbers that went in, and no rank that the verdicts forbid."""
+"""Figures and sentences about inserts and ramps: the numbers that went in, and no rank that the
+verdicts forbid.
+"""
 
 import re
 from dataclasses import replace
@@ -12,7 +14,7 @@ import synthetic_run
 from figure_checks import changed, lines, marks, picture, tables_of, words
 from matplotlib.figure import Figure
 
-from runner.digest.verdict import DatabaseEvidence, Evidence, judge
+from runner.digest.verdict import judge
 from runner.present.answers import inserts, summary
 from runner.present.chart import charts, made
 from runner.present.figures.seconds import kept_rps
@@ -20,6 +22,7 @@ from runner.present.frames import Tables, limit_words
 from runner.present.look import captions
 from runner.present.notebook.pages import open_report
 from runner.present.statistics.stats import window_means
+from runner.verdict.evidence import DatabaseEvidence, Evidence
 
 MINE = charts("postgres")
 SECONDS = int(known.STEPS * known.STEP_S)
@@ -48,12 +51,18 @@ def test_the_rate_over_the_ramp_beside_the_offered_one(three: Tables) -> None:
     for server in known.THREE:
         ((t_s, rate),) = lines(figure, panel(figure, server), server)
         assert t_s == pytest.approx(np.arange(len(t_s)) + 0.5) and len(t_s) >= SECONDS - 1
-        assert rate == pytest.approx([known.answered(server, second) for second in range(len(rate))])
+        assert rate == pytest.approx(
+            [known.answered(server, second) for second in range(len(rate))]
+        )
         ((at, offered),) = lines(figure, panel(figure, server), "bound")
         assert np.interp(4.5, at, offered) == known.offered(4) and offered[-1] == known.LAST_RPS
-    assert "kept to 4,000/s" in words(figure) and "limit: generator; kept to 3,500/s" in words(figure)
+    assert "kept to 4,000/s" in words(figure) and "limit: generator; kept to 3,500/s" in words(
+        figure
+    )
     ramps = three.ramps(database=True)
-    kept = {server: kept_rps(trials, three.throughput) for server, trials in ramps.groupby("server")}
+    kept = {
+        server: kept_rps(trials, three.throughput) for server, trials in ramps.groupby("server")
+    }
     assert kept == {"axum": [5000.0] * 3, "gin": [4000.0] * 3, "echo": [3500.0] * 3}
     none = three.throughput.assign(failed=three.throughput["requests"])
     assert kept_rps(ramps.head(1), none) == [0.0]
@@ -65,14 +74,21 @@ def test_the_rate_over_the_ramp_beside_the_offered_one(three: Tables) -> None:
 def test_p90_of_each_second_with_its_range(three: Tables) -> None:
     figure = picture("inserts-latency-p90", three)
     ((_, ms),) = lines(figure, panel(figure, "gin"), "gin")
-    expected = [synthetic_run.quantiles(known.median_ms("gin", s, 2))["latency_p90_ms"] for s in range(SECONDS)]
+    expected = [
+        synthetic_run.quantiles(known.median_ms("gin", s, 2))["latency_p90_ms"]
+        for s in range(SECONDS)
+    ]
     assert ms == pytest.approx(expected, rel=0.012)
     band = figure.axes[panel(figure, "gin")].collections[0].get_paths()[0].vertices[:, 1]
-    assert (band.min(), band.max()) == pytest.approx((expected[0] * 0.9, expected[-1] * 1.1), rel=0.012)
+    assert (band.min(), band.max()) == pytest.approx(
+        (expected[0] * 0.9, expected[-1] * 1.1), rel=0.012
+    )
     assert figure.axes[0].get_yscale() == "log" and "log scale" in figure.axes[0].get_ylabel()
     # A second with too few requests has none.
     first = three.latency["second"].eq(0)
-    cut = pd.concat([three.latency[~first], three.latency[first].groupby("trial_id").head(20).assign(count=4)])
+    cut = pd.concat(
+        [three.latency[~first], three.latency[first].groupby("trial_id").head(20).assign(count=4)]
+    )
     assert made("inserts-latency-p90", replace(three, latency=cut)).frame["x"].min() == 1.5
 
 
@@ -96,9 +112,16 @@ def test_cpu_memory_and_pool_are_the_known_ones(three: Tables) -> None:
 def test_rows_grow_to_the_count_of_the_database(three: Tables) -> None:
     figure = picture("inserts-rows", three)
     ((t_s, rows),) = lines(figure, panel(figure, "echo"), "echo")
-    total = {server: sum(known.answered(server, s) for s in range(SECONDS)) for server in known.THREE}
-    assert (t_s[-1], rows[-1]) == (SECONDS, total["echo"]) and f"{total['echo']:,} rows" in words(figure)
-    every = f"{3 * sum(total.values()):,} rows were in the database after 9 trials: in each trial as many as"
+    total = {
+        server: sum(known.answered(server, s) for s in range(SECONDS)) for server in known.THREE
+    }
+    assert (t_s[-1], rows[-1]) == (SECONDS, total["echo"]) and f"{total['echo']:,} rows" in words(
+        figure
+    )
+    every = (
+        f"{3 * sum(total.values()):,} rows were in the database after 9 trials: in each trial as "
+        "many as"
+    )
     assert every in words(figure)
     unequal = captions.rows_equal_answers(three.trials[three.trials["tool"] == "wrk"])
     assert "in 45 of them up to 2 more than 2xx answers" in unequal
@@ -112,7 +135,9 @@ def test_window_means_integrate_and_leave_out_what_was_not_sampled() -> None:
 
 def test_pool_sizes_have_medians_ranges_and_hollow_points(three: Tables) -> None:
     figure = picture("inserts-by-pool-size", three)
-    values, reach, _, filled = zip(*marks(figure, panel(figure, "gin"), "gin").values(), strict=True)
+    values, reach, _, filled = zip(
+        *marks(figure, panel(figure, "gin"), "gin").values(), strict=True
+    )
     assert values == pytest.approx([known.pool_rate("gin", pool, 2) for pool in known.POOLS])
     assert reach[2] == pytest.approx(4200 * 0.02)
     assert filled == (False, True, True, True, True)
@@ -123,7 +148,9 @@ def test_pool_sizes_have_medians_ranges_and_hollow_points(three: Tables) -> None
 def test_p99_by_pool_size_needs_ten_thousand_requests(three: Tables) -> None:
     frame = made("inserts-latency-by-pool-size", three).frame
     law = synthetic_run.quantiles(512_000 / known.pool_rate("gin", 64, 2))
-    assert frame.query("server == 'gin' and x == 64")["y"].item() == pytest.approx(law["latency_p99_ms"], rel=1e-6)
+    assert frame.query("server == 'gin' and x == 64")["y"].item() == pytest.approx(
+        law["latency_p99_ms"], rel=1e-6
+    )
     few = replace(three, trials=three.trials.assign(requests=9_999.0))
     assert "enough requests" in words(picture("inserts-latency-by-pool-size", few))
 
@@ -135,16 +162,31 @@ def findings(tables: Tables) -> str:
 def test_the_answer_ranks_only_servers_that_were_the_limit() -> None:
     text = findings(tables_of("six of a database"))
     first = text.splitlines()[1]
-    # In block b every rate is 0.98 + 0.01 b of the known one; the median of six blocks is 1.015 times that.
-    assert first.startswith("Most inserts per second: devices-insert") and re.sub(r" \(×[^)]*\)", "", first).endswith(
-        "requests/s where the server was the limit: hyper 6,293 > axum 6,090 > actix 5,684 > nethttp 5,481 > "
-        "fiber 4,770 > gin 4,263. Not ranked: echo, gnet (generator-bound 6 of 6)."
+    # In block b every rate is 0.98 + 0.01 b of the known one; the median of six blocks is 1.015
+    # times that.
+    assert first.startswith("Most inserts per second: devices-insert") and re.sub(
+        r" \(×[^)]*\)", "", first
+    ).endswith(
+        "requests/s where the server was the limit: hyper 6,293 > axum 6,090 > actix 5,684 > "
+        "nethttp 5,481 > fiber 4,770 > gin 4,263. Not ranked: echo, gnet (generator-bound 6 of 6)."
     )
-    assert "> axum 6,090 (×0.968 [0.968–0.968]) >" in first and text.splitlines()[0].startswith("How to read an order")
-    assert "Rates that are not ranked: devices-insert, keep-alive, 512 connections, pool of 4 (limit: pool)." in text
-    assert f"{RAMP_LOAD}: kept to its end in every trial by actix, axum, hyper, gnet, nethttp;" in text
-    assert "echo 3,500/s (limit: generator), fiber 4,500/s (limit: server), gin 4,000/s (limit: server)" in text
-    assert "the smallest pool as fast as any: 64 for actix, axum, hyper, fiber, gin, nethttp" in text
+    assert "> axum 6,090 (×0.968 [0.968–0.968]) >" in first and text.splitlines()[0].startswith(
+        "How to read an order"
+    )
+    assert (
+        "Rates that are not ranked: devices-insert, keep-alive, 512 connections, pool of 4 "
+        "(limit: pool)." in text
+    )
+    assert (
+        f"{RAMP_LOAD}: kept to its end in every trial by actix, axum, hyper, gnet, nethttp;" in text
+    )
+    assert (
+        "echo 3,500/s (limit: generator), fiber 4,500/s (limit: server), gin 4,000/s (limit: "
+        "server)" in text
+    )
+    assert (
+        "the smallest pool as fast as any: 64 for actix, axum, hyper, fiber, gin, nethttp" in text
+    )
     assert "unknown: echo, gnet" in text
     assert "the pool in 48" in text and "the generator in 66" in text
     assert "PostgreSQL 15.18: fsync on, synchronous_commit off" in text
@@ -153,16 +195,23 @@ def test_the_answer_ranks_only_servers_that_were_the_limit() -> None:
 
 def test_fewer_than_five_trials_have_values_and_no_rank(tables: Tables) -> None:
     text = findings(tables)
-    assert "devices-insert-k6, N = 500, pool of 50: requests/s where the server was the limit, not enough" in text
+    assert (
+        "devices-insert-k6, N = 500, pool of 50: requests/s where the server was the limit, "
+        "not enough" in text
+    )
     assert "trials for a ranking: actix 5,600 [5,544–5,656]" in text
     single = findings(replace(tables, trials=tables.trials[tables.trials["block"] == 1]))
     assert "not enough trials for a ranking: actix 5,544, axum 5,940" in single
     for said in (text, single):
-        assert ">" not in said and "no pool size can be advised (fewer than 5 trials of a size" in said
+        assert (
+            ">" not in said and "no pool size can be advised (fewer than 5 trials of a size" in said
+        )
 
 
 def test_a_pool_is_as_good_as_the_fastest_where_trials_do_not_tell_them_apart() -> None:
-    gin = tables_of("six of a database").trials.query("server == 'gin' and workload == 'devices-insert'")
+    gin = tables_of("six of a database").trials.query(
+        "server == 'gin' and workload == 'devices-insert'"
+    )
     assert inserts.smallest_pool(gin) == (64.0, 1.0)
     rates = gin["served_rps"].where(
         gin["pool_size"] != 16, gin["served_rps"] / 0.96 * (1 + 0.01 * (-1) ** gin["block"])
@@ -176,10 +225,19 @@ def test_a_pool_is_as_good_as_the_fastest_where_trials_do_not_tell_them_apart() 
 
 @pytest.mark.parametrize(
     ("verdict", "reason"),
-    [("database-bound", "the database was busy"), ("inconclusive", "neither"), known.GENERATOR_FULL, known.POOL_FULL],
+    [
+        ("database-bound", "the database was busy"),
+        ("inconclusive", "neither"),
+        known.GENERATOR_FULL,
+        known.POOL_FULL,
+    ],
 )
-def test_no_rank_by_rate_where_the_server_was_not_the_limit(tables: Tables, verdict: str, reason: str) -> None:
-    other = changed(tables, tables.trials["pool_size"].notna(), verdict=verdict, verdict_reason=reason)
+def test_no_rank_by_rate_where_the_server_was_not_the_limit(
+    tables: Tables, verdict: str, reason: str
+) -> None:
+    other = changed(
+        tables, tables.trials["pool_size"].notna(), verdict=verdict, verdict_reason=reason
+    )
     text = findings(other)
     assert "Inserts per second are not ranked" in text
     assert ">" not in text  # the sign that joins ranked rates
@@ -194,16 +252,20 @@ def test_a_shared_cpu_is_said(tables: Tables) -> None:
     assert "PostgreSQL has 1 CPU of its own." in words(picture("inserts-database-cpu", alone))
 
 
-def test_the_words_for_an_exhausted_pool_are_those_of_the_verdict() -> None:
+def test_an_exhausted_pool_has_a_word_of_its_own() -> None:
     for busy, limit in ((0.3, "pool"), (0.95, "database")):
-        said = judge(Evidence(0.4, 0.4, 0.5, True, None, 0, DatabaseEvidence(busy, False, 0.9)))
-        assert limit_words(pd.DataFrame([{"verdict": said.verdict, "verdict_reason": said.reason}])) == limit
+        given = DatabaseEvidence(share=busy, shared=False, pool_exhausted_share=0.9)
+        verdict = judge(Evidence(0.4, 0.4, 0.5, disjoint=True, database=given))
+        row = {"verdict": verdict.limit.verdict, "verdict_cause": verdict.cause.value}
+        assert limit_words(pd.DataFrame([row])) == limit
 
 
 def test_a_run_whose_inserts_all_failed_has_no_number(tables: Tables) -> None:
     failed = replace(tables, trials=tables.trials.assign(status="failed"))
     assert inserts.findings(failed) == ("No number: 169 trials failed or stopped early.",)
-    assert "No trial with rising rates of this run was sealed" in words(picture("inserts-answered", failed))
+    assert "No trial with rising rates of this run was sealed" in words(
+        picture("inserts-answered", failed)
+    )
 
 
 def test_the_report_holds_database_loads_apart(tables: Tables) -> None:
@@ -211,10 +273,18 @@ def test_the_report_holds_database_loads_apart(tables: Tables) -> None:
     assert set(tables.of("wrk")["workload"]) == {"static"}
     text = "\n".join(summary.findings(tables))
     ramps = f"{RAMP_LOAD}; static-ramp, 500 to 5,000 requests/s offered"
-    assert f"{ramps}: the rate was set, so it is not ranked; dropped (median of the trials): echo (5,400)" in text
-    compared = next(line for line in text.splitlines() if line.startswith("Response times may be compared on"))
+    assert (
+        f"{ramps}: the rate was set, so it is not ranked; dropped (median of the trials): echo "
+        "(5,400)" in text
+    )
+    compared = next(
+        line for line in text.splitlines() if line.startswith("Response times may be compared on")
+    )
     assert f"{RAMP_LOAD} (actix, axum, hyper, gnet, nethttp)" in compared
-    assert "static, keep-alive, 64 connections: requests/s where the server was the limit, not enough" in text
+    assert (
+        "static, keep-alive, 64 connections: requests/s where the server was the limit, not enough"
+        in text
+    )
     assert "reference" not in text
     rows = summary.printable(summary.summarize(tables))
     calibration = rows[rows["server"] == "reference (calibration)"]
@@ -229,7 +299,9 @@ def test_old_runs_have_nulls_where_columns_are_missing() -> None:
     assert not old.has_database() and old.ramps(database=False).empty
 
 
-def test_a_run_without_a_database_says_so_and_draws_nothing(bare_lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_a_database_says_so_and_draws_nothing(
+    bare_lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     report = open_report(str(synthetic_run.build(bare_lab / "run", trials=1)))
     report.show_part("inserts")
     for name in MINE:

@@ -1,4 +1,6 @@
-"""Figures show the right numbers, stay inside their frame, look the same everywhere and are byte-stable."""
+"""Figures show the right numbers, stay inside their frame, look the same everywhere and are
+byte-stable.
+"""
 
 import hashlib
 import os
@@ -26,7 +28,8 @@ from runner.present.frames import Tables, read_tables
 from runner.present.look import captions, palette, style
 from runner.store import RunFolder
 
-FIGURES, STORED = charts("report"), charts("postgres")
+FIGURES = charts("report")
+STORED = charts("postgres")
 
 
 @pytest.fixture(scope="module")
@@ -64,13 +67,17 @@ def test_rate_over_time_has_the_known_rate(tables: Tables) -> None:
 
 def test_empty_bins_count_as_zero_and_a_partial_last_bin_is_left_out() -> None:
     trials = pd.DataFrame({"trial_id": ["a"]})
-    bins = pd.DataFrame({"trial_id": "a", "t_s": [0.0, 0.1, 0.30000000000000004, 0.5], "requests": [10, 10, 30, 1]})
+    bins = pd.DataFrame(
+        {"trial_id": "a", "t_s": [0.0, 0.1, 0.30000000000000004, 0.5], "requests": [10, 10, 30, 1]}
+    )
     assert closed_loads.rates(trials, bins, 0.1)["a"].tolist() == [100.0, 100.0, 0.0, 300.0, 0.0]
 
 
 def test_cpu_over_time_marks_the_injected_burst_and_ends_with_the_load(tables: Tables) -> None:
     figure = picture("cpu-over-time", tables)
-    panel = figure.axes[0]  # axum, experiments: 45 % with one second of 1.3 times that, 2 % more in one trial
+    panel = figure.axes[
+        0
+    ]  # axum, experiments: 45 % with one second of 1.3 times that, 2 % more in one trial
     curves = lines(figure, 0, "server")
     assert len(curves) == 3
     assert np.median(curves[1][1]) == pytest.approx(45, rel=0.01)
@@ -80,10 +87,14 @@ def test_cpu_over_time_marks_the_injected_burst_and_ends_with_the_load(tables: T
     assert [text.get_text() for text in panel.texts] == [f"peak {style.number(peak[0])} %"]
     # The sampler goes on while the generator ends: what a server does then is no answer to a load.
     trial = tables.sealed("k6").iloc[0]
-    rows = tables.resources[(tables.resources["trial_id"] == trial["trial_id"]) & (tables.resources["t_s"] > 0)]
+    rows = tables.resources[
+        (tables.resources["trial_id"] == trial["trial_id"]) & (tables.resources["t_s"] > 0)
+    ]
     after = rows.assign(t_s=rows["t_s"] + trial["duration_s"], cpu_pct=1.0)
     longer = replace(tables, resources=pd.concat([tables.resources, after], ignore_index=True))
-    for before, drawn in zip(panel.lines, picture("cpu-over-time", longer).axes[0].lines, strict=True):
+    for before, drawn in zip(
+        panel.lines, picture("cpu-over-time", longer).axes[0].lines, strict=True
+    ):
         assert np.array_equal(before.get_xydata(), drawn.get_xydata())
 
 
@@ -91,7 +102,9 @@ def test_peak_and_price_bars_start_at_zero(tables: Tables) -> None:
     figure = picture("cpu-peaks", tables)
     peak, price = figure.axes[:2]
     assert [bar.get_width() for bar in peak.patches] == pytest.approx([58.5, 106.6, 15.6])
-    assert [bar.get_width() for bar in price.patches] == pytest.approx([0.05, 0.09111, 0.01333], rel=1e-3)
+    assert [bar.get_width() for bar in price.patches] == pytest.approx(
+        [0.05, 0.09111, 0.01333], rel=1e-3
+    )
     assert all(ax.get_xlim()[0] == 0 for ax in figure.axes)
 
 
@@ -101,40 +114,79 @@ def test_matrix_has_medians_ranges_and_hollow_points(tables: Tables) -> None:
     assert values == pytest.approx([16130.4, 51324.0, 73320.0, 65988.0])
     assert reach[2] == pytest.approx(73320 * 0.04)
     assert filled == (False, True, True, True)  # generator-bound at one connection only
-    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["1", "10", "100", "1,000"]
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == [
+        "1",
+        "10",
+        "100",
+        "1,000",
+    ]
     assert "log scale" in figure.axes[0].get_xlabel()
 
 
 def test_a_disturbed_attempt_whose_trial_counts_all_the_same_is_no_trial_left_out() -> None:
-    names = ["b01-gin-static", "b01-gin-static.a2", "b02-gin-static", "b03-gin-static", "b03-gin-static.a2"]
-    status, attempt = ["failed", "sealed", "sealed", "failed", "failed"], [1.0, 2.0, 1.0, 1.0, 2.0]
-    trials = pd.DataFrame({"trial_id": names, "server": "gin", "load": "static", "status": status, "attempt": attempt})
-    words = "2 trials, 2 per server and load; 2 disturbed attempts repeated; 1 failed trial left out"
+    names = [
+        "b01-gin-static",
+        "b01-gin-static.a2",
+        "b02-gin-static",
+        "b03-gin-static",
+        "b03-gin-static.a2",
+    ]
+    status = ["failed", "sealed", "sealed", "failed", "failed"]
+    attempt = [1.0, 2.0, 1.0, 1.0, 2.0]
+    trials = pd.DataFrame(
+        {"trial_id": names, "server": "gin", "load": "static", "status": status, "attempt": attempt}
+    )
+    words = (
+        "2 trials, 2 per server and load; 2 disturbed attempts repeated; 1 failed trial left out"
+    )
     assert captions.trial_counts(trials) == words
 
 
 def test_what_a_ramp_leaves_to_be_answered_is_no_rate() -> None:
     """Two steps of 0.2 s; the queue at the end takes 0.1 s more."""
     trial = pd.DataFrame({"trial_id": ["a"], "duration_s": [0.5], "steps": [2.0], "step_s": [0.2]})
-    bins = pd.DataFrame({"trial_id": "a", "t_s": [0.0, 0.1, 0.2, 0.3, 0.4], "requests": [1, 2, 3, 4, 9], "failed": 0})
+    bins = pd.DataFrame(
+        {
+            "trial_id": "a",
+            "t_s": [0.0, 0.1, 0.2, 0.3, 0.4],
+            "requests": [1, 2, 3, 4, 9],
+            "failed": 0,
+        }
+    )
     found = seconds.answered(trial, SimpleNamespace(throughput=bins))
     assert found["value"].tolist() == [10.0, 20.0, 30.0, 40.0]
     assert found["t_s"].tolist() == pytest.approx([0.05, 0.15, 0.25, 0.35])
 
 
-def test_captions_count_trials_verdicts_and_failures_and_headings_say_how_a_load_was_driven(tables: Tables) -> None:
+def test_captions_count_trials_verdicts_and_failures_and_headings_say_how_a_load_was_driven(
+    tables: Tables,
+) -> None:
     text = words(picture("latency-spectrum", tables))
     for said in (
-        *("15 trials, 3 per server and load; 1 failed trial left out", "generator-bound 15 of 15", "Engine: process"),
-        *("Example CPU @ 2.50GHz, 2 CPUs", "closed loop, N = 3000, zero think time: response time at saturation"),
+        *(
+            "15 trials, 3 per server and load; 1 failed trial left out",
+            "generator-bound 15 of 15",
+            "Engine: process",
+        ),
+        *(
+            "Example CPU @ 2.50GHz, 2 CPUs",
+            "closed loop, N = 3000, zero think time: response time at saturation",
+        ),
     ):
         assert said in text
     part = tables.trials["workload"].eq("experiments-md5")
-    shares = replace(tables, trials=tables.trials.assign(terms=part.map({True: "0.1 of a core", False: ""})))
+    shares = replace(
+        tables, trials=tables.trials.assign(terms=part.map({True: "0.1 of a core", False: ""}))
+    )
     headings = made("cpu-peaks", shares).headings.values()
     assert [name for name, _ in headings] == ["experiments", "experiments-md5, 0.1 of a core"]
-    trials = pd.DataFrame([{"workload": "rates", "load_model": "open", "rate_rps": 500.0, "first_rate_rps": np.nan}])
-    assert captions.load_heading(trials, "response time") == "open loop, 500 requests/s offered: response time"
+    trials = pd.DataFrame(
+        [{"workload": "rates", "load_model": "open", "rate_rps": 500.0, "first_rate_rps": np.nan}]
+    )
+    assert (
+        captions.load_heading(trials, "response time")
+        == "open loop, 500 requests/s offered: response time"
+    )
 
 
 READ = {"three": FIGURES, "database": FIGURES | STORED}
@@ -143,8 +195,12 @@ READ |= dict.fromkeys(("published", "sample"), charts("published"))
 """Run -> its figures; test_present_themes.py has nine servers and the sample."""
 
 
-@pytest.mark.parametrize(("run", "name"), [(run, name) for run, names in READ.items() for name in names])
-def test_text_is_inside_large_enough_and_apart_and_no_calibration_server_is_drawn(run: str, name: str) -> None:
+@pytest.mark.parametrize(
+    ("run", "name"), [(run, name) for run, names in READ.items() for name in names]
+)
+def test_text_is_inside_large_enough_and_apart_and_no_calibration_server_is_drawn(
+    run: str, name: str
+) -> None:
     chart = made(name, tables_of(run))
     figure = draw(chart)
     readable(figure)
@@ -156,15 +212,32 @@ def test_text_is_inside_large_enough_and_apart_and_no_calibration_server_is_draw
 def test_a_server_looks_the_same_in_all_figures_and_unlike_the_others() -> None:
     nine = tables_of("nine")
     looks = palette.identities(nine.trials)
-    assert list(looks) == ["actix", "axum", "hyper", "echo", "fiber", "gin", "gnet", "nethttp", "nginx"]
-    assert len({look.color for look in looks.values()}) == len({look.marker for look in looks.values()}) == 9
+    assert list(looks) == [
+        "actix",
+        "axum",
+        "hyper",
+        "echo",
+        "fiber",
+        "gin",
+        "gnet",
+        "nethttp",
+        "nginx",
+    ]
+    assert (
+        len({look.color for look in looks.values()})
+        == len({look.marker for look in looks.values()})
+        == 9
+    )
     for name in ("latency-spectrum", "requests-over-time"):
         # With nine servers each has a panel; those of the first load come first.
         axes = picture(name, nine).axes[:9]
         drawn = {line.get_label(): line.get_color() for ax in axes for line in ax.lines}
         for server, ax in zip(looks, axes, strict=True):
             assert {str(line.get_label()) for line in ax.lines} & looks.keys() == {server}
-        assert all(drawn[server] in {look.color, palette.pale(look.color)} for server, look in looks.items())
+        assert all(
+            drawn[server] in {look.color, palette.pale(look.color)}
+            for server, look in looks.items()
+        )
 
 
 def test_direct_labels_keep_their_distance_and_order() -> None:
@@ -175,13 +248,15 @@ def test_direct_labels_keep_their_distance_and_order() -> None:
 
 
 K6 = {"latency-spectrum", "latency-density", "requests-over-time", "cpu-over-time", "cpu-peaks"}
-WRK, RATIOS = {"wrk-requests", "wrk-cpu-per-request"}, {"ratios"}
+WRK = {"wrk-requests", "wrk-cpu-per-request"}
+RATIOS = {"ratios"}
 POOLS, STATIC = ({name for name in STORED if part in name} for part in ("pool-size", "static"))
 RAMPS = STORED.keys() - POOLS - STATIC
 ALONE = {"servers": {"axum": synthetic_run.THREE["axum"]}, "trials": 1, "failed": False}
 LONG = {"my-very-long-experimental-server-name": ("Zig", "zap", 50.0, 250.0)}
 UNKNOWN = LONG | {"elixir": ("Elixir", "phoenix", 90.0, 400.0)}
-closed, stored = synthetic_run.build, partial(synthetic_database.build, servers=synthetic_database.THREE, trials=2)
+closed = synthetic_run.build
+stored = partial(synthetic_database.build, servers=synthetic_database.THREE, trials=2)
 ODD = {
     "nothing": (closed, {"k6": (), "wrk": False}, K6 | WRK | RATIOS),
     "no k6": (closed, {"k6": ()}, K6 | RATIOS),
@@ -197,7 +272,9 @@ ODD = {
     "single server with a database": (stored, ALONE, set()),
     "unknown language with a database": (stored, {"servers": LONG}, set()),
 }
-"""What is odd about a run -> how it is built, and the figures that then say that it has nothing for them."""
+"""What is odd about a run -> how it is built, and the figures that then say that it has nothing for
+them.
+"""
 
 
 @pytest.mark.parametrize("odd", long_but(["nothing", "no k6", "no database"], ODD))
@@ -207,7 +284,11 @@ def test_every_figure_renders_for_odd_runs(odd: str, tmp_path: Path) -> None:
     for name in FIGURES if build is closed else STORED:
         figure = picture(name, tables)
         readable(figure)
-        assert ("This run has no" in words(figure)) == made(name, tables).frame.empty == (name in empty), name
+        assert (
+            ("This run has no" in words(figure))
+            == made(name, tables).frame.empty
+            == (name in empty)
+        ), name
     if tables.has_database():
         assert inserts.findings(tables) and not inserts.printable(tables).empty
 
@@ -215,7 +296,9 @@ def test_every_figure_renders_for_odd_runs(odd: str, tmp_path: Path) -> None:
 def test_a_load_with_too_few_requests_for_a_percentile_says_so(tables: Tables) -> None:
     few = tables.latency.groupby("trial_id").head(3).assign(count=10)
     for latency in (few, tables.latency.iloc[:0]):
-        assert "Too few requests" in words(picture("latency-spectrum", replace(tables, latency=latency)))
+        assert "Too few requests" in words(
+            picture("latency-spectrum", replace(tables, latency=latency))
+        )
     some = tables.latency.where(tables.latency["trial_id"].str.contains("md5"), few)
     figure = picture("latency-spectrum", replace(tables, latency=some))
     assert "Too few requests" in figure.axes[0].texts[0].get_text()
@@ -226,7 +309,9 @@ def test_a_missing_table_or_column_is_one_sentence(table: str, tmp_path: Path) -
     run = RunFolder(synthetic_run.build(tmp_path, trials=1))
     frame = pd.read_parquet(run.table(table))
     frame.drop(columns="trial_id").to_parquet(run.table(table))
-    with pytest.raises(LabError, match=r"lacks the column trial_id: `bench report .*` rebuilds the tables\.$"):
+    with pytest.raises(
+        LabError, match=r"lacks the column trial_id: `bench report .*` rebuilds the tables\.$"
+    ):
         read_tables(run)
     run.table(table).write_bytes(b"not Parquet")
     with pytest.raises(LabError, match="cannot be read"):
@@ -253,10 +338,13 @@ for name in charts(sys.argv[3]):
 def test_files_are_byte_stable_across_processes(notebook: str, run: str, tmp_path: Path) -> None:
     sums = []
     for seed in ("1", "2"):
-        folder, environment = tmp_path / seed, {**os.environ, "PYTHONHASHSEED": seed}
+        folder = tmp_path / seed
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
         command = [sys.executable, "-c", DRAW, str(folder_of(run).path), str(folder), notebook]
         subprocess.run(command, check=True, env=environment, cwd=Path(__file__).parent)
-        sums.append({path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()})
+        sums.append(
+            {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+        )
     assert len(sums[0]) == 2 * len(charts(notebook))
     assert sums[0] == sums[1]
 

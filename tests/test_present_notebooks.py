@@ -1,4 +1,6 @@
-"""Notebooks run for real through papermill, fail with one sentence, and export as pages that load nothing."""
+"""Notebooks run for real through papermill, fail with one sentence, and export as pages that load
+nothing.
+"""
 
 import fcntl
 import io
@@ -36,7 +38,8 @@ CELLS = ("distributions", "cpu-by-rate", "cpu-of-a-trial", "wrk-matrix", "percen
 EXPLORED = tuple(f"explore-{cell}" for cell in CELLS)
 PARAMETERS = {"compare": {"run_a", "run_b"}, "history": {"runs"}, "audit": {"files"}}
 """Of the notebooks that are not about one run."""
-FIGURES, STORED_FIGURES = charts("report"), charts("postgres")
+FIGURES = charts("report")
+STORED_FIGURES = charts("postgres")
 
 
 @pytest.fixture(scope="module")
@@ -64,13 +67,17 @@ def kernel(kernels: Kernels) -> Iterator[KernelManager]:
 def papermill(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if name != "BENCH_ROOT"}
     command = [sys.executable, "-m", "papermill", "--no-progress-bar", *arguments]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=200, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=env, capture_output=True, text=True, timeout=200, check=False
+    )
 
 
-# --- as stored --------------------------------------------------------------------------------------------
+# --- as stored ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.name
+)
 def test_notebooks_are_stored_clean(path):
     raw = json.loads(path.read_text())
     nbformat.validate(raw)
@@ -89,7 +96,7 @@ def test_every_figure_stands_in_its_notebook_one_line_a_cell(name):
     assert sorted(shown) == sorted(f'{page}.show_figure("{figure}")' for figure in charts(name))
 
 
-# --- papermill itself -------------------------------------------------------------------------------------
+# --- papermill itself -----------------------------------------------------------------------------
 
 
 def test_papermill_without_parameters_rebuilds_the_sample(lab):
@@ -113,7 +120,10 @@ def test_papermill_inside_notebooks_with_a_run(lab, tmp_path):
 
 
 WRONG = [
-    (("-p", "bogus", "1"), "LabError: Unknown parameter bogus: this notebook has the parameter run only."),
+    (
+        ("-p", "bogus", "1"),
+        "LabError: Unknown parameter bogus: this notebook has the parameter run only.",
+    ),
     (("-p", "run", "nope"), "LabError: There is no run 'nope': no run.json in "),
 ]
 
@@ -124,10 +134,12 @@ def test_a_wrong_parameter_is_one_sentence_and_an_error(lab, tmp_path, parameter
     done = papermill(lab, "notebooks/report.ipynb", str(out), *parameters)
     assert done.returncode != 0
     assert sentence in done.stderr
-    assert [len(output.traceback) for output in outputs(out) if output.output_type == "error"] == [1]
+    assert [len(output.traceback) for output in outputs(out) if output.output_type == "error"] == [
+        1
+    ]
 
 
-# --- through the lab --------------------------------------------------------------------------------------
+# --- through the lab ------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -139,10 +151,14 @@ def report(in_lab: Path) -> dict[Path, list[str]]:
 @pytest.mark.long
 def test_build_report(in_lab, report, capfd):
     folder = in_lab / "figures" / "sample"
-    assert list(report) == [folder / f"{name}.html" for name in ("report", "cpu_spikes", "explore", "published")]
+    assert list(report) == [
+        folder / f"{name}.html" for name in ("report", "cpu_spikes", "explore", "published")
+    ]
     shown = (*FIGURES, *charts("cpu_spikes"), "published-ratios", *EXPLORED)
     assert sorted(chain.from_iterable(report.values())) == sorted(shown)
-    assert all((folder / f"{name}.{kind}").stat().st_size for name in shown for kind in ("png", "svg"))
+    assert all(
+        (folder / f"{name}.{kind}").stat().st_size for name in shown for kind in ("png", "svg")
+    )
 
     page = (folder / "report.html").read_text()
     assert not re.search(r"""(?:src|href|action)\s*=\s*["']?\s*(?:https?:)?//""", page)
@@ -162,10 +178,18 @@ def test_build_report(in_lab, report, capfd):
 
 @pytest.mark.long
 def test_build_report_of_a_run_with_a_database(in_lab):
-    run = synthetic_database.build(in_lab / "data" / "runs" / "database", synthetic_database.THREE, trials=2)
+    run = synthetic_database.build(
+        in_lab / "data" / "runs" / "database", synthetic_database.THREE, trials=2
+    )
     report = notebooks.build_report(find_run(run.name))
     pages = {page.name: page for page in report}
-    assert list(pages) == ["report.html", "cpu_spikes.html", "explore.html", "postgres.html", "published.html"]
+    assert list(pages) == [
+        "report.html",
+        "cpu_spikes.html",
+        "explore.html",
+        "postgres.html",
+        "published.html",
+    ]
     assert set(chain.from_iterable(report.values())) >= {*FIGURES, *STORED_FIGURES}
     page = pages["postgres.html"].read_text()
     assert "<title>Inserts into PostgreSQL: " in page and "<script" not in page
@@ -177,7 +201,9 @@ def test_build_report_of_a_run_with_a_database(in_lab):
 
 @pytest.mark.long
 def test_kernels_that_have_just_worked_end_without_a_word(capfd):
-    """Asked to end in the midst of making an empty namespace, a kernel printed a traceback: one report in three."""
+    """Asked to end in the midst of making an empty namespace, a kernel printed a traceback: one
+    report in three.
+    """
     for _ in range(3):
         with Kernels(1) as kernels, kernels.one() as kernel:
             assert kernel.kernel_id
@@ -204,19 +230,28 @@ def test_an_empty_run_shows_sentences(in_lab, tmp_path, capsys):
         report.show_part(name)
     assert report.chart("rates-objective") is report.chart("inserts-rows") is None
     printed = capsys.readouterr().out
-    assert "No trial of this run was sealed" in printed and "This run has no workload with a database" in printed
+    assert (
+        "No trial of this run was sealed" in printed
+        and "This run has no workload with a database" in printed
+    )
 
 
-# --- to explore a run -------------------------------------------------------------------------------------
+# --- to explore a run -----------------------------------------------------------------------------
 
 
 def explored(notebook: Path) -> dict[str, tuple[bool, str]]:
     """Of each cell with a picture: whether it shows one, and the words that it shows."""
-    cells = {cell.id: cell.outputs for cell in nbformat.read(notebook, as_version=4).cells if cell.id in CELLS}
+    cells = {
+        cell.id: cell.outputs
+        for cell in nbformat.read(notebook, as_version=4).cells
+        if cell.id in CELLS
+    }
     return {
         name: (
             any("image/png" in output.data for output in shown),
-            " ".join(output.data["text/plain"] for output in shown if "image/png" not in output.data),
+            " ".join(
+                output.data["text/plain"] for output in shown if "image/png" not in output.data
+            ),
         )
         for name, shown in cells.items()
     }
@@ -234,7 +269,10 @@ def test_the_notebook_for_exploring_shows_five_pictures_in_words_too(report):
     assert len(set(texts)) == len(CELLS)
     for text, (_, words) in zip(texts, found.values(), strict=True):
         assert text.startswith(words) and "Across: " in text and "Up: " in text
-    assert "Across: latency, ms (log scale), labelled" in texts[0] and "Legend: axum, gin, nginx." in texts[0]
+    assert (
+        "Across: latency, ms (log scale), labelled" in texts[0]
+        and "Legend: axum, gin, nginx." in texts[0]
+    )
     assert page.read_text().count('alt="') == len(CELLS) and "sns." not in page.read_text()
 
 
@@ -252,9 +290,12 @@ LACKING = [
 ]
 
 
-@pytest.mark.parametrize(("given", "without"), long_but((), LACKING), ids=["empty", "without wrk", "without k6"])
+@pytest.mark.parametrize(
+    ("given", "without"), long_but((), LACKING), ids=["empty", "without wrk", "without k6"]
+)
 def test_what_a_run_has_not_is_a_sentence_in_place_of_the_picture(kernel, tmp_path, given, without):
-    run, out = synthetic_run.build(tmp_path / "run", trials=2, **given), tmp_path / "out.ipynb"
+    run = synthetic_run.build(tmp_path / "run", trials=2, **given)
+    out = tmp_path / "out.ipynb"
     notebooks.execute(ROOT / "notebooks" / "explore.ipynb", {"run": str(run)}, out, kernel)
     found = explored(out)
     assert {name: words for name, (picture, words) in found.items() if not picture} == without
@@ -278,11 +319,15 @@ def test_the_tables_of_a_run_are_tidy(in_lab, capsys):
     assert page.load == "experiments, N = 3000"
     assert set(page.colors) == set(synthetic_run.THREE)
     assert set(page.chart("wrk-requests").frame["server"]) == set(synthetic_run.THREE)
-    assert trials["server_cpu_peak_100ms_pct"][page.trial] == trials["server_cpu_peak_100ms_pct"].max()
+    assert (
+        trials["server_cpu_peak_100ms_pct"][page.trial] == trials["server_cpu_peak_100ms_pct"].max()
+    )
     rows = page.latency[page.latency["trial_id"] == "gin-experiments-vus3000-b1"]
     known = synthetic_run.quantiles(synthetic_run.THREE["gin"][3] / 0.98)
     ms = page.percentiles(rows, ["server"]).set_index("percentile")["ms"]
-    assert dict(ms) == pytest.approx({p: known[f"latency_{p}_ms"] for p in ("p50", "p95", "p99")}, rel=0.011)
+    assert dict(ms) == pytest.approx(
+        {p: known[f"latency_{p}_ms"] for p in ("p50", "p95", "p99")}, rel=0.011
+    )
     page.show_tables()
     assert "| latency |" in capsys.readouterr().out
     with pytest.raises(LabError, match="no sealed trial 'nope'"):
@@ -293,15 +338,19 @@ def test_single_requests_are_there_where_a_run_has_kept_them(in_lab, tmp_path):
     run = synthetic_run.build(tmp_path / "run", trials=1, wrk=False)
     trial = "gin-experiments-vus3000-b1"
     assert open_tables(str(run), trial).requests().empty
-    rows = pd.DataFrame({"t_s": [0.1, 0.2], "latency_ms": [1.0, 2.0], "waiting_ms": 0.5, "status": 200, "ok": True})
-    rows = rows.assign(blocked_ms=0.0, connecting_ms=0.0, sending_ms=0.1, receiving_ms=0.1, error_code=0)
+    rows = pd.DataFrame(
+        {"t_s": [0.1, 0.2], "latency_ms": [1.0, 2.0], "waiting_ms": 0.5, "status": 200, "ok": True}
+    )
+    rows = rows.assign(
+        blocked_ms=0.0, connecting_ms=0.0, sending_ms=0.1, receiving_ms=0.1, error_code=0
+    )
     (run / "tables" / "requests").mkdir()
     rows.to_parquet(run / "tables" / "requests" / f"{trial}.parquet")
     requests = open_tables(str(run), trial).requests()
     assert list(requests["latency_ms"]) == [1.0, 2.0] and set(requests["server"]) == {"gin"}
 
 
-# --- broken notebooks -------------------------------------------------------------------------------------
+# --- broken notebooks -----------------------------------------------------------------------------
 
 
 def make(folder: Path, *sources: str, parameters: str = 'run = "sample"') -> Path:
@@ -325,7 +374,8 @@ def make(folder: Path, *sources: str, parameters: str = 'run = "sample"') -> Pat
 )
 def test_a_broken_notebook_is_kept_and_one_sentence(kernel, tmp_path, source, sentence):
     out = tmp_path / "out.ipynb"
-    broken, in_kernel = make(tmp_path, source, "pass"), None if "os" in source else kernel
+    broken = make(tmp_path, source, "pass")
+    in_kernel = None if "os" in source else kernel
     with pytest.raises(LabError, match=sentence) as caught:
         notebooks.execute(broken, {"run": "sample"}, out, in_kernel)
     assert out.exists() and str(out) in str(caught.value)
@@ -334,7 +384,9 @@ def test_a_broken_notebook_is_kept_and_one_sentence(kernel, tmp_path, source, se
 
 def test_a_notebook_without_the_parameter_is_refused(tmp_path):
     with pytest.raises(LabError, match="has no parameter run"):
-        notebooks.execute(make(tmp_path, parameters="other = 1"), {"run": "sample"}, tmp_path / "out.ipynb")
+        notebooks.execute(
+            make(tmp_path, parameters="other = 1"), {"run": "sample"}, tmp_path / "out.ipynb"
+        )
     (tmp_path / "text.ipynb").write_text("not JSON")
     with pytest.raises(LabError, match="cannot be read as a notebook"):
         notebooks.execute(tmp_path / "text.ipynb", {"run": "sample"}, tmp_path / "out.ipynb")

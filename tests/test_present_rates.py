@@ -1,4 +1,6 @@
-"""Sweeps and searches: the knee where it was put, brackets and their medians, and who was the limit."""
+"""Sweeps and searches: the knee where it was put, brackets and their medians, and who was the
+limit.
+"""
 
 import math
 
@@ -29,7 +31,8 @@ def swept_axum(tables: Tables) -> pd.DataFrame:
 
 @pytest.mark.parametrize("capacity", [1000.0, 4321.0, 20_000.0])
 def test_the_knee_of_one_queue_is_half_of_its_capacity(capacity: float) -> None:
-    # Kleinrock 1979: power is greatest where an M/M/1 system holds one request on the average, at half of the load.
+    # Kleinrock 1979: power is greatest where an M/M/1 system holds one request on the average, at
+    # half of the load.
     offered = np.linspace(capacity / 100, capacity * 0.99, 99)
     for quantile in (0.5, 0.9, 0.99):
         ms = 1000 * -np.log(1 - quantile) / (capacity - offered)
@@ -53,14 +56,19 @@ def test_a_flat_curve_that_collapses_has_its_knee_at_the_last_rate_that_was_sust
         ([500.0, 1000.0], [1.0, 2.0], [1, 1], "too few rates (2)"),
     ],
 )
-def test_no_knee_is_an_answer(offered: list[float], ms: list[float], sustained: list[float], why: str) -> None:
+def test_no_knee_is_an_answer(
+    offered: list[float], ms: list[float], sustained: list[float], why: str
+) -> None:
     found = knee(offered, ms, sustained)
     assert math.isnan(found.rate_rps) and found.why == why
 
 
 def test_noise_moves_the_knee_by_one_rate_at_most_and_makes_none() -> None:
     """The table in docs/method.md about the knee, its first line."""
-    rng, capacity, near, made = np.random.default_rng(7), 5500.0, [], []
+    rng = np.random.default_rng(7)
+    capacity = 5500.0
+    near = []
+    made = []
     load = np.minimum(RATES / capacity, 0.98)
     stable = RATES / capacity < 0.98
     shapes = [
@@ -72,16 +80,21 @@ def test_noise_moves_the_knee_by_one_rate_at_most_and_makes_none() -> None:
     for shape in shapes:
         exact = int(np.flatnonzero(knee(RATES, shape, stable).rate_rps == RATES)[0])
         for _ in range(500):
-            noise = np.exp(0.15 * rng.standard_normal((3, 9))) * np.where(rng.random((3, 9)) < 0.1, 2.0, 1.0)
+            noise = np.exp(0.15 * rng.standard_normal((3, 9))) * np.where(
+                rng.random((3, 9)) < 0.1, 2.0, 1.0
+            )
             ms = np.median(shape * noise, axis=0)
-            near.append(abs(int(np.flatnonzero(knee(RATES, ms, stable).rate_rps == RATES)[0]) - exact) <= 1)
+            near.append(
+                abs(int(np.flatnonzero(knee(RATES, ms, stable).rate_rps == RATES)[0]) - exact) <= 1
+            )
             made.append(math.isfinite(knee(RATES[:4], ms[:4], stable[:4]).rate_rps))
     assert np.mean(near) > 0.99
     assert np.mean(made) < 0.03
 
 
 def test_the_knees_of_a_sweep_and_what_was_the_limit_beyond(tables: Tables) -> None:
-    # Of rate x (capacity - rate): axum 14 million at 4,000 (13.5 at 3,000, 12.5 at 5,000), and so on.
+    # Of rate x (capacity - rate): axum 14 million at 4,000 (13.5 at 3,000, 12.5 at 5,000), and so
+    # on.
     expected = {
         "knee, requests/s": ("4,000", "2,000", "2,000"),
         "knee by block": ("4,000–4,000 (6)", "2,000–2,000 (6)", "2,000–2,000 (6)"),
@@ -99,7 +112,9 @@ def test_a_knee_is_the_generators_where_that_is_the_first_limit_beyond_it(tables
     axum = swept_axum(tables)
     axum.loc[axum["rate_rps"] >= 6000, "verdict"] = "generator-bound"
     assert Sweep(axum).notes[0] == "knee at 4,000/s, the generator's"
-    axum.loc[axum[axum["rate_rps"] == 6000].index[:4], "verdict"] = "offered"  # two of six met a limit
+    axum.loc[axum[axum["rate_rps"] == 6000].index[:4], "verdict"] = (
+        "offered"  # two of six met a limit
+    )
     assert Sweep(axum).notes[0] == "knee at 4,000/s, the generator's"
     axum.loc[axum["rate_rps"] == 6000, "verdict"] = "server-bound"
     assert Sweep(axum).notes[0] == "knee at 4,000/s"
@@ -111,14 +126,20 @@ def test_curves_have_the_known_percentiles_and_end_where_the_sample_does(tables:
     axum = swept_axum(tables)
     curve = Sweep(axum).curves.set_index(["series", "rate_rps"])
     for series, quantile in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
-        assert curve.loc[(series, 3000.0), "median"] == pytest.approx(1000 * -np.log(1 - quantile) / 4500)
+        assert curve.loc[(series, 3000.0), "median"] == pytest.approx(
+            1000 * -np.log(1 - quantile) / 4500
+        )
     assert curve.loc[("probe p50", 3000.0), "median"] == pytest.approx(synthetic_rates.PROBE_MS)
     # Blocks are 2 % slower or faster in turn: the median's interval of six trials is their range.
     low, high = curve.loc[("p50", 3000.0), ["low", "high"]]
-    assert (low, high) == pytest.approx((1000 * np.log(2) / 4500 * 0.98, 1000 * np.log(2) / 4500 * 1.02))
+    assert (low, high) == pytest.approx(
+        (1000 * np.log(2) / 4500 * 0.98, 1000 * np.log(2) / 4500 * 1.02)
+    )
     # 2,500 requests a trial have 25 beyond p99: six trials carry it, three do not.
     assert ("p99", 250.0) in curve.index
-    assert ("p99", 250.0) not in Sweep(axum[axum["block"] <= 3]).curves.set_index(["series", "rate_rps"]).index
+    assert ("p99", 250.0) not in Sweep(axum[axum["block"] <= 3]).curves.set_index(
+        ["series", "rate_rps"]
+    ).index
 
 
 def test_a_rate_that_most_trials_did_not_sustain_was_not_sustained(tables: Tables) -> None:
@@ -136,32 +157,56 @@ def test_points_show_what_was_offered_limited_and_not_sustained(tables: Tables) 
     names = [text.get_text() for text in figure.texts]
     assert [name for name in names if name in synthetic_rates.THREE] == ["axum", "echo", "gin"]
     points = marks(figure, 0, "p90")
-    assert [points[rate][2:] for rate in (250.0, 5000.0, 6000.0)] == [("o", True), ("o", True), ("o", False)]
+    assert [points[rate][2:] for rate in (250.0, 5000.0, 6000.0)] == [
+        ("o", True),
+        ("o", True),
+        ("o", False),
+    ]
     assert (points[8000.0][0], points[8000.0][2]) == (1500.0, "x")
     assert points[4000.0][0] == pytest.approx(1000 * np.log(10) / 3500)
     ((x, _),) = lines(figure, 0, "knee")
     assert x[0] == 4000
-    assert [text.get_text() for text in figure.axes[1].texts if text.get_text() in {"S", "G"}] == ["G", "G", "G"]
+    assert [text.get_text() for text in figure.axes[1].texts if text.get_text() in {"S", "G"}] == [
+        "G",
+        "G",
+        "G",
+    ]
     assert marks(figure, 0, "probe p95").keys() == set(RATES)
     said = words(figure)
-    for text in ("knee at 2,000/s, the generator's", "sustained to 6,000/s; then: server", "Verdicts: offered"):
+    for text in (
+        "knee at 2,000/s, the generator's",
+        "sustained to 6,000/s; then: server",
+        "Verdicts: offered",
+    ):
         assert text in said
     assert "162 trials, 6 per server and load" in said and "reference" not in said
 
 
 def steps(*found: tuple[float, bool, str]) -> pd.DataFrame:
     rows = pd.DataFrame(found, columns=["rate_rps", "objective_kept", "verdict"])
-    return rows.assign(objective_kept=rows["objective_kept"].astype(float), verdict_reason="", probe_p95_ms=3.0)
+    return rows.assign(
+        objective_kept=rows["objective_kept"].astype(float), verdict_cause="", probe_p95_ms=3.0
+    )
 
 
 @pytest.mark.parametrize(
     ("verdict", "high"),
-    [("server-bound", 2000), ("offered", 2000), ("generator-bound", np.inf), ("inconclusive", np.inf),
-     ("database-bound", np.inf)],
-)  # fmt: skip
+    [
+        ("server-bound", 2000),
+        ("offered", 2000),
+        ("generator-bound", np.inf),
+        ("inconclusive", np.inf),
+        ("database-bound", np.inf),
+    ],
+)
 def test_a_bracket_is_closed_only_by_the_servers_own_limit(verdict: str, high: float) -> None:
     low, highest, _, p95_ms = objectives.outcome(
-        steps((4000, False, "server-bound"), (1000, True, "offered"), (2000, False, verdict), (1500, True, "offered"))
+        steps(
+            (4000, False, "server-bound"),
+            (1000, True, "offered"),
+            (2000, False, verdict),
+            (1500, True, "offered"),
+        )
     )
     assert (low, highest, p95_ms) == (1500, high, 3.0)
 
@@ -182,10 +227,17 @@ def test_the_highest_rate_of_each_server_is_bracketed_and_its_median_known(table
         assert row["low_rps"] <= min(limits) and max(limits) < row["high_rps"]
         assert row["confidence"] == pytest.approx(1 - 2 / 2**6) and row["limit"] == "server"
     echo = table.loc["echo"]
-    assert echo["kept_rps"] <= 0.9 * 3500 * 1.03 and echo["broken_rps"] == np.inf and echo["limit"] == "generator"
-    assert objectives.words(echo.to_dict()) == f"at least {echo['kept_rps']:,.0f} (k6 was the limit)"
+    assert (
+        echo["kept_rps"] <= 0.9 * 3500 * 1.03
+        and echo["broken_rps"] == np.inf
+        and echo["limit"] == "generator"
+    )
+    assert (
+        objectives.words(echo.to_dict()) == f"at least {echo['kept_rps']:,.0f} (k6 was the limit)"
+    )
     assert objectives.findings(tables) == [
-        "rates, search for p99 <= 10 ms: the highest rate that kept it, requests/s, median of the searches: "
+        "rates, search for p99 <= 10 ms: the highest rate that kept it, requests/s, median of "
+        "the searches: "
         f"axum {table.loc['axum', 'kept_rps']:,.0f}; gin {table.loc['gin', 'kept_rps']:,.0f}; "
         f"echo at least {echo['kept_rps']:,.0f} (k6 was the limit)."
     ]
@@ -205,20 +257,29 @@ def test_open_ends_leave_the_median_open_only_where_they_can_move_it(tables: Tab
     whole = objectives.answers(tables).set_index("server").loc["gin"]
     for blocks, known in (((5, 6), True), ((1, 2), True), ((1, 2, 3), False)):
         rows = broken & tables.trials["block"].isin(blocks)
-        row = objectives.answers(changed(tables, rows, verdict="generator-bound")).set_index("server").loc["gin"]
+        row = (
+            objectives.answers(changed(tables, rows, verdict="generator-bound"))
+            .set_index("server")
+            .loc["gin"]
+        )
         assert row["kept_rps"] == whole["kept_rps"] and row["high_rps"] == np.inf
-        assert math.isfinite(row["broken_rps"]) is known and row["broken_rps"] >= whole["broken_rps"]
+        assert (
+            math.isfinite(row["broken_rps"]) is known and row["broken_rps"] >= whole["broken_rps"]
+        )
         assert row["limit"] in {"server 4, generator 2", "generator 3, server 3"}
 
 
 def test_few_searches_have_no_interval_and_failed_steps_do_not_count(tables: Tables) -> None:
-    nine, column = tables_of("nine rates"), "highest rate that kept it, requests/s"
+    nine = tables_of("nine rates")
+    column = "highest rate that kept it, requests/s"
     table = objectives.printable(objectives.answers(nine)).set_index("server")
     assert table["95 % interval"].str.contains("not enough trials").all()
     assert table.loc["hyper", column].endswith("(the search ended there)")
     assert "not enough trials for an interval" in objectives.findings(nine)[0]
     kept = (tables.trials["server"] == "gin") & (tables.trials["objective_kept"] == 1)
-    lost = changed(tables, kept & (tables.trials["objective"] != ""), status="failed", verdict="inconclusive")
+    lost = changed(
+        tables, kept & (tables.trials["objective"] != ""), status="failed", verdict="inconclusive"
+    )
     without = objectives.printable(objectives.answers(lost)).set_index("server")
     assert without.loc["gin", column].startswith("less than ")
 
@@ -228,7 +289,10 @@ def test_open_loads_are_in_no_figure_of_closed_ones(tables: Tables) -> None:
     assert tables.ramps(database=False).empty and tables.ramps(database=True).empty
     assert len(tables.sweeps()) == 3 * 9 * 6 and len(tables.searches()) == 3 * 7 * 6
     assert "no closed-load k6 trials" in words(picture("latency-spectrum", tables))
-    assert set(tables.sweeps()["sustained"]) == {0.0, 1.0} and tables.sweeps()["objective_kept"].isna().all()
+    assert (
+        set(tables.sweeps()["sustained"]) == {0.0, 1.0}
+        and tables.sweeps()["objective_kept"].isna().all()
+    )
     plain = tables_of("three")
     for name, found in RATES_FIGURES.items():
         assert found.needs(tables) and not found.needs(plain)

@@ -1,4 +1,5 @@
-"""CPU spikes: injected ones come back, steady servers have none, and chance keeps its level in what coincides.
+"""CPU spikes: injected ones come back, steady servers have none, and chance keeps its level in what
+coincides.
 
 Words, tables and figure say what was put in.
 """
@@ -13,7 +14,18 @@ import synthetic_spikes
 from built import new_folder
 from figure_checks import read, readable, words
 from scipy.signal import lfilter
-from synthetic_spikes import GIN_SPIKES, LOAD_S, SETTLING, STEALS_S, WINDOW_S, WINDOWS, ends, found_in, samples, within
+from synthetic_spikes import (
+    GIN_SPIKES,
+    LOAD_S,
+    SETTLING,
+    STEALS_S,
+    WINDOW_S,
+    WINDOWS,
+    ends,
+    found_in,
+    samples,
+    within,
+)
 
 from runner.model import LabError
 from runner.present.chart import draw
@@ -31,7 +43,7 @@ def near(value, off):
     return pytest.approx(value, abs=off)
 
 
-# --- what is injected comes back --------------------------------------------------------------------------
+# --- what is injected comes back ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("at_s", [1.0, 3.217, 14.99, 27.4, 29.6])
@@ -57,13 +69,19 @@ LEVEL = np.random.default_rng(3).normal(30, 1, WINDOWS) + 40 * within(ends(), 10
 SHAPES = [
     ("one window", QUIET + 60 * within(ends(), 9.0, 0.05), 0),
     ("two windows", QUIET + 60 * within(ends(), 9.0, 0.10), 1),
-    ("what fills the last second, and may be a step as well", 30 + 50 * within(ends(), 29.1, 0.9), 0),
+    (
+        "what fills the last second, and may be a step as well",
+        30 + 50 * within(ends(), 29.1, 0.9),
+        0,
+    ),
     ("what ends half a second before", 30 + 50 * within(ends(), 28.6, 1.0), 1),
     ("a level", LEVEL, 0),
 ]
 
 
-@pytest.mark.parametrize(("cpu_pct", "count"), [shape[1:] for shape in SHAPES], ids=[shape[0] for shape in SHAPES])
+@pytest.mark.parametrize(
+    ("cpu_pct", "count"), [shape[1:] for shape in SHAPES], ids=[shape[0] for shape in SHAPES]
+)
 def test_what_is_a_spike(cpu_pct, count):
     assert len(found_in(cpu_pct).spikes) == count
 
@@ -101,20 +119,27 @@ def test_a_short_series_says_that_it_is():
 
 
 def test_missed_ticks_and_windows_outside_the_load():
-    """A window that a missed tick made longer counts as one; what is before and after the load counts not at all."""
+    """A window that a missed tick made longer counts as one.
+
+    What is before and after the load counts not at all.
+    """
     whole = samples(30 + 60 * within(ends(), 15.0, 0.4)).drop(index=[100, 101, 250, 305])
     whole.loc[[102, 251, 306], "dt_s"] = [0.15, 0.10, 0.10]
     wild = pd.DataFrame({"t_s": [-0.5, 30.5], "dt_s": 0.05, "cpu_pct": 900.0})
     found = track(pd.concat([wild, whole]), 30.0)
     (spike,) = found.spikes
-    assert (spike.start_s, spike.length_s, found.windows.value.max()) == pytest.approx((15.0, 0.4, 90))
+    assert (spike.start_s, spike.length_s, found.windows.value.max()) == pytest.approx(
+        (15.0, 0.4, 90)
+    )
 
 
 def test_the_deviation_of_normal_noise_is_its_standard_deviation():
-    assert robust_deviation(np.random.default_rng(1).normal(50, 3, 100_000)) == pytest.approx(3, rel=0.02)
+    assert robust_deviation(np.random.default_rng(1).normal(50, 3, 100_000)) == pytest.approx(
+        3, rel=0.02
+    )
 
 
-# --- what is steady has none ------------------------------------------------------------------------------
+# --- what is steady has none ----------------------------------------------------------------------
 
 
 def duty(rng):
@@ -133,18 +158,25 @@ def seldom(rng):
 TRIALS = 1000
 STEADY = {
     "normal": (lambda rng: rng.normal(40, 3, WINDOWS), 0),
-    "each like the one before": (lambda rng: 40 + lfilter([1], [1, -0.8], rng.normal(0, 2, WINDOWS)), 0),
+    "each like the one before": (
+        lambda rng: 40 + lfilter([1], [1, -0.8], rng.normal(0, 2, WINDOWS)),
+        0,
+    ),
     "duty cycle": (duty, 0),
     "all of a CPU, and now and then less": (
-        lambda rng: np.minimum(100, rng.normal(99.5, 0.5, WINDOWS)) - 40 * (rng.random(WINDOWS) < 0.02), 0
+        lambda rng: (
+            np.minimum(100, rng.normal(99.5, 0.5, WINDOWS)) - 40 * (rng.random(WINDOWS) < 0.02)
+        ),
+        0,
     ),
     "jobs of 20 ms, on the average one per window": (
-        lambda rng: 10 + 40 * rng.poisson(1.0, WINDOWS) + rng.normal(0, 1, WINDOWS), 0
+        lambda rng: 10 + 40 * rng.poisson(1.0, WINDOWS) + rng.normal(0, 1, WINDOWS),
+        0,
     ),
     "as skewed as waiting times": (lambda rng: 20 + rng.exponential(10, WINDOWS), 5),
     "log-normal": (lambda rng: 20 + 10 * np.exp(rng.normal(0, 1, WINDOWS)), 20),
     "jobs of 20 ms, seldom": (seldom, 40),
-}  # fmt: skip
+}
 """Kind of noise -> a trial of it, and how many of so many trials of 30 s may have a spike."""
 
 
@@ -155,7 +187,8 @@ def test_a_steady_server_has_no_spikes(kind):
 
 
 def test_a_spike_among_what_chance_makes_of_single_windows_is_found_alone():
-    rng, alone = np.random.default_rng(12), 0
+    rng = np.random.default_rng(12)
+    alone = 0
     for _ in range(50):
         found = found_in(seldom(rng) + 80 * within(ends(), 14.0, 0.6))
         (spike,) = [spike for spike in found.spikes if spike.overlaps(14.0, 14.6)]
@@ -165,26 +198,35 @@ def test_a_spike_among_what_chance_makes_of_single_windows_is_found_alone():
 
 
 def test_many_real_spikes_do_not_pass_for_chance():
-    """One of 100 ms each second: so many pairs do not come of windows that stand out independently."""
+    """One of 100 ms each second: so many pairs do not come of windows that stand out
+    independently.
+    """
     cpu = np.random.default_rng(4).normal(30, 1, WINDOWS)
     found = found_in(cpu + 40 * sum(within(ends(), begin + 0.25, 0.1) for begin in range(1, 29)))
     assert len(found.counted) == 28 and found.fewest == 2
 
 
-GIN, AXUM, WRK = "gin-rates-r1000-b1", "axum-rates-r1000-b1", "gin-wrk-matrix-c100-keepalive-b1"
+GIN = "gin-rates-r1000-b1"
+AXUM = "axum-rates-r1000-b1"
+WRK = "gin-wrk-matrix-c100-keepalive-b1"
 CYCLE = "GC cycle"
 
 
-# --- the test -----------------------------------------------------------------------------------------------
+# --- the test -------------------------------------------------------------------------------------
 
 
 def hold(starts_s, seed, *kinds):
-    """Spikes of 0.2 s at known times held against (kind, (begin, end), ...); what is found, and their number."""
+    """Spikes of 0.2 s at known times held against (kind, (begin, end), ...).
+
+    What is found, and their number.
+    """
     cpu = np.random.default_rng(seed).normal(30, 1, WINDOWS)
     for start in starts_s:
         cpu = cpu + 50 * within(ends(), start, 0.2)
     spiked = found_in(cpu)
-    events = [Events(kind, np.array(spans, dtype=float).reshape(-1, 2), 0.2) for kind, *spans in kinds]
+    events = [
+        Events(kind, np.array(spans, dtype=float).reshape(-1, 2), 0.2) for kind, *spans in kinds
+    ]
     return *coincidences(spiked, events), len(spiked.counted)
 
 
@@ -197,24 +239,35 @@ def test_shifting_by_hand_gives_the_same_counts():
 
 def strewn(rng, count, apart_s=0.5):
     """Instants in the load that are at least so far apart."""
-    return 1.2 + np.sort(rng.uniform(0, 28 - (count - 1) * apart_s, count)) + np.arange(count) * apart_s
+    return (
+        1.2
+        + np.sort(rng.uniform(0, 28 - (count - 1) * apart_s, count))
+        + np.arange(count) * apart_s
+    )
 
 
 def test_p_keeps_its_level_where_nothing_is_tied():
-    """Of unrelated spikes and events at most 5 % have p <= 0.05, and p is spread evenly as far as it can be."""
+    """Of unrelated spikes and events at most 5 % have p <= 0.05, and p is spread evenly as far as
+    it can be.
+    """
     rng = np.random.default_rng(8)
     pairs = [(strewn(rng, 6), [(at, at + 0.25) for at in strewn(rng, 25)]) for _ in range(600)]
-    p = np.array([hold(spikes, seed, (CYCLE, *spans))[0].p for seed, (spikes, spans) in enumerate(pairs)])
+    p = np.array(
+        [hold(spikes, seed, (CYCLE, *spans))[0].p for seed, (spikes, spans) in enumerate(pairs)]
+    )
     assert np.isfinite(p).all() and np.median(p) < 0.75
     for level in (0.05, 0.1, 0.25, 0.5):
         assert (p <= level).mean() <= level + 2 * np.sqrt(level * (1 - level) / p.size)
 
 
 def test_p_is_small_where_spikes_come_of_the_events():
-    rng, small = np.random.default_rng(9), 0
+    rng = np.random.default_rng(9)
+    small = 0
     for seed in range(100):
         at = strewn(rng, 25)
-        found, count = hold(rng.choice(at, 6, replace=False), seed, (CYCLE, *[(each, each + 0.2) for each in at]))
+        found, count = hold(
+            rng.choice(at, 6, replace=False), seed, (CYCLE, *[(each, each + 0.2) for each in at])
+        )
         assert found.together == count == 6
         small += found.p <= 0.05
     assert small >= 97
@@ -247,7 +300,7 @@ def test_events_that_are_too_common_do_not_differ_from_chance_and_without_spikes
     assert spike_words.reading(none, 0) == "there is no spike"
 
 
-# --- events from the tables -------------------------------------------------------------------------------
+# --- events from the tables -----------------------------------------------------------------------
 
 
 @cache
@@ -270,7 +323,10 @@ def test_the_spikes_of_a_run_are_those_that_were_put_in():
     found = of(GIN).server.spikes
     assert [spike.settling for spike in found] == [True, *[False] * len(GIN_SPIKES)]
     for spike, (begin, length, height) in zip(found, (SETTLING, *GIN_SPIKES), strict=True):
-        assert (spike.start_s, spike.length_s) == (pytest.approx(begin, abs=0.051), pytest.approx(length, abs=0.101))
+        assert (spike.start_s, spike.length_s) == (
+            pytest.approx(begin, abs=0.051),
+            pytest.approx(length, abs=0.101),
+        )
         assert spike.height_pct == pytest.approx(height, rel=0.2)
     assert of(AXUM).server.spikes == ()
 
@@ -298,20 +354,28 @@ def test_an_exhausted_pool_is_an_event():
 
 def test_close_mode_accepts_all_the_time_and_is_no_storm():
     at = ends()
-    none = dict.fromkeys(["gc_cycles", "pool_size", "pool_in_use", "switches_per_s", "steal_ms"], np.nan)
+    none = dict.fromkeys(
+        ["gc_cycles", "pool_size", "pool_in_use", "switches_per_s", "steal_ms"], np.nan
+    )
     accepted = np.cumsum(np.random.default_rng(6).poisson(500, at.size)).astype(float)
     connections = np.where(np.arange(at.size) % 4 == 0, accepted, np.nan)
-    rows = pd.DataFrame({"subject": "server", "t_s": at, "dt_s": WINDOW_S, "throttled_ms": 0.0, "cpu_pct": 50.0})
-    found = {events.kind: events for events in events_of(rows.assign(connections=connections, **none), {}, 30.0)}
+    rows = pd.DataFrame(
+        {"subject": "server", "t_s": at, "dt_s": WINDOW_S, "throttled_ms": 0.0, "cpu_pct": 50.0}
+    )
+    found = {
+        events.kind: events
+        for events in events_of(rows.assign(connections=connections, **none), {}, 30.0)
+    }
     storms = found["connection storm"]
     assert not storms.unknown and len(storms.intervals) == 0
 
 
-# --- which trial, and the control -------------------------------------------------------------------------
+# --- which trial, and the control -----------------------------------------------------------------
 
 
 def test_the_trial_with_the_most_pronounced_spike_is_shown():
-    found, still = survey(run()), survey(run(spikes=False))
+    found = survey(run())
+    still = survey(run(spikes=False))
     assert most_pronounced(found) == GIN and "22.10 s into the load" in spike_words.why(found, GIN)
     highest = most_pronounced(still)
     assert (still["spikes"] == 0).all()
@@ -323,10 +387,18 @@ def test_the_control_counts_spikes_by_server():
     found = survey(run())
     table = spike_words.control_table(found).set_index("server")
     gin = table.loc["gin"]
-    assert gin[["spikes", "trials with one", "with the load's begin"]].tolist() == [str(len(GIN_SPIKES)), "1", "1"]
+    assert gin[["spikes", "trials with one", "with the load's begin"]].tolist() == [
+        str(len(GIN_SPIKES)),
+        "1",
+        "1",
+    ]
     seconds = 2 * (LOAD_S - 1) + 2 * (synthetic_spikes.WRK_S - 1)
     assert float(gin["a minute"]) == pytest.approx(60 * len(GIN_SPIKES) / seconds, rel=0.01)
-    assert table.loc["axum", ["spikes", "a minute", "GC cycles/s"]].tolist() == ["0", "0", "none reported"]
+    assert table.loc["axum", ["spikes", "a minute", "GC cycles/s"]].tolist() == [
+        "0",
+        "0",
+        "none reported",
+    ]
     assert "reference (calibration)" in table.index
     said = spike_words.control_words(found, GIN)
     assert "gin 5 spikes in 58.0 s, 5.17 a minute; it reports a garbage collector." in said
@@ -334,7 +406,7 @@ def test_the_control_counts_spikes_by_server():
     assert "there is no control" in spike_words.control_words(found.assign(gc_per_s=np.nan), GIN)
 
 
-# --- words and figure -------------------------------------------------------------------------------------
+# --- words and figure -----------------------------------------------------------------------------
 
 
 def said(shown):
@@ -354,25 +426,34 @@ def test_the_tables_say_what_happened_meanwhile_and_what_coincides():
     assert table.loc[CYCLE, "what it says"] == "coincides with spikes more than by chance"
     assert table.loc["steal", "what it says"] == "no more than by chance"
     assert "coincide with: GC cycle" in said(shown)
-    assert "Looked at more coarsely than a spike is long" not in said(shown)  # 0.2 s, and spikes of 0.25
+    assert "Looked at more coarsely than a spike is long" not in said(
+        shown
+    )  # 0.2 s, and spikes of 0.25
 
 
 def test_a_part_of_the_load():
     shown = of(GIN, 8.0, 17.0)
-    assert list(shown.numbered) == [3, 4] and spike_words.spike_table(shown)["spike"].tolist() == ["3", "4"]
+    assert list(shown.numbered) == [3, 4] and spike_words.spike_table(shown)["spike"].tolist() == [
+        "3",
+        "4",
+    ]
     assert "2 in the part shown" in said(shown) and len(shown.server.counted) == len(GIN_SPIKES)
     assert draw(spikes(shown)).axes[0].get_xlim() == (8.0, 17.0)
 
 
 @pytest.mark.parametrize("part", [(-1, 5), (5, 5), (6, 2), (40, 50), (40, 0)])
 def test_seconds_that_are_none_of_the_load_are_refused(part):
-    with pytest.raises(LabError, match=r"start_s and stop_s must be seconds of the load, 0 to 30\.0"):
+    with pytest.raises(
+        LabError, match=r"start_s and stop_s must be seconds of the load, 0 to 30\.0"
+    ):
         of(GIN, *part)
 
 
 def test_what_is_not_known_is_said():
-    wrk, old = said(of(WRK)), of(GIN, old=True, probe=False)
-    assert "wrk keeps no times" in wrk and "a spike has no room" in wrk and "no probe" in wrk
+    wrk = said(of(WRK))
+    old = of(GIN, old=True, probe=False)
+    assert "wrk keeps no times" in wrk and "no probe" in wrk
+    assert "the absence of spikes proves nothing" in wrk
     assert "Not known of this trial: context switches, steal, connection storm." in said(old)
     table = spike_words.coincidence_table(old).set_index("event")
     assert table.loc["steal", "what it says"] == "not known: the tables of this run do not have it"
@@ -390,21 +471,34 @@ def test_the_figure_shows_every_window_the_spikes_and_the_peaks():
     figure, panels = drawn(of(GIN))
     assert panels == ["CPU, %", "CPU, %", "req/s", "ms (log)", ""]
     lines = {line.get_label(): line for line in figure.axes[0].lines}
-    values = run().resources.query("trial_id == @GIN and subject == 'server' and t_s > 0")["cpu_pct"]
+    values = run().resources.query("trial_id == @GIN and subject == 'server' and t_s > 0")[
+        "cpu_pct"
+    ]
     assert np.asarray(lines["server"].get_ydata(), float)[::2] == pytest.approx(values.to_numpy())
     for ax in figure.axes:
-        assert len([patch for patch in ax.patches if patch.get_label() == "spike"]) == 1 + len(GIN_SPIKES)
+        assert len([patch for patch in ax.patches if patch.get_label() == "spike"]) == 1 + len(
+            GIN_SPIKES
+        )
         assert ax.get_xlim() == (0, LOAD_S)
     row = run().trials.set_index("trial_id").loc[GIN]
     for label, column, window_s in (("0.1 s", "100ms", 0.1), ("1 s", "1s", 1.0)):
         assert np.ptp(lines[label].get_xdata()) == pytest.approx(window_s)
         assert lines[label].get_ydata()[0] == pytest.approx(row[f"server_cpu_peak_{column}_pct"])
     assert {text.get_text() for text in figure.axes[0].texts} == {"1", "2", "3", "4", "5", "6"}
-    assert f"{LIMIT:g} deviations" in words(figure) and GIN in words(figure) and "offered 1 of 1" in words(figure)
+    assert (
+        f"{LIMIT:g} deviations" in words(figure)
+        and GIN in words(figure)
+        and "offered 1 of 1" in words(figure)
+    )
 
 
 def test_the_figure_of_any_trial_can_be_read():
-    assert drawn(of(WRK))[1] == ["CPU, %", "CPU, %", "req/s", ""]  # the server's counts stand in for wrk's
+    assert drawn(of(WRK))[1] == [
+        "CPU, %",
+        "CPU, %",
+        "req/s",
+        "",
+    ]  # the server's counts stand in for wrk's
     bare, panels = drawn(of(WRK, old=True, probe=False))
     assert panels == ["CPU, %", "CPU, %", ""]
     assert "wrk keeps no times" in words(bare) and "There was no probe" in words(bare)

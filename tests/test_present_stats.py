@@ -79,13 +79,21 @@ def test_sliding_mean_of_a_duty_cycle_with_uneven_ticks():
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(9254.3, "9,254"), (84.53, "84.5"), (0.04123, "0.0412"), (1.0, "1.00"), (0, "0"), (np.nan, "–"), (99.96, "100")],
+    [
+        (9254.3, "9,254"),
+        (84.53, "84.5"),
+        (0.04123, "0.0412"),
+        (1.0, "1.00"),
+        (0, "0"),
+        (np.nan, "–"),
+        (99.96, "100"),
+    ],
 )
 def test_numbers_print_three_digits(value, text):
     assert number(value) == text
 
 
-# --- summary ----------------------------------------------------------------------------------------------
+# --- summary --------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -113,8 +121,18 @@ def text_of(tables: Tables) -> str:
 
 
 def test_summary_has_the_known_values(tables):
-    row = summary.summarize(tables).set_index(["load", "server"]).loc[("experiments, N = 3000", "gin")]
-    assert row[["trials", "left_out", "rps", "rps_low", "rps_high"]].tolist() == [3, 0, 9000, 8820, 9180]
+    row = (
+        summary.summarize(tables)
+        .set_index(["load", "server"])
+        .loc[("experiments, N = 3000", "gin")]
+    )
+    assert row[["trials", "left_out", "rps", "rps_low", "rps_high"]].tolist() == [
+        3,
+        0,
+        9000,
+        8820,
+        9180,
+    ]
     assert row["p99_ms"] == pytest.approx(280 * np.exp(0.55 * 2.3263478740), rel=1e-6)
     assert row["cpu_ms_per_request"] == pytest.approx(820 / 9000)
     assert not row["server_bound"]
@@ -124,11 +142,13 @@ def test_summary_has_the_known_values(tables):
 
 def test_throughput_is_ranked_only_where_every_trial_was_server_bound(six):
     assert finding(six) == (
-        f"{HUNDRED}: requests/s where the server was the limit: axum 80,340 > gin 75,520 (×0.940 [0.940–0.940]). "
-        "Not ranked: nginx (generator-bound 6 of 6)."
+        f"{HUNDRED}: requests/s where the server was the limit: axum 80,340 > gin 75,520 (×0.940 "
+        "[0.940–0.940]). Not ranked: nginx (generator-bound 6 of 6)."
     )
     assert "are not ranked" in finding(six, "wrk-matrix, keep-alive, 1 connection")
-    mixed = changed(six, six.trials["trial_id"] == "axum-wrk-matrix-c100-keepalive-b1", verdict="inconclusive")
+    mixed = changed(
+        six, six.trials["trial_id"] == "axum-wrk-matrix-c100-keepalive-b1", verdict="inconclusive"
+    )
     assert "only gin was the limit" in finding(mixed)
     assert "axum (server-bound 5 of 6, inconclusive 1 of 6)" in finding(mixed)
 
@@ -147,21 +167,33 @@ def test_servers_that_do_not_differ_are_a_tie_and_it_says_what_could_not_be_foun
     text = finding(changed(six, of(six, "gin"), served_rps=gin))
     difference = np.log(AXUM / gin)
     low, high = np.exp(stats.ttest_1samp(difference, 0).confidence_interval())
-    assert f"gin 80,450 ≈ axum 80,340 (×{np.exp(difference.mean()):.3f} [{low:.3f}–{high:.3f}])" in text
+    assert (
+        f"gin 80,450 ≈ axum 80,340 (×{np.exp(difference.mean()):.3f} [{low:.3f}–{high:.3f}])"
+        in text
+    )
     found = float(text.split("; differences below ")[1].split(" %")[0])
     # 80 % power with five degrees of freedom takes a noncentrality of 3.5.
-    assert found == pytest.approx(100 * (np.exp(3.5 * difference.std(ddof=1) / np.sqrt(6)) - 1), rel=0.05)
+    assert found == pytest.approx(
+        100 * (np.exp(3.5 * difference.std(ddof=1) / np.sqrt(6)) - 1), rel=0.05
+    )
 
 
 def test_cpu_per_request_is_ranked_whatever_was_the_limit(six):
     text = finding(six, quantity="CPU ms per request")
-    assert "nginx 0.00986 < axum 0.0123 (×1.250 [1.250–1.250]) < gin 0.0131 (×1.064 [1.064–1.064])." in text
+    assert (
+        "nginx 0.00986 < axum 0.0123 (×1.250 [1.250–1.250]) < gin 0.0131 (×1.064 [1.064–1.064])."
+        in text
+    )
     assert text.endswith("The cost of gin is ×1.330 [1.330–1.330] that of nginx.")
 
 
 def test_the_table_has_ranks_where_servers_are_ranked(six, tables):
     table = summary.summarize(six)
-    assert table.set_index(["load", "server"])["rank"][HUNDRED].to_dict() == {"axum": "1 a", "gin": "2 b", "nginx": ""}
+    assert table.set_index(["load", "server"])["rank"][HUNDRED].to_dict() == {
+        "axum": "1 a",
+        "gin": "2 b",
+        "nginx": "",
+    }
     assert set(summary.printable(table)[summary.RANK]) == {"1 a", "2 b", "–"}
     assert summary.RANK not in summary.printable(summary.summarize(tables))
 
@@ -169,13 +201,18 @@ def test_the_table_has_ranks_where_servers_are_ranked(six, tables):
 def test_fewer_than_five_trials_are_values_and_no_ranking(tables, six):
     assert finding(tables) == (
         f"{HUNDRED}: requests/s where the server was the limit, not enough trials for a ranking: "
-        "axum 78,000 [76,440–79,560], gin 73,320 [71,854–74,786]. Not ranked: nginx (generator-bound 3 of 3)."
+        "axum 78,000 [76,440–79,560], gin 73,320 [71,854–74,786]. Not ranked: nginx "
+        "(generator-bound 3 of 3)."
     )
     for few in (tables, replace(tables, trials=tables.trials[tables.trials["block"] == 1])):
         assert not any(sign in text_of(few) for sign in (" > ", " < ", "≈", "×"))
-        assert "not enough trials for an interval or a ranking" in " ".join(summary.warnings_of(few))
-    cpu = finding(changed(six, six.trials["server"].eq("gin") & six.trials["block"].gt(4), status="failed"),
-                  quantity="CPU ms per request")  # fmt: skip
+        assert "not enough trials for an interval or a ranking" in " ".join(
+            summary.warnings_of(few)
+        )
+    cpu = finding(
+        changed(six, six.trials["server"].eq("gin") & six.trials["block"].gt(4), status="failed"),
+        quantity="CPU ms per request",
+    )
     assert "nginx 0.00986 < axum 0.0123" in cpu
     assert "not enough trials for a rank: gin 0.0134 [0.0130–0.0138]" in cpu
 
@@ -184,16 +221,25 @@ def test_two_labels_of_one_server_are_the_noise_floor(six):
     near = changed(six, of(six, "gin"), served_rps=AXUM * 0.99)
     noise = np.array([0.985, 1.02, 1.01, 0.98, 1.0, 1.01])
     again = near.trials[of(near, "axum")]
-    again = again.assign(server="axum-b", served_rps=again["served_rps"] * noise, trial_id="again-" + again["trial_id"])
+    again = again.assign(
+        server="axum-b",
+        served_rps=again["served_rps"] * noise,
+        trial_id="again-" + again["trial_id"],
+    )
 
     def found(**more: object) -> str:
         campaign = {**six.manifest["campaign"], "copies": [["axum-b", "axum"]], **more}
         trials = pd.concat([near.trials, again])
-        return finding(replace(near, manifest={**six.manifest, "campaign": campaign}, trials=trials))
+        return finding(
+            replace(near, manifest={**six.manifest, "campaign": campaign}, trials=trials)
+        )
 
     low, high = np.exp(stats.ttest_1samp(np.log(noise), 0).confidence_interval())
     floor = 100 * (max(high, 1 / low) - 1)
-    assert f"axum and axum-b are one server, so differences up to {floor:.2g} % count as noise" in found()
+    assert (
+        f"axum and axum-b are one server, so differences up to {floor:.2g} % count as noise"
+        in found()
+    )
     assert ">" not in found() and found().count("≈") == 2
     assert "are one server" not in found(environment=[["axum-b", "TOKIO_WORKER_THREADS", "2"]])
 
@@ -201,13 +247,18 @@ def test_two_labels_of_one_server_are_the_noise_floor(six):
 def test_a_load_without_a_sealed_trial_has_no_number(tables):
     failed = changed(tables, tables.trials["workload"] == "experiments", status="failed")
     assert summary.findings(failed)[0] == (
-        "experiments, N = 3000: no number, since no trial was sealed: axum (4 failed); gin, nginx (3 failed)."
+        "experiments, N = 3000: no number, since no trial was sealed: axum (4 failed); gin, "
+        "nginx (3 failed)."
     )
 
 
-def test_response_times_are_compared_only_where_offered_and_ranked_where_all_trials_were(tables, six):
+def test_response_times_are_compared_only_where_offered_and_ranked_where_all_trials_were(
+    tables, six
+):
     assert "Response times are not ranked" in text_of(tables)
-    offered = changed(tables, tables.trials["workload"] == "experiments", verdict="offered", load_model="open")
+    offered = changed(
+        tables, tables.trials["workload"] == "experiments", verdict="offered", load_model="open"
+    )
     assert "Response times may be compared on: experiments" in text_of(offered)
     offered = changed(six, of(six), verdict="offered", load_model="open")
     p50, p99 = (finding(offered, quantity=f"{name}, ms") for name in ("p50", "p99"))
@@ -224,7 +275,9 @@ def test_the_steps_of_a_search_are_no_load_of_the_summary(six):
 def test_a_run_that_drifts_is_warned_of_and_a_steady_one_is_not(six):
     noise = np.random.default_rng(1).lognormal(0, 0.02, len(six.trials))
     steady = six.trials.groupby("load")["served_rps"].transform("mean") * noise
-    slower = steady * np.linspace(1, 0.9, len(six.trials))[six.trials["trial_order"].astype(int) - 1]
+    slower = (
+        steady * np.linspace(1, 0.9, len(six.trials))[six.trials["trial_order"].astype(int) - 1]
+    )
     assert "drift" not in " ".join(summary.warnings_of(changed(six, served_rps=steady)))
     said = " ".join(summary.warnings_of(changed(six, served_rps=slower)))
     assert "The run drifted: later trials were slower (Spearman's rho" in said
@@ -233,7 +286,11 @@ def test_a_run_that_drifts_is_warned_of_and_a_steady_one_is_not(six):
 def test_how_sure_p99_is_depends_on_the_shortest_trial(six):
     assert "How sure p99 is" not in text_of(changed(six, requests=262_742.0))
     few = text_of(changed(six, requests=10_000.0))
-    assert "How sure p99 is: with 10,000 requests" in few and "off by 26 % of its 1 %" in few and "262,742" in few
+    assert (
+        "How sure p99 is: with 10,000 requests" in few
+        and "off by 26 % of its 1 %" in few
+        and "262,742" in few
+    )
 
 
 def test_engine_fallback_is_the_first_warning(tables):
@@ -253,10 +310,12 @@ def test_rows_for_a_terminal_are_texts(tables):
 def test_markup_escapes():
     frame = pd.DataFrame([{"a": "x|y\nz", "b": "<b> †"}])
     assert to_markdown(frame).splitlines()[-1] == "| x\\|y z | <b> † |"
-    assert '<td class="grey" style="color:var(--grey,#767676)">&lt;b&gt; †</td>' in html([TextTable(frame)])
+    assert '<td class="grey" style="color:var(--grey,#767676)">&lt;b&gt; †</td>' in html(
+        [TextTable(frame)]
+    )
 
 
-# --- connections of which some were kept ---------------------------------------------------------------------
+# --- connections of which some were kept ----------------------------------------------------------
 
 
 def half_mixed(trials):
@@ -267,11 +326,15 @@ def half_mixed(trials):
 @pytest.fixture(scope="module", params=["three", "rates"])
 def mixed(request, tmp_path_factory):
     """A run whose k6 trials, half of them, found some connections closed."""
-    folder = shutil.copytree(folder_of(request.param).path, tmp_path_factory.mktemp("mixed") / "run")
+    folder = shutil.copytree(
+        folder_of(request.param).path, tmp_path_factory.mktemp("mixed") / "run"
+    )
     return read(rewrite(folder, "trials", half_mixed))
 
 
-@pytest.mark.parametrize("name", [name for name, found in charts().items() if found.subject is Tables])
+@pytest.mark.parametrize(
+    "name", [name for name, found in charts().items() if found.subject is Tables]
+)
 def test_every_figure_takes_it(mixed, name):
     chart = made(name, mixed)
     plt.close(draw(chart))
@@ -309,7 +372,9 @@ def test_quantiles_of_many_histograms_are_those_of_each():
     found = histogram_quantiles(latency, wanted)
     for trial, rows in latency.groupby("trial_id"):
         merged = rows.groupby(["lower_ms", "upper_ms"], as_index=False)["count"].sum()
-        (alone,) = histogram_quantile(merged["lower_ms"], merged["upper_ms"], merged["count"], wanted[trial])
+        (alone,) = histogram_quantile(
+            merged["lower_ms"], merged["upper_ms"], merged["count"], wanted[trial]
+        )
         assert found[trial] == pytest.approx(alone, rel=1e-12)
 
 

@@ -1,6 +1,8 @@
-"""Every figure can be read on white and on a dark page, and its dark files are the light ones recoloured.
+"""Every figure can be read on white and on a dark page, and its dark files are the light ones
+recoloured.
 
-The nine servers can be told apart on either paper, also by people without one kind of cones, and be seen.
+The nine servers can be told apart on either paper, also by people without one kind of cones, and be
+seen.
 """
 
 import re
@@ -20,15 +22,34 @@ from runner.model import LabError
 from runner.present.chart import charts
 from runner.present.frames import Case, Tables, choose
 from runner.present.look import palette, style, themes
-from runner.present.look.palette import KNOWN, NIGHT, PROBE, REFERENCE, WHITE, identities, legible, pale
+from runner.present.look.palette import (
+    KNOWN,
+    NIGHT,
+    PROBE,
+    REFERENCE,
+    WHITE,
+    identities,
+    legible,
+    pale,
+)
 from runner.present.spikes import view as spike_view
 
-RUNS = {"report": ("sample", "nine"), "postgres": ("database",), "rates": ("rates",), "verdict": ("probed",)}
-"""Notebook -> the runs with whose data its figures are drawn; those of other notebooks are drawn from the sample."""
+RUNS = {
+    "report": ("sample", "nine"),
+    "postgres": ("database",),
+    "rates": ("rates",),
+    "verdict": ("probed",),
+}
+"""Notebook -> the runs with whose data its figures are drawn.
+
+Those of other notebooks are drawn from the sample.
+"""
 RUNS_OF = {"ratios": ("sample", "five")}
 """Figure -> the same of a figure for which the runs of its notebook have too few trials."""
 CASES = [
-    (run, name) for name, found in charts().items() for run in RUNS_OF.get(name, RUNS.get(found.notebook, ("sample",)))
+    (run, name)
+    for name, found in charts().items()
+    for run in RUNS_OF.get(name, RUNS.get(found.notebook, ("sample",)))
 ]
 """Run and figure: every figure that is registered."""
 
@@ -37,7 +58,9 @@ def draw(tables: Tables, name: str) -> Figure:
     found = charts()[name]
     assert found.needs(tables)
     if found.subject is spike_view.View:
-        return picture(name, spike_view.view(tables, str(tables.sealed("k6")["trial_id"].iloc[0]), ""))
+        return picture(
+            name, spike_view.view(tables, str(tables.sealed("k6")["trial_id"].iloc[0]), "")
+        )
     return picture(name, choose(tables) if found.subject is Case else tables)
 
 
@@ -47,7 +70,10 @@ def pixels(canvas: FigureCanvasAgg) -> np.ndarray:
 
 
 def check_words(figure: Figure) -> np.ndarray:
-    """Return the pixels. Each text has a contrast of 4.5 (WCAG 2.2) against 95 % of what is behind: grids may pass."""
+    """Return the pixels.
+
+    Each text has a contrast of 4.5 (WCAG 2.2) against 95 % of what is behind: grids may pass.
+    """
     found = readable(figure)
     whole = pixels(figure.canvas)
     for text, _ in found:
@@ -59,17 +85,24 @@ def check_words(figure: Figure) -> np.ndarray:
         text.set_alpha(None)
         rows = slice(len(behind) - int(top), len(behind) - int(bottom))
         found_contrast = contrast(behind[rows, int(left) : int(right)], text.get_color())
-        assert np.mean(found_contrast >= 4.5) >= 0.95, f"{text.get_text()!r}: {np.median(found_contrast):.1f}"
+        assert np.mean(found_contrast >= 4.5) >= 0.95, (
+            f"{text.get_text()!r}: {np.median(found_contrast):.1f}"
+        )
     return whole
 
 
 def check_lines(figure: Figure, paper: str, full: set[str], faint: set[str]) -> int:
-    """Count lines, marks and outlines in a look's colour: with a contrast of 3 against the paper, pale ones of 2."""
+    """Count lines, marks and outlines in a look's colour: with a contrast of 3 against the paper,
+    pale ones of 2.
+    """
     seen = 0
     for ax in figure.axes:
         colors = [(line.get_color(), line.get_alpha()) for line in ax.lines]
         colors += [
-            (color, None) for marks in ax.collections for color in marks.get_edgecolor() if marks.get_linewidth()[0]
+            (color, None)
+            for marks in ax.collections
+            for color in marks.get_edgecolor()
+            if marks.get_linewidth()[0]
         ]
         colors += [(patch.get_edgecolor(), None) for patch in ax.patches]
         for color, alpha in colors:
@@ -90,7 +123,9 @@ def test_figures_can_be_read_in_light_and_in_dark(name: str, figure: str) -> Non
     looks = list(identities(tables.trials).values())
     shown = draw(tables, figure)
     light = check_words(shown)
-    seen = check_lines(shown, WHITE, {to_hex(look.color) for look in looks}, {pale(look.color) for look in looks})
+    seen = check_lines(
+        shown, WHITE, {to_hex(look.color) for look in looks}, {pale(look.color) for look in looks}
+    )
     assert seen or charts()[figure].notebook == "published", "no line in a look's colour"
     white = (light == 1.0).all(axis=-1)
     assert white.mean() > 0.3
@@ -107,8 +142,18 @@ def test_figures_can_be_read_in_light_and_in_dark(name: str, figure: str) -> Non
 def test_greys_keep_their_order_and_their_contrast() -> None:
     greys = [to_hex((value / 255,) * 3) for value in range(255, 0x21, -1)]
     steps = [float(luminance(themes.night(grey))) for grey in greys]
-    assert steps == sorted(steps) and steps[0] == luminance(NIGHT) and steps[-1] == luminance(themes.MOON)
-    for grey, least in ((style.INK, 12), (style.SOFT, 7), (style.GREY, 4.5), (style.BEHIND, 1.4), (style.GRID, 1.15)):
+    assert (
+        steps == sorted(steps)
+        and steps[0] == luminance(NIGHT)
+        and steps[-1] == luminance(themes.MOON)
+    )
+    for grey, least in (
+        (style.INK, 12),
+        (style.SOFT, 7),
+        (style.GREY, 4.5),
+        (style.BEHIND, 1.4),
+        (style.GRID, 1.15),
+    ):
         assert contrast(grey, WHITE) >= least
         assert contrast(themes.night(grey), NIGHT) >= least
     for look in KNOWN.values():
@@ -116,16 +161,25 @@ def test_greys_keep_their_order_and_their_contrast() -> None:
         assert contrast(pale(look.color), WHITE) > 1.2 * behind[0]
         assert contrast(pale(look.dark, NIGHT), NIGHT) > 1.2 * behind[1]
     assert themes.night("black") == themes.night(style.INK) == themes.MOON.lower()
-    assert (themes.night(PROBE.color), themes.night(REFERENCE.color)) == (PROBE.dark.lower(), REFERENCE.dark.lower())
+    assert (themes.night(PROBE.color), themes.night(REFERENCE.color)) == (
+        PROBE.dark.lower(),
+        REFERENCE.dark.lower(),
+    )
 
 
 def test_no_colour_on_white_has_two_partners() -> None:
     marks, words = themes.partners(KNOWN.values())
     shades = {palette.SHADE[0].lower(), palette.SHADE_EDGE[0].lower()}
-    assert shades < marks.keys() and len(marks) == 2 * len(KNOWN) + 2 and len(set(marks.values())) == len(marks)
+    assert (
+        shades < marks.keys()
+        and len(marks) == 2 * len(KNOWN) + 2
+        and len(set(marks.values())) == len(marks)
+    )
     for look in KNOWN.values():
         one, written = themes.partners([look])
-        assert {color: marks[color] for color in one} == one and {color: words[color] for color in written} == written
+        assert {color: marks[color] for color in one} == one and {
+            color: words[color] for color in written
+        } == written
 
 
 def test_a_colour_that_no_look_has_is_an_error() -> None:
@@ -139,10 +193,19 @@ def test_hollow_marks_and_boxes_behind_text_are_filled_with_the_paper() -> None:
     look = KNOWN["go", "gin"]
     figure, ((ax,),) = style.page("Title", "Caption", [style.PanelRow()])
     (line,) = ax.plot([0, 1], [0, 1], color=look.color, marker="o", markerfacecolor="white")
-    text = ax.text(0.5, 0.5, "words", color=look.ink, bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8})
+    text = ax.text(
+        0.5,
+        0.5,
+        "words",
+        color=look.ink,
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8},
+    )
     bars = ax.bar([0.5], [0.5], color=to_rgba(look.color, 0.4))
     themes.darken(figure, [look])
-    assert to_hex(line.get_markerfacecolor()) == NIGHT.lower() and to_hex(line.get_color()) == look.dark.lower()
+    assert (
+        to_hex(line.get_markerfacecolor()) == NIGHT.lower()
+        and to_hex(line.get_color()) == look.dark.lower()
+    )
     assert to_rgba(bars[0].get_facecolor()) == pytest.approx(to_rgba(look.dark, 0.4))
     box = text.get_bbox_patch()
     assert box.get_facecolor() == pytest.approx(to_rgba(NIGHT, 0.8))
@@ -151,13 +214,29 @@ def test_hollow_marks_and_boxes_behind_text_are_filled_with_the_paper() -> None:
 
 VISION = {
     "normal": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
-    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
-    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
-    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+    "protanopia": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deuteranopia": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "tritanopia": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
 }
 """Machado, Oliveira and Fernandes (2009), severity 1.0; for linear RGB."""
 LEAST_APART = {"normal": 18, "protanopia": 18, "deuteranopia": 18, "tritanopia": 16}  # in CIELAB
-TO_XYZ = [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+TO_XYZ = [
+    [0.4124564, 0.3575761, 0.1804375],
+    [0.2126729, 0.7151522, 0.0721750],
+    [0.0193339, 0.1191920, 0.9503041],
+]
 WHITE_POINT = np.array([0.95047, 1.0, 1.08883])
 
 
@@ -190,7 +269,10 @@ def test_the_nine_servers_differ_in_colour_and_marker(vision: str, paper: str) -
 @pytest.mark.parametrize("paper", PAPERS)
 def test_lines_and_text_have_the_contrast_of_wcag(paper: str) -> None:
     sheet, side = PAPERS[paper]
-    rows = [(f"s{n}", language, f"f{n}", "realistic") for n, language in enumerate(["Rust", "Go", "C", "Zig", "D"] * 4)]
+    rows = [
+        (f"s{n}", language, f"f{n}", "realistic")
+        for n, language in enumerate(["Rust", "Go", "C", "Zig", "D"] * 4)
+    ]
     spare = identities(frame(*rows)).values()  # every look of frameworks that have none in `KNOWN`
     for look in [*KNOWN.values(), REFERENCE, PROBE, *spare]:
         color = getattr(look, side)
@@ -216,30 +298,49 @@ def frame(*rows: tuple[str, str, str, str]) -> pd.DataFrame:
 
 def test_a_known_framework_looks_the_same_in_every_run() -> None:
     alone = identities(frame(("gin", "Go", "gin", "realistic")))
-    among = identities(frame(("a-gin", "Go", "gin", "realistic"), ("gin", "Go", "gin", "realistic")))
+    among = identities(
+        frame(("a-gin", "Go", "gin", "realistic"), ("gin", "Go", "gin", "realistic"))
+    )
     assert alone["gin"] == among["gin"] == KNOWN["go", "gin"]
-    assert among["a-gin"].color != among["gin"].color and among["a-gin"].marker != among["gin"].marker
+    assert (
+        among["a-gin"].color != among["gin"].color and among["a-gin"].marker != among["gin"].marker
+    )
 
 
 def test_calibration_servers_come_last_and_look_like_no_other() -> None:
-    looks = identities(frame(("a", "Rust", "hyper", "calibration"), ("hyper", "Rust", "hyper", "realistic")))
+    looks = identities(
+        frame(("a", "Rust", "hyper", "calibration"), ("hyper", "Rust", "hyper", "realistic"))
+    )
     assert list(looks) == ["hyper", "a"]
     assert looks["a"] == REFERENCE and looks["hyper"] == KNOWN["rust", "hyper"]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "figure"), [("sample", "wrk-requests"), ("nine", "cpu-peaks")])
-def test_light_files_are_the_same_bytes_with_and_without_dark_ones(name: str, figure: str, tmp_path: Path) -> None:
+def test_light_files_are_the_same_bytes_with_and_without_dark_ones(
+    name: str, figure: str, tmp_path: Path
+) -> None:
     tables = tables_of(name)
     looks = list(identities(tables.trials).values())
-    alone = [path.read_bytes() for path in style.save(draw(tables, figure), tmp_path / "alone", figure)]
+    alone = [
+        path.read_bytes() for path in style.save(draw(tables, figure), tmp_path / "alone", figure)
+    ]
     both = themes.save_both(draw(tables, figure), tmp_path / "both", figure, looks)
-    assert [path.name for path in both] == [f"{figure}{end}" for end in (".png", ".svg", "-dark.png", "-dark.svg")]
+    assert [path.name for path in both] == [
+        f"{figure}{end}" for end in (".png", ".svg", "-dark.png", "-dark.svg")
+    ]
     assert [path.read_bytes() for path in both[:2]] == alone
     again = themes.save_both(draw(tables, figure), tmp_path / "again", figure, looks)
     assert [path.read_bytes() for path in again] == [path.read_bytes() for path in both]
     svg = both[3].read_text()
     colors = set(re.findall(r"#[0-9a-f]{6}", svg))
     assert NIGHT.lower() in colors
-    light = {WHITE, "#000000", style.INK, style.GRID, *(look.color for look in looks), *(look.ink for look in looks)}
+    light = {
+        WHITE,
+        "#000000",
+        style.INK,
+        style.GRID,
+        *(look.color for look in looks),
+        *(look.ink for look in looks),
+    }
     assert not colors & {color.lower() for color in light}

@@ -1,4 +1,6 @@
-"""The page about one trial: what two clients saw, Little's law, CPU and the verdict, all from the run's tables."""
+"""The page about one trial: what two clients saw, Little's law, CPU and the verdict, all from the
+run's tables.
+"""
 
 import re
 from dataclasses import replace
@@ -14,7 +16,6 @@ from figure_checks import folder_of, lines, picture, probed_case, read, readable
 from shown import cells, texts
 from synthetic_rates import PROBE_MS, USERS
 
-from runner.limits import Limit
 from runner.model import LabError
 from runner.present.answers import evidence
 from runner.present.chart import charts
@@ -23,11 +24,28 @@ from runner.present.look.style import number
 from runner.present.notebook import notebooks
 from runner.present.notebook.parts import OF_A_TRIAL
 from runner.store import find_run
+from runner.verdict.limits import Limit
 
-FIGURES, RATES_FIGURES, VERDICT_FIGURES = charts("report"), charts("rates"), charts("verdict")
+FIGURES = charts("report")
+RATES_FIGURES = charts("rates")
+VERDICT_FIGURES = charts("verdict")
 NEWER = (
-    *("probe_p50_ms", "probe_p95_ms", "probe_p99_ms", "probe_requests", "probe_failed", "probe_cpu_mean_pct"),
-    *("iteration_mean_ms", "in_flight_mean", "objective", "bisection", "sustained", "objective_kept"),
+    *(
+        "probe_p50_ms",
+        "probe_p95_ms",
+        "probe_p99_ms",
+        "probe_requests",
+        "probe_failed",
+        "probe_cpu_mean_pct",
+    ),
+    *(
+        "iteration_mean_ms",
+        "in_flight_mean",
+        "objective",
+        "bisection",
+        "sustained",
+        "objective_kept",
+    ),
 )
 """Columns that runs of earlier versions lack."""
 
@@ -47,20 +65,25 @@ def with_row(case: Case, **values: Any) -> Case:
     return replace(case, row=case.row | values)
 
 
-def test_the_trial_is_the_one_in_which_generator_and_probe_differ_most(stored: pd.DataFrame, case: Case) -> None:
+def test_the_trial_is_the_one_in_which_generator_and_probe_differ_most(
+    stored: pd.DataFrame, case: Case
+) -> None:
     times = stored["latency_p50_ms"] / stored["probe_p50_ms"]
     assert case.row["server"] == "gin" and times[case.trial_id] == times.max()
 
 
 def test_a_trial_can_be_named_and_an_unknown_or_failed_one_is_one_sentence() -> None:
-    tables, name = tables_of("probed"), "echo-experiments-vus3000-b2"
+    tables = tables_of("probed")
+    name = "echo-experiments-vus3000-b2"
     assert choose(tables, name).trial_id == name
     with pytest.raises(LabError, match="This run has no trial 'nope'"):
         choose(tables, "nope")
     failed = tables.trials.assign(status="failed", error="k6 ended with exit code 107.")
     with pytest.raises(LabError, match=r"was not sealed: k6 ended with exit code 107\."):
         choose(replace(tables, trials=failed), name)
-    assert choose(replace(tables, trials=failed)) is None and not probed(replace(tables, trials=failed))
+    assert choose(replace(tables, trials=failed)) is None and not probed(
+        replace(tables, trials=failed)
+    )
 
 
 def test_open_loads_and_calibration_servers_are_not_chosen_but_can_be_named() -> None:
@@ -70,12 +93,17 @@ def test_open_loads_and_calibration_servers_are_not_chosen_but_can_be_named() ->
     assert set(found.peers["server"]) == {"reference"}
     assert "This load is open" in evidence.law_words(found)
     assert "requests not sent in time" in set(evidence.evidence_table(found)["evidence"])
-    assert "experiments" not in evidence.trial_words(found) and "500 requests/s offered" in evidence.trial_words(found)
+    assert "experiments" not in evidence.trial_words(
+        found
+    ) and "500 requests/s offered" in evidence.trial_words(found)
 
 
-def test_the_words_about_two_clients_have_the_tables_numbers(stored: pd.DataFrame, case: Case) -> None:
+def test_the_words_about_two_clients_have_the_tables_numbers(
+    stored: pd.DataFrame, case: Case
+) -> None:
     row = stored.loc[case.trial_id]
-    said, saw = evidence.generator_said(case), evidence.probe_saw(case)
+    said = evidence.generator_said(case)
+    saw = evidence.probe_saw(case)
     for name in ("p50", "p95", "p99"):
         assert f"took longer than {number(row[f'latency_{name}_ms'])} ms" in said
     assert f"{number(row['rps'])} requests/s" in said
@@ -87,11 +115,18 @@ def test_the_words_about_two_clients_have_the_tables_numbers(stored: pd.DataFram
     assert list(table["probe, ms"]) == [number(row[f"probe_{name}_ms"]) for name in table.index]
 
 
-def test_neither_a_percentile_without_enough_requests_is_said_nor_that_a_slow_probe_was_spared(case: Case) -> None:
+def test_neither_a_percentile_without_enough_requests_is_said_nor_that_a_slow_probe_was_spared(
+    case: Case,
+) -> None:
     few = with_row(case, requests=2000.0)
-    assert "one in 20" in evidence.generator_said(few) and "one in 100" not in evidence.generator_said(few)
+    assert "one in 20" in evidence.generator_said(
+        few
+    ) and "one in 100" not in evidence.generator_said(few)
     slow = evidence.probe_saw(with_row(case, probe_p50_ms=case.row["latency_p50_ms"] * 2))
-    assert "0.500 times that, so the probe waited longer than k6's requests" in slow and "not needed" not in slow
+    assert (
+        "0.500 times that, so the probe waited longer than k6's requests" in slow
+        and "not needed" not in slow
+    )
     alike = evidence.probe_saw(with_row(case, probe_p50_ms=case.row["latency_p50_ms"] / 1.5))
     assert "1.50 times that" in alike and "not needed" not in alike
 
@@ -135,12 +170,19 @@ def test_a_load_without_a_steady_part_or_timeline_has_no_law(case: Case) -> None
 def test_servers_differ_in_cpu_per_request(case: Case) -> None:
     table = evidence.servers_table(case).set_index("server")
     assert {name: text.split()[0] for name, text in table["CPU ms per request"].items()} == {
-        "axum": "0.0500", "echo": "0.0800", "gin": "0.100",
-    }  # fmt: skip
+        "axum": "0.0500",
+        "echo": "0.0800",
+        "gin": "0.100",
+    }
     for server in table.index:
-        expected, mean = (float(table.loc[server, name].split()[0]) for name in ("users / rate, ms", "k6's mean, ms"))
+        expected, mean = (
+            float(table.loc[server, name].split()[0])
+            for name in ("users / rate, ms", "k6's mean, ms")
+        )
         assert expected == pytest.approx(mean, rel=0.01)
-    assert "CPU ms per request" in evidence.price_words(case) and "axum" in evidence.price_words(case)
+    assert "CPU ms per request" in evidence.price_words(case) and "axum" in evidence.price_words(
+        case
+    )
 
 
 def test_the_figure_of_cpu_has_what_was_used_and_what_was_given(case: Case) -> None:
@@ -151,28 +193,46 @@ def test_the_figure_of_cpu_has_what_was_used_and_what_was_given(case: Case) -> N
     assert "Server: gin" in words(figure) and "Generator: k6" in words(figure)
 
 
-def test_the_evidence_has_the_tables_numbers_and_the_verdict_its_reason(stored: pd.DataFrame, case: Case) -> None:
+def test_the_evidence_has_the_tables_numbers_and_the_verdict_its_reason(
+    stored: pd.DataFrame, case: Case
+) -> None:
     row = stored.loc[case.trial_id]
     table = evidence.evidence_table(case).set_index("evidence")
-    assert table.loc["CPU of the server", "value"].startswith(f"{number(row['server_cpu_mean_pct'])} % of 100 %")
+    assert table.loc["CPU of the server", "value"].startswith(
+        f"{number(row['server_cpu_mean_pct'])} % of 100 %"
+    )
     assert table.loc["CPU of the server", "what it says"] == "10 % of its CPU was left"
     assert number(row["probe_p95_ms"]) in table.loc["response time, p95", "value"]
     assert table.loc["response time, p50", "what it says"] == "99.9 % of it the probe did not see"
     assert "requests not sent in time" not in table.index  # the load is closed
     said = evidence.verdict_words(case)
     assert said.startswith(f"Verdict: {row['verdict']}: ") and row["verdict_reason"] in said
-    known = evidence.evidence_table(with_row(case, generator_ceiling_rps=10_000.0)).set_index("evidence")
-    assert known.loc["what k6 reached against the fastest server", "what it says"] == "this load ran at 90 % of it"
+    known = evidence.evidence_table(with_row(case, generator_ceiling_rps=10_000.0)).set_index(
+        "evidence"
+    )
+    assert (
+        known.loc["what k6 reached against the fastest server", "what it says"]
+        == "this load ran at 90 % of it"
+    )
 
 
 def test_every_verdict_of_the_lab_has_a_meaning() -> None:
-    section = (ROOT / "docs" / "method.md").read_text().partition("\n## Verdicts\n")[2].partition("\n## ")[0]
+    section = (
+        (ROOT / "docs" / "method.md")
+        .read_text()
+        .partition("\n## Verdicts\n")[2]
+        .partition("\n## ")[0]
+    )
     listed = re.findall(r"^\| `([a-z-]+)` \|", section, flags=re.MULTILINE)
     assert listed and set(listed) == {limit.verdict for limit in Limit}
 
 
-def test_a_run_of_an_earlier_version_without_a_probe_says_so_and_shows_the_rest(tmp_path: Path) -> None:
-    old = read(synthetic_rates.forget(synthetic_rates.build(tmp_path, blocks=2, rates=False), *NEWER))
+def test_a_run_of_an_earlier_version_without_a_probe_says_so_and_shows_the_rest(
+    tmp_path: Path,
+) -> None:
+    old = read(
+        synthetic_rates.forget(synthetic_rates.build(tmp_path, blocks=2, rates=False), *NEWER)
+    )
     found = choose(old)
     assert not probed(old) and found.probe is None
     assert evidence.probe_saw(found) == evidence.NO_PROBE
@@ -182,7 +242,9 @@ def test_a_run_of_an_earlier_version_without_a_probe_says_so_and_shows_the_rest(
     figure = picture("verdict-two-clients", found)
     assert "There was no probe" in words(figure) and "another client" not in words(figure)
     assert not lines(figure, 1, "probe") and lines(figure, 1, "k6")
-    assert {"CPU of the server", "CPU of the generator"} <= set(evidence.evidence_table(found)["evidence"])
+    assert {"CPU of the server", "CPU of the generator"} <= set(
+        evidence.evidence_table(found)["evidence"]
+    )
     readable(figure)
 
 
@@ -197,7 +259,9 @@ def test_figures_can_be_read(name: str, case: Case) -> None:
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lab = bare_lab(tmp_path_factory.mktemp("lab"))
     synthetic_rates.build(lab / "data" / "runs" / "rates", blocks=2)
-    synthetic_rates.forget(synthetic_rates.build(lab / "data" / "sample", blocks=1, rates=False), *NEWER)
+    synthetic_rates.forget(
+        synthetic_rates.build(lab / "data" / "sample", blocks=1, rates=False), *NEWER
+    )
     return lab
 
 
@@ -208,7 +272,13 @@ def test_bench_report_makes_a_page_of_each_kind_that_the_run_has(in_lab: Path) -
     every = ("report", "cpu_spikes", "explore", "published", "rates", "verdict")
     assert list(pages) == [f"{name}.html" for name in every]
     named = {name for names in report.values() for name in names if not name.startswith("explore-")}
-    assert named == {*FIGURES, *RATES_FIGURES, *VERDICT_FIGURES, *charts("cpu_spikes"), "published-ratios"}
+    assert named == {
+        *FIGURES,
+        *RATES_FIGURES,
+        *VERDICT_FIGURES,
+        *charts("cpu_spikes"),
+        "published-ratios",
+    }
     sweeps, verdict = (pages[name].read_text() for name in ("rates.html", "verdict.html"))
     assert sweeps.count('alt="') == 2 and "k6 was the limit" in sweeps and "<script" not in sweeps
     assert verdict.count('alt="') == 2 and 'alt="Of one trial, gin under' in verdict
@@ -228,9 +298,14 @@ def test_the_pages_on_a_run_that_has_nothing_for_them(in_lab: Path, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("name", "calls"),
-    [("rates", ['report.show_part("rates")']), ("verdict", [f'report.show_part("{part}")' for part in OF_A_TRIAL])],
+    [
+        ("rates", ['report.show_part("rates")']),
+        ("verdict", [f'report.show_part("{part}")' for part in OF_A_TRIAL]),
+    ],
 )
-def test_notebooks_show_every_part_one_line_a_cell_and_no_number_in_prose(name: str, calls: list[str]) -> None:
+def test_notebooks_show_every_part_one_line_a_cell_and_no_number_in_prose(
+    name: str, calls: list[str]
+) -> None:
     assert set(calls) <= set(cells(name))
     prose = " ".join(cells(name, "markdown"))
     assert not re.findall(r"\b\d", prose.replace("95 % interval", ""))

@@ -16,7 +16,13 @@ import pytest
 from measured import measured
 
 from runner.digest import probe as digest
-from runner.digest.probe import probe_percentiles, read_probe, reopened_share, saw_the_same, without_probe
+from runner.digest.probe import (
+    probe_percentiles,
+    read_probe,
+    reopened_share,
+    saw_the_same,
+    without_probe,
+)
 from runner.digest.reconcile import may_hold
 from runner.digest.resources import Window
 from runner.http_response import ResponseReader, parse_head
@@ -30,17 +36,22 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """Answers with what `reply(number)` returns, a thread a connection; None closes without an answer.
+    """Answers with what `reply(number)` returns, a thread a connection.
 
-    With `one_at_a_time` a request waits until the one before it is answered, as in a server that hangs as a whole.
+    None closes without an answer.
+
+    With `one_at_a_time` a request waits until the one before it is answered, as in a server that
+    hangs as a whole.
     """
 
     daemon_threads = True
 
     def __init__(self, reply=lambda _: ANSWER, one_at_a_time=False, backlog=128):
-        self.request_queue_size, self.reply = backlog, reply
+        self.request_queue_size = backlog
+        self.reply = reply
         self.lock = threading.Lock() if one_at_a_time else contextlib.nullcontext()
-        self.seen, self.accepted = [], 0
+        self.seen = []
+        self.accepted = 0
         super().__init__(("127.0.0.1", 0), None)
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -66,16 +77,22 @@ def after(seconds):
 
 def started(port):
     """Start the real probe, and have it ask a server."""
-    command, pipe = [sys.executable, "-m", "runner.measure.probe", "40", "0,1"], subprocess.PIPE
+    command = [sys.executable, "-m", "runner.measure.probe", "40", "0,1"]
+    pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
-    process.stdin.write(json.dumps({"method": "POST", "path": "/devices", "body": '{"mac":"é"}', "port": port}) + "\n")
+    process.stdin.write(
+        json.dumps({"method": "POST", "path": "/devices", "body": '{"mac":"é"}', "port": port})
+        + "\n"
+    )
     process.stdin.flush()
     assert process.stdout.readline() == "ok\n"
     return process
 
 
 def probe(server, seconds):
-    """Run the real probe for a while and return its columns, and how late each answer was in milliseconds."""
+    """Run the real probe for a while and return its columns, and how late each answer was in
+    milliseconds.
+    """
     process = started(server.server_address[1])
     time.sleep(seconds)
     out, _ = process.communicate('{"pause": true}\n', timeout=20)
@@ -102,7 +119,10 @@ def test_a_known_delay_comes_back_and_the_schedule_is_kept():
 
 
 def series(process, server, hz, seconds):
-    """Have a started probe ask a server `hz` times a second for a while; return when its requests were due."""
+    """Have a started probe ask a server `hz` times a second for a while.
+
+    Return when its requests were due.
+    """
     asked = {"method": "GET", "path": "/", "body": "", "port": server.server_address[1], "hz": hz}
     process.stdin.write(json.dumps(asked) + "\n")
     process.stdin.flush()
@@ -116,7 +136,8 @@ def series(process, server, hz, seconds):
 def test_a_period_longer_than_a_slice_goes_on_in_the_next_one():
     """Eight slices of 0.2 s each at 2.5 a second: four requests together, not one a slice."""
     server = Server()
-    command, pipe = [sys.executable, "-m", "runner.measure.probe", "40", "0,1"], subprocess.PIPE
+    command = [sys.executable, "-m", "runner.measure.probe", "40", "0,1"]
+    pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
         counts = [len(series(process, server, hz=2.5, seconds=0.2)) for _ in range(8)]
         process.stdin.close()
@@ -126,8 +147,10 @@ def test_a_period_longer_than_a_slice_goes_on_in_the_next_one():
 
 
 def test_two_servers_have_a_rate_each():
-    often, seldom = Server(), Server()
-    command, pipe = [sys.executable, "-m", "runner.measure.probe", "40", "0,1"], subprocess.PIPE
+    often = Server()
+    seldom = Server()
+    command = [sys.executable, "-m", "runner.measure.probe", "40", "0,1"]
+    pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
         first = len(series(process, often, hz=40, seconds=0.5))
         second = len(series(process, seldom, hz=10, seconds=0.5))
@@ -139,14 +162,20 @@ def test_two_servers_have_a_rate_each():
 
 
 def test_a_server_that_hangs_is_late_for_every_request_of_that_time():
-    """One answer takes 1 s: of the 40 requests that are due meanwhile, the last still waits a little."""
-    rows, latency_ms = probe(Server(lambda number: after(float(number == 10)), one_at_a_time=True), 2.0)
+    """One answer takes 1 s: of the 40 requests that are due meanwhile, the last still waits a
+    little.
+    """
+    rows, latency_ms = probe(
+        Server(lambda number: after(float(number == 10)), one_at_a_time=True), 2.0
+    )
     assert 18 <= (latency_ms > 500).sum() <= 22
     assert set(rows["status"]) == {200}
 
 
 def test_requests_of_a_slow_server_do_not_queue_in_the_probe():
-    """Every answer takes 100 ms, four times the period: on one connection the wait would grow without end."""
+    """Every answer takes 100 ms, four times the period: on one connection the wait would grow
+    without end.
+    """
     server = Server(lambda _: after(0.1))
     rows, latency_ms = probe(server, 2.0)
     assert np.median(latency_ms) == pytest.approx(100, abs=10)
@@ -158,7 +187,9 @@ CLOSING = ANSWER.replace(b"Content", b"Connection: close\r\nContent")
 
 
 def test_a_server_that_closes_is_asked_over_a_new_connection():
-    server = Server(lambda number: None if number % 10 == 0 else CLOSING if number % 5 == 0 else ANSWER)
+    server = Server(
+        lambda number: None if number % 10 == 0 else CLOSING if number % 5 == 0 else ANSWER
+    )
     rows, _ = probe(server, 1.0)
     assert (rows["status"] == 0).sum() == len(server.seen) // 10
     assert rows["opened"].sum() == server.accepted
@@ -166,7 +197,9 @@ def test_a_server_that_closes_is_asked_over_a_new_connection():
 
 
 def test_a_connection_that_is_not_accepted_holds_up_no_other_request():
-    """A backlog of one, and nobody accepts for 0.3 s: the kernel drops what comes, and asks again after a second."""
+    """A backlog of one, and nobody accepts for 0.3 s: the kernel drops what comes, and asks again
+    after a second.
+    """
 
     class Stalling(Server):
         def process_request(self, *connection):
@@ -186,7 +219,10 @@ def test_a_connection_that_is_not_accepted_holds_up_no_other_request():
 
 
 def test_a_connection_that_the_server_closed_while_it_was_idle_is_not_used_again():
-    """Two requests overlap now and then, so that a second connection lies idle; this server closes it after 0.1 s."""
+    """Two requests overlap now and then, so that a second connection lies idle.
+
+    This server closes it after 0.1 s.
+    """
 
     class Ending(Server):
         def finish_request(self, channel, address):
@@ -218,19 +254,31 @@ def test_what_goes_over_the_wire():
 WHOLE = {
     "length": (b"HTTP/1.1 200 OK\r\ncontent-LENGTH:  2\r\n\r\nok", (200, True)),
     "no body": (b"HTTP/1.1 204 No Content\r\n\r\n", (204, True)),
-    "closing": (b"HTTP/1.1 200 OK\r\nConnection: Close\r\nContent-Length: 2\r\n\r\nok", (200, False)),
+    "closing": (
+        b"HTTP/1.1 200 OK\r\nConnection: Close\r\nContent-Length: 2\r\n\r\nok",
+        (200, False),
+    ),
     "1.0": (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", (200, False)),
-    "1.0 kept": (b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok", (200, True)),
+    "1.0 kept": (
+        b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok",
+        (200, True),
+    ),
     "chunks": (CHUNKED + b"4\r\n0\r\n\r\r\n2;x=y\r\nok\r\n0\r\n\r\n", (200, True)),
     "trailers": (CHUNKED + b"a\r\n0123456789\r\n0\r\nDigest: x\r\n\r\n", (200, True)),
     "early hints": (b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + ANSWER, (200, True)),
 }
-"""Answers, each with its status and whether its connection is kept (RFC 9112, sections 6.3, 7.1 and 9.3)."""
+"""Answers, each with its status and whether its connection is kept (RFC 9112, sections 6.3, 7.1 and
+9.3).
+"""
 
 
 def fed(*pieces):
-    """Feed a reader piece by piece; return what it answers to each: status and whether the connection is kept."""
-    reader, taken = ResponseReader(), []
+    """Feed a reader piece by piece.
+
+    Return what it answers to each: status and whether the connection is kept.
+    """
+    reader = ResponseReader()
+    taken = []
     for piece in pieces:
         reader.feed(piece)
         response = reader.take()
@@ -241,7 +289,9 @@ def fed(*pieces):
 @pytest.mark.parametrize("name", WHOLE)
 def test_an_answer_ends_with_its_last_byte_and_not_before(name):
     wire, expected = WHOLE[name]
-    assert fed(*(wire[at : at + 1] for at in range(len(wire)))) == [None] * (len(wire) - 1) + [expected]
+    assert fed(*(wire[at : at + 1] for at in range(len(wire)))) == [None] * (len(wire) - 1) + [
+        expected
+    ]
     assert fed(wire) == [expected]
 
 
@@ -285,19 +335,24 @@ def test_responses_in_one_stream_come_one_by_one_with_their_bodies():
     assert reader.pending == b""
 
 
-# --- the digest -------------------------------------------------------------------------------------------
+# --- the digest -----------------------------------------------------------------------------------
 
 PERIOD_NS = 25_000_000
 
 
 def samples(latencies_ms, status=200, sent=None, opened=None, count=None):
-    """What the probe saw of requests that were due every 25 ms; the first opened a connection where nothing is said."""
+    """What the probe saw of requests that were due every 25 ms.
+
+    The first opened a connection where nothing is said.
+    """
     due = np.arange(count or len(latencies_ms), dtype=np.int64) * PERIOD_NS
     sent = due if sent is None else sent
     received = sent + (np.asarray(latencies_ms) * 1e6).astype(np.int64)
     opened = due == 0 if opened is None else opened
     opened = np.asarray(opened).astype(np.int64)
-    return digest.ProbeSamples(due, sent, received, np.full(len(due), status), opened, series=0 * due)
+    return digest.ProbeSamples(
+        due, sent, received, np.full(len(due), status), opened, series=0 * due
+    )
 
 
 def test_percentiles_of_what_was_due_within_the_load(tmp_path):
@@ -316,8 +371,14 @@ def test_percentiles_of_what_was_due_within_the_load(tmp_path):
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        (samples(np.ones(99)), {"p50_ms": 1.0, "p95_ms": None, "p99_ms": None}),  # a percentile needs samples
-        (samples(np.ones(50), status=503), {"failed": 50, "p50_ms": None}),  # errors are no response times
+        (
+            samples(np.ones(99)),
+            {"p50_ms": 1.0, "p95_ms": None, "p99_ms": None},
+        ),  # a percentile needs samples
+        (
+            samples(np.ones(50), status=503),
+            {"failed": 50, "p50_ms": None},
+        ),  # errors are no response times
     ],
 )
 def test_what_is_no_percentile_is_none(tmp_path, given, expected):
@@ -331,7 +392,9 @@ def test_what_the_probe_sends_late_differs_from_what_the_server_makes_wait():
 
     number = np.arange(100)
     due = number.astype(np.int64) * PERIOD_NS
-    sent = due + np.where((due >= 1e9) & (due < 1.5e9), 150_000_000, 0)  # 20 of 100, for half a second
+    sent = due + np.where(
+        (due >= 1e9) & (due < 1.5e9), 150_000_000, 0
+    )  # 20 of 100, for half a second
     probes = samples(1, sent=sent, opened=0 * due, count=100)
     assert late(probes, 2.5) == pytest.approx(0.2, abs=0.01)
     assert late(probes, 1.0) == 0.0
@@ -339,13 +402,18 @@ def test_what_the_probe_sends_late_differs_from_what_the_server_makes_wait():
     assert late(probes, 0.2) == 0.0
     # A server that takes no connection for that half second: the probe waits for the first of them.
     waits = np.where((due > 1e9) & (due < 1.5e9), int(1.5e9), due)
-    received_ms = (np.where(number == 40, int(1.5e9), np.maximum(waits, sent + 1_000_000)) - waits) / 1e6
+    received_ms = (
+        np.where(number == 40, int(1.5e9), np.maximum(waits, sent + 1_000_000)) - waits
+    ) / 1e6
     assert late(samples(received_ms, sent=waits, opened=number == 40, count=100), 2.5) < 0.02
     # A server that answers nothing for 10 s: from the hundredth request on none can be sent.
     due = np.arange(200, dtype=np.int64) * PERIOD_NS
     end = np.maximum(due, int(10e9))
     sent = np.where(np.arange(200) < PROBE_CONNECTIONS, due, end)
-    assert late(samples((end + 1_000_000 - sent) / 1e6, sent=sent, opened=0 * due, count=200), 10.0) < 0.02
+    assert (
+        late(samples((end + 1_000_000 - sent) / 1e6, sent=sent, opened=0 * due, count=200), 10.0)
+        < 0.02
+    )
 
 
 ORDER = np.arange(40)
@@ -353,7 +421,11 @@ CLOSINGS = [
     (1, ORDER == 0, 0),
     (1, ORDER >= 0, 1),
     (1, ORDER % 10 == 0, 3 / 39),
-    (3000, ORDER >= 0, 0),  # none is answered before the last one is sent: each has its connection, none was closed
+    (
+        3000,
+        ORDER >= 0,
+        0,
+    ),  # none is answered before the last one is sent: each has its connection, none was closed
     (62, ORDER < 3, 0),  # a service of two periods and a half keeps three connections busy
     (62, ORDER >= 0, 1),
 ]
@@ -379,7 +451,9 @@ WITNESSES = [
 
 @pytest.mark.parametrize(("mode", "changes", "same"), WITNESSES)
 def test_the_probe_is_a_witness_where_it_was_treated_alike(mode, changes, same):
-    cell = Cell("a", "", "", "raw", OWN_GET, "k6", "closed", "keepalive", "/", vus=50, iterations=1000)
+    cell = Cell(
+        "a", "", "", "raw", OWN_GET, "k6", "closed", "keepalive", "/", vus=50, iterations=1000
+    )
     assert saw_the_same(cell, mode, {**CLOSED, **changes}) is same
     assert not saw_the_same(replace(cell, workload=OWN_SCRIPT), mode, {**CLOSED, **changes})
 
@@ -392,7 +466,7 @@ def test_what_an_open_load_is_held_to():
     assert may_hold(replace(ramp, workload=OWN_SCRIPT), 0.1) == 2400
 
 
-def test_its_requests_are_not_the_generators_and_its_failed_connections_are_none_that_the_server_accepted():
+def test_its_failed_connections_are_none_that_the_server_accepted():
     after = Counters(1030, 12, 13, 7)
     whole = measured(counters_after=after)
     assert without_probe(whole, samples(np.ones(30))).counters_after == Counters(1000, 11, 12, 7)

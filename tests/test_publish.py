@@ -1,4 +1,6 @@
-"""A bundle: every byte accounted for, the same twice, nothing of failed trials or of this machine, nothing lost."""
+"""A bundle: every byte accounted for, the same twice, nothing of failed trials or of this machine,
+nothing lost.
+"""
 
 import base64
 import hashlib
@@ -26,7 +28,10 @@ from runner.store import RunFolder
 pytestmark = pytest.mark.long
 
 SECRETS = {
-    **{"command": ["bench", "run", "/home/mallory/mine.toml"], "environment": {"API_TOKEN": "hunter2"}},
+    **{
+        "command": ["bench", "run", "/home/mallory/mine.toml"],
+        "environment": {"API_TOKEN": "hunter2"},
+    },
     **{"hostname": "mallorys-laptop", "user": "mallory"},
 }
 SHOWN = (*charts("report"), *charts("published"), *charts("cpu_spikes"))
@@ -39,7 +44,9 @@ KINDS = (".svg", ".png", "-dark.svg", "-dark.png")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lab with one run, whose manifest says more than is anyone's business."""
     lab = bare_lab(tmp_path_factory.mktemp("mallory"))
-    run = synthetic_run.write_records(synthetic_run.build(lab / "data" / "runs" / synthetic_run.RUN_ID, trials=5))
+    run = synthetic_run.write_records(
+        synthetic_run.build(lab / "data" / "runs" / synthetic_run.RUN_ID, trials=5)
+    )
     manifest = json.loads((run / "run.json").read_text()) | SECRETS
     manifest["machine"] |= {"hostname": "mallorys-laptop", "home": "/home/mallory"}
     manifest["tools"] |= {"k6_path": "/home/mallory/k6"}
@@ -90,7 +97,7 @@ def cells(page: bs4.BeautifulSoup) -> list[list[list[str]]]:
     ]
 
 
-# --- what is in it ----------------------------------------------------------------------------------------
+# --- what is in it --------------------------------------------------------------------------------
 
 
 def test_the_folder_has_each_figure_four_times_each_table_twice_and_no_more(bundle, said):
@@ -103,7 +110,9 @@ def test_the_folder_has_each_figure_four_times_each_table_twice_and_no_more(bund
     }
     assert {path.relative_to(bundle.folder).as_posix() for path in bundle.files} == set(found)
     assert bundle.figures == len(SHOWN) and bundle.page_bytes == len(found["index.html"])
-    assert [line.split("]")[0] for line in said[:-1]] == [f"[{n}/{len(SHOWN)}" for n in range(1, len(SHOWN) + 1)]
+    assert [line.split("]")[0] for line in said[:-1]] == [
+        f"[{n}/{len(SHOWN)}" for n in range(1, len(SHOWN) + 1)
+    ]
 
 
 def test_the_front_matter_is_yaml_and_computed(post):
@@ -112,7 +121,10 @@ def test_the_front_matter_is_yaml_and_computed(post):
     assert str(front["date"]).startswith("2026-01-02")
     assert front["tags"] == ["k6", "wrk", "c", "go", "rust", "axum", "gin", "nginx"]
     assert front["description"].startswith("A synthetic run. ")
-    assert "1 failed trial left out" in front["description"] and "Example CPU @ 2.50GHz, 2 CPUs" in front["description"]
+    assert (
+        "1 failed trial left out" in front["description"]
+        and "Example CPU @ 2.50GHz, 2 CPUs" in front["description"]
+    )
 
 
 def test_the_numbers_are_those_that_went_in(bundle):
@@ -120,7 +132,9 @@ def test_the_numbers_are_those_that_went_in(bundle):
     trials, rates = (pd.read_csv(file, dtype=str) for file in files)
     assert set(trials["trial_id"]) == set(provenance(bundle)["sealed_trials"])
     expected = synthetic_run.wrk_rate("gin", 1, "close", 100, 3)  # block 3 of five is the median
-    cell = trials.query("server == 'gin' and connections == '100.0' and mode == 'close' and block == '3.0'")
+    cell = trials.query(
+        "server == 'gin' and connections == '100.0' and mode == 'close' and block == '3.0'"
+    )
     assert float(cell["rps"].item()) == pytest.approx(expected)
     row = rates.set_index("load").loc["wrk-matrix, close, 100 connections"]
     assert row["gin"] == f"{expected:,.0f}" and row["nginx"].endswith(" †")
@@ -131,24 +145,37 @@ def test_post_and_page_have_the_same_tables_lists_and_pictures(post, page):
     assert cells(markdown) == cells(page) and len(cells(page)) == 6
     lists, captions = (
         [
-            [[item.get_text() for item in each.find_all("li") or [each]] for each in document.find_all(tag)]
+            [
+                [item.get_text() for item in each.find_all("li") or [each]]
+                for each in document.find_all(tag)
+            ]
             for document in (markdown, page)
         ]
         for tag in ("ul", "figcaption")
     )
     assert lists[0] == lists[1] and len(lists[0]) == 5
     assert captions[0] == captions[1] and len(captions[0]) == len(SHOWN)
-    words = re.compile(r"\d+ trials?, .* Verdicts: .*bound \d+ of \d+.*Machine: Example CPU @ 2\.50GHz, 2 CPUs\.")
+    words = re.compile(
+        r"\d+ trials?, .* Verdicts: .*bound \d+ of \d+.*Machine: Example CPU @ 2\.50GHz, 2 CPUs\."
+    )
     assert all(words.search(caption) for (caption,) in captions[0])
     pictures = [
         [tuple(image[name] for name in ("alt", "width", "height")) for image in images]
-        for images in (markdown.find_all("img"), *(page.find_all("img", class_=kind) for kind in ("light", "dark")))
+        for images in (
+            markdown.find_all("img"),
+            *(page.find_all("img", class_=kind) for kind in ("light", "dark")),
+        )
     ]
     assert pictures[0] == pictures[1] == pictures[2]
     ranks = [int(heading.name[1]) for heading in page.find_all(re.compile("^h[1-6]$"))]
     assert ranks[0] == 1 and ranks.count(1) == 1 and all(b <= a + 1 for a, b in pairwise(ranks))
     assert [heading.get_text() for heading in page.find_all("h2")] == [
-        *("The answer", "What became of what was published", "How it was measured", "What is not known"),
+        *(
+            "The answer",
+            "What became of what was published",
+            "How it was measured",
+            "What is not known",
+        ),
         *("More figures", "Tables", "Load by load", "Verdicts", "Machine and provenance"),
     ]
 
@@ -156,7 +183,9 @@ def test_post_and_page_have_the_same_tables_lists_and_pictures(post, page):
 def test_every_link_of_the_post_leads_to_a_file(bundle, post, page):
     _, markdown = post
     links = {a["href"] for document in (markdown, page) for a in document.find_all("a")}
-    links |= {image["src"] for image in markdown.find_all("img")} | {s["srcset"] for s in markdown.find_all("source")}
+    links |= {image["src"] for image in markdown.find_all("img")} | {
+        s["srcset"] for s in markdown.find_all("source")
+    }
     assert len(links) > 3 * len(SHOWN)
     assert all((bundle.folder / link).is_file() for link in links)
 
@@ -164,7 +193,10 @@ def test_every_link_of_the_post_leads_to_a_file(bundle, post, page):
 def test_the_page_holds_the_figures_themselves_and_loads_nothing(bundle, page):
     for kind, behind in (("light", ""), ("dark", "-dark")):
         addresses = [image["src"] for image in page.find_all("img", class_=kind)]
-        inside = [base64.b64decode(address.removeprefix("data:image/svg+xml;base64,")) for address in addresses]
+        inside = [
+            base64.b64decode(address.removeprefix("data:image/svg+xml;base64,"))
+            for address in addresses
+        ]
         files = [(bundle.folder / "figures" / f"{name}{behind}.svg").read_bytes() for name in SHOWN]
         assert sorted(inside) == sorted(files)
     assert not page.find_all(["script", "iframe", "object", "embed", "base"])
@@ -178,7 +210,8 @@ def provenance(bundle: Bundle) -> dict[str, Any]:
 
 
 def test_provenance_has_the_hash_of_every_file_table_and_sealed_record(bundle, run):
-    facts, found = provenance(bundle), contents(bundle.folder)
+    facts = provenance(bundle)
+    found = contents(bundle.folder)
     assert facts["files"] == {
         name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         for name, data in found.items()
@@ -187,11 +220,15 @@ def test_provenance_has_the_hash_of_every_file_table_and_sealed_record(bundle, r
     inputs = {f"tables/{name}.parquet" for name in ("trials", "latency", "throughput", "resources")}
     assert set(facts["inputs"]) == {"run.json", "published.csv", *inputs}
     for name in (*inputs, "run.json"):
-        assert facts["inputs"][name]["sha256"] == hashlib.sha256((run.path / name).read_bytes()).hexdigest()
+        assert (
+            facts["inputs"][name]["sha256"]
+            == hashlib.sha256((run.path / name).read_bytes()).hexdigest()
+        )
     trials = pd.read_parquet(run.table("trials"))
     sealed = trials.loc[trials["status"] == "sealed", "trial_id"]
     assert facts["sealed_trials"] == {
-        name: hashlib.sha256((run.trial(name) / "trial.json").read_bytes()).hexdigest() for name in sorted(sealed)
+        name: hashlib.sha256((run.trial(name) / "trial.json").read_bytes()).hexdigest()
+        for name in sorted(sealed)
     }
     about = facts["run"]
     assert (about["run_id"], about["git"]["commit"]) == (synthetic_run.RUN_ID, "0" * 40)
@@ -204,17 +241,26 @@ def test_nothing_says_where_or_by_whom_it_was_made(bundle):
             assert word not in data, (name, word)
 
 
-# --- the same twice, and of sealed trials only ------------------------------------------------------------
+# --- the same twice, and of sealed trials only ----------------------------------------------------
 
 
 def test_failed_trials_and_a_second_time_change_nothing(lab, run, bundle):
-    """What failed trials measured is made absurd: all but the hashes of the tables that went in stays as it was."""
+    """What failed trials measured is made absurd: all but the hashes of the tables that went in
+    stays as it was.
+    """
     absurd = RunFolder(Path(shutil.copytree(run.path, lab / "absurd")))
     trials = pd.read_parquet(absurd.table("trials"))
     out = trials["status"] != "sealed"
     assert out.any()
     for column in trials.select_dtypes("number").columns.difference(
-        ["block", "trial_order", "attempt", "connections", "vus", "failed"]  # a claim is about any failed request
+        [
+            "block",
+            "trial_order",
+            "attempt",
+            "connections",
+            "vus",
+            "failed",
+        ]  # a claim is about any failed request
     ):
         trials[column] = trials[column].astype(float).mask(out, 987654.0)
     trials.loc[out, "verdict"] = "server-bound"
@@ -227,7 +273,8 @@ def test_failed_trials_and_a_second_time_change_nothing(lab, run, bundle):
         extra[numbers] = extra[numbers] * 3
         pd.concat([table, extra.astype(table.dtypes)]).to_parquet(absurd.table(name))
     again = publish(absurd, lab / "out" / "again", print)
-    before, after = contents(bundle.folder), contents(again.folder)
+    before = contents(bundle.folder)
+    after = contents(again.folder)
     changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
     assert changed == {"provenance.json"}
     facts = [provenance(each) for each in (bundle, again)]
@@ -238,7 +285,7 @@ def test_failed_trials_and_a_second_time_change_nothing(lab, run, bundle):
     assert facts[0] == facts[1]
 
 
-# --- what stands there already ----------------------------------------------------------------------------
+# --- what stands there already --------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -254,7 +301,9 @@ def target(bundle: Bundle, tmp_path: Path) -> Path:
     return Path(shutil.copytree(bundle.folder, tmp_path / "bundle"))
 
 
-def test_an_untouched_bundle_is_replaced_without_a_trace_and_an_empty_folder_is_taken(quick, run, target):
+def test_an_untouched_bundle_is_replaced_without_a_trace_and_an_empty_folder_is_taken(
+    quick, run, target
+):
     made = quick(run, target)
     assert not (target / "figures").exists() and made.figures == 0
     assert [path.name for path in target.parent.iterdir()] == ["bundle"]
@@ -271,14 +320,22 @@ def test_what_a_user_wrote_is_never_lost(quick, run, bundle, tmp_path, left):
         shutil.copytree(bundle.folder, target)
     elif left != "a file":
         target.mkdir()
-    named = {"an edited post": target / "post.md", "a file": target, "not our JSON": target / "provenance.json"}
+    named = {
+        "an edited post": target / "post.md",
+        "a file": target,
+        "not our JSON": target / "provenance.json",
+    }
     where = named.get(left, target / "notes.txt")
     with where.open("a") as handle:
         handle.write('{"files": {}}' if left == "not our JSON" else "My words.")
     before = contents(tmp_path)
     with pytest.raises(LabError) as caught:
         quick(run, target)
-    assert caught.value.exit_code == 2 and str(target) in str(caught.value) and str(caught.value).endswith(".")
+    assert (
+        caught.value.exit_code == 2
+        and str(target) in str(caught.value)
+        and str(caught.value).endswith(".")
+    )
     assert contents(tmp_path) == before
 
 
@@ -291,10 +348,12 @@ def test_an_error_half_way_leaves_what_was_there(quick, run, target, monkeypatch
     monkeypatch.setattr("runner.present.blog.post.Post.html", fail)
     with pytest.raises(OSError, match="no space left"):
         quick(run, target)
-    assert contents(target) == before and [path.name for path in target.parent.iterdir()] == ["bundle"]
+    assert contents(target) == before and [path.name for path in target.parent.iterdir()] == [
+        "bundle"
+    ]
 
 
-# --- runs that cannot be published ------------------------------------------------------------------------
+# --- runs that cannot be published ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("status", ["failed", None])
@@ -317,7 +376,7 @@ def test_a_run_without_a_sealed_trial_is_refused(in_lab, tmp_path):
     assert caught.value.exit_code == 1 and not (tmp_path / "out").exists()
 
 
-# --- the command line -------------------------------------------------------------------------------------
+# --- the command line -----------------------------------------------------------------------------
 
 
 def test_the_command_prints_paths_and_knows_wrong_usage(quick, run, bench, tmp_path):
@@ -325,7 +384,11 @@ def test_the_command_prints_paths_and_knows_wrong_usage(quick, run, bench, tmp_p
     assert code == 0, err
     printed = json.loads(out)
     assert printed["run_id"] == run.run_id
-    assert {Path(path).name for path in printed["files"]} >= {"post.md", "index.html", "provenance.json"}
+    assert {Path(path).name for path in printed["files"]} >= {
+        "post.md",
+        "index.html",
+        "provenance.json",
+    }
     assert all(Path(path).is_file() for path in printed["files"])
     assert bench(run.run_id, command="publish")[0] == 2
     code, _, err = bench("nope", "--out", str(tmp_path / "other"), command="publish")

@@ -1,4 +1,5 @@
-"""Servers of random kinds: whatever the lab prints as the server's agrees with what the server counted itself.
+"""Servers of random kinds: whatever the lab prints as the server's agrees with what the server
+counted itself.
 
 `SEEDS=7,8,9` in the environment tries other ones.
 """
@@ -65,7 +66,8 @@ def seen_by(url, record):
     with urllib.request.urlopen(f"{url}/seen", timeout=10) as reply:
         answers = json.load(reply)
     facts = record["measurement"]
-    begin_ns, end_ns = facts["load_started_wall_ns"], facts["load_ended_wall_ns"]
+    begin_ns = facts["load_started_wall_ns"]
+    end_ns = facts["load_ended_wall_ns"]
     within = [each for each in answers if begin_ns <= each[0] <= end_ns]
     by_k6 = [each for each in within if "k6" in each[2]]
     times_ns = np.array([each[0] for each in by_k6])
@@ -80,7 +82,8 @@ def seen_by(url, record):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_is_printed_of_a_random_server_is_what_it_counted(root, seed):
-    kind, port = kind_of(seed), free_port()
+    kind = kind_of(seed)
+    port = free_port()
     env = {
         **os.environ,
         "COST_MS": str(kind.cost_ms),
@@ -98,7 +101,11 @@ def test_what_is_printed_of_a_random_server_is_what_it_counted(root, seed):
     row = made.trials.iloc[0]
 
     assert (row["requests"] - row["failed"], row["failed"]) == (seen.k6_ok, seen.k6_failed), kind
-    assert row["probe_requests"] - row["probe_failed"] <= seen.probe_ok + 1 if row["probe_hz"] else not seen.probe_ok
+    assert (
+        row["probe_requests"] - row["probe_failed"] <= seen.probe_ok + 1
+        if row["probe_hz"]
+        else not seen.probe_ok
+    )
     assert seen.probe_ok <= 0.015 * seen.k6_ok + 5, "the probe is a hundredth of the load"
     good_rps = seen.k6_ok / seen.k6_span_s
     assert row["served_rps"] == pytest.approx(good_rps, rel=0.03)

@@ -1,4 +1,7 @@
-"""Who differs from whom: rankings of hand-made servers; tests of two, effect size and drift, against scipy."""
+"""Who differs from whom: rankings of hand-made servers.
+
+Tests of two, effect size and drift, against scipy.
+"""
 
 import math
 from collections.abc import Callable
@@ -13,7 +16,13 @@ from test_inference import sample
 from runner.present.statistics import significance
 from runner.present.statistics.inference import Sample, sample_of
 from runner.present.statistics.ranking import Ranking, letter_display, rank
-from runner.present.statistics.significance import cliffs_delta, drift, holm, mann_whitney_p, permutation_p
+from runner.present.statistics.significance import (
+    cliffs_delta,
+    drift,
+    holm,
+    mann_whitney_p,
+    permutation_p,
+)
 
 RNG = np.random.default_rng(12)
 BLOCKS = range(1, 11)
@@ -25,7 +34,7 @@ def noisy(center: float, seed: int, noise: float = 0.01, blocks: range = BLOCKS)
     return sample_of(center * rng.lognormal(0, noise, len(blocks)), blocks)
 
 
-# --- letters ----------------------------------------------------------------------------------------------
+# --- letters --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -35,12 +44,19 @@ def test_letters_are_the_largest_sets_of_servers_that_do_not_differ(seed):
     pairs = list(combinations(names, 2))
     apart = {pair for pair in pairs if rng.random() < rng.choice([0.2, 0.5, 0.8])}
     letters = letter_display(names, apart)
-    groups = {frozenset(n for n in names if letter in letters[n]) for letter in set("".join(letters.values()))}
+    groups = {
+        frozenset(n for n in names if letter in letters[n])
+        for letter in set("".join(letters.values()))
+    }
     # The largest sets without a pair in `apart`, found by trying all sets.
-    sets = [frozenset(chosen) for size in range(len(names)) for chosen in combinations(names, size + 1)]
+    sets = [
+        frozenset(chosen) for size in range(len(names)) for chosen in combinations(names, size + 1)
+    ]
     alike = [each for each in sets if not apart & set(combinations(sorted(each), 2))]
     assert groups == {each for each in alike if not any(each < other for other in alike)}
-    assert all((pair in apart) == (not set(letters[pair[0]]) & set(letters[pair[1]])) for pair in pairs)
+    assert all(
+        (pair in apart) == (not set(letters[pair[0]]) & set(letters[pair[1]])) for pair in pairs
+    )
 
 
 def test_the_first_letter_is_the_foremost_servers():
@@ -51,7 +67,7 @@ def test_the_first_letter_is_the_foremost_servers():
     assert [letters[many[i]] for i in (0, 25, 26, 27)] == ["a", "z", "aa", "bb"]
 
 
-# --- ranks ------------------------------------------------------------------------------------------------
+# --- ranks ----------------------------------------------------------------------------------------
 
 
 def ranked(servers: dict[str, Sample], **how: Any) -> tuple[Ranking, list[tuple[str, int, str]]]:
@@ -66,19 +82,30 @@ def test_servers_far_apart_have_an_order():
     assert places == [("fast", 1, "a"), ("middle", 2, "b"), ("slow", 3, "c")] and ranking.transitive
     pair = ranking.pairs["fast", "slow"]
     assert pair.ratio.low < 1.5 < pair.ratio.high and pair.differ
-    assert [name for name, _, _ in ranked(servers, more_is_better=False)[1]] == ["slow", "middle", "fast"]
+    assert [name for name, _, _ in ranked(servers, more_is_better=False)[1]] == [
+        "slow",
+        "middle",
+        "fast",
+    ]
 
 
 def test_equal_servers_share_a_rank_and_a_letter_and_what_could_not_be_found_is_known():
-    ranking, places = ranked({"one": noisy(100, 1, 0.03), "other": noisy(100, 2, 0.03), "worse": noisy(70, 3, 0.03)})
-    assert sorted(places) == [("one", 1, "a"), ("other", 1, "a"), ("worse", 3, "b")] and ranking.transitive
+    ranking, places = ranked(
+        {"one": noisy(100, 1, 0.03), "other": noisy(100, 2, 0.03), "worse": noisy(70, 3, 0.03)}
+    )
+    assert (
+        sorted(places) == [("one", 1, "a"), ("other", 1, "a"), ("worse", 3, "b")]
+        and ranking.transitive
+    )
     (tie,) = [pair for pair in ranking.pairs.values() if not pair.differ]
-    # 3 % noise a side, ten blocks, 80 % power at 5 % / 3: about 4 standard errors, of 1.3 % if well estimated.
+    # 3 % noise a side, ten blocks, 80 % power at 5 % / 3: about 4 standard errors, of 1.3 % if well
+    # estimated.
     assert 1.02 < tie.detectable < 1.09
 
 
 def test_ties_that_are_not_transitive_get_two_letters_and_ranks_by_who_beats_whom():
-    up, down = np.tile([1.02, 0.98], 5), np.tile([0.98, 1.02], 5)
+    up = np.tile([1.02, 0.98], 5)
+    down = np.tile([0.98, 1.02], 5)
     values = {"a": 103 * up, "b": 101.5 * down, "c": 100 * up}
     ranking, places = ranked({name: sample_of(each, BLOCKS) for name, each in values.items()})
     assert places == [("a", 1, "a"), ("b", 1, "ab"), ("c", 2, "b")] and not ranking.transitive
@@ -106,8 +133,11 @@ def test_five_trials_of_nine_servers_can_be_ranked_where_they_differ_by_much():
 
 
 def test_a_failed_trial_costs_its_block_in_its_pairs_only():
-    rng, machine = np.random.default_rng(1), np.array([1, 0.6, 1.4, 0.8, 1.2, 0.7, 1.1, 0.9, 1.3, 1])
-    values = {name: 100 * machine * level * rng.lognormal(0, 0.01, 10) for name, level in LEVELS.items()}
+    rng = np.random.default_rng(1)
+    machine = np.array([1, 0.6, 1.4, 0.8, 1.2, 0.7, 1.1, 0.9, 1.3, 1])
+    values = {
+        name: 100 * machine * level * rng.lognormal(0, 0.01, 10) for name, level in LEVELS.items()
+    }
     values["c"][0] = np.nan
     ranking, places = ranked({name: sample_of(each, BLOCKS) for name, each in values.items()})
     assert [name for name, _, _ in places] == ["a", "b", "c"]
@@ -115,12 +145,18 @@ def test_a_failed_trial_costs_its_block_in_its_pairs_only():
 
 
 def test_an_order_that_missing_blocks_turn_round_is_a_tie():
-    """Over its nine blocks b is slower than a throughout, but it is missing where the machine was slowest."""
-    a, b = [1.0, *np.full(9, 100.0)], [np.nan, *np.linspace(94, 96, 9)]
-    assert ranked({"a": sample_of(a, BLOCKS), "b": sample_of(b, BLOCKS)})[1] == [("b", 1, "a"), ("a", 1, "a")]
+    """Over its nine blocks b is slower than a throughout, but it is missing where the machine was
+    slowest.
+    """
+    a = [1.0, *np.full(9, 100.0)]
+    b = [np.nan, *np.linspace(94, 96, 9)]
+    assert ranked({"a": sample_of(a, BLOCKS), "b": sample_of(b, BLOCKS)})[1] == [
+        ("b", 1, "a"),
+        ("a", 1, "a"),
+    ]
 
 
-# --- tests ------------------------------------------------------------------------------------------------
+# --- tests ----------------------------------------------------------------------------------------
 
 
 def scipys(a, **how: Any) -> float:
@@ -129,7 +165,9 @@ def scipys(a, **how: Any) -> float:
     def difference(x, y, axis):
         return np.mean(x - y, axis=axis)
 
-    return stats.permutation_test((a, np.zeros(len(a))), difference, permutation_type="samples", **how).pvalue
+    return stats.permutation_test(
+        (a, np.zeros(len(a))), difference, permutation_type="samples", **how
+    ).pvalue
 
 
 @pytest.mark.parametrize("n", [5, 7, 10])
@@ -153,7 +191,8 @@ def test_with_many_blocks_seeded_permutations_stand_for_all_and_none_is_certain(
 
 @pytest.mark.parametrize(("n", "m"), [(5, 5), (6, 9), (12, 10)])
 def test_mann_whitney_is_scipys_exact_one(n, m):
-    a, b = RNG.normal(0.5, 1, n), RNG.normal(0, 1, m)
+    a = RNG.normal(0.5, 1, n)
+    b = RNG.normal(0, 1, m)
     theirs = stats.permutation_test(
         (a, b),
         lambda x, y, axis: stats.mannwhitneyu(x, y, axis=axis).statistic,
@@ -191,9 +230,13 @@ TESTS: dict[str, Callable[..., float]] = {
         (10, False, 36, "mann-whitney"),
     ],
 )
-def test_the_test_that_needs_no_distribution_is_taken_where_it_has_the_resolution(n, common, pairs, test):
+def test_the_test_that_needs_no_distribution_is_taken_where_it_has_the_resolution(
+    n, common, pairs, test
+):
     a, b = RNG.lognormal(1, 0.1, (2, n))
-    found = significance.difference_p(sample(a), sample(b, first_block=1 if common else 100), 0.05 / pairs)
+    found = significance.difference_p(
+        sample(a), sample(b, first_block=1 if common else 100), 0.05 / pairs
+    )
     p = {name: each(np.log(a), np.log(b)) for name, each in TESTS.items()}
     assert [name for name in TESTS if found == pytest.approx(p[name], rel=1e-9)] == [test]
 
@@ -207,7 +250,7 @@ def test_holm_is_that_of_the_textbook():
     assert both.tolist() == [pytest.approx([0.08, 0.03, 0.9]), pytest.approx([1, 1, 0.003])]
 
 
-# --- effect size ------------------------------------------------------------------------------------------
+# --- effect size ----------------------------------------------------------------------------------
 
 
 def test_cliffs_delta_counts_pairs():
@@ -215,26 +258,36 @@ def test_cliffs_delta_counts_pairs():
     assert cliffs_delta([1, 2, 3], [1, 2, 3]) == 0
     assert cliffs_delta([1, 3], [2, 2]) == 0
     assert math.isnan(cliffs_delta([], [1]))
-    a, b = RNG.normal(0.3, 1, 15), RNG.normal(0, 1, 9)
+    a = RNG.normal(0.3, 1, 15)
+    b = RNG.normal(0, 1, 9)
     u = stats.mannwhitneyu(a, b).statistic
     assert cliffs_delta(a, b) == pytest.approx(2 * u / (15 * 9) - 1)
 
 
 @pytest.mark.parametrize(
     ("delta", "word"),
-    [(0, "negligible"), (-0.146, "negligible"), (0.147, "small"), (0.33, "medium"), (-0.474, "large"), (1, "large")],
+    [
+        (0, "negligible"),
+        (-0.146, "negligible"),
+        (0.147, "small"),
+        (0.33, "medium"),
+        (-0.474, "large"),
+        (1, "large"),
+    ],
 )
 def test_words_for_cliffs_delta_are_romanos(delta, word):
     assert significance.magnitude(delta) == word
 
 
-# --- drift ------------------------------------------------------------------------------------------------
+# --- drift ----------------------------------------------------------------------------------------
 
 
 def test_drift_is_spearmans_rho_of_order_and_residual():
     cells = np.tile(["a", "b", "c"], 8)
     order = np.arange(24)
-    values = np.where(cells == "a", 100, np.where(cells == "b", 5000, 7)) * RNG.lognormal(0, 0.1, 24)
+    values = np.where(cells == "a", 100, np.where(cells == "b", 5000, 7)) * RNG.lognormal(
+        0, 0.1, 24
+    )
     found = drift(order, values, cells)
     medians = {name: np.median(np.log(values[cells == name])) for name in "abc"}
     residuals = np.log(values) - [medians[name] for name in cells]
@@ -243,7 +296,8 @@ def test_drift_is_spearmans_rho_of_order_and_residual():
 
 
 def test_a_run_that_slows_down_drifts_and_a_steady_one_does_not():
-    cells, order = np.tile(["a", "b", "c", "d"], 6), np.arange(24)
+    cells = np.tile(["a", "b", "c", "d"], 6)
+    order = np.arange(24)
     steady = np.tile([10, 20, 30, 40], 6) * np.random.default_rng(1).lognormal(0, 0.02, 24)
     slower = drift(order, steady * np.linspace(1, 0.85, 24), cells)
     assert slower.rho < -0.7 and slower.p < 0.001

@@ -28,7 +28,11 @@ from runner.present.look.style import number
 def test_what_is_written_by_make_readme_has_not_drifted(page, part, option, bench):
     code, out, _ = bench(option, command="list")
     assert code == 0
-    found = re.search(rf"^<!-- {part}: begin -->\n(.*)^<!-- {part}: end -->$", (ROOT / page).read_text(), re.S | re.M)
+    found = re.search(
+        rf"^<!-- {part}: begin -->\n(.*)^<!-- {part}: end -->$",
+        (ROOT / page).read_text(),
+        re.S | re.M,
+    )
     assert found, f"{page} lacks the markers of {part}"
     assert found.group(1) == out, "run `make readme`"
 
@@ -36,10 +40,14 @@ def test_what_is_written_by_make_readme_has_not_drifted(page, part, option, benc
 def test_the_table_of_the_published_size_is_that_of_its_run():
     trials = pd.read_parquet(ROOT / "data" / "seeds" / "tables" / "trials.parquet")
     trials = trials[trials["status"] == "sealed"]
-    assert trials[["iterations", "requests", "vus"]].drop_duplicates().to_numpy().tolist() == [[1e6, 1e6, 3000]]
+    assert trials[["iterations", "requests", "vus"]].drop_duplicates().to_numpy().tolist() == [
+        [1e6, 1e6, 3000]
+    ]
     rows = []
     for (workload, server), alike in trials.groupby(["workload", "server"]):
-        medians = alike[["rps", "latency_p50_ms", "probe_p50_ms", "server_cpu_ms_per_request"]].median()
+        medians = alike[
+            ["rps", "latency_p50_ms", "probe_p50_ms", "server_cpu_ms_per_request"]
+        ].median()
         md5 = "with" if workload.endswith("md5") else "without"
         rows.append(f"| {server} | {md5} | {' | '.join(map(number, medians))} |")
         assert len(alike) == 3
@@ -49,7 +57,10 @@ def test_the_table_of_the_published_size_is_that_of_its_run():
 @pytest.mark.parametrize("run", ["sample", "all", "seeds"])
 def test_the_committed_tables_are_what_the_table_of_columns_says(run):
     folder = ROOT / "data" / run / "tables"
-    files = {table: folder / f"{table}.parquet" for table in ("trials", "latency", "throughput", "resources")}
+    files = {
+        table: folder / f"{table}.parquet"
+        for table in ("trials", "latency", "throughput", "resources")
+    }
     files["probe"] = next(folder.glob("probe/*.parquet"))
     for table, path in files.items():
         written = pq.read_schema(path)
@@ -64,7 +75,10 @@ def test_the_table_has_each_server_with_the_first_sentence_of_its_notes():
     lines = servers_table(servers).splitlines()
     assert len(lines) == len(servers) + 2
     nginx = next(line for line in lines if line.startswith("| `nginx`"))
-    assert "| C | nginx |" in nginx and "Reference row: answers fixed bodies from Debian's package" in nginx
+    assert (
+        "| C | nginx |" in nginx
+        and "Reference row: answers fixed bodies from Debian's package" in nginx
+    )
     assert "One worker" not in nginx
 
 
@@ -75,13 +89,23 @@ def test_the_readmes_numbers_are_those_of_the_committed_run():
     assert f"k6 measures a median of {number(row['latency_p50_ms'])} ms" in text
     assert f"is answered within {number(row['probe_p50_ms'])} ms" in text
     found = ratios.frame(tables)
-    hundred = found["load"].str.contains("keep-alive, 100 connections") & found["quantity"].eq("served_rps")
-    (pair,) = found[hundred & found["server"].eq("gin") & found["base"].eq("axum")].to_dict("records")
-    assert f"with 100 kept connections axum answers {ratios.words(pair)} times as many requests as gin" in text
+    hundred = found["load"].str.contains("keep-alive, 100 connections") & found["quantity"].eq(
+        "served_rps"
+    )
+    (pair,) = found[hundred & found["server"].eq("gin") & found["base"].eq("axum")].to_dict(
+        "records"
+    )
+    assert (
+        f"with 100 kept connections axum answers {ratios.words(pair)} times as many requests as gin"
+        in text
+    )
     sealed = tables.trials[tables.trials["status"] == "sealed"]
     counts = sealed[sealed["server"] != "gin-b"].groupby(["load", "server"]).size()
-    assert (counts.min(), counts.max()) == (6, 9)
-    assert f"80 minutes, {len(sealed)} sealed trials, six to nine of each server under each load" in text
+    assert (counts.min(), counts.max()) == (6, 10)
+    assert (
+        f"98 minutes, {len(sealed)} sealed trials, six to ten of each server under each load"
+        in text
+    )
 
 
 def test_the_second_committed_run_is_what_the_readme_says():

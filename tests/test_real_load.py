@@ -1,4 +1,6 @@
-"""Real k6, wrk and vegeta on real servers: known service times, counts and rows come back through the whole lab."""
+"""Real k6, wrk and vegeta on real servers: known service times, counts and rows come back through
+the whole lab.
+"""
 
 import json
 import os
@@ -27,13 +29,18 @@ KNOWN = campaign(
     load("wrk-matrix", connections=10, modes=["keepalive", "close"], duration_s=1),
     load("experiments-open", rates_rps=[300], duration_s=2, vus=50),
     copies={"steady": "reference", "mixed": "reference"},
-    environment={"steady": {"REFERENCE_SERVICE_MS": "20"}, "mixed": {"REFERENCE_SERVICE_MS": "99:2,1:200"}},
+    environment={
+        "steady": {"REFERENCE_SERVICE_MS": "20"},
+        "mixed": {"REFERENCE_SERVICE_MS": "99:2,1:200"},
+    },
 )
 
 
 @pytest.fixture(scope="module")
 def known_run(tmp_path_factory):
-    return real_lab.run(real_lab.make(tmp_path_factory.mktemp("real")), KNOWN, "--engine", "process")
+    return real_lab.run(
+        real_lab.make(tmp_path_factory.mktemp("real")), KNOWN, "--engine", "process"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +49,13 @@ def known(known_run):
 
 
 def test_every_tool_warms_a_server_up(known_run):
-    """With a warm-up of 0.2 s: what the server had counted when the load began is no less than a few requests."""
-    counted = {each["trial_id"]: each["measurement"]["counters_before"]["requests"] for each in known_run.records}
+    """With a warm-up of 0.2 s: what the server had counted when the load began is no less than a
+    few requests.
+    """
+    counted = {
+        each["trial_id"]: each["measurement"]["counters_before"]["requests"]
+        for each in known_run.records
+    }
     assert len(counted) == 8 and min(counted.values()) >= 5, counted
 
 
@@ -58,17 +70,24 @@ def test_vegeta_keeps_the_rate_and_times_the_requests_that_it_sent(known):
     for server, p50 in (("steady", 20), ("mixed", 2)):
         row = known.loc[f"b01-{server}-experiments-open-r300"]
         assert row["latency_p50_ms"] == pytest.approx(p50, abs=3) and row["latency_p50_ms"] >= p50
-        assert row["requests"] == pytest.approx(603, abs=2), "2 s, and the 10 ms that a request may be late"
+        assert row["requests"] == pytest.approx(603, abs=2), (
+            "2 s, and the 10 ms that a request may be late"
+        )
         assert row["duration_s"] == 2.01 and row["rps"] == pytest.approx(300, rel=0.01)
         assert row["sustained"] and row["failed"] == 0 and row["tool"] == "vegeta"
 
 
 def test_k6_made_every_request(known):
-    assert known.loc[known["tool"] == "k6", ["requests", "failed"]].to_numpy().tolist() == [[200, 0], [200, 0]]
+    assert known.loc[known["tool"] == "k6", ["requests", "failed"]].to_numpy().tolist() == [
+        [200, 0],
+        [200, 0],
+    ]
 
 
 def test_the_measured_p90_is_not_wrks_back_filled_one(known):
-    """99 % take 2 ms and 1 % take 200 ms: whatever wrk back-fills, nine in ten answers came within a few ms."""
+    """99 % take 2 ms and 1 % take 200 ms: whatever wrk back-fills, nine in ten answers came within
+    a few ms.
+    """
     row = known.loc["b01-mixed-wrk-matrix-c10-keepalive"]
     assert row["latency_p90_ms"] < 10
     assert row["latency_max_ms"] >= 200
@@ -123,10 +142,14 @@ def test_port_in_use_is_no_proof_of_readiness(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.fault("another program takes the server's CPU under load", "the trial is repeated; then it says so")
+@pytest.mark.fault(
+    "another program takes the server's CPU under load", "the trial is repeated; then it says so"
+)
 def test_a_program_that_takes_the_server_s_cpu_is_named_as_the_reason(root):
     loads = campaign(["reference"], load("rates", rates_rps=[100], duration_s=2, vus=20))
-    with real_lab.process(sys.executable, "-c", "while True: pass", cpus=str(min(os.sched_getaffinity(0)))):
+    with real_lab.process(
+        sys.executable, "-c", "while True: pass", cpus=str(min(os.sched_getaffinity(0)))
+    ):
         made = real_lab.run(root, loads, "--engine", "process")
     (row,) = made.trials.to_dict("records")
     assert (row["attempt"], row["verdict"]) == (3, "inconclusive")
@@ -152,7 +175,9 @@ def test_one_trial_of_inserts(root):
 
 @pytest.fixture(scope="module")
 def inserts(tmp_path_factory):
-    made = real_lab.run(real_lab.make(tmp_path_factory.mktemp("inserts")), INSERTS, "--engine", "process")
+    made = real_lab.run(
+        real_lab.make(tmp_path_factory.mktemp("inserts")), INSERTS, "--engine", "process"
+    )
     return made.trials.set_index("trial_id"), made.table("throughput")
 
 
@@ -179,7 +204,9 @@ def test_a_ramp_is_offered_as_asked(inserts):
     assert (ramps["requests"] + ramps["dropped"]).between(596, 604).all()
     by_second = throughput.groupby(["trial_id", throughput["t_s"].astype(int)])["requests"].sum()
     for trial_id in ramps.index[ramps["dropped"] == 0]:
-        assert by_second[trial_id].reindex([0, 1, 2]).tolist() == pytest.approx([100, 200, 300], abs=25)
+        assert by_second[trial_id].reindex([0, 1, 2]).tolist() == pytest.approx(
+            [100, 200, 300], abs=25
+        )
 
 
 @pytest.mark.long
@@ -196,7 +223,10 @@ def test_the_pool_is_seen_from_inside(inserts):
 
 @pytest.mark.long
 @needs_postgres
-@pytest.mark.fault("a server is killed in mid-load over PostgreSQL", "the trial fails; its rows are the answered ones")
+@pytest.mark.fault(
+    "a server is killed in mid-load over PostgreSQL",
+    "the trial fails; its rows are the answered ones",
+)
 def test_a_server_killed_in_mid_load_loses_no_row_and_invents_none(root):
     servers = ["axum", "gin"]
     inserts = load("devices-insert-k6", vus=50, iterations=20_000, pool_sizes=16)
@@ -212,7 +242,9 @@ def test_a_server_killed_in_mid_load_loses_no_row_and_invents_none(root):
     assert sorted(record["cell"]["server"] for record in records) == servers
     for record in records:
         assert "the server lived through the load (it ended with exit code -9)" in record["error"]
-        assert {check["name"]: check for check in record["checks"]}["6 rows inserted = successful inserts"]["ok"]
+        assert {check["name"]: check for check in record["checks"]}[
+            "6 rows inserted = successful inserts"
+        ]["ok"]
         metrics = record["metrics"]
         assert 0 < metrics["inserts"] < 20_000
         assert metrics["inserts"] <= metrics["rows_inserted"] <= metrics["inserts"] + 50

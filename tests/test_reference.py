@@ -1,4 +1,6 @@
-"""The reference server proves the numbers: what it is set to do comes back through generators, probe and tables."""
+"""The reference server proves the numbers: what it is set to do comes back through generators,
+probe and tables.
+"""
 
 import math
 from types import SimpleNamespace
@@ -17,8 +19,8 @@ from runner.present.statistics.stats import histogram_quantile, window_means
 
 pytestmark = [pytest.mark.load, pytest.mark.long, real_lab.needs("k6", "wrk")]
 
-# Each percentile lies in the middle third of one step of the distribution: neither its exact rank nor the tail of the
-# timers' lateness within the step matters.
+# Each percentile lies in the middle third of one step of the distribution: neither its exact rank
+# nor the tail of the timers' lateness within the step matters.
 STEPS_MS = {"p50": 100.0, "p90": 200.0, "p95": 400.0, "p99": 800.0}
 MEAN_MS = 141.0
 BEHAVIOUR = {
@@ -44,22 +46,30 @@ CAMPAIGN = campaign(
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    made = real_lab.run(real_lab.make(tmp_path_factory.mktemp("reference")), CAMPAIGN, "--engine", "process")
-    return SimpleNamespace(trials=made.trials.set_index("name", drop=False), tables=made.folder / "tables")
+    made = real_lab.run(
+        real_lab.make(tmp_path_factory.mktemp("reference")), CAMPAIGN, "--engine", "process"
+    )
+    return SimpleNamespace(
+        trials=made.trials.set_index("name", drop=False), tables=made.folder / "tables"
+    )
 
 
 @pytest.mark.parametrize("name", STEPS_MS)
 def test_known_service_times_come_back_from_k6_wrk_and_the_probe_and_from_every_table(run, name):
-    known_ms, q = STEPS_MS[name], float(name[1:]) / 100
+    known_ms = STEPS_MS[name]
+    q = float(name[1:]) / 100
     known = pytest.approx(known_ms, rel=0.01, abs=0.2)
-    open_loop, closed = run.trials.loc["b01-mixed-rates-r100"], run.trials.loc["b01-mixed-wrk-matrix-c50-keepalive"]
+    open_loop = run.trials.loc["b01-mixed-rates-r100"]
+    closed = run.trials.loc["b01-mixed-wrk-matrix-c50-keepalive"]
     assert (open_loop[f"latency_{name}_ms"], closed[f"latency_{name}_ms"]) == (known, known)
     trial = open_loop["trial_id"]
     requests = pd.read_parquet(run.tables / "requests" / f"{trial}.parquet")
     assert requests["latency_ms"].quantile(q) == known
     latency = pd.read_parquet(run.tables / "latency.parquet").query("trial_id == @trial")
     drawn = histogram_quantile(latency["lower_ms"], latency["upper_ms"], latency["count"], q)[0]
-    assert drawn == pytest.approx(known_ms, rel=0.01 + max(0.01, 0.2 / known_ms))  # a bucket is 1 % wide
+    assert drawn == pytest.approx(
+        known_ms, rel=0.01 + max(0.01, 0.2 / known_ms)
+    )  # a bucket is 1 % wide
 
 
 def test_the_median_comes_back_from_a_probe_of_one_request_in_a_hundred(run):
@@ -73,16 +83,22 @@ def test_the_median_comes_back_from_a_probe_of_one_request_in_a_hundred(run):
 def test_an_open_load_that_nobody_limits_is_offered(run):
     row = run.trials.loc["b01-mixed-rates-r100"]
     assert (row["verdict"], row["requests"]) == ("offered", pytest.approx(1600, abs=4))
-    assert row["in_flight_mean"] == pytest.approx(100 * MEAN_MS / 1000, rel=0.03)  # Little: rate x mean time
+    assert row["in_flight_mean"] == pytest.approx(
+        100 * MEAN_MS / 1000, rel=0.03
+    )  # Little: rate x mean time
 
 
 def test_a_known_duty_cycle_comes_back_within_a_point_in_every_second(run):
     """30 % of a core: what 20 requests a second cost is a part of it."""
     row = run.trials.loc["b01-duty-rates-r20"]
     resources = pd.read_parquet(run.tables / "resources.parquet")
-    server = resources[(resources["trial_id"] == row["trial_id"]) & (resources["subject"] == "server")]
+    server = resources[
+        (resources["trial_id"] == row["trial_id"]) & (resources["subject"] == "server")
+    ]
     inside = server[(server["t_s"] > 0) & (server["t_s"] < row["duration_s"])]
-    seconds = window_means(inside["t_s"], inside["dt_s"], inside["cpu_pct"], np.arange(0.2, 5.3, 1.0))
+    seconds = window_means(
+        inside["t_s"], inside["dt_s"], inside["cpu_pct"], np.arange(0.2, 5.3, 1.0)
+    )
     assert seconds == pytest.approx([30] * 5, abs=1.0)
     assert row["server_cpu_mean_pct"] == pytest.approx(30, abs=1.0)
 
@@ -91,7 +107,9 @@ LIMIT_RPS = 600
 
 
 def test_a_known_maximum_rate_comes_back(run):
-    """The server's, whoever asked: of it the generator had what the probe did not take, one request in a hundred."""
+    """The server's, whoever asked: of it the generator had what the probe did not take, one request
+    in a hundred.
+    """
     row = run.trials.loc["b01-limited-wrk-matrix-c20-keepalive"]
     assert row["served_rps"] == pytest.approx(LIMIT_RPS, rel=0.01)
     assert 4 <= row["probe_hz"] <= 6.1
@@ -100,7 +118,10 @@ def test_a_known_maximum_rate_comes_back(run):
 def test_a_server_that_makes_all_wait_with_its_cpu_idle_is_said_to(run):
     name = "b01-limited-wrk-matrix-c20-keepalive"
     row = run.trials[real_lab.undisturbed(run.trials)].loc[name]
-    assert row["verdict"] == "inconclusive" and "generator and probe wait alike" in row["verdict_reason"]
+    assert (
+        row["verdict"] == "inconclusive"
+        and "generator and probe wait alike" in row["verdict_reason"]
+    )
 
 
 def test_the_search_brackets_a_known_maximum_rate(run):
@@ -120,7 +141,9 @@ def test_a_server_that_uses_its_cpu_up_is_server_bound(run):
 
 
 def test_a_generator_that_measures_itself_is_called_so(run):
-    """k6 in a closed loop without think time: its median is its own queue, the probe's is the server's answer."""
+    """k6 in a closed loop without think time: its median is its own queue, the probe's is the
+    server's answer.
+    """
     row = run.trials.loc["b01-plain-experiments-vus1000"]
     assert row["verdict"] == "generator-bound"
     assert row["latency_p50_ms"] > 20 * row["probe_p50_ms"]
@@ -137,7 +160,7 @@ def test_the_probe_is_counted_out_of_the_servers_count_and_costs_little(run):
     assert probed["probe_cpu_mean_pct"].median() < 2
 
 
-# --- known ratios, through sessions on shares of a core, in both engines ----------------------------------
+# --- known ratios, through sessions on shares of a core, in both engines --------------------------
 
 COST_MS = {"base": 0.2, "same": 0.2, "dearer": 0.21, "dearest": 0.3}
 RATIOS = campaign(
@@ -147,21 +170,29 @@ RATIOS = campaign(
     server_share=0.5,
     sessions={"slices": 4, "slice_s": 0.5},
     copies=dict.fromkeys(COST_MS, "reference"),
-    environment={name: {"REFERENCE_CPU_MS_PER_REQUEST": f"{cost:g}"} for name, cost in COST_MS.items()},
+    environment={
+        name: {"REFERENCE_CPU_MS_PER_REQUEST": f"{cost:g}"} for name, cost in COST_MS.items()
+    },
 )
 SURE = 0.9995
 """So that twelve intervals fail by chance in less than one of a hundred runs."""
 
 
-@pytest.fixture(scope="module", params=["process", pytest.param("docker", marks=real_lab.needs_docker())])
+@pytest.fixture(
+    scope="module", params=["process", pytest.param("docker", marks=real_lab.needs_docker())]
+)
 def trials(request, tmp_path_factory):
-    return real_lab.run(real_lab.make(tmp_path_factory.mktemp("lab")), RATIOS, "--engine", request.param).trials
+    return real_lab.run(
+        real_lab.make(tmp_path_factory.mktemp("lab")), RATIOS, "--engine", request.param
+    ).trials
 
 
 @pytest.mark.parametrize("name", ["same", "dearer", "dearest"])
 @pytest.mark.parametrize("column", ["server_cpu_ms_per_request", "served_rps"])
 def test_a_known_ratio_comes_back_within_its_interval(trials, name, column):
-    by_server = {server: sample_of(rows[column], rows["block"]) for server, rows in trials.groupby("server")}
+    by_server = {
+        server: sample_of(rows[column], rows["block"]) for server, rows in trials.groupby("server")
+    }
     found = ratio(by_server[name], by_server["base"])
     truth = COST_MS[name] / COST_MS["base"]
     truth = 1 / truth if column == "served_rps" else truth
@@ -180,17 +211,21 @@ def test_the_server_is_the_limit_on_its_share_and_has_no_latency(trials):
     assert trials[["latency_p50_ms", "latency_p99_ms", "probe_p50_ms"]].isna().all(axis=None)
     assert (trials["share"] == 0.5).all()
     # What a request costs is what it was set to cost, whatever the share: 0.2, 0.21 and 0.3 ms.
-    for name, value in trials[quiet].groupby("server")["server_cpu_ms_per_request"].median().items():
+    for name, value in (
+        trials[quiet].groupby("server")["server_cpu_ms_per_request"].median().items()
+    ):
         assert value == pytest.approx(COST_MS[str(name)], rel=0.06)
 
 
 @pytest.mark.skipif(not DEVICE.exists(), reason="this kernel has no /dev/cpu_dma_latency")
 @pytest.mark.skipif(not idle_states(), reason="this kernel has no idle states to choose from")
 def test_a_rate_of_one_connection_is_serial_and_says_what_idle_cpus_did(root):
-    one, sessions = load("wrk-matrix", connections=1, warmup_s=0.3), {"slices": 2, "slice_s": 1}
+    one = load("wrk-matrix", connections=1, warmup_s=0.3)
+    sessions = {"slices": 2, "slice_s": 1}
     loads = campaign(["axum"], one, idle=["polling", "system"], repeats=2, sessions=sessions)
     made = real_lab.run(root, loads, "--engine", "process")
-    trials, slices = made.trials, made.table("slices")
+    trials = made.trials
+    slices = made.table("slices")
     assert sorted(trials["idle"].unique()) == ["polling", "system"]
     taken = trials["verdict_reason"].str.contains("other programs took CPU time away")
     quiet = trials[real_lab.is_quiet(trials) & ~taken]

@@ -1,4 +1,6 @@
-"""A run goes on after any end, and only as the run that it was: the same plan, files, machine, and sealed bytes."""
+"""A run goes on after any end, and only as the run that it was: the same plan, files, machine, and
+sealed bytes.
+"""
 
 import json
 import shutil
@@ -21,7 +23,9 @@ def edit(path, **changes):
 def without(run, trial_id):
     """Cut a trial out of a run's journal, but for its plan."""
     lines = run.journal.read_text().splitlines(keepends=True)
-    run.journal.write_text("".join(line for line in lines if f'"{trial_id}"' not in line or '"planned"' in line))
+    run.journal.write_text(
+        "".join(line for line in lines if f'"{trial_id}"' not in line or '"planned"' in line)
+    )
 
 
 @pytest.fixture
@@ -30,7 +34,9 @@ def copied(finished):
     made = []
 
     def copy(name, *, cut_off=False, campaign=None, **manifest):
-        made.append(run := RunFolder(shutil.copytree(finished.folder, finished.folder.with_name(name))))
+        made.append(
+            run := RunFolder(shutil.copytree(finished.folder, finished.folder.with_name(name)))
+        )
         known = run.manifest()["campaign"] | (campaign or {})
         edit(run.path / "run.json", run_id=name, campaign=known, **manifest)
         if cut_off:
@@ -46,7 +52,9 @@ def copied(finished):
 
 @pytest.fixture
 def resumed(finished, bench, monkeypatch):
-    """Resumes a run, of which nothing is left or allowed to be run, and holds how it ends against what is expected."""
+    """Resumes a run, of which nothing is left or allowed to be run, and holds how it ends against
+    what is expected.
+    """
     monkeypatch.setenv("BENCH_ROOT", str(finished.root))
 
     def resume(name, code, said):
@@ -57,12 +65,18 @@ def resumed(finished, bench, monkeypatch):
     return resume
 
 
-@pytest.mark.fault("the runner dies as it writes a trial's last line", "the trial is sealed, and not repeated")
-def test_a_runner_that_died_between_record_and_journal_has_sealed_its_trial(finished, copied, resumed):
+@pytest.mark.fault(
+    "the runner dies as it writes a trial's last line", "the trial is sealed, and not repeated"
+)
+def test_a_runner_that_died_between_record_and_journal_has_sealed_its_trial(
+    finished, copied, resumed
+):
     run = copied("unwritten")
     lines = run.journal.read_text().splitlines(keepends=True)
     last = max(number for number, line in enumerate(lines) if '"sealed"' in line)
-    run.journal.write_text("".join(lines[:last]) + lines[last][:-20])  # the last line was being written
+    run.journal.write_text(
+        "".join(lines[:last]) + lines[last][:-20]
+    )  # the last line was being written
     resumed("unwritten", 0, "nothing to resume")
     states = run.states()
     assert set(states) == {path.name for path in run.path.glob("trials/*")}
@@ -70,7 +84,10 @@ def test_a_runner_that_died_between_record_and_journal_has_sealed_its_trial(fini
 
 
 @pytest.mark.long
-@pytest.mark.fault("the runner dies after it made a trial's folder", "the trial is a new attempt; sealed files stay")
+@pytest.mark.fault(
+    "the runner dies after it made a trial's folder",
+    "the trial is a new attempt; sealed files stay",
+)
 def test_a_runner_that_died_while_it_began_a_trial_is_not_in_its_own_way(finished, copied):
     run = copied("begun")
     name = records(run.path)[CLOSE]["trial_id"]
@@ -87,7 +104,9 @@ def test_a_runner_that_died_while_it_began_a_trial_is_not_in_its_own_way(finishe
     assert all(after[each]["raw"] == raw for each, raw in before.items())
 
 
-@pytest.mark.fault("a sealed raw file changed before the run goes on", "refused before anything is loaded")
+@pytest.mark.fault(
+    "a sealed raw file changed before the run goes on", "refused before anything is loaded"
+)
 def test_a_sealed_file_that_changed_stops_a_resumed_run_before_any_load(copied, resumed):
     run = copied("changed")
     name = records(run.path)[CLOSE]["trial_id"]
@@ -106,7 +125,9 @@ def test_a_plan_that_is_not_that_of_the_run_is_refused(copied, resumed):
     resumed("replanned", 2, "its plan is not the one that it began with")
 
 
-@pytest.mark.fault("a script or setting is another one when the run goes on", "refused; the file is named")
+@pytest.mark.fault(
+    "a script or setting is another one when the run goes on", "refused; the file is named"
+)
 def test_a_run_does_not_go_on_with_other_files(finished, copied, resumed):
     copied("other-files", cut_off=True)
     script = finished.root / "servers" / "fake" / "server.py"
@@ -118,9 +139,15 @@ def test_a_run_does_not_go_on_with_other_files(finished, copied, resumed):
         script.write_text(before)
 
 
-@pytest.mark.fault("a foreign run with an environment for its servers is to go on", "refused: nothing is started")
+@pytest.mark.fault(
+    "a foreign run with an environment for its servers is to go on", "refused: nothing is started"
+)
 def test_a_foreign_run_is_not_executed(copied, resumed):
-    copied("theirs", cut_off=True, campaign={"environment": [["fake", "PYTHONSTARTUP", "/tmp/theirs.py"]]})
+    copied(
+        "theirs",
+        cut_off=True,
+        campaign={"environment": [["fake", "PYTHONSTARTUP", "/tmp/theirs.py"]]},
+    )
     resumed("theirs", 2, "was not begun in this lab")
 
 
@@ -134,14 +161,22 @@ def test_resuming_a_finished_run_does_nothing(finished, resumed):
 
 @pytest.mark.fault("a run is resumed on another machine", "refused")
 def test_a_run_is_not_resumed_on_another_machine(finished, copied, resumed):
-    copied("elsewhere", cut_off=True, machine=finished.manifest["machine"] | {"cpu_model": "Another CPU"})
+    copied(
+        "elsewhere",
+        cut_off=True,
+        machine=finished.manifest["machine"] | {"cpu_model": "Another CPU"},
+    )
     resumed("elsewhere", 2, "its machine is not the one that it began with")
 
 
 @pytest.mark.long
-@pytest.mark.fault("the runner dies before it repeats a disturbed trial", "it is repeated, up to the last attempt")
+@pytest.mark.fault(
+    "the runner dies before it repeats a disturbed trial", "it is repeated, up to the last attempt"
+)
 @pytest.mark.parametrize(("attempts", "goes_on"), [(2, True), (1, False)])
-def test_a_disturbed_trial_that_was_cut_off_before_its_repetition_is_repeated(finished, copied, attempts, goes_on):
+def test_a_disturbed_trial_that_was_cut_off_before_its_repetition_is_repeated(
+    finished, copied, attempts, goes_on
+):
     run = copied("cut-off", campaign={"attempts": attempts})
     edit(run.trial(K6) / "trial.json", status="failed", disturbed=True)
     run.append("failed", K6)
@@ -149,12 +184,16 @@ def test_a_disturbed_trial_that_was_cut_off_before_its_repetition_is_repeated(fi
     assert run.trial(f"{K6}.a2").is_dir() is goes_on, done.stderr
 
 
-@pytest.mark.fault("a table cut off, or older than the run's trials", "it is made anew from the raw files")
+@pytest.mark.fault(
+    "a table cut off, or older than the run's trials", "it is made anew from the raw files"
+)
 @pytest.mark.parametrize("harm", ["cut", "stale"])
 def test_tables_that_are_half_written_or_of_an_earlier_state_are_made_anew(copied, harm):
     run = copied(harm)
     table = run.table("trials")
     whole = pd.read_parquet(table)
-    table.write_bytes(table.read_bytes()[:-100]) if harm == "cut" else whole.iloc[1:].to_parquet(table)
+    table.write_bytes(table.read_bytes()[:-100]) if harm == "cut" else whole.iloc[1:].to_parquet(
+        table
+    )
     ensure_tables(run, print)
     pd.testing.assert_frame_equal(whole, pd.read_parquet(table))

@@ -1,4 +1,6 @@
-"""What the sampler reads: held against psutil and known loads, while processes come, go and fork."""
+"""What the sampler reads: held against psutil and known loads, while processes come, go
+and fork.
+"""
 
 import itertools
 import json
@@ -25,7 +27,13 @@ from runner.measure.procfs import KeptFile, Memory, descendants
 from runner.measure.quotas import QuotaGroup, Quotas, Throttling
 from runner.measure.sampler import StatsPoll
 from runner.measure.sites import Clock, Site
-from runner.measure.subjects import CgroupSubject, HostSubject, ProcessSubject, open_files, source_of
+from runner.measure.subjects import (
+    CgroupSubject,
+    HostSubject,
+    ProcessSubject,
+    open_files,
+    source_of,
+)
 from runner.model import LabError
 
 MIB = 2**20
@@ -50,7 +58,9 @@ BUSY = "while True: pass"
 def running(code, lines=0):
     """Run Python code, and wait for so many lines of it."""
     pipe = subprocess.PIPE
-    with real_lab.process(sys.executable, "-c", code, stdin=pipe, stdout=pipe, start_new_session=True) as made:
+    with real_lab.process(
+        sys.executable, "-c", code, stdin=pipe, stdout=pipe, start_new_session=True
+    ) as made:
         for _ in range(lines):
             made.stdout.readline()
         yield made
@@ -75,7 +85,9 @@ class Sampling:
     """A real sampler at 20 Hz, its ledger, and once it was stopped its rows."""
 
     def __init__(self, book, ask, path):
-        self.book, self._ask, self.path = book, ask, path
+        self.book = book
+        self._ask = ask
+        self.path = path
 
     def add(self, subject, pid):
         self._ask({"add": subject, "pid": pid})
@@ -94,12 +106,23 @@ def sampling(root):
 
 
 def held(name, code, sampling, root):
-    """Python code as the process engine starts it, what it prints in `log`; it waits for its release."""
+    """Python code as the process engine starts it, what it prints in `log`.
+
+    It waits for its release.
+    """
     argv = [sys.executable, "-c", code]
-    return pinned(name, argv, cpus=place(1).server, env={}, folder=root, log=root / "log", ledger=sampling.book)
+    return pinned(
+        name,
+        argv,
+        cpus=place(1).server,
+        env={},
+        folder=root,
+        log=root / "log",
+        ledger=sampling.book,
+    )
 
 
-# --- text of the kernel's files -----------------------------------------------------------------------------
+# --- text of the kernel's files -------------------------------------------------------------------
 
 VERSION_1 = b"nr_periods 1\nnr_throttled 1\nthrottled_time 4500000\n"
 WITHOUT_CPU = b"usage_usec 1234567\nuser_usec 1000000\nsystem_usec 234567\n"
@@ -116,8 +139,14 @@ VERSION_2 = WITHOUT_CPU + b"nr_periods 20\nnr_throttled 3\nthrottled_usec 4500\n
     ],
     ids=["version 1", "version 2", "no quota", "version 2 without its controller"],
 )
-def test_a_group_counts_time_throttling_memory_and_threads(tmp_path, version, stat, cores, throttled):
-    files = {"cpuacct.usage": b"1234567000\n", "cpu.stat": stat, "cgroup.procs": b"%d\n" % os.getpid()}
+def test_a_group_counts_time_throttling_memory_and_threads(
+    tmp_path, version, stat, cores, throttled
+):
+    files = {
+        "cpuacct.usage": b"1234567000\n",
+        "cpu.stat": stat,
+        "cgroup.procs": b"%d\n" % os.getpid(),
+    }
     for name, text in files.items():
         (tmp_path / name).write_bytes(text)
     limiting = (QuotaGroup(version, tmp_path, cores),) if cores else ()
@@ -134,7 +163,9 @@ def test_a_group_counts_time_throttling_memory_and_threads(tmp_path, version, st
 
 
 def opened(path):
-    """How many of this process's descriptors are this file (other tests' may come and go meanwhile)."""
+    """How many of this process's descriptors are this file (other tests' may come and go
+    meanwhile).
+    """
     return sum(opened.path == str(path) for opened in psutil.Process().open_files())
 
 
@@ -150,7 +181,7 @@ def test_a_kept_file_is_read_anew_and_is_closed_with_its_owner(tmp_path):
         KeptFile(tmp_path / "missing")
 
 
-# --- against psutil -----------------------------------------------------------------------------------------
+# --- against psutil -------------------------------------------------------------------------------
 
 
 def busy_s():
@@ -211,7 +242,9 @@ def test_descendants_are_those_that_psutil_finds(kernel_lists_children, monkeypa
     with running(code, lines=4) as leader:
         found = list(descendants(leader.pid))
         assert found[0] == leader.pid
-        assert sorted(found[1:]) == sorted(c.pid for c in psutil.Process(leader.pid).children(recursive=True))
+        assert sorted(found[1:]) == sorted(
+            c.pid for c in psutil.Process(leader.pid).children(recursive=True)
+        )
         assert len(found) == 5
 
 
@@ -222,7 +255,7 @@ def test_open_files_are_those_that_psutil_counts():
     assert open_files(leader.pid) is None
 
 
-# --- processes that come and go -----------------------------------------------------------------------------
+# --- processes that come and go -------------------------------------------------------------------
 
 
 def test_what_an_ended_child_used_stays_counted_and_no_reading_is_lost():
@@ -239,7 +272,11 @@ time.sleep(60)
     with running(code) as leader:
         subject = ProcessSubject(leader.pid)
         readings = []
-        while len(psutil.Process(leader.pid).children()) or not readings or readings[-1].cpu_ns < 0.2e9:
+        while (
+            len(psutil.Process(leader.pid).children())
+            or not readings
+            or readings[-1].cpu_ns < 0.2e9
+        ):
             readings.append(subject.read())
             time.sleep(0.01)
         leader.stdout.readline()
@@ -251,7 +288,9 @@ time.sleep(60)
 
 
 def test_processes_that_join_a_group_are_seen_however_often_it_is_read(group):
-    """Version 1 hands an old list of processes to whoever keeps the file open and reads it more than once a second."""
+    """Version 1 hands an old list of processes to whoever keeps the file open and reads it more
+    than once a second.
+    """
     with running(BUSY) as first, running(BUSY) as second:
         join(group, first)
         subject = CgroupSubject(group, memory_ns=40_000_000)
@@ -260,7 +299,7 @@ def test_processes_that_join_a_group_are_seen_however_often_it_is_read(group):
         wait_for(lambda: subject.read().threads == 2, 3)
 
 
-# --- the sampler itself -------------------------------------------------------------------------------------
+# --- the sampler itself ---------------------------------------------------------------------------
 
 # Busy for 30 ms of every 100 ms, on its CPU clock: 30 % of a core.
 DUTY = """
@@ -277,7 +316,8 @@ print(time.process_time())
 def test_a_group_agrees_with_its_process_and_is_gone_with_its_end(group):
     with running(BUSY) as process:
         join(group, process)
-        source, times = source_of(process.pid), psutil.Process(process.pid).cpu_times
+        source = source_of(process.pid)
+        times = psutil.Process(process.pid).cpu_times
         assert source.name == f"cgroup-v{group.version}"
         begin = source.read()
         said = [times()]
@@ -299,7 +339,8 @@ def test_a_known_duty_cycle_comes_back(root, sampling):
     with held("duty", DUTY.format(seconds=3), sampling, root) as process:
         sampling.add("server", process.pid)
         fallback = ProcessSubject(process.pid)
-        before, begin = fallback.read(), time.monotonic_ns()
+        before = fallback.read()
+        begin = time.monotonic_ns()
         process.release()
         time.sleep(2)
         after = fallback.read()
@@ -338,20 +379,28 @@ def test_cpu_is_read_at_every_tick_and_rows_stop_at_a_subjects_end(sampling):
 
 @pytest.mark.timed
 def test_the_sampler_takes_two_percent_of_a_core_at_most(sampling):
-    """`make bench-sampler` finds a quarter of that; here is room for a machine whose caches others use too."""
+    """`make bench-sampler` finds a quarter of that.
+
+    Here is room for a machine whose caches others use too.
+    """
     with running(FAMILY.format(children=20), lines=21) as database, running(BUSY) as server:
         sampling.add("server", server.pid)
         sampling.add("database", database.pid)
         time.sleep(3)
         sampling.stop()
     rows = [row for row in sampling.rows("sampler") if row["tick"] >= 10]
-    assert rows[-1]["cpu_ns"] - rows[0]["cpu_ns"] <= 0.02 * (rows[-1]["mono_ns"] - rows[0]["mono_ns"])
+    assert rows[-1]["cpu_ns"] - rows[0]["cpu_ns"] <= 0.02 * (
+        rows[-1]["mono_ns"] - rows[0]["mono_ns"]
+    )
 
 
 @pytest.mark.timed
 def test_a_group_gets_its_share_of_a_core_and_no_more(root, sampling):
     """The process's CPU clock is the independent truth."""
-    burn = "import time; end = time.monotonic() + 3.0\nwhile time.monotonic() < end: pass\nprint(time.process_time())"
+    burn = (
+        "import time; end = time.monotonic() + 3.0\nwhile time.monotonic() < end: "
+        "pass\nprint(time.process_time())"
+    )
     with held("share", burn, sampling, root) as process:
         if process.group is None or process.group.quota is None:
             pytest.skip("this user may set no CPU quota")
@@ -364,8 +413,13 @@ def test_a_group_gets_its_share_of_a_core_and_no_more(root, sampling):
 
 
 def test_stats_are_polled_without_ever_waiting():
-    """A server that answers late, and in pieces: the poll takes what is there and asks anew only after an answer."""
-    body = b'{"requests":1,"connections":1,"gc":{"cycles":3,"pause_total_ms":0.5,"cpu_s":0.1},"pool":null}'
+    """A server that answers late, and in pieces: the poll takes what is there and asks anew only
+    after an answer.
+    """
+    body = (
+        b'{"requests":1,"connections":1,"gc":{"cycles":3,"pause_total_ms":0.5,"cpu_s":0.1},'
+        b'"pool":null}'
+    )
     with socket.create_server(("127.0.0.1", 0)) as listener:
         poll = StatsPoll(*listener.getsockname())
         channel, _ = listener.accept()
@@ -374,13 +428,21 @@ def test_stats_are_polled_without_ever_waiting():
             poll.ask(0)
             assert channel.recv(1000).startswith(b"GET /stats HTTP/1.1\r\n")
             assert poll.take() is None
-            channel.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body[:20])
+            channel.sendall(
+                b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body[:20]
+            )
             time.sleep(0.05)
             assert poll.take() is None
             poll.ask(100)
             channel.sendall(body[20:])
             time.sleep(0.05)
-            found = {"gc_cycles": 3, "gc_pause_total_ms": 0.5, "gc_cpu_s": 0.1, "requests": 1, "connections": 1}
+            found = {
+                "gc_cycles": 3,
+                "gc_pause_total_ms": 0.5,
+                "gc_cpu_s": 0.1,
+                "requests": 1,
+                "connections": 1,
+            }
             assert poll.take() == found
             poll.ask(101)
             assert channel.recv(1000).count(b"GET") == 1

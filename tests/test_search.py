@@ -14,7 +14,15 @@ from runner.planning.search import Objective, Searches, bracket
 CAMPAIGN = campaign(
     ["axum", "gin"],
     load("rates", rates_rps=[100, 1000], duration_s=1, vus=10),
-    load("rates", objective="p99 <= 10 ms", from_rps=100, to_rps=6400, bisections=6, duration_s=2, vus=10),
+    load(
+        "rates",
+        objective="p99 <= 10 ms",
+        from_rps=100,
+        to_rps=6400,
+        bisections=6,
+        duration_s=2,
+        vus=10,
+    ),
     repeats=2,
 )
 LIMITS = {"axum": 4000.0, "gin": 150.0}
@@ -33,13 +41,19 @@ def steps(trials):
 
 
 def record(trial, kept, status="sealed", died=None):
-    known = {"block": trial.block, "cell": vars(trial.cell), "status": status, "measurement": {"died": died}}
+    known = {
+        "block": trial.block,
+        "cell": vars(trial.cell),
+        "status": status,
+        "measurement": {"died": died},
+    }
     return {**known, "metrics": {"objective_kept": kept}}
 
 
 def run(trials, fail=()):
     """Play a campaign against LIMITS; return the steps' (rate, kept) by server and block."""
-    searches, found = Searches(()), {}
+    searches = Searches(())
+    found = {}
     for planned in trials:
         trial = searches.settle(planned)
         if trial.cell.objective is None:
@@ -50,11 +64,15 @@ def run(trials, fail=()):
         kept = rate <= LIMITS[trial.cell.server]
         failed = trial.trial_id in fail
         searches.note(record(trial, kept, "failed" if failed else "sealed"))
-        found.setdefault((trial.cell.server, trial.block), []).append((rate, None if failed else kept))
+        found.setdefault((trial.cell.server, trial.block), []).append(
+            (rate, None if failed else kept)
+        )
     return found
 
 
-def test_a_sweep_has_one_cell_per_rate_and_a_search_its_steps_in_sequence_between_those_of_others(trials):
+def test_a_sweep_has_one_cell_per_rate_and_a_search_its_steps_in_sequence_between_those_of_others(
+    trials,
+):
     assert len(trials) == len({trial.trial_id for trial in trials}) == 2 * 2 * (2 + 6)
     assert "b01-gin-rates-r1000" in {trial.trial_id for trial in trials}
     searched = [trial for trial in trials if trial.cell.objective]
@@ -87,18 +105,24 @@ def test_a_rate_that_fails_twice_or_kills_the_server_counts_as_not_kept(steps):
         rates.append(trial.cell.rate_rps)
         searches.note(record(trial, None, "failed", died))
     assert rates[0] == rates[1] == 800
-    assert rates[2] == round((100 * 800) ** 0.5)  # after two failures below; the server died there at once
+    assert rates[2] == round(
+        (100 * 800) ** 0.5
+    )  # after two failures below; the server died there at once
     assert rates[3] == rates[4] < rates[2]
 
 
 def test_a_resumed_search_goes_on_where_it_was(steps):
-    whole, rates, records = Searches(()), [], []
+    whole = Searches(())
+    rates = []
+    records = []
     for planned in steps:
         trial = whole.settle(planned)
         rates.append(trial.cell.rate_rps)
         records.append(record(trial, trial.cell.rate_rps <= 150))
         whole.note(records[-1])
-    assert [Searches(records[:done]).settle(planned).cell.rate_rps for done, planned in enumerate(steps)] == rates
+    assert [
+        Searches(records[:done]).settle(planned).cell.rate_rps for done, planned in enumerate(steps)
+    ] == rates
 
 
 def test_a_bracket_may_be_open_and_noise_does_not_turn_it_round():
@@ -126,7 +150,9 @@ def test_what_is_no_objective_is_refused(text):
         Objective.parse(text)
 
 
-@pytest.mark.parametrize(("text", "needed"), [("p50 <= 1 ms", 20), ("p99 <= 10 ms", 1000), ("p999 <= 10 ms", 10_000)])
+@pytest.mark.parametrize(
+    ("text", "needed"), [("p50 <= 1 ms", 20), ("p99 <= 10 ms", 1000), ("p999 <= 10 ms", 10_000)]
+)
 def test_ten_requests_lie_beyond_the_percentile(text, needed):
     assert Objective.parse(text).least_requests == needed
 
@@ -134,5 +160,7 @@ def test_ten_requests_lie_beyond_the_percentile(text, needed):
 def test_steps_too_short_for_their_percentile_are_refused(read_campaign):
     campaign = read_campaign(CAMPAIGN.replace("duration_s = 2", "duration_s = 12"))
     assert choose(campaign, [], None, 1.0).loads[1].duration_s == 12
-    with pytest.raises(LabError, match=r"sends only 600 requests at 100/s, and needs 1,000: .* 1.67 times as long"):
+    with pytest.raises(
+        LabError, match=r"sends only 600 requests at 100/s, and needs 1,000: .* 1.67 times as long"
+    ):
         choose(campaign, [], None, 0.5)

@@ -1,4 +1,6 @@
-"""Sessions: how they are planned, that every slice is reconciled, and that one counts as a whole or not at all."""
+"""Sessions: how they are planned, that every slice is reconciled, and that one counts as a whole or
+not at all.
+"""
 
 import json
 import shutil
@@ -44,19 +46,26 @@ CELL = "wrk-matrix-c4-keepalive-x2"
 def test_no_server_is_favoured_by_its_place(servers, slices):
     names = [f"s{number}" for number in range(servers)]
     order = slice_order(names, slices, "seed")
-    assert Counts(order) == dict.fromkeys([(name, place) for name in names for place in range(1, slices + 1)], 1)
-    # Each pair of places is a palindrome: a drift that is steady over it adds the same to every server.
+    assert Counts(order) == dict.fromkeys(
+        [(name, place) for name in names for place in range(1, slices + 1)], 1
+    )
+    # Each pair of places is a palindrome: a drift that is steady over it adds the same to every
+    # server.
     for start in range(0, len(order), 2 * servers):
         pair = [name for name, _ in order[start : start + 2 * servers]]
         assert pair == pair[::-1]
-    positions = {name: np.mean([at for at, (each, _) in enumerate(order) if each == name]) for name in names}
+    positions = {
+        name: np.mean([at for at, (each, _) in enumerate(order) if each == name]) for name in names
+    }
     assert len({round(mean, 9) for mean in positions.values()}) == 1
     assert slice_order(names, slices, "seed") == order
     assert any(slice_order(names, slices, str(seed)) != order for seed in range(20))
 
 
 def test_each_server_follows_each_other_equally_often():
-    """Over a whole Williams square of four, forwards and backwards: each ordered pair as often as any other."""
+    """Over a whole Williams square of four, forwards and backwards: each ordered pair as often as
+    any other.
+    """
     order = [name for name, _ in slice_order("abcd", 8, "seed")]
     followed = Counts((a, b) for a, b in pairwise(order) if a != b)
     assert max(followed.values()) - min(followed.values()) <= 2 and len(followed) == 12
@@ -68,13 +77,30 @@ def test_the_trials_of_a_session_stay_together(read_campaign):
     assert [[trial.trial_id for trial in unit] for unit in units] == [
         [f"s0{block}-{name}-{CELL}" for name in ("gin", "gin-b")] for block in (1, 2, 3)
     ]
-    assert {trial.session for unit in units for trial in unit} == {f"s0{block}-{CELL}" for block in (1, 2, 3)}
+    assert {trial.session for unit in units for trial in unit} == {
+        f"s0{block}-{CELL}" for block in (1, 2, 3)
+    }
 
 
 def test_iterations_are_shared_out_over_the_slices():
-    cell = Cell("s", "l", "f", "t", "w", "k6", "closed", "keepalive", "/", vus=3, iterations=100, slices=6)
+    cell = Cell(
+        "s", "l", "f", "t", "w", "k6", "closed", "keepalive", "/", vus=3, iterations=100, slices=6
+    )
     assert [cell.slice(number).iterations for number in range(1, 7)] == [17, 17, 17, 17, 16, 16]
-    wrk = Cell("s", "l", "f", "t", "w", "wrk", "closed", "keepalive", "/", connections=3, duration_s=3.0, slices=6)
+    wrk = Cell(
+        "s",
+        "l",
+        "f",
+        "t",
+        "w",
+        "wrk",
+        "closed",
+        "keepalive",
+        "/",
+        connections=3,
+        duration_s=3.0,
+        slices=6,
+    )
     assert (wrk.slice(2).duration_s, wrk.slice(2).slices) == (0.5, None)
 
 
@@ -110,14 +136,19 @@ def test_no_peak_spans_two_slices():
 
 def test_the_generators_of_two_slices_count_each_from_zero():
     cpu_s = np.array([0.0, 0.4, 0.8, 0.0, 0.2, 0.4])  # another process from 2 s on
-    found = stitch(np.array([0.0, 0.5, 1.0, 2.0, 2.5, 3.0]), cpu_s, (0, 1.0), (2, 1.0), subject="generator")
+    found = stitch(
+        np.array([0.0, 0.5, 1.0, 2.0, 2.5, 3.0]), cpu_s, (0, 1.0), (2, 1.0), subject="generator"
+    )
     assert found.between(0.0, 2.0) == pytest.approx(1.2)
 
 
 def test_a_place_is_left_out_for_all_servers_or_for_none():
-    nobody, thief = "", "the hypervisor took 9 % of the CPUs' time"
+    nobody = ""
+    thief = "the hypervisor took 9 % of the CPUs' time"
     assert left_out_places([[nobody, thief, nobody, nobody], [nobody] * 4]) == ({2}, None)
-    places, taken = left_out_places([[thief, thief, nobody, nobody], [nobody, nobody, thief, nobody]])
+    places, taken = left_out_places(
+        [[thief, thief, nobody, nobody], [nobody, nobody, thief, nobody]]
+    )
     assert places == set()
     assert "3 of 4 places of its session (the hypervisor took 9 %" in taken
     assert left_out_places([[], []]) == (set(), None)
@@ -137,7 +168,9 @@ def test_percentiles_of_slices_are_those_of_all_requests(tmp_path):
     rng = np.random.default_rng(1)
     parts = []
     for number, size in enumerate((301, 5, 1000)):
-        frame = pd.DataFrame({"t_s": np.linspace(0, 1, size), "latency_ms": rng.lognormal(0, 1, size)})
+        frame = pd.DataFrame(
+            {"t_s": np.linspace(0, 1, size), "latency_ms": rng.lognormal(0, 1, size)}
+        )
         parts.append(tmp_path / f"{number}.parquet")
         frame.to_parquet(parts[-1])
     join_parts(parts, [0.0, 1.0, 2.0], "t_s", tmp_path / "whole.parquet")
@@ -145,12 +178,16 @@ def test_percentiles_of_slices_are_those_of_all_requests(tmp_path):
     assert whole["t_s"].is_monotonic_increasing and whole["t_s"].iloc[-1] == pytest.approx(3.0)
     found = exact_percentiles(tmp_path / "whole.parquet")
     for name, share in {"p50": 50, "p90": 90, "p99": 99, "p999": 99.9}.items():
-        assert found[f"latency_{name}_ms"] == pytest.approx(np.percentile(whole["latency_ms"], share))
+        assert found[f"latency_{name}_ms"] == pytest.approx(
+            np.percentile(whole["latency_ms"], share)
+        )
     assert found["latency_max_ms"] == whole["latency_ms"].max()
 
 
 def pipeline(test):
-    """Mark a test of the lab of scripts: `make test` has a real session instead (test_own_api.py)."""
+    """Mark a test of the lab of scripts: `make test` has a real session instead
+    (test_own_api.py).
+    """
     return pytest.mark.timed(pytest.mark.long(test))
 
 
@@ -161,8 +198,11 @@ def finished(tmp_path_factory):
 
 @pipeline
 def test_every_slice_is_kept_counted_and_idle_servers_are_idle(finished):
-    trials, slices = finished.trials, finished.table("slices")
-    assert trials["session"].value_counts().to_dict() == {f"s0{block}-{CELL}": 2 for block in (1, 2, 3)}
+    trials = finished.trials
+    slices = finished.table("slices")
+    assert trials["session"].value_counts().to_dict() == {
+        f"s0{block}-{CELL}": 2 for block in (1, 2, 3)
+    }
     assert (trials["slices"] == 2).all()
     slices = slices[slices["trial_id"].isin(trials["trial_id"])]
     assert (slices["requests"] == 40).all()  # the fake wrk sends ten requests on each connection
@@ -170,14 +210,18 @@ def test_every_slice_is_kept_counted_and_idle_servers_are_idle(finished):
     assert trials.set_index("trial_id")["requests"].to_dict() == kept["requests"].sum().to_dict()
     for _, of_session in slices.groupby("session"):
         assert sorted(of_session["position"]) == [1, 2, 3, 4]
-        assert of_session.groupby("place")["kept"].nunique().eq(1).all()  # for all servers or for none
+        assert (
+            of_session.groupby("place")["kept"].nunique().eq(1).all()
+        )  # for all servers or for none
     for record in finished.records:
         assert all(check["ok"] for check in record["checks"])
         details = {check["name"]: check["detail"] for check in record["checks"]}
         idle = details["9 it was idle while the other servers of its session were loaded"]
         assert float(idle.split()[2]) < 0.5
         assert "5 the slices' requests are all that the server counted" in details
-        assert {"wrk-01.json", "wrk-02.json", "resources.parquet", "probe.parquet"} == set(record["raw"])
+        assert {"wrk-01.json", "wrk-02.json", "resources.parquet", "probe.parquet"} == set(
+            record["raw"]
+        )
 
 
 @pipeline
@@ -190,7 +234,9 @@ def test_tables_of_sessions_are_rebuilt_identically(finished):
 def session(finished, tmp_path):
     """A copy of the run, and the trials of its first session with what was measured."""
     folder = RunFolder(shutil.copytree(finished.folder, tmp_path / "copy"))
-    return folder, dict(measured(record) for record in records(folder.path).values() if record["block"] == 1)
+    return folder, dict(
+        measured(record) for record in records(folder.path).values() if record["block"] == 1
+    )
 
 
 @pipeline
@@ -202,7 +248,9 @@ def session(finished, tmp_path):
         ("own-get", 2, False),  # the server may have helpers that the lab does not know
     ],
 )
-def test_who_took_cpu_is_judged_by_slices_as_by_trials(monkeypatch, session, workload, host_cpus, disturbed):
+def test_who_took_cpu_is_judged_by_slices_as_by_trials(
+    monkeypatch, session, workload, host_cpus, disturbed
+):
     folder, measured = session
     reckoned = trial_digest.others_pct
 
@@ -211,11 +259,16 @@ def test_who_took_cpu_is_judged_by_slices_as_by_trials(monkeypatch, session, wor
 
     monkeypatch.setattr(trial_digest, "others_pct", others_pct)
     machine = {"host_cpus": host_cpus, "placement": Placement((0,), (1,))}
-    given = {replace(t, cell=replace(t.cell, workload=workload)): replace(m, **machine) for t, m in measured.items()}
+    given = {
+        replace(t, cell=replace(t.cell, workload=workload)): replace(m, **machine)
+        for t, m in measured.items()
+    }
     found = digest_session(folder, given).values()
     reasons = [digest.taken or "" for digest in found]
     assert len(reasons) == 2
-    assert {digest.metrics["others_cpu_mean_pct"] for digest in found} == {None if workload == "own-get" else 90.0}
+    assert {digest.metrics["others_cpu_mean_pct"] for digest in found} == {
+        None if workload == "own-get" else 90.0
+    }
     assert all(("other programs took 45 %" in reason) is disturbed for reason in reasons)
 
 
@@ -243,10 +296,17 @@ class Lab(hit_lab.Lab):
         return {path: digest for path, digest in super().sealed().items() if "s02" not in path}
 
     def names(self):
-        return [f"s{block:02}-{name}-{CELL}" for block in range(1, self.repeats + 1) for name in ("fake", "fake-b")]
+        return [
+            f"s{block:02}-{name}-{CELL}"
+            for block in range(1, self.repeats + 1)
+            for name in ("fake", "fake-b")
+        ]
 
 
-@pytest.mark.fault("the runner is killed in the middle of a session", "the whole session is repeated, nothing is left")
+@pytest.mark.fault(
+    "the runner is killed in the middle of a session",
+    "the whole session is repeated, nothing is left",
+)
 @pipeline
 def test_a_runner_that_is_killed_again_and_again_loses_the_session_only(tmp_path):
     lab = Lab(tmp_path, "start")
@@ -261,8 +321,13 @@ def test_a_runner_that_is_killed_again_and_again_loses_the_session_only(tmp_path
     assert attempts.eq(1).all()  # no session is of two attempts
 
 
-@pytest.mark.fault("a server of a session is killed under load", "its trial fails, the session goes on with the others")
-@pytest.mark.fault("the sampler or the probe is killed in a session", "its trials fail; the next session runs")
+@pytest.mark.fault(
+    "a server of a session is killed under load",
+    "its trial fails, the session goes on with the others",
+)
+@pytest.mark.fault(
+    "the sampler or the probe is killed in a session", "its trials fail; the next session runs"
+)
 @pipeline
 def test_who_is_killed_in_a_session_fails_those_who_need_him(tmp_path):
     lab = Lab(tmp_path, "load", repeats=5)
@@ -276,21 +341,27 @@ def test_who_is_killed_in_a_session_fails_those_who_need_him(tmp_path):
     lab.ended(1)
     lab.assert_nothing_is_left()
     found = pd.DataFrame(records(lab.run).values()).sort_values(["block", "status"])
-    assert found["status"].to_list() == 2 * ["sealed"] + ["failed", "sealed"] + 4 * ["failed"] + 2 * ["sealed"]
+    assert found["status"].to_list() == 2 * ["sealed"] + ["failed", "sealed"] + 4 * [
+        "failed"
+    ] + 2 * ["sealed"]
     says = ["the server ended with exit code -9 under load", "sampler", "sampler", "probe", "probe"]
     errors = found.loc[found["status"] == "failed", "error"]
     assert [word for word, error in zip(says, errors, strict=True) if word not in error] == []
     assert "nothing to resume" in lab.resume(code=1)  # a failed trial is a result
 
 
-@pytest.mark.fault("the runner died while it wrote the records of a session", "the sealed half counts no more")
+@pytest.mark.fault(
+    "the runner died while it wrote the records of a session", "the sealed half counts no more"
+)
 @pipeline
 def test_half_a_session_is_no_session(finished):
     run = RunFolder(shutil.copytree(finished.folder, finished.folder.with_name("half")))
     (run.path / "run.json").write_text(json.dumps(run.manifest() | {"run_id": "half"}))
     last = sorted(run.path.glob(f"trials/s03-fake-b-{CELL}*"))[-1]
     lines = run.journal.read_text().splitlines(keepends=True)
-    run.journal.write_text("".join(line for line in lines if not (f'"{last.name}"' in line and '"sealed"' in line)))
+    run.journal.write_text(
+        "".join(line for line in lines if not (f'"{last.name}"' in line and '"sealed"' in line))
+    )
     (last / "trial.json").unlink()
     bench(finished.root, "run", "--resume", "half", code=0)
     found = pd.DataFrame(record for record in run.records() if record["block"] == 3)

@@ -1,4 +1,5 @@
-"""`make setup`: parts run side by side, each says in one line what went wrong, and a k6 that fits is not built anew.
+"""`make setup`: parts run side by side, each says in one line what went wrong, and a k6 that fits
+is not built anew.
 
 `make lab`: JupyterLab comes up, and its notebooks run in the project's own Python.
 """
@@ -34,7 +35,9 @@ def lab(tmp_path):
 
 
 def part(lab, name, text):
-    real_lab.program(lab / "setup" / f"{name}.sh", f'#!/usr/bin/env bash\n. "$(dirname "$0")/part.sh"\n{text}\n')
+    real_lab.program(
+        lab / "setup" / f"{name}.sh", f'#!/usr/bin/env bash\n. "$(dirname "$0")/part.sh"\n{text}\n'
+    )
 
 
 def run(lab, name, *arguments, **environment):
@@ -43,14 +46,26 @@ def run(lab, name, *arguments, **environment):
     return subprocess.run(command, capture_output=True, text=True, env=env, timeout=60, check=False)
 
 
-@pytest.mark.parametrize(("text", "code", "out", "err"), [
-    ("exit 0", 0, "", ""),
-    ('begin "It"; echo noise; echo noise >&2', 0, "It ...\nIt: done in 0 s\n", ""),
-    ('begin "It"; echo "one."; false; echo two', 2, "It ...\n", "It failed: one (see .tools/setup-it.log)."),
-    ('begin "It"; echo one; echo "error: no room"; echo "hint: buy"; exit 7', 2, "It ...\n",
-     "It failed: no room (see .tools/setup-it.log)."),
-    ('fail "Nothing is there."; begin "It"', 2, "", "Nothing is there."),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "code", "out", "err"),
+    [
+        ("exit 0", 0, "", ""),
+        ('begin "It"; echo noise; echo noise >&2', 0, "It ...\nIt: done in 0 s\n", ""),
+        (
+            'begin "It"; echo "one."; false; echo two',
+            2,
+            "It ...\n",
+            "It failed: one (see .tools/setup-it.log).",
+        ),
+        (
+            'begin "It"; echo one; echo "error: no room"; echo "hint: buy"; exit 7',
+            2,
+            "It ...\n",
+            "It failed: no room (see .tools/setup-it.log).",
+        ),
+        ('fail "Nothing is there."; begin "It"', 2, "", "Nothing is there."),
+    ],
+)
 def test_a_part_says_in_a_line_each_that_it_begins_and_how_it_ended(lab, text, code, out, err):
     part(lab, "it", text)
     done = run(lab, "it")
@@ -62,7 +77,12 @@ def test_parts_run_side_by_side_and_one_that_fails_ends_no_other(lab):
     for name in PARTS:
         others = " && ".join(f"[ -e {other}.begun ]" for other in PARTS)
         end = "false" if name == "k6" else f"touch {name}.ended"
-        part(lab, name, f"begin {name}; touch {name}.begun; until {others}; do sleep 0.01; done; sleep 0.1; {end}")
+        part(
+            lab,
+            name,
+            f"begin {name}; touch {name}.begun; until {others}; do sleep 0.01; done; sleep 0.1; "
+            f"{end}",
+        )
     done = run(lab, "all")
     assert done.returncode == 2
     assert {path.stem for path in lab.glob("*.ended")} == {"python", "vegeta", "system", "servers"}
@@ -79,11 +99,15 @@ def test_a_k6_on_the_path_that_fits_is_taken(lab, version, fits):
     programs.mkdir()
     for name in ("bash", "env", "dirname", "grep"):
         (programs / name).symlink_to(str(shutil.which(name)))
-    real_lab.program(programs / "k6", f"#!/usr/bin/env bash\necho 'k6 {version} (go1.26.8, linux/amd64)'\n")
+    real_lab.program(
+        programs / "k6", f"#!/usr/bin/env bash\necho 'k6 {version} (go1.26.8, linux/amd64)'\n"
+    )
     (lab / "setup" / "k6" / "v1").mkdir(parents=True)
     done = run(lab, "k6", PATH=str(programs))
     assert (done.stdout, done.returncode) == ("", 0 if fits else 2)
-    assert fits or done.stderr.startswith("Error: k6 1.8 to 2.x is not installed and Go is not there to build it")
+    assert fits or done.stderr.startswith(
+        "Error: k6 1.8 to 2.x is not installed and Go is not there to build it"
+    )
 
 
 @pytest.mark.parametrize("series", real_lab.K6_SERIES)
@@ -97,7 +121,9 @@ def test_a_series_of_k6_is_locked_to_a_version_that_the_lab_drives(series):
 
 
 def test_the_series_that_is_built_by_default_is_one_of_them():
-    (series,) = re.findall(r"^K6_SERIES := (\S+)$", (real_lab.REPOSITORY / "Makefile").read_text(), re.M)
+    (series,) = re.findall(
+        r"^K6_SERIES := (\S+)$", (real_lab.REPOSITORY / "Makefile").read_text(), re.M
+    )
     assert series in real_lab.K6_SERIES
 
 
@@ -118,8 +144,10 @@ def test_servers_are_built_by_a_python_without_any_package():
 def test_the_set_up_builds_a_server_as_its_description_says():
     read = runpy.run_path(str(SETUP / "servers.py"))["server"]
     for name in server_names():
-        parts = [(it.folder, it.build_needs, it.build_command, it.build_env, it.artifact)
-                 for it in (read(name), load_server(name))]  # fmt: skip
+        parts = [
+            (it.folder, it.build_needs, it.build_command, it.build_env, it.artifact)
+            for it in (read(name), load_server(name))
+        ]
         assert parts[0] == parts[1]
 
 
@@ -127,25 +155,37 @@ def test_the_set_up_builds_a_server_as_its_description_says():
 def test_the_lab_serves_the_notebooks_and_its_kernel_is_the_projects(tmp_path):
     """Of what `make lab` runs, on a free port."""
     make = ["make", "-n", "lab"]
-    printed = subprocess.run(make, cwd=real_lab.REPOSITORY, capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(
+        make, cwd=real_lab.REPOSITORY, capture_output=True, text=True, check=True
+    ).stdout
     (line,) = (line for line in printed.splitlines() if "jupyter lab" in line)
     command = [*line.split(), "--no-browser", "--port=0", "--IdentityProvider.token=of-this-test"]
-    env = {**os.environ, "JUPYTER_RUNTIME_DIR": str(tmp_path), "JUPYTER_CONFIG_DIR": str(tmp_path / "config")}
+    env = {
+        **os.environ,
+        "JUPYTER_RUNTIME_DIR": str(tmp_path),
+        "JUPYTER_CONFIG_DIR": str(tmp_path / "config"),
+    }
     with (
         (tmp_path / "log").open("w") as log,
         real_lab.process(*command, cwd=real_lab.REPOSITORY, env=env, stdout=log, stderr=log) as lab,
     ):
 
         def facts():  # empty until JupyterLab has written its file
-            return lab.poll() is not None or "".join(path.read_text() for path in tmp_path.glob("jpserver-*.json"))
+            return lab.poll() is not None or "".join(
+                path.read_text() for path in tmp_path.glob("jpserver-*.json")
+            )
 
         def ask(path, data=None):
-            request = urllib.request.Request(url + path, data, {"Authorization": "token of-this-test"})
+            request = urllib.request.Request(
+                url + path, data, {"Authorization": "token of-this-test"}
+            )
             with urllib.request.urlopen(request, timeout=20) as answer:
                 return json.load(answer)
 
         def kernel():
-            commands = (child.cmdline() for child in psutil.Process(lab.pid).children(recursive=True))
+            commands = (
+                child.cmdline() for child in psutil.Process(lab.pid).children(recursive=True)
+            )
             return next((command for command in commands if "ipykernel_launcher" in command), None)
 
         said = wait_for(facts, 60)
@@ -155,7 +195,11 @@ def test_the_lab_serves_the_notebooks_and_its_kernel_is_the_projects(tmp_path):
         assert {path.name for path in (real_lab.REPOSITORY / "notebooks").glob("*.ipynb")} <= names
         assert ask("api/kernelspecs")["default"] == "python3"
         ask("api/kernels", b'{"name": "python3"}')
-        # The environment's python is a link: what it runs in shows in the name that it was started with.
-        assert Path(wait_for(kernel, 60)[0]).absolute().parent == Path(sys.executable).absolute().parent
+        # The environment's python is a link: what it runs in shows in the name that it was started
+        # with.
+        assert (
+            Path(wait_for(kernel, 60)[0]).absolute().parent
+            == Path(sys.executable).absolute().parent
+        )
         lab.terminate()
         lab.wait(30)

@@ -1,4 +1,6 @@
-"""The notebook about CPU spikes: pictures for whoever executes it with nobody there, widgets for a reader."""
+"""The notebook about CPU spikes: pictures for whoever executes it with nobody there, widgets for a
+reader.
+"""
 
 import base64
 import io
@@ -25,7 +27,8 @@ from runner.present.notebook import notebooks
 from runner.present.notebook.spike_page import open_spikes
 from runner.store import find_run
 
-GIN, AXUM = "gin-rates-r1000-b1", "axum-rates-r1000-b1"
+GIN = "gin-rates-r1000-b1"
+AXUM = "axum-rates-r1000-b1"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
@@ -42,7 +45,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return lab
 
 
-# --- with nobody there ------------------------------------------------------------------------------------
+# --- with nobody there ----------------------------------------------------------------------------
 
 
 @pytest.mark.long
@@ -50,12 +53,17 @@ def test_the_report_has_the_page_without_widgets(in_lab: Path) -> None:
     report = notebooks.build_report(find_run("sample"))
     assert [page.name for page in report] == ["cpu_spikes.html"]
     html = next(iter(report))
-    out, page = html.with_suffix(".ipynb"), html.read_text()
+    out = html.with_suffix(".ipynb")
+    page = html.read_text()
     assert notebooks.figures_shown(out) == ["cpu-spikes"]
     kinds = {kind for output in outputs(out) for kind in output.get("data", {})}
     assert WIDGET not in kinds and "image/png" in kinds
     text = texts(out)
-    assert f"Trial {GIN}" in text and "stands out most" in text and "coincides with spikes more than by chance" in text
+    assert (
+        f"Trial {GIN}" in text
+        and "stands out most" in text
+        and "coincides with spikes more than by chance" in text
+    )
     assert "axum 0 spikes" in text and "Machine" in text
     assert {path.name for path in out.parent.iterdir()} >= {"cpu-spikes.png", "cpu-spikes.svg"}
     # The title is in the picture; its alternative text has words of its own.
@@ -66,10 +74,15 @@ def test_the_report_has_the_page_without_widgets(in_lab: Path) -> None:
 
 @pytest.mark.long
 def test_a_notebook_takes_a_trial_and_a_part_of_its_load(in_lab: Path, tmp_path: Path) -> None:
-    given, out = {"trial": AXUM, "start_s": 5, "stop_s": 7.5}, tmp_path / "out.ipynb"
+    given = {"trial": AXUM, "start_s": 5, "stop_s": 7.5}
+    out = tmp_path / "out.ipynb"
     notebooks.execute(in_lab / "notebooks" / "cpu_spikes.ipynb", given, out)
     text = texts(out)
-    assert f"Trial {AXUM}" in text and "The parameter trial names it" in text and "No spike of the server" in text
+    assert (
+        f"Trial {AXUM}" in text
+        and "The parameter trial names it" in text
+        and "No spike of the server" in text
+    )
     assert "from 5.0 to 7.5 s" in str(outputs(out))
 
 
@@ -90,7 +103,9 @@ def test_a_run_without_spikes_and_without_the_younger_columns(in_lab: Path, tmp_
     out = tmp_path / "out.ipynb"
     notebooks.execute(in_lab / "notebooks" / "cpu_spikes.ipynb", {"run": "old"}, out)
     assert notebooks.figures_shown(out) == ["cpu-spikes"]
-    assert "No server spiked in any of the" in texts(out) and "not known: the tables of this run" in texts(out)
+    assert "No server spiked in any of the" in texts(
+        out
+    ) and "not known: the tables of this run" in texts(out)
 
 
 def test_a_run_without_samples_says_so(in_lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,14 +131,19 @@ def test_each_panel_says_what_it_shows_at_a_second(in_lab: Path) -> None:
     page = open_spikes("sample")
     cpu, _, rate, latency, events = (ax.format_coord for ax in draw(page.chart("cpu-spikes")).axes)
     assert cpu(4.12, 7.0) == f"gin, 4.12 s: {number(known_cpu(in_lab, 4.12))} % of a core"
-    assert known_cpu(in_lab, 4.12) > 70 > known_cpu(in_lab, 3.02)  # within its first spike, and before
+    assert (
+        known_cpu(in_lab, 4.12) > 70 > known_cpu(in_lab, 3.02)
+    )  # within its first spike, and before
     assert cpu(99.0, 7.0) == "gin, 99.00 s: – % of a core"
     assert rate(4.12, 0.0).endswith(" requests/s") and "p50 " in latency(4.5, 1.0)
     assert latency(31.5, 2.5) == "31.50 s: the pointer is at 2.50 ms"
-    assert events(STEALS_S[0], 0.0) == f"{STEALS_S[0]:.2f} s: steal" and events(1.0, 0.0) == "1.00 s: none of these"
+    assert (
+        events(STEALS_S[0], 0.0) == f"{STEALS_S[0]:.2f} s: steal"
+        and events(1.0, 0.0) == "1.00 s: none of these"
+    )
 
 
-# --- with a reader in front of it -------------------------------------------------------------------------
+# --- with a reader in front of it -----------------------------------------------------------------
 
 
 def run_cells(client: Any, *sources: str, reader: bool) -> list[dict[str, Any]]:
@@ -137,7 +157,9 @@ def run_cells(client: Any, *sources: str, reader: bool) -> list[dict[str, Any]]:
             displayed.append({"text/plain": "\n".join(message["content"]["traceback"])})
 
     for source in sources:
-        reply = client.execute_interactive(source, allow_stdin=reader, output_hook=note, timeout=120)
+        reply = client.execute_interactive(
+            source, allow_stdin=reader, output_hook=note, timeout=120
+        )
         assert reply["content"]["status"] == "ok", displayed[-1:]
     return displayed
 
@@ -147,10 +169,14 @@ CELLS = ("page.show_controls()", "page.show_part('trial')", "page.show_figure('c
 POINT = """canvas, ax = page._canvas, page._canvas.figure.axes[0]
 x, y = ax.transData.transform((4.12, sum(ax.get_ylim()) / 2))
 where = {"x": float(x), "y": float(canvas.get_renderer().height - y)}
-move = {"type": "motion_notify", "button": 0, "buttons": 0, "modifiers": [], "guiEvent": {}, **where}
+move = {"type": "motion_notify", "button": 0, "buttons": 0}
+move |= {"modifiers": [], "guiEvent": {}, **where}
 canvas._handle_message(canvas, move, [])
 canvas._message"""
-"""Moves the pointer as the front end says it does; the message is what the widget shows below the figure."""
+"""Moves the pointer as the front end says it does.
+
+The message is what the widget shows below the figure.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -172,28 +198,43 @@ def test_it_is_the_front_end_that_says_whether_somebody_is_there(client: Any) ->
 @pytest.mark.long
 def test_a_reader_chooses_the_trial_and_everything_follows(lab: Path, client: Any) -> None:
     shutil.rmtree(lab / "figures", ignore_errors=True)
-    trial, part = "page.controls.children[0].value", "page.controls.children[1].value"
+    trial = "page.controls.children[0].value"
+    part = "page.controls.children[1].value"
     first = run_cells(client, OPEN, *CELLS, reader=True)
-    assert sum(WIDGET in data for data in first) == 4  # the controls, a place for each part, and in one the figure
+    assert (
+        sum(WIDGET in data for data in first) == 4
+    )  # the controls, a place for each part, and in one the figure
     assert any(f"Trial {GIN}" in data.get("text/plain", "") for data in first)
     chosen = run_cells(client, f"{trial} = {AXUM!r}", reader=True)
     assert any(f"Trial {AXUM}" in data.get("text/plain", "") for data in chosen)
-    assert sum(WIDGET in data for data in chosen) == 1  # the figure; the places are those from before
-    cut = run_cells(client, f"{part} = (4.0, 9.0)", "(page.view.start_s, page.view.stop_s)", reader=True)
+    assert (
+        sum(WIDGET in data for data in chosen) == 1
+    )  # the figure; the places are those from before
+    cut = run_cells(
+        client, f"{part} = (4.0, 9.0)", "(page.view.start_s, page.view.stop_s)", reader=True
+    )
     assert cut[-1]["text/plain"] == "(4.0, 9.0)"
-    assert run_cells(client, f"{trial} = {GIN!r}", part, reader=True)[-1]["text/plain"] == "(0.0, 30.0)"
+    assert (
+        run_cells(client, f"{trial} = {GIN!r}", part, reader=True)[-1]["text/plain"]
+        == "(0.0, 30.0)"
+    )
     explore = (
-        "from runner.present.notebook.explore_page import open_tables\nopen_tables('sample').show_figure('cpu-peaks')"
+        "from runner.present.notebook.explore_page import "
+        "open_tables\nopen_tables('sample').show_figure('cpu-peaks')"
     )
     (picture,) = [data["image/png"] for data in run_cells(client, explore, reader=True)]
     assert imread(io.BytesIO(base64.b64decode(picture))).shape[1] == 1050
     assert not (lab / "figures").exists()  # looking around changes no file
 
 
-def test_a_reader_zooms_the_figure_and_reads_values_under_the_pointer(lab: Path, client: Any) -> None:
+def test_a_reader_zooms_the_figure_and_reads_values_under_the_pointer(
+    lab: Path, client: Any
+) -> None:
     shutil.rmtree(lab / "figures", ignore_errors=True)
     shown = run_cells(client, OPEN, "page.show_figure('cpu-spikes')", reader=True)
-    assert sum(WIDGET in data for data in shown) == 2  # the place for the figure, and in it the figure
+    assert (
+        sum(WIDGET in data for data in shown) == 2
+    )  # the place for the figure, and in it the figure
     assert any("CPU of server" in data.get("text/plain", "") for data in shown)  # in words, too
     zoom = (
         "figure = page._canvas.figure\nfigure.axes[1].set_xlim(3.9, 4.5)\n"
@@ -203,5 +244,7 @@ def test_a_reader_zooms_the_figure_and_reads_values_under_the_pointer(lab: Path,
     pointed = run_cells(client, POINT, reader=True)[-1]["text/plain"]
     assert pointed == f"'gin, 4.12 s: {number(known_cpu(lab, 4.12))} % of a core'"
     other = f"old = page._canvas\npage.choose({AXUM!r})\n(old.comm is None, page._canvas is old)"
-    assert run_cells(client, other, reader=True)[-1]["text/plain"] == "(True, False)"  # no widget is left behind
+    assert (
+        run_cells(client, other, reader=True)[-1]["text/plain"] == "(True, False)"
+    )  # no widget is left behind
     assert not (lab / "figures").exists()

@@ -1,4 +1,6 @@
-"""The store: writes are whole or not at all, the journal survives a torn line, runs are found or refused."""
+"""The store: writes are whole or not at all, the journal survives a torn line, runs are found or
+refused.
+"""
 
 import json
 import lzma
@@ -11,10 +13,21 @@ from measured import record_of
 from runner import store
 from runner.digest.tables import shrink
 from runner.model import LabError
-from runner.store import TABLES, RunFolder, export_compact, figures_folder, find_run, sha256, short_name, write_json
+from runner.store import (
+    TABLES,
+    RunFolder,
+    export_compact,
+    figures_folder,
+    find_run,
+    sha256,
+    short_name,
+    write_json,
+)
 
 
-@pytest.mark.fault("an error while a file is written", "the old file stands, no temporary one is left")
+@pytest.mark.fault(
+    "an error while a file is written", "the old file stands, no temporary one is left"
+)
 def test_an_error_while_writing_leaves_the_old_file_and_no_temporary(tmp_path):
     path = tmp_path / "a.json"
     write_json(path, {"old": 1})
@@ -42,7 +55,12 @@ def test_the_journal_keeps_the_last_states_and_loses_a_torn_line(tmp_path):
     assert run.states() == {"t1": "raw"}
     run.append("planned", "t2")
     assert run.states() == {"t1": "raw", "t2": "planned"}
-    assert [json.loads(line)["trial_id"] for line in run.journal.read_text().splitlines()] == ["t1", "t1", "t1", "t2"]
+    assert [json.loads(line)["trial_id"] for line in run.journal.read_text().splitlines()] == [
+        "t1",
+        "t1",
+        "t1",
+        "t2",
+    ]
     run.journal.write_text("torn from the first line on")
     run.append("planned", "t1")
     assert run.states() == {"t1": "planned"}
@@ -50,14 +68,19 @@ def test_the_journal_keeps_the_last_states_and_loses_a_torn_line(tmp_path):
 
 def test_rubbish_in_the_middle_of_the_journal_is_named(tmp_path):
     run = RunFolder(tmp_path)
-    run.journal.write_text('{"trial_id": "t", "state": "planned"}\nrubbish\n{"trial_id": "t", "state": "raw"}\n')
+    run.journal.write_text(
+        '{"trial_id": "t", "state": "planned"}\nrubbish\n{"trial_id": "t", "state": "raw"}\n'
+    )
     with pytest.raises(LabError, match="line 2"):
         run.states()
 
 
 def test_sha256_is_the_known_one(tmp_path):
     (tmp_path / "abc").write_bytes(b"abc")
-    assert sha256(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert (
+        sha256(tmp_path / "abc")
+        == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    )
 
 
 @pytest.mark.parametrize("run", ["nothing", "../..", "./here", "latest"])
@@ -85,7 +108,9 @@ def test_an_export_has_every_value_of_every_table_that_of_the_slices_too(tmp_pat
     pq.write_table(pa.table({"slice": [1, 2]}), run.table("slices"))
     export_compact(run, tmp_path / "out", shrink)
     for table in {*TABLES, "slices"} - {"resources"}:
-        assert pq.read_table(RunFolder(tmp_path / "out").table(table)).equals(pq.read_table(run.table(table)))
+        assert pq.read_table(RunFolder(tmp_path / "out").table(table)).equals(
+            pq.read_table(run.table(table))
+        )
     exported = pq.read_table(RunFolder(tmp_path / "out").table("resources")).to_pydict()
     assert exported["trial_id"] == ["r"] * 3 and exported["cpu_pct"][1] is None
     assert exported["cpu_pct"][::2] == pytest.approx([1.0, 0.1], abs=0.004)
@@ -104,7 +129,8 @@ def test_an_export_has_no_raw_files_and_replaces_only_an_export(tmp_path):
     assert RunFolder(out).run_id == "b"
     assert not list(out.rglob("k6.json.gz"))
     assert [each["of_run"] for each in RunFolder(out).records()] == ["b"]
-    thesis, raw = tmp_path / "precious" / "thesis.txt", out / "trials" / "t1" / "k6.json.gz"
+    thesis = tmp_path / "precious" / "thesis.txt"
+    raw = out / "trials" / "t1" / "k6.json.gz"
     for precious in (thesis, raw):
         precious.parent.mkdir(parents=True)
         precious.write_text("years of work")
@@ -122,7 +148,8 @@ def test_exported_records_are_those_of_the_run_and_hash_as_their_files(tmp_path)
         path = run.trial(name) / "trial.json"
         odd = {"seconds": 0.1 + 0.2, "title": "naïve\u2028π", "none": None, "whole": 2**70}
         write_json(path, record_of(name, order=order, **odd))
-    out, again = tmp_path / "out", tmp_path / "again"
+    out = tmp_path / "out"
+    again = tmp_path / "again"
     export_compact(run, out)
     export_compact(RunFolder(out), again)  # an exported run can be exported
     hashes = {path.parent.name: sha256(path) for path in run.path.glob("trials/*/trial.json")}
@@ -131,7 +158,12 @@ def test_exported_records_are_those_of_the_run_and_hash_as_their_files(tmp_path)
     for folder in (out, again):
         assert RunFolder(folder).records() == run.records()
         assert RunFolder(folder).record_hashes() == run.record_hashes() == hashes
-    assert sorted(path.name for path in out.iterdir()) == ["journal.jsonl", "run.json", "tables", "trials.jsonl.xz"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "journal.jsonl",
+        "run.json",
+        "tables",
+        "trials.jsonl.xz",
+    ]
 
 
 def test_a_run_exported_by_an_earlier_version_is_read_exported_and_replaced(tmp_path):
@@ -145,22 +177,36 @@ def test_a_run_exported_by_an_earlier_version_is_read_exported_and_replaced(tmp_
     assert not (old.path / "trials").exists()
 
 
-MANIFESTS = [b"[]", b"{}", b'{"schema": 1}', b'{"schema": 1, "run_id": 7}', b'{"schema": 99}', b"rubbish", b"\xff"]
+MANIFESTS = [
+    b"[]",
+    b"{}",
+    b'{"schema": 1}',
+    b'{"schema": 1, "run_id": 7}',
+    b'{"schema": 99}',
+    b"rubbish",
+    b"\xff",
+]
 MANIFESTS += [b"[" * 100_000, b'{"a":' * 100_000, b"NaN", b"1e999", b""]
 
 
 @pytest.mark.parametrize("text", MANIFESTS)
 def test_a_broken_manifest_is_one_sentence_before_any_work(tmp_path, text):
     (tmp_path / "run.json").write_bytes(text)
-    with pytest.raises(LabError, match=r"run\.json.*schema 99" if b": 99" in text else r"run\.json"):
+    with pytest.raises(
+        LabError, match=r"run\.json.*schema 99" if b": 99" in text else r"run\.json"
+    ):
         find_run(str(tmp_path))
 
 
 def test_a_committed_run_is_found_by_its_name_and_has_figures_of_that_name(bare_lab, tmp_path):
     make_run(tmp_path / "data" / "mine", "20260101T000000Z-x-1")
     make_run(tmp_path / "data" / "runs" / "20260101T000000Z-y-2", "20260101T000000Z-y-2")
-    committed, fresh = find_run("mine"), find_run("20260101T000000Z-y-2")
-    assert committed.path.parent.name == "data" and figures_folder(committed).name == short_name(committed) == "mine"
+    committed = find_run("mine")
+    fresh = find_run("20260101T000000Z-y-2")
+    assert (
+        committed.path.parent.name == "data"
+        and figures_folder(committed).name == short_name(committed) == "mine"
+    )
     assert figures_folder(fresh).name == short_name(fresh) == "20260101T000000Z-y-2"
     elsewhere = tmp_path / "elsewhere"
     make_run(elsewhere, "20260101T000000Z-z-3")

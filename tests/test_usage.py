@@ -16,7 +16,10 @@ WRONG = [
         for factor in ("-1", "nan", "inf")
     ),
     (["run", "quick", "--engine", "podman"], "There is no engine 'podman'"),
-    (["run", "fakes.toml", "--budget", "soon"], "--budget is a time such as 90s, 60m or 2h, not 'soon'."),
+    (
+        ["run", "fakes.toml", "--budget", "soon"],
+        "--budget is a time such as 90s, 60m or 2h, not 'soon'.",
+    ),
     (["run", "fakes.toml", "--until", "5"], f"{UNTIL}, not '5'."),
     (["run", "fakes.toml", "--until", "0%"], f"{UNTIL}, not '0%'."),
     (["report", "nothing"], "There is no run 'nothing'"),
@@ -26,13 +29,19 @@ WRONG = [
 ]
 
 
-def test_wrong_usage_or_a_missing_tool_is_one_sentence_and_exit_code_2(tmp_path, monkeypatch, bench):
+def test_wrong_usage_or_a_missing_tool_is_one_sentence_and_exit_code_2(
+    tmp_path, monkeypatch, bench
+):
     campaign = fake_lab.make(tmp_path)
     monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     for (command, *arguments), says in WRONG:
         code, _, err = bench(*arguments, command=command)
-        assert code == 2 and says in err and len(err.strip().splitlines()) == 1, (command, arguments, err)
+        assert code == 2 and says in err and len(err.strip().splitlines()) == 1, (
+            command,
+            arguments,
+            err,
+        )
     monkeypatch.setenv("PATH", str(tmp_path / "data"))
     for tool in ("wrk", "k6"):
         (tmp_path / ".tools" / tool).unlink()
@@ -41,10 +50,14 @@ def test_wrong_usage_or_a_missing_tool_is_one_sentence_and_exit_code_2(tmp_path,
     assert not list(tmp_path.glob("data/runs/*"))
 
 
-def test_a_program_outside_a_lab_says_where_it_looked_and_colours_nothing_where_it_is_no_terminal(tmp_path):
+def test_a_program_outside_a_lab_says_where_it_looked_and_colours_nothing_where_it_is_no_terminal(
+    tmp_path,
+):
     fake_lab.make(tmp_path / "lab")
     for root, code, says in (("nowhere", 2, "No lab in $BENCH_ROOT"), ("lab", 0, "fake")):
         env = {"BENCH_ROOT": str(tmp_path / root), "PATH": ""}
-        done = subprocess.run([*BENCH, "list"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*BENCH, "list"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+        )
         assert done.returncode == code and says in done.stderr + done.stdout
         assert "\x1b[" not in done.stdout + done.stderr

@@ -1,7 +1,9 @@
-"""A server, and beside it a process that uses a known share of a CPU at known times, and writes down when it did.
+"""A server, and beside it a process that uses a known share of a CPU at known times, and writes
+down when it did.
 
-Arguments: SERVER FILE SHARE AT:LENGTH[,AT:LENGTH...], in seconds since the start; without BURSTS in the environment it
-is the server alone. FILE gets a JSON list of [begin, end, CPU seconds used], begin and end in seconds since the epoch.
+Arguments: SERVER FILE SHARE AT:LENGTH[,AT:LENGTH...], in seconds since the start; without BURSTS in
+the environment it is the server alone. FILE gets a JSON list of [begin, end, CPU seconds used],
+begin and end in seconds since the epoch.
 """
 
 import json
@@ -10,14 +12,18 @@ import sys
 import time
 from pathlib import Path
 
-SERVER, FILE, SHARE, PERIOD_S = sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]), 0.01
+SERVER = sys.argv[1]
+FILE = Path(sys.argv[2])
+SHARE = float(sys.argv[3])
+PERIOD_S = 0.01
 BURSTS = [tuple(map(float, burst.split(":"))) for burst in sys.argv[4].split(",")]
 STARTED = time.monotonic()
 
 
 def burn(length_s):
     """Use SHARE of a CPU, held to this process's CPU clock, a little in each PERIOD_S."""
-    begun, begun_cpu = time.monotonic(), time.process_time()
+    begun = time.monotonic()
+    begun_cpu = time.process_time()
     while (passed := time.monotonic() - begun) < length_s:
         goal = begun_cpu + SHARE * min(length_s, (passed // PERIOD_S + 1) * PERIOD_S)
         while time.process_time() < goal and time.monotonic() - begun < length_s:
@@ -27,12 +33,14 @@ def burn(length_s):
 
 if "BURSTS" not in os.environ or os.fork():
     os.execv(SERVER, [SERVER])
-server, done = os.getppid(), []
+server = os.getppid()
+done = []
 for at_s, length_s in BURSTS:
     time.sleep(max(0.0, STARTED + at_s - time.monotonic()))
     if os.getppid() != server:
         break
-    begun, begun_cpu = time.time(), time.process_time()
+    begun = time.time()
+    begun_cpu = time.process_time()
     burn(length_s)
     done.append([begun, time.time(), time.process_time() - begun_cpu])
     FILE.write_text(json.dumps(done))

@@ -1,8 +1,9 @@
 """A server of one thread with known costs, for tests. Run as `python costly_server.py PORT`.
 
-The environment says what it does: COST_MS of CPU for each request, SIZE bytes in an answer, FAIL_EVERY how many
-requests one is answered with 503, CLOSE_AFTER how many requests a connection is closed (0: never). `/seen` answers what
-came: when it was answered (nanoseconds since the epoch), with which status, to whom (User-Agent), on which connection.
+The environment says what it does: COST_MS of CPU for each request, SIZE bytes in an answer,
+FAIL_EVERY how many requests one is answered with 503, CLOSE_AFTER how many requests a connection is
+closed (0: never). `/seen` answers what came: when it was answered (nanoseconds since the epoch),
+with which status, to whom (User-Agent), on which connection.
 """
 
 import asyncio
@@ -33,8 +34,10 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport):
         Connection.count += 1
-        self.number, self.transport = Connection.count, transport
-        self.received, self.answered = b"", 0
+        self.number = Connection.count
+        self.transport = transport
+        self.received = b""
+        self.answered = 0
 
     def data_received(self, data):
         self.received += data
@@ -65,7 +68,9 @@ class Connection(asyncio.Protocol):
 
 
 async def main():
-    server = await asyncio.get_running_loop().create_server(Connection, "127.0.0.1", int(sys.argv[1]), backlog=1024)
+    server = await asyncio.get_running_loop().create_server(
+        Connection, "127.0.0.1", int(sys.argv[1]), backlog=1024
+    )
     await server.serve_forever()
 
 

@@ -1,4 +1,5 @@
-# A stand-in for k6: real requests one after another, samples of known latencies written as k6 writes them.
+# A stand-in for k6: real requests one after another, samples of known latencies written as k6
+# writes them.
 import json
 import os
 import statistics
@@ -14,7 +15,9 @@ sys.path.insert(0, str(Path(__file__).with_name("lib")))
 from faults import asked
 
 if json.loads(os.environ["SCENARIO"])["executor"] == "ramping-vus":  # the warm-up
-    sys.exit("there were problems with the configuration" if asked() == "k6-refuses-its-warm-up" else 0)
+    sys.exit(
+        "there were problems with the configuration" if asked() == "k6-refuses-its-warm-up" else 0
+    )
 from k6_files import Request, announce, iteration_lines, request_lines, write_lines
 
 fault = asked()
@@ -24,8 +27,10 @@ option = dict(part[2:].split("=", 1) for part in sys.argv if part.startswith("--
 iterations = json.loads(os.environ["SCENARIO"])["iterations"]
 header = {"Content-Type": "application/json"}
 body = {"name": "n", "variants": [{"name": "v", "allocation_percent": 100}]}
-lines, durations = [], []
-begin_ns, clock_ms = time.time_ns(), 0.0
+lines = []
+durations = []
+begin_ns = time.time_ns()
+clock_ms = 0.0
 for number in range(iterations):
     sent = urllib.request.Request(os.environ["TARGET_URL"], json.dumps(body).encode(), header)
     with urllib.request.urlopen(sent) as answer:
@@ -33,7 +38,9 @@ for number in range(iterations):
     milliseconds = number + 1
     # Two virtual users who never wait: an answer of 30 ms is followed by the next one after 15 ms.
     clock_ms += milliseconds / 2
-    request = Request(begin_ns + round(clock_ms * 1e6), 1000, 0, 20_000, milliseconds * 1_000_000 - 50_000, 30_000)
+    request = Request(
+        begin_ns + round(clock_ms * 1e6), 1000, 0, 20_000, milliseconds * 1_000_000 - 50_000, 30_000
+    )
     durations.append(request.duration / 1e6)
     lines += request_lines(request)
     lines += iteration_lines(request.end_ns, request.duration + 100_000)
@@ -44,7 +51,12 @@ lines = announce(lines)
 if fault == "k6-writes-rubbish":
     lines[100] = '{"metric": rubbish'
 write_lines(Path(option["out"].removeprefix("json=")), lines)
-trend = {"avg": statistics.mean(durations), "min": min(durations), "max": max(durations), "count": len(durations)}
+trend = {
+    "avg": statistics.mean(durations),
+    "min": min(durations),
+    "max": max(durations),
+    "count": len(durations),
+}
 ranks = {"med": 500, "p(90)": 900, "p(95)": 950, "p(99)": 990, "p(99.9)": 999}
 cuts = statistics.quantiles(durations, n=1000, method="inclusive")
 trend |= {name: cuts[rank - 1] for name, rank in ranks.items()}

@@ -1,8 +1,9 @@
 """An API with one oddity, on the standard library. Run as `odd_server.py ADDRESS PORT ODDITY MS`.
 
-`shedding` works MS on up to five requests at a time, and answers 503 at once to any more. `uneven` answers at once, but
-takes MS for each tenth request. `streaming` sends the head and the first bytes at once, and the last MS later. `/seen`
-says how many requests were answered with success, and how many were refused; `/refused` answers 503 to everybody.
+`shedding` works MS on up to five requests at a time, and answers 503 at once to any more. `uneven`
+answers at once, but takes MS for each tenth request. `streaming` sends the head and the first bytes
+at once, and the last MS later. `/seen` says how many requests were answered with success, and how
+many were refused; `/refused` answers 503 to everybody.
 """
 
 import json
@@ -11,7 +12,10 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-ADDRESS, PORT, ODDITY, WAIT_S = sys.argv[1], int(sys.argv[2]), sys.argv[3], float(sys.argv[4]) / 1000
+ADDRESS = sys.argv[1]
+PORT = int(sys.argv[2])
+ODDITY = sys.argv[3]
+WAIT_S = float(sys.argv[4]) / 1000
 MOST_AT_ONCE = 5
 seen = {"good": 0, "refused": 0}
 under_way = []

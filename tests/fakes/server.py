@@ -1,4 +1,6 @@
-"""A contract server on the standard library: slow, but every answer and count is right unless a fault is asked for."""
+"""A contract server on the standard library: slow, but every answer and count is right unless a
+fault is asked for.
+"""
 
 import functools
 import hashlib
@@ -23,7 +25,9 @@ if FAULT == "server-dies-at-start":
 pause("start", most_s=10)  # less than the lab waits for a server
 lock = threading.Lock()
 pool_lock = threading.Lock()
-INSERT = "INSERT INTO devices (uuid, mac, firmware, created_at) VALUES (%s, %s, %s, %s) RETURNING id"
+INSERT = (
+    "INSERT INTO devices (uuid, mac, firmware, created_at) VALUES (%s, %s, %s, %s) RETURNING id"
+)
 counts = {"requests": 0, "connections": 0}
 
 
@@ -64,7 +68,9 @@ class Handler(BaseHTTPRequestHandler):
             self.answer({"status": "ok", "server": "fake", "nonce": nonce})
         elif self.path == "/stats":
             pool = {"size": 1, "in_use": int(pool_lock.locked()), "idle": 0, "waiting": 0}
-            self.answer({**counts, "gc": None, "pool": pool if "DATABASE_URL" in os.environ else None})
+            self.answer(
+                {**counts, "gc": None, "pool": pool if "DATABASE_URL" in os.environ else None}
+            )
         elif self.path == "/count":
             self.answer({"code": 200, "message": self.count()})
             if FAULT == "server-dies-under-load" and counts["requests"] > 20:
@@ -74,10 +80,16 @@ class Handler(BaseHTTPRequestHandler):
             self.answer({"code": 404, "message": "not found"})
 
     def insert(self, body):
-        stored = {"uuid": str(uuid.uuid4()), **body, "created_at": f"{datetime.utcnow().isoformat()}Z"}
+        stored = {
+            "uuid": str(uuid.uuid4()),
+            **body,
+            "created_at": f"{datetime.utcnow().isoformat()}Z",
+        }
         with pool_lock:
             for _ in range({"server-loses-inserts": 0, "server-inserts-twice": 2}.get(FAULT, 1)):
-                row = pool().execute(INSERT, [stored["uuid"], body["mac"], body["firmware"], stored["created_at"]])
+                row = pool().execute(
+                    INSERT, [stored["uuid"], body["mac"], body["firmware"], stored["created_at"]]
+                )
                 stored = {"id": row.fetchone()[0], **stored}
         self.answer(stored if "id" in stored else {"id": 1, **stored}, 201)
 

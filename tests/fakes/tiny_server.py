@@ -1,9 +1,11 @@
-"""Somebody's API, on the standard library: every answer takes DELAY_MS. Run as `tiny_server.py ADDRESS PORT DELAY_MS`.
+"""Somebody's API, on the standard library: every answer takes DELAY_MS.
 
-DIE_AFTER in the environment is the number of requests after which it ends; CALL_ME the name that it gives its process;
-BURN_MS the CPU time that each answer costs besides.
-`/away?URL` redirects to URL, `/missing` answers 404, `/broken` 500, `/flaky` 500 every second time,
-`/slow` after 2 s, `/chunks` in chunks, `/seen` what came: requests, connections, and the hosts that were asked for.
+Run as `tiny_server.py ADDRESS PORT DELAY_MS`.
+
+DIE_AFTER in the environment is the number of requests after which it ends; CALL_ME the name that it
+gives its process; BURN_MS the CPU time that each answer costs besides. `/away?URL` redirects to
+URL, `/missing` answers 404, `/broken` 500, `/flaky` 500 every second time, `/slow` after 2 s,
+`/chunks` in chunks, `/seen` what came: requests, connections, and the hosts that were asked for.
 """
 
 import json
@@ -15,7 +17,9 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-ADDRESS, PORT, DELAY_S = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]) / 1000
+ADDRESS = sys.argv[1]
+PORT = int(sys.argv[2])
+DELAY_S = float(sys.argv[3]) / 1000
 DIE_AFTER = int(os.environ.get("DIE_AFTER", "0"))
 BURN_S = float(os.environ.get("BURN_MS", "0")) / 1000
 seen = {"requests": 0, "connections": 0, "flaky": 0}

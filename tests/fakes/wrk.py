@@ -1,4 +1,5 @@
-# A stand-in for wrk: a known number of requests, one histogram bucket of known height, honest counts.
+# A stand-in for wrk: a known number of requests, one histogram bucket of known height, honest
+# counts.
 import http.client
 import json
 import os
@@ -33,11 +34,15 @@ for _ in range(connections):
         if close and fault != "close-mode-keeps-alive" and number:
             connection = http.client.HTTPConnection(url.hostname, url.port, timeout=5)
         header = {"Connection": "close"} if close and fault != "close-mode-keeps-alive" else {}
-        connection.request(os.environ["WRK_METHOD"], url.path, os.environ["WRK_BODY"] or None, headers=header)
+        connection.request(
+            os.environ["WRK_METHOD"], url.path, os.environ["WRK_BODY"] or None, headers=header
+        )
         connection.getresponse().read()
     opened.append(connection)
 time.sleep(max(0, 0.3 - (time.monotonic() - began)))
-requests = connections * each * (1 if is_load else 100)  # the probe asks as often as of a fast server
+requests = (
+    connections * each * (1 if is_load else 100)
+)  # the probe asks as often as of a fast server
 errors = dict.fromkeys(("connect", "read", "write", "status", "timeout"), 0)
 if fault == "wrk-status-errors":
     errors["status"] = 3
