@@ -5,6 +5,7 @@ import pytest
 from figure_checks import changed, tables_of
 
 from runner.present.answers import summary
+from runner.present.chart import made
 from runner.present.comparison.compare import Bound, Measured, NotComparable, compare
 from runner.present.comparison.obstacle import Kind, obstacle
 from runner.present.comparison.quantity import (
@@ -20,6 +21,7 @@ from runner.present.comparison.quantity import (
 )
 from runner.present.figures import ratios
 from runner.present.frames import sealed_trials
+from runner.present.look import style
 from runner.present.look.markup import NOT_RANKED
 from runner.present.statistics.inference import Ratio
 from runner.present.two_runs.compare import cells_of, samples_of
@@ -178,3 +180,9 @@ def test_noise_widens_an_interval_at_both_ends(full):
     wide = compare(six(full, 200.0), six(full, 100.0), noise_floor=1.1)
     assert wide.low == pytest.approx(narrow.low / 1.1)
     assert wide.high == pytest.approx(narrow.high * 1.1)
+
+
+def test_no_heading_of_the_committed_matrix_is_cut():
+    panels = made("wrk-requests", tables_of("sample")).headings
+    assert len(panels) > 3
+    assert all(style.short(name, 60) == name for name, _ in panels.values())

@@ -342,6 +342,7 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     typed["quota_cores"] = typed["server_quota_cores"].fillna(math.inf)
     named = [LoadName.of(row) for row in typed.to_dict("records")]
     typed["terms"] = [name.terms for name in named]
+    typed["terms_without_slices"] = [name.terms_without_slices for name in named]
     typed["load"] = [name.full for name in named]
     typed["load_brief"] = [name.brief for name in named]
     typed["load_without_terms"] = [name.without_terms for name in named]
@@ -407,6 +408,7 @@ class LoadName:
     """Connections, rate or users, and pool. The workload if there is nothing else to say."""
     terms: str
     """CPU quotas, idle CPUs and slices. Empty on whole cores with idle CPUs that poll."""
+    terms_without_slices: str
     without_terms: str
     without_pool: str
 
@@ -426,6 +428,7 @@ class LoadName:
             brief=_joined(workload, *brief, pool, *brief_quotas, asleep),
             shape=_joined(*shape, pool) or workload,
             terms=_joined(*terms),
+            terms_without_slices=_joined(*quotas, asleep),
             without_terms=_joined(workload, *shape, pool),
             without_pool=_joined(workload, *shape, *terms),
         )

@@ -26,7 +26,8 @@ OTHERS: Any = {
     "zorder": 1,
 }  # lines behind a panel's server
 THIN: Any = (0, (4, 2))  # dashes of a bound, and of a line to a point that does not rank
-MOST_IN_A_PANEL, PANELS_ACROSS = 4, 3
+MOST_IN_A_PANEL = 4
+PANELS_ACROSS = 3
 """Servers whose curves one panel can keep apart.
 
 Of more each has a small panel, so many beside each other.

@@ -537,7 +537,9 @@ def _matrix(
     if trials.empty:
         return empty(title, captions.nothing(tables, "wrk"))
     modes = trials["mode"].map(MODES)
-    terms = trials["terms"]
+    # Slices that all loads have in common would only make a heading too long.
+    differ = trials["slices"].nunique(dropna=False) > 1
+    terms = trials["terms" if differ else "terms_without_slices"]
     heads = (
         trials["workload"] + ", " + modes
         if trials["workload"].nunique() > 1
