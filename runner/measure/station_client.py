@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from docker.models.containers import Container
 
 SILENT_S = 20.0
-"""A station says every 3 s that it is there: one that says nothing for so long has gone."""
+"""A station says every 3 s that it is there: one that says nothing for so long is lost."""
 WORK = PurePosixPath("/work")
 LAB = Path("/lab")
 CLOCK_QUESTIONS = 30
@@ -122,7 +122,7 @@ class StationClient(Site):
         try:
             self._channel.send(json.dumps({"id": self._asked, "do": do, **more}))
         except OSError:
-            raise self._gone("has gone") from None
+            raise self._lost("stopped responding") from None
         return lambda: self._answer(timeout_s)
 
     def _answer(self, timeout_s: float) -> Any:
@@ -132,17 +132,17 @@ class StationClient(Site):
             try:
                 line = self._channel.take(min(SILENT_S, max(0.1, until - time.monotonic())))
             except queue.Empty:
-                raise self._gone("did not answer") from None
+                raise self._lost("did not answer") from None
             if time.monotonic() > until + SILENT_S:
-                raise self._gone(f"did not answer within {timeout_s:.0f} s")
+                raise self._lost(f"did not answer within {timeout_s:.0f} s")
             if line is None:
-                raise self._gone("has gone")
+                raise self._lost("stopped responding")
             found = json.loads(line)
         if "error" in found:
             raise LabError(f"On the host of the {self.name}: {found['error']}", exit_code=1)
         return found["done"]
 
-    def _gone(self, how: str) -> LabError:
+    def _lost(self, how: str) -> LabError:
         self.is_lost = True
         last = self._channel.complaint.decode(errors="replace").strip().splitlines()[-1:]
         said = f" (it said: {last[0][:200]})" if last else ""
