@@ -207,18 +207,20 @@ def test_memory_of_many_processes_agrees_with_psutil_whether_read_at_once_or_bit
         pids = list(descendants(leader.pid))
         facts = [psutil.Process(pid).memory_info() for pid in pids]
         expected = sum(f.rss - f.shared for f in facts) + max(f.shared for f in facts)
-        assert Memory(lambda: pids, 0).at(0) == (pytest.approx(expected, rel=0.02), children + 1)
+        use = Memory(lambda: pids, 0).at(0)
+        assert use.resident_bytes == pytest.approx(expected, rel=0.02)
+        assert use.threads == children + 1
         spaced = Memory(lambda: pids, 1)
-        assert [spaced.at(now)[1] for now in range(1, 20)] == [children + 1] * 19
+        assert [spaced.at(now).threads for now in range(1, 20)] == [children + 1] * 19
 
 
 def test_bit_by_bit_what_changes_is_known_after_a_pass_and_not_before():
     pids = [os.getpid()] * (2 * procfs.AT_ONCE)
     memory = Memory(lambda: list(pids), 1)
     threads = psutil.Process().num_threads()
-    known = [memory.at(100)[1]]
+    known = [memory.at(100).threads]
     pids += [os.getpid()] * procfs.AT_ONCE
-    known += [memory.at(now)[1] for now in range(200, 205)]
+    known += [memory.at(now).threads for now in range(200, 205)]
     assert known == [threads * 2 * procfs.AT_ONCE] * 4 + [threads * 3 * procfs.AT_ONCE] * 2
 
 
@@ -228,9 +230,9 @@ def test_memory_holds_for_as_long_as_was_asked():
     first = memory.at(1000)
     more = bytearray(b"z" * (64 * MIB))
     assert memory.at(1099) == first
-    assert memory.at(1100)[0] > first[0] + 50 * MIB
+    assert memory.at(1100).resident_bytes > first.resident_bytes + 50 * MIB
     assert len(more) == 64 * MIB
-    assert Memory(list, 0).at(0) == (None, None), "a group without processes has none"
+    assert Memory(list, 0).at(0) == procfs.MemoryUse(), "a group without processes has none"
 
 
 @pytest.mark.parametrize("kernel_lists_children", [True, False])

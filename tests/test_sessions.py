@@ -18,7 +18,7 @@ from fake_lab import bench, measured, rebuilt, records
 from real_lab import campaign
 
 from runner.digest import trial as trial_digest
-from runner.digest.loads import exact_percentiles, join_parts, left_out_places
+from runner.digest.loads import LeftOut, exact_percentiles, join_parts, left_out_places
 from runner.digest.resources import Counter, Window, stitched
 from runner.digest.tables import rebuild
 from runner.digest.trial import digest_session
@@ -145,13 +145,13 @@ def test_the_generators_of_two_slices_count_each_from_zero():
 def test_a_place_is_left_out_for_all_servers_or_for_none():
     nobody = ""
     thief = "the hypervisor took 9 % of the CPUs' time"
-    assert left_out_places([[nobody, thief, nobody, nobody], [nobody] * 4]) == ({2}, None)
-    places, taken = left_out_places(
-        [[thief, thief, nobody, nobody], [nobody, nobody, thief, nobody]]
+    assert left_out_places([[nobody, thief, nobody, nobody], [nobody] * 4]) == LeftOut(
+        frozenset({2})
     )
-    assert places == set()
-    assert "3 of 4 places of its session (the hypervisor took 9 %" in taken
-    assert left_out_places([[], []]) == (set(), None)
+    too_many = left_out_places([[thief, thief, nobody, nobody], [nobody, nobody, thief, nobody]])
+    assert too_many.places == set()
+    assert "3 of 4 places of its session (the hypervisor took 9 %" in too_many.why_repeat
+    assert left_out_places([[], []]) == LeftOut()
 
 
 def test_histograms_of_slices_add_up():
@@ -278,7 +278,7 @@ def test_a_server_whose_only_slice_is_left_out_has_its_numbers_all_the_same(monk
     folder, measured = session
     (one, whole), (other, part) = measured.items()
     short = replace(part, slices=part.slices[:1], died=-9)
-    monkeypatch.setattr(trial_digest, "left_out_places", lambda _: ({1}, None))
+    monkeypatch.setattr(trial_digest, "left_out_places", lambda _: LeftOut(frozenset({1})))
     found = digest_session(folder, {one: whole, other: short})
     assert (found[one].metrics["slices"], found[one].metrics["slices_kept"]) == (2, 1)
     assert (found[other].metrics["slices"], found[other].metrics["slices_kept"]) == (1, 1)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -134,11 +134,22 @@ def _little(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
     )
 
 
-def band_of(rates: pd.Series[float]) -> tuple[float, float, int, float]:
-    """Return the densest band of 1 %: its ends, how many rates are in it, and how often chance
-    makes such a one.
+@dataclass(frozen=True)
+class RateBand:
+    """A band of 1 % in which many rates of a table lie."""
 
-    The chance is Poisson's, with the density within 10 % to either side, times the number of places
+    low_rps: float
+    high_rps: float
+    count: int
+    """How many rates lie in it."""
+    chance: float
+    """The probability that a table without a common limit has such a band."""
+
+
+def densest_band(rates: pd.Series[float]) -> RateBand:
+    """Return the band of 1 % that most rates lie in.
+
+    Its chance is Poisson's, with the density within 10 % to either side, times the number of places
     for a band.
     """
     logs = np.sort(np.log(rates.to_numpy(dtype=float)))
@@ -155,26 +166,32 @@ def band_of(rates: pd.Series[float]) -> tuple[float, float, int, float]:
         math.exp(k * math.log(expected) - expected - math.lgamma(k + 1))
         for k in range(count, count + 1000)
     )
-    return float(np.exp(logs[first])), float(np.exp(logs[last])), count, min(1.0, logs.size * tail)
+    return RateBand(
+        low_rps=float(np.exp(logs[first])),
+        high_rps=float(np.exp(logs[last])),
+        count=count,
+        chance=min(1.0, logs.size * tail),
+    )
 
 
 def _plateau(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
     for load in _loads(rows.query("rate > 0 and load_model != 'open'")):
         if load["subject"].nunique() < LEAST_ROWS:
             continue
-        low, high, count, chance = band_of(load["rate"])
-        inside = load[load["rate"].between(low, high)]
-        if chance > RARE or inside["subject"].nunique() < LEAST_IN_BAND:
+        band = densest_band(load["rate"])
+        inside = load[load["rate"].between(band.low_rps, band.high_rps)]
+        if band.chance > RARE or inside["subject"].nunique() < LEAST_IN_BAND:
             continue
-        above = int((load["rate"] > high).sum())
+        above = int((load["rate"] > band.high_rps).sum())
         languages = inside.loc[inside["language"] != "", "language"].nunique()
         kinds = f" in {plural(languages, 'language')}" if languages else ""
         bits = 8e-9 * inside["bytes_per_s"].dropna()
         carried = f" They carry {bits.min():.3g} to {bits.max():.3g} Gbit/s." if len(bits) else ""
         said = (
-            f"{count} of {len(load)} rates{kinds} lie between {short_number(low)} and "
-            f"{short_number(high)} requests/s, within 1 %; {above} are higher. Chance would make "
-            f"such a band once in {short_number(1 / max(chance, 1e-12))} tables.{carried}"
+            f"{band.count} of {len(load)} rates{kinds} lie between {short_number(band.low_rps)} "
+            f"and {short_number(band.high_rps)} requests/s, within 1 %; {above} are higher. Chance "
+            f"would make such a band once in {short_number(1 / max(band.chance, 1e-12))} "
+            f"tables.{carried}"
         )
         yield of_test(SUSPICIOUS if above <= len(load) // 10 else KNOWING, load, said)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from runner.audit.checks import FAR_LESS, LEAST_ROWS, MORE, band_of, under_way
+from runner.audit.checks import FAR_LESS, LEAST_ROWS, MORE, densest_band, under_way
 from runner.audit.finding import Audit, laws, sized
 from runner.present.chart import Axis, Chart
 from runner.present.chart.value import POINT_COLUMNS
@@ -134,8 +134,9 @@ def rates(found: Audit) -> Chart | None:
     }
     for panel, group in chart.frame.groupby("panel"):
         if panel in flagged and group["server"].nunique() >= LEAST_ROWS:
-            low, high, *_ = band_of(group["y"])
-            chart.frame.loc[group.index, "solid"] = group["y"].between(low, high)
+            band = densest_band(group["y"])
+            is_inside = group["y"].between(band.low_rps, band.high_rps)
+            chart.frame.loc[group.index, "solid"] = is_inside
     return chart
 
 

@@ -124,6 +124,15 @@ class Target:
             return connection.read()
 
 
+@dataclass(frozen=True)
+class LastAnswers:
+    """What came over a connection until it was closed, or silent for long."""
+
+    answers: list[TimedResponse]
+    closed: bool
+    """Whether the server closed the connection."""
+
+
 class CheckConnection:
     """One TCP connection to the server.
 
@@ -166,8 +175,8 @@ class CheckConnection:
             raise LabError(f"what came is not HTTP: {error}", 1) from error
         return TimedResponse(**vars(response), sent_s=self._sent_s, came_s=time.time())
 
-    def read_to_the_end(self, within_s: float = SILENCE_S) -> tuple[list[TimedResponse], bool]:
-        """Return every answer, and whether the server then closed.
+    def read_to_the_end(self, within_s: float = SILENCE_S) -> LastAnswers:
+        """Return every answer, and whether the server then closed the connection.
 
         After the first, `within_s` of silence end it.
         """
@@ -176,4 +185,4 @@ class CheckConnection:
             while True:
                 answers.append(self.read(within_s if answers else None))
         except (TimeoutError, ConnectionError) as end:
-            return answers, not isinstance(end, TimeoutError)
+            return LastAnswers(answers, closed=not isinstance(end, TimeoutError))

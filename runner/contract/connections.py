@@ -164,12 +164,12 @@ def _try_http_1_0_keep_alive(target: Target) -> Result:
             )
         # A server may keep the connection only if it says so: otherwise the client waits for the
         # end.
-        more, closed = connection.read_to_the_end()
-        ok = answer.status == 200 and not more and closed
+        last = connection.read_to_the_end()
+        ok = answer.status == 200 and not last.answers and last.closed
         return (
             ok,
             f"sent HTTP/1.0 with keep-alive; got {answer.brief}; expected the end; got "
-            f"{shown(more, closed)}",
+            f"{shown(last.answers, last.closed)}",
         )
 
 
@@ -177,12 +177,13 @@ def _try_half_closed(target: Target) -> Result:
     with target.connect() as connection:
         connection.send(UNKNOWN.maybe_counted())
         connection.channel.shutdown(socket.SHUT_WR)
-        answers, closed = connection.read_to_the_end(1.0)
+        last = connection.read_to_the_end(1.0)
     # Servers may take the half-close for a client that left; what they may not do is hang.
-    ok = [answer.status for answer in answers] in ([], [200]) and closed
+    ok = [answer.status for answer in last.answers] in ([], [200]) and last.closed
     return (
         ok,
-        f"closed for writing; expected 200 or nothing, and the end; got {shown(answers, closed)}",
+        "closed for writing; expected 200 or nothing, and the end; got "
+        f"{shown(last.answers, last.closed)}",
     )
 
 

@@ -92,7 +92,9 @@ class Exchange:
         connection.send(self.send)
         closed: bool | None = None
         if self.then in (End.CLOSED, End.SERVED_OR_CLOSED):
-            answers, closed = connection.read_to_the_end()
+            last = connection.read_to_the_end()
+            answers = last.answers
+            closed = last.closed
         else:
             answers = [connection.read() for _ in expected[:1]]
             if self.may_continue and answers[0].status == 100:
@@ -129,10 +131,10 @@ def usable_or_closed(connection: CheckConnection, unsent: bytes = b"") -> Result
     another one.
     """
     connection.send(Message((unsent,)) + HEALTH)
-    answers, closed = connection.read_to_the_end()
-    statuses = [answer.status for answer in answers]
-    ok = statuses == [200] or (not statuses and closed)
-    return ok, f"expected {End.USABLE_OR_CLOSED.value}; got {shown(answers, closed)}"
+    last = connection.read_to_the_end()
+    statuses = [answer.status for answer in last.answers]
+    ok = statuses == [200] or (not statuses and last.closed)
+    return ok, f"expected {End.USABLE_OR_CLOSED.value}; got {shown(last.answers, last.closed)}"
 
 
 def shown(answers: list[TimedResponse], closed: bool | None = None) -> str:

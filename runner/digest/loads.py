@@ -56,23 +56,34 @@ def part(run: RunFolder, table: str, trial_id: str) -> Path:
     return run.tables / "parts" / table / f"{trial_id}.parquet"
 
 
-def left_out_places(taken: Sequence[Sequence[str]]) -> tuple[set[int], str | None]:
-    """Return the places of a session, from 1, that count for none of its servers: much CPU time was
-    taken from one.
+@dataclass(frozen=True)
+class LeftOut:
+    """The places of a session that count for none of its servers."""
+
+    places: frozenset[int] = frozenset()
+    """Counted from 1."""
+    why_repeat: str | None = None
+    """Why the whole session is to be repeated; None if enough of its places count."""
+
+
+def left_out_places(taken: Sequence[Sequence[str]]) -> LeftOut:
+    """Leave out the places of a session in which much CPU time was taken from one of its servers.
 
     `taken` says, of each server, who took it in each of its slices; empty if little was taken.
-    If that leaves too few places, all count, as there is nothing better, and what was taken is
-    said: the session is to be repeated.
+    If that leaves too few places, all count, as there is nothing better, and the session is to be
+    repeated.
     """
     disturbed = {place: who for each in taken for place, who in enumerate(each, start=1) if who}
     places = max((len(each) for each in taken), default=0)
     if places - len(disturbed) < FEWEST_KEPT * places:
         who = next(iter(disturbed.values()))
-        return (
-            set(),
-            f"disturbed: {len(disturbed)} of {places} places of its session ({who}, and the like)",
+        return LeftOut(
+            why_repeat=(
+                f"disturbed: {len(disturbed)} of {places} places of its session "
+                f"({who}, and the like)"
+            )
         )
-    return {*disturbed}, None
+    return LeftOut(frozenset(disturbed))
 
 
 def join_parts(parts: Sequence[Path], begins_s: Sequence[float], column: str, out: Path) -> None:

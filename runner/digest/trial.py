@@ -12,7 +12,15 @@ import pyarrow.parquet as pq
 
 from runner.columns import schema_of
 from runner.digest import reconcile
-from runner.digest.loads import LoadOfTrial, Metrics, left_out_places, part, read_load, together
+from runner.digest.loads import (
+    LeftOut,
+    LoadOfTrial,
+    Metrics,
+    left_out_places,
+    part,
+    read_load,
+    together,
+)
 from runner.digest.probe import (
     ProbeSamples,
     late_share,
@@ -96,6 +104,16 @@ next period.
 
 
 @dataclass(frozen=True)
+class _Counters:
+    """The counters of some slices by subject, in seconds from the begin of the first of them."""
+
+    raw: Mapping[str, Counter]
+    """As they were read, with the times between the slices."""
+    of_slices: Mapping[str, Counter]
+    """Of the slices alone, one directly after the other."""
+
+
+@dataclass(frozen=True)
 class _Seen:
     """All that was read of a trial before it is decided which of its slices count."""
 
@@ -106,19 +124,15 @@ class _Seen:
     raw: Mapping[str, Counter]  # seconds from the first window's begin
     probe: ProbeSamples | None
 
-    def counters(
-        self, slices: Sequence[int]
-    ) -> tuple[Mapping[str, Counter], Mapping[str, Counter]]:
-        """Return the counters, seconds from the begin of the first of some slices: as they are, and
-        of those alone.
-        """
+    def counters(self, slices: Sequence[int]) -> _Counters:
+        """Return the counters of some slices, which are counted from 0."""
         windows = [self.windows[at] for at in slices]
         apart_s = (windows[0].begin_mono_ns - self.windows[0].begin_mono_ns) / 1e9
         raw = {
             subject: replace(counter, t_s=counter.t_s - apart_s)
             for subject, counter in self.raw.items()
         }
-        return raw, stitched(raw, windows) if self.measurement.slices else raw
+        return _Counters(raw, stitched(raw, windows) if self.measurement.slices else raw)
 
     def takers(self) -> list[str]:
         """Return who took much of the CPUs' time in each slice, empty if little was taken.
@@ -127,7 +141,7 @@ class _Seen:
         """
         taken = []
         for at, window in enumerate(self.windows if self.measurement.slices else ()):
-            _, counters = self.counters([at])
+            counters = self.counters([at]).of_slices
             taken_pct = others_pct(
                 self.trial.cell, self.measurement, counters, window.seconds, self.probe
             )
@@ -182,11 +196,9 @@ def digest_session(
         trial: _or_error(_read, run, _settled(trial, each), each, salvage, threads)
         for trial, each in measured.items()
     }
-    left_out, taken = left_out_places(
-        [each.takers() for each in seen.values() if isinstance(each, _Seen)]
-    )
+    left_out = left_out_places([each.takers() for each in seen.values() if isinstance(each, _Seen)])
     return {
-        trial: _or_error(_digest, run, each, left_out, taken) if isinstance(each, _Seen) else each
+        trial: _or_error(_digest, run, each, left_out) if isinstance(each, _Seen) else each
         for trial, each in seen.items()
     }
 
@@ -244,26 +256,24 @@ def _read(
     return _Seen(trial, measurement, tuple(loads), tuple(windows), raw, probe)
 
 
-def _digest(run: RunFolder, seen: _Seen, left_out: set[int], taken: str | None) -> Digest:
-    """Sum up the slices that count, and judge them; every slice must keep the invariants.
-
-    `left_out` are the places that do not count, `taken` who took too much CPU time from the
-    session.
-    """
+def _digest(run: RunFolder, seen: _Seen, left_out: LeftOut) -> Digest:
+    """Sum up the slices that count, and judge them; every slice must keep the invariants."""
     trial = seen.trial
     measurement = seen.measurement
     cell = seen.trial.cell
     every = range(len(seen.loads))
     # A server that died may have no slice but in places that are left out; its trial has failed
     # anyway.
-    kept = [at for at in every if not measurement.slices or at + 1 not in left_out] or list(every)
+    kept = [at for at in every if not measurement.slices or at + 1 not in left_out.places]
+    kept = kept or list(every)
     load = together(run, trial, [(at + 1, seen.loads[at]) for at in kept])
     windows = [seen.windows[at] for at in kept]
     lasted_s = sum(window.seconds for window in windows)
     probed = probe_percentiles(
         seen.probe, run.tables / "probe" / f"{trial.trial_id}.parquet", windows
     )
-    raw, counters = seen.counters(kept)
+    of_kept = seen.counters(kept)
+    counters = of_kept.of_slices
     _write(part(run, "resources", trial.trial_id), rates(trial.trial_id, counters))
     usage = measure_usage(
         counters, measurement, lasted_s, load.answered + int(probed.get("probe_requests") or 0)
@@ -293,14 +303,14 @@ def _digest(run: RunFolder, seen: _Seen, left_out: set[int], taken: str | None) 
         metrics["rows_inserted"] = sum(use.after.rows - use.before.rows for use in uses)
     checks = (
         *seen.checks(),
-        *reconcile.sample_checks(measurement, metrics, raw, counters, windows),
+        *reconcile.sample_checks(measurement, metrics, of_kept.raw, counters, windows),
     )
     checks += (reconcile.succeeded(load.sent),)
     if seen.probe is not None:
         checks += (reconcile.probe_schedule(late_share(seen.probe, windows, measurement.probe_hz)),)
     evident = evidence(cell, measurement, metrics, load.mode)
     taker = disturbance(evident)
-    taken = f"disturbed: {taker} away" if taker else taken
+    taken = f"disturbed: {taker} away" if taker else left_out.why_repeat
     if limited(cell):
         metrics |= dict.fromkeys(name for name in metrics if name.startswith(TIMES))
         part(run, "latency", trial.trial_id).unlink()
@@ -312,7 +322,8 @@ def _slices(seen: _Seen, kept: Sequence[int]) -> pa.Table:
     """Return the trial's rows of the table of slices."""
     rows = []
     for at, (each, load) in enumerate(zip(seen.measurement.slices, seen.loads, strict=True)):
-        (_, counters), lasted_s = seen.counters([at]), seen.windows[at].seconds
+        counters = seen.counters([at]).of_slices
+        lasted_s = seen.windows[at].seconds
         requests = load.answered + (0 if seen.probe is None else len(seen.probe.only(at).status))
         row = {
             "trial_id": seen.trial.trial_id,

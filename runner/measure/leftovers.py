@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -146,17 +147,24 @@ def _write(path: Path, entries: list[dict[str, Any]]) -> None:
         )
 
 
-def _entries(path: Path) -> tuple[str, list[dict[str, Any]]]:
-    """Return the identity of a ledger's runner, empty if it cannot be read, and what the ledger
-    lists.
-    """
+@dataclass(frozen=True)
+class StoredLedger:
+    """What the file of a ledger says."""
+
+    runner: str
+    """The identity of its runner; empty if it cannot be read."""
+    entries: list[dict[str, Any]]
+
+
+def _read_ledger(path: Path) -> StoredLedger:
+    """Read the file of a ledger; a line that the runner's death tore is left out."""
     entries = []
     for line in path.read_bytes().splitlines():
         with contextlib.suppress(ValueError):  # a line torn by the runner's death
             entries += [entry] if isinstance(entry := json.loads(line), dict) else []
     if entries and entries[0].get("kind") == "runner":
-        return str(entries[0].get("id")), entries[1:]
-    return "", entries
+        return StoredLedger(str(entries[0].get("id")), entries[1:])
+    return StoredLedger("", entries)
 
 
 def dead_ledgers() -> list[Path]:
@@ -164,7 +172,7 @@ def dead_ledgers() -> list[Path]:
     return [
         path
         for path in sorted((lab_root() / "data" / ".live").glob("*-*.jsonl"))
-        if not lives(_entries(path)[0])
+        if not lives(_read_ledger(path).runner)
     ]
 
 
@@ -177,18 +185,18 @@ def reap(path: Path) -> list[str]:
     """
     if not path.exists():
         return []
-    runner, entries = _entries(path)
-    same_boot = runner.partition(":")[0] == boot_id()
+    stored = _read_ledger(path)
+    same_boot = stored.runner.partition(":")[0] == boot_id()
     removed: list[str] = []
     kept: list[dict[str, Any]] = []
     # Last started, first removed: the generator before the server, a cgroup after its processes.
-    for entry in reversed(entries):
+    for entry in reversed(stored.entries):
         if (gone := _remove(entry, same_boot)) is None:
             kept.insert(0, entry)
         else:
             removed += gone
     if kept:
-        _write(path, [{"kind": "runner", "id": runner}, *kept])
+        _write(path, [{"kind": "runner", "id": stored.runner}, *kept])
     else:
         path.unlink(missing_ok=True)
     return removed
@@ -196,7 +204,7 @@ def reap(path: Path) -> list[str]:
 
 def left_over() -> list[str]:
     """Return what dead runs have left and nobody could remove, in words."""
-    listed = (entry for path in dead_ledgers() for entry in _entries(path)[1])
+    listed = (entry for path in dead_ledgers() for entry in _read_ledger(path).entries)
     return [
         f"{entry['kind']} {str(entry.get('id') or entry.get('path') or entry.get('pid'))[:60]}"
         for entry in listed

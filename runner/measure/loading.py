@@ -199,12 +199,17 @@ AHEAD_S = 0.5
 """How long before their beginning several generators are started: longer than that takes."""
 
 
-def generate(
-    bench: Bench, loads: Sequence[Job], watchers: Watchers | None
-) -> tuple[tuple[Loaded, ...], Between | None]:
-    """Run every generator's load to its end, all from the same instant on.
+@dataclass(frozen=True)
+class Generated:
+    """A load by all its generators."""
 
-    Return them, and what was between the hosts.
+    loads: tuple[Loaded, ...]
+    between: Between | None
+    """What was between the hosts; None if all is on one."""
+
+
+def generate(bench: Bench, loads: Sequence[Job], watchers: Watchers | None) -> Generated:
+    """Run every generator's load to its end, all from the same instant on.
 
     If one fails, its error is raised when none is under way any more.
     """
@@ -228,13 +233,13 @@ def generate(
     if errors:
         raise errors[0]
     if sites.transfer is None:
-        return tuple(done), None
+        return Generated(tuple(done), None)
     rose = [
         {name: value - before[name] for name, value in site.network().items()}
         for site, before in networks.items()
     ]
     moved_ns = max(site.look_at_clock() for site in sites.all)
-    return tuple(done), Between(
+    between = Between(
         clock_error_ns=max(site.clock.error_ns for site in sites.all),
         clock_moved_ns=moved_ns,
         received_bytes=rose[0]["received"],
@@ -245,3 +250,4 @@ def generate(
         generators=sites.generator_hosts,
         round_trip_ns=sites.transfer.round_trip_ns,
     )
+    return Generated(tuple(done), between)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -20,40 +20,45 @@ batch.
 """
 
 
+@dataclass(frozen=True)
+class MemoryLimit:
+    """How much memory the machine or a control group may use, and uses."""
+
+    most_bytes: int
+    used_bytes: int
+
+
 def allowed_bytes() -> int:
     """Return the machine's memory, or the limit of a control group around the lab where that is
     less.
     """
-    return min(limit for limit, _ in _limits())
+    return min(limit.most_bytes for limit in _limits())
 
 
 def available_bytes() -> int:
     """Return how much of it can be had now: free, or in caches that the kernel gives up."""
-    return min(max(0, limit - used) for limit, used in _limits())
+    return min(max(0, limit.most_bytes - limit.used_bytes) for limit in _limits())
 
 
-def _limits() -> list[tuple[int, int]]:
+def _limits() -> list[MemoryLimit]:
     """Return memory and use of the machine, and of each control group around this process that has
     a limit.
     """
     machine = psutil.virtual_memory()
-    found = [(machine.total, machine.total - machine.available)]
+    found = [MemoryLimit(machine.total, machine.total - machine.available)]
     folder = cgroups.memory_group(os.getpid())
     while folder is not None and folder.is_relative_to(cgroups.ROOT) and folder != cgroups.ROOT:
-        if (limited := _limit_and_use(folder)) is not None:
+        limit = _limit_of(folder)
+        if limit is not None:
             # What was read from files and may go counts as used, and is not in the way.
-            found.append(
-                (
-                    limited[0],
-                    limited[1] - (_counted(b"inactive_file ", folder / "memory.stat") or 0),
-                )
-            )
+            may_go_bytes = _counted(b"inactive_file ", folder / "memory.stat") or 0
+            found.append(replace(limit, used_bytes=limit.used_bytes - may_go_bytes))
         folder = folder.parent
     return found
 
 
-def _limit_and_use(folder: Path) -> tuple[int, int] | None:
-    """Return a group's limit and its use, of either version.
+def _limit_of(folder: Path) -> MemoryLimit | None:
+    """Return a control group's limit, of either version.
 
     None if it has no limit (version 2 says `max`).
     """
@@ -62,7 +67,8 @@ def _limit_and_use(folder: Path) -> tuple[int, int] | None:
         ("memory.limit_in_bytes", "memory.usage_in_bytes"),
     ):
         with contextlib.suppress(OSError, ValueError):
-            return int((folder / limit).read_text()), int((folder / use).read_text())
+            most_bytes = int((folder / limit).read_text())
+            return MemoryLimit(most_bytes, int((folder / use).read_text()))
     return None
 
 
@@ -100,10 +106,10 @@ def want(pid: int) -> str:
     Near its limit a kernel may take a program's pages away again and again rather than kill it.
     """
     folder = _group_of(pid)
-    found = _limit_and_use(folder) if folder is not None else None
-    if found is None or found[1] < FULL * found[0]:
+    limit = _limit_of(folder) if folder is not None else None
+    if limit is None or limit.used_bytes < FULL * limit.most_bytes:
         return ""
-    return f"for want of memory: it used all of its {found[0] / 2**20:,.0f} MiB"
+    return f"for want of memory: it used all of its {limit.most_bytes / 2**20:,.0f} MiB"
 
 
 def _group_of(pid: int) -> Path | None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import resource
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 AT_ONCE = 8
@@ -52,6 +53,14 @@ def number_after(key: bytes, data: bytes) -> int | None:
     return None if at < 0 else int(data[at + len(key) :].split(None, 1)[0])
 
 
+@dataclass(frozen=True)
+class MemoryUse:
+    """Memory and threads of some processes; None if there is no process."""
+
+    resident_bytes: int | None = None
+    threads: int | None = None
+
+
 class Memory:
     """Resident bytes and threads of a changing set of processes; what they share is counted once.
 
@@ -69,11 +78,11 @@ class Memory:
         self._listed_ns: int | None = None
         self._due_ns = 0
         self._pass: Iterator[bool] = iter(())
-        self._known: tuple[int | None, int | None] = None, None
+        self._known = MemoryUse()
         self._files: dict[int, tuple[KeptFile, KeptFile]] = {}  # of each process its stat and statm
 
-    def at(self, mono_ns: int) -> tuple[int | None, int | None]:
-        """Return resident bytes and threads as known at an instant, None without a process.
+    def at(self, mono_ns: int) -> MemoryUse:
+        """Return memory and threads as known at an instant.
 
         Raises what `pids` does.
         """
@@ -108,7 +117,9 @@ class Memory:
             if count % AT_ONCE == 0:
                 yield True
         self._files = files
-        self._known = ((alone + most_shared) * _PAGE, threads) if self._pids else (None, None)
+        self._known = MemoryUse()
+        if self._pids:
+            self._known = MemoryUse((alone + most_shared) * _PAGE, threads)
 
 
 def read_pids(path: Path | str) -> list[int]:

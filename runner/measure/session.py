@@ -311,7 +311,7 @@ def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, posit
         live.stored.append(DatabaseUse(tag, live.database.version, before=now, after=now))
     watchers.begin(sites.server, live.subject, server, running, probe, live.probe_hz)
     try:
-        loads, between = generate(bench, planned, watchers)
+        generated = generate(bench, planned, watchers)
     finally:
         probed = watchers.end()
     live.probed += [probed] if probed is not None else []
@@ -325,7 +325,7 @@ def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, posit
             site.reach(running.address, running.port)
     facts = [
         _facts(load, done, member.folder, running)
-        for load, done in zip(planned, loads, strict=True)
+        for load, done in zip(planned, generated.loads, strict=True)
     ]
     parts = tuple(
         Part(number=load_part.number, **part)
@@ -334,11 +334,11 @@ def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, posit
     seen = facts[0] | {
         "counters_before": before,
         "counters_after": after,
-        "between": between,
+        "between": generated.between,
         "parts": parts,
     }
     live.slices.append(Slice(place=place, position=position, **seen))
-    return loads[0]
+    return generated.loads[0]
 
 
 def _loads(bench: Bench, live: _Live, shot: Shot, number: int | None) -> list[Job]:

@@ -63,8 +63,8 @@ class CgroupSubject:
         else:
             cpu = int(usage)
         throttled = self._throttling.read() if self._throttling is not None else None
-        resident, threads = self._memory.at(mono)
-        return Reading(mono, wall, cpu, resident, threads, throttled)
+        memory = self._memory.at(mono)
+        return Reading(mono, wall, cpu, memory.resident_bytes, memory.threads, throttled)
 
 
 class ProcessSubject:
@@ -86,7 +86,7 @@ class ProcessSubject:
 
     def read(self) -> Reading:
         """Return the summed counters; what an ended child used stays counted."""
-        resident, threads = self._memory.at(time.monotonic_ns())
+        memory = self._memory.at(time.monotonic_ns())
         wall = time.time_ns()
         mono = time.monotonic_ns()
         for pid, clock in list(self._living.items()):
@@ -97,7 +97,8 @@ class ProcessSubject:
                     raise
                 del self._living[pid]
         throttled = self._throttling.read() if self._throttling is not None else None
-        return Reading(mono, wall, sum(self._cpu_ns.values()), resident, threads, throttled)
+        cpu = sum(self._cpu_ns.values())
+        return Reading(mono, wall, cpu, memory.resident_bytes, memory.threads, throttled)
 
     def _found(self) -> Iterator[int]:
         for pid in descendants(self._leader):

@@ -41,7 +41,7 @@ def warm_up(bench: Bench, cell: Cell, shot: Shot, log: Path) -> WarmedUp:
             files = {name: folder / name for name in generator.warm_up_files}
             command = generator.warm_up(load_part.of(cell), site.shot(shot), site.paths(files))
             jobs.append(Job(command, bench.cpus_of(site), files, log))
-        loads, _ = generate(bench, jobs, None)
+        loads = generate(bench, jobs, None).loads
         codes = [load.generator_exit for load in loads]
         if -signal.SIGKILL in codes:
             raise LabError(f"{cell.tool} was killed in the warm-up.", exit_code=1)

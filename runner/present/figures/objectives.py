@@ -12,6 +12,7 @@ median of their lower ends and the median of their upper ones, which may be infi
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -30,7 +31,6 @@ from runner.verdict.limits import Limit
 LIMITS_THAT_DECIDE = (Limit.SERVER, Limit.NONE)
 """Limits of a broken step that make the answer the server's: its CPUs were full, or nobody's were.
 """
-OUTCOME = ["low_rps", "high_rps", "limit", "probe_p95_ms"]  # of a search
 RANGE_ENDS = "end of the search"
 TOO_FEW_SEARCHES = "not enough trials"
 ANSWER_COLUMNS = (
@@ -54,25 +54,34 @@ WHY: dict[str, str] = {
 """Limit of the step that broke the objective -> why the server may keep more."""
 
 
-def outcome(steps: pd.DataFrame) -> tuple[float, float, str, float]:
-    """Return what the sealed steps of one search showed, as `OUTCOME` names it.
+@dataclass(frozen=True)
+class SearchOutcome:
+    """What the sealed steps of one search showed."""
 
-    The server keeps `low_rps` (0: none shown) and less than `high_rps` (inf: not shown). `limit` is
-    what limited the step at the lowest rate that broke the objective, `probe_p95_ms` the probe's
-    p95 in it.
-    """
+    low_rps: float
+    """The highest rate at which the server kept the objective; 0 if it was shown at none."""
+    high_rps: float
+    """The lowest rate at which the server broke it; infinite if that was not shown."""
+    limit: str
+    """What limited the step at the lowest rate that broke the objective."""
+    probe_p95_ms: float
+    """The probe's 95th percentile in that step; NaN if no step broke the objective."""
+
+
+def outcome(steps: pd.DataFrame) -> SearchOutcome:
+    """Return what the sealed steps of one search showed."""
     low, broken = bracket(
         zip(steps["rate_rps"].astype(float), steps["objective_kept"] == 1, strict=True)
     )
     if math.isinf(broken):
-        return low, math.inf, RANGE_ENDS, math.nan
+        return SearchOutcome(low, math.inf, RANGE_ENDS, math.nan)
     ended = steps[(steps["rate_rps"] == broken) & (steps["objective_kept"] != 1)]
     limit = str(limits_of(ended).iloc[-1])
-    return (
-        low,
-        broken if limit in LIMITS_THAT_DECIDE else math.inf,
-        limit,
-        float(ended["probe_p95_ms"].median()),
+    return SearchOutcome(
+        low_rps=low,
+        high_rps=broken if limit in LIMITS_THAT_DECIDE else math.inf,
+        limit=limit,
+        probe_p95_ms=float(ended["probe_p95_ms"].median()),
     )
 
 
@@ -85,9 +94,7 @@ def answers(tables: Tables) -> pd.DataFrame:
     """
     rows = []
     for cell in cells(tables, tables.searches()):
-        found = pd.DataFrame(
-            [outcome(search) for _, search in cell.trials.groupby("block")], columns=OUTCOME
-        )
+        found = pd.DataFrame([outcome(search) for _, search in cell.trials.groupby("block")])
         least = sure_spread(found["low_rps"])
         most = sure_spread(found["high_rps"])
         rates = (least.median, most.median, least.low, most.high, least.confidence or math.nan)
@@ -263,9 +270,16 @@ def _curves(tables: Tables, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
             **texts,
         )
         for place, (_, steps) in enumerate(cell.trials.groupby("block"), 1):
-            low, high, *_ = outcome(steps)
-            no_texts = dict.fromkeys(texts, "")
-            yield points(cell, "search", [place], [math.nan], low, high, **no_texts)
+            shown = outcome(steps)
+            yield points(
+                cell,
+                "search",
+                [place],
+                [math.nan],
+                shown.low_rps,
+                shown.high_rps,
+                **dict.fromkeys(texts, ""),
+            )
 
 
 def _draw(chart: Chart, limits: tuple[float, float]) -> Figure:
