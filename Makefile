@@ -15,6 +15,8 @@ SERVERS_RUST := $(dir $(wildcard servers/*/Cargo.toml))
 SERVERS_GO := $(dir $(wildcard servers/*/go.mod examples/*/go.mod))
 PYTEST := $(BIN)/python -m pytest --durations 10 --durations-min 5
 DISTURBED := 9
+# The modules that give a mark, in the order of their paths.
+marked = $$(grep -rl --include='test_*.py' 'mark\.$(1)' tests | sort)
 LOCK := $(BIN)/uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
 	--no-emit-index-url --no-emit-find-links --no-header --no-annotate
 SHELL_SCRIPTS := .ci/run $(wildcard setup/*.sh servers/*/*.sh)
@@ -35,7 +37,7 @@ test-all: setup k6-both test-servers ## Run all tests: long loads, every server,
 test: ONLY := not long and
 # First what measures nothing. Then what holds something against the clock: one process more than there are CPUs, as most
 # of it waits. Then real loads, alone. Only modules that give the mark are collected for these two. What fails is run once
-# again, alone, and that decides, but where the hypervisor disturbed it (tests/disturbance.py); all is printed.
+# again, alone, and that decides, but where the hypervisor disturbed it (tests/support/disturbance.py); all is printed.
 test test-all:
 	@status=0; \
 	phase() { code=0; $(PYTEST) "$$@" || code=$$?; [ $$code != 1 ] || code=$(DISTURBED); \
@@ -43,8 +45,8 @@ test test-all:
 	    ATTEMPT=$$attempt $(PYTEST) --last-failed --last-failed-no-failures none "$${@: -2}" || code=$$?; done; \
 	  [ $$code = 0 ] || status=1; }; \
 	phase --numprocesses logical --dist worksteal -m "$(ONLY) not load and not timed"; \
-	phase --numprocesses $$(( $$(nproc) + 1 )) --dist loadfile $$(grep -l 'mark\.timed' tests/test_*.py) -m "$(ONLY) timed and not load"; \
-	phase $$(grep -l 'mark\.load' tests/test_*.py) -m "$(ONLY) load"; \
+	phase --numprocesses $$(( $$(nproc) + 1 )) --dist loadfile $(call marked,timed) -m "$(ONLY) timed and not load"; \
+	phase $(call marked,load) -m "$(ONLY) load"; \
 	exit $$status
 
 # One target folder for all: they share most of their dependencies.
@@ -124,7 +126,7 @@ audit: setup ## Hold all locked dependencies against the known vulnerabilities (
 
 .PHONY: reliability
 reliability: setup ## Write the table of faults anew into docs/reliability.md
-	@$(BIN)/python tests/fault_table.py
+	@$(BIN)/python tests/support/fault_table.py
 
 .PHONY: lab
 lab: setup ## Open JupyterLab with the project's kernel

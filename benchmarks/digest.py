@@ -111,7 +111,7 @@ def _generated(folder: Path, iterations: int, tags: str) -> tuple[Path, dict[str
     raw = folder / f"k6-{tags}-{iterations}.json.gz"
     note = raw.with_suffix(".facts")
     if not note.exists():
-        sys.path.insert(0, str(ROOT / "tests"))
+        sys.path.insert(0, str(ROOT / "tests" / "support"))
         from k6_files import write_large  # noqa: PLC0415 - found only through the line above
 
         lines, size = write_large(raw, iterations, stock_tags=tags == "stock")

@@ -26,7 +26,7 @@ which gives q, and a stretch would be L windows or longer with probability q^(L-
 are as long as that (binomial, P > CHANCE), the least length grows by a window, until more are or
 none is left.
 
-docs/method.md has the rate of false spikes, which tests/test_present_spikes.py simulates.
+docs/method.md has the rate of false spikes, which tests/present/spikes/test_spikes.py simulates.
 """
 
 import math

@@ -6,7 +6,7 @@ A ratio's interval is Student's t on logarithms: of the differences within block
 ran in the same blocks, else Welch's for two samples. Bioequivalence is proven with it (FDA 2001,
 Statistical Approaches to Establishing Bioequivalence). docs/decisions.md has its coverage beside
 that of the bootstrap of log medians, the habit for such ratios, and
-tests/test_inference_simulated.py repeats it.
+tests/present/statistics/test_inference_simulated.py repeats it.
 """
 
 import math
@@ -39,7 +39,7 @@ LOOK_ALPHA = 0.0155
 """Level of each look, with which 5 % of such runs decide wrongly at any of them.
 
 Pocock's bounds for looks at these sessions (1977, Biometrika 64, 191), with Student's t for few
-sessions; tests/test_inference_simulated.py has the rate.
+sessions; tests/present/statistics/test_inference_simulated.py has the rate.
 """
 POWER = 0.8
 FEWEST_TRIALS = 5

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parent.parent / "runner"
+PACKAGE = Path(__file__).parents[2] / "runner"
 WINGS = ("measure", "digest", "present")
 FORBIDDEN = {
     "measure": {"pandas", "matplotlib", "seaborn"},

@@ -10,7 +10,7 @@ import synthetic_rates
 import synthetic_run
 from figure_checks import changed, read, tables_of
 from scipy import stats
-from test_present_stats import HUNDRED, of
+from test_stats import HUNDRED, of
 
 from runner.present.answers import findings
 from runner.present.figures import ratios

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import test_digest_k6
+import test_k6
 from measured import measured
-from test_digest_k6 import read_table
+from test_k6 import read_table
 
 from runner.digest.k6 import K6Points
 from runner.digest.reconcile import request_checks
@@ -47,7 +47,7 @@ def digest(folder: Path, data: bytes, lead_s: float = 0.0) -> K6Points:
     raw = folder / "vegeta.csv.gz"
     raw.write_bytes(data if data.startswith(b"\x1f\x8b") else gzip.compress(data))
     spool = partial(spool_results, rate_rps=RATE, lead_s=lead_s)
-    return test_digest_k6.digest(raw, window_s=SECONDS, spool=spool)
+    return test_k6.digest(raw, window_s=SECONDS, spool=spool)
 
 
 def report(folder: Path, latencies_ms: list[float], **changed: Any) -> Path:

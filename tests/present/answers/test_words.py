@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import synthetic_run
 from figure_checks import changed, read, tables_of
-from test_present_stats import HUNDRED, of
+from test_stats import HUNDRED, of
 
 from runner.commands import measuring
 from runner.console import rate_words, time_words

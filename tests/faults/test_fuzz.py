@@ -13,8 +13,8 @@ import synthetic_run
 from fake_lab import K6, records
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_digest_histogram import GOOD
-from test_digest_k6_damage import SUMMARY
+from test_histogram import GOOD
+from test_k6_damage import SUMMARY
 from typer.testing import CliRunner
 
 from runner.cli import app
@@ -97,7 +97,7 @@ def written(path: Path, text: str) -> Path:
     return path
 
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "data" / "sample"
 MANIFEST = json.loads((SAMPLE / "run.json").read_text(encoding="utf-8"))
 JOURNAL = "".join(

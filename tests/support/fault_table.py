@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs" / "reliability.md"
 FLEET = TESTS.parent / "docs" / "fleet.md"
 OF_FLEET = ("test_fleet.py", "test_several_hosts.py")
@@ -22,7 +22,7 @@ def faults(page: Path = PAGE) -> Iterator[tuple[str, str, str]]:
     """Yield fault, promise and test of every marked test, or of those of the fleet, in the order of
     the files.
     """
-    for path in sorted(TESTS.glob("test_*.py")):
+    for path in sorted(TESTS.rglob("test_*.py"), key=lambda path: path.name):
         if page == FLEET and path.name not in OF_FLEET:
             continue
         for node in ast.parse(path.read_text(encoding="utf-8")).body:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from k6_files import EPOCH_NS, announce, iteration_lines, request_lines, write_lines
-from test_digest_k6 import MS, digest, make_lines, plain, read_table
+from test_k6 import MS, digest, make_lines, plain, read_table
 
 from runner.digest.k6 import K6Summary, read_summary
 from runner.digest.k6_raw import spool_points

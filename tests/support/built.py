@@ -10,7 +10,7 @@ from functools import cache, wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 Shape = ParamSpec("Shape")
 Build = Callable[Concatenate[Path, Shape], Path]
 

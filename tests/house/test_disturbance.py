@@ -50,7 +50,7 @@ def run(pytester, monkeypatch):
     """Return a function that runs a test on a machine of which so much is stolen: its exit code and
     output.
     """
-    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests" / "support"))
     pytester.makeini("[pytest]\nmarkers =\n    load: x\n    timed: x\n    other: x\n")
     pytester.makeconftest(CONFTEST)
 

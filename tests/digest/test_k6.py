@@ -33,7 +33,7 @@ from own_api import tiny
 from runner.digest.k6 import K6Points, Trend, digest_k6, mode_of, read_summary, steady_state
 from runner.model import carried_percent
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 US = 1_000
 MS = 1_000_000
 S = 1_000_000_000

@@ -22,7 +22,7 @@ import pytest
 from runner.measure.tools import find_program
 
 HERE = Path(__file__).parent
-REPOSITORY = HERE.parent
+REPOSITORY = HERE.parents[1]
 K6_SERIES = sorted(path.name for path in (REPOSITORY / "setup" / "k6").iterdir())
 """Every series of k6 that the lab drives: a folder each."""
 BENCH = [sys.executable, "-m", "runner.cli"]

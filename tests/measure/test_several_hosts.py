@@ -27,8 +27,8 @@ import pytest
 from built import ROOT
 from k6_files import EPOCH_NS, Request, announce, iteration_lines, request_lines, write_lines
 from measured import measured
-from test_digest_histogram import GOOD
-from test_digest_k6 import digest, read_table
+from test_histogram import GOOD
+from test_k6 import digest, read_table
 
 from runner.digest.k6 import spool_side_by_side
 from runner.digest.k6_raw import spool_points

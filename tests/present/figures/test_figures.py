@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 import synthetic_database
 import synthetic_run
+from built import ROOT
 from figure_checks import folder_of, lines, marks, picture, read, readable, tables_of, words
 from marking import long_but
 from scipy.stats import lognorm
@@ -192,7 +193,7 @@ def test_captions_count_trials_verdicts_and_failures_and_headings_say_how_a_load
 READ = {"three": FIGURES, "database": FIGURES | STORED}
 READ |= dict.fromkeys(("rates", "nine rates", "gin's rates"), charts("rates"))
 READ |= dict.fromkeys(("published", "sample"), charts("published"))
-"""Run -> its figures; test_present_themes.py has nine servers and the sample."""
+"""Run -> its figures; test_themes.py has nine servers and the sample."""
 
 
 @pytest.mark.parametrize(
@@ -341,7 +342,7 @@ def test_files_are_byte_stable_across_processes(notebook: str, run: str, tmp_pat
         folder = tmp_path / seed
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         command = [sys.executable, "-c", DRAW, str(folder_of(run).path), str(folder), notebook]
-        subprocess.run(command, check=True, env=environment, cwd=Path(__file__).parent)
+        subprocess.run(command, check=True, env=environment, cwd=ROOT / "tests" / "support")
         sums.append(
             {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
         )
