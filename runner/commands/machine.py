@@ -41,6 +41,9 @@ def list_(
     columns: Annotated[
         bool, typer.Option("--columns", help="Print the tables' columns as in docs/data.md.")
     ] = False,
+    causes: Annotated[
+        bool, typer.Option("--causes", help="Print the rules of verdicts as in docs/method.md.")
+    ] = False,
     claims: Annotated[
         bool, typer.Option("--claims", help="Print the README's count of claims.")
     ] = False,
@@ -58,6 +61,11 @@ def list_(
         from runner.columns import markdown as columns_markdown
 
         typer.echo(columns_markdown())
+        return
+    if causes:
+        from runner.verdict.rules_table import markdown as causes_markdown
+
+        typer.echo(causes_markdown())
         return
     servers = [catalog.load_server(name) for name in catalog.server_names()]
     workloads = [catalog.load_workload(name) for name in catalog.workload_names()]

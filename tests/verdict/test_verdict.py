@@ -1,5 +1,7 @@
 """Who was the limit: every verdict, and each piece of evidence that decides it."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
@@ -21,6 +23,7 @@ from runner.verdict.evidence import (
 from runner.verdict.evidence import DatabaseEvidence as Database
 from runner.verdict.limits import Cause
 from runner.verdict.older import older_verdict
+from runner.verdict.rules_table import WHEN
 from runner.verdict.words import brief_words, reason, rule_words
 
 
@@ -464,6 +467,14 @@ def test_verdict(given, verdict, words):
     assert judged.limit.verdict == verdict
     assert words in sentence
     assert given.ended_late_s > 0.5 or "last answer" not in sentence
+
+
+def test_the_table_of_rules_has_every_cause_once_and_in_the_order_in_which_they_are_tried():
+    """A trial that two rules would decide goes to the one that the table has first."""
+    assert list(WHEN) == list(Cause)
+    both = evidence(server_share=None, disjoint=False, failed_share=0.5)
+    assert judge(both).cause is next(iter(WHEN))
+    assert judge(replace(both, failed_share=0.0)).cause is Cause.CPUS_SHARED
 
 
 GIVEN = [given for given, _, _ in VERDICTS] + [
