@@ -60,7 +60,7 @@ class Database:
         return DatabaseCounters(int(rows), int(calls), float(total_ms), int(sessions))
 
     def count(self, firmware: str) -> int:
-        """Return how many rows have this firmware."""
+        """Return the number of rows with this firmware."""
         return int(self._ask("SELECT count(*) FROM devices WHERE firmware = %s", (firmware,))[0][0])
 
     def rows(self, firmware: str) -> list[tuple[Any, ...]]:

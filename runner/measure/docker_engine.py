@@ -355,7 +355,7 @@ def _failure(host: DockerHost, what: str, error: Exception) -> LabError:
 
 
 def _packed(name: str, data: bytes) -> bytes:
-    """Return a tar of one file, which only a server's user can read."""
+    """Return a tar of one file that only a server's user can read."""
     packed = io.BytesIO()
     entry = tarfile.TarInfo(name)
     entry.size = len(data)
