@@ -1,5 +1,6 @@
-"""The load generators' ceilings on this machine, as `bench calibrate` found them, and which machine
-that is.
+"""The load generators' ceilings on this machine, as measured by `bench calibrate`.
+
+A fingerprint says which machine they belong to.
 """
 
 import hashlib
@@ -20,16 +21,17 @@ FACTS = (
     "governor",
     "turbo",
     "hypervisor",
-)  # that a number depends on, and the memory
-FEWEST_OF_A_CEILING = 3  # trials that a ceiling needs before a verdict leans on it
+)
+"""Facts of a machine that change its numbers; the memory is added separately."""
+FEWEST_OF_A_CEILING = 3  # trials that a ceiling needs before a verdict relies on it
 
 
 def fingerprint(facts: Mapping[str, Any]) -> str:
-    """Return 12 hexadecimal digits of a SHA-256 over what changes a machine's numbers.
+    """Return 12 hexadecimal digits of a SHA-256 over the facts that change a machine's numbers.
 
-    `facts` is `machine` of a manifest. Memory counts in whole GiB, as the kernel keeps a few MiB
-    more or less for itself at each boot. A fact that an older manifest lacks is unknown (null), as
-    is one that a machine does not report: two machines count as one only where all facts are equal.
+    `facts` is `machine` of a manifest. Memory counts in whole GiB, because the kernel reserves a
+    few MiB more or less at each boot. A fact that an older manifest lacks, or that the machine does
+    not report, is unknown (null). Two machines are the same only if all facts are equal.
     """
     memory = facts.get("memory_bytes")
     memory_gib = round(memory / 2**30) if isinstance(memory, int | float) else None
@@ -41,9 +43,7 @@ def fingerprint(facts: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """The most requests a second that a generator reached, against the fastest of the servers it
-    was tried with.
-    """
+    """The highest rate that a generator reached against the fastest server tried."""
 
     tool: str
     load_model: str
@@ -55,27 +55,22 @@ class Ceiling:
     trials: int
     server: str
     verdict: str
-    """`generator-bound` if it is the generator's ceiling; anything else makes it a lower bound.
-    """
+    """`generator-bound` if the generator was the limit; otherwise the rate is a lower bound."""
 
     @property
     def known(self) -> bool:
-        """Whether the generator itself was the limit, in as many trials as make a noisy moment
-        unlikely.
-        """
+        """True if the generator was the limit, in enough trials to rule out a noisy moment."""
         return self.verdict == Limit.GENERATOR.verdict and self.trials >= FEWEST_OF_A_CEILING
 
     @property
     def in_words(self) -> str:
-        """The rate as it may be said: `12,300`, or `at least 12,300` where something else was the
-        limit.
-        """
+        """The rate in words: `12,300`, or `at least 12,300` if something else was the limit."""
         return f"{'' if self.known else 'at least '}{self.rps:,.0f}"
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """The ceilings found by one run, and what they are valid for."""
+    """The ceilings from one run, and the conditions for which they are valid."""
 
     run_id: str
     made_at: str
@@ -87,9 +82,7 @@ class Calibration:
     def valid_for(
         self, facts: Mapping[str, Any], tools: Mapping[str, str], generator_cpus: int
     ) -> bool:
-        """Return whether it was made on such a machine, with these versions of the tools, on as
-        many CPUs.
-        """
+        """True if it was made on the same machine, tool versions and number of generator CPUs."""
         same_tools = all(
             self.tools.get(name, version) == version for name, version in tools.items()
         )
@@ -100,11 +93,10 @@ class Calibration:
         )
 
     def ceiling_of(self, cell: Cell) -> Ceiling | None:
-        """Return the ceiling for a cell's tool, load model and mode: the higher one of its
-        neighbours in connections.
+        """Return the ceiling for a cell's tool, load model and mode.
 
-        None if the generator was not the limit at both: a lower bound says nothing about a rate
-        above it.
+        It is the higher ceiling of the two neighbours in connections. None unless the generator was
+        the limit at both: a lower bound says nothing about a rate above it.
         """
         kind = attrgetter("tool", "load_model", "mode")
         alike = sorted(
@@ -121,12 +113,15 @@ FILES = ("calibration.json", "calibration-hosts.json")
 
 
 def save_calibration(calibration: Calibration, *, of_hosts: bool = False) -> None:
-    """Write the calibration of this machine, or of several hosts; the one before is replaced."""
+    """Write the calibration of this machine, or of several hosts, over the previous one."""
     write_json(data_folder() / FILES[of_hosts], asdict(calibration))
 
 
 def load_calibration(*, of_hosts: bool = False) -> Calibration | None:
-    """Return the calibration; None if there is none, LabError if the file is damaged."""
+    """Return the calibration; None if there is none.
+
+    Raise LabError if the file is damaged.
+    """
     path = data_folder() / FILES[of_hosts]
     if not path.is_file():
         return None

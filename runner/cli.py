@@ -1,4 +1,4 @@
-"""The `bench` command: parse, call, exit code; no logic."""
+"""The `bench` command: parse arguments, call, set the exit code; no logic."""
 
 import io
 import os
@@ -30,19 +30,18 @@ for command in (
 
 
 def main() -> None:
-    """Run the command line; an error is one sentence on stderr and an exit code, never a traceback.
+    """Run the command line; print an error as one sentence, never a traceback.
 
-    It begins anew in Python's UTF-8 mode where the locale is another: paths with other letters
+    If the locale is not UTF-8, restart in Python's UTF-8 mode, because paths with other letters
     could not be opened.
     """
     if sys.getfilesystemencoding() != "utf-8":
-        os.environ["PYTHONUTF8"] = "1"  # for the instruments and kernels, too
+        os.environ["PYTHONUTF8"] = "1"  # the instruments and kernels inherit it
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - itself, with the same arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(
-                errors="backslashreplace"
-            )  # a terminal without a letter shows its number
+            # Print the number of a letter that the terminal lacks.
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except LabError as error:

@@ -1,7 +1,6 @@
-"""The columns of a run's tables, as columns.csv lists them: the digest writes them, the readers ask
-for them.
+"""The columns of a run's tables, from columns.csv; the digest writes them, the readers use them.
 
-Imports nothing of ours.
+Imports nothing from this project.
 """
 
 import csv
@@ -19,7 +18,8 @@ ROWS = {
     "latency": "trial, second and bucket",
     "throughput": "trial and 0.1 s (k6)",
     "resources": "trial, subject and interval",
-}  # what each table has one row per
+}
+"""What one row of each table stands for."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Column:
 
     table: str
     name: str
-    type: str  # as Arrow calls it: `string`, `int64`, `double`, `bool`
+    type: str  # Arrow's name of the type: `string`, `int64`, `double`, `bool`
     unit: str
     optional: str
-    """`yes` if a run may lack it: an older one, or one made elsewhere.
+    """`yes` if older runs, or runs made elsewhere, may lack the column.
 
     Its values are then unknown.
     """
@@ -49,12 +49,12 @@ def columns(table: str) -> tuple[Column, ...]:
 
 @functools.cache
 def schema_of(table: str) -> pa.Schema:
-    """Return the schema in which a table is written."""
+    """Return the Arrow schema of a table."""
     return pa.schema([(column.name, pa.type_for_alias(column.type)) for column in columns(table)])
 
 
 def markdown() -> str:
-    """Return all tables for docs/data.md."""
+    """Return the Markdown of all tables for docs/data.md."""
     parts = []
     for table, row in ROWS.items():
         head = (

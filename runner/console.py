@@ -1,6 +1,6 @@
-"""What the terminal shows: tables on stdout, progress and notes on stderr.
+"""Terminal output: tables on stdout, progress and notes on stderr.
 
-Plain text if it is no terminal.
+Plain text if the output is not a terminal.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,13 +18,13 @@ from runner.served import throughput_rps
 _LEVELS = {"ok": "green", "warning": "yellow", "missing": "red", "failed": "red"}
 out = rich.console.Console(highlight=False)
 err = rich.console.Console(stderr=True, highlight=False, soft_wrap=True)
-"""Coloured on a terminal only: rich decides, and honours NO_COLOR."""
+"""Coloured only on a terminal, as rich decides; NO_COLOR is respected."""
 if not out.is_terminal:
     out.width = 160
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print a table; a cell that names a level is coloured."""
+    """Print a table; cells that name a level are coloured."""
     shown = Table(
         title=escape(title), title_justify="left", box=rich.box.SIMPLE_HEAD, pad_edge=False
     )
@@ -44,7 +44,7 @@ def frame(title: str, texts: Any) -> None:
 
 
 def note(*lines: str) -> None:
-    """Print lines beside the result."""
+    """Print lines on stderr, apart from the result."""
     for line in lines:
         err.print(escape(line))
 
@@ -52,14 +52,14 @@ def note(*lines: str) -> None:
 def error(text: str) -> None:
     """Print an error as one sentence.
 
-    Control characters, as files of others may have, do not reach a terminal.
+    Control characters, which foreign files may contain, are removed.
     """
     shown = "".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text)
     err.print(f"[red]Error:[/] {escape(shown)}")
 
 
 def rate_words(metrics: Mapping[str, Any], *, is_open: bool) -> Iterator[str]:
-    """Yield a trial's requests/s, the successes only, and the share that failed if any did."""
+    """Yield a trial's rate of successes, and the share of failed requests if any failed."""
     requests = metrics["requests"]
     failed = metrics.get("failed") or 0
     rate_rps = throughput_rps(metrics, is_open=is_open) or 0.0
@@ -69,8 +69,9 @@ def rate_words(metrics: Mapping[str, Any], *, is_open: bool) -> Iterator[str]:
 
 
 def time_words(metrics: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a trial's median, the p95 and p99 that its requests carry, and the highest carried
-    percentile below p99.
+    """Yield a trial's median, its p95 and p99, and the highest percentile below p99.
+
+    Percentiles that the number of requests does not support are left out.
     """
     carried = carried_percent(metrics["requests"]) or 0
     columns: dict[float, str] = {50: "latency_p50_ms"}
@@ -83,7 +84,7 @@ def time_words(metrics: Mapping[str, Any]) -> Iterator[str]:
 
 
 class TrialProgress(Progress):
-    """Live progress on a terminal; one line per trial elsewhere."""
+    """Live progress on a terminal; otherwise one line per trial."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -92,7 +93,7 @@ class TrialProgress(Progress):
             TextColumn("{task.fields[what]}"),
             TextColumn("{task.fields[left]}"),
             console=err,
-            # The display shares the generator's CPUs: twice a second is enough.
+            # Updating twice a second is enough, because the display shares the generator's CPUs.
             refresh_per_second=2,
             disable=not err.is_terminal,
         )
@@ -101,25 +102,25 @@ class TrialProgress(Progress):
         self._total = 0
         self._what = ""
 
-    say = staticmethod(note)  # above the progress
+    say = staticmethod(note)  # printed above the progress
 
     def plan(self, trials: Sequence[Trial]) -> None:
-        """Begin to count."""
+        """Set the number of trials."""
         self._clock = TimeLeft(trials)
         self._total = len(trials)
         self._show(total=len(trials), visible=True)
 
     def begin(self, trial: Trial) -> None:
-        """Show which trial runs."""
+        """Show the running trial."""
         self._what = f"{trial.cell.server}: {trial.cell.load_id}"
         self.step("")
 
     def step(self, text: str) -> None:
-        """Show what the trial is doing."""
+        """Show the current step of the trial."""
         self._show(what=escape(f"{self._what} {text}".strip()))
 
     def end(self, trial: Trial, record: dict[str, Any]) -> None:
-        """Count the trial, and say what came out where no live display does."""
+        """Count the trial, and print its result if there is no live display."""
         self._clock.end([trial])
         self._show(advance=1)
         if record["status"] != "sealed":
@@ -139,7 +140,7 @@ class TrialProgress(Progress):
         self.say(f"{place}: {said}; {self._left()}")
 
     def skip(self, trials: Sequence[Trial]) -> None:
-        """Count trials that are not needed any more."""
+        """Count trials that are no longer needed."""
         self._clock.skip(trials)
         self._show(advance=len(trials))
 

@@ -1,6 +1,6 @@
-"""In what the load generators differ, as plans, tables and pages need to know it.
+"""Differences between the load generators, for plans, tables and pages.
 
-Imports nothing of ours.
+Imports nothing from this project.
 """
 
 from dataclasses import dataclass
@@ -11,39 +11,40 @@ Tool = Literal["k6", "wrk", "vegeta"]
 
 
 LEAD_S = 0.5
-"""How long vegeta offers its rate before the load begins.
+"""Time for which vegeta sends requests before the load begins.
 
-It opens its connections meanwhile, and is 80 ms late and more.
+Meanwhile it opens its connections, which makes requests late by 80 ms and more.
 """
 GENERATOR_LATE_S = 0.01
-"""How much later than its turn a request of an open load may begin.
+"""Largest delay of a request of an open load.
 
-A generator's timer that ends a load may be as late; seen of k6: 1.5 ms at 2,000 requests/s.
+The timer with which a generator ends a load may be as late. 1.5 ms were observed of k6 at 2,000
+requests/s.
 """
 
 
 @dataclass(frozen=True)
 class Traits:
-    """In what a generator differs from the others."""
+    """Traits in which a generator differs from the others."""
 
     size_column: Literal["vus", "connections"]
-    """Column of the trials with the size of a closed load."""
+    """Column of the trials that holds the size of a closed load."""
     keeps_requests: bool
-    """Whether its raw file has every request, so that there is a timeline."""
+    """True if its raw file has every request, which gives a timeline."""
     runs_scripts: bool = False
-    """Whether it runs a user's script: iterations, virtual users, the time to the first byte."""
+    """True if it runs user scripts: iterations, virtual users, time to the first byte."""
     keeps_connections_by_itself: bool = True
-    """Whether a load keeps its connections if nothing else is said; else its name says which."""
+    """True if its loads keep connections by default, so that a load's name needs no mode."""
     whole_seconds: bool = False
-    """Whether its loads last whole seconds, unless they are slices."""
+    """True if its loads last whole seconds; slices may be shorter."""
     is_divisible: bool = True
-    """Whether several generators can share a load."""
+    """True if several generators can share a load."""
     lead_s: float = 0.0
-    """How long an open load is offered before it counts."""
+    """Time for which an open load is sent before it counts."""
     late_s: float = 0.0
-    """How much later than its end the requests of an open load may begin."""
+    """Extra time after the end of an open load in which delayed requests may begin."""
     between_slices_s: float = 1.0
-    """About how long it takes to start and to end."""
+    """Approximate time that it takes to start and to end."""
 
 
 TRAITS: dict[str, Traits] = {
@@ -60,19 +61,16 @@ TRAITS: dict[str, Traits] = {
         keeps_requests=True,
         is_divisible=False,
         lead_s=LEAD_S,
-        # It begins nothing any more when its time is over: what may be late needs time for it.
+        # It starts no request after its time is over, so delayed requests need extra time.
         late_s=GENERATOR_LATE_S,
     ),
 }
-"""Each generator's, by its name."""
+"""The traits of each generator, by its name."""
 
 
 _UNKNOWN = Traits("vus", keeps_requests=True)
 
 
 def traits_of(tool: object) -> Traits:
-    """Return the traits of a generator that a table names.
-
-    Of one that the lab does not drive too.
-    """
+    """Return the traits of a generator named in a table; defaults if the lab does not drive it."""
     return TRAITS.get(str(tool), _UNKNOWN)

@@ -1,98 +1,98 @@
-"""What the measure wing saw of one load, as it is handed to the digest and stored in trial.json."""
+"""Measurements of one load, as `measure` passes them to the digest and stores in trial.json."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
 NO_EXIT_CODE = 256
-"""Stands for the exit code of a server that has ended and is not the lab's child: no program can
-end with it.
+"""Exit code of a server that has ended but is not the lab's child process.
+
+No program can end with this code.
 """
 
-PROBE_HZ = 40.0  # how often the probe asks at most: often enough for a percentile per second or two
+PROBE_HZ = 40.0  # highest rate of the probe: enough for a percentile per second or two
 PROBE_SHARE = 0.01
-"""Of the server's capacity, and of an offered rate, that the probe may be at most."""
-PROBE_CONNECTIONS = 100  # how many requests of the probe may be under way
-LEAST_PROBED = 10  # answers of the probe that a median needs
+"""Highest share of the server's capacity, or of an offered rate, that the probe may add."""
+PROBE_CONNECTIONS = 100  # maximum number of concurrent requests of the probe
+LEAST_PROBED = 10  # answers of the probe needed for a median
 PROBE_COLUMNS = ("scheduled_ns", "sent_ns", "received_ns", "status", "opened")
-"""The probe's samples: times of CLOCK_MONOTONIC.
+"""Columns of the probe's samples; times are of CLOCK_MONOTONIC.
 
-Status 0 if no answer came; opened 1 if the request opened a connection.
+status is 0 without an answer; opened is 1 if the request opened a connection.
 """
 
 
 def ended(code: int) -> str:
-    """Say that a server has ended, and with which exit code."""
+    """Return the sentence part that a server has ended, with its exit code."""
     return "ended" if code == NO_EXIT_CODE else f"ended with exit code {code}"
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Which CPUs the server, the generator (with runner and sampler) and the database may use.
+    """CPUs of the server, of the generator (with runner and sampler), and of the database.
 
-    Server and generator are disjoint where there are two CPUs; the database shares the generator's
-    where there are not enough for it. Those of a server that the lab did not start are as seen, and
-    none where its process was not found.
+    Server and generator share none if there are two CPUs. The database shares the generator's if
+    there are too few. For a server not started by the lab, the CPUs are the observed ones, or none
+    if its process was not found.
     """
 
     server: tuple[int, ...]
     generator: tuple[int, ...]
     database: tuple[int, ...] = ()
     hosts: tuple[str, ...] = ()
-    """Machine ids of server, generator and database. Empty if all run on this machine."""
+    """Machine ids of server, generator and database; empty if all run on this machine."""
 
     def _named(self, role: int) -> set[tuple[str, int]]:
-        """Return the CPUs of the server, the generator or the database, each with its machine."""
+        """Return the CPUs of a role (server, generator, database), each with its machine."""
         host = self.hosts[role] if self.hosts else ""
         return {(host, cpu) for cpu in (self.server, self.generator, self.database)[role]}
 
     @property
     def disjoint(self) -> bool:
-        """Whether server and generator share no CPU."""
+        """True if server and generator share no CPU."""
         return not self._named(0) & self._named(1)
 
     @property
     def cpus(self) -> int:
-        """How many CPUs all of them have together."""
+        """Number of CPUs of all roles together."""
         return len(self._named(0) | self._named(1) | self._named(2))
 
     @property
     def database_shared(self) -> bool:
-        """Whether the database shares CPUs with the generator."""
+        """True if the database shares CPUs with the generator."""
         return bool(self._named(2) & self._named(1))
 
 
 @dataclass(frozen=True)
 class Quota:
-    """The CPU quota that a server has from elsewhere: of its control group or of one above it."""
+    """A server's CPU quota set outside the lab, on its control group or on one above it."""
 
-    cores: float | None = None  # the tightest that was seen; None without one
-    known: bool = True  # whether all of these groups could be read: if not, one may be tighter
-    shared: bool = False  # whether the lab itself is in a group with such a quota
+    cores: float | None = None  # the tightest quota found; None without one
+    known: bool = True  # False if some group could not be read: it may have a tighter quota
+    shared: bool = False  # True if the lab itself is in a group with such a quota
 
 
 @dataclass(frozen=True)
 class Counters:
-    """Counts read around a load: the server's (`/stats`) and the host's (TCP PassiveOpens,
-    connection tracking).
+    """Counts read around a load, of the server (`/stats`) and of the host.
 
-    A field is None if the server does not offer it.
+    The host counts TCP's PassiveOpens and tracked connections. A field is None if the server does
+    not offer it.
     """
 
     requests: int | None
     connections: int | None
     passive_opens: int | None
     dropped_packets: int | None = None
-    """By the kernel, because its table of tracked connections was full."""
+    """Packets dropped by the kernel because its table of tracked connections was full."""
 
 
 @dataclass(frozen=True)
 class DatabaseCounters:
-    """What the database says at one instant, cumulative since its start: rows with the trial's tag,
-    and statistics.
+    """The database's cumulative counters at one time: rows with the trial's tag, and statistics.
 
-    `statement_ms` is the execution time of all INSERT statements (pg_stat_statements), `sessions`
-    the connections ever accepted (pg_stat_database).
+    `statement_ms` is the execution time of all INSERT statements (pg_stat_statements). `sessions`
+    is the number of connections accepted since the start (pg_stat_database).
     """
 
     rows: int
@@ -113,36 +113,37 @@ class DatabaseUse:
 
 @dataclass(frozen=True)
 class GeneratorHost:
-    """One generator's host: the CPUs that the generator has there, all of them, and which machine
-    of the run it is.
-    """
+    """A generator's host: its CPUs for the generator, all its CPUs, and its machine in the run."""
 
     cpus: int
     host_cpus: int
-    machine: str  # as Placement.hosts has it
+    machine: str  # as in Placement.hosts
 
 
 @dataclass(frozen=True)
 class Between:
-    """What was between the hosts of a load: clocks, the bytes of the server's host, TCP's segments
-    of all hosts.
+    """The network between the hosts of a load: clocks, bytes and TCP segments.
+
+    Bytes are of the server's host, segments of all hosts.
     """
 
     clock_error_ns: int
-    """The largest by which a host's clock, as it was converted to the runner's, may be wrong."""
-    clock_moved_ns: int  # by how much one moved against the runner's over the load, at most
+    """Largest error of a host's clock after conversion to the runner's clock."""
+    clock_moved_ns: int  # largest drift of a clock against the runner's over the load
     received_bytes: int
     sent_bytes: int
     segments: int
     retransmitted: int
     transfer_bytes_s: float
-    """What the slowest of the networks to the generators carried in a transfer before the run."""
+    """Throughput of the slowest network to a generator, in a transfer before the run."""
     generators: tuple[GeneratorHost, ...]
     round_trip_ns: int = 0
-    """To the server and back from the farthest generator, before the run; 0 if not measured."""
+    """Round trip between the server and the farthest generator before the run; 0 if not
+    measured.
+    """
 
     def share(self, seconds: float) -> float:
-        """Return how much of that a load of so many seconds used, in its busier direction."""
+        """Return the share of that throughput that a load used, in its busier direction."""
         return max(self.received_bytes, self.sent_bytes) / seconds / self.transfer_bytes_s
 
 
@@ -150,8 +151,8 @@ class Between:
 class Loaded:
     """Exit code and times of a generator; `load_*` enclose its process.
 
-    Wall times are nanoseconds since the epoch by its host's clock, monotonic ones CLOCK_MONOTONIC
-    by the runner's.
+    Wall times are nanoseconds since the epoch by its host's clock. Monotonic times are
+    CLOCK_MONOTONIC by the runner's clock.
     """
 
     generator_exit: int
@@ -163,7 +164,7 @@ class Loaded:
 
 @dataclass(frozen=True, kw_only=True)
 class Generated(Loaded):
-    """What one generator did of a load."""
+    """One generator's part of a load."""
 
     argv: tuple[str, ...]
     generator_env: tuple[tuple[str, str], ...]
@@ -171,35 +172,33 @@ class Generated(Loaded):
 
 @dataclass(frozen=True, kw_only=True)
 class Part(Generated):
-    """What a further generator did of a load."""
+    """The part of a load sent by a generator other than the first."""
 
-    number: int  # of the generator, from 2
+    number: int  # number of the generator, from 2
 
     def behind_ns(self, first: Generated) -> int:
-        """Return what this generator's wall clock lacks to be the first generator's."""
+        """Return the offset that converts this generator's wall clock to the first generator's."""
         mono = self.load_started_mono_ns - first.load_started_mono_ns
         return mono - (self.load_started_wall_ns - first.load_started_wall_ns)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadFacts(Generated):
-    """Facts of one load, of a whole trial or of one slice of it, with what its first generator
-    did.
-    """
+    """Facts of one load (of a whole trial or of one slice), with the first generator's part."""
 
     counters_before: Counters
     counters_after: Counters
     database: DatabaseUse | None = None
-    parts: tuple[Part, ...] = ()  # the load's parts by further generators
-    between: Between | None = None  # none if all are on one machine
+    parts: tuple[Part, ...] = ()  # the other generators' parts
+    between: Between | None = None  # None if all run on one machine
 
 
 @dataclass(frozen=True, kw_only=True)
 class Slice(LoadFacts):
     """One slice of a trial's load.
 
-    `place` counts the slices of one server from 1: in each place of a session every server has one.
-    `position` counts all slices of the session from 1, in the order in which they were loaded.
+    `place` numbers the slices of one server from 1; in each place of a session every server has one
+    slice. `position` numbers all slices of the session from 1, in the order of loading.
     """
 
     place: int
@@ -208,10 +207,10 @@ class Slice(LoadFacts):
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement(LoadFacts):
-    """A trial as the measure wing saw it; the raw files lie beside it in the trial's folder.
+    """The measurement of one trial; its raw files are in the trial's folder.
 
-    Of a trial in a session the fields of LoadFacts are of its first and last slice, and argv of the
-    first.
+    For a trial in a session, the fields of LoadFacts span its first to its last slice, and argv is
+    the first slice's.
     """
 
     engine: str
@@ -223,30 +222,31 @@ class Measurement(LoadFacts):
     server_sha256: str | None = None
     died: int | None = None  # exit code of a server that ended under load; None if it lived
     generator_ceiling_rps: float | None = None
-    """What the generator reaches on this machine; None if not known."""
-    host_cpus: int | None = None  # all CPUs of the machine, those too that the lab may not use
+    """Ceiling of the generator on this machine; None if unknown."""
+    # all CPUs of the machine, including those that the lab may not use
+    host_cpus: int | None = None
     oom_kills: int | None = None
-    """Processes of the server killed for want of memory; None if not known."""
+    """Number of server processes that the kernel killed for lack of memory; None if unknown."""
     idle: str | None = None
-    """What idle CPUs did: `polling` or `system`; None in runs from before this was recorded."""
-    slices: tuple[
-        Slice, ...
-    ] = ()  # of a trial in a session: its slices in the order of their places
-    others_loaded: tuple[
-        tuple[int, int], ...
-    ] = ()  # begin and end of the loads of the session's other servers, in ns
+    """What kept idle CPUs awake: `polling` or `system`; None in older runs, which did not record
+    it.
+    """
+    slices: tuple[Slice, ...] = ()
+    """Slices of a trial in a session, by place."""
+    others_loaded: tuple[tuple[int, int], ...] = ()
+    """Begin and end, in ns, of the loads on the session's other servers."""
     probe_hz: float = PROBE_HZ
-    """How often the probe asked; 0 if that would have been too much for the server."""
+    """Rate of the probe; 0 if any would have loaded the server too much."""
     users: int | None = None
-    """Virtual users of an open load that says none, by the warm-up's iterations."""
-    quota: Quota | None = None  # not the lab's; None in runs from before this was recorded
-    also_ports: tuple[
-        int, ...
-    ] = ()  # further ports of the server's host that a user's script could ask
+    """Virtual users of an open load that names none, chosen from the warm-up's iterations."""
+    # a quota set outside the lab; None in older runs, which did not record it
+    quota: Quota | None = None
+    also_ports: tuple[int, ...] = ()
+    """Further ports of the server's host that a user's script may use."""
 
     @property
     def cpus(self) -> int:
-        """How many CPUs the machine has; those of the trial if that is not known."""
+        """Number of the machine's CPUs, or of the trial's if unknown."""
         return self.host_cpus or self.placement.cpus
 
     @property

@@ -1,14 +1,13 @@
-"""What a server did in a load: the one definition of its throughput. Imports nothing of ours."""
+"""The definition of a server's throughput. Imports nothing from this project."""
 
 from collections.abc import Mapping
 from typing import Any
 
 
 def success_rps(requests: Any, failed: Any, duration_s: Any) -> Any:
-    """Return how many of the generator's requests were answered with success in each second of a
-    load.
+    """Return the rate of the generator's successful requests, per second.
 
-    Numbers, or columns of numbers.
+    The arguments are numbers, or columns of numbers.
     """
     return (requests - failed) / duration_s
 
@@ -16,11 +15,11 @@ def success_rps(requests: Any, failed: Any, duration_s: Any) -> Any:
 def served_rps(
     requests: Any, failed: Any, probe_requests: Any, probe_failed: Any, duration_s: Any
 ) -> Any:
-    """Return how many requests a server answered with success in each second of a load.
+    """Return the rate of all requests that a server answered with success, per second.
 
-    The probe's requests are load like the generator's: a server that answers 50 requests a second,
-    10 of them the probe's, can do 50. `requests` and `failed` are the generator's. Numbers, or
-    columns of numbers.
+    The probe's requests count like the generator's: a server that answers 50 requests a second, 10
+    of them the probe's, has a throughput of 50. `requests` and `failed` are the generator's. The
+    arguments are numbers, or columns of numbers.
     """
     of_generator = success_rps(requests, failed, duration_s)
     of_probe = success_rps(probe_requests, probe_failed, duration_s)
@@ -28,9 +27,9 @@ def served_rps(
 
 
 def served_rps_of(metrics: Mapping[str, Any]) -> float | None:
-    """Return the same of one trial's metrics by the columns of trials.parquet.
+    """Return `served_rps` of one trial's metrics, by the columns of trials.parquet.
 
-    None for a load without a length.
+    None if the load has no duration.
     """
     duration_s = float(metrics["duration_s"])
     if duration_s == 0:
@@ -43,9 +42,9 @@ def served_rps_of(metrics: Mapping[str, Any]) -> float | None:
 
 
 def throughput_rps(metrics: Mapping[str, Any], *, is_open: bool) -> float | None:
-    """Return the rate that a load is shown with: of a closed one what the server did.
+    """Return the rate shown for a load: a closed load's throughput, including the probe.
 
-    An open load asked for a rate: it is shown with what the generator had answered of it.
+    For an open load, which requests a rate, it is the generator's successful requests only.
     """
     if not is_open:
         return served_rps_of(metrics)

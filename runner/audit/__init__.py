@@ -1,1 +1,1 @@
-"""Hold anybody's table of benchmark results against laws that need no new measurement."""
+"""Check published benchmark tables against laws that need no new measurement."""

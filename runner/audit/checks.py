@@ -1,5 +1,6 @@
-"""What numbers of a table can mean together: nine checks, each a law, and what a finding of it does
-not prove.
+"""Nine checks of whether the numbers of a table can be true together.
+
+laws.toml has the law behind each check, and what a finding does not prove.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from runner.present.look.captions import plural
 IMPOSSIBLE, SUSPICIOUS, KNOWING = Severity
 Rules = Sequence[Rule]
 MORE, FAR_MORE, FAR_LESS = 1.1, 1.5, 0.5
-"""Printed means have three digits and durations are rounded: up to a tenth more than 1 may be that.
+"""Limits of the share of connections in use.
+
+Printed means have three digits and durations are rounded, so rounding alone can explain a share up
+to 1.1.
 """
 BUSY = 0.9
 HALF_IDLE = 0.5
-ROUNDED = 1.02  # two numbers that were rounded to three digits may change their order by so much
+ROUNDED = 1.02  # two numbers rounded to three digits can change order within 2 %
 TIMEOUTS_MS = (1_000, 2_000, 5_000, 8_000, 10_000, 15_000, 20_000, 30_000, 60_000)
 WRK_MEAN = "; with wrk the mean is, to which it adds requests that were never sent"
 AUDITED_QUANTILES = {"p50_ms": 0.5, "p90_ms": 0.9, "p95_ms": 0.95, "p99_ms": 0.99}
@@ -50,7 +54,7 @@ OLD_DAYS = 180
 
 
 def audit(rows: pd.DataFrame) -> Audit:
-    """Run every check on rows as `reading.read_all` returns them."""
+    """Run every check on rows returned by `reading.read_all`."""
     found: list[Finding] = []
     not_done = []
     for key, law in laws().items():
@@ -71,7 +75,7 @@ def audit(rows: pd.DataFrame) -> Audit:
 def _broken(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
     """Yield a finding for each row that breaks a rule.
 
-    Names with an @ in its expression are those of this module.
+    Names with an @ in a rule's expression are constants of this module.
     """
     for rule in rules:
         for row in rows.query(rule.breaks, engine="python").to_dict("records"):
@@ -79,7 +83,7 @@ def _broken(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
 
 
 def _loads(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Yield the rows of each load: those that can be ranked against each other."""
+    """Yield the rows of each load; only rows of one load can be ranked against each other."""
     for _, load in rows.groupby(
         ["source", "test", "connections", "depth"], sort=False, dropna=False
     ):
@@ -87,10 +91,9 @@ def _loads(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
 
 
 def under_way(rows: pd.DataFrame, time: str = "mean_ms") -> pd.Series[float]:
-    """Return rate x mean / (connections x depth): the share of the requests that may be under way,
-    that were.
+    """Return rate x mean / (connections x depth): the mean share of the connections in use.
 
-    NaN for open loads, and where one of them is not known. Another column may stand in for the
+    NaN for open loads, and if one of these numbers is unknown. `time` names the column used as the
     mean.
     """
     share = rows["rate"] * rows[time] / 1000 / (rows["connections"] * rows["depth"])
@@ -98,8 +101,9 @@ def under_way(rows: pd.DataFrame, time: str = "mean_ms") -> pd.Series[float]:
 
 
 def least_mean(rows: pd.DataFrame) -> pd.Series[float]:
-    """Return what a mean in ms is at least by the quantiles that are known: no value between two is
-    below the lower.
+    """Return a lower bound of the mean, in ms, from the known quantiles.
+
+    No value between two quantiles is below the lower one.
     """
     least = pd.Series(0.0, rows.index)
     above = pd.Series(1.0, rows.index)
@@ -161,7 +165,7 @@ def densest_band(rates: pd.Series[float]) -> RateBand:
     middle = logs[first] + BAND / 2
     near = int(((logs > middle - AROUND / 2) & (logs < middle + AROUND / 2)).sum()) - count
     expected = max(near, 1) * BAND / (AROUND - BAND)
-    # scipy.special.pdtrc(count - 1, expected), which takes half a second to import.
+    # This is scipy.special.pdtrc(count - 1, expected), which takes half a second to import.
     tail = sum(
         math.exp(k * math.log(expected) - expected - math.lgamma(k + 1))
         for k in range(count, count + 1000)
@@ -249,7 +253,7 @@ def _percentiles(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
         )
     lower = pd.Series(np.nan, rows.index)
     lower_name = np.full(len(rows), "")
-    for name in IN_ORDER:  # each beside the next lower one that is known
+    for name in IN_ORDER:  # compare each quantile with the next lower known one
         says = f"{{lower_name}} {{lower}} ms is above {NAMES[name]} {{{name}}} ms."
         beside = rows.assign(lower=lower, lower_name=lower_name)
         yield from _broken(
@@ -268,7 +272,7 @@ def _percentiles(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
             count = len(group.query(same))
             if count > max(
                 2, len(group) // 2
-            ):  # said once for a test that has it in most of its rows
+            ):  # one finding for a test if most of its rows have it
                 said = (
                     f"{NAMES[one]} and {NAMES[other]} are the same in {count} of {len(group)} "
                     f"rows{stands_in}"
@@ -352,4 +356,4 @@ CHECKS = {
     },
     **{"counts": _counts, "levels": _levels, "missing": _missing, "duplicates": _duplicates},
 }
-"""What finds the rows that break a law, by its name in laws.toml."""
+"""By the law's name in laws.toml: the function that finds the rows that break it."""

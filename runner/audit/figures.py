@@ -1,6 +1,4 @@
-"""Figures of an audited table: requests under way, rates in their order, and CPU against
-the rate.
-"""
+"""Figures of an audited table: requests under way, sorted rates, and CPU use against the rate."""
 
 from functools import partial
 from typing import Any
@@ -15,12 +13,13 @@ from runner.present.chart.value import POINT_COLUMNS
 from runner.present.look import captions, style
 from runner.present.look.style import number
 
-PANELS = 6  # tests of a figure, those with the most rows first
+PANELS = 6  # tests in a figure: those with the most rows
 
 
 def _draw(chart: Chart, line: float = 0.0, band: tuple[float, float] | None = None) -> Figure:
-    """Draw a panel for each test: its rows as points, filled where `solid`, and what they are held
-    against.
+    """Draw a panel for each test.
+
+    Rows are points, filled if `solid`; `line` and `band` are drawn as references.
     """
     names = [
         style.wrap(panel, style.TEXT_PT, style.WIDTH_IN - 0.8, "bold") for panel in chart.panels
@@ -66,12 +65,10 @@ def _describe(chart: Chart) -> str:
 def _chart(
     title: str, rows: pd.DataFrame, x: Axis, y: Axis, key: str, about: str, **beside: Any
 ) -> Chart | None:
-    """Return a chart with a point for each row, if any.
+    """Return a chart with a point for each row; None without rows.
 
-    Where `x` is even, by their place in the order of `rows`.
-
-    A panel is a test and, where there is one number, its connections; `beside` is what `_draw`
-    draws besides.
+    If `x` is even, points are spaced evenly in the order of `rows`. A panel shows one test, divided
+    by number of connections if the test has several. `beside` is passed on to `_draw`.
     """
     if rows.empty:
         return None
@@ -99,9 +96,8 @@ def _chart(
 
 
 def little(found: Audit) -> Chart | None:
-    """Return the share of the requests that may be under way, that were.
-
-    None if no row has what that takes.
+    """Return the chart of the share of connections in use; None if no row has the numbers for
+    it.
     """
     rows = found.rows.assign(y=under_way(found.rows)).dropna(subset="y").sort_values("y")
     title = "Little's law: what was under way, of what there was room for"
@@ -117,10 +113,7 @@ def little(found: Audit) -> Chart | None:
 
 
 def rates(found: Audit) -> Chart | None:
-    """Return the rates of each test in their order, and the densest band of 1 %.
-
-    None without a rate.
-    """
+    """Return the chart of each test's sorted rates and the densest 1 % band; None without rates."""
     rows = found.rows[found.rows["rate"] > 0].sort_values("rate", ascending=False)
     title = "Rates in their order, and the densest band of 1 %"
     x = Axis("rows, the highest rate first", even=True)
@@ -141,9 +134,9 @@ def rates(found: Audit) -> Chart | None:
 
 
 def cpu(found: Audit) -> Chart | None:
-    """Return the CPU that was used, of what was given, against the rate.
+    """Return the chart of CPU use, as a share of the CPUs given, against the rate.
 
-    None if no row has all three.
+    None if no row has all three numbers.
     """
     rows = found.rows.query("cpu_given_pct > 0 and cpu_pct >= 0 and rate > 0")
     used = 100 * rows["cpu_pct"] / rows["cpu_given_pct"]

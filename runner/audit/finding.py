@@ -1,6 +1,4 @@
-"""What an audit finds, in three sentences that can be pasted and a table, and which laws could not
-be held.
-"""
+"""Findings of an audit, as a table and as three sentences to paste, and the laws not checked."""
 
 import functools
 import math
@@ -20,7 +18,7 @@ from runner.present.look.captions import plural
 
 
 class Severity(StrEnum):
-    """How sure a finding is, the gravest first."""
+    """How certain a finding is, most severe first."""
 
     IMPOSSIBLE = "impossible"
     SUSPICIOUS = "suspicious"
@@ -29,9 +27,9 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """Where numbers do not go together, and which.
+    """Numbers that contradict each other, and where they stand.
 
-    A finding about a whole test has no subject and no row, one about a file no test either.
+    A finding about a whole test has no subject and no row; one about a file has no test either.
     """
 
     severity: Severity
@@ -44,14 +42,15 @@ class Finding:
 
     @property
     def where(self) -> str:
-        """Subject, test and row, as far as it has them."""
+        """Subject, test and row, as far as the finding has them."""
         return ", ".join(part for part in (self.subject, self.test, self.row) if part)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Which rows break a law, how grave that is, and what is said of each (laws.toml explains the
-    expressions).
+    """A rule of laws.toml: rows that break it, its severity, and its message for each row.
+
+    laws.toml explains the expressions.
     """
 
     breaks: str
@@ -61,7 +60,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Law:
-    """A law of laws.toml, whose head explains the fields."""
+    """A law of laws.toml; the head of that file explains the fields."""
 
     name: str
     says: str
@@ -72,14 +71,14 @@ class Law:
 
 @functools.cache
 def laws() -> dict[str, Law]:
-    """Return the laws by their keys, in their order."""
+    """Return the laws by their keys, in the order of the file."""
     text = Path(__file__).with_name("laws.toml").read_text(encoding="utf-8")
     return TypeAdapter(dict[str, Law]).validate_python(tomllib.loads(text))
 
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """What was read, what was found, the gravest first, and which checks lacked their columns."""
+    """Rows read, findings (most severe first), and checks that lacked their columns."""
 
     rows: pd.DataFrame
     findings: tuple[Finding, ...]
@@ -87,20 +86,20 @@ class Audit:
 
     @property
     def counts(self) -> dict[Severity, int]:
-        """How many findings there are of each severity."""
+        """Number of findings of each severity."""
         found = Counter(finding.severity for finding in self.findings)
         return {severity: found[severity] for severity in Severity}
 
 
 class _Shown(float):
-    """A number that is written with three digits where no other format is asked for."""
+    """A number written with three digits unless a format is given."""
 
     def __format__(self, spec: str) -> str:
         return super().__format__(spec) if spec else short_number(self)
 
 
 def of_row(severity: Severity, row: Mapping[Any, Any], says: str) -> Finding:
-    """Return a finding about one row; `says` has names of its columns in braces."""
+    """Return a finding about one row; `says` contains column names in braces."""
     shown = {
         str(name): _Shown(value) if isinstance(value, float) else value
         for name, value in row.items()
@@ -127,9 +126,7 @@ def sized(test: str, connections: float) -> str:
 
 
 def summary(found: Audit) -> tuple[str, str, str]:
-    """Return three sentences that a maintainer can paste: what was read and found, the gravest,
-    what was not done.
-    """
+    """Return three sentences to paste: rows and findings; the worst finding; laws not checked."""
     rows = found.rows
     files = rows["source"].nunique()
     tests = rows.groupby("source")["test"].nunique().sum()
@@ -155,7 +152,7 @@ def summary(found: Audit) -> tuple[str, str, str]:
 
 
 def table(found: Audit, most: int = 200) -> pd.DataFrame:
-    """Return the findings as texts, the gravest first, at most `most` of each severity."""
+    """Return the findings as texts, most severe first, at most `most` of each severity."""
     rows = []
     for severity, count in found.counts.items():
         listed = [finding for finding in found.findings if finding.severity is severity][:most]

@@ -1,4 +1,7 @@
-"""Tables of others, recognised by content: boards' JSON, CSV, what k6, wrk, oha and hey print."""
+"""Readers of other people's tables: JSON of leaderboards, CSV, output of k6, wrk, oha and hey.
+
+The format is recognised by the content.
+"""
 
 import csv
 import io
@@ -29,13 +32,13 @@ NUMBERS = (
     *("mean_ms", "stdev_ms", "min_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms"),
     *("cpu_pct", "cpu_given_pct", "requests", "duration_s", "elapsed_s", "errors", "bytes_per_s"),
 )
-"""Columns of the frame: a row is one load of one subject; a number that is not known is NaN.
+"""Numeric columns of the frame; an unknown number is NaN.
 
-`depth` is how many requests a connection has under way, `missing` names what had a value that
-stands for none, such as -1.
+`depth` is the number of requests under way per connection. `missing` names the columns whose value
+was a placeholder for "unknown", such as -1.
 """
 PRINTED_QUANTILES = (50, 90, 95, 99)
-BELOW = "<0"  # ends a name in `missing` whose value is below zero, and not -1
+BELOW = "<0"  # suffix of a name in `missing` if its value is negative but not -1
 POSITIVE = tuple(
     name
     for name in NUMBERS
@@ -44,19 +47,19 @@ POSITIVE = tuple(
 
 
 class Format(NamedTuple):
-    """How a kind of file is recognised by its content, and read."""
+    """A file format: how to recognise it by its content, and how to read it."""
 
     name: str
-    of_json: bool  # whether the content is parsed JSON, or text
+    of_json: bool  # True if the content is parsed JSON, False if it is text
     fits: Callable[[Any], bool]
     rows: Callable[[Any, str, Mapping[str, str]], Iterable[Row]]
-    """Content, name of the file, and columns of a CSV (ours -> theirs) -> its rows, with columns as
-    far as known.
+    """Read (content, file name, columns of a CSV: ours -> theirs); return rows, with known
+    columns.
     """
 
 
 def as_number(value: Any) -> float:
-    """Return a finite number; NaN for anything else, a text of digits is read."""
+    """Return a finite number, also from a text of digits; NaN for anything else."""
     if isinstance(value, bool) or value is None:
         return math.nan
     try:
@@ -67,23 +70,23 @@ def as_number(value: Any) -> float:
 
 
 def sum_of(row: Mapping[str, Any], names: Iterable[str]) -> float:
-    """Return the sum of those that are known; NaN if none is."""
+    """Return the sum of the known numbers; NaN if none is known."""
     known = [number for name in names if (number := as_number(row.get(name))) >= 0]
     return sum(known) if known else math.nan
 
 
 def list_of(value: Any) -> list[Any]:
-    """Return a list; an empty one for anything else."""
+    """Return the list; an empty one for anything else."""
     return value if isinstance(value, list) else []
 
 
 def dict_of(value: Any) -> dict[str, Any]:
-    """Return an object; an empty one for anything else."""
+    """Return the object; an empty one for anything else."""
     return value if isinstance(value, dict) else {}
 
 
 def dicts_of(value: Any) -> list[dict[str, Any]]:
-    """Return the objects of a list."""
+    """Return the objects in a list."""
     return [each for each in list_of(value) if isinstance(each, dict)]
 
 
@@ -142,7 +145,9 @@ def _techempower(data: dict[str, Any], *_: object) -> Iterator[Row]:
 
 
 def _arena_rows(data: Any, path: str = "") -> Iterator[dict[str, Any]]:
-    """Yield the rows of a board's list, of one framework's file, or of several tests in one."""
+    """Yield the rows of a leaderboard's list, of one framework's file, or of a file with several
+    tests.
+    """
     if isinstance(data, dict) and "rps" in data:
         yield {"test": path, **data}
     elif isinstance(data, dict) and path.count("/") < 3:
@@ -200,8 +205,7 @@ LABELS = {
     "http_errors": "errors",
 }
 IN_US = 20.0
-"""If the median of all p50 is above this, they are no seconds: older files are in microseconds.
-"""
+"""If the median of all p50 is above this, the values are microseconds, as in older files."""
 
 
 def _web_frameworks(data: dict[str, Any], *_: object) -> Iterator[Row]:
@@ -254,7 +258,7 @@ ALIASES = {
     "duration_s": ("duration", "seconds"),
     "language": ("language",),
 }
-"""Our column -> headers that are read as it where no `--map` says more."""
+"""Our column -> CSV headers read as that column, unless `--map` says otherwise."""
 
 
 def _csv_rows(text: str) -> Iterator[dict[str, str]]:
@@ -285,8 +289,9 @@ PUBLISHED = {
 
 
 def _published(text: str, *_: object) -> Iterator[Row]:
-    """Yield a row for each load and server of a table with one number a line, as data/published.csv
-    has it.
+    """Yield a row for each load and server of a CSV with one number per line.
+
+    data/published.csv has this form.
     """
     cells: dict[tuple[str, ...], Row] = {}
     for row in _csv_rows(text):
@@ -347,8 +352,9 @@ def _csv(text: str, source: str, renamed: Mapping[str, str]) -> Iterator[Row]:
 
 
 def _k6(data: dict[str, Any], source: str, _: object) -> Iterator[Row]:
-    """Yield k6's summary, of --summary-export or handleSummary: its iterations, as a user does one
-    at a time.
+    """Yield k6's summary, of --summary-export or handleSummary.
+
+    Rates are of iterations, because each user runs one iteration at a time.
     """
     metrics = {
         str(name): dict_of(each.get("values", each))
@@ -401,7 +407,7 @@ HEY = {
 
 
 def _printed(text: str, source: str, patterns: Mapping[str, str], plain: str = "") -> Row:
-    """Return what is printed, by columns; `plain` is the unit of times without one."""
+    """Return the printed numbers by column; `plain` is the unit of times printed without one."""
     found = {
         column: match[1]
         for column, pattern in patterns.items()
@@ -415,7 +421,10 @@ def _printed(text: str, source: str, patterns: Mapping[str, str], plain: str = "
 
 
 def _wrk(text: str, source: str, _: object) -> Iterator[Row]:
-    """Yield what wrk or wrk2 prints; each thread opens connections / threads, rounded down."""
+    """Yield the output of wrk or wrk2.
+
+    Each thread opens connections / threads, rounded down.
+    """
     errors = re.search(
         r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", text
     )
@@ -434,7 +443,7 @@ def _wrk(text: str, source: str, _: object) -> Iterator[Row]:
 
 
 def _hey(text: str, source: str, _: object) -> Iterator[Row]:
-    """Yield what hey or oha print."""
+    """Yield the output of hey or oha."""
     codes = {
         code: as_number(count)
         for code, count in re.findall(r"^\s+\[(\d{3})\]\s+(\d{1,18}) res", text, re.M)
@@ -445,7 +454,7 @@ def _hey(text: str, source: str, _: object) -> Iterator[Row]:
 
 
 def _oha(data: dict[str, Any], source: str, _: object) -> Iterator[Row]:
-    """Yield what oha writes as JSON."""
+    """Yield oha's JSON output."""
     named = ("summary", "latencyPercentiles", "statusCodeDistribution")
     summary, quantiles, codes = (dict_of(data.get(name)) for name in named)
     times = {
@@ -515,4 +524,4 @@ FORMATS = (
         _csv,
     ),
 )
-"""In the order in which they are tried."""
+"""All formats, in the order in which they are tried."""

@@ -1,6 +1,4 @@
-"""What the notebook about audited tables opens, and what the notebooks about a run show of its
-audit.
-"""
+"""Pages about audited tables, and the audit of a run in its own notebooks."""
 
 import math
 from collections.abc import Iterator
@@ -21,7 +19,7 @@ from runner.present.look.markup import Block, Bullets, Paragraph, TextTable
 from runner.present.notebook.pages import Page, opener
 from runner.store import data_folder, lab_root
 
-HARD = ("Little's law", "percentiles", "counts")  # the checks whose laws a measured trial must keep
+HARD = ("Little's law", "percentiles", "counts")  # checks that every measured trial must pass
 
 
 @opener
@@ -32,10 +30,10 @@ def open_audit(
     connections: float = 0,
     depth: float = 0,
 ) -> Page:
-    """Audit files for a notebook: a list of paths, or a text with commas between them.
+    """Audit files for a notebook: a list of paths, or a text with paths separated by commas.
 
-    A path with a comma needs a list. Relative paths are looked for in the lab's folder, too. The
-    others are the options of `bench audit`; 0 if the files say it.
+    A path that contains a comma needs a list. Relative paths are also searched in the lab's folder.
+    The other parameters are the options of `bench audit`; 0 means that the files say it.
     """
     names = files.split(",") if isinstance(files, str) else files
     paths = [Path(name.strip()).expanduser() for name in names if name.strip()]
@@ -63,7 +61,7 @@ def open_audit(
 
 
 def rows_of(tables: Tables) -> pd.DataFrame:
-    """Return a run's sealed trials as rows of a table of others."""
+    """Return a run's sealed trials as rows of an audited table."""
     trials = sealed_trials(tables.trials)
     given = given_pct(tables, "server", math.nan)
     named = {
@@ -75,8 +73,7 @@ def rows_of(tables: Tables) -> pd.DataFrame:
         "language": trials["language"],
         "load_model": trials["load_model"],
         "day": "",
-        # A connection that is not used again is made and accepted in a time that is part of no
-        # response.
+        # In close mode, connections are also in use outside of responses, while they are opened.
         "mode": trials["mode"].where(trials["mode"].eq("keepalive"), "close"),
         "connections": trials["vus"].fillna(trials["connections"]),
         "depth": 1.0,
@@ -101,7 +98,7 @@ def rows_of(tables: Tables) -> pd.DataFrame:
 
 
 def of_run(tables: Tables) -> Iterator[Block]:
-    """Yield whether the trials of a run keep the laws by which tables of others are audited."""
+    """Yield the result of auditing a run's own trials."""
     found = audit(rows_of(tables))
     broken = tuple(
         each for each in found.findings if each.check in HARD and each.severity != Severity.KNOWING
@@ -117,7 +114,7 @@ def of_run(tables: Tables) -> Iterator[Block]:
 
 
 def of_published() -> Iterator[Block]:
-    """Yield what the same laws say of the published numbers."""
+    """Yield the result of auditing the published numbers."""
     found = audit(read_all([data_folder() / "published.csv"]))
     yield Bullets(summary(found))
     closed = found.rows.query(

@@ -1,6 +1,6 @@
-"""Read tables of others, from files, stdin or https addresses, as one tidy frame.
+"""Read tables from files, stdin or https addresses into one tidy frame.
 
-Capped in size and time.
+Size and time are limited.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ UNITS = {
     "_s": {unit: ms / 1e3 for unit, ms in MS.items()},
     "_pct": {"%": 1.0},
 }
-"""End of a column's name -> unit of a text -> its factor."""
+"""By suffix of a column's name: units in texts, with their factors."""
 MEASURE = re.compile(r"\s*(-?\d[\d.,]{0,30}(?:[eE][+-]?\d{1,3})?)\s*([A-Za-zµμ%]{0,6})(?:/s)?\s*")
 
 
@@ -62,10 +62,11 @@ def read_all(
     connections: float | None = None,
     depth: float | None = None,
 ) -> pd.DataFrame:
-    """Return the rows of files, of stdin for `-`, and of what https addresses have, put together.
+    """Return the rows of all sources in one frame.
 
-    `columns` names those of a CSV, as `rps=a,connections=b`. LabError for a name that cannot be
-    read, is too large, or has no known format.
+    A source is a file, `-` for stdin, or an https address. `columns` maps those of a CSV, as
+    `rps=a,connections=b`. Raise LabError if a source cannot be read, is too large, or has no known
+    format.
     """
     pairs = [part.partition("=") for part in columns.split(",") if part.strip()]
     if not all(separator and ours.strip() and theirs.strip() for ours, separator, theirs in pairs):
@@ -78,9 +79,7 @@ def read_all(
 
 
 def _content(name: str) -> tuple[bytes, str]:
-    """Return what is under a name, a byte more than `MOST_BYTES` at most, and what it is called
-    then.
-    """
+    """Return a source's content, at most one byte more than `MOST_BYTES`, and its display name."""
     if name == "-":
         return sys.stdin.buffer.read(MOST_BYTES + 1), "stdin"
     if name.startswith(SECURE):
@@ -102,12 +101,10 @@ class _Secure(urllib.request.HTTPRedirectHandler):
 
 
 def fetch(address: str) -> bytes:
-    """Return what an https address has, a byte more than `MOST_BYTES` of it at most.
+    """Return the content of an https address, at most one byte more than `MOST_BYTES`.
 
-    LabError if there is nothing.
-
-    Redirections lead to https only. It takes `FETCH_S` seconds at most, and as long again to
-    connect.
+    Follow redirections to https only. Take at most `FETCH_S` seconds, plus as long to connect.
+    Raise LabError if that fails.
     """
     began = time.monotonic()
     data = bytearray()
@@ -131,10 +128,10 @@ def parse(
     connections: float | None = None,
     depth: float | None = None,
 ) -> pd.DataFrame:
-    """Return the rows of a file's content, columns TEXTS and NUMBERS; LabError as of `read_all`.
+    """Return the rows of a file's content, with the columns TEXTS and NUMBERS.
 
-    `columns` are those of a CSV (ours -> theirs), `connections` and `depth` of loads that do not
-    say theirs.
+    `columns` maps those of a CSV (ours -> theirs). `connections` and `depth` apply to loads that do
+    not state theirs. Raise LabError as `read_all` does.
     """
     if len(data) > MOST_BYTES:
         raise LabError(
@@ -153,7 +150,7 @@ def parse(
     except RecursionError:
         raise LabError(f"{source} is nested too deeply.", exit_code=1) from None
     except ValueError:
-        pass  # no JSON
+        pass  # not JSON
     for each in known:
         subject = content if each.of_json else text
         if subject is not None and each.fits(subject):
@@ -167,9 +164,7 @@ def parse(
 
 
 def _tidy(rows: Iterable[Row], source: str) -> pd.DataFrame:
-    """Return rows as a frame: texts cleaned, numbers finite, and values that stand for none as
-    NaN.
-    """
+    """Return rows as a frame: texts cleaned, numbers finite, placeholders for "unknown" as NaN."""
     found = list(islice(rows, MOST_ROWS + 1))
     if len(found) > MOST_ROWS:
         raise LabError(
@@ -195,9 +190,7 @@ def _tidy(rows: Iterable[Row], source: str) -> pd.DataFrame:
 
 
 def value_of(column: str, value: Any) -> float:
-    """Return what a column of the frame has for a value as a file has it, such as `1.71ms`,
-    `3.99GB/s` or `12 %`.
-    """
+    """Return a column's number from a value in a file, such as `1.71ms`, `3.99GB/s` or `12 %`."""
     units = next((units for end, units in UNITS.items() if column.endswith(end)), None)
     if units is None or not isinstance(value, str):
         return as_number(value)

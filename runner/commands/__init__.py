@@ -1,1 +1,1 @@
-"""What each command of `bench` does: it calls a wing and prints what came of it."""
+"""The commands of `bench`: each calls a wing and prints the result."""

@@ -1,4 +1,4 @@
-"""The command that reads tables of others."""
+"""The command that audits published tables."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +10,7 @@ from runner import console
 from runner.commands.options import Html, JsonFlag, emit, write_page
 from runner.model import LabError
 
-SHOWN = 15  # findings of each severity that a terminal shows
+SHOWN = 15  # findings of each severity shown on a terminal
 Files = Annotated[
     list[str],
     typer.Argument(help="Tables of results, or what k6, wrk, oha, hey print; `-` is stdin."),

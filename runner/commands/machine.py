@@ -1,6 +1,4 @@
-"""Commands about the machine and the servers: what is there, what is built, what keeps the
-contract.
-"""
+"""Commands about the machine and the servers: what exists, building, and checking."""
 
 import re
 from collections.abc import Sequence
@@ -96,9 +94,7 @@ def list_(
 
 
 def servers_table(servers: Sequence[Server]) -> str:
-    """Return the README's table of servers: what each is, what it implements, and what was chosen
-    for it.
-    """
+    """Return the README's table of servers: description, implemented parts, and choices."""
     import pandas as pd
 
     from runner.present.look.markup import to_markdown
@@ -111,7 +107,7 @@ def servers_table(servers: Sequence[Server]) -> str:
         implements = (
             f"all{but}" if len(missing) < len(server.implements) else ", ".join(server.implements)
         )
-        # The first sentence of its notes; the rest is in server.toml.
+        # The first sentence of its notes; server.toml has the rest.
         chosen = re.split(r"(?<=[.;])\s", server.notes.strip(), maxsplit=1)[0].rstrip(".;")
         rows.append(
             (f"`{server.name}`", server.language, server.framework, server.tier, implements, chosen)

@@ -117,7 +117,7 @@ def run(
 
 
 def _capacity(run: RunFolder, campaign: Campaign, workload: Workload) -> float:
-    """Return what the slowest server of a campaign can do, by an earlier run."""
+    """Return the capacity of a campaign's slowest server, from an earlier run."""
     from runner.digest.ceilings import capacity
 
     loads = [load for load in campaign.loads if load.workload == workload.name]
@@ -127,9 +127,9 @@ def _capacity(run: RunFolder, campaign: Campaign, workload: Workload) -> float:
 
 
 def _begun_until(run: RunFolder, until: str | None) -> str | None:
-    """Return the original `--until` of a run that is resumed.
+    """Return the original `--until` of a resumed run, which keeps it.
 
-    It keeps it, because its confidence level depends on it.
+    Its confidence level depends on it.
     """
     begun = run.manifest().get("until")
     if until not in (None, begun):
@@ -143,7 +143,7 @@ def _begun_until(run: RunFolder, until: str | None) -> str | None:
 def _one_of(campaign: str, resume: str | None, api: bool, *, named: bool) -> None:
     """Raise LabError unless exactly one thing to run is given.
 
-    `named`: with options that go with a campaign only.
+    `named` is True if there are options that only a campaign has.
     """
     if resume is not None and (campaign or api):
         raise LabError(

@@ -1,6 +1,4 @@
-"""What several commands share, the options of a user's API, and how a result is printed for
-programs.
-"""
+"""Options shared by several commands, options of a user's API, and JSON output."""
 
 import json
 import sys
@@ -16,14 +14,14 @@ from runner.store import RunFolder, find_run
 
 
 def engine_of(name: str) -> str:
-    """Return the name of an engine; LabError if there is none of it."""
+    """Return the name of an engine; raise LabError if it is unknown."""
     if name not in ("auto", "docker", "process"):
         raise LabError(f"There is no engine {name!r}; there are auto, docker and process.")
     return name
 
 
 def page_of(name: str) -> Path:
-    """Return the path of a page to write; LabError, before any work, if it cannot be one."""
+    """Return the path of a page to write; raise LabError, before any work, if it is unusable."""
     if Path(name).suffix != ".html" or Path(name).is_dir():
         raise LabError(f"--html names the page to write, a file that ends in .html, not {name}.")
     return Path(name)
@@ -81,13 +79,13 @@ Html = Annotated[
 
 
 def emit(value: Any) -> None:
-    """Print a result as JSON, in letters that the output's encoding has."""
+    """Print a result as JSON, escaping characters that the output's encoding lacks."""
     ascii_only = "utf" not in (sys.stdout.encoding or "").lower()
     sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=ascii_only, default=str) + "\n")
 
 
 def opened(run: str) -> RunFolder:
-    """Return a run whose tables are there; LabError if there is none."""
+    """Return a run whose tables exist; raise LabError if there is none."""
     from runner.digest.tables import ensure_tables
 
     folder = find_run(run)
@@ -96,7 +94,7 @@ def opened(run: str) -> RunFolder:
 
 
 def write_page(notebook: str, given: dict[str, Any], page: Path | None, title: str) -> None:
-    """Write the page of a notebook, with its parameters, if one was asked for."""
+    """Write the page of a notebook, with its parameters, if a path is given."""
     if page is not None:
         from runner.present.notebook.notebooks import build_page
 

@@ -1,4 +1,4 @@
-"""Commands about what was measured."""
+"""Commands that show results."""
 
 from dataclasses import asdict
 from itertools import chain
@@ -36,7 +36,7 @@ def report(
 
         with spread_over(cluster, console.note) as spread:
             rebuild(folder, salvage=salvage, spread=spread, threads=1)
-    with Kernels() as kernels:  # they load their modules while this process loads its modules
+    with Kernels() as kernels:  # they load their modules while this process loads its own
         from runner.digest.tables import ensure_tables
         from runner.present.answers.summary import printable, summarize
         from runner.present.frames import read_tables

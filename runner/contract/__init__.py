@@ -1,8 +1,8 @@
-"""The HTTP contract of servers/CONTRACT.md, held against a started server.
+"""Hold a started server against the HTTP contract in servers/CONTRACT.md.
 
-Most checks are rows: `rows.Exchange` says what is sent, what is answered and what must be true
-then. What needs time, other clients or the database is a function. `client` is what all share; it
-keeps the tally of what was sent, which must equal the server's counters.
+Most checks are rows: `rows.Exchange` states what to send, which answers to expect and what must be
+true afterwards. Checks that need time, other clients or the database are functions. All of them use
+`client`, which tallies the requests sent; the server's counters must equal this tally.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ def check_contract(
     pool_size: int = 50,
     seed: int | None = None,
 ) -> list[Check]:
-    """Hold a started server against everything in the contract that it implements.
+    """Check a started server against each part of the contract that it implements (about 15 s).
 
-    Takes about 15 s.
+    No other client may use the server meanwhile, because its counters are compared with the number
+    of requests sent.
 
-    Nothing else may talk to the server meanwhile: its counters are compared with what was sent.
-    `resident_bytes` and `open_files` read the server's memory and its number of open files, None
-    where they cannot; without them there are no checks for leaks. `database` is what the server's
-    DATABASE_URL leads to, None if it has none; it is paused and killed on the way. `pool_size`
-    is the server's DB_POOL_SIZE. `seed` repeats the random bodies of an earlier check.
+    `resident_bytes` and `open_files` read the server's memory and its number of open files, or
+    return None if they cannot. If they are missing, the checks for leaks are left out. `database`
+    is the database behind the server's DATABASE_URL, or None; the checks pause and kill it.
+    `pool_size` is the server's DB_POOL_SIZE. Pass the `seed` of an earlier check to repeat its
+    random bodies.
     """
     target = Target(host, port)
     seed = secrets.randbits(32) if seed is None else seed
@@ -83,10 +84,10 @@ def quick_check(
     path: str,
     firmware: str = "check",
 ) -> list[Check]:
-    """Check, in well under 0.1 s, the health and the one method and path that are about to be
-    loaded.
+    """Check /health and the one method and path about to be loaded, in well under 0.1 s.
 
-    An insert leaves one row with `firmware`. Raises LabError for what no check knows.
+    An insert leaves one row with `firmware`. Raise LabError if no check covers this method and
+    path.
     """
     health = health_row(server, nonce)
     rows = {

@@ -1,4 +1,4 @@
-"""The client of the checks, HTTP/1.1 on a bare socket; it keeps the tally of what it sends."""
+"""HTTP/1.1 client of the checks, on a bare socket; it tallies the requests that it sends."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from runner.contract.messages import Message
 from runner.http_response import Response, ResponseReader, read_response
 from runner.model import LabError
 
-TIMEOUT_S = 2.0  # how long any single answer may take; an answer that takes longer counts as a hang
-SILENCE_S = 0.3  # how long a connection may stay silent before nothing more is expected of it
+TIMEOUT_S = 2.0  # longest wait for an answer; a slower answer counts as a hang
+SILENCE_S = 0.3  # after this silence of a connection, no more answers are expected on it
 
 
 def reject_constant(name: str) -> NoReturn:
-    """Refuse NaN and infinities, which Python's JSON would take."""
+    """Refuse NaN and infinities, which Python's JSON decoder accepts."""
     raise ValueError(f"{name} is not JSON")
 
 
 def shorten(data: bytes, limit: int = 120) -> str:
-    """Return the data as text of at most `limit` characters, for a detail."""
+    """Return the data as text of at most `limit` characters, for a check's detail."""
     text = data[: 4 * limit].decode(errors="backslashreplace")
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 @dataclass(frozen=True)
 class TimedResponse(Response):
-    """One response, with the Unix times before its request was sent and after it had come."""
+    """A response with two Unix times: before its request was sent, and after it arrived."""
 
     sent_s: float
     came_s: float
@@ -46,7 +46,7 @@ class TimedResponse(Response):
 
     @property
     def is_json(self) -> bool:
-        """Whether the Content-Type says JSON, with or without parameters."""
+        """True if the Content-Type is JSON, with or without parameters."""
         return (
             self.headers.get("content-type", "").partition(";")[0].strip().lower()
             == "application/json"
@@ -54,14 +54,14 @@ class TimedResponse(Response):
 
     @property
     def announces_close(self) -> bool:
-        """Whether the header says that the server closes."""
+        """True if a header announces that the server will close the connection."""
         return self.headers.get("connection", "").lower() == "close"
 
     @property
     def brief(self) -> str:
-        """What was answered, for a detail: `400 {"error":"…"}`.
+        """The answer in short, for a check's detail: `400 {"error":"…"}`.
 
-        A body of another type with its type.
+        A body that is not JSON is replaced by its type.
         """
         kind = (
             ""
@@ -80,8 +80,9 @@ class TimedResponse(Response):
 
 @dataclass
 class Target:
-    """Where the server under test listens, and the tally: `least` to `most` counted requests were
-    sent to it.
+    """Address of the server under test, and the tally of counted requests sent to it.
+
+    The tally is a range from `least` to `most`, because the contract leaves some requests open.
     """
 
     host: str
@@ -91,7 +92,7 @@ class Target:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def count(self, least: int, most: int) -> None:
-        """Put what is about to be sent into the tally."""
+        """Add a message that is about to be sent to the tally."""
         with self._lock:
             self.least += least
             self.most += most
@@ -100,19 +101,19 @@ class Target:
     def connect(
         self, timeout_s: float = TIMEOUT_S, receive_bytes: int | None = None
     ) -> Iterator[CheckConnection]:
-        """Open a connection whose every step may take `timeout_s`, and close it afterwards.
+        """Open a connection and close it afterwards; each step may take `timeout_s`.
 
-        `receive_bytes` is about how much the kernel may take from the server before we read.
+        `receive_bytes` limits roughly how much the kernel buffers before the client reads.
         """
         with socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET) as channel:
             if receive_bytes is not None:
                 channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-                # Loopback's segments of 64 KiB make the server's side of the connection hold
+                # Small segments: with loopback's 64 KiB the server's side of the connection holds
                 # megabytes.
                 channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
             channel.settimeout(timeout_s)
             channel.connect((self.host, self.port))
-            # Otherwise Nagle's algorithm and delayed acknowledgements add 40 ms to requests sent in
+            # Nagle's algorithm and delayed acknowledgements would add 40 ms to requests sent in
             # pieces.
             channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             yield CheckConnection(channel, self, timeout_s)
@@ -136,7 +137,7 @@ class LastAnswers:
 class CheckConnection:
     """One TCP connection to the server.
 
-    Reading raises OSError, or LabError for what is not HTTP.
+    Reading raises OSError, or LabError if the bytes are not HTTP.
     """
 
     def __init__(self, channel: socket.socket, target: Target, timeout_s: float) -> None:
@@ -148,9 +149,9 @@ class CheckConnection:
         self._to_head = False
 
     def send(self, message: Message) -> None:
-        """Send everything, and put it into the tally.
+        """Send all bytes of a message, and add it to the tally.
 
-        A server may close before it has all of it, and answer.
+        A server may answer and close before it has received everything.
         """
         self._target.count(message.least, message.most)
         self._to_head = message.data.startswith(b"HEAD ")
@@ -162,9 +163,9 @@ class CheckConnection:
                 time.sleep(message.pause_s)
 
     def read(self, within_s: float | None = None) -> TimedResponse:
-        """Return the next answer, 1xx ones included.
+        """Return the next answer, which may be a 1xx one.
 
-        That to HEAD has no body, whatever its headers say.
+        An answer to HEAD is read without a body, whatever its headers say.
         """
         self.channel.settimeout(self._timeout_s if within_s is None else within_s)
         try:
@@ -178,7 +179,7 @@ class CheckConnection:
     def read_to_the_end(self, within_s: float = SILENCE_S) -> LastAnswers:
         """Return every answer, and whether the server then closed the connection.
 
-        After the first, `within_s` of silence end it.
+        After the first answer, stop after `within_s` of silence.
         """
         answers: list[TimedResponse] = []
         try:

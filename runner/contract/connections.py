@@ -1,7 +1,4 @@
-"""Checks of connections: keeping, closing, slow clients, pipelining.
-
-Rounds of junk that must leave nothing behind.
-"""
+"""Checks of connections: keep-alive, closing, slow clients, pipelining, and leaks after junk."""
 
 from __future__ import annotations
 
@@ -39,9 +36,7 @@ CLOSE_OPTIONS = (
 
 
 def connection_rows(server: Server) -> Rows:
-    """Return rows for keep-alive, closing, and clients that are slow, on the endpoints that every
-    server has.
-    """
+    """Return rows for keep-alive, closing and slow clients, on endpoints that every server has."""
     kept = Expected("200, kept", lambda answer: answer.status == 200 and not answer.announces_close)
     same = Expected(
         "200 with the same header", lambda answer: answer.status == 200 and answer.announces_close
@@ -55,7 +50,8 @@ def connection_rows(server: Server) -> Rows:
             UNKNOWN, IS_NOT_FOUND, KEPT_REQUESTS
         ),
         "close: Connection: close closes": Exchange(closing, same, End.CLOSED),
-        # RFC 9112, section 9.6: no further request of the connection is processed.
+        # RFC 9112, section 9.6: after this, the server must not process requests of this
+        # connection.
         "close: nothing after it is answered": Exchange(
             (closing + UNKNOWN).maybe_counted(), OK, End.CLOSED
         ),
@@ -67,13 +63,13 @@ def connection_rows(server: Server) -> Rows:
         "header names in any case": Exchange(
             _health("hOST: lab\r\ncONNECTION:close\r\n"), OK, End.CLOSED
         ),
-        # RFC 9112, section 3.2.2: a server must accept it, also when it is no proxy.
+        # RFC 9112, section 3.2.2: every server must accept it, not only proxies.
         "an absolute-form target": Exchange(
             _health("Host: lab\r\n", target="http://lab/health"), IS_HEALTH
         ),
         "half-closed connection": _try_half_closed,
         "slow client": Exchange(HEALTH.cut(-(-len(HEALTH.data) // 6), 0.05), OK),
-        # Twice: a parser that keeps its place must also find the beginning of the next request.
+        # Sent twice: a parser with saved state must also find the start of the next request.
         "slow client: byte by byte": Exchange((HEALTH + HEALTH).cut(1, 0.001), (OK, OK)),
         "slow reader": partial(_try_slow_reader, server),
     }
@@ -88,9 +84,9 @@ def connection_rows(server: Server) -> Rows:
 
 
 def pipelining_rows(server: Server, seed: int) -> Rows:
-    """Return rows for many requests in one stream, of every kind that the server has.
+    """Return rows for pipelined requests of every kind that the server implements.
 
-    `seed` cuts one into pieces.
+    `seed` decides at which bytes one of the streams is cut into pieces.
     """
     sent, expected = zip(*mixed_requests(server, PIPELINED), strict=True)
     return {
@@ -105,9 +101,7 @@ def pipelining_rows(server: Server, seed: int) -> Rows:
 
 
 def mixed_requests(server: Server, size: int) -> list[tuple[Message, Expected]]:
-    """Return `size` counted requests of every kind that the server implements, each with its
-    answer.
-    """
+    """Return `size` counted requests of every kind that the server implements, with answers."""
     made = []
     for number in range(size):
         body = experiment_body(f"page {number} " + "é" * (7 * number % 150))
@@ -116,7 +110,7 @@ def mixed_requests(server: Server, size: int) -> list[tuple[Message, Expected]]:
         kinds = [(request("GET", f"/no-such-path/{number}"), IS_NOT_FOUND)]
         if "experiments" in server.implements:
             kinds.append((request("POST", "/experiments", body), echo))
-        # A raw engine may refuse chunks.
+        # Servers written on a raw TCP engine may refuse chunks.
         if "experiments" in server.implements and server.tier != "raw":
             kinds.append((post_chunks(chunked(body[:half], body[half:])), echo))
         if "devices" in server.implements:
@@ -162,7 +156,7 @@ def _try_http_1_0_keep_alive(target: Target) -> Result:
                 "sent HTTP/1.0 with keep-alive twice; expected 200 twice; got "
                 f"{shown([answer, second])}",
             )
-        # A server may keep the connection only if it says so: otherwise the client waits for the
+        # If the server keeps the connection, it must say so: otherwise the client waits for its
         # end.
         last = connection.read_to_the_end()
         ok = answer.status == 200 and not last.answers and last.closed
@@ -188,19 +182,20 @@ def _try_half_closed(target: Target) -> Result:
 
 
 def _try_slow_reader(server: Server, target: Target) -> Result:
-    """Ask for more than the sockets hold without reading: others are answered, and at last
-    everything comes.
+    """Request more than the sockets can buffer, and read it late.
+
+    The server must answer other clients meanwhile, and deliver everything in the end.
     """
     sent = UNKNOWN
     expected = IS_NOT_FOUND
     if "devices" in server.implements:
         sent = request("GET", "/devices")
         expected = IS_DEVICES
-    # The requests must fit into the server's socket: a server that cannot write need not read.
+    # The requests must fit into the server's socket, because a blocked server need not read.
     times = 500
     with target.connect(2 * TIMEOUT_S, receive_bytes=4096) as connection:
         connection.send(joined([sent] * times))
-        # Until the server has written all that it can.
+        # Wait until the server has written as much as the sockets accept.
         time.sleep(0.2)
         began = time.monotonic()
         others = [target.fetch(HEALTH).status for _ in range(5)]
@@ -221,11 +216,10 @@ def _try_slow_reader(server: Server, target: Target) -> Result:
 
 
 def _try_pieces(server: Server, seed: int, target: Target) -> Result:
-    """Send requests cut at random, over a further connection where the server announces that it
-    closes.
+    """Send requests cut at random bytes; reconnect if the server announces that it closes.
 
-    Any answer may announce the end (RFC 9112, section 9.6), but what was sent behind it must then
-    not be processed: its client sends it again.
+    Any answer may announce the end of the connection (RFC 9112, section 9.6). The server must then
+    ignore the requests behind it, and the client sends them again.
     """
     requests = mixed_requests(server, PIPELINED)
     random = Random(seed)  # noqa: S311
@@ -234,14 +228,14 @@ def _try_pieces(server: Server, seed: int, target: Target) -> Result:
     while requests:
         connections += 1
         with target.connect() as connection:
-            # They are put into the tally by their answers.
+            # Each request is added to the tally once its answer has arrived.
             data = joined(sent for sent, _ in requests).data
             pieces = []
             while data:
                 size = random.choice((1, 2, random.randint(1, 400)))
                 pieces.append(data[:size])
                 data = data[size:]
-            # Without a pause the kernel puts the pieces together again.
+            # Without a pause, the kernel joins the pieces.
             connection.send(Message(tuple(pieces), pause_s=0.0005))
             announced = False
             while requests and not announced:
@@ -268,8 +262,9 @@ ABANDONED = 500
 UNFINISHED = 200
 GROWTH_BYTES = 16 << 20
 GROWTH_SHARE = 0.2
-"""The rounds after the first may add 16 MiB or a fifth, whichever is more: collectors work in
-steps.
+"""Allowed growth after the first round: 16 MiB or 20 %, whichever is more.
+
+Garbage collectors grow the heap in steps.
 """
 SPARE_FILES = 16
 CONNECTIONS_SETTLE_S = 2.0
@@ -282,8 +277,9 @@ UNFINISHED_BODY = raw(
 def endurance_rows(
     server: Server, resident_bytes: Reading | None, open_files: Reading | None
 ) -> Rows:
-    """Return rows for clients who never finish, and for rounds of junk, which leave neither memory
-    nor files behind.
+    """Return rows for clients that never finish and for rounds of junk.
+
+    Neither may leak memory or open files.
     """
     memory: list[int | None] = []
     files: list[int | None] = []
@@ -361,7 +357,7 @@ def _junk(server: Server, target: Target) -> None:
 def _settled(reading: Reading, limit: int | None) -> int | None:
     """Return the reading once it is at most `limit`, or after CONNECTIONS_SETTLE_S.
 
-    Without a limit, once it falls no more.
+    Without a limit, return it once it no longer falls.
     """
     deadline = time.monotonic() + CONNECTIONS_SETTLE_S
     now = reading()
@@ -377,9 +373,7 @@ def _settled(reading: Reading, limit: int | None) -> int | None:
 def _judge(
     what: str, values: list[int | None], spare: int, share: float, _target: Target
 ) -> Result:
-    """Compare the last reading with the first: it may be more by `spare`, or by `share` of the
-    first.
-    """
+    """Compare the last reading with the first; it may be larger by `spare`, or by `share`."""
     known = [value for value in values if value is not None]
     if len(known) < ROUNDS:
         raise LabError(f"the server's {what} could not be read after each of {ROUNDS} rounds", 1)

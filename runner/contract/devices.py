@@ -1,6 +1,4 @@
-"""Checks of POST /devices: answer, row and validation, many clients at once, a database that hangs
-or has died.
-"""
+"""Checks of POST /devices: answers, rows, validation, parallel inserts and database outages."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ PATH = "/devices"
 MAX_CHARS = 100
 MAC = "02-00-00-00-00-01"
 ANSWERED = ["id", "uuid", "mac", "firmware", "created_at"]
-CLOCK_S = 0.05  # how coarse a clock the server may read, beside ours
+CLOCK_S = 0.05  # allowed difference between the server's clock and ours; its clock may be coarse
 UUID_4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 CREATED_AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
@@ -51,39 +49,39 @@ VERBATIM = (
     *("\\", "\\x41\\000", "E'\\n'", "NULL", "null", " ", " x ", "\x01\x1f\x7f\n\r\t", "e\u0301 é"),
     *("\u202eright to left\u202c", "\ufeff\ufffe\uffff\U0010ffff", "<&>'\"/\u2028"),
 )
-"""Strings that must be stored, and come back, as they are."""
+"""Strings that must be stored and returned unchanged."""
 
 
 class DeviceDatabase(Protocol):
-    """A PostgreSQL with the table of servers/schema.sql, which the server under test writes to and
-    nothing else.
+    """A PostgreSQL database with the table of servers/schema.sql.
 
-    Methods raise LabError if the database does not do what they say.
+    Only the server under test writes to it. Methods raise LabError if the database does not obey.
     """
 
     def rows(self, firmware: str) -> Sequence[tuple[Any, ...]]:
-        """Return the rows with this firmware: (id, uuid, mac, firmware, created_at), with UUID and
-        aware datetime.
+        """Return the rows with this firmware: (id, uuid, mac, firmware, created_at).
+
+        The uuid is a UUID, and created_at is a datetime with a time zone.
         """
 
     def count(self, firmware: str) -> int:
-        """Return how many rows have this firmware."""
+        """Return the number of rows with this firmware."""
 
     def pause(self) -> None:
-        """Stop all its processes if they are (SIGSTOP): it accepts connections and says nothing."""
+        """Stop all database processes (SIGSTOP): it accepts connections but does not answer."""
 
     def resume(self) -> None:
-        """Let them go on."""
+        """Let the stopped processes continue."""
 
     def restart(self) -> None:
-        """Kill it hard and start it again, on the same address with the same data.
+        """Kill the database with SIGKILL and restart it on the same address with the same data.
 
-        Return when it answers.
+        Return once it answers.
         """
 
 
 def device_body(mac: object = MAC, firmware: object = "check", **more: object) -> bytes:
-    """Return a device as JSON."""
+    """Return a device as JSON; `more` adds fields."""
     return json.dumps({"mac": mac, "firmware": firmware} | more, ensure_ascii=False).encode()
 
 
@@ -96,7 +94,7 @@ def _cases() -> Iterator[ExperimentCase]:
         for text in VERBATIM:
             yield accepted(f"{field} {text!a}", body(text))
         for text in ("\0", "a\0b", "a\0"):
-            # PostgreSQL's text holds every character but this.
+            # PostgreSQL's type text stores every character except NUL.
             yield rejected(f"{field} {text!a}", field, body(text))
         escaped = body("TEXT").replace(b"TEXT", b"\\ud83d\\ude00" * MAX_CHARS)
         yield accepted(f"{field} of {MAX_CHARS} escaped surrogate pairs", escaped)
@@ -114,7 +112,7 @@ CASES = tuple(_cases())
 
 
 def new_tag(what: str) -> str:
-    """Return a firmware that no other row has."""
+    """Return a firmware value that no other row has."""
     return f"{what}-{uuid4().hex}"
 
 
@@ -124,7 +122,7 @@ def insertion(firmware: str) -> Message:
 
 
 def insert_rows(server: Server, database: DeviceDatabase | None, pool_size: int) -> Rows:
-    """Return rows for the inserts of a server that has them, with or without a database."""
+    """Return rows for inserts, if the server implements them, with or without a database."""
     if "devices-insert" not in server.implements:
         return {}
     if database is None:
@@ -135,7 +133,7 @@ def insert_rows(server: Server, database: DeviceDatabase | None, pool_size: int)
 
 
 def device_rows(database: DeviceDatabase) -> Rows:
-    """Return rows for single inserts and their rows in the table."""
+    """Return rows for single inserts, each compared with its row in the table."""
 
     def is_compact(answer: TimedResponse) -> bool:
         return (
@@ -179,7 +177,7 @@ def rows_without_database() -> Rows:
 
 
 def insert_row(firmware: str) -> Exchange:
-    """Return the row of one insert: 201 and the five fields."""
+    """Return the row of one insert, which must be answered with 201 and the five fields."""
     sent = {"mac": MAC, "firmware": firmware}
     words = f"201 and {', '.join(ANSWERED)}"
     return Exchange(
@@ -188,10 +186,7 @@ def insert_row(firmware: str) -> Exchange:
 
 
 def require_device(answer: TimedResponse, sent: Mapping[str, object]) -> bool:
-    """Return True for a right answer to an insert.
-
-    Raise LabError that says what is wrong with it.
-    """
+    """Return True if an answer to an insert is right; raise LabError that says what is wrong."""
     body = answer.json()
     if (
         answer.status != 201
@@ -220,7 +215,7 @@ def require_device(answer: TimedResponse, sent: Mapping[str, object]) -> bool:
 
 
 def _row_of(answer: TimedResponse) -> tuple[object, ...]:
-    """Return the row that a good answer describes, as the database returns it."""
+    """Return the row that an accepted insert describes, in the database's types."""
     body = answer.json()
     if answer.status != 201 or not isinstance(body, dict):
         raise LabError(f"POST /devices answered {answer.brief}", 1)
@@ -241,16 +236,16 @@ def _try_row(database: DeviceDatabase, target: Target) -> Result:
 CLIENTS = 32
 INSERTS_EACH = 20
 IDLE_WITHIN_S = 2.0
-ANSWER_WITHIN_S = 5.5  # the contract's 5 s, and half a second for a busy machine
+ANSWER_WITHIN_S = 5.5  # the contract's 5 s, and 0.5 s for a busy machine
 AT_ONCE_S = 1.0
 RECOVER_WITHIN_S = 5.0
 MOST_CLIENTS = 200
 RESTART_CLIENTS = 4
-NO_ANSWER = 0  # stands for a status where no answer came
+NO_ANSWER = 0  # status of a request that got no answer
 
 
 def parallel_rows(database: DeviceDatabase, pool_size: int) -> Rows:
-    """Return rows for parallel inserts, and for the pool while they run and afterwards."""
+    """Return rows for parallel inserts, and for the pool during and after them."""
 
     def has_size(target: Target) -> Result:
         pool = read_pool(target)
@@ -268,7 +263,7 @@ def parallel_rows(database: DeviceDatabase, pool_size: int) -> Rows:
 def insert_many(
     target: Target, firmware: str, times: int = 1, timeout_s: float = TIMEOUT_S
 ) -> list[TimedResponse]:
-    """Insert one after the other over one kept connection."""
+    """Insert `times` devices one after the other over one kept connection."""
     answers = []
     with target.connect(timeout_s) as connection:
         for _ in range(times):
@@ -280,7 +275,7 @@ def insert_many(
 def read_pool(target: Target) -> dict[str, int]:
     """Return `pool` of /stats.
 
-    LabError if it is null or holds more open connections than its size.
+    Raise LabError if it is null or has more open connections than its size.
     """
     pool: dict[str, int] | None = read_stats(target)["pool"]
     if pool is None:
@@ -291,7 +286,7 @@ def read_pool(target: Target) -> dict[str, int]:
 
 
 def try_at_rest(target: Target) -> Result:
-    """Wait until no connection is in use and nobody waits for one."""
+    """Wait until no connection of the pool is in use and no request waits for one."""
     deadline = time.monotonic() + IDLE_WITHIN_S
     while (
         not (ok := (pool := read_pool(target))["in_use"] == pool["waiting"] == 0)
@@ -326,8 +321,7 @@ def _try_parallel(database: DeviceDatabase, target: Target) -> Result:
             f"{len(bodies)} answers have {len(ids)} ids and {len(uuids)} uuids; expected all "
             "different",
         )
-    # A bit that is the same in 640 random numbers is not random: version and variant have 6 such
-    # bits.
+    # A bit equal in all of 640 UUIDs is not random; six bits are fixed by version and variant.
     always = ~0
     never = 0
     for uuid in uuids:
@@ -355,9 +349,7 @@ def _try_parallel(database: DeviceDatabase, target: Target) -> Result:
 
 
 def outage_rows(server: Server, database: DeviceDatabase, pool_size: int) -> Rows:
-    """Return rows that pause the database under more requests than the pool has connections, then
-    kill it.
-    """
+    """Return rows that pause and kill the database under more requests than pool connections."""
     outage = _Outage(server, database, pool_size)
     return {
         "database hangs: 503 within 5 s": outage.run,
@@ -367,7 +359,7 @@ def outage_rows(server: Server, database: DeviceDatabase, pool_size: int) -> Row
         "pool: at rest after the database hung": try_at_rest,
         "database dies: 201 or 503 meanwhile": partial(_try_restart, database),
         "database is back: inserts work again": _try_recovered,
-        # As late as can be: a server that tries again by itself may take its time.
+        # As late as the contract allows: a server may take its time before it retries.
         "database is back: no row that nobody asked for": outage.judge_rows,
         "database is back: rows equal answers": partial(_try_rows, database),
         "pool: at rest after the database died": try_at_rest,
@@ -375,13 +367,13 @@ def outage_rows(server: Server, database: DeviceDatabase, pool_size: int) -> Row
 
 
 class _Outage:
-    """One pause of the database, and what was seen meanwhile."""
+    """One pause of the database, with the observations made during it."""
 
     def __init__(self, server: Server, database: DeviceDatabase, pool_size: int) -> None:
         self._server = server
         self._database = database
         self._tag = new_tag("paused")
-        # More than the pool has connections, if that is not too many threads for us.
+        # More requests than pool connections, unless that needs too many client threads.
         self._clients = min(pool_size + 10, MOST_CLIENTS)
         self._least_waiting = self._clients - pool_size
         self._statuses: list[int] = []
@@ -414,7 +406,7 @@ class _Outage:
 
     def _insert(self, target: Target) -> TimedResponse | None:
         with suppress(OSError, LabError):
-            # Twice the time: a late answer is not the same as none.
+            # Wait twice as long, to tell a late answer from a missing one.
             return insert_many(target, self._tag, 1, 2 * ANSWER_WITHIN_S)[0]
         return None
 
@@ -458,7 +450,7 @@ class _Outage:
         return self._waiting >= self._least_waiting, detail
 
     def judge_rows(self, _target: Target) -> Result:
-        # What was on its way to the database when it stopped may be stored, though its client got a
+        # Inserts in transit when the database stopped may be stored, although their clients got a
         # 503.
         good = 1 + self._statuses.count(201)
         most = 1 + len(self._statuses)
@@ -489,8 +481,7 @@ def _try_restart(database: DeviceDatabase, target: Target) -> Result:
         statuses = []
         while not over.is_set():
             statuses.append(insert_many(target, tag, 1, ANSWER_WITHIN_S)[0].status)
-            # Refusals come at once: a server must not be flooded with requests that it cannot
-            # serve.
+            # Refusals must come at once: requests that cannot be served must not pile up.
             time.sleep(0.005)
         return statuses
 
@@ -504,8 +495,8 @@ def _try_restart(database: DeviceDatabase, target: Target) -> Result:
             over.set()
     statuses = [status for part in parts for status in part.result()]
     rows = database.count(tag)
-    # A statement whose answer was lost may be stored; whether what was answered is stored, is up to
-    # the database.
+    # An insert whose answer was lost may be stored. Whether an answered insert survives a kill is
+    # the database's responsibility, not the server's.
     ok = set(statuses) <= {201, 503} and 201 in statuses and rows <= len(statuses)
     said = f"got {dict(Counter(statuses))} and {rows} rows"
     return ok, f"expected 201 or 503, and at most {len(statuses)} rows; {said}"

@@ -1,6 +1,4 @@
-"""Checks of what each endpoint that takes no body answers, and of the counters: /count and
-/stats.
-"""
+"""Checks of the endpoints without a request body, and of the counters /count and /stats."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ DEVICES = [
     }
     for n, firmware in enumerate(("1.0.0", "1.0.4", "1.2.0", "2.0.1", "3.1.5"), start=1)
 ]
-"""The fixed list of GET /devices."""
+"""The fixed answer of GET /devices."""
 IS_DEVICES = json_body(200, DEVICES)
 
 UNKNOWN_PATHS = (
@@ -55,13 +53,11 @@ WRONG_METHODS = (
     ("devices", "/devices", ("PUT", "DELETE")),
     ("stats", "/stats", ("PUT", "POST")),
 )
-"""What a server implements, where, and methods that it must refuse there with 405."""
+"""(feature, path, methods that the server must refuse there with 405)"""
 
 
 def endpoint_rows(server: Server, nonce: str) -> Rows:
-    """Return rows for the endpoints without a body that the server implements, the fallback, and
-    methods.
-    """
+    """Return rows for endpoints without a body, the fallback, and refused methods."""
     rows: dict[str, Exchange] = {}
     if "health" in server.implements:
         rows["health"] = health_row(server, nonce)
@@ -82,15 +78,14 @@ def endpoint_rows(server: Server, nonce: str) -> Rows:
         rows["devices: byte for byte"] = Exchange(request("GET", "/devices"), same_bytes(compact))
     if "stats" in server.implements:
         rows["stats: shape"] = Exchange(STATS, Expected("the contract's shape", _is_stats))
-        # A server without counters serves fixed bodies and is excused from refusing methods.
+        # A server without counters serves fixed bodies and need not refuse other methods.
         for needed, path, methods in WRONG_METHODS:
             if needed in server.implements:
                 rows |= {
                     f"method: {method} {path}": Exchange(request(method, path), error(405))
                     for method in methods
                 }
-    # A server may refuse HEAD and may close; a body would be taken for the beginning of the next
-    # answer.
+    # A server may refuse HEAD and may close. A body would be read as the start of the next answer.
     head = status(200, 404, 405, 501)
     for path in ("/health", "/count", "/no-such-path"):
         rows[f"HEAD {path} has no body"] = Exchange(
@@ -100,8 +95,9 @@ def endpoint_rows(server: Server, nonce: str) -> Rows:
 
 
 def health_row(server: Server, nonce: str) -> Exchange:
-    """Return the row that shows that this very process answers: its name, and the nonce that it was
-    started with.
+    """Return the row that proves that this very process answers.
+
+    /health must return the server's name and the nonce given to it at its start.
     """
     return Exchange(
         HEALTH, json_body(200, {"status": "ok", "server": server.implementation, "nonce": nonce})
@@ -126,7 +122,7 @@ DEVICES_ROW = Exchange(request("GET", "/devices"), IS_DEVICES)
 
 
 def read_stats(target: Target) -> dict[str, Any]:
-    """Return the body of GET /stats; raise LabError if its shape is not the contract's."""
+    """Return the body of GET /stats; raise LabError if its shape breaks the contract."""
     answer = target.fetch(STATS)
     if not _is_stats(answer):
         raise LabError(f"GET /stats answered {answer.brief}, which is not the contract's shape", 1)
@@ -178,16 +174,16 @@ SENT = {
     ),
     "devices": (request("GET", "/devices"), request("PUT", "/devices")),
 }
-"""What a server implements, and requests for it, right and wrong ones."""
+"""By feature: requests that reach it, valid and invalid ones."""
 
 
 def is_counting(server: Server) -> bool:
-    """Whether the server has counters: without `stats` its /count may be a constant."""
+    """True if the server has counters; without `stats` its /count may be a constant."""
     return {"count", "stats"} <= set(server.implements)
 
 
 def counting_rows(server: Server) -> Rows:
-    """Return rows for the counters of a server that has them, request by request."""
+    """Return rows that send requests one by one and compare the counters after each."""
     if not is_counting(server):
         return {}
     sent = [
@@ -207,10 +203,9 @@ def counting_rows(server: Server) -> Rows:
 
 
 def counted(target: Target, server: Server, name: str, checks: Iterable[Check]) -> Iterator[Check]:
-    """Make the checks, and one more of that name: /count must have moved on by the tally of what
-    they sent.
+    """Run the checks, then add one of that name: /count must have grown by the requests sent.
 
-    A server without counters, or checks that send nothing, bring no further one.
+    Nothing is added if the server has no counters or the checks send nothing.
     """
     first: int | None = None
     with contextlib.suppress(OSError, LabError):
@@ -224,7 +219,7 @@ def counted(target: Target, server: Server, name: str, checks: Iterable[Check]) 
             return False, "GET /count did not answer at the beginning"
         low = target.least - least
         high = target.most - most
-        # The first reading counted itself after it had answered.
+        # GET /count adds itself to the counter after answering, so the first reading lacks itself.
         number = read_count(target) - first - 1
         detail = (
             f"sent {low} counted requests, and {high - low} that may be counted or not; counted "
@@ -237,7 +232,7 @@ def counted(target: Target, server: Server, name: str, checks: Iterable[Check]) 
 
 
 def read_count(target: Target) -> int:
-    """Return the number of GET /count, which counts itself afterwards."""
+    """Return the number in GET /count, which does not include this request."""
     return _read_counts(target, 1)[0]
 
 
@@ -301,6 +296,6 @@ def _try_stats_connections(target: Target) -> Result:
     for _ in range(opened):
         _read_counts(target, 2)
     after = read_stats(target)["connections"]
-    # Reading /stats the second time opens one too.
+    # The second request for /stats opens a connection, too.
     ok = after == before + opened + 1
     return ok, f"opened {opened + 1} connections; /stats said {before} before and {after} after"

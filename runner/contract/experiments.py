@@ -1,6 +1,4 @@
-"""Checks of the experiment endpoints: a row for each rule of validation, and for what JSON
-libraries differ about.
-"""
+"""Checks of the experiment endpoints: one row for each validation rule and JSON corner case."""
 
 from __future__ import annotations
 
@@ -21,10 +19,9 @@ Ruling = Literal["accepted", "rejected", "open"]
 
 @dataclass(frozen=True)
 class ExperimentCase:
-    """One body for an endpoint, and what becomes of it: accepted, rejected with 400, or open
-    (either).
+    """One body for an endpoint, with the expected outcome: accepted, rejected (400), or either.
 
-    A rejected one's error must name `field`.
+    If it is rejected, the error text must name `field`.
     """
 
     expected: Ruling
@@ -38,7 +35,7 @@ left_open = partial(ExperimentCase, "open")
 
 
 def rejected(name: str, field: str | None, body: bytes) -> ExperimentCase:
-    """Return a case that must be answered with 400."""
+    """Return a case that must be answered with 400 and an error that names `field`."""
     return ExperimentCase("rejected", name, body, field)
 
 
@@ -47,15 +44,15 @@ WRONG_TYPES: tuple[tuple[str, object], ...] = (
     ("an object", {"name": "x"}),
 )
 CHARACTERS = (("one-byte", "x"), ("two-byte", "é"), ("three-byte", "€"), ("four-byte", "😀"))
-"""A limit in characters is not one in bytes, nor in UTF-16 units."""
+"""One character of each UTF-8 length: limits count characters, not bytes or UTF-16 units."""
 
 
 def text_cases(
     name: str, field: str, most: int, body: Callable[[object], bytes]
 ) -> Iterator[ExperimentCase]:
-    """Yield what a field of 1 to `most` characters takes and refuses.
+    """Yield cases at and beyond the limits of a field of 1 to `most` characters.
 
-    `body` makes an object with that value.
+    `body` makes an object with the given value in this field.
     """
     for label, letter in CHARACTERS:
         yield accepted(f"{name} of 1 {label} character", body(letter))
@@ -67,12 +64,12 @@ def text_cases(
 
 
 def with_field(body: bytes, value: bytes) -> bytes:
-    """Return an object's JSON with one more, unknown field."""
+    """Return an object's JSON with an unknown field of this value added."""
     return body[:-1] + b',"unknown":' + value + b"}"
 
 
 def _nested(body: bytes, levels: int) -> bytes:
-    """Return the object with `levels` levels of nesting, itself the first."""
+    """Return the object with a field nested `levels` deep, counting the object itself."""
     return with_field(body, b"[" * (levels - 1) + b"]" * (levels - 1))
 
 
@@ -130,17 +127,17 @@ INVALID_VALUES = (
     b'"open',
     b"/* no comment */ 1",
 )
-"""Values that JSON does not know, each as the value of an unknown field: ignored, it must still be
-JSON.
+"""Values that are not valid JSON, each used as an unknown field's value.
+
+The server ignores unknown fields, but must still reject invalid JSON.
 """
 
 
 def json_cases(body: bytes, text: bytes) -> Iterator[ExperimentCase]:
-    """Yield what JSON allows, forbids, and libraries differ about.
+    """Yield bodies that JSON allows or forbids, and bodies that JSON libraries treat differently.
 
-    `text` is a string that `body`, a valid object, has.
-
-    What they differ about is accepted or 400, but neither a crash nor a hang nor a 500.
+    `body` is a valid object that contains the string `text`. Where libraries differ, the server may
+    accept or answer 400, but must not crash, hang or answer 500.
     """
     malformed = {
         "empty body": b"",
@@ -170,8 +167,7 @@ def json_cases(body: bytes, text: bytes) -> Iterator[ExperimentCase]:
             f"invalid UTF-8: {name}": body.replace(text, string)
             for name, string in INVALID_UTF8.items()
         },
-        # RFC 8259, section 8.1: what is not UTF-8 is not JSON, whether somebody reads that field or
-        # not.
+        # RFC 8259, section 8.1: JSON is UTF-8, even in fields that the server ignores.
         "invalid UTF-8 in an unknown field": with_field(body, b'"\xff"'),
         "invalid UTF-8 in the key of an unknown field": body[:-1] + b',"\xff":1}',
     }
@@ -219,9 +215,9 @@ PUBLISHED_BODY = (
     b'{"name":"new_home_page","variants":[{"name":"blue_button","allocation_percent":50.0},'
     b'{"name":"red_button","allocation_percent":50.0}]}'
 )
-"""The body of the published comparison."""
+"""The request body of the published comparison."""
 PUBLISHED_ANSWER = PUBLISHED_BODY.replace(b"50.0", b"50")
-"""The bytes of its answer: compact, fields in order, whole numbers without a fraction."""
+"""The expected answer to it: compact, fields in order, whole numbers without a fraction."""
 
 
 def experiment_body(
@@ -240,7 +236,7 @@ def _variant_named(name: object) -> bytes:
 
 
 def _percents(*numbers: str) -> bytes:
-    """Return an experiment with percentages exactly as written."""
+    """Return an experiment with percentages written exactly as given."""
     variants = ",".join(f'{{"name":"v","allocation_percent":{number}}}' for number in numbers)
     return f'{{"name":"x","variants":[{variants}]}}'.encode()
 
@@ -301,11 +297,11 @@ def _invalid() -> Iterator[ExperimentCase]:
                 f"a variant that is {label}", "variants", experiment_body(variants=[good, value])
             )
         if not isinstance(value, int) or isinstance(value, bool):
-            # With the rest it sums to 100, whether it is taken for 0 or for 1.
+            # The other percentages make the sum 100, whether the server reads this value as 0 or 1.
             rest = 99 if value is True else 100
             yield rejected(f"percentage {label}", PERCENT, experiment_body(percents=[value, rest]))
     for number in ("-0.01", "-5e-324", "100.00000000000001", "100.01", "1e300", "-1e300"):
-        # The sum is right: only the range is not.
+        # The sum is right, only the range is wrong.
         yield rejected(
             f"percentage of {number}",
             PERCENT,
@@ -346,7 +342,7 @@ CASES: tuple[ExperimentCase, ...] = (
         b'["x",[{"name":"v","allocation_percent":100}]]',
     ),
     left_open("a duplicate key", experiment_body()[:-1] + b',"name":"again"}'),
-    # RFC 8259 compares names by their characters, but Go's encoding/json in any case.
+    # RFC 8259 compares names exactly, but Go's encoding/json ignores upper and lower case.
     left_open("field names in capitals", experiment_body().replace(b'"name"', b'"NAME"')),
     left_open("a percentage of 1e-999", _percents("1e-999", "100")),
 )
@@ -355,11 +351,11 @@ MD5_CASES = (
     *("name of 201 two-byte characters", "no name", "101 variants", "sum of 100.02"),
     *("cut off", "a null byte", "two values"),
 )
-"""The MD5 endpoint shares its validation; a few rows show that it has it."""
+"""A few cases for the MD5 endpoint, to show that it uses the same validation."""
 
 
 def experiment_rows(server: Server) -> Rows:
-    """Return rows for every case on those experiment endpoints that the server implements."""
+    """Return rows for every case on the experiment endpoints that the server implements."""
     rows: dict[str, Exchange] = {}
     if "experiments" in server.implements:
         rows |= {f"experiments: {case.name}": case_row(PATH, case, is_echo) for case in CASES}
@@ -376,8 +372,10 @@ Accepts = Callable[[ExperimentCase, TimedResponse], bool]
 
 
 def case_row(path: str, case: ExperimentCase, accepts: Accepts) -> Exchange:
-    """Return the row of a case: its status, and that the error names the field, or that `accepts`
-    holds.
+    """Return the row of a case.
+
+    The status must be the expected one; then the error must name the field (rejected), or `accepts`
+    must return True for the answer (accepted).
     """
     field = f" naming {case.field}" if case.field else ""
     words = {"accepted": "success", "rejected": f"400{field}", "open": "success or 400"}[
@@ -390,7 +388,7 @@ def case_row(path: str, case: ExperimentCase, accepts: Accepts) -> Exchange:
 
 
 def verdict(case: ExperimentCase, answer: TimedResponse, accepts: Accepts) -> bool:
-    """Whether an answer is what the case expects."""
+    """True if the answer is the one that the case expects."""
     if answer.status == 400:
         return (
             case.expected != "accepted"
@@ -403,7 +401,7 @@ def verdict(case: ExperimentCase, answer: TimedResponse, accepts: Accepts) -> bo
 
 
 def echo_of(body: bytes) -> dict[str, Any]:
-    """Return the experiment that a valid body describes, without what the contract ignores."""
+    """Return the experiment in a valid body, without the fields that the contract ignores."""
     sent = json.loads(body)
     return {
         "name": sent["name"],
@@ -412,9 +410,9 @@ def echo_of(body: bytes) -> dict[str, Any]:
 
 
 def is_echo(case: ExperimentCase, answer: TimedResponse, names: Collection[str] = ()) -> bool:
-    """Whether the answer is the experiment that was sent, its numbers as doubles.
+    """True if the answer repeats the experiment sent, with numbers compared as doubles.
 
-    Or under one of other `names`.
+    The answer may also have one of the other `names`.
     """
     echo = echo_of(case.body)
     body = answer.json()
@@ -425,10 +423,10 @@ def is_echo(case: ExperimentCase, answer: TimedResponse, names: Collection[str] 
 
 
 def is_digest(case: ExperimentCase, answer: TimedResponse) -> bool:
-    """Whether the answer has as its name the MD5 of `NAME-UNIXSECONDS`, of a second that the
-    request overlapped.
+    """True if the answer's name is the MD5 of `NAME-UNIXSECONDS`.
 
-    One second more each way: the server may read a coarser clock than ours.
+    The second must lie within the request's time, plus one second on either side, because the
+    server may read a coarser clock than ours.
     """
     seconds = range(int(answer.sent_s) - 1, int(answer.came_s) + 2)
     texts = [f"{echo_of(case.body)['name']}-{second}".encode() for second in seconds]

@@ -1,6 +1,4 @@
-"""Checks of how requests are framed: malformed and large heads, framings that two readers read
-differently, bodies.
-"""
+"""Checks of request framing: malformed and large heads, ambiguous framing, and bodies."""
 
 from __future__ import annotations
 
@@ -22,9 +20,9 @@ from runner.contract.rows import OK, End, Exchange, Expected, Result, Rows, stat
 from runner.model import Server
 
 SERVED_HEADERS = 64
-"""Header lines that every server must take; beyond, frameworks draw their lines at 96 or 100."""
-HUGE_HEAD_BYTES = (1 << 20) + (64 << 10)  # 1 MiB, which is net/http's limit, and some more
-HIDDEN = UNKNOWN.data  # the request inside a body, which must never be answered
+"""Number of header lines that every server must accept; some frameworks stop at 96 or 100."""
+HUGE_HEAD_BYTES = (1 << 20) + (64 << 10)  # above net/http's limit of 1 MiB
+HIDDEN = UNKNOWN.data  # a request hidden in a body, which the server must never answer
 REFUSED = Expected(
     "an error other than 500", lambda answer: answer.status >= 400 and answer.status != 500
 )
@@ -65,8 +63,9 @@ MALFORMED = (
         _post(b"Content-Length: 18446744073709551620", body=b"{ } "),
     ),
 )
-"""Requests that must end in a 4xx or 5xx answer other than 500, or in none, and in a closed
-connection.
+"""Malformed requests.
+
+The server must close the connection, with a 4xx or 5xx answer except 500, or with none.
 """
 
 BOTH_LENGTHS = (
@@ -86,13 +85,11 @@ BOTH_LENGTHS = (
     ("chunked in quotes", b'Transfer-Encoding: "chunked"'),
     ("an empty value", b"Transfer-Encoding:"),
 )
-"""Spellings of Transfer-Encoding that stand beside a Content-Length."""
+"""Spellings of Transfer-Encoding, sent together with a Content-Length."""
 
 CODINGS = (b"xchunked", b"chunked, identity", b"chunked;x=1, gzip", b"gzip", b"identity")
 UNKNOWN_CODINGS = [b"Transfer-Encoding: " + name for name in CODINGS]
-"""Header lines of codings that, without Content-Length, leave the body's end unknown: chunked is
-not the last.
-"""
+"""Codings without `chunked` at the end: without Content-Length, the body's end is unknown."""
 
 TWO_LENGTHS = (
     ("the smaller first", b"Content-Length: 4\r\nContent-Length: %d"),
@@ -104,9 +101,7 @@ TWO_LENGTHS = (
 
 
 def head_rows() -> Rows:
-    """Return rows for malformed heads, which must not be served, and the limits of well-formed
-    ones.
-    """
+    """Return rows for malformed heads, and for well-formed heads at the limits of size."""
     numbered = [b"X-Header-%d: %d" % (n, n) for n in range(SERVED_HEADERS - 1)]  # Host is one, too
     huge = [b"X-Header-%d: %b" % (n, b"x" * 4000) for n in range(HUGE_HEAD_BYTES // 4000)]
     refused = Expected("a 4xx", lambda answer: 400 <= answer.status < 500)
@@ -128,18 +123,18 @@ def head_rows() -> Rows:
 
 
 def malformed(message: Message) -> Exchange:
-    """Return the row of something malformed: the server refuses it and ends, and a request behind
-    it is not answered.
+    """Return the row of a malformed message: the server must refuse it and close.
 
-    The framing is lost: whatever follows is not a request (RFC 9112, section 6.3).
+    It must not answer a request behind it, because the end of the message is unknown (RFC 9112,
+    section 6.3).
     """
     return Exchange(message + HEALTH, REFUSED, End.CLOSED, may_be_silent=True)
 
 
 def smuggling_rows(server: Server) -> Rows:
-    """Return rows for every spelling in both orders and shapes.
+    """Return rows for request smuggling: every spelling, in both orders and both shapes.
 
-    For two lengths only where no path takes a body.
+    Rows with two Content-Lengths are sent only to servers without an endpoint that takes a body.
     """
     has_body = "experiments" in server.implements
     path = b"/experiments" if has_body else b"/no-such-path"
@@ -154,8 +149,7 @@ def smuggling_rows(server: Server) -> Rows:
             for name, line in BOTH_LENGTHS
         }
         rows |= {f"smuggling: {line.decode()}": _hiding(line) for line in UNKNOWN_CODINGS}
-        # RFC 9112, section 6.1: the framing is faulty; the server closes, whatever it makes of the
-        # request.
+        # RFC 9112, section 6.1: the framing is faulty. The server must close, whatever it answers.
         kept = (b"Connection: keep-alive", b"Transfer-Encoding: chunked")
         rows["smuggling: Transfer-Encoding in HTTP/1.0"] = tuple(
             _hiding(*kept, *more, version=b"HTTP/1.0") for more in ((), (b"Content-Length: 4",))
@@ -164,19 +158,19 @@ def smuggling_rows(server: Server) -> Rows:
 
 
 def _hiding(*lines: bytes, body: bytes = b"", version: bytes = b"HTTP/1.1") -> Exchange:
-    """Return the row of a request whose body, by default one chunk, hides another request."""
+    """Return the row of a request whose body (one chunk by default) hides another request."""
     sent = raw(_post(*lines, body=body or chunked(HIDDEN), path=b"/experiments", version=version))
     statuses = (400, 501) if body else (400, 411, 501)
     return Exchange(sent, status(*statuses), End.CLOSED, may_be_silent=True)
 
 
 def _both(line: bytes) -> Iterator[Exchange]:
-    """Yield requests that hide another one, with both headers in both orders.
+    """Yield requests with both Content-Length and Transfer-Encoding, in both orders.
 
-    Read by Content-Length, the first shape's body ends before HIDDEN; read by Transfer-Encoding,
-    the second's does. RFC 9112, section 6.1: the server may refuse, or read by Transfer-Encoding
-    alone, and must close after its answer in both cases. None of these bodies is an experiment:
-    read by any length, the answer is 400.
+    Each hides another request: in the first shape HIDDEN follows the body if the server reads by
+    Content-Length, in the second if it reads by Transfer-Encoding. RFC 9112, section 6.1: the
+    server may refuse, or use Transfer-Encoding alone; it must close after its answer in both cases.
+    None of these bodies is an experiment, so any reading gives 400.
     """
     inside = chunked(HIDDEN)
     behind = chunked() + HIDDEN
@@ -208,18 +202,19 @@ IS_TOO_LARGE = Expected("413 with an error, or 417", _is_too_large)
 
 
 def _head(*headers: tuple[str, str]) -> Message:
-    """Return the head of a POST with JSON; its framing is the caller's."""
+    """Return the head of a POST with JSON and these headers; the caller adds the framing."""
     return request("POST", PATH, headers=(JSON_HEADER, *headers))
 
 
 def post_chunks(data: bytes) -> Message:
-    """Return a POST whose body, in chunks, is written as given."""
+    """Return a POST with chunked framing, and `data` as its raw body."""
     return _head(CHUNKED) + Message((data,))
 
 
 def _chunks_written(size: str, end: bytes = b"\r\n") -> bytes:
-    """Return a body as one chunk whose size line is written as `size`, a format of its length,
-    which has letters.
+    """Return a body as one chunk with an unusual size line.
+
+    `size` is a format string for the body's length, whose hexadecimal form has letters.
     """
     body = PUBLISHED_BODY.ljust(0xABC)
     return size.format(len(body)).encode() + b"\r\n" + body + b"\r\n0\r\n" + end
@@ -250,9 +245,9 @@ MALFORMED_CHUNKS = {
 
 
 def body_rows(server: Server) -> Rows:
-    """Return rows for bodies on POST /experiments, of a server that has it.
+    """Return rows for bodies on POST /experiments, if the server implements it.
 
-    A raw engine may answer 411 to chunks.
+    Servers written on a raw TCP engine may answer chunks with 411.
     """
     if "experiments" not in server.implements:
         return {}
@@ -290,7 +285,7 @@ def _try_expect_too_large(target: Target) -> Result:
                 second.status == 413,
                 f"sent Expect for 1 MiB; expected 413 after 100; got {second.brief}",
             )
-        # The client may now send the body or not: the server closes, or reads it if it comes.
+        # The client may now send the body or not, so the server either closes or reads it.
         ok, detail = usable_or_closed(connection, LARGE_BODY)
     return ok and _is_too_large(
         first
@@ -298,7 +293,7 @@ def _try_expect_too_large(target: Target) -> Result:
 
 
 def _try_declared(target: Target) -> Result:
-    # The server may refuse at once, or wait for the body; either way the body comes late.
+    # The server may refuse at once or wait for the body, which is sent late in both cases.
     with target.connect() as connection:
         connection.send(_head(LARGE_LENGTH).maybe_counted())
         late = LARGE_BODY
@@ -331,11 +326,11 @@ ROWS: Rows = {
     ),
     "Expect: 100-continue": _expect("100-continue"),
     "Expect: 100-Continue": _expect("100-Continue"),
-    # The server may leave the 100 out: the body is there already (RFC 9110, section 10.1.1).
+    # The server may omit the 100, because the body has arrived (RFC 9110, section 10.1.1).
     "Expect: 100-continue, without waiting": Exchange(
         request("POST", PATH, PUBLISHED_BODY, (EXPECT,)) + HEALTH, (OK, OK), may_continue=True
     ),
-    # HTTP/1.0 has no 100.
+    # HTTP/1.0 has no status 100.
     "Expect: 100-continue of HTTP/1.0 is ignored": Exchange(
         request("POST", PATH, PUBLISHED_BODY, (EXPECT,), "HTTP/1.0"), IS_PUBLISHED
     ),
@@ -343,7 +338,7 @@ ROWS: Rows = {
     "too large: a body of 64 KiB and 1 byte": _too_large(MAX_BODY_BYTES + 1),
     "too large: a body of 1 MiB": _too_large(LARGE_BYTES),
     "too large: declared, and sent only later": _try_declared,
-    # The server must only survive it.
+    # The server may answer anything, but must survive.
     "a client that leaves in the middle of a body": Exchange(
         (_head(("Content-Length", "1000")) + Message((PUBLISHED_BODY,))).maybe_counted(), ()
     ),

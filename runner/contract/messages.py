@@ -1,6 +1,4 @@
-"""What the checks send: requests, several in one stream, and bytes that no HTTP library would
-send.
-"""
+"""Messages that the checks send: requests, pipelined requests, and bytes that are not HTTP."""
 
 from __future__ import annotations
 
@@ -14,12 +12,11 @@ MAX_BODY_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class Message:
-    """What is sent: one request, several in one stream, or bytes that are no request.
+    """One message: a request, several pipelined requests, or bytes that are no request.
 
-    `a + b` is b right behind a.
-
-    It holds `least` to `most` counted requests: one that is refused, or left, before a route
-    answers may be counted or not. With a pause each piece is sent by itself, otherwise all at once.
+    `a + b` sends b directly after a. With `pause_s`, each piece is sent separately; otherwise all
+    are sent at once. The message adds `least` to `most` to the server's counter: a request that is
+    refused or abandoned before a route answers may be counted or not.
     """
 
     pieces: tuple[bytes, ...] = ()
@@ -29,7 +26,7 @@ class Message:
 
     @property
     def data(self) -> bytes:
-        """All bytes."""
+        """All bytes of the message."""
         return b"".join(self.pieces)
 
     def __add__(self, other: Message) -> Message:
@@ -39,22 +36,22 @@ class Message:
         )
 
     def cut(self, size: int, pause_s: float) -> Message:
-        """Return the same in pieces of so many bytes, with a pause after each."""
+        """Return the same bytes in pieces of `size` bytes, with a pause after each."""
         pieces = tuple(self.data[start : start + size] for start in range(0, len(self.data), size))
         return replace(self, pieces=pieces, pause_s=pause_s)
 
     def maybe_counted(self) -> Message:
-        """Return the same, where the server may leave all of it uncounted."""
+        """Return the same message for a server that may leave all of it uncounted."""
         return replace(self, least=0)
 
 
 def joined(messages: Iterable[Message]) -> Message:
-    """Return one stream of all messages."""
+    """Return one message that sends all of them in one stream."""
     return sum(messages, Message())
 
 
 def raw(data: bytes, least: int = 0, most: int = 1) -> Message:
-    """Return bytes as they are; without more, they may be one counted request or none."""
+    """Return these bytes as a message; by default it counts as one request or none."""
     return Message((data,), least, most)
 
 
@@ -67,7 +64,7 @@ def request(
 ) -> Message:
     """Return a well-formed request, counted as the contract says.
 
-    A body brings its Content-Length and Content-Type.
+    If it has a body, Content-Length and Content-Type are added.
     """
     fields = [("Host", "lab"), *headers]
     if body is not None:
@@ -80,7 +77,7 @@ def request(
 
 
 def chunked(*parts: bytes) -> bytes:
-    """Return the parts as chunks, and the last, empty one."""
+    """Return the parts as chunks, followed by the empty last chunk."""
     return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (*parts, b""))
 
 

@@ -1,6 +1,4 @@
-"""Checks with random experiments: valid ones, written as JSON allows and people do not think of,
-and damaged ones.
-"""
+"""Checks with random experiments: valid ones in unusual spellings, and damaged ones."""
 
 from __future__ import annotations
 
@@ -44,12 +42,13 @@ SHORT_ESCAPES = {
     "\t": "\\t",
 }
 PIECES = (*(bytes((byte,)) for byte in b'"\\{}[],:0-. \0\xff\xc3'), b"e9")
-HARMLESS = (b" ", b"x", b"0", "é".encode())  # what often leaves a body valid
+HARMLESS = (b" ", b"x", b"0", "é".encode())  # bytes whose insertion often leaves a body valid
 
 
 def random_rows(server: Server, seed: int, size: int = 250) -> Rows:
-    """Return rows for `size` valid experiments, as many damaged ones, and a fifth for the MD5
-    endpoint.
+    """Return rows for `size` valid experiments and as many damaged ones.
+
+    The MD5 endpoint gets a fifth of these numbers.
     """
     rows: dict[str, partial[Result]] = {}
     if "experiments" in server.implements:
@@ -89,7 +88,7 @@ def _try_bodies(
 
 
 def samples(seed: int, size: int) -> Iterator[bytes]:
-    """Yield `size` valid bodies of at most 64 KiB; the same seed yields the same."""
+    """Yield `size` valid bodies of at most 64 KiB; the same seed gives the same bodies."""
     random, made = Random(seed), 0  # noqa: S311
     while made < size:
         variants = random.choice(
@@ -111,9 +110,9 @@ def samples(seed: int, size: int) -> Iterator[bytes]:
 
 
 def _character(random: Random) -> str:
-    """Return a character of any plane.
+    """Return a random character from any Unicode plane.
 
-    The first planes, and what needs an escape, come more often.
+    Characters of the first planes, and those that need an escape, are more frequent.
     """
     kind = random.randrange(8)
     if kind == 0:
@@ -147,7 +146,7 @@ def _percents(random: Random, count: int) -> list[str]:
 
 
 def _rewritten(random: Random, number: str) -> str:
-    """Return the same decimal number, perhaps with more zeros, an exponent, or its point moved."""
+    """Return the same decimal number, perhaps with extra zeros, an exponent or a moved point."""
     if "e" in number or "E" in number:
         return random.choice((number, number.replace("e", "E")))
     exponent = random.choice(("e", "E")) + random.choice(("", "+", "-"))
@@ -162,11 +161,11 @@ def _rewritten(random: Random, number: str) -> str:
 
 
 class _Number(str):
-    """A number as it is to be written."""
+    """A number in the spelling to send."""
 
 
 def _written(random: Random, value: object, depth: int = 0) -> str:
-    """Return JSON of a value; objects get unknown fields, nested at most five deep."""
+    """Return the JSON of a value; objects get unknown fields, nested at most five deep."""
     if isinstance(value, _Number):
         text = str(value)
     elif isinstance(value, str):
@@ -175,7 +174,7 @@ def _written(random: Random, value: object, depth: int = 0) -> str:
     elif isinstance(value, list):
         text = f"[{','.join(_written(random, each, depth) for each in value) or _space(random)}]"
     elif isinstance(value, dict):
-        # "x" keeps a key from being a known one in other letters, which the contract leaves open.
+        # "x" makes sure that no key is a known one in other case; the contract leaves those open.
         few = range(random.choice((0, 0, 0, 1, 3)))
         unknown = {"x" + _text(random, random.randint(0, 8)): _any(random, depth) for _ in few}
         items = list((unknown | value).items())
@@ -226,8 +225,10 @@ def _letter(random: Random, letter: str, escaped_share: float) -> str:
 
 
 def mutations(seed: int, size: int) -> Iterator[bytes]:
-    """Yield `size` bodies, each a short valid one with up to three bytes or pieces lost, doubled,
-    changed or added.
+    """Yield `size` damaged bodies.
+
+    Each is a short valid body with up to three bytes or pieces removed, doubled, changed or
+    inserted.
     """
     random = Random(seed)  # noqa: S311
     short = [case.body for case in CASES if case.expected == "accepted" and len(case.body) < 300]
@@ -236,9 +237,8 @@ def mutations(seed: int, size: int) -> Iterator[bytes]:
         for _ in range(random.choice((1, 1, 1, 2, 3))):
             at = random.randrange(len(body))
             end = min(len(body), at + random.choice((1, 1, 2, 8)))
-            piece = random.choice(
-                random.choice((PIECES, HARMLESS, (random.randbytes(1),)))
-            )  # of one of three kinds
+            kind = random.choice((PIECES, HARMLESS, (random.randbytes(1),)))
+            piece = random.choice(kind)
             lost = body[:at] + body[end:]
             doubled = body[:end] + body[at:]
             changed = body[:at] + piece + body[end:]
@@ -248,16 +248,16 @@ def mutations(seed: int, size: int) -> Iterator[bytes]:
 
 
 class _OpenError(Exception):
-    """What the contract leaves to the JSON library."""
+    """The contract leaves the outcome to the JSON library."""
 
 
 def judge(body: bytes) -> Ruling:
-    """Return what becomes of a body, by Python's JSON and the rules of the contract."""
+    """Return the expected outcome of a body, by Python's JSON and the contract's rules."""
     if len(body) > MAX_BODY_BYTES or body.startswith(b"\xef\xbb\xbf"):
         return "open"
     try:
         value = DECODER.decode(body.decode())
-        # Half a surrogate pair, which Python's JSON lets pass, cannot be encoded.
+        # Python's JSON accepts half a surrogate pair, which cannot be encoded in UTF-8.
         json.dumps(value, ensure_ascii=False).encode()
         return "accepted" if _is_experiment(value) else "rejected"
     except (_OpenError, UnicodeEncodeError):
@@ -268,7 +268,7 @@ def judge(body: bytes) -> Ruling:
 
 def _double(text: str) -> float:
     number = float(text)
-    # Beyond a double, or so small that it is none: libraries differ.
+    # Too large or too small for a double: JSON libraries differ.
     if abs(number) == float("inf") or (number == 0 and text.lower().partition("e")[0].strip("-0.")):
         raise _OpenError
     return number

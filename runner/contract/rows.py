@@ -1,7 +1,4 @@
-"""How checks are made: most are rows, an Exchange under its name.
-
-The others are procedures that say what they saw.
-"""
+"""How checks are made: most are an Exchange under its name, the others are functions."""
 
 from __future__ import annotations
 
@@ -14,16 +11,15 @@ from runner.contract.client import TIMEOUT_S, CheckConnection, Target, TimedResp
 from runner.contract.messages import HEALTH, Message
 from runner.model import Check, LabError
 
-Result = tuple[bool, str]  # whether it went well, and what was compared
+Result = tuple[bool, str]  # whether it succeeded, and the detail: what was compared
 Procedure = Callable[[Target], Result]
-Rows = Mapping[
-    str, Procedure | tuple[Procedure, ...]
-]  # checks by their names. Of several all must go well.
+Rows = Mapping[str, Procedure | tuple[Procedure, ...]]
+"""Procedures by the name of their check; a check succeeds if all its procedures do."""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What one answer must be: in words, and as a judge, which may raise LabError."""
+    """An expected answer: its description, and a function that judges it and may raise LabError."""
 
     words: str
     holds: Callable[[TimedResponse], bool]
@@ -43,7 +39,7 @@ def json_body(code: int, body: object) -> Expected:
 
 
 def same_bytes(body: bytes) -> Expected:
-    """Expect exactly these bytes as the body."""
+    """Expect a body of exactly these bytes."""
     return Expected(f"{len(body)} bytes, {body[:100]!r}", lambda answer: answer.body == body)
 
 
@@ -58,7 +54,7 @@ OK = status(200)
 
 
 class End(Enum):
-    """What must be true of a connection after the answers; the value says it in words."""
+    """Expected state of a connection after the answers; each value describes it."""
 
     ANY = "anything"
     CLOSED = "nothing more and the end of the connection"
@@ -68,26 +64,23 @@ class End(Enum):
 
 @dataclass(frozen=True)
 class Exchange:
-    """One row of the contract: what is sent over one connection, which answers come, and what must
-    be true then.
-    """
+    """One row of the contract: message to send, answers to expect, and the state afterwards."""
 
     send: Message
     expect: Expected | tuple[Expected, ...]
-    then: End | Exchange = End.ANY  # an Exchange is what follows on the same connection
-    excused: tuple[
-        int, ...
-    ] = ()  # with one of these as the first answer's status all is well, whatever follows
-    may_be_silent: bool = False  # whether the server may close without any answer
-    may_continue: bool = False  # whether a 100 may stand before the first answer
+    then: End | Exchange = End.ANY  # an Exchange continues on the same connection
+    excused: tuple[int, ...] = ()
+    """If the first answer has one of these statuses, the row succeeds, whatever follows."""
+    may_be_silent: bool = False  # the server may close without any answer
+    may_continue: bool = False  # a 100 may come before the first answer
 
     def __call__(self, target: Target) -> Result:
-        """Make the exchange over a new connection."""
+        """Run the exchange over a new connection."""
         with target.connect() as connection:
             return self.run(connection)
 
     def run(self, connection: CheckConnection) -> Result:
-        """Make the exchange; return whether it went as the row says, and what was compared."""
+        """Run the exchange; return whether it went as the row says, and the detail."""
         expected = self.expect if isinstance(self.expect, tuple) else (self.expect,)
         connection.send(self.send)
         closed: bool | None = None
@@ -127,8 +120,9 @@ class Exchange:
 
 
 def usable_or_closed(connection: CheckConnection, unsent: bytes = b"") -> Result:
-    """Send the rest of a body and GET /health: its answer comes, or the connection ends without
-    another one.
+    """Send the rest of a body, then GET /health.
+
+    Succeed if its answer comes, or if the connection ends without another answer.
     """
     connection.send(Message((unsent,)) + HEALTH)
     last = connection.read_to_the_end()
@@ -138,13 +132,13 @@ def usable_or_closed(connection: CheckConnection, unsent: bytes = b"") -> Result
 
 
 def shown(answers: list[TimedResponse], closed: bool | None = None) -> str:
-    """Return the answers, and how the connection ended if that is known, for a detail."""
+    """Return the answers, and how the connection ended if known, for a check's detail."""
     words = [answer.brief for answer in answers[:5]] + ["…"] * (len(answers) > 5) or ["no answer"]
     return ", ".join(words + ([] if closed is None else ["closed" if closed else "still open"]))
 
 
 def check_rows(target: Target, rows: Rows) -> Iterator[Check]:
-    """Make the checks in their order; a broken or silent connection is a failed one."""
+    """Run the rows in order; a broken or silent connection makes its check fail."""
     for name, row in rows.items():
         try:
             for check in row if isinstance(row, tuple) else (row,):

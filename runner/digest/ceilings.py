@@ -1,4 +1,4 @@
-"""The ceilings of the generators, from the tables of a calibrating run."""
+"""Compute the generators' ceilings from the tables of a calibration run."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ from runner.verdict.limits import Limit
 
 
 def calibrate(run: RunFolder) -> Calibration:
-    """Return the ceilings that a run's sealed trials show: of each load the server with the highest
-    median rate.
+    """Return the ceilings shown by a run's sealed trials.
 
-    LabError if no trial was sealed.
+    The ceiling of a load is the highest median rate among its servers. Raise LabError if no trial
+    is sealed.
     """
     manifest = run.manifest()
     trials = pq.read_table(run.table("trials")).to_pandas()
@@ -53,7 +53,7 @@ def calibrate(run: RunFolder) -> Calibration:
         tools={
             name: version for name, version in manifest["tools"].items() if name in ("k6", "wrk")
         },
-        # Those of all generators together.
+        # All generators together.
         generator_cpus=sum(len(host["cpus_used"]) for host in hosts)
         or len(manifest["placement"]["generator"]),
         ceilings=tuple(ceilings),
@@ -61,7 +61,7 @@ def calibrate(run: RunFolder) -> Calibration:
 
 
 def _rate(row: pd.Series, bins: pd.DataFrame) -> float:
-    """Return a closed load's mean rate; of a ramp the highest mean rate over one of its steps."""
+    """Return a closed load's mean rate, or a ramp's highest mean rate over one step."""
     if row["load_model"] == "closed":
         return float(row["rps"])
     of_trial = bins[bins["trial_id"] == row["trial_id"]]
@@ -73,11 +73,10 @@ def _rate(row: pd.Series, bins: pd.DataFrame) -> float:
 
 
 def capacity(run: RunFolder, servers: Sequence[str], workload: Workload) -> float:
-    """Return what the slowest of servers can do on a whole core, in requests/s to a workload's
-    path, by a run's trials.
+    """Return the capacity of the slowest server for a workload's path, in requests/s on one core.
 
-    That is the least of their median rates in loads that they were the limit of, each divided by
-    its share of a core. LabError if a server has none.
+    A server's capacity is its median rate in loads that it limited, divided by its share of a core.
+    Raise LabError if a server has no such load.
     """
     found: dict[str, list[float]] = defaultdict(list)
     for record in run.records():

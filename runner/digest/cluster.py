@@ -1,9 +1,8 @@
-"""Rebuild a run's tables by many processes, on this machine or others: Dask's workers, an optional
-extra.
+"""Rebuild a run's tables on Dask workers (an optional extra), on this machine or others.
 
-Digesting a session depends on its raw files only, and each table appears at once: a worker may die,
-and its task runs again on another. The folder of the run must be the same one for all of them, as
-on a shared file system.
+A task depends on the raw files of one session only, and writes each table atomically. So if a
+worker dies, another one can repeat its task. All workers must share the run's folder, for example
+by a network file system.
 """
 
 import contextlib
@@ -16,10 +15,9 @@ from typing import Any
 from runner.digest.tables import Spread
 from runner.model import LabError
 
-WORKER_BYTES = (
-    2**30
-)  # memory of a worker: DuckDB takes 400 MB at most, Python with its libraries 200 MB
-LOST_WORKERS = 3  # how often a task may lose its worker before it counts as at fault itself
+WORKER_BYTES = 2**30
+"""Memory limit of a worker: 400 MB for DuckDB, 200 MB for Python and libraries, and a reserve."""
+LOST_WORKERS = 3  # after so many lost workers a task counts as the culprit
 
 
 @contextlib.contextmanager
@@ -28,9 +26,9 @@ def spread_over(
 ) -> Iterator[Spread]:
     """Yield a `map()` that runs on Dask workers: `local` ones, or those of a scheduler's address.
 
-    `local` starts `workers` processes, one for each CPU that this one may use, reached by TLS with
-    keys of the moment. For a scheduler's (tcp://host:port, tls://host:port) keys are as Dask's
-    configuration says. LabError if Dask is not installed, or nobody answers.
+    `local` starts `workers` processes, by default one per usable CPU, connected by TLS with
+    temporary keys. For a scheduler (tcp://host:port, tls://host:port), Dask's configuration has the
+    keys. Raise LabError if Dask is not installed or the scheduler does not answer.
     """
     try:
         dask, distributed = map(importlib.import_module, ("dask", "distributed"))
@@ -61,9 +59,9 @@ def spread_over(
         def spread(
             function: Callable[[Any], dict[str, Any]], items: Iterable[Any]
         ) -> Iterator[dict[str, Any]]:
-            """Yield what a function returns for each item as they are done.
+            """Yield the function's result for each item, in order of completion.
 
-            The error of the first that fails.
+            Raise the first error of a call.
             """
             futures = client.map(function, list(items), pure=False)
             for done, future in enumerate(distributed.as_completed(futures), start=1):

@@ -1,8 +1,7 @@
-"""Mergeable latency histograms with log buckets of 1 % relative width, of k6's and wrk's digests
-alike.
+"""Mergeable latency histograms with log buckets of 1 % relative width, for k6 and wrk.
 
-Bucket b holds the latencies x (in us) with 1.01**b <= x < 1.01**(b + 1); everything below 1.01 us
-is in bucket 0. Histograms of the same scheme merge by adding counts.
+Bucket b holds the latencies x (in us) with 1.01**b <= x < 1.01**(b + 1); bucket 0 holds all below
+1.01 us. Histograms merge by adding counts.
 """
 
 from typing import Any
@@ -16,11 +15,11 @@ from runner.columns import schema_of
 GROWTH = 1.01
 """Upper bound of a bucket divided by its lower bound.
 
-A latency of 1 us or more is at most 0.499 % (GROWTH**0.5) from the geometric middle of its bucket,
-and so is every quantile (nearest rank) that is read off a histogram.
+A latency of 1 us or more is at most 0.499 % (GROWTH**0.5) from the geometric middle of its bucket.
+The same holds for every quantile (nearest rank) read from a histogram.
 """
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
-"""Those of the tables, by the name in their columns."""
+"""Quantiles in the tables, by the name in their columns."""
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -29,8 +28,8 @@ Floats = NDArray[np.float64]
 def bucket_index(latency_us: ArrayLike) -> Ints:
     """Return the bucket of each latency in us: floor(ln(us) / ln(1.01)), and 0 below 1 us.
 
-    A rounding error of the logarithm is corrected, so that `bucket_bounds_ms` always enclose the
-    latency. ValueError on NaN, infinite or negative latencies.
+    Rounding errors of the logarithm are corrected, so that `bucket_bounds_ms` always enclose the
+    latency. Raise ValueError for NaN, infinite or negative latencies.
     """
     values = np.asarray(latency_us, dtype=np.float64)
     if not np.all(np.isfinite(values)) or np.any(values < 0):
@@ -50,11 +49,9 @@ def bucket_bounds_ms(bucket: ArrayLike) -> tuple[Floats, Floats]:
 
 
 def merge_counts(keys: ArrayLike, counts: ArrayLike) -> tuple[NDArray[Any], Ints]:
-    """Add up the counts of equal keys: (keys, counts), ascending, without zero counts.
+    """Add up the counts of equal keys: return (keys, counts), ascending, without zero counts.
 
-    Exact for any int64 sum.
-
-    ValueError if a count is no integer, or negative.
+    Exact for any int64 sum. Raise ValueError if a count is no integer, or negative.
     """
     given: NDArray[Any] = np.asarray(counts).ravel()
     if given.size and (not np.issubdtype(given.dtype, np.integer) or np.any(given < 0)):
@@ -70,7 +67,7 @@ def latency_table(
 ) -> pa.Table:
     """Return one trial's rows of tables/latency.parquet.
 
-    `second` is None if a histogram is of the whole load.
+    `second` is None if the histogram covers the whole load.
     """
     lower_ms, upper_ms = bucket_bounds_ms(bucket)
     trial_ids = [trial_id] * lower_ms.size
@@ -86,12 +83,11 @@ def latency_table(
 
 
 def to_hgrm(upper_ms: ArrayLike, counts: ArrayLike) -> str:
-    """Return a histogram as HdrHistogram prints one (`.hgrm`, in ms), with a line for each bucket
-    that has a count.
+    """Return a histogram in HdrHistogram's text form (`.hgrm`, in ms), a line per non-empty bucket.
 
-    A value is a bucket's upper bound, 1 % above its lower one at most, and the mean is of their
-    middles. Format: outputPercentileDistribution of HdrHistogram 2.1, which its plotter reads.
-    ValueError without any count.
+    Values are upper bounds of buckets, at most 1 % too high; the mean uses the buckets' middles.
+    Format: outputPercentileDistribution of HdrHistogram 2.1, read by its plotter. Raise ValueError
+    if the histogram is empty.
     """
     upper, each = merge_counts(upper_ms, counts)
     if not each.size:

@@ -1,12 +1,13 @@
-"""k6's raw samples and its summary -> three tables, and the numbers that invariants compare.
+"""Digest k6's raw samples and summary into three tables and the numbers for the invariants.
 
-k6_raw.py makes one row per request of the raw file; everything here is SQL on those rows, out of
-core.
+k6_raw.py writes one row per request; this module runs SQL on those rows, out of core.
 
-Facts of k6's source that this rests on (lib/netext/httpext/tracer.go, the same in 1.8.1 and 2.2.0):
-`time` is the request's end in wall clock; `http_req_blocked` lasts from asking for a connection to
-having it, so it contains `http_req_connecting` and `http_req_tls_handshaking`; `http_req_duration`
-= sending + waiting + receiving begins where connecting ends.
+It relies on these facts of k6's source (lib/netext/httpext/tracer.go, equal in 1.8.1 and 2.2.0):
+
+- `time` is the end of the request, in wall-clock time.
+- `http_req_blocked` lasts from asking for a connection until having it, so it contains
+  `http_req_connecting` and `http_req_tls_handshaking`.
+- `http_req_duration` = sending + waiting + receiving. It begins when connecting ends.
 """
 
 from __future__ import annotations
@@ -30,24 +31,22 @@ from runner.model import LabError, carried_percent
 from runner.store import read_json, replacing
 
 CLOSED_SHARE = 0.99
-"""From this share of requests that opened a connection on, connections are not reused.
+"""At or above this share of requests that opened a connection, the mode is `close`.
 
-k6 reports no connecting where it failed.
+k6 reports no connecting time if connecting failed.
 """
 SETTLED = 0.1
-"""Share of a load that is left out at its beginning: virtual users begin one after the other."""
+"""Share of a load excluded at its beginning, because virtual users start one after the other."""
 BIN_NS = 100_000_000  # width of a bin of the throughput table
-GROUP_ROWS = 61_440  # rows of a group of the table of requests
+GROUP_ROWS = 61_440  # rows in a row group of the table of requests
 LONGEST_NS = 30 * 86_400 * 10**9
 """Longest load. A longer span means that the clock was set.
 
-The throughput table has one row per bin.
+The throughput table has one row per bin, so a wrong clock would make it huge.
 """
-MEMORY_MB = 400  # of a digest; half of it is DuckDB's
+MEMORY_MB = 400  # memory of a digest; half of it is DuckDB's
 BLOCKED = (1110, 1111)
-"""error_code of k6 for an address or a host's name that its options block
-(lib/netext/httpext/error_codes.go).
-"""
+"""k6's error_code for a blocked address or host name (lib/netext/httpext/error_codes.go)."""
 TREND = {
     **{
         "mean": "avg",
@@ -60,26 +59,24 @@ TREND = {
     },
     "max": "max",
 }
-"""Statistics of a trend -> what k6 calls them in its summary."""
+"""Statistic of a trend -> its name in k6's summary."""
 FIRST_BYTE = ("p50", "p99")
-"""Percentiles of the time to the first byte that the tables have."""
-Trend = Mapping[str, float]  # statistics of one trend in ms, those that are known
+"""Percentiles of the time to the first byte in the tables."""
+Trend = Mapping[str, float]  # known statistics of one trend, in ms
 
 
 @dataclass(frozen=True)
 class Steady:
-    """The part of a load in which iterations still begin: from a tenth of it to the last one's
-    beginning.
-    """
+    """Part of a load in steady state: from 10 % of it until the last iteration begins."""
 
     seconds: float
-    in_flight: float  # mean number of iterations under way, each one's time cut to this part
-    iteration_mean_ms: float  # of those that ended in it
+    in_flight: float  # mean number of concurrent iterations within this part
+    iteration_mean_ms: float  # of the iterations that ended in this part
 
 
 @dataclass(frozen=True)
 class PortUse:
-    """The requests of a user's script to another port of the server's host."""
+    """Requests of a user's script to one other port of the server's host."""
 
     port: int
     requests: int
@@ -88,48 +85,48 @@ class PortUse:
 
 @dataclass(kw_only=True)
 class K6Points(Tally):
-    """What the raw points say of the server's requests.
+    """Numbers of a load's requests to the server, from the raw points.
 
-    `ok` of one: status 200 to 399 and no error_code.
+    A request is `ok` if its status is 200 to 399 and it has no error_code.
     """
 
     failed: int  # requests that are not ok
     with_status: int  # responses received (status other than 0)
     script_runs: int
-    """Points of data_sent: iterations, interrupted ones too, and one each for setup() and
+    """Number of data_sent points.
+
+    k6 writes one for each iteration, also interrupted ones, and one each for setup() and
     teardown().
     """
     first_start_ns: int
-    """Wall clock: the earliest end - duration - max(blocked, connecting + tls).
+    """Begin of the load in wall-clock time.
 
-    The load begins here.
+    It is the minimum over requests of end - duration - max(blocked, connecting + tls).
     """
     last_end_ns: int
-    durations: Trend  # exact statistics of http_req_duration, whatever the mode
+    durations: Trend  # exact statistics of http_req_duration, in every mode
     latency: Trend
-    """The latency that is published: `durations` where connections were reused, else with
-    connecting.
-    """
+    """The published latency: `durations` if connections were reused, otherwise with connecting."""
     worst_residual_ms: float  # largest |sending + waiting + receiving - duration|
     iteration_max_ms: float  # largest iteration_duration; 0 without a completed iteration
-    steady: (
-        Steady | None
-    )  # how many iterations were under way in the middle of the load; None without a completed one
+    steady: Steady | None
+    """The steady part of the load; None without a completed iteration."""
     blocked: int = 0  # requests that k6 did not send, because their host or port was not allowed
-    other_ports: tuple[
-        PortUse, ...
-    ] = ()  # requests to other ports that k6 did send; they are in no other number
+    other_ports: tuple[PortUse, ...] = ()
+    """Requests that k6 sent to other ports; no other number includes them."""
     all_durations: Trend | None = None
-    """`durations` with the requests to other ports; None if there are none."""
+    """`durations` including requests to other ports; None if there were none."""
     opened: int = 0  # requests that opened a connection
     mode: str = "keepalive"
-    """What happened to the connections: `keepalive`, `close` or `mixed`, whatever was asked for."""
+    """Observed use of connections: `keepalive`, `close` or `mixed`; it may differ from the
+    request.
+    """
     answered_by_end: int = 0
-    """Responses received until the load was to end; all of them if that is not known."""
-    tail_percent: float | None = None  # the highest percentile that so many requests carry
+    """Responses received until the planned end of the load; all of them if it is unknown."""
+    tail_percent: float | None = None  # highest percentile that this number of requests supports
     tail_ms: float | None = None  # that percentile of the published latency
     first_byte: Trend = field(default_factory=dict)
-    """Exact percentiles, in ms, of the published latency without receiving.
+    """Exact percentiles, in ms, of the published latency without the time of receiving.
 
     Empty if no request was answered.
     """
@@ -149,14 +146,17 @@ def digest_k6(
 ) -> K6Points:
     """Digest k6's raw points, out of core, and return the numbers of the whole load.
 
-    `tables` are where the three of requests, latency and throughput are written, in this order;
-    none is without any. `spool` reads the file, or that of another generator. `mode` is the one
-    asked for; by the connections that the load may hold (`held`), `mode_of` says which one it was.
-    `latency_ms` of requests and histogram is http_req_duration with mode `keepalive`, else the time
-    from asking for a connection to the last byte, max(blocked, connecting + tls) + duration. Every
-    request counts, failed ones too. An open load lasts `window_s` from its first request's begin.
-    If the raw file is damaged, LabError (exit code 1) names it and the line, and no table is
-    touched.
+    `tables` are the output paths for requests, latency and throughput, in this order; if it is
+    empty, no table is written. `spool` reads the raw file; another generator passes its own. `mode`
+    is the requested use of connections; `mode_of` derives the observed one, with the number of
+    connections that the load may hold (`held`).
+
+    `latency_ms` is http_req_duration in mode `keepalive`. Otherwise it lasts from asking for a
+    connection to the last byte: max(blocked, connecting + tls) + duration. Failed requests count,
+    too. An open load lasts `window_s` from the begin of its first request.
+
+    If the raw file is damaged, raise LabError (exit code 1) with its name and the line, and write
+    no table.
     """
     if not raw.is_file():
         raise LabError(f"{raw} does not exist or is not a regular file.", exit_code=1)
@@ -189,10 +189,8 @@ def spool_side_by_side(
 ) -> Tally:
     """Spool the raw files of several generators, each into a folder of its own.
 
-    Return the sums of their counts.
-
-    `further` has each other file with the nanoseconds that its wall clock lacks to be that of
-    `raw`.
+    Return the sums of their counts. `further` holds each additional file, with the offset in
+    nanoseconds that aligns its wall clock with that of `raw`.
     """
     whole = Tally()
     for number, (path, behind_ns) in enumerate([(raw, 0), *further], start=1):
@@ -210,9 +208,9 @@ def spool_side_by_side(
 
 
 def sum_up(summaries: Sequence[K6Summary]) -> K6Summary:
-    """Return the summaries of several generators as one: counts add up, means by their counts.
+    """Merge the summaries of several generators: add counts, and weight means by them.
 
-    No percentiles.
+    Percentiles are left out.
     """
     names = ("iterations", "dropped", "requests", "rps", "checks", "checks_failed")
     whole = K6Summary(**{name: sum(getattr(each, name) for each in summaries) for name in names})
@@ -226,12 +224,11 @@ def sum_up(summaries: Sequence[K6Summary]) -> K6Summary:
 
 
 def mode_of(asked: str, opened: int, connected: int, held: int | None) -> str:
-    """Return what happened to the connections of a load: `keepalive`, `close` or `mixed`, whoever
-    closed them.
+    """Return the observed use of a load's connections: `keepalive`, `close` or `mixed`.
 
-    `opened` of its requests opened a connection and `connected` had one. A load that keeps its
-    connections opens no more than the `held` that it may hold at once, each user's first; where
-    that is None, what was asked for counts.
+    Either side may have closed them. `opened` requests opened a connection; `connected` requests
+    had one. If connections are kept, at most `held` are opened: one per user, for its first
+    request. If `held` is None, return `asked`.
     """
     if held is None:
         return asked
@@ -241,7 +238,7 @@ def mode_of(asked: str, opened: int, connected: int, held: int | None) -> str:
 
 
 def connect(folder: Path, memory_mb: int, threads: int) -> duckdb.DuckDBPyConnection:
-    """Open an in-memory DuckDB with its limits, spilling into `folder`.
+    """Open an in-memory DuckDB with limits of memory and threads, which spills into `folder`.
 
     It loads no extensions and prints nothing.
     """
@@ -262,15 +259,15 @@ def connect(folder: Path, memory_mb: int, threads: int) -> duckdb.DuckDBPyConnec
 
 
 def _open_spool(spool: Path, threads: int) -> duckdb.DuckDBPyConnection:
-    """Open a DuckDB with the views `iterations`, `requests` (as in k6_raw.py, with `ok` and
-    `occupied_ms`) and `every`.
+    """Open a DuckDB with the views `iterations`, `requests` and `every`.
 
-    `every` has the requests to other ports too; `own` says which are the server's, `port` the port
-    of the others. `occupied_ms` is the time from asking for a connection to the last byte. Blocked
-    contains connecting and TLS, but is 0 if the connection was made and then not handed over.
+    `requests` has the columns of k6_raw.py and also `ok` and `occupied_ms`, the time from asking
+    for a connection to the last byte. `every` also has the requests to other ports: `own` is true
+    for the server's, and `port` is the port of the others. Blocked contains connecting and TLS, but
+    is 0 if a connection was opened and then not used.
     """
     database = connect(spool, MEMORY_MB // 2, threads)
-    # In the order of the generators, if there are several.
+    # In the order of the generators.
     iterations, requests = (
         sorted(map(str, spool.rglob(f"{name}.parquet"))) for name in ("iterations", "requests")
     )
@@ -316,7 +313,7 @@ def _sum_up(
     held: int | None,
     window_s: float | None,
 ) -> K6Points:
-    """Return the numbers of the whole load; DamageError where its clock was set."""
+    """Return the numbers of the whole load; raise DamageError if the clock was set meanwhile."""
     facts = database.sql(_FACTS, params={"blocked": BLOCKED}).to_arrow_table().to_pylist()[0]
     first_ns = facts["first_start_ns"]
     last_ns = facts["last_end_ns"]
@@ -351,16 +348,16 @@ def _sum_up(
 
 
 def _other_ports(database: duckdb.DuckDBPyConnection) -> tuple[PortUse, ...]:
-    """Return how many requests went to each other port, without those that k6 blocked."""
+    """Return the number of requests to each other port, without those that k6 blocked."""
     found = database.sql(_OTHER_PORTS, params={"blocked": BLOCKED}).to_arrow_table().to_pylist()
     return tuple(PortUse(**each) for each in found)
 
 
 def _statistics(database: duckdb.DuckDBPyConnection, column: str, of: str = "requests") -> Trend:
-    """Return exact statistics of one latency of a view.
+    """Return exact statistics of one latency column of a view.
 
-    Quantiles are linear between order statistics, as k6's (TrendSink.P). DuckDB sorts, and spills
-    to disk what exceeds its memory.
+    Quantiles interpolate between order statistics, as k6 does (TrendSink.P). DuckDB sorts on disk
+    if memory is short.
     """
     sorted_name = f"{column}_of_{of}"
     database.view(of).project(f"{column} AS ms").order("ms").create(f"sorted_{sorted_name}")
@@ -372,9 +369,9 @@ def _statistics(database: duckdb.DuckDBPyConnection, column: str, of: str = "req
 def _tail_ms(
     database: duckdb.DuckDBPyConnection, published: str, percent: float | None
 ) -> float | None:
-    """Return the highest carried percentile of the published latency.
+    """Return the highest percentile of the published latency that the sample size supports.
 
-    None if even the median is not carried.
+    None if the sample does not even support the median.
     """
     if percent is None:
         return None
@@ -384,9 +381,8 @@ def _tail_ms(
 def _first_byte(database: duckdb.DuckDBPyConnection, published: str) -> Trend:
     """Return percentiles of the time to the first byte of the answer.
 
-    Nothing if no request was answered.
-
-    It is `published`, the column of the latency, without the time of receiving.
+    It is the latency column `published` without the time of receiving. Empty if no request was
+    answered.
     """
     answered = database.view("requests").filter("status <> 0")
     answered.project(f"{published} - receiving_ms AS ms").order("ms").create("sorted_first_byte")
@@ -396,7 +392,7 @@ def _first_byte(database: duckdb.DuckDBPyConnection, published: str) -> Trend:
 def _quantiles(
     database: duckdb.DuckDBPyConnection, sorted_name: str, quantiles: Mapping[str, float]
 ) -> Trend:
-    """Return quantiles of the table `sorted_NAME`; nothing of one without rows."""
+    """Return quantiles of the table `sorted_NAME`; empty if it has no rows."""
     ordered = database.table(f"sorted_{sorted_name}")
     ((count,),) = ordered.count("*").fetchall()
     if not count:
@@ -430,14 +426,14 @@ _STEADY = """
 
 
 def steady_state(database: duckdb.DuckDBPyConnection) -> Steady | None:
-    """Return the steady part of a load from the rows of `iterations`, in any order.
+    """Return the steady part of a load, from the rows of `iterations` in any order.
 
     None if there is none.
 
     Little's law: in a steady state the mean number of requests under way is their rate times the
     time each takes (J. D. C. Little, A Proof for the Queuing Formula L = lambda W, Operations
-    Research 9, 1961). In a closed loop without think time that number is the number of users, so
-    that the mean response time follows from the throughput.
+    Research 9, 1961). In a closed loop without think time this number is the number of users, so
+    the throughput determines the mean response time.
     """
     ((seconds, under_way_s, mean_ms),) = database.sql(
         _STEADY, params={"settled": SETTLED}
@@ -471,15 +467,15 @@ _THROUGHPUT = """
                FROM answers GROUP BY bin) USING (bin)
     ORDER BY bin
 """
-"""Every bin from the begin of the load to its last request has a row: a stall shows as zeros."""
+"""One row per bin, from the begin of the load to its last request: a stall shows as zeros."""
 
 
 def _write_tables(
     database: duckdb.DuckDBPyConnection, targets: Sequence[Path], points: K6Points, trial_id: str
 ) -> None:
-    """Write requests, latency (a histogram per second) and throughput, in this order.
+    """Write the tables requests, latency (a histogram per second) and throughput, in this order.
 
-    Columns as in docs/data.md.
+    docs/data.md describes their columns.
     """
     requests, latency, throughput = targets
     column = "duration_ms" if points.mode == "keepalive" else "occupied_ms"
@@ -518,29 +514,29 @@ def _write_tables(
 
 @dataclass(frozen=True)
 class K6Summary:
-    """Counts and statistics of one k6 run as k6 itself summed them up."""
+    """Counts and statistics of one k6 run, from k6's own summary."""
 
     iterations: int
     dropped: int
     requests: int
-    rps: float  # k6's rate over its test run; 0 if no request was made
-    http_req_duration: Trend = field(default_factory=dict)  # nothing if no request was made
+    rps: float  # k6's rate over its test run; 0 without requests
+    http_req_duration: Trend = field(default_factory=dict)  # empty without requests
     checks: int = 0
-    """How often the script called check(), and how often that failed (`checks_failed`)."""
+    """Number of check() calls of the script; `checks_failed` counts the failed ones."""
     checks_failed: int = 0
 
 
 def read_summary(path: Path) -> K6Summary:
-    """Read what `--summary-export=FILE` wrote.
+    """Read the summary that k6 wrote to `--summary-export=FILE`.
 
-    LabError (exit code 1) if it is missing, broken or not k6's.
+    Raise LabError (exit code 1) if it is missing, broken or not k6's.
     """
     data = read_json(path)
     try:
         metrics = dict(data["metrics"])
 
         def said(metric: str, name: str) -> float:
-            # k6 leaves out a metric without samples.
+            # k6 omits metrics without samples.
             return _number(metrics[metric][name]) if metric in metrics else 0.0
 
         iterations, dropped, requests = (

@@ -1,19 +1,20 @@
-"""A raw file of k6 (`--out json=FILE`, plain or .gz) -> one row per request on disk, or the line of
-its first fault.
+"""Read k6's raw file (`--out json=FILE`, plain or .gz) into one row per request on disk.
 
-The file is read once, in blocks of whole lines, so that memory does not grow with it: zlib-ng
-inflates the next block and checks gzip's CRC while threads take the lines of a block apart, all at
-once, by Arrow and NumPy. k6 writes every point in one form:
+A damaged file is reported with the line of its first fault.
 
-{"metric":"http_reqs","type":"Point","data":{"time":"2026-11-21T00:56:31.1Z","value":1,"tags":{"status":"200"}}}
+The file is read once, in blocks of whole lines, so that memory does not grow with its size. While
+zlib-ng inflates the next block and checks gzip's CRC, threads parse all lines of a block at once
+with Arrow and NumPy. k6 writes every point in one form:
 
-Every part is checked: value and time are numbers and times, name and tags are JSON, read once per
-block where they repeat. A line in any other form is read by Python's json, which brings it into
-k6's form or says what is wrong.
+    {"metric":"http_reqs","type":"Point","data":{"time":"2026-11-21T00:56:31.1Z","value":1,"tags":{"status":"200"}}}
 
-A request's points are consecutive lines, because k6 writes one sample container at a time. So the
-request metrics, taken out of all lines, must repeat in exactly their order; anything else is
-damage, never a guess.
+Every part is checked: value and time must be valid, and name and tags must be JSON (repeated texts
+are parsed once per block). Python's json reads a line in any other form; it either rewrites the
+line in k6's form or reports its fault.
+
+The points of a request are consecutive lines, because k6 writes one sample container at a time. So
+the request metrics, picked from all lines, must repeat in exactly their order. Anything else is
+reported as damage.
 """
 
 from __future__ import annotations
@@ -48,10 +49,9 @@ REQUEST_METRICS = (
     ),
     *("http_req_sending", "http_req_waiting", "http_req_receiving"),
 )
-"""The points of one request in the order of k6's Trail.SaveSamples (lib/netext/httpext/tracer.go).
+"""Points of one request, in the order of k6's Trail.SaveSamples (lib/netext/httpext/tracer.go).
 
-http_req_failed follows only where the request has a responseCallback, so it takes no part in
-pairing.
+http_req_failed is not among them, because requests without a responseCallback lack it.
 """
 _POINTS = len(REQUEST_METRICS)
 _KNOWN = (
@@ -75,18 +75,16 @@ REQUESTS = pa.schema(
 )
 """One row per request, in the file's order: wall-clock end and k6's durations.
 
-Error_code 0 if there is none.
+error_code is 0 if there was no error.
 """
 ELSEWHERE = REQUESTS.append(pa.field("port", pa.int32()))
-"""One row per request of a user's script to another port than the server's, and which port that
-was.
-"""
-NO_PORT = -1  # of a request whose tag `url` is no URL: the script gave it a name
+"""One row per request of a user's script to another port than the server's, with that port."""
+NO_PORT = -1  # the port if the tag `url` is not a URL, because the script gave the request a name
 DEFAULT_PORTS = {"http": 80, "https": 443}
 ITERATIONS = pa.schema([("end_ns", pa.int64()), ("length_ms", pa.float64())])
 """One row per completed iteration: wall-clock end and iteration_duration."""
-CHUNK = 2 << 20  # bytes of lines that are read at once
-_LINE_LIMIT = 16 << 20  # a line is longer only where a file is none of k6's
+CHUNK = 2 << 20  # bytes of lines read at once
+_LINE_LIMIT = 16 << 20  # no line of k6 is longer
 _TIME = re.compile(r"(19|20|21)\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
 _HEAD = b'{"metric":"'
 _SHORTEST_TIME = len("2026-11-21T00:56:31Z")
@@ -96,38 +94,39 @@ _INFINITE = re.compile(rb'"value":[+-]Inf,"tags"')
 
 
 class DamageError(Exception):
-    """The raw file cannot be read as k6 wrote it: where and why.
+    """The raw file is not as k6 wrote it: line and reason.
 
-    `cut` if only its end is missing.
+    `cut` is True if only its end is missing.
     """
 
     def __init__(self, line: int, reason: str, *, cut: bool = False) -> None:
         super().__init__(reason)
         self.line = line
-        """0 if it is not known, or where the stream ended: after the lines that were read."""
+        """Line of the fault; 0 if unknown. If the stream ended early, the line after the last
+        one read.
+        """
         self.reason = reason
         self.cut = cut
 
 
 @dataclass(kw_only=True)
 class Tally:
-    """What is counted while the lines pass by."""
+    """Counts of the lines read so far."""
 
-    points: Counter[str] = field(
-        default_factory=Counter
-    )  # points by metric, those of users' metrics included
+    points: Counter[str] = field(default_factory=Counter)
+    """Points by metric, including metrics of user scripts."""
     lines: int = 0
-    requests: int = 0  # those of the server
-    elsewhere: int = 0  # those of a user's script to other ports
-    unnamed: int = 0  # those of `requests` that do not say which port they asked
+    requests: int = 0  # requests to the server
+    elsewhere: int = 0  # requests of a user's script to other ports
+    unnamed: int = 0  # requests among `requests` whose port is unknown
     iterations: int = 0
     dropped_iterations: int = 0
     late: int = 0
-    """Requests that the generator began later than they were to be; k6 begins none late."""
+    """Requests that the generator sent late; always 0 for k6."""
     lines_lost: int = 0
-    """Those left out where the file's end was cut off, the torn one included.
+    """Lines lost because the file's end is cut off, including the torn line.
 
-    What was never written is not known.
+    The number of lines never written is unknown.
     """
 
 
@@ -140,12 +139,12 @@ def spool_points(
     salvage: bool = False,
     server_port: int | None = None,
 ) -> Tally:
-    """Write requests.parquet (REQUESTS) and iterations.parquet (ITERATIONS) into `folder`, and
-    return the counts.
+    """Write requests.parquet (REQUESTS) and iterations.parquet (ITERATIONS) into `folder`.
 
-    With `server_port`, requests whose tag `url` names another port go to elsewhere.parquet
-    (ELSEWHERE) instead. `behind_ns` is added to all times. DamageError names the line of the first
-    fault. With `salvage` a missing end is no fault, and its lines are `lines_lost`.
+    Return the counts. With `server_port`, requests whose tag `url` names another port go to
+    elsewhere.parquet (ELSEWHERE) instead. `behind_ns` is added to all times. Raise DamageError with
+    the line of the first fault. With `salvage` a missing end is not a fault; its lines are counted
+    in `lines_lost`.
     """
     file = _File(raw)
     pairing = _Pairing(server_port)
@@ -172,7 +171,7 @@ def spool_points(
             deque(blocks, maxlen=0)
             if file.damage is None or file.damage.cut:
                 raise
-            # That the stream is corrupt explains more than a line does.
+            # A corrupt stream explains more than the line at which it was noticed.
     damage = file.damage
     incomplete = len(pairing.waiting)
     if damage:
@@ -194,7 +193,7 @@ def spool_points(
 
 
 class GroupWriter(AbstractContextManager["GroupWriter"]):
-    """A Parquet file, written in groups of so many rows, however many a batch has."""
+    """A Parquet file with row groups of a fixed size, whatever the size of the batches written."""
 
     def __init__(self, path: Path, schema: pa.Schema, rows: int = 122_880, **encoding: Any) -> None:
         self._writer = pq.ParquetWriter(
@@ -225,7 +224,7 @@ class GroupWriter(AbstractContextManager["GroupWriter"]):
 def _ahead(
     function: Callable[[bytes], _Block], items: Iterator[bytes], threads: int
 ) -> Iterator[_Block]:
-    """Yield what a function returns for each item, in their order, called by so many threads."""
+    """Yield the function's result for each item, in their order, computed by `threads` threads."""
     with ThreadPoolExecutor(threads) as pool:
         coming: deque[Future[_Block]] = deque()
         for item in items:
@@ -241,9 +240,9 @@ def _ahead(
 
 @dataclass
 class _File:
-    """The complete lines of a file, in blocks of about a chunk.
+    """The complete lines of a file, in blocks of about CHUNK bytes.
 
-    `damage` is what ended them early, without its line.
+    `damage` is the fault that ended them early, without its line.
     """
 
     raw: Path
@@ -280,9 +279,9 @@ class _File:
 
 
 def _chunks(raw: Path) -> Iterator[bytes]:
-    """Yield the content, inflated if it ends in .gz.
+    """Yield the file's bytes, inflated if its name ends in .gz.
 
-    Zlib_ng.error on a wrong CRC, EOFError where gzip is cut.
+    Raise zlib_ng.error for a wrong CRC, and EOFError if the gzip stream is cut off.
     """
     with raw.open("rb") as handle:
         if raw.suffix != ".gz":
@@ -304,7 +303,7 @@ def _chunks(raw: Path) -> Iterator[bytes]:
 
 # --- from blocks to points ------------------------------------------------------------------------
 
-_TAGS = ("status", "error_code", "port")  # what is kept of a point's tags
+_TAGS = ("status", "error_code", "port")  # the tags of a point that are kept
 _POINT = np.dtype(
     [
         *[("line", "i8"), ("metric", "i4"), ("end_ns", "i8"), ("value", "f8")],
@@ -312,32 +311,30 @@ _POINT = np.dtype(
     ]
 )
 Points = NDArray[np.void]
-"""Points as _POINT: `line` from 0, `metric` an index of names.
+"""Points as _POINT: `line` counts from 0, `metric` is an index of the names.
 
-Status or error_code -1 if they are no numbers.
+Status or error_code is -1 if it is not a number.
 """
 
 
 @dataclass
 class _Block:
-    """What stands in a block of lines, up to the first that is none of k6's, whose `fault`
-    it has.
-    """
+    """Content of a block of lines up to its first faulty line, whose `fault` it holds."""
 
     points: Points
-    names: list[str]  # of metrics
+    names: list[str]  # names of the metrics
     lines: int
     fault: DamageError | None = None
 
 
 def _read(block: bytes) -> _Block:
-    """Take a block apart; what is not in k6's form is read as JSON."""
+    """Parse a block; lines that are not in k6's form are read as JSON."""
     try:
         points, names, fits = _taken_apart(block)
         if fits.all():
             return _Block(points, names, len(fits))
         odd: Sequence[int] = np.flatnonzero(~fits).tolist()
-    except (ValueError, RecursionError):  # a part of some line is not what it should be
+    except (ValueError, RecursionError):  # some line has an invalid part
         odd = range(block.count(b"\n"))
     lines = block.split(b"\n")
     fault = None
@@ -361,10 +358,9 @@ def _read(block: bytes) -> _Block:
 
 
 def _taken_apart(block: bytes) -> tuple[Points, list[str], NDArray[np.bool_]]:
-    """Return the points of the lines that have k6's form, the names of metrics, and which lines
-    these are.
+    """Return the points in k6's form, the names of their metrics, and a mask of their lines.
 
-    ValueError if name, time, value or tags of some line are not what JSON allows.
+    Raise ValueError if the name, time, value or tags of some line are not valid JSON.
     """
     text = np.frombuffer(block, np.uint8)
     ends = np.flatnonzero(text == ord("\n")).astype(np.int32)
@@ -374,7 +370,7 @@ def _taken_apart(block: bytes) -> tuple[Points, list[str], NDArray[np.bool_]]:
     time_end, value = _split(block, np.minimum(time + _SHORTEST_TIME, ends), ends, '","value":')
     value_end, tags = _split(block, value, ends, ',"tags":')
     fits = _stands(block, begins, _HEAD) & _stands(block, ends - 2, b"}}") & (tags < ends - 2)
-    # Arrow takes more for a number than JSON does: inf, .5, 5. and 007. Negative ones are left to
+    # Arrow accepts numbers that JSON forbids: inf, .5, 5. and 007. Negative numbers are read as
     # JSON, too.
     fits &= _is_digit(text[value]) & _is_digit(text[value_end - 1])
     fits &= (text[value] != ord("0")) | ~_is_digit(text[np.minimum(value + 1, ends)])
@@ -398,9 +394,9 @@ def _taken_apart(block: bytes) -> tuple[Points, list[str], NDArray[np.bool_]]:
 
 
 def _kept(tags: str) -> tuple[int, int, int]:
-    """Return status, error_code and port of a point by its tags, as _TAGS.
+    """Return status, error_code and port from a point's tags, as _TAGS.
 
-    An error_code that is not there is 0.
+    error_code is 0 if the tag is missing.
     """
     known = json.loads(tags)
     if not isinstance(known, dict):
@@ -412,7 +408,7 @@ def _kept(tags: str) -> tuple[int, int, int]:
 
 
 def _port(url: str) -> int:
-    """Return the port that a URL names, or that of its scheme; NO_PORT if the text is no URL."""
+    """Return a URL's port, or its scheme's default port; NO_PORT if the text is not a URL."""
     try:
         parts = urlsplit(url)
         default = DEFAULT_PORTS.get(parts.scheme, NO_PORT)
@@ -421,16 +417,15 @@ def _port(url: str) -> int:
         return NO_PORT
 
 
+# unsigned: values below 0 wrap round to 200 and more
 def _is_digit(characters: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    return np.asarray(
-        characters - np.uint8(ord("0")) < 10
-    )  # what is below 0 goes round to 200 and more
+    return np.asarray(characters - np.uint8(ord("0")) < 10)
 
 
 def _texts(block: bytes, begins: Ints, ends: Ints) -> pa.StringArray:
-    """Return parts of a block, in their order, as strings of Arrow without a copy.
+    """Return slices of a block, in their order, as an Arrow string array, without a copy.
 
-    What is between two is a null.
+    The bytes between two slices become a null.
     """
     offsets = np.column_stack([begins, ends])
     every_second = bytes([0b01010101]) * (len(begins) // 4 + 1)
@@ -439,20 +434,20 @@ def _texts(block: bytes, begins: Ints, ends: Ints) -> pa.StringArray:
 
 
 def _values(of_texts: pa.Array, kind: str) -> NDArray[Any]:
-    """Return what Arrow made of _texts, without the nulls between; `kind` is its type to NumPy."""
+    """Return the values that Arrow parsed from _texts, without nulls, as NumPy's type `kind`."""
     return np.frombuffer(of_texts.buffers()[1], kind)[: len(of_texts) : 2]
 
 
 def _distinct(texts: pa.StringArray) -> tuple[list[str], NDArray[np.int32]]:
-    """Return the different ones of _texts, and which of them each is."""
+    """Return the distinct texts, and the index of each text among them."""
     found = texts.dictionary_encode()
     return found.dictionary.to_pylist(), _values(found.indices, "i4")
 
 
 def _split(block: bytes, begins: Ints, ends: Ints, needle: str) -> tuple[Ints, Ints]:
-    """Return where the needle begins and ends in each part of a block.
+    """Return the begin and end of the needle in each slice of a block.
 
-    Twice the part's end if it is not in it.
+    Both are the slice's end if it lacks the needle.
     """
     found = _values(pc.find_substring(_texts(block, begins, ends), needle), "i4")
     before = np.where(found < 0, ends, begins + found)
@@ -460,7 +455,7 @@ def _split(block: bytes, begins: Ints, ends: Ints, needle: str) -> tuple[Ints, I
 
 
 def _stands(block: bytes, places: Ints, needle: bytes) -> NDArray[np.bool_]:
-    """Return whether the needle stands at each of these places."""
+    """Return a mask of the places at which the needle stands."""
     last = len(block) - len(needle)
     if last < 0:
         return np.zeros(len(places), bool)
@@ -479,7 +474,7 @@ def _batch(columns: Sequence[NDArray[Any]], schema: pa.Schema) -> pa.RecordBatch
 
 @dataclass(frozen=True)
 class _Rows:
-    """The rows that a block completes: REQUESTS, ELSEWHERE and ITERATIONS."""
+    """The rows completed by a block: REQUESTS, ELSEWHERE and ITERATIONS."""
 
     requests: pa.RecordBatch
     elsewhere: pa.RecordBatch
@@ -487,22 +482,22 @@ class _Rows:
 
 
 class _Pairing:
-    """Counts points and makes rows of them.
+    """Count points and combine them into rows.
 
-    Those of a request that straddles two blocks wait for the next.
+    If a request's points straddle two blocks, they are kept until the next block.
     """
 
     def __init__(self, server_port: int | None = None) -> None:
         self.tally = Tally()
-        self._server_port = server_port  # None if every request is the server's
+        self._server_port = server_port  # None if every request goes to the server
         self.waiting: Points = np.empty(0, _POINT)
         self._metrics = {name: number for number, name in enumerate(_KNOWN)}
-        """Those of users come behind the known ones."""
+        """Number of each metric; metrics of user scripts come after the known ones."""
 
     def add(self, block: _Block) -> _Rows:
         """Return the requests and iterations that a block completes, and count its points.
 
-        DamageError where the points of a request are not as k6 writes them.
+        Raise DamageError if the points of a request are not in k6's order.
         """
         points = block.points
         tally = self.tally
@@ -542,16 +537,14 @@ class _Pairing:
 
 
 def _columns(rows: Points, *more: str) -> list[NDArray[Any]]:
-    """Return the columns of REQUESTS of requests, each a row of its points, and `more` of what
-    their tags say.
-    """
+    """Return the columns of REQUESTS, plus the tags `more`; each row of `rows` is a request."""
     first = rows[:, 0]
     durations = rows["value"][:, 1:].T
     return [first["end_ns"], *durations, *(first[name] for name in ("status", "error_code", *more))]
 
 
 def _require_order(points: Points) -> None:
-    """Raise DamageError at the first point of a request that is not as k6 writes it."""
+    """Raise DamageError at the first request whose points are not in k6's order."""
     place = np.arange(len(points))
     due = place % _POINTS
     wrong = points["metric"] != due
@@ -574,12 +567,11 @@ def _require_order(points: Points) -> None:
 
 
 def _rewritten(line: bytes) -> bytes:
-    """Return a point in k6's form, nothing for the announcement of a metric.
+    """Return a line's point in k6's form; empty for the announcement of a metric.
 
-    ValueError says what is wrong with a line.
-
-    k6 1.x writes infinite values of users' metrics as `+Inf`, which is not JSON, but no fault; 2.x
-    leaves them out, and says so in its log. Of users' metrics only the names are needed.
+    Raise ValueError with the reason if the line is invalid. k6 1.x writes infinite values of users'
+    metrics as `+Inf`, which is not JSON but accepted here. k6 2.x omits them, and says so in its
+    log. Only the names of users' metrics are needed.
     """
     try:
         record = json.loads(_INFINITE.sub(b'"value":1e999,"tags"', line))
@@ -612,7 +604,7 @@ def _rewritten(line: bytes) -> bytes:
 
 
 def _is_time(text: str) -> bool:
-    """Whether `text` is RFC 3339 as Go writes it and names a moment that exists, of this age."""
+    """True if `text` is RFC 3339 as Go writes it, and an existing date of this age."""
     try:
         return bool(_TIME.fullmatch(text) and datetime.fromisoformat(text[:19]))
     except ValueError:

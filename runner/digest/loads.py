@@ -1,4 +1,4 @@
-"""Read what a generator left of a trial's loads, and put the slices of a trial together."""
+"""Read a generator's raw files of each load, and combine the slices of a trial."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ from runner.model import Cell, Check, LoadPart, Trial, carried_percent
 from runner.store import RunFolder, raw_name, replacing
 
 FEWEST_KEPT = 0.5
-"""Share of a session's places that must be left for it to count without the others."""
+"""Share of a session's places that must be undisturbed to leave out the disturbed ones."""
 SUMS = (
     "requests",
     "elsewhere",
@@ -41,18 +41,18 @@ SUMS = (
     "dropped",
     "checks",
     "checks_failed",
-)  # counts of a load, which add up over its slices
+)
+"""Counts of a load, which are added up over its slices."""
 UNCOUNTED = Counters(None, None, None)
 K6_TABLES = {"requests": "t_s", "latency": "second", "throughput": "t_s"}
-"""The tables of a load of k6 or vegeta, each with its column of times."""
+"""Tables of a k6 or vegeta load, each with its column of times."""
 Metrics = dict[str, Any]
-Raw = Callable[
-    ..., Path
-]  # where a raw file of a load is, by its plain name and the number of the generator
+Raw = Callable[..., Path]
+"""Return the path of a load's raw file, from its base name and the generator's number."""
 
 
 def part(run: RunFolder, table: str, trial_id: str) -> Path:
-    """Return where a trial's part of a table lies until the parts are put together."""
+    """Return the path of a trial's part of a table, before the parts are joined."""
     return run.tables / "parts" / table / f"{trial_id}.parquet"
 
 
@@ -89,7 +89,7 @@ def left_out_places(taken: Sequence[Sequence[str]]) -> LeftOut:
 def join_parts(parts: Sequence[Path], begins_s: Sequence[float], column: str, out: Path) -> None:
     """Write several tables one after the other.
 
-    The times in `column` count from the first one's begin.
+    The times in `column` count from the begin of the first table.
     """
     schema = pq.read_schema(parts[0])
     at = schema.get_field_index(column)
@@ -106,8 +106,9 @@ def join_parts(parts: Sequence[Path], begins_s: Sequence[float], column: str, ou
 
 
 def exact_percentiles(requests: Path) -> dict[str, float]:
-    """Return percentiles (linear between order statistics) and maximum of the latencies in a table
-    of requests.
+    """Return percentiles and maximum of the latencies in a table of requests.
+
+    Percentiles interpolate between order statistics.
     """
     wanted = {**QUANTILES, "max": 1.0}
     percent = carried_percent(pq.read_metadata(requests).num_rows)
@@ -122,9 +123,7 @@ def exact_percentiles(requests: Path) -> dict[str, float]:
 
 
 def first_byte_percentiles(requests: Path) -> dict[str, float | None]:
-    """Return exact percentiles of the time to the first byte of the answers in a table of requests,
-    in ms.
-    """
+    """Return exact percentiles, in ms, of the time to the first byte, from a table of requests."""
     wanted = [QUANTILES[name] for name in FIRST_BYTE]
     with duckdb.connect() as connection:
         answered = connection.read_parquet(str(requests)).filter("status <> 0")
@@ -139,20 +138,20 @@ def _first_byte(known: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def _tail(percent: float | None, ms: float | None) -> dict[str, float | None]:
-    """Return the highest percentile that a load carries, as columns of trials.parquet."""
+    """Return the highest percentile that a load supports, as columns of trials.parquet."""
     return {"latency_tail_percent": percent, "latency_tail_ms": ms}
 
 
 @dataclass(frozen=True)
 class LoadOfTrial:
-    """What a generator's raw files say about one load, or about several together."""
+    """Content of a generator's raw files about one load, or about several loads combined."""
 
     metrics: Metrics
     checks: tuple[Check, ...]
     begin_wall_ns: int
     sent: reconcile.Sent
     mode: str
-    answered: int  # answers until the load was to end
+    answered: int  # answers until the planned end of the load
     wrk: WrkResult | None = None
 
 
@@ -166,12 +165,11 @@ def read_load(
     salvage: bool,
     threads: int = 2,
 ) -> LoadOfTrial:
-    """Read one load of a trial, counted from 1, and hold its invariants.
+    """Read a trial's load, numbered from 1, and check its invariants.
 
-    LabError for a missing or corrupt file.
-
-    `measurement` and `probe` are of this load alone. Tables of k6 go to the parts; with `salvage`
-    the end of its samples may be cut off, and nothing is reconciled.
+    `measurement` and `probe` are of this load alone. k6's tables are written as parts. With
+    `salvage` the end of k6's samples may be missing, and no invariant is checked. Raise LabError if
+    a file is missing or corrupt.
     """
     folder = run.trial(trial.trial_id)
     cell = trial.cell.slice(number)
@@ -190,15 +188,14 @@ def read_load(
         "window_s": window_s,
         "threads": threads,
     }
-    given["scratch"] = (
-        run.tables / "parts"
-    )  # on the run's disk, which has room; removed with the parts
+    # On the run's disk, because that has enough room; removed together with the parts.
+    given["scratch"] = run.tables / "parts"
     tables = _k6_tables(run, trial, of_slice).values()
     held = reconcile.may_hold(cell, reopened_share(probe))
     digest = partial(digest_k6, raw(files.samples), tables, **given, held=held)
     spool = files.spool(raw, cell, measurement, salvage)
     whole = points = digest(spool=spool)
-    if cell.lead_s:  # all that was sent is reconciled; what came after the lead is the load
+    if cell.lead_s:  # reconcile all requests; only those after the lead are the load
         points = digest(spool=partial(spool, lead_s=cell.lead_s))
     metrics = _metrics_of_points(points, cell, window_s)
     metrics["dropped"] = points.dropped_iterations + points.late + reconcile.missed(cell, whole)
@@ -215,7 +212,7 @@ def read_load(
 
 
 def _metrics_of_points(points: K6Points, cell: Cell, window_s: float | None) -> Metrics:
-    """Return what the samples of k6 or vegeta say of a load, by the columns of trials.parquet."""
+    """Return a k6 or vegeta load's metrics from its samples, by column of trials.parquet."""
     lasted_s = (points.last_end_ns - points.first_start_ns) / 1e9
     duration_s = window_s or lasted_s
     steady = points.steady
@@ -235,9 +232,7 @@ def _metrics_of_points(points: K6Points, cell: Cell, window_s: float | None) -> 
 
 
 def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]) -> LoadOfTrial:
-    """Return several slices, by number, as one load, and write their parts of the tables
-    together.
-    """
+    """Combine several slices, given with their numbers, into one load and join their tables."""
     parts = [load for _, load in loads]
     first = parts[0].metrics
     sums = {
@@ -272,7 +267,7 @@ def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTria
 
 
 def _mean(loads: Sequence[LoadOfTrial], name: str, weight: str) -> float | None:
-    """Return the mean of a metric over those loads that have it, weighted by another."""
+    """Return the mean of a metric, weighted by another, over the loads that have it."""
     known = [load.metrics for load in loads if load.metrics.get(name) is not None]
     total = sum(each[weight] for each in known)
     return sum(each[name] * each[weight] for each in known) / total if known else None
@@ -283,14 +278,14 @@ def _mean(loads: Sequence[LoadOfTrial], name: str, weight: str) -> float | None:
 
 @dataclass(frozen=True)
 class SampleFiles:
-    """What a generator that keeps every request leaves, and how it is read."""
+    """The files of a generator that records every request, and how to read them."""
 
     samples: str
-    """Plain name of the raw file with every request."""
+    """Base name of the raw file with every request."""
     spool: Callable[[Raw, Cell, Measurement, bool], Callable[..., Any]]
-    """Return what spools the samples of a load, of all generators together."""
+    """Return the function that spools a load's samples, of all generators together."""
     summaries: Callable[[Raw, Measurement], list[K6Summary]]
-    """Return what each generator summed up by itself."""
+    """Return each generator's own summary."""
 
 
 def _k6_spool(raw: Raw, _cell: Cell, measurement: Measurement, salvage: bool) -> Callable[..., Any]:
@@ -326,9 +321,7 @@ _SAMPLES = {
 
 
 def _k6_tables(run: RunFolder, trial: Trial, of_slice: int | None) -> dict[str, Path]:
-    """Return where k6's tables of a trial lie, or, by its number, of a slice until they are put
-    together.
-    """
+    """Return the paths of k6's tables, of a whole trial or of one slice."""
     name = trial.trial_id if of_slice is None else f"{trial.trial_id}.{of_slice}"
     final = (
         {"requests": run.tables / "requests" / f"{trial.trial_id}.parquet"}
@@ -341,12 +334,10 @@ def _k6_tables(run: RunFolder, trial: Trial, of_slice: int | None) -> dict[str, 
 def _reconciled(
     raw: Raw, cell: Cell, given: dict[str, Any], points: K6Points, measurement: Measurement
 ) -> tuple[Metrics, tuple[Check, ...]]:
-    """Return the script's checks, if it has any, and the invariants.
+    """Return the results of the script's checks, if it has any, and the invariants.
 
-    `given` is what digest_k6 is called with.
-
-    They are held against what the generator summed up; with several, for each one's part by itself
-    too.
+    `given` holds the arguments of digest_k6. The invariants compare the samples with the
+    generator's summary; if there are several generators, also with each one's summary alone.
     """
     files = _SAMPLES[cell.tool]
     summaries = files.summaries(raw, measurement)
@@ -360,7 +351,7 @@ def _reconciled(
         own = digest_k6(raw(files.samples, load_part.number), (), **given)
         walls.append((own.first_start_ns, own.last_end_ns))
         if of_part.iterations is not None and abs(own.script_runs - of_part.iterations) <= 1:
-            of_part = replace(of_part, iterations=own.script_runs)  # the sum is held exactly
+            of_part = replace(of_part, iterations=own.script_runs)  # the total is checked exactly
         found = reconcile.request_checks(of_part, own, each, uncounted)
         checks += [
             replace(check, name=f"{check.name} (generator {load_part.number})") for check in found
@@ -376,7 +367,7 @@ def _reconciled(
 def _samples_together(
     run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]
 ) -> Metrics:
-    """Put the tables of slices together, each after the one before it.
+    """Join the tables of slices, each after the one before it.
 
     Return the percentiles of all requests.
     """
@@ -451,7 +442,7 @@ def _wrk_metrics(result: WrkResult) -> Metrics:
 def _wrk_together(
     run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]
 ) -> Metrics:
-    """Write the histogram of wrk's slices together; return what it says of all requests."""
+    """Write the joint histogram of wrk's slices; return its percentiles and mean."""
     result = add_up([load.wrk for _, load in loads if load.wrk is not None])
     latencies_us, counts = result.raw
     table = latency_table(trial.trial_id, None, *merge_counts(bucket_index(latencies_us), counts))

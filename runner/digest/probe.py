@@ -1,5 +1,6 @@
-"""The probe's samples: response times that a client without a queue saw, and how far they can be
-believed.
+"""Read the probe's samples, and decide how far they can be trusted.
+
+The probe measures response times without queueing in a client.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from runner.model import OWN_SCRIPT, Cell, LabError
 from runner.store import replacing
 
 ENOUGH = {"p50": LEAST_PROBED, "p95": 100, "p99": 500}
-"""Samples that a percentile needs: five beyond it. A shorter load leaves it empty."""
+"""Number of samples that a percentile needs: five beyond it. Otherwise its column is empty."""
 
 LATE_NS = 100_000_000
-"""Four periods: a busy machine lets a ready process wait for some milliseconds, also one that has
-no precedence.
+"""Above this delay, a request of the probe was sent late.
+
+These are four scheduling periods: on a busy machine even a process with priority waits for some
+milliseconds.
 """
 CONNECTING_NS = 1_000_000_000
-"""The probe gives a connection up that is not accepted within this time."""
+"""The probe abandons a connection that is not accepted within this time."""
 AS_OFTEN = 0.1
-"""Shares of requests that found their connection closed, the load's and the probe's, that are one
-share.
-"""
+"""Shares of requests on closed connections, of load and probe, count as equal within this."""
 PACKED: dict[str, Any] = {
     "compression": "zstd",
     "compression_level": 9,
@@ -40,30 +41,31 @@ PACKED: dict[str, Any] = {
     "write_statistics": False,
     "store_schema": False,
 }
-"""How tables/probe is written: a file for each trial, many of which are hardly larger than what
-describes them.
+"""Compression of tables/probe.
+
+Each trial has its own file, and many are hardly larger than their metadata.
 """
 
 
 @dataclass(frozen=True)
 class ProbeSamples:
-    """Raw samples in the order of their schedule; times in nanoseconds of CLOCK_MONOTONIC."""
+    """Raw samples, in the order of their schedule; times are in ns of CLOCK_MONOTONIC."""
 
     scheduled_ns: npt.NDArray[np.int64]
     sent_ns: npt.NDArray[np.int64]
     received_ns: npt.NDArray[np.int64]
-    status: npt.NDArray[np.int64]  # 0 if no answer came
+    status: npt.NDArray[np.int64]  # 0 without an answer
     opened: npt.NDArray[np.int64]  # 1 if the request opened a connection
-    series: npt.NDArray[np.int64]  # beside which of the trial's loads it was sent, from 0
-    cpu_share: float | None = None  # what the probe itself used of a core while it was probing
+    series: npt.NDArray[np.int64]  # number of the trial's load during which it was sent, from 0
+    cpu_share: float | None = None  # the probe's own CPU use, as a share of a core
 
     @property
     def loads(self) -> int:
-        """Beside how many loads it was sent."""
+        """Number of loads during which the probe was sent."""
         return int(self.series.max(initial=0)) + 1
 
     def only(self, load: int) -> ProbeSamples:
-        """Return what was sent beside one load, counted from 0."""
+        """Return the samples sent during one load, counted from 0."""
         of_load = self.series == load
         return replace(
             self, **{name: getattr(self, name)[of_load] for name in (*PROBE_COLUMNS, "series")}
@@ -71,9 +73,9 @@ class ProbeSamples:
 
 
 def read_probe(raw: Path) -> ProbeSamples | None:
-    """Read probe.parquet.
+    """Read probe.parquet; return None if the trial has no probe.
 
-    None if the trial has no probe, LabError for a file that cannot be read.
+    Raise LabError if the file cannot be read.
     """
     if not raw.is_file():
         return None
@@ -81,7 +83,7 @@ def read_probe(raw: Path) -> ProbeSamples | None:
         table = pq.read_table(raw)
         cost = {name: int((table.schema.metadata or {})[name]) for name in (b"cpu_ns", b"lived_ns")}
         columns = {name: table[name].to_numpy() for name in PROBE_COLUMNS}
-        # A file of an earlier version has no series where there was one load.
+        # Files of an earlier version with only one load have no series.
         series = (
             table["series"].to_numpy()
             if "series" in table.column_names
@@ -95,16 +97,16 @@ def read_probe(raw: Path) -> ProbeSamples | None:
 
 
 def late_share(probe: ProbeSamples, windows: Sequence[Window], hz: float) -> float:
-    """Return the share of what was due within the load that the probe sent late, or not at all, by
-    its fault.
+    """Return the share of requests due within the load that the probe itself sent late or never.
 
-    `hz` is how often it was to ask. It waits for the server while a connection is not accepted, and
-    while as many requests as it may have are under way. 0 for a load with fewer than ten requests.
+    `hz` is the probe's planned rate. Delays while the probe waits for the server do not count:
+    while a connection is not accepted, or while it has its maximum of requests under way. 0 for a
+    load with fewer than ten requests.
     """
     punctual = (probe.sent_ns - probe.scheduled_ns <= LATE_NS) | _held_up(probe, probe.scheduled_ns)
     late = []
     for window in windows:
-        due = window.seconds * hz - 1  # one a period, anywhere in it
+        due = window.seconds * hz - 1  # one per period, at a random time
         t_s = (probe.scheduled_ns - window.begin_mono_ns) / 1e9
         within = (t_s >= 0) & (t_s < window.seconds)
         in_time = int(punctual[within].sum())
@@ -120,9 +122,7 @@ def late_share(probe: ProbeSamples, windows: Sequence[Window], hz: float) -> flo
 
 
 def _held_up(probe: ProbeSamples, at_ns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Return whether the probe waited for the server at some instants, so that it could send
-    nothing.
-    """
+    """Return a mask of the times at which the probe waited for the server and could not send."""
 
     def under_way(begin_ns: npt.NDArray[Any], end_ns: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return np.searchsorted(np.sort(begin_ns), at_ns) - np.searchsorted(np.sort(end_ns), at_ns)
@@ -136,11 +136,10 @@ def _held_up(probe: ProbeSamples, at_ns: npt.NDArray[Any]) -> npt.NDArray[np.boo
 
 
 def reopened_share(probe: ProbeSamples | None) -> float:
-    """Return the share of its requests for which the probe had a connection that the server had
-    closed by then.
+    """Return the share of the probe's requests whose kept connection the server had closed.
 
-    Only those count for which an idle connection would have been there; 0 with fewer than ten, or
-    without a probe. Each series begins with new connections.
+    Only requests for which an idle connection could exist are counted. 0 with fewer than ten of
+    them, or without a probe. Each series begins with new connections.
     """
     if probe is None:
         return 0.0
@@ -157,12 +156,10 @@ def reopened_share(probe: ProbeSamples | None) -> float:
 
 
 def without_probe(measurement: Measurement, probe: ProbeSamples | None) -> Measurement:
-    """Return a load's measurement as if the probe had not been there: its requests and connections
-    are not counted.
-    """
+    """Return a load's measurement without the probe's requests and connections."""
     if probe is None:
         return measurement
-    # If no answer came, the connection may never have been accepted.
+    # Without an answer, the connection may never have been accepted.
     answered = int((probe.status > 0).sum())
     opened = int(probe.opened[probe.status > 0].sum())
     after = measurement.counters_after
@@ -177,13 +174,11 @@ def without_probe(measurement: Measurement, probe: ProbeSamples | None) -> Measu
 def probe_percentiles(
     probe: ProbeSamples | None, out: Path, windows: Sequence[Window]
 ) -> dict[str, float | int | None]:
-    """Write tables/probe/<trial_id>.parquet.
+    """Write tables/probe/<trial_id>.parquet, and return the probe's columns of trials.parquet.
 
-    Return the columns of trials.parquet: of what was due within the load.
-
-    Columns of the table: `t_s` (when due, since the load's begin, without the pauses between
-    slices), `latency_ms` (from then to the answer), `service_ms` (from when it was really sent),
-    `status`, `ok`.
+    The columns summarise the requests due within the load. The table has the columns `t_s` (when
+    the request was due, since the load's begin, without the pauses between slices), `latency_ms`
+    (from the due time to the answer), `service_ms` (from the real sending time), `status` and `ok`.
     """
     if probe is None:
         return {}
@@ -192,11 +187,11 @@ def probe_percentiles(
         (due_s >= 0) & (due_s < window.seconds)
         for due_s, window in zip(dues_s, windows, strict=True)
     ]
-    # Of a load without slices what was due before and after it is shown too.
+    # A load without slices also shows the requests due before and after it.
     shown = [each | (len(windows) == probe.loads == 1) for each in counted]
     begins_s = np.cumsum(
         [0.0, *(window.seconds for window in windows)]
-    )  # a slice begins where the one before it ends
+    )  # a slice begins at the end of the one before
     t_s = np.concatenate(
         [due_s[each] + begun for due_s, each, begun in zip(dues_s, shown, begins_s, strict=False)]
     )
@@ -232,12 +227,12 @@ def probe_percentiles(
 
 
 def saw_the_same(cell: Cell, mode: str, metrics: Mapping[str, float | int | None]) -> bool:
-    """Return whether response times of the probe and of the load are those of the same thing.
+    """True if the response times of probe and load are comparable.
 
-    A script asks for what it likes, the probe for one path. And the probe keeps its connections
-    where the server lets it: a load that makes new ones waits to be accepted, which the probe meets
-    only where the server closes on it as often. Its latency then has its connecting in it, as the
-    load's has.
+    A user's script may request anything, but the probe requests one path. The probe keeps its
+    connections if the server allows it. A load that opens new ones also waits to be accepted; the
+    probe does so only if the server closes its connections as often. In that case, both latencies
+    include connecting.
     """
     if cell.workload == OWN_SCRIPT:
         return False

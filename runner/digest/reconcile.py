@@ -1,6 +1,6 @@
-"""The invariants: a trial that breaks one is invalid, never a warning.
+"""Check the invariants; a trial that breaks one fails.
 
-Numbers as in docs/method.md.
+Their numbers are those in docs/method.md.
 """
 
 import math
@@ -20,63 +20,62 @@ ROUNDING_MS = 0.001
 THROWN = "lab_iterations_thrown"
 """Metric of workloads/own.js: iterations of a script that threw an error."""
 MIN_COVERAGE = 0.99
-MOST_IDLE = 0.005  # of a core
+MOST_IDLE = 0.005  # as a share of a core
 STAYED = "9 everyone stayed on the CPUs that they were given"
-SETTLED_S = 0.1  # a generator goes to its CPUs as it begins: taskset becomes the program
+# time that a generator needs to move to its CPUs: taskset sets them, then starts it
+SETTLED_S = 0.1
 MAX_LATE = 0.2
-"""Share of the probe's requests that it may send late by its fault.
+"""Allowed share of requests that the probe itself sends late.
 
-Seen at most: 3 %, as the hypervisor took CPU.
+The maximum observed is 3 %, when the hypervisor took CPU time.
 """
 OWN_CONNECTIONS = 3
-"""wrk connects once to see whether the address answers (wrk.resolve in wrk.lua).
+"""Connections of the lab and of wrk that are not part of the load.
 
-The lab asks once for the count, and keeps one connection to /stats during the load.
+wrk connects once to test the address (wrk.resolve in wrk.lua). The lab connects once for the count,
+and keeps one connection to /stats during the load.
 """
 STRANGERS = 20
-"""Connections of others in the same network namespace during a load, where only the kernel counts.
-"""
+"""Allowed number of foreign connections in the network namespace, if only the kernel counts."""
 LITTLE_TOLERANCE = 0.05
 LONG = 5.0
-"""Mean iterations that a steady part must be long: in a shorter one users are still beginning."""
+"""Minimum length of a steady part, in mean iterations; in shorter parts users still begin."""
 CLOSING = 0.9
-"""Share of the probe's requests that found their connection closed, from which on a server closes
-on everybody.
-"""
+"""If the probe finds its connection closed this often, the server closes on every client."""
 BATCH_PER_HOST = 6
-"""Connections that a user of k6 has at most for one http.batch() of a script (its option
-batchPerHost).
-"""
+"""Maximum number of connections of a k6 user for one http.batch() (its option batchPerHost)."""
 CPU_TOLERANCE = 1.02
-"""The kernel books CPU time at its ticks: over a short load up to two of them may fall outside."""
-TOGETHER = 0.9  # share of the longest generator's time in which all must have loaded
+"""Allowed factor of CPU time: the kernel counts in ticks, and two may fall outside a short load."""
+TOGETHER = 0.9  # share of the longest generator's time during which all must run
 APART_NS = 150_000_000
-"""By how much generators may begin and end apart in any case, as programs start and end in tens of
-milliseconds.
+"""Allowed difference between the begins (or ends) of generators.
+
+Programs take tens of milliseconds to start and to end.
 """
 UNDER_WAY = 0.5
-"""Least share of a wrk's connections with a request under way, by rate x mean latency.
+"""Lowest share of wrk's connections with a request under way, by rate x mean latency.
 
-Seen on a busy CPU: 0.9.
+0.9 was observed on a busy CPU.
 """
 MOVED_NS = 5_000_000
-"""By how much two hosts' clocks may move against each other over a load: seconds are aligned by
-them, no latency.
+"""Allowed drift between two hosts' clocks over a load.
+
+Clocks align the seconds of the hosts, but no latency depends on them.
 """
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What became of the requests of a load."""
+    """Outcome of a load's requests."""
 
     ok: int  # answered with 2xx or 3xx
     refused: int  # answered with an error
-    lost: int  # sent, as far as the generator knows, and not answered
-    at_once: int  # how many requests can be under way at once
+    lost: int  # sent, but not answered, as far as the generator knows
+    at_once: int  # highest possible number of concurrent requests
 
 
 def _added(measurement: Measurement, name: str) -> int | None:
-    """Return by how much a counter rose over the load; None if it is not counted."""
+    """Return the increase of a counter over the load; None if it is not counted."""
     before = getattr(measurement.counters_before, name)
     after = getattr(measurement.counters_after, name)
     return None if before is None or after is None else int(after - before)
@@ -88,16 +87,17 @@ def _added(measurement: Measurement, name: str) -> int | None:
 def request_checks(
     cell: Cell, points: K6Points, summary: K6Summary, measurement: Measurement
 ) -> Iterator[Check]:
-    """Hold invariants 1 to 5 and 8 against a load of k6 or vegeta."""
+    """Check invariants 1 to 5 and 8 of a k6 or vegeta load."""
     yield from _iterations(cell, points, summary)
-    # http_req_failed may have fewer points: a request whose responseCallback is null has none.
+    # http_req_failed may have fewer points, because a request with a null responseCallback has
+    # none.
     each = {
         metric: count
         for metric, count in sorted(points.points.items())
         if metric.startswith("http_req_")
     }
     marked = each.pop("http_req_failed", 0)
-    complete = points.requests + points.elsewhere  # k6 sums up those to other ports too
+    complete = points.requests + points.elsewhere  # k6's summary includes requests to other ports
     counts = {"http_reqs": points.points.get("http_reqs", 0), "complete requests": complete, **each}
     odd = [f"{count} {metric}" for metric, count in counts.items() if count != summary.requests]
     yield Check(
@@ -109,7 +109,7 @@ def request_checks(
     longest_ms = durations["max"]
     iteration_ms = points.iteration_max_ms
     runs_scripts = TRAITS[cell.tool].runs_scripts
-    if runs_scripts:  # else a request has one time, and is an iteration
+    if runs_scripts:  # otherwise each request is one iteration with one time
         yield Check(
             "3 sending + waiting + receiving = duration",
             points.worst_residual_ms <= ROUNDING_MS,
@@ -123,7 +123,7 @@ def request_checks(
     stated = summary.http_req_duration
     apart = [
         f"{name} {durations[name]:.4f} ms raw, {stated.get(name)} ms said"
-        # vegeta, and several generators' summaries together, say no percentile exactly.
+        # The percentiles of vegeta, and of several generators together, are not exact.
         for name in (
             durations if runs_scripts and not measurement.parts else ("mean", "min", "max")
         )
@@ -134,9 +134,9 @@ def request_checks(
         not apart,
         "; ".join(apart) or "all equal",
     )
-    # Of several generators, which may end apart, each one's part is held to it by itself.
+    # Several generators may end at different times, so each one's part is checked alone.
     steady = None if measurement.parts else points.steady
-    # In a closed loop without think time every virtual user has a request under way at any time.
+    # In a closed loop without think time every virtual user always has a request under way.
     users = None if cell.rates_rps else cell.vus
     if (
         users is not None
@@ -161,22 +161,21 @@ def request_checks(
 
 
 def _iterations(cell: Cell, points: K6Points, summary: K6Summary) -> Iterator[Check]:
-    """Invariant 1. k6 writes interrupted iterations to its log only, but each leaves a data_sent
-    point.
+    """Check invariant 1: the number of iterations.
 
-    At an arrival rate k6 begins as many iterations as fit into each step, give or take one. Those
-    that it drops, as no virtual user is free, and those that it was too late to begin (`missed`),
-    make the rate unsustained: a result.
+    k6 reports interrupted iterations only in its log, but each leaves a data_sent point. At an
+    arrival rate, k6 begins as many iterations as fit into each step, give or take one. Iterations
+    that it drops because no virtual user is free, and those that it begins too late (`missed`),
+    mean that the rate was not sustained. This is a result, not an error.
     """
     interrupted = points.script_runs - points.iterations
     done = summary.iterations + interrupted + summary.dropped
     late = missed(cell, points)
-    # A load that lasts a time asks for as many as were begun in it.
+    # A load limited by time has as many iterations as were begun in it.
     wanted = cell.to_begin if cell.rates_rps else cell.iterations or done
     lost = interrupted if cell.rates_rps else interrupted + summary.dropped
-    overrun = (
-        math.ceil(max(cell.rates_rps) * GENERATOR_LATE_S) if cell.rates_rps else 0
-    )  # an open load ends up to GENERATOR_LATE_S late
+    # An open load ends up to GENERATOR_LATE_S late.
+    overrun = math.ceil(max(cell.rates_rps) * GENERATOR_LATE_S) if cell.rates_rps else 0
     yield Check(
         "1 iterations asked = completed + interrupted + dropped",
         -slack(cell) <= done + late - wanted <= slack(cell) + overrun
@@ -191,10 +190,10 @@ def _iterations(cell: Cell, points: K6Points, summary: K6Summary) -> Iterator[Ch
 
 
 def may_hold(cell: Cell, reopened: float) -> int:
-    """Return how many connections a k6 load opens if they are kept: each user's first.
+    """Return the number of connections that a k6 load opens if they are kept: one per user.
 
-    If the server closed on the probe time and again (`reopened`, a share), none is kept: so few
-    requests that each may be a user's first would show nothing.
+    If the server often closed the probe's connections (`reopened`, a share), return 0. Otherwise a
+    load with hardly more requests than users could not show whether connections are kept.
     """
     if reopened >= CLOSING:
         return 0
@@ -202,24 +201,22 @@ def may_hold(cell: Cell, reopened: float) -> int:
 
 
 def slack(cell: Cell) -> int:
-    """Return by how many iterations k6 may miss what was asked: one a step of an open load, and one
-    at its end.
+    """Return the allowed deviation of k6's iterations: one per step of an open load, and one
+    more.
     """
     return len(cell.rates_rps) + 1 if cell.rates_rps else 0
 
 
 def missed(cell: Cell, points: K6Points) -> int:
-    """Return how many iterations of an open load were never begun, as k6 was behind its schedule at
-    the end.
-    """
+    """Return the number of iterations of an open load that k6 never began because it was late."""
     short = cell.to_begin - points.script_runs - points.dropped_iterations
     return short if cell.rates_rps and short > slack(cell) else 0
 
 
 def own_checks(cell: Cell, points: K6Points, measurement: Measurement) -> Iterator[Check]:
-    """Hold a load on the user's API to its fence, its script and its mode.
+    """Check a load on the user's API: its allowed addresses, its script and its mode.
 
-    Nothing if it is none.
+    Yield nothing for other loads.
     """
     if cell.workload not in OWN:
         return
@@ -231,9 +228,9 @@ def own_checks(cell: Cell, points: K6Points, measurement: Measurement) -> Iterat
     if measurement.counters_before.requests is None:
         said = "not checked: the server does not say what it counted"
         yield Check("5 requests that the server counted = requests sent", True, said)
-    # In close mode each answer took a new connection. Only the kernel counts them, of the whole
-    # network namespace: a server may accept others, so that there is no upper limit; and one on
-    # another host is not in the count.
+    # In close mode each answer needs a new connection. Only the kernel counts these, for the whole
+    # network namespace. It may include other servers' connections, so there is no upper limit. A
+    # server on another host is not in the count.
     accepted = _added(measurement, "passive_opens")
     if cell.mode == "close" and accepted is not None and measurement.placement.server:
         said = f"the kernel accepted {accepted}, for {points.with_status} answers"
@@ -243,9 +240,7 @@ def own_checks(cell: Cell, points: K6Points, measurement: Measurement) -> Iterat
 
 
 def _where_to(points: K6Points, measurement: Measurement) -> Iterator[Check]:
-    """Hold the requests of a load on the user's API to the host and the ports that they
-    may go to.
-    """
+    """Check that a load on the user's API went only to the allowed host and ports."""
     sent = points.requests + points.elsewhere
     said = f"{points.blocked} of {sent} requests went to another host or port, and were blocked"
     if points.blocked:
@@ -269,8 +264,9 @@ def _where_to(points: K6Points, measurement: Measurement) -> Iterator[Check]:
 
 
 def whole(sent: Sequence[Sent], measurement: Measurement) -> tuple[Check, ...]:
-    """Hold invariant 5 against all slices together, by what was `sent` in each: only the lab asked
-    between two.
+    """Check invariant 5 over all slices, by the requests sent in each.
+
+    Between two slices only the lab sends requests.
     """
     counted = _added(measurement, "requests")
     if counted is None:
@@ -289,11 +285,10 @@ def whole(sent: Sequence[Sent], measurement: Measurement) -> tuple[Check, ...]:
 
 
 def database_checks(sent: Sent, measurement: Measurement) -> tuple[Check, ...]:
-    """Hold invariant 6: each insert that was answered with 2xx is a row, and a row more needs an
-    answer that was lost.
+    """Check invariant 6: each insert that was answered with 2xx has left a row.
 
-    An insert whose answer was lost, or was an error, may be a row or not: at most as many as were
-    under way when a server died or the load was cut off, and as there were answers with an error.
+    An insert that was answered with an error or lost its answer may have left a row. Answers can be
+    lost if a server dies or the load is cut off, at most as many as requests were under way.
     """
     use = measurement.database
     if use is None:
@@ -309,8 +304,8 @@ def database_checks(sent: Sent, measurement: Measurement) -> tuple[Check, ...]:
 
 
 def kept_packets(measurement: Measurement) -> Check:
-    """Return whether the kernel dropped no packet of the load for want of room in its table of
-    tracked connections.
+    """Check that the kernel's connection tracking dropped no packet of the load for lack of
+    space.
     """
     dropped = _added(measurement, "dropped_packets") or 0
     return Check(
@@ -322,9 +317,7 @@ def kept_packets(measurement: Measurement) -> Check:
 
 
 def succeeded(sent: Sent) -> Check:
-    """Return whether any request of the trial got what it asked for: else its numbers are of errors
-    only.
-    """
+    """Check that at least one request succeeded; otherwise all numbers describe errors."""
     asked = sent.ok + sent.refused + sent.lost
     return Check(
         "some request was answered with success",
@@ -334,7 +327,7 @@ def succeeded(sent: Sent) -> Check:
 
 
 def lived(measurement: Measurement) -> Check:
-    """Return whether the server lived through the load, with all its processes."""
+    """Check that the server, with all its processes, survived the load."""
     killed = measurement.oom_kills or 0
     said = [] if measurement.died is None else [f"it {ended(measurement.died)}"]
     said += [f"the kernel killed {killed} of its processes for want of memory"] if killed else []
@@ -342,8 +335,7 @@ def lived(measurement: Measurement) -> Check:
 
 
 def clock(measurement: Measurement) -> Check:
-    """Return whether the wall clock, by which k6 and wrk date what they see, ran evenly during the
-    load.
+    """Check that the wall clock, by which k6 and wrk date events, ran evenly during the load.
 
     NTP may slew it by 0.05 % (adjtimex(2)).
     """
@@ -364,14 +356,13 @@ def clock(measurement: Measurement) -> Check:
 def wrk_checks(
     cell: Cell, result: WrkResult, measurement: Measurement, parts: Sequence[WrkResult] = ()
 ) -> Iterator[Check]:
-    """Hold invariants 5 and 7 against a wrk trial.
+    """Check invariants 5 and 7 of a wrk trial.
 
-    When it stops, each connection may have one request under way.
-
-    `parts` are the results of its generators. The mode is proven by the connections that were
-    accepted: one a request with close, one a connection with keep-alive. The server's count is
-    exact but for the lab's question; the kernel's PassiveOpens counts the whole network namespace,
-    so that a few strangers are allowed for.
+    When wrk stops, each connection may have one request under way. `parts` are the results of its
+    generators. The number of accepted connections proves the mode: one per request with close, one
+    per connection with keep-alive. The server's count is exact except for the lab's own request.
+    The kernel's PassiveOpens counts the whole network namespace, so a few foreign connections are
+    allowed.
     """
     requests = result.requests
     connections = result.connections
@@ -398,9 +389,7 @@ def wrk_checks(
         source = "the kernel"
         allowed = OWN_CONNECTIONS + STRANGERS
     least, more = (requests, connections) if cell.mode == "close" else (connections, 0)
-    more += allowed + len(
-        measurement.parts
-    )  # each wrk connects once to see whether the address answers
+    more += allowed + len(measurement.parts)  # each wrk connects once to test the address
     proven = False
     said = "neither the server nor the kernel counts accepted connections"
     if accepted is not None:
@@ -418,7 +407,7 @@ def wrk_checks(
 
 
 def begun_together(measurement: Measurement, walls_ns: Sequence[tuple[int, int]]) -> Check:
-    """Hold a load by several generators to the time that they had in common.
+    """Check that several generators ran at the same time.
 
     `walls_ns` has the begin and the end of each one's requests, by its own host's wall clock.
     """
@@ -436,11 +425,11 @@ def begun_together(measurement: Measurement, walls_ns: Sequence[tuple[int, int]]
 
 
 def answered_all_along(cell: Cell, parts: Sequence[tuple[float, float, int]]) -> tuple[Check, ...]:
-    """Hold each of wrk's parts to Little's law: one that had no answers for a time had too few
-    requests under way.
+    """Check each of wrk's parts by Little's law.
 
-    `parts` has each one's requests/s, mean latency in seconds and connections. In close mode
-    latency leaves connecting out, and nothing is checked.
+    A generator without answers for a time has too few requests under way. `parts` has each one's
+    requests/s, mean latency in seconds and connections. In close mode the latency excludes
+    connecting, so nothing is checked.
     """
     if cell.mode != "keepalive" or len(parts) < 2:
         return ()
@@ -455,7 +444,7 @@ def answered_all_along(cell: Cell, parts: Sequence[tuple[float, float, int]]) ->
 
 
 def between(measurement: Measurement) -> tuple[Check, ...]:
-    """Hold the hosts' clocks against each other; nothing on one machine."""
+    """Check the hosts' clocks against each other; yield nothing on one machine."""
     hosts = measurement.between
     if hosts is None:
         return ()
@@ -477,12 +466,12 @@ def sample_checks(
     counters: Mapping[str, Counter],
     windows: Sequence[Window],
 ) -> Iterator[Check]:
-    """Hold invariant 9 by the samples of the sampler, `raw` as they are, `counters` without pauses
-    between slices.
+    """Check invariant 9 by the sampler's samples.
 
-    Everybody lived and stayed on its CPUs (a tool, or a manager of control groups, may move one),
-    used no more of them than there is, and rested while other servers of the session were loaded;
-    the sampler was there all the time.
+    `raw` has all samples, `counters` those without the pauses between slices. Every process must
+    live and stay on its CPUs (a tool, or a manager of control groups, may move one). It must use no
+    more CPU than these offer, and stay idle while other servers of the session are loaded. The
+    sampler must have run all the time.
     """
     yield lived(measurement)
     yield kept_packets(measurement)
@@ -536,9 +525,7 @@ def sample_checks(
 
 
 def probe_schedule(late_share: float) -> Check:
-    """Hold invariant 9 against the probe: what it sends late is late for no fault of the
-    server's.
-    """
+    """Check invariant 9 for the probe: delays of its requests must come from the server."""
     return Check(
         "9 the probe sent >= 80 % of its requests in time",
         late_share <= MAX_LATE,

@@ -1,4 +1,4 @@
-"""Rates from cumulative counters: CPU in percent of one core, over the time that really passed."""
+"""Rates from cumulative counters: CPU in percent of one core, over the time actually passed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Window(NamedTuple):
-    """When a load was: its first `seconds` from `begin_mono_ns` on count.
+    """The time of a load: `seconds` from `begin_mono_ns` on count.
 
     Its generator ran from start to end.
     """
@@ -30,26 +30,26 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True)
 class Counter:
-    """One subject's samples with their clock in seconds; `t_s` ascends from the load's begin.
+    """One subject's samples; `t_s` is in seconds since the load's begin, ascending.
 
-    Of a load in slices, `t_s` counts the time of the slices only, and no peak spans one of the
-    `seams` between them.
+    If the load has slices, `t_s` counts only the time within slices, and no peak spans a seam
+    between two (`seams`).
     """
 
     t_s: Floats
     columns: Mapping[str, Floats]
-    """CUMULATIVE ones, such as the CPU time `cpu_s`, and levels, such as `rss_bytes`, NaN where
-    they are not known.
+    """Samples by column, NaN if unknown.
 
-    `steal_s`, `interrupts_s`, `ran_s` and `switches` are of the host only: CPU time that the
-    hypervisor gave to others, that went into interrupts, and that all programs used, and switches
-    between tasks. `throttled_s`, `threads` and `foreign_cpus` (CPUs that it might use beside those
-    it was given) are the subject's, STATS_COLUMNS what the server says itself.
+    Some are cumulative, such as the CPU time `cpu_s`; others are levels, such as `rss_bytes`. Only
+    the host has `steal_s` (CPU time that the hypervisor gave to other guests), `interrupts_s` (CPU
+    time of interrupts), `ran_s` (CPU time of all programs) and `switches` (between tasks). Subjects
+    have `throttled_s`, `threads` and `foreign_cpus` (CPUs that a subject may use beside its own).
+    STATS_COLUMNS come from the server's /stats.
     """
     seams: tuple[float, ...] = ()
 
     def level(self, name: str, begin_s: float, end_s: float) -> Floats:
-        """Return the known values of a level between two instants."""
+        """Return the known values of a level between two times."""
         values = self.column(name)[(self.t_s >= begin_s) & (self.t_s <= end_s)]
         return values[~np.isnan(values)]
 
@@ -58,11 +58,10 @@ class Counter:
         return self.columns.get(name, np.full(len(self.t_s), np.nan))
 
     def between(self, begin_s: float, end_s: float, name: str = "cpu_s") -> float:
-        """Return how much was added to a cumulative column between two instants.
+        """Return the increase of a cumulative column between two times; NaN if it was not counted.
 
-        NaN if it was not counted.
-
-        Linear between samples and constant outside them. `cpu_s` is the CPU time used.
+        Values are interpolated between samples, and constant outside them. `cpu_s` is the CPU time
+        used.
         """
         first, last = np.interp([begin_s, end_s], self.t_s, self.column(name))
         return float(last - first)
@@ -72,10 +71,9 @@ class Counter:
         return 100 * self.between(begin_s, end_s) / (end_s - begin_s)
 
     def peak_pct(self, begin_s: float, end_s: float, window_s: float) -> float:
-        """Return the highest mean over any window of `window_s` inside the load that begins or ends
-        at a sample.
+        """Return the highest mean over any window of `window_s` within the load.
 
-        A load shorter than the window has no such peak: NaN.
+        Windows begin or end at a sample. NaN if the load is shorter than the window.
         """
         if end_s - begin_s < window_s * 0.999:
             return float("nan")
@@ -92,7 +90,7 @@ class Counter:
 
 CUMULATIVE = ("cpu_s", "throttled_s", "steal_s", "switches", "interrupts_s", "ran_s")
 MARGIN_S = 0.1
-"""How far beyond a slice's generator its rows are looked at: two ticks of the sampler."""
+"""Margin around a slice in which its rows are searched: two ticks of the sampler."""
 
 
 def read_counters(
@@ -103,8 +101,8 @@ def read_counters(
 ) -> dict[str, Counter]:
     """Read resources.parquet (raw counters) by subject, times relative to `zero_mono_ns`.
 
-    A null throttled time is not known. In files from before quotas were recorded it counted as 0,
-    and does so with `throttled_known`. LabError if the file cannot be read.
+    A null throttled time means unknown. In files from before quotas were recorded it means 0, as it
+    does with `throttled_known`. Raise LabError if the file cannot be read.
     """
     try:
         table = pq.read_table(path)
@@ -131,7 +129,7 @@ def read_counters(
 
 
 def _floats(table: pa.Table, name: str) -> Floats:
-    """Return a column with NaN for nulls; all NaN if a file has no such column."""
+    """Return a column with NaN for nulls, or only NaN if the file has no such column."""
     if name not in table.column_names:
         return np.full(table.num_rows, np.nan)
     return np.asarray(
@@ -140,16 +138,16 @@ def _floats(table: pa.Table, name: str) -> Floats:
 
 
 def stitched(raw: Mapping[str, Counter], windows: Sequence[Window]) -> dict[str, Counter]:
-    """Return the counters of several loads as if they had followed each other without a pause.
+    """Return the counters of several loads as if these had followed each other without a pause.
 
-    `raw` is as read_counters gives it with the first window's begin as zero.
+    `raw` comes from read_counters, with the first window's begin as zero.
     """
     offsets = np.cumsum([0.0, *(window.seconds for window in windows)])
     found = {}
     for subject, counter in raw.items():
         pieces: list[dict[str, Floats]] = []
         for window, offset in zip(windows, offsets[:-1], strict=True):
-            # A slice's generator is another process than the one before, and counts from 0.
+            # Each slice has a new generator process, whose counters begin at 0.
             margin_s = MARGIN_S / 5 if subject.startswith("generator") else MARGIN_S
             piece = _piece(counter, window, windows[0].begin_mono_ns, margin_s)
             pieces += [{**piece, "t_s": piece["t_s"] + offset}] if piece else []
@@ -162,9 +160,9 @@ def stitched(raw: Mapping[str, Counter], windows: Sequence[Window]) -> dict[str,
 def _piece(
     counter: Counter, window: Window, zero_mono_ns: int, margin_s: float
 ) -> dict[str, Floats]:
-    """Return what a counter shows of one window, with rows at its very ends.
+    """Return a counter's rows within one window, with interpolated rows at both ends.
 
-    Nothing if it has no row near it.
+    Empty if the counter has no row near the window.
     """
     begin, started, ended = (
         (at - zero_mono_ns) / 1e9
@@ -189,7 +187,7 @@ def _piece(
 
 
 def _joined(name: str, pieces: Sequence[Floats]) -> Floats:
-    """Put the pieces of one column together; what is cumulative goes on from piece to piece."""
+    """Join the pieces of one column; a cumulative column continues from piece to piece."""
     begun = (
         np.cumsum([0.0, *(each[-1] for each in pieces[:-1])])
         if name in CUMULATIVE
@@ -199,11 +197,10 @@ def _joined(name: str, pieces: Sequence[Floats]) -> Floats:
 
 
 def tick_coverage(host: Counter, windows: Sequence[Window], hz: float) -> float:
-    """Return the share of the sampler's ticks in the windows that it really took, by the rows of
-    the `host`.
+    """Return the share of the sampler's planned ticks in the windows that have a `host` row.
 
-    One tick is granted: where a load begins between two ticks, it may hold one more or less than
-    its length says.
+    One tick may be missing, because a load that begins between two ticks may hold one more or less
+    than its length suggests.
     """
     expected = taken = 0
     for window in windows:
@@ -215,8 +212,9 @@ def tick_coverage(host: Counter, windows: Sequence[Window], hz: float) -> float:
 
 
 def rates(trial_id: str, counters: Mapping[str, Counter]) -> pa.Table:
-    """Return one row an interval between two samples: columns of tables/resources.parquet (see
-    docs/data.md).
+    """Return one row per interval between two samples, for tables/resources.parquet.
+
+    docs/data.md describes its columns.
     """
     return pa.concat_tables(
         _subject_rates(trial_id, subject, counter) for subject, counter in counters.items()
@@ -225,7 +223,7 @@ def rates(trial_id: str, counters: Mapping[str, Counter]) -> pa.Table:
 
 def _subject_rates(trial_id: str, subject: str, counter: Counter) -> pa.Table:
     dt = np.diff(counter.t_s)
-    kept = dt > 0.001  # two rows at one instant: a subject was just added
+    kept = dt > 0.001  # two rows at the same time mean that a subject was just added
     dt = dt[kept]
 
     def added(name: str) -> Floats:

@@ -1,4 +1,4 @@
-"""Put the trials' parts together into the run's tables, and rebuild them from raw."""
+"""Join the trials' parts into the run's tables, and rebuild them from raw files."""
 
 import math
 import shutil
@@ -21,23 +21,23 @@ from runner.measurement import Measurement
 from runner.model import LabError, Trial
 from runner.store import SLICES, TABLES, RunFolder, decode, replacing, sha256
 
-GROUP_ROWS = 200_000  # of a table: one group per trial would take five times the room
+GROUP_ROWS = 200_000  # rows in a row group; one group per trial would need five times the space
 STEPS = {"t_s": 2**-14, "dt_s": 2**-14, "cpu_pct": 2**-7, "switches_per_s": 2**-3}
-"""To what an exported run's samples are rounded: steps far below what a sampler can see, with bytes
-of zeros below.
+"""Rounding of an exported run's samples.
+
+The steps are far below the sampler's resolution, and powers of two leave bytes of zeros to
+compress.
 """
 Record = dict[str, Any]
 Spread = Callable[[Callable[[Any], dict[str, Any]], Iterable[Any]], Iterable[dict[str, Any]]]
-"""Calls a function with each item, in any order and perhaps twice: `map`, or many processes."""
+"""Calls a function with each item, in any order and possibly twice: `map`, or many processes."""
 
 
 def build_tables(run: RunFolder, salvaged: Mapping[str, Record] | None = None) -> None:
     """Write trials, latency, throughput and resources from the trials' records and parts.
 
-    The parts are then gone.
-
-    `salvaged` holds records by trial id that stand in for those on disk, which stay as they were
-    sealed.
+    The parts are removed. `salvaged` has records by trial id that replace those on disk; the files
+    of these records stay as they were sealed.
     """
     records = run.records()
     sealed = [record["order"] for record in records if record["status"] == "sealed"]
@@ -53,8 +53,7 @@ def build_tables(run: RunFolder, salvaged: Mapping[str, Record] | None = None) -
         tables = (
             rows if name == "trials" else (pq.read_table(path) for path in paths if path.exists())
         )
-        # The doubles of samples, hardly one of which occurs twice, are split: two thirds of the
-        # room.
+        # Doubles of samples hardly ever repeat. Splitting their bytes saves a third of the space.
         encoding = _encoding(schema, 9, split=name == "resources")
         with (
             replacing(run.table(name)) as temporary,
@@ -66,7 +65,7 @@ def build_tables(run: RunFolder, salvaged: Mapping[str, Record] | None = None) -
 
 
 def _names(records: Iterable[Record]) -> tuple[str, ...]:
-    """Return the names of a run's tables: one with sessions has one more."""
+    """Return the names of a run's tables; a run with sessions has one more."""
     return (*TABLES, SLICES) if any(map(_is_sliced, records)) else TABLES
 
 
@@ -75,9 +74,9 @@ def _is_sliced(record: Record) -> bool:
 
 
 def _typed_row(record: Record) -> pa.Table:
-    """Return a trial's row as a table of one.
+    """Return a trial's row as a table.
 
-    LabError if a value of the record is of the wrong kind.
+    Raise LabError if a value of the record has the wrong type.
     """
     try:
         return pa.Table.from_pylist([trial_row(record)], schema=schema_of("trials"))
@@ -97,8 +96,9 @@ def trial_row(record: Record) -> dict[str, Any]:
 
 
 def _encoding(schema: pa.Schema, level: int, *, split: bool) -> dict[str, Any]:
-    """Return how a table is packed: its doubles may be split into streams of bytes, all else has a
-    dictionary.
+    """Return the Parquet options of a table.
+
+    With `split`, doubles are split into byte streams; all other columns use a dictionary.
     """
     doubles = [each.name for each in schema if split and pa.types.is_floating(each.type)]
     others = [name for name in schema.names if name not in doubles]
@@ -107,9 +107,9 @@ def _encoding(schema: pa.Schema, level: int, *, split: bool) -> dict[str, Any]:
 
 
 def shrink(path: Path) -> None:
-    """Round the numbers of resources.parquet by STEPS, and compress it harder.
+    """Round the numbers of resources.parquet by STEPS, and recompress it more strongly.
 
-    LabError for a damaged one.
+    Raise LabError if the file is damaged.
     """
     try:
         table = pq.read_table(path)
@@ -124,9 +124,9 @@ def shrink(path: Path) -> None:
 
 
 def have_tables(run: RunFolder) -> bool:
-    """Return whether every table is there, whole, and about all trials that have ended.
+    """True if every table exists, is whole, and has all trials that ended.
 
-    Of a run without any record the tables are all that there is: they stand.
+    A run without records has only its tables, which are then valid.
     """
     try:
         records = run.records()
@@ -150,9 +150,7 @@ def _have_probes(run: RunFolder, records: Sequence[Record]) -> bool:
 
 
 def have_parts(run: RunFolder) -> bool:
-    """Return whether every sealed trial has left its parts of the tables: somebody may have removed
-    tables/.
-    """
+    """True if every sealed trial has its parts of the tables; a user may have removed tables/."""
     records = run.records()
     sealed = [record["trial_id"] for record in records if record["status"] == "sealed"]
     return all(part(run, "resources", trial_id).is_file() for trial_id in sealed) and _have_probes(
@@ -161,9 +159,9 @@ def have_parts(run: RunFolder) -> bool:
 
 
 def verify_sealed(run: RunFolder) -> None:
-    """Hold the raw files of every sealed trial against the SHA-256 that they were sealed with.
+    """Check the raw files of every sealed trial against their stored SHA-256.
 
-    LabError for another.
+    Raise LabError if one differs.
     """
     for record in run.records():
         if record["status"] == "sealed":
@@ -184,9 +182,7 @@ def _verify_raw(run: RunFolder, record: Record) -> None:
 
 
 def ensure_tables(run: RunFolder, say: Callable[[str], None], *, salvage: bool = False) -> None:
-    """Rebuild the run's tables from raw if any is missing, or if damaged samples are to be
-    salvaged.
-    """
+    """Rebuild the run's tables if one is missing, or to salvage damaged samples."""
     if salvage or not have_tables(run):
         say("Rebuilding the tables from the raw samples …")
         rebuild(run, salvage=salvage)
@@ -195,20 +191,19 @@ def ensure_tables(run: RunFolder, say: Callable[[str], None], *, salvage: bool =
 def rebuild(
     run: RunFolder, *, salvage: bool = False, spread: Spread = map, threads: int = 2
 ) -> None:
-    """Digest every trial again from its raw files, which must be the sealed ones, and write the
-    tables anew.
+    """Digest all trials again from their sealed raw files, and rewrite the tables.
 
-    LabError if a raw file is missing or changed, or where the metrics come out differently than
-    when sealed. With `salvage` what is left of damaged k6 samples goes into the tables; its trial
-    counts as failed. `spread` may give the sessions to other processes, with as many `threads`
-    each.
+    With `salvage`, intact samples of a damaged k6 file go into the tables, but their trial counts
+    as failed. `spread` may distribute the sessions over processes, with `threads` threads each.
+    Raise LabError if a raw file is missing or changed, or if the metrics differ from the sealed
+    ones.
     """
     again = partial(_rebuild_session, run.path.resolve(), salvage=salvage, threads=threads)
     sessions: dict[tuple[str, int], list[Record]] = defaultdict(list)
     for record in run.records():
         if record.get("measurement") is not None:
             name = record["session"] if _is_sliced(record) else record["trial_id"]
-            sessions[name, record["attempt"]].append(record)  # those of one attempt together
+            sessions[name, record["attempt"]].append(record)  # trials of one attempt stay together
     salvaged: dict[str, Record] = {}
     for found in spread(again, list(sessions.values())):
         salvaged |= found
@@ -218,13 +213,12 @@ def rebuild(
 def _rebuild_session(
     path: Path, session: Sequence[Record], *, salvage: bool, threads: int
 ) -> dict[str, Record]:
-    """Write the parts of the tables of a session's trials anew.
+    """Rewrite the parts of the tables of a session's trials.
 
-    Return the records of those that were salvaged.
-
-    LabError if a trial comes out differently; a record of an earlier version may have fewer
-    columns. Records without a `mode` are of a time when connecting was no part of any percentile,
-    and when an open load lasted until its last answer: their values stand as they were sealed.
+    Return the records of the salvaged ones. A record of an earlier version may have fewer columns.
+    Records without a `mode` come from a version that excluded connecting from percentiles and let
+    open loads end with their last answer; their sealed values are kept. Raise LabError if a trial's
+    result differs.
     """
     run = RunFolder(path)
     damaged = [record for record in session if salvage and _damaged(run, record)]
@@ -257,7 +251,7 @@ def _rebuild_session(
 
 
 def _same(found: object, sealed: object) -> bool:
-    """Return whether two values are equal up to rounding.
+    """True if two values are equal up to rounding.
 
     The order of summation may differ between versions.
     """
@@ -277,9 +271,9 @@ def _damaged(run: RunFolder, record: Record) -> bool:
 def _again(
     run: RunFolder, records: Sequence[Record], *, salvage: bool = False, threads: int = 2
 ) -> list[tuple[Record, Digest]]:
-    """Digest the trials of a session anew.
+    """Digest the trials of a session again.
 
-    Without those that had failed to digest before and do so again.
+    Leave out trials whose digest failed before and fails again.
     """
     said = (
         f"{records[0]['trial_id'] if records else ''}: its record is not one that this lab can "

@@ -52,38 +52,38 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Digest:
-    """What one trial's raw files say. A failed check is an outcome, not an exception."""
+    """Result of one trial's raw files. A failed check is an outcome, not an exception."""
 
     metrics: Metrics
     checks: tuple[Check, ...]
     verdict: Verdict
-    taken: str | None = None  # who took so much of the CPUs' time that the trial is to be repeated
+    taken: str | None = None  # what took so much CPU time that the trial is repeated
     mode: str | None = None
-    """What happened to the load's connections: `keepalive`, `close` or `mixed`."""
+    """Observed use of the load's connections: `keepalive`, `close` or `mixed`."""
 
     @property
     def evidence(self) -> dict[str, Any]:
-        """The verdict's evidence as columns of `trials.parquet`, for JSON."""
+        """The verdict's evidence as columns of `trials.parquet`, as JSON values."""
         columns = columns_of(self.verdict.evidence)
         return {name: _finite(value) for name, value in columns.items()}
 
     @property
     def broken(self) -> str | None:
-        """The invariants that the trial breaks, in one sentence; None if it keeps all."""
+        """The broken invariants, in one sentence; None if all hold."""
         failed = [f"{check.name} ({check.detail})" for check in self.checks if not check.ok]
         return f"invalid: {'; '.join(failed)}" if failed else None
 
     @property
     def restless(self) -> bool:
-        """Whether the server was busy while the others of its session were loaded."""
+        """True if the server was busy while others of its session were loaded."""
         return Blame.REST in self._blamed
 
     @property
     def disturbed(self) -> bool:
-        """Whether the machine is to blame.
+        """True if the machine disturbed the trial.
 
-        For CPU taken away, a late instrument, a part of the trial put on other CPUs, lost packets
-        or a stepped clock.
+        Causes are CPU time taken away, late sampling or probing, a process on foreign CPUs, lost
+        packets, and a stepped clock.
         """
         if Blame.MACHINE in self._blamed:
             return True
@@ -93,13 +93,14 @@ class Digest:
 
     @property
     def _blamed(self) -> set[Blame]:
-        """What is to blame for the invariants that the trial breaks."""
+        """Causes of the broken invariants."""
         return {check.blame for check in self.checks if not check.ok}
 
 
 TIMES = ("latency_", "first_byte_", "iteration_mean_ms", "wrk_reported_", "probe_p")
-"""Columns that are empty if a server was held back by a quota of the lab's: it waited for its
-next period.
+"""Columns left empty if the lab's quota held the server back.
+
+These times include waiting for the quota's next period.
 """
 
 
@@ -115,13 +116,13 @@ class _Counters:
 
 @dataclass(frozen=True)
 class _Seen:
-    """All that was read of a trial before it is decided which of its slices count."""
+    """All data read of a trial, before the slices that count are chosen."""
 
     trial: Trial
     measurement: Measurement
     loads: tuple[LoadOfTrial, ...]
     windows: tuple[Window, ...]
-    raw: Mapping[str, Counter]  # seconds from the first window's begin
+    raw: Mapping[str, Counter]  # times in seconds from the first window's begin
     probe: ProbeSamples | None
 
     def counters(self, slices: Sequence[int]) -> _Counters:
@@ -135,10 +136,7 @@ class _Seen:
         return _Counters(raw, stitched(raw, windows) if self.measurement.slices else raw)
 
     def takers(self) -> list[str]:
-        """Return who took much of the CPUs' time in each slice, empty if little was taken.
-
-        Nothing without them.
-        """
+        """Return what took much CPU time in each slice, or an empty text; empty without slices."""
         taken = []
         for at, window in enumerate(self.windows if self.measurement.slices else ()):
             counters = self.counters([at]).of_slices
@@ -152,8 +150,8 @@ class _Seen:
         return taken
 
     def checks(self) -> tuple[Check, ...]:
-        """Return the invariants of all loads: each name once, and what each slice that breaks it
-        says.
+        """Return the invariants of all slices: each name once, with the detail of each broken
+        slice.
         """
         by_name: dict[str, list[Check]] = {}
         for each, load in zip(self.measurement.loads, self.loads, strict=True):
@@ -185,12 +183,11 @@ def digest_session(
     salvage: bool = False,
     threads: int = 2,
 ) -> dict[Trial, Digest | LabError]:
-    """Write the parts of the tables of a session's trials, or of a single one.
+    """Write the parts of the tables for a session's trials, or for a single trial.
 
-    Return what they say.
-
-    LabError in the place of a trial with a missing or corrupt raw file. With `salvage` the end of
-    k6's samples may be cut off: what is before it counts, and nothing is reconciled.
+    Return the digest of each trial, or a LabError if its raw file is missing or corrupt. With
+    `salvage` the end of k6's samples may be missing: the samples before it count, and no invariant
+    is checked.
     """
     seen = {
         trial: _or_error(_read, run, _settled(trial, each), each, salvage, threads)
@@ -204,14 +201,14 @@ def digest_session(
 
 
 def _settled(trial: Trial, measurement: Measurement) -> Trial:
-    """Return the trial with the virtual users that it had, if its warm-up decided how many."""
+    """Return the trial with its actual number of virtual users, if its warm-up decided it."""
     if measurement.users is None:
         return trial
     return replace(trial, cell=replace(trial.cell, vus=measurement.users))
 
 
 def _or_error(function: Callable[..., T], *arguments: Any) -> T | LabError:
-    """Return what a function returns, or the LabError that it raises."""
+    """Return the function's result, or the LabError that it raises."""
     try:
         return function(*arguments)
     except LabError as error:
@@ -221,7 +218,7 @@ def _or_error(function: Callable[..., T], *arguments: Any) -> T | LabError:
 def _read(
     run: RunFolder, trial: Trial, measurement: Measurement, salvage: bool, threads: int
 ) -> _Seen:
-    """Digest the generator's files of each slice, and read those of sampler and probe."""
+    """Digest the generator's files of each slice, and read the sampler's and the probe's."""
     folder = run.trial(trial.trial_id)
     ends = [
         (f" of generator {part.number}", part.number, part.generator_exit)
@@ -246,10 +243,9 @@ def _read(
         by_itself = without_probe(each, beside)
         load = read_load(run, trial, number, by_itself, beside, salvage=salvage, threads=threads)
         loads.append(load)
-        # Both clocks were read at the same instant; a load is short enough for their drift not to
-        # matter.
+        # Both clocks were read at the same time, and their drift over one load is negligible.
         begin_ns = each.load_started_mono_ns + load.begin_wall_ns - each.load_started_wall_ns
-        # It ends with its generator at the latest.
+        # The load ends with its generator at the latest.
         end_s = min(load.metrics["duration_s"], (each.load_ended_mono_ns - begin_ns) / 1e9)
         windows.append(Window(begin_ns, end_s, each.load_started_mono_ns, each.load_ended_mono_ns))
     raw = read_usage(folder, measurement, windows)
@@ -350,7 +346,7 @@ def _write(path: Path, table: pa.Table) -> None:
 
 
 def _finite(value: Any) -> Any:
-    """NaN and infinities have no place in JSON: they become null."""
+    """Replace NaN and infinities, which JSON cannot represent, by None."""
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value

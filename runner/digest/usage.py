@@ -1,7 +1,4 @@
-"""What a load cost each subject: CPU, memory, the database's work.
-
-And whether the samples can be believed.
-"""
+"""CPU, memory and database work of a load, and whether the samples can be trusted."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,8 +23,9 @@ from runner.verdict.evidence import (
 
 Metrics = Mapping[str, Any]
 WHOLE = 0.5
-"""Share of the machine's ticks that the time of all programs must be: a quota may double the ticks,
-no more.
+"""Share of the machine's ticks that the exact CPU time of all programs must reach.
+
+A quota may double the ticks, but not more.
 """
 SERVER = (
     *(
@@ -43,19 +41,16 @@ SERVER = (
 def read_usage(
     folder: Path, measurement: Measurement, windows: Sequence[Window]
 ) -> dict[str, Counter]:
-    """Read a trial's raw counters, seconds from the first window's begin.
+    """Read a trial's raw counters, with times in seconds from the first window's begin.
 
-    LabError if a subject is missing.
-
-    Those of further hosts of generators are `generator 2`, and `host 1`, `sampler 1` and so on of
-    each.
+    Further generator hosts have the subjects `generator 2` and so on; each generator's host has
+    `host 1`, `sampler 1` and so on. Raise LabError if a subject is missing.
     """
     zero_mono_ns = windows[0].begin_mono_ns
     path = folder / "resources.parquet"
     older = measurement.quota is None
     raw = read_counters(path, zero_mono_ns, throttled_known=older)
-    # A server that the lab did not start has no CPUs where its process was not found, and then no
-    # rows.
+    # A server not started by the lab has no CPUs and no rows if its process was not found.
     for subject in ("host", "server", "generator", "sampler"):
         if subject not in raw and (subject != "server" or measurement.placement.server):
             raise LabError(f"{path} lacks the rows of the {subject}.", exit_code=1)
@@ -71,7 +66,7 @@ def read_usage(
 
 
 def used(counters: Mapping[str, Counter], end_s: float, requests: int) -> dict[str, Any]:
-    """Return the columns of trials.parquet about CPU and memory that every load has."""
+    """Return the CPU and memory columns of trials.parquet that every load has."""
     server = counters.get("server")
     generator = counters["generator"]
     of_server: dict[str, Any] = dict.fromkeys(SERVER)  # None if its process was not found
@@ -89,7 +84,7 @@ def used(counters: Mapping[str, Counter], end_s: float, requests: int) -> dict[s
 
 
 def _cost(subject: str, counter: Counter, end_s: float, requests: int) -> dict[str, Any]:
-    """Return what a load cost the server, or the database."""
+    """Return the cost of a load to the server, or to the database."""
     rss_bytes = counter.level("rss_bytes", -math.inf, math.inf)
     return {
         f"{subject}_cpu_mean_pct": counter.mean_pct(0.0, end_s),
@@ -104,7 +99,7 @@ def _cost(subject: str, counter: Counter, end_s: float, requests: int) -> dict[s
 def measure_usage(
     counters: Mapping[str, Counter], measurement: Measurement, end_s: float, requests: int
 ) -> Metrics:
-    """Return the columns of trials.parquet about resources, and what `evidence` needs besides."""
+    """Return the resource columns of trials.parquet, and further numbers for `evidence`."""
     metrics = {**used(counters, end_s, requests), "idle": measurement.idle}
     if measurement.quota is not None:
         metrics["server_quota_cores"] = measurement.quota.cores
@@ -131,9 +126,9 @@ def measure_usage(
 
 
 def _generator_throttled_share(counters: Mapping[str, Counter], end_s: float) -> float | None:
-    """Return for which share of the time a quota held a generator back, the most of several.
+    """Return the share of the time in which a quota held a generator back.
 
-    None if it is not known of any.
+    The maximum of several generators; None if it is unknown for all.
     """
     names = [name for name in counters if name.partition(" ")[0] == "generator"]
     shares = [counters[name].between(0.0, end_s, "throttled_s") / end_s for name in names]
@@ -143,9 +138,7 @@ def _generator_throttled_share(counters: Mapping[str, Counter], end_s: float) ->
 def _of_generators(
     counters: Mapping[str, Counter], measurement: Measurement, end_s: float
 ) -> Metrics:
-    """Return the use of the busiest of the generators' hosts, what was stolen from one, and what
-    the network did.
-    """
+    """Return CPU use and stolen time of the busiest generator host, and the network's numbers."""
     between = [(each, each.between) for each in measurement.loads if each.between is not None]
     hosts = between[0][1].generators
     names = ["generator", *(f"generator {part.number}" for part in measurement.parts)]
@@ -178,20 +171,18 @@ def others_pct(
     end_s: float,
     probe: ProbeSamples | None,
 ) -> float | None:
-    """Return what was used of the machine's CPUs by programs that are no part of the trial, 100 =
-    one core.
+    """Return the CPU use of programs outside the trial, 100 = one core; None if unknown.
 
-    From the exact time of all programs where the kernel has it, else from its ticks: None for less
-    than a second then, which ticks cannot measure, and where a quota limits the server or the
-    database, as its periods may keep step with them. None of a user's server too, which may have
-    helpers that the lab does not know. Interrupts are left out: some kernels book what the trial's
-    connections cost there, and to no program (CONFIG_IRQ_TIME_ACCOUNTING).
+    The kernel's exact CPU time of all programs is used if available, otherwise its ticks. Ticks
+    cannot measure less than a second, nor loads under a quota, whose periods may be in step with
+    them. A user's server may have helpers that the lab does not know, so the value is unknown, too.
+    Interrupts are excluded, because some kernels count the work of the trial's connections there
+    and not for any program (CONFIG_IRQ_TIME_ACCOUNTING).
     """
     if cell.workload in OWN:
         return None
-    elsewhere: set[str] = (
-        set()
-    )  # subjects that were sampled on other machines than the server's, or are such machines
+    # Subjects sampled on other machines than the server's, and these machines.
+    elsewhere: set[str] = set()
     if measurement.between is not None:
         server, generator, database = measurement.placement.hosts
         elsewhere = {
@@ -210,10 +201,9 @@ def others_pct(
         for name in ("ran_s", "interrupts_s")
     )
     ticked_pct = used_pct.pop("host") - interrupts_pct
-    exact = (
-        ran_pct >= WHOLE * ticked_pct
-    )  # else the group is that of a container, and has its programs only
-    # The probe is beside the first generator, or further away.
+    # Otherwise the group is a container's, and includes only the container's programs.
+    exact = ran_pct >= WHOLE * ticked_pct
+    # The probe runs beside the first generator, possibly on another host.
     probe_pct = 0.0 if probe is None or "generator" in elsewhere else 100 * (probe.cpu_share or 0.0)
     others = (ran_pct if exact else ticked_pct) - sum(used_pct.values()) - probe_pct
     unknown = not exact and (end_s < 1.0 or limited(cell))
@@ -221,14 +211,14 @@ def others_pct(
 
 
 def limited(cell: Cell) -> bool:
-    """Return whether a CPU quota of the lab held the server or the database back."""
+    """True if a CPU quota of the lab held the server or the database back."""
     return cell.share < 1 or cell.database_share < 1
 
 
 def others_share(measurement: Measurement, taken_pct: float | None) -> float:
-    """Return the share of the CPUs' time that others took.
+    """Return the share of CPU time used by programs outside the trial.
 
-    0 if the machine has CPUs beside the trial's.
+    0 if the machine has CPUs that the trial does not use.
     """
     if measurement.cpus > measurement.placement.cpus:
         return 0.0
@@ -238,9 +228,9 @@ def others_share(measurement: Measurement, taken_pct: float | None) -> float:
 def evidence(
     cell: Cell, measurement: Measurement, metrics: Metrics, mode: str = "keepalive"
 ) -> Evidence:
-    """Return what the verdict is judged by.
+    """Return the evidence for the verdict.
 
-    CPU use is a share of what each side was given. `mode` is what happened to the connections.
+    CPU use is a share of the CPUs given to each side. `mode` is the observed use of connections.
     """
     placement = measurement.placement
     is_scripted = cell.workload == OWN_SCRIPT
@@ -252,8 +242,8 @@ def evidence(
     generator_has_pct = _generator_has_pct(measurement, metrics)
     quotas = _quotas(cell, measurement, metrics)
     stolen_share = _count(metrics, "host_steal_pct") / (100 * measurement.cpus)
-    # A server on a share of a core waits for its next period, which the probe may meet and the
-    # load not.
+    # A server on a share of a core waits for its next period; probe and load may meet such waits
+    # differently.
     is_comparable = cell.share == 1 and saw_the_same(cell, mode, metrics)
     return Evidence(
         server_share=_divided(server_pct, 100 * quotas["cores"]),
@@ -283,13 +273,13 @@ def evidence(
 
 
 def _known(metrics: Metrics, name: str) -> float | None:
-    """Return a value that was measured; None if it is not known."""
+    """Return a measured value; None if unknown."""
     value = metrics.get(name)
     return None if value is None or math.isnan(value) else float(value)
 
 
 def _count(metrics: Metrics, name: str) -> float:
-    """Return how much of something there was; 0 if the load has no such column."""
+    """Return a count; 0 if the load has no such column."""
     return _known(metrics, name) or 0.0
 
 
@@ -298,16 +288,14 @@ def _divided(value: float | None, whole: float) -> float | None:
 
 
 def _generator_has_pct(measurement: Measurement, metrics: Metrics) -> float:
-    """Return the CPU that the generator can use, in % of a core: wrk fills a CPU with each
-    thread.
-    """
+    """Return the CPU that the generator can use, in % of a core: one core per thread of wrk."""
     cpus = int(_count(metrics, "generator_cpus") or len(measurement.placement.generator))
     threads = int(_count(metrics, "threads") or cpus)
     return 100 * min(cpus, threads)
 
 
 def _database(cell: Cell, measurement: Measurement, metrics: Metrics) -> DatabaseEvidence | None:
-    """Return what the database and its pool say; None for a load without one."""
+    """Return the evidence of database and pool; None for a load without a database."""
     used_pct = _known(metrics, "database_cpu_mean_pct")
     if used_pct is None:
         return None
@@ -340,7 +328,7 @@ def _serial(
 
 
 def _network(metrics: Metrics) -> Network | None:
-    """Return what the network between hosts did; None on one machine."""
+    """Return the evidence of the network between hosts; None on one machine."""
     if "network_share" not in metrics:
         return None
     return Network(
@@ -352,7 +340,7 @@ def _network(metrics: Metrics) -> Network | None:
 
 
 def _probing(measurement: Measurement, metrics: Metrics) -> Probing | None:
-    """Return how the probe fared; None if there was none."""
+    """Return the evidence of the probe; None without a probe."""
     duration_s = _count(metrics, "duration_s")
     if "probe_requests" not in metrics or duration_s == 0:
         return None
@@ -364,9 +352,9 @@ def _probing(measurement: Measurement, metrics: Metrics) -> Probing | None:
 
 
 def _ceiling_share(cell: Cell, measurement: Measurement, metrics: Metrics) -> float | None:
-    """Return the rate as a share of the generator's ceiling; None if that was not calibrated.
+    """Return the rate as a share of the generator's ceiling; None without a calibration.
 
-    A ramp's mean rate says nothing of how near its last step came.
+    None for a ramp, because its mean rate does not show the rate of its last step.
     """
     ceiling_rps = measurement.generator_ceiling_rps
     if not ceiling_rps or len(cell.rates_rps) > 1:
@@ -375,7 +363,7 @@ def _ceiling_share(cell: Cell, measurement: Measurement, metrics: Metrics) -> fl
 
 
 def _users(cell: Cell, metrics: Metrics) -> Users | None:
-    """Return how busy the users of an open load of k6 were; None for another load."""
+    """Return the use of an open k6 load's users; None for another load."""
     iteration_ms = metrics.get("iteration_mean_ms")
     runs_scripts = TRAITS[cell.tool].runs_scripts
     if not runs_scripts or cell.vus is None or cell.rate_rps is None or not iteration_ms:
@@ -384,7 +372,7 @@ def _users(cell: Cell, metrics: Metrics) -> Users | None:
 
 
 def _quotas(cell: Cell, measurement: Measurement, metrics: Metrics) -> dict[str, Any]:
-    """Return the fields of Evidence about quotas, and how many cores the server was given."""
+    """Return the fields of Evidence about quotas, and the server's number of cores."""
     quota = measurement.quota or Quota()
     cores = len(measurement.placement.server) * cell.share
     foreign = quota.cores is not None and quota.cores < cores
@@ -393,7 +381,7 @@ def _quotas(cell: Cell, measurement: Measurement, metrics: Metrics) -> dict[str,
     return {
         "cores": quota.cores if foreign else cores,
         "foreign_quota": foreign,
-        # The generator is beside the lab only if all are on one machine.
+        # Only if all run on one machine, the generator runs beside the lab.
         "shared_quota": quota.shared and measurement.between is None,
         "throttled_share": None if unknown else throttled_pct / 100,
         "generator_throttled_share": metrics.get("generator_throttled_share") or 0.0,

@@ -1,11 +1,12 @@
-"""vegeta's results, one line per request, and its report -> what k6's samples and summary are
-digested to.
+"""Digest vegeta's results (a line per request) and report in the form of k6's samples and summary.
 
-Facts of vegeta's source that this rests on (lib/attack.go, lib/results.go of 12.13): requests are
-paced by the time since the attack began, each has its number in that order (`seq`, from 0);
-`timestamp` is when a worker took it up, and `latency` ends with the last byte. A worker that is not
-there in time takes it up late, so that lateness is the generator's; requests still to come when the
-time is over are not sent, so that it is given GENERATOR_LATE_S more.
+The module relies on these facts of vegeta's source (lib/attack.go, lib/results.go of 12.13):
+
+- Requests are paced by the time since the attack began, and numbered in this order (`seq`,
+  from 0).
+- `timestamp` is the time at which a worker began the request; `latency` ends with the last byte.
+- If no worker is free in time, the request begins late, so lateness is the generator's fault.
+- Requests not begun when the time is over are not sent. So vegeta gets GENERATOR_LATE_S more time.
 """
 
 from pathlib import Path
@@ -18,7 +19,7 @@ from runner.generator_traits import GENERATOR_LATE_S
 from runner.model import LabError
 from runner.store import read_json
 
-UNANSWERED = 1000  # k6's error_code for an error of no known kind
+UNANSWERED = 1000  # k6's error_code for an unknown kind of error
 _COLUMNS = {
     "timestamp": "BIGINT",
     "code": "SMALLINT",
@@ -33,7 +34,7 @@ _COLUMNS = {
     "url": "VARCHAR",
     "headers": "VARCHAR",
 }
-"""Of `vegeta encode --to csv`, in its order; times in nanoseconds."""
+"""Columns of `vegeta encode --to csv`, in its order; times are in nanoseconds."""
 _REQUESTS = f"""
     SELECT timestamp + latency AS end_ns, latency / 1e6 AS duration_ms,
            0.0::DOUBLE AS blocked_ms, 0.0::DOUBLE AS connecting_ms, 0.0::DOUBLE AS tls_ms,
@@ -54,13 +55,11 @@ _COUNTS = """
 def spool_results(
     raw: Path, folder: Path, rate_rps: float, *, lead_s: float = 0.0, threads: int = 2
 ) -> Tally:
-    """Write requests.parquet and iterations.parquet into `folder` as k6_raw.spool_points does.
+    """Write requests.parquet and iterations.parquet into `folder`, as k6_raw.spool_points does.
 
-    Return the counts.
-
-    A request is an iteration. `late` counts those that were taken up more than 10 ms after their
-    turn. Requests whose turn came in the first `lead_s` are left out. DamageError where the file
-    cannot be read as vegeta wrote it.
+    Each request counts as an iteration. Return the counts; `late` counts requests that began more
+    than 10 ms late. Requests due in the first `lead_s` are left out. Raise DamageError if the file
+    is not as vegeta wrote it.
     """
     lead = {"lead": round(rate_rps * lead_s)}
     try:
@@ -85,12 +84,11 @@ def spool_results(
 
 
 def read_report(path: Path) -> K6Summary:
-    """Read what `vegeta report --type json` wrote.
+    """Read the output of `vegeta report --type json`.
 
-    LabError (exit code 1) if it is missing, broken or not vegeta's.
-
-    Its mean, minimum and maximum are exact; its percentiles, which are left out, are approximations
-    (a t-digest), and wide of the mark where response times leap.
+    Mean, minimum and maximum are exact. Percentiles are left out: vegeta approximates them
+    (t-digest), and is far off if response times jump. Raise LabError (exit code 1) if the file is
+    missing, broken or not vegeta's.
     """
     data = read_json(path)
     try:

@@ -25,26 +25,27 @@ from runner.verdict.words import takers
 
 @dataclass(frozen=True)
 class Rule:
-    """A cause, and whether it holds."""
+    """A cause, and whether it applies."""
 
     holds: bool
     cause: Cause
 
 
 def judge(evidence: Evidence) -> Verdict:
-    """Return what limited a trial: the cause of the first rule that holds.
+    """Return what limited a trial: the cause of the first rule that applies.
 
-    Two sides that are both saturated leave it unknown: either may have set the rate.
+    If both sides are saturated, the limit is unknown, because either may have set the rate.
     """
     cause = next(rule.cause for rule in _rules(evidence) if rule.holds)
     return Verdict(cause, evidence)
 
 
 def disturbance(evidence: Evidence) -> str:
-    """Return who took so much CPU away that the trial is to be repeated; empty if nobody did.
+    """Return what took so much CPU time that the trial must be repeated; empty if nothing did.
 
-    A trial whose generator was the limit decides no more in a calm moment, nor does one that is
-    undecided anyway. But a server whose CPU others took may seem to be no limit only for that.
+    A trial limited by its generator, or undecided for another reason, is not repeated: quiet CPUs
+    would not change its verdict. A server may seem to have room only because other programs took
+    CPU time, so that trial is repeated.
     """
     calm = judge(replace(evidence, stolen_share=0.0, others_share=0.0)).limit
     hidden = calm is Limit.UNKNOWN and evidence.others_share >= OTHERS
@@ -55,8 +56,8 @@ def disturbance(evidence: Evidence) -> str:
 
 
 def _rules(e: Evidence) -> Iterator[Rule]:
-    """Yield all rules in their order."""
-    # A rate of errors is nobody's limit: refusing may cost less than answering, or more.
+    """Yield all rules in order of priority."""
+    # Failed requests cost more or less than right answers, so their rate shows no limit.
     yield Rule(e.wrong_share > MOST_FAILED, _what_failed(e))
     yield Rule(not e.disjoint, Cause.CPUS_SHARED)
     yield Rule(e.server_share is None, Cause.SERVER_CPU_UNKNOWN)
@@ -76,7 +77,7 @@ def _rules(e: Evidence) -> Iterator[Rule]:
 
 
 def _of_full_sides(e: Evidence) -> Iterator[Rule]:
-    """Yield the rules for a side that used up what it was given."""
+    """Yield the rules for a side that used up its CPUs or quota."""
     database = _full_database(e)
     database_is_apart = e.database is not None and (e.database.limited or not e.database.shared)
     a_side_is_full = e.saturated or e.crowded or database is not None
@@ -93,14 +94,14 @@ def _of_full_sides(e: Evidence) -> Iterator[Rule]:
 
 
 def _full_database(e: Evidence) -> Cause | None:
-    """Return how a database, or the pool of connections to it, was full; None if it was not."""
+    """Return the cause if the database or its connection pool was full; None otherwise."""
     if e.database is None:
         return None
     return next((rule.cause for rule in _of_database(e, e.database) if rule.holds), None)
 
 
 def _of_database(e: Evidence, database: DatabaseEvidence) -> Iterator[Rule]:
-    """Yield the rules for a database, and for the pool of connections to it."""
+    """Yield the rules for the database and its connection pool."""
     busy = database.share >= SATURATED
     yield Rule(database.limited and busy, Cause.DATABASE_USED_ITS_QUOTA)
     generator_share = e.generator_share or 0.0
@@ -110,7 +111,7 @@ def _of_database(e: Evidence, database: DatabaseEvidence) -> Iterator[Rule]:
         yield Rule(mostly_its_own, Cause.DATABASE_FILLED_SHARED_CPUS)
         yield Rule(True, Cause.DATABASE_AND_GENERATOR_FILLED_CPUS)
     yield Rule(not database.shared and busy, Cause.DATABASE_BUSY)
-    # A server that its quota holds back keeps its connections meanwhile: the pool is no limit then.
+    # A server held back by its quota keeps its connections meanwhile, so the pool is not the limit.
     held_back = e.limited and e.saturated
     exhausted = database.pool_exhausted_share >= MOSTLY
     yield Rule(exhausted and not held_back, Cause.POOL_EXHAUSTED)
@@ -128,9 +129,9 @@ def _of_a_lossy_or_long_way(e: Evidence) -> Iterator[Rule]:
 def _of_contradicting_witnesses(e: Evidence) -> Iterator[Rule]:
     """Yield the rules for a generator that waited many times as long as the probe beside it.
 
-    The queue is the generator's if the generator had something to do and the probe was served. If
-    connections are not reused, the time may have passed in the kernel: a burst that a backlog does
-    not hold.
+    If the generator had work and the probe was served, the queue is in the generator. If
+    connections are not reused, requests may also have waited in the kernel, because a burst
+    overflowed the backlog.
     """
     queued = [wait for wait in e.waits if wait.longer == "generator"]
     if not queued:
@@ -142,7 +143,7 @@ def _of_contradicting_witnesses(e: Evidence) -> Iterator[Rule]:
 
 
 def _were_perhaps_accepted_late(queued: list[Wait], e: Evidence) -> bool:
-    """Return whether new connections are enough to explain every percentile that was longer."""
+    """True if new connections can explain every percentile that was longer."""
     return all(SHARE_BEYOND[wait.name] <= e.connecting_share for wait in queued)
 
 
@@ -162,12 +163,12 @@ def _of_a_load_with_room(e: Evidence) -> Iterator[Rule]:
 
 
 def _what_failed(e: Evidence) -> Cause:
-    """Return the cause of a load in which something failed."""
+    """Return the cause of a load with failures: its requests, or its script's checks."""
     if e.checks_failed_share > e.failed_share:
         return Cause.CHECKS_FAILED
     return Cause.REQUESTS_FAILED
 
 
 def _cpu_taken(e: Evidence) -> Rule:
-    """Return the rule for a load whose CPUs others used much of the time."""
+    """Return the rule for a load from which other programs took much CPU time."""
     return Rule(e.stolen_share >= STOLEN or e.others_share >= OTHERS, Cause.CPU_TAKEN)

@@ -1,4 +1,4 @@
-"""Read wrk's result and undo its back-fill, exactly."""
+"""Read wrk's result, and undo its correction for coordinated omission (back-fill) exactly."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,19 +13,20 @@ from runner.model import LabError
 from runner.store import read_json
 
 Histogram = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
-"""Distinct latencies in microseconds, ascending, and how often each occurred."""
+"""Distinct latencies in microseconds, ascending, and the count of each."""
 LONGEST_US = 60_000_000
-"""wrk counts what takes longer than its --timeout, which the lab sets to 10 s, as a timeout and in
-no bucket.
+"""wrk counts requests longer than its --timeout as timeouts, outside of the histogram.
+
+The lab sets --timeout to 10 s.
 """
-MOST_STEPS = 2_000_000_000  # of undoing wrk's back-fill: a few seconds. Seen are a few million.
+MOST_STEPS = 2_000_000_000  # steps to undo the back-fill: a few seconds. A few million are usual.
 
 
 @dataclass(frozen=True)
 class WrkResult:
     """wrk's numbers.
 
-    `reported` is the histogram as wrk handed it over, `raw` the one that was measured.
+    `reported` is wrk's back-filled histogram, `raw` the measured one.
     """
 
     ended_wall_ns: int
@@ -39,8 +40,9 @@ class WrkResult:
 
 
 def backfill_interval_us(duration_us: int, requests: int, connections: int) -> int | None:
-    """Return the interval that wrk back-filled with (integer division as in wrk.c), or None where
-    it did not.
+    """Return the interval of wrk's back-fill (integer division as in wrk.c).
+
+    None if wrk did not back-fill.
     """
     each = requests // connections
     return duration_us // each if each > 0 else None
@@ -50,9 +52,9 @@ def undo_backfill(reported: Histogram, interval_us: int) -> Histogram:
     """Return the histogram before wrk's `stats_correct(interval_us)`.
 
     For each latency n >= 2 * interval, wrk adds n's count at n - interval, n - 2 * interval, ...
-    down to more than interval. What it adds comes from larger latencies only, so walking from the
-    largest down finds each original count before it is needed (wrk 4.0 to 4.2, stats.c). LabError
-    where a count would become negative: the histogram is not wrk's, or not of this interval.
+    down to more than interval. These additions come only from larger latencies. So a walk from the
+    largest down finds each original count before it is needed (wrk 4.0 to 4.2, stats.c). Raise
+    LabError if a count would become negative: the histogram is not wrk's, or has another interval.
     """
     values, counts = reported
     if len(values) == 0:
@@ -78,9 +80,9 @@ def undo_backfill(reported: Histogram, interval_us: int) -> Histogram:
 
 
 def quantile_ms(histogram: Histogram, q: float) -> float:
-    """Return the q-quantile in milliseconds, linear between order statistics as k6's and numpy's.
+    """Return the q-quantile in ms, interpolated between order statistics as in k6 and numpy.
 
-    NaN when empty.
+    NaN if the histogram is empty.
     """
     values, counts = histogram
     total = int(counts.sum())
@@ -94,16 +96,13 @@ def quantile_ms(histogram: Histogram, q: float) -> float:
 
 
 def mean_ms(histogram: Histogram) -> float:
-    """Return the mean in milliseconds; NaN when empty."""
+    """Return the mean in milliseconds; NaN if the histogram is empty."""
     values, counts = histogram
     return float((values * counts).sum() / counts.sum() / 1000) if counts.sum() else float("nan")
 
 
 def read_wrk(path: Path) -> WrkResult:
-    """Read wrk.json as histogram.lua writes it.
-
-    LabError that names the file if it is anything else.
-    """
+    """Read wrk.json as histogram.lua writes it; raise LabError with its name for anything else."""
     data = read_json(path)
     try:
         reported = _histogram(data["latency_us"])
@@ -129,7 +128,7 @@ def read_wrk(path: Path) -> WrkResult:
 
 
 def add_up(results: Sequence[WrkResult]) -> WrkResult:
-    """Return several results as one: counts, durations and histograms add up."""
+    """Combine results of consecutive slices: add counts, durations and histograms."""
     return replace(
         results[-1],
         duration_s=sum(result.duration_s for result in results),
@@ -145,10 +144,10 @@ def add_up(results: Sequence[WrkResult]) -> WrkResult:
 
 
 def side_by_side(results: Sequence[WrkResult]) -> WrkResult:
-    """Return the results of several generators at the same time as one: counts, histograms and
-    rates add up.
+    """Combine results of concurrent generators: add counts, histograms and rates.
 
-    The duration is what makes the rate the sum of all rates; threads are the first one's.
+    The duration is chosen so that counts / duration is the sum of the rates. The number of threads
+    is the first one's.
     """
     if len(results) == 1:
         return results[0]

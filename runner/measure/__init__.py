@@ -1,1 +1,1 @@
-"""Start, verify, load and sample servers; the outcome is raw files."""
+"""Start, check, load and sample servers, and write raw files."""

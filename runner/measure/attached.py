@@ -1,4 +1,4 @@
-"""A server that runs already: which process it is, which CPUs it may use.
+"""Find a server that already runs: its process and its CPUs.
 
 The lab neither starts nor ends it.
 """
@@ -24,16 +24,15 @@ from runner.model import LabError, Server, UserApi
 
 INIT = 1
 FORWARDERS = ("docker-proxy", "rootlessport", "slirp4netns", "pasta", "ssh", "socat")
-"""Programs that listen for another one, whose CPU time is then not theirs."""
+"""Programs that listen on behalf of another one; their CPU time is not the server's."""
 
 
 def leaders(address: str, port: int) -> list[int]:
-    """Return the processes that listen at `address` and `port`, without those whose parent does so
-    as well.
+    """Return the processes listening at `address` and `port`, without children of such processes.
 
-    Several that have one parent in common count as that parent, if it is neither init nor one
-    above the lab: workers with a socket each. Empty if no process of this machine has the
-    socket, or this user may not see which.
+    Workers with one socket each count as their common parent, unless the parent is init or one
+    above the lab. Empty if no process of this machine has the socket, or if this user may not see
+    which.
     """
     ours = (
         each.address.partition("%")[0]
@@ -41,7 +40,7 @@ def leaders(address: str, port: int) -> list[int]:
         for each in addresses
     )
     if not ip_address(address).is_loopback and address not in ours:
-        return []  # another machine's sockets are not in this kernel's tables
+        return []  # the kernel's tables do not have another machine's sockets
     parents = _holders(_sockets(address, port))
     found = sorted(pid for pid, parent in parents.items() if parent not in parents)
     above = {parents[pid] for pid in found}
@@ -52,8 +51,9 @@ def leaders(address: str, port: int) -> list[int]:
 
 
 def _sockets(address: str, port: int) -> set[str]:
-    """Return the inodes of the sockets to which a connection may come: those of the address before
-    those of all.
+    """Return the inodes of the sockets that may accept a connection.
+
+    Sockets bound to the address come first, then those bound to all addresses.
     """
     found: dict[str, set[str]] = {}
     for table in ("tcp", "tcp6"):
@@ -61,16 +61,15 @@ def _sockets(address: str, port: int) -> set[str]:
             for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]:
                 _, local, _, state, *rest = line.split()
                 host, _, number = local.partition(":")
-                if (
-                    state == "0A" and int(number, 16) == port
-                ):  # TCP_LISTEN of the kernel's include/net/tcp_states.h
-                    words = struct.unpack(
-                        f"={len(host) // 8}I", bytes.fromhex(host)
-                    )  # in the machine's byte order
+                # TCP_LISTEN of the kernel's include/net/tcp_states.h
+                if state == "0A" and int(number, 16) == port:
+                    # In the machine's byte order.
+                    words = struct.unpack(f"={len(host) // 8}I", bytes.fromhex(host))
                     found.setdefault(
                         str(ip_address(struct.pack(f">{len(words)}I", *words))), set()
                     ).add(rest[5])
-    # What a socket that accepts connections to `address` can be bound to, the most exact first.
+    # Addresses to which a socket that accepts connections to `address` can be bound, most specific
+    # first.
     names = [address, "::"]
     if ip_address(address).version == 4:
         names[1:1] = [str(ip_address(f"::ffff:{address}")), "0.0.0.0"]  # noqa: S104 - what others listen at
@@ -80,7 +79,7 @@ def _sockets(address: str, port: int) -> set[str]:
 def _holders(sockets: set[str]) -> dict[int, int]:
     """Return the processes that have one of the sockets open, with their parents.
 
-    Psutil names one process a socket.
+    psutil names only one process per socket.
     """
     links = {f"socket:[{inode}]" for inode in sockets}
     found = {}
@@ -96,21 +95,21 @@ def _holders(sockets: set[str]) -> dict[int, int]:
 
 @dataclass(frozen=True)
 class Listener:
-    """The process that listens at an address, or why it is not known."""
+    """The process that listens at an address, or the reason why it is unknown."""
 
     pid: int
     why: str
 
     @property
     def identity(self) -> str | None:
-        """What no other process has, before or after it."""
+        """Identifier of the process, unique on this machine for all time."""
         return (
             f"{boot_id()} {self.pid} {start_ticks(self.pid)}" if self.pid != UNKNOWN_PID else None
         )
 
 
 def find(api: UserApi) -> Listener:
-    """Return the process that leads those that listen at the address of `api`."""
+    """Return the leading process of those that listen at the address of `api`."""
     leading = leaders(api.address, api.port or 80)
     if not leading:
         return Listener(
@@ -130,9 +129,9 @@ def find(api: UserApi) -> Listener:
 
 
 def cpus_of(pid: int) -> tuple[int, ...]:
-    """Return the CPUs that any thread of a process and its descendants may run on.
+    """Return the CPUs on which any thread of a process and its descendants may run.
 
-    None for one that has ended.
+    Empty if the process has ended.
     """
     found: set[int] = set()
     for each in descendants(pid):
@@ -144,10 +143,10 @@ def cpus_of(pid: int) -> tuple[int, ...]:
 
 
 def place(apis: Sequence[UserApi]) -> Placement:
-    """Return the CPUs that the servers were seen to use, and for the generator all others.
+    """Return the observed CPUs of the servers, and all others for the generator.
 
-    If none is left, it gets all but the first. A server that was not found has none; of none
-    found it gets all.
+    If none is left, the generator gets all but the first. A server whose process was not found has
+    none. If no server was found, the generator gets all CPUs.
     """
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     pids = [found.pid for api in apis if (found := find(api)).pid != UNKNOWN_PID]
@@ -157,15 +156,15 @@ def place(apis: Sequence[UserApi]) -> Placement:
 
 
 def target(api: UserApi, found: Listener) -> Running:
-    """Return the server of `api` as one that runs, whose end is not the lab's to ask for."""
+    """Return the server of `api` as a Running that the lab cannot end."""
     pid = found.pid
     known = found.pid != UNKNOWN_PID
     process = psutil.Process(pid) if known else None
     group = cgroups.of_process(pid) if known else None
 
     def exit_code() -> int | None:
-        """Of a server whose process is not known, only a refused connection says that it has
-        ended.
+        """Return an exit code if the server's process is unknown and its port refuses
+        connections.
         """
         try:
             if process is None:
@@ -185,7 +184,7 @@ def target(api: UserApi, found: Listener) -> Running:
         stop=lambda: None,
         address=api.address,
         host=urlsplit(str(api.url)).netloc,
-        # Whether the control group of the process holds nothing but it and its descendants.
+        # True if the process's control group holds only the process and its descendants.
         alone=group is not None and set(cgroups.members(group.folder)) <= set(descendants(pid)),
         cpus=lambda: cpus_of(pid) if known else (),
     )
@@ -193,7 +192,7 @@ def target(api: UserApi, found: Listener) -> Running:
 
 
 class AttachedEngine:
-    """No engine at all: the server that is there."""
+    """An engine that starts nothing: the server runs already."""
 
     name = "attached"
 
@@ -202,15 +201,15 @@ class AttachedEngine:
         self._apis = {api.name: api for api in apis}
 
     def prepare(self, server: Server) -> str | None:
-        """Check that the server is there; there is no image."""
+        """Check that the server runs; return None, because it has no image."""
         self._find(server.name)
         return None
 
     @contextlib.contextmanager
     def started(self, server: Server, *_: Any, **__: Any) -> Iterator[Running]:
-        """Yield the server as it is, which must be the process that the run began with.
+        """Yield the server as it runs; it must be the same process as when the run began.
 
-        Nothing is handed to it.
+        It gets no environment variables or files.
         """
         yield target(self._apis[server.name], self._find(server.name))
 
@@ -226,5 +225,5 @@ class AttachedEngine:
         return found
 
     def database(self, *_: Any, **__: Any) -> contextlib.AbstractContextManager[RunningDatabase]:
-        """Refuse: nothing here starts a database."""
+        """Raise an error: this engine starts no database."""
         raise LabError("A server that the lab did not start gets no database from it.")

@@ -1,7 +1,7 @@
-"""Find, make and read control groups, version 1 or 2: cumulative CPU time in nanoseconds.
+"""Find, create and read control groups, version 1 or 2; CPU time is in nanoseconds.
 
-Both versions are in the field. Which one counts a process's CPU stands in /proc/PID/cgroup: a line
-with the controller `cpuacct` (version 1), else the line `0::PATH` (version 2). Machines with both
+Both versions are in use. /proc/PID/cgroup says which one counts a process's CPU time: version 1 if
+a line has the controller `cpuacct`, otherwise version 2 (the line `0::PATH`). Machines with both
 mounted (hybrid) count in version 1.
 """
 
@@ -18,11 +18,10 @@ from runner.model import LabError
 
 ROOT = Path("/sys/fs/cgroup")
 PROC = Path("/proc")
-ALL_PROGRAMS = (
-    ROOT / "cpuacct" / "cpuacct.usage"
-)  # nanoseconds of CPU time; the root of version 2 has ticks only
+ALL_PROGRAMS = ROOT / "cpuacct" / "cpuacct.usage"
+"""CPU time of all programs in nanoseconds; the root group of version 2 has only ticks."""
 PERIOD_US = 10_000
-"""Of a CPU quota; the kernel's default of 100 ms holds a server back for tens of milliseconds."""
+"""Period of a CPU quota. The kernel's default of 100 ms would stop a server for tens of ms."""
 NO_QUOTA = (
     "A share of a core needs a CPU quota, and this user may not set one here: run the lab as root, "
     "or with containers (--engine docker)."
@@ -33,8 +32,8 @@ NO_QUOTA = (
 class Cgroup:
     """A control group that counts CPU time.
 
-    `quota` is the folder in which a CPU quota is set, where there is one: in version 1 it may be
-    another hierarchy.
+    `quota` is the folder for a CPU quota, if there is one; in version 1 it may be in another
+    hierarchy.
     """
 
     version: int
@@ -43,20 +42,20 @@ class Cgroup:
 
     @property
     def counter(self) -> str:
-        """The name of the file with the CPU time: nanoseconds in version 1, keyed microseconds in
+        """Name of the file with the CPU time: nanoseconds in version 1, keyed microseconds in
         version 2.
         """
         return "cpuacct.usage" if self.version == 1 else "cpu.stat"
 
     @property
     def folders(self) -> list[Path]:
-        """The group's folders: a process must be put into each."""
+        """All folders of the group; a process must be added to each."""
         return [self.folder] if self.quota in (None, self.folder) else [self.folder, self.quota]
 
     def limit(self, cores: float) -> None:
-        """Give the group's processes at most `cores` of CPU time in each PERIOD_US.
+        """Limit the group's processes to `cores` of CPU time in each PERIOD_US.
 
-        LabError if that is refused.
+        Raise LabError if the kernel refuses.
         """
         if self.quota is None:
             raise LabError(NO_QUOTA, exit_code=1)
@@ -86,7 +85,7 @@ def of_process(pid: int) -> Cgroup | None:
 
 @dataclass(frozen=True)
 class CpuGroup:
-    """The control group by which the controller `cpu` limits a process.
+    """The control group in which the controller `cpu` limits a process.
 
     `mount` is the folder of its hierarchy.
     """
@@ -97,13 +96,13 @@ class CpuGroup:
 
     @property
     def folders(self) -> list[Path]:
-        """The folders of the group and of all groups above it, the innermost first."""
+        """The folders of the group and of all groups above it, innermost first."""
         folder = self.mount / self.path
         return [folder, *(each for each in folder.parents if each.is_relative_to(self.mount))]
 
 
 def cpu_group(pid: int) -> CpuGroup | None:
-    """Return the group that limits the CPU time of `pid`; None if it cannot be seen from here.
+    """Return the group that limits the CPU time of `pid`; None if it is not visible here.
 
     A path that begins with `/..` leads out of this process's control group namespace.
     """
@@ -116,10 +115,7 @@ def cpu_group(pid: int) -> CpuGroup | None:
 
 
 def memory_group(pid: int) -> Path | None:
-    """Return the folder of the control group that limits the memory of `pid`.
-
-    None if it is in none.
-    """
+    """Return the folder of the control group that limits the memory of `pid`; None without one."""
     paths = _paths(pid)
     if "memory" in paths:
         return _v1_mount("memory") / paths["memory"]
@@ -127,9 +123,9 @@ def memory_group(pid: int) -> Path | None:
 
 
 def _paths(pid: int) -> dict[str, str]:
-    """Return the control group of a process by controller, version 2's under the empty name.
+    """Return a process's control group by controller; version 2 has the empty name.
 
-    Empty if it is gone.
+    Empty if the process has ended.
     """
     try:
         lines = (PROC / str(pid) / "cgroup").read_text("utf-8", "surrogateescape").splitlines()
@@ -154,11 +150,10 @@ def _v2_mount() -> Path:
 
 @contextlib.contextmanager
 def temporary(name: str, note: Callable[[Path], None]) -> Iterator[Cgroup | None]:
-    """Make a group for the duration of the context (None if not permitted).
+    """Create a group for the duration of the context; None if not permitted.
 
-    What is left in it then is killed.
-
-    `note` takes the folder of a group that was made, to be removed if the runner dies.
+    Processes still in it at the end are killed. `note` receives the folder of the group, so that it
+    is removed even if the runner dies.
     """
     group = _created(f"bench-{name}-{os.urandom(4).hex()}", note)
     try:
@@ -169,9 +164,9 @@ def temporary(name: str, note: Callable[[Path], None]) -> Iterator[Cgroup | None
 
 
 def _created(name: str, note: Callable[[Path], None]) -> Cgroup | None:
-    """Make an empty group below this process's.
+    """Create an empty group below this process's.
 
-    It has a `quota` where this user may limit CPU time.
+    It has a `quota` if this user may limit CPU time.
     """
     ours = of_process(os.getpid())
     if ours is None:
@@ -199,11 +194,11 @@ def _made(folder: Path, note: Callable[[Path], None]) -> bool:
 
 
 def _limiting_parent(ours: Path) -> Path:
-    """Return the group of version 2 below which a new one can limit CPU time: this process's, or
-    the root.
+    """Return the version 2 group below which a new group can limit CPU time.
 
-    A group that holds processes cannot give controllers to groups below it, unless it is the root.
-    If neither can, this process's group at least counts CPU time.
+    It is this process's group or the root. A group that holds processes cannot pass controllers to
+    groups below it, unless it is the root. If neither works, use this process's group, which at
+    least counts CPU time.
     """
     for parent in (ours, ROOT):
         control = parent / "cgroup.subtree_control"
@@ -216,9 +211,9 @@ def _limiting_parent(ours: Path) -> Path:
 
 
 def remove(folder: Path) -> list[int]:
-    """Kill the processes of a group that the lab made, remove it, and return their pids.
+    """Kill the processes of a group made by the lab, remove the group, and return their pids.
 
-    PostgreSQL's processes each lead a session: only the group holds them together.
+    Each of PostgreSQL's processes leads its own session, so only the group contains them all.
     """
 
     def left() -> list[int]:
@@ -233,11 +228,10 @@ def remove(folder: Path) -> list[int]:
 
 
 def kill_all(living: Callable[[], list[int]], within_s: float = 5.0) -> list[int]:
-    """Kill processes until none is left, as one may fork while it is being killed.
+    """Kill processes until none is left, because one may fork while being killed.
 
-    Return their pids.
-
-    A process that cannot be killed (it waits for a device) is given up after `within_s`.
+    Return their pids. After `within_s`, leave a process that cannot be killed because it waits for
+    a device.
     """
     killed: dict[int, None] = {}
     deadline = time.monotonic() + within_s

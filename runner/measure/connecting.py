@@ -1,4 +1,4 @@
-"""Reach a Docker engine, this machine's or one at a URL, or say why it cannot be reached."""
+"""Connect to a Docker engine, on this machine or at a URL, or report why that fails."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from requests.exceptions import RequestException
 from runner.store import public
 
 TROUBLE = (DockerException, RequestException)
-"""What docker-py raises: its errors, and those of the HTTP client below it."""
+"""Errors raised by docker-py and by the HTTP client below it."""
 _KNOWN = (
     *(
         "no such file or directory",
@@ -24,10 +24,10 @@ _KNOWN = (
 
 
 class _Secured(docker.APIClient):
-    """A client that trusts the certificates that it is given, and no others.
+    """A client that trusts only the certificates given to it.
 
-    requests would put those of $REQUESTS_CA_BUNDLE in their place, and send an engine's calls
-    through $HTTPS_PROXY.
+    By default, requests would use those of $REQUESTS_CA_BUNDLE instead, and send calls through
+    $HTTPS_PROXY.
     """
 
     trust_env = property(lambda _: False, lambda _, __: None)
@@ -36,10 +36,9 @@ class _Secured(docker.APIClient):
 def connect(engine: str = "", certificates: str = "", *, timeout_s: int = 60) -> DockerClient:
     """Return a client of this machine's engine, or of the one at a URL.
 
-    DockerException where none answers.
-
-    `certificates` is a folder with ca.pem, cert.pem and key.pem, as Docker has them. ssh:// reads
-    the user's configuration, keys and known hosts, and accepts no host that is not known.
+    `certificates` is a folder with ca.pem, cert.pem and key.pem, in Docker's format. ssh:// uses
+    the user's configuration, keys and known hosts, and rejects unknown hosts. Raise DockerException
+    if no engine answers.
     """
     if certificates:
         pair: Any = (f"{certificates}/cert.pem", f"{certificates}/key.pem")
@@ -47,7 +46,7 @@ def connect(engine: str = "", certificates: str = "", *, timeout_s: int = 60) ->
         client = docker.DockerClient.__new__(docker.DockerClient)
         client.api = _Secured(base_url=engine, tls=tls, timeout=timeout_s)
     elif engine:
-        # Over ssh docker-py keeps a channel for each of the last URLs, and sshd allows ten
+        # Over ssh, docker-py keeps a channel for each of the last URLs, but sshd allows only ten
         # (MaxSessions).
         client = docker.DockerClient(base_url=engine, timeout=timeout_s, num_pools=3)
     else:
@@ -61,7 +60,7 @@ def connect(engine: str = "", certificates: str = "", *, timeout_s: int = 60) ->
 
 
 def reason(error: Exception) -> str:
-    """Return the last sentence of an error, without the addresses that urllib3 puts around it."""
+    """Return the last sentence of an error, without the addresses that urllib3 adds."""
     text = last_line(str(error) or type(error).__name__)
     return next((known for known in _KNOWN if known in text.lower()), public(text)[:200])
 

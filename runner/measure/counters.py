@@ -1,9 +1,9 @@
 """Counts read around a load, independent of the generator: the server's and the kernel's.
 
-The kernel's table of tracked connections is in it, which a firewall (Docker's, for one) turns on
-for loopback too. A closed connection stays there for two minutes. Loads that open one for each
-request fill it, and the kernel then drops packets of new connections: they look like a server that
-does not accept.
+They include the kernel's table of tracked connections, which a firewall (for example Docker's)
+enables for loopback, too. A closed connection stays in it for two minutes. Loads that open a
+connection per request fill it. Then the kernel drops packets of new connections, as if the server
+did not accept them.
 """
 
 import time
@@ -15,14 +15,12 @@ from runner.measure.engine import Running, get_json
 from runner.measurement import Counters
 from runner.model import Cell
 
-WARM_UP_SETTLES_S = 3.0  # how long the warm-up may take to arrive, and a server to drain it
-QUIET_S = 0.05  # in which nothing is counted, once it has
+WARM_UP_SETTLES_S = 3.0  # time for the warm-up to arrive and for the server to finish it
+QUIET_S = 0.05  # the warm-up has settled if nothing is counted for so long
 
 
 def tcp_counters() -> dict[str, int]:
-    """Return what this network namespace has counted of TCP since boot (RFC 4022), by the kernel's
-    names.
-    """
+    """Return this network namespace's TCP counters since boot (RFC 4022), by the kernel's names."""
     lines = [
         line.split()[1:]
         for line in Path("/proc/net/snmp").read_text().splitlines()
@@ -32,9 +30,7 @@ def tcp_counters() -> dict[str, int]:
 
 
 def network_bytes() -> dict[str, int]:
-    """Return the bytes that went over all interfaces but loopback, and TCP's segments sent and sent
-    again.
-    """
+    """Return the bytes over all interfaces except loopback, and TCP segments sent and resent."""
     lines = [line.partition(":") for line in Path("/proc/net/dev").read_text().splitlines()[2:]]
     numbers = [values.split() for name, _, values in lines if name.strip() != "lo"]
     tcp = tcp_counters()
@@ -47,8 +43,9 @@ def network_bytes() -> dict[str, int]:
 
 
 def undelivered(port: int) -> int:
-    """Return how many closed connections from here to a port still deliver: TCP sends again what
-    was lost.
+    """Return the number of closed connections to a port that still have data to deliver.
+
+    TCP sends lost data again.
     """
     rows = [line.split()[2:4] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     # FIN_WAIT1, LAST_ACK and CLOSING of the kernel's include/net/tcp_states.h
@@ -60,11 +57,10 @@ def undelivered(port: int) -> int:
 def settle(
     running: Running, counted: Callable[[], Counters], afar: Sequence[Callable[[int], int]]
 ) -> Counters:
-    """Return the counters once the server has finished what the warm-up left in its queues, or
-    after WARM_UP_SETTLES_S.
+    """Return the counters once the server has finished the warm-up, or after WARM_UP_SETTLES_S.
 
-    wrk stops with a request under way on every connection: counted into the load, they would be
-    strangers. Those from other hosts have to arrive first (`afar`: each one's `undelivered`).
+    wrk stops with a request under way on every connection; the load must not count these. Requests
+    from other hosts have to arrive first (`afar` has each host's `undelivered`).
     """
     deadline = time.monotonic() + WARM_UP_SETTLES_S
     now = read_counters(running, counted)
@@ -84,9 +80,9 @@ def settle(
 
 
 def read_counters(running: Running, counted: Callable[[], Counters]) -> Counters:
-    """Read the server's counters, None for those that it does not keep, and the kernel's.
+    """Read the server's and the kernel's counters; None for those that the server lacks.
 
-    To ask is one connection.
+    Reading them takes one connection.
     """
     stats = get_json(running, "/stats", timeout_s=10.0) or {}
     requests = stats.get("requests")
@@ -101,17 +97,16 @@ def read_counters(running: Running, counted: Callable[[], Counters]) -> Counters
 NETFILTER = Path("/proc/sys/net/netfilter")
 COUNTERS = Path("/proc/net/stat/nf_conntrack")
 CLOSE_RPS = 30_000
-"""More connections a second than a close-mode load of this lab has been seen to open."""
+"""More connections a second than any close-mode load of this lab has opened."""
 SPARE = 2_000
 PATIENCE_S = 150.0
-"""Longer than the kernel remembers closed connections (nf_conntrack_tcp_timeout_time_wait, 120 s).
-"""
+"""Longer than the kernel keeps closed connections (nf_conntrack_tcp_timeout_time_wait, 120 s)."""
 
 
 def dropped_packets() -> int | None:
-    """Return how many packets were dropped for want of room since boot.
+    """Return the number of packets dropped since boot because the table was full.
 
-    None if nothing is tracked.
+    None if the kernel tracks no connections.
     """
     try:
         head, *rows = (line.split() for line in COUNTERS.read_text().splitlines())
@@ -123,9 +118,9 @@ def dropped_packets() -> int | None:
 def wait_for_room(cells: Sequence[Cell], on_wait: Callable[[int], None]) -> None:
     """Return once the table has room for a session of `cells`, or after PATIENCE_S.
 
-    `on_wait` is called once, with the entries needed, if there is a wait. A session that needs more
-    than half of the table waits for half: the connections of its beginning are forgotten in the
-    course of a long one.
+    If it has to wait, it calls `on_wait` once with the number of entries needed. A session that
+    needs more than half of the table waits only for half, because during a long session its first
+    connections expire.
     """
     deadline = time.monotonic() + PATIENCE_S
     waiting = False
@@ -136,7 +131,7 @@ def wait_for_room(cells: Sequence[Cell], on_wait: Callable[[int], None]) -> None
                 for name in ("nf_conntrack_count", "nf_conntrack_max")
             )
         except (OSError, ValueError):
-            return  # nothing is tracked
+            return  # the kernel tracks no connections
         needed = min(sum(map(connections_of, cells)), size // 2)
         if size - used >= needed:
             return
@@ -147,7 +142,7 @@ def wait_for_room(cells: Sequence[Cell], on_wait: Callable[[int], None]) -> None
 
 
 def connections_of(cell: Cell) -> int:
-    """Return at most how many connections a trial opens, its warm-up included."""
+    """Return the maximum number of connections that a trial opens, including its warm-up."""
     opened = cell.sockets * (1 + (cell.slices or 1)) + SPARE
     if cell.mode == "close":
         load_s = (

@@ -1,4 +1,4 @@
-"""A trial's PostgreSQL: start it fresh, make the table, and ask it what it has seen."""
+"""A trial's PostgreSQL: start it fresh, create the table, and read its counters."""
 
 import contextlib
 import secrets
@@ -21,7 +21,7 @@ SETTINGS = (
     *("fsync", "synchronous_commit", "full_page_writes", "wal_level"),
     *("shared_buffers", "max_connections", "max_wal_size", "checkpoint_timeout"),
 )
-"""What the manifest says of the configuration: durability first."""
+"""Settings recorded in the manifest, durability first."""
 
 _COUNTERS = """
 SELECT (SELECT count(*) FROM devices WHERE firmware = %s),
@@ -44,23 +44,23 @@ class Database:
 
     @property
     def url(self) -> str:
-        """Where it is, with the password."""
+        """Its URL, including the password."""
         return f"postgres://lab:{self.password}@{self.running.address}:{self.running.port}/lab"
 
     def handed_to(self, server: Server) -> dict[str, str]:
-        """Return by what a server under test finds it."""
+        """Return the environment variable or file by which a server finds the database."""
         return {BY_FILE if server.secrets_by_file else "DATABASE_URL": self.url}
 
     def counters(self, tag: str) -> DatabaseCounters:
-        """Return the rows with `tag` as firmware, and the statistics.
+        """Return the number of rows with `tag` as firmware, and the statistics.
 
-        LabError if the database does not answer.
+        Raise LabError if the database does not answer.
         """
         rows, calls, total_ms, sessions = self._ask(_COUNTERS, (tag,))[0]
         return DatabaseCounters(int(rows), int(calls), float(total_ms), int(sessions))
 
     def count(self, firmware: str) -> int:
-        """Return how many rows have this firmware."""
+        """Return the number of rows with this firmware."""
         return int(self._ask("SELECT count(*) FROM devices WHERE firmware = %s", (firmware,))[0][0])
 
     def rows(self, firmware: str) -> list[tuple[Any, ...]]:
@@ -72,20 +72,20 @@ class Database:
         return self._ask(query, (firmware,))
 
     def settings(self) -> dict[str, str]:
-        """Return what SETTINGS are set to."""
+        """Return the values of SETTINGS."""
         query = "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY(%s)"
         return {name: str(value) for name, value in self._ask(query, (list(SETTINGS),))}
 
     def pause(self) -> None:
-        """Stop it where it is: it accepts connections and says nothing."""
+        """Stop its processes (SIGSTOP): it still accepts connections but does not answer."""
         self.running.pause()
 
     def resume(self) -> None:
-        """Let it go on after a pause."""
+        """Let it continue after a pause."""
         self.running.resume()
 
     def restart(self) -> None:
-        """Kill it hard and start it again on the same data; returns when it answers."""
+        """Kill it with SIGKILL and restart it on the same data; return when it answers."""
         self.running.restart()
         _connected(self.running, self.password, self.log).close()
 
@@ -100,10 +100,9 @@ class Database:
 
 
 def try_database(engine: Engine, cpus: tuple[int, ...]) -> dict[str, Any]:
-    """Start PostgreSQL once, so that what is wrong with it is known before any trial; LabError.
+    """Start PostgreSQL once, so that its errors show before any trial; raise LabError for them.
 
-    Returns what the manifest says of it: its version, its image (None if it runs without one),
-    its settings.
+    Return the manifest's entry: its version, its image (None without one), and its settings.
     """
     with temporary() as folder, serving(engine, cpus, folder / "database.log") as database:
         return {
@@ -115,7 +114,7 @@ def try_database(engine: Engine, cpus: tuple[int, ...]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def serving(engine: Engine, cpus: tuple[int, ...], log: Path) -> Iterator[Database]:
-    """Start a fresh cluster on `cpus` and make its table; nothing of it outlives the context."""
+    """Start a fresh cluster on `cpus` and create its table; remove it all on leaving."""
     password = secrets.token_hex(16)
     with engine.database(cpus, scram_verifier(password), log) as running:
         with _connected(running, password, log) as connection:
@@ -125,12 +124,13 @@ def serving(engine: Engine, cpus: tuple[int, ...], log: Path) -> Iterator[Databa
 
 
 def scram_verifier(password: str) -> str:
-    """Return what PostgreSQL stores of a password (RFC 5802, RFC 7677), which does not reveal it.
+    """Return the form in which PostgreSQL stores a password (RFC 5802, RFC 7677).
 
-    It has PostgreSQL's default of 4096 iterations: a server pays for them at each connection, as
-    its users do.
+    It does not reveal the password. It uses PostgreSQL's default of 4096 iterations, whose cost
+    servers pay for each connection, as in production.
     """
-    unconnected = PGconn.connect(b"host=/nowhere")  # libpq takes a connection, and needs none
+    # libpq requires a connection object, but it need not be connected
+    unconnected = PGconn.connect(b"host=/nowhere")
     return unconnected.encrypt_password(password.encode(), b"lab", b"scram-sha-256").decode()
 
 
@@ -147,7 +147,10 @@ def _connect(running: RunningDatabase, password: str) -> psycopg.Connection[tupl
 def _connected(
     running: RunningDatabase, password: str, log: Path
 ) -> psycopg.Connection[tuple[Any, ...]]:
-    """Return a connection once the database answers, or LabError at its death or the deadline."""
+    """Return a connection once the database answers.
+
+    Raise LabError if it ends, or at the deadline.
+    """
     reason = ""
     for _ in waiting("PostgreSQL", running, log, READY_WITHIN_S):
         try:

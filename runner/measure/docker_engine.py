@@ -28,26 +28,26 @@ BASE_TAG = "web-bench-lab/debian:bookworm"
 OFFICIAL_BASE = "debian:bookworm-slim"
 OFFICIAL_POSTGRES = "postgres:15-bookworm"
 DATABASE = "database.postgres"
-"""Name of the database's image and containers: a server's name has no dot."""
+"""Name of the database's image and containers; the dot keeps it apart from servers' names."""
 
 
 def ensure_image(client: DockerClient, server: Server) -> str:
-    """Build `server`'s image (Docker's cache makes an unchanged one cheap) and return its id.
+    """Build `server`'s image and return its id; Docker's cache makes an unchanged one cheap.
 
-    The stage `prebuilt` holds the very binary that the process engine runs. If the host has no
-    binary, because its toolchain is missing, the last stage builds from source in the toolchain's
-    official image.
+    The stage `prebuilt` holds the same binary that the process engine runs. If the host lacks this
+    binary because its toolchain is missing, the last stage builds it in the toolchain's official
+    image.
     """
     folder = server.folder
     others = list[str]()
-    if server.shared:  # it needs the code that servers share, and no other server
+    if server.shared:  # it needs the code shared by servers, but no other server
         folder = server.folder.resolve().parent
         names = [path.parent.name for path in folder.glob("*/server.toml")]
         others = [name for name in names if name != server.implementation]
     with contextlib.ExitStack() as stack:
         path = server.folder / (server.artifact or "")
         binary = server.artifact is None or path.is_file()
-        # the classic builder runs the stage `prebuilt` in any case: an empty file stands in for it
+        # The classic builder always runs the stage `prebuilt`, so give it an empty file.
         if not binary:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
@@ -63,9 +63,9 @@ def ensure_image(client: DockerClient, server: Server) -> str:
 
 
 def ensure_database_image(client: DockerClient) -> str:
-    """Build PostgreSQL's image, on the official one or, if that cannot be had, a Debian base.
+    """Build PostgreSQL's image and return its id.
 
-    Return its id.
+    Its base is the official image or, if that is not available, a Debian base.
     """
     official = {} if _pulled(client, OFFICIAL_POSTGRES) else {"BASE": debian_base(client)}
     return build_image(client, DATABASE, _context(POSTGRES), official)
@@ -79,8 +79,9 @@ def build_image(
     dockerfile: str = "Dockerfile",
     target: str = "",
 ) -> str:
-    """Build an image of a packed context (Docker's cache makes an unchanged one cheap) and return
-    its id.
+    """Build an image from a packed context and return its id.
+
+    Docker's cache makes an unchanged one cheap.
     """
     try:
         with context:
@@ -103,7 +104,7 @@ def build_image(
 
 
 def _context(folder: Path, others: Sequence[str] = ()) -> IO[bytes]:
-    """Return a folder as a tar for Docker, without `others` and what its .dockerignore names."""
+    """Return a folder as a tar for Docker, without `others` and the entries of .dockerignore."""
     ignore = folder / ".dockerignore"
     lines = ignore.read_text(encoding="utf-8").splitlines() if ignore.is_file() else []
     patterns = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
@@ -111,17 +112,15 @@ def _context(folder: Path, others: Sequence[str] = ()) -> IO[bytes]:
 
 
 def debian_base(client: DockerClient) -> str:
-    """Return a Debian base image: one made before, the official one if it can be pulled, else
-    made by mmdebstrap.
-    """
+    """Return a Debian base image: an existing one, the official one, or one by mmdebstrap."""
     return OFFICIAL_BASE if _pulled(client, OFFICIAL_BASE) else BASE_TAG
 
 
 def _pulled(client: DockerClient, official: str) -> bool:
-    """Return whether an official image is here or can be pulled; if not, our Debian base is.
+    """True if an official image is present or can be pulled; otherwise the lab's base is used.
 
-    Once that base had to be made, with mmdebstrap (about 15 s) and the host's package sources, no
-    registry is asked again.
+    Once the lab has made its own base (mmdebstrap, about 15 s, from the host's package sources), it
+    does not ask a registry again.
     """
     for tag, answer in ((official, True), (BASE_TAG, False)):
         with contextlib.suppress(ImageNotFound):
@@ -161,12 +160,12 @@ def _pulled(client: DockerClient, official: str) -> bool:
 
 LABEL = "web-bench-lab"
 RUNNER = f"{LABEL}.runner"
-"""Label with the process that started a container: it says whether that still lives."""
+"""Label with the process that started a container, to see whether that process still lives."""
 MEMORY_BYTES = 2 * 1024**3
 PIDS = 1024
 OPEN_FILES = 65_536
 NOBODY = 65_534
-SECRETS = "/run/lab"  # where a container finds the files of its secrets
+SECRETS = "/run/lab"  # folder of the secrets' files in a container
 HARDENED: dict[str, Any] = {
     "network_mode": "host",
     "read_only": True,
@@ -174,19 +173,16 @@ HARDENED: dict[str, Any] = {
     "cap_drop": ["ALL"],
     "security_opt": ["no-new-privileges"],
 }
-"""How every container of the lab is kept from what it does not need."""
+"""Options that deny every container of the lab what it does not need."""
 
 
 def labels(what: str) -> dict[str, str]:
-    """Return a container's labels: what it is, and whose."""
+    """Return a container's labels: its role, and the runner that started it."""
     return {LABEL: what, RUNNER: identity(os.getpid())}
 
 
 def sweep(client: DockerClient) -> list[str]:
-    """Remove the lab's containers whose runner is dead, and no other.
-
-    Return what was removed, in words.
-    """
+    """Remove containers of the lab whose runner is dead; return a list of them in words."""
     removed = []
     for container in client.containers.list(
         all=True, filters={"label": RUNNER}, ignore_removed=True
@@ -199,43 +195,42 @@ def sweep(client: DockerClient) -> list[str]:
 
 
 class DockerHost:
-    """A machine whose Docker engine runs containers: this one. fleet.Place is another."""
+    """A machine whose Docker engine runs containers: this one. `fleet.Place` is another host."""
 
     role = ""
     address = LOOPBACK
     reached: tuple[str, str] | None = None
-    """How the engine of another host is reached, and the folder of its certificates, for who cleans
-    up.
-    """
-    clients: tuple[
-        str, ...
-    ] = ()  # addresses that may connect to a database, as networks of one: `10.0.0.1/32`
+    """Another host's engine URL and folder of certificates, for the clean-up."""
+    clients: tuple[str, ...] = ()
+    """Addresses that may connect to a database, as networks of one address: `10.0.0.1/32`."""
 
     def __init__(self, client: DockerClient) -> None:
         self.client = client
 
     @property
     def open_files(self) -> int:
-        """As many as a container may have: an engine started like this runner cannot give more than
-        the runner has.
+        """Highest number of open files of a container.
+
+        An engine started like this runner cannot give more than the runner has.
         """
         return resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 
     def free_port(self) -> int:
-        """Return a port of the address that was free a moment ago."""
+        """Return a port of the address that was free just now."""
         return free_port()
 
     def image(self, make: Callable[[DockerClient], str]) -> str:
-        """Make an image and return its id once it is there."""
+        """Build an image with `make` and return its id once it is on this host."""
         return make(self.client)
 
     def watch(self, pid: int) -> None:
-        """Have a container's process ended if this runner is gone: here its watchdog does so."""
+        """Register a container's process, so that the watchdog ends it if this runner dies."""
 
 
 class DockerEngine:
-    """Containers with host networking, bound to loopback: a published port passes through Docker's
-    userland proxy.
+    """Containers with host networking, bound to loopback.
+
+    A published port would pass through Docker's userland proxy.
     """
 
     name = "docker"
@@ -258,9 +253,7 @@ class DockerEngine:
     def started(
         self, server: Server, cpus: tuple[int, ...], handed: Mapping[str, str], log: Path
     ) -> Iterator[Running]:
-        """Run the server's image read-only, without capabilities or privileges, as nobody, on
-        `cpus`.
-        """
+        """Run the server's image on `cpus`, read-only, as nobody, without capabilities."""
         port = self._server.free_port()
         env = {**handed, "ADDR": f"{self._server.address}:{port}"}
         env |= {} if server.contract else {"PORT": str(port)}
@@ -271,9 +264,9 @@ class DockerEngine:
     def database(
         self, cpus: tuple[int, ...], verifier: str, log: Path
     ) -> Iterator[RunningDatabase]:
-        """Run PostgreSQL's image like a server's.
+        """Run PostgreSQL's image in the same way as a server's.
 
-        Its cluster lies in a volume that goes with the container.
+        Its cluster is in a volume that is removed with the container.
         """
         host = self._database
         if DATABASE not in self._images:
@@ -304,7 +297,7 @@ class DockerEngine:
     ) -> Iterator[Container]:
         """Run a container of an image.
 
-        What it is handed by a file lies in a volume that goes with it.
+        Files passed to it are in a volume that is removed with it.
         """
         files = min(OPEN_FILES, host.open_files)
         secret = env.get(BY_FILE)
@@ -349,7 +342,7 @@ class DockerEngine:
 
 
 def _failure(host: DockerHost, what: str, error: Exception) -> LabError:
-    """Return the error of one container, or that there is no engine any more."""
+    """Return the error of one container, or the error that the engine stopped responding."""
     try:
         host.client.ping()
     except TROUBLE:
@@ -362,7 +355,7 @@ def _failure(host: DockerHost, what: str, error: Exception) -> LabError:
 
 
 def _packed(name: str, data: bytes) -> bytes:
-    """Return a tar of one file, which only a server's user can read."""
+    """Return a tar of one file that only a server's user can read."""
     packed = io.BytesIO()
     entry = tarfile.TarInfo(name)
     entry.size = len(data)
@@ -375,7 +368,7 @@ def _packed(name: str, data: bytes) -> bytes:
 
 
 def _facts(host: DockerHost, container: Container, port: int, log: Path) -> dict[str, Any]:
-    """Return what a started container is as a Running."""
+    """Return a started container's fields of Running."""
 
     def exit_code() -> int | None:
         container.reload()
@@ -386,7 +379,7 @@ def _facts(host: DockerHost, container: Container, port: int, log: Path) -> dict
         return int(state["ExitCode"])
 
     def stop() -> int:
-        with contextlib.suppress(APIError):  # it has ended by itself
+        with contextlib.suppress(APIError):  # it ended by itself
             container.stop(timeout=2)
         return int(container.wait(timeout=30)["StatusCode"])
 

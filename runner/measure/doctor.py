@@ -1,4 +1,4 @@
-"""What this machine has, what a campaign would use, and what is missing."""
+"""Report what this machine has, what a campaign would use, and what is missing."""
 
 import contextlib
 from collections.abc import Callable
@@ -15,16 +15,18 @@ from runner.model import LabError, short_number
 from runner.planning.catalog import load_server, server_names
 from runner.planning.hosts import Hosts
 
-LEAST_FREE = 2**30  # on a host's disk, for the raw samples of its generator
+LEAST_FREE = 2**30  # free bytes on a generator host's disk, for its raw samples
 CONNECTIONS, CLOSE_OPENS = 3000, 4 * CLOSE_RPS
-"""Of a large campaign: what a load holds, and what a close-mode load of 3 s and its warm-up may
-open.
+"""Size of a large campaign: connections held by a load, and connections opened in close mode.
+
+The latter covers a load of 3 s and its warm-up.
 """
 
 
 def examine(server_cpus: int = 1) -> list[Diagnosis]:
-    """Return what matters for a large campaign with so many CPUs for the server, most important
-    first.
+    """Return everything that matters for a large campaign, most important first.
+
+    `server_cpus` is the number of CPUs for the server.
     """
     try:
         hazards = machine.examine(machine.place(server_cpus), CONNECTIONS, CLOSE_OPENS)
@@ -41,7 +43,10 @@ def examine(server_cpus: int = 1) -> list[Diagnosis]:
 
 
 def examine_hosts(hosts: Hosts, say: Callable[[str], None]) -> list[Diagnosis]:
-    """Return what matters of each host, by its roles; LabError if one cannot be reached or used."""
+    """Return everything that matters of each host for its roles.
+
+    Raise LabError if a host cannot be reached or used.
+    """
     found = []
     with ledger() as book:
         from runner.measure.fleet import open_fleet  # noqa: PLC0415 - slow to import
@@ -87,7 +92,7 @@ def examine_hosts(hosts: Hosts, say: Callable[[str], None]) -> list[Diagnosis]:
 
 
 def examine_tools() -> list[Diagnosis]:
-    """Return which load generators there are, and whether the lab can use them."""
+    """Return which load generators are installed, and whether the lab can use them."""
     findings = []
     for name in ("k6", "wrk", "vegeta"):
         tool = find_tool(name)
@@ -102,8 +107,8 @@ def examine_tools() -> list[Diagnosis]:
 
 
 def _programs() -> list[Diagnosis]:
-    """Return whether a Docker engine answers, which PostgreSQL there is, and which servers can run
-    as processes.
+    """Return the state of the Docker engine and of PostgreSQL, and which servers run as
+    processes.
     """
     from docker.errors import DockerException  # noqa: PLC0415 - slow to import
 
@@ -157,7 +162,7 @@ def _machine() -> list[Diagnosis]:
 
 
 def _permitted() -> list[Diagnosis]:
-    """Return whether idle CPUs can be kept awake, and a process be given a share of a core.
+    """Return whether the lab may keep idle CPUs awake and limit a process to a share of a core.
 
     Takes 0.2 s.
     """
@@ -178,7 +183,7 @@ def _permitted() -> list[Diagnosis]:
 
 
 def _calibration(server_cpus: int) -> Diagnosis:
-    """Say how fast the generators are, and whether verdicts can use it."""
+    """Return the generators' ceilings, and whether verdicts can use them."""
     try:
         found = load_calibration()
         generator = machine.place(server_cpus).generator

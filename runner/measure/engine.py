@@ -1,6 +1,4 @@
-"""What it means to start a server, which engine does it, and how a server proves that it is this
-trial's.
-"""
+"""Interface of engines, which start servers, and the check that a server is this trial's."""
 
 import contextlib
 import json
@@ -22,92 +20,88 @@ from runner.store import last_line
 
 EngineChoice = Literal["auto", "docker", "process"]
 LOOPBACK = "127.0.0.1"
-UNKNOWN_PID = 0  # stands for the process of a server that was not found
+UNKNOWN_PID = 0  # pid of a server whose process was not found
 BY_FILE = "DATABASE_URL_FILE"
-"""Handed to a server as a file that only it can read, whose path the variable has."""
+"""Variable that holds the path of a file with DATABASE_URL, which only the server can read."""
 
 
 @dataclass(frozen=True)
 class Running:
-    """A started server: where it listens, which process it is, and how to ask whether it still
-    lives.
-    """
+    """A started server: its address, its process, and functions to stop and watch it."""
 
     pid: int
     port: int
-    exit_code: Callable[[], int | None]  # none while the server runs, else its exit code
+    exit_code: Callable[[], int | None]  # None while the server runs
     stop: Callable[[], int | None]
     """End the server (SIGTERM, after 2 s SIGKILL) and return its exit code.
 
-    None if it is not the lab's to end.
+    None if the lab may not end it.
     """
     _: KW_ONLY
     address: str = LOOPBACK
-    host: str = ""  # host and port as its URL has them; empty if that is `address` and `port`
+    host: str = ""  # host and port of its URL; empty if they are `address` and `port`
     limit: Callable[[float], None] = lambda _: None
-    """Give it at most so many cores of CPU time from now on, by a quota.
+    """Limit it to this many cores of CPU time from now on, by a quota.
 
-    LabError if that cannot be done.
+    Raise LabError if that fails.
     """
     alone: bool = True
-    """Whether its control group holds nothing else; where it may, its process tree is sampled."""
+    """True if its control group holds nothing else; otherwise its process tree is sampled."""
     cpus: Callable[[], tuple[int, ...]] | None = None
-    """Which it may use, if that is not the lab's to decide."""
+    """Return its CPUs, if the lab does not choose them."""
 
     @property
     def origin(self) -> str:
-        """What the URLs of its resources begin with."""
+        """Beginning of its resources' URLs."""
         return f"http://{self.host or f'{self.address}:{self.port}'}"
 
 
 @dataclass(frozen=True)
 class RunningDatabase(Running):
-    """A started PostgreSQL, and what can be done to it."""
+    """A started PostgreSQL, and functions to pause and restart it."""
 
-    image: str | None  # its image's digest; None if it runs without one
-    pause: Callable[
-        [], None
-    ]  # stop all its processes where they are: it accepts connections and says nothing
+    image: str | None  # its image's digest; None without an image
+    pause: Callable[[], None]
+    """Stop all its processes (SIGSTOP): it still accepts connections but does not answer."""
     resume: Callable[[], None]
-    restart: Callable[
-        [], None
-    ]  # kill it hard and start it again, on the same port with the same data
+    restart: Callable[[], None]
+    """Kill it with SIGKILL and restart it on the same port with the same data."""
 
 
 class Engine(Protocol):
-    """A way of starting servers and their database: `docker` or `process`."""
+    """A way to start servers and their database: `docker` or `process`."""
 
     name: str
-    reason: str  # why this engine serves: shown in the output, the manifest and the report
+    reason: str  # why this engine was chosen; shown in the output, the manifest and the report
 
     def prepare(self, server: Server) -> str | None:
-        """Make the server ready to start; return its image's digest or None.
+        """Prepare the server's start; return its image's digest or None.
 
-        LabError if it cannot be.
+        Raise LabError if that fails.
         """
 
     def started(
         self, server: Server, cpus: tuple[int, ...], handed: Mapping[str, str], log: Path
     ) -> AbstractContextManager[Running]:
-        """Start a prepared server on `cpus` with ADDR and `handed`, output in `log`.
+        """Start a prepared server on `cpus` with ADDR and `handed` (environment); log its output.
 
-        Nothing outlives the context.
+        Leaving the context ends it with all its processes.
         """
 
     def database(
         self, cpus: tuple[int, ...], verifier: str, log: Path
     ) -> AbstractContextManager[RunningDatabase]:
-        """Start a fresh PostgreSQL on `cpus`, its role `lab` with `verifier`.
+        """Start a fresh PostgreSQL on `cpus`, with the role `lab` and its password `verifier`.
 
-        Nothing of it outlives the context.
+        Leaving the context removes it completely.
         """
 
 
 def free_port(address: str = LOOPBACK) -> int:
-    """Return a port of an address of this machine that was free a moment ago.
+    """Return a port of an address of this machine that was free just now.
 
-    It lies below the kernel's range for outgoing connections: no client of a close-mode load can
-    take it, nor connect to itself.
+    It is below the kernel's range of outgoing ports. So clients of a close-mode load can neither
+    take it nor connect to themselves.
     """
     low = max(ephemeral_ports()[0], 12_000)
     for _ in range(200):
@@ -128,9 +122,9 @@ DEADLINE_S = 15.0
 def ask(
     running: Running, path: str, timeout_s: float = 10.0, *, whole: bool = False
 ) -> Response | None:
-    """GET a path over a new connection, with its body if `whole`.
+    """Send GET for a path over a new connection; read the body if `whole`.
 
-    None if no HTTP came back, OSError without one.
+    Return None if the answer is not HTTP; raise OSError if there is none.
     """
     host = running.origin.partition("//")[2]
     with socket.create_connection((running.address, running.port), timeout=timeout_s) as channel:
@@ -144,7 +138,7 @@ def ask(
 
 
 def get_json(running: Running, path: str, timeout_s: float = 2.0) -> dict[str, object] | None:
-    """GET a path; None unless it answers 200 with a JSON object in time."""
+    """Send GET for a path; return None unless the answer is 200 with a JSON object in time."""
     try:
         response = ask(running, path, timeout_s, whole=True)
         value = (
@@ -157,28 +151,28 @@ def get_json(running: Running, path: str, timeout_s: float = 2.0) -> dict[str, o
 
 MOST_ASKED = 10
 ASKED_WITHIN_S = 10.0
-NO_STATUS = 0  # of a request that was answered with no HTTP, or not at all
+NO_STATUS = 0  # status of a request without an HTTP answer
 
 
 @dataclass(frozen=True)
 class Answers:
-    """The statuses of a server's first answers, in their order; NO_STATUS if there was none."""
+    """The statuses of a server's first answers, in order; NO_STATUS for a missing answer."""
 
     statuses: tuple[int, ...]
 
     @property
     def others(self) -> tuple[int, ...]:
-        """Those that are not 2xx."""
+        """The statuses that are not 2xx."""
         return tuple(status for status in self.statuses if not 200 <= status < 300)
 
     @property
     def fine(self) -> int:
-        """How many are 2xx."""
+        """Number of statuses that are 2xx."""
         return len(self.statuses) - len(self.others)
 
     @property
     def in_words(self) -> str:
-        """What was answered in place of 2xx."""
+        """The statuses that are not 2xx, in words."""
         known = sorted({str(status) for status in self.others if status != NO_STATUS})
         said = [f"were answered with {' or '.join(known)}"] if known else []
         said += ["were not answered with HTTP"] if NO_STATUS in self.others else []
@@ -186,11 +180,11 @@ class Answers:
 
 
 def require_answer(name: str, running: Running, path: str, enough: int = 1) -> Answers:
-    """Return the first answers to GETs of `path`; LabError if none has a status of 2xx.
+    """Return the first answers to GETs of `path`; raise LabError if none has a status of 2xx.
 
-    A server may fail some requests, so one answer decides nothing. With `enough` 1 requests end at
-    the first 2xx. With more they end if the first `enough` are all 2xx. At most MOST_ASKED are
-    sent, none after ASKED_WITHIN_S.
+    A server may fail some requests, so a single failure does not count. With `enough` = 1, stop at
+    the first 2xx. With more, stop if the first `enough` are all 2xx. Send at most MOST_ASKED
+    requests, and none after ASKED_WITHIN_S.
     """
     url = f"{running.origin}{path}"
     replies = list[Response | None]()
@@ -225,9 +219,9 @@ def require_answer(name: str, running: Running, path: str, enough: int = 1) -> A
 
 
 def wait_answer(name: str, running: Running, path: str, log: Path) -> None:
-    """Return when a server without contract answers HTTP at `path`, with any status.
+    """Return when a server without the contract answers HTTP at `path`, with any status.
 
-    LabError as of wait_ready.
+    Raise LabError as wait_ready does.
     """
     for left_s in waiting(name, running, log, DEADLINE_S):
         with contextlib.suppress(OSError):
@@ -243,9 +237,10 @@ def wait_answer(name: str, running: Running, path: str, log: Path) -> None:
 def wait_ready(
     name: str, running: Running, nonce: str, log: Path, deadline_s: float = DEADLINE_S
 ) -> None:
-    """Return when /health answers with `nonce`; LabError at the deadline or at the server's death.
+    """Return when /health answers with `nonce`.
 
-    A TCP connect proves nothing: another program may have taken the port.
+    Raise LabError at the deadline, or if the server ends. A TCP connect would prove nothing,
+    because another program may have taken the port.
     """
     answer: dict[str, object] | None = None
     for _ in waiting(name, running, log, deadline_s):
@@ -263,9 +258,9 @@ def wait_ready(
 
 
 def waiting(name: str, running: Running, log: Path, deadline_s: float) -> Iterator[float]:
-    """Yield the seconds that are left, again and again until the deadline.
+    """Yield the remaining seconds repeatedly until the deadline.
 
-    LabError if the server ends.
+    Raise LabError if the server ends.
     """
     deadline = time.monotonic() + deadline_s
     while (left_s := deadline - time.monotonic()) > 0:

@@ -1,8 +1,6 @@
-"""Several hosts as one lab: their Docker engines, the stations in them, and what the network
-between them carries.
+"""Several hosts as one lab: their Docker engines, their stations, and the network between them.
 
-Nothing is installed on a host but its Docker engine, and nothing of the lab listens there but the
-server under test.
+Each host needs only a Docker engine. Only the server under test listens on its network.
 """
 
 import contextlib
@@ -31,11 +29,11 @@ from runner.model import Idle, LabError
 from runner.planning.hosts import LOCAL, Host, Hosts
 
 INSTRUMENTS = "station.instruments"
-LONGEST_S = 86_400  # a station ends itself after a day, whatever becomes of its runner
-TRANSFER_S, WAYS = (
-    1.0,
-    10,
-)  # how long hosts send each other what they can; connections that say how far apart they are
+LONGEST_S = 86_400  # a station ends itself after a day, even if its runner is lost
+TRANSFER_S = 1.0
+"""Duration of the test transfer between two hosts."""
+WAYS = 10
+"""Number of connections whose opening measures the round trip between two hosts."""
 LATENCY_DEVICE = "/dev/cpu_dma_latency:/dev/cpu_dma_latency:rw"
 OPEN_TO_ALL = (
     "During a trial the server can be reached by everybody in the network of its host's address: "
@@ -46,11 +44,11 @@ NEEDS = (
     "generator_traits.py",
     *("measure", "planning", "workloads"),
 )
-"""What of runner/ is in the instruments' image."""
+"""Files of runner/ in the instruments' image."""
 
 
 class Place(DockerHost):
-    """One host that is reached: its engine, its station, and what it said of itself."""
+    """One connected host: its engine, its station, and the facts that it reported."""
 
     def __init__(
         self, host: Host, role: str, client: Any, builder: Any, station: StationClient
@@ -62,27 +60,26 @@ class Place(DockerHost):
         self.station = station
         self._builder = builder
         self.said: Mapping[str, Any] = station.ask("hello")
-        self.cpus: tuple[int, ...] = host.cpus or tuple(
-            self.said["cpus"]
-        )  # which the lab may use there
+        self.cpus: tuple[int, ...] = host.cpus or tuple(self.said["cpus"])
+        """The CPUs that the lab may use there."""
 
     @property
     def open_files(self) -> int:
-        """As many as a container may have there."""
+        """Highest number of open files of a container there."""
         return int(self.said["facts"]["open_files"])
 
     def free_port(self) -> int:
-        """Return a port of the address that was free a moment ago."""
+        """Return a port of the address that was free just now."""
         return int(self.station.ask("free_port", address=self.address))
 
     def image(self, make: Callable[[Any], str]) -> str:
-        """Have an image made where images are made, and return its id once it is there."""
+        """Build an image on the building host and return its id once it is on this host."""
         image = make(self._builder)
         _bring(self._builder, self.client, image)
         return image
 
     def watch(self, pid: int) -> None:
-        """Have a container's process ended there if this runner is gone."""
+        """Register a container's process, so that the station ends it if this runner dies."""
         self.station.ask("watch", pid=pid)
 
 
@@ -94,7 +91,7 @@ class FleetIdle(IdleCpus):
         self._places = places
 
     def ask(self, state: Idle) -> None:
-        """Have idle CPUs of every host do the same from now on."""
+        """Set the state of idle CPUs on every host."""
         for place in self._places.values() if state != self.state and self.problem is None else ():
             problem = place.station.ask("idle", state=state)
             if state == "polling" and problem is not None:
@@ -103,7 +100,7 @@ class FleetIdle(IdleCpus):
 
 
 class Fleet:
-    """The places of a campaign on several hosts, and the engine of its servers and databases."""
+    """The hosts of a campaign, and the engine of its servers and databases."""
 
     def __init__(self, hosts: Hosts, places: Mapping[str, Place], ledger: Ledger) -> None:
         self.hosts = hosts
@@ -115,14 +112,16 @@ class Fleet:
             self.server, places[hosts.database], ledger, "the hosts file names its engines"
         )
         self._taken: int | None = None
-        """CPUs of the server's host that are the server's, and its database's if that is there.
+        """Number of the server host's CPUs used by the server and, if it runs there, the database.
 
         None until `place` has decided it.
         """
 
     @property
     def sites(self) -> Sites:
-        """Who is where. RuntimeError before `place`, which decides which CPUs generators have."""
+        """The site of each role. Call `place` first, which chooses the CPUs; otherwise
+        RuntimeError.
+        """
         places = self.places
         hosts = self.hosts
         generators = [places[name] for name in hosts.generators]
@@ -144,16 +143,16 @@ class Fleet:
         )
 
     def _machine(self, place: Place) -> str:
-        """Return a number for the machine that a host is: several hosts of a file may be one
+        """Return a number for a host's machine, because several hosts of a file may be one
         machine.
         """
         boots = list(dict.fromkeys(each.said["boot"] for each in self.places.values()))
         return str(boots.index(place.said["boot"]))
 
     def _others_cpus(self, place: Place) -> tuple[int, ...]:
-        """Return where generators and instruments run on a host.
+        """Return the CPUs of generators and instruments on a host.
 
-        Beside a server these are the CPUs that are left; if none is left, the last one.
+        On the server's host, these are the remaining CPUs, or the last one if none remains.
         """
         if place is not self.server:
             return place.cpus
@@ -162,9 +161,9 @@ class Fleet:
         return place.cpus[self._taken :] or place.cpus[-1:]
 
     def place(self, server_cpus: int, database_cpus: int) -> Placement:
-        """Return which CPUs each side gets, from now on.
+        """Choose and return the CPUs of each role.
 
-        LabError if the server's host has too few.
+        Raise LabError if the server's host has too few.
         """
         hosts = self.hosts
         cpus = self.server.cpus
@@ -185,9 +184,7 @@ class Fleet:
         )
 
     def hazards(self, connections: int, opened: int) -> dict[str, list[Diagnosis]]:
-        """Return what can spoil the numbers of a campaign, harmless or not, by the roles of each
-        host.
-        """
+        """Return everything checked that can distort a campaign's numbers, by each host's roles."""
         found = {}
         for place in self.places.values():
             server, others = (place.cpus, ()) if place is self.server else ((), place.cpus)
@@ -198,8 +195,8 @@ class Fleet:
         return found
 
     def warnings(self, connections: int, opened: int) -> list[str]:
-        """Say what on the hosts will spoil the numbers of such a campaign, and what to do about
-        it.
+        """Return a warning, with a remedy, for each fact of the hosts that distorts such a
+        campaign.
         """
         found: dict[str, list[str]] = {}
         for role, hazards in self.hazards(connections, opened).items():
@@ -215,9 +212,7 @@ class Fleet:
         ]
 
     def facts(self) -> list[dict[str, Any]]:
-        """Return what the manifest says of each host: by its roles, never by its name or
-        address.
-        """
+        """Return the manifest's entry of each host: by its roles, without its name or address."""
         return [
             {
                 "roles": place.role,
@@ -229,7 +224,7 @@ class Fleet:
         ]
 
     def _measured_transfer(self) -> Transfer | None:
-        """Return what the slowest generator's host and the server's send each other.
+        """Return the measured transfer between the server's and the slowest generator's host.
 
         None if they are one host.
         """
@@ -252,9 +247,9 @@ class Fleet:
 
 @contextlib.contextmanager
 def open_fleet(hosts: Hosts, ledger: Ledger, say: Callable[[str], None]) -> Iterator[Fleet]:
-    """Reach every host and start its station; on leaving they have ended.
+    """Connect to every host and start its station; end the stations on leaving.
 
-    LabError for a host that cannot serve.
+    Raise LabError for a host that cannot be used.
     """
     with contextlib.ExitStack() as stack:
         clients = {
@@ -263,7 +258,7 @@ def open_fleet(hosts: Hosts, ledger: Ledger, say: Callable[[str], None]) -> Iter
         }
         for client in clients.values():
             sweep(client)
-        # images are built by this machine's engine, or by the server's host's if there is none
+        # images are built by this machine's engine, or by the server host's if there is none here
         try:
             builder = stack.enter_context(contextlib.closing(connect()))
         except DockerException:
@@ -288,8 +283,8 @@ def open_fleet(hosts: Hosts, ledger: Ledger, say: Callable[[str], None]) -> Iter
         _require_apart(hosts, places)
         for place in places.values():
             addresses = [each.address for each in places.values()]
-            # This machine's address as the host sees it, too: the runner asks the database for its
-            # counts.
+            # The host also needs this machine's address as seen from there, because the runner
+            # queries the database.
             with (
                 socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe,
                 contextlib.suppress(OSError),
@@ -301,10 +296,7 @@ def open_fleet(hosts: Hosts, ledger: Ledger, say: Callable[[str], None]) -> Iter
 
 
 def reap_fleet(hosts: Hosts) -> list[str]:
-    """Remove from every host the containers of runners that are dead.
-
-    Return what was removed, in words.
-    """
+    """Remove the containers of dead runners from every host; return a list of them in words."""
     removed = []
     for name in hosts.used:
         with _client(hosts[name], hosts.roles(name)) as client:
@@ -341,9 +333,7 @@ def _instruments(builder: Any) -> str:
 
 
 def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Leave out what differs from one checkout to the next: it would make another image of the same
-    files.
-    """
+    """Leave out metadata that differs between checkouts, so that equal files give equal images."""
     if "__pycache__" in entry.name:
         return None
     entry.uid = entry.gid = entry.mtime = 0
@@ -353,7 +343,7 @@ def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def _bring(builder: Any, client: Any, image: str) -> None:
-    """Load an image into another engine, and see that it is the same."""
+    """Load an image into another engine, and check that its id is the same."""
     with contextlib.suppress(DockerException):
         client.images.get(image)
         return
@@ -370,7 +360,7 @@ def _bring(builder: Any, client: Any, image: str) -> None:
 def _station(
     client: Any, image: str, host: Host, role: str, ledger: Ledger
 ) -> Iterator[StationClient]:
-    """Start the station of a host; it ends with its input, and its container goes."""
+    """Start the station of a host; it ends with its input, and its container is removed."""
     options: dict[str, Any] = {
         **docker_engine.HARDENED,
         "name": f"bench-station-{token_hex(4)}",
@@ -382,8 +372,8 @@ def _station(
             Mount("/sys/fs/cgroup", "/sys/fs/cgroup", type="bind", read_only=True),
             Mount("/work", None, type="volume"),
         ],
-        # Real-time priority, ending a server whose runner is gone, reading other users' processes,
-        # and pinning them.
+        # Needed for real-time priority, for ending a server whose runner died, for reading other
+        # users' processes, and for pinning them.
         "cap_add": ["SYS_NICE", "KILL", "SYS_PTRACE", "DAC_READ_SEARCH"],
         "labels": docker_engine.labels(f"station {role}"),
     }
@@ -393,9 +383,8 @@ def _station(
         except APIError as error:
             if "cpu_dma_latency" not in str(error):
                 raise
-            container = client.containers.create(
-                image, **options
-            )  # a host without it: its idle CPUs sleep
+            # The host lacks the device, so its idle CPUs sleep.
+            container = client.containers.create(image, **options)
     except TROUBLE as error:
         raise LabError(
             f"The station of the {role} could not be started: {reason(error)}.", exit_code=1
@@ -410,14 +399,16 @@ def _station(
     finally:
         if channel is not None:
             channel.close()
-        if station is None or not station.is_lost:  # else it is tried once more with the ledger
+        # a lost station stays in the ledger, for another try
+        if station is None or not station.is_lost:
             with contextlib.suppress(*TROUBLE):
                 container.remove(force=True, v=True)
 
 
 def _require_apart(hosts: Hosts, places: Mapping[str, Place]) -> None:
-    """Raise LabError if the server shares a CPU with a generator: two hosts of the file may be
-    one machine.
+    """Raise LabError if the server shares a CPU with a generator.
+
+    Two hosts of the file may be one machine.
     """
     server = places[hosts.server]
     for place in places.values():

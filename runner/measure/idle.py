@@ -1,10 +1,8 @@
-"""Which programs the CPUs are awake for: idle CPUs are kept awake, or not, and instruments run
-first.
+"""Keep idle CPUs out of sleep states (PM QoS), and run instruments with priority.
 
-The kernel's PM QoS interface (Documentation/power/pm_qos_interface.rst) takes the longest wake-up
-latency that a program can bear, as a 32-bit number of microseconds in /dev/cpu_dma_latency, and
-heeds it while the file is open: with 0 idle CPUs poll. However the holder ends, the kernel closes
-the file.
+The kernel's PM QoS interface (Documentation/power/pm_qos_interface.rst) accepts the longest
+tolerable wake-up latency, as a 32-bit number of microseconds in /dev/cpu_dma_latency. It applies
+while the file is open: with 0, idle CPUs poll. The kernel closes the file however its holder ends.
 """
 
 import contextlib
@@ -22,22 +20,22 @@ NO_STATES = (
     "this kernel leaves their sleep to the hypervisor, and has no idle states to choose from"
 )
 WATCHED_S = 0.2
-"""How long it is watched whether CPUs still sleep: an idle one wakes at least a few times in it."""
+"""Time to observe whether CPUs still sleep; an idle CPU wakes several times in it."""
 
 
 class IdleCpus:
-    """What idle CPUs do, as this process asks for it; `state` is what was found to be so."""
+    """The state of idle CPUs requested by this process; `state` is the observed one."""
 
     def __init__(self) -> None:
         self.state: Idle = "system"
         self.problem: str | None = None
-        """Why CPUs that were to poll do not; None if they do, or were not asked to."""
+        """Why CPUs do not poll although requested; None otherwise."""
         self._handle: int | None = None
 
     def ask(self, state: Idle) -> None:
-        """Have idle CPUs poll, or sleep as the system lets them, from now on.
+        """Let idle CPUs poll, or sleep as the system decides, from now on.
 
-        Cheap if they do already.
+        Cheap if they do so already.
         """
         if state == "system":
             self.close()
@@ -74,7 +72,9 @@ class IdleCpus:
 
 
 def idle_states() -> dict[Path, int]:
-    """Return how often each CPU entered each idle state that has an exit latency, since boot."""
+    """Return how often each CPU has entered each idle state that has an exit latency, since
+    boot.
+    """
     found = {}
     for state in STATES.glob("cpu[0-9]*/cpuidle/state[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
@@ -87,9 +87,7 @@ def idle_states() -> dict[Path, int]:
 
 
 def remedy(problem: str) -> str:
-    """Return a warning that idle CPUs cannot be kept awake, with what to do if something can be
-    done.
-    """
+    """Return the warning that idle CPUs cannot be kept awake, with a remedy if there is one."""
     said = (
         f"Idle CPUs cannot be kept awake: {problem}. Rates at few connections are then mostly the "
         "time that a CPU "
@@ -104,13 +102,11 @@ def remedy(problem: str) -> str:
 
 
 def become_instrument() -> int:
-    """Take the CPUs of the command line `HZ CPUS` and precedence on them.
+    """Pin this instrument to the CPUs of the command line `HZ CPUS`, and raise its priority.
 
-    Return the period in nanoseconds.
-
-    Real-time priority, or a better nice value, is taken where either is permitted: the lab's
-    instruments share the generator's CPUs and need a fraction of a millisecond at a time; late,
-    they blur a peak or blame the server for the generator's queue.
+    Return the period in nanoseconds. Use real-time priority, or a better nice value, whichever is
+    permitted. Instruments share the generator's CPUs and need a fraction of a millisecond at a
+    time. A late sampler blurs peaks; a late probe attributes the generator's queue to the server.
     """
     os.sched_setaffinity(0, {int(cpu) for cpu in sys.argv[2].split(",")})
     try:
@@ -118,17 +114,17 @@ def become_instrument() -> int:
     except PermissionError:
         with contextlib.suppress(PermissionError):
             os.nice(-10)
-    gc.disable()  # nothing in an instrument is cyclic, and a collection would be a spike of it
+    gc.disable()  # an instrument has no cyclic garbage, and a collection would delay it
     return round(1e9 / float(sys.argv[1]))
 
 
 def answer(line: str) -> None:
     """Write an instrument's answer.
 
-    If the runner that asked is gone, the instrument ends without a word.
+    If the runner is dead, end the instrument without a message.
     """
     try:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        os._exit(1)  # an orderly exit would write once more, and complain
+        os._exit(1)  # an orderly exit would try to write again, and print an error

@@ -1,4 +1,4 @@
-"""Build servers, and hold them against the HTTP contract, started fresh and without load."""
+"""Build servers, start them without load, and check them against the HTTP contract."""
 
 import contextlib
 import secrets
@@ -23,15 +23,15 @@ POOL_SIZE = 8  # small enough for the checks to exhaust it
 
 @dataclass(frozen=True)
 class Inspection:
-    """A server's checks; `error` says why it could not even be checked."""
+    """A server's checks; `error` says why it could not be checked at all."""
 
     server: str
     checks: tuple[Check, ...]
     error: str | None
-    deviations: tuple[str, ...] = ()  # names of checks that the framework is known to break
+    deviations: tuple[str, ...] = ()  # names of checks that the framework is known to fail
 
     def failed(self, *, known: bool) -> tuple[Check, ...]:
-        """Return the checks that failed, as server.toml says (`known`), or although it does not."""
+        """Return the failed checks that server.toml lists (`known`), or those that it does not."""
         return tuple(
             check
             for check in self.checks
@@ -40,12 +40,12 @@ class Inspection:
 
     @property
     def ok(self) -> bool:
-        """Whether the server keeps the contract, but for what server.toml admits."""
+        """True if the server passes all checks except those that server.toml lists."""
         return self.error is None and not self.failed(known=False)
 
     @property
     def summary(self) -> str:
-        """One line: how many checks were kept, broken, and known to be."""
+        """One line with the numbers of checks passed, failed, and known to fail."""
         broken = len(self.failed(known=False))
         deviating = len(self.failed(known=True))
         known = f", {deviating} known deviations" if deviating else ""
@@ -56,8 +56,9 @@ class Inspection:
 
 
 def inspect(engine: Engine, server: Server, placement: Placement) -> Inspection:
-    """Build and start `server`, run the contract's checks, and end it: SIGTERM must end it with
-    exit code 0.
+    """Build and start `server`, run the contract's checks, and end it.
+
+    SIGTERM must end it with exit code 0.
     """
     with temporary() as folder, contextlib.ExitStack() as stack:
         try:
@@ -88,15 +89,14 @@ def _checks(
         handed |= {**database.handed_to(server), "DB_POOL_SIZE": str(POOL_SIZE)}
     with engine.started(server, placement.server, handed, log) as running:
         wait_ready(server.name, running, nonce, log)
-        here = (
-            running.address == LOOPBACK
-        )  # what /proc says of a process on another host cannot be read from here
+        # /proc of another host cannot be read from here.
+        here = running.address == LOOPBACK
         subject = source_of(running.pid) if here else None
 
         def resident_bytes() -> int | None:
             try:
                 return subject.read().rss_bytes if subject is not None else None
-            except OSError:  # it has ended
+            except OSError:  # the process has ended
                 return None
 
         checks = check_contract(
@@ -122,8 +122,9 @@ def inspect_all(
     say: Callable[[str], None],
     hosts: Hosts | None = None,
 ) -> list[Inspection]:
-    """Inspect each server in turn, on the CPUs that a campaign would give it, here or on the hosts
-    of a file.
+    """Check each server in turn, on the CPUs that a campaign would use.
+
+    With `hosts`, run it on the hosts of that file instead of this machine.
     """
     found = []
     with open_lab(choice, (), hosts, say) as opened:
@@ -136,12 +137,10 @@ def inspect_all(
 
 
 def build_all(servers: Sequence[Server], say: Callable[[str], None]) -> list[dict[str, str | None]]:
-    """Build binaries and, where a Docker engine answers, images.
+    """Build the servers' binaries and, if a Docker engine answers, their images.
 
-    A server that fails does not stop the rest.
-
-    Returns of each `server` its `binary` (SHA-256) and `image`, None if there is none, and why
-    it failed as `error`.
+    If one fails, continue with the others. Return for each `server` its `binary` (SHA-256) and
+    `image`, each None if missing, and the reason of a failure as `error`.
     """
     outcomes = []
     with open_lab("auto") as opened:

@@ -1,6 +1,4 @@
-"""Everything between `nothing started` and `servers can be started`: lock, ledger, watchdog,
-engine, clean-up.
-"""
+"""Open the lab: lock, ledger, watchdog, engine and clean-up. Afterwards servers can be started."""
 
 from __future__ import annotations
 
@@ -29,26 +27,26 @@ from runner.store import data_folder
 if TYPE_CHECKING:
     from runner.measure.fleet import Fleet
 
-# docker-py takes 0.2 s to import, which a run of plain processes need not wait for: hence the
-# imports in functions.
+# docker-py takes 0.2 s to import, for which runs of plain processes should not wait. So it is
+# imported within functions.
 
 ONE_A_MACHINE = "\0web-bench-lab"
 
 
 @dataclass(frozen=True)
 class Lab:
-    """The right to start servers on this machine, with an engine to do it."""
+    """Permission to start servers on this machine, with an engine for it."""
 
     engine: Engine
     ledger: Ledger
     idle: IdleCpus
-    reaped: tuple[str, ...]  # what was left by runs that died, and is now gone
-    warnings: tuple[str, ...]  # what else on this machine measures
-    fleet: Fleet | None = None  # the hosts, where there are others than this machine
+    reaped: tuple[str, ...]  # things left by dead runs and now removed, in words
+    warnings: tuple[str, ...]  # other measurements running on this machine
+    fleet: Fleet | None = None  # the hosts, if there are others than this machine
 
     @property
     def sites(self) -> Sites:
-        """Who is where. A place is the same object each time: places are compared by identity."""
+        """The site of each role. Sites are compared by identity, so each is created only once."""
         return self.fleet.sites if self.fleet else self._here
 
     @cached_property
@@ -57,7 +55,7 @@ class Lab:
 
     @property
     def host_cpus(self) -> int | None:
-        """How many CPUs the server's machine has, those too that the lab may not use."""
+        """Number of CPUs of the server's machine, including those that the lab may not use."""
         return int(self.fleet.server.said["facts"]["cpus"]) if self.fleet else os.cpu_count()
 
 
@@ -68,11 +66,11 @@ def open_lab(
     hosts: Hosts | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Lab]:
-    """Open the lab for measuring; on leaving, however that comes, nothing of it is left running.
+    """Open the lab for measuring; end everything that it started on leaving, for whatever reason.
 
-    Servers of `apis` that run already need no engine of `choice`, and are left running; with
-    `hosts` their engines are used. SIGTERM and SIGHUP end it as Ctrl-C does. A second lab in one
-    checkout is refused: two would measure each other.
+    Servers of `apis` run already: they need no engine and are left running. With `hosts`, the
+    hosts' engines are used. SIGTERM and SIGHUP end the lab like Ctrl-C. A second lab in one
+    checkout is refused, because each would disturb the other's numbers.
     """
     with _lock(), _alone() as warnings, _signals():
         reaped = clean_up()
@@ -107,9 +105,9 @@ def _lock() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[tuple[str, ...]]:
-    """Hold a name that there is once on this machine, and goes with its holder (unix(7)).
+    """Take a name that is unique on this machine and ends with its holder (unix(7)).
 
-    Else yield a warning.
+    If another lab holds it, yield a warning.
     """
     with socket.socket(socket.AF_UNIX) as name:
         try:
@@ -130,7 +128,7 @@ def _signals() -> Iterator[None]:
     Later ones must not interrupt the clean-up.
     """
     if threading.current_thread() is not threading.main_thread():
-        # only the main thread may set handlers; a caller in another one has other ways of ending
+        # only the main thread may set handlers; a caller in another thread ends the lab otherwise
         yield
         return
     came: list[int] = []
@@ -149,7 +147,7 @@ def _signals() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            # After one the process ends: another must not end it as if nothing had been cleaned up.
+            # After a signal the process ends. A second signal must not replace its exit.
             signal.signal(number, signal.SIG_IGN if came else handler)
 
 
@@ -159,7 +157,7 @@ def _engine(
 ) -> Iterator[Engine]:
     """Yield the engine.
 
-    Containers that dead runs left, and no ledger knows, are removed and added to `reaped`.
+    Remove the containers of dead runs that no ledger lists, and add them to `reaped`.
     """
     if any(api.url is not None for api in apis):
         yield AttachedEngine(apis)
@@ -194,16 +192,16 @@ def _engine(
 
 
 def clean_up() -> list[str]:
-    """Remove what the ledgers of dead runs list and their temporary folders.
+    """Remove temporary folders of dead runs and everything that their ledgers list.
 
-    Return what was removed, in words.
+    Return a list of the removed things in words.
     """
     return [what for path in dead_ledgers() for what in reap(path)] + sweep_temporary()
 
 
 def clean_up_all(hosts: Hosts | None = None) -> list[str]:
-    """Remove as `clean_up` does, and the containers of dead runs that no ledger of this lab lists,
-    on `hosts` too.
+    """Do `clean_up`, and also remove containers of dead runs that no ledger lists, on `hosts`
+    too.
     """
     from docker.errors import DockerException  # noqa: PLC0415
 

@@ -1,14 +1,13 @@
-"""What a run that dies may leave: the ledger, temporary folders, and who removes what a dead run
-left.
+"""Record what a run starts, so that it can be removed if the run dies.
 
-Each runner writes one ledger file under data/.live/, which begins with the runner's `identity`: a
-ledger whose runner is alive is never touched. An entry names a thing so that nothing else can be
-taken for it: a process by pid and start time, a container by its full id. A temporary folder says
-in its name which process made it: `bench-NUMBERING-PID-START-…`.
+Each runner writes a ledger file under data/.live/. It begins with the runner's `identity`; a ledger
+whose runner is alive is never touched. Each entry identifies a thing without ambiguity: a process
+by pid and start time, a container by its full id. The name of a temporary folder contains the
+process that made it: `bench-NUMBERING-PID-START-…`.
 
-`python -m runner.measure.leftovers watchdog LEDGER` outlives the runner by a moment. It holds the
-read end of a pipe whose write end only the runner has: however the runner ends, SIGKILL included,
-the kernel closes the pipe, and the watchdog reaps the ledger.
+`python -m runner.measure.leftovers watchdog LEDGER` outlives the runner for a moment. It holds the
+read end of a pipe whose write end only the runner has. However the runner ends, even by SIGKILL,
+the kernel closes the pipe, and the watchdog removes everything in the ledger.
 """
 
 import contextlib
@@ -29,38 +28,34 @@ from runner.measure import cgroups
 from runner.store import lab_root, replacing
 
 PREFIX = "bench-"
-"""How the names of temporary folders and control groups begin: nothing else is ever removed."""
+"""Prefix of temporary folders and control groups; the lab never removes anything else."""
 
 
 def boot_id() -> str:
-    """Return the kernel's id of this boot: pids mean nothing across boots."""
+    """Return the kernel's id of this boot, because pids are meaningless across boots."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def start_ticks(pid: int) -> int | None:
-    """Return when a process started, in clock ticks since boot.
-
-    None if there is no such process.
-    """
+    """Return a process's start time, in clock ticks since boot; None without such a process."""
     fields = _stat(pid)
     return int(fields[19]) if fields else None
 
 
 def pid_namespace() -> int:
-    """Return which numbering of processes this one sees: in a container it is not the machine's."""
+    """Return the id of this process's pid namespace, which in a container is not the machine's."""
     return Path("/proc/self/ns/pid").stat().st_ino
 
 
 def identity(pid: int) -> str:
-    """Return what no other process has, on this machine and at any time: boot id, numbering, pid,
-    start.
-    """
+    """Return a process's identity, unique for all time: boot id, pid namespace, pid, start."""
     return f"{boot_id()}:{pid_namespace()}:{pid}:{start_ticks(pid)}"
 
 
 def lives(whose: str) -> bool:
-    """Return whether the process of an `identity` is there, or may be: one with another numbering
-    cannot be checked.
+    """True if the process of an `identity` exists, or may exist.
+
+    A process of another pid namespace cannot be checked.
     """
     boot, numbering, pid, *_ = (*whose.split(":"), "", "", "")
     if boot == boot_id() and numbering != str(pid_namespace()):
@@ -69,9 +64,7 @@ def lives(whose: str) -> bool:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """Fields of /proc/PID/stat after the command's name: [0] is the state, [3] the session, [19]
-    the start.
-    """
+    """Fields of /proc/PID/stat after the command name: [0] state, [3] session, [19] start time."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -79,8 +72,8 @@ def _stat(pid: int) -> list[str] | None:
 
 
 class Ledger:
-    """The runner's list of what it started, one JSON line per entry, removed when all is cleaned
-    up.
+    """The runner's list of things it started, one JSON line per entry; removed after the
+    clean-up.
     """
 
     def __init__(self, path: Path) -> None:
@@ -89,7 +82,7 @@ class Ledger:
         _write(path, self._entries)
 
     def add(self, kind: str, **facts: Any) -> None:
-        """Append an entry before or right after the thing exists.
+        """Append an entry, just before or after the thing comes into being.
 
         `kind` is process, container, cgroup or folder.
         """
@@ -100,12 +93,12 @@ class Ledger:
         self.restore()
 
     def restore(self) -> None:
-        """Write the file anew where somebody has removed it."""
+        """Write the file again if a user removed it."""
         if not self.path.exists():
             _write(self.path, self._entries)
 
     def add_process(self, pid: int) -> None:
-        """Append a process that leads a session; all members of the session belong to it."""
+        """Append a process that leads a session; its entry covers all processes of the session."""
         self.add("process", pid=pid, start=start_ticks(pid))
 
     def add_group(self, folder: Path) -> None:
@@ -115,9 +108,9 @@ class Ledger:
 
 @contextlib.contextmanager
 def ledger() -> Iterator[Ledger]:
-    """Yield this runner's ledger, which a watchdog has an eye on.
+    """Yield this runner's ledger, with a watchdog for it.
 
-    On leaving, whatever it still lists is reaped.
+    On leaving, remove everything that it still lists.
     """
     pid = os.getpid()
     path = lab_root() / "data" / ".live" / f"{pid}-{start_ticks(pid)}.jsonl"
@@ -132,7 +125,7 @@ def ledger() -> Iterator[Ledger]:
     finally:
         book.restore()
         reap(path)
-        # A line before the end of the file says that the runner cleans up by itself.
+        # A line tells the watchdog that the runner has cleaned up by itself.
         with contextlib.suppress(BrokenPipeError):
             watchdog.stdin.write(b"done\n")
             watchdog.stdin.close()
@@ -160,7 +153,7 @@ def _read_ledger(path: Path) -> StoredLedger:
     """Read the file of a ledger; a line that the runner's death tore is left out."""
     entries = []
     for line in path.read_bytes().splitlines():
-        with contextlib.suppress(ValueError):  # a line torn by the runner's death
+        with contextlib.suppress(ValueError):  # the line was torn by the runner's death
             entries += [entry] if isinstance(entry := json.loads(line), dict) else []
     if entries and entries[0].get("kind") == "runner":
         return StoredLedger(str(entries[0].get("id")), entries[1:])
@@ -168,7 +161,7 @@ def _read_ledger(path: Path) -> StoredLedger:
 
 
 def dead_ledgers() -> list[Path]:
-    """Return the ledgers whose runner is gone."""
+    """Return the ledgers of runners that are dead."""
     return [
         path
         for path in sorted((lab_root() / "data" / ".live").glob("*-*.jsonl"))
@@ -179,9 +172,8 @@ def dead_ledgers() -> list[Path]:
 def reap(path: Path) -> list[str]:
     """End and remove everything that a ledger lists, then the ledger.
 
-    Return what was removed, in words.
-
-    What cannot be removed now, a container without its engine, stays in the ledger.
+    Return a list of the removed things in words. Things that cannot be removed now, such as a
+    container without its engine, stay in the ledger.
     """
     if not path.exists():
         return []
@@ -212,9 +204,9 @@ def left_over() -> list[str]:
 
 
 def _remove(entry: dict[str, Any], same_boot: bool) -> list[str] | None:
-    """Remove what an entry stands for.
+    """Remove the thing of an entry; return what was removed, in words.
 
-    Return what was there, in words, or None if it is there still.
+    None if it could not be removed.
     """
     kind = entry.get("kind")
     path = Path(entry.get("path", "/"))
@@ -233,7 +225,7 @@ def _remove(entry: dict[str, Any], same_boot: bool) -> list[str] | None:
 def session_members(leader: int, started: int | None) -> list[int]:
     """Return the living processes of the session that `leader` opened at `started`.
 
-    None if the pid is another's.
+    None if the pid belongs to another process now.
     """
     now = start_ticks(leader)
     if started is None or (now is not None and now != started):
@@ -252,12 +244,12 @@ def session_members(leader: int, started: int | None) -> list[int]:
 
 
 def kill_session(leader: int, started: int | None) -> list[int]:
-    """Kill a session until none of its processes is left; return their pids."""
+    """Kill the processes of a session until none is left; return their pids."""
     return cgroups.kill_all(lambda: session_members(leader, started))
 
 
 def _remove_container(container_id: str, engine: list[str] | None) -> list[str] | None:
-    # The reaper of the process engine must not pay for docker-py.
+    # Removing processes must not wait for the import of docker-py.
     from docker.errors import NotFound  # noqa: PLC0415
 
     from runner.measure.connecting import TROUBLE, connect  # noqa: PLC0415
@@ -284,9 +276,7 @@ def temporary() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def scratch(ledger: Ledger) -> Iterator[Path]:
-    """Yield a temporary folder that stands in the ledger, for what others than the runner write
-    to.
-    """
+    """Yield a temporary folder that is in the ledger, because other processes write to it."""
     with temporary() as folder:
         ledger.add("folder", path=str(folder))
         yield folder
@@ -295,7 +285,7 @@ def scratch(ledger: Ledger) -> Iterator[Path]:
 def sweep_temporary() -> list[str]:
     """Remove this user's temporary folders of runners that have ended.
 
-    Return what was removed, in words.
+    Return a list of them in words.
     """
     removed = []
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
@@ -314,7 +304,7 @@ def sweep_temporary() -> list[str]:
 
 
 def main() -> None:
-    """Wait for the runner's end; reap its ledger unless it said that it is done."""
+    """Wait for the runner's end; remove its ledger's things unless it did so by itself."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     path = Path(sys.argv[2])

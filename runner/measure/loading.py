@@ -1,6 +1,6 @@
-"""Run a load beside its observers: the generator on its CPUs, the sampler and the probe with it.
+"""Run a load with its observers: the sampler, the probe, and the generator on its CPUs.
 
-What sampler and probe saw is written here: they themselves do not import pyarrow.
+This module writes the samples of sampler and probe, which do not import pyarrow.
 """
 
 import contextlib
@@ -29,18 +29,13 @@ _TYPES = {
     "gc_pause_total_ms": pa.float64(),
     "gc_cpu_s": pa.float64(),
 }
-"""Column types; whole numbers if nothing is said."""
+"""Column types; all other columns are whole numbers."""
 Sampled = tuple[Mapping[str, Sequence[Any]], Mapping[str, Subject], Clock]
-"""What a sampler returned, by column.
-
-The names that its subjects are to have; and its host's clock.
-"""
+"""A sampler's rows by column, the names for its subjects, and its host's clock."""
 
 
 def write_rows(parts: Sequence[Sampled], out: Path) -> None:
-    """Write the rows of the named subjects to `out` (resources.parquet), with times of this
-    machine's clock.
-    """
+    """Write the rows of the named subjects to `out` (resources.parquet), in this machine's time."""
     tables = []
     for sampled, names, clock in parts:
         columns = {**sampled, "mono_ns": [at - clock.offset_ns for at in sampled["mono_ns"]]}
@@ -56,11 +51,10 @@ def write_rows(parts: Sequence[Sampled], out: Path) -> None:
 
 
 def write_samples(answers: Sequence[dict[str, Any]], out: Path, clock: Clock) -> None:
-    """Write what the probe answered of one or more series to `out` (probe.parquet).
+    """Write the probe's samples of one or more series to `out` (probe.parquet).
 
-    Its CPU time is the metadata.
-
-    `series` counts the answers from 0. Times of the probe's `clock` become times of this machine's.
+    The probe's CPU time is stored as metadata. `series` numbers the answers from 0. Times of the
+    probe's `clock` are converted to this machine's.
     """
     cost = {name: str(sum(answer[name] for answer in answers)) for name in ("cpu_ns", "lived_ns")}
     tables = []
@@ -81,9 +75,9 @@ def _write(table: pa.Table, out: Path) -> None:
 
 @dataclass(frozen=True)
 class Bench:
-    """What all trials of a run share.
+    """Everything that the trials of a run share.
 
-    All observers look on, unless it is their cost that is measured.
+    All observers run, unless their own cost is measured.
     """
 
     lab: Lab
@@ -91,10 +85,9 @@ class Bench:
     campaign: Campaign
     placement: Placement
     tools: Mapping[str, Path]
-    calibration: (
-        Calibration | None
-    )  # the generators' ceilings; None if this machine has none that is valid
-    output: Output = "samples"  # what k6 writes
+    calibration: Calibration | None
+    """The generators' ceilings; None without a valid calibration of this machine."""
+    output: Output = "samples"  # form of k6's output
     with_sampler: bool = True
     with_probe: bool = True
 
@@ -104,14 +97,15 @@ class Bench:
         return LoadPart.all(len(self.sites.generators))
 
     def cpus_of(self, site: Site) -> tuple[int, ...]:
-        """Return the CPUs of generators and instruments in a place: on the server's host those that
-        are not its.
+        """Return the CPUs of generators and instruments at a site.
+
+        On the server's host, these are the CPUs that the server does not use.
         """
         return self.sites.cpus.get(site.name, self.placement.generator)
 
 
 class Watchers:
-    """A sampler in each place, and the probe, beside the loads of one or more servers.
+    """A sampler at each site, and the probe, for the loads of one or more servers.
 
     Each may be left out.
     """
@@ -125,7 +119,7 @@ class Watchers:
     def add(self, site: Site, subject: str, running: Running, cpus: Sequence[int] | None) -> None:
         """Sample a server or a database from now on.
 
-        `cpus` are those that it was given, where the lab gave it some.
+        `cpus` are its CPUs, if the lab chose them.
         """
         if site in self.samplers:
             self.samplers[site](
@@ -135,9 +129,9 @@ class Watchers:
     def begin(
         self, site: Site, subject: str, server: Server, running: Running, shot: Shot, hz: float
     ) -> None:
-        """Start to poll a server's /stats, and to probe it by `shot`, `hz` times a second.
+        """Start polling a server's /stats, and probing it with `shot` at `hz` requests per second.
 
-        0 is never.
+        0 means no probe.
         """
         if site in self.samplers and "stats" in server.implements:
             self._polling = self.samplers[site]
@@ -153,9 +147,9 @@ class Watchers:
             self._probe({**request, "port": running.port, "address": running.address, "hz": hz})
 
     def end(self) -> dict[str, Any] | None:
-        """Stop to poll and to probe the server.
+        """Stop polling and probing the server.
 
-        Return what the probe saw, once its answers are there.
+        Return the probe's samples once its last answer has arrived.
         """
         seen = None
         if self._probe is not None and self._is_probing:
@@ -166,9 +160,9 @@ class Watchers:
         return seen
 
     def stop(self) -> dict[Site, dict[str, list[Any]]]:
-        """Have a last row taken in each place.
+        """Take a last row at each site.
 
-        Return all rows of all subjects by the columns of resources.parquet.
+        Return all rows of all subjects, by the columns of resources.parquet.
         """
         return {
             site: json.loads(sampler({"stop": True})) for site, sampler in self.samplers.items()
@@ -177,9 +171,7 @@ class Watchers:
 
 @contextlib.contextmanager
 def watching(bench: Bench) -> Iterator[Watchers]:
-    """Start the observers that `bench` asks for, each on the CPUs that the lab's instruments have
-    in its place.
-    """
+    """Start the observers selected in `bench`, each on the instruments' CPUs of its site."""
     sites = bench.sites
     hz = bench.campaign.sample_hz
     with contextlib.ExitStack() as stack:
@@ -196,7 +188,7 @@ def watching(bench: Bench) -> Iterator[Watchers]:
 
 
 AHEAD_S = 0.5
-"""How long before their beginning several generators are started: longer than that takes."""
+"""Lead time to start several generators; starting them takes less."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +203,8 @@ class Generated:
 def generate(bench: Bench, loads: Sequence[Job], watchers: Watchers | None) -> Generated:
     """Run every generator's load to its end, all from the same instant on.
 
-    If one fails, its error is raised when none is under way any more.
+    Return their results, and the facts of the network between the hosts. If one fails, raise its
+    error once all have ended.
     """
     sites = bench.sites
     for site in sites.all:

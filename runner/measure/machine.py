@@ -1,6 +1,4 @@
-"""What this machine is, which CPUs each side gets, and what on it can spoil numbers, each with its
-remedy.
-"""
+"""Facts of this machine, CPUs for each side, and hazards for the numbers, with remedies."""
 
 import os
 import platform
@@ -15,19 +13,18 @@ from runner.measure.procfs import number_after
 from runner.measurement import Placement
 from runner.model import LabError
 
-ROOT = Path("/")  # where /proc, /sys and /etc are
+ROOT = Path("/")  # folder of /proc, /sys and /etc
 STEAL_OVER_S = 0.5
 STEAL_PCT = 1.0
-"""A trial that loses more than this of its CPUs' time is slower by more than servers often differ.
-"""
+"""Above this share of stolen CPU time, a trial slows by more than servers often differ."""
 PORTS_A_SECOND = 28_000
-"""Enough for a close-mode load, and as many as the kernel's range has; then they serve again."""
-OTHER_FILES = 200  # open files of a generator beside its connections
+"""Ports that a close-mode load needs, as many as the kernel's range has; then they are reused."""
+OTHER_FILES = 200  # open files of a generator besides its connections
 _CPU = "sys/devices/system/cpu"
 
 
 def _read(path: str) -> str:
-    """Return the text of a file, empty if it cannot be read."""
+    """Return the text of a file; empty if it cannot be read."""
     try:
         return (ROOT / path).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -40,22 +37,23 @@ def _number(path: str) -> int | None:
 
 
 def _entry(path: str, key: str, mark: str = ":") -> str | None:
-    """Return what stands behind the first `key` and `mark` in a file."""
+    """Return the text after the first `key` and `mark` in a file."""
     lines = (line.partition(mark) for line in _read(path).splitlines())
     return next((value.strip() for name, _, value in lines if name.strip() == key), None)
 
 
 def ephemeral_ports() -> tuple[int, int]:
-    """Return the first and last port that the kernel gives to outgoing connections."""
+    """Return the first and last port for outgoing connections."""
     low, high = (_read("proc/sys/net/ipv4/ip_local_port_range") or "32768 60999").split()
     return int(low), int(high)
 
 
 def _smt_siblings(cpus: list[int]) -> list[list[int]]:
-    """Return those of the CPUs that are hardware threads of one core, core by core."""
+    """Return the groups of these CPUs that are hardware threads of one core."""
     cores = set()
     for cpu in cpus:
-        listed = _read(f"{_CPU}/cpu{cpu}/topology/thread_siblings_list") or str(cpu)  # as `0-1,8`
+        # for example `0-1,8`
+        listed = _read(f"{_CPU}/cpu{cpu}/topology/thread_siblings_list") or str(cpu)
         ends = [part.partition("-") for part in listed.split(",")]
         threads = {
             each for first, _, last in ends for each in range(int(first), int(last or first) + 1)
@@ -65,9 +63,10 @@ def _smt_siblings(cpus: list[int]) -> list[list[int]]:
 
 
 def facts() -> dict[str, Any]:
-    """Describe the machine for the manifest: an allow-list, never the environment or a user's name.
+    """Return the machine's facts for the manifest, from a fixed list.
 
-    What the kernel, or a CPU that is no x86, does not say is None.
+    The environment and user names are never included. A fact that the kernel, or a CPU other than
+    x86, does not report is None.
     """
     cpus = sorted(os.sched_getaffinity(0))
     memory_kib = number_after(b"MemTotal:", _read("proc/meminfo").encode())
@@ -77,7 +76,7 @@ def facts() -> dict[str, Any]:
     no_turbo = _number(f"{_CPU}/intel_pstate/no_turbo")
     boost = _number(f"{_CPU}/cpufreq/boost")
     turbo = None if boost is None else boost != 0
-    # Which version of control groups counts CPU time.
+    # The version of control groups that counts CPU time.
     marks = {2: "sys/fs/cgroup/cgroup.controllers", 1: "sys/fs/cgroup/cpuacct"}
     return {
         "cpu_model": _entry("proc/cpuinfo", "model name") or platform.machine(),
@@ -103,12 +102,11 @@ def facts() -> dict[str, Any]:
 
 
 def place(server_cpus: int, database_cpus: int = 0) -> Placement:
-    """Give the server the first `server_cpus` CPUs, the database the next, and the generator all
-    the rest.
+    """Give the server the first `server_cpus` CPUs, the database the next, the generator the rest.
 
-    If no CPU would be left for the generator, the database shares the generator's: disturbing
-    the server would look like a slower server. With one CPU all share it. Asking for as many server
-    CPUs as there are is a LabError.
+    If the generator would get no CPU, the database shares its CPUs, because a disturbed server
+    would look slow. A single CPU is shared by all. Raise LabError if the server asks for all of
+    several CPUs.
     """
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     if len(cpus) == 1:
@@ -126,18 +124,17 @@ def place(server_cpus: int, database_cpus: int = 0) -> Placement:
 
 
 def raise_open_files() -> None:
-    """Raise this process's limit of open files to what is allowed, for its children too."""
+    """Raise this process's limit of open files to the allowed maximum, also for its children."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """One thing that was looked at.
+    """One checked fact.
 
-    `text` is its value if it is `ok`, else a sentence with the remedy.
-
-    A campaign cannot run with what is `missing`.
+    `text` is its value if it is `ok`, otherwise a sentence with the remedy. If something is
+    `missing`, a campaign cannot run.
     """
 
     subject: str
@@ -146,22 +143,22 @@ class Diagnosis:
 
 
 def judged(subject: str, harmless: bool, value: str, sentence: str) -> Diagnosis:
-    """Return a value that is harmless, or a sentence about one that is not."""
+    """Return a Diagnosis: the value if it is harmless, otherwise the sentence."""
     return Diagnosis(subject, "ok", value) if harmless else Diagnosis(subject, "warning", sentence)
 
 
 def warnings(placement: Placement, connections: int, opened: int = 0) -> list[str]:
-    """Say what on this machine will spoil the numbers of such a campaign, and what to do
-    about it.
+    """Return a warning, with a remedy, for each fact of this machine that distorts such a
+    campaign.
     """
     return [found.text for found in examine(placement, connections, opened) if found.level != "ok"]
 
 
 def examine(placement: Placement, connections: int, opened: int) -> list[Diagnosis]:
-    """Return everything that was looked at, harmless or not; takes half a second.
+    """Return everything checked, harmless or not; takes half a second.
 
-    A campaign asks for at most so many `connections` at once, and one of its trials opens at most
-    `opened` (counters.connections_of): in close mode, one for each request.
+    A campaign has at most `connections` at once. One of its trials opens at most `opened`
+    (counters.connections_of); in close mode, one for each request.
     """
     found = facts()
     of_placement = _of_placement(found["smt_siblings"], placement)
@@ -169,14 +166,12 @@ def examine(placement: Placement, connections: int, opened: int) -> list[Diagnos
 
 
 def cpu_list(cpus: Sequence[int]) -> str:
-    """Return CPUs as a reader sees them: `CPU 0, 1`."""
+    """Return CPUs as shown to readers: `CPU 0, 1`."""
     return f"CPU {', '.join(map(str, cpus))}"
 
 
 def _of_placement(cores: Sequence[Sequence[int]], placement: Placement) -> list[Diagnosis]:
-    """Judge whether server, generator and database have CPUs, and `cores`, that are theirs
-    alone.
-    """
+    """Check whether server, generator and database have CPUs and `cores` of their own."""
     both = {*placement.server, *placement.generator}
     if not placement.disjoint and len(both) > 1:
         alone = min(both - set(placement.generator), default=min(both))
@@ -219,9 +214,7 @@ def _of_placement(cores: Sequence[Sequence[int]], placement: Placement) -> list[
 
 
 def _of_cpus(facts: dict[str, Any]) -> list[Diagnosis]:
-    """Judge the CPUs' speed, who else takes their time, and whether the instruments get it when
-    they need it.
-    """
+    """Check the CPUs' frequency, other programs' use of them, and the instruments' priority."""
     before = _cpu_times()
     time.sleep(STEAL_OVER_S)
     after = _cpu_times()
@@ -276,16 +269,18 @@ def _of_cpus(facts: dict[str, Any]) -> list[Diagnosis]:
 
 
 def _cpu_times() -> list[int]:
-    """Return user, nice, system, idle, iowait, irq, softirq and steal since boot, summed over all
-    CPUs.
+    """Return CPU ticks since boot, summed over all CPUs.
+
+    The fields are user, nice, system, idle, iowait, irq, softirq and steal.
     """
     first, *_ = (_read("proc/stat") or "cpu 0 0 0 0 0 0 0 0").splitlines()
     return [int(value) for value in first.split()[1:9]]
 
 
 def _may_run_first() -> bool:
-    """Return whether this process, and so the instruments that it starts, may run first
-    (idle.become_instrument).
+    """True if this process, and its instruments, may use real-time priority.
+
+    `idle.become_instrument` does so.
     """
     policy = os.sched_getscheduler(0)
     parameters = os.sched_getparam(0)
@@ -298,7 +293,7 @@ def _may_run_first() -> bool:
 
 
 def _of_connections(facts: dict[str, Any], connections: int, opened: int) -> list[Diagnosis]:
-    """Judge whether the kernel lets a generator have its connections."""
+    """Check whether the kernel allows a generator's number of connections."""
     files = facts["open_files"]
     backlog = facts["somaxconn"]
     tracked = facts["nf_conntrack_max"]
@@ -332,11 +327,11 @@ def _of_connections(facts: dict[str, Any], connections: int, opened: int) -> lis
 
 
 def _ports(ends: Sequence[int], reuse: int | None, connections: int, opened: int) -> Diagnosis:
-    """Judge the ports of outgoing connections, each held for a minute (TIME-WAIT, RFC 9293) by the
-    side that closes.
+    """Check the ports of outgoing connections.
 
-    With net.ipv4.tcp_tw_reuse at 1, or at 2 (loopback only, the default), it serves a new
-    connection after a second; else the waiting ones are in the way now.
+    The side that closes a connection keeps its port for a minute (TIME-WAIT, RFC 9293). With
+    net.ipv4.tcp_tw_reuse at 1, or at 2 (loopback only, the default), the port can be reused after a
+    second. Otherwise the ports waiting now are not available.
     """
     waiting = number_after(b" tw ", _read("proc/net/sockstat").encode()) or 0
     first, last = ends

@@ -1,6 +1,4 @@
-"""How much memory the lab may use, the machine's or its control group's, and what the kernel killed
-for want of it.
-"""
+"""Memory available to the lab, on the machine or in its control group, and out-of-memory kills."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ from runner.measure import cgroups
 from runner.measure.procfs import number_after
 
 FULL = 0.98
-"""Share of its limit from which on a group counts as full: the kernel takes pages away by the
-batch.
-"""
+"""A group counts as full above this share of its limit, because the kernel reclaims in batches."""
 
 
 @dataclass(frozen=True)
@@ -29,28 +25,24 @@ class MemoryLimit:
 
 
 def allowed_bytes() -> int:
-    """Return the machine's memory, or the limit of a control group around the lab where that is
-    less.
-    """
+    """Return the machine's memory, or a lower limit of a control group around the lab."""
     return min(limit.most_bytes for limit in _limits())
 
 
 def available_bytes() -> int:
-    """Return how much of it can be had now: free, or in caches that the kernel gives up."""
+    """Return the bytes available now: free, or in caches that the kernel can reclaim."""
     return min(max(0, limit.most_bytes - limit.used_bytes) for limit in _limits())
 
 
 def _limits() -> list[MemoryLimit]:
-    """Return memory and use of the machine, and of each control group around this process that has
-    a limit.
-    """
+    """Return the limits of the machine and of each limited control group around this process."""
     machine = psutil.virtual_memory()
     found = [MemoryLimit(machine.total, machine.total - machine.available)]
     folder = cgroups.memory_group(os.getpid())
     while folder is not None and folder.is_relative_to(cgroups.ROOT) and folder != cgroups.ROOT:
         limit = _limit_of(folder)
         if limit is not None:
-            # What was read from files and may go counts as used, and is not in the way.
+            # The use includes file caches, which the kernel can reclaim.
             may_go_bytes = _counted(b"inactive_file ", folder / "memory.stat") or 0
             found.append(replace(limit, used_bytes=limit.used_bytes - may_go_bytes))
         folder = folder.parent
@@ -60,7 +52,7 @@ def _limits() -> list[MemoryLimit]:
 def _limit_of(folder: Path) -> MemoryLimit | None:
     """Return a control group's limit, of either version.
 
-    None if it has no limit (version 2 says `max`).
+    None if it has no limit (`max` in version 2).
     """
     for limit, use in (
         ("memory.max", "memory.current"),
@@ -74,16 +66,18 @@ def _limit_of(folder: Path) -> MemoryLimit | None:
 
 @dataclass(frozen=True)
 class Kills:
-    """Processes killed so far: in a server's memory group, if it has one, and on the whole
-    machine.
+    """Numbers of processes killed so far: in a server's memory group, and on the whole machine.
+
+    The group's number is None if the server has no group of its own.
     """
 
     group: int | None
     machine: int | None
 
     def since(self, before: Kills) -> int | None:
-        """Return how many since `before`: the group's, or the machine's where the group has gone
-        with its server.
+        """Return the number of kills since `before`.
+
+        It is the group's, or the machine's if the group was removed with its server.
         """
         for now, then in ((self.group, before.group), (self.machine, before.machine)):
             if now is not None and then is not None:
@@ -92,18 +86,17 @@ class Kills:
 
 
 def kills(pid: int) -> Kills:
-    """Read the counters for the server that `pid` leads."""
+    """Read the counters for the server led by `pid`."""
     folder = _group_of(pid)
     files = (folder / "memory.events", folder / "memory.oom_control") if folder is not None else ()
     return Kills(_counted(b"oom_kill ", *files), _counted(b"oom_kill ", Path("/proc/vmstat")))
 
 
 def want(pid: int) -> str:
-    """Return `for want of memory: it used all of its 6 MiB` of a server that `pid` leads.
+    """Return `for want of memory: it used all of its 6 MiB` for the server led by `pid`.
 
-    Empty if it has some left.
-
-    Near its limit a kernel may take a program's pages away again and again rather than kill it.
+    Empty if it has memory left. Near the limit, a kernel may reclaim a program's pages again and
+    again instead of killing it.
     """
     folder = _group_of(pid)
     limit = _limit_of(folder) if folder is not None else None
@@ -113,15 +106,16 @@ def want(pid: int) -> str:
 
 
 def _group_of(pid: int) -> Path | None:
-    """Return the folder of the control group that limits the memory of `pid`, if it is not this
-    process's.
+    """Return the folder of the control group that limits the memory of `pid`.
+
+    None if it is this process's group.
     """
     folder = cgroups.memory_group(pid)
     return None if folder == cgroups.memory_group(os.getpid()) else folder
 
 
 def _counted(key: bytes, *files: Path) -> int | None:
-    """Return the number behind `key` in the first of the files that can be read."""
+    """Return the number after `key` in the first readable file."""
     for file in files:
         with contextlib.suppress(OSError):
             return number_after(key, file.read_bytes())

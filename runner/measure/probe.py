@@ -1,14 +1,12 @@
-"""Measure the server's response time beside a load: few requests on a fixed schedule, over kept
-connections.
+"""Measure the server's response time during a load, with few requests on a fixed schedule.
 
-Run as `python -m runner.measure.probe HZ CPUS`. Commands come as JSON lines on standard input: a
-request (`method`, `path`, `body`, `port`, and as `address` and `host` others than 127.0.0.1 and
-`lab`) begins a series, `pause` ends it and is answered with its samples and what they cost. `hz` in
-a request is how often this server is asked, in place of HZ. The end of input ends it. The runner's
-side is in loading.py.
+Run as `python -m runner.measure.probe HZ CPUS`; loading.py is the runner's side. Commands are JSON
+lines on standard input. A request (`method`, `path`, `body`, `port`, optionally `address` and
+`host` instead of 127.0.0.1 and `lab`) begins a series. `pause` ends it and returns its samples and
+their CPU cost. `hz` in a request replaces HZ for this server. The probe ends at the end of input.
 
-Latency counts from the scheduled time: a server that hangs for a second is late for every request
-of that second, as it would be for users who come and go (what closed-loop generators leave out).
+Latency counts from the scheduled time. If a server hangs for a second, every request of that second
+is late, as for users who come and go. Closed-loop generators omit these.
 """
 
 import errno
@@ -26,21 +24,22 @@ from runner.measure.idle import answer, become_instrument
 from runner.measurement import PROBE_COLUMNS, PROBE_CONNECTIONS
 
 GIVE_UP_NS = 10_000_000_000  # longer than the slowest answer that the contract allows
-END = "end"  # stands for a command if there is no more input
+END = "end"  # command that stands for the end of input
 
 
 class Connection:
     """One kept connection to the server, with at most one request under way.
 
-    Nothing waits while it is being made: a server that drops the first SYN makes one request late
-    by a second, not all that are due in it.
+    Connecting does not block: if a server drops the first SYN, one request is late by a second, but
+    not all requests due in that second.
     """
 
     def __init__(self, address: tuple[str, int]) -> None:
         family, kind, protocol, _, place = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
         self.channel = socket.socket(family, kind, protocol)
         self.channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # It is only asked when it is ready: a timeout would cost a system call more, each time.
+        # It is read only when ready, so it needs no timeout, which would cost a system call each
+        # time.
         self.channel.setblocking(False)
         code = self.channel.connect_ex(place)
         if code not in (0, errno.EINPROGRESS):
@@ -52,9 +51,9 @@ class Connection:
         self._waiting = b""
 
     def send(self, row: int, request: bytes) -> None:
-        """Send a request, or keep it until the connection is there.
+        """Send a request, or keep it until the connection is established.
 
-        A few hundred bytes fit into its buffer.
+        A few hundred bytes fit into the socket's buffer.
         """
         self.row = row
         self._reader = ResponseReader()
@@ -63,7 +62,7 @@ class Connection:
             self.channel.sendall(request)
 
     def connected(self) -> None:
-        """Send what waits for the connection, which is there or could not be made: then OSError."""
+        """Send the waiting request, because the connection is established; OSError if it failed."""
         code = self.channel.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
@@ -71,61 +70,61 @@ class Connection:
         self.channel.sendall(self._waiting)
 
     def read(self) -> Response | None:
-        """Return the response, None while some of it is missing.
+        """Return the response; None while it is incomplete.
 
-        OSError once it was closed, ValueError for no HTTP.
+        Raise OSError if the connection was closed, and ValueError if the answer is not HTTP.
         """
         try:
             received = self.channel.recv(RECEIVE_BYTES)
-        except (
-            BlockingIOError
-        ):  # it was ready, and is not: the kernel dropped what did not check out
+        except BlockingIOError:
+            # It was ready before: the kernel dropped a packet with a wrong checksum.
             return None
         self._reader.feed(received)
         return self._reader.take()
 
 
 class Beat:
-    """When requests to one server are due: one in every period, at a random place in it.
+    """Times of requests to one server: one at a random time in every period.
 
-    A load with a fixed rate has a beat, and requests at a fixed distance would always meet the
-    same part of it. The clock stands still between two series: a period may be longer than a slice
-    of a session, and each slice then has its part of the requests, on the average.
+    Requests at equal distances could always hit the same phase of a load with a fixed rate. The
+    clock stops between two series. So a period may be longer than a slice of a session, and each
+    slice still gets its share of requests on average.
     """
 
     def __init__(self, period_ns: int, seed: int) -> None:
         self._period_ns = period_ns
         self._random = random.Random(seed)  # noqa: S311 - reproducible on purpose
         self._periods = 0
-        self._zero_ns = 0  # CLOCK_MONOTONIC of a first period that nothing had interrupted
+        # CLOCK_MONOTONIC of the first period, as if nothing had interrupted since
+        self._zero_ns = 0
         self._stopped_at_ns = 0  # since `_zero_ns`
         self._next_ns = self._random.randrange(period_ns)  # likewise
 
     @property
     def due_ns(self) -> int:
-        """Return when the next request is due, by CLOCK_MONOTONIC."""
+        """The time at which the next request is due, by CLOCK_MONOTONIC."""
         return self._zero_ns + self._next_ns
 
     def start(self) -> None:
-        """Let the clock go on from where it stood."""
+        """Continue the clock from where it stopped."""
         self._zero_ns = time.monotonic_ns() - self._stopped_at_ns
 
     def stop(self) -> None:
-        """Let the clock stand still."""
+        """Stop the clock."""
         self._stopped_at_ns = time.monotonic_ns() - self._zero_ns
 
     def advance(self) -> None:
-        """Choose the place of the next request, in the period after this one."""
+        """Choose the time of the next request, in the following period."""
         self._periods += 1
         self._next_ns = self._periods * self._period_ns + self._random.randrange(self._period_ns)
 
 
 class Schedule:
-    """Requests at their times, each on a connection that has no other under way.
+    """Send requests at their times, each on a connection without another request under way.
 
-    One connection serves while answers come before the next request is due. A second one is opened
-    if they do not: on one alone the requests of a slow server would queue here, in the probe,
-    and their wait would look like the server's.
+    One connection is enough while answers come before the next request is due. Otherwise a second
+    one is opened: on one connection, the requests of a slow server would queue in the probe, and
+    their wait would look like the server's.
     """
 
     def __init__(self, address: tuple[str, int], request: bytes, beat: Beat) -> None:
@@ -133,25 +132,24 @@ class Schedule:
         self._address = address
         self._request = request
         self._beat = beat
-        self._idle: dict[int, Connection] = {}  # by file descriptor, as `_busy`
+        self._idle: dict[int, Connection] = {}  # by file descriptor, like `_busy`
         self._busy: dict[int, Connection] = {}
 
     def run(self) -> str:
         """Send and receive until a command comes on standard input.
 
-        Return it once all are answered, or given up.
+        Return the command once all requests are answered or abandoned.
         """
         command = ""
         self._beat.start()
         while not command or self._busy:
             now = time.monotonic_ns()
-            is_full = (
-                len(self._busy) >= PROBE_CONNECTIONS
-            )  # nothing can be sent before an answer comes
+            # Nothing can be sent before an answer arrives.
+            is_full = len(self._busy) >= PROBE_CONNECTIONS
             wait_s = (
                 0.5 if command or is_full else min(0.5, max(0.0, (self._beat.due_ns - now) / 1e9))
             )
-            # An idle connection is ready once the server has closed it.
+            # An idle connection becomes readable when the server closes it.
             watched = [
                 *(each for each, one in self._busy.items() if not one.is_connecting),
                 *self._idle,
@@ -181,9 +179,9 @@ class Schedule:
         return command
 
     def _send_due(self) -> None:
-        """Send what is due by now.
+        """Send all requests due by now.
 
-        If no connection can be had, a request stays due, and its wait counts.
+        If no connection is possible, a request stays due, and its waiting time counts.
         """
         while self._beat.due_ns <= time.monotonic_ns() and len(self._busy) < PROBE_CONNECTIONS:
             row = len(self.rows["status"])
@@ -202,9 +200,9 @@ class Schedule:
                 return  # answers and commands come first
 
     def _receive(self, descriptor: int) -> None:
-        """Take an answer from a connection that is ready.
+        """Read an answer from a connection that is ready.
 
-        Close an idle one that its server has closed.
+        Close an idle connection that the server has closed.
         """
         if idle := self._idle.pop(descriptor, None):
             idle.channel.close()
@@ -225,7 +223,9 @@ class Schedule:
             self._end(connection.row)
 
     def _end(self, row: int) -> None:
-        """Note when a request was answered or given up, and close its connection."""
+        """Record the time at which a request was answered or abandoned, and close its
+        connection.
+        """
         self.rows["received_ns"][row] = time.monotonic_ns()
         for descriptor, connection in list(self._busy.items()):
             if connection.row == row:
@@ -234,7 +234,7 @@ class Schedule:
 
 
 def request_bytes(method: str, path: str, body: str, host: str = "lab") -> bytes:
-    """Return the request as it goes over the wire."""
+    """Return the request's bytes."""
     payload = body.encode()
     lines = [f"{method} {path} HTTP/1.1", f"Host: {host}"]
     if payload:

@@ -1,5 +1,6 @@
-"""Start servers, and their database, as plain processes: pinned, each in its session and control
-group.
+"""Start servers, and their database, as plain processes.
+
+Each is pinned to its CPUs and has its own session and control group.
 """
 
 import contextlib
@@ -22,9 +23,9 @@ from runner.measure.leftovers import Ledger, kill_session, scratch, start_ticks
 from runner.measure.tools import find_program, remedy
 from runner.model import POSTGRES, LabError, Server
 
-# The shell joins the folders of its control group (no spaces in their names), waits for a line (so
-# that the sampler can watch from the first instruction on) and becomes the program: same pid
-# throughout, and no CPU time escapes the group's counter.
+# The shell joins its control group's folders (their names have no spaces) and waits for a line.
+# Then it becomes the program and keeps its pid. So the sampler can watch from the first
+# instruction, and the group counts all CPU time.
 _LAUNCHER = (
     'for folder in $1; do echo $$ > "$folder/cgroup.procs"; done; '
     'read -r _ || exit 1; shift; exec taskset -c "$@" < /dev/null'
@@ -34,7 +35,7 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class Pinned:
-    """A program held at its gate: it runs from `release` on."""
+    """A started program that waits at its gate until `release`."""
 
     popen: subprocess.Popen[bytes]
     group: cgroups.Cgroup | None
@@ -48,9 +49,9 @@ class Pinned:
         return self.popen.pid
 
     def limit(self, cores: float) -> None:
-        """Give the program at most so much CPU time from now on.
+        """Limit the program to this many cores of CPU time from now on.
 
-        LabError if that cannot be done.
+        Raise LabError if that fails.
         """
         if self.group is None:
             raise LabError(cgroups.NO_QUOTA, exit_code=1)
@@ -64,7 +65,7 @@ class Pinned:
             self.popen.stdin.close()
 
     def end(self) -> int:
-        """Ask the program to end by its signal, kill its whole session after its grace.
+        """Send the program its signal to end, and kill its whole session after the grace period.
 
         Return its exit code.
         """
@@ -94,12 +95,10 @@ def pinned(
     grace_s: float = 2.0,
     asking: signal.Signals = signal.SIGTERM,
 ) -> Iterator[Pinned]:
-    """Start `argv` on `cpus` in `folder` with exactly `env`, its output in `log`.
+    """Start `argv` on `cpus` in `folder` with exactly the environment `env`, logging to `log`.
 
-    Nothing of it outlives the context.
-
-    The program waits until `release` is called; at the end it is asked by the signal `asking` to
-    end within `grace_s`.
+    The program waits until `release` is called. On leaving, it gets the signal `asking` and
+    `grace_s` to end; then all its processes are killed.
     """
     with cgroups.temporary(name, ledger.add_group) as group, log.open("ab") as output:
         folders = " ".join(map(str, group.folders)) if group else ""
@@ -125,7 +124,7 @@ def pinned(
 
 
 class ProcessEngine:
-    """Local subprocesses, each in a session and, where permitted, a control group."""
+    """An engine of local subprocesses, each in a session and, if permitted, a control group."""
 
     name = "process"
 
@@ -134,7 +133,9 @@ class ProcessEngine:
         self._ledger = ledger
 
     def prepare(self, server: Server) -> str | None:
-        """Check that what the server needs to run is there; there is no image."""
+        """Check that everything the server needs to run exists; return None, because it has no
+        image.
+        """
         if not server.contract:
             raise LabError(
                 "A folder with a Dockerfile needs a Docker engine, and this is another "
@@ -183,13 +184,11 @@ class ProcessEngine:
     def database(
         self, cpus: tuple[int, ...], verifier: str, log: Path
     ) -> Iterator[RunningDatabase]:
-        """Start the system's PostgreSQL on a cluster in a temporary folder, never as root.
+        """Start the system's PostgreSQL, never as root, with its cluster in a temporary folder.
 
-        LabError without one.
-
-        Its end is asked for by SIGQUIT, the immediate shutdown: no checkpoint, as nobody will read
-        the data again, but its children are ended and waited for. SIGTERM would wait for the
-        clients.
+        It is stopped by SIGQUIT, the immediate shutdown. That skips the checkpoint, which the
+        discarded data does not need, but still ends all child processes. SIGTERM would wait for the
+        clients. Raise LabError if PostgreSQL is not installed.
         """
         found = find_program("postgres")
         port = free_port()
@@ -229,7 +228,7 @@ class ProcessEngine:
 
 
 def _controlled(start: Callable[[], Pinned], port: int) -> RunningDatabase:
-    """Start a database; return it with the means to pause, restart and stop it as it then is."""
+    """Start a database; return it with functions to pause, restart and stop it."""
     starts = [start()]
 
     def stop() -> int:
@@ -258,9 +257,9 @@ def _controlled(start: Callable[[], Pinned], port: int) -> RunningDatabase:
 
 
 def _tree(process: Pinned) -> list[psutil.Process]:
-    """Return a living database's processes.
+    """Return a running database's processes.
 
-    Each leads a session, and does not notice much while stopped.
+    Each leads its own session. A stopped process does not respond to signals.
     """
     if process.popen.poll() is None:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -270,9 +269,9 @@ def _tree(process: Pinned) -> list[psutil.Process]:
 
 
 def _signal(tree: Sequence[psutil.Process], number: signal.Signals) -> None:
-    """Send a signal to each that still lives.
+    """Send a signal to each living process.
 
-    Psutil makes sure that a pid has not gone to another process.
+    psutil makes sure that a pid was not reused by another process.
     """
     for each in tree:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -280,9 +279,9 @@ def _signal(tree: Sequence[psutil.Process], number: signal.Signals) -> None:
 
 
 def _unprivileged(folder: Path) -> list[str]:
-    """Return what runs a command without root's rights, which PostgreSQL refuses.
+    """Return the prefix that runs a command without root's rights, because PostgreSQL refuses root.
 
-    `folder` goes to that user.
+    The owner of `folder` becomes that user.
     """
     if os.geteuid() != 0:
         return []

@@ -1,5 +1,6 @@
-"""Read /proc and /sys as cheaply as a sampler must: files that stay open, the memory of many
-processes bit by bit.
+"""Read /proc and /sys cheaply enough for a sampler.
+
+Files stay open, and the memory of many processes is read in portions.
 """
 
 import contextlib
@@ -10,13 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 AT_ONCE = 8
-"""Of so many processes memory is read at a time: a pool of 500 makes 500 PostgreSQL processes, and
-to read all of them at one tick would keep the generator from its CPU for milliseconds.
+"""Number of processes whose memory is read at a time.
+
+A pool of 500 makes 500 PostgreSQL processes. Reading all of them at one tick would keep the
+generator off its CPU for milliseconds.
 """
 SELDOM = 4
 KEPT = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8
-"""Of so many processes of a subject, two files each stay open: three such subjects have room in
-what is allowed.
+"""Number of a subject's processes with two open files each.
+
+Three such subjects fit into the limit of open files.
 """
 _OWN_CHILDREN = Path("/proc/thread-self/children")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -25,9 +29,9 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 class KeptFile:
     """A file of /proc or /sys that stays open, and is read from its beginning each time.
 
-    That costs a twentieth of what opening it through pathlib does, and it remains the same
-    process's or group's file, whatever gets its number or name afterwards. OSError where there is
-    none, or none any more.
+    This costs a twentieth of opening it through pathlib. It also remains the file of the same
+    process or group, even if another one gets its number or name. Raise OSError if it does not
+    exist, or no longer.
     """
 
     _fd = -1
@@ -41,14 +45,12 @@ class KeptFile:
             os.close(self._fd)
 
     def read(self) -> bytes:
-        """Return what the file says now, at most `most_bytes` of it."""
+        """Return the file's current content, at most `most_bytes` of it."""
         return os.pread(self._fd, self._most_bytes, 0)
 
 
 def number_after(key: bytes, data: bytes) -> int | None:
-    """Return the whole number that follows `key` and blanks in the text of a kernel's file, None
-    without the key.
-    """
+    """Return the whole number after `key` and blanks in a kernel file's text; None without it."""
     at = data.find(key)
     return None if at < 0 else int(data[at + len(key) :].split(None, 1)[0])
 
@@ -62,13 +64,15 @@ class MemoryUse:
 
 
 class Memory:
-    """Resident bytes and threads of a changing set of processes; what they share is counted once.
+    """Resident bytes and threads of a changing set of processes; shared memory counts once.
 
-    The largest shared part stands for all: PostgreSQL's processes share their buffers, and hardly
-    anything else. A pass over the processes begins every `every_ns` (SELDOM times that where they
-    are more than AT_ONCE), and handles AT_ONCE of them at a call; until it is complete, the result
-    of the last one holds. To list them costs as much as a pass, and is done once in SELDOM times
-    `every_ns`. With 0, each call lists and reads all.
+    The largest shared part counts for all, because PostgreSQL's processes share their buffers and
+    hardly anything else.
+
+    A pass over the processes begins every `every_ns` (SELDOM times that if there are more than
+    AT_ONCE), and reads AT_ONCE of them per call. The last complete pass is the result meanwhile.
+    Listing the processes costs as much as a pass, so it happens once in SELDOM times `every_ns`.
+    With 0, each call lists and reads all.
     """
 
     def __init__(self, pids: Callable[[], Iterable[int]], every_ns: int) -> None:
@@ -84,7 +88,7 @@ class Memory:
     def at(self, mono_ns: int) -> MemoryUse:
         """Return memory and threads as known at an instant.
 
-        Raises what `pids` does.
+        Raise the errors of `pids`.
         """
         at_once = self._every_ns == 0 or self._listed_ns is None
         if not next(self._pass, False) and mono_ns >= self._due_ns:
@@ -102,7 +106,7 @@ class Memory:
         alone = most_shared = threads = 0
         files: dict[int, tuple[KeptFile, KeptFile]] = {}
         for count, pid in enumerate(self._pids, 1):
-            with contextlib.suppress(OSError):  # it has ended
+            with contextlib.suppress(OSError):  # the process has ended
                 opened = self._files.get(pid) or (
                     KeptFile(f"/proc/{pid}/stat"),
                     KeptFile(f"/proc/{pid}/statm"),
@@ -123,10 +127,10 @@ class Memory:
 
 
 def read_pids(path: Path | str) -> list[int]:
-    """Return the pids that a file of the kernel lists, read anew.
+    """Return the pids in a kernel file, which is opened each time.
 
-    Version 1 of control groups hands one and the same list to a file that stays open, as long as it
-    is read more often than once a second (cgroup_pidlist_start in the kernel's
+    Version 1 of control groups returns the same list from a file that stays open, as long as it is
+    read more often than once a second (cgroup_pidlist_start in the kernel's
     kernel/cgroup/cgroup-v1.c).
     """
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - at each tick
@@ -136,7 +140,7 @@ def read_pids(path: Path | str) -> list[int]:
 def descendants(pid: int) -> Iterator[int]:
     """Yield a process and all its descendants, each before its children.
 
-    Those that have ended may be among them.
+    Some of them may have ended.
     """
     if not _OWN_CHILDREN.exists():  # a kernel without CONFIG_PROC_CHILDREN
         import psutil  # noqa: PLC0415 - slow to import, and rarely needed

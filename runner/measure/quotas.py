@@ -1,7 +1,7 @@
 """Read the CPU quotas of a process: those of its control group and of all groups above it.
 
-The kernel holds a process back by each of them. They lie in the hierarchy of the controller `cpu`,
-which in version 1 may be another than that of the CPU time.
+The kernel applies each of them. They are in the hierarchy of the controller `cpu`; in version 1 the
+CPU time may be in another hierarchy.
 """
 
 import os
@@ -12,7 +12,7 @@ from runner.measure import cgroups
 from runner.measure.procfs import KeptFile, number_after
 from runner.measurement import Quota
 
-FIRST_NAMESPACE = "cgroup:[4026531835]"  # the kernel's own, in which all groups are seen
+FIRST_NAMESPACE = "cgroup:[4026531835]"  # the initial namespace, from which all groups are visible
 
 
 @dataclass(frozen=True)
@@ -25,25 +25,25 @@ class QuotaGroup:
 
     @property
     def key(self) -> bytes:
-        """The name of the throttled time in the group's cpu.stat."""
+        """Name of the throttled time in the group's cpu.stat."""
         return b"throttled_time " if self.version == 1 else b"throttled_usec "
 
     @property
     def unit_ns(self) -> int:
-        """The unit of the throttled time, in nanoseconds."""
+        """Unit of the throttled time, in nanoseconds."""
         return 1 if self.version == 1 else 1000
 
 
 @dataclass(frozen=True)
 class Quotas:
-    """The groups with a quota that were found, the innermost first."""
+    """The groups found with a quota, innermost first."""
 
     groups: tuple[QuotaGroup, ...]
-    known: bool  # whether every group could be read: if not, there may be more quotas
+    known: bool  # False if some group could not be read: it may have another quota
 
 
 def find(pid: int) -> Quotas:
-    """Return the quotas of a process. It raises nothing: `known` says if a group cannot be read."""
+    """Return the quotas of a process. No errors: `known` is False if a group cannot be read."""
     group = cgroups.cpu_group(pid)
     if group is None:
         return Quotas((), known=False)
@@ -61,9 +61,7 @@ def find(pid: int) -> Quotas:
 
 
 def quota_of(pid: int) -> Quota:
-    """Return the tightest quota of a process, and whether one of its quotas is this process's,
-    too.
-    """
+    """Return the tightest quota of a process, and whether this process shares one of its quotas."""
     theirs = find(pid)
     ours = find(os.getpid())
     return Quota(
@@ -74,7 +72,7 @@ def quota_of(pid: int) -> Quota:
 
 
 class Throttling:
-    """Reads for how long its quotas held a process back.
+    """Reads the time for which quotas held a process back.
 
     The files of groups with a quota stay open. Groups without one cost nothing.
     """
@@ -89,7 +87,7 @@ class Throttling:
             self._known = False
 
     def read(self) -> int | None:
-        """Return the throttled time of all groups together, in ns; None if it is not known."""
+        """Return the throttled time of all groups together, in ns; None if unknown."""
         if not self._known:
             return None
         total_ns = 0
@@ -105,22 +103,26 @@ class Throttling:
 
 
 def _sees_all_groups() -> bool:
-    """Return whether this process sees the groups above its namespace's root, if there are any."""
+    """True if this process sees the groups above its namespace's root, or if there are none."""
     try:
         return str((cgroups.PROC / "self" / "ns" / "cgroup").readlink()) == FIRST_NAMESPACE
-    except FileNotFoundError:  # a kernel without such namespaces
+    except FileNotFoundError:  # the kernel has no cgroup namespaces
         return True
     except OSError:
         return False
 
 
 def _quota_cores(version: int, folder: Path) -> float | None:
-    """Return a group's quota in cores, None if it has none; OSError or ValueError if unreadable."""
+    """Return a group's quota in cores; None without one.
+
+    Raise OSError or ValueError if it cannot be read.
+    """
     name = "cpu.cfs_quota_us" if version == 1 else "cpu.max"
     try:
         text = (folder / name).read_text()
     except FileNotFoundError:
-        if folder.is_dir():  # the root, or a group without the controller: it can have no quota
+        # otherwise it is the root, or lacks the controller, and cannot have a quota
+        if folder.is_dir():
             return None
         raise
     if version == 1:

@@ -1,12 +1,13 @@
 """Sample cumulative CPU and memory counters of every subject, in a separate process.
 
-Run as `python -m runner.measure.sampler HZ CPUS`. Commands come as JSON lines on standard input;
-the end of input ends it. `add` samples the control group of `pid`, or its process tree where it is
-not `alone` in its group, as a subject of that name instead of any before; with `cpus`, those that
-it was given, each row says how many others it may use. `poll` asks, over one connection kept open,
-the /stats of the server `of` that name at `address` and a port, or of none. `stop` is answered with
-all rows, a last one included. Each row carries the monotonic and the wall time of its reading. The
-runner's side of it is in loading.py.
+Run as `python -m runner.measure.sampler HZ CPUS`; loading.py is the runner's side. Commands are
+JSON lines on standard input; the sampler ends at the end of input.
+
+`add` samples the control group of `pid`, or its process tree if other processes are in its group
+(`alone` is false). The subject replaces any other of its name. With `cpus`, each row has the number
+of other CPUs that the subject may use. `poll` requests /stats of the server `of` that name at
+`address` and a port over one kept connection; without a name it stops polling. `stop` returns all
+rows, including a last one. Each row has the monotonic and the wall time of its reading.
 """
 
 import contextlib
@@ -24,22 +25,21 @@ from runner.measure.idle import answer, become_instrument
 from runner.measure.subjects import HostSubject, Reading, Source, source_of
 from runner.model import STATS_COLUMNS
 
-EVERY_TICKS = 4  # at 20 Hz: five questions a second, which are not counted as requests
+EVERY_TICKS = 4  # at 20 Hz: five requests a second, which the server does not count
 MOST_BYTES = 65_536
 
 
 class StatsPoll:
-    """One kept connection to /stats: a question is sent at one tick, its answer is looked for at
-    the following ones.
+    """Polls /stats over one kept connection, without waiting for answers.
 
-    A saturated server answers late; the next question waits until then, and the sampler never does.
+    A request is sent at one tick, and its answer is read at a later one. A saturated server answers
+    late; then the next request is delayed, but not the sampler.
     """
 
     def __init__(self, address: str, port: int) -> None:
         self._channel: socket.socket | None = None
-        with contextlib.suppress(
-            OSError
-        ):  # a server that has just died is not the sampler's affair
+        # If the server has just died, another part of the lab reports it.
+        with contextlib.suppress(OSError):
             self._channel = socket.create_connection((address, port), timeout=2.0)
             self._channel.setblocking(False)
         self._reader = ResponseReader()
@@ -47,7 +47,7 @@ class StatsPoll:
         self._last_tick = -EVERY_TICKS
 
     def ask(self, tick: int) -> None:
-        """Send a question if the last one is answered and it is time for another."""
+        """Send a request if the last one is answered and another one is due."""
         if self._channel is None or self._asked or tick - self._last_tick < EVERY_TICKS:
             return
         try:
@@ -58,7 +58,9 @@ class StatsPoll:
             self.close()
 
     def take(self) -> dict[str, float] | None:
-        """Return the figures of an answer that has come since the last call, else None."""
+        """Return the numbers of an answer that has arrived since the last call; None without
+        one.
+        """
         if self._channel is None or not self._asked:
             return None
         try:
@@ -88,50 +90,49 @@ class StatsPoll:
         return found
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop polling."""
         if self._channel is not None:
             self._channel.close()
         self._channel = None
 
 
-SAMPLE_COLUMNS = (
-    "tick",
-    *Reading._fields,
-    "foreign_cpus",
-)  # the last: CPUs that a subject may use beside those given to it
+SAMPLE_COLUMNS = ("tick", *Reading._fields, "foreign_cpus")
+"""Columns of a row; `foreign_cpus` counts the CPUs that a subject may use beside its own."""
 MISSING = -1
 MEMORY_NS = 240_000_000
-"""Memory and threads are looked at every fifth tick of 50 ms, which may be a little early."""
+"""Age at which memory and threads are read again: every fifth tick of 50 ms.
+
+A tick may be a little early.
+"""
 
 
 class _Watch:
-    """What is sampled at each tick: the subjects' counters, and now and then the server's figures.
+    """Reads the subjects' counters at each tick, and the server's /stats now and then.
 
-    Rows lie one after the other in a compact array: an hour at 20 Hz of five subjects is 32 MB.
+    Rows are consecutive in a compact array: an hour of five subjects at 20 Hz is 32 MB.
     """
 
     def __init__(self, sources: dict[str, Source]) -> None:
         self._sources = sources
         self._subjects, self._names = list[str](), list[str]()
-        """Of each row its subject, and the name of its source."""
+        """Subject of each row, and the name of its source."""
         self._numbers = array("q")  # the values of SAMPLE_COLUMNS, row by row
-        self._stats: dict[
-            int, dict[str, float]
-        ] = {}  # /stats, by the number of the row that it came just before
+        self._stats: dict[int, dict[str, float]] = {}
+        """Answers of /stats, by the number of the next row."""
         self._poll: StatsPoll | None = None
-        self._polled = ""  # which subject is asked
+        self._polled = ""  # the subject whose /stats is polled
         self._held: dict[
             str, tuple[int, frozenset[int]]
         ] = {}  # process and CPUs of subjects that are to stay on them
 
     def command(self, line: str) -> bool:
-        """Carry out one command; return whether to go on."""
+        """Execute one command; return False to stop."""
         command = json.loads(line)
         if "add" in command:
             subject = command["add"]
             pid = command["pid"]
             cpus = command.get("cpus")
-            with contextlib.suppress(OSError):  # it has just died: it has no rows
+            with contextlib.suppress(OSError):  # the process has just ended, so it has no rows
                 self._sources[subject] = source_of(pid, MEMORY_NS, alone=command.get("alone", True))
             if cpus is not None:
                 self._held[subject] = pid, frozenset(cpus)
@@ -145,15 +146,15 @@ class _Watch:
         return "stop" not in command
 
     def sample(self, tick: int) -> None:
-        """Read every subject once, and take what /stats has answered by now."""
+        """Read every subject once, and the answer of /stats if it has arrived."""
         if self._poll is not None:
             self._poll.ask(tick)
         for subject, source in list(self._sources.items()):
             try:
                 reading = source.read()
             except OSError:
-                # A subject that has ended is normal at the edges of a load; its rows simply stop.
-                # It is not looked for again: its number may meanwhile be another's.
+                # A subject may end near the edges of a load; then its rows stop. It is not searched
+                # again, because another process may have its number.
                 del self._sources[subject]
                 continue
             if (
@@ -165,7 +166,7 @@ class _Watch:
             foreign = None
             if subject in self._held:
                 pid, given = self._held[subject]
-                with contextlib.suppress(OSError):  # it has ended
+                with contextlib.suppress(OSError):  # the process has ended
                     foreign = len(os.sched_getaffinity(pid) - given)
             self._subjects.append(subject)
             self._names.append(source.name)
@@ -187,7 +188,7 @@ class _Watch:
 
 
 def main() -> None:
-    """Sample on an absolute schedule until `stop`; a missed tick is skipped, never made up for."""
+    """Sample on an absolute schedule until `stop`; missed ticks are skipped."""
     period_ns = become_instrument()
     watch = _Watch({"host": HostSubject(MEMORY_NS), "sampler": source_of(os.getpid(), MEMORY_NS)})
     begin = time.monotonic_ns()

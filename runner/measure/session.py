@@ -1,8 +1,6 @@
-"""Measure a session: start its servers, verify, warm up, load them in turn, sample, stop.
+"""Measure a session: start, check and warm up its servers, load them in turn, and stop them.
 
-Raw files and Measurements.
-
-A single trial is a session of one server with one load.
+The result is raw files and Measurements. A single trial is a session of one server with one load.
 """
 
 import contextlib
@@ -56,30 +54,30 @@ from runner.model import (
 from runner.store import OF_GENERATORS, public, raw_name
 
 TAG = "load"
-"""The firmware of rows of the measured load, with the slice's number.
+"""Prefix of the firmware in rows of the measured load; the slice's number follows.
 
 Each trial has a fresh cluster.
 """
 PROBE_TAG = "probe"
 BY_AFFINITY = {"GODEBUG": "containermaxprocs=0,updatemaxprocs=0"}
-"""Go would size itself by a CPU quota too, and anew when it changes.
+"""Keep Go from adapting to a CPU quota, at its start and whenever it changes.
 
-Other runtimes look once, before there is one.
+Other runtimes look once, before the quota is set.
 """
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A server that is built, and prepared to be started."""
+    """A server that is built and ready to be started."""
 
     server: Server
     image: str | None
-    binary: str | None  # SHA-256 of the binary that the host built
+    binary: str | None  # SHA-256 of the binary built on the host
 
 
 @dataclass(frozen=True)
 class Member:
-    """One server's part of a session: what it is loaded with, and where its raw files go."""
+    """One server's part of a session: its load, and the folder of its raw files."""
 
     trial_id: str
     ready: Ready
@@ -89,7 +87,7 @@ class Member:
 
 @dataclass
 class _Live:
-    """A member's started server, and what was seen of its loads so far."""
+    """A member's started server, and the results of its loads so far."""
 
     member: Member
     workload: Workload
@@ -97,30 +95,27 @@ class _Live:
     database: Database | None
     killed_before: Kills
     placement: Placement
-    quota: Quota  # that is not the lab's
-    probe_hz: float = 0.0  # by the warm-up, like `users`
-    users: int | None = None  # of an open load that says no number of users
+    quota: Quota  # set outside the lab
+    probe_hz: float = 0.0  # derived from the warm-up, like `users`
+    users: int | None = None  # of an open load that names no number of users
     slices: list[Slice] = field(default_factory=list)
-    stored: list[DatabaseUse] = field(
-        default_factory=list
-    )  # of each load, with `after` once the server was stopped
+    stored: list[DatabaseUse] = field(default_factory=list)
+    """Database counters of each load; `after` is read once the server was stopped."""
     probed: list[dict[str, Any]] = field(default_factory=list)
     died: int | None = None
-    exit_code: int | None = None  # once it was stopped; `oom_kills` as well
+    exit_code: int | None = None  # known once it was stopped, like `oom_kills`
     oom_kills: int | None = None
     error: LabError | None = None
-    """Why it cannot be measured; the other servers of the session go on."""
+    """Why this server cannot be measured; the other servers of the session continue."""
 
     @property
     def subject(self) -> str:
-        """The name under which the sampler has it."""
+        """The server's name in the sampler."""
         return f"server {self.member.trial_id}"
 
     @contextlib.contextmanager
     def noting(self) -> Iterator[None]:
-        """Note an error that is about this server only, so that the session goes on with the
-        others.
-        """
+        """Store an error of this server only, so that the session continues with the others."""
         try:
             yield
         except CannotGoOnError:
@@ -136,10 +131,10 @@ def measure(
     order: Sequence[tuple[str, int]],
     on_step: Callable[[str], None],
 ) -> dict[str, Measurement | LabError]:
-    """Measure the members of a session by trial id: each one's measurement, or why there is none.
+    """Measure the members of a session; return the Measurement or the error by trial id.
 
-    `order` has the slices as (trial id, place). A server that dies under its load is measured all
-    the same: what was answered until then is a result. CannotGoOnError if nothing can go on.
+    `order` has the slices as (trial id, place). If a server dies under its load, its answers until
+    then are a result. Raise CannotGoOnError if nothing can continue.
     """
     bench.lab.idle.ask(members[0].cell.idle)
     on_step("start")
@@ -184,7 +179,7 @@ def measure(
 def _started(bench: Bench, workload: Workload, member: Member) -> Iterator[_Live]:
     """Start a member's database and server.
 
-    LabError unless it answers right what is about to be asked.
+    Raise LabError unless the server answers the load's request correctly.
     """
     server = member.ready.server
     folder = member.folder
@@ -213,7 +208,7 @@ def _started(bench: Bench, workload: Workload, member: Member) -> Iterator[_Live
         )
         _await(server, workload, running, nonce, log)
         killed = bench.sites.server.kills(running.pid)
-        quota = bench.sites.server.quota(running.pid)  # before the lab sets its own
+        quota = bench.sites.server.quota(running.pid)  # read before the lab sets its own
         placement = _seen(bench.placement, running)
         yield _Live(member, workload, running, database, killed, placement, quota)
 
@@ -224,17 +219,16 @@ def _load_in_turn(
     order: Sequence[tuple[str, int]],
     on_step: Callable[[str], None],
 ) -> list[tuple[str, Loaded]]:
-    """Load the servers slice by slice with the observers beside them.
+    """Load the servers slice by slice while the observers run.
 
-    Return whose load was when.
+    Return each load's trial and its times.
     """
     done: list[tuple[str, Loaded]] = []
     with watching(bench) as watchers:
         for live in lives.values():
             if live.running.pid != UNKNOWN_PID:
-                cpus = (
-                    bench.placement.server if live.running.cpus is None else None
-                )  # a user's stays where it is
+                # A user's server stays on its own CPUs.
+                cpus = bench.placement.server if live.running.cpus is None else None
                 watchers.add(bench.sites.server, live.subject, live.running, cpus)
             if live.database is not None:
                 subject = f"database {live.member.trial_id}"
@@ -261,9 +255,9 @@ def _load_in_turn(
 def _write_sampled(
     bench: Bench, sampled: Mapping[Site, Mapping[str, Sequence[Any]]], live: _Live
 ) -> None:
-    """Write what was sampled of a server and of all that took part in its load.
+    """Write the samples of a server and of all subjects of its load.
 
-    Of other hosts a file each besides.
+    Each further host gets a file of its own.
     """
     common: dict[str, Subject] = {"host": "host", "sampler": "sampler", "generator": "generator"}
     parts = []
@@ -286,7 +280,7 @@ def _write_sampled(
 
 
 def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, position: int) -> Loaded:
-    """Load a server once, note what was seen, and return when it was."""
+    """Load a server once, store the results, and return the load's times."""
     member = live.member
     running = live.running
     server = live.member.ready.server
@@ -342,7 +336,7 @@ def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, posit
 
 
 def _loads(bench: Bench, live: _Live, shot: Shot, number: int | None) -> list[Job]:
-    """Return each generator's part of a load, its raw files and its log in the trial's folder."""
+    """Return each generator's part of a load, with raw files and log in the trial's folder."""
     cell = live.member.cell
     folder = live.member.folder
     loads = []
@@ -361,9 +355,7 @@ def _loads(bench: Bench, live: _Live, shot: Shot, number: int | None) -> list[Jo
 
 
 def _facts(load: Job, done: Loaded, folder: Path, running: Running) -> dict[str, Any]:
-    """Return a generator's part of LoadFacts, without paths of this machine and addresses of the
-    fleet's hosts.
-    """
+    """Return a generator's part of LoadFacts, without paths and addresses of machines."""
 
     def shown(text: str) -> str:
         for path, name in ((folder, "TRIAL"), (Path(__file__).parents[1], "runner")):
@@ -377,8 +369,9 @@ def _facts(load: Job, done: Loaded, folder: Path, running: Running) -> dict[str,
 
 
 def _stop(bench: Bench, live: _Live) -> None:
-    """Stop a server, count what it stored (no statement is under way then), and write the probe's
-    samples.
+    """Stop a server, count its stored rows, and write the probe's samples.
+
+    After the stop, no statement is under way.
     """
     live.oom_kills = bench.sites.server.kills(live.running.pid).since(live.killed_before)
     live.exit_code = live.running.stop()
@@ -395,7 +388,7 @@ def _stop(bench: Bench, live: _Live) -> None:
 def _measurement(
     bench: Bench, live: _Live, loads: Sequence[tuple[str, Loaded]]
 ) -> Measurement | LabError:
-    """Return what was seen of a server that was loaded at least once."""
+    """Return the measurement of a server that was loaded at least once."""
     if not live.slices:
         return LabError(
             "No load reached this server: an earlier step of its session failed.", exit_code=1
@@ -407,7 +400,7 @@ def _measurement(
     ceiling = bench.calibration.ceiling_of(cell) if bench.calibration else None
     database = None
     if uses := [each.database for each in slices if each.database is not None]:
-        # The rows of all tags, everything else from first to last.
+        # Rows are counted over all tags; everything else spans the first to the last slice.
         before = uses[0].before
         rows = sum(use.after.rows - use.before.rows for use in uses)
         after = replace(uses[-1].after, rows=before.rows + rows)
@@ -447,8 +440,9 @@ def _measurement(
 
 
 def _seen(placement: Placement, running: Running, earlier: tuple[int, ...] = ()) -> Placement:
-    """Return the placement with the CPUs that the server may use now, or could `earlier`, where it
-    is not the lab's.
+    """Return the placement with the CPUs observed of a server that the lab did not start.
+
+    These are the CPUs that it may use now, or could use `earlier`.
     """
     if running.cpus is None:
         return placement
@@ -456,9 +450,9 @@ def _seen(placement: Placement, running: Running, earlier: tuple[int, ...] = ())
 
 
 def _await(server: Server, workload: Workload, running: Running, nonce: str, log: Path) -> None:
-    """Return when the server is there and answers right what is about to be asked.
+    """Return when the server runs and answers the load's request correctly.
 
-    LabError if it does not.
+    Raise LabError if it does not.
     """
     if server.contract:
         wait_ready(server.name, running, nonce, log)

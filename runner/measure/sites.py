@@ -1,8 +1,7 @@
-"""Where the parts of a trial run: on this machine, or on another host (station_client.py), by the
-same calls.
+"""Sites on which the parts of a trial run: this machine, or another host (station_client.py).
 
-Nothing here imports pyarrow, which would cost an instrument 0.8 s and 50 MB, and is not on other
-hosts.
+Both have the same methods. This module does not import pyarrow, which would cost an instrument 0.8
+s and 50 MB, and is not installed on other hosts.
 """
 
 from __future__ import annotations
@@ -33,21 +32,22 @@ from runner.model import LabError
 from runner.store import replacing
 
 PATIENCE_S = 60.0
-"""An instrument answers within milliseconds, the sampler with all of its rows within a second."""
-REACH_S = 4.0
-"""A SYN is sent again after 1 s and after 3 s: a network that loses packets is reached all the
-same.
+"""Longest wait for an instrument, which normally answers within milliseconds.
+
+The sampler returns all its rows within a second.
 """
-Ask = Callable[
-    [Mapping[str, Any]], str
-]  # hands a command to an instrument, returns its answer; LabError without one
+REACH_S = 4.0
+"""Longest wait for a connection.
+
+A SYN is sent again after 1 s and after 3 s, so a network that loses packets is still reached.
+"""
+Ask = Callable[[Mapping[str, Any]], str]
+"""Sends a command to an instrument and returns its answer; LabError without one."""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """How far a host's monotonic clock is ahead of this machine's, and by how much that may be
-    wrong.
-    """
+    """How far a host's monotonic clock is ahead of this machine's, and the error of this number."""
 
     offset_ns: int = 0
     error_ns: int = 0
@@ -55,22 +55,20 @@ class Clock:
 
 @dataclass(frozen=True)
 class Job:
-    """A generator's command, where it runs, and where its files and its output go on this
-    machine.
-    """
+    """A generator's command, its site, and the paths of its files and output on this machine."""
 
     command: Command
     cpus: tuple[int, ...]
     files: Mapping[str, Path]
     log: Path
     begin_mono_ns: int | None = None
-    """When it is to begin, by this machine's clock; at once if that is None."""
+    """Time at which it begins, by this machine's clock; None means at once."""
 
 
 class Site:
     """A place where servers, generators or instruments run: this machine."""
 
-    name = ""  # what it is for, as a reader sees it; empty for this machine
+    name = ""  # its role, as shown to readers; empty for this machine
     clock = Clock()
     kills = staticmethod(memory.kills)
     quota = staticmethod(quotas.quota_of)
@@ -81,17 +79,18 @@ class Site:
         self._ledger = ledger
 
     def counters(self) -> Counters:
-        """Return what the kernel there counts: all that is known of a server that may not, or
-        cannot, be asked.
+        """Return the kernel's counters.
+
+        For a server whose /stats cannot or must not be used, they are the only ones.
         """
         return Counters(
             None, None, counters.tcp_counters()["PassiveOpens"], counters.dropped_packets()
         )
 
     def reach(self, address: str, port: int, times: int = 1) -> int:
-        """Connect to a server and return how many ns the quickest connection took.
+        """Return the fastest of `times` connects to a server, in ns.
 
-        LabError if one takes REACH_S.
+        Raise LabError if any exceeds REACH_S.
         """
         took = []
         for _ in range(times):
@@ -106,21 +105,22 @@ class Site:
         return min(took)
 
     def look_at_clock(self) -> int:
-        """Measure the clock anew; return by how much it has moved since, in nanoseconds."""
+        """Measure the clock's offset again; return its change since the last time, in
+        nanoseconds.
+        """
         return 0
 
     def room(self) -> int | None:
-        """Return how many bytes are free for loads' files there.
-
-        None on this machine, whose disk is the run's.
+        """Return the free bytes for loads' files there; None on this machine, which has the
+        run's disk.
         """
         return None
 
     @contextlib.contextmanager
     def instrument(self, name: str, hz: float, cpus: Sequence[int]) -> Iterator[Ask]:
-        """Run `runner.measure.NAME` on `cpus`, `hz` times a second.
+        """Run `runner.measure.NAME` on `cpus`, at `hz`.
 
-        The end of its input ends it, or a kill.
+        It ends with its input, or is killed.
         """
         argv = [sys.executable, "-m", f"runner.measure.{name}", str(hz), ",".join(map(str, cpus))]
         process = subprocess.Popen(argv, stdin=PIPE, stdout=PIPE, text=True, start_new_session=True)
@@ -156,19 +156,19 @@ class Site:
             out.close()
 
     def shot(self, shot: Shot) -> Shot:
-        """Return what a generator sends with the paths that its tool and script have there."""
+        """Return a generator's request with the paths of its tool and script on this site."""
         return shot
 
     def paths(self, files: Mapping[str, Path]) -> Mapping[str, Path]:
-        """Return where a generator there has to write the files that are to be here."""
+        """Return the paths on this site of files that a generator writes for this machine."""
         return files
 
     def load(self, load: Job, sampler: Ask | None) -> Callable[[], Loaded]:
-        """Start a load, at the latest by the call that is returned, which waits for its end and
-        brings its files.
+        """Start a load; the returned function waits for its end and fetches its files.
 
-        `sampler`, which runs in the same place, watches the generator from before its first
-        instruction on. LabError for a generator that had to be killed, as it has surely hung.
+        The load has started at the latest when that function is called. `sampler`, which runs on
+        the same site, watches the generator from its first instruction on. Raise LabError if a
+        generator had to be killed, because it must have hung.
         """
         return lambda: self._generate(load, sampler)
 
@@ -205,7 +205,7 @@ class Site:
 
 
 def _write_out(command: Command) -> None:
-    """Turn a generator's results into its raw files; LabError if one cannot be."""
+    """Convert a generator's results into its raw files; raise LabError if that fails."""
     for argv, out in command.after:
         with (
             replacing(out) as temporary,
@@ -229,34 +229,33 @@ def _write_out(command: Command) -> None:
 
 @dataclass(frozen=True)
 class Transfer:
-    """What the slowest network between a generator's host and the server's did before a run."""
+    """The slowest network between a generator's host and the server's, measured before a run."""
 
     bytes_s: float
-    round_trip_ns: int  # the quickest of some connections to the server: the way there and back
+    round_trip_ns: int  # round trip: the fastest of several connects to the server
 
 
 @dataclass(frozen=True)
 class Sites:
-    """Who is where."""
+    """The site of each role."""
 
     server: Site
     generators: tuple[Site, ...]
     database: Site
     probe: Site
-    cpus: Mapping[str, tuple[int, ...]] = field(
-        default_factory=dict
-    )  # of generators and instruments, by a host's name
+    cpus: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Sites of generators and instruments, by the host's name."""
     generator_hosts: tuple[GeneratorHost, ...] = ()
     transfer: Transfer | None = None
-    """What the network between generators and server carries; None on one machine."""
+    """Capacity of the network between generators and server; None on one machine."""
 
     @classmethod
     def here(cls, ledger: Ledger) -> Sites:
-        """Return this machine in all roles."""
+        """Return Sites with this machine in all roles."""
         site = Site(ledger)
         return cls(site, (site,), site, site)
 
     @property
     def all(self) -> tuple[Site, ...]:
-        """Each place once, the server's first."""
+        """Each site once, the server's first."""
         return tuple(dict.fromkeys((self.server, *self.generators, self.database, self.probe)))

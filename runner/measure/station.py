@@ -1,10 +1,10 @@
-"""The lab's hands on another host, run there in a container: `python -m runner.measure.station`.
+"""The lab's agent on another host, run there in a container: `python -m runner.measure.station`.
 
-It answers each JSON line on its standard input with one line: `{"id": 7, "do": NAME, …}` with
-`{"id": 7, "done": …}` or `{"id": 7, "error": SENTENCE}`, and says now and then that it is there.
-The end of its input ends it and all that it started: it comes when the runner ends, however that
-is. The runner's side of it is in station_client.py. Nothing here imports what is not in the
-instruments' image.
+station_client.py is the runner's side. The station answers each JSON line on its standard input,
+`{"id": 7, "do": NAME, …}`, with one line: `{"id": 7, "done": …}` or `{"id": 7, "error": SENTENCE}`.
+It also sends a sign of life now and then. At the end of its input, it ends with all that it
+started; the input ends when the runner does, for whatever reason. This module imports only modules
+that are in the instruments' image.
 """
 
 import contextlib
@@ -30,17 +30,19 @@ from runner.measure.sites import Ask, Job, Site
 from runner.measurement import Placement
 from runner.model import Idle, LabError
 
-WORK = Path("/work")  # where a station has the files of its loads
-TRANSFER_BYTES = 1 << 16  # at once: a slow start over a long way takes 5 s for 256 KiB
-TRANSFER_LIMIT_S = 5.0  # how long a transfer waits for its other side
+WORK = Path("/work")  # folder of the loads' files
+# bytes sent at a time: on a long network, TCP's slow start takes 5 s for 256 KiB
+TRANSFER_BYTES = 1 << 16
+TRANSFER_LIMIT_S = 5.0  # longest wait of a transfer for its other side
 ALIVE_S = 3.0
-"""How often a station says that it is there: what it is asked for may take as long as a load."""
+"""Interval of a station's signs of life, because an answer may take as long as a load."""
 
 
 class Station(Site):
-    """What was started on this host; the runner may ask for every public method."""
+    """The station of this host; the runner may call every public method."""
 
-    now = staticmethod(time.monotonic_ns)  # the runner measures how far it is ahead of the runner's
+    # the runner measures its offset from the runner's own clock
+    now = staticmethod(time.monotonic_ns)
     free_port = staticmethod(free_port)
 
     def __init__(self, work: Path) -> None:
@@ -52,21 +54,22 @@ class Station(Site):
         self._listening: socket.socket | None = None
 
     def hello(self) -> dict[str, Any]:
-        """Return what this host is."""
+        """Return this host's facts."""
         machine.raise_open_files()
         cpus = sorted(os.sched_getaffinity(0))
         available = memory.available_bytes()
         return {"facts": machine.facts(), "cpus": cpus, "boot": boot_id(), "memory": available}
 
     def room(self) -> int:
-        """Return how many bytes are free on the disk of the loads' files."""
+        """Return the free bytes on the disk of the loads' files."""
         return shutil.disk_usage(self._work).free
 
     def hazards(
         self, server: list[int], others: list[int], connections: int, opened: int
     ) -> list[Diagnosis]:
-        """Return what can spoil the numbers here, where these CPUs are the server's and the other
-        parts'.
+        """Return everything checked that can distort the numbers on this host.
+
+        `server` and `others` are the CPUs of the server and of the other parts.
         """
         placement = Placement(
             tuple(server or others), tuple(others or server), hosts=("server", "others", "others")
@@ -78,18 +81,18 @@ class Station(Site):
         ]
 
     def idle(self, state: Idle) -> str | None:
-        """Have idle CPUs poll, or sleep as the system lets them; return why they do not."""
+        """Let idle CPUs poll, or sleep as the system decides; return why that fails."""
         self._idle.ask(state)
         return self._idle.problem
 
     def start(self, name: str, hz: float, cpus: list[int]) -> None:
-        """Start an instrument; one of the same name is ended."""
+        """Start an instrument; end one of the same name first."""
         self.end(name)
         stack = contextlib.ExitStack()
         self._instruments[name] = stack, stack.enter_context(self.instrument(name, hz, cpus))
 
     def command(self, name: str, command: Mapping[str, Any]) -> str:
-        """Hand a command to an instrument, and return its answer."""
+        """Send a command to an instrument, and return its answer."""
         if name not in self._instruments:
             raise LabError(f"The {name} does not run.", exit_code=1)
         return self._instruments[name][1](command)
@@ -100,7 +103,7 @@ class Station(Site):
             self._instruments.pop(name)[0].close()
 
     def new_folder(self, name: str) -> None:
-        """Make a new folder for the files of a load."""
+        """Create a new folder for the files of a load."""
         folder = self._work / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -113,7 +116,7 @@ class Station(Site):
         begin_mono_ns: int | None,
         sampled: bool,
     ) -> dict[str, Any]:
-        """Run a generator to its end; return when it was, and the names of its files."""
+        """Run a generator to its end; return its times and the names of its files."""
         log = self._work / folder / "generator.log"
         load = Job(
             Command(**{**command, "argv": tuple(command["argv"])}),
@@ -129,13 +132,11 @@ class Station(Site):
         return {"loaded": loaded, "files": sorted(path.name for path in log.parent.iterdir())}
 
     def watch(self, pid: int) -> None:
-        """End a container's process when this station ends by itself, as nobody else may be there
-        to do so.
-        """
+        """Kill a container's process when this station ends, because the runner may be dead."""
         self._watched[pid] = start_ticks(pid)
 
     def listen(self, address: str) -> int:
-        """Listen on an address, for one transfer or for connections that are closed again.
+        """Listen on an address, for one transfer or for connections that are closed at once.
 
         Return the port.
         """
@@ -146,7 +147,7 @@ class Station(Site):
         return int(self._listening.getsockname()[1])
 
     def receive(self, peer: str) -> float:
-        """Take a transfer from `peer`, and from nobody else; return the bytes per second."""
+        """Receive a transfer from `peer` only; return the bytes per second."""
         assert self._listening is not None
         with self._listening as listening:
             channel, whose = listening.accept()
@@ -162,7 +163,7 @@ class Station(Site):
                 return received / max(time.monotonic() - begun, 1e-9)
 
     def send(self, address: str, port: int, seconds: float) -> None:
-        """Send as much as goes to another station for some time."""
+        """Send as much as possible to another station for `seconds`."""
         with socket.create_connection((address, port), timeout=TRANSFER_LIMIT_S) as channel:
             until = time.monotonic() + seconds
             chunk = bytes(TRANSFER_BYTES)
@@ -170,7 +171,7 @@ class Station(Site):
                 channel.sendall(chunk)
 
     def close(self) -> None:
-        """End everything; a process that is still the one that was to be watched is killed."""
+        """End everything; kill the watched processes that still run."""
         for name in list(self._instruments):
             self.end(name)
         self._idle.close()
@@ -181,9 +182,9 @@ class Station(Site):
 
 
 def answer(station: Station, line: str) -> str:
-    """Do what a line asks for.
+    """Execute the request in a line.
 
-    Return a line with `done` and the result, or `error` and a sentence.
+    Return a line with `done` and the result, or with `error` and a sentence.
     """
     asked = json.loads(line)
     number = asked.pop("id", None)

@@ -1,5 +1,6 @@
-"""A station on another host, as the runner speaks with it: over Docker's channel, without another
-port.
+"""The runner's side of a station on another host, over Docker's attach channel.
+
+No other port is needed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from docker.models.containers import Container
 
 SILENT_S = 20.0
-"""A station says every 3 s that it is there: one that says nothing for so long is lost."""
+"""A station sends a sign of life every 3 s; after this silence it counts as lost."""
 WORK = PurePosixPath("/work")
 LAB = Path("/lab")
 CLOCK_QUESTIONS = 30
@@ -38,7 +39,7 @@ CLOCK_QUESTIONS = 30
 class Channel:
     """Lines to and from a container's standard input and output.
 
-    Stdout and stderr come in frames (Docker's attach).
+    Stdout and stderr come in frames (Docker's attach protocol).
     """
 
     def __init__(self, container: Container) -> None:
@@ -48,22 +49,22 @@ class Channel:
         self._socket: Any = getattr(self._raw, "_sock", self._raw)
         self._socket.settimeout(None)
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self.complaint = b""  # what it wrote to its standard error last
+        self.complaint = b""  # the last output on its standard error
         threading.Thread(target=self._read, daemon=True).start()
 
     def send(self, line: str) -> None:
-        """Send a line; OSError if nobody is there."""
+        """Send a line; raise OSError if the container has ended."""
         self._socket.sendall(line.encode() + b"\n")
 
     def take(self, timeout_s: float) -> bytes | None:
-        """Return the next line, None if the station has ended.
+        """Return the next line; None if the station has ended.
 
-        Queue.Empty if none comes in time.
+        Raise queue.Empty if none arrives in time.
         """
         return self._lines.get(timeout=timeout_s)
 
     def close(self) -> None:
-        """End the station, whose input ends."""
+        """End the station by ending its input."""
         for each in (self._socket, self._raw):
             with contextlib.suppress(OSError, EOFError):
                 each.close()
@@ -93,26 +94,26 @@ class Channel:
 
 
 class StationClient(Site):
-    """Another host as a Site: what runs there is asked of its station."""
+    """Another host as a Site, which sends its calls to the host's station."""
 
     def __init__(self, name: str, container: Container, channel: Channel, address: str) -> None:
         self.name = name
         self.address = address
-        self.is_lost = False  # whether nothing will come back any more
+        self.is_lost = False  # True if no more answers will come
         self._container = container
         self._channel = channel
         # Request id: replies to abandoned requests are discarded.
         self._asked = 0
 
     def ask(self, do: str, timeout_s: float = 3 * SILENT_S, **more: Any) -> Any:
-        """Have something done and return the result.
+        """Call a method of the station and return the result.
 
-        LabError as its sentence says, or where nothing comes back.
+        Raise LabError with the station's error, or if no answer comes.
         """
         return self.begin(do, timeout_s, **more)()
 
     def begin(self, do: str, timeout_s: float = 3 * SILENT_S, **more: Any) -> Callable[[], Any]:
-        """Have something begun; the call that is returned waits for its result."""
+        """Begin a call; the returned function waits for its result."""
         if self.is_lost:
             raise CannotGoOnError(
                 f"The host of the {self.name} stopped responding: "
@@ -149,9 +150,9 @@ class StationClient(Site):
         return LabError(f"The host of the {self.name} {how}{said}.", exit_code=1)
 
     def look_at_clock(self) -> int:
-        """Measure the clock anew, by the question that came back soonest.
+        """Measure the clock's offset again, by the request with the fastest answer.
 
-        Return by how much it has moved, in ns.
+        Return its change in ns.
         """
         found = []
         for _ in range(CLOCK_QUESTIONS):
@@ -164,11 +165,11 @@ class StationClient(Site):
         return abs(self.clock.offset_ns - before.offset_ns)
 
     def counters(self) -> Counters:
-        """Return what the kernel there counts."""
+        """Return that host's kernel counters."""
         return Counters(**self.ask("counters"))
 
     def kills(self, pid: int) -> Kills:
-        """Return how many processes were killed there for want of memory."""
+        """Return the number of processes killed there for lack of memory."""
         return Kills(**self.ask("kills", pid=pid))
 
     def quota(self, pid: int) -> Quota:
@@ -176,24 +177,25 @@ class StationClient(Site):
         return Quota(**self.ask("quota", pid=pid))
 
     def network(self) -> dict[str, int]:
-        """Return the bytes over its interfaces so far, and TCP's segments."""
+        """Return the bytes sent over its interfaces so far, and TCP's segments."""
         return dict(self.ask("network"))
 
     def undelivered(self, port: int) -> int:
-        """Return how many connections from there are closed, with something on the way to a
-        server's port.
+        """Return the number of closed connections from there that still have data to deliver.
+
+        Only connections to this port of a server count.
         """
         return int(self.ask("undelivered", port=port))
 
     def reach(self, address: str, port: int, times: int = 1) -> int:
-        """Return how many ns a connection from there to a server takes.
+        """Return the fastest connect from there to a server, in ns.
 
-        LabError if there can be none.
+        Raise LabError if there is none.
         """
         return int(self.ask("reach", address=address, port=port, times=times))
 
     def room(self) -> int:
-        """Return how many bytes are free on the disk of a load's files there."""
+        """Return the free bytes on the disk of a load's files there."""
         return int(self.ask("room"))
 
     @contextlib.contextmanager
@@ -209,17 +211,17 @@ class StationClient(Site):
                 self.ask("end", name=name)
 
     def shot(self, shot: Shot) -> Shot:
-        """Return what a generator sends with the paths of the instruments' image."""
+        """Return a generator's request with the paths of the instruments' image."""
         script = LAB / "runner" / "workloads" / shot.script.name
         return replace(shot, tool=LAB / "tools" / shot.tool.name.partition("-")[0], script=script)
 
     def paths(self, files: Mapping[str, Path]) -> Mapping[str, Path]:
-        """Return where a generator there writes its files."""
+        """Return the paths of the files that a generator writes there."""
         self.ask("new_folder", name="load")
         return {name: Path(WORK / "load" / name) for name in files}
 
     def load(self, load: Job, sampler: Ask | None) -> Callable[[], Loaded]:
-        """Start a load there; the call that is returned waits for its end and copies its files."""
+        """Start a load there; the returned function waits for its end and copies its files."""
         folder = "load"
         begin = None if load.begin_mono_ns is None else load.begin_mono_ns + self.clock.offset_ns
         asked: dict[str, Any] = {
@@ -244,7 +246,7 @@ class StationClient(Site):
         return wait
 
     def _copy(self, there: PurePosixPath, here: Path) -> None:
-        """Copy a file from there; a log is added to what is here."""
+        """Copy a file from there; append a log to the one here."""
         chunks, _ = self._container.get_archive(str(there))
         stream: Any = SimpleNamespace(read=lambda _size: next(chunks, b""))
         with tarfile.open(fileobj=stream, mode="r|") as packed:
@@ -258,5 +260,5 @@ class StationClient(Site):
             else:
                 with replacing(here) as temporary, temporary.open("wb") as out:
                     shutil.copyfileobj(source, out, 1 << 20)
-        for _ in chunks:  # what is left unread keeps its connection, of which ssh allows ten
+        for _ in chunks:  # unread data would keep the connection open, of which ssh allows ten
             pass

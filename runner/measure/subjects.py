@@ -1,6 +1,4 @@
-"""Read one subject's cumulative counters: from a control group, from a process tree, or of the
-whole host.
-"""
+"""Read one subject's cumulative counters: of a control group, a process tree, or the host."""
 
 import os
 import time
@@ -16,9 +14,9 @@ _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 class Reading(NamedTuple):
-    """Counters at one instant; None if the source does not have it.
+    """Counters at one time; None if the source lacks the counter.
 
-    `mono_ns` is taken beside the CPU counter.
+    `mono_ns` is the time at which the CPU counter was read.
     """
 
     mono_ns: int
@@ -30,13 +28,13 @@ class Reading(NamedTuple):
     switches: int | None = None
     steal_ns: int | None = None
     interrupts_ns: int | None = None
-    """The machine's CPU time in interrupts, which some kernels book to no program."""
+    """The machine's CPU time in interrupts, which some kernels assign to no program."""
     ran_ns: int | None = None
-    """Exact CPU time of all programs, where the kernel has it (control groups, version 1)."""
+    """Exact CPU time of all programs, if the kernel counts it (control groups, version 1)."""
 
 
 class CgroupSubject:
-    """All processes of a control group: CPU time with nanosecond or microsecond resolution."""
+    """All processes of a control group: CPU time with a resolution of 1 ns or 1 us."""
 
     def __init__(
         self,
@@ -51,7 +49,7 @@ class CgroupSubject:
         self._memory = Memory(lambda: cgroups.members(group.folder), memory_ns)
 
     def read(self) -> Reading:
-        """Return the group's counters; memory and threads are summed over its processes."""
+        """Return the group's counters; memory and threads are sums over its processes."""
         wall = time.time_ns()
         mono = time.monotonic_ns()
         usage = self._usage.read()
@@ -68,11 +66,11 @@ class CgroupSubject:
 
 
 class ProcessSubject:
-    """A process and its descendants, the fallback where no control group is to be had.
+    """A process and its descendants, the fallback if there is no control group.
 
-    CPU time comes from the kernel's CPU-time clock of each process (clock_getcpuclockid(3)) in
-    nanoseconds, as that in /proc/PID/stat has 10 ms ticks: +-10 points a core at 100 ms. New
-    processes are found as their memory is looked at (procfs.Memory).
+    CPU time comes from each process's CPU-time clock (clock_getcpuclockid(3)), in nanoseconds.
+    /proc/PID/stat has ticks of 10 ms, an error of 10 percentage points of a core over 100 ms. New
+    processes are found when memory is read (procfs.Memory).
     """
 
     name = "process-tree"
@@ -80,7 +78,7 @@ class ProcessSubject:
     def __init__(self, pid: int, memory_ns: int = 0, throttling: Throttling | None = None) -> None:
         self._leader = pid
         self._throttling = throttling
-        self._living: dict[int, int] = {}  # the CPU-time clocks of the known processes, by pid
+        self._living: dict[int, int] = {}  # CPU-time clocks of the known processes, by pid
         self._cpu_ns: dict[int, int] = {}
         self._memory = Memory(self._found, memory_ns)
 
@@ -102,26 +100,24 @@ class ProcessSubject:
 
     def _found(self) -> Iterator[int]:
         for pid in descendants(self._leader):
-            self._living[pid] = (
-                ~pid << 3
-            ) | 2  # as clock_getcpuclockid(3) makes the clock's id on Linux
+            # clock_getcpuclockid(3) computes the clock's id like this on Linux.
+            self._living[pid] = (~pid << 3) | 2
             yield pid
 
 
 class HostSubject:
-    """The whole machine from /proc/stat, 10 ms ticks: busy time of all CPUs, and time stolen by the
-    hypervisor.
+    """The whole machine, from /proc/stat in ticks of 10 ms.
 
-    A CPU quota whose periods keep step with the ticks makes a CPU look busy that is idle half of
-    the time. So the exact time of all programs is read as well, where there is one.
+    It has the busy time of all CPUs, and the time that the hypervisor took. If the periods of a CPU
+    quota are in step with the ticks, a half-idle CPU looks busy. So the exact time of all programs
+    is read, too, if the kernel has it.
     """
 
     name = "proc-stat"
 
     def __init__(self, memory_ns: int = 0) -> None:
-        size = len(
-            Path("/proc/stat").read_bytes()
-        )  # some kB a hundred CPUs and interrupts; its numbers grow longer
+        # About a kB for a hundred CPUs and interrupts; the numbers grow longer over time.
+        size = len(Path("/proc/stat").read_bytes())
         self._stat = KeptFile("/proc/stat", 2 * size)
         self._meminfo = KeptFile("/proc/meminfo")
         self._ran = KeptFile(cgroups.ALL_PROGRAMS) if cgroups.ALL_PROGRAMS.exists() else None
@@ -130,8 +126,9 @@ class HostSubject:
         self._used_bytes: int | None = None
 
     def read(self) -> Reading:
-        """Return busy CPU time (user, nice, system, interrupts), memory in use, switches between
-        tasks, and steal.
+        """Return busy CPU time, memory in use, switches between tasks, and stolen time.
+
+        Busy time is user, nice, system and interrupts.
         """
         wall = time.time_ns()
         mono = time.monotonic_ns()
@@ -160,18 +157,17 @@ class HostSubject:
 
 
 Source = CgroupSubject | ProcessSubject | HostSubject
-"""Where a subject's counters come from.
+"""Source of a subject's counters.
 
-Its `name` is stored beside each row, and `read` raises OSError where the subject is gone. The CPU
-counters are read each time; memory and threads anew only where the last look at them is as old as
-`memory_ns`.
+Its `name` is stored in each row. `read` raises OSError if the subject no longer exists. It reads
+CPU counters each time, but memory and threads only if the last reading is older than `memory_ns`.
 """
 
 
 def open_files(pid: int) -> int | None:
-    """Return how many files and sockets a process and its descendants have open.
+    """Return the number of open files and sockets of a process and its descendants.
 
-    None if that may not be read.
+    None without permission to read it.
     """
     try:
         return sum(len(list(Path(f"/proc/{each}/fd").iterdir())) for each in descendants(pid))
@@ -180,11 +176,11 @@ def open_files(pid: int) -> int | None:
 
 
 def source_of(pid: int, memory_ns: int = 0, *, alone: bool = True) -> Source:
-    """Return the best source for `pid`: its control group unless that holds the lab too, else the
-    process tree.
+    """Return the best source for `pid`: its control group, or its process tree.
 
-    It is the tree as well where the group is known to hold others (not `alone`). A look at memory
-    and threads holds for `memory_ns`. OSError where the process or its group has just ended.
+    The tree is used if the group contains the lab, or is known to contain other processes (not
+    `alone`). Memory and threads are read again after `memory_ns`. Raise OSError if the process or
+    its group has just ended.
     """
     group = cgroups.of_process(pid)
     throttling = Throttling(quotas.find(pid))

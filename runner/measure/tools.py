@@ -1,6 +1,4 @@
-"""Find the programs that the lab drives, their versions, and build the servers' binaries with
-them.
-"""
+"""Find the programs that the lab drives and their versions, and build the servers' binaries."""
 
 import fcntl
 import os
@@ -27,7 +25,7 @@ _REMEDIES = {
 
 @dataclass(frozen=True)
 class Tool:
-    """A program on this machine and the version that it prints."""
+    """A program on this machine, and its version as it prints it."""
 
     name: str
     path: Path
@@ -35,25 +33,29 @@ class Tool:
 
     @property
     def unfit(self) -> str | None:
-        """Why the lab cannot use it, None if it can: of k6 it is not known to drive any but 1.8
-        to 2.x.
+        """Why the lab cannot use it; None if it can.
+
+        Of k6, only 1.8 to 2.x is known to work.
         """
-        numbers = tuple(map(int, re.findall(r"\d+", self.version)))  # none if it is unknown
+        # empty if the version is unknown
+        numbers = tuple(map(int, re.findall(r"\d+", self.version)))
         if self.name != "k6" or (1, 8) <= numbers < (3,):
             return None
         return f"{self.version} found, but the lab needs 1.8 to 2.x"
 
 
 def remedy(name: str) -> str:
-    """Say how to get a program that is missing."""
+    """Return how to install a missing program."""
     return _REMEDIES.get(name, f"install {name} and put it on PATH")
 
 
 def find_program(name: str) -> Path | None:
-    """Return a program's path: .tools/ of the lab, then PATH, the system's sbin folders, the newest
-    PostgreSQL.
+    """Return a program's path.
+
+    Folders are searched in this order: .tools/ of the lab, PATH, the system's sbin folders, and the
+    newest PostgreSQL's.
     """
-    # Debian keeps each major version's programs in a folder, which is not on PATH.
+    # Debian has a folder for each major version's programs, which is not on PATH.
     versions = [
         path for path in Path("/usr/lib/postgresql").glob("*/bin") if path.parent.name.isdigit()
     ]
@@ -70,7 +72,7 @@ def find_program(name: str) -> Path | None:
 
 
 def find_tool(name: str) -> Tool | None:
-    """Return a tool with its version, or None if it is not installed."""
+    """Return a tool with its version; None if it is not installed."""
     path = find_program(name)
     if path is None:
         return None
@@ -81,8 +83,9 @@ def find_tool(name: str) -> Tool | None:
 
 
 def need_tool(name: str) -> Tool:
-    """Return a tool or raise LabError that says how to get it, or why it is not one that the lab
-    can use.
+    """Return a tool.
+
+    Raise LabError with a remedy if it is missing or cannot be used.
     """
     tool = find_tool(name)
     if tool is None:
@@ -93,9 +96,9 @@ def need_tool(name: str) -> Tool:
 
 
 def build(server: Server) -> str | None:
-    """Run the server's build command, LabError if it fails.
+    """Run the server's build command; raise LabError if it fails.
 
-    Return the binary's SHA-256, None for a script.
+    Return the binary's SHA-256; None for a script.
     """
     if not server.build_command:
         return None
@@ -105,9 +108,8 @@ def build(server: Server) -> str | None:
     log = server.folder / "build" / "build.log"
     log.parent.mkdir(exist_ok=True)
     with log.open("ab") as handle:
-        fcntl.flock(
-            handle, fcntl.LOCK_EX
-        )  # another program of the lab may be building the same server
+        # Another program of the lab may be building the same server.
+        fcntl.flock(handle, fcntl.LOCK_EX)
         env = {**os.environ, **dict(server.build_env)}
         done = subprocess.run(
             server.build_command,
@@ -134,7 +136,7 @@ def build(server: Server) -> str | None:
 
 
 def _reason(stderr: bytes) -> str:
-    """Return the first line that says error, else the last line."""
+    """Return the first line that contains "error", or else the last line."""
     lines = [line.strip() for line in stderr.decode(errors="replace").splitlines() if line.strip()]
     return (
         [line for line in lines if "error" in line.lower()] or lines[-1:] or ["no reason given"]

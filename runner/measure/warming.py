@@ -1,4 +1,4 @@
-"""Warm a server up, and learn from that how much of the lab's own load it bears."""
+"""Warm a server up, and derive from it how much additional load the lab may cause."""
 
 import contextlib
 import math
@@ -19,19 +19,20 @@ from runner.model import Cell, LabError
 from runner.store import last_line
 
 FEWEST_DUE = LEAST_PROBED + 2
-"""Requests of the probe that must be due in a load: those at its two ends may fall outside."""
+"""Requests of the probe that must be due in a load: the first and the last may fall outside."""
 FEWEST_DUE_IN_SLICES = 2 * LEAST_PROBED  # each slice has two ends
 FEWEST_USERS = 20
 USERS_FOR_A_SECOND = 400
-"""Most users of an open load that are allowed for answers of a second, one a request per second."""
+"""Number of users that is always allowed: one request per second for answers of a second."""
 MOST_USERS = 5000
-ROOM = 2.0  # times as many users as the warm-up's iterations would keep busy at the offered rate
+# factor over the users that the warm-up's iterations would keep busy at the offered rate
+ROOM = 2.0
 
 
 def warm_up(bench: Bench, cell: Cell, shot: Shot, log: Path) -> WarmedUp:
-    """Run a load that leaves only its log, from every generator; return what they did.
+    """Run a warm-up from every generator, which leaves only its log; return the results.
 
-    LabError if a generator was killed, or if one failed that must not.
+    Raise LabError if a generator was killed, or if one failed that must not fail.
     """
     generator = GENERATORS[cell.tool]
     with contextlib.ExitStack() as stack:
@@ -55,7 +56,7 @@ def warm_up(bench: Bench, cell: Cell, shot: Shot, log: Path) -> WarmedUp:
 
 
 def _together(parts: Sequence[WarmedUp]) -> WarmedUp:
-    """Return what several generators did at the same time; unknown if it is not known of each."""
+    """Combine the results of concurrent generators; a value unknown for one is unknown."""
     answers = [part.answers_rps for part in parts if part.answers_rps is not None]
     iterations = [part.iterations_rps for part in parts if part.iterations_rps is not None]
     lengths_ms = [part.iteration_ms for part in parts if part.iteration_ms is not None]
@@ -67,14 +68,12 @@ def _together(parts: Sequence[WarmedUp]) -> WarmedUp:
 
 
 def probe_hz(cell: Cell, warmed: WarmedUp, probe_s: float | None = None) -> float:
-    """Return how often the probe may ask a server beside a load.
+    """Return the probe's rate for a server during a load; 0 if it is too low for a median.
 
-    0 if that is too rare for a median.
-
-    The probe's requests take the server's capacity like the generator's. So it is at most
-    PROBE_SHARE of what the server did in the warm-up, and of the lowest rate of an open load.
-    If the probe does not ask what the load asks, `probe_s` is how long one of its answers takes,
-    and such answers may take PROBE_SHARE of the time.
+    The probe's requests use the server's capacity like the generator's. So their rate is at most
+    PROBE_SHARE of the warm-up's rate, and of an open load's lowest rate. If the probe's request
+    differs from the load's, `probe_s` is the duration of one of its answers, which may take
+    PROBE_SHARE of the time.
     """
     bounds_hz = [PROBE_HZ]
     if probe_s:
@@ -89,7 +88,7 @@ def probe_hz(cell: Cell, warmed: WarmedUp, probe_s: float | None = None) -> floa
 
 
 def answer_s(running: Running, path: str) -> float:
-    """Return how long the quickest of three answers to a GET takes, in seconds."""
+    """Return the fastest of three answers to a GET, in seconds."""
     lengths_s = []
     for _ in range(3):
         begun_s = time.monotonic()
@@ -100,9 +99,9 @@ def answer_s(running: Running, path: str) -> float:
 
 
 def _expected_s(cell: Cell, warmed: WarmedUp) -> float:
-    """Return how long a load will last, all slices together.
+    """Return the expected duration of a load, of all slices together.
 
-    One of iterations at the warm-up's rate.
+    A load of iterations is expected to run at the warm-up's rate.
     """
     if cell.rates_rps:
         return len(cell.rates_rps) * (cell.step_s or 0.0)
@@ -112,11 +111,11 @@ def _expected_s(cell: Cell, warmed: WarmedUp) -> float:
 
 
 def users_of(cell: Cell, warmed: WarmedUp) -> int | None:
-    """Return how many virtual users an open load of k6 may have if nothing says that; else None.
+    """Return the number of virtual users for an open k6 load that names none; else None.
 
-    Little's law: at a rate, as many are busy as begin while one iteration lasts. Response times
-    rise under load, so there are ROOM times as many, and never fewer than answers of a second
-    need at a low rate.
+    Little's law: the number of busy users is the rate times the duration of an iteration. Response
+    times rise under load, so return ROOM times this number. At a low rate, return at least the
+    number for answers of a second.
     """
     runs_scripts = TRAITS[cell.tool].runs_scripts
     if not runs_scripts or cell.vus is not None or not cell.rates_rps:

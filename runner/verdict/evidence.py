@@ -1,4 +1,4 @@
-"""The evidence of a verdict: CPU use over the load, who waited, and what else took part.
+"""The evidence of a verdict: CPU use, waiting times, and other causes of limits.
 
 The digest computes it, the rules judge it, and `trials.parquet` stores it: each value is a column
 whose name begins with `evidence_`.
@@ -17,154 +17,161 @@ from runner.measurement import LEAST_PROBED
 from runner.verdict.limits import Cause, Limit
 
 SATURATED = 0.90
-"""A server above this share of its CPUs is the limit."""
+"""Above this share of its CPUs, the server is the limit."""
 CROWDED = 0.80
-"""A generator above this share of its CPUs distorts what it measures, as Hyperfoil's watchdog says.
-"""
+"""Above this share of its CPUs, a generator distorts its measurements (Hyperfoil's watchdog)."""
 FULL_SECOND = 0.95
-"""A generator that used this share of its CPUs in some second may have set the rate in it."""
+"""Above this share of its CPUs in some second, a generator may have limited that second's rate."""
 HELD = 0.97
-"""Unless a server on a quota used this much of it over the whole load: that cost at most 3 %."""
-THROTTLED = 0.01
-"""A server that its quota held back for this share of the time has used up what it was given."""
-NEAR_CEILING = 0.90
-"""A rate above this share of the generator's ceiling may be the generator's."""
-HARDLY_IDLE = 0.60
-"""It is so only if the generator used this share of its CPUs.
+"""A full second is harmless if a server on a quota used this share of the quota overall.
 
-A calibration may have met a slow moment of the machine.
+It can then have cost at most 3 % of the rate.
+"""
+THROTTLED = 0.01
+"""Above this share of time held back by its quota, a server has used up the quota."""
+NEAR_CEILING = 0.90
+"""Above this share of the generator's ceiling, the generator may be the limit."""
+HARDLY_IDLE = 0.60
+"""A generator near its ceiling is the limit only if it used this share of its CPUs.
+
+The calibration may have met a slow moment of the machine.
 """
 NETWORK_FULL = 0.80
-"""Share of a measured transfer's bytes per second from which on the network is the limit.
+"""Above this share of a measured transfer's bytes per second, the network is the limit.
 
-Headers, acknowledgements and the way of a packet take the rest.
+The rest is for headers, acknowledgements and packets in transit.
 """
 LOSSY = 0.01
-"""Share of TCP's segments sent again from which on waiting for them makes the response times."""
+"""Above this share of TCP segments sent again, retransmissions dominate the response times."""
 FAR = 0.5
-"""Share of the median response time from which on the way to the server makes a closed rate."""
+"""Above this share of the median response time, the round trip limits a closed load's rate."""
 STOLEN = 0.05
-"""Share of the CPUs' time taken by the hypervisor from which on it makes the response times.
+"""Above this share of CPU time taken by the hypervisor, response times are not the server's.
 
-A server may only look idle then.
+The server may then look idle without being so.
 """
 OTHERS = 0.15
-"""Share of the CPUs' time taken by programs outside the trial from which on they count.
+"""Above this share of CPU time, programs outside the trial count as a disturbance.
 
-The kernel books the machine's time by its ticks and the trial's exactly, so that their difference
-is rough: docs/method.md has what was seen.
+The kernel counts the machine's time in ticks and the trial's time exactly, so their difference is
+rough: docs/method.md has measured values.
 """
 MANY_TIMES = 5.0
-"""How many times the probe's percentile the generator's must be to be a queue of its own."""
+"""The generator queues requests if its percentile is this many times the probe's."""
 APART_MS = {"p50": 1.0, "p95": 5.0, "p99": 5.0}
-"""By how much more, in ms, it must be longer, too."""
+"""The percentiles must also differ by this much, in ms."""
 SHARE_BEYOND = {"p50": 0.5, "p95": 0.05, "p99": 0.01}
-"""Share of the requests beyond a percentile: as many new connections can make it what it is."""
+"""Share of requests beyond a percentile: this share of new connections can explain it."""
 ALIKE = 1.5
-"""Percentiles within this ratio, both above APART_MS, are one wait of generator and probe."""
+"""If both percentiles exceed APART_MS and are within this ratio, both clients waited alike."""
 STIRRING = 0.25
-"""A generator below this share of its CPUs in every second kept no request waiting.
+"""A generator below this share of its CPUs in every second did not delay requests.
 
-Generators that did, in the committed runs, used 52 % or more.
+In the committed runs, generators that delayed requests used 52 % or more.
 """
 PROBED = 0.8
-"""Share of the probe's due requests that must be answered; the least seen was 99 %."""
+"""Share of the probe's due requests that must be answered; the lowest observed was 99 %."""
 BY_CHANCE = 2.0
-"""Standard deviations by which their number may miss what was due: each has a random time."""
+"""Allowed deviation of the number of probes from the number due, in standard deviations.
+
+Probes are sent at random times.
+"""
 LAST_ANSWER_LATE_S = 0.5
-"""An open load whose last answer comes later than this after its end says so."""
+"""If the last answer of an open load comes later than this after its end, it is reported."""
 BUSY_USERS = 0.9
-"""Share of an open load's users that are busy on the average if users are its limit."""
+"""If this share of an open load's users is busy on average, the users are the limit."""
 ROOM = 2.0
-"""How many times as many users to recommend as would be busy: response times rise under load."""
+"""Factor between busy and recommended users, because response times rise under load."""
 MOSTLY = 0.5
-"""A pool that is exhausted in this share of the samples is the limit."""
+"""If the pool is exhausted in this share of the samples, it is the limit."""
 CLEARLY_MORE = 2.0
-"""A database that uses this many times the generator's CPU time fills the CPUs of both."""
+"""Factor between the CPU time of database and generator if the database fills shared CPUs."""
 
 PREFIX = "evidence_"
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a verdict is judged by.
+    """The numbers from which the verdict is decided.
 
-    CPU use is a share of what each side was given: 1.0 if all of its CPUs were busy all the time.
-    A group is None if the load has no such part.
+    CPU use is a share of the CPUs given to each side: 1.0 if all were busy all the time. A group of
+    values is None if the load has no such part.
     """
 
     server_share: float | None
-    """None if it is not known which process the server is."""
+    """None if the server's process is unknown."""
     generator_share: float | None
-    """Of the CPUs that it can use: wrk with one thread fills one core. None if it is not known."""
+    """Share of the CPUs that it can use: wrk with one thread fills one core. None if unknown."""
     generator_peak_share: float | None
     """Highest share over one second, or over the whole load if that is shorter."""
     disjoint: bool
-    """Whether server and generator shared no CPU."""
+    """True if server and generator shared no CPU."""
     offered_rps: float | None = None
-    """The rate of an open load. None if the load was closed."""
+    """The rate of an open load; None if the load was closed."""
     dropped: int = 0
-    """Requests of an open load that could not be sent in time."""
+    """Requests that an open load could not send in time."""
     database: DatabaseEvidence | None = None
     waits: tuple[Wait, ...] = ()
-    """Percentiles that both generator and probe have, if the two can be compared."""
+    """Percentiles measured by both generator and probe, if the two can be compared."""
     throttled_share: float | None = 0.0
-    """Share of the time in which any quota held the server back. None if that is not known."""
+    """Share of the time in which a quota held the server back; None if unknown."""
     stolen_share: float = 0.0
     """Share of the time of all CPUs that the hypervisor took."""
     others_share: float = 0.0
     """Share of the time of all CPUs that programs outside the trial took."""
     ceiling_share: float | None = None
-    """The rate as a share of the generator's ceiling. None if that was not calibrated."""
+    """The rate as a share of the generator's ceiling; None without a calibration."""
     failed_share: float = 0.0
-    """Of the requests. An error may be quicker or slower than the answer that was asked for."""
+    """Share of the requests that failed. Errors may be faster or slower than right answers."""
     checks_failed_share: float = 0.0
-    """Of the checks that a script makes of its answers."""
+    """Share of a script's checks of its answers that failed."""
     unit: str = "requests"
-    """What an open load begins at its rate: an iteration may be several requests."""
+    """What an open load starts at its rate: requests, or iterations of several requests."""
     share: float = 1.0
-    """Quota of the lab: share of each of its CPUs that the server was given."""
+    """The lab's quota: share of each of the server's CPUs that it may use."""
     cores: float = 1.0
-    """How many cores that is together, or the quota of `foreign_quota`."""
+    """The quota in cores, over all CPUs, or the `foreign_quota`."""
     foreign_quota: bool = False
-    """Whether a quota that is not the lab's gave the server less than that."""
+    """True if a quota set outside the lab gave the server less."""
     shared_quota: bool = False
-    """Whether the generator is under a quota of the server's, too."""
+    """True if the generator is under the server's quota, too."""
     generator_throttled_share: float = 0.0
-    """Share of the time in which a quota held the generator back. 0 if that is not known."""
+    """Share of the time in which a quota held the generator back; 0 if unknown."""
     serial: Serial | None = None
-    """Of a load with one connection: one request after the other."""
+    """Set for a load with one connection: one request after the other."""
     probing: Probing | None = None
-    """How the probe fared. None if there was none, or if it is no witness."""
+    """The probe's requests; None if there was no probe, or if it cannot be compared."""
     unprobed: bool = False
-    """Whether there was no probe because it would have been too much for the server."""
+    """True if the probe was left out because it would have loaded the server too much."""
     users: Users | None = None
-    """Of an open load of k6."""
+    """Virtual users of an open k6 load."""
     connecting_share: float = 0.0
-    """Of the requests: those whose response time includes the making of a connection."""
+    """Share of the requests whose response time includes opening a connection."""
     network: Network | None = None
-    """What is between several hosts. None on one machine."""
+    """The network between several hosts; None on one machine."""
     ended_late_s: float = 0.0
-    """How long after the end of an open load its last answer came."""
+    """Time between the end of an open load and its last answer."""
 
     @property
     def wrong_share(self) -> float:
-        """The larger share of what went wrong, by status or by the script's checks."""
+        """Larger of two shares: requests that failed by status, and checks of a script that
+        failed.
+        """
         return max(self.failed_share, self.checks_failed_share)
 
     @property
     def limited(self) -> bool:
-        """Whether a quota gave the server less than its CPUs."""
+        """True if a quota gave the server less than its CPUs."""
         return self.share < 1 or self.foreign_quota
 
     @property
     def throttled(self) -> bool:
-        """Whether a quota was seen to hold the server back."""
+        """True if a quota measurably held the server back."""
         return (self.throttled_share or 0.0) >= THROTTLED
 
     @property
     def crowded(self) -> bool:
-        """Whether the generator was busy, at its ceiling, or held back by a quota."""
+        """True if the generator was busy, at its ceiling, or held back by a quota."""
         mean_share = self.generator_share or 0.0
         peak_share = self.generator_peak_share or 0.0
         if mean_share > CROWDED:
@@ -179,10 +186,10 @@ class Evidence:
 
     @property
     def saturated(self) -> bool:
-        """Whether the server had used up its CPUs or its quota.
+        """True if the server used up its CPUs or its quota.
 
-        The lab's quota has periods of 10 ms and holds back bursts, too: it must be used up. So must
-        a quota that the generator uses, too.
+        The lab's quota has periods of 10 ms and holds back short bursts, so throttling alone is not
+        enough: the quota must be used up. The same applies to a quota shared with the generator.
         """
         if (self.server_share or 0.0) >= SATURATED:
             return True
@@ -191,53 +198,53 @@ class Evidence:
 
     @property
     def network_full(self) -> bool:
-        """Whether the network between the hosts carried what it can."""
+        """True if the network between the hosts was at its capacity."""
         return self.network is not None and self.network.share >= NETWORK_FULL
 
     @property
     def probe_starved(self) -> bool:
-        """Whether there was a probe, and too few of its requests were answered."""
+        """True if there was a probe, but too few of its requests were answered."""
         return self.probing is not None and self.probing.starved
 
 
 @dataclass(frozen=True)
 class Network:
-    """What the network between hosts did to a load."""
+    """Effect of the network between hosts on a load."""
 
     share: float
-    """Bytes that went over it, as a share of what it carried in a transfer."""
+    """Bytes carried, as a share of those of a measured transfer."""
     lost_share: float
-    """Of TCP's segments: those sent again."""
+    """Share of TCP segments that were sent again."""
     round_trip_ms: float
-    """The way to the server and back, without load. 0 if it was not measured."""
+    """Round trip to the server without load; 0 if not measured."""
     median_ms: float | None = None
-    """The median response time, if it is known."""
+    """Median response time; None if unknown."""
 
     @property
     def is_far(self) -> bool:
-        """Whether the way to the server and back is much of the median response time."""
+        """True if the round trip is a large part of the median response time."""
         return bool(self.median_ms) and self.round_trip_ms >= FAR * (self.median_ms or 0.0)
 
 
 @dataclass(frozen=True)
 class Serial:
-    """One request under way at any time: nothing queues.
+    """A load with one request at a time: nothing queues.
 
     The rate is 1 / (the time of one cycle).
     """
 
     cycle_us: float
     server_share: float
-    """CPU use of the server as a share of one core, and so of the cycle."""
+    """CPU use of the server as a share of one core, which is its share of the cycle."""
     generator_share: float
-    """The same of the generator."""
+    """CPU use of the generator as a share of one core."""
     idle: str | None
-    """What idle CPUs did: `polling` or `system`."""
+    """What keeps idle CPUs awake: `polling` or `system`."""
 
 
 @dataclass(frozen=True)
 class Wait:
-    """One percentile of the response time, as generator and probe measured it at the same time."""
+    """One percentile of the response time, measured by generator and probe at the same time."""
 
     name: str
     generator_ms: float
@@ -245,7 +252,7 @@ class Wait:
 
     @property
     def longer(self) -> str:
-        """Who waited many times as long as the other: `generator`, `probe`, or empty."""
+        """The side that waited many times as long as the other: `generator`, `probe`, or empty."""
         less_ms, more_ms = sorted((self.generator_ms, self.probe_ms))
         if more_ms <= MANY_TIMES * less_ms or more_ms - less_ms <= APART_MS[self.name]:
             return ""
@@ -253,14 +260,14 @@ class Wait:
 
     @property
     def alike(self) -> bool:
-        """Whether both waited, and about as long."""
+        """True if both waited, and about equally long."""
         less_ms, more_ms = sorted((self.generator_ms, self.probe_ms))
         return less_ms > APART_MS[self.name] and more_ms <= ALIKE * less_ms
 
 
 @dataclass(frozen=True)
 class Probing:
-    """How many of the probe's requests were due within the load, were sent, and failed."""
+    """Numbers of the probe's requests that were due, sent, and failed during the load."""
 
     due: int
     sent: int
@@ -268,7 +275,7 @@ class Probing:
 
     @property
     def starved(self) -> bool:
-        """Whether too few were answered to say anything."""
+        """True if too few requests were answered for a conclusion."""
         answered = self.sent - self.failed
         may_miss = max((1 - PROBED) * self.due, BY_CHANCE * math.sqrt(self.due))
         return answered < self.due - may_miss or answered < LEAST_PROBED
@@ -276,46 +283,49 @@ class Probing:
 
 @dataclass(frozen=True)
 class Users:
-    """How busy the virtual users of an open load were."""
+    """Use of the virtual users of an open load."""
 
     count: int
     iteration_ms: float
-    """Mean of the completed iterations."""
+    """Mean duration of a completed iteration."""
     rate_rps: float
-    """Iterations that were to begin each second."""
+    """Iterations due per second."""
     busy: float | None
-    """Mean number of users with an iteration under way. None if it is not known."""
+    """Mean number of users running an iteration; None if unknown."""
 
     @property
     def are_the_limit(self) -> bool:
-        """Whether hardly a user was free, but for the time until its next iteration."""
+        """True if nearly all users were busy.
+
+        A user may wait up to one interval of the rate until its next iteration is due.
+        """
         longest_share = self.iteration_ms / (self.iteration_ms + 1000 / self.rate_rps)
         return self.busy is not None and self.busy >= BUSY_USERS * longest_share * self.count
 
     @property
     def most_rps(self) -> float:
-        """Iterations per second that so many users can make."""
+        """Highest rate of iterations per second that this many users can reach."""
         return 1000 * self.count / self.iteration_ms
 
     @property
     def enough(self) -> int:
-        """How many users would do."""
+        """Number of users that would be enough."""
         busy_at_the_rate = self.rate_rps * self.iteration_ms / 1000
         return max(math.ceil(ROOM * busy_at_the_rate), self.count + 1)
 
 
 @dataclass(frozen=True)
 class DatabaseEvidence:
-    """What the database and the connections to it say."""
+    """Load of the database and of its connection pool."""
 
     share: float
-    """CPU use as a share of the CPUs that the database was given."""
+    """CPU use as a share of the CPUs given to the database."""
     shared: bool
-    """Whether those are the generator's."""
+    """True if the database shares these CPUs with the generator."""
     pool_exhausted_share: float
-    """Share of the samples in which every connection of the pool was in use."""
+    """Share of the samples in which all connections of the pool were in use."""
     limited: bool = False
-    """Whether a quota of the lab's gave it a part of its CPUs only.
+    """True if the lab's quota gave the database only a part of its CPUs.
 
     It cannot fill CPUs that it shares then.
     """
@@ -343,13 +353,13 @@ GROUPS: dict[str, type] = {
     "users": Users,
     "network": Network,
 }
-"""Fields of Evidence that are a group of values: `database.share` is `evidence_database_share`."""
+"""Fields of Evidence that hold groups: `database.share` becomes `evidence_database_share`."""
 
 
 def columns_of(evidence: Evidence) -> dict[str, Any]:
-    """Return the evidence as columns of `trials.parquet`, by their names.
+    """Return the evidence as columns of `trials.parquet`, by name.
 
-    All columns of a group that the load does not have are None.
+    If the load lacks a group, all columns of this group are None.
     """
     columns: dict[str, Any] = {}
     for each in fields(Evidence):
@@ -364,10 +374,10 @@ def columns_of(evidence: Evidence) -> dict[str, Any]:
 
 
 def evidence_of(row: Mapping[Any, Any]) -> Evidence | None:
-    """Return the evidence that a trial's row stores; None for a run from before it was stored.
+    """Return the evidence stored in a trial's row; None for an older run that did not store it.
 
-    `row` has the columns of `columns_of`. Numbers may be floats, flags 0 and 1, and an unknown
-    value None, NaN or an empty text, as pandas has them.
+    `row` has the columns of `columns_of`. As pandas stores them, numbers may be floats, flags 0 and
+    1, and an unknown value None, NaN or an empty text.
     """
     if not _is_known(row.get(f"{PREFIX}disjoint")):
         return None
@@ -426,13 +436,13 @@ def _is_known(value: object) -> bool:
 
 
 def _typed(kind: type, name: str, value: object) -> Any:
-    """Return a stored value in the type of its field; None if it is unknown."""
+    """Return a stored value in its field's type; None if unknown."""
     return _type_of(kind, name)(value) if _is_known(value) else None
 
 
 @functools.cache
 def _type_of(kind: type, name: str) -> type:
-    """Return the type of a field, without the None that it may be instead."""
+    """Return a field's type without the optional None."""
     declared = typing.get_type_hints(kind)[name]
     choices = typing.get_args(declared) or (declared,)
     kinds: list[type] = [choice for choice in choices if choice is not type(None)]

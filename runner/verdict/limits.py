@@ -1,6 +1,6 @@
 """What limited a trial (`Limit`), and which rule decided that (`Cause`).
 
-Imports nothing of ours.
+This module imports nothing from this project.
 """
 
 from __future__ import annotations
@@ -9,30 +9,30 @@ from enum import StrEnum
 from typing import Self
 
 MOST_FAILED = 0.001
-"""Share of the requests that may fail.
+"""Highest share of failed requests.
 
-Above it, a rate is a rate of errors, and so is a cost per request.
+Above it, the rate and the cost per request mostly describe errors.
 """
 
 
 class Limit(StrEnum):
-    """What limited a trial. The value is the word that tables and figures have for it.
+    """What limited a trial. The value is the word used in tables and figures.
 
     Members are in order of priority: if a cell's trials hit different limits, report the first.
     """
 
     verdict: str
-    """The code of the column `verdict`. `DATABASE` and `POOL` share one."""
+    """Code in the column `verdict`. `DATABASE` and `POOL` share one."""
     letter: str
-    """For figures without room for the word. Empty if nothing was at its limit."""
+    """Abbreviation for figures without room for the word; empty if there was no limit."""
     noun: str
-    """The word within a sentence: `the limit was the server`."""
+    """Phrase within a sentence: `the limit was the server`."""
     why_not: str
-    """Why rates or response times of such a trial are not compared, if they need another limit."""
+    """Why rates or response times of such a trial are not compared if another limit is required."""
     meaning: str
-    """What the numbers of such a trial say."""
+    """Meaning of the numbers of such a trial."""
     remedy: str
-    """What would lift the limit, if another one is needed."""
+    """How to lift this limit if another one is required."""
 
     def __new__(
         cls,
@@ -46,7 +46,7 @@ class Limit(StrEnum):
     ) -> Self:
         """Make a member whose value is `word`.
 
-        Without `noun` it is `the word`; without `why_not` it is `noun was the limit`.
+        The default of `noun` is "the `word`", and of `why_not` "`noun` was the limit".
         """
         member = str.__new__(cls, word)
         member._value_ = word
@@ -125,9 +125,9 @@ class Limit(StrEnum):
 
     @classmethod
     def of(cls, verdict: str, cause: str = "") -> Limit:
-        """Return the limit that a trial's columns `verdict` and `verdict_cause` name.
+        """Return the limit in a trial's columns `verdict` and `verdict_cause`.
 
-        UNKNOWN for a verdict that the lab does not have.
+        UNKNOWN for a verdict that this version does not know.
         """
         if verdict == cls.POOL.verdict and cause == Cause.POOL_EXHAUSTED:
             return cls.POOL
@@ -141,7 +141,7 @@ class Cause(StrEnum):
     """
 
     limit: Limit
-    """What the trial was limited by, if this rule decided it."""
+    """The trial's limit if this rule decided it."""
 
     def __new__(cls, code: str, limit: Limit) -> Self:
         """Make a member whose value is `code`."""
@@ -152,35 +152,35 @@ class Cause(StrEnum):
 
     @classmethod
     def of(cls, code: str) -> Cause | None:
-        """Return the cause with a stored code; None for one that the lab does not have."""
+        """Return the cause with a stored code; None for a code that this version does not know."""
         return next((cause for cause in cls if cause.value == code), None)
 
-    # The answers were not those that were asked for.
+    # The answers were wrong.
     REQUESTS_FAILED = "requests-failed", Limit.UNKNOWN
     CHECKS_FAILED = "checks-failed", Limit.UNKNOWN
-    # The sides cannot be told apart.
+    # The two sides cannot be told apart.
     CPUS_SHARED = "cpus-shared", Limit.UNKNOWN
     SERVER_CPU_UNKNOWN = "server-cpu-unknown", Limit.UNKNOWN
     GENERATOR_CPU_UNKNOWN = "generator-cpu-unknown", Limit.UNKNOWN
     QUOTA_SHARED = "quota-shared", Limit.UNKNOWN
-    # One connection: each side waits for the other.
+    # One connection: server and generator take turns.
     ONE_REQUEST = "one-request", Limit.SERIAL
-    # A side used up what it was given.
+    # One side used up its CPUs or quota.
     BOTH_SIDES_BUSY = "both-sides-busy", Limit.UNKNOWN
     NETWORK_FULL_AND_A_SIDE_BUSY = "network-full-and-a-side-busy", Limit.UNKNOWN
     GENERATOR_AND_DATABASE_BUSY = "generator-and-database-busy", Limit.UNKNOWN
     SERVER_BUSY = "server-busy", Limit.SERVER
     GENERATOR_BUSY = "generator-busy", Limit.GENERATOR
     NETWORK_FULL = "network-full", Limit.NETWORK
-    # The database, or the pool of connections to it.
+    # The database, or the pool of connections to it, was the limit.
     DATABASE_USED_ITS_QUOTA = "database-used-its-quota", Limit.DATABASE
     DATABASE_FILLED_SHARED_CPUS = "database-filled-shared-cpus", Limit.DATABASE
     DATABASE_AND_GENERATOR_FILLED_CPUS = "database-and-generator-filled-cpus", Limit.UNKNOWN
     DATABASE_BUSY = "database-busy", Limit.DATABASE
     POOL_EXHAUSTED = "pool-exhausted", Limit.POOL
-    # Programs outside the trial.
+    # Programs outside the trial disturbed it.
     CPU_TAKEN = "cpu-taken", Limit.UNKNOWN
-    # CPUs, network and database had room.
+    # CPUs, network and database had capacity left.
     NETWORK_LOSSY = "network-lossy", Limit.NETWORK
     NETWORK_FAR = "network-far", Limit.NETWORK
     PROBE_STARVED = "probe-starved", Limit.UNKNOWN

@@ -1,6 +1,7 @@
-"""Read the verdicts of runs from before causes were stored: the only place that reads sentences.
+"""Read the verdicts of older runs, which stored sentences instead of causes.
 
-Those runs have the columns `verdict` and `verdict_reason` only.
+This is the only module that parses sentences. Those runs have only the columns `verdict` and
+`verdict_reason`.
 """
 
 from __future__ import annotations
@@ -50,29 +51,29 @@ _RULES: tuple[tuple[str, Cause], ...] = (
     (r"the server made generator and probe wait alike", Cause.BOTH_WAITED_ALIKE),
     (r"neither side was busy", Cause.NEITHER_SIDE_BUSY),
 )
-"""How a reason began -> the rule that made it, the longer beginning first."""
+"""Beginning of a stored reason -> the rule that wrote it; longer beginnings come first."""
 
 _NUMBERS_ALONE: dict[Limit, Cause] = {
     Limit.SERVER: Cause.SERVER_BUSY,
     Limit.GENERATOR: Cause.GENERATOR_BUSY,
 }
-"""Limits whose reason could be the numbers alone."""
+"""Limits whose reason may consist of numbers without a rule."""
 
 
 @dataclass(frozen=True)
 class CauseInWords:
-    """A rule that decided a verdict, and its words."""
+    """The rule that decided a verdict, and its words."""
 
     cause: Cause | None
-    """None if the lab has no such rule."""
+    """None if this version has no such rule."""
     rule: str
-    """Without the numbers behind it. The whole sentence if it has none."""
+    """The rule's words without its numbers, or the whole sentence if it has no rule."""
 
 
 def older_verdict(verdict: str, reason: str) -> CauseInWords:
     """Return the cause that a stored reason names, and its words.
 
-    A `verdict` that another rule gives than the one that the reason names has no cause.
+    If the rule does not lead to the stored `verdict`, there is no cause.
     """
     rule, colon, numbers = reason.partition(": ")
     words = rule if colon and numbers else reason

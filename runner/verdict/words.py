@@ -1,4 +1,4 @@
-"""The sentence of a verdict: the only place where one is made."""
+"""Write the sentence of a verdict; no other module does so."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from runner.verdict.limits import Cause
 
 
 def reason(verdict: Verdict) -> str:
-    """Return why a trial has its limit: the rule that decided it, then the numbers behind it."""
+    """Return why a trial has its limit: the deciding rule, then the numbers behind it."""
     rule = rule_words(verdict.cause, verdict.evidence)
     numbers = _numbers(verdict.evidence)
     return f"{rule}: {numbers}" if rule else numbers
 
 
 def rule_words(cause: Cause, evidence: Evidence) -> str:
-    """Return the rule that decided a trial in words; empty if the numbers alone say it."""
+    """Return the rule that decided a trial, in words; empty if the numbers alone say it."""
     if cause in _FIXED:
         return _FIXED[cause]
     return _WITH_NUMBERS[cause](evidence)
 
 
 def brief_words(cause: Cause) -> str:
-    """Return the rule in a few words without a number, for a place with little room."""
+    """Return the rule in a few words without numbers, for places with little room."""
     return _BRIEFLY[cause]
 
 
 def takers(stolen_share: float, others_share: float) -> str:
-    """Return who else took much of the CPUs' time, and which share; empty if that was little."""
+    """Return what else took much CPU time, and which share; empty if it was little."""
     much = _much(stolen_share, others_share)
     return ", ".join(
         f"{who} took {100 * share:.0f} % of the CPUs' time" for who, share in much.items()
@@ -50,7 +50,7 @@ def takers(stolen_share: float, others_share: float) -> str:
 
 
 def _much(stolen_share: float, others_share: float) -> dict[str, float]:
-    """Return who else took much of the CPUs' time, with its share."""
+    """By source of disturbance: its share of the CPU time, if that is large."""
     much = {}
     if stolen_share >= STOLEN:
         much["the hypervisor"] = stolen_share
@@ -121,13 +121,13 @@ def _rate_sustained(evidence: Evidence) -> str:
 
 
 def probing_words(probing: Probing) -> str:
-    """Say how many of its requests the probe sent."""
+    """Return the sentence part on how many of its requests the probe sent."""
     failed = f", and {probing.failed} failed" if probing.failed else ""
     return f"the probe sent {probing.sent} of its {probing.due} requests{failed}"
 
 
 def users_words(users: Users) -> str:
-    """Say that the users were the limit, and how many would do."""
+    """Return the sentence part on the users as the limit, and the number that would be enough."""
     noun = "user" if users.count == 1 else "users"
     iteration = short_number(users.iteration_ms)
     rate = short_number(users.most_rps)
@@ -168,7 +168,7 @@ _FIXED: dict[Cause, str] = {
     Cause.BOTH_WAITED_ALIKE: f"{_WAITED_ALIKE} (a full thread, a lock, or what it waits for)",
     Cause.NEITHER_SIDE_BUSY: "neither side was busy",
 }
-"""Rules whose words have no number."""
+"""Rules in words that contain no number."""
 
 _WITH_NUMBERS: dict[Cause, Callable[[Evidence], str]] = {
     Cause.REQUESTS_FAILED: _requests_failed,
@@ -207,7 +207,7 @@ _BRIEFLY: dict[Cause, str] = {
 
 
 def _numbers(evidence: Evidence) -> str:
-    """Return the numbers behind a verdict, those that are always there first."""
+    """Return the numbers behind a verdict; those present in every verdict come first."""
     parts = [
         _of_the_server(evidence),
         _of_the_generator(evidence),
