@@ -20,7 +20,7 @@ from docker.utils.build import tar
 from runner.measure.cgroups import PERIOD_US
 from runner.measure.connecting import TROUBLE, last_line
 from runner.measure.engine import BY_FILE, LOOPBACK, Running, RunningDatabase, free_port
-from runner.measure.leftovers import Ledger, identity, lives
+from runner.measure.leftovers import ContainerEntry, Ledger, identity, lives
 from runner.measure.tools import find_program
 from runner.model import POSTGRES, CannotGoOnError, LabError, Server
 
@@ -321,9 +321,7 @@ class DockerEngine:
                 detach=True,
                 **HARDENED,
             )
-            self._ledger.add(
-                "container", id=container.id, **({"engine": host.reached} if host.reached else {})
-            )
+            self._ledger.add(ContainerEntry(str(container.id), host.reached))
         except TROUBLE as error:
             raise _failure(host, f"Docker could not create a container of {name}", error) from None
         try:

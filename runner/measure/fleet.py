@@ -19,7 +19,7 @@ from runner.measure import docker_engine
 from runner.measure.connecting import TROUBLE, connect, reason
 from runner.measure.docker_engine import DockerEngine, DockerHost, build_image, debian_base, sweep
 from runner.measure.idle import IdleCpus
-from runner.measure.leftovers import Ledger
+from runner.measure.leftovers import ContainerEntry, Ledger
 from runner.measure.machine import Diagnosis
 from runner.measure.sites import Sites, Transfer
 from runner.measure.station_client import Channel, StationClient
@@ -316,6 +316,7 @@ def _client(host: Host, role: str) -> contextlib.closing[Any]:
 
 
 def _reached(host: Host) -> tuple[str, str]:
+    """Return URL and folder of certificates of a host's engine, empty for this machine's."""
     return "" if host.engine == LOCAL else host.engine, str(host.certificates or "")
 
 
@@ -389,7 +390,7 @@ def _station(
         raise LabError(
             f"The station of the {role} could not be started: {reason(error)}.", exit_code=1
         ) from None
-    ledger.add("container", id=container.id, engine=_reached(host))
+    ledger.add(ContainerEntry(str(container.id), _reached(host)))
     channel = station = None
     try:
         channel = Channel(container)

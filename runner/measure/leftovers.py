@@ -10,6 +10,8 @@ read end of a pipe whose write end only the runner has. However the runner ends,
 the kernel closes the pipe, and the watchdog removes everything in the ledger.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
@@ -20,9 +22,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import ClassVar, TypeAlias
 
 from runner.measure import cgroups
 from runner.store import lab_root, replacing
@@ -78,32 +80,29 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._entries: list[dict[str, Any]] = [{"kind": "runner", "id": identity(os.getpid())}]
-        _write(path, self._entries)
+        self._stored = StoredLedger(identity(os.getpid()))
+        self._stored.write(path)
 
-    def add(self, kind: str, **facts: Any) -> None:
-        """Append an entry, just before or after the thing comes into being.
-
-        `kind` is process, container, cgroup or folder.
-        """
-        self._entries.append({"kind": kind, **facts})
+    def add(self, entry: Entry) -> None:
+        """Append an entry, just before or after the thing comes into being."""
+        self._stored.entries.append(entry)
         if self.path.exists():
             with self.path.open("a", encoding="utf-8") as handle:
-                handle.write(json.dumps(self._entries[-1]) + "\n")
+                handle.write(_line(entry.kind, entry))
         self.restore()
 
     def restore(self) -> None:
         """Write the file again if a user removed it."""
         if not self.path.exists():
-            _write(self.path, self._entries)
+            self._stored.write(self.path)
 
     def add_process(self, pid: int) -> None:
         """Append a process that leads a session; its entry covers all processes of the session."""
-        self.add("process", pid=pid, start=start_ticks(pid))
+        self.add(ProcessEntry(pid, start_ticks(pid)))
 
     def add_group(self, folder: Path) -> None:
         """Append a control group."""
-        self.add("cgroup", path=str(folder))
+        self.add(GroupEntry(str(folder)))
 
 
 @contextlib.contextmanager
@@ -133,31 +132,137 @@ def ledger() -> Iterator[Ledger]:
             watchdog.wait(timeout=30)
 
 
-def _write(path: Path, entries: list[dict[str, Any]]) -> None:
-    with replacing(path) as temporary:
-        temporary.write_text(
-            "".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8"
-        )
+@dataclass(frozen=True)
+class ProcessEntry:
+    """A process that leads a session, with all processes of that session."""
+
+    kind: ClassVar[str] = "process"
+    pid: int
+    start: int | None = None
+    """When the process started, in clock ticks since boot."""
+
+    def __str__(self) -> str:
+        return f"process {self.pid}"
+
+    def remove(self, same_boot: bool) -> list[str] | None:
+        """Kill the session, unless the machine has been started anew since."""
+        pids = kill_session(self.pid, self.start) if same_boot else []
+        return [f"process {pid}" for pid in pids]
+
+
+@dataclass(frozen=True)
+class GroupEntry:
+    """A control group of the lab's."""
+
+    kind: ClassVar[str] = "cgroup"
+    path: str
+
+    def __str__(self) -> str:
+        return f"cgroup {self.path}"
+
+    def remove(self, same_boot: bool) -> list[str] | None:
+        """Kill the group's processes and remove it, unless the machine has been started anew."""
+        folder = Path(self.path)
+        if not same_boot or not folder.name.startswith(PREFIX):
+            return []
+        return [f"process {pid}" for pid in cgroups.remove(folder)]
+
+
+@dataclass(frozen=True)
+class FolderEntry:
+    """A temporary folder."""
+
+    kind: ClassVar[str] = "folder"
+    path: str
+
+    def __str__(self) -> str:
+        return f"folder {self.path}"
+
+    def remove(self, same_boot: bool) -> list[str] | None:  # noqa: ARG002
+        """Remove the folder with all in it."""
+        folder = Path(self.path)
+        if not folder.name.startswith(PREFIX) or not folder.is_dir():
+            return []
+        shutil.rmtree(folder, ignore_errors=True)
+        return [f"folder {folder}"]
+
+
+@dataclass(frozen=True)
+class ContainerEntry:
+    """A container, by its full id."""
+
+    kind: ClassVar[str] = "container"
+    id: str
+    engine: tuple[str, str] | None = None
+    """URL and folder of certificates of its engine, empty for this machine's.
+
+    None if the run knows no other engine than this machine's.
+    """
+
+    def __str__(self) -> str:
+        return f"container {self.id}"
+
+    def remove(self, same_boot: bool) -> list[str] | None:  # noqa: ARG002 - a container outlives a boot
+        """Remove the container; None if its engine does not answer."""
+        # Removing processes must not wait for the import of docker-py.
+        from docker.errors import NotFound  # noqa: PLC0415
+
+        from runner.measure.connecting import TROUBLE, connect  # noqa: PLC0415
+
+        url, certificates = self.engine or ("", "")
+        timeout_s = 5 if self.engine else 20
+        try:
+            with contextlib.closing(connect(url, certificates, timeout_s=timeout_s)) as client:
+                client.containers.get(self.id).remove(force=True, v=True)
+        except NotFound:
+            return []
+        except TROUBLE:
+            return None
+        return [f"container {self.id[:12]}"]
+
+
+Entry: TypeAlias = ProcessEntry | GroupEntry | FolderEntry | ContainerEntry
+"""`remove` returns a list of the removed things in words, or None if that is not possible now."""
+ENTRIES: dict[str, type[Entry]] = {
+    each.kind: each for each in (ProcessEntry, GroupEntry, FolderEntry, ContainerEntry)
+}
+
+
+def _line(kind: str, entry: Entry) -> str:
+    """Return an entry as a line of a ledger's file."""
+    known = {name: value for name, value in asdict(entry).items() if value is not None}
+    return json.dumps({"kind": kind, **known}) + "\n"
 
 
 @dataclass(frozen=True)
 class StoredLedger:
-    """What the file of a ledger says."""
+    """The content of a ledger's file: its runner in the first line, then an entry in each line."""
 
     runner: str
-    """The identity of its runner; empty if it cannot be read."""
-    entries: list[dict[str, Any]]
+    """The identity of the runner; empty if it cannot be read."""
+    entries: list[Entry] = field(default_factory=list)
 
+    def write(self, path: Path) -> None:
+        """Write the whole file."""
+        first = json.dumps({"kind": "runner", "id": self.runner}) + "\n"
+        lines = [_line(entry.kind, entry) for entry in self.entries]
+        with replacing(path) as temporary:
+            temporary.write_text("".join([first, *lines]), encoding="utf-8")
 
-def _read_ledger(path: Path) -> StoredLedger:
-    """Read the file of a ledger; a line that the runner's death tore is left out."""
-    entries = []
-    for line in path.read_bytes().splitlines():
-        with contextlib.suppress(ValueError):  # the line was torn by the runner's death
-            entries += [entry] if isinstance(entry := json.loads(line), dict) else []
-    if entries and entries[0].get("kind") == "runner":
-        return StoredLedger(str(entries[0].get("id")), entries[1:])
-    return StoredLedger("", entries)
+    @classmethod
+    def read(cls, path: Path) -> StoredLedger:
+        """Read the file; leave out a line that the runner's death tore, and an unknown entry."""
+        runner = ""
+        entries = []
+        for line in path.read_bytes().splitlines():
+            with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
+                facts = json.loads(line)
+                kind = facts.pop("kind")
+                if kind == "runner":
+                    runner = str(facts["id"])
+                else:
+                    entries.append(ENTRIES[kind](**facts))
+        return cls(runner, entries)
 
 
 def dead_ledgers() -> list[Path]:
@@ -165,7 +270,7 @@ def dead_ledgers() -> list[Path]:
     return [
         path
         for path in sorted((lab_root() / "data" / ".live").glob("*-*.jsonl"))
-        if not lives(_read_ledger(path).runner)
+        if not lives(StoredLedger.read(path).runner)
     ]
 
 
@@ -177,18 +282,19 @@ def reap(path: Path) -> list[str]:
     """
     if not path.exists():
         return []
-    stored = _read_ledger(path)
+    stored = StoredLedger.read(path)
     same_boot = stored.runner.partition(":")[0] == boot_id()
     removed: list[str] = []
-    kept: list[dict[str, Any]] = []
+    kept: list[Entry] = []
     # Last started, first removed: the generator before the server, a cgroup after its processes.
     for entry in reversed(stored.entries):
-        if (gone := _remove(entry, same_boot)) is None:
+        gone = entry.remove(same_boot)
+        if gone is None:
             kept.insert(0, entry)
         else:
             removed += gone
     if kept:
-        _write(path, [{"kind": "runner", "id": stored.runner}, *kept])
+        StoredLedger(stored.runner, kept).write(path)
     else:
         path.unlink(missing_ok=True)
     return removed
@@ -196,30 +302,8 @@ def reap(path: Path) -> list[str]:
 
 def left_over() -> list[str]:
     """Return what dead runs have left and nobody could remove, in words."""
-    listed = (entry for path in dead_ledgers() for entry in _read_ledger(path).entries)
-    return [
-        f"{entry['kind']} {str(entry.get('id') or entry.get('path') or entry.get('pid'))[:60]}"
-        for entry in listed
-    ]
-
-
-def _remove(entry: dict[str, Any], same_boot: bool) -> list[str] | None:
-    """Remove the thing of an entry; return what was removed, in words.
-
-    None if it could not be removed.
-    """
-    kind = entry.get("kind")
-    path = Path(entry.get("path", "/"))
-    if kind == "process" and same_boot:
-        return [f"process {pid}" for pid in kill_session(entry["pid"], entry["start"])]
-    if kind == "container":
-        return _remove_container(entry["id"], entry.get("engine"))
-    if kind == "folder" and path.name.startswith(PREFIX) and path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-        return [f"folder {path}"]
-    if kind == "cgroup" and same_boot and path.name.startswith(PREFIX):
-        return [f"process {pid}" for pid in cgroups.remove(path)]
-    return []
+    listed = (entry for path in dead_ledgers() for entry in StoredLedger.read(path).entries)
+    return [str(entry)[:80] for entry in listed]
 
 
 def session_members(leader: int, started: int | None) -> list[int]:
@@ -248,24 +332,6 @@ def kill_session(leader: int, started: int | None) -> list[int]:
     return cgroups.kill_all(lambda: session_members(leader, started))
 
 
-def _remove_container(container_id: str, engine: list[str] | None) -> list[str] | None:
-    # Removing processes must not wait for the import of docker-py.
-    from docker.errors import NotFound  # noqa: PLC0415
-
-    from runner.measure.connecting import TROUBLE, connect  # noqa: PLC0415
-
-    try:
-        with contextlib.closing(
-            connect(*(engine or ("", "")), timeout_s=5 if engine else 20)
-        ) as client:
-            client.containers.get(container_id).remove(force=True, v=True)
-    except NotFound:
-        return []
-    except TROUBLE:
-        return None
-    return [f"container {container_id[:12]}"]
-
-
 @contextlib.contextmanager
 def temporary() -> Iterator[Path]:
     """Yield a temporary folder that only this user can enter."""
@@ -278,7 +344,7 @@ def temporary() -> Iterator[Path]:
 def scratch(ledger: Ledger) -> Iterator[Path]:
     """Yield a temporary folder that is in the ledger, because other processes write to it."""
     with temporary() as folder:
-        ledger.add("folder", path=str(folder))
+        ledger.add(FolderEntry(str(folder)))
         yield folder
 
 

@@ -22,7 +22,14 @@ from fake_lab import wait_for
 from runner.measure import idle, leftovers
 from runner.measure.engine import free_port
 from runner.measure.lab import open_lab
-from runner.measure.leftovers import dead_ledgers, ledger, lives, session_members, start_ticks
+from runner.measure.leftovers import (
+    ProcessEntry,
+    dead_ledgers,
+    ledger,
+    lives,
+    session_members,
+    start_ticks,
+)
 from runner.measure.machine import ephemeral_ports, place
 from runner.measure.process_engine import pinned
 from runner.model import LabError
@@ -134,7 +141,7 @@ def test_a_strangers_process_is_never_reaped(root):
     """The ledger names a pid that has meanwhile gone to another process: its start time differs."""
     with real_lab.process("sleep", "30", start_new_session=True) as stranger:
         with ledger() as book:
-            book.add("process", pid=stranger.pid, start=start_ticks(stranger.pid) - 5)
+            book.add(ProcessEntry(stranger.pid, start_ticks(stranger.pid) - 5))
         assert stranger.poll() is None
 
 
