@@ -13,6 +13,7 @@ from runner.audit.checks import audit
 from runner.audit.finding import Audit, Severity, laws, summary, table
 from runner.audit.formats import NUMBERS, TEXTS
 from runner.audit.reading import read_all
+from runner.audit.stored import SUFFIX, load
 from runner.present.frames import Tables, given_pct, sealed_trials
 from runner.present.look import captions
 from runner.present.look.markup import Block, Bullets, Paragraph, TextTable
@@ -33,12 +34,16 @@ def open_audit(
     """Audit files for a notebook: a list of paths, or a text with paths separated by commas.
 
     A path that contains a comma needs a list. Relative paths are also searched in the lab's folder.
-    The other parameters are the options of `bench audit`; 0 means that the files say it.
+    The other parameters are the options of `bench audit`; 0 means that the files say it. A single
+    `.parquet` file is an audit that `bench audit --html` has stored: it is shown as it is.
     """
     names = files.split(",") if isinstance(files, str) else files
     paths = [Path(name.strip()).expanduser() for name in names if name.strip()]
     given = [path if path.exists() else lab_root() / path for path in paths]
-    found = audit(read_all(given, format_name, columns, connections, depth))
+    if [path.suffix for path in given] == [SUFFIX]:
+        found = load(given[0])
+    else:
+        found = audit(read_all(given, format_name, columns, connections, depth))
     held = [
         {"check": law.name, "law": law.says, "does not prove": law.proves_not}
         for law in laws().values()
@@ -49,7 +54,7 @@ def open_audit(
         "audit-cpu": figures.cpu,
     }
     return Page(
-        about=captions.plural(len(paths), "file"),
+        about=captions.plural(found.rows["source"].nunique(), "file"),
         figures=lab_root() / "figures" / f"audit-{paths[0].stem}",
         parts={
             "answer": lambda: [Bullets(summary(found))],

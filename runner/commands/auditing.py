@@ -1,7 +1,6 @@
 """The command that audits published tables."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -54,6 +53,7 @@ def audit(
     from runner.audit.checks import audit as audit_rows
     from runner.audit.finding import Severity, laws, summary, table
     from runner.audit.reading import SECURE, read_all
+    from runner.audit.stored import SUFFIX, store
 
     grave = [str(severity) for severity in Severity]
     if fail_on not in (*grave, "never"):
@@ -61,10 +61,6 @@ def audit(
     distant = [name for name in files if "://" in name]
     if any(not name.startswith(SECURE) for name in distant) or (distant and not fetch):
         raise LabError(f"{distant[0]} is an address: only https is fetched, and only with --fetch.")
-    if html is not None and ("-" in files or distant):
-        raise LabError(
-            "--html takes files: save what comes through stdin, or from an address, first."
-        )
     found = audit_rows(read_all(files, format_, columns, connections, depth))
     if json_:
         counts = {str(name): count for name, count in found.counts.items()}
@@ -85,15 +81,11 @@ def audit(
         for law in laws().values():
             if any(finding.check == law.name for finding in found.findings):
                 console.note(f"What {law.name} does not prove: {law.proves_not}")
-    given = {
-        "files": [str(Path(name).resolve()) for name in files],
-        "format_name": format_,
-        "columns": columns,
-        "connections": connections or 0,
-        "depth": depth or 0,
-    }
-    title = f"{len(files)} audited table{'s' * (len(files) != 1)}"
-    write_page("audit", given, html, title)
+    if html is not None:
+        stored = html.with_suffix(SUFFIX)
+        store(found, stored)
+        title = f"{len(files)} audited table{'s' * (len(files) != 1)}"
+        write_page("audit", {"files": [str(stored.resolve())]}, html, title)
     too_grave = () if fail_on == "never" else grave[: grave.index(fail_on) + 1]
     if any(str(finding.severity) in too_grave for finding in found.findings):
         raise typer.Exit(1)

@@ -19,6 +19,8 @@ from test_audit import WRK, sound, table, with_row
 from runner.audit import figures
 from runner.audit.checks import audit
 from runner.audit.formats import FORMATS
+from runner.audit.stored import load
+from runner.model import LabError
 from runner.present.chart import describe, draw
 from runner.present.notebook import notebooks
 
@@ -188,6 +190,25 @@ def test_the_page_reads_what_the_command_reads(tmp_path, run, bare_lab):
         and "<b>bold" not in text
     )
     assert notebooks.figures_shown(page.with_suffix(".ipynb")) == ["audit-little", "audit-rates"]
+
+
+def test_a_page_needs_neither_the_table_nor_a_second_reading(tmp_path, run, bare_lab, monkeypatch):
+    """What came through a pipe is gone, and a page that audited it anew would have no row."""
+    text = b"who,rps,mean_ms,connections\na,1000,50,10\nb,2000,10,10\n"
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text)))
+    page = tmp_path / "piped.html"
+    code, out, _ = run("-", "--html", str(page))
+    assert code == 1 and "5 of what there is room for" in " ".join(out.split())
+    assert "5 of what there is room for" in page.read_text()
+    stored = load(page.with_suffix(".parquet"))
+    assert stored.rows["rate"].tolist() == [1000, 2000]
+    assert str(stored.findings[0].severity) == "impossible"
+
+
+def test_another_table_is_no_stored_audit(tmp_path):
+    pd.DataFrame({"rps": [1]}).to_parquet(tmp_path / "other.parquet")
+    with pytest.raises(LabError, match="is no stored audit"):
+        load(tmp_path / "other.parquet")
 
 
 def test_the_notebook_runs_as_it_is(tmp_path, bare_lab):
