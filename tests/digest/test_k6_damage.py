@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from k6_digests import MS, SUMMARY, digest, make_lines, plain, read_table
 from k6_files import EPOCH_NS, announce, iteration_lines, request_lines, write_lines
-from test_k6 import MS, digest, make_lines, plain, read_table
 
 from runner.digest.k6 import K6Summary, read_summary
 from runner.digest.k6_raw import spool_points
@@ -236,27 +236,6 @@ def test_any_change_of_bytes_ends_in_tables_or_one_error(data, tmp_path_factory)
         assert "\n" not in str(error)
     else:
         assert points.points["http_reqs"] == points.points["http_req_receiving"] == points.requests
-
-
-TREND = {
-    "avg": 2.5,
-    "min": 1,
-    "med": 2,
-    "max": 9.5,
-    "p(90)": 5,
-    "p(95)": 6,
-    "p(99)": 8,
-    "p(99.9)": 9,
-}
-COUNTS = {"iterations": 10, "dropped_iterations": 2, "http_reqs": 12}
-SUMMARY = {
-    "root_group": {},
-    "metrics": {
-        **{name: {"count": count, "rate": 3.5} for name, count in COUNTS.items()},
-        **{"http_req_duration": {**TREND, "count": 12}, "iteration_duration": TREND},
-        "checks": {"passes": 5, "fails": 1},
-    },
-}
 
 
 def test_summary(tmp_path):

@@ -25,10 +25,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from built import ROOT
+from k6_digests import digest, read_table
 from k6_files import EPOCH_NS, Request, announce, iteration_lines, request_lines, write_lines
 from measured import measured
-from test_histogram import GOOD
-from test_k6 import digest, read_table
+from wrk_files import WRK_RESULT
 
 from runner.digest.k6 import spool_side_by_side
 from runner.digest.k6_raw import spool_points
@@ -226,7 +226,7 @@ def wrk_file(path, counts, duration_us, connections=4):
         "requests": sum(counts.values()),
         "connections": connections,
     }
-    path.write_text(json.dumps(GOOD | found | {"latency_us": sorted(counts.items())}))
+    path.write_text(json.dumps(WRK_RESULT | found | {"latency_us": sorted(counts.items())}))
     return read_wrk(path)
 
 

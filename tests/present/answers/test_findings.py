@@ -8,9 +8,8 @@ import pandas as pd
 import pytest
 import synthetic_rates
 import synthetic_run
-from figure_checks import changed, read, tables_of
+from figure_checks import HUNDRED, changed, of, read, tables_of
 from scipy import stats
-from test_stats import HUNDRED, of
 
 from runner.present.answers import findings
 from runner.present.figures import ratios

@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic_run
-from figure_checks import changed, read, tables_of
-from test_stats import HUNDRED, of
+from figure_checks import HUNDRED, changed, of, read, tables_of
 
 from runner.commands import measuring
 from runner.console import rate_words, time_words

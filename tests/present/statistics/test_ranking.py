@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
-from test_inference import sample
 
 from runner.present.statistics import significance
 from runner.present.statistics.inference import Sample, sample_of
@@ -234,8 +233,11 @@ def test_the_test_that_needs_no_distribution_is_taken_where_it_has_the_resolutio
     n, common, pairs, test
 ):
     a, b = RNG.lognormal(1, 0.1, (2, n))
+    first_block_of_b = 1 if common else 100
     found = significance.difference_p(
-        sample(a), sample(b, first_block=1 if common else 100), 0.05 / pairs
+        sample_of(a, range(1, n + 1)),
+        sample_of(b, range(first_block_of_b, first_block_of_b + n)),
+        0.05 / pairs,
     )
     p = {name: each(np.log(a), np.log(b)) for name, each in TESTS.items()}
     assert [name for name in TESTS if found == pytest.approx(p[name], rel=1e-9)] == [test]

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import synthetic_rates
 import synthetic_run
-from figure_checks import changed, folder_of, read, tables_of
+from figure_checks import HUNDRED, changed, folder_of, of, read, tables_of
 from matplotlib import pyplot as plt
 from scipy import stats
 from synthetic_run import rewrite
@@ -31,7 +31,6 @@ from runner.present.statistics.stats import (
 )
 
 QUANTILES = np.array([0.25, 0.5, 0.9, 0.99, 0.999])
-HUNDRED = "wrk-matrix, keep-alive, 100 connections"
 AXUM = 78_000 * np.arange(0.98, 1.09, 0.02)
 
 
@@ -105,11 +104,6 @@ def tables() -> Tables:
 def six() -> Tables:
     """Six trials a cell of wrk: block b of a server has 0.96 + 0.02 b of its known rate."""
     return tables_of("six of wrk")
-
-
-def of(tables: Tables, server: str = "", load: str = HUNDRED) -> pd.Series:
-    """The trials of a load, of one server if named."""
-    return tables.trials["load"].eq(load) & (tables.trials["server"].eq(server) if server else True)
 
 
 def finding(tables: Tables, load: str = HUNDRED, quantity: str = "requests/s") -> str:

@@ -10,7 +10,7 @@ import synthetic_run
 from built import ROOT, bare_lab
 from figure_checks import lines, readable, words
 from shown import plain
-from test_compare import LOAD, less, varied
+from varied_runs import LOAD, less, varied
 
 from runner.model import LabError
 from runner.present.chart import describe, draw
