@@ -125,7 +125,8 @@ def test_one_number_that_stands_in_for_another_is_said_once() -> None:
     )
 
 
-def test_a_plateau_of_different_programs_is_found_and_a_smooth_table_has_none() -> None:
+def test_a_plateau_of_different_programs_is_found() -> None:
+    """A smooth table has none."""
     rates = np.sort(np.random.default_rng(1).lognormal(10, 0.5, 40))
     smooth = {"framework": [f"f{i}" for i in range(40)], "rps": rates.copy(), "connections": 100}
     rates[-12:] = rates[-12] * np.linspace(1, 1.008, 12)

@@ -154,7 +154,8 @@ CHANGES = [
 CHANGES += [{"latency_us": pairs} for pairs in HISTOGRAMS]
 
 
-def test_a_good_file_is_read_and_anything_else_is_one_sentence_that_names_it(tmp_path):
+def test_a_good_file_is_read_and_any_other_is_named(tmp_path):
+    """Any other file is refused in one sentence that names it."""
     path = tmp_path / "wrk.json"
     path.write_text(json.dumps(WRK_RESULT))
     result = read_wrk(path)

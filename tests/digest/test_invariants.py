@@ -238,9 +238,8 @@ def sampled(
         ({"foreign": (-1.0, 9.0, np.nan)}, []),  # nobody looked
     ],
 )
-def test_nobody_uses_more_than_there_is_or_other_cpus_and_the_sampler_is_there_all_the_time(
-    seen, names
-):
+def test_impossible_cpu_use_and_gaps_of_the_sampler_are_caught(seen, names):
+    """CPU time that the machine does not have, other CPUs, times without samples."""
     assert starts(sampled(**seen), names)
 
 
@@ -257,7 +256,8 @@ def test_a_clock_that_was_stepped_is_caught(stepped_ms, ok):
     "the kernel kills a server's process for want of memory",
     "the trial is not sealed, and says why",
 )
-def test_a_process_that_was_killed_for_memory_or_a_server_that_died_breaks_its_trial():
+def test_a_process_killed_for_memory_breaks_its_trial():
+    """A server that died breaks its trial, too."""
     assert lived(measurement()).ok and lived(measurement(oom_kills=0)).ok
     killed = lived(measurement(oom_kills=2))
     assert (killed.ok, killed.detail) == (

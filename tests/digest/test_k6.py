@@ -214,7 +214,7 @@ def test_the_latency_is_the_one_that_the_mode_implies(tmp_path: Path, held: int,
     )
 
 
-def test_only_what_was_answered_until_an_open_load_s_end_counts_for_its_cpu(tmp_path: Path) -> None:
+def test_answers_after_an_open_load_do_not_count_for_its_cpu(tmp_path: Path) -> None:
     lines = [line for number in range(5) for line in request_lines(plain(EPOCH_NS + number * S))]
     raw = write_lines(tmp_path / "k6.json", announce(lines))
     assert [digest(raw, window_s=window_s).answered_by_end for window_s in (None, 2.5)] == [5, 3]
@@ -336,7 +336,8 @@ def test_in_how_many_parts_they_come_does_not_matter():
     )
 
 
-def test_users_who_never_wait_are_all_under_way_and_of_those_busy_half_of_the_time_half_are():
+def test_users_under_way_are_those_who_are_busy():
+    """All of those who never wait, and half of those who are busy half of the time."""
     found = steady(*closed_loop(50, 5.0, 20.0))
     assert found.in_flight == pytest.approx(50, rel=0.001)
     assert (found.iteration_mean_ms, found.seconds) == pytest.approx((20.0, 4.5), rel=0.05)

@@ -185,7 +185,7 @@ def digested(raw, *part):
     ]
 
 
-def test_two_generators_are_digested_as_one_whatever_their_clocks_say(tmp_path):
+def test_two_generators_are_digested_as_one_whatever_the_clocks(tmp_path):
     first = requests_at(range(0, 5000, 3), 1)
     second = requests_at(range(1, 5000, 2), 2)
     one = k6_file(tmp_path / "k6.json.gz", first)
@@ -261,7 +261,7 @@ def test_generators_must_load_at_the_same_time(begin_s, end_s, ok):
 @pytest.mark.fault(
     "one of several generators has no answers for a part of its load", "the trial is invalid"
 )
-def test_a_part_that_had_no_answers_for_most_of_its_load_is_found():
+def test_a_part_without_answers_for_most_of_its_load_is_found():
     wrk = cell("static", "wrk", connections=20, duration_s=6.0)
     sound = (43_000.0, 0.00023, 10)
     stalled = (7_000.0, 0.0002, 10)
@@ -312,7 +312,7 @@ def station(tmp_path):
         yield made
 
 
-def test_a_station_answers_what_it_is_asked_and_never_ends_by_it(station):
+def test_a_station_answers_any_request_and_never_ends_by_it(station):
     def asked(what, **more):
         return json.loads(answer(station, json.dumps({"do": what, **more})))
 
@@ -393,7 +393,7 @@ class Folder:
 
 
 @pytest.mark.timed
-def test_stations_whose_clocks_are_wrong_begin_together_by_an_outside_clock(tmp_path):
+def test_stations_with_wrong_clocks_begin_together(tmp_path):
     """Two hosts eight seconds ahead and three behind: `date` says when each load really began."""
     waits = []
     logs = []
@@ -425,7 +425,7 @@ def test_stations_whose_clocks_are_wrong_begin_together_by_an_outside_clock(tmp_
 # --- places ---------------------------------------------------------------------------------------
 
 
-def test_generators_have_no_cpus_before_it_is_decided_what_the_server_gets():
+def test_generators_get_cpus_after_the_server():
     fleet = object.__new__(Fleet)
     fleet.server = place = SimpleNamespace(cpus=(0, 1, 2))
     fleet._taken = None
@@ -435,7 +435,7 @@ def test_generators_have_no_cpus_before_it_is_decided_what_the_server_gets():
     assert fleet._others_cpus(place) == (1, 2)
 
 
-def test_this_machine_is_one_place_however_often_it_is_asked_for(tmp_path):
+def test_this_machine_is_one_place_however_often_named(tmp_path):
     lab = Lab(engine=Mock(), ledger=Mock(), idle=Mock(), reaped=(), warnings=())
     assert lab.sites.server is lab.sites.server
     assert lab.sites.all == (lab.sites.server,)

@@ -273,7 +273,7 @@ def test_who_took_cpu_is_judged_by_slices_as_by_trials(
 
 
 @pipeline
-def test_a_server_whose_only_slice_is_left_out_has_its_numbers_all_the_same(monkeypatch, session):
+def test_a_server_whose_only_slice_is_left_out_has_numbers(monkeypatch, session):
     """It died in its first slice, and somebody took CPU from another server in that place."""
     folder, measured = session
     (one, whole), (other, part) = measured.items()
@@ -308,7 +308,7 @@ class Lab(hit_lab.Lab):
     "the whole session is repeated, nothing is left",
 )
 @pipeline
-def test_a_runner_that_is_killed_again_and_again_loses_the_session_only(tmp_path):
+def test_a_runner_killed_again_and_again_loses_the_session_only(tmp_path):
     lab = Lab(tmp_path, "start")
     for following in ("warm-up", "load", "digest", ""):
         lab.runner.kill()

@@ -537,7 +537,7 @@ def test_a_sentence_of_an_older_run_names_the_rule_that_made_it(given):
         ("made up", "both sides were busy"),
     ],
 )
-def test_a_sentence_that_the_lab_did_not_make_is_no_rule_of_another_limit(verdict, sentence):
+def test_a_foreign_sentence_is_no_rule_of_another_limit(verdict, sentence):
     read = older_verdict(verdict, sentence)
     assert read.cause in (None, Cause.SERVER_BUSY)
     assert read.rule == sentence
@@ -555,7 +555,7 @@ def test_older_and_newer_runs_have_the_same_limits_and_rules():
 
 
 @pytest.mark.parametrize("given", GIVEN)
-def test_a_reason_begins_with_its_rule_and_a_brief_one_has_no_number(given):
+def test_a_reason_begins_with_its_rule(given):
     verdict = judge(given)
     rule = rule_words(verdict.cause, given)
     assert reason(verdict).startswith(rule)
@@ -579,5 +579,5 @@ def test_a_reason_begins_with_its_rule_and_a_brief_one_has_no_number(given):
         (evidence(server_share=0.5, others_share=0.25), True),
     ],
 )
-def test_a_trial_is_repeated_where_a_calm_moment_would_tell_more(given, repeated):
+def test_a_trial_is_repeated_if_a_calm_moment_tells_more(given, repeated):
     assert bool(disturbance(given)) is repeated

@@ -107,7 +107,7 @@ def test_a_known_difference_is_found_and_the_ratio_is_welchs(compared, tmp_path)
     assert (row["ratio"]["low"], row["ratio"]["high"]) == pytest.approx(np.exp(theirs))
 
 
-def test_each_quantity_is_compared_only_where_the_verdicts_of_both_runs_allow_it(compared):
+def test_a_quantity_is_compared_only_if_both_verdicts_allow_it(compared):
     found = compared(change=masked("verdict", "inconclusive", "gin-wrk-matrix-c100-keepalive-b2"))
     kinds = pd.DataFrame(found["comparisons"]).groupby(["load", "server"])["quantity"].agg(set)
     anywhere = {"CPU ms/request", "memory, MiB"}
@@ -202,7 +202,7 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize(("words", "facts"), DIFFERENT.items())
-def test_runs_under_other_conditions_are_refused_in_one_sentence(words, facts, make, bench):
+def test_runs_under_other_conditions_are_refused(words, facts, make, bench):
     code, out, err = bench(make("one"), make("two", **facts))
     assert (code, out) == (2, "")
     assert (
@@ -278,7 +278,7 @@ def test_wrong_usage_is_exit_code_two(arguments, words, make, bench):
 
 
 @pytest.mark.long
-def test_equal_runs_are_called_different_in_at_most_five_percent(make, bench):
+def test_equal_runs_are_called_different_in_at_most_5_percent(make, bench):
     """Fifteen pairs of equal runs, some fifty comparisons each: without Holm's correction most
     pairs name one.
     """
