@@ -173,7 +173,16 @@ WRK_CELL = replace(
 )
 HISTOGRAM = (np.array([1000.0]), np.array([1000]))
 NO_ERRORS = dict.fromkeys(("connect", "read", "write", "status", "timeout"), 0)
-WRK = WrkResult(0, 1.0, 1000, 50, 5, NO_ERRORS, HISTOGRAM, HISTOGRAM)
+WRK = WrkResult(
+    ended_wall_ns=0,
+    duration_s=1.0,
+    requests=1000,
+    connections=50,
+    threads=5,
+    errors=NO_ERRORS,
+    reported=HISTOGRAM,
+    raw=HISTOGRAM,
+)
 WRK_TRIALS = [
     ("keepalive", {}, 1000, 50, []),
     ("close", {}, 1000, 1000, []),

@@ -27,6 +27,7 @@ import pytest
 from built import ROOT
 from k6_digests import digest, read_table
 from k6_files import EPOCH_NS, Request, announce, iteration_lines, request_lines, write_lines
+from made_evidence import evidence, network
 from measured import measured
 from wrk_files import WRK_RESULT
 
@@ -45,7 +46,6 @@ from runner.measurement import Between, Part
 from runner.model import Cell, LabError, LoadPart
 from runner.planning.hosts import read_hosts
 from runner.store import raw_name
-from runner.verdict.evidence import Evidence, Network
 from runner.verdict.limits import Limit
 
 HOSTS = """
@@ -275,35 +275,50 @@ def test_a_part_without_answers_for_most_of_its_load_is_found():
 )
 @pytest.mark.parametrize(("moved_ns", "ok"), [(100_000, True), (20_000_000, False)])
 def test_clocks_that_move_apart_make_a_trial_invalid(moved_ns, ok):
-    (check,) = between(measured(between=Between(200_000, moved_ns, 0, 0, 0, 0, 1e9, ())))
+    hosts = Between(
+        clock_error_ns=200_000,
+        clock_moved_ns=moved_ns,
+        received_bytes=0,
+        sent_bytes=0,
+        segments=0,
+        retransmitted=0,
+        transfer_bytes_s=1e9,
+        generators=(),
+    )
+    (check,) = between(measured(between=hosts))
     assert check.ok is ok
     assert between(measured()) == ()
 
 
 @pytest.mark.parametrize(
-    ("server", "generator", "offered", "network", "limit"),
+    ("server", "generator", "offered", "between_hosts", "limit"),
     [
-        (0.5, 0.4, None, Network(0.9, 0, 0.1), Limit.NETWORK),
-        (0.5, 0.4, None, Network(0.5, 0, 0.1), Limit.UNKNOWN),
-        (0.97, 0.4, None, Network(0.5, 0, 0.1), Limit.SERVER),
-        (0.97, 0.4, None, Network(0.9, 0, 0.1), Limit.UNKNOWN),
-        (0.5, 0.9, None, Network(0.9, 0, 0.1), Limit.UNKNOWN),
-        (0.5, 0.4, None, Network(0.1, 0.02, 0.1), Limit.NETWORK),
-        (0.97, 0.4, None, Network(0.1, 0.02, 0.1), Limit.SERVER),
-        (0.5, 0.4, None, Network(0.1, 0.001, 0.1), Limit.UNKNOWN),
-        (0.5, 0.4, None, Network(0.1, 0, 10, 10.4), Limit.NETWORK),
-        (0.5, 0.4, None, Network(0.1, 0, 10, 40.0), Limit.UNKNOWN),
-        (0.5, 0.4, 100.0, Network(0.1, 0, 10, 10.4), Limit.NONE),  # a rate is kept over a long way
+        (0.5, 0.4, None, network(share=0.9), Limit.NETWORK),
+        (0.5, 0.4, None, network(share=0.5), Limit.UNKNOWN),
+        (0.97, 0.4, None, network(share=0.5), Limit.SERVER),
+        (0.97, 0.4, None, network(share=0.9), Limit.UNKNOWN),
+        (0.5, 0.9, None, network(share=0.9), Limit.UNKNOWN),
+        (0.5, 0.4, None, network(lost_share=0.02), Limit.NETWORK),
+        (0.97, 0.4, None, network(lost_share=0.02), Limit.SERVER),
+        (0.5, 0.4, None, network(lost_share=0.001), Limit.UNKNOWN),
+        (0.5, 0.4, None, network(round_trip_ms=10, median_ms=10.4), Limit.NETWORK),
+        (0.5, 0.4, None, network(round_trip_ms=10, median_ms=40.0), Limit.UNKNOWN),
+        # A rate is kept over a long way.
+        (0.5, 0.4, 100.0, network(round_trip_ms=10, median_ms=10.4), Limit.NONE),
     ],
 )
 def test_the_network_is_the_limit_only_where_no_side_was(
-    server, generator, offered, network, limit
+    server, generator, offered, between_hosts, limit
 ):
     """It is full, loses packets, or is most of a response time."""
-    assert (
-        judge(Evidence(server, generator, generator, True, offered, 0, network=network)).limit
-        is limit
+    given = evidence(
+        server_share=server,
+        generator_share=generator,
+        generator_peak_share=generator,
+        offered_rps=offered,
+        network=between_hosts,
     )
+    assert judge(given).limit is limit
 
 
 @pytest.fixture

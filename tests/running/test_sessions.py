@@ -157,7 +157,16 @@ def test_a_place_is_left_out_for_all_servers_or_for_none():
 def test_histograms_of_slices_add_up():
     def result(pairs, requests):
         histogram = tuple(np.array(pairs).T)
-        return WrkResult(0, 1.0, requests, 2, 1, {"read": 1}, histogram, histogram)
+        return WrkResult(
+            ended_wall_ns=0,
+            duration_s=1.0,
+            requests=requests,
+            connections=2,
+            threads=1,
+            errors={"read": 1},
+            reported=histogram,
+            raw=histogram,
+        )
 
     whole = add_up([result([[1, 5], [3, 1]], 6), result([[1, 2], [2, 2]], 4)])
     assert (whole.requests, whole.duration_s, whole.errors) == (10, 2.0, {"read": 2})
