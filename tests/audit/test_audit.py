@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from audited_tables import WRK_OUTPUT, sound, table, with_row
 from built import ROOT
 
 from runner.audit.checks import audit, under_way
@@ -28,29 +29,6 @@ LITTLE, TIMES, COUNTS = HARD
 PLATEAU = "one limit for all"
 
 
-def table(**columns: Any) -> pd.DataFrame:
-    """A CSV with these columns, as it is read."""
-    return parse(pd.DataFrame(columns).to_csv(index=False).encode(), "table.csv")
-
-
-def sound(n: int = 12) -> dict[str, Any]:
-    """Closed loops of 100 connections that always wait; rates 7 % apart."""
-    rate = 10_000 * 1.07 ** np.arange(n)
-    return {
-        "framework": [f"f{i}" for i in range(n)],
-        "rps": rate.round(2),
-        "connections": 100,
-        "mean_ms": (100_000 / rate).round(3),
-        "p50_ms": (90_000 / rate).round(3),
-        "p99_ms": (300_000 / rate).round(3),
-        "max_ms": (900_000 / rate).round(3),
-        "requests": (10 * rate).round(),
-        "duration_s": 10,
-        "cpu_pct": 95,
-        "cpu_given_pct": 100,
-    }
-
-
 def found(rows: pd.DataFrame, check: str = "") -> list[tuple[str, str, str]]:
     return [
         (f.check, str(f.severity), f.subject)
@@ -63,14 +41,6 @@ def only(rows: pd.DataFrame, check: str) -> str:
     """What the only finding of a check says."""
     (finding,) = [f for f in audit(rows).findings if f.check == check]
     return finding.says
-
-
-def with_row(number: int, **values: float) -> pd.DataFrame:
-    """The sound table with other values in one row; a column that it lacks is 2 in all others."""
-    columns = sound()
-    for name, value in values.items():
-        columns[name] = np.where(np.arange(12) == number, value, columns.get(name, 2.0))
-    return table(**columns)
 
 
 # --- planted errors -------------------------------------------------------------------------------
@@ -155,7 +125,8 @@ def test_one_number_that_stands_in_for_another_is_said_once() -> None:
     )
 
 
-def test_a_plateau_of_different_programs_is_found_and_a_smooth_table_has_none() -> None:
+def test_a_plateau_of_different_programs_is_found() -> None:
+    """A smooth table has none."""
     rates = np.sort(np.random.default_rng(1).lognormal(10, 0.5, 40))
     smooth = {"framework": [f"f{i}" for i in range(40)], "rps": rates.copy(), "connections": 100}
     rates[-12:] = rates[-12] * np.linspace(1, 1.008, 12)
@@ -326,22 +297,6 @@ def test_web_frameworks(scale: str, value: float) -> None:
     assert rows["duration_s"][0] == 15 and np.isnan(rows["p99_ms"][0])
 
 
-WRK = """Running 10s test @ http://127.0.0.1:8080/
-  2 threads and 100 connections
-  Thread Stats   Avg      Stdev     Max   +/- Stdev
-    Latency     2.00ms    0.89ms  12.92ms   93.69%
-    Req/Sec    25.00k     8.07k   62.00k    86.54%
-  Latency Distribution
-     50%    1.80ms
-     75%    2.20ms
-     90%    2.50ms
-     99%    4.00ms
-  501000 requests in 10.02s, 2.87GB read
-  Socket errors: connect 0, read 0, write 0, timeout 3
-  Non-2xx or 3xx responses: 7
-Requests/sec:  50000.00
-Transfer/sec:    293.42MB
-"""
 HEY = """
 Summary:
   Total:\t10.0000 secs
@@ -361,7 +316,7 @@ Status code distribution:
 
 
 def test_wrk() -> None:
-    rows = parse(WRK.encode(), "stdin")
+    rows = parse(WRK_OUTPUT.encode(), "stdin")
     row = rows.iloc[0]
     assert (row["connections"], row["rate"], row["errors"], row["p99_ms"]) == (100, 50_000, 10, 4)
     assert (

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from audited_tables import WRK_OUTPUT, sound, table, with_row
 from built import ROOT
 from figure_checks import readable
-from test_audit import WRK, sound, table, with_row
 
 from runner.audit import figures
 from runner.audit.checks import audit
@@ -85,7 +85,7 @@ def test_the_command(tmp_path, run, monkeypatch):
     for wrong in (["--fail-on", "x"], ["--map", "rps"], ["--format", "nope"]):
         assert run(str(file), *wrong)[0] == 2
     assert run(str(tmp_path / "none.csv"))[0] == 1
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(WRK.encode())))
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(WRK_OUTPUT.encode())))
     code, _, err = run("-")
     assert code == 0 and "1 row of 1 test in 1 file" in err
 

@@ -29,9 +29,7 @@ WRONG = [
 ]
 
 
-def test_wrong_usage_or_a_missing_tool_is_one_sentence_and_exit_code_2(
-    tmp_path, monkeypatch, bench
-):
+def test_wrong_usage_is_one_sentence_and_exit_code_2(tmp_path, monkeypatch, bench):
     campaign = fake_lab.make(tmp_path)
     monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -50,9 +48,10 @@ def test_wrong_usage_or_a_missing_tool_is_one_sentence_and_exit_code_2(
     assert not list(tmp_path.glob("data/runs/*"))
 
 
-def test_a_program_outside_a_lab_says_where_it_looked_and_colours_nothing_where_it_is_no_terminal(
+def test_a_program_outside_a_lab_says_where_it_looked(
     tmp_path,
 ):
+    """It writes no colours where its output is no terminal."""
     fake_lab.make(tmp_path / "lab")
     for root, code, says in (("nowhere", 2, "No lab in $BENCH_ROOT"), ("lab", 0, "fake")):
         env = {"BENCH_ROOT": str(tmp_path / root), "PATH": ""}

@@ -47,7 +47,7 @@ def test_the_tables_are_those_of_one_process_byte_by_byte(copied: RunFolder) -> 
     assert said[-1] == f"[{trials}/{trials}] sessions and trials rebuilt"
 
 
-def test_workers_of_a_scheduler_elsewhere_do_it_too_and_a_changed_file_is_refused(
+def test_workers_elsewhere_do_it_too_and_refuse_a_changed_file(
     copied: RunFolder,
 ) -> None:
     serial = tables(copied)

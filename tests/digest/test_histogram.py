@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from wrk_files import WRK_RESULT
 
 from runner.digest import histogram
 from runner.digest.wrk import backfill_interval_us, mean_ms, quantile_ms, read_wrk, undo_backfill
@@ -142,11 +143,6 @@ def test_quantiles_and_mean_agree_with_numpy(q):
     assert mean_ms((values, counts)) == pytest.approx(sample.mean() / 1000, rel=1e-12)
 
 
-GOOD = {
-    **{"ended_wall_us": 1_795_222_591_000_000, "duration_us": 1_000_000, "bytes": 1},
-    **{"requests": 30, "connections": 10, "threads": 1, "latency_us": [[100, 10], [120, 20]]},
-    "errors": dict.fromkeys(("connect", "read", "write", "status", "timeout"), 0),
-}
 HISTOGRAMS = ([[120, 20], [100, 10]], [[100, -1]], [[100]], [["a", 1]], [[10**15, 1]])
 CHANGES = [
     {"requests": "30"},
@@ -158,13 +154,14 @@ CHANGES = [
 CHANGES += [{"latency_us": pairs} for pairs in HISTOGRAMS]
 
 
-def test_a_good_file_is_read_and_anything_else_is_one_sentence_that_names_it(tmp_path):
+def test_a_good_file_is_read_and_any_other_is_named(tmp_path):
+    """Any other file is refused in one sentence that names it."""
     path = tmp_path / "wrk.json"
-    path.write_text(json.dumps(GOOD))
+    path.write_text(json.dumps(WRK_RESULT))
     result = read_wrk(path)
     assert (result.requests, result.duration_s, int(result.raw[1].sum())) == (30, 1.0, 30)
     assert set(result.errors.values()) == {0}
     for change in CHANGES:
-        path.write_text(json.dumps(GOOD | change))
+        path.write_text(json.dumps(WRK_RESULT | change))
         with pytest.raises(LabError, match=r"wrk\.json"):
             read_wrk(path)

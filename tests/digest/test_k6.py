@@ -5,7 +5,6 @@ real k6.
 import gzip
 import json
 import os
-import random
 import subprocess
 import sys
 from dataclasses import astuple
@@ -18,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import real_lab
+from k6_digests import MS, S, digest, make_lines, plain, read_table
 from k6_files import (
     EPOCH_NS,
     Request,
@@ -30,76 +30,10 @@ from k6_files import (
 )
 from own_api import tiny
 
-from runner.digest.k6 import K6Points, Trend, digest_k6, mode_of, read_summary, steady_state
+from runner.digest.k6 import K6Points, Trend, mode_of, read_summary, steady_state
 from runner.model import carried_percent
 
 ROOT = Path(__file__).parents[2]
-US = 1_000
-MS = 1_000_000
-S = 1_000_000_000
-
-
-def make_request(rng: random.Random, number: int) -> Request:
-    status = rng.choice([200] * 8 + [201, 302, 404, 500, 0])
-    connecting = rng.choice([0, rng.randrange(MS)])
-    lost = status == 0 and rng.random() < 0.5  # k6 made the connection, and did not hand it over
-    return Request(
-        end_ns=EPOCH_NS + S + number * 3 * MS + rng.randrange(20 * MS),
-        blocked=0 if lost else connecting + rng.randrange(50, 9_000),
-        connecting=connecting,
-        sending=rng.randrange(50 * US),
-        waiting=rng.randrange(300 * MS),
-        receiving=rng.randrange(200 * US),
-        status=status,
-        error_code=1212 if status == 0 else 1000 + status if status >= 400 else 0,
-    )
-
-
-def users_points(rng: random.Random, end_ns: int) -> list[str]:
-    odd = json.dumps({"status": "weird", "x": 'a"]}\\,é\n', "value": "7"})
-    return [
-        point_line("my_trend", end_ns, rng.choice(["1e-05", "1e+22", "5", "-3.5"]), odd),
-        point_line("http_req_mine", end_ns, "1", "{}"),
-        point_line("checks", end_ns, "1", '{"check":"http_reqs"}'),
-    ]
-
-
-def make_lines(
-    seed: int, iterations: int, *, stock: bool = False
-) -> tuple[list[str], list[Request]]:
-    """Iterations of 0 to 4 requests each, with users' metrics between, some interrupted, some
-    without callback.
-    """
-    rng = random.Random(seed)
-    lines: list[str] = []
-    made: list[Request] = []
-    for number in range(iterations):
-        for _ in range(rng.choice([0, 1, 1, 1, 2, 4])):
-            made.append(make_request(rng, number))
-            lines += request_lines(made[-1], stock=stock, failed_point=rng.random() < 0.9)
-            if rng.random() < 0.3:
-                lines += users_points(rng, made[-1].end_ns)
-        end = EPOCH_NS + 2 * S + number * 3 * MS
-        lines += iteration_lines(end, 500 * MS, stock=stock, full=rng.random() < 0.95)
-    return announce(lines), made
-
-
-def plain(end_ns: int = EPOCH_NS, waiting: int = MS) -> Request:
-    """A request of a millisecond on a connection that was there."""
-    return Request(end_ns, 0, 0, 0, waiting, 0)
-
-
-def digest(raw: Path, mode: str = "keepalive", **options: Any) -> K6Points:
-    tables = (
-        raw.parent / "out" / f"{name}.parquet" for name in ("requests", "latency", "throughput")
-    )
-    return digest_k6(
-        raw, tables, trial_id="t1", mode=mode, scratch=raw.parent / "scratch", **options
-    )
-
-
-def read_table(raw: Path, name: str) -> pd.DataFrame:
-    return pd.read_parquet(raw.parent / "out" / f"{name}.parquet")
 
 
 def read_slowly(raw: Path) -> pd.DataFrame:
@@ -280,7 +214,7 @@ def test_the_latency_is_the_one_that_the_mode_implies(tmp_path: Path, held: int,
     )
 
 
-def test_only_what_was_answered_until_an_open_load_s_end_counts_for_its_cpu(tmp_path: Path) -> None:
+def test_answers_after_an_open_load_do_not_count_for_its_cpu(tmp_path: Path) -> None:
     lines = [line for number in range(5) for line in request_lines(plain(EPOCH_NS + number * S))]
     raw = write_lines(tmp_path / "k6.json", announce(lines))
     assert [digest(raw, window_s=window_s).answered_by_end for window_s in (None, 2.5)] == [5, 3]
@@ -402,7 +336,8 @@ def test_in_how_many_parts_they_come_does_not_matter():
     )
 
 
-def test_users_who_never_wait_are_all_under_way_and_of_those_busy_half_of_the_time_half_are():
+def test_users_under_way_are_those_who_are_busy():
+    """All of those who never wait, and half of those who are busy half of the time."""
     found = steady(*closed_loop(50, 5.0, 20.0))
     assert found.in_flight == pytest.approx(50, rel=0.001)
     assert (found.iteration_mean_ms, found.seconds) == pytest.approx((20.0, 4.5), rel=0.05)

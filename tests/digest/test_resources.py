@@ -86,7 +86,7 @@ def test_raw_files_of_a_sampler_that_had_less_are_read(raw):
     assert table.to_pandas()[["switches_per_s", "threads", "connections"]].isna().all(axis=None)
 
 
-def test_a_null_throttled_time_is_not_known_and_was_0_in_older_files(raw):
+def test_a_null_throttled_time_is_unknown_and_0_in_older_files(raw):
     now, older = (
         read_counters(raw, 1_000_000_000, throttled_known=known)["server"]
         for known in (False, True)

@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import k6_digests
 import numpy as np
 import pytest
-import test_k6
+from k6_digests import read_table
 from measured import measured
-from test_k6 import read_table
 
 from runner.digest.k6 import K6Points
 from runner.digest.reconcile import request_checks
@@ -47,7 +47,7 @@ def digest(folder: Path, data: bytes, lead_s: float = 0.0) -> K6Points:
     raw = folder / "vegeta.csv.gz"
     raw.write_bytes(data if data.startswith(b"\x1f\x8b") else gzip.compress(data))
     spool = partial(spool_results, rate_rps=RATE, lead_s=lead_s)
-    return test_k6.digest(raw, window_s=SECONDS, spool=spool)
+    return k6_digests.digest(raw, window_s=SECONDS, spool=spool)
 
 
 def report(folder: Path, latencies_ms: list[float], **changed: Any) -> Path:

@@ -56,7 +56,7 @@ def test_the_table_of_the_published_size_is_that_of_its_run():
 
 
 @pytest.mark.parametrize("run", ["sample", "all", "seeds"])
-def test_the_committed_tables_are_what_the_table_of_columns_says(run):
+def test_the_committed_tables_have_the_documented_columns(run):
     folder = ROOT / "data" / run / "tables"
     files = {
         table: folder / f"{table}.parquet"
@@ -71,7 +71,7 @@ def test_the_committed_tables_are_what_the_table_of_columns_says(run):
         ]
 
 
-def test_the_table_has_each_server_with_the_first_sentence_of_its_notes():
+def test_the_table_has_each_server_with_its_first_note():
     servers = [load_server(name) for name in server_names()]
     lines = servers_table(servers).splitlines()
     assert len(lines) == len(servers) + 2

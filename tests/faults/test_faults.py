@@ -157,7 +157,7 @@ def test_a_run_that_is_hit_in_each_of_its_trials(tmp_path):
     "the watchdog is killed",
     "the run goes on; a later SIGKILL of the runner is cleaned up by the next",
 )
-def test_a_run_that_loses_its_script_its_ledger_and_its_watchdog(tmp_path):
+def test_a_run_that_loses_its_script_or_ledger_or_watchdog(tmp_path):
     lab = Lab(tmp_path, "load", repeats=5)
     script = tmp_path / "servers" / "fake" / "server.py"
     before = script.read_text()

@@ -13,9 +13,9 @@ import synthetic_run
 from fake_lab import K6, records
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_histogram import GOOD
-from test_k6_damage import SUMMARY
+from k6_digests import SUMMARY
 from typer.testing import CliRunner
+from wrk_files import WRK_RESULT
 
 from runner.cli import app
 from runner.digest.k6 import read_summary
@@ -114,7 +114,7 @@ CAMPAIGNS = [
     path.read_text(encoding="utf-8") for path in (ROOT / "runner" / "campaigns").glob("*.toml")
 ]
 FILES: dict[str, tuple[st.SearchStrategy[str], Callable[[Path], object]]] = {
-    "wrk.json": (mutants(GOOD), read_wrk),
+    "wrk.json": (mutants(WRK_RESULT), read_wrk),
     "k6-summary.json": (mutants(SUMMARY), read_summary),
     "run.json": (
         mutants(MANIFEST),

@@ -89,7 +89,7 @@ def test_what_was_disturbed_says_so_and_nothing_at_last(
 
 
 @pytest.mark.parametrize(("until_s", "code"), [(0.5, 1), (999, 9)])
-def test_what_failed_is_run_again_in_a_quiet_moment_if_one_comes(run, until_s, code):
+def test_what_failed_is_run_again_in_a_quiet_moment(run, until_s, code):
     assert run().ret == 9
     assert run("--last-failed", until_s=until_s).ret == code
 
@@ -105,9 +105,7 @@ def test_what_failed_is_run_again_in_a_quiet_moment_if_one_comes(run, until_s, c
         ([2], 3, True),
     ],
 )
-def test_make_runs_again_what_failed_and_twice_more_what_was_disturbed(
-    tmp_path, codes, runs, fails
-):
+def test_make_repeats_failures_and_disturbed_ones_twice_more(tmp_path, codes, runs, fails):
     """With a pytest that writes down how it was called, and ends with these codes, then with 0."""
     (tmp_path / "codes").write_text("".join(f"{code}\n" for code in codes))
     program = (

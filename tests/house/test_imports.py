@@ -85,7 +85,8 @@ def seen(path, inside="runner"):
 
 
 @pytest.mark.parametrize("wing", WINGS)
-def test_wings_import_neither_each_other_nor_what_stands_above_them_nor_foreign_tools(wing):
+def test_wings_import_neither_each_other_nor_what_is_above(wing):
+    """Nor do they import tools that are not theirs."""
     for path in modules(wing):
         assert not seen(path) & {*WINGS, "cli", "commands", "running", "audit", "console"} - {
             wing
@@ -123,7 +124,8 @@ def test_no_modules_import_each_other_in_a_circle():
     ).prepare()
 
 
-def test_measure_alone_looks_at_the_contract_and_responses_are_read_in_one_module():
+def test_responses_are_read_in_one_module():
+    """Only `measure` looks at the contract."""
     for path in modules():
         if not path.is_relative_to(PACKAGE / "contract") and not path.is_relative_to(
             PACKAGE / "measure"

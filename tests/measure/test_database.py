@@ -83,7 +83,7 @@ def insert(database, firmware):
 
 
 @needs_postgres
-def test_a_cluster_is_fresh_counts_its_rows_and_is_gone_afterwards(engine, tmp_path):
+def test_a_cluster_is_fresh_and_gone_afterwards(engine, tmp_path):
     cpus = place(1).generator
     for _ in range(2):
         with serving(engine, cpus, tmp_path / "database.log") as database:

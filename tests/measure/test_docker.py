@@ -105,7 +105,7 @@ def test_every_server_keeps_the_contract_in_a_container(root, name, ours):
     "a server dies in its container", "its exit code is known; nothing of it is left"
 )
 @pytest.mark.parametrize("name", long_but(["gin"], SERVERS))
-def test_a_container_is_hardened_pinned_and_bound_to_loopback_only(root, name, ours):
+def test_a_container_is_hardened_pinned_and_on_loopback_only(root, name, ours):
     with open_lab("docker") as opened, started(name, opened, root / "log") as running:
         (container,) = ours()
         config = container.attrs["HostConfig"]
@@ -141,7 +141,7 @@ def test_a_container_is_hardened_pinned_and_bound_to_loopback_only(root, name, o
 
 
 @pytest.mark.long
-def test_the_container_runs_the_very_binary_of_the_process_engine(root):
+def test_the_container_runs_the_binary_of_the_process_engine(root):
     server = load_server("axum")
     built = build(server)
     with open_lab("docker") as opened:

@@ -81,7 +81,7 @@ GOOD = {
 }
 
 
-def test_a_good_machine_has_no_warning_and_its_facts_are_an_allow_list(fake):
+def test_a_good_machine_has_no_warning_and_only_known_facts(fake):
     assert warnings() == []
     assert machine.facts() == GOOD
 
@@ -154,9 +154,7 @@ def test_kept_connections_need_neither_ports_nor_a_table(fake):
 
 
 @pytest.mark.parametrize(("reuse", "said"), [("0", ["27000 of 28232 ports are held"]), ("2", [])])
-def test_ports_that_closed_connections_hold_are_said_where_they_cannot_be_used_again(
-    fake, reuse, said
-):
+def test_ports_held_by_closed_connections_are_a_warning(fake, reuse, said):
     (fake / REUSE).write_text(reuse)
     (fake / "proc/net").mkdir()
     (fake / "proc/net/sockstat").write_text(

@@ -113,9 +113,8 @@ def test_wrk_from_two_hosts_is_merged_exactly(divided):
         rebuild(RunFolder(run.folder))
 
 
-def test_an_open_load_of_two_halves_is_one_of_the_whole_and_the_probe_may_have_another_host(
-    divided, root, fleet, nothing_left
-):
+def test_an_open_load_of_two_halves_is_one_load(divided, root, fleet, nothing_left):
+    """The probe may have another host."""
     run, halves = divided
     trial = halves["rates"]
     assert trial["status"] == "sealed", trial["error"]
@@ -178,9 +177,7 @@ def test_every_part_has_what_a_host_needs(root, fleet, nothing_left):
         assert abs(offset_s) <= error_ms / 1000 < 0.02  # one machine: the clocks are the same
 
 
-def test_hosts_are_reached_by_ssh_and_one_that_is_not_known_is_not(
-    root, fleet, nothing_left, tmp_path
-):
+def test_only_known_hosts_are_reached_by_ssh(root, fleet, nothing_left, tmp_path):
     (root / "test.toml").write_text(campaign(WRK))
     with fleet_hosts.reached_by_ssh(fleet, tmp_path / "home") as user:
         command = ("run", "test.toml", "--json", "--hosts", fleet.file(root, ("gen1",), "ssh"))
@@ -191,7 +188,7 @@ def test_hosts_are_reached_by_ssh_and_one_that_is_not_known_is_not(
         assert "known" in done.stderr, done.stderr
 
 
-def test_a_known_way_comes_back_and_is_the_limit_of_a_closed_load(root, fleet, nothing_left):
+def test_a_known_delay_comes_back_and_limits_a_closed_load(root, fleet, nothing_left):
     slow = load("rates", rates_rps=[400], duration_s=4, vus=50)
     with fleet.machines["gen2"].far_away(0.005, 0.0):
         _, trials = sealed(root, fleet, WRK, slow, generators=("gen2",), engine="unix")
@@ -219,7 +216,7 @@ def test_packets_that_are_lost_are_said(root, fleet, nothing_left):
     assert 1 < lost < 8
 
 
-def test_what_a_warm_up_left_on_the_way_is_not_counted_into_the_load(root, fleet, nothing_left):
+def test_packets_of_the_warm_up_are_not_counted_into_the_load(root, fleet, nothing_left):
     """Its requests leave 1.92 s after its begin, it ends after 1.96 s to 2.06 s, and they arrive at
     2.40 s.
     """
@@ -251,7 +248,7 @@ IMPATIENT = with_changed("runner.measure.station_client", "m.SILENT_S = 7.0")
 """It waits for a station so long, not 20 s."""
 
 
-def test_servers_are_checked_and_generators_calibrated_over_there(root, fleet, nothing_left):
+def test_check_and_calibrate_work_on_other_hosts(root, fleet, nothing_left):
     hosts = fleet.file(root)
     (inspection,) = json.loads(
         real_lab.bench(root, "check", "gin", "--hosts", hosts, "--json", code=0).stdout
@@ -325,9 +322,7 @@ def test_a_cable_that_is_pulled_fails_the_trial(root, fleet):
 @pytest.mark.fault(
     "the runner of several hosts is killed under load", "nothing is left; the run can go on"
 )
-def test_a_run_goes_on_after_a_host_that_froze_and_a_runner_that_was_killed(
-    root, fleet, nothing_left
-):
+def test_a_run_goes_on_after_a_frozen_host_and_a_killed_runner(root, fleet, nothing_left):
     hosts = fleet.file(root)
     with under_way(root, hosts) as runner, fleet.machines["gen2"].client() as client:
         for each in client.containers.list():

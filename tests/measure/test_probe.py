@@ -161,7 +161,7 @@ def test_two_servers_have_a_rate_each():
     assert 4 <= second <= 6
 
 
-def test_a_server_that_hangs_is_late_for_every_request_of_that_time():
+def test_a_hanging_server_is_late_for_every_request_meanwhile():
     """One answer takes 1 s: of the 40 requests that are due meanwhile, the last still waits a
     little.
     """
@@ -196,7 +196,7 @@ def test_a_server_that_closes_is_asked_over_a_new_connection():
     assert len(rows["status"]) >= 36
 
 
-def test_a_connection_that_is_not_accepted_holds_up_no_other_request():
+def test_an_unaccepted_connection_holds_up_no_other_request():
     """A backlog of one, and nobody accepts for 0.3 s: the kernel drops what comes, and asks again
     after a second.
     """
@@ -218,7 +218,7 @@ def test_a_connection_that_is_not_accepted_holds_up_no_other_request():
     assert set(rows["status"]) == {200}
 
 
-def test_a_connection_that_the_server_closed_while_it_was_idle_is_not_used_again():
+def test_a_connection_closed_by_the_server_is_not_used_again():
     """Two requests overlap now and then, so that a second connection lies idle.
 
     This server closes it after 0.1 s.
@@ -323,7 +323,7 @@ def test_what_is_no_http_is_said_to_be(wire, says):
         fed(wire)
 
 
-def test_responses_in_one_stream_come_one_by_one_with_their_bodies():
+def test_responses_in_one_stream_come_one_by_one():
     reader = ResponseReader()
     reader.feed(WHOLE["early hints"][0] + WHOLE["chunks"][0] + WHOLE["trailers"][0] + ANSWER)
     early = reader.take(interim=True)
@@ -386,7 +386,7 @@ def test_what_is_no_percentile_is_none(tmp_path, given, expected):
     assert {name: found[f"probe_{name}"] for name in expected} == expected
 
 
-def test_what_the_probe_sends_late_differs_from_what_the_server_makes_wait():
+def test_late_sending_differs_from_waiting_for_the_server():
     def late(given, length_s):
         return digest.late_share(given, [Window(0, length_s, 0, 0)], 40)
 
@@ -466,7 +466,7 @@ def test_what_an_open_load_is_held_to():
     assert may_hold(replace(ramp, workload=OWN_SCRIPT), 0.1) == 2400
 
 
-def test_its_failed_connections_are_none_that_the_server_accepted():
+def test_failed_connections_are_not_counted_as_accepted():
     after = Counters(1030, 12, 13, 7)
     whole = measured(counters_after=after)
     assert without_probe(whole, samples(np.ones(30))).counters_after == Counters(1000, 11, 12, 7)

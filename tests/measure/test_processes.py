@@ -120,7 +120,7 @@ def test_however_the_runner_ends_nothing_is_left(root, number):
 
 
 @pytest.mark.fault("SIGKILL of runner and watchdog", "the next run removes what they left")
-def test_what_a_dead_runner_and_its_dead_watchdog_left_is_reaped_by_the_next(root):
+def test_the_next_run_reaps_what_runner_and_watchdog_left(root):
     runner, server, _ = start_runner(root)
     started = start_ticks(server)
     (watchdog,) = [
@@ -210,7 +210,7 @@ def test_free_ports_lie_outside_the_range_of_clients():
     assert all(10_000 <= free_port() < max(ephemeral_ports()[0], 12_000) for _ in range(20))
 
 
-def test_server_and_generator_get_different_cpus_wherever_there_are_two():
+def test_server_and_generator_get_different_cpus():
     cpus = os.sched_getaffinity(0)
     placement = place(1)
     assert placement.disjoint == (len(cpus) > 1)
@@ -275,7 +275,8 @@ def test_a_device_that_may_not_be_opened_is_one_warning(monkeypatch, tmp_path):
     assert "sudo chmod o+w" in warning
 
 
-def test_a_kernel_without_idle_states_is_one_warning_without_a_remedy_that_cannot_help():
+def test_a_kernel_without_idle_states_is_one_warning():
+    """The warning names no remedy, because none would help."""
     warning = idle.remedy(idle.NO_STATES)
     assert (
         "this kernel leaves their sleep to the hypervisor" in warning

@@ -87,7 +87,7 @@ def throttled_ns():
     return Throttling(quotas.find(PID)).read()
 
 
-def test_without_any_quota_the_throttled_time_is_known_to_be_none(tree):
+def test_without_any_quota_the_throttled_time_is_0(tree):
     tree.process(PID, "/docker/one")
     tree.group("/docker/one", throttled_ns=7_000_000)  # of a quota that it no longer has
     tree.group("/docker")
@@ -95,7 +95,8 @@ def test_without_any_quota_the_throttled_time_is_known_to_be_none(tree):
     assert throttled_ns() == 0
 
 
-def test_the_tightest_quota_of_the_group_and_of_all_above_counts_and_their_throttled_times(tree):
+def test_the_tightest_quota_of_the_group_and_all_above_counts(tree):
+    """So do the throttled times of all of them."""
     tree.process(PID, "/pods/pod/container")
     tree.group("/pods/pod/container", 150_000, 1_000_000)
     tree.group("/pods/pod", 20_000, 30_000_000, period_us=40_000)
@@ -105,7 +106,7 @@ def test_the_tightest_quota_of_the_group_and_of_all_above_counts_and_their_throt
     assert throttled_ns() == 31_000_000
 
 
-def test_the_throttled_time_is_read_anew_from_files_that_stay_open(tree, monkeypatch):
+def test_the_throttled_time_is_read_from_files_that_stay_open(tree, monkeypatch):
     tree.process(PID, "/one/two")
     tree.group("/one", 50_000, 1_000_000)
     tree.group("/one/two")
@@ -119,7 +120,7 @@ def test_the_throttled_time_is_read_anew_from_files_that_stay_open(tree, monkeyp
     assert opened == [tree.mount / "one" / "cpu.stat"], "only the group with a quota"
 
 
-def test_a_group_without_the_controller_has_no_quota_but_one_above_it_may(tree):
+def test_without_the_controller_only_groups_above_have_a_quota(tree):
     tree.process(PID, "/slice/scope")
     (tree.mount / "slice" / "scope").mkdir(parents=True)
     tree.group("/slice", 25_000, 2_000_000)
@@ -149,7 +150,8 @@ def test_what_cannot_be_read_is_not_known_and_never_0(tree, how):
 
 
 @pytest.mark.parametrize("text", ["", "much\n", None], ids=["empty", "no number", "a folder"])
-def test_a_quota_that_cannot_be_read_leaves_what_was_seen_and_is_not_known(tree, text):
+def test_a_quota_that_cannot_be_read_is_not_known(tree, text):
+    """What was seen before stays."""
     tree.process(PID, "/one/two")
     tree.group("/one", 50_000, 1_000_000)
     unreadable = tree.group("/one/two")
@@ -163,7 +165,7 @@ def test_a_quota_that_cannot_be_read_leaves_what_was_seen_and_is_not_known(tree,
     assert throttled_ns() is None
 
 
-def test_from_within_a_namespace_the_groups_above_its_root_are_not_known(tree):
+def test_in_a_namespace_groups_above_its_root_are_not_known(tree):
     tree.namespace("cgroup:[4026532999]")
     tree.process(PID, "/")
     tree.group("/", 50_000, 1_000_000)
@@ -171,7 +173,7 @@ def test_from_within_a_namespace_the_groups_above_its_root_are_not_known(tree):
     assert throttled_ns() is None
 
 
-def test_throttling_counters_that_are_gone_or_say_nothing_are_not_known(tree):
+def test_throttling_without_counters_is_not_known(tree):
     tree.process(PID, "/one")
     folder = tree.group("/one", 50_000, 1_000_000)
     (folder / "cpu.stat").write_text("nr_periods 9\n")
@@ -180,7 +182,7 @@ def test_throttling_counters_that_are_gone_or_say_nothing_are_not_known(tree):
     assert throttled_ns() is None
 
 
-def test_a_kernel_without_namespaces_of_control_groups_shows_all(tree):
+def test_a_kernel_without_cgroup_namespaces_shows_all(tree):
     (tree.proc / "self" / "ns" / "cgroup").unlink()
     tree.process(PID, "/one")
     tree.group("/one")
@@ -220,7 +222,8 @@ def used_by(
     return metrics, evidence(cell, measurement, metrics)
 
 
-def test_a_server_at_a_quota_from_elsewhere_is_the_limit_on_that_part_of_a_core():
+def test_a_server_at_a_foreign_quota_is_the_limit():
+    """The reason says the part of a core that the quota leaves."""
     metrics, found = used_by(Quota(0.5))
     assert (metrics["server_quota_cores"], metrics["server_throttled_pct"]) == (
         0.5,
@@ -247,9 +250,7 @@ def test_a_server_at_a_quota_from_elsewhere_is_the_limit_on_that_part_of_a_core(
         (None, 0.5, 1.0, False),
     ],
 )
-def test_the_tighter_of_the_lab_s_share_and_a_quota_from_elsewhere_counts(
-    quota, share, cores, foreign
-):
+def test_the_tighter_of_the_labs_and_a_foreign_quota_counts(quota, share, cores, foreign):
     placement = Placement((0, 1), (2,))
     _, found = used_by(quota, placement=placement, cell=replace(CELL, share=share))
     assert (found.cores, found.foreign_quota) == (pytest.approx(cores), foreign)
@@ -264,7 +265,7 @@ def test_what_is_not_known_of_throttling_is_null_and_said():
     assert "whether a CPU quota held the server back is not known" in reason(verdict)
 
 
-def test_cpu_of_the_generator_that_is_not_known_is_not_none_at_all():
+def test_unknown_cpu_of_the_generator_is_not_0():
     metrics, _ = used_by(Quota())
     unknown = dict.fromkeys(("generator_cpu_mean_pct", "generator_cpu_peak_1s_pct"))
     found = evidence(CELL, measured(quota=Quota()), {**metrics, **unknown})
@@ -274,7 +275,7 @@ def test_cpu_of_the_generator_that_is_not_known_is_not_none_at_all():
     assert "generator 0 %" not in reason(verdict)
 
 
-def test_a_quota_of_the_lab_itself_makes_the_generator_the_limit():
+def test_a_quota_on_the_lab_makes_the_generator_the_limit():
     metrics, found = used_by(Quota(), cpu_s=3.0, throttled_s=0.0, generator_throttled_s=2.0)
     assert metrics["generator_throttled_share"] == pytest.approx(0.2)
     assert judge(found).cause is Cause.GENERATOR_BUSY
@@ -284,7 +285,7 @@ def test_a_quota_of_the_lab_itself_makes_the_generator_the_limit():
     assert judge(found).cause is Cause.QUOTA_SHARED
 
 
-def test_a_record_from_before_quotas_were_recorded_is_read_and_has_no_value_of_them():
+def test_a_record_from_before_quotas_has_no_value_of_them():
     older = {name: value for name, value in asdict(measured()).items() if name != "quota"}
     found = decode(Measurement, json.loads(json.dumps(older)), "record")
     assert found.quota is None
@@ -338,9 +339,8 @@ def test_terms_and_sentences_contain_the_quota(tables, tmp_path, share, quota, w
     assert findings._place(row).startswith(place)
 
 
-def test_the_evidence_says_how_much_of_a_quota_was_left_or_that_throttling_is_not_known(
-    tables, tmp_path
-):
+def test_the_evidence_says_how_much_of_a_quota_was_left(tables, tmp_path):
+    """Or that the throttling is not known."""
     values = {
         "server_quota_cores": 0.5,
         "server_cpu_mean_pct": 45.0,

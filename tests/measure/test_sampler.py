@@ -201,7 +201,8 @@ def test_the_host_agrees_with_psutil():
     assert reading.rss_bytes == pytest.approx(memory.total - memory.available, abs=100 * MIB)
 
 
-def test_memory_of_many_processes_agrees_with_psutil_whether_read_at_once_or_bit_by_bit():
+def test_memory_of_many_processes_agrees_with_psutil():
+    """Whether it is read at once or bit by bit."""
     children = 3 * procfs.AT_ONCE
     with running(FAMILY.format(children=children), lines=children + 1) as leader:
         pids = list(descendants(leader.pid))
@@ -214,7 +215,7 @@ def test_memory_of_many_processes_agrees_with_psutil_whether_read_at_once_or_bit
         assert [spaced.at(now).threads for now in range(1, 20)] == [children + 1] * 19
 
 
-def test_bit_by_bit_what_changes_is_known_after_a_pass_and_not_before():
+def test_bit_by_bit_a_change_is_known_after_a_pass():
     pids = [os.getpid()] * (2 * procfs.AT_ONCE)
     memory = Memory(lambda: list(pids), 1)
     threads = psutil.Process().num_threads()
@@ -260,7 +261,7 @@ def test_open_files_are_those_that_psutil_counts():
 # --- processes that come and go -------------------------------------------------------------------
 
 
-def test_what_an_ended_child_used_stays_counted_and_no_reading_is_lost():
+def test_an_ended_childs_cpu_stays_counted():
     code = """
 import os, time
 if os.fork() == 0:
@@ -289,7 +290,7 @@ time.sleep(60)
         subject.read()
 
 
-def test_processes_that_join_a_group_are_seen_however_often_it_is_read(group):
+def test_processes_that_join_a_group_are_seen(group):
     """Version 1 hands an old list of processes to whoever keeps the file open and reads it more
     than once a second.
     """
@@ -315,7 +316,7 @@ print(time.process_time())
 """
 
 
-def test_a_group_agrees_with_its_process_and_is_gone_with_its_end(group):
+def test_a_group_agrees_with_its_process(group):
     with running(BUSY) as process:
         join(group, process)
         source = source_of(process.pid)
@@ -360,7 +361,7 @@ def test_a_known_duty_cycle_comes_back(root, sampling):
 
 
 @pytest.mark.timed
-def test_cpu_is_read_at_every_tick_and_rows_stop_at_a_subjects_end(sampling):
+def test_cpu_is_read_at_every_tick_until_the_end(sampling):
     ended = subprocess.Popen(["true"])
     ended.wait()
     sampling.add("database", ended.pid)

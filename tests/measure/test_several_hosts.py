@@ -25,10 +25,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from built import ROOT
+from k6_digests import digest, read_table
 from k6_files import EPOCH_NS, Request, announce, iteration_lines, request_lines, write_lines
+from made_evidence import evidence, network
 from measured import measured
-from test_histogram import GOOD
-from test_k6 import digest, read_table
+from wrk_files import WRK_RESULT
 
 from runner.digest.k6 import spool_side_by_side
 from runner.digest.k6_raw import spool_points
@@ -45,7 +46,6 @@ from runner.measurement import Between, Part
 from runner.model import Cell, LabError, LoadPart
 from runner.planning.hosts import read_hosts
 from runner.store import raw_name
-from runner.verdict.evidence import Evidence, Network
 from runner.verdict.limits import Limit
 
 HOSTS = """
@@ -185,7 +185,7 @@ def digested(raw, *part):
     ]
 
 
-def test_two_generators_are_digested_as_one_whatever_their_clocks_say(tmp_path):
+def test_two_generators_are_digested_as_one_whatever_the_clocks(tmp_path):
     first = requests_at(range(0, 5000, 3), 1)
     second = requests_at(range(1, 5000, 2), 2)
     one = k6_file(tmp_path / "k6.json.gz", first)
@@ -226,7 +226,7 @@ def wrk_file(path, counts, duration_us, connections=4):
         "requests": sum(counts.values()),
         "connections": connections,
     }
-    path.write_text(json.dumps(GOOD | found | {"latency_us": sorted(counts.items())}))
+    path.write_text(json.dumps(WRK_RESULT | found | {"latency_us": sorted(counts.items())}))
     return read_wrk(path)
 
 
@@ -261,7 +261,7 @@ def test_generators_must_load_at_the_same_time(begin_s, end_s, ok):
 @pytest.mark.fault(
     "one of several generators has no answers for a part of its load", "the trial is invalid"
 )
-def test_a_part_that_had_no_answers_for_most_of_its_load_is_found():
+def test_a_part_without_answers_for_most_of_its_load_is_found():
     wrk = cell("static", "wrk", connections=20, duration_s=6.0)
     sound = (43_000.0, 0.00023, 10)
     stalled = (7_000.0, 0.0002, 10)
@@ -275,35 +275,50 @@ def test_a_part_that_had_no_answers_for_most_of_its_load_is_found():
 )
 @pytest.mark.parametrize(("moved_ns", "ok"), [(100_000, True), (20_000_000, False)])
 def test_clocks_that_move_apart_make_a_trial_invalid(moved_ns, ok):
-    (check,) = between(measured(between=Between(200_000, moved_ns, 0, 0, 0, 0, 1e9, ())))
+    hosts = Between(
+        clock_error_ns=200_000,
+        clock_moved_ns=moved_ns,
+        received_bytes=0,
+        sent_bytes=0,
+        segments=0,
+        retransmitted=0,
+        transfer_bytes_s=1e9,
+        generators=(),
+    )
+    (check,) = between(measured(between=hosts))
     assert check.ok is ok
     assert between(measured()) == ()
 
 
 @pytest.mark.parametrize(
-    ("server", "generator", "offered", "network", "limit"),
+    ("server", "generator", "offered", "between_hosts", "limit"),
     [
-        (0.5, 0.4, None, Network(0.9, 0, 0.1), Limit.NETWORK),
-        (0.5, 0.4, None, Network(0.5, 0, 0.1), Limit.UNKNOWN),
-        (0.97, 0.4, None, Network(0.5, 0, 0.1), Limit.SERVER),
-        (0.97, 0.4, None, Network(0.9, 0, 0.1), Limit.UNKNOWN),
-        (0.5, 0.9, None, Network(0.9, 0, 0.1), Limit.UNKNOWN),
-        (0.5, 0.4, None, Network(0.1, 0.02, 0.1), Limit.NETWORK),
-        (0.97, 0.4, None, Network(0.1, 0.02, 0.1), Limit.SERVER),
-        (0.5, 0.4, None, Network(0.1, 0.001, 0.1), Limit.UNKNOWN),
-        (0.5, 0.4, None, Network(0.1, 0, 10, 10.4), Limit.NETWORK),
-        (0.5, 0.4, None, Network(0.1, 0, 10, 40.0), Limit.UNKNOWN),
-        (0.5, 0.4, 100.0, Network(0.1, 0, 10, 10.4), Limit.NONE),  # a rate is kept over a long way
+        (0.5, 0.4, None, network(share=0.9), Limit.NETWORK),
+        (0.5, 0.4, None, network(share=0.5), Limit.UNKNOWN),
+        (0.97, 0.4, None, network(share=0.5), Limit.SERVER),
+        (0.97, 0.4, None, network(share=0.9), Limit.UNKNOWN),
+        (0.5, 0.9, None, network(share=0.9), Limit.UNKNOWN),
+        (0.5, 0.4, None, network(lost_share=0.02), Limit.NETWORK),
+        (0.97, 0.4, None, network(lost_share=0.02), Limit.SERVER),
+        (0.5, 0.4, None, network(lost_share=0.001), Limit.UNKNOWN),
+        (0.5, 0.4, None, network(round_trip_ms=10, median_ms=10.4), Limit.NETWORK),
+        (0.5, 0.4, None, network(round_trip_ms=10, median_ms=40.0), Limit.UNKNOWN),
+        # A rate is kept over a long way.
+        (0.5, 0.4, 100.0, network(round_trip_ms=10, median_ms=10.4), Limit.NONE),
     ],
 )
 def test_the_network_is_the_limit_only_where_no_side_was(
-    server, generator, offered, network, limit
+    server, generator, offered, between_hosts, limit
 ):
     """It is full, loses packets, or is most of a response time."""
-    assert (
-        judge(Evidence(server, generator, generator, True, offered, 0, network=network)).limit
-        is limit
+    given = evidence(
+        server_share=server,
+        generator_share=generator,
+        generator_peak_share=generator,
+        offered_rps=offered,
+        network=between_hosts,
     )
+    assert judge(given).limit is limit
 
 
 @pytest.fixture
@@ -312,7 +327,7 @@ def station(tmp_path):
         yield made
 
 
-def test_a_station_answers_what_it_is_asked_and_never_ends_by_it(station):
+def test_a_station_answers_any_request_and_never_ends_by_it(station):
     def asked(what, **more):
         return json.loads(answer(station, json.dumps({"do": what, **more})))
 
@@ -393,7 +408,7 @@ class Folder:
 
 
 @pytest.mark.timed
-def test_stations_whose_clocks_are_wrong_begin_together_by_an_outside_clock(tmp_path):
+def test_stations_with_wrong_clocks_begin_together(tmp_path):
     """Two hosts eight seconds ahead and three behind: `date` says when each load really began."""
     waits = []
     logs = []
@@ -425,7 +440,7 @@ def test_stations_whose_clocks_are_wrong_begin_together_by_an_outside_clock(tmp_
 # --- places ---------------------------------------------------------------------------------------
 
 
-def test_generators_have_no_cpus_before_it_is_decided_what_the_server_gets():
+def test_generators_get_cpus_after_the_server():
     fleet = object.__new__(Fleet)
     fleet.server = place = SimpleNamespace(cpus=(0, 1, 2))
     fleet._taken = None
@@ -435,7 +450,7 @@ def test_generators_have_no_cpus_before_it_is_decided_what_the_server_gets():
     assert fleet._others_cpus(place) == (1, 2)
 
 
-def test_this_machine_is_one_place_however_often_it_is_asked_for(tmp_path):
+def test_this_machine_is_one_place_however_often_named(tmp_path):
     lab = Lab(engine=Mock(), ledger=Mock(), idle=Mock(), reaped=(), warnings=())
     assert lab.sites.server is lab.sites.server
     assert lab.sites.all == (lab.sites.server,)

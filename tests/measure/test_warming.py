@@ -70,7 +70,7 @@ def test_the_probe_is_a_hundredth_of_the_load_or_not_there(cell, answers_rps, ex
     assert probe_hz(cell, warmed(answers_rps)) == pytest.approx(expected_hz)
 
 
-def test_a_probe_that_asks_something_else_follows_what_that_costs():
+def test_the_probes_rate_follows_the_cost_of_its_request():
     """A script of cheap requests beside which each of the probe's would take 20 ms."""
     script = replace(CLOSED, workload=OWN_SCRIPT, iterations=500_000)
     assert probe_hz(script, warmed(10_000.0), probe_s=0.0001) == 40
@@ -118,13 +118,13 @@ def test_a_warm_up_without_a_result_says_nothing(tmp_path, text):
     assert GENERATORS["wrk"].read_warm_up({"wrk.json": tmp_path / "wrk.json"}) == WarmedUp()
 
 
-def test_several_generators_add_up_and_what_one_does_not_know_is_unknown():
+def test_several_generators_add_up_unless_one_is_unknown():
     both = _together([WarmedUp(100.0, 50.0, 20.0), WarmedUp(60.0, 30.0, 25.0)])
     assert both == WarmedUp(160.0, 80.0, 25.0)
     assert _together([WarmedUp(100.0), WarmedUp()]) == WarmedUp()
 
 
-def test_a_run_from_before_has_what_its_servers_did_by_the_same_columns():
+def test_an_older_runs_served_rate_comes_from_the_same_columns():
     """The server of 20 ms: 18 requests/s to the generator, 36 of 40 to the probe."""
     row = {
         "requests": 180,

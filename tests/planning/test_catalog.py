@@ -211,7 +211,7 @@ def test_scale_shrinks_but_never_below_what_can_be_measured(plan):
         plan(scale=0)
 
 
-def test_k6_loads_for_no_less_than_the_second_that_it_takes_and_wrk_in_shorter_slices(
+def test_k6_needs_a_second_and_wrk_has_shorter_slices(
     read_campaign,
 ):
     sliced = campaign(["gin", "axum"], RATE, PAIR, repeats=3, sessions={"slices": 2, "slice_s": 2})
@@ -220,16 +220,18 @@ def test_k6_loads_for_no_less_than_the_second_that_it_takes_and_wrk_in_shorter_s
     assert read_campaign(SWEEP).scaled(0.1).loads[0].duration_s == 1.0
 
 
-def test_servers_and_repeats_are_chosen_and_a_server_that_is_not_there_is_named(plan):
+def test_servers_and_repeats_are_chosen(plan):
+    """A server that does not exist is named."""
     trials = plan(servers=["gin"], repeats=4)
     assert {t.cell.server for t in trials} == {"gin"} and max(t.block for t in trials) == 4
     with pytest.raises(LabError, match="no server 'gone'"):
         plan(servers=["gone"])
 
 
-def test_loads_that_differ_by_a_decimal_point_have_different_names_and_equal_ones_are_refused(
+def test_different_loads_have_different_names(
     read_campaign,
 ):
+    """Even if they differ by a decimal point only. Equal ones are refused."""
     second = OPEN[OPEN.index("[[load]]") :]
     campaign = read_campaign(OPEN + second.replace("10 ms", "1.0 ms"))
     names = {trial.trial_id for trial in plan_trials(campaign, campaign_servers(campaign))}
@@ -274,7 +276,7 @@ def cells(campaign):
     return [trial.cell for trial in plan_trials(campaign, campaign_servers(campaign))]
 
 
-def test_a_ramp_is_crossed_with_pool_sizes_and_the_servers_that_insert(ramp):
+def test_a_ramp_is_crossed_with_pool_sizes_and_servers(ramp):
     assert {(cell.cell_id, cell.rates_rps) for cell in cells(ramp)} == {
         (f"{server}-devices-insert-ramp-r100-400-pool{size}", (100.0, 200.0, 300.0, 400.0))
         for server in ("gin", "axum")
@@ -316,7 +318,7 @@ def test_wrk_sends_the_workloads_body(read_campaign):
     assert env["WRK_METHOD"] == "POST" and json.loads(env["WRK_BODY"])["firmware"] == "tagged"
 
 
-def test_a_load_may_be_for_some_servers_only_and_variables_reach_one(read_campaign):
+def test_a_load_and_variables_may_be_for_some_servers_only(read_campaign):
     some = load("static", connections=8, duration_s=1, servers=["axum", "nginx"])
     found = read_campaign(campaign(SERVERS, some, environment={"gin": {"GOGC": "200"}}))
     assert {cell.server for cell in cells(found)} == {"axum", "nginx"}

@@ -70,9 +70,10 @@ def run(trials, fail=()):
     return found
 
 
-def test_a_sweep_has_one_cell_per_rate_and_a_search_its_steps_in_sequence_between_those_of_others(
+def test_a_sweep_has_a_cell_per_rate_and_a_search_its_steps(
     trials,
 ):
+    """The steps of a search run in sequence, between the steps of others."""
     assert len(trials) == len({trial.trial_id for trial in trials}) == 2 * 2 * (2 + 6)
     assert "b01-gin-rates-r1000" in {trial.trial_id for trial in trials}
     searched = [trial for trial in trials if trial.cell.objective]
@@ -97,7 +98,7 @@ def test_a_step_that_failed_is_tried_again_at_the_same_rate(trials):
     assert kept is None and again == rate
 
 
-def test_a_rate_that_fails_twice_or_kills_the_server_counts_as_not_kept(steps):
+def test_a_rate_that_fails_twice_counts_as_not_kept(steps):
     searches = Searches(())
     rates = []
     for planned, died in zip(steps, [None, None, 3, None, None, None], strict=True):

@@ -74,7 +74,7 @@ def test_the_fastest_servers_median_is_the_ceiling(calibrated):
     assert (ceiling.trials, ceiling.known, ceiling.in_words) == (3, True, "1,000")
 
 
-def test_where_the_server_was_the_limit_the_rate_is_a_lower_bound(calibrated):
+def test_at_the_servers_limit_the_ceiling_is_a_lower_bound(calibrated):
     calibration = calibrated(closed("a1", 900.0, "server-bound"))
     assert (calibration.ceilings[0].in_words, calibration.ceiling_of(CELL)) == (
         "at least 900",
@@ -139,7 +139,7 @@ def ceiling(connections, rps, **changes):
     return replace(known, **changes)
 
 
-def test_a_cell_is_held_against_the_higher_neighbour_in_connections():
+def test_a_cell_is_held_against_the_higher_neighbour():
     found = calibration(
         ceiling(10, 1.0),
         ceiling(100, 2.0),
@@ -179,7 +179,7 @@ TEXT = (
 )
 
 
-def test_a_fingerprint_is_the_beginning_of_a_sha256_of_the_facts():
+def test_a_fingerprint_begins_a_sha256_of_the_facts():
     assert fingerprint(FACTS) == hashlib.sha256(TEXT.encode()).hexdigest()[:12]
 
 
@@ -274,7 +274,8 @@ def observations(variants, blocks=8, noise=0.01, seed=1):
     ]
 
 
-def test_a_known_cost_comes_back_as_a_ratio_whatever_the_machine_does_from_block_to_block():
+def test_a_known_cost_comes_back_whatever_the_blocks_have():
+    """As a ratio, whatever the machine does from block to block."""
     lab, free, slow = costs(observations({"lab": 1000.0, "no probe": 1000.0, "stock k6": 900.0}))
     assert (lab["variant"], in_words(lab), lab["sampler_cpu_pct"]) == ("lab", "", 0.8)
     assert "not distinguishable from 1" in in_words(free)
@@ -291,7 +292,8 @@ def test_few_blocks_give_no_ratio():
 @pytest.mark.load
 @pytest.mark.long
 @real_lab.needs("k6")
-def test_every_variant_is_loaded_and_only_the_observers_that_it_has_cost_anything(root):
+def test_only_the_observers_of_a_variant_cost_anything(root):
+    """Every variant is loaded."""
     arguments = ("--engine", "process", "--vus", "50", "--iterations", "3000", "--repeats", "1")
     done = real_lab.bench(root, "overhead", *arguments, "--json", code=0)
     printed = json.loads(done.stdout)

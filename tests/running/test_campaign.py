@@ -150,7 +150,7 @@ def test_a_trial_that_the_hypervisor_disturbed(
 @pytest.mark.fault(
     "a server of a session is busy while the others are loaded", "no trial of the session counts"
 )
-def test_who_does_not_rest_spoils_the_session_in_the_last_attempt_too(monkeypatch, trial, tmp_path):
+def test_a_server_that_does_not_rest_spoils_its_session(monkeypatch, trial, tmp_path):
     unit = [
         replace(next_attempt(trial, 3), trial_id=name, session="s01") for name in ("calm", "busy")
     ]
@@ -221,7 +221,7 @@ def test_a_campaign_with_more_connections_than_files_is_refused(monkeypatch, tri
 # --- a run that ends before its last trial --------------------------------------------------------
 
 
-def test_a_settled_load_gets_no_further_session_and_the_others_do(monkeypatch):
+def test_a_settled_load_gets_no_further_session(monkeypatch):
     trials = plan_trials(QUICK, [load_server(name) for name in ("axum", "gin", "nginx")])
     settled = next(
         t.session.partition("-")[2] for t in trials if t.session and t.cell.connections == 1000
@@ -247,7 +247,7 @@ def test_a_settled_load_gets_no_further_session_and_the_others_do(monkeypatch):
     assert "After 2 sessions something is decided." in said
 
 
-def test_loads_of_the_committed_run_are_settled_by_the_intervals_that_its_report_prints():
+def test_loads_are_settled_by_the_intervals_of_the_report():
     """At 100 closed connections axum / actix is 1.11 [0.95–1.30].
 
     All at 100 kept ones, axum / gin 2.21 [2.03–2.41], exclude 1.
@@ -266,9 +266,7 @@ def test_loads_of_the_committed_run_are_settled_by_the_intervals_that_its_report
 
 
 @pytest.mark.parametrize(("budget_s", "words"), [(300.0, "5 min"), (45.0, "45 s")])
-def test_a_budget_ends_the_run_before_it_is_over_and_says_how_to_go_on(
-    monkeypatch, budget_s, words
-):
+def test_a_budget_ends_the_run_and_says_how_to_go_on(monkeypatch, budget_s, words):
     trials = plan_trials(QUICK, [load_server(name) for name in ("axum", "gin", "nginx")])
     now = [1000.0]
 
@@ -333,7 +331,8 @@ def test_a_full_table_is_waited_for(table, monkeypatch):
     assert said == [needed]
 
 
-def test_nothing_is_waited_for_without_tracking_or_where_half_of_the_table_is_free(table):
+def test_a_table_that_is_half_free_is_not_waited_for(table):
+    """Nor is anything without the tracking of connections."""
     counters.wait_for_room([CLOSE], lambda needed: pytest.fail("waited"))
     (table / "nf_conntrack_max").write_text("20000")  # the trial needs more than the whole table
     (table / "nf_conntrack_count").write_text("10000")
@@ -345,7 +344,8 @@ def test_kept_connections_need_little_room():
 
 
 @pytest.mark.parametrize(("dropped", "ok"), [(5, True), (8, False), (None, True)])
-def test_a_dropped_packet_makes_a_trial_invalid_and_the_machine_is_to_blame(dropped, ok):
+def test_a_dropped_packet_makes_a_trial_invalid(dropped, ok):
+    """The machine is said to be the cause."""
     drops = kept_packets(
         measured(counters_before=Counters(0, 0, 0, 5), counters_after=Counters(9, 9, 9, dropped))
     )

@@ -44,7 +44,7 @@ def test_a_known_delay_comes_back_within_a_millisecond(root):
     )
 
 
-def test_plain_gets_have_counts_cpu_and_a_verdict_and_the_server_is_not_the_lab_s(root):
+def test_plain_gets_have_counts_cpu_and_a_verdict(root):
     """At 300 requests/s of a Python server that takes 20 ms, and counts them."""
     with tiny(20) as server:
         made = run(root, *OPEN, url=f"{server.url}/chunks")
@@ -167,7 +167,8 @@ def test_an_open_load_of_a_script_offers_iterations(root):
 
 
 @pytest.mark.long
-def test_a_server_on_the_generators_cpus_has_no_verdict_and_the_remedy_is_said(root):
+def test_a_server_on_the_generators_cpus_has_no_verdict(root):
+    """The remedy is said."""
     with tiny(5, cpus=",".join(map(str, sorted(os.sched_getaffinity(0))))) as server:
         made = run(root, *CLOSED, url=server.url, code=None)
     row = made.trials.iloc[0]
@@ -177,7 +178,7 @@ def test_a_server_on_the_generators_cpus_has_no_verdict_and_the_remedy_is_said(r
 
 
 @pytest.mark.long
-def test_a_server_whose_process_is_not_known_has_no_verdict_and_a_report(root):
+def test_an_unknown_server_process_has_no_verdict_but_a_report(root):
     with tiny(5, CALL_ME="docker-proxy") as server:
         made = run(root, *CLOSED, url=server.url)
     row = made.trials.iloc[0]
@@ -224,7 +225,7 @@ def test_an_iteration_that_throws_fails_its_trial(root):
 
 
 @pytest.mark.long
-def test_a_server_that_dies_under_load_fails_its_trial_and_those_after_it(root):
+def test_a_server_that_dies_fails_its_trial_and_later_ones(root):
     with tiny(5, DIE_AFTER="1500") as server:  # the warm-up takes 800 at most
         made = run(
             root, "--vus", "4", "--iterations", "4000", "--repeats", "2", url=server.url, code=1
@@ -264,7 +265,7 @@ def test_a_script_reaches_no_other_host(root, how):
 
 @pytest.mark.long
 @pytest.mark.parametrize("host", ["localhost", "[::1]", "one that the user answers for"])
-def test_a_host_may_be_a_name_or_of_version_6_or_one_that_one_answers_for(root, host):
+def test_a_host_may_be_a_name_or_of_ip_version_6(root, host):
     address = {"localhost": "127.0.0.1", "[::1]": "::1"}.get(host)
     name = host
     answered_for = ()
@@ -317,7 +318,7 @@ def test_an_interrupted_run_goes_on_with_the_same_process_only(root):
     assert "is not the script that it began with" in refused()
 
 
-def test_two_urls_are_loaded_in_turn_and_a_known_ratio_comes_back(root):
+def test_two_urls_are_loaded_in_turn_with_the_known_ratio(root):
     """Servers that take 20 and 30 ms, ten users: by Little's law 500 and 333 requests/s."""
     with tiny(20) as quick, tiny(30, port=free_port() + 1) as slow:
         urls = ("--url", f"{quick.url}/x", "--url", f"{slow.url}/x")

@@ -131,9 +131,7 @@ OPTIONS = [
 @pytest.mark.parametrize(
     ("asked", "words"), [*(({"urls": (url,)}, said) for url, said in ADDRESSES.items()), *OPTIONS]
 )
-def test_what_cannot_or_must_not_be_loaded_is_refused_in_a_sentence(
-    server, other, tmp_path, asked, words
-):
+def test_urls_that_must_not_be_loaded_are_refused(server, other, tmp_path, asked, words):
     known = {"SERVER": server.url, "OTHER": other.url, "FOLDER": str(tmp_path)}
 
     def named(value):
@@ -249,9 +247,8 @@ def test_a_script_that_cannot_be_run_is_refused_in_a_sentence(server, tmp_path, 
     ],
 )
 @pytest.mark.parametrize("by", ["my.js", "beside.js"])
-def test_an_import_from_the_network_is_refused_with_what_to_do_and_not_fetched(
-    server, tmp_path, url, how, name, by
-):
+def test_an_import_from_the_network_is_refused(server, tmp_path, url, how, name, by):
+    """The error says what to do, and nothing is fetched."""
     address = url.replace("SERVER", server.url.removeprefix("http://"))
     before = server.seen["requests"]
     path = tmp_path / "my.js"
@@ -351,7 +348,8 @@ def test_a_server_that_answers_some_requests_is_accepted(statuses, enough, asked
         ((0,), "does not answer HTTP: give the address of an HTTP server"),
     ],
 )
-def test_a_server_that_answers_no_request_is_refused_with_all_that_it_said(statuses, words):
+def test_a_server_that_answers_no_request_is_refused(statuses, words):
+    """The error has all that the server said."""
     with answering(*statuses) as (running, given), pytest.raises(LabError, match=words):
         require_answer("it", running, "/")
     assert len(given) == MOST_ASKED
@@ -410,7 +408,7 @@ def test_the_fence_leaves_one_address_of_all(address):
         assert covered == size - (version == own_version)
 
 
-def test_the_fence_has_each_permitted_port_under_each_name_of_the_server():
+def test_the_fence_has_each_permitted_port_under_each_name():
     there = "127.0.0.1:9000"
     further = "127.0.0.1:9100"
     hosts = fence(at(9000, host="api.test:9000"), also=(9100,))["hosts"]
@@ -540,7 +538,7 @@ def test_workers_count_as_their_parent(how):
         assert leaders("127.0.0.1", port + 1) == []
 
 
-def test_a_socket_of_all_addresses_counts_unless_there_is_one_of_the_address():
+def test_a_socket_of_the_address_goes_before_one_of_all():
     with listening("alone", "0.0.0.0") as (pid, port):
         assert leaders("127.0.0.1", port) == [pid]
         assert leaders("10.9.8.7", port) == [], (
@@ -590,7 +588,7 @@ def test_the_generator_gets_what_the_server_may_not_use(server, api):
 # --- what is held against it ----------------------------------------------------------------------
 
 
-def test_the_checks_of_a_load_on_one_s_own_api_fail_each_by_itself():
+def test_each_check_of_a_users_api_fails_by_itself():
     cell = SimpleNamespace(workload="own", mode="close")
     points = K6Points(
         **dict.fromkeys(("failed", "script_runs", "first_start_ns", "last_end_ns"), 0),

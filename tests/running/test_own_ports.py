@@ -40,7 +40,7 @@ def checks(made):
 
 
 @pytest.mark.parametrize("is_there", long_but([True], [True, False]))
-def test_a_hard_coded_port_fails_the_trial_and_nothing_reaches_it(root, two_servers, is_there):
+def test_a_hard_coded_port_fails_the_trial_and_is_not_reached(root, two_servers, is_there):
     slow, quick = two_servers
     if not is_there:
         quick.process.kill()
@@ -65,7 +65,7 @@ def test_a_hard_coded_url_that_is_the_server_s_is_measured(root, two_servers):
     assert made.trials["latency_p50_ms"].iloc[0] > 20
 
 
-def test_requests_to_an_allowed_port_are_in_no_number_of_the_server(root, two_servers):
+def test_requests_to_an_allowed_port_are_not_the_servers(root, two_servers):
     """Two to the quick server for each one to the slow one: the median of all would be the quick
     one's.
     """
@@ -112,7 +112,7 @@ def test_slices_of_a_session_leave_out_other_ports_too(root, two_servers):
 
 
 @pytest.mark.long
-def test_requests_with_a_name_fail_where_ports_must_be_told_apart(root, two_servers):
+def test_named_requests_fail_if_ports_must_be_told_apart(root, two_servers):
     slow, quick = two_servers
     asks = script("__ENV.BASE_URL", f"'{quick.url}/x'", how="{ tags: { name: 'mine' } }")
     made = run(
@@ -125,7 +125,7 @@ def test_requests_with_a_name_fail_where_ports_must_be_told_apart(root, two_serv
 
 
 @pytest.mark.long
-def test_a_script_that_asks_other_ports_only_fails_with_a_sentence(root, two_servers):
+def test_a_script_that_asks_only_other_ports_fails(root, two_servers):
     slow, quick = two_servers
     also = ("--also", quick.url.rpartition(":")[2])
     made = run(root, *CLOSED, *also, url=slow.url, script=script(f"'{quick.url}/x'"), code=1)
@@ -136,7 +136,8 @@ def test_a_script_that_asks_other_ports_only_fails_with_a_sentence(root, two_ser
 
 
 @pytest.mark.long
-def test_a_server_that_fails_every_second_request_is_measured_and_its_share_is_said(root):
+def test_a_server_that_fails_every_second_request_is_measured(root):
+    """The share of its failures is printed."""
     with tiny(5) as server:
         made = run(root, *CLOSED, "--repeats", "2", url=f"{server.url}/flaky")
     assert "5 of 10 first requests" in made.done.stderr

@@ -26,7 +26,7 @@ from runner.verdict.words import reason
 pytestmark = pytest.mark.timed
 
 
-def test_all_trials_are_sealed_and_the_journal_tells_their_story(finished):
+def test_all_trials_are_sealed_and_in_the_journal(finished):
     assert (finished.result["trials"], finished.result["failed"]) == (5, [])
     lines = pd.read_json(finished.folder / "journal.jsonl", lines=True)
     stories = lines.groupby("trial_id")["state"].agg(list).to_dict()
@@ -72,7 +72,7 @@ def test_the_manifest_says_how_and_hides_the_machine(finished):
 
 
 @pytest.mark.long
-def test_a_report_can_be_made_of_it_and_its_tables_rebuilt_identically(finished):
+def test_it_has_a_report_and_its_tables_are_rebuilt_identically(finished):
     with rebuilt(finished.folder):
         done = bench(
             finished.root, "report", finished.result["run_id"], "--salvage", "--json", code=0

@@ -68,9 +68,8 @@ def resumed(finished, bench, monkeypatch):
 @pytest.mark.fault(
     "the runner dies as it writes a trial's last line", "the trial is sealed, and not repeated"
 )
-def test_a_runner_that_died_between_record_and_journal_has_sealed_its_trial(
-    finished, copied, resumed
-):
+def test_a_runner_that_died_after_the_record_has_sealed_it(finished, copied, resumed):
+    """It died before it wrote the journal."""
     run = copied("unwritten")
     lines = run.journal.read_text().splitlines(keepends=True)
     last = max(number for number, line in enumerate(lines) if '"sealed"' in line)
@@ -88,7 +87,7 @@ def test_a_runner_that_died_between_record_and_journal_has_sealed_its_trial(
     "the runner dies after it made a trial's folder",
     "the trial is a new attempt; sealed files stay",
 )
-def test_a_runner_that_died_while_it_began_a_trial_is_not_in_its_own_way(finished, copied):
+def test_a_runner_that_died_beginning_a_trial_can_go_on(finished, copied):
     run = copied("begun")
     name = records(run.path)[CLOSE]["trial_id"]
     without(run, name)
@@ -107,7 +106,7 @@ def test_a_runner_that_died_while_it_began_a_trial_is_not_in_its_own_way(finishe
 @pytest.mark.fault(
     "a sealed raw file changed before the run goes on", "refused before anything is loaded"
 )
-def test_a_sealed_file_that_changed_stops_a_resumed_run_before_any_load(copied, resumed):
+def test_a_changed_sealed_file_stops_a_resumed_run(copied, resumed):
     run = copied("changed")
     name = records(run.path)[CLOSE]["trial_id"]
     without(run, name)
@@ -174,9 +173,8 @@ def test_a_run_is_not_resumed_on_another_machine(finished, copied, resumed):
     "the runner dies before it repeats a disturbed trial", "it is repeated, up to the last attempt"
 )
 @pytest.mark.parametrize(("attempts", "goes_on"), [(2, True), (1, False)])
-def test_a_disturbed_trial_that_was_cut_off_before_its_repetition_is_repeated(
-    finished, copied, attempts, goes_on
-):
+def test_a_disturbed_trial_is_repeated_when_the_run_goes_on(finished, copied, attempts, goes_on):
+    """If the run ended before its repetition."""
     run = copied("cut-off", campaign={"attempts": attempts})
     edit(run.trial(K6) / "trial.json", status="failed", disturbed=True)
     run.append("failed", K6)
@@ -188,7 +186,7 @@ def test_a_disturbed_trial_that_was_cut_off_before_its_repetition_is_repeated(
     "a table cut off, or older than the run's trials", "it is made anew from the raw files"
 )
 @pytest.mark.parametrize("harm", ["cut", "stale"])
-def test_tables_that_are_half_written_or_of_an_earlier_state_are_made_anew(copied, harm):
+def test_half_written_or_older_tables_are_made_anew(copied, harm):
     run = copied(harm)
     table = run.table("trials")
     whole = pd.read_parquet(table)

@@ -157,7 +157,16 @@ def test_a_place_is_left_out_for_all_servers_or_for_none():
 def test_histograms_of_slices_add_up():
     def result(pairs, requests):
         histogram = tuple(np.array(pairs).T)
-        return WrkResult(0, 1.0, requests, 2, 1, {"read": 1}, histogram, histogram)
+        return WrkResult(
+            ended_wall_ns=0,
+            duration_s=1.0,
+            requests=requests,
+            connections=2,
+            threads=1,
+            errors={"read": 1},
+            reported=histogram,
+            raw=histogram,
+        )
 
     whole = add_up([result([[1, 5], [3, 1]], 6), result([[1, 2], [2, 2]], 4)])
     assert (whole.requests, whole.duration_s, whole.errors) == (10, 2.0, {"read": 2})
@@ -273,7 +282,7 @@ def test_who_took_cpu_is_judged_by_slices_as_by_trials(
 
 
 @pipeline
-def test_a_server_whose_only_slice_is_left_out_has_its_numbers_all_the_same(monkeypatch, session):
+def test_a_server_whose_only_slice_is_left_out_has_numbers(monkeypatch, session):
     """It died in its first slice, and somebody took CPU from another server in that place."""
     folder, measured = session
     (one, whole), (other, part) = measured.items()
@@ -308,7 +317,7 @@ class Lab(hit_lab.Lab):
     "the whole session is repeated, nothing is left",
 )
 @pipeline
-def test_a_runner_that_is_killed_again_and_again_loses_the_session_only(tmp_path):
+def test_a_runner_killed_again_and_again_loses_the_session_only(tmp_path):
     lab = Lab(tmp_path, "start")
     for following in ("warm-up", "load", "digest", ""):
         lab.runner.kill()

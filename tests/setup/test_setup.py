@@ -66,14 +66,14 @@ def run(lab, name, *arguments, **environment):
         ('fail "Nothing is there."; begin "It"', 2, "", "Nothing is there."),
     ],
 )
-def test_a_part_says_in_a_line_each_that_it_begins_and_how_it_ended(lab, text, code, out, err):
+def test_a_part_says_that_it_begins_and_how_it_ended(lab, text, code, out, err):
     part(lab, "it", text)
     done = run(lab, "it")
     said = re.sub(r"\d s$", "0 s", done.stdout, flags=re.M)
     assert (done.returncode, said, done.stderr) == (code, out, f"Error: {err}\n" if err else "")
 
 
-def test_parts_run_side_by_side_and_one_that_fails_ends_no_other(lab):
+def test_parts_run_side_by_side_and_fail_alone(lab):
     for name in PARTS:
         others = " && ".join(f"[ -e {other}.begun ]" for other in PARTS)
         end = "false" if name == "k6" else f"touch {name}.ended"
@@ -111,7 +111,7 @@ def test_a_k6_on_the_path_that_fits_is_taken(lab, version, fits):
 
 
 @pytest.mark.parametrize("series", real_lab.K6_SERIES)
-def test_a_series_of_k6_is_locked_to_a_version_that_the_lab_drives(series):
+def test_a_series_of_k6_is_locked_to_a_version(series):
     module = SETUP / "k6" / series
     text = (module / "go.mod").read_text()
     (tool,) = re.findall(r"^tool (\S+)$", text, re.M)
@@ -152,7 +152,7 @@ def test_the_set_up_builds_a_server_as_its_description_says():
 
 
 @pytest.mark.timed
-def test_the_lab_serves_the_notebooks_and_its_kernel_is_the_projects(tmp_path):
+def test_the_lab_serves_the_notebooks_with_the_projects_kernel(tmp_path):
     """Of what `make lab` runs, on a free port."""
     make = ["make", "-n", "lab"]
     printed = subprocess.run(

@@ -166,7 +166,8 @@ def test_records_in_both_layouts_are_refused(lab):
 
 
 @pytest.mark.parametrize("value", ["NaN", "1e999"])
-def test_a_value_that_no_record_has_is_a_sentence_where_records_are_written(lab, tmp_path, value):
+def test_a_value_that_no_record_has_is_refused(lab, tmp_path, value):
+    """In one sentence, where records are written."""
     path = record(lab)
     path.write_text(path.read_text().replace('"metrics": {}', f'"metrics": {{"rps": {value}}}'))
     run = RunFolder(lab)

@@ -28,7 +28,7 @@ from runner.store import (
 @pytest.mark.fault(
     "an error while a file is written", "the old file stands, no temporary one is left"
 )
-def test_an_error_while_writing_leaves_the_old_file_and_no_temporary(tmp_path):
+def test_an_error_while_writing_leaves_the_old_file(tmp_path):
     path = tmp_path / "a.json"
     write_json(path, {"old": 1})
 
@@ -46,7 +46,7 @@ def test_an_error_while_writing_leaves_the_old_file_and_no_temporary(tmp_path):
 
 
 @pytest.mark.fault("a crash while the journal is written", "the torn line goes, all others stand")
-def test_the_journal_keeps_the_last_states_and_loses_a_torn_line(tmp_path):
+def test_the_journal_loses_only_a_torn_line(tmp_path):
     run = RunFolder(tmp_path)
     for state in ("planned", "running", "raw"):
         run.append(state, "t1")
@@ -101,7 +101,7 @@ def make_run(folder, name):
     return RunFolder(folder)
 
 
-def test_an_export_has_every_value_of_every_table_that_of_the_slices_too(tmp_path):
+def test_an_export_has_every_value_of_every_table(tmp_path):
     run = make_run(tmp_path / "run", "r")
     export_compact(run, tmp_path / "out", shrink)
     assert not (tmp_path / "out" / "tables" / "slices.parquet").exists()
@@ -142,7 +142,7 @@ def test_an_export_has_no_raw_files_and_replaces_only_an_export(tmp_path):
     assert not list(tmp_path.glob(".*.tmp"))
 
 
-def test_exported_records_are_those_of_the_run_and_hash_as_their_files(tmp_path):
+def test_exported_records_are_those_of_the_run(tmp_path):
     run = make_run(tmp_path / "run", "r")
     for order, name in enumerate(("t3", "t2"), start=2):
         path = run.trial(name) / "trial.json"
@@ -166,7 +166,8 @@ def test_exported_records_are_those_of_the_run_and_hash_as_their_files(tmp_path)
     ]
 
 
-def test_a_run_exported_by_an_earlier_version_is_read_exported_and_replaced(tmp_path):
+def test_a_run_exported_by_an_older_version_is_read(tmp_path):
+    """It can be exported again, and replaced."""
     old = make_run(tmp_path / "old", "old")
     (old.trial("t1") / "k6.json.gz").unlink()  # then it is what an earlier version exported
     assert [each["trial_id"] for each in old.records()] == ["t1"]
@@ -198,7 +199,8 @@ def test_a_broken_manifest_is_one_sentence_before_any_work(tmp_path, text):
         find_run(str(tmp_path))
 
 
-def test_a_committed_run_is_found_by_its_name_and_has_figures_of_that_name(bare_lab, tmp_path):
+def test_a_committed_run_is_found_by_its_name(bare_lab, tmp_path):
+    """Its figures have that name, too."""
     make_run(tmp_path / "data" / "mine", "20260101T000000Z-x-1")
     make_run(tmp_path / "data" / "runs" / "20260101T000000Z-y-2", "20260101T000000Z-y-2")
     committed = find_run("mine")

@@ -49,6 +49,8 @@ RUNS: dict[str, Callable[[Path], Path]] = {
 }
 """Name -> builder of a run that tests share, beside those of data/; nobody changes its files."""
 
+HUNDRED = "wrk-matrix, keep-alive, 100 connections"
+
 
 @cache
 def folder_of(run: str) -> RunFolder:
@@ -76,6 +78,11 @@ def changed(tables: Tables, rows: pd.Series | None = None, **values: Any) -> Tab
         closed = trials["load_model"].eq("closed")
         trials["throughput_rps"] = trials["throughput_rps"].mask(closed, trials["served_rps"])
     return replace(tables, trials=trials.astype(tables.trials.dtypes))
+
+
+def of(tables: Tables, server: str = "", load: str = HUNDRED) -> pd.Series:
+    """The trials of a load, of one server if named."""
+    return tables.trials["load"].eq(load) & (tables.trials["server"].eq(server) if server else True)
 
 
 @cache

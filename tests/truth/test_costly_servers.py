@@ -166,7 +166,7 @@ def test_the_rate_of_a_closed_load_by_wrk_is_that_of_wrk_alone(closed, alone, co
 
 
 @pytest.mark.parametrize("costly", COSTLY[1::2], ids=str)
-def test_the_rate_of_a_closed_load_of_users_is_that_of_wrk_alone(root, alone, costly):
+def test_the_rate_of_users_in_a_closed_load_is_that_of_wrk(root, alone, costly):
     """As somebody's server at a URL."""
     iterations = round(costly.closed_s * alone[costly])
     with serving(costly.cost_ms) as url:
@@ -209,7 +209,7 @@ def known(found: Ratio, truth):
 
 
 @pytest.mark.parametrize("pair", PAIRS_MS)
-def test_a_ratio_of_costs_of_2_comes_back_in_sessions_on_a_share(root, pair):
+def test_a_ratio_of_costs_of_2_comes_back_on_a_quota(root, pair):
     costs_ms = dict(zip(("cheap", "dear"), PAIRS_MS[pair], strict=True))
     loads = campaign(
         list(costs_ms),
@@ -232,7 +232,7 @@ def test_a_ratio_of_costs_of_2_comes_back_in_sessions_on_a_share(root, pair):
     assert found.high / found.low < 1.25
 
 
-def test_the_ratio_of_two_costly_servers_at_urls_is_that_of_their_costs(root):
+def test_the_ratio_of_two_urls_is_that_of_their_costs(root):
     """15 ms and 10 ms, in turn on one CPU: a probe of 40 requests a second made 2.03 of 1.5."""
     with serving(10) as cheap, serving(15) as dear:
         made = real_lab.run(

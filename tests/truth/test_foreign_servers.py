@@ -31,9 +31,7 @@ def listening(port, *command, log=subprocess.DEVNULL, cwd=None):
         yield f"http://127.0.0.1:{port}/"
 
 
-def test_what_a_server_that_closes_after_each_answer_says_of_a_load_is_what_the_lab_says(
-    root, tmp_path
-):
+def test_a_server_that_closes_after_each_answer_agrees(root, tmp_path):
     """Python's own server at 400 requests/s, and how often it says it was asked."""
     (tmp_path / "site").mkdir()
     port = free_port()

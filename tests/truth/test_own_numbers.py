@@ -61,7 +61,7 @@ def test_a_trial_without_any_success_is_failed(root):
 
 
 @pytest.mark.long
-def test_a_slow_tenth_is_seen_in_the_highest_percentile_that_the_sample_carries(root):
+def test_a_slow_tenth_is_seen_in_the_highest_percentile(root):
     with odd("uneven", 300) as server:
         made = run(root, "--vus", "30", "--iterations", "1500", url=server.url)
     row = made.trials.iloc[0]
@@ -93,7 +93,7 @@ def test_the_first_byte_stands_beside_the_last(root):
 
 
 @pytest.mark.long
-def test_a_load_that_closes_its_connections_has_no_second_witness(root):
+def test_a_load_that_closes_connections_has_no_second_witness(root):
     """Its users wait to be accepted, which the probe, that keeps its connection, does not."""
     with tiny(0) as server:
         made = run(root, "--vus", "60", "--iterations", "1500", "--close", url=server.url)

@@ -66,7 +66,7 @@ def test_a_steady_service_time_comes_back_through_k6_and_wrk(known):
         assert row["latency_p50_ms"] >= 20
 
 
-def test_vegeta_keeps_the_rate_and_times_the_requests_that_it_sent(known):
+def test_vegeta_keeps_the_rate_and_times_its_requests(known):
     for server, p50 in (("steady", 20), ("mixed", 2)):
         row = known.loc[f"b01-{server}-experiments-open-r300"]
         assert row["latency_p50_ms"] == pytest.approx(p50, abs=3) and row["latency_p50_ms"] >= p50
@@ -118,7 +118,7 @@ def test_the_labs_servers_pass_every_invariant(root):
 
 
 @pytest.mark.long
-def test_the_readmes_example_is_a_server_that_keeps_its_contract(root):
+def test_the_readmes_example_keeps_the_contract(root):
     shutil.copytree(real_lab.REPOSITORY / "examples" / "own-api", root / "servers" / "own-api")
     done = real_lab.bench(root, "check", "own-api", "--engine", "process", "--json", code=0)
     assert len(json.loads(done.stdout)[0]["checks"]) > 5
@@ -145,7 +145,7 @@ def test_port_in_use_is_no_proof_of_readiness(tmp_path):
 @pytest.mark.fault(
     "another program takes the server's CPU under load", "the trial is repeated; then it says so"
 )
-def test_a_program_that_takes_the_server_s_cpu_is_named_as_the_reason(root):
+def test_a_program_that_takes_the_servers_cpu_is_the_reason(root):
     loads = campaign(["reference"], load("rates", rates_rps=[100], duration_s=2, vus=20))
     with real_lab.process(
         sys.executable, "-c", "while True: pass", cpus=str(min(os.sched_getaffinity(0)))
@@ -227,7 +227,7 @@ def test_the_pool_is_seen_from_inside(inserts):
     "a server is killed in mid-load over PostgreSQL",
     "the trial fails; its rows are the answered ones",
 )
-def test_a_server_killed_in_mid_load_loses_no_row_and_invents_none(root):
+def test_a_server_killed_in_mid_load_loses_no_row(root):
     servers = ["axum", "gin"]
     inserts = load("devices-insert-k6", vus=50, iterations=20_000, pool_sizes=16)
     (root / "test.toml").write_text(campaign(servers, inserts, attempts=1))

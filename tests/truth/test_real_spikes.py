@@ -64,7 +64,7 @@ def shown(tables, name):
     )
 
 
-def test_the_bursts_are_found_where_they_were_and_that_trial_is_shown_first(lab, tables):
+def test_the_bursts_are_found_and_their_trial_is_shown_first(lab, tables):
     """Where others took the CPU away in the middle of a burst, it is two spikes."""
     bursting = shown(tables, BURSTING)
     requests = real_lab.k6_durations(

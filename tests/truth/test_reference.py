@@ -55,7 +55,8 @@ def run(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", STEPS_MS)
-def test_known_service_times_come_back_from_k6_wrk_and_the_probe_and_from_every_table(run, name):
+def test_known_service_times_come_back_from_all_observers(run, name):
+    """From k6, wrk and the probe, and from every table."""
     known_ms = STEPS_MS[name]
     q = float(name[1:]) / 100
     known = pytest.approx(known_ms, rel=0.01, abs=0.2)
@@ -72,7 +73,7 @@ def test_known_service_times_come_back_from_k6_wrk_and_the_probe_and_from_every_
     )  # a bucket is 1 % wide
 
 
-def test_the_median_comes_back_from_a_probe_of_one_request_in_a_hundred(run):
+def test_the_median_comes_back_from_a_probe_of_one_percent(run):
     row = run.trials.loc["b01-mixed-rates-r100"]
     probe = pd.read_parquet(run.tables / "probe" / f"{row['trial_id']}.parquet")
     assert (row["probe_hz"], row["probe_requests"]) == (1, pytest.approx(16, abs=1))
@@ -88,7 +89,7 @@ def test_an_open_load_that_nobody_limits_is_offered(run):
     )  # Little: rate x mean time
 
 
-def test_a_known_duty_cycle_comes_back_within_a_point_in_every_second(run):
+def test_a_known_duty_cycle_comes_back_within_a_point(run):
     """30 % of a core: what 20 requests a second cost is a part of it."""
     row = run.trials.loc["b01-duty-rates-r20"]
     resources = pd.read_parquet(run.tables / "resources.parquet")
@@ -115,7 +116,7 @@ def test_a_known_maximum_rate_comes_back(run):
     assert 4 <= row["probe_hz"] <= 6.1
 
 
-def test_a_server_that_makes_all_wait_with_its_cpu_idle_is_said_to(run):
+def test_a_server_that_makes_all_wait_while_idle_is_said_to(run):
     name = "b01-limited-wrk-matrix-c20-keepalive"
     row = run.trials[real_lab.undisturbed(run.trials)].loc[name]
     assert (
@@ -150,7 +151,7 @@ def test_a_generator_that_measures_itself_is_called_so(run):
     assert row["in_flight_mean"] == pytest.approx(1000, rel=0.05)
 
 
-def test_the_probe_is_counted_out_of_the_servers_count_and_costs_little(run):
+def test_the_probe_is_counted_out_and_costs_little(run):
     probed = run.trials[run.trials["probe_hz"] > 0]
     unprobed = run.trials[run.trials["probe_hz"] == 0]
     at_most = unprobed["duration_s"] * unprobed["rps"].clip(upper=LIMIT_RPS)
@@ -201,7 +202,7 @@ def test_a_known_ratio_comes_back_within_its_interval(trials, name, column):
     assert found.high / found.low < 1.3
 
 
-def test_the_server_is_the_limit_on_its_share_and_has_no_latency(trials):
+def test_the_server_is_the_limit_on_its_quota(trials):
     quiet = real_lab.is_quiet(trials)
     assert (trials.loc[quiet, "verdict"] == "server-bound").all(), trials["verdict_reason"].tolist()
     assert (trials["server_cpu_mean_pct"] < 51).all()
@@ -219,7 +220,7 @@ def test_the_server_is_the_limit_on_its_share_and_has_no_latency(trials):
 
 @pytest.mark.skipif(not DEVICE.exists(), reason="this kernel has no /dev/cpu_dma_latency")
 @pytest.mark.skipif(not idle_states(), reason="this kernel has no idle states to choose from")
-def test_a_rate_of_one_connection_is_serial_and_says_what_idle_cpus_did(root):
+def test_a_rate_of_one_connection_is_serial(root):
     one = load("wrk-matrix", connections=1, warmup_s=0.3)
     sessions = {"slices": 2, "slice_s": 1}
     loads = campaign(["axum"], one, idle=["polling", "system"], repeats=2, sessions=sessions)

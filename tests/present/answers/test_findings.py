@@ -8,9 +8,8 @@ import pandas as pd
 import pytest
 import synthetic_rates
 import synthetic_run
-from figure_checks import changed, read, tables_of
+from figure_checks import HUNDRED, changed, of, read, tables_of
 from scipy import stats
-from test_stats import HUNDRED, of
 
 from runner.present.answers import findings
 from runner.present.figures import ratios
@@ -150,16 +149,15 @@ def in_sessions(tables: Tables) -> Tables:
 
 
 @pytest.mark.parametrize(("shift", "wider"), [(1.0, False), (1.03, True)])
-def test_within_sessions_two_labels_widen_an_interval_only_where_they_come_out_apart(
-    six, shift, wider
-):
+def test_two_labels_widen_an_interval_only_if_they_differ(six, shift, wider):
+    """Within sessions."""
     alone = row_of(in_sessions(six))
     found = row_of(with_twin(in_sessions(six), shift, noise=0.002))
     assert (found["high"] > 1.02 * alone["high"]) is wider
     assert (found["high"] == alone["high"]) is not wider
 
 
-def test_a_session_that_others_disturbed_is_left_out_for_all_its_servers(tmp_path):
+def test_a_disturbed_session_is_left_out_for_all_its_servers(tmp_path):
     seven = read(synthetic_run.build(tmp_path / "run", trials=7, failed=False))
     seven = in_sessions(changed(seven, verdict="server-bound", verdict_reason="full"))
     block = seven.trials["block"]
@@ -185,7 +183,7 @@ def test_a_session_that_others_disturbed_is_left_out_for_all_its_servers(tmp_pat
 
 
 @pytest.mark.parametrize("run", ["sample", "all"])
-def test_the_committed_runs_are_answered_in_five_sentences_at_most(run):
+def test_the_committed_runs_are_answered_in_five_sentences(run):
     tables = tables_of(run)
     sentences = findings.sentences(tables)
     assert 3 <= len(sentences) <= 5

@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic_run
-from figure_checks import changed, read, tables_of
-from test_stats import HUNDRED, of
+from figure_checks import HUNDRED, changed, of, read, tables_of
 
 from runner.commands import measuring
 from runner.console import rate_words, time_words
@@ -53,7 +52,7 @@ def shedding(three) -> Tables:
 # --- failures -------------------------------------------------------------------------------------
 
 
-def test_a_progress_line_says_successes_and_the_share_that_failed():
+def test_a_progress_line_says_successes_and_failures():
     metrics = {"requests": 6000, "failed": 5074, "duration_s": 1.168, "rps": 5137.0}
     assert [*rate_words(metrics, is_open=False)] == [
         "793 requests/s with success",
@@ -62,7 +61,8 @@ def test_a_progress_line_says_successes_and_the_share_that_failed():
     assert [*rate_words({**metrics, "failed": 0}, is_open=False)] == ["5,137 requests/s"]
 
 
-def test_a_progress_line_counts_the_probe_s_answers_where_the_server_set_the_rate():
+def test_a_progress_line_counts_the_probes_answers():
+    """If the server set the rate."""
     metrics = {
         "requests": 500,
         "failed": 0,
@@ -74,7 +74,8 @@ def test_a_progress_line_counts_the_probe_s_answers_where_the_server_set_the_rat
     assert [*rate_words(metrics, is_open=True)] == ["50 requests/s"]
 
 
-def test_refusals_are_no_answers_in_the_table_the_sentence_and_the_warnings(shedding):
+def test_refusals_are_answers_nowhere_in_the_summary(shedding):
+    """In the table, the sentences and the warnings."""
     table = summary.summarize(shedding)
     (row,) = summary.printable(table).to_dict("records")
     assert (row["requests/s"], row["failed"]) == ("793 †", "84.6 %")
@@ -141,7 +142,7 @@ def test_rates_and_costs_of_errors_are_compared_with_nothing(three):
         ),
     ],
 )
-def test_the_highest_percentile_has_a_hundred_requests_beyond_it(requests, percent):
+def test_the_highest_percentile_has_100_requests_beyond_it(requests, percent):
     assert carried_percent(requests) == percent
 
 
@@ -167,7 +168,7 @@ def test_a_progress_line_says_what_the_sample_carries():
     assert [*time_words({"requests": 50_000, **dict.fromkeys(times)})] == []
 
 
-def test_the_tail_is_read_off_the_histogram_where_a_run_has_no_exact_one(three):
+def test_without_an_exact_tail_the_histogram_has_it(three):
     rows = summary.summarize(three).set_index(["load", "server"])
     row = rows.loc[(HUNDRED, "gin")]
     trials = three.trials[of(three, "gin")]
@@ -181,7 +182,8 @@ def test_the_tail_is_read_off_the_histogram_where_a_run_has_no_exact_one(three):
     assert row["tail_ms"] == pytest.approx(exact, rel=0.02)
 
 
-def test_a_short_load_has_its_highest_percentile_and_a_reason_for_each_dash(three):
+def test_a_short_load_has_a_reason_for_each_dash(three):
+    """It has the highest percentile that it carries."""
     tail = {"latency_tail_percent": 93.0, "latency_tail_ms": 1001.0}
     short = changed(three, of(three, "gin", K6), requests=1_500.0, **tail)
     table = summary.summarize(short)
@@ -268,7 +270,7 @@ def test_the_commonest_reason_is_said_with_its_count():
     assert why_unknown(reasons("neither side was busy")) == "neither side was busy"
 
 
-def test_the_reason_stands_below_the_table_in_json_and_on_the_page(
+def test_the_reason_is_in_the_table_in_json_and_on_the_page(
     shedding, tmp_path, capsys, monkeypatch
 ):
     folder = synthetic_run.build(tmp_path / "run", k6=("experiments",), wrk=False, failed=False)
@@ -301,9 +303,8 @@ def test_the_reason_stands_below_the_table_in_json_and_on_the_page(
         ({"workload": OWN_SCRIPT}, False),
     ],
 )
-def test_k6_times_its_own_queue_only_where_it_was_the_limit_and_the_probe_is_a_witness(
-    changes, said
-):
+def test_k6_times_its_own_queue_only_where_it_was_the_limit(changes, said):
+    """And only where the probe is a witness."""
     probed = tables_of("probed")
     closed = probed.trials["tool"].eq("k6") & probed.trials["load_model"].eq("closed")
     facts = {

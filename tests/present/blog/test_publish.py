@@ -100,7 +100,8 @@ def cells(page: bs4.BeautifulSoup) -> list[list[list[str]]]:
 # --- what is in it --------------------------------------------------------------------------------
 
 
-def test_the_folder_has_each_figure_four_times_each_table_twice_and_no_more(bundle, said):
+def test_the_folder_has_each_figure_4_times_each_table_twice(bundle, said):
+    """It has no other files."""
     found = contents(bundle.folder)
     tables = ("k6-loads", "wrk-requests", "wrk-cpu-per-request", "claims")
     assert set(found) == {
@@ -190,7 +191,7 @@ def test_every_link_of_the_post_leads_to_a_file(bundle, post, page):
     assert all((bundle.folder / link).is_file() for link in links)
 
 
-def test_the_page_holds_the_figures_themselves_and_loads_nothing(bundle, page):
+def test_the_page_holds_the_figures_and_loads_nothing(bundle, page):
     for kind, behind in (("light", ""), ("dark", "-dark")):
         addresses = [image["src"] for image in page.find_all("img", class_=kind)]
         inside = [
@@ -209,7 +210,7 @@ def provenance(bundle: Bundle) -> dict[str, Any]:
     return json.loads((bundle.folder / "provenance.json").read_text())
 
 
-def test_provenance_has_the_hash_of_every_file_table_and_sealed_record(bundle, run):
+def test_provenance_has_the_hash_of_every_file_and_record(bundle, run):
     facts = provenance(bundle)
     found = contents(bundle.folder)
     assert facts["files"] == {
@@ -301,9 +302,8 @@ def target(bundle: Bundle, tmp_path: Path) -> Path:
     return Path(shutil.copytree(bundle.folder, tmp_path / "bundle"))
 
 
-def test_an_untouched_bundle_is_replaced_without_a_trace_and_an_empty_folder_is_taken(
-    quick, run, target
-):
+def test_an_untouched_bundle_is_replaced_without_a_trace(quick, run, target):
+    """An empty folder is used as it is."""
     made = quick(run, target)
     assert not (target / "figures").exists() and made.figures == 0
     assert [path.name for path in target.parent.iterdir()] == ["bundle"]

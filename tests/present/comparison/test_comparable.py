@@ -54,7 +54,7 @@ def followed_over_runs(tables, quantity):
 
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("quantity", [THROUGHPUT, CPU_PER_REQUEST, P50], ids=lambda each: each.name)
-def test_what_the_report_compares_two_runs_and_claims_compare_too(run, quantity):
+def test_all_pages_compare_what_the_report_compares(run, quantity):
     tables = tables_of(run)
     by_cell = cells(tables)
     followed = followed_over_runs(tables, quantity)
@@ -155,7 +155,7 @@ def test_two_servers_at_their_limits_have_a_ratio(full):
     assert found.ratio == pytest.approx(2.0)
 
 
-def test_a_server_that_could_do_more_bounds_the_ratio_on_one_side(full):
+def test_a_server_that_could_do_more_bounds_the_ratio(full):
     more = compare(six(full, 200.0, "generator-bound"), six(full, 100.0))
     less = compare(six(full, 200.0), six(full, 100.0, "generator-bound"))
     assert isinstance(more, Bound) and more.ratio.high == float("inf")

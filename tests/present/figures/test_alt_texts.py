@@ -433,7 +433,7 @@ PNG = (
 )
 
 
-def test_a_text_with_special_characters_reaches_the_page_as_it_is(tmp_path: Path) -> None:
+def test_special_characters_reach_the_page_as_they_are(tmp_path: Path) -> None:
     text = 'Dot plot of “p99 <= 10 ms”, a "quoted" name & an <img src=x onerror=alert(1)>.'
     output = nbformat.v4.new_output(
         "display_data", {"image/png": PNG}, metadata={"image/png": {"alt": text}}

@@ -127,7 +127,7 @@ def test_rows_grow_to_the_count_of_the_database(three: Tables) -> None:
     assert "in 45 of them up to 2 more than 2xx answers" in unequal
 
 
-def test_window_means_integrate_and_leave_out_what_was_not_sampled() -> None:
+def test_window_means_leave_out_what_was_not_sampled() -> None:
     means = window_means([0.5, 1.0, 2.0], [0.5, 0.5, 1.0], [0, 100, 40], [0, 1, 1.5, 2, 3])
     assert means[:3].tolist() == [50, 40, 40] and np.isnan(means[3])
     assert np.isnan(window_means([], [], [], [0, 1])).all()
@@ -208,7 +208,7 @@ def test_fewer_than_five_trials_have_values_and_no_rank(tables: Tables) -> None:
         )
 
 
-def test_a_pool_is_as_good_as_the_fastest_where_trials_do_not_tell_them_apart() -> None:
+def test_a_pool_that_cannot_be_told_from_the_fastest_is_as_good() -> None:
     gin = tables_of("six of a database").trials.query(
         "server == 'gin' and workload == 'devices-insert'"
     )

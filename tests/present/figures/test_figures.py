@@ -66,7 +66,7 @@ def test_rate_over_time_has_the_known_rate(tables: Tables) -> None:
     assert figure.axes[0].get_ylim()[0] == 0
 
 
-def test_empty_bins_count_as_zero_and_a_partial_last_bin_is_left_out() -> None:
+def test_empty_bins_are_0_and_a_partial_last_bin_is_left_out() -> None:
     trials = pd.DataFrame({"trial_id": ["a"]})
     bins = pd.DataFrame(
         {"trial_id": "a", "t_s": [0.0, 0.1, 0.30000000000000004, 0.5], "requests": [10, 10, 30, 1]}
@@ -74,7 +74,7 @@ def test_empty_bins_count_as_zero_and_a_partial_last_bin_is_left_out() -> None:
     assert closed_loads.rates(trials, bins, 0.1)["a"].tolist() == [100.0, 100.0, 0.0, 300.0, 0.0]
 
 
-def test_cpu_over_time_marks_the_injected_burst_and_ends_with_the_load(tables: Tables) -> None:
+def test_cpu_over_time_has_the_burst_and_ends_with_the_load(tables: Tables) -> None:
     figure = picture("cpu-over-time", tables)
     panel = figure.axes[
         0
@@ -124,7 +124,8 @@ def test_matrix_has_medians_ranges_and_hollow_points(tables: Tables) -> None:
     assert "log scale" in figure.axes[0].get_xlabel()
 
 
-def test_a_disturbed_attempt_whose_trial_counts_all_the_same_is_no_trial_left_out() -> None:
+def test_a_disturbed_attempt_is_no_trial_left_out() -> None:
+    """If its trial counts all the same."""
     names = [
         "b01-gin-static",
         "b01-gin-static.a2",
@@ -159,9 +160,10 @@ def test_what_a_ramp_leaves_to_be_answered_is_no_rate() -> None:
     assert found["t_s"].tolist() == pytest.approx([0.05, 0.15, 0.25, 0.35])
 
 
-def test_captions_count_trials_verdicts_and_failures_and_headings_say_how_a_load_was_driven(
+def test_captions_count_trials_verdicts_and_failures(
     tables: Tables,
 ) -> None:
+    """Headings say how a load was driven."""
     text = words(picture("latency-spectrum", tables))
     for said in (
         *(
@@ -199,9 +201,8 @@ READ |= dict.fromkeys(("published", "sample"), charts("published"))
 @pytest.mark.parametrize(
     ("run", "name"), [(run, name) for run, names in READ.items() for name in names]
 )
-def test_text_is_inside_large_enough_and_apart_and_no_calibration_server_is_drawn(
-    run: str, name: str
-) -> None:
+def test_text_is_inside_large_enough_and_apart(run: str, name: str) -> None:
+    """No calibration server is drawn."""
     chart = made(name, tables_of(run))
     figure = draw(chart)
     readable(figure)
@@ -210,7 +211,7 @@ def test_text_is_inside_large_enough_and_apart_and_no_calibration_server_is_draw
     assert "reference" not in labels and "reference" not in words(figure)
 
 
-def test_a_server_looks_the_same_in_all_figures_and_unlike_the_others() -> None:
+def test_a_server_looks_the_same_in_all_figures() -> None:
     nine = tables_of("nine")
     looks = palette.identities(nine.trials)
     assert list(looks) == [

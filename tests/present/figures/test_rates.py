@@ -39,7 +39,7 @@ def test_the_knee_of_one_queue_is_half_of_its_capacity(capacity: float) -> None:
         assert knee(offered, ms, np.ones(99)).rate_rps == pytest.approx(capacity / 2, rel=0.011)
 
 
-def test_a_flat_curve_that_collapses_has_its_knee_at_the_last_rate_that_was_sustained() -> None:
+def test_a_flat_curve_has_its_knee_at_the_last_sustained_rate() -> None:
     ms = np.where(RATES <= 4000, 2.0, 900.0)
     assert knee(RATES, ms, RATES <= 4000).rate_rps == 4000
     # A higher rate that was sustained all the same is noise: a user meets the lower one first.
@@ -63,7 +63,7 @@ def test_no_knee_is_an_answer(
     assert math.isnan(found.rate_rps) and found.why == why
 
 
-def test_noise_moves_the_knee_by_one_rate_at_most_and_makes_none() -> None:
+def test_noise_moves_the_knee_by_one_rate_at_most() -> None:
     """The table in docs/method.md about the knee, its first line."""
     rng = np.random.default_rng(7)
     capacity = 5500.0
@@ -107,7 +107,7 @@ def test_the_knees_of_a_sweep_and_what_was_the_limit_beyond(tables: Tables) -> N
     assert {name: tuple(table[name]) for name in expected} == expected
 
 
-def test_a_knee_is_the_generators_where_that_is_the_first_limit_beyond_it(tables: Tables) -> None:
+def test_a_knee_belongs_to_the_first_limit_beyond_it(tables: Tables) -> None:
     """Though the next rate, or the next two, were kept with nobody busy."""
     axum = swept_axum(tables)
     axum.loc[axum["rate_rps"] >= 6000, "verdict"] = "generator-bound"
@@ -122,7 +122,7 @@ def test_a_knee_is_the_generators_where_that_is_the_first_limit_beyond_it(tables
     assert Sweep(axum).notes[0] == "knee at 4,000/s"
 
 
-def test_curves_have_the_known_percentiles_and_end_where_the_sample_does(tables: Tables) -> None:
+def test_curves_have_the_known_percentiles_up_to_the_sample(tables: Tables) -> None:
     axum = swept_axum(tables)
     curve = Sweep(axum).curves.set_index(["series", "rate_rps"])
     for series, quantile in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
@@ -142,7 +142,7 @@ def test_curves_have_the_known_percentiles_and_end_where_the_sample_does(tables:
     ).index
 
 
-def test_a_rate_that_most_trials_did_not_sustain_was_not_sustained(tables: Tables) -> None:
+def test_a_rate_is_sustained_only_if_most_trials_sustain_it(tables: Tables) -> None:
     axum = swept_axum(tables)
     for unsustained, kept in ((2, True), (3, False)):
         trials = axum.copy()
@@ -217,7 +217,8 @@ def test_brackets_at_the_edges_of_the_search() -> None:
     assert objectives.outcome(steps((500, False, "server-bound"))) == (0.0, 500.0, "server", 3.0)
 
 
-def test_the_highest_rate_of_each_server_is_bracketed_and_its_median_known(tables: Tables) -> None:
+def test_the_highest_rate_of_each_server_is_bracketed(tables: Tables) -> None:
+    """The median of each bracket is the known one."""
     table = objectives.answers(tables).set_index("server")
     for server in ("axum", "gin"):
         limits = [synthetic_rates.limit(server, block) for block in range(1, 7)]
@@ -250,7 +251,7 @@ def test_the_highest_rate_of_each_server_is_bracketed_and_its_median_known(table
     assert any(text.startswith("≥ 3,") and text.endswith("k6 was the limit") for text in texts)
 
 
-def test_open_ends_leave_the_median_open_only_where_they_can_move_it(tables: Tables) -> None:
+def test_open_ends_leave_the_median_open_only_if_they_move_it(tables: Tables) -> None:
     searches = tables.searches()
     gin = searches[(searches["server"] == "gin") & (searches["objective_kept"] == 0)]
     broken = tables.trials.index.isin(gin.index)
@@ -269,7 +270,7 @@ def test_open_ends_leave_the_median_open_only_where_they_can_move_it(tables: Tab
         assert row["limit"] in {"server 4, generator 2", "generator 3, server 3"}
 
 
-def test_few_searches_have_no_interval_and_failed_steps_do_not_count(tables: Tables) -> None:
+def test_few_searches_have_no_interval(tables: Tables) -> None:
     nine = tables_of("nine rates")
     column = "highest rate that kept it, requests/s"
     table = objectives.printable(objectives.answers(nine)).set_index("server")

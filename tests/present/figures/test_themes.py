@@ -189,7 +189,7 @@ def test_a_colour_that_no_look_has_is_an_error() -> None:
         themes.darken(figure, KNOWN.values())
 
 
-def test_hollow_marks_and_boxes_behind_text_are_filled_with_the_paper() -> None:
+def test_hollow_marks_and_text_boxes_are_filled_with_the_paper() -> None:
     look = KNOWN["go", "gin"]
     figure, ((ax,),) = style.page("Title", "Caption", [style.PanelRow()])
     (line,) = ax.plot([0, 1], [0, 1], color=look.color, marker="o", markerfacecolor="white")
@@ -283,7 +283,8 @@ def test_lines_and_text_have_the_contrast_of_wcag(paper: str) -> None:
             assert abs((hue(pale(color, sheet)) - hue(color) + 180) % 360 - 180) <= 25, color
 
 
-def test_the_hue_says_the_language_on_either_paper_and_the_line_the_server() -> None:
+def test_the_hue_says_the_language_and_the_line_the_server() -> None:
+    """On white and on dark paper."""
     ranges = {"rust": (20, 90), "go": (205, 310), "c": (140, 185)}
     for language, (low, high) in ranges.items():
         looks = [look for (other, _), look in KNOWN.items() if other == language]
@@ -317,7 +318,7 @@ def test_calibration_servers_come_last_and_look_like_no_other() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "figure"), [("sample", "wrk-requests"), ("nine", "cpu-peaks")])
-def test_light_files_are_the_same_bytes_with_and_without_dark_ones(
+def test_light_files_are_the_same_with_and_without_dark_ones(
     name: str, figure: str, tmp_path: Path
 ) -> None:
     tables = tables_of(name)

@@ -58,7 +58,7 @@ def test_a_table_says_what_its_rows_and_columns_are() -> None:
     )
 
 
-def test_where_only_two_columns_name_a_row_both_are_its_headings() -> None:
+def test_two_columns_that_name_a_row_are_both_its_headings() -> None:
     frame = pd.DataFrame(
         {"load": ["a", "a", "b"], "server": ["x", "y", "x"], "rps": ["1", "2", "3"]}
     )
@@ -86,7 +86,8 @@ def test_a_page_says_its_title_and_has_the_style_sheet() -> None:
     assert style_sheet() in text and "prefers-color-scheme: dark" in style_sheet()
 
 
-def test_every_variable_of_the_style_sheet_is_set_for_light_and_what_is_a_colour_for_dark() -> None:
+def test_every_variable_of_the_style_sheet_is_set() -> None:
+    """All for light pages, and colours for dark ones, too."""
     css = style_sheet()
     light, dark = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
     set_in = [set(re.findall(r"(--[\w-]+):", block)) for block in (light, dark)]
@@ -176,9 +177,7 @@ below it.
 
 
 @pytest.mark.parametrize("cells", SECTIONS)
-def test_a_heading_whose_cells_show_nothing_is_left_out_with_its_words(
-    tmp_path: Path, cells: str
-) -> None:
+def test_a_heading_without_content_is_left_out_with_its_words(tmp_path: Path, cells: str) -> None:
     assert "|".join(exported(tmp_path, *cells.split("|"))) == SECTIONS[cells]
 
 

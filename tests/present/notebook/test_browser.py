@@ -72,9 +72,8 @@ def test_every_page_of_a_report_is_sound_on_a_phone_at_night(chromium, pages):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_wide_table_scrolls_by_keyboard_and_keeps_in_sight_what_a_row_is_about(
-    chromium, pages, name
-):
+def test_a_wide_table_scrolls_by_keyboard(chromium, pages, name):
+    """The headings of its rows stay in sight."""
     with b.opened(chromium, pages[name], 390) as (page, _):
         wide = "e => e.scrollWidth > e.clientWidth + 100"
         box = next(box for box in page.locator(".table:has(.second)").all() if box.evaluate(wide))
@@ -102,7 +101,7 @@ def test_figures_of_the_bundle_follow_the_theme(chromium, pages):
             assert len(shown) > 5 and set(shown) == {theme}
 
 
-def test_light_figures_of_the_report_stand_on_white_cards_in_the_dark(chromium, pages):
+def test_light_figures_stand_on_white_cards_in_the_dark(chromium, pages):
     with b.opened(chromium, pages["report"], 700, "dark") as (page, _):
         under = page.evaluate(
             "[...document.images].map(image => getComputedStyle(image).backgroundColor)"

@@ -258,7 +258,7 @@ def explored(notebook: Path) -> dict[str, tuple[bool, str]]:
 
 
 @pytest.mark.long
-def test_the_notebook_for_exploring_shows_five_pictures_in_words_too(report):
+def test_the_notebook_for_exploring_shows_five_pictures(report):
     page = next(iter(report)).with_name("explore.html")
     out = page.with_suffix(".ipynb")
     assert notebooks.figures_shown(out) == list(EXPLORED)
@@ -293,7 +293,7 @@ LACKING = [
 @pytest.mark.parametrize(
     ("given", "without"), long_but((), LACKING), ids=["empty", "without wrk", "without k6"]
 )
-def test_what_a_run_has_not_is_a_sentence_in_place_of_the_picture(kernel, tmp_path, given, without):
+def test_a_missing_part_of_a_run_is_a_sentence(kernel, tmp_path, given, without):
     run = synthetic_run.build(tmp_path / "run", trials=2, **given)
     out = tmp_path / "out.ipynb"
     notebooks.execute(ROOT / "notebooks" / "explore.ipynb", {"run": str(run)}, out, kernel)
@@ -303,7 +303,7 @@ def test_what_a_run_has_not_is_a_sentence_in_place_of_the_picture(kernel, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["sample", "all"])
-def test_the_load_that_is_explored_has_response_times_where_any_has(name):
+def test_the_explored_load_has_response_times_if_any_has(name):
     page = open_tables(str(ROOT / "data" / name))
     assert set(page.latency.loc[page.latency["load"] == page.load, "tool"]) == {"k6"}
 
@@ -392,7 +392,7 @@ def test_a_notebook_without_the_parameter_is_refused(tmp_path):
         notebooks.execute(tmp_path / "text.ipynb", {"run": "sample"}, tmp_path / "out.ipynb")
 
 
-def test_folders_of_reports_that_were_killed_are_removed_and_no_others(tmp_path, monkeypatch):
+def test_only_folders_of_killed_reports_are_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     left, lives = (tmp_path / f"{FOLDER}{name}" for name in ("left", "lives"))
     left.mkdir()

@@ -188,7 +188,7 @@ def client(lab: Path) -> Any:
     manager.shutdown_kernel(now=True)
 
 
-def test_it_is_the_front_end_that_says_whether_somebody_is_there(client: Any) -> None:
+def test_the_front_end_says_whether_somebody_is_there(client: Any) -> None:
     """The same kernel, the same code: what differs is what the request to execute it says."""
     ask = "from runner.present.notebook.pages import has_reader\nhas_reader()"
     for reader in (True, False):
@@ -227,9 +227,7 @@ def test_a_reader_chooses_the_trial_and_everything_follows(lab: Path, client: An
     assert not (lab / "figures").exists()  # looking around changes no file
 
 
-def test_a_reader_zooms_the_figure_and_reads_values_under_the_pointer(
-    lab: Path, client: Any
-) -> None:
+def test_a_reader_zooms_and_reads_values_under_the_pointer(lab: Path, client: Any) -> None:
     shutil.rmtree(lab / "figures", ignore_errors=True)
     shown = run_cells(client, OPEN, "page.show_figure('cpu-spikes')", reader=True)
     assert (

@@ -65,14 +65,13 @@ def with_row(case: Case, **values: Any) -> Case:
     return replace(case, row=case.row | values)
 
 
-def test_the_trial_is_the_one_in_which_generator_and_probe_differ_most(
-    stored: pd.DataFrame, case: Case
-) -> None:
+def test_the_trial_is_that_of_the_largest_difference(stored: pd.DataFrame, case: Case) -> None:
     times = stored["latency_p50_ms"] / stored["probe_p50_ms"]
     assert case.row["server"] == "gin" and times[case.trial_id] == times.max()
 
 
-def test_a_trial_can_be_named_and_an_unknown_or_failed_one_is_one_sentence() -> None:
+def test_a_trial_can_be_named_unless_unknown_or_failed() -> None:
+    """An unknown or failed one is refused in one sentence."""
     tables = tables_of("probed")
     name = "echo-experiments-vus3000-b2"
     assert choose(tables, name).trial_id == name
@@ -86,7 +85,8 @@ def test_a_trial_can_be_named_and_an_unknown_or_failed_one_is_one_sentence() -> 
     )
 
 
-def test_open_loads_and_calibration_servers_are_not_chosen_but_can_be_named() -> None:
+def test_open_loads_and_calibration_servers_must_be_named() -> None:
+    """They are never chosen by themselves."""
     tables = tables_of("rates")
     assert choose(tables) is None
     found = choose(tables, "reference-rates-r500-b1")
@@ -115,9 +115,10 @@ def test_the_words_about_two_clients_have_the_tables_numbers(
     assert list(table["probe, ms"]) == [number(row[f"probe_{name}_ms"]) for name in table.index]
 
 
-def test_neither_a_percentile_without_enough_requests_is_said_nor_that_a_slow_probe_was_spared(
+def test_a_percentile_needs_enough_requests(
     case: Case,
 ) -> None:
+    """A slow probe is not said to have been spared."""
     few = with_row(case, requests=2000.0)
     assert "one in 20" in evidence.generator_said(
         few
@@ -131,7 +132,7 @@ def test_neither_a_percentile_without_enough_requests_is_said_nor_that_a_slow_pr
     assert "1.50 times that" in alike and "not needed" not in alike
 
 
-def test_the_figure_has_both_medians_and_only_samples_of_the_load(case: Case) -> None:
+def test_the_figure_has_both_medians_and_only_the_load(case: Case) -> None:
     figure = picture("verdict-two-clients", case)
     ((ours, _),) = lines(figure, 0, "median of k6")
     ((probes, _),) = lines(figure, 0, "median of probe")
@@ -193,9 +194,7 @@ def test_the_figure_of_cpu_has_what_was_used_and_what_was_given(case: Case) -> N
     assert "Server: gin" in words(figure) and "Generator: k6" in words(figure)
 
 
-def test_the_evidence_has_the_tables_numbers_and_the_verdict_its_reason(
-    stored: pd.DataFrame, case: Case
-) -> None:
+def test_the_evidence_has_the_tables_numbers(stored: pd.DataFrame, case: Case) -> None:
     row = stored.loc[case.trial_id]
     table = evidence.evidence_table(case).set_index("evidence")
     assert table.loc["CPU of the server", "value"].startswith(
@@ -227,9 +226,10 @@ def test_every_verdict_of_the_lab_has_a_meaning() -> None:
     assert listed and set(listed) == {limit.verdict for limit in Limit}
 
 
-def test_a_run_of_an_earlier_version_without_a_probe_says_so_and_shows_the_rest(
+def test_an_older_run_without_a_probe_says_so(
     tmp_path: Path,
 ) -> None:
+    """It shows the rest."""
     old = read(
         synthetic_rates.forget(synthetic_rates.build(tmp_path, blocks=2, rates=False), *NEWER)
     )
@@ -266,7 +266,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.long
-def test_bench_report_makes_a_page_of_each_kind_that_the_run_has(in_lab: Path) -> None:
+def test_bench_report_makes_a_page_of_each_kind(in_lab: Path) -> None:
     report = notebooks.build_report(find_run("rates"))
     pages = {page.name: page for page in report}
     every = ("report", "cpu_spikes", "explore", "published", "rates", "verdict")
@@ -303,9 +303,7 @@ def test_the_pages_on_a_run_that_has_nothing_for_them(in_lab: Path, tmp_path: Pa
         ("verdict", [f'report.show_part("{part}")' for part in OF_A_TRIAL]),
     ],
 )
-def test_notebooks_show_every_part_one_line_a_cell_and_no_number_in_prose(
-    name: str, calls: list[str]
-) -> None:
+def test_notebooks_show_every_part_and_no_number_in_prose(name: str, calls: list[str]) -> None:
     assert set(calls) <= set(cells(name))
     prose = " ".join(cells(name, "markdown"))
     assert not re.findall(r"\b\d", prose.replace("95 % interval", ""))

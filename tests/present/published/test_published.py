@@ -51,7 +51,7 @@ ABOUT_LIMITS = {
 """Claims about rates and response times, which are a busy generator's."""
 
 
-def test_every_claim_has_worlds_here_and_every_source_has_a_claim() -> None:
+def test_every_claim_has_worlds_and_every_source_a_claim() -> None:
     assert set(WORLDS) | ELSEWHERE == set(CLAIMS)
     published = pd.DataFrame(read_published())
     assert {claim.source for claim in CLAIMS.values()} >= set(published["source"])
@@ -62,7 +62,8 @@ def test_every_claim_has_worlds_here_and_every_source_has_a_claim() -> None:
     )
 
 
-def test_only_what_is_the_servers_whatever_was_the_limit_is_compared_anywhere() -> None:
+def test_only_the_servers_own_quantities_are_always_compared() -> None:
+    """Whatever was the limit."""
     found = {name for name, quantity in CLAIM_QUANTITIES.items() if quantity.need is Need.WORK}
     assert found == {"server_cpu_ms_per_request", "server_rss_peak_bytes"}
 
@@ -136,7 +137,7 @@ def test_an_entry_that_is_not_whole_is_one_sentence(
     assert int(said[2]) > len(FILE.read_text().splitlines()) + 1
 
 
-def test_every_function_that_an_entry_names_is_there_and_is_named() -> None:
+def test_every_function_that_an_entry_names_is_there() -> None:
     assert {claim.judge for claim in CLAIMS.values() if claim.judge} == set(JUDGES)
     assert {name for claim in CLAIMS.values() for name in claim.also} == set(NOTES)
 
@@ -158,7 +159,7 @@ def test_a_claim_cannot_be_judged_with_four_trials(name: str) -> None:
 @pytest.mark.parametrize(
     "name", [name for name in WORLDS if name not in {"rust-no-spikes", "counters-race"}]
 )
-def test_where_the_generator_was_the_limit_only_what_is_the_servers_is_judged(name: str) -> None:
+def test_at_the_generators_limit_only_the_servers_own_is_judged(name: str) -> None:
     found = judge(name, build(replace(WORLDS[name][0], verdicts={"*": "generator-bound"})))
     if name not in ABOUT_LIMITS:
         assert found.outcome == HOLDS
@@ -169,7 +170,7 @@ def test_where_the_generator_was_the_limit_only_what_is_the_servers_is_judged(na
     assert numbers and all(words in each for each in numbers for words in said)
 
 
-def test_the_numbers_of_a_generators_limit_are_the_probe_and_littles_law() -> None:
+def test_a_generators_limit_is_shown_by_probe_and_littles_law() -> None:
     tables = build(World(verdicts={"experiments*": "generator-bound"}))
     (part,) = [
         p for p in judge("rust-slightly-more-requests", tables).parts if p.words.startswith("axum")
@@ -286,9 +287,7 @@ def test_of_two_ramps_a_claim_is_judged_on_the_one_that_serves(
 
 
 @pytest.mark.parametrize(("border", "times"), [(1.02, 16), (1.04, 4), (1.0801, 2)])
-def test_an_interval_half_as_wide_takes_four_times_as_many_sessions(
-    border: float, times: int
-) -> None:
+def test_half_the_interval_takes_four_times_the_sessions(border: float, times: int) -> None:
     found = Ratio(1.0, 1 / 1.08, 1.08, 0.04, 6, standard_error=0.03, degrees=5.0)
     claim = replace(CLAIMS["rust-no-spikes"], at_least=0.0, at_most=border)
     assert sessions_needed(found, claim) == times
@@ -357,7 +356,7 @@ def test_the_published_commands_open_less_than_they_ask_for() -> None:
     assert judge("wrk-opens-what-it-is-asked", build(none)).outcome == ABSENT
 
 
-def test_commands_whose_connections_divide_open_what_they_ask_for(bare_lab: Path) -> None:
+def test_commands_whose_connections_divide_open_all_of_them(bare_lab: Path) -> None:
     path = bare_lab / "data" / "published.csv"
     table = pd.read_csv(path)
     wrk = table["load"].map(threads_of).gt(0)
@@ -410,7 +409,7 @@ def test_a_rate_that_the_generator_limited_bounds_the_ratio() -> None:
     )
 
 
-def test_a_ratio_is_taken_on_the_largest_share_on_which_each_server_was_the_limit() -> None:
+def test_a_ratio_is_taken_on_the_largest_server_bound_quota() -> None:
     whole = build(
         World(
             {("axum", "keepalive-1000", RATE): 1.2}, verdicts={"keepalive-1000": "generator-bound"}
@@ -436,7 +435,7 @@ def test_a_ratio_is_taken_on_the_largest_share_on_which_each_server_was_the_limi
 # --- statistics -----------------------------------------------------------------------------------
 
 
-def test_the_intervals_and_tests_of_a_claim_are_students_within_blocks() -> None:
+def test_intervals_and_tests_of_a_claim_are_students() -> None:
     parts = judge("axum-less-cpu", plain()).parts
     assert len(parts) == 8
     trials = plain().trials.query("workload == 'wrk-matrix' and mode == 'close'")
@@ -480,7 +479,8 @@ def decisions(claim: str, centres: tuple[float, ...], campaigns: int = 2000) -> 
 
 
 @pytest.mark.long
-def test_a_claim_on_its_border_is_decided_wrongly_in_at_most_one_of_twenty_campaigns() -> None:
+def test_a_claim_on_its_border_is_seldom_decided_wrongly() -> None:
+    """In at most one of twenty campaigns."""
     border = math.log(1.02)
     assert decisions("percentiles-alike", (border,) * 3)[FAILS] <= 0.06, (
         "it holds: three ratios are just within"
@@ -502,14 +502,14 @@ def test_claims_far_from_their_border_are_decided() -> None:
     assert decisions("actix-less-cpu", (math.log(0.7),) * 4)[HOLDS] >= 0.95
 
 
-def test_noise_between_labels_is_added_to_the_distance_from_a_border() -> None:
+def test_noise_between_labels_is_added_to_the_distance() -> None:
     part = ClaimPart("", ratio=Ratio(0.9, 0.85, 0.95, 0.04, 6, standard_error=0.02, degrees=5.0))
     for floor in (1.0, 1.2):
         found = judging.tested(part, CLAIMS["gin-ahead-close"], floor)
         assert found.p_fails == pytest.approx(stats.t.cdf(math.log(0.9 * floor) / 0.02, 5))
 
 
-def test_a_bound_is_the_same_number_in_a_claim_and_in_the_table_of_ratios() -> None:
+def test_a_bound_is_the_same_number_in_claim_and_table() -> None:
     low = 2.05
     high = 2.26
     for ends, in_claim, in_table in (

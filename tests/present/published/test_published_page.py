@@ -67,7 +67,7 @@ def test_a_row_has_our_median_its_interval_and_the_ratio() -> None:
     assert printed["verdicts"] == "server-bound 6 of 6" and NOT_RANKED not in printed["here"]
 
 
-def test_a_peak_has_a_row_for_each_window_and_rust_one_for_each_framework() -> None:
+def test_a_peak_has_a_row_for_each_window() -> None:
     found = published_table.rows(plain())
     rows = [
         row
@@ -91,7 +91,7 @@ def test_few_trials_have_their_range_by_name() -> None:
     assert re.fullmatch(r"\d\.\d{3} \(\d\.\d{3}–\d\.\d{3}\)", printed["here / published"])
 
 
-def test_the_highest_rate_is_held_against_the_highest_that_was_published() -> None:
+def test_the_highest_rate_is_held_against_the_published_one() -> None:
     (row,) = [r for r in published_table.rows(plain()) if r.number.scenario == "static"]
     assert row.cell.server == "gnet" and row.cell.load == "static, keep-alive, 64 connections"
     assert (
@@ -133,7 +133,7 @@ def test_of_the_sample_only_what_was_measured_is_said() -> None:
         assert row.ours.median == cell["served_rps"].median() and row.ours.n == len(cell)
 
 
-def test_numbers_in_the_words_of_the_sample_are_those_of_its_tables() -> None:
+def test_numbers_in_the_samples_words_are_those_of_its_tables() -> None:
     sample = tables_of("sample")
     trials = sealed_trials(sample.trials)
     trials = trials[~disturbed(trials)]

@@ -59,7 +59,7 @@ def test_an_injected_spike_comes_back(at_s, length_s, height):
     assert spike.excess_ms == pytest.approx(height * length_s * 10, rel=0.15)
 
 
-def test_spikes_of_a_constant_series_need_the_floor_and_no_noise():
+def test_spikes_of_a_constant_series_need_the_floor_only():
     assert found_in(QUIET).spikes == () and found_in(QUIET).deviation == 2.0
     low, high = (found_in(QUIET + height * within(ends(), 9, 0.3)).spikes for height in (9.9, 10.1))
     assert low == () and [spike.height_pct for spike in high] == pytest.approx([10.1])
@@ -133,7 +133,7 @@ def test_missed_ticks_and_windows_outside_the_load():
     )
 
 
-def test_the_deviation_of_normal_noise_is_its_standard_deviation():
+def test_the_deviation_of_normal_noise_is_the_known_one():
     assert robust_deviation(np.random.default_rng(1).normal(50, 3, 100_000)) == pytest.approx(
         3, rel=0.02
     )
@@ -186,7 +186,7 @@ def test_a_steady_server_has_no_spikes(kind):
     assert sum(bool(found_in(noise(rng)).spikes) for _ in range(TRIALS)) <= most
 
 
-def test_a_spike_among_what_chance_makes_of_single_windows_is_found_alone():
+def test_a_spike_among_chance_windows_is_found_alone():
     rng = np.random.default_rng(12)
     alone = 0
     for _ in range(50):
@@ -292,7 +292,8 @@ def test_what_is_always_or_never_there_is_not_tested():
     assert spike_words.reading(tied, 2) == "coincides with spikes more than by chance"
 
 
-def test_events_that_are_too_common_do_not_differ_from_chance_and_without_spikes_there_is_no_test():
+def test_events_that_are_too_common_do_not_differ_from_chance():
+    """Without spikes there is no test."""
     often, _ = hold([10.0], 1, (CYCLE, *[(at, at + 0.2) for at in np.arange(1, 30, 0.5)]))
     assert often.least_p > ALPHA and spike_words.reading(often, 1).startswith("nothing: too common")
     none, count = hold([], 1, (CYCLE, (5, 6)))
@@ -414,7 +415,7 @@ def said(shown):
     return " ".join([*(part(shown) for part in parts), *spike_words.limits(shown)])
 
 
-def test_the_tables_say_what_happened_meanwhile_and_what_coincides():
+def test_the_tables_say_what_coincides():
     shown = of(GIN)
     table = spike_words.spike_table(shown)
     assert table["spike"].tolist() == ["1", "2", "3", "4", "5", "6"]

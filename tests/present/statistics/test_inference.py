@@ -47,7 +47,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("n", "rank", "confidence"), TABLE)
-def test_a_medians_interval_has_the_ranks_and_coverage_of_the_tables(
+def test_a_medians_interval_has_the_ranks_of_the_tables(
     n: int, rank: int, confidence: float
 ) -> None:
     values = np.arange(1.0, n + 1)
@@ -57,7 +57,7 @@ def test_a_medians_interval_has_the_ranks_and_coverage_of_the_tables(
     )
 
 
-def test_five_values_have_no_95_percent_interval_of_their_median() -> None:
+def test_five_values_have_no_interval_of_their_median() -> None:
     assert [inference.sure_spread(np.arange(n)).confidence for n in range(6)] == [None] * 6
     assert inference.sure_spread([3, 1, 2]) == Spread(3, 2, 1, 3)
     assert inference.sure_spread([3, 1, 5, 2, 4, np.nan], confidence=0.93) == Spread(
@@ -94,7 +94,8 @@ def test_fewer_than_five_trials_a_side_have_no_ratio() -> None:
     assert ratio(sample(range(1, 6)), sample(range(1, 6))) is not None
 
 
-def test_only_common_blocks_are_compared_and_none_where_a_block_has_several_trials() -> None:
+def test_only_common_blocks_of_one_trial_are_compared() -> None:
+    """There is no comparison if a block has several trials."""
     a = sample_of([10, 11, 12, 13, 14, 99], [1, 2, 3, 4, 5, 6])
     found = ratio(a, sample_of([5, 5.5, 6, 6.5, 7, 1], [1, 2, 3, 4, 5, 7]))
     assert (found.blocks, found.ratio, found.low, found.high) == pytest.approx((5, 2, 2, 2))
@@ -154,14 +155,15 @@ def test_detectable_ratio_agrees_with_g_power(
     )
 
 
-def test_more_trials_less_noise_and_a_looser_level_find_smaller_ratios() -> None:
+def test_more_trials_and_less_noise_find_smaller_ratios() -> None:
     found = detectable(0.01, 9)
     assert 1 < detectable(0.005, 9) < found < detectable(0.01, 4)
     assert found < detectable(0.01, 9, alpha=0.05 / 36)
     assert detectable(0.0, 4) == 1
 
 
-def test_the_noise_floor_is_the_farther_end_of_an_a_a_interval_whichever_label_is_first() -> None:
+def test_the_noise_floor_is_the_farther_end_of_an_interval() -> None:
+    """Of the interval between two labels of one server, whichever label comes first."""
     a = sample([100, 101, 99, 102, 98])
     b = sample([103, 100, 101, 102, 101])
     one = ratio(a, b)
@@ -170,7 +172,7 @@ def test_the_noise_floor_is_the_farther_end_of_an_a_a_interval_whichever_label_i
     assert one.low < 1 < one.high
 
 
-def test_a_tie_is_an_interval_over_one_or_inside_the_noise_floor() -> None:
+def test_a_tie_holds_one_or_lies_inside_the_noise_floor() -> None:
     fast = sample([103, 104, 103, 104, 103])
     slow = sample([100, 101, 100, 101, 100])
     above = ratio(fast, slow)
@@ -227,7 +229,7 @@ def test_each_trial_has_its_known_curve_with_or_without_seconds(seconds: int | N
     assert curves == pytest.approx(np.array([known(10), known(20)]), rel=0.01)
 
 
-def test_the_band_is_students_interval_of_the_logarithms_over_trials() -> None:
+def test_the_band_is_students_interval_of_the_logarithms() -> None:
     medians = [10.0, 11.0, 12.0, 10.5, 13.0, 9.0]
     middle, low, high = band(trial_curves(cell(medians), Q))
     curves = np.log([known(median) for median in medians])
@@ -236,7 +238,7 @@ def test_the_band_is_students_interval_of_the_logarithms_over_trials() -> None:
     assert np.array([low, middle, high]) == pytest.approx(theirs, rel=0.01)
 
 
-def test_few_trials_have_their_range_and_equal_ones_a_band_without_width() -> None:
+def test_few_trials_have_their_range_as_a_band() -> None:
     found = band(trial_curves(cell([10.0, 20.0, 12.0, 12.0]), Q))
     assert np.array(found) == pytest.approx(np.array([known(12), known(10), known(20)]), rel=0.01)
     _, low, high = band(np.full((5, 2), 7.0))

@@ -99,9 +99,8 @@ def test_an_interval_of_the_median_covers_as_often_as_it_says(name, n):
         *((name, n, 1.0, 92.5, 98) for name in ODD for n in (5, 10, 20)),
     ],
 )
-def test_a_ratio_within_blocks_covers_in_93_to_97_percent_and_nearly_so_under_odd_noise(
-    name, n, block, least, most
-):
+def test_a_ratio_within_blocks_covers_in_93_to_97_percent(name, n, block, least, most):
+    """Nearly so under odd noise."""
     a, b = campaigns(name, n, 2, block)
     assert least <= covers(paired(a, b).interval()) <= most
     assert block or 93 <= covers(paired(a, 3 * b).interval()) <= 97
@@ -109,12 +108,12 @@ def test_a_ratio_within_blocks_covers_in_93_to_97_percent_and_nearly_so_under_od
 
 @pytest.mark.parametrize("name", USUAL)
 @pytest.mark.parametrize(("n", "m"), [(5, 5), (5, 10), (10, 10), (20, 6)])
-def test_a_ratio_without_common_blocks_covers_in_93_to_97_percent(name, n, m):
+def test_a_ratio_without_blocks_covers_in_93_to_97_percent(name, n, m):
     assert 93 <= covers(inference.unpaired(*apart(name, n, m)).interval()) <= 97
 
 
 @pytest.mark.parametrize(("blocks", "least"), [(False, 99), (True, 97)])
-def test_the_bootstrap_of_log_medians_would_not_keep_its_promise(blocks, least):
+def test_the_bootstrap_of_log_medians_breaks_its_promise(blocks, least):
     """Why ratios are not made of it: what blocks share makes it far too wide, and too wide even of
     whole blocks.
 
@@ -143,14 +142,14 @@ def corrected(logs: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     ("servers", "n"), [(2, 5), (2, 9), (2, 20), (3, 5), (3, 11), (5, 5), (5, 10), (9, 5), (9, 10)]
 )
-def test_equal_servers_differ_in_at_most_five_percent_of_campaigns(name, servers, n):
+def test_equal_servers_differ_in_at_most_5_percent(name, servers, n):
     p = corrected(campaigns(name, n, servers, 1.0))
     # 5 % and what 2,000 campaigns may miss it by: three standard errors of 0.5 %.
     assert np.mean(p.min(axis=-1) <= ALPHA) <= 0.05 + 0.015
 
 
 @pytest.mark.parametrize(("n", "m"), [(6, 6), (10, 8)])
-def test_mann_whitney_finds_equal_servers_to_differ_in_at_most_five_percent(n, m):
+def test_by_mann_whitney_equals_differ_in_at_most_5_percent(n, m):
     sides = zip(*(side[:1000] for side in apart("t with 3 degrees", n, m)), strict=True)
     assert np.mean([mann_whitney_p(*pair) <= ALPHA for pair in sides]) <= 0.05 + 0.02
 
@@ -176,7 +175,8 @@ def test_the_ranking_says_what_the_tests_say(servers, n, shift):
         assert n == 10 or ranked == wanted.tolist()
 
 
-def test_a_noise_floor_from_a_a_trials_makes_false_positives_rarer_and_still_finds_ten_percent():
+def test_a_noise_floor_makes_false_positives_rarer():
+    """A difference of 10 % is still found."""
     false = 0
     false_without = 0
     found = 0
@@ -246,7 +246,8 @@ def drifts(
     return found
 
 
-def test_a_steady_run_drifts_in_five_percent_of_cases_and_the_textbook_would_say_twice_as_many():
+def test_a_steady_run_drifts_in_5_percent_of_cases():
+    """The textbook's test would say so twice as often."""
     found = drifts(5, 600, cells=28, blocks=3, slope=0.0, noise=0.1)
     textbook = [
         2 * stats.t.sf(abs(each.rho) * np.sqrt(82 / (1 - each.rho**2)), 82) for each in found
@@ -306,7 +307,7 @@ def looks(differences: np.ndarray) -> np.ndarray:
     )
 
 
-def test_a_run_that_stops_when_it_knows_is_wrong_in_five_of_a_hundred():
+def test_a_run_that_stops_when_decided_errs_in_5_percent():
     """Equal servers, looked at five times: different in at most 5 % of campaigns.
 
     At the plain level in 14 %.
@@ -375,7 +376,7 @@ def test_intervals_of_resampled_slices_cover_an_injected_ratio(twins, injected):
         assert 93 <= covers(paired(logs, np.zeros_like(logs)).interval(), np.log(injected)) <= 97
 
 
-def test_a_run_that_stops_when_it_knows_seldom_errs_about_resampled_slices(twins):
+def test_a_run_that_stops_when_decided_fits_resampled_slices(twins):
     """Equal programs are found to differ, and faster ones called slower, in at most 5 % of
     campaigns.
     """

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
-from test_inference import sample
 
 from runner.present.statistics import significance
 from runner.present.statistics.inference import Sample, sample_of
@@ -38,7 +37,7 @@ def noisy(center: float, seed: int, noise: float = 0.01, blocks: range = BLOCKS)
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_letters_are_the_largest_sets_of_servers_that_do_not_differ(seed):
+def test_letters_are_the_largest_sets_without_a_difference(seed):
     rng = np.random.default_rng(seed)
     names = [f"s{i}" for i in range(rng.integers(1, 9))]
     pairs = list(combinations(names, 2))
@@ -89,7 +88,8 @@ def test_servers_far_apart_have_an_order():
     ]
 
 
-def test_equal_servers_share_a_rank_and_a_letter_and_what_could_not_be_found_is_known():
+def test_equal_servers_share_a_rank_and_a_letter():
+    """The smallest difference that would have been found is known."""
     ranking, places = ranked(
         {"one": noisy(100, 1, 0.03), "other": noisy(100, 2, 0.03), "worse": noisy(70, 3, 0.03)}
     )
@@ -103,7 +103,8 @@ def test_equal_servers_share_a_rank_and_a_letter_and_what_could_not_be_found_is_
     assert 1.02 < tie.detectable < 1.09
 
 
-def test_ties_that_are_not_transitive_get_two_letters_and_ranks_by_who_beats_whom():
+def test_ties_that_are_not_transitive_get_two_letters():
+    """Ranks are by who beats whom."""
     up = np.tile([1.02, 0.98], 5)
     down = np.tile([0.98, 1.02], 5)
     values = {"a": 103 * up, "b": 101.5 * down, "c": 100 * up}
@@ -125,7 +126,7 @@ def test_fewer_than_two_servers_with_five_trials_are_no_ranking():
     assert places == [("c", 1, "a"), ("a", 2, "b")] and ranking.few == ("b",)
 
 
-def test_five_trials_of_nine_servers_can_be_ranked_where_they_differ_by_much():
+def test_five_trials_of_nine_different_servers_are_ranked():
     """No permutation test could: with five blocks its p-value is at least 6 %."""
     ranking, places = ranked({f"s{i}": noisy(1.1**i, i, 0.005, range(1, 6)) for i in range(9)})
     assert [name for name, _, _ in places] == [f"s{i}" for i in reversed(range(9))]
@@ -181,7 +182,8 @@ def test_five_blocks_cannot_reach_five_percent_by_permutation():
     assert permutation_p(np.array([[0.5, 0.6, 0.7, 0.5, 0.6], [0] * 5])).tolist() == [2 / 32, 1]
 
 
-def test_with_many_blocks_seeded_permutations_stand_for_all_and_none_is_certain():
+def test_with_many_blocks_permutations_are_seeded_samples():
+    """No p-value of them is zero."""
     a = RNG.normal(0.4, 1, 20)
     exact = scipys(a, n_resamples=99_999, rng=1)
     assert float(permutation_p(a)) == pytest.approx(exact, abs=4 * math.sqrt(exact / 9_999))
@@ -203,7 +205,7 @@ def test_mann_whitney_is_scipys_exact_one(n, m):
     assert mann_whitney_p(a, b) == pytest.approx(theirs.pvalue, abs=1e-9 if n < 12 else 0.02)
 
 
-def test_mann_whitney_with_equal_values_is_an_approximation_and_no_error():
+def test_mann_whitney_with_equal_values_is_an_approximation():
     assert mann_whitney_p([1, 1, 2, 3, 3], [1, 1, 2, 3, 3]) == pytest.approx(1, abs=0.02)
     assert mann_whitney_p([1, 1, 1, 1, 1, 1], [2, 2, 2, 2, 2, 2]) < 0.01
 
@@ -230,12 +232,13 @@ TESTS: dict[str, Callable[..., float]] = {
         (10, False, 36, "mann-whitney"),
     ],
 )
-def test_the_test_that_needs_no_distribution_is_taken_where_it_has_the_resolution(
-    n, common, pairs, test
-):
+def test_the_distribution_free_test_is_taken_if_it_can_tell(n, common, pairs, test):
     a, b = RNG.lognormal(1, 0.1, (2, n))
+    first_block_of_b = 1 if common else 100
     found = significance.difference_p(
-        sample(a), sample(b, first_block=1 if common else 100), 0.05 / pairs
+        sample_of(a, range(1, n + 1)),
+        sample_of(b, range(first_block_of_b, first_block_of_b + n)),
+        0.05 / pairs,
     )
     p = {name: each(np.log(a), np.log(b)) for name, each in TESTS.items()}
     assert [name for name in TESTS if found == pytest.approx(p[name], rel=1e-9)] == [test]

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import synthetic_rates
 import synthetic_run
-from figure_checks import changed, folder_of, read, tables_of
+from figure_checks import HUNDRED, changed, folder_of, of, read, tables_of
 from matplotlib import pyplot as plt
 from scipy import stats
 from synthetic_run import rewrite
@@ -31,7 +31,6 @@ from runner.present.statistics.stats import (
 )
 
 QUANTILES = np.array([0.25, 0.5, 0.9, 0.99, 0.999])
-HUNDRED = "wrk-matrix, keep-alive, 100 connections"
 AXUM = 78_000 * np.arange(0.98, 1.09, 0.02)
 
 
@@ -51,7 +50,7 @@ def test_histogram_quantiles_are_within_one_percent_of_numpy(law):
     assert found == pytest.approx(np.quantile(np.concatenate(LATENCIES[law]), QUANTILES), rel=0.01)
 
 
-def test_histogram_quantile_interpolates_inside_a_bucket_in_any_order():
+def test_histogram_quantile_interpolates_inside_a_bucket():
     got = histogram_quantile([10, 0], [20, 10], [4, 4], [0.0, 0.25, 0.5, 0.75, 1.0])
     assert got.tolist() == [0, 5, 10, 15, 20]
     assert np.isnan(histogram_quantile([], [], [], [0.5])).all()
@@ -107,11 +106,6 @@ def six() -> Tables:
     return tables_of("six of wrk")
 
 
-def of(tables: Tables, server: str = "", load: str = HUNDRED) -> pd.Series:
-    """The trials of a load, of one server if named."""
-    return tables.trials["load"].eq(load) & (tables.trials["server"].eq(server) if server else True)
-
-
 def finding(tables: Tables, load: str = HUNDRED, quantity: str = "requests/s") -> str:
     return next(text for text in summary.findings(tables) if text.startswith(f"{load}: {quantity}"))
 
@@ -140,7 +134,7 @@ def test_summary_has_the_known_values(tables):
     assert summary.summarize(few)["p99_ms"].isna().all()  # the samples cannot carry it
 
 
-def test_throughput_is_ranked_only_where_every_trial_was_server_bound(six):
+def test_throughput_is_ranked_only_if_all_are_server_bound(six):
     assert finding(six) == (
         f"{HUNDRED}: requests/s where the server was the limit: axum 80,340 > gin 75,520 (×0.940 "
         "[0.940–0.940]). Not ranked: nginx (generator-bound 6 of 6)."
@@ -162,7 +156,8 @@ def test_blocks_that_the_servers_share_do_not_hide_a_difference(six):
     assert "axum 80,340 ≈ gin 79,537" in finding(changed(near, block=elsewhere))
 
 
-def test_servers_that_do_not_differ_are_a_tie_and_it_says_what_could_not_be_found(six):
+def test_servers_that_do_not_differ_are_a_tie(six):
+    """The sentence says which difference could not be found."""
     gin = [79_000.0, 76_000, 82_000, 78_900, 84_500, 81_900]
     text = finding(changed(six, of(six, "gin"), served_rps=gin))
     difference = np.log(AXUM / gin)
@@ -252,9 +247,8 @@ def test_a_load_without_a_sealed_trial_has_no_number(tables):
     )
 
 
-def test_response_times_are_compared_only_where_offered_and_ranked_where_all_trials_were(
-    tables, six
-):
+def test_response_times_are_compared_only_where_offered(tables, six):
+    """They are ranked if all trials were offered their rate."""
     assert "Response times are not ranked" in text_of(tables)
     offered = changed(
         tables, tables.trials["workload"] == "experiments", verdict="offered", load_model="open"

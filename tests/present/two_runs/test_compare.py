@@ -4,7 +4,7 @@ are.
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import synthetic_run
 from built import ROOT
 from figure_checks import readable
 from scipy import stats
+from varied_runs import LOAD, less, varied
 
 from runner.model import LabError
 from runner.present.chart import describe, draw
@@ -22,18 +23,9 @@ from runner.present.notebook import notebooks
 from runner.present.two_runs import history
 from runner.store import RunFolder
 
-LOAD = "wrk-matrix, keep-alive, 100 connections"
 OFFERED = "wrk-matrix, close, 100 connections, 1,000 requests/s offered"
-MEASURED = (
-    "served_rps",
-    "server_cpu_ms_per_request",
-    "server_rss_peak_bytes",
-    "latency_p50_ms",
-    "latency_p99_ms",
-)
 Make = Callable[..., str]
 Compared = Callable[..., dict[str, Any]]
-Factors = Mapping[tuple[str, str], float]
 
 
 @pytest.fixture
@@ -61,33 +53,6 @@ def compared(make: Make, bench: Any) -> Compared:
         return json.loads(out)
 
     return run
-
-
-def varied(
-    folder: Path, factors: Factors | None = None, change=None, trials=6, **facts: Any
-) -> RunFolder:
-    """A run with 1 % noise, columns of servers times a factor, and facts of its manifest."""
-    synthetic_run.build(folder, k6=(), trials=6)
-    manifest = json.loads((folder / "run.json").read_text()) | {"run_id": folder.name} | facts
-    (folder / "run.json").write_text(json.dumps(manifest))
-    rng = np.random.default_rng(sum(folder.name.encode()))
-    synthetic_run.rewrite(
-        folder, "trials", lambda table: known(table[table["block"] <= trials], rng, factors or {})
-    )
-    return RunFolder(synthetic_run.rewrite(folder, "trials", change) if change else folder)
-
-
-def known(table: pd.DataFrame, rng: np.random.Generator, factors: Factors) -> pd.DataFrame:
-    cell = table.groupby(["server", "mode", "connections"])
-    noisy = {
-        name: cell[name].transform("mean") * rng.lognormal(0, 0.01, len(table)) for name in MEASURED
-    }
-    table = table.assign(**noisy)
-    for (server, column), factor in factors.items():
-        table.loc[table["server"] == server, column] *= factor
-    open_ = table["mode"].eq("close") & table["connections"].eq(100)
-    offered = {"load_model": "open", "rate_rps": 1000.0, "verdict": "offered"}
-    return table.assign(**{name: table[name].mask(open_, value) for name, value in offered.items()})
 
 
 def masked(column: str, value: object, ids: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
@@ -142,7 +107,7 @@ def test_a_known_difference_is_found_and_the_ratio_is_welchs(compared, tmp_path)
     assert (row["ratio"]["low"], row["ratio"]["high"]) == pytest.approx(np.exp(theirs))
 
 
-def test_each_quantity_is_compared_only_where_the_verdicts_of_both_runs_allow_it(compared):
+def test_a_quantity_is_compared_only_if_both_verdicts_allow_it(compared):
     found = compared(change=masked("verdict", "inconclusive", "gin-wrk-matrix-c100-keepalive-b2"))
     kinds = pd.DataFrame(found["comparisons"]).groupby(["load", "server"])["quantity"].agg(set)
     anywhere = {"CPU ms/request", "memory, MiB"}
@@ -183,12 +148,6 @@ def test_fewer_than_five_trials_are_values_without_a_claim(make, bench):
     assert row["verdict"] == "not enough trials" and row["ratio"] is None and row["p"] is None
     assert row["b"]["median"] == pytest.approx(39_000, rel=0.1)
     assert bench("one", "two")[0] == 0
-
-
-def less(table: pd.DataFrame) -> pd.DataFrame:
-    return table[
-        ~(table["server"].eq("nginx") & table["connections"].eq(1) & table["mode"].eq("close"))
-    ]
 
 
 def test_what_is_not_compared_is_listed(make, bench):
@@ -243,7 +202,7 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize(("words", "facts"), DIFFERENT.items())
-def test_runs_under_other_conditions_are_refused_in_one_sentence(words, facts, make, bench):
+def test_runs_under_other_conditions_are_refused(words, facts, make, bench):
     code, out, err = bench(make("one"), make("two", **facts))
     assert (code, out) == (2, "")
     assert (
@@ -319,7 +278,7 @@ def test_wrong_usage_is_exit_code_two(arguments, words, make, bench):
 
 
 @pytest.mark.long
-def test_equal_runs_are_called_different_in_at_most_five_percent(make, bench):
+def test_equal_runs_are_called_different_in_at_most_5_percent(make, bench):
     """Fifteen pairs of equal runs, some fifty comparisons each: without Holm's correction most
     pairs name one.
     """

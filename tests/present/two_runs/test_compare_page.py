@@ -10,7 +10,7 @@ import synthetic_run
 from built import ROOT, bare_lab
 from figure_checks import lines, readable, words
 from shown import plain
-from test_compare import LOAD, less, varied
+from varied_runs import LOAD, less, varied
 
 from runner.model import LabError
 from runner.present.chart import describe, draw
@@ -116,7 +116,8 @@ def test_a_notebook_that_lacks_a_parameter_is_refused(in_lab, tmp_path):
 # --- the figure -----------------------------------------------------------------------------------
 
 
-def test_the_figure_has_the_intervals_ties_hollow_and_the_border_of_a_regression(lab, found):
+def test_the_figure_has_the_intervals_and_the_border(lab, found):
+    """Ties are hollow; the border is that of a regression."""
     trials = pd.read_parquet(lab / "data" / "runs" / "one" / "tables" / "trials.parquet")
     chart = compare.ratios(found, identities(trials))
     figure = draw(chart)
