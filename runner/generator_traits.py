@@ -3,17 +3,18 @@
 Imports nothing of ours.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
-Tool = Literal["k6", "wrk", "vegeta"]
+Tool = Literal["k6", "wrk", "vegeta", "oha"]
 """The load generators."""
 
 
 LEAD_S = 0.5
-"""How long vegeta offers its rate before the load begins.
+"""How long vegeta and oha offer their rate before the load begins.
 
-It opens its connections meanwhile, and is 80 ms late and more.
+They open their connections meanwhile: vegeta is 80 ms late and more, oha's requests connect first.
 """
 GENERATOR_LATE_S = 0.01
 """How much later than its turn a request of an open load may begin.
@@ -30,6 +31,17 @@ class Traits:
     """Column of the trials with the size of a closed load."""
     keeps_requests: bool
     """Whether its raw file has every request, so that there is a timeline."""
+    raw_files: tuple[str, ...]
+    """The raw files of a load by their plain names: samples if it keeps them, then its summary."""
+    says_connecting: bool = True
+    """Whether its raw file says which requests opened a connection.
+
+    Else the mode is proven by the connections that were accepted.
+    """
+    is_optional: bool = False
+    """Whether the lab's set-up leaves it out: only its own workloads need it."""
+    most_rps: float = math.inf
+    """The highest rate of an open load at which its requests begin one by one."""
     runs_scripts: bool = False
     """Whether it runs a user's script: iterations, virtual users, the time to the first byte."""
     keeps_connections_by_itself: bool = True
@@ -47,10 +59,17 @@ class Traits:
 
 
 TRAITS: dict[str, Traits] = {
-    "k6": Traits("vus", keeps_requests=True, runs_scripts=True),
+    "k6": Traits(
+        "vus",
+        keeps_requests=True,
+        raw_files=("k6.json.gz", "k6-summary.json"),
+        runs_scripts=True,
+    ),
     "wrk": Traits(
         "connections",
         keeps_requests=False,
+        raw_files=("wrk.json",),
+        says_connecting=False,
         keeps_connections_by_itself=False,
         whole_seconds=True,
         between_slices_s=0.3,
@@ -58,16 +77,30 @@ TRAITS: dict[str, Traits] = {
     "vegeta": Traits(
         "vus",
         keeps_requests=True,
+        raw_files=("vegeta.csv.gz", "vegeta.json"),
         is_divisible=False,
         lead_s=LEAD_S,
         # It begins nothing any more when its time is over: what may be late needs time for it.
+        late_s=GENERATOR_LATE_S,
+    ),
+    "oha": Traits(
+        "connections",
+        keeps_requests=True,
+        raw_files=("oha.csv.gz", "oha.json"),
+        says_connecting=False,
+        is_optional=True,
+        # Its clock ticks in milliseconds: at higher rates requests begin in bunches.
+        most_rps=1000,
+        keeps_connections_by_itself=False,
+        is_divisible=False,
+        lead_s=LEAD_S,
         late_s=GENERATOR_LATE_S,
     ),
 }
 """Each generator's, by its name."""
 
 
-_UNKNOWN = Traits("vus", keeps_requests=True)
+_UNKNOWN = Traits("vus", keeps_requests=True, raw_files=())
 
 
 def traits_of(tool: object) -> Traits:

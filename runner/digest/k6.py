@@ -528,6 +528,8 @@ class K6Summary:
     checks: int = 0
     """How often the script called check(), and how often that failed (`checks_failed`)."""
     checks_failed: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What else a generator counted of its answers, by the names that `points` has for it."""
 
 
 def read_summary(path: Path) -> K6Summary:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from runner.digest import reconcile
+from runner.digest import oha, reconcile
 from runner.digest.histogram import QUANTILES, bucket_index, latency_table, merge_counts
 from runner.digest.k6 import (
     FIRST_BYTE,
@@ -44,7 +44,7 @@ SUMS = (
 )  # counts of a load, which add up over its slices
 UNCOUNTED = Counters(None, None, None)
 K6_TABLES = {"requests": "t_s", "latency": "second", "throughput": "t_s"}
-"""The tables of a load of k6 or vegeta, each with its column of times."""
+"""The tables of a load of which every request was kept, each with its column of times."""
 Metrics = dict[str, Any]
 Raw = Callable[
     ..., Path
@@ -204,13 +204,14 @@ def read_load(
 
 
 def _metrics_of_points(points: K6Points, cell: Cell, window_s: float | None) -> Metrics:
-    """Return what the samples of k6 or vegeta say of a load, by the columns of trials.parquet."""
+    """Return what the samples of every request say of a load, by the columns of trials.parquet."""
     lasted_s = (points.last_end_ns - points.first_start_ns) / 1e9
     duration_s = window_s or lasted_s
     steady = points.steady
+    says_connecting = TRAITS[cell.tool].says_connecting
     return {
         "requests": points.requests,
-        "opened_pct": 100 * points.opened / points.requests,
+        **({"opened_pct": 100 * points.opened / points.requests} if says_connecting else {}),
         "failed": points.failed,
         "duration_s": duration_s,
         "ended_late_s": max(0.0, lasted_s - window_s) if window_s else None,
@@ -267,7 +268,7 @@ def _mean(loads: Sequence[LoadOfTrial], name: str, weight: str) -> float | None:
     return sum(each[name] * each[weight] for each in known) / total if known else None
 
 
-# --- k6 and vegeta, which keep every request ------------------------------------------------------
+# --- generators that keep every request -----------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -307,10 +308,22 @@ def _vegeta_summaries(raw: Raw, _measurement: Measurement) -> list[K6Summary]:
     return [read_report(raw("vegeta.json"))]
 
 
+def _oha_spool(
+    _raw: Raw, cell: Cell, measurement: Measurement, _salvage: bool
+) -> Callable[..., Any]:
+    began_ns = measurement.load_started_wall_ns
+    return partial(oha.spool_requests, began_ns=began_ns, rate_rps=cell.rate_rps or 0.0)
+
+
+def _oha_summaries(raw: Raw, _measurement: Measurement) -> list[K6Summary]:
+    return [oha.read_report(raw("oha.json"))]
+
+
 K6_SAMPLES = "k6.json.gz"
 _SAMPLES = {
     "k6": SampleFiles(K6_SAMPLES, _k6_spool, _k6_summaries),
     "vegeta": SampleFiles("vegeta.csv.gz", _vegeta_spool, _vegeta_summaries),
+    "oha": SampleFiles("oha.csv.gz", _oha_spool, _oha_summaries),
 }
 
 
