@@ -127,13 +127,17 @@ def _command(cell: Cell, shot: Shot, length_s: float, options: Sequence[str]) ->
 def write_as_text(stored: Path) -> None:
     """Write the requests of oha's database to the standard output: a line each, after their names.
 
-    sqlite3.Error if it is not oha's.
+    Ends the program with exit code 1 and a sentence if the database is not oha's.
     """
-    with closing(sqlite3.connect(f"{stored.resolve().as_uri()}?mode=ro", uri=True)) as database:
-        rows = database.execute(_ALL)
-        lines = csv.writer(sys.stdout, lineterminator="\n")
-        lines.writerow(name for name, *_ in rows.description)
-        lines.writerows(rows)
+    address = f"{stored.resolve().as_uri()}?mode=ro"
+    try:
+        with closing(sqlite3.connect(address, uri=True)) as database:
+            rows = database.execute(_ALL)
+            lines = csv.writer(sys.stdout, lineterminator="\n")
+            lines.writerow(name for name, *_ in rows.description)
+            lines.writerows(rows)
+    except sqlite3.Error as error:
+        sys.exit(f"{stored} is not a database of oha: {error}")
 
 
 OHA = Generator(
