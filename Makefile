@@ -65,6 +65,10 @@ setup: ## Set up .venv, k6, wrk, nginx, PostgreSQL and the quick campaign's bina
 k6-both: setup ## Build every series of k6 that the lab drives, for the tests of both (part of make test-all)
 	@setup/k6.sh $(notdir $(wildcard setup/k6/*))
 
+.PHONY: oha
+oha: ## Build oha, another load generator, for its workloads (static-oha, static-oha-open): some minutes
+	@setup/oha.sh
+
 .PHONY: lint
 lint: setup ## Lint and type-check Python, Rust, Go and shell
 	$(BIN)/ruff check

@@ -3,17 +3,18 @@
 Imports nothing from this project.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
-Tool = Literal["k6", "wrk", "vegeta"]
+Tool = Literal["k6", "wrk", "vegeta", "oha"]
 """The load generators."""
 
 
 LEAD_S = 0.5
-"""Time for which vegeta sends requests before the load begins.
+"""Time for which vegeta and oha send requests before the load begins.
 
-Meanwhile it opens its connections, which makes requests late by 80 ms and more.
+Meanwhile they open their connections, which makes vegeta's requests late by 80 ms and more.
 """
 GENERATOR_LATE_S = 0.01
 """Largest delay of a request of an open load.
@@ -31,6 +32,17 @@ class Traits:
     """Column of the trials that holds the size of a closed load."""
     keeps_requests: bool
     """True if its raw file has every request, which gives a timeline."""
+    raw_files: tuple[str, ...]
+    """Base names of a load's raw files: samples if it keeps them, then its summary."""
+    says_connecting: bool = True
+    """True if its raw file says which requests opened a connection.
+
+    Otherwise the mode is proven by the connections that were accepted.
+    """
+    is_optional: bool = False
+    """True if `make setup` leaves it out, because only its own workloads need it."""
+    most_rps: float = math.inf
+    """The highest rate of an open load at which its requests begin one by one."""
     runs_scripts: bool = False
     """True if it runs user scripts: iterations, virtual users, time to the first byte."""
     keeps_connections_by_itself: bool = True
@@ -48,10 +60,17 @@ class Traits:
 
 
 TRAITS: dict[str, Traits] = {
-    "k6": Traits("vus", keeps_requests=True, runs_scripts=True),
+    "k6": Traits(
+        "vus",
+        keeps_requests=True,
+        raw_files=("k6.json.gz", "k6-summary.json"),
+        runs_scripts=True,
+    ),
     "wrk": Traits(
         "connections",
         keeps_requests=False,
+        raw_files=("wrk.json",),
+        says_connecting=False,
         keeps_connections_by_itself=False,
         whole_seconds=True,
         between_slices_s=0.3,
@@ -59,16 +78,30 @@ TRAITS: dict[str, Traits] = {
     "vegeta": Traits(
         "vus",
         keeps_requests=True,
+        raw_files=("vegeta.csv.gz", "vegeta.json"),
         is_divisible=False,
         lead_s=LEAD_S,
         # It starts no request after its time is over, so delayed requests need extra time.
+        late_s=GENERATOR_LATE_S,
+    ),
+    "oha": Traits(
+        "connections",
+        keeps_requests=True,
+        raw_files=("oha.csv.gz", "oha.json"),
+        says_connecting=False,
+        is_optional=True,
+        # Its clock ticks in milliseconds: at higher rates requests begin in bunches.
+        most_rps=1000,
+        keeps_connections_by_itself=False,
+        is_divisible=False,
+        lead_s=LEAD_S,
         late_s=GENERATOR_LATE_S,
     ),
 }
 """The traits of each generator, by its name."""
 
 
-_UNKNOWN = Traits("vus", keeps_requests=True)
+_UNKNOWN = Traits("vus", keeps_requests=True, raw_files=())
 
 
 def traits_of(tool: object) -> Traits:

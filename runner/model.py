@@ -293,8 +293,8 @@ class Cell:
 
     @property
     def lead_s(self) -> float:
-        """How long an open load is offered before it counts."""
-        return TRAITS[self.tool].lead_s
+        """How long an open load is offered before it counts; 0 for a closed one."""
+        return TRAITS[self.tool].lead_s if self.rates_rps else 0.0
 
     @property
     def to_begin(self) -> int:

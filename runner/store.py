@@ -19,9 +19,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from runner.generator_traits import TRAITS
 from runner.model import SCHEMA, LabError, State
 
-OF_GENERATORS = ("k6.json.gz", "k6-summary.json", "wrk.json", "vegeta.csv.gz", "vegeta.json")
+OF_GENERATORS = tuple(name for traits in TRAITS.values() for name in traits.raw_files)
 RAW_FILES = (*OF_GENERATORS, "resources.parquet", "probe.parquet")  # as `raw_name` numbers them
 _RAW = re.compile(
     "|".join(

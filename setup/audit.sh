@@ -42,8 +42,8 @@ else not_audited "Python: requirements.lock" "pip-audit could not be installed (
 fi
 
 if built cargo-audit cargo install --quiet --locked --root "$tools" cargo-audit@0.22.2; then
-  for lock in servers/*/Cargo.lock; do audit "Rust: $lock" 1 'vulnerabilit(y|ies) found' cargo-audit audit --quiet --file "$lock"; done
-else not_audited "Rust: servers/*/Cargo.lock" "cargo-audit could not be built ($(tail -n 1 "$log"))"
+  for lock in servers/*/Cargo.lock setup/oha/Cargo.lock; do audit "Rust: $lock" 1 'vulnerabilit(y|ies) found' cargo-audit audit --quiet --file "$lock"; done
+else not_audited "Rust: servers/*/Cargo.lock, setup/oha/Cargo.lock" "cargo-audit could not be built ($(tail -n 1 "$log"))"
 fi
 
 if built govulncheck env GOBIN="$tools/bin" go install golang.org/x/vuln/cmd/govulncheck@v1.8.0; then

@@ -524,6 +524,8 @@ class K6Summary:
     checks: int = 0
     """Number of check() calls of the script; `checks_failed` counts the failed ones."""
     checks_failed: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What else a generator counted of its answers, by the names that `points` has for it."""
 
 
 def read_summary(path: Path) -> K6Summary:

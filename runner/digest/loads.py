@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from runner.digest import reconcile
+from runner.digest import oha, reconcile
 from runner.digest.histogram import QUANTILES, bucket_index, latency_table, merge_counts
 from runner.digest.k6 import (
     FIRST_BYTE,
@@ -45,7 +45,7 @@ SUMS = (
 """Counts of a load, which are added up over its slices."""
 UNCOUNTED = Counters(None, None, None)
 K6_TABLES = {"requests": "t_s", "latency": "second", "throughput": "t_s"}
-"""Tables of a k6 or vegeta load, each with its column of times."""
+"""Tables of a load whose raw file has every request, each with its column of times."""
 Metrics = dict[str, Any]
 Raw = Callable[..., Path]
 """Return the path of a load's raw file, from its base name and the generator's number."""
@@ -212,13 +212,14 @@ def read_load(
 
 
 def _metrics_of_points(points: K6Points, cell: Cell, window_s: float | None) -> Metrics:
-    """Return a k6 or vegeta load's metrics from its samples, by column of trials.parquet."""
+    """Return the metrics of a load from its samples, by column of trials.parquet."""
     lasted_s = (points.last_end_ns - points.first_start_ns) / 1e9
     duration_s = window_s or lasted_s
     steady = points.steady
+    says_connecting = TRAITS[cell.tool].says_connecting
     return {
         "requests": points.requests,
-        "opened_pct": 100 * points.opened / points.requests,
+        **({"opened_pct": 100 * points.opened / points.requests} if says_connecting else {}),
         "failed": points.failed,
         "duration_s": duration_s,
         "ended_late_s": max(0.0, lasted_s - window_s) if window_s else None,
@@ -273,7 +274,7 @@ def _mean(loads: Sequence[LoadOfTrial], name: str, weight: str) -> float | None:
     return sum(each[name] * each[weight] for each in known) / total if known else None
 
 
-# --- k6 and vegeta, which keep every request ------------------------------------------------------
+# --- generators that keep every request -----------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -313,10 +314,22 @@ def _vegeta_summaries(raw: Raw, _measurement: Measurement) -> list[K6Summary]:
     return [read_report(raw("vegeta.json"))]
 
 
+def _oha_spool(
+    _raw: Raw, cell: Cell, measurement: Measurement, _salvage: bool
+) -> Callable[..., Any]:
+    began_ns = measurement.load_started_wall_ns
+    return partial(oha.spool_requests, began_ns=began_ns, rate_rps=cell.rate_rps or 0.0)
+
+
+def _oha_summaries(raw: Raw, _measurement: Measurement) -> list[K6Summary]:
+    return [oha.read_report(raw("oha.json"))]
+
+
 K6_SAMPLES = "k6.json.gz"
 _SAMPLES = {
     "k6": SampleFiles(K6_SAMPLES, _k6_spool, _k6_summaries),
     "vegeta": SampleFiles("vegeta.csv.gz", _vegeta_spool, _vegeta_summaries),
+    "oha": SampleFiles("oha.csv.gz", _oha_spool, _oha_summaries),
 }
 
 

@@ -13,7 +13,7 @@ from runner.digest.resources import Counter, Window, tick_coverage
 from runner.digest.wrk import WrkResult
 from runner.generator_traits import GENERATOR_LATE_S, TRAITS
 from runner.measurement import Measurement, ended
-from runner.model import OWN, OWN_SCRIPT, Blame, Cell, Check
+from runner.model import OWN, OWN_SCRIPT, Blame, Cell, Check, Mode
 
 ROUNDING_MS = 0.001
 """k6 adds in nanoseconds and prints milliseconds: only float rounding may differ."""
@@ -81,13 +81,13 @@ def _added(measurement: Measurement, name: str) -> int | None:
     return None if before is None or after is None else int(after - before)
 
 
-# --- k6 and vegeta --------------------------------------------------------------------------------
+# --- generators that keep every request -----------------------------------------------------------
 
 
 def request_checks(
     cell: Cell, points: K6Points, summary: K6Summary, measurement: Measurement
 ) -> Iterator[Check]:
-    """Check invariants 1 to 5 and 8 of a k6 or vegeta load."""
+    """Check invariants 1 to 5, 7 and 8 of a load whose raw file has every request."""
     yield from _iterations(cell, points, summary)
     # http_req_failed may have fewer points, because a request with a null responseCallback has
     # none.
@@ -105,6 +105,17 @@ def request_checks(
         not odd and marked <= summary.requests and summary.requests > 0,
         f"{summary.requests} in the summary, {', '.join(odd) or 'as many points of every metric'}",
     )
+    if summary.counts:
+        differ = [
+            f"{points.points[name]} {name}, {count} said"
+            for name, count in summary.counts.items()
+            if points.points[name] != count
+        ]
+        yield Check(
+            "2 answers and bytes of the summary = those of the samples",
+            not differ,
+            "; ".join(differ) or ", ".join(f"{n} {name}" for name, n in summary.counts.items()),
+        )
     durations = points.all_durations or points.durations
     longest_ms = durations["max"]
     iteration_ms = points.iteration_max_ms
@@ -123,7 +134,7 @@ def request_checks(
     stated = summary.http_req_duration
     apart = [
         f"{name} {durations[name]:.4f} ms raw, {stated.get(name)} ms said"
-        # The percentiles of vegeta, and of several generators together, are not exact.
+        # The percentiles of vegeta, of oha, and of several generators together are not exact.
         for name in (
             durations if runs_scripts and not measurement.parts else ("mean", "min", "max")
         )
@@ -136,8 +147,8 @@ def request_checks(
     )
     # Several generators may end at different times, so each one's part is checked alone.
     steady = None if measurement.parts else points.steady
-    # In a closed loop without think time every virtual user always has a request under way.
-    users = None if cell.rates_rps else cell.vus
+    # In a closed loop without think time every virtual user has a request under way at any time.
+    users = None if cell.rates_rps else cell.sockets or None
     if (
         users is not None
         and steady is not None
@@ -157,6 +168,9 @@ def request_checks(
         )
         ok = answered <= counted <= points.requests
         yield Check("5 requests that the server counted = requests sent", ok, said)
+    if not TRAITS[cell.tool].says_connecting:
+        fewest = 1 if cell.rates_rps else cell.sockets  # an open load may have use for fewer
+        yield _mode_proof(cell.mode, points.requests, (fewest, cell.sockets), measurement)
     yield from own_checks(cell, points, measurement)
 
 
@@ -189,12 +203,15 @@ def _iterations(cell: Cell, points: K6Points, summary: K6Summary) -> Iterator[Ch
     )
 
 
-def may_hold(cell: Cell, reopened: float) -> int:
-    """Return the number of connections that a k6 load opens if they are kept: one per user.
+def may_hold(cell: Cell, reopened: float) -> int | None:
+    """Return the number of connections that a load opens if they are kept: one per user.
 
     If the server often closed the probe's connections (`reopened`, a share), return 0. Otherwise a
-    load with hardly more requests than users could not show whether connections are kept.
+    load with hardly more requests than users could not show whether connections are kept. Return
+    None if the generator does not say which requests opened a connection.
     """
+    if not TRAITS[cell.tool].says_connecting:
+        return None
     if reopened >= CLOSING:
         return 0
     return cell.sockets * (BATCH_PER_HOST if cell.workload == OWN_SCRIPT else 1)
@@ -258,6 +275,34 @@ def _where_to(points: K6Points, measurement: Measurement) -> Iterator[Check]:
     ]
     said = "; ".join(uses) or f"none to {' or '.join(map(str, measurement.also_ports))}"
     yield Check("requests to other ports are in no rate and no percentile", True, said)
+
+
+def _mode_proof(
+    mode: Mode, requests: int, held: tuple[int, int], measurement: Measurement, cut_off: int = 0
+) -> Check:
+    """Hold a load to its mode by the connections that were accepted.
+
+    They are one a request with close, and one a connection with keep-alive: as many as the load
+    may have `held`, at least and at most. Up to `cut_off` requests were under way as it ended, and
+    are not among `requests`. The server's count is exact but for the lab's own connections; the
+    kernel's PassiveOpens counts the whole network namespace, so that a few strangers are allowed
+    for.
+    """
+    accepted = _added(measurement, "connections")
+    source = "the server"
+    # Each further generator, too, connects once to see whether the address answers.
+    allowed = OWN_CONNECTIONS + len(measurement.parts)
+    if accepted is None:
+        accepted = _added(measurement, "passive_opens")
+        source = "the kernel"
+        allowed += STRANGERS
+    least, most = (requests, requests + cut_off) if mode == "close" else held
+    proven = False
+    said = "neither the server nor the kernel counts accepted connections"
+    if accepted is not None:
+        proven = least <= accepted <= most + allowed
+        said = f"{source} accepted {accepted}, for {requests} requests on {held[1]}"
+    return Check(f"7 {mode} mode proven by accepted connections", proven, said)
 
 
 # --- every load -----------------------------------------------------------------------------------
@@ -359,10 +404,7 @@ def wrk_checks(
     """Check invariants 5 and 7 of a wrk trial.
 
     When wrk stops, each connection may have one request under way. `parts` are the results of its
-    generators. The number of accepted connections proves the mode: one per request with close, one
-    per connection with keep-alive. The server's count is exact except for the lab's own request.
-    The kernel's PassiveOpens counts the whole network namespace, so a few foreign connections are
-    allowed.
+    generators.
     """
     requests = result.requests
     connections = result.connections
@@ -381,21 +423,8 @@ def wrk_checks(
         and not any(each.connections % each.threads for each in parts or [result]),
         f"{cell.connections} asked, {connections} opened by {result.threads} threads",
     )
-    accepted = _added(measurement, "connections")
-    source = "the server"
-    allowed = OWN_CONNECTIONS
-    if accepted is None:
-        accepted = _added(measurement, "passive_opens")
-        source = "the kernel"
-        allowed = OWN_CONNECTIONS + STRANGERS
-    least, more = (requests, connections) if cell.mode == "close" else (connections, 0)
-    more += allowed + len(measurement.parts)  # each wrk connects once to test the address
-    proven = False
-    said = "neither the server nor the kernel counts accepted connections"
-    if accepted is not None:
-        proven = least <= accepted <= least + more
-        said = f"{source} accepted {accepted}, for {requests} requests on {connections}"
-    yield Check(f"7 {cell.mode} mode proven by accepted connections", proven, said)
+    held = (connections, connections)
+    yield _mode_proof(cell.mode, requests, held, measurement, cut_off=connections)
     counted = _added(measurement, "requests")
     if counted is not None:
         ok = requests <= counted <= requests + connections

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable
 
 from runner.calibration import fingerprint, load_calibration
+from runner.generator_traits import TRAITS
 from runner.measure import cgroups, machine
 from runner.measure.counters import CLOSE_RPS
 from runner.measure.idle import IdleCpus
@@ -94,11 +95,14 @@ def examine_hosts(hosts: Hosts, say: Callable[[str], None]) -> list[Diagnosis]:
 def examine_tools() -> list[Diagnosis]:
     """Return which load generators are installed, and whether the lab can use them."""
     findings = []
-    for name in ("k6", "wrk", "vegeta"):
+    for name, traits in TRAITS.items():
         tool = find_tool(name)
         if tool is None or tool.unfit is not None:
             why = "not installed" if tool is None else tool.unfit
-            findings.append(Diagnosis(name, "missing", f"{why}: {remedy(name)}"))
+            words = f"{why}: {remedy(name)}"
+            if traits.is_optional:
+                words += f"; without it the workloads of {name} cannot run"
+            findings.append(Diagnosis(name, "warning" if traits.is_optional else "missing", words))
         else:
             findings.append(
                 Diagnosis(name, "ok", f"{tool.version} ({tool.path.parent.name}/{tool.path.name})")

@@ -16,11 +16,28 @@ _REMEDIES = {
     "k6": "run `make setup`, or install k6 1.8 to 2.x and put it on PATH",
     "wrk": "install it with `apt-get install wrk`",
     "vegeta": "run `make setup`, or install vegeta 12 and put it on PATH",
+    "oha": "run `make oha`, or install oha 1.16 and put it on PATH",
     "nginx": "install it with `apt-get install nginx-light`",
     "postgres": "install it with `apt-get install postgresql`",
     "cargo": "install Rust (rustup.rs)",
     "go": "install Go (go.dev/dl)",
 }
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """The versions of a tool that the lab is known to drive."""
+
+    least: tuple[int, ...]
+    below: tuple[int, ...]
+    words: str
+
+
+_FITTING = {
+    "k6": Fitting((1, 8), (3,), "1.8 to 2.x"),
+    "oha": Fitting((1, 16), (2,), "1.16 to 1.x"),
+}
+"""Any version of the others fits."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +50,12 @@ class Tool:
 
     @property
     def unfit(self) -> str | None:
-        """Why the lab cannot use it; None if it can.
-
-        Of k6, only 1.8 to 2.x is known to work.
-        """
-        # empty if the version is unknown
-        numbers = tuple(map(int, re.findall(r"\d+", self.version)))
-        if self.name != "k6" or (1, 8) <= numbers < (3,):
+        """Why the lab cannot use it, None if it can."""
+        fitting = _FITTING.get(self.name)
+        numbers = tuple(map(int, re.findall(r"\d+", self.version)))  # none if it is unknown
+        if fitting is None or fitting.least <= numbers < fitting.below:
             return None
-        return f"{self.version} found, but the lab needs 1.8 to 2.x"
+        return f"{self.version} found, but the lab needs {fitting.words}"
 
 
 def remedy(name: str) -> str:

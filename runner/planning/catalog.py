@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from runner.generator_traits import TRAITS
 from runner.model import (
     OWN,
     OWN_SCRIPT,
@@ -86,7 +87,7 @@ def load_workload(name: str) -> Workload:
     path = PACKAGE / "workloads" / f"{_known('workload', name, workload_names())}.toml"
     top = read_table(path)
     given = top.read("title tool load_model method path needs", "script body database")
-    script = path.with_name(given.pop("script", path.name))  # vegeta takes none
+    script = path.with_name(given.pop("script", path.name))  # some tools take none
     if not script.is_file():
         raise top.error("script", f"{script} does not exist")
     if (given["tool"], given["load_model"]) not in _SIZES:
@@ -116,6 +117,8 @@ _SIZES = {
     ("k6", "open"): _K6_OPEN,
     ("wrk", "closed"): (("connections", "duration_s"),),
     ("vegeta", "open"): (_K6_OPEN[2], _K6_OPEN[1]),
+    ("oha", "closed"): (("connections", "duration_s"),),
+    ("oha", "open"): (_K6_OPEN[1],),
 }
 """Which sizes a `[[load]]` must give, by tool and load model, and no others.
 
@@ -271,6 +274,13 @@ def _load(table: Table, written: Collection[str], servers: Collection[str]) -> L
             raise table.error(
                 key, f"workload {name!r} {'needs' if key in needed else 'takes no'} {key!r}"
             )
+    most_rps = TRAITS[workload.tool].most_rps
+    if max(given.get("rates_rps", ()), default=0.0) > most_rps:
+        raise table.error(
+            "rates_rps",
+            f"{workload.tool} offers at most {most_rps:,.0f} requests/s one by one, and beyond "
+            "that in bunches: use a workload of vegeta for higher rates",
+        )
     share = given.pop("database_share", 1.0)
     given |= {
         "shares": given.pop("server_share", (1.0,)),

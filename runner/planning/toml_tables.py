@@ -20,6 +20,7 @@ from pydantic import (
     ValidationError,
 )
 
+from runner.generator_traits import TRAITS
 from runner.model import Idle, LabError, Mode
 from runner.planning.search import Objective
 
@@ -169,7 +170,7 @@ _KINDS = {
     "secrets": _one_of("environment", "file"),
     "base": _one_of("scratch", "debian"),
     "context": _one_of(".", ".."),
-    "tool": _one_of("k6", "wrk", "vegeta"),
+    "tool": _one_of(*TRAITS),
     "load_model": _one_of("closed", "open"),
     "method": _one_of("GET", "POST"),
     "database sessions": Kind("true or false", StrictBool),

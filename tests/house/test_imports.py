@@ -52,7 +52,7 @@ ALLOWED = {
     "planning": ("generator_traits", "model", "store", "planning"),
     "model": ("generator_traits",),
     "contract": ("model", "http_response", "contract"),
-    "store": ("model",),
+    "store": ("generator_traits", "model"),
     "verdict": ("model", "measurement", "verdict"),
     **dict.fromkeys(("generator_traits", "measurement", "http_response", "columns", "served"), ()),
 }

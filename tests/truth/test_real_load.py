@@ -1,5 +1,5 @@
-"""Real k6, wrk and vegeta on real servers: known service times, counts and rows come back through
-the whole lab.
+"""Real k6, wrk, vegeta and oha on real servers: known service times, counts and rows come back
+through the whole lab.
 """
 
 import json
@@ -75,6 +75,33 @@ def test_vegeta_keeps_the_rate_and_times_its_requests(known):
         )
         assert row["duration_s"] == 2.01 and row["rps"] == pytest.approx(300, rel=0.01)
         assert row["sustained"] and row["failed"] == 0 and row["tool"] == "vegeta"
+
+
+BY_OHA = campaign(
+    ["reference"],
+    load("static-oha", connections=10, modes=["keepalive", "close"], duration_s=1),
+    load("static-oha-open", rates_rps=[300], duration_s=2, vus=500),
+    environment={"reference": {"REFERENCE_SERVICE_MS": "20"}},
+)
+
+
+@real_lab.needs("oha")
+def test_a_steady_service_time_comes_back_through_oha(root):
+    made = real_lab.run(root, BY_OHA, "--engine", "process")
+    trials = made.trials.set_index("name")
+    assert trials["status"].to_list() == ["sealed"] * 3
+    assert trials["latency_p50_ms"].between(20, 23).all()
+    for mode in ("keepalive", "close"):
+        row = trials.loc[f"b01-reference-static-oha-c10-{mode}"]
+        assert row["mode"] == mode
+        assert row["rps"] * row["latency_mean_ms"] / 1000 == pytest.approx(10, rel=0.05)
+    offered = trials.loc["b01-reference-static-oha-open-r300"]
+    assert offered["requests"] == pytest.approx(603, abs=2), (
+        "2 s, and the 10 ms that a request may be late"
+    )
+    assert offered["sustained"] and offered["rps"] == pytest.approx(300, rel=0.01)
+    # One that was refused or timed out would be in no row: what the server counted says so.
+    assert all(check["ok"] for record in made.records for check in record["checks"])
 
 
 def test_k6_made_every_request(known):

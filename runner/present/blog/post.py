@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from runner.generator_traits import TRAITS
 from runner.model import CALIBRATION, LabError
 from runner.present.answers import evidence, findings
 from runner.present.comparison.quantity import CPU_PER_REQUEST, THROUGHPUT
@@ -60,7 +61,7 @@ PUBLIC_INSIDE = {
         ),
         *("cgroup_version", "clock_source"),
     ),
-    "tools": ("k6", "wrk", "vegeta", "nginx", "python"),
+    "tools": (*TRAITS, "nginx", "python"),
     "placement": ("server", "generator", "database", "disjoint", "database_shared"),
     "database": ("version", "image"),
 }

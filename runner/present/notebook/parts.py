@@ -45,7 +45,7 @@ def loads(tables: Tables) -> Iterator[Block]:
     notes = list[str]()
     more = summary.of_own_api(tables)
     for tool, rows in summary.summarize(tables).groupby("tool", sort=False):
-        if traits_of(tool).size_column == "connections":
+        if not traits_of(tool).keeps_requests:
             rates, cpu = (summary.pivot(rows, column) for column in ("rps", "cpu_ms_per_request"))
             found = [
                 ("Requests/s", rates, "requests"),

@@ -1,0 +1,155 @@
+"""oha's requests, one a line, and its report -> what k6's samples and summary are digested to.
+
+Facts of oha's source that this rests on (src/client.rs, src/db.rs, src/printer.rs of 1.16): all
+times are seconds since oha began, of which only the whole second is known; the lab knows when it
+started oha, which comes a few milliseconds before. `start` is when a connection took a request up,
+and `end` when its last byte was read; a request that opens its connection has the connecting
+between them. `start_latency_correction` is a request's turn, to which oha's clock may be a
+millisecond late; then `duration` begins there. Turns come in order, at the offered rate since oha
+began, so that the order says when each was due. Requests without an answer are in the report only.
+"""
+
+from pathlib import Path
+
+import duckdb
+
+from runner.digest.k6 import K6Summary, connect
+from runner.digest.k6_raw import DamageError, Tally
+from runner.generator_traits import GENERATOR_LATE_S
+from runner.model import LabError
+from runner.store import read_json
+
+LONGEST_START_S = 10
+"""How much later than the lab started it oha may say that it began."""
+BYTES = "bytes of answers"
+_COLUMNS = {
+    "start": "DOUBLE",
+    "start_latency_correction": "DOUBLE",
+    "end": "DOUBLE",
+    "duration": "DOUBLE",
+    "status": "SMALLINT",
+    "len_bytes": "BIGINT",
+    "run": "BIGINT",
+}
+"""Of oha's table, in the order of the raw file; times in seconds since oha began."""
+_REQUESTS = """
+    SELECT $began_ns + round_even("end" * 1e9, 0)::BIGINT AS end_ns, duration * 1e3 AS duration_ms,
+           0.0::DOUBLE AS blocked_ms, 0.0::DOUBLE AS connecting_ms, 0.0::DOUBLE AS tls_ms,
+           0.0::DOUBLE AS sending_ms, duration * 1e3 AS waiting_ms, 0.0::DOUBLE AS receiving_ms,
+           status, 0::SMALLINT AS error_code
+    FROM results WHERE turn >= $lead ORDER BY "end"
+"""
+_TURNS = """
+    SELECT *, row_number() OVER (ORDER BY coalesce(start_latency_correction, start), start) - 1
+              AS turn
+    FROM lines
+"""
+_COUNTS = """
+    SELECT count(*), count(*) FILTER (start - turn / $rate_rps > $late_s)
+    FROM results WHERE turn >= $lead
+"""
+_ANSWERS = """
+    SELECT status, count(*), sum(len_bytes)::BIGINT FROM results WHERE turn >= $lead GROUP BY status
+"""
+_ODD = """
+    SELECT count(DISTINCT run), min(run), max(run), count(*) FILTER (
+        abs(duration - ("end" - coalesce(start_latency_correction, start))) > 1e-6
+        OR "end" < start OR start < 0)
+    FROM lines
+"""
+
+
+def spool_requests(
+    raw: Path,
+    folder: Path,
+    began_ns: int,
+    rate_rps: float,
+    *,
+    lead_s: float = 0.0,
+    threads: int = 2,
+) -> Tally:
+    """Write requests.parquet and iterations.parquet into `folder` as k6_raw.spool_points does.
+
+    Return the counts.
+
+    `began_ns` is when the lab started oha, by the wall clock. A request is an iteration. With a
+    `rate_rps`, 0 for a closed load, `late` counts those that were taken up more than 10 ms after
+    they were due. Requests whose turn came in the first `lead_s` are left out. DamageError where
+    the file cannot be read as the lab wrote it, or is of another load.
+    """
+    lead = {"lead": round(rate_rps * lead_s)}
+    try:
+        with connect(folder, 400, threads) as connection:
+            connection.read_csv(
+                str(raw), header=True, columns=_COLUMNS, auto_detect=False, null_padding=False
+            ).create("lines")
+            _require_one_load(connection, began_ns)
+            connection.sql(_TURNS).create("results")
+            requests = connection.sql(_REQUESTS, params=lead | {"began_ns": began_ns})
+            requests.write_parquet(str(folder / "requests.parquet"))
+            requests.project("end_ns, duration_ms AS length_ms").write_parquet(
+                str(folder / "iterations.parquet")
+            )
+            limits = {"late_s": GENERATOR_LATE_S, "rate_rps": rate_rps or None}
+            count, late = connection.sql(_COUNTS, params=lead | limits).fetchall()[0]
+            answers = connection.sql(_ANSWERS, params=lead).fetchall()
+    except duckdb.Error as error:
+        raise DamageError(0, str(error).splitlines()[0]) from None
+    if not count:
+        raise DamageError(0, "there is no request in it")
+    tally = Tally(lines=count, requests=count, iterations=count, late=late)
+    tally.points.update({"http_reqs": count, "data_sent": count})
+    for status, answered, length in answers:
+        tally.points.update({_answers(status): answered, BYTES: length})
+    return tally
+
+
+def _answers(status: object) -> str:
+    return f"answers with {status}"
+
+
+def _require_one_load(connection: duckdb.DuckDBPyConnection, began_ns: int) -> None:
+    """Raise DamageError if the lines are not of one load, the one that began then."""
+    ((runs, first_s, last_s, odd),) = connection.sql(_ODD).fetchall()
+    if not runs:
+        raise DamageError(0, "there is no request in it")
+    if odd:
+        raise DamageError(0, f"the times of {odd} requests contradict each other")
+    began_s = began_ns // 10**9
+    if runs > 1 or not began_s <= first_s <= began_s + LONGEST_START_S:
+        seconds = f"{first_s}" if runs == 1 else f"{first_s} to {last_s}"
+        raise DamageError(
+            0, f"its requests are of a load that began at {seconds}, and the lab's at {began_s}"
+        )
+
+
+def read_report(path: Path) -> K6Summary:
+    """Read what oha reported of a load.
+
+    LabError (exit code 1) if it is missing, broken or not oha's.
+
+    Requests without an answer are among its requests. Its mean, minimum and maximum are exact; its
+    percentiles, which are left out, are not interpolated between two requests.
+    """
+    data = read_json(path)
+    try:
+        summary = data["summary"]
+        statuses = {
+            _answers(status): int(n) for status, n in data["statusCodeDistribution"].items()
+        }
+        answered = sum(statuses.values())
+        count = answered + sum(map(int, data["errorDistribution"].values()))
+        said = {"mean": "average", "min": "fastest", "max": "slowest"}
+        times = {name: 1000 * float(summary[key]) for name, key in said.items()} if answered else {}
+        return K6Summary(
+            iterations=count,
+            dropped=0,
+            requests=count,
+            rps=float(summary["requestsPerSec"]),
+            http_req_duration=times,
+            counts={**statuses, BYTES: int(summary["totalData"])},
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise LabError(
+            f"{path} is not a report of oha ({type(error).__name__}: {error}).", exit_code=1
+        ) from None

@@ -1,0 +1,154 @@
+"""oha: its command, and what turns the requests that it stores into lines of text.
+
+Facts of oha's source that this rests on (src/client.rs, src/db.rs, src/lib.rs of 1.16): with `-z`
+and `-w` a load ends with the requests that are under way then. `-q` paces by the time since oha
+began, in milliseconds, as tokio's timer does; the next free connection in turn takes a request up,
+so that each connection is opened by its first request. With `--latency-correction` the time of a
+request begins with its turn. Only requests that were answered are stored, with any status; the
+others are counted by their errors in the report.
+"""
+
+import csv
+import json
+import sqlite3
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from runner.generator_traits import LEAD_S
+from runner.measure.generators.command import (
+    OPEN_GRACE_S,
+    Command,
+    Files,
+    Generator,
+    Output,
+    Shot,
+    WarmedUp,
+)
+from runner.model import Cell, LabError, LoadPart
+
+SAMPLES = "oha.csv.gz"
+REPORT = "oha.json"
+_ALL = 'SELECT "start", start_latency_correction, "end", duration, status, len_bytes, run FROM oha'
+"""Of oha's table: times in seconds since oha began; `run` is when that was, in Unix seconds."""
+MOST_THREADS = 4
+"""More have nothing to do on the CPUs that a generator has here.
+
+By itself oha takes one for each core of the machine, those too that it may not use.
+"""
+FASTEST_RPS = 100_000
+"""More requests a second than oha has been seen to make on one core."""
+BYTES_IN_MEMORY = 600
+"""Of a request, which oha keeps until it has reported."""
+STORED_RPS = 50_000
+"""Fewer requests a second than oha has been seen to store when a load is over."""
+
+
+def measured(cell: Cell, shot: Shot, files: Files, _output: Output, load_part: LoadPart) -> Command:
+    """Return the command of a load.
+
+    The requests that oha stores in a database become lines of text afterwards.
+    """
+    part = load_part.of(cell)
+    samples = files[SAMPLES]
+    stored = samples.with_name("oha.db")
+    stored.unlink(missing_ok=True)  # oha would add to those of a load that was interrupted
+    length_s = part.lead_s + part.window_s if part.window_s else part.duration_s or 1.0
+    options = [f"--db-url={stored}", f"--output={files[REPORT]}"]
+    load = _command(part, shot, length_s, options)
+    as_text = (sys.executable, "-m", __name__, str(stored))
+    timeout_s = load.timeout_s + kept_requests(part) / STORED_RPS
+    return Command(load.argv, load.env, timeout_s, after=((as_text, samples),))
+
+
+def warm_up(cell: Cell, shot: Shot, files: Files) -> Command:
+    """Return the command of the warm-up, a load like the measured one that stores no requests."""
+    return _command(cell, shot, cell.warmup_s, [f"--output={files[REPORT]}"])
+
+
+def read_warm_up(files: Files) -> WarmedUp:
+    """Return what a warm-up did; nothing is known if its report is missing or broken."""
+    try:
+        report = json.loads(files[REPORT].read_text(encoding="utf-8"))
+        answers = sum(report["statusCodeDistribution"].values())
+        return WarmedUp(answers_rps=answers / report["summary"]["total"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
+        return WarmedUp()
+
+
+def kept_requests(cell: Cell) -> int:
+    """Return how many requests a load leaves, rather too many for a closed one."""
+    return cell.to_begin or round(FASTEST_RPS * (cell.duration_s or 0.0))
+
+
+def memory_bytes(cell: Cell) -> int:
+    """Return an upper estimate of oha's memory for a load, in bytes."""
+    return 64 * 2**20 + BYTES_IN_MEMORY * kept_requests(cell)
+
+
+def connections_of(cell: Cell) -> int:
+    """Return how many connections a load has; LabError if its size is not known.
+
+    An open load has no more than open in its lead, as each is opened by its first request.
+    """
+    if cell.rates_rps:
+        return max(1, min(cell.sockets, round(cell.rates_rps[0] * LEAD_S)))
+    if cell.connections is None:
+        raise LabError(f"Cell {cell.cell_id} lacks connections.")
+    return cell.connections
+
+
+def _command(cell: Cell, shot: Shot, length_s: float, options: Sequence[str]) -> Command:
+    argv = [
+        str(shot.tool),
+        "--no-tui",
+        "--output-format=json",
+        *options,
+        f"-z{round(1000 * length_s)}ms",
+        "--wait-ongoing-requests-after-deadline",
+        f"-c{connections_of(cell)}",
+        f"-t{OPEN_GRACE_S}s",
+        "--redirect=0",
+        "--disable-compression",
+    ]
+    if cell.rates_rps:
+        argv += [f"-q{cell.rates_rps[0]:.10g}", "--latency-correction"]
+    if cell.mode == "close":
+        argv += ["--disable-keepalive"]
+    argv += [f"--method={shot.method}"]
+    if shot.body:
+        argv += [f"-d{shot.body}", "-Tapplication/json"]
+    threads = min(MOST_THREADS, connections_of(cell))
+    env = {"TOKIO_WORKER_THREADS": str(threads)}
+    return Command((*argv, shot.url), env, length_s + OPEN_GRACE_S + 30)
+
+
+def write_as_text(stored: Path) -> None:
+    """Write the requests of oha's database to the standard output: a line each, after their names.
+
+    Ends the program with exit code 1 and a sentence if the database is not oha's.
+    """
+    address = f"{stored.resolve().as_uri()}?mode=ro"
+    try:
+        with closing(sqlite3.connect(address, uri=True)) as database:
+            rows = database.execute(_ALL)
+            lines = csv.writer(sys.stdout, lineterminator="\n")
+            lines.writerow(name for name, *_ in rows.description)
+            lines.writerows(rows)
+    except sqlite3.Error as error:
+        sys.exit(f"{stored} is not a database of oha: {error}")
+
+
+OHA = Generator(
+    measured=measured,
+    warm_up=warm_up,
+    warm_up_files=(REPORT,),
+    read_warm_up=read_warm_up,
+    must_warm_up=True,
+    kept_requests=kept_requests,
+    memory_bytes=memory_bytes,
+)
+
+if __name__ == "__main__":
+    write_as_text(Path(sys.argv[1]))
