@@ -8,6 +8,8 @@ from typing import Literal
 
 Tool = Literal["k6", "wrk", "vegeta"]
 """The load generators."""
+SizeColumn = Literal["vus", "connections"]
+"""Columns of the trials with a load's users."""
 
 
 LEAD_S = 0.5
@@ -26,7 +28,7 @@ A generator's timer that ends a load may be as late; seen of k6: 1.5 ms at 2,000
 class Traits:
     """In what a generator differs from the others."""
 
-    size_column: Literal["vus", "connections"]
+    size_column: SizeColumn
     """Column of the trials with the size of a closed load."""
     keeps_requests: bool
     """Whether its raw file has every request, so that there is a timeline."""
