@@ -22,7 +22,7 @@ from runner.flat import (
     size_of,
 )
 from runner.generator_traits import TRAITS, SizeColumn, Tool
-from runner.shapes import Form, Idle, LoadModel, Mode, Search, Shape, Steps
+from runner.shapes import Form, Idle, LoadModel, Mode, Shape
 
 STATS_COLUMNS = (
     *("pool_size", "pool_in_use", "pool_idle", "pool_waiting"),
@@ -296,20 +296,12 @@ class Cell:
     @property
     def last_rate_rps(self) -> float | None:
         """The last arrival rate of an open load; None of a closed one."""
-        match self.shape:
-            case Steps(rate_rps=rate_rps) | Search(rate_rps=rate_rps):
-                return rate_rps
-            case _:
-                return None
+        return self.shape.last_rate_rps
 
     @property
     def offered_s(self) -> float:
         """How long an open load is offered, without its lead; 0 for a closed one."""
-        match self.shape:
-            case Steps() | Search() as shape:
-                return len(shape.rates_rps) * shape.step_s
-            case _:
-                return 0.0
+        return self.shape.offered_s
 
     @property
     def window_s(self) -> float | None:
@@ -333,11 +325,7 @@ class Cell:
 
         0 for a closed one.
         """
-        match self.shape:
-            case Steps(rates_rps=rates, step_s=step_s) | Search(rates_rps=rates, step_s=step_s):
-                return round(sum(rates) * step_s + rates[0] * self.lead_s) if rates else 0
-            case _:
-                return 0
+        return self.shape.to_begin(self.lead_s)
 
     @property
     def sockets(self) -> int:

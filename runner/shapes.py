@@ -21,6 +21,11 @@ def _portion(whole: int, number: int, count: int) -> int:
     return whole // count + (number <= whole % count)
 
 
+def _begun(rates_rps: tuple[float, ...], step_s: float, lead_s: float) -> int:
+    """Return how many iterations begin while each rate is held; the lead is at the first one."""
+    return round(sum(rates_rps) * step_s + rates_rps[0] * lead_s) if rates_rps else 0
+
+
 @dataclass(frozen=True)
 class Closed:
     """A closed load of a count of iterations: each user begins the next when one has ended."""
@@ -28,6 +33,8 @@ class Closed:
     load_model: ClassVar[LoadModel] = "closed"
     rates_rps: ClassVar[tuple[float, ...]] = ()
     """It has no arrival rates."""
+    last_rate_rps: ClassVar[float | None] = None
+    offered_s: ClassVar[float] = 0.0
     size_name: ClassVar[str | None] = None
     """Its users name it."""
 
@@ -35,6 +42,10 @@ class Closed:
     """Virtual users of k6, or connections of a generator that counts those."""
     iterations: int
     """Of all users, and of all slices of a session, together."""
+
+    def to_begin(self, lead_s: float) -> int:  # noqa: ARG002 - it has no lead
+        """Return 0: it begins as many as its users come to."""
+        return 0
 
     def slice(self, number: int, count: int) -> Closed:
         """Return the load of one slice of `count`, counted from 1.
@@ -56,6 +67,8 @@ class ForTime:
     load_model: ClassVar[LoadModel] = "closed"
     rates_rps: ClassVar[tuple[float, ...]] = ()
     """It has no arrival rates."""
+    last_rate_rps: ClassVar[float | None] = None
+    offered_s: ClassVar[float] = 0.0
     size_name: ClassVar[str | None] = None
     """Its users name it."""
 
@@ -63,6 +76,10 @@ class ForTime:
     """Virtual users of k6, or connections of a generator that counts those."""
     duration_s: float
     """Of all slices of a session together."""
+
+    def to_begin(self, lead_s: float) -> int:  # noqa: ARG002 - it has no lead
+        """Return 0: it begins as many as its users come to."""
+        return 0
 
     def slice(self, number: int, count: int) -> ForTime:  # noqa: ARG002 - all are alike
         """Return the load of one slice of `count`, counted from 1."""
@@ -93,6 +110,20 @@ class Steps:
         """The arrival rates in order."""
         rise = (self.rate_rps - self.first_rate_rps) / max(1, self.steps - 1)
         return tuple(self.first_rate_rps + rise * step for step in range(self.steps))
+
+    @property
+    def last_rate_rps(self) -> float | None:
+        """The arrival rate of the last step."""
+        return self.rate_rps
+
+    @property
+    def offered_s(self) -> float:
+        """How long it is offered, without its lead."""
+        return self.steps * self.step_s
+
+    def to_begin(self, lead_s: float) -> int:
+        """Return how many iterations are to be begun, those of a lead at the first rate too."""
+        return _begun(self.rates_rps, self.step_s, lead_s)
 
     @property
     def size_name(self) -> str | None:
@@ -138,6 +169,20 @@ class Search:
     def rates_rps(self) -> tuple[float, ...]:
         """The step's one arrival rate; none before it is known."""
         return () if self.rate_rps is None else (self.rate_rps,)
+
+    @property
+    def last_rate_rps(self) -> float | None:
+        """The step's one arrival rate; None before it is known."""
+        return self.rate_rps
+
+    @property
+    def offered_s(self) -> float:
+        """How long it is offered, without its lead; 0 before its rate is known."""
+        return 0.0 if self.rate_rps is None else self.step_s
+
+    def to_begin(self, lead_s: float) -> int:
+        """Return how many iterations are to be begun, those of a lead too."""
+        return _begun(self.rates_rps, self.step_s, lead_s)
 
     @property
     def size_name(self) -> str | None:

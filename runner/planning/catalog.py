@@ -132,8 +132,8 @@ search, a sweep of rates or of percentages, or a ramp.
 """
 _ALL_SIZES = (
     "vus",
-    *("iterations", "objective", "from_rps", "to_rps", "bisections", "duration_s"),
-    *("rates_rps", "rates_pct", "steps", "step_s", "connections"),
+    *dict.fromkeys(size for sizes in _SIZES_OF_FORM.values() for size in sizes),
+    "connections",
 )
 _SHARED = (
     "repeats",
