@@ -129,7 +129,7 @@ class TrialProgress(Progress):
             metrics = record["metrics"]
             said = ", ".join(
                 (
-                    *rate_words(metrics, is_open=bool(trial.cell.rates_rps)),
+                    *rate_words(metrics, is_open=trial.cell.is_open),
                     *time_words(metrics),
                     record["verdict"],
                 )

@@ -9,6 +9,8 @@ from typing import Literal
 
 Tool = Literal["k6", "wrk", "vegeta", "oha"]
 """The load generators."""
+SizeColumn = Literal["vus", "connections"]
+"""Columns of the trials with a load's users."""
 
 
 LEAD_S = 0.5
@@ -28,7 +30,7 @@ requests/s.
 class Traits:
     """Traits in which a generator differs from the others."""
 
-    size_column: Literal["vus", "connections"]
+    size_column: SizeColumn
     """Column of the trials that holds the size of a closed load."""
     keeps_requests: bool
     """True if its raw file has every request, which gives a timeline."""
@@ -102,6 +104,14 @@ TRAITS: dict[str, Traits] = {
 
 
 _UNKNOWN = Traits("vus", keeps_requests=True, raw_files=())
+
+
+def users_column(tool: object, load_model: str) -> SizeColumn:
+    """Return the column of the trials that holds the number of a load's users.
+
+    An open load has no size of its own: its users are the most that the generator may have.
+    """
+    return traits_of(tool).size_column if load_model == "closed" else "vus"
 
 
 def traits_of(tool: object) -> Traits:

@@ -1,18 +1,28 @@
 """The vocabulary of the lab: frozen, validated records shared by all wings.
 
-Imports nothing of ours.
+Imports no more of ours than what a load is made of.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
-from runner.generator_traits import TRAITS, Tool
+from runner.flat import (
+    CellColumns,
+    LoadColumns,
+    columns_of_form,
+    columns_of_shape,
+    form_of,
+    shape_of,
+    size_of,
+)
+from runner.generator_traits import TRAITS, SizeColumn, Tool, users_column
+from runner.shapes import Form, Idle, LoadModel, Mode, Shape
 
 STATS_COLUMNS = (
     *("pool_size", "pool_in_use", "pool_idle", "pool_waiting"),
@@ -34,11 +44,6 @@ POSTGRES = (
 )  # the database's configuration, start script and Dockerfile
 SCHEMA = 1  # version of the data format. 1 (2026-11): first format.
 
-LoadModel = Literal["closed", "open"]
-Mode = Literal["keepalive", "close"]
-Idle = Literal[
-    "polling", "system"
-]  # what idle CPUs do: stay awake, or sleep as the machine is set up
 Tier = Literal["realistic", "raw", "calibration"]
 """`realistic`: the framework as its users use it.
 
@@ -188,16 +193,12 @@ class Workload:
 
 @dataclass(frozen=True)
 class Cell:
-    """Server x workload x parameters: what a number is measured of.
+    """Server x load: what a number is measured of.
 
-    Set are, for a closed load, `vus` and `iterations` or `duration_s` (k6), or `connections` and
-    `duration_s` (wrk); for an open one the arrival rates, evenly spaced in `steps` from
-    `first_rate_rps` to `rate_rps`, each held `step_s`, and as `vus` the virtual users that k6 has
-    for them. A step of a search has its `objective`, the ends of the search and the number of the
-    step (`bisection`, from 1); its rate is set when its turn comes.
-
-    With `slices` the cell is one server's part of a session; iterations and durations are of all
+    With `slices` the cell is one server's part of a session; the lengths of its shape are of all
     its slices together.
+
+    On disk a cell is flat (`columns`), and pydantic reads it so.
     """
 
     server: str
@@ -206,44 +207,59 @@ class Cell:
     tier: str
     workload: str
     tool: Tool
-    load_model: LoadModel
     mode: Mode
     path: str
-    vus: int | None = None
-    iterations: int | None = None
-    connections: int | None = None
-    duration_s: float | None = None
-    first_rate_rps: float | None = None
-    rate_rps: float | None = None
-    steps: int | None = None
-    step_s: float | None = None
+    shape: Shape
     pool_size: int | None = None
     warmup_s: float = 1.0
-    objective: str | None = None
-    search_low_rps: float | None = None
-    search_high_rps: float | None = None
-    bisection: int | None = None
-    share: float = 1.0  # of each CPU that the server was given, by a CPU quota; 1.0 without a quota
-    database_share: float = 1.0  # the same for the database
-    idle: Idle = "polling"  # what idle CPUs were asked to do
+    share: float = 1.0
+    """Of each CPU that the server was given, by a CPU quota; 1.0 without a quota."""
+    database_share: float = 1.0
+    """The same for the database."""
+    idle: Idle = "polling"
+    """What idle CPUs were asked to do."""
     slices: int | None = None
     """How many slices the load has in a session; None if the trial is in no session."""
+
+    @classmethod
+    def from_columns(cls, columns: CellColumns) -> Cell:
+        """Return the cell that flat columns describe; ValueError if they contradict each other."""
+        kept = {name: getattr(columns, name) for name in _CELL_COLUMNS}
+        cell = cls(**kept, shape=shape_of(columns))
+        _require_same(cell.columns(), columns)
+        return cell
+
+    def columns(self) -> CellColumns:
+        """Return the cell's flat columns, as trial.json and the table of trials have them."""
+        kept = {name: getattr(self, name) for name in _CELL_COLUMNS}
+        return CellColumns(
+            **kept, load_model=self.load_model, **columns_of_shape(self.shape, self.tool)
+        )
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, handler: Any) -> Any:
+        """Tell pydantic to read a cell's flat columns."""
+        return _read_flat(handler.generate_schema(CellColumns), cls.from_columns)
+
+    @property
+    def load_model(self) -> LoadModel:
+        """Whether a request waits for the one before it (closed) or for its time (open)."""
+        return self.shape.load_model
 
     @property
     def load_id(self) -> str:
         """The load without the server, as used in file names: `experiments-vus3000`."""
-        size = None if self.vus is None else f"vus{self.vus}"
-        if self.objective is not None:
-            objective = self.objective.replace("<=", "le").replace(".", "_")
-            size = f"{re.sub(r'[^a-z0-9_]+', '', objective)}-s{self.bisection}"
-        elif self.rate_rps is not None and self.first_rate_rps is not None:
-            ramp = self.steps is not None and self.steps > 1
-            size = f"r{self.first_rate_rps:g}-{self.rate_rps:g}" if ramp else f"r{self.rate_rps:g}"
+        size = self.shape.size_name
+        connections = None
+        if users_column(self.tool, self.load_model) == "connections":
+            connections = None if self.shape.users is None else f"c{self.shape.users}"
+        elif size is None:
+            size = f"vus{self.shape.users}"
         parts = (
             self.workload,
             size,
-            None if self.connections is None else f"c{self.connections}",
-            None if self.connections is None and self.mode == "keepalive" else self.mode,
+            connections,
+            None if connections is None and self.mode == "keepalive" else self.mode,
             None if self.pool_size is None else f"pool{self.pool_size}",
             None if self.share == 1 else f"share{self.share:g}".replace(".", "_"),
             None
@@ -255,28 +271,37 @@ class Cell:
         return "-".join(part for part in parts if part is not None)
 
     def slice(self, number: int) -> Cell:
-        """Return the load of one slice, counted from 1; the cell itself if it has no slices.
-
-        Iterations that cannot be shared out evenly go to the first slices.
-        """
+        """Return the load of one slice, counted from 1; the cell itself if it has no slices."""
         if self.slices is None:
             return self
-        each, rest = divmod(self.iterations or 0, self.slices)
-        return replace(
-            self,
-            slices=None,
-            iterations=None if self.iterations is None else each + (number <= rest),
-            duration_s=self.duration_s and self.duration_s / self.slices,
-            step_s=self.step_s and self.step_s / self.slices,
-        )
+        return replace(self, slices=None, shape=self.shape.slice(number, self.slices))
+
+    def with_users(self, users: int) -> Cell:
+        """Return the cell with so many virtual users or connections."""
+        return replace(self, shape=replace(self.shape, users=users))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests begin at their times, however long the ones before them take."""
+        return self.load_model == "open"
 
     @property
     def rates_rps(self) -> tuple[float, ...]:
-        """The arrival rates of an open load in order; empty for a closed one."""
-        if self.rate_rps is None or self.first_rate_rps is None or not self.steps:
-            return ()
-        rise = (self.rate_rps - self.first_rate_rps) / max(1, self.steps - 1)
-        return tuple(self.first_rate_rps + rise * step for step in range(self.steps))
+        """The arrival rates of an open load in order; empty for a closed one.
+
+        Empty for a step of a search, too, whose rate is not known yet.
+        """
+        return self.shape.rates_rps
+
+    @property
+    def last_rate_rps(self) -> float | None:
+        """The last arrival rate of an open load; None of a closed one."""
+        return self.shape.last_rate_rps
+
+    @property
+    def offered_s(self) -> float:
+        """How long an open load is offered, without its lead; 0 for a closed one."""
+        return self.shape.offered_s
 
     @property
     def window_s(self) -> float | None:
@@ -287,9 +312,7 @@ class Cell:
         A generator may begin nothing any more when its time is over: what may be late at the end
         needs time for it.
         """
-        if not self.rates_rps or not self.step_s:
-            return None
-        return len(self.rates_rps) * self.step_s + TRAITS[self.tool].late_s
+        return self.offered_s + TRAITS[self.tool].late_s if self.rates_rps else None
 
     @property
     def lead_s(self) -> float:
@@ -302,18 +325,20 @@ class Cell:
 
         0 for a closed one.
         """
-        rates = self.rates_rps
-        return round(sum(rates) * (self.step_s or 0.0) + rates[0] * self.lead_s) if rates else 0
+        return self.shape.to_begin(self.lead_s)
 
     @property
     def sockets(self) -> int:
-        """How many connections the load holds open at once."""
-        return self.connections or self.vus or 0
+        """How many connections the load holds open at once; 0 if that is not known yet."""
+        return self.shape.users or 0
 
     @property
     def cell_id(self) -> str:
         """The cell's name: `axum-experiments-vus3000`."""
         return f"{self.server}-{self.load_id}"
+
+
+_CELL_COLUMNS = tuple(each.name for each in fields(Cell) if each.name != "shape")
 
 
 @dataclass(frozen=True)
@@ -343,16 +368,7 @@ class LoadPart:
             raise LabError(
                 f"{cell.cell_id} has fewer connections than there are generators ({self.count})."
             )
-        part: dict[str, Any] = {name: getattr(cell, name) for name in ("connections", "vus")}
-        part = {
-            name: n and n // self.count + (self.number <= n % self.count)
-            for name, n in part.items()
-        }
-        if cell.iterations is not None and part["vus"] and cell.vus:
-            part["iterations"] = round(cell.iterations * part["vus"] / cell.vus)
-        for name in ("first_rate_rps", "rate_rps"):
-            part[name] = getattr(cell, name) and getattr(cell, name) / self.count
-        return replace(cell, **part)
+        return replace(cell, shape=cell.shape.part(self.number, self.count))
 
 
 @dataclass(frozen=True)
@@ -375,35 +391,94 @@ class Trial:
 class Load:
     """One `[[load]]` entry of a campaign: a workload and the parameters to cross with the
     servers.
+
+    In run.json a load is flat (`columns`), and pydantic reads it so.
     """
 
     workload: str
     repeats: int
     warmup_s: float
+    form: Form
     modes: tuple[Mode, ...] = ("keepalive",)
-    vus: tuple[int, ...] = ()
-    iterations: int | None = None
-    connections: tuple[int, ...] = ()
-    duration_s: float | None = None
-    from_rps: float | None = None
-    to_rps: float | None = None
-    steps: int | None = None
-    step_s: float | None = None
-    rates_rps: tuple[float, ...] = ()  # arrival rates of a sweep: a cell each
-    rates_pct: tuple[
-        float, ...
-    ] = ()  # the same in % of what the slowest server can do, until a run says what that is
-    objective: str | None = None  # of a search from `from_rps` to `to_rps` in `bisections` trials
-    bisections: int | None = None
+    users: tuple[int, ...] = ()
+    """A cell each; empty if the warm-ups of an open load decide how many it may have."""
+    size_column: SizeColumn = "vus"
+    """What the users are called: virtual users, or connections."""
     pool_sizes: tuple[int, ...] = ()
-    servers: tuple[
-        str, ...
-    ] = ()  # those of the campaign's servers that this load is for; all if it is empty
-    shares: tuple[float, ...] = (1.0,)  # shares of a core for each CPU of the server: a cell each
+    servers: tuple[str, ...] = ()
+    """Those of the campaign's servers that this load is for; all if it is empty."""
+    shares: tuple[float, ...] = (1.0,)
+    """Shares of a core for each CPU of the server: a cell each."""
     database_share: float = 1.0
     idle: tuple[Idle, ...] = ("polling",)
-    slices: int | None = None  # slices per server and session; None without sessions
-    slice_s: float | None = None
+    slices: int | None = None
+    """Slices per server and session; None without sessions."""
+
+    @classmethod
+    def from_columns(cls, columns: LoadColumns) -> Load:
+        """Return the load that flat columns describe; ValueError if they contradict each other."""
+        kept = {name: getattr(columns, name) for name in _LOAD_COLUMNS}
+        size_column, users = size_of(columns)
+        load = cls(**kept, form=form_of(columns), users=users, size_column=size_column)
+        _require_same(load.columns(), columns)
+        return load
+
+    def columns(self) -> LoadColumns:
+        """Return the load's flat columns, as run.json has them."""
+        kept = {name: getattr(self, name) for name in _LOAD_COLUMNS}
+        users: dict[str, Any] = {self.size_column: self.users}
+        return LoadColumns(**kept, **users, **columns_of_form(self.form, self.slices))
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, handler: Any) -> Any:
+        """Tell pydantic to read a load's flat columns."""
+        return _read_flat(handler.generate_schema(LoadColumns), cls.from_columns)
+
+    def shapes(self, users: int | None) -> list[Shape]:
+        """Return the shapes of the load's cells with so many users."""
+        return self.form.shapes(users, self.slices)
+
+    def scaled(self, factor: float) -> Load:
+        """Return the load with iterations and durations times `factor`.
+
+        Never below what can be measured (`Campaign.scaled`).
+        """
+        counts_users = self.size_column == "vus" and bool(self.users)
+        least_iterations = max(self.users, default=1) * (self.slices or 1)
+        least_s = 1.0 if counts_users else 0.2
+        return replace(self, form=self.form.scaled(factor, least_iterations, least_s))
+
+
+_LOAD_COLUMNS = tuple(
+    each.name for each in fields(Load) if each.name not in {"form", "users", "size_column"}
+)
+
+
+def _require_same(made: CellColumns | LoadColumns, given: CellColumns | LoadColumns) -> None:
+    """Raise ValueError if columns say more than the shape that was made of them."""
+    for each in fields(given):
+        if getattr(made, each.name) != getattr(given, each.name):
+            raise ValueError(f"{each.name} = {getattr(given, each.name)!r} contradicts the others")
+
+
+def _read_flat(columns_schema: Any, convert: Any) -> Any:
+    """Return pydantic's schema of what is read as columns and then converted."""
+    from pydantic_core import core_schema  # noqa: PLC0415 - only what decodes needs it
+
+    return core_schema.no_info_after_validator_function(convert, columns_schema)
+
+
+def record_of(value: Any) -> Any:
+    """Return a value as it is stored: like `dataclasses.asdict`, but cells and loads are flat."""
+    if isinstance(value, Cell | Load):
+        return record_of(value.columns())
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: record_of(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, dict):
+        return {key: record_of(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(record_of(each) for each in value)
+    return value
 
 
 @dataclass(frozen=True)
@@ -464,20 +539,7 @@ class Campaign:
         """
         if not 0 < factor < math.inf:
             raise LabError(f"--scale must be a number greater than 0, not {factor:g}.")
-        loads = []
-        for load in self.loads:
-            least_s = {"step_s": 0.2} | dict.fromkeys(
-                ("duration_s", "slice_s"), 1.0 if load.vus else 0.2
-            )
-            lengths = {
-                name: max(least, length * factor)
-                for name, least in least_s.items()
-                if (length := getattr(load, name))
-            }
-            least = max(load.vus, default=1) * (load.slices or 1)
-            iterations = load.iterations and max(least, round(load.iterations * factor))
-            loads.append(replace(load, iterations=iterations, **lengths))
-        return replace(self, loads=tuple(loads))
+        return replace(self, loads=tuple(load.scaled(factor) for load in self.loads))
 
 
 class Blame(StrEnum):

@@ -193,7 +193,8 @@ def decode(kind: type[T], value: Any, said: str, *, more: bool = False, exit_cod
     except pydantic.ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, fault["loc"]))
-        why = f"it has no {where}" if fault["type"] == "missing" else f"{where}: {fault['msg']}"
+        message = fault["msg"].removeprefix("Value error, ")
+        why = f"it has no {where}" if fault["type"] == "missing" else f"{where}: {message}"
         raise LabError(f"{said}: {why}.", exit_code) from None
     return found
 

@@ -9,7 +9,7 @@ import typer
 
 from runner import console
 from runner.commands.options import EngineOption, HostsFile, JsonFlag, Servers, emit
-from runner.model import LabError, Server
+from runner.model import LabError, Server, record_of
 from runner.planning import catalog
 from runner.store import find_run
 
@@ -77,7 +77,7 @@ def list_(
         found["workloads"] = [
             {**asdict(workload), "script": workload.script.name} for workload in workloads
         ]
-        emit({**found, "campaigns": [asdict(campaign) for campaign in campaigns]})
+        emit({**found, "campaigns": [record_of(campaign) for campaign in campaigns]})
         return
     if markdown:
         typer.echo(servers_table(servers))

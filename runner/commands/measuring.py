@@ -4,116 +4,113 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from runner import console
 from runner.commands import options
-from runner.commands.options import EngineOption, JsonFlag, emit
+from runner.commands.options import (
+    ApiOptions,
+    CampaignOptions,
+    EngineOption,
+    JsonFlag,
+    emit,
+    grouped,
+)
 from runner.console import TrialProgress
 from runner.model import Campaign, LabError, Workload, short_number
 from runner.planning import catalog
 from runner.store import RunFolder, find_run
 
+if TYPE_CHECKING:
+    from runner.running.attempts import RunResult
+    from runner.running.user_api import Asked
 
-def run(
-    campaign: Annotated[
-        str, typer.Argument(help="A campaign's name, or the path of a TOML file.")
-    ] = "",
-    engine: EngineOption = "auto",
-    server: Annotated[
-        list[str] | None, typer.Option("--server", help="Only these servers; repeatable.")
-    ] = None,
-    scale: options.Scale = 1.0,
-    repeats: options.Repeats = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Order of the trials.")] = None,
-    hosts: options.HostsFile = None,
-    idle: options.Idle = None,
-    rates_of: options.RatesOf = None,
-    budget: options.Budget = None,
-    until: options.Until = None,
-    resume: Annotated[
-        str | None, typer.Option(help="Continue this run; takes no campaign.")
-    ] = None,
-    url: options.Url = None,
-    folder: options.Folder = None,
-    script: options.ScriptFile = None,
-    vus: options.Vus = None,
-    iterations: options.Iterations = None,
-    rate: options.Rates = None,
-    duration: options.Duration = None,
-    close: options.Close = False,
-    probe_path: options.ProbePath = None,
-    server_cpus: options.ServerCpus = None,
-    i_own_this_host: options.OwnedHost = None,
-    also: options.Also = None,
-    json_: JsonFlag = False,
-) -> None:
+
+@grouped(CampaignOptions, ApiOptions)
+def run(what: CampaignOptions, of_api: ApiOptions, json_: JsonFlag = False) -> None:
     """Run a campaign, each trial in a fresh server, or load an API of your own.
 
     Raw samples into data/runs/.
     """
-    from runner.planning.plan import choose, with_idle, with_rates
-    from runner.running.campaign import resume_campaign, run_campaign
+    from runner.running.campaign import resume_campaign
     from runner.running.stopping import read_stopping
-    from runner.running.user_api import Asked, plan_user_api
+    from runner.running.user_api import Asked
 
-    rates = tuple(rate or ())
-    urls = tuple(url or ())
-    api = Asked(
-        urls,
-        folder,
-        script,
-        vus,
-        iterations,
-        rates,
-        duration,
-        probe_path,
-        i_own_this_host,
-        server_cpus,
-        close,
-        also=tuple(dict.fromkeys(also or ())),
-    )
-    has_api = api != Asked()
-    if hosts is not None and (has_api or engine == "process"):
+    asked = _asked(of_api)
+    has_api = asked != Asked()
+    if what.hosts is not None and (has_api or what.engine == "process"):
         raise LabError(
             "--hosts goes with a campaign, whose servers run as containers: leave it out for "
             "an API of your own."
         )
     _one_of(
-        campaign,
-        resume,
+        what.campaign,
+        what.resume,
         has_api,
-        named=bool(server) or scale != 1.0 or (bool(urls) and engine != "auto"),
+        named=bool(what.server)
+        or what.scale != 1.0
+        or (bool(asked.urls) and what.engine != "auto"),
     )
     with TrialProgress() as progress:
-        if resume is not None:
-            begun = find_run(resume)
-            stopping = read_stopping(budget, _begun_until(begun, until))
-            outcome = resume_campaign(begun, report=progress, stopping=stopping, hosts=hosts)
+        if what.resume is not None:
+            begun = find_run(what.resume)
+            stopping = read_stopping(what.budget, _begun_until(begun, what.until))
+            outcome = resume_campaign(begun, report=progress, stopping=stopping, hosts=what.hosts)
         else:
-            planned = plan_user_api(api, repeats, seed) if has_api else None
-            chosen = (
-                planned.campaign
-                if planned
-                else choose(catalog.load_campaign(campaign), server, repeats, scale)
-            )
-            chosen = with_idle(chosen, idle)
-            chosen = with_rates(
-                chosen, partial(_capacity, find_run(rates_of), chosen) if rates_of else None
-            )
-            more: dict[str, Any] = {
-                "planned": planned,
-                "stopping": read_stopping(budget, until),
-                "hosts": hosts,
-            }
-            outcome = run_campaign(
-                chosen, engine=engine, scale=scale, seed=seed, report=progress, **more
-            )
+            outcome = _begin(what, asked if has_api else None, progress)
     _finish(outcome, json_)
     if outcome.failed:
         raise typer.Exit(1)
+
+
+def _asked(of_api: ApiOptions) -> Asked:
+    """Return what the command line says of a user's API."""
+    from runner.running.user_api import Asked
+
+    return Asked(
+        urls=tuple(of_api.url or ()),
+        folder=of_api.folder,
+        script=of_api.script,
+        vus=of_api.vus,
+        iterations=of_api.iterations,
+        rates_rps=tuple(of_api.rate or ()),
+        duration_s=of_api.duration,
+        probe_path=of_api.probe_path,
+        owned_host=of_api.i_own_this_host,
+        server_cpus=of_api.server_cpus,
+        close=of_api.close,
+        also=tuple(dict.fromkeys(of_api.also or ())),
+    )
+
+
+def _begin(what: CampaignOptions, api: Asked | None, progress: TrialProgress) -> RunResult:
+    """Run a campaign, or that of a user's API, from its beginning."""
+    from runner.planning.plan import choose, with_idle, with_rates
+    from runner.running.campaign import run_campaign
+    from runner.running.stopping import read_stopping
+    from runner.running.user_api import plan_user_api
+
+    planned = None if api is None else plan_user_api(api, what.repeats, what.seed)
+    if planned is None:
+        campaign = catalog.load_campaign(what.campaign)
+        chosen = choose(campaign, what.server, what.repeats, what.scale)
+    else:
+        chosen = planned.campaign
+    chosen = with_idle(chosen, what.idle)
+    capacity = partial(_capacity, find_run(what.rates_of), chosen) if what.rates_of else None
+    chosen = with_rates(chosen, capacity)
+    return run_campaign(
+        chosen,
+        engine=what.engine,
+        scale=what.scale,
+        seed=what.seed,
+        report=progress,
+        planned=planned,
+        stopping=read_stopping(what.budget, what.until),
+        hosts=what.hosts,
+    )
 
 
 def _capacity(run: RunFolder, campaign: Campaign, workload: Workload) -> float:

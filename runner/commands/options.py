@@ -1,9 +1,13 @@
 """Options shared by several commands, options of a user's API, and JSON output."""
 
+import functools
+import inspect
 import json
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -151,3 +155,81 @@ ServerCpus = Annotated[
 OwnedHost = Annotated[
     str | None, _option(metavar="HOST", help="The URL's host, where it is not this machine.")
 ]
+
+
+@dataclass(frozen=True)
+class CampaignOptions:
+    """The options of `bench run` that say what is run, where, and for how long."""
+
+    campaign: Annotated[
+        str, typer.Argument(help="A campaign's name, or the path of a TOML file.")
+    ] = ""
+    engine: EngineOption = "auto"
+    server: Annotated[
+        list[str] | None, typer.Option("--server", help="Only these servers; repeatable.")
+    ] = None
+    scale: Scale = 1.0
+    repeats: Repeats = None
+    seed: Annotated[int | None, typer.Option(min=0, help="Order of the trials.")] = None
+    hosts: HostsFile = None
+    idle: Idle = None
+    rates_of: RatesOf = None
+    budget: Budget = None
+    until: Until = None
+    resume: Annotated[str | None, typer.Option(help="Continue this run; takes no campaign.")] = None
+
+
+@dataclass(frozen=True)
+class ApiOptions:
+    """The options of `bench run` for an API of the user's own."""
+
+    url: Url = None
+    folder: Folder = None
+    script: ScriptFile = None
+    vus: Vus = None
+    iterations: Iterations = None
+    rate: Rates = None
+    duration: Duration = None
+    close: Close = False
+    probe_path: ProbePath = None
+    server_cpus: ServerCpus = None
+    i_own_this_host: OwnedHost = None
+    also: Also = None
+
+
+def grouped(*groups: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator of a command whose first parameters are groups of options: dataclasses.
+
+    On the command line each of their fields is an option by itself, in the order of the groups;
+    the command's other parameters come after them. Every field has a default.
+    """
+
+    def decorator(command: Callable[..., None]) -> Callable[..., None]:
+        hints = [get_type_hints(group, include_extras=True) for group in groups]
+        names = [[each.name for each in fields(group)] for group in groups]
+        own = list(inspect.signature(command, eval_str=True).parameters.values())[len(groups) :]
+        parameters = [
+            inspect.Parameter(
+                each.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=each.default,
+                annotation=hints_of_group[each.name],
+            )
+            for group, hints_of_group in zip(groups, hints, strict=True)
+            for each in fields(group)
+        ]
+        parameters += [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
+
+        @functools.wraps(command)
+        def flat(**given: Any) -> None:
+            made = [
+                group(**{name: given.pop(name) for name in of_group})
+                for group, of_group in zip(groups, names, strict=True)
+            ]
+            command(*made, **given)
+
+        flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        flat.__annotations__ = {each.name: each.annotation for each in parameters}
+        return flat
+
+    return decorator

@@ -30,6 +30,7 @@ from runner.digest.wrk import WrkResult, add_up, mean_ms, quantile_ms, read_wrk,
 from runner.generator_traits import TRAITS
 from runner.measurement import Counters, Measurement
 from runner.model import Cell, Check, LoadPart, Trial, carried_percent
+from runner.shapes import Closed
 from runner.store import RunFolder, raw_name, replacing
 
 FEWEST_KEPT = 0.5
@@ -307,7 +308,7 @@ def _k6_summaries(raw: Raw, measurement: Measurement) -> list[K6Summary]:
 def _vegeta_spool(
     _raw: Raw, cell: Cell, _measurement: Measurement, _salvage: bool
 ) -> Callable[..., Any]:
-    return partial(spool_results, rate_rps=cell.rate_rps or 0.0)
+    return partial(spool_results, rate_rps=cell.last_rate_rps or 0.0)
 
 
 def _vegeta_summaries(raw: Raw, _measurement: Measurement) -> list[K6Summary]:
@@ -318,7 +319,7 @@ def _oha_spool(
     _raw: Raw, cell: Cell, measurement: Measurement, _salvage: bool
 ) -> Callable[..., Any]:
     began_ns = measurement.load_started_wall_ns
-    return partial(oha.spool_requests, began_ns=began_ns, rate_rps=cell.rate_rps or 0.0)
+    return partial(oha.spool_requests, began_ns=began_ns, rate_rps=cell.last_rate_rps or 0.0)
 
 
 def _oha_summaries(raw: Raw, _measurement: Measurement) -> list[K6Summary]:
@@ -363,8 +364,10 @@ def _reconciled(
         each = summaries[load_part.number - 1]
         own = digest_k6(raw(files.samples, load_part.number), (), **given)
         walls.append((own.first_start_ns, own.last_end_ns))
-        if of_part.iterations is not None and abs(own.script_runs - of_part.iterations) <= 1:
-            of_part = replace(of_part, iterations=own.script_runs)  # the total is checked exactly
+        if isinstance(of_part.shape, Closed):
+            asked = of_part.shape.iterations
+            if abs(own.script_runs - asked) <= 1:  # the sum is held exactly
+                of_part = replace(of_part, shape=replace(of_part.shape, iterations=own.script_runs))
         found = reconcile.request_checks(of_part, own, each, uncounted)
         checks += [
             replace(check, name=f"{check.name} (generator {load_part.number})") for check in found

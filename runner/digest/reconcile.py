@@ -6,6 +6,7 @@ Their numbers are those in docs/method.md.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 from runner.digest.k6 import K6Points, K6Summary
 from runner.digest.k6_raw import USE_BASE_URL
@@ -13,7 +14,8 @@ from runner.digest.resources import Counter, Window, tick_coverage
 from runner.digest.wrk import WrkResult
 from runner.generator_traits import GENERATOR_LATE_S, TRAITS
 from runner.measurement import Measurement, ended
-from runner.model import OWN, OWN_SCRIPT, Blame, Cell, Check, Mode
+from runner.model import OWN, OWN_SCRIPT, Blame, Cell, Check
+from runner.shapes import Closed, ForTime, Mode, Search, Steps
 
 ROUNDING_MS = 0.001
 """k6 adds in nanoseconds and prints milliseconds: only float rounding may differ."""
@@ -148,7 +150,7 @@ def request_checks(
     # Several generators may end at different times, so each one's part is checked alone.
     steady = None if measurement.parts else points.steady
     # In a closed loop without think time every virtual user has a request under way at any time.
-    users = None if cell.rates_rps else cell.sockets or None
+    users = None if cell.is_open else cell.shape.users
     if (
         users is not None
         and steady is not None
@@ -185,11 +187,18 @@ def _iterations(cell: Cell, points: K6Points, summary: K6Summary) -> Iterator[Ch
     interrupted = points.script_runs - points.iterations
     done = summary.iterations + interrupted + summary.dropped
     late = missed(cell, points)
-    # A load limited by time has as many iterations as were begun in it.
-    wanted = cell.to_begin if cell.rates_rps else cell.iterations or done
-    lost = interrupted if cell.rates_rps else interrupted + summary.dropped
+    match cell.shape:
+        case Closed() as load:
+            wanted = load.iterations
+        case ForTime():  # it asks for as many as were begun in its time
+            wanted = done
+        case Steps() | Search():
+            wanted = cell.to_begin
+        case _:
+            assert_never(cell.shape)
+    lost = interrupted if cell.is_open else interrupted + summary.dropped
     # An open load ends up to GENERATOR_LATE_S late.
-    overrun = math.ceil(max(cell.rates_rps) * GENERATOR_LATE_S) if cell.rates_rps else 0
+    overrun = math.ceil(max(cell.rates_rps, default=0.0) * GENERATOR_LATE_S)
     yield Check(
         "1 iterations asked = completed + interrupted + dropped",
         -slack(cell) <= done + late - wanted <= slack(cell) + overrun
@@ -221,13 +230,13 @@ def slack(cell: Cell) -> int:
     """Return the allowed deviation of k6's iterations: one per step of an open load, and one
     more.
     """
-    return len(cell.rates_rps) + 1 if cell.rates_rps else 0
+    return len(cell.rates_rps) + 1 if cell.is_open else 0
 
 
 def missed(cell: Cell, points: K6Points) -> int:
     """Return the number of iterations of an open load that k6 never began because it was late."""
     short = cell.to_begin - points.script_runs - points.dropped_iterations
-    return short if cell.rates_rps and short > slack(cell) else 0
+    return short if cell.is_open and short > slack(cell) else 0
 
 
 def own_checks(cell: Cell, points: K6Points, measurement: Measurement) -> Iterator[Check]:
@@ -419,9 +428,9 @@ def wrk_checks(
     yield Check("7 every error counter is 0", not errors, ", ".join(errors) or "all 0")
     yield Check(
         "7 connections as asked",
-        connections == cell.connections
+        connections == cell.sockets
         and not any(each.connections % each.threads for each in parts or [result]),
-        f"{cell.connections} asked, {connections} opened by {result.threads} threads",
+        f"{cell.sockets} asked, {connections} opened by {result.threads} threads",
     )
     held = (connections, connections)
     yield _mode_proof(cell.mode, requests, held, measurement, cut_off=connections)

@@ -43,6 +43,7 @@ from runner.measurement import Measurement, ended
 from runner.model import Blame, Check, LabError, Trial
 from runner.planning.search import Objective
 from runner.served import served_rps_of
+from runner.shapes import Search
 from runner.store import RunFolder, last_line, raw_name, replacing
 from runner.verdict.evidence import Verdict, columns_of
 from runner.verdict.words import takers
@@ -204,7 +205,7 @@ def _settled(trial: Trial, measurement: Measurement) -> Trial:
     """Return the trial with its actual number of virtual users, if its warm-up decided it."""
     if measurement.users is None:
         return trial
-    return replace(trial, cell=replace(trial.cell, vus=measurement.users))
+    return replace(trial, cell=trial.cell.with_users(measurement.users))
 
 
 def _or_error(function: Callable[..., T], *arguments: Any) -> T | LabError:
@@ -287,12 +288,12 @@ def _digest(run: RunFolder, seen: _Seen, left_out: LeftOut) -> Digest:
         _write(part(run, "slices", trial.trial_id), _slices(seen, kept))
         metrics |= {"slices": len(seen.loads), "slices_kept": len(kept)}
     metrics["others_cpu_mean_pct"] = others_pct(cell, measurement, counters, lasted_s, seen.probe)
-    if cell.rates_rps:
+    if cell.is_open:
         metrics["sustained"] = not (
             metrics["dropped"] or metrics["failed"] or metrics.get("checks_failed")
         )
-    if cell.objective is not None:
-        metrics["objective_kept"] = Objective.parse(cell.objective).kept(metrics)
+    if isinstance(cell.shape, Search):
+        metrics["objective_kept"] = Objective.parse(cell.shape.objective).kept(metrics)
     if measurement.database is not None:
         metrics["inserts"] = load.sent.ok
         uses = [use for at in kept if (use := measurement.loads[at].database) is not None]

@@ -250,7 +250,7 @@ def evidence(
         generator_share=_divided(generator_pct, generator_has_pct),
         generator_peak_share=_divided(generator_peak_pct, generator_has_pct),
         disjoint=placement.disjoint,
-        offered_rps=cell.rate_rps,
+        offered_rps=cell.last_rate_rps,
         dropped=int(_count(metrics, "dropped")),
         database=_database(cell, measurement, metrics),
         waits=tuple(_waits(metrics)) if is_comparable else (),
@@ -317,7 +317,7 @@ def _serial(
 ) -> Serial | None:
     """Return the cycle of a closed load with one connection; None for another load."""
     rps = _count(metrics, "rps")
-    if cell.rates_rps or cell.sockets != 1 or rps == 0 or cell.workload in OWN:
+    if cell.is_open or cell.sockets != 1 or rps == 0 or cell.workload in OWN:
         return None
     return Serial(
         cycle_us=1e6 / rps,
@@ -366,9 +366,11 @@ def _users(cell: Cell, metrics: Metrics) -> Users | None:
     """Return the use of an open k6 load's users; None for another load."""
     iteration_ms = metrics.get("iteration_mean_ms")
     runs_scripts = TRAITS[cell.tool].runs_scripts
-    if not runs_scripts or cell.vus is None or cell.rate_rps is None or not iteration_ms:
+    users = cell.shape.users
+    rate_rps = cell.last_rate_rps
+    if not runs_scripts or users is None or rate_rps is None or not iteration_ms:
         return None
-    return Users(cell.vus, iteration_ms, cell.rate_rps, metrics.get("in_flight_mean"))
+    return Users(users, iteration_ms, rate_rps, metrics.get("in_flight_mean"))
 
 
 def _quotas(cell: Cell, measurement: Measurement, metrics: Metrics) -> dict[str, Any]:

@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import assert_never
 
 from runner.measure.engine import Running, get_json
 from runner.measurement import Counters
 from runner.model import Cell
+from runner.shapes import Closed, ForTime, Search, Steps
 
 WARM_UP_SETTLES_S = 3.0  # time for the warm-up to arrive and for the server to finish it
 QUIET_S = 0.05  # the warm-up has settled if nothing is counted for so long
@@ -144,9 +146,17 @@ def wait_for_room(cells: Sequence[Cell], on_wait: Callable[[int], None]) -> None
 def connections_of(cell: Cell) -> int:
     """Return the maximum number of connections that a trial opens, including its warm-up."""
     opened = cell.sockets * (1 + (cell.slices or 1)) + SPARE
-    if cell.mode == "close":
-        load_s = (
-            (cell.duration_s or 0.0) + len(cell.rates_rps) * (cell.step_s or 0.0) + cell.warmup_s
-        )
-        opened += round(CLOSE_RPS * load_s) + (cell.iterations or 0)
-    return opened
+    return opened + _of_each_request(cell) if cell.mode == "close" else opened
+
+
+def _of_each_request(cell: Cell) -> int:
+    """Return at most how many connections a trial opens if each request has its own."""
+    match cell.shape:
+        case Closed() as load:
+            return load.iterations + round(CLOSE_RPS * cell.warmup_s)
+        case ForTime() as load:
+            return round(CLOSE_RPS * (load.duration_s + cell.warmup_s))
+        case Steps() | Search():
+            return round(CLOSE_RPS * (cell.offered_s + cell.warmup_s))
+        case _:
+            assert_never(cell.shape)

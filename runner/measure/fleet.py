@@ -25,8 +25,9 @@ from runner.measure.sites import Sites, Transfer
 from runner.measure.station_client import Channel, StationClient
 from runner.measure.tools import need_tool
 from runner.measurement import GeneratorHost, Placement
-from runner.model import Idle, LabError
+from runner.model import LabError
 from runner.planning.hosts import LOCAL, Host, Hosts
+from runner.shapes import Idle
 
 INSTRUMENTS = "station.instruments"
 LONGEST_S = 86_400  # a station ends itself after a day, even if its runner is lost

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from runner.model import Idle
+from runner.shapes import Idle
 
 DEVICE = Path("/dev/cpu_dma_latency")
 STATES = Path("/sys/devices/system/cpu")

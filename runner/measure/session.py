@@ -51,6 +51,7 @@ from runner.model import (
     Subject,
     Workload,
 )
+from runner.shapes import ForTime
 from runner.store import OF_GENERATORS, public, raw_name
 
 TAG = "load"
@@ -165,7 +166,7 @@ def measure(
                 live.probe_hz = probe_hz(cell, warmed, probe_s)
                 live.users = users_of(cell, warmed)
                 if live.users is not None:
-                    live.member = replace(live.member, cell=replace(cell, vus=live.users))
+                    live.member = replace(live.member, cell=cell.with_users(live.users))
         loads = _load_in_turn(bench, lives, order, on_step)
         on_step("stop")
         for live in lives.values():
@@ -342,8 +343,9 @@ def _loads(bench: Bench, live: _Live, shot: Shot, number: int | None) -> list[Jo
     loads = []
     if number is not None:
         cell = cell.slice(number)
-    elif TRAITS[cell.tool].whole_seconds and cell.duration_s:
-        cell = replace(cell, duration_s=max(1.0, cell.duration_s))
+    elif TRAITS[cell.tool].whole_seconds and isinstance(cell.shape, ForTime):
+        whole = replace(cell.shape, duration_s=max(1.0, cell.shape.duration_s))
+        cell = replace(cell, shape=whole)
     for load_part, site in zip(bench.load_parts, bench.sites.generators, strict=True):
         files = {name: folder / raw_name(name, number, load_part.number) for name in OF_GENERATORS}
         command = GENERATORS[cell.tool].measured(

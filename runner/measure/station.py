@@ -28,7 +28,8 @@ from runner.measure.leftovers import Ledger, boot_id, start_ticks
 from runner.measure.machine import Diagnosis
 from runner.measure.sites import Ask, Job, Site
 from runner.measurement import Placement
-from runner.model import Idle, LabError
+from runner.model import LabError
+from runner.shapes import Idle
 
 WORK = Path("/work")  # folder of the loads' files
 # bytes sent at a time: on a long network, TCP's slow start takes 5 s for 256 KiB

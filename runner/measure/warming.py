@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import assert_never
 
 from runner.generator_traits import TRAITS
 from runner.measure.engine import Running, ask
@@ -16,6 +17,7 @@ from runner.measure.loading import Bench, generate
 from runner.measure.sites import Job
 from runner.measurement import LEAST_PROBED, PROBE_HZ, PROBE_SHARE
 from runner.model import Cell, LabError
+from runner.shapes import Closed, ForTime, Search, Steps
 from runner.store import last_line
 
 FEWEST_DUE = LEAST_PROBED + 2
@@ -103,11 +105,15 @@ def _expected_s(cell: Cell, warmed: WarmedUp) -> float:
 
     A load of iterations is expected to run at the warm-up's rate.
     """
-    if cell.rates_rps:
-        return len(cell.rates_rps) * (cell.step_s or 0.0)
-    if cell.iterations is None:
-        return cell.duration_s or 0.0
-    return cell.iterations / warmed.iterations_rps if warmed.iterations_rps else math.inf
+    match cell.shape:
+        case Closed() as load:
+            return load.iterations / warmed.iterations_rps if warmed.iterations_rps else math.inf
+        case ForTime() as load:
+            return load.duration_s
+        case Steps() | Search():
+            return cell.offered_s
+        case _:
+            assert_never(cell.shape)
 
 
 def users_of(cell: Cell, warmed: WarmedUp) -> int | None:
@@ -118,7 +124,7 @@ def users_of(cell: Cell, warmed: WarmedUp) -> int | None:
     number for answers of a second.
     """
     runs_scripts = TRAITS[cell.tool].runs_scripts
-    if not runs_scripts or cell.vus is not None or not cell.rates_rps:
+    if not runs_scripts or cell.shape.users is not None or not cell.rates_rps:
         return None
     rate_rps = max(cell.rates_rps)
     for_a_second = min(float(USERS_FOR_A_SECOND), rate_rps)

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runner.generator_traits import TRAITS
+from runner.flat import LoadColumns
+from runner.generator_traits import TRAITS, users_column
 from runner.model import (
     OWN,
     OWN_SCRIPT,
@@ -21,6 +22,7 @@ from runner.model import (
     check_name,
 )
 from runner.planning.toml_tables import KINDS, TABLES, Table, read_table
+from runner.shapes import Bisections, Duration, Form, Iterations, Ramp, Sweep, SweepOfCapacity
 from runner.store import decode, lab_root, sha256
 
 PACKAGE = Path(__file__).parents[1]
@@ -90,7 +92,7 @@ def load_workload(name: str) -> Workload:
     script = path.with_name(given.pop("script", path.name))  # some tools take none
     if not script.is_file():
         raise top.error("script", f"{script} does not exist")
-    if (given["tool"], given["load_model"]) not in _SIZES:
+    if (given["tool"], given["load_model"]) not in _FORMS:
         raise top.error("load_model", f"{given['tool']} cannot drive an {given['load_model']} load")
     return Workload(name=name, script=script, **given)
 
@@ -106,27 +108,34 @@ def user_server(api: UserApi) -> Server:
     return Server(api.name, folder, "unknown", api.name, "realistic", implements=(), contract=False)
 
 
-_K6_OPEN = (
-    ("vus", "objective", "from_rps", "to_rps", "bisections", "duration_s"),
-    ("vus", "rates_rps", "duration_s"),
-    ("vus", "rates_pct", "duration_s"),
-    ("vus", "from_rps", "to_rps", "steps", "step_s"),
-)
-_SIZES = {
-    ("k6", "closed"): (("vus", "iterations"),),
-    ("k6", "open"): _K6_OPEN,
-    ("wrk", "closed"): (("connections", "duration_s"),),
-    ("vegeta", "open"): (_K6_OPEN[2], _K6_OPEN[1]),
-    ("oha", "closed"): (("connections", "duration_s"),),
-    ("oha", "open"): (_K6_OPEN[1],),
+_SIZES_OF_FORM: dict[type[Form], tuple[str, ...]] = {
+    Iterations: ("iterations",),
+    Bisections: ("objective", "from_rps", "to_rps", "bisections", "duration_s"),
+    Sweep: ("rates_rps", "duration_s"),
+    SweepOfCapacity: ("rates_pct", "duration_s"),
+    Ramp: ("from_rps", "to_rps", "steps", "step_s"),
+    Duration: ("duration_s",),
 }
-"""Which sizes a `[[load]]` must give, by tool and load model, and no others.
+"""The sizes beside its users that a `[[load]]` of a form must give. The first one tells it from
+others.
+"""
+_FORMS: dict[tuple[str, str], tuple[type[Form], ...]] = {
+    ("k6", "closed"): (Iterations,),
+    ("k6", "open"): (Bisections, Sweep, SweepOfCapacity, Ramp),
+    ("wrk", "closed"): (Duration,),
+    ("vegeta", "open"): (SweepOfCapacity, Sweep),
+    ("oha", "closed"): (Duration,),
+    ("oha", "open"): (Sweep,),
+}
+"""The forms that a `[[load]]` can have, by tool and load model.
 
-Of several the first is meant whose second size is given, else the last: an open load of k6 is a
+Of several the first is meant whose first size is given, else the last: an open load of k6 is a
 search, a sweep of rates or of percentages, or a ramp.
 """
-_ALL_SIZES = tuple(
-    dict.fromkeys(size for each in _SIZES.values() for sizes in each for size in sizes)
+_ALL_SIZES = (
+    "vus",
+    *dict.fromkeys(size for sizes in _SIZES_OF_FORM.values() for size in sizes),
+    "connections",
 )
 _SHARED = (
     "repeats",
@@ -221,7 +230,7 @@ def campaign_workload(campaign: Campaign, name: str, scripts: Path = Path()) -> 
         title=f"{api.script} against {api.path}" if scripted else f"GET {api.path}",
         tool="k6",
         script=scripts / WRAPPER if scripted else PACKAGE / "workloads" / "load.js",
-        load_model="open" if campaign.loads[0].rates_rps else "closed",
+        load_model="open" if isinstance(campaign.loads[0].form, Sweep) else "closed",
         method="GET",
         path=api.path,
         probe_path=api.probe_path,
@@ -255,6 +264,7 @@ def _load(table: Table, written: Collection[str], servers: Collection[str]) -> L
             "workload", f"there is no workload {name!r}; there are {', '.join(workload_names())}"
         )
     workload = load_workload(name)
+    form = _form_meant(workload, given)
     rising = workload.load_model == "open" and not {"rates_rps", "rates_pct"} & given.keys()
     sliced = given.pop("sessions", False) and not rising
     for key in _SESSIONS:
@@ -264,11 +274,13 @@ def _load(table: Table, written: Collection[str], servers: Collection[str]) -> L
             )
             raise table.error(key, f"{key!r} is for loads in sessions: {why}")
         given[key] = table.get(key, KINDS[key]) if sliced else None
-    sizes = _SIZES[workload.tool, workload.load_model]
-    needed = set(next((each for each in sizes if each[1] in given), sizes[-1]))
-    if sliced:  # `slice_s` says how long a load is, or its iterations, which k6's users share, do
-        needed -= {"duration_s"} if "iterations" in given else {"duration_s", "iterations"}
-    needed |= {"pool_sizes"} if workload.database else set()
+    if sliced and form is Iterations and "iterations" not in given:
+        form = Duration  # `slice_s` says how long it is
+    needed = {users_column(workload.tool, workload.load_model), *_SIZES_OF_FORM[form]}
+    if sliced:
+        needed -= {"duration_s"}
+    if workload.database:
+        needed |= {"pool_sizes"}
     for key in (*_ALL_SIZES, "pool_sizes"):
         if (key in given) != (key in needed):
             raise table.error(
@@ -286,9 +298,15 @@ def _load(table: Table, written: Collection[str], servers: Collection[str]) -> L
         "shares": given.pop("server_share", (1.0,)),
         "database_share": share if workload.database else 1.0,
     }
-    load = Load(**{"repeats": 1, "warmup_s": 1.0, **given})
+    load = Load.from_columns(LoadColumns(**{"repeats": 1, "warmup_s": 1.0, **given}))
     _check_load(table, load, servers)
     return load
+
+
+def _form_meant(workload: Workload, given: Collection[str]) -> type[Form]:
+    """Return the form that a load of a workload has with the sizes that are given."""
+    forms = _FORMS[workload.tool, workload.load_model]
+    return next((form for form in forms if _SIZES_OF_FORM[form][0] in given), forms[-1])
 
 
 def _check_load(table: Table, load: Load, servers: Collection[str]) -> None:
@@ -296,23 +314,19 @@ def _check_load(table: Table, load: Load, servers: Collection[str]) -> None:
     for server in load.servers:
         if server not in servers:
             raise table.error("servers", f"{server!r} is none of the campaign's servers")
-    if (
-        load.from_rps is not None
-        and load.to_rps is not None
-        and load.objective
-        and load.from_rps >= load.to_rps
-    ):
-        raise table.error(
-            "to_rps",
-            f"to_rps = {load.to_rps:.10g} must be greater than from_rps = {load.from_rps:.10g}",
-        )
-    least = max(load.vus, default=0) * (load.slices or 1)
-    if load.iterations is not None and load.iterations < least:
-        each = "" if load.slices is None else f" in each of {load.slices} slices"
-        raise table.error(
-            "iterations",
-            f"{load.iterations} iterations are fewer than {max(load.vus)} virtual users{each}",
-        )
+    match load.form:
+        case Bisections(from_rps=low, to_rps=high) if low >= high:
+            raise table.error(
+                "to_rps", f"to_rps = {high:.10g} must be greater than from_rps = {low:.10g}"
+            )
+        case Iterations(iterations=iterations):
+            users = max(load.users, default=0)
+            if iterations < users * (load.slices or 1):
+                each = "" if load.slices is None else f" in each of {load.slices} slices"
+                raise table.error(
+                    "iterations",
+                    f"{iterations} iterations are fewer than {users} virtual users{each}",
+                )
 
 
 def campaign_from_manifest(manifest: dict[str, Any]) -> Campaign:

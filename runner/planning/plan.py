@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby, product
-from typing import Any, cast, get_args
+from typing import assert_never, cast, get_args
 
 from runner.generator_traits import TRAITS
-from runner.model import Campaign, Cell, Idle, LabError, Load, Server, Trial, Workload, short_number
+from runner.model import Campaign, Cell, LabError, Load, Server, Trial, Workload, short_number
 from runner.planning.catalog import campaign_workload, server_names
 from runner.planning.search import Objective
+from runner.shapes import Bisections, Closed, ForTime, Idle, Search, Steps, SweepOfCapacity
 
 MOST_TRIALS = 100_000
 
@@ -24,75 +25,34 @@ def cells_of(load: Load, workload: Workload, servers: Sequence[Server]) -> list[
         if set(workload.needs) <= set(server.implements)
         and server.name in (load.servers or (server.name,))
     ]
-    crossed: dict[str, Sequence[Any]] = {
-        "mode": load.modes,
-        "vus": load.vus or (None,),
-        "connections": load.connections or (None,),
-        "pool_size": load.pool_sizes or (None,),
-        "share": load.shares,
-        "idle": load.idle,
-    }
-    kept = ("iterations", "warmup_s", "database_share", "slices")
-    shared = {
-        **{
-            "workload": workload.name,
-            "tool": workload.tool,
-            "load_model": workload.load_model,
-            "path": workload.path,
-        },
-        **{"duration_s": _length_s(load) if workload.load_model == "closed" else None},
-        **{name: getattr(load, name) for name in kept},
-    }
+    crossed = product(
+        fitting,
+        load.modes,
+        load.users or (None,),
+        load.pool_sizes or (None,),
+        load.shares,
+        load.idle,
+    )
     return [
         Cell(
-            server.name, server.language, server.framework, server.tier, **shared, **sizes, **rates
+            server=server.name,
+            language=server.language,
+            framework=server.framework,
+            tier=server.tier,
+            workload=workload.name,
+            tool=workload.tool,
+            mode=mode,
+            path=workload.path,
+            shape=shape,
+            pool_size=pool_size,
+            warmup_s=load.warmup_s,
+            share=share,
+            database_share=load.database_share,
+            idle=idle,
+            slices=load.slices,
         )
-        for server, *values in product(fitting, *crossed.values())
-        for sizes in [dict(zip(crossed, values, strict=True))]
-        for rates in _rates(load)
-    ]
-
-
-def _length_s(load: Load) -> float | None:
-    """Return how long a load is, all slices of a session together.
-
-    None if its iterations or steps say it.
-    """
-    if load.slices is None or load.slice_s is None:
-        return load.duration_s
-    return load.slices * load.slice_s if load.iterations is None else None
-
-
-def _rates(load: Load) -> list[dict[str, Any]]:
-    """Return the rates of an open load's cells (ramp, rate of a sweep, step of a search).
-
-    None of a closed one.
-    """
-    length_s = _length_s(load)
-    if load.objective is not None:
-        ends = {
-            "objective": load.objective,
-            "search_low_rps": load.from_rps,
-            "search_high_rps": load.to_rps,
-        }
-        return [
-            {**ends, "step_s": length_s, "bisection": step}
-            for step in range(1, (load.bisections or 0) + 1)
-        ]
-    if load.rates_rps:
-        return [
-            {"first_rate_rps": rate, "rate_rps": rate, "steps": 1, "step_s": length_s}
-            for rate in load.rates_rps
-        ]
-    if load.steps is None:
-        return [{}]
-    return [
-        {
-            "first_rate_rps": load.from_rps,
-            "rate_rps": load.to_rps,
-            "steps": load.steps,
-            "step_s": load.step_s,
-        }
+        for server, mode, users, pool_size, share, idle in crossed
+        for shape in load.shapes(users)
     ]
 
 
@@ -173,16 +133,24 @@ def slice_order(names: Sequence[str], slices: int, seed: str) -> list[tuple[str,
 
 
 def _in_sequence(cells: Sequence[Cell]) -> list[Cell]:
-    searches = [
-        replace(cell, bisection=0).cell_id if cell.objective is not None else cell.cell_id
-        for cell in cells
-    ]
+    """Return the cells with the steps of each search in their sequence, in the search's places."""
+    searches = [_search_id(cell) for cell in cells]
     waiting: dict[str, list[Cell]] = {}
-    for search, cell in sorted(
-        zip(searches, cells, strict=True), key=lambda each: -(each[1].bisection or 0)
-    ):
-        waiting.setdefault(search, []).append(cell)
+    for cell in sorted(cells, key=_bisection, reverse=True):
+        waiting.setdefault(_search_id(cell), []).append(cell)
     return [waiting[search].pop() for search in searches]
+
+
+def _search_id(cell: Cell) -> str:
+    """Return what all steps of a search have in common; of any other cell its own name."""
+    if isinstance(cell.shape, Search):
+        return replace(cell, shape=replace(cell.shape, bisection=0)).cell_id
+    return cell.cell_id
+
+
+def _bisection(cell: Cell) -> int:
+    """Return the number of a search's step; 0 of any other load."""
+    return cell.shape.bisection if isinstance(cell.shape, Search) else 0
 
 
 def next_attempt(trial: Trial, attempt: int) -> Trial:
@@ -218,14 +186,15 @@ def choose(
                 f"{', '.join(known) or 'none'}."
             )
     for load in chosen.loads:
-        if load.objective is None or load.from_rps is None or load.duration_s is None:
+        search = load.form
+        if not isinstance(search, Bisections):
             continue
-        needed = Objective.parse(load.objective).least_requests
-        sent = load.from_rps * load.duration_s
+        needed = Objective.parse(search.objective).least_requests
+        sent = search.from_rps * search.duration_s
         if sent < needed:
             raise LabError(
-                f"A step of the search for {load.objective} sends only {short_number(sent)} "
-                f"requests at {short_number(load.from_rps)}/s, and needs {needed:,}: give it a "
+                f"A step of the search for {search.objective} sends only {short_number(sent)} "
+                f"requests at {short_number(search.from_rps)}/s, and needs {needed:,}: give it a "
                 f"duration_s (or a --scale) {short_number(needed / sent)} times as long, or a "
                 "higher from_rps."
             )
@@ -242,7 +211,7 @@ def with_rates(campaign: Campaign, capacity: Callable[[Workload], float] | None)
 
     LabError if it has such and nothing says it.
     """
-    if not any(load.rates_pct for load in campaign.loads):
+    if not any(isinstance(load.form, SweepOfCapacity) for load in campaign.loads):
         return campaign
     if capacity is None:
         raise LabError(
@@ -251,9 +220,10 @@ def with_rates(campaign: Campaign, capacity: Callable[[Workload], float] | None)
         )
     loads = []
     for load in campaign.loads:
-        most = capacity(campaign_workload(campaign, load.workload)) if load.rates_pct else 0.0
-        rates = tuple(float(f"{most * share / 100:.2g}") for share in load.rates_pct)
-        loads.append(replace(load, rates_rps=load.rates_rps or rates, rates_pct=()))
+        if isinstance(load.form, SweepOfCapacity):
+            capacity_rps = capacity(campaign_workload(campaign, load.workload))
+            load = replace(load, form=load.form.sweep(capacity_rps))  # noqa: PLW2901
+        loads.append(load)
     return replace(campaign, loads=tuple(loads))
 
 
@@ -274,11 +244,24 @@ def with_idle(campaign: Campaign, idle: str | None) -> Campaign:
 def estimate_s(trial: Trial) -> float:
     """Return about how long a trial takes, before any has run: load, warm-up, start and digest."""
     cell = trial.cell
-    load_s = cell.duration_s if cell.iterations is None else cell.iterations / 7000 + 1.5
-    ramp_s = max(1, len(cell.rates_rps)) * (cell.step_s or 0.0) + cell.lead_s
     database_s = 1.5 if cell.pool_size is not None else 0.0
     between_s = (cell.slices or 0) * TRAITS[cell.tool].between_slices_s
-    return (load_s or 0) + ramp_s + database_s + cell.warmup_s + 1.0 + between_s
+    return _load_s(cell) + cell.lead_s + database_s + cell.warmup_s + 1.0 + between_s
+
+
+def _load_s(cell: Cell) -> float:
+    """Return about how long a cell's load lasts, before anything is known of the server."""
+    match cell.shape:
+        case Closed() as load:
+            return load.iterations / 7000 + 1.5
+        case ForTime() as load:
+            return load.duration_s
+        case Steps() as load:
+            return load.steps * load.step_s
+        case Search() as load:
+            return load.step_s
+        case _:
+            assert_never(cell.shape)
 
 
 class TimeLeft:

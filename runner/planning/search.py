@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runner.model import LabError, Trial
+from runner.shapes import Search
 
 FEWEST_BEYOND = 10
 """Requests that must lie above a percentile: p99 of 100 requests is but their slowest."""
@@ -114,14 +115,14 @@ class Searches:
         Any other trial as it is.
         """
         cell = trial.cell
-        if cell.objective is None:
+        if not isinstance(cell.shape, Search):
             return trial
-        assert cell.search_low_rps is not None and cell.search_high_rps is not None
-        kept, broken = bracket(self._outcomes[_key(trial.block, vars(cell))])
-        low = kept or cell.search_low_rps
-        high = min(broken, cell.search_high_rps)
-        rate = float(round(math.sqrt(low * high)))
-        return replace(trial, cell=replace(cell, first_rate_rps=rate, rate_rps=rate, steps=1))
+        kept, broken = bracket(self._outcomes[_key(trial.block, vars(cell.columns()))])
+        low = kept or cell.shape.low_rps
+        high = min(broken, cell.shape.high_rps)
+        rate_rps = float(round(math.sqrt(low * high)))
+        settled = replace(cell.shape, rate_rps=rate_rps)
+        return replace(trial, cell=replace(cell, shape=settled))
 
 
 def _key(block: int, cell: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -21,8 +21,9 @@ from pydantic import (
 )
 
 from runner.generator_traits import TRAITS
-from runner.model import Idle, LabError, Mode
+from runner.model import LabError
 from runner.planning.search import Objective
+from runner.shapes import Idle, Mode
 
 LONGEST_LINE = 10_000
 """A key of as many parts takes tomllib a second, and of ten times as many a minute."""

@@ -19,7 +19,7 @@ from runner.measure.counters import wait_for_room
 from runner.measure.session import Member, measure
 from runner.measure.sites import Sites
 from runner.measurement import Measurement
-from runner.model import SCHEMA, CannotGoOnError, LabError, State, Trial
+from runner.model import SCHEMA, CannotGoOnError, LabError, State, Trial, record_of
 from runner.planning.catalog import campaign_workload
 from runner.planning.plan import TimeLeft, by_session, next_attempt, slice_order
 from runner.planning.search import Searches
@@ -321,7 +321,7 @@ def _record(run: RunFolder, trial: Trial, started: str, fate: _Fate) -> dict[str
     return {
         "schema": SCHEMA,
         "run_id": run.path.name,
-        **asdict(trial),
+        **record_of(trial),
         "started_at": started,
         "ended_at": datetime.now(UTC).isoformat(),
         "status": fate.state,

@@ -30,6 +30,7 @@ from runner.planning.catalog import campaign_servers, load_workload
 from runner.planning.plan import plan_trials
 from runner.present.statistics.inference import FEWEST_TRIALS, Ratio, ratio, sample_of
 from runner.running.preparing import greet, place_for, prepare, tools_of
+from runner.shapes import Closed, Iterations
 from runner.store import data_folder, last_line, write_json
 
 LAB = "lab"
@@ -61,7 +62,7 @@ def overhead_campaign(
     """Return the campaign that measures the overhead: one closed load of k6 on one server, once per
     block.
     """
-    load = Load(WORKLOAD, repeats, 1.0, vus=(vus,), iterations=iterations)
+    load = Load(WORKLOAD, repeats, 1.0, Iterations(iterations), users=(vus,))
     return Campaign(
         "overhead",
         "What the lab itself costs",
@@ -77,7 +78,8 @@ def costly_campaign(*, repeats: int, seed: int) -> Campaign:
     """Return the campaign that measures the overhead on a server whose requests cost COST_MS of
     CPU.
     """
-    load = Load(WORKLOAD, repeats, 1.0, vus=(COSTLY_USERS,), iterations=COSTLY_ITERATIONS)
+    form = Iterations(COSTLY_ITERATIONS)
+    load = Load(WORKLOAD, repeats, 1.0, form, users=(COSTLY_USERS,))
     cost = ("reference", "REFERENCE_CPU_MS_PER_REQUEST", f"{COST_MS:g}")
     return Campaign(
         "overhead-costly",
@@ -176,10 +178,10 @@ def observed(
         said = last_line(folder / "generator.log")
         raise LabError(f"k6 ended with exit code {measurement.generator_exit}{said}.", exit_code=1)
     summary = read_summary(folder / "k6-summary.json")
-    if summary.requests != cell.iterations or not summary.rps:
-        raise LabError(
-            f"k6 made {summary.requests} of {cell.iterations} requests ({what}).", exit_code=1
-        )
+    assert isinstance(cell.shape, Closed), "the campaigns above have no other load"
+    asked = cell.shape.iterations
+    if summary.requests != asked or not summary.rps:
+        raise LabError(f"k6 made {summary.requests} of {asked} requests ({what}).", exit_code=1)
     return measurement, summary
 
 

@@ -30,7 +30,17 @@ from runner.measure.session import Ready
 from runner.measure.sites import Sites
 from runner.measure.tools import Tool, build, find_tool, need_tool
 from runner.measurement import Placement
-from runner.model import CLAIMS, SCHEMA, Campaign, CannotGoOnError, Cell, LabError, Server, Trial
+from runner.model import (
+    CLAIMS,
+    SCHEMA,
+    Campaign,
+    CannotGoOnError,
+    Cell,
+    LabError,
+    Server,
+    Trial,
+    record_of,
+)
 from runner.planning.catalog import campaign_workload, changed, inputs_of
 from runner.planning.plan import by_session
 from runner.store import RunFolder, free_bytes, lab_root, sha256, write_json
@@ -297,7 +307,7 @@ def write_manifest(
     servers = prepared.servers.values()
     engine = bench.lab.engine
     fleet = bench.lab.fleet
-    campaign = asdict(bench.campaign)
+    campaign = record_of(bench.campaign)
     hosts = {"hosts": fleet.facts()} if fleet else {}
     seed = campaign.pop("seed")
     apis = campaign.pop("owns")

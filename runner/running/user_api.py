@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Any
 from urllib.parse import urlsplit
 
 from runner.measure import attached, quotas
@@ -18,8 +17,9 @@ from runner.measure.engine import Answers, require_answer
 from runner.measure.generators.script import COPY, Script, read_script
 from runner.measure.tools import need_tool
 from runner.measurement import Quota
-from runner.model import OWN_GET, OWN_SCRIPT, Campaign, LabError, Load, Mode, UserApi, core_words
+from runner.model import OWN_GET, OWN_SCRIPT, Campaign, LabError, Load, UserApi, core_words
 from runner.planning.catalog import PACKAGE, USER_API, WRAPPER, user_server
+from runner.shapes import Form, Iterations, Mode, Sweep
 from runner.store import RunFolder, lab_root, sha256
 
 RATE_RPS = 100
@@ -270,7 +270,9 @@ def _load(asked: Asked, repeats: int | None, *, several: bool) -> Load:
     users = asked.vus
     duration_s = asked.duration_s
     rates = tuple(map(float, dict.fromkeys(asked.rates_rps)))
+    form: Form
     if users is not None and asked.iterations is not None and not rates and duration_s is None:
+        form = Iterations(asked.iterations)
         if asked.iterations < (least := users * (SLICES if several else 1)):
             each = f" in each of {SLICES} slices" if several else ""
             said = f"{asked.iterations} iterations are fewer than {users} virtual users{each}"
@@ -281,21 +283,21 @@ def _load(asked: Asked, repeats: int | None, *, several: bool) -> Load:
             "are the most users that it may have): give one of the two."
         )
     else:
-        rates = rates or (float(RATE_RPS),)
-        duration_s = duration_s or DURATION_S
+        length_s = duration_s or DURATION_S
+        each_s = length_s / SLICES if several else length_s
+        form = Sweep(rates or (float(RATE_RPS),), each_s)
     modes: tuple[Mode, ...] = ("close",) if asked.close else ("keepalive",)
     repeats = repeats or (SESSIONS if several else REPEATS)
-    length: dict[str, Any] = {"iterations": asked.iterations, "duration_s": duration_s}
-    if several:
-        length |= {
-            "duration_s": None,
-            "slices": SLICES,
-            "slice_s": duration_s and duration_s / SLICES,
-        }
-    vus = (
-        () if users is None else (users,)
-    )  # the warm-up of each trial decides how many an open load may have
-    return Load(workload, repeats, 1.0, modes, vus=vus, rates_rps=rates, **length)
+    # The warm-up of each trial decides how many users an open load may have, if nothing says it.
+    return Load(
+        workload,
+        repeats,
+        1.0,
+        form,
+        modes,
+        users=() if users is None else (users,),
+        slices=SLICES if several else None,
+    )
 
 
 def _remarks(api: UserApi, script: Script | None) -> Iterator[str]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cells import cell_of
 from k6_files import REQUEST_METRICS
 from measured import measured
 
@@ -23,21 +24,8 @@ from runner.digest.reconcile import (
 from runner.digest.resources import Counter, Window
 from runner.digest.wrk import WrkResult
 from runner.measurement import Counters
-from runner.model import Cell
 
-CELL = Cell(
-    "gin",
-    "Go",
-    "gin",
-    "realistic",
-    "experiments",
-    "k6",
-    "closed",
-    "keepalive",
-    "/x",
-    vus=50,
-    iterations=1000,
-)
+CELL = cell_of(vus=50, iterations=1000)
 TREND = {
     "mean": 10.0,
     "min": 1.0,
@@ -84,15 +72,7 @@ def test_a_right_k6_trial_keeps_every_invariant():
     assert broken(checks) == [] and {check.name[0] for check in checks} == set("123458")
 
 
-OPEN = replace(
-    CELL,
-    load_model="open",
-    iterations=None,
-    first_rate_rps=1000.0,
-    rate_rps=1000.0,
-    steps=1,
-    step_s=1.0,
-)
+OPEN = cell_of(vus=50, first_rate_rps=1000.0, rate_rps=1000.0, steps=1, step_s=1.0)
 ASKED = "1 iterations asked = completed + interrupted + dropped"
 POINTS_OF_ALL = "2 requests of the summary = points of every request metric"
 COUNTED = "5 requests that the server counted = requests sent"
@@ -162,15 +142,7 @@ def test_an_open_load_may_run_on_for_as_long_as_a_timer_is_late(completed, ok):
 
 # --- wrk ------------------------------------------------------------------------------------------
 
-WRK_CELL = replace(
-    CELL,
-    workload="wrk-matrix",
-    tool="wrk",
-    vus=None,
-    iterations=None,
-    connections=50,
-    duration_s=1.0,
-)
+WRK_CELL = cell_of(workload="wrk-matrix", tool="wrk", connections=50, duration_s=1.0)
 HISTOGRAM = (np.array([1000.0]), np.array([1000]))
 NO_ERRORS = dict.fromkeys(("connect", "read", "write", "status", "timeout"), 0)
 WRK = WrkResult(

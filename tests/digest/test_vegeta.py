@@ -11,6 +11,7 @@ from typing import Any
 import k6_digests
 import numpy as np
 import pytest
+from cells import cell_of
 from k6_digests import read_table
 from measured import measured
 
@@ -67,18 +68,7 @@ def cell(**values: Any) -> Cell:
         "steps": 1,
         "step_s": SECONDS - LEAD_S,
     }
-    return Cell(
-        "axum",
-        "Rust",
-        "axum",
-        "realistic",
-        "static-open",
-        "vegeta",
-        "open",
-        "keepalive",
-        "/x",
-        **sizes,
-    )
+    return cell_of(server="axum", workload="static-open", tool="vegeta", **sizes)
 
 
 def checks(

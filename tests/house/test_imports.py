@@ -49,12 +49,15 @@ ROOMS = {
 }
 """The rooms of `present`, each with those that it may look into."""
 ALLOWED = {
-    "planning": ("generator_traits", "model", "store", "planning"),
-    "model": ("generator_traits",),
+    "planning": ("generator_traits", "shapes", "flat", "model", "store", "planning"),
+    "model": ("generator_traits", "shapes", "flat"),
+    "flat": ("generator_traits", "shapes"),
     "contract": ("model", "http_response", "contract"),
     "store": ("generator_traits", "model"),
     "verdict": ("model", "measurement", "verdict"),
-    **dict.fromkeys(("generator_traits", "measurement", "http_response", "columns", "served"), ()),
+    **dict.fromkeys(
+        ("generator_traits", "shapes", "measurement", "http_response", "columns", "served"), ()
+    ),
 }
 """Rooms and modules that may look at few others of ours."""
 

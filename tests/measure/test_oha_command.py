@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cells import changed
 from oha_loads import CLOSED, OPEN
 
 from runner.calibration import Calibration, Ceiling
@@ -59,8 +60,8 @@ def test_an_open_load_is_offered_from_its_lead_on():
 
 
 def test_an_open_load_has_no_more_connections_than_its_lead_opens():
-    assert "-c50" in command(replace(OPEN, first_rate_rps=100, rate_rps=100)).argv
-    assert "-c1" in command(replace(OPEN, first_rate_rps=1, rate_rps=1)).argv
+    assert "-c50" in command(changed(OPEN, first_rate_rps=100, rate_rps=100)).argv
+    assert "-c1" in command(changed(OPEN, first_rate_rps=1, rate_rps=1)).argv
 
 
 def test_a_body_is_sent_as_json():
@@ -83,13 +84,13 @@ def test_it_runs_on_one_generator_only():
         OHA.measured(CLOSED, shot(), {}, "samples", LoadPart(1, 2))
 
 
-def test_a_closed_load_without_connections_is_refused():
-    with pytest.raises(LabError, match="lacks connections"):
-        command(replace(CLOSED, connections=None))
+def test_a_load_of_a_count_of_requests_is_refused():
+    with pytest.raises(LabError, match="has no duration"):
+        command(changed(CLOSED, duration_s=None, iterations=100))
 
 
 def test_memory_and_disk_grow_with_the_load():
-    longer = replace(CLOSED, duration_s=20)
+    longer = changed(CLOSED, duration_s=20)
     assert OHA.kept_requests(longer) == 10 * OHA.kept_requests(CLOSED)
     assert OHA.memory_bytes(longer) > OHA.memory_bytes(CLOSED)
     assert OHA.kept_requests(OPEN) == 1000

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cells import cell_of, changed
 from measured import measured
 
 from runner.digest import probe as digest
@@ -28,7 +29,7 @@ from runner.digest.resources import Window
 from runner.http_response import ResponseReader, parse_head
 from runner.measure.probe import request_bytes
 from runner.measurement import PROBE_CONNECTIONS, Counters
-from runner.model import OWN_GET, OWN_SCRIPT, Cell, LabError
+from runner.model import OWN_GET, OWN_SCRIPT, LabError
 
 pytestmark = pytest.mark.timed
 
@@ -451,17 +452,16 @@ WITNESSES = [
 
 @pytest.mark.parametrize(("mode", "changes", "same"), WITNESSES)
 def test_the_probe_is_a_witness_where_it_was_treated_alike(mode, changes, same):
-    cell = Cell(
-        "a", "", "", "raw", OWN_GET, "k6", "closed", "keepalive", "/", vus=50, iterations=1000
-    )
+    cell = cell_of(workload=OWN_GET, vus=50, iterations=1000)
     assert saw_the_same(cell, mode, {**CLOSED, **changes}) is same
     assert not saw_the_same(replace(cell, workload=OWN_SCRIPT), mode, {**CLOSED, **changes})
 
 
 def test_what_an_open_load_is_held_to():
-    cell = Cell("a", "", "", "raw", OWN_GET, "k6", "open", "keepalive", "/", vus=400)
-    ramp = replace(cell, first_rate_rps=100.0, rate_rps=400.0, steps=4, step_s=2.5)
-    assert (ramp.window_s, replace(ramp, steps=1).window_s, cell.window_s) == (10, 2.5, None)
+    closed = cell_of(vus=400, iterations=1000)
+    rates = {"first_rate_rps": 100.0, "rate_rps": 400.0, "steps": 4, "step_s": 2.5}
+    ramp = cell_of(workload=OWN_GET, vus=400, **rates)
+    assert (ramp.window_s, changed(ramp, steps=1).window_s, closed.window_s) == (10, 2.5, None)
     assert (may_hold(ramp, 0.0), may_hold(ramp, 1.0)) == (400, 0)
     assert may_hold(replace(ramp, workload=OWN_SCRIPT), 0.1) == 2400
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 import synthetic_run
+from cells import cell_of
 from figure_checks import read
 from measured import measured
 
@@ -17,7 +18,7 @@ from runner.measure import attached, cgroups, quotas
 from runner.measure.attached import Listener
 from runner.measure.quotas import Throttling, quota_of
 from runner.measurement import Measurement, Placement, Quota
-from runner.model import Cell, UserApi
+from runner.model import UserApi
 from runner.present.answers import evidence as shown_evidence
 from runner.present.answers import findings
 from runner.present.frames import choose
@@ -191,19 +192,7 @@ def test_a_kernel_without_cgroup_namespaces_shows_all(tree):
 
 # --- the digest -----------------------------------------------------------------------------------
 
-CELL = Cell(
-    "own-api",
-    "",
-    "",
-    "realistic",
-    "own-get",
-    "k6",
-    "closed",
-    "keepalive",
-    "/",
-    vus=4,
-    iterations=100,
-)
+CELL = cell_of(server="own-api", workload="own-get", path="/", vus=4, iterations=100)
 SECONDS = np.array([0.0, 10.0])
 
 

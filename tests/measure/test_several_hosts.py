@@ -25,6 +25,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from built import ROOT
+from cells import cell_of
 from k6_digests import digest, read_table
 from k6_files import EPOCH_NS, Request, announce, iteration_lines, request_lines, write_lines
 from made_evidence import evidence, network
@@ -43,7 +44,7 @@ from runner.measure.sites import Job
 from runner.measure.station import Station, answer
 from runner.measure.station_client import StationClient
 from runner.measurement import Between, Part
-from runner.model import Cell, LabError, LoadPart
+from runner.model import LabError, LoadPart
 from runner.planning.hosts import read_hosts
 from runner.store import raw_name
 from runner.verdict.limits import Limit
@@ -133,14 +134,13 @@ def test_a_users_api_is_not_loaded_from_other_hosts(bench, tmp_path):
 
 
 def cell(workload, tool, **more):
-    return Cell("gin", "Go", "Gin", "framework", workload, tool, "closed", "keepalive", "/", **more)
+    return cell_of(workload=workload, tool=tool, **more)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 def test_the_parts_of_a_load_are_the_whole(count):
-    parts = [
-        part.of(cell("experiments", "k6", vus=100, iterations=1001)) for part in LoadPart.all(count)
-    ]
+    whole = cell("experiments", "k6", vus=100, iterations=1001)
+    parts = [part.of(whole).columns() for part in LoadPart.all(count)]
     users = [part.vus for part in parts]
     assert sum(users) == 100 and max(users) - min(users) <= 1
     assert sum(part.iterations for part in parts) == pytest.approx(1001, abs=count)

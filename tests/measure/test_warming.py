@@ -1,42 +1,23 @@
 """What the warm-up decides: how often the probe may ask, and how many users an open load has."""
 
 import json
-from dataclasses import replace
 
 import pandas as pd
 import pytest
+from cells import cell_of, changed
 
 from runner.measure.generators.catalogue import GENERATORS
 from runner.measure.generators.command import WarmedUp
 from runner.measure.warming import _together, probe_hz, users_of
-from runner.model import OWN_GET, OWN_SCRIPT, Cell
+from runner.model import OWN_GET, OWN_SCRIPT
 from runner.present.frames import _served_rps
 from runner.served import served_rps_of
 
-CLOSED = Cell(
-    server="a",
-    language="Go",
-    framework="gin",
-    tier="realistic",
-    workload=OWN_GET,
-    tool="k6",
-    load_model="closed",
-    mode="keepalive",
-    path="/",
-    vus=10,
-    iterations=10_000,
+CLOSED = cell_of(workload=OWN_GET, path="/", vus=10, iterations=10_000)
+OPEN = cell_of(
+    workload=OWN_GET, path="/", first_rate_rps=100.0, rate_rps=100.0, steps=1, step_s=15.0
 )
-OPEN = replace(
-    CLOSED,
-    load_model="open",
-    vus=None,
-    iterations=None,
-    first_rate_rps=100.0,
-    rate_rps=100.0,
-    steps=1,
-    step_s=15.0,
-)
-WRK = replace(CLOSED, tool="wrk", vus=None, iterations=None, connections=10, duration_s=5.0)
+WRK = cell_of(workload=OWN_GET, path="/", tool="wrk", connections=10, duration_s=5.0)
 
 
 def warmed(rps, iteration_ms=20.0):
@@ -49,17 +30,17 @@ def warmed(rps, iteration_ms=20.0):
         pytest.param(WRK, 20_000.0, 40.0, id="fast: as often as ever"),
         pytest.param(WRK, 1000.0, 10.0, id="a hundredth of the warm-up's rate"),
         pytest.param(WRK, 54.5, 0.0, id="20 ms: too rare for a median in 5 s"),
-        pytest.param(replace(WRK, duration_s=60.0), 54.5, 0.545, id="20 ms: enough in a minute"),
-        pytest.param(replace(WRK, slices=5), 300.0, 0.0, id="slices have many ends"),
-        pytest.param(replace(WRK, slices=5), 500.0, 5.0, id="and need more requests for that"),
+        pytest.param(changed(WRK, duration_s=60.0), 54.5, 0.545, id="20 ms: enough in a minute"),
+        pytest.param(changed(WRK, slices=5), 300.0, 0.0, id="slices have many ends"),
+        pytest.param(changed(WRK, slices=5), 500.0, 5.0, id="and need more requests for that"),
         pytest.param(WRK, None, 40.0, id="a generator that does not say"),
         pytest.param(WRK, 0.0, 0.0, id="no answer in the warm-up"),
         pytest.param(CLOSED, 1000.0, 10.0, id="iterations last as long as in the warm-up"),
-        pytest.param(replace(CLOSED, iterations=1000), 1000.0, 0.0, id="few iterations"),
+        pytest.param(changed(CLOSED, iterations=1000), 1000.0, 0.0, id="few iterations"),
         pytest.param(OPEN, 5000.0, 1.0, id="a hundredth of the offered rate"),
         pytest.param(OPEN, 50.0, 0.0, id="the warm-up's rate is less than the offered one"),
         pytest.param(
-            replace(OPEN, rate_rps=1000.0, steps=10, step_s=2.0),
+            changed(OPEN, rate_rps=1000.0, steps=10, step_s=2.0),
             5000.0,
             1.0,
             id="of the lowest rate of a ramp",
@@ -72,7 +53,7 @@ def test_the_probe_is_a_hundredth_of_the_load_or_not_there(cell, answers_rps, ex
 
 def test_the_probes_rate_follows_the_cost_of_its_request():
     """A script of cheap requests beside which each of the probe's would take 20 ms."""
-    script = replace(CLOSED, workload=OWN_SCRIPT, iterations=500_000)
+    script = changed(CLOSED, workload=OWN_SCRIPT, iterations=500_000)
     assert probe_hz(script, warmed(10_000.0), probe_s=0.0001) == 40
     assert probe_hz(script, warmed(10_000.0), probe_s=0.02) == pytest.approx(0.5)
     assert probe_hz(script, warmed(10_000.0), probe_s=2.0) == 0
@@ -91,12 +72,12 @@ def test_the_probes_rate_follows_the_cost_of_its_request():
     ],
 )
 def test_an_open_load_has_the_users_that_its_warm_up_shows(rate_rps, iteration_ms, expected):
-    cell = replace(OPEN, first_rate_rps=rate_rps, rate_rps=rate_rps)
+    cell = changed(OPEN, first_rate_rps=rate_rps, rate_rps=rate_rps)
     assert users_of(cell, warmed(1000.0, iteration_ms)) == expected
 
 
 @pytest.mark.parametrize(
-    "cell", [CLOSED, WRK, replace(OPEN, vus=7), replace(OPEN, workload=OWN_SCRIPT, vus=9)]
+    "cell", [CLOSED, WRK, changed(OPEN, vus=7), changed(OPEN, workload=OWN_SCRIPT, vus=9)]
 )
 def test_no_other_load_has_its_users_from_the_warm_up(cell):
     assert users_of(cell, warmed(1000.0)) is None

@@ -77,12 +77,13 @@ def test_all_campaigns_and_servers_load():
 
 def test_seeds_has_the_published_size():
     k6 = load_campaign("seeds").loads
-    assert [(load.workload, load.vus, load.iterations) for load in k6] == [
+    assert [(load.workload, load.users, load.form.iterations) for load in k6] == [
         ("experiments", (3000,), 1_000_000),
         ("experiments-md5", (3000,), 1_000_000),
     ]
-    (wrk,) = (load for load in load_campaign("seeds-hour").loads if load.connections)
-    assert (wrk.connections, wrk.modes, wrk.duration_s) == (
+    loads = load_campaign("seeds-hour").loads
+    (wrk,) = (load for load in loads if load.size_column == "connections")
+    assert (wrk.users, wrk.modes, wrk.form.each_s) == (
         (1, 10, 100, 1000),
         ("keepalive", "close"),
         3.0,
@@ -204,9 +205,9 @@ def test_blocks_are_complete_and_their_order_is_seeded(plan):
 
 def test_scale_shrinks_but_never_below_what_can_be_measured(plan):
     small = plan(scale=0.01)
-    assert {t.cell.iterations for t in small if t.cell.tool == "k6"} == {5}
-    assert {t.cell.duration_s for t in small if t.cell.tool == "wrk"} == {0.2}
-    assert {t.cell.iterations for t in plan(scale=10) if t.cell.tool == "k6"} == {100}
+    assert {t.cell.shape.iterations for t in small if t.cell.tool == "k6"} == {5}
+    assert {t.cell.shape.duration_s for t in small if t.cell.tool == "wrk"} == {0.2}
+    assert {t.cell.shape.iterations for t in plan(scale=10) if t.cell.tool == "k6"} == {100}
     with pytest.raises(LabError, match="greater than 0"):
         plan(scale=0)
 
@@ -216,8 +217,8 @@ def test_k6_needs_a_second_and_wrk_has_shorter_slices(
 ):
     sliced = campaign(["gin", "axum"], RATE, PAIR, repeats=3, sessions={"slices": 2, "slice_s": 2})
     users, wrk = read_campaign(sliced).scaled(0.1).loads
-    assert (users.slice_s, wrk.slice_s) == (1.0, 0.2)
-    assert read_campaign(SWEEP).scaled(0.1).loads[0].duration_s == 1.0
+    assert (users.form.each_s, wrk.form.each_s) == (1.0, 0.2)
+    assert read_campaign(SWEEP).scaled(0.1).loads[0].form.each_s == 1.0
 
 
 def test_servers_and_repeats_are_chosen(plan):
@@ -282,7 +283,8 @@ def test_a_ramp_is_crossed_with_pool_sizes_and_servers(ramp):
         for server in ("gin", "axum")
         for size in (4, 16)
     }
-    assert {(cell.step_s, cell.rates_rps[-1]) for cell in cells(ramp.scaled(0.1))} == {(0.25, 400)}
+    short = {(cell.shape.step_s, cell.rates_rps[-1]) for cell in cells(ramp.scaled(0.1))}
+    assert short == {(0.25, 400)}
 
 
 def command(cell, tool, tag):

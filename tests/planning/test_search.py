@@ -10,6 +10,7 @@ from runner.model import LabError
 from runner.planning.catalog import campaign_servers
 from runner.planning.plan import choose, plan_trials
 from runner.planning.search import Objective, Searches, bracket
+from runner.shapes import Search
 
 CAMPAIGN = campaign(
     ["axum", "gin"],
@@ -37,13 +38,14 @@ def trials(read_campaign):
 @pytest.fixture
 def steps(trials):
     """Gin's search in the first block."""
-    return [t for t in trials if t.block == 1 and t.cell.server == "gin" and t.cell.objective]
+    of_gin = [t for t in trials if t.block == 1 and t.cell.server == "gin"]
+    return [trial for trial in of_gin if isinstance(trial.cell.shape, Search)]
 
 
 def record(trial, kept, status="sealed", died=None):
     known = {
         "block": trial.block,
-        "cell": vars(trial.cell),
+        "cell": vars(trial.cell.columns()),
         "status": status,
         "measurement": {"died": died},
     }
@@ -56,10 +58,10 @@ def run(trials, fail=()):
     found = {}
     for planned in trials:
         trial = searches.settle(planned)
-        if trial.cell.objective is None:
+        if not isinstance(trial.cell.shape, Search):
             assert trial is planned
             continue
-        rate = trial.cell.rate_rps
+        rate = trial.cell.shape.rate_rps
         assert trial.cell.rates_rps == (rate,)
         kept = rate <= LIMITS[trial.cell.server]
         failed = trial.trial_id in fail
@@ -76,9 +78,11 @@ def test_a_sweep_has_a_cell_per_rate_and_a_search_its_steps(
     """The steps of a search run in sequence, between the steps of others."""
     assert len(trials) == len({trial.trial_id for trial in trials}) == 2 * 2 * (2 + 6)
     assert "b01-gin-rates-r1000" in {trial.trial_id for trial in trials}
-    searched = [trial for trial in trials if trial.cell.objective]
+    searched = [trial for trial in trials if isinstance(trial.cell.shape, Search)]
     for block, server in product((1, 2), LIMITS):
-        found = [t.cell.bisection for t in searched if (t.block, t.cell.server) == (block, server)]
+        found = [
+            t.cell.shape.bisection for t in searched if (t.block, t.cell.server) == (block, server)
+        ]
         assert found == [1, 2, 3, 4, 5, 6]
     order = [trial.cell.server for trial in searched if trial.block == 1]
     assert order not in (sorted(order), sorted(order, reverse=True))
@@ -103,7 +107,7 @@ def test_a_rate_that_fails_twice_counts_as_not_kept(steps):
     rates = []
     for planned, died in zip(steps, [None, None, 3, None, None, None], strict=True):
         trial = searches.settle(planned)
-        rates.append(trial.cell.rate_rps)
+        rates.append(trial.cell.shape.rate_rps)
         searches.note(record(trial, None, "failed", died))
     assert rates[0] == rates[1] == 800
     assert rates[2] == round(
@@ -118,12 +122,11 @@ def test_a_resumed_search_goes_on_where_it_was(steps):
     records = []
     for planned in steps:
         trial = whole.settle(planned)
-        rates.append(trial.cell.rate_rps)
-        records.append(record(trial, trial.cell.rate_rps <= 150))
+        rates.append(trial.cell.shape.rate_rps)
+        records.append(record(trial, trial.cell.shape.rate_rps <= 150))
         whole.note(records[-1])
-    assert [
-        Searches(records[:done]).settle(planned).cell.rate_rps for done, planned in enumerate(steps)
-    ] == rates
+    resumed = [Searches(records[:done]).settle(planned) for done, planned in enumerate(steps)]
+    assert [trial.cell.shape.rate_rps for trial in resumed] == rates
 
 
 def test_a_bracket_may_be_open_and_noise_does_not_turn_it_round():
@@ -160,7 +163,7 @@ def test_ten_requests_lie_beyond_the_percentile(text, needed):
 
 def test_steps_too_short_for_their_percentile_are_refused(read_campaign):
     campaign = read_campaign(CAMPAIGN.replace("duration_s = 2", "duration_s = 12"))
-    assert choose(campaign, [], None, 1.0).loads[1].duration_s == 12
+    assert choose(campaign, [], None, 1.0).loads[1].form.duration_s == 12
     with pytest.raises(
         LabError, match=r"sends only 600 requests at 100/s, and needs 1,000: .* 1.67 times as long"
     ):

@@ -12,12 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 import real_lab
 import synthetic_run
+from cells import cell_of, changed
 
 from runner.calibration import Calibration, Ceiling, fingerprint, load_calibration, save_calibration
 from runner.columns import schema_of
 from runner.digest.ceilings import calibrate
 from runner.measure import doctor
-from runner.model import Cell, LabError
+from runner.model import LabError
 from runner.running.overhead import VARIANTS, costs, in_words
 from runner.store import RunFolder, data_folder, write_json
 
@@ -114,18 +115,7 @@ def test_nothing_sealed_is_no_calibration(calibrated):
         calibrated(closed("a1", 900.0, status="failed"))
 
 
-CELL = Cell(
-    "gin",
-    "Go",
-    "gin",
-    "realistic",
-    "wrk-matrix",
-    "wrk",
-    "closed",
-    "keepalive",
-    "/x",
-    connections=40,
-)
+CELL = cell_of(workload="wrk-matrix", tool="wrk", connections=40, duration_s=1.0)
 
 
 def calibration(*ceilings):
@@ -147,11 +137,13 @@ def test_a_cell_is_held_against_the_higher_neighbour():
         ceiling(40, 4.0, tool="k6"),
     )
     by_connections = {
-        n: found.ceiling_of(replace(CELL, connections=n)).rps for n in (5, 10, 40, 1000)
+        n: found.ceiling_of(changed(CELL, connections=n)).rps for n in (5, 10, 40, 1000)
     }
     assert by_connections == {5: 1.0, 10: 1.0, 40: 2.0, 1000: 2.0}
     assert found.ceiling_of(replace(CELL, mode="close")).rps == 3.0
-    assert found.ceiling_of(replace(CELL, load_model="open")) is None
+    rate = {"first_rate_rps": 9.0, "rate_rps": 9.0, "steps": 1, "step_s": 1.0}
+    opened = cell_of(tool="wrk", connections=40, **rate)
+    assert found.ceiling_of(opened) is None
     assert calibration(ceiling(10, 1.0), ceiling(100, 2.0, trials=2)).ceiling_of(CELL) is None
     assert (
         calibration(ceiling(10, 1.0), ceiling(100, 2.0, verdict="inconclusive")).ceiling_of(CELL)

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+from cells import cell_of, changed
 from measured import measured
 
 from runner.console import TrialProgress
@@ -17,7 +18,7 @@ from runner.digest.trial import Digest
 from runner.measure import counters
 from runner.measure.sites import Sites
 from runner.measurement import Counters
-from runner.model import Blame, Cell, Check, LabError
+from runner.model import Blame, Check, LabError
 from runner.planning import plan
 from runner.planning.catalog import load_campaign, load_server
 from runner.planning.plan import next_attempt, plan_trials
@@ -63,7 +64,7 @@ def run(monkeypatch, trials, outcome_of, campaign=QUICK, until=TO_THE_END):
             known = {
                 "trial_id": each.trial_id,
                 "attempt": each.attempt,
-                "cell": vars(each.cell),
+                "cell": vars(each.cell.columns()),
                 "error": error,
             }
             status = "sealed" if error is None else "failed"
@@ -177,9 +178,9 @@ def test_a_server_that_does_not_rest_spoils_its_session(monkeypatch, trial, tmp_
     "the disk has too little room for a campaign", "refused before anything is measured"
 )
 def test_a_campaign_without_room_is_refused(monkeypatch, trial, tmp_path):
-    k6 = replace(trial, cell=replace(trial.cell, tool="k6", iterations=10_000_000))
+    k6 = replace(trial, cell=cell_of(vus=500, iterations=10_000_000, slices=2))
     monkeypatch.setattr(preparing, "free_bytes", lambda _: 2 * 2**30)
-    preparing.require_room([replace(k6, cell=replace(k6.cell, iterations=1_000_000))] * 8, tmp_path)
+    preparing.require_room([replace(k6, cell=changed(k6.cell, iterations=1_000_000))] * 8, tmp_path)
     with pytest.raises(LabError, match=r"about 2\.1 GiB on the disk of .*, and 2 are free"):
         preparing.require_room([k6], tmp_path)
 
@@ -188,13 +189,11 @@ def test_a_campaign_without_room_is_refused(monkeypatch, trial, tmp_path):
     "memory is too little for a load's virtual users", "refused before anything is measured"
 )
 def test_a_campaign_without_memory_is_refused(monkeypatch, trial, tmp_path):
-    crowd = replace(
-        trial, cell=replace(trial.cell, tool="k6", vus=3000, iterations=10_000, slices=None)
-    )
+    crowd = replace(trial, cell=cell_of(vus=3000, iterations=10_000))
     monkeypatch.setattr(preparing, "available_bytes", lambda: 2 * 2**30)
     preparing.require_room([crowd], tmp_path)
     with pytest.raises(LabError, match=r"about 2\.6 GiB of memory, and 2 are free"):
-        preparing.require_room([replace(crowd, cell=replace(crowd.cell, vus=10_000))], tmp_path)
+        preparing.require_room([replace(crowd, cell=changed(crowd.cell, vus=10_000))], tmp_path)
 
 
 @pytest.mark.fault("temporary files have no room", "refused before anything is measured")
@@ -211,9 +210,7 @@ def test_a_campaign_without_room_for_temporary_files_is_refused(monkeypatch, tri
 )
 def test_a_campaign_with_more_connections_than_files_is_refused(monkeypatch, trial, tmp_path):
     monkeypatch.setattr(preparing.resource, "getrlimit", lambda _: (256, 1024))
-    wide = replace(
-        trial, cell=replace(trial.cell, tool="wrk", vus=None, iterations=None, connections=1000)
-    )
+    wide = replace(trial, cell=changed(trial.cell, tool="wrk", vus=None, connections=1000))
     with pytest.raises(LabError, match="1000 connections need 1200 open files"):
         preparing.require_room([wide], tmp_path)
 
@@ -224,7 +221,7 @@ def test_a_campaign_with_more_connections_than_files_is_refused(monkeypatch, tri
 def test_a_settled_load_gets_no_further_session(monkeypatch):
     trials = plan_trials(QUICK, [load_server(name) for name in ("axum", "gin", "nginx")])
     settled = next(
-        t.session.partition("-")[2] for t in trials if t.session and t.cell.connections == 1000
+        t.session.partition("-")[2] for t in trials if t.session and t.cell.sockets == 1000
     )
     began = []
     looked_after = []
@@ -307,8 +304,7 @@ def test_drops_are_summed_over_the_cpus(table):
     assert counters.dropped_packets() == 3 + 0xAD
 
 
-KIND = ("gin", "go", "gin", "realistic", "wrk-matrix", "wrk", "closed", "close", "/x")
-CLOSE = Cell(*KIND, connections=100, duration_s=1.0, warmup_s=0.5)
+CLOSE = cell_of(tool="wrk", mode="close", connections=100, duration_s=1.0, warmup_s=0.5)
 
 
 @pytest.mark.fault(

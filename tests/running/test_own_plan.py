@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import threading
-from dataclasses import asdict, replace
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address, ip_network
 from types import SimpleNamespace
@@ -37,7 +37,7 @@ from runner.measure.generators.script import read_script
 from runner.measure.process_engine import ProcessEngine
 from runner.measure.tools import find_program
 from runner.measurement import Counters, Placement
-from runner.model import LabError
+from runner.model import LabError, record_of
 from runner.planning.catalog import PACKAGE, campaign_from_manifest
 from runner.present.two_runs.compare import conditions
 from runner.running import user_api
@@ -182,7 +182,7 @@ def test_what_speaks_another_protocol_is_refused():
 
 def test_a_load_that_nobody_asks_for_is_a_moderate_open_one(server):
     (load,) = plan_user_api(Asked(urls=(server.url,)), None, None).campaign.loads
-    assert (load.workload, load.rates_rps, load.duration_s, load.repeats) == (
+    assert (load.workload, load.form.rates_rps, load.form.each_s, load.repeats) == (
         "own-get",
         (100.0,),
         15.0,
@@ -202,7 +202,8 @@ def test_without_an_engine_a_dockerfile_cannot_be_run(tmp_path):
 
 def test_a_campaign_comes_back_from_its_manifest(server):
     campaign = plan_user_api(Asked(urls=(server.url,), rates_rps=(5, 9)), 2, 7).campaign
-    known = {**asdict(campaign), "own": asdict(campaign)["owns"], "toml": ""}
+    stored = record_of(campaign)
+    known = {**stored, "own": stored["owns"], "toml": ""}
     manifest = {"run_id": "x", "seed": campaign.seed, "campaign": known}
     assert campaign_from_manifest(json.loads(json.dumps(manifest))) == campaign
 
@@ -651,4 +652,5 @@ def test_two_servers_are_compared_in_sessions(server, other):
     assert campaign.servers == ("url-a", "url-b")
     assert [each.url for each in campaign.owns] == [server.url, other.url]
     (load,) = campaign.loads
-    assert (load.repeats, load.slices, load.slice_s, load.duration_s) == (6, 6, 2.0, None)
+    assert (load.repeats, load.slices, load.form.each_s) == (6, 6, 2.0)
+    assert (load.columns().slice_s, load.columns().duration_s) == (2.0, None)

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import psutil
 import pytest
+from cells import cell_of
 from fake_lab import bench, measured, rebuilt, records
 from real_lab import campaign
 
@@ -25,7 +26,6 @@ from runner.digest.trial import digest_session
 from runner.digest.wrk import WrkResult, add_up
 from runner.measure.attached import leaders
 from runner.measurement import Placement
-from runner.model import Cell
 from runner.planning.catalog import campaign_servers
 from runner.planning.plan import by_session, plan_trials, slice_order
 from runner.store import RunFolder
@@ -83,25 +83,12 @@ def test_the_trials_of_a_session_stay_together(read_campaign):
 
 
 def test_iterations_are_shared_out_over_the_slices():
-    cell = Cell(
-        "s", "l", "f", "t", "w", "k6", "closed", "keepalive", "/", vus=3, iterations=100, slices=6
-    )
-    assert [cell.slice(number).iterations for number in range(1, 7)] == [17, 17, 17, 17, 16, 16]
-    wrk = Cell(
-        "s",
-        "l",
-        "f",
-        "t",
-        "w",
-        "wrk",
-        "closed",
-        "keepalive",
-        "/",
-        connections=3,
-        duration_s=3.0,
-        slices=6,
-    )
-    assert (wrk.slice(2).duration_s, wrk.slice(2).slices) == (0.5, None)
+    cell = cell_of(vus=3, iterations=100, slices=6)
+    slices = [cell.slice(number).columns() for number in range(1, 7)]
+    assert [each.iterations for each in slices] == [17, 17, 17, 17, 16, 16]
+    wrk = cell_of(tool="wrk", connections=3, duration_s=3.0, slices=6)
+    second = wrk.slice(2).columns()
+    assert (second.duration_s, second.slices) == (0.5, None)
 
 
 def stitch(t_s, cpu_s, *slices, subject="server", **more):

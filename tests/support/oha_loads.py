@@ -1,26 +1,20 @@
 """Loads of oha: ten connections for two seconds, and 500 requests/s."""
 
-from dataclasses import replace
+from cells import cell_of, changed
 
 from runner.generator_traits import LEAD_S
-from runner.model import Cell
 
 RATE = 500
 SECONDS = 2
-CLOSED = Cell(
-    "axum",
-    "Rust",
-    "axum",
-    "realistic",
-    "static-oha",
-    "oha",
-    "closed",
-    "keepalive",
-    "/devices",
+CLOSED = cell_of(
+    server="axum",
+    workload="static-oha",
+    tool="oha",
+    path="/devices",
     connections=10,
     duration_s=SECONDS,
 )
-OPEN = replace(
+OPEN = changed(
     CLOSED,
     load_model="open",
     connections=None,

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 from runner.measure.generators.command import (
     GO_MEMORY_BYTES,
@@ -17,6 +17,7 @@ from runner.measure.generators.command import (
     garbage_collector,
 )
 from runner.model import OWN, Cell, LabError, LoadPart
+from runner.shapes import Closed, ForTime, Search, Steps
 
 SUMMARY = "k6-summary.json"
 SAMPLES = "k6.json.gz"
@@ -52,7 +53,7 @@ def measured(cell: Cell, shot: Shot, files: Files, output: Output, load_part: Lo
 
 def warm_up(cell: Cell, shot: Shot, files: Files) -> Command:
     """Return the command of the warm-up, a closed load."""
-    users = min(cell.vus or WARM_UP_USERS, MOST_WARM_UP_USERS)
+    users = min(cell.shape.users or WARM_UP_USERS, MOST_WARM_UP_USERS)
     # A ramp from as many users to as many: k6 takes no `constant-vus` of less than a second.
     stages = [{"target": users, "duration": f"{round(1000 * cell.warmup_s)}ms"}]
     scenario = {
@@ -88,9 +89,15 @@ def _statistic(metrics: Mapping[str, Any], metric: str, name: str) -> float | No
 
 def iterations(cell: Cell) -> int:
     """Return how many iterations a load of k6 has, rather too many for one that lasts a time."""
-    if cell.iterations is not None:
-        return cell.iterations
-    return cell.to_begin + round(FASTEST_RPS * (cell.duration_s or 0.0))
+    match cell.shape:
+        case Closed() as load:
+            return load.iterations
+        case ForTime() as load:
+            return round(FASTEST_RPS * load.duration_s)
+        case Steps() | Search():
+            return cell.to_begin
+        case _:
+            assert_never(cell.shape)
 
 
 def memory_bytes(cell: Cell) -> int:
@@ -98,7 +105,7 @@ def memory_bytes(cell: Cell) -> int:
 
     Seen: 0.2 MiB for each virtual user, and 14 kB of garbage for each iteration.
     """
-    users = cell.vus or (MOST_WARM_UP_USERS if cell.rates_rps else 0)
+    users = cell.shape.users or MOST_WARM_UP_USERS  # not known yet: those of the warm-up
     live = 64 * 2**20 + 200_000 * users
     limit = max(0, GO_MEMORY_BYTES - live) if "GOMEMLIMIT" in garbage_collector() else 4 * live
     return live + min(limit, 14_000 * iterations(cell))
@@ -130,43 +137,58 @@ def _command(
 
 def _scenario(cell: Cell) -> tuple[dict[str, object], float]:
     """Return k6's scenario of the measured load and the most seconds that it may take."""
-    users: dict[str, object] = {"gracefulStop": f"{OPEN_GRACE_S}s"}
-    if cell.vus is not None and cell.rates_rps and cell.step_s is not None:
-        rates = [round(rate) for rate in cell.rates_rps]
-        step = f"{round(1000 * cell.step_s)}ms"
-        users |= {"timeUnit": "1s", "preAllocatedVUs": cell.vus}
-        limit_s = len(rates) * cell.step_s + OPEN_GRACE_S
-        if len(rates) == 1:
-            return {
-                "executor": "constant-arrival-rate",
-                "rate": rates[0],
-                "duration": step,
-                **users,
-            }, limit_s
-        # k6 ramps linearly within a stage: one of no length makes the step.
-        stages = [{"target": rate, "duration": length} for rate in rates for length in ("0s", step)]
+    match cell.shape:
+        case Closed() as load:
+            slowest_rps = SLOWEST_OWN_RPS if cell.workload in OWN else SLOWEST_RPS
+            limit_s = 60 + load.iterations // slowest_rps
+            counted: dict[str, object] = {
+                "executor": "shared-iterations",
+                "vus": load.users,
+                "iterations": load.iterations,
+                # k6's default of 10 min would drop the rest of a long run.
+                "maxDuration": f"{limit_s}s",
+            }
+            return counted, limit_s
+        case ForTime() as load:
+            lasting: dict[str, object] = {
+                "executor": "constant-vus",
+                "vus": load.users,
+                "duration": f"{round(1000 * load.duration_s)}ms",
+                "gracefulStop": f"{OPEN_GRACE_S}s",
+            }
+            return lasting, load.duration_s + OPEN_GRACE_S
+        case Steps() | Search() as load:
+            return _arrivals(cell, load), cell.offered_s + OPEN_GRACE_S
+        case _:
+            assert_never(cell.shape)
+
+
+def _arrivals(cell: Cell, load: Steps | Search) -> dict[str, object]:
+    """Return k6's scenario of an open load; LabError if its users or its rate are not known yet."""
+    if load.users is None or not load.rates_rps:
+        raise LabError(f"Cell {cell.cell_id} lacks virtual users or arrival rates.")
+    rates = [round(rate_rps) for rate_rps in load.rates_rps]
+    step = f"{round(1000 * load.step_s)}ms"
+    users: dict[str, object] = {
+        "gracefulStop": f"{OPEN_GRACE_S}s",
+        "timeUnit": "1s",
+        "preAllocatedVUs": load.users,
+    }
+    if len(rates) == 1:
         return {
-            "executor": "ramping-arrival-rate",
-            "startRate": rates[0],
-            "stages": stages,
+            "executor": "constant-arrival-rate",
+            "rate": rates[0],
+            "duration": step,
             **users,
-        }, limit_s
-    if cell.vus is not None and cell.iterations is None and cell.duration_s is not None:
-        lasting = {
-            "executor": "constant-vus",
-            "vus": cell.vus,
-            "duration": f"{round(1000 * cell.duration_s)}ms",
         }
-        return lasting | users, cell.duration_s + OPEN_GRACE_S
-    if cell.vus is None or cell.iterations is None:
-        raise LabError(
-            f"Cell {cell.cell_id} lacks virtual users, iterations, a duration or arrival rates."
-        )
-    limit_s = 60 + cell.iterations // (SLOWEST_OWN_RPS if cell.workload in OWN else SLOWEST_RPS)
-    counted = {"executor": "shared-iterations", "vus": cell.vus, "iterations": cell.iterations}
-    return counted | {
-        "maxDuration": f"{limit_s}s"
-    }, limit_s  # k6's default of 10 min would drop the rest of a long run
+    # k6 ramps linearly within a stage: one of no length makes the step.
+    stages = [{"target": rate, "duration": length} for rate in rates for length in ("0s", step)]
+    return {
+        "executor": "ramping-arrival-rate",
+        "startRate": rates[0],
+        "stages": stages,
+        **users,
+    }
 
 
 K6 = Generator(

@@ -27,6 +27,7 @@ from runner.measure.generators.command import (
     WarmedUp,
 )
 from runner.model import Cell, LabError, LoadPart
+from runner.shapes import ForTime
 
 SAMPLES = "oha.csv.gz"
 REPORT = "oha.json"
@@ -51,10 +52,10 @@ def measured(cell: Cell, shot: Shot, files: Files, _output: Output, load_part: L
     The requests that oha stores in a database become lines of text afterwards.
     """
     part = load_part.of(cell)
+    length_s = part.lead_s + part.window_s if part.window_s else _duration_s(part)
     samples = files[SAMPLES]
     stored = samples.with_name("oha.db")
     stored.unlink(missing_ok=True)  # oha would add to those of a load that was interrupted
-    length_s = part.lead_s + part.window_s if part.window_s else part.duration_s or 1.0
     options = [f"--db-url={stored}", f"--output={files[REPORT]}"]
     load = _command(part, shot, length_s, options)
     as_text = (sys.executable, "-m", __name__, str(stored))
@@ -79,7 +80,7 @@ def read_warm_up(files: Files) -> WarmedUp:
 
 def kept_requests(cell: Cell) -> int:
     """Return how many requests a load leaves, rather too many for a closed one."""
-    return cell.to_begin or round(FASTEST_RPS * (cell.duration_s or 0.0))
+    return cell.to_begin if cell.is_open else round(FASTEST_RPS * _duration_s(cell))
 
 
 def memory_bytes(cell: Cell) -> int:
@@ -88,15 +89,20 @@ def memory_bytes(cell: Cell) -> int:
 
 
 def connections_of(cell: Cell) -> int:
-    """Return how many connections a load has; LabError if its size is not known.
+    """Return how many connections a load has.
 
     An open load has no more than open in its lead, as each is opened by its first request.
     """
     if cell.rates_rps:
         return max(1, min(cell.sockets, round(cell.rates_rps[0] * LEAD_S)))
-    if cell.connections is None:
-        raise LabError(f"Cell {cell.cell_id} lacks connections.")
-    return cell.connections
+    return cell.sockets
+
+
+def _duration_s(cell: Cell) -> float:
+    """Return how long a closed load lasts; LabError if it is one of a count of requests."""
+    if not isinstance(cell.shape, ForTime):
+        raise LabError(f"oha loads for a time only, and {cell.cell_id} has no duration.")
+    return cell.shape.duration_s
 
 
 def _command(cell: Cell, shot: Shot, length_s: float, options: Sequence[str]) -> Command:

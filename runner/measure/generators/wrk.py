@@ -12,6 +12,7 @@ from runner.measure.generators.command import (
     WarmedUp,
 )
 from runner.model import Cell, LabError, LoadPart
+from runner.shapes import ForTime
 
 RESULT = "wrk.json"
 TIMEOUT_S = 10
@@ -19,7 +20,9 @@ TIMEOUT_S = 10
 
 def measured(cell: Cell, shot: Shot, files: Files, _output: Output, load_part: LoadPart) -> Command:
     """Return the command of a load, or of one wrk's part of it."""
-    return _command(load_part.of(cell), shot, files[RESULT], cell.duration_s or 1.0)
+    if not isinstance(cell.shape, ForTime):
+        raise LabError(f"wrk loads for a time only, and {cell.cell_id} has no duration.")
+    return _command(load_part.of(cell), shot, files[RESULT], cell.shape.duration_s)
 
 
 def warm_up(cell: Cell, shot: Shot, files: Files) -> Command:
@@ -37,22 +40,21 @@ def read_warm_up(files: Files) -> WarmedUp:
 
 
 def _command(cell: Cell, shot: Shot, out: Path, duration_s: float) -> Command:
-    if cell.connections is None:
-        raise LabError(f"Cell {cell.cell_id} lacks connections.")
+    connections = cell.sockets
     # wrk opens connections / threads (integer division) in each thread: `-t8 -c10` would open 8.
-    threads = max(count for count in range(1, 9) if cell.connections % count == 0)
+    threads = max(count for count in range(1, 9) if connections % count == 0)
     whole_s = max(1, round(duration_s))
     argv = [
         str(shot.tool),
         f"-t{threads}",
-        f"-c{cell.connections}",
+        f"-c{connections}",
         f"-d{whole_s}s",
         f"--timeout={TIMEOUT_S}s",
     ]
     if cell.mode == "close":
         argv += ["-H", "Connection: close"]
     env = {"WRK_METHOD": shot.method, "WRK_BODY": shot.body, "WRK_JSON": str(out)}
-    env |= {"WRK_CONNECTIONS": str(cell.connections), "WRK_THREADS": str(threads)}
+    env |= {"WRK_CONNECTIONS": str(connections), "WRK_THREADS": str(threads)}
     command = (*argv, "-s", str(shot.script), shot.url)
     return Command(command, env, whole_s + TIMEOUT_S + 30, duration_s if duration_s < 1 else None)
 

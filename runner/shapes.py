@@ -1,0 +1,347 @@
+"""The shapes of a load, and the forms of a campaign's loads that they are made from.
+
+A load is one of four things: `Closed`, `ForTime`, `Steps` or `Search`. What differs between them is
+a method of each. `runner/flat.py` turns them into the columns of the tables and back.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+LoadModel = Literal["closed", "open"]
+Mode = Literal["keepalive", "close"]
+Idle = Literal["polling", "system"]
+"""What idle CPUs do: stay awake, or sleep as the machine is set up."""
+
+
+def _portion(whole: int, number: int, count: int) -> int:
+    """Return the `number`-th of `count` portions of a whole; what is left goes to the first."""
+    return whole // count + (number <= whole % count)
+
+
+def _begun(rates_rps: tuple[float, ...], step_s: float, lead_s: float) -> int:
+    """Return how many iterations begin while each rate is held; the lead is at the first one."""
+    return round(sum(rates_rps) * step_s + rates_rps[0] * lead_s) if rates_rps else 0
+
+
+@dataclass(frozen=True)
+class Closed:
+    """A closed load of a count of iterations: each user begins the next when one has ended."""
+
+    load_model: ClassVar[LoadModel] = "closed"
+    rates_rps: ClassVar[tuple[float, ...]] = ()
+    """It has no arrival rates."""
+    last_rate_rps: ClassVar[float | None] = None
+    offered_s: ClassVar[float] = 0.0
+    size_name: ClassVar[str | None] = None
+    """Its users name it."""
+
+    users: int
+    """Virtual users of k6, or connections of a generator that counts those."""
+    iterations: int
+    """Of all users, and of all slices of a session, together."""
+
+    def to_begin(self, lead_s: float) -> int:  # noqa: ARG002 - it has no lead
+        """Return 0: it begins as many as its users come to."""
+        return 0
+
+    def slice(self, number: int, count: int) -> Closed:
+        """Return the load of one slice of `count`, counted from 1.
+
+        Iterations that cannot be shared out evenly go to the first slices.
+        """
+        return replace(self, iterations=_portion(self.iterations, number, count))
+
+    def part(self, number: int, count: int) -> Closed:
+        """Return the part of one generator of `count`, counted from 1."""
+        users = _portion(self.users, number, count)
+        return Closed(users, round(self.iterations * users / self.users))
+
+
+@dataclass(frozen=True)
+class ForTime:
+    """A closed load for a time."""
+
+    load_model: ClassVar[LoadModel] = "closed"
+    rates_rps: ClassVar[tuple[float, ...]] = ()
+    """It has no arrival rates."""
+    last_rate_rps: ClassVar[float | None] = None
+    offered_s: ClassVar[float] = 0.0
+    size_name: ClassVar[str | None] = None
+    """Its users name it."""
+
+    users: int
+    """Virtual users of k6, or connections of a generator that counts those."""
+    duration_s: float
+    """Of all slices of a session together."""
+
+    def to_begin(self, lead_s: float) -> int:  # noqa: ARG002 - it has no lead
+        """Return 0: it begins as many as its users come to."""
+        return 0
+
+    def slice(self, number: int, count: int) -> ForTime:  # noqa: ARG002 - all are alike
+        """Return the load of one slice of `count`, counted from 1."""
+        return replace(self, duration_s=self.duration_s / count)
+
+    def part(self, number: int, count: int) -> ForTime:
+        """Return the part of one generator of `count`, counted from 1."""
+        return replace(self, users=_portion(self.users, number, count))
+
+
+@dataclass(frozen=True)
+class Steps:
+    """An open load: arrival rates in even steps, each held for a time."""
+
+    load_model: ClassVar[LoadModel] = "open"
+
+    users: int | None
+    """The most that the generator has for it; None until a warm-up has shown how many it needs."""
+    first_rate_rps: float
+    rate_rps: float
+    """The last rate, and the only one if there is one step."""
+    steps: int
+    step_s: float
+    """How long each rate is held, in all slices of a session together."""
+
+    @property
+    def rates_rps(self) -> tuple[float, ...]:
+        """The arrival rates in order."""
+        rise = (self.rate_rps - self.first_rate_rps) / max(1, self.steps - 1)
+        return tuple(self.first_rate_rps + rise * step for step in range(self.steps))
+
+    @property
+    def last_rate_rps(self) -> float | None:
+        """The arrival rate of the last step."""
+        return self.rate_rps
+
+    @property
+    def offered_s(self) -> float:
+        """How long it is offered, without its lead."""
+        return self.steps * self.step_s
+
+    def to_begin(self, lead_s: float) -> int:
+        """Return how many iterations are to be begun, those of a lead at the first rate too."""
+        return _begun(self.rates_rps, self.step_s, lead_s)
+
+    @property
+    def size_name(self) -> str | None:
+        """Its rates, as a load's name has them: `r100-400`, `r100`."""
+        if self.steps > 1:
+            return f"r{self.first_rate_rps:g}-{self.rate_rps:g}"
+        return f"r{self.rate_rps:g}"
+
+    def slice(self, number: int, count: int) -> Steps:  # noqa: ARG002 - all are alike
+        """Return the load of one slice of `count`, counted from 1."""
+        return replace(self, step_s=self.step_s / count)
+
+    def part(self, number: int, count: int) -> Steps:
+        """Return the part of one generator of `count`, counted from 1."""
+        return replace(
+            self,
+            users=None if self.users is None else _portion(self.users, number, count),
+            first_rate_rps=self.first_rate_rps / count,
+            rate_rps=self.rate_rps / count,
+        )
+
+
+@dataclass(frozen=True)
+class Search:
+    """A step of a search for the highest arrival rate that keeps an objective: an open load."""
+
+    load_model: ClassVar[LoadModel] = "open"
+
+    users: int | None
+    """The most that the generator has for it; None until a warm-up has shown how many it needs."""
+    objective: str
+    """Such as `p99 <= 10 ms`."""
+    low_rps: float
+    """The lower end of the whole search."""
+    high_rps: float
+    bisection: int
+    """The number of the step, from 1."""
+    step_s: float
+    rate_rps: float | None = None
+    """Its arrival rate; None until the steps before it have ended."""
+
+    @property
+    def rates_rps(self) -> tuple[float, ...]:
+        """The step's one arrival rate; none before it is known."""
+        return () if self.rate_rps is None else (self.rate_rps,)
+
+    @property
+    def last_rate_rps(self) -> float | None:
+        """The step's one arrival rate; None before it is known."""
+        return self.rate_rps
+
+    @property
+    def offered_s(self) -> float:
+        """How long it is offered, without its lead; 0 before its rate is known."""
+        return 0.0 if self.rate_rps is None else self.step_s
+
+    def to_begin(self, lead_s: float) -> int:
+        """Return how many iterations are to be begun, those of a lead too."""
+        return _begun(self.rates_rps, self.step_s, lead_s)
+
+    @property
+    def size_name(self) -> str | None:
+        """Objective and step, as a load's name has them: `p99le10ms-s3`."""
+        objective = self.objective.replace("<=", "le").replace(".", "_")
+        return f"{re.sub(r'[^a-z0-9_]+', '', objective)}-s{self.bisection}"
+
+    def slice(self, number: int, count: int) -> Search:  # noqa: ARG002 - all are alike
+        """Return the load of one slice of `count`, counted from 1."""
+        return replace(self, step_s=self.step_s / count)
+
+    def part(self, number: int, count: int) -> Search:
+        """Return the part of one generator of `count`, counted from 1."""
+        return replace(
+            self,
+            users=None if self.users is None else _portion(self.users, number, count),
+            rate_rps=None if self.rate_rps is None else self.rate_rps / count,
+        )
+
+
+Shape = Closed | ForTime | Steps | Search
+"""What is sent to a server, without what it is sent with: one of these four."""
+
+
+@dataclass(frozen=True)
+class Iterations:
+    """A `[[load]]` of a count of iterations: a `Closed` for each number of users."""
+
+    iterations: int
+    slice_s: float | None = None
+    """What the campaign's sessions say of loads that last a time. This one does not, but the
+    manifest has it.
+    """
+
+    def shapes(self, users: int | None, slices: int | None) -> list[Shape]:  # noqa: ARG002
+        """Return the shapes of one number of users."""
+        return [Closed(_needed(users), self.iterations)]
+
+    def scaled(self, factor: float, least_iterations: int, least_s: float) -> Iterations:
+        """Return the form with its length times `factor`, never below the least."""
+        return Iterations(
+            max(least_iterations, round(self.iterations * factor)),
+            None if self.slice_s is None else max(least_s, self.slice_s * factor),
+        )
+
+
+@dataclass(frozen=True)
+class Duration:
+    """A `[[load]]` that lasts a time: a `ForTime` for each number of users."""
+
+    each_s: float
+    """How long each slice lasts; of a load without slices, how long it lasts itself."""
+
+    def shapes(self, users: int | None, slices: int | None) -> list[Shape]:
+        """Return the shapes of one number of users."""
+        return [ForTime(_needed(users), _whole_s(self.each_s, slices))]
+
+    def scaled(self, factor: float, least_iterations: int, least_s: float) -> Duration:  # noqa: ARG002
+        """Return the form with its length times `factor`, never below the least."""
+        return Duration(max(least_s, self.each_s * factor))
+
+
+LEAST_STEP_S = 0.2
+"""A step of a ramp is never shorter, however a campaign is scaled."""
+
+
+@dataclass(frozen=True)
+class Ramp:
+    """A `[[load]]` whose arrival rate rises in steps: `Steps`."""
+
+    from_rps: float
+    to_rps: float
+    steps: int
+    step_s: float
+
+    def shapes(self, users: int | None, slices: int | None) -> list[Shape]:  # noqa: ARG002
+        """Return the shapes of one number of users."""
+        return [Steps(users, self.from_rps, self.to_rps, self.steps, self.step_s)]
+
+    def scaled(self, factor: float, least_iterations: int, least_s: float) -> Ramp:  # noqa: ARG002
+        """Return the form with its length times `factor`, never below the least."""
+        return replace(self, step_s=max(LEAST_STEP_S, self.step_s * factor))
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A `[[load]]` of several arrival rates: `Steps` of one step for each."""
+
+    rates_rps: tuple[float, ...]
+    each_s: float
+    """How long each slice lasts; of a load without slices, how long each rate is held."""
+
+    def shapes(self, users: int | None, slices: int | None) -> list[Shape]:
+        """Return the shapes of one number of users."""
+        step_s = _whole_s(self.each_s, slices)
+        return [Steps(users, rate_rps, rate_rps, 1, step_s) for rate_rps in self.rates_rps]
+
+    def scaled(self, factor: float, least_iterations: int, least_s: float) -> Sweep:  # noqa: ARG002
+        """Return the form with its length times `factor`, never below the least."""
+        return replace(self, each_s=max(least_s, self.each_s * factor))
+
+
+@dataclass(frozen=True)
+class SweepOfCapacity:
+    """A `Sweep` whose rates nobody knows yet: in % of what the slowest server can do."""
+
+    rates_pct: tuple[float, ...]
+    each_s: float
+    """How long each slice lasts; of a load without slices, how long each rate is held."""
+
+    def shapes(self, users: int | None, slices: int | None) -> list[Shape]:  # noqa: ARG002
+        """Return none: there are none until a run says what the slowest server can do."""
+        return []
+
+    def scaled(self, factor: float, least_iterations: int, least_s: float) -> SweepOfCapacity:  # noqa: ARG002
+        """Return the form with its length times `factor`, never below the least."""
+        return replace(self, each_s=max(least_s, self.each_s * factor))
+
+    def sweep(self, capacity_rps: float) -> Sweep:
+        """Return the sweep, its rates with two digits, now that the capacity is known."""
+        rates = (float(f"{capacity_rps * share_pct / 100:.2g}") for share_pct in self.rates_pct)
+        return Sweep(tuple(rates), self.each_s)
+
+
+@dataclass(frozen=True)
+class Bisections:
+    """A `[[load]]` that searches for a rate: a `Search` for each bisection."""
+
+    objective: str
+    from_rps: float
+    to_rps: float
+    bisections: int
+    duration_s: float
+    """How long each step lasts."""
+
+    def shapes(self, users: int | None, slices: int | None) -> list[Shape]:
+        """Return the shapes of one number of users."""
+        step_s = _whole_s(self.duration_s, slices)
+        return [
+            Search(users, self.objective, self.from_rps, self.to_rps, bisection, step_s)
+            for bisection in range(1, self.bisections + 1)
+        ]
+
+    def scaled(self, factor: float, least_iterations: int, least_s: float) -> Bisections:  # noqa: ARG002
+        """Return the form with its length times `factor`, never below the least."""
+        return replace(self, duration_s=max(least_s, self.duration_s * factor))
+
+
+Form = Iterations | Duration | Ramp | Sweep | SweepOfCapacity | Bisections
+"""What the shapes of a `[[load]]` are made from: one of these six."""
+
+
+def _needed(users: int | None) -> int:
+    """Return the users of a closed load, which has no load without them."""
+    if users is None:
+        raise ValueError("a closed load needs users")
+    return users
+
+
+def _whole_s(each_s: float, slices: int | None) -> float:
+    """Return how long a load is, all slices of a session together."""
+    return each_s if slices is None else slices * each_s

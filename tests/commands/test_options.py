@@ -1,0 +1,52 @@
+"""Options of a command that stand together in dataclasses."""
+
+from dataclasses import dataclass, fields
+from typing import Annotated
+
+import typer
+from typer.testing import CliRunner
+
+from runner.commands.options import ApiOptions, CampaignOptions, grouped
+
+
+@dataclass(frozen=True)
+class Size:
+    many: Annotated[int, typer.Option(min=1, help="How many.")] = 3
+    names: Annotated[list[str] | None, typer.Option("--name", help="Which.")] = None
+
+
+@dataclass(frozen=True)
+class Place:
+    where: Annotated[str, typer.Argument(help="Where.")] = "here"
+
+
+def ask(*arguments):
+    """What a command with two groups and an option of its own is given."""
+    seen = []
+    app = typer.Typer()
+
+    @app.command()
+    @grouped(Size, Place)
+    def command(size: Size, place: Place, loud: bool = False) -> None:
+        """Say what was asked for."""
+        seen.extend([size, place, loud])
+
+    return CliRunner().invoke(app, arguments), seen
+
+
+def test_each_field_of_a_group_is_an_option_with_its_default():
+    assert ask()[1] == [Size(), Place(), False]
+    given = ["--many", "5", "--name", "a", "--name", "b", "there", "--loud"]
+    assert ask(*given)[1] == [Size(5, ["a", "b"]), Place("there"), True]
+
+
+def test_the_bounds_and_the_help_of_a_field_hold():
+    refused, seen = ask("--many", "0")
+    assert refused.exit_code == 2 and seen == []
+    said = ask("--help")[0].output
+    assert all(words in said for words in ("Say what was asked for.", "How many.", "Where."))
+
+
+def test_no_option_of_bench_run_is_in_both_groups():
+    names = [each.name for group in (CampaignOptions, ApiOptions) for each in fields(group)]
+    assert len(names) == len(set(names)) == 24
