@@ -78,7 +78,9 @@ def as_text(requests: list[Request]) -> bytes:
 def digest(folder: Path, data: bytes, cell: Cell = CLOSED, lead_s: float = 0.0) -> K6Points:
     raw = folder / "oha.csv.gz"
     raw.write_bytes(data if data.startswith(b"\x1f\x8b") else gzip.compress(data))
-    spool = partial(spool_requests, began_ns=BEGAN_NS, rate_rps=cell.rate_rps or 0.0, lead_s=lead_s)
+    spool = partial(
+        spool_requests, began_ns=BEGAN_NS, rate_rps=cell.last_rate_rps or 0.0, lead_s=lead_s
+    )
     return k6_digests.digest(raw, mode=cell.mode, spool=spool, window_s=cell.window_s)
 
 

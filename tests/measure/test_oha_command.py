@@ -23,6 +23,7 @@ from runner.measure.generators.command import WHOLE, Command, Shot, WarmedUp, sh
 from runner.measure.sites import _write_out
 from runner.model import Cell, LabError, LoadPart
 from runner.planning import catalog
+from runner.shapes import Sweep
 from runner.store import OF_GENERATORS, raw_files
 
 OHA = GENERATORS["oha"]
@@ -173,7 +174,7 @@ def test_a_rate_that_it_would_send_in_bunches_is_refused(tmp_path):
     path = tmp_path / "bunches.toml"
     text = 'title = "x"\nservers = ["gin"]\n[[load]]\nworkload = "static-oha-open"\nvus = 10\n'
     path.write_text(f"{text}duration_s = 2\nrates_rps = [1000]\n")
-    assert catalog.load_campaign(str(path)).loads[0].rates_rps == (1000.0,)
+    assert catalog.load_campaign(str(path)).loads[0].form == Sweep((1000.0,), 2.0)
     path.write_text(f"{text}duration_s = 2\nrates_rps = [500, 1001]\n")
     with pytest.raises(LabError, match=r"line 7: oha offers at most 1,000 requests/s one by one"):
         catalog.load_campaign(str(path))
