@@ -98,7 +98,7 @@ def geometric_mean(sample: Sample) -> float:
 @dataclass(frozen=True, eq=False)
 class LogRatio:
     """Estimates of a mean of logarithms, mostly a log ratio, one an element: estimate, standard
-    error, degrees of freedom.
+    error, degrees of freedom (or one number of them for all).
     """
 
     estimate: Floats
@@ -125,7 +125,7 @@ def one_sample(logs: Floats) -> LogRatio:
     """
     n = logs.shape[-1]
     error = logs.std(axis=-1, ddof=1) / np.sqrt(n)
-    return LogRatio(logs.mean(axis=-1), error, np.full(error.shape, float(n - 1)))
+    return LogRatio(logs.mean(axis=-1), error, np.asarray(float(n - 1)))
 
 
 def paired(log_a: Floats, log_b: Floats) -> LogRatio:
