@@ -23,7 +23,7 @@ SHELL_SCRIPTS := .ci/run $(wildcard setup/*.sh servers/*/*.sh)
 
 .PHONY: help
 help: ## List the commands
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: report
 report: setup ## The main job: measure the quick campaign, make tables, figures and HTML
@@ -99,6 +99,10 @@ bench-cluster: setup ## How much faster two of Dask's workers rebuild tables tha
 .PHONY: bench-sampler
 bench-sampler: setup ## CPU that the sampler takes, by what it samples
 	@$(BIN)/python benchmarks/sampler.py
+
+.PHONY: bench-overhead
+bench-overhead: setup ## What the lab itself costs: k6's samples, the sampler, the probe, beside a stock k6 (bench overhead)
+	@$(BIN)/python benchmarks/overhead.py
 
 .PHONY: bench-k6
 bench-k6: k6-both ## CPU that each series of k6 takes for an iteration: their ratio (five minutes)

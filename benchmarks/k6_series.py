@@ -16,6 +16,8 @@ import time
 from dataclasses import replace
 from statistics import median
 
+from overhead import WORKLOAD, observed, overhead_campaign, staged
+
 from runner.digest.resources import read_counters
 from runner.measure.leftovers import scratch
 from runner.measure.loading import Bench
@@ -23,7 +25,6 @@ from runner.measure.session import Ready
 from runner.measure.tools import Tool, find_tool
 from runner.model import Cell, LabError
 from runner.present.statistics.inference import FEWEST_TRIALS, ratio, sample_of
-from runner.running.overhead import WORKLOAD, observed, overhead_campaign, staged
 
 SERIES = ("v1", "v2")
 

@@ -20,13 +20,21 @@ app = typer.Typer(
     add_completion=False,
 )
 
+FORWARDED = {"allow_extra_args": True, "ignore_unknown_options": True}
+"""A command with these settings takes all options as they are, for the program that it starts."""
+
 for command in (
     *(machine.doctor, machine.list_, machine.build, machine.check),
     *(measuring.run, measuring.calibrate, measuring.overhead),
     *(presenting.report, presenting.compare, presenting.history, presenting.claims),
     *(presenting.export, presenting.publish, auditing.audit, machine.clean),
 ):
-    app.command(command.__name__.rstrip("_"))(command)
+    starts_another = command is measuring.overhead
+    app.command(
+        command.__name__.rstrip("_"),
+        context_settings=FORWARDED if starts_another else None,
+        add_help_option=not starts_another,
+    )(command)
 
 
 def main() -> None:

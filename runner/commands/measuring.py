@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -19,7 +20,7 @@ from runner.commands.options import (
     grouped,
 )
 from runner.console import TrialProgress
-from runner.model import Campaign, LabError, Workload, short_number
+from runner.model import Campaign, LabError, Workload
 from runner.planning import catalog
 from runner.store import RunFolder, find_run
 
@@ -191,61 +192,39 @@ def calibrate(
     console.table(f"ceilings of the generators (run {found.run_id})", columns, rows)
 
 
-def overhead(
-    engine: EngineOption = "auto",
-    server: Annotated[str, typer.Option(help="Which server is loaded.")] = "gin",
-    vus: Annotated[int, typer.Option(min=1, max=10_000, help="Virtual users of k6.")] = 3000,
-    iterations: Annotated[
-        int, typer.Option(min=1, max=1_000_000, help="Requests of each load.")
-    ] = 60_000,
-    repeats: Annotated[int, typer.Option(min=1, max=100, help="Loads under each variant.")] = 8,
-    seed: Annotated[int, typer.Option(min=0, help="Order of the loads.")] = 1,
-    json_: JsonFlag = False,
-) -> None:
+def overhead(context: typer.Context) -> None:
     """Measure what the lab itself costs: one load with all of its observers, without each, and by a
     stock k6.
-    """
-    from runner.running import overhead as lab_costs
 
-    usual = lab_costs.overhead_campaign(
-        server, vus=vus, iterations=iterations, repeats=repeats, seed=seed
+    It is the checkout's benchmarks/overhead.py, which has the options, `--help` too. LabError if
+    there is no checkout.
+    """
+    import runpy
+
+    benchmark = runpy.run_path(str(benchmark_file("overhead")))
+    typer.main.get_command(benchmark["app"]).main(
+        context.args, prog_name="bench overhead", standalone_mode=False
     )
-    costly = lab_costs.costly_campaign(repeats=repeats, seed=seed)
-    of_usual = lab_costs.measure_overhead(
-        usual, lab_costs.VARIANTS, engine=engine, say=console.note
-    )
-    of_costly = lab_costs.measure_overhead(
-        costly, lab_costs.COSTLY, engine=engine, say=console.note
-    )
-    lab_costs.store_overhead([*of_usual, *of_costly])
-    rows = [
-        *({"load": f"{server}, N = {vus}", **row} for row in lab_costs.costs(of_usual)),
-        *(
-            {"load": f"{lab_costs.COST_MS:g} ms of CPU a request", **row}
-            for row in lab_costs.costs(of_costly)
-        ),
-    ]
-    if json_:
-        emit(
-            [
-                row | {"lab_to_variant": (ratio := row["lab_to_variant"]) and asdict(ratio)}
-                for row in rows
-            ]
+
+
+def benchmark_file(name: str) -> Path:
+    """Return a benchmark of the checkout that this program is from, else of the one around the
+    current folder.
+
+    LabError if there is none.
+    """
+    from runner.store import lab_root
+
+    inside = Path("benchmarks", f"{name}.py")
+    file = catalog.PACKAGE.parent / inside
+    if not file.is_file():
+        file = lab_root() / inside
+    if not file.is_file():
+        raise LabError(
+            f"`bench {name}` is a benchmark of the lab's checkout, and there is no {inside} in "
+            f"{lab_root()}: run it inside a checkout, or set BENCH_ROOT to one."
         )
-        return
-    columns = (
-        "load,variant,loads,requests/s,p50 in ms,the lab's rate / this,sampler in % of a "
-        "core,probe in % of a core"
-    )
-    shown = []
-    for row in rows:
-        cpu = (
-            "" if row[name] is None else f"{row[name]:.2f}"
-            for name in ("sampler_cpu_pct", "probe_cpu_pct")
-        )
-        rates = (f"{row['rps']:,.0f}", short_number(row["p50_ms"]), lab_costs.in_words(row))
-        shown.append((row["load"], row["variant"], row["trials"], *rates, *cpu))
-    console.table("what the lab costs", columns.split(","), shown)
+    return file
 
 
 def _finish(outcome: Any, json_: bool) -> None:

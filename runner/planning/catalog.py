@@ -21,7 +21,20 @@ from runner.model import (
     Workload,
     check_name,
 )
-from runner.planning.toml_tables import KINDS, TABLES, Table, read_table
+from runner.planning.toml_files import (
+    BuildTable,
+    CampaignFile,
+    ImageTable,
+    LoadTable,
+    Pairs,
+    RunTable,
+    ServerFile,
+    ServerTable,
+    SessionsTable,
+    SharedSettings,
+    WorkloadFile,
+)
+from runner.planning.toml_tables import Table, read_table
 from runner.shapes import Bisections, Duration, Form, Iterations, Ramp, Sweep, SweepOfCapacity
 from runner.store import decode, lab_root, sha256
 
@@ -58,24 +71,29 @@ def load_server(name: str) -> Server:
 def read_server(folder: Path) -> Server:
     """Return the server described by the server.toml of a folder, whose name is the server's."""
     top = read_table(folder / "server.toml")
-    top.read(tables="server build run image")
-    given = top.table("server").read("language framework tier implements", "deviations notes")
-    build = top.table("build").read(optional="needs command env artifact")
-    run = top.table("run").read(optional="needs command secrets")
-    image = top.table("image").read(optional="base context")
+    top.read(ServerFile)
+    server = top.table("server").read(ServerTable)
+    build = top.table("build").read(BuildTable)
+    run = top.table("run").read(RunTable)
+    image = top.table("image").read(ImageTable)
     return Server(
         name=folder.name,
         folder=folder,
-        **given,
-        build_needs=build.get("needs", ()),
-        build_command=build.get("command", ()),
-        build_env=build.get("env", ()),
-        artifact=Path(build["artifact"]) if "artifact" in build else None,
-        run_needs=run.get("needs", ()),
-        run_command=run.get("command", ("{artifact}",)),
-        secrets_by_file=run.get("secrets") == "file",
-        base="debian" if image.get("base") == "debian" else None,
-        shared=image.get("context") == "..",
+        language=server.language,
+        framework=server.framework,
+        tier=server.tier,
+        implements=server.implements,
+        deviations=server.deviations,
+        notes=server.notes,
+        build_needs=build.needs,
+        build_command=build.command,
+        build_env=build.env,
+        artifact=None if build.artifact is None else Path(build.artifact),
+        run_needs=run.needs,
+        run_command=run.command,
+        secrets_by_file=run.secrets == "file",
+        base="debian" if image.base == "debian" else None,
+        shared=image.context == "..",
     )
 
 
@@ -88,13 +106,13 @@ def load_workload(name: str) -> Workload:
     """Return the workload described by runner/workloads/<name>.toml."""
     path = PACKAGE / "workloads" / f"{_known('workload', name, workload_names())}.toml"
     top = read_table(path)
-    given = top.read("title tool load_model method path needs", "script body database")
-    script = path.with_name(given.pop("script", path.name))  # some tools take none
+    given = top.read(WorkloadFile)
+    script = path.with_name(given.script or path.name)  # some tools take none
     if not script.is_file():
         raise top.error("script", f"{script} does not exist")
-    if (given["tool"], given["load_model"]) not in _FORMS:
-        raise top.error("load_model", f"{given['tool']} cannot drive an {given['load_model']} load")
-    return Workload(name=name, script=script, **given)
+    if (given.tool, given.load_model) not in _FORMS:
+        raise top.error("load_model", f"{given.tool} cannot drive an {given.load_model} load")
+    return Workload(name=name, **{**given.given(), "script": script})
 
 
 def user_server(api: UserApi) -> Server:
@@ -137,13 +155,9 @@ _ALL_SIZES = (
     *dict.fromkeys(size for sizes in _SIZES_OF_FORM.values() for size in sizes),
     "connections",
 )
-_SHARED = (
-    "repeats",
-    "server_share",
-    "database_share",
-    "idle",
-)  # a campaign's for all loads, or a load's for itself
-_SESSIONS = ("slices", "slice_s")
+_SHARED = tuple(SharedSettings.model_fields)
+"""A campaign's settings for all loads, or a load's for itself."""
+_SESSIONS = tuple(SessionsTable.model_fields)
 
 
 def campaign_names() -> list[str]:
@@ -160,16 +174,12 @@ def load_campaign(name: str) -> Campaign:
     else:
         path = PACKAGE / "campaigns" / f"{_known('campaign', name, campaign_names())}.toml"
     top = read_table(path)
-    given = top.read(  # a mistake is the campaign's, not that of its first load
-        "title servers load",
-        f"copies seed server_cpus database_cpus attempts sample_hz {' '.join(_SHARED)}",
-        "environment sessions",
-        load=TABLES,
-    )
+    # A mistake is the campaign's, not that of its first load.
+    given = top.read(CampaignFile).given()
     shared = {key: top.values[key] for key in _SHARED if given.pop(key, None) is not None}
     sessions = top.table("sessions")
-    sessions.read(optional=" ".join(_SESSIONS))
-    if "sessions" in top.values:
+    sessions.read(SessionsTable)
+    if given.pop("sessions", None) is not None:
         shared |= {"sessions": True, **sessions.values}
     loads = [
         _load(
@@ -185,7 +195,7 @@ def load_campaign(name: str) -> Campaign:
         table = replace(top, header=f"[environment.{server}]")
         if server not in given["servers"]:
             raise table.error("", f"{table.header} must be a table of a server listed here")
-        for variable, value in environments.get(server, KINDS["env"]):
+        for variable, value in environments.value(server, Pairs):
             if variable in RESERVED:
                 raise table.error(variable, f"{variable} is set by the lab itself")
             environment.append((server, variable, value))
@@ -200,8 +210,8 @@ def load_campaign(name: str) -> Campaign:
         "seed": 1,
         "server_cpus": 1,
         "sample_hz": 20.0,
-        "environment": tuple(environment),
         **given,
+        "environment": tuple(environment),
     }
     return Campaign(
         name=check_name("Campaign", path.stem), loads=tuple(loads), text=top.text, **given
@@ -219,7 +229,7 @@ def campaign_servers(campaign: Campaign) -> list[Server]:
 def campaign_workload(campaign: Campaign, name: str, scripts: Path = Path()) -> Workload:
     """Return a campaign's workload by its name.
 
-    `scripts` is if a run has its copy of the user's script.
+    `scripts` is the folder in which a run has its copy of the user's script.
     """
     if not campaign.owns:
         return load_workload(name)
@@ -243,21 +253,7 @@ def _load(table: Table, written: Collection[str], servers: Collection[str]) -> L
 
     Those of the load itself are `written`.
     """
-    given = table.read(
-        "workload",
-        " ".join(
-            (
-                "servers",
-                "warmup_s",
-                "modes",
-                "sessions",
-                "pool_sizes",
-                *_SHARED,
-                *_SESSIONS,
-                *_ALL_SIZES,
-            )
-        ),
-    )
+    given = table.read(LoadTable).given()
     name = given["workload"]
     if name not in workload_names():
         raise table.error(
@@ -273,7 +269,9 @@ def _load(table: Table, written: Collection[str], servers: Collection[str]) -> L
                 "ramps and searches have no slices" if rising else "the campaign has no [sessions]"
             )
             raise table.error(key, f"{key!r} is for loads in sessions: {why}")
-        given[key] = table.get(key, KINDS[key]) if sliced else None
+        if sliced and key not in given:
+            raise table.lacks(key)
+        given[key] = given[key] if sliced else None
     if sliced and form is Iterations and "iterations" not in given:
         form = Duration  # `slice_s` says how long it is
     needed = {users_column(workload.tool, workload.load_model), *_SIZES_OF_FORM[form]}
@@ -281,18 +279,7 @@ def _load(table: Table, written: Collection[str], servers: Collection[str]) -> L
         needed -= {"duration_s"}
     if workload.database:
         needed |= {"pool_sizes"}
-    for key in (*_ALL_SIZES, "pool_sizes"):
-        if (key in given) != (key in needed):
-            raise table.error(
-                key, f"workload {name!r} {'needs' if key in needed else 'takes no'} {key!r}"
-            )
-    most_rps = TRAITS[workload.tool].most_rps
-    if max(given.get("rates_rps", ()), default=0.0) > most_rps:
-        raise table.error(
-            "rates_rps",
-            f"{workload.tool} offers at most {most_rps:,.0f} requests/s one by one, and beyond "
-            "that in bunches: use a workload of vegeta for higher rates",
-        )
+    _check_sizes(table, workload, given, needed)
     share = given.pop("database_share", 1.0)
     given |= {
         "shares": given.pop("server_share", (1.0,)),
@@ -301,6 +288,23 @@ def _load(table: Table, written: Collection[str], servers: Collection[str]) -> L
     load = Load.from_columns(LoadColumns(**{"repeats": 1, "warmup_s": 1.0, **given}))
     _check_load(table, load, servers)
     return load
+
+
+def _check_sizes(
+    table: Table, workload: Workload, given: Mapping[str, Any], needed: Collection[str]
+) -> None:
+    """Raise LabError if sizes are missing or too many, or a rate is too high for the generator."""
+    for key in (*_ALL_SIZES, "pool_sizes"):
+        if (key in given) != (key in needed):
+            verb = "needs" if key in needed else "takes no"
+            raise table.error(key, f"workload {workload.name!r} {verb} {key!r}")
+    most_rps = TRAITS[workload.tool].most_rps
+    if max(given.get("rates_rps", ()), default=0.0) > most_rps:
+        raise table.error(
+            "rates_rps",
+            f"{workload.tool} offers at most {most_rps:,.0f} requests/s one by one, and beyond "
+            "that in bunches: use a workload of vegeta for higher rates",
+        )
 
 
 def _form_meant(workload: Workload, given: Collection[str]) -> type[Form]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
 
-from runner.planning.toml_tables import TEXT, Table, read_table
+from runner.planning.toml_files import HostsFile, HostTable, RolesTable
+from runner.planning.toml_tables import Table, read_table
 
 LOCAL = "local"
 _ENGINE = re.compile(r"local|unix:///.+|ssh://([\w.-]+@)?[\w.:-]+|tcp://[\w.-]+:\d+")
@@ -60,7 +61,7 @@ class Hosts:
 def read_hosts(path: str) -> Hosts:
     """Read a hosts file; LabError that names file and line for what is wrong with it."""
     top = read_table(Path(path))
-    top.read(tables="host roles")
+    top.read(HostsFile)
     hosts = top.table("host")
     for name, given in hosts.values.items():
         if not isinstance(given, dict) or not re.fullmatch(r"[A-Za-z0-9_-]{1,32}", name):
@@ -72,40 +73,46 @@ def read_hosts(path: str) -> Hosts:
         for name, given in hosts.values.items()
     ]
     table = top.table("roles")
-    given = table.read("server generators", "database probe", server=TEXT, database=TEXT)
-    given |= {
-        "database": given.get("database", given["server"]),
-        "probe": given.get("probe", given["generators"][0]),
-    }
-    for key, value in given.items():
-        for name in [value] if isinstance(value, str) else value:
+    given = table.read(RolesTable)
+    for key, names in {
+        "server": (given.server,),
+        "generators": given.generators,
+        "database": (given.database or given.server,),
+        "probe": (given.probe or given.generators[0],),
+    }.items():
+        for name in names:
             if name not in hosts.values:
                 raise table.error(
                     key, f"there is no host {name!r}; there are {', '.join(hosts.values)}"
                 )
-    if len(given["generators"]) > MOST_GENERATORS:
+    if len(given.generators) > MOST_GENERATORS:
         raise table.error("generators", f"more than {MOST_GENERATORS} generators")
-    return Hosts(tuple(found), **given)
+    return Hosts(
+        tuple(found),
+        server=given.server,
+        database=given.database or given.server,
+        generators=given.generators,
+        probe=given.probe or given.generators[0],
+    )
 
 
 def _host(name: str, table: Table) -> Host:
-    given = table.read("engine address", "certificates cpus")
-    engine = given["engine"]
-    address = given["address"]
+    given = table.read(HostTable)
+    engine = given.engine
     if not _ENGINE.fullmatch(engine):
         raise table.error(
             "engine",
             f"engine {engine!r} is none of local, unix:///SOCKET, ssh://USER@HOST, tcp://HOST:PORT",
         )
     try:
-        if ip_address(address).is_unspecified:
+        if ip_address(given.address).is_unspecified:
             raise ValueError
     except ValueError:
         raise table.error(
-            "address", f"address {address!r} is not the IP address of one host"
+            "address", f"address {given.address!r} is not the IP address of one host"
         ) from None
-    if "certificates" in given:
-        given["certificates"] = folder = Path(given["certificates"]).expanduser()
+    folder = None if given.certificates is None else Path(given.certificates).expanduser()
+    if folder is not None:
         for each in ("ca.pem", "cert.pem", "key.pem"):
             if not (folder / each).is_file():
                 raise table.error("certificates", f"there is no {each} in {folder}")
@@ -115,4 +122,4 @@ def _host(name: str, table: Table) -> Host:
             "an engine at tcp:// without certificates is open to everybody: name their folder, "
             "or use ssh://",
         )
-    return Host(name, **given)
+    return Host(name, engine, given.address, folder, given.cpus)

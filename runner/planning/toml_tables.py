@@ -1,48 +1,59 @@
-"""TOML tables whose values have types, and whose errors name the file and the line."""
+"""TOML tables read as pydantic models, and errors that name the file and the line."""
 
 from __future__ import annotations
 
-import functools
 import re
 import tomllib
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    Strict,
-    StrictBool,
-    TypeAdapter,
-    ValidationError,
-)
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, TypeAdapter, ValidationError
+from pydantic_core import CoreSchema, ErrorDetails, core_schema
 
-from runner.generator_traits import TRAITS
 from runner.model import LabError
-from runner.planning.search import Objective
-from runner.shapes import Idle, Mode
 
 LONGEST_LINE = 10_000
 """A key of as many parts takes tomllib a second, and of ten times as many a minute."""
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True)
 class Kind:
-    """What a value must be, in words and as a type of pydantic."""
+    """What a value must be, in words: an annotation, whose words every error of the value has."""
 
     words: str
-    type: Any
 
-    @functools.cached_property
-    def read(self) -> Callable[[Any], Any]:
-        """Return what converts a value.
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Tell pydantic to say the words, whatever is wrong with the value or a part of it."""
+        return core_schema.custom_error_schema(
+            handler(source), custom_error_type="kind", custom_error_message=self.words
+        )
 
-        It raises ValidationError or LabError for one of another kind.
-        """
-        return TypeAdapter(self.type).validate_python
+
+class TableModel(BaseModel):
+    """The keys that a table may have, each with its kind; those without a default must be given."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    @classmethod
+    def keys(cls) -> list[str]:
+        """Return the keys, those of the table itself before those that it shares with others."""
+        return [
+            key
+            for each in cls.mro()
+            if each is not TableModel and issubclass(each, TableModel)
+            for key in each.__annotations__
+        ]
+
+    def given(self) -> dict[str, Any]:
+        """Return the values that the file has, by key; defaults are left out."""
+        return {key: value for key, value in self if key in self.model_fields_set}
+
+
+Model = TypeVar("Model", bound=TableModel)
 
 
 @dataclass(frozen=True)
@@ -75,35 +86,41 @@ class Table:
                 break
         return max(start, 1)
 
-    def read(
-        self, needed: str = "", optional: str = "", tables: str = "", **others: Kind
-    ) -> dict[str, Any]:
-        """Return the values that are given, each as the kind of its key.
+    def read(self, model: type[Model]) -> Model:
+        """Return the values as the model has them.
 
-        LabError for one that is wrong or lacking.
-
-        The three are names with spaces between; those of `tables` are read by `table`. `others` are
-        keys whose kind is another one here than in `KINDS`.
+        LabError for a key that it does not have, and for a value that is wrong or lacking.
         """
-        known = f"{needed} {optional} {tables}".split()
-        for key in self.values:
-            if key not in known:
-                raise self.error(key, f"unknown key {key!r}; known here are {', '.join(known)}")
-        for key in tables.split():
-            self.table(key)
-        found = dict.fromkeys(
-            (*needed.split(), *(key for key in optional.split() if key in self.values))
-        )
-        return {key: self.get(key, others.get(key) or KINDS[key]) for key in found}
-
-    def get(self, key: str, kind: Kind) -> Any:
-        """Return one value as its kind; LabError if it is wrong or lacking."""
-        if key not in self.values:
-            raise self.error(key, f"{self.header or 'the file'} lacks {key!r}")
         try:
-            return kind.read(self.values[key])
-        except (ValidationError, LabError):
-            raise self.error(key, f"{key} = {self.values[key]!r} is not {kind.words}") from None
+            return model.model_validate(self.values)
+        except ValidationError as error:
+            faults = error.errors(include_url=False)
+            unknown = [fault for fault in faults if fault["type"] == "extra_forbidden"]
+            if not unknown:
+                raise self._wrong(faults[0]) from None
+            key = str(unknown[0]["loc"][0])
+            known = ", ".join(model.keys())
+            raise self.error(key, f"unknown key {key!r}; known here are {known}") from None
+
+    def value(self, key: str, kind: Any) -> Any:
+        """Return one value as its kind, an annotated type; LabError if it is wrong or lacking."""
+        if key not in self.values:
+            raise self.lacks(key)
+        try:
+            return _adapter(kind).validate_python(self.values[key])
+        except ValidationError as error:
+            fault = error.errors(include_url=False)[0]
+            raise self._wrong({**fault, "loc": (key, *fault["loc"])}) from None
+
+    def lacks(self, key: str) -> LabError:
+        """Return the error of a key that must be given and is not."""
+        return self.error(key, f"{self.header or 'the file'} lacks {key!r}")
+
+    def _wrong(self, fault: ErrorDetails) -> LabError:
+        key = str(fault["loc"][0])
+        if fault["type"] == "missing":
+            return self.lacks(key)
+        return self.error(key, f"{key} = {self.values[key]!r} is not {fault['msg']}")
 
     def table(self, name: str) -> Table:
         """Return the table `[name]`, empty if there is none."""
@@ -131,83 +148,6 @@ def read_table(path: Path) -> Table:
         raise LabError(f"{path}: {error}.") from None
 
 
-def _different(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    if not values or len(set(values)) < len(values):
-        raise ValueError("there is none, or one occurs twice")
-    return values
-
-
-_TEXT = Annotated[str, Field(pattern=r"\S")]
-_COUNT = Annotated[int, Strict(), Field(ge=1, le=10**8)]
-_NUMBER = Annotated[float, Strict(), Field(allow_inf_nan=False)]
-_SECONDS = Annotated[_NUMBER, Field(gt=0, le=86_400)]
-_RATE = Annotated[_NUMBER, Field(gt=0, le=10**7)]
-_SHARE = Annotated[_NUMBER, Field(ge=0.1, le=1)]
-_CPU = Annotated[int, Strict(), Field(ge=0, lt=4096)]
-_LISTED = BeforeValidator(lambda value: value if isinstance(value, list) else [value])
-_SOME = Field(min_length=1)
-_DIFFERENT = AfterValidator(_different)
-_RATE_WORDS = "a number of requests a second, greater than 0 and at most 10,000,000"
-
-
-def _one_of(*choices: str) -> Kind:
-    return Kind(f"one of {', '.join(choices)}", Literal.__getitem__(choices))
-
-
-TEXT = Kind("a non-empty string", _TEXT)
-TABLES = Kind("at least one table [[load]]", Annotated[list[dict[str, Any]], _SOME])
-_KINDS = {
-    "title language framework notes script path body workload artifact engine address "
-    "certificates probe": TEXT,
-    "implements deviations needs command servers": Kind("a list of strings", tuple[str, ...]),
-    "env copies": Kind(
-        "a table of strings",
-        Annotated[dict[str, str], AfterValidator(lambda pairs: tuple(sorted(pairs.items())))],
-    ),
-    "generators": Kind(
-        "a name, or a list of different ones", Annotated[tuple[_TEXT, ...], _DIFFERENT, _LISTED]
-    ),
-    "tier": _one_of("realistic", "raw", "calibration"),
-    "secrets": _one_of("environment", "file"),
-    "base": _one_of("scratch", "debian"),
-    "context": _one_of(".", ".."),
-    "tool": _one_of(*TRAITS),
-    "load_model": _one_of("closed", "open"),
-    "method": _one_of("GET", "POST"),
-    "database sessions": Kind("true or false", StrictBool),
-    "repeats seed server_cpus database_cpus attempts iterations steps bisections": Kind(
-        "a whole number from 1 to 100,000,000", _COUNT
-    ),
-    "vus connections pool_sizes": Kind(
-        "a whole number of at least 1, or a list of such",
-        Annotated[tuple[_COUNT, ...], _SOME, _LISTED],
-    ),
-    "slices": Kind(
-        "an even number from 2 to 1,000",
-        Annotated[int, Strict(), Field(ge=2, le=1000, multiple_of=2)],
-    ),
-    "slice_s": Kind("a number from 0.2 to 86,400", Annotated[_SECONDS, Field(ge=0.2)]),
-    "duration_s step_s warmup_s sample_hz": Kind(
-        "a number greater than 0 and at most 86,400", _SECONDS
-    ),
-    "from_rps to_rps": Kind(_RATE_WORDS, _RATE),
-    "rates_rps rates_pct": Kind(
-        f"a list of different rates, each {_RATE_WORDS}", Annotated[tuple[_RATE, ...], _DIFFERENT]
-    ),
-    "objective": Kind(
-        "an objective such as 'p99 <= 10 ms'",
-        Annotated[str, AfterValidator(lambda text: Objective.parse(text) and text)],
-    ),
-    "database_share": Kind("a share of a core from 0.1 to 1", _SHARE),
-    "server_share": Kind(
-        "a share of a core from 0.1 to 1, or a list of different ones",
-        Annotated[tuple[_SHARE, ...], _DIFFERENT, _LISTED],
-    ),
-    "idle": Kind(
-        "'polling', 'system', or a list of both", Annotated[tuple[Idle, ...], _DIFFERENT, _LISTED]
-    ),
-    "modes": Kind("a list of 'keepalive' and 'close'", Annotated[tuple[Mode, ...], _SOME]),
-    "cpus": Kind("a list of different numbers of CPUs", Annotated[tuple[_CPU, ...], _DIFFERENT]),
-}
-KINDS = {key: kind for keys, kind in _KINDS.items() for key in keys.split()}
-"""What the value of each key in the lab's TOML files must be."""
+@lru_cache(maxsize=16)
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)

@@ -18,7 +18,12 @@ from runner.measure.generators.command import WHOLE, shot_of
 from runner.measure.tools import build
 from runner.model import LabError, Server
 from runner.planning import catalog
-from runner.planning.catalog import campaign_servers, load_campaign, load_server
+from runner.planning.catalog import (
+    campaign_servers,
+    load_campaign,
+    load_server,
+    read_server,
+)
 from runner.planning.plan import choose, plan_trials
 from runner.store import OF_GENERATORS
 
@@ -47,6 +52,17 @@ INSERTS = {
     "vus": 30,
 }
 INSERTS["pool_sizes"] = [4, 16]
+SERVER_FILE = """[server]
+language = "C"
+framework = "none"
+tier = "raw"
+implements = []
+[build]
+env = { A = "1" }
+command = ["make"]
+[image]
+base = "debian"
+"""
 SERVERS = ["gin", "axum", "nginx"]
 RAMP = campaign(SERVERS, INSERTS) + '\n[environment.gin]\nGOGC = "200"\n'
 COPIES = campaign(["gin", "gin-b"], USERS, copies={"gin-b": "gin"})
@@ -168,6 +184,34 @@ def test_a_mistake_is_named_with_its_line(read_campaign, text, old, new, line, s
     assert read_campaign(text).loads
     with pytest.raises(LabError, match=rf"mine\.toml.*line {line}\b") as caught:
         read_campaign(text.replace(old, new, 1))
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "says"),
+    [
+        ('tier = "raw"', 'tier = "fast"', 4, "tier = 'fast' is not one of realistic, raw, "),
+        ('language = "C"\n', "", 1, "[server] lacks 'language'"),
+        (
+            'base = "debian"',
+            'bas = "debian"',
+            10,
+            "unknown key 'bas'; known here are base, context",
+        ),
+        ('["make"]', '["make", 1]', 8, "command = ['make', 1] is not a list of strings"),
+        ('A = "1"', "A = 1", 7, "env = {'A': 1} is not a table of strings"),
+        ("[server]", "run = 1\n[server]", 1, "run = 1 is not a table, such as [name] and lines"),
+    ],
+)
+def test_a_mistake_in_a_server_toml_is_named_with_its_line(tmp_path, old, new, line, says):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    file = folder / "server.toml"
+    file.write_text(SERVER_FILE)
+    assert read_server(folder).build_env == (("A", "1"),)
+    file.write_text(SERVER_FILE.replace(old, new, 1))
+    with pytest.raises(LabError, match=rf"server\.toml, line {line}: ") as caught:
+        read_server(folder)
     assert says in str(caught.value)
 
 

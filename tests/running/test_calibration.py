@@ -1,12 +1,9 @@
-"""Ceilings of the generators, for the machine that its fingerprint says, and what the lab costs:
-from known rates.
-"""
+"""Ceilings of the generators, for the machine that its fingerprint says: from known rates."""
 
 import hashlib
 import json
 from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,7 +16,6 @@ from runner.columns import schema_of
 from runner.digest.ceilings import calibrate
 from runner.measure import doctor
 from runner.model import LabError
-from runner.running.overhead import VARIANTS, costs, in_words
 from runner.store import RunFolder, data_folder, write_json
 
 FACTS = synthetic_run.manifest()["machine"] | {
@@ -245,68 +241,3 @@ def test_a_calibrated_machine_says_so_in_its_next_run(root):
     assert (
         made.trials["generator_ceiling_rps"].isna().all()
     )  # one trial a load is no ceiling that a verdict leans on
-
-
-# --- what the lab itself costs --------------------------------------------------------------------
-
-
-def observations(variants, blocks=8, noise=0.01, seed=1):
-    rng = np.random.default_rng(seed)
-    effect = rng.normal(0, 0.1, blocks)  # the machine is faster in some blocks than in others
-    return [
-        {
-            "variant": name,
-            "block": block,
-            "rps": rate * np.exp(effect[block] + rng.normal(0, noise)),
-            "p50_ms": 1.0,
-        }
-        | {"sampler_cpu_pct": 0.8 if name == "lab" else None, "probe_cpu_pct": None}
-        for name, rate in variants.items()
-        for block in range(blocks)
-    ]
-
-
-def test_a_known_cost_comes_back_whatever_the_blocks_have():
-    """As a ratio, whatever the machine does from block to block."""
-    lab, free, slow = costs(observations({"lab": 1000.0, "no probe": 1000.0, "stock k6": 900.0}))
-    assert (lab["variant"], in_words(lab), lab["sampler_cpu_pct"]) == ("lab", "", 0.8)
-    assert "not distinguishable from 1" in in_words(free)
-    found = slow["lab_to_variant"]
-    assert found.low <= 1000 / 900 <= found.high and found.high - found.low < 0.05
-    assert in_words(slow).startswith("1.1")
-
-
-def test_few_blocks_give_no_ratio():
-    _, other = costs(observations({"lab": 1000.0, "no probe": 1000.0}, blocks=4))
-    assert in_words(other) == "fewer than 5 blocks"
-
-
-@pytest.mark.load
-@pytest.mark.long
-@real_lab.needs("k6")
-def test_only_the_observers_of_a_variant_cost_anything(root):
-    """Every variant is loaded."""
-    arguments = ("--engine", "process", "--vus", "50", "--iterations", "3000", "--repeats", "1")
-    done = real_lab.bench(root, "overhead", *arguments, "--json", code=0)
-    printed = json.loads(done.stdout)
-    rows = {row["variant"]: row for row in printed if row["load"] == "gin, N = 50"}
-    assert set(rows) == set(VARIANTS)
-    assert all(row["rps"] > 100 for row in rows.values())
-    costly = {
-        row["variant"]: row["rps"] for row in printed if row["load"] == "5 ms of CPU a request"
-    }
-    assert costly["lab"] == pytest.approx(costly["stock k6"], rel=0.05)
-    assert costly["stock k6"] == pytest.approx(200, rel=0.1)
-    assert {name for name, row in rows.items() if row["sampler_cpu_pct"]} == {
-        "lab",
-        "summary only",
-        "no probe",
-    }
-    assert {name for name, row in rows.items() if row["probe_cpu_pct"]} == {
-        "lab",
-        "summary only",
-        "no sampler",
-    }
-    stored = json.loads((root / "data" / "overhead.json").read_text())
-    assert len(stored["observations"]) == len(VARIANTS) + len(costly)
-    assert not list(root.glob("data/runs/*"))

@@ -3,14 +3,14 @@
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from runner.model import CLAIMS
-from runner.planning.toml_tables import Kind, read_table
+from runner.planning.toml_files import Day
+from runner.planning.toml_tables import read_table
 from runner.present.published.counterparts import LOADS
 from runner.present.published.quantities import CLAIM_QUANTITIES
 from runner.present.published.special_claims import JUDGES, NOTES
@@ -154,9 +154,7 @@ def read_claims(path: Path = CLAIMS) -> tuple[Claim, ...]:
 
 def rules_words(manifest: Mapping[str, Any]) -> str:
     """Say when the rules were last changed, and whether a run began with the same."""
-    written = read_table(CLAIMS).get(
-        "written", Kind("a date such as 2026-11-22", Annotated[date, Strict()])
-    )
+    written = read_table(CLAIMS).value("written", Day)
     known = manifest.get("claims_sha256")
     now = sha256(CLAIMS)
     began = (

@@ -74,6 +74,11 @@ def permutation_p(differences: Floats) -> Floats:
     as far from 0. Exact up to `EXACT_BLOCKS` blocks; beyond, from `RESAMPLES` seeded choices, with
     the observed one counted in (Phipson & Smyth 2010, Statistical Applications in Genetics and
     Molecular Biology 9(1), 39).
+
+    `scipy.stats.permutation_test(permutation_type="samples")` has the same exact p-values, at 170
+    (10 blocks) to 1,100 times (14) the CPU time, for one sample a call. Beyond, its two-sided
+    p-value is twice that of the side where the statistic lies, so it cannot fall below
+    2 / (RESAMPLES + 1).
     """
     observed = np.abs(differences.sum(axis=-1))
     n = differences.shape[-1]
@@ -99,7 +104,7 @@ def mann_whitney_p(a: ArrayLike, b: ArrayLike) -> float:
     left = np.asarray(a, dtype=np.float64)
     right = np.asarray(b, dtype=np.float64)
     exact = np.unique(np.concatenate([left, right])).size == left.size + right.size
-    from scipy.stats import mannwhitneyu  # noqa: PLC0415 - takes a second to load, and blocks make it superfluous
+    from scipy.stats import mannwhitneyu  # noqa: PLC0415 - a second to load, and rarely needed
 
     found = mannwhitneyu(
         left, right, alternative="two-sided", method="exact" if exact else "asymptotic"
@@ -113,7 +118,8 @@ def holm(p_values: ArrayLike) -> Floats:
     The chance of one false rejection among all stays at the level.
 
     The i-th smallest of m is multiplied by m + 1 - i, and never less than the one before it (Holm
-    1979, Scandinavian Journal of Statistics 6, 65). The last axis is the family.
+    1979, Scandinavian Journal of Statistics 6, 65). The last axis is the family. scipy has only
+    `false_discovery_control`, which keeps another promise: few false among those rejected.
     """
     p = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(p, axis=-1, kind="stable")
@@ -131,6 +137,8 @@ def cliffs_delta(a: ArrayLike, b: ArrayLike) -> float:
 
     Source: Cliff 1993, Psychological Bulletin 114, 494. It says how far two servers' trials are
     apart in rank, not by how much: +1 and a ratio of 1.001 go together where the noise is small.
+    It is 2 U / (n m) - 1 of `scipy.stats.mannwhitneyu`, which takes longer to load than to write
+    down.
     """
     differences = np.subtract.outer(
         np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
@@ -162,7 +170,8 @@ def drift(order: ArrayLike, values: ArrayLike, cells: Iterable[Hashable]) -> Dri
     `DRIFT_RESAMPLES` seeded shuffles of each cell's trials, the observed order counted in.
     Residuals of a cell depend on each other through its median, for which the textbook's
     distribution of rho is too narrow: with three trials a cell it calls 10 % of steady runs
-    drifting instead of 5 %.
+    drifting instead of 5 %. `scipy.stats.spearmanr` has that distribution, and
+    `scipy.stats.permutation_test` shuffles all trials alike, not within cells.
     """
     frame = pd.DataFrame({"order": order, "value": values, "cell": list(cells)})
     frame = frame[np.isfinite(frame["value"]) & (frame["value"] > 0)]

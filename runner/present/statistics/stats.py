@@ -50,7 +50,8 @@ def histogram_quantile(
     `lower`, `upper` and `count` have one entry a bucket, in any order. Inside a bucket the values
     are taken as evenly spread (linear interpolation, as Prometheus' `histogram_quantile` does), so
     the error is at most the bucket's width: 1 % for the buckets of the latency table. NaN if the
-    histogram is empty.
+    histogram is empty. `scipy.stats.rv_histogram` does the same for buckets that lie side by side;
+    the latency table has none for latencies that did not occur.
     """
     low, high, counts = (np.asarray(side, dtype=np.float64) for side in (lower, upper, count))
     wanted = np.atleast_1d(np.asarray(q, dtype=np.float64))
@@ -130,7 +131,8 @@ def sliding_mean(
 
     `t_s` are the ends of the sampled intervals in rising order, `dt_s` their lengths, `value` the
     rate in each. The rate is integrated and the integral interpolated, so windows need not match
-    the ticks. Only windows fully inside the samples are returned.
+    the ticks. Only windows fully inside the samples are returned. The integral is that of steps,
+    not of the straight lines between points that `scipy.integrate` has.
     """
     times, integral = _integrated(t_s, dt_s, value)
     full = times[1:][times[1:] - window_s >= times[0] - 1e-9]

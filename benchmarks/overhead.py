@@ -1,19 +1,30 @@
 """What the lab itself costs: the same load with all of its observers, without each of them, and by
 a stock k6.
+
+Run: python benchmarks/overhead.py [--engine auto|docker|process] [--server NAME] [--vus N]
+[--iterations N] [--repeats N] [--seed N] [--json], or `bench overhead` with the same options. Each
+block loads the server once under every variant, in seeded order. Printed are medians and the lab's
+rate divided by each variant's, compared within blocks; data/overhead.json keeps every observation.
 """
+
+from __future__ import annotations
 
 import contextlib
 import math
 import random
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
+import typer
 
+from runner import console
 from runner.calibration import fingerprint
+from runner.commands.options import EngineOption, JsonFlag, emit
 from runner.digest.k6 import K6Summary, read_summary
 from runner.digest.probe import read_probe
 from runner.digest.resources import read_counters
@@ -53,7 +64,66 @@ COSTLY_USERS, COSTLY_ITERATIONS = 4, 1500  # so that one load takes about 8 s
 WORKLOAD = "experiments"
 MEASURED = ["rps", "p50_ms", "sampler_cpu_pct", "probe_cpu_pct"]  # of an observation
 
+COLUMNS = (
+    "load",
+    "variant",
+    "loads",
+    "requests/s",
+    "p50 in ms",
+    "the lab's rate / this",
+    "sampler in % of a core",
+    "probe in % of a core",
+)
+
 Say = Callable[[str], None]
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def overhead(
+    engine: EngineOption = "auto",
+    server: Annotated[str, typer.Option(help="Which server is loaded.")] = "gin",
+    vus: Annotated[int, typer.Option(min=1, max=10_000, help="Virtual users of k6.")] = 3000,
+    iterations: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="Requests of each load.")
+    ] = 60_000,
+    repeats: Annotated[int, typer.Option(min=1, max=100, help="Loads under each variant.")] = 8,
+    seed: Annotated[int, typer.Option(min=0, help="Order of the loads.")] = 1,
+    json_: JsonFlag = False,
+) -> None:
+    """Measure what the lab itself costs: one load with all of its observers, without each, and by a
+    stock k6.
+    """
+    usual = overhead_campaign(server, vus=vus, iterations=iterations, repeats=repeats, seed=seed)
+    costly = costly_campaign(repeats=repeats, seed=seed)
+    of_usual = measure_overhead(usual, VARIANTS, engine=engine, say=console.note)
+    of_costly = measure_overhead(costly, COSTLY, engine=engine, say=console.note)
+    store_overhead([*of_usual, *of_costly])
+    rows = [
+        *({"load": f"{server}, N = {vus}", **row} for row in costs(of_usual)),
+        *({"load": f"{COST_MS:g} ms of CPU a request", **row} for row in costs(of_costly)),
+    ]
+    if json_:
+        emit([_plain(row) for row in rows])
+    else:
+        console.table("what the lab costs", COLUMNS, [_printable(row) for row in rows])
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row whose ratio, if it has one, is a dict too."""
+    found: Ratio | None = row["lab_to_variant"]
+    return {**row, "lab_to_variant": None if found is None else asdict(found)}
+
+
+def _printable(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return a row's values under `COLUMNS`."""
+    cpu = (
+        "" if row[name] is None else f"{row[name]:.2f}"
+        for name in ("sampler_cpu_pct", "probe_cpu_pct")
+    )
+    rates = (f"{row['rps']:,.0f}", short_number(row["p50_ms"]), in_words(row))
+    return (row["load"], row["variant"], row["trials"], *rates, *cpu)
 
 
 def overhead_campaign(
@@ -238,3 +308,11 @@ def in_words(row: Mapping[str, Any]) -> str:
         return "" if row["variant"] == LAB else f"fewer than {FEWEST_TRIALS} blocks"
     said = f"{found.ratio:.3f} ({found.low:.3f} to {found.high:.3f})"
     return f"{said}, not distinguishable from 1" if found.low <= 1 <= found.high else said
+
+
+if __name__ == "__main__":
+    try:
+        app()
+    except LabError as error:
+        console.error(str(error))
+        sys.exit(error.exit_code)
