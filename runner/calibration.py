@@ -2,41 +2,16 @@
 that is.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from operator import attrgetter
-from typing import Any
 
+from runner.manifest import Machine
 from runner.model import Cell
 from runner.store import data_folder, decode, read_json, write_json
 from runner.verdict.limits import Limit
 
-FACTS = (
-    "cpu_model",
-    "cpus",
-    "kernel",
-    "governor",
-    "turbo",
-    "hypervisor",
-)  # that a number depends on, and the memory
 FEWEST_OF_A_CEILING = 3  # trials that a ceiling needs before a verdict leans on it
-
-
-def fingerprint(facts: Mapping[str, Any]) -> str:
-    """Return 12 hexadecimal digits of a SHA-256 over what changes a machine's numbers.
-
-    `facts` is `machine` of a manifest. Memory counts in whole GiB, as the kernel keeps a few MiB
-    more or less for itself at each boot. A fact that an older manifest lacks is unknown (null), as
-    is one that a machine does not report: two machines count as one only where all facts are equal.
-    """
-    memory = facts.get("memory_bytes")
-    memory_gib = round(memory / 2**30) if isinstance(memory, int | float) else None
-    known = {key: facts.get(key) for key in FACTS} | {"memory_gib": memory_gib}
-    return hashlib.sha256(
-        json.dumps(known, sort_keys=True, separators=(",", ":")).encode()
-    ).hexdigest()[:12]
 
 
 @dataclass(frozen=True)
@@ -84,9 +59,7 @@ class Calibration:
     generator_cpus: int
     ceilings: tuple[Ceiling, ...]
 
-    def valid_for(
-        self, facts: Mapping[str, Any], tools: Mapping[str, str], generator_cpus: int
-    ) -> bool:
+    def valid_for(self, machine: Machine, tools: Mapping[str, str], generator_cpus: int) -> bool:
         """Return whether it was made on such a machine, with these versions of the tools, on as
         many CPUs.
         """
@@ -94,7 +67,7 @@ class Calibration:
             self.tools.get(name, version) == version for name, version in tools.items()
         )
         return (
-            self.fingerprint == fingerprint(facts)
+            self.fingerprint == machine.fingerprint
             and same_tools
             and self.generator_cpus == generator_cpus
         )

@@ -2,6 +2,8 @@
 journal.
 """
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import io
@@ -17,9 +19,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from runner.model import SCHEMA, LabError, State
+
+if TYPE_CHECKING:
+    import pydantic
+
+    from runner.manifest import Manifest  # imports pydantic, which takes 0.1 s
 
 OF_GENERATORS = ("k6.json.gz", "k6-summary.json", "wrk.json", "vegeta.csv.gz", "vegeta.json")
 RAW_FILES = (*OF_GENERATORS, "resources.parquet", "probe.parquet")  # as `raw_name` numbers them
@@ -190,11 +197,39 @@ def decode(kind: type[T], value: Any, said: str, *, more: bool = False, exit_cod
             given, strict=True, extra="ignore" if more else "forbid"
         )
     except pydantic.ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, fault["loc"]))
-        why = f"it has no {where}" if fault["type"] == "missing" else f"{where}: {fault['msg']}"
-        raise LabError(f"{said}: {why}.", exit_code) from None
+        raise LabError(f"{said}: {_first_fault(error)}.", exit_code) from None
     return found
+
+
+def _first_fault(error: pydantic.ValidationError) -> str:
+    """Say what is wrong first in a value, and where in it."""
+    fault = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(map(str, fault["loc"]))
+    return f"it has no {where}" if fault["type"] == "missing" else f"{where}: {fault['msg']}"
+
+
+def as_manifest(given: Any, where: str) -> Manifest:
+    """Return plain values of JSON as a manifest.
+
+    LabError, which names `where` they are from, for another schema, without a run's id, and if a
+    value is of another type than the lab writes. Fields may be missing, and unknown ones are kept.
+    """
+    import pydantic  # noqa: PLC0415 - it takes 0.1 s, and many commands read no manifest
+
+    from runner.manifest import Manifest  # noqa: PLC0415
+
+    schema = given.get("schema") if isinstance(given, dict) else None
+    if schema != SCHEMA:
+        raise LabError(
+            f"{where} has schema {schema!r}; this version of the lab reads schema {SCHEMA}."
+        )
+    run_id = given.get("run_id")
+    if not isinstance(run_id, str) or not NAME.fullmatch(run_id):
+        raise LabError(f"{where} names no run_id: it is not a manifest of the lab.")
+    try:
+        return Manifest.of(given)
+    except pydantic.ValidationError as error:
+        raise LabError(f"{where} is not a manifest of the lab: {_first_fault(error)}.") from None
 
 
 def public(text: str) -> str:
@@ -263,26 +298,19 @@ class RunFolder:
         """File with what is known of one trial."""
         return self.trial(trial_id) / "trial.json"
 
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> Manifest:
         """Return run.json; LabError if it is missing, broken or of another schema."""
-        manifest = read_json(self.path / "run.json")
-        schema = manifest.get("schema") if isinstance(manifest, dict) else None
-        if schema != SCHEMA:
-            raise LabError(
-                f"{self.path / 'run.json'} has schema {schema!r}; this version of the lab reads "
-                f"schema {SCHEMA}."
-            )
-        run_id = manifest.get("run_id")
-        if not isinstance(run_id, str) or not NAME.fullmatch(run_id):
-            raise LabError(
-                f"{self.path / 'run.json'} names no run_id: it is not a manifest of the lab."
-            )
-        return dict(manifest)
+        path = self.path / "run.json"
+        return as_manifest(read_json(path), str(path))
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Write run.json, atomically: what was given, and no defaults."""
+        write_json(self.path / "run.json", manifest.as_json())
 
     @property
     def run_id(self) -> str:
         """The run's id as its manifest gives it."""
-        return str(self.manifest()["run_id"])
+        return self.manifest().run_id
 
     def records(self) -> list[dict[str, Any]]:
         """Return the record of every trial, in the order of the trials.

@@ -49,10 +49,11 @@ ROOMS = {
 }
 """The rooms of `present`, each with those that it may look into."""
 ALLOWED = {
-    "planning": ("generator_traits", "model", "store", "planning"),
+    "planning": ("generator_traits", "manifest", "model", "store", "planning"),
     "model": ("generator_traits",),
     "contract": ("model", "http_response", "contract"),
-    "store": ("model",),
+    "manifest": ("measurement",),
+    "store": ("manifest", "model"),
     "verdict": ("model", "measurement", "verdict"),
     **dict.fromkeys(("generator_traits", "measurement", "http_response", "columns", "served"), ()),
 }

@@ -29,6 +29,7 @@ from own_api import free_port, tiny
 
 from runner.digest.k6 import K6Points
 from runner.digest.reconcile import own_checks
+from runner.manifest import Manifest
 from runner.measure import attached
 from runner.measure.attached import leaders
 from runner.measure.engine import MOST_ASKED, Running, require_answer
@@ -206,7 +207,7 @@ def test_a_campaign_comes_back_from_its_manifest(server):
     campaign = plan_user_api(Asked(urls=(server.url,), rates_rps=(5, 9)), 2, 7).campaign
     known = {**asdict(campaign), "own": asdict(campaign)["owns"], "toml": ""}
     manifest = {"run_id": "x", "seed": campaign.seed, "campaign": known}
-    assert campaign_from_manifest(json.loads(json.dumps(manifest))) == campaign
+    assert campaign_from_manifest(Manifest.of(json.loads(json.dumps(manifest)))) == campaign
 
 
 # --- scripts --------------------------------------------------------------------------------------
@@ -635,7 +636,7 @@ def test_runs_of_different_scripts_are_not_compared_as_one(api):
     trials = pd.DataFrame({"tool": ["k6"], "server": ["own-api"], "pool_size": [float("nan")]})
 
     def manifest(files):
-        return {"campaign": {"own": vars(replace(api, files=files))}}
+        return Manifest.of({"campaign": {"own": vars(replace(api, files=files))}})
 
     a = manifest((("my.js", "a" * 64),))
     b = manifest((("my.js", "b" * 64),))

@@ -37,7 +37,7 @@ def copied(finished):
         made.append(
             run := RunFolder(shutil.copytree(finished.folder, finished.folder.with_name(name)))
         )
-        known = run.manifest()["campaign"] | (campaign or {})
+        known = run.manifest().campaign.as_json() | (campaign or {})
         edit(run.path / "run.json", run_id=name, campaign=known, **manifest)
         if cut_off:
             last = json.loads(run.journal.read_text().splitlines()[-1])["trial_id"]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.digest.trial import Digest, digest_session
+from runner.manifest import THE_DATABASE
 from runner.measure import machine
 from runner.measure.counters import wait_for_room
 from runner.measure.session import Member, measure
@@ -23,7 +24,7 @@ from runner.model import SCHEMA, CannotGoOnError, LabError, State, Trial
 from runner.planning.catalog import campaign_workload
 from runner.planning.plan import TimeLeft, by_session, next_attempt, slice_order
 from runner.planning.search import Searches
-from runner.running.preparing import DATABASE, Prepared
+from runner.running.preparing import Prepared
 from runner.running.stopping import TO_THE_END, Stopping
 from runner.store import RunFolder, free_bytes, public, raw_hashes, sync_raw, write_json
 from runner.verdict.limits import Limit
@@ -229,7 +230,7 @@ def _measure_unit(
     workload = campaign_workload(prepared.bench.campaign, cell.workload, run.scripts)
     members = []
     for trial in unit:
-        needed = (trial.cell.server, DATABASE) if workload.database else (trial.cell.server,)
+        needed = (trial.cell.server, THE_DATABASE) if workload.database else (trial.cell.server,)
         if error := next(filter(None, map(prepared.errors.get, needed)), None):
             fates[trial.trial_id].error = error
         else:

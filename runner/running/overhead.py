@@ -13,10 +13,10 @@ from typing import Any
 
 import pandas as pd
 
-from runner.calibration import fingerprint
 from runner.digest.k6 import K6Summary, read_summary
 from runner.digest.probe import read_probe
 from runner.digest.resources import read_counters
+from runner.manifest import Machine
 from runner.measure import machine
 from runner.measure.engine import EngineChoice
 from runner.measure.lab import open_lab
@@ -125,7 +125,7 @@ def store_overhead(observations: Sequence[Mapping[str, Any]]) -> None:
         data_folder() / "overhead.json",
         {
             "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "fingerprint": fingerprint(machine.facts()),
+            "fingerprint": Machine.of(machine.facts()).fingerprint,
             "k6": need_tool("k6").version,
             "observations": list(observations),
         },

@@ -10,7 +10,7 @@ tests/test_inference_simulated.py repeats it.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -24,6 +24,7 @@ from scipy.special import (
     stdtrit,
 )  # a tenth of the time that scipy.stats takes to load
 
+from runner.manifest import Manifest
 from runner.present.statistics.stats import (
     Floats,
     Spread,
@@ -52,11 +53,11 @@ The index has their blocks, of which equal ones are the same block.
 """
 
 
-def level(manifest: Mapping[str, Any]) -> float:
+def level(manifest: Manifest) -> float:
     """Return the level of a run's decisions: lower for one that was looked at several times, to
     stop when it knew.
     """
-    return LOOK_ALPHA if manifest.get("until") else ALPHA
+    return LOOK_ALPHA if manifest.until else ALPHA
 
 
 def sure_spread(values: ArrayLike, confidence: float = CONFIDENCE) -> Spread:
