@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NotRequired, TypeAlias, TypedDict, TypeVar, cast
 
 from runner.model import SCHEMA, LabError, State
 
@@ -260,6 +260,56 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
+Values: TypeAlias = dict[str, Any]
+"""Values by name, as columns.csv has the columns of the tables."""
+
+
+class RawFile(TypedDict):
+    """Size and SHA-256 of a raw file."""
+
+    bytes: int
+    sha256: str
+
+
+class RecordedVerdict(TypedDict):
+    """What trial.json says of a trial's verdict."""
+
+    verdict: str
+    verdict_cause: str | None
+    verdict_reason: str
+    evidence: Values
+
+
+class TrialRecord(TypedDict):
+    """Everything that is known of one trial: trial.json, whatever became of it.
+
+    What is not required was not written by every version.
+    """
+
+    schema: NotRequired[int]
+    run_id: NotRequired[str]
+    trial_id: str
+    order: int
+    block: int
+    cell: Values
+    attempt: int
+    session: NotRequired[str | None]
+    started_at: NotRequired[str]
+    ended_at: NotRequired[str]
+    status: State
+    error: str | None
+    disturbed: bool
+    measurement: NotRequired[Values | None]
+    checks: NotRequired[list[Values]]
+    verdict: NotRequired[str]
+    verdict_cause: NotRequired[str | None]
+    verdict_reason: NotRequired[str]
+    evidence: NotRequired[Values]
+    mode: NotRequired[str | None]
+    metrics: Values
+    raw: dict[str, RawFile]
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """One run on disk: data/runs/<run_id>/, or an exported one such as data/sample/."""
@@ -312,7 +362,7 @@ class RunFolder:
         """The run's id as its manifest gives it."""
         return self.manifest().run_id
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[TrialRecord]:
         """Return the record of every trial, in the order of the trials.
 
         LabError for one that is of something else.
@@ -385,16 +435,16 @@ class _Record:
     order: int
     block: int
     attempt: int
-    cell: dict[str, Any]
+    cell: Values
     status: State
     error: str | None
     disturbed: bool
-    metrics: dict[str, Any]
-    raw: dict[str, dict[str, Any]]
+    metrics: Values
+    raw: dict[str, Values]
     session: str | None = None
 
 
-def _record(found: Any, where: str, folder: str | None = None) -> dict[str, Any]:
+def _record(found: Any, where: str, folder: str | None = None) -> TrialRecord:
     """Return a trial's record.
 
     LabError if it is not one of this version, or names foreign folders or files.
@@ -409,10 +459,10 @@ def _record(found: Any, where: str, folder: str | None = None) -> dict[str, Any]
             f"{where} is not a trial's record: it names a trial or a file that no run has.",
             exit_code=1,
         )
-    return dict(found)
+    return cast("TrialRecord", found)  # what it must have is there
 
 
-def _unpacked(path: Path) -> list[dict[str, Any]]:
+def _unpacked(path: Path) -> list[TrialRecord]:
     """Read the records of an exported run.
 
     LabError if one is broken, or of a trial that another one is of.
@@ -429,7 +479,7 @@ def _unpacked(path: Path) -> list[dict[str, Any]]:
             f"{path} is cut off, goes on after its end, or unpacks to more than 256 MiB.",
             exit_code=1,
         )
-    records: dict[str, dict[str, Any]] = {}
+    records: dict[str, TrialRecord] = {}
     for number, line in enumerate(io.BytesIO(data), start=1):
         where = f"{path}, line {number}"
         try:
@@ -442,7 +492,7 @@ def _unpacked(path: Path) -> list[dict[str, Any]]:
     return list(records.values())
 
 
-def _text_of(record: dict[str, Any], indent: int | None = 1) -> bytes:
+def _text_of(record: TrialRecord, indent: int | None = 1) -> bytes:
     """Return a record's bytes as trial.json has them.
 
     LabError if a value is none that the lab writes.
@@ -553,7 +603,7 @@ def sync_raw(folder: Path) -> None:
     fsync_folder(folder)
 
 
-def raw_hashes(folder: Path) -> dict[str, dict[str, Any]]:
+def raw_hashes(folder: Path) -> dict[str, RawFile]:
     """Return size and SHA-256 of each raw file in a trial's folder, by name."""
     return {
         path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,14 +19,14 @@ from runner.digest.loads import part
 from runner.digest.trial import Digest, digest_session
 from runner.measurement import Measurement
 from runner.model import LabError, Trial
-from runner.store import SLICES, TABLES, RunFolder, decode, replacing, sha256
+from runner.store import SLICES, TABLES, RunFolder, TrialRecord, Values, decode, replacing, sha256
 
 GROUP_ROWS = 200_000  # of a table: one group per trial would take five times the room
 STEPS = {"t_s": 2**-14, "dt_s": 2**-14, "cpu_pct": 2**-7, "switches_per_s": 2**-3}
 """To what an exported run's samples are rounded: steps far below what a sampler can see, with bytes
 of zeros below.
 """
-Record = dict[str, Any]
+Record: TypeAlias = TrialRecord
 Spread = Callable[[Callable[[Any], dict[str, Any]], Iterable[Any]], Iterable[dict[str, Any]]]
 """Calls a function with each item, in any order and perhaps twice: `map`, or many processes."""
 
@@ -87,7 +87,7 @@ def _typed_row(record: Record) -> pa.Table:
         ) from None
 
 
-def trial_row(record: Record) -> dict[str, Any]:
+def trial_row(record: Record) -> Values:
     """Return a trial's row of tables/trials.parquet from its record."""
     evidence = record.get("evidence") or {}
     known = {**record["cell"], **record, **record["metrics"], **evidence}
@@ -207,7 +207,7 @@ def rebuild(
     sessions: dict[tuple[str, int], list[Record]] = defaultdict(list)
     for record in run.records():
         if record.get("measurement") is not None:
-            name = record["session"] if _is_sliced(record) else record["trial_id"]
+            name = record.get("session") or record["trial_id"]
             sessions[name, record["attempt"]].append(record)  # those of one attempt together
     salvaged: dict[str, Record] = {}
     for found in spread(again, list(sessions.values())):
@@ -234,13 +234,13 @@ def _rebuild_session(
         for record, digest in _again(run, [each], salvage=True):
             said = f"salvaged: {digest.metrics['requests']} requests before the damage"
             error = f"{said}; {record['error'] or 'it had been sealed'}"
-            again = {
+            salvaged[record["trial_id"]] = {
+                **record,
                 "metrics": digest.metrics,
                 "mode": digest.mode,
                 "status": "failed",
                 "error": error,
             }
-            salvaged[record["trial_id"]] = {**record, **again}
     for record in whole:
         _verify_raw(run, record)
     for record, digest in _again(run, whole, threads=threads):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from runner.manifest import Condition, Difference, Manifest, PlacementOfRun
 from runner.model import LabError, State, Trial
@@ -14,7 +14,7 @@ from runner.planning.plan import by_session, next_attempt
 from runner.running.attempts import run_trials
 from runner.running.preparing import Prepared, Setting
 from runner.running.stopping import TO_THE_END, Stopping
-from runner.store import RunFolder, read_json, sweep, write_json
+from runner.store import RunFolder, TrialRecord, read_json, sweep, write_json
 
 if TYPE_CHECKING:
     from runner.console import TrialProgress
@@ -40,7 +40,7 @@ class Rest:
     states: Mapping[str, State]
     unplanned: Sequence[Trial]
     """Trials of the plan that the journal lacks, because the runner died in its planning."""
-    recorded: Sequence[dict[str, Any]]
+    recorded: Sequence[TrialRecord]
     """Records that were complete when the runner died, of trials whose last line the journal
     lacks.
     """
