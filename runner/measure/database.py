@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import psycopg
 from psycopg.pq import PGconn
@@ -99,7 +99,15 @@ class Database:
             ) from None
 
 
-def try_database(engine: Engine, cpus: tuple[int, ...]) -> dict[str, Any]:
+class DatabaseFacts(TypedDict):
+    """What `runner.manifest.DatabaseOfRun` has."""
+
+    version: str
+    image: str | None
+    settings: dict[str, str]
+
+
+def try_database(engine: Engine, cpus: tuple[int, ...]) -> DatabaseFacts:
     """Start PostgreSQL once, so that what is wrong with it is known before any trial; LabError.
 
     Returns what the manifest says of it: its version, its image (None if it runs without one),

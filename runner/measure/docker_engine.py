@@ -328,9 +328,10 @@ class DockerEngine:
                 detach=True,
                 **HARDENED,
             )
-            self._ledger.add(
-                "container", id=container.id, **({"engine": host.reached} if host.reached else {})
-            )
+            if host.reached:
+                self._ledger.add("container", id=str(container.id), engine=host.reached)
+            else:
+                self._ledger.add("container", id=str(container.id))
         except TROUBLE as error:
             raise _failure(host, f"Docker could not create a container of {name}", error) from None
         try:

@@ -12,7 +12,7 @@ import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Any, TypedDict
 
 from docker.errors import APIError, DockerException
 from docker.types import Mount
@@ -22,7 +22,7 @@ from runner.measure.connecting import TROUBLE, connect, reason
 from runner.measure.docker_engine import DockerEngine, DockerHost, build_image, debian_base, sweep
 from runner.measure.idle import IdleCpus
 from runner.measure.leftovers import Ledger
-from runner.measure.machine import Diagnosis
+from runner.measure.machine import Diagnosis, Hello, MachineFacts
 from runner.measure.sites import Sites, Transfer
 from runner.measure.station_client import Channel, StationClient
 from runner.measure.tools import need_tool
@@ -49,6 +49,15 @@ NEEDS = (
 """What of runner/ is in the instruments' image."""
 
 
+class HostFacts(TypedDict):
+    """What `runner.manifest.HostOfRun` has."""
+
+    roles: str
+    cpus_used: tuple[int, ...]
+    clock_error_ns: int
+    machine: MachineFacts
+
+
 class Place(DockerHost):
     """One host that is reached: its engine, its station, and what it said of itself."""
 
@@ -61,7 +70,7 @@ class Place(DockerHost):
         self.reached = _reached(host)
         self.station = station
         self._builder = builder
-        self.said: Mapping[str, Any] = station.ask("hello")
+        self.said: Hello = station.ask("hello")
         self.cpus: tuple[int, ...] = host.cpus or tuple(
             self.said["cpus"]
         )  # which the lab may use there
@@ -214,7 +223,7 @@ class Fleet:
             ),
         ]
 
-    def facts(self) -> list[dict[str, Any]]:
+    def facts(self) -> list[HostFacts]:
         """Return what the manifest says of each host: by its roles, never by its name or
         address.
         """
@@ -223,8 +232,8 @@ class Fleet:
                 "roles": place.role,
                 "cpus_used": place.cpus,
                 "clock_error_ns": place.station.clock.error_ns,
+                "machine": place.said["facts"],
             }
-            | {"machine": place.said["facts"]}
             for place in self.places.values()
         ]
 

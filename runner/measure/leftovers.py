@@ -20,9 +20,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, Unpack, cast
 
 from runner.measure import cgroups
 from runner.store import lab_root, replacing
@@ -77,6 +77,24 @@ def _stat(pid: int) -> list[str] | None:
         return None
 
 
+class Found(TypedDict, total=False):
+    """By what a thing is found again: a process by `pid` and its start in ticks, a container by its
+    id and how its engine is reached, a control group or folder by its path.
+    """
+
+    id: str
+    engine: Sequence[str]
+    path: str
+    pid: int
+    start: int | None
+
+
+class Entry(Found):
+    """A line of a ledger: the runner, a process, a container, a control group or a folder."""
+
+    kind: str
+
+
 class Ledger:
     """The runner's list of what it started, one JSON line per entry, removed when all is cleaned
     up.
@@ -84,10 +102,10 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._entries: list[dict[str, Any]] = [{"kind": "runner", "id": identity(os.getpid())}]
+        self._entries: list[Entry] = [{"kind": "runner", "id": identity(os.getpid())}]
         _write(path, self._entries)
 
-    def add(self, kind: str, **facts: Any) -> None:
+    def add(self, kind: str, **facts: Unpack[Found]) -> None:
         """Append an entry before or right after the thing exists.
 
         `kind` is process, container, cgroup or folder.
@@ -139,21 +157,23 @@ def ledger() -> Iterator[Ledger]:
             watchdog.wait(timeout=30)
 
 
-def _write(path: Path, entries: list[dict[str, Any]]) -> None:
+def _write(path: Path, entries: list[Entry]) -> None:
     with replacing(path) as temporary:
         temporary.write_text(
             "".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8"
         )
 
 
-def _entries(path: Path) -> tuple[str, list[dict[str, Any]]]:
+def _entries(path: Path) -> tuple[str, list[Entry]]:
     """Return the identity of a ledger's runner, empty if it cannot be read, and what the ledger
     lists.
     """
-    entries = []
+    entries: list[Entry] = []
     for line in path.read_bytes().splitlines():
         with contextlib.suppress(ValueError):  # a line torn by the runner's death
-            entries += [entry] if isinstance(entry := json.loads(line), dict) else []
+            entry = json.loads(line)
+            if isinstance(entry, dict):
+                entries.append(cast("Entry", entry))
     if entries and entries[0].get("kind") == "runner":
         return str(entries[0].get("id")), entries[1:]
     return "", entries
@@ -180,7 +200,7 @@ def reap(path: Path) -> list[str]:
     runner, entries = _entries(path)
     same_boot = runner.partition(":")[0] == boot_id()
     removed: list[str] = []
-    kept: list[dict[str, Any]] = []
+    kept: list[Entry] = []
     # Last started, first removed: the generator before the server, a cgroup after its processes.
     for entry in reversed(entries):
         if (gone := _remove(entry, same_boot)) is None:
@@ -203,7 +223,7 @@ def left_over() -> list[str]:
     ]
 
 
-def _remove(entry: dict[str, Any], same_boot: bool) -> list[str] | None:
+def _remove(entry: Entry, same_boot: bool) -> list[str] | None:
     """Remove what an entry stands for.
 
     Return what was there, in words, or None if it is there still.
@@ -248,7 +268,7 @@ def kill_session(leader: int, started: int | None) -> list[int]:
     return cgroups.kill_all(lambda: session_members(leader, started))
 
 
-def _remove_container(container_id: str, engine: list[str] | None) -> list[str] | None:
+def _remove_container(container_id: str, engine: Sequence[str] | None) -> list[str] | None:
     # The reaper of the process engine must not pay for docker-py.
     from docker.errors import NotFound  # noqa: PLC0415
 

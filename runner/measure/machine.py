@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypedDict
 
 from runner.measure.procfs import number_after
 from runner.measurement import Placement
@@ -64,7 +64,39 @@ def _smt_siblings(cpus: list[int]) -> list[list[int]]:
     return [list(core) for core in sorted(cores) if len(core) > 1]
 
 
-def facts() -> dict[str, Any]:
+class MachineFacts(TypedDict):
+    """What `runner.manifest.Machine` has, as it is asked for; None if nothing says it."""
+
+    cpu_model: str
+    cpus: int
+    smt_siblings: list[list[int]]
+    memory_bytes: int | None
+    kernel: str
+    os: str
+    hypervisor: bool | None
+    governor: str | None
+    turbo: bool | None
+    cgroup_version: int | None
+    clock_source: str | None
+    somaxconn: int
+    ephemeral_ports: tuple[int, int]
+    tcp_tw_reuse: int | None
+    nf_conntrack_max: int | None
+    open_files: int
+
+
+class Hello(TypedDict):
+    """What a host says of itself: its machine, the CPUs that may be used there, its boot's id, and
+    the bytes of memory that are available.
+    """
+
+    facts: MachineFacts
+    cpus: list[int]
+    boot: str
+    memory: int
+
+
+def facts() -> MachineFacts:
     """Describe the machine for the manifest: an allow-list, never the environment or a user's name.
 
     What the kernel, or a CPU that is no x86, does not say is None.
@@ -218,7 +250,7 @@ def _of_placement(cores: Sequence[Sequence[int]], placement: Placement) -> list[
     ]
 
 
-def _of_cpus(facts: dict[str, Any]) -> list[Diagnosis]:
+def _of_cpus(facts: MachineFacts) -> list[Diagnosis]:
     """Judge the CPUs' speed, who else takes their time, and whether the instruments get it when
     they need it.
     """
@@ -297,7 +329,7 @@ def _may_run_first() -> bool:
     return True
 
 
-def _of_connections(facts: dict[str, Any], connections: int, opened: int) -> list[Diagnosis]:
+def _of_connections(facts: MachineFacts, connections: int, opened: int) -> list[Diagnosis]:
     """Judge whether the kernel lets a generator have its connections."""
     files = facts["open_files"]
     backlog = facts["somaxconn"]

@@ -25,7 +25,7 @@ from runner.measure.engine import free_port
 from runner.measure.generators.command import Command
 from runner.measure.idle import IdleCpus
 from runner.measure.leftovers import Ledger, boot_id, start_ticks
-from runner.measure.machine import Diagnosis
+from runner.measure.machine import Diagnosis, Hello
 from runner.measure.sites import Ask, Job, Site
 from runner.measurement import Placement
 from runner.model import Idle, LabError
@@ -51,7 +51,7 @@ class Station(Site):
         self._watched: dict[int, int | None] = {}
         self._listening: socket.socket | None = None
 
-    def hello(self) -> dict[str, Any]:
+    def hello(self) -> Hello:
         """Return what this host is."""
         machine.raise_open_files()
         cpus = sorted(os.sched_getaffinity(0))
