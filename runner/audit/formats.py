@@ -11,6 +11,7 @@ import pandas as pd
 
 from runner.model import LabError
 
+JsonObject = dict[str, Any]  # of a file of others: it may hold anything
 Row = dict[str, Any]  # one load of one subject, by the columns of TEXTS and NUMBERS
 TEXTS = (
     "source",
@@ -77,12 +78,12 @@ def list_of(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def dict_of(value: Any) -> dict[str, Any]:
+def dict_of(value: Any) -> JsonObject:
     """Return an object; an empty one for anything else."""
     return value if isinstance(value, dict) else {}
 
 
-def dicts_of(value: Any) -> list[dict[str, Any]]:
+def dicts_of(value: Any) -> list[JsonObject]:
     """Return the objects of a list."""
     return [each for each in list_of(value) if isinstance(each, dict)]
 
@@ -97,7 +98,7 @@ BY_QUERIES = {
 }
 
 
-def _techempower(data: dict[str, Any], *_: object) -> Iterator[Row]:
+def _techempower(data: JsonObject, *_: object) -> Iterator[Row]:
     levels = [
         as_number(each) for each in list_of(data.get("concurrencyLevels")) if as_number(each) > 0
     ]
@@ -141,7 +142,7 @@ def _techempower(data: dict[str, Any], *_: object) -> Iterator[Row]:
                 }
 
 
-def _arena_rows(data: Any, path: str = "") -> Iterator[dict[str, Any]]:
+def _arena_rows(data: Any, path: str = "") -> Iterator[JsonObject]:
     """Yield the rows of a board's list, of one framework's file, or of several tests in one."""
     if isinstance(data, dict) and "rps" in data:
         yield {"test": path, **data}
@@ -204,7 +205,7 @@ IN_US = 20.0
 """
 
 
-def _web_frameworks(data: dict[str, Any], *_: object) -> Iterator[Row]:
+def _web_frameworks(data: JsonObject, *_: object) -> Iterator[Row]:
     named = {str(each.get("id")): each for each in dicts_of(data.get("frameworks"))}
     cells: dict[tuple[str, float], Row] = {}
     for metric in dicts_of(data["metrics"]):
@@ -346,7 +347,7 @@ def _csv(text: str, source: str, renamed: Mapping[str, str]) -> Iterator[Row]:
 # --- what load generators print -------------------------------------------------------------------
 
 
-def _k6(data: dict[str, Any], source: str, _: object) -> Iterator[Row]:
+def _k6(data: JsonObject, source: str, _: object) -> Iterator[Row]:
     """Yield k6's summary, of --summary-export or handleSummary: its iterations, as a user does one
     at a time.
     """
@@ -444,7 +445,7 @@ def _hey(text: str, source: str, _: object) -> Iterator[Row]:
     yield _printed(text, source, HEY, "s") | counts
 
 
-def _oha(data: dict[str, Any], source: str, _: object) -> Iterator[Row]:
+def _oha(data: JsonObject, source: str, _: object) -> Iterator[Row]:
     """Yield what oha writes as JSON."""
     named = ("summary", "latencyPercentiles", "statusCodeDistribution")
     summary, quantiles, codes = (dict_of(data.get(name)) for name in named)

@@ -103,13 +103,15 @@ def run(
             chosen = with_rates(
                 chosen, partial(_capacity, find_run(rates_of), chosen) if rates_of else None
             )
-            more: dict[str, Any] = {
-                "planned": planned,
-                "stopping": read_stopping(budget, until),
-                "hosts": hosts,
-            }
             outcome = run_campaign(
-                chosen, engine=engine, scale=scale, seed=seed, report=progress, **more
+                chosen,
+                engine=engine,
+                scale=scale,
+                seed=seed,
+                report=progress,
+                planned=planned,
+                stopping=read_stopping(budget, until),
+                hosts=hosts,
             )
     _finish(outcome, json_)
     if outcome.failed:

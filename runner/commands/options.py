@@ -4,6 +4,7 @@ programs.
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -95,7 +96,7 @@ def opened(run: str) -> RunFolder:
     return folder
 
 
-def write_page(notebook: str, given: dict[str, Any], page: Path | None, title: str) -> None:
+def write_page(notebook: str, given: Mapping[str, object], page: Path | None, title: str) -> None:
     """Write the page of a notebook, with its parameters, if one was asked for."""
     if page is not None:
         from runner.present.notebook.notebooks import build_page

@@ -32,7 +32,7 @@ AS_OFTEN = 0.1
 """Shares of requests that found their connection closed, the load's and the probe's, that are one
 share.
 """
-PACKED: dict[str, Any] = {
+PACKED: dict[str, object] = {
     "compression": "zstd",
     "compression_level": 9,
     "use_dictionary": False,

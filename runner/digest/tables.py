@@ -96,7 +96,7 @@ def trial_row(record: Record) -> Values:
     return {column.name: known.get(column.name) for column in columns("trials")}
 
 
-def _encoding(schema: pa.Schema, level: int, *, split: bool) -> dict[str, Any]:
+def _encoding(schema: pa.Schema, level: int, *, split: bool) -> dict[str, object]:
     """Return how a table is packed: its doubles may be split into streams of bytes, all else has a
     dictionary.
     """

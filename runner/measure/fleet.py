@@ -380,7 +380,7 @@ def _station(
     client: Any, image: str, host: Host, role: str, ledger: Ledger
 ) -> Iterator[StationClient]:
     """Start the station of a host; it ends with its input, and its container goes."""
-    options: dict[str, Any] = {
+    options: dict[str, object] = {
         **docker_engine.HARDENED,
         "name": f"bench-station-{token_hex(4)}",
         "command": [str(LONGEST_S)],

@@ -112,7 +112,7 @@ class Station(Site):
         folder: str,
         begin_mono_ns: int | None,
         sampled: bool,
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Run a generator to its end; return when it was, and the names of its files."""
         log = self._work / folder / "generator.log"
         load = Job(

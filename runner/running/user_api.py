@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Any
 from urllib.parse import urlsplit
 
 from runner.measure import attached, quotas
@@ -285,17 +284,22 @@ def _load(asked: Asked, repeats: int | None, *, several: bool) -> Load:
         duration_s = duration_s or DURATION_S
     modes: tuple[Mode, ...] = ("close",) if asked.close else ("keepalive",)
     repeats = repeats or (SESSIONS if several else REPEATS)
-    length: dict[str, Any] = {"iterations": asked.iterations, "duration_s": duration_s}
-    if several:
-        length |= {
-            "duration_s": None,
-            "slices": SLICES,
-            "slice_s": duration_s and duration_s / SLICES,
-        }
+    slice_s = None if duration_s is None else duration_s / SLICES
     vus = (
         () if users is None else (users,)
     )  # the warm-up of each trial decides how many an open load may have
-    return Load(workload, repeats, 1.0, modes, vus=vus, rates_rps=rates, **length)
+    return Load(
+        workload,
+        repeats,
+        1.0,
+        modes,
+        vus=vus,
+        rates_rps=rates,
+        iterations=asked.iterations,
+        duration_s=None if several else duration_s,
+        slices=SLICES if several else None,
+        slice_s=slice_s if several else None,
+    )
 
 
 def _remarks(api: UserApi, script: Script | None) -> Iterator[str]:

@@ -11,7 +11,7 @@ import math
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeAlias
 
 from runner.measurement import LEAST_PROBED
 from runner.verdict.limits import Cause, Limit
@@ -346,12 +346,16 @@ GROUPS: dict[str, type] = {
 """Fields of Evidence that are a group of values: `database.share` is `evidence_database_share`."""
 
 
-def columns_of(evidence: Evidence) -> dict[str, Any]:
+Columns: TypeAlias = dict[str, float | bool | str | None]
+"""Values by column; None for what is not known, or what a load does not have."""
+
+
+def columns_of(evidence: Evidence) -> Columns:
     """Return the evidence as columns of `trials.parquet`, by their names.
 
     All columns of a group that the load does not have are None.
     """
-    columns: dict[str, Any] = {}
+    columns: Columns = {}
     for each in fields(Evidence):
         value = getattr(evidence, each.name)
         if each.name == "waits":
@@ -402,7 +406,7 @@ def _waits_of(row: Mapping[Any, Any]) -> tuple[Wait, ...]:
     return tuple(waits)
 
 
-def _columns_of_group(group: str, value: object) -> dict[str, Any]:
+def _columns_of_group(group: str, value: object) -> Columns:
     return {
         f"{PREFIX}{group}_{each.name}": None if value is None else getattr(value, each.name)
         for each in fields(GROUPS[group])

@@ -135,7 +135,7 @@ def _summarized(tables: Tables) -> pd.DataFrame:
 
 def _summary(
     cell: pd.DataFrame, medians: pd.Series[float], tails_ms: pd.Series[float]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the row of a load and server, by the medians of its sealed trials' columns."""
     sealed = sealed_trials(cell)
     calm = sealed[~sealed["is_disturbed"]]

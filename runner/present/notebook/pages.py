@@ -130,7 +130,7 @@ def opener(open_page: Callable[..., T]) -> Callable[..., T]:
 
     @wraps(open_page)
     def opened(*args: Any, **kwargs: Any) -> T:
-        given: dict[str, Any] = inspect.signature(open_page).bind(*args, **kwargs).arguments
+        given: dict[str, object] = inspect.signature(open_page).bind(*args, **kwargs).arguments
         if (shell := get_ipython()) is not None:
             shell.set_custom_exc((LabError,), _show_sentence)
             variables = {
