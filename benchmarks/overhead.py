@@ -23,11 +23,11 @@ import pandas as pd
 import typer
 
 from runner import console
-from runner.calibration import fingerprint
 from runner.commands.options import EngineOption, JsonFlag, emit
 from runner.digest.k6 import K6Summary, read_summary
 from runner.digest.probe import read_probe
 from runner.digest.resources import read_counters
+from runner.manifest import Machine
 from runner.measure import machine
 from runner.measure.engine import EngineChoice
 from runner.measure.lab import open_lab
@@ -197,7 +197,7 @@ def store_overhead(observations: Sequence[Mapping[str, Any]]) -> None:
         data_folder() / "overhead.json",
         {
             "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "fingerprint": fingerprint(machine.facts()),
+            "fingerprint": Machine.of(machine.facts()).fingerprint,
             "k6": need_tool("k6").version,
             "observations": list(observations),
         },

@@ -3,42 +3,16 @@
 A fingerprint says which machine they belong to.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from operator import attrgetter
-from typing import Any
 
+from runner.manifest import Machine
 from runner.model import Cell
 from runner.store import data_folder, decode, read_json, write_json
 from runner.verdict.limits import Limit
 
-FACTS = (
-    "cpu_model",
-    "cpus",
-    "kernel",
-    "governor",
-    "turbo",
-    "hypervisor",
-)
-"""Facts of a machine that change its numbers; the memory is added separately."""
 FEWEST_OF_A_CEILING = 3  # trials that a ceiling needs before a verdict relies on it
-
-
-def fingerprint(facts: Mapping[str, Any]) -> str:
-    """Return 12 hexadecimal digits of a SHA-256 over the facts that change a machine's numbers.
-
-    `facts` is `machine` of a manifest. Memory counts in whole GiB, because the kernel reserves a
-    few MiB more or less at each boot. A fact that an older manifest lacks, or that the machine does
-    not report, is unknown (null). Two machines are the same only if all facts are equal.
-    """
-    memory = facts.get("memory_bytes")
-    memory_gib = round(memory / 2**30) if isinstance(memory, int | float) else None
-    known = {key: facts.get(key) for key in FACTS} | {"memory_gib": memory_gib}
-    return hashlib.sha256(
-        json.dumps(known, sort_keys=True, separators=(",", ":")).encode()
-    ).hexdigest()[:12]
 
 
 @dataclass(frozen=True)
@@ -79,15 +53,13 @@ class Calibration:
     generator_cpus: int
     ceilings: tuple[Ceiling, ...]
 
-    def valid_for(
-        self, facts: Mapping[str, Any], tools: Mapping[str, str], generator_cpus: int
-    ) -> bool:
+    def valid_for(self, machine: Machine, tools: Mapping[str, str], generator_cpus: int) -> bool:
         """True if it was made on the same machine, tool versions and number of generator CPUs."""
         same_tools = all(
             self.tools.get(name, version) == version for name, version in tools.items()
         )
         return (
-            self.fingerprint == fingerprint(facts)
+            self.fingerprint == machine.fingerprint
             and same_tools
             and self.generator_cpus == generator_cpus
         )

@@ -14,6 +14,7 @@ from rich.table import Table
 from runner.model import Trial, carried_percent, short_number
 from runner.planning.plan import TimeLeft
 from runner.served import throughput_rps
+from runner.store import TrialRecord
 
 _LEVELS = {"ok": "green", "warning": "yellow", "missing": "red", "failed": "red"}
 out = rich.console.Console(highlight=False)
@@ -119,7 +120,7 @@ class TrialProgress(Progress):
         """Show the current step of the trial."""
         self._show(what=escape(f"{self._what} {text}".strip()))
 
-    def end(self, trial: Trial, record: dict[str, Any]) -> None:
+    def end(self, trial: Trial, record: TrialRecord) -> None:
         """Count the trial, and print its result if there is no live display."""
         self._clock.end([trial])
         self._show(advance=1)

@@ -2,6 +2,8 @@
 journal.
 """
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import io
@@ -17,10 +19,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NotRequired, TypeAlias, TypedDict, TypeVar, cast
 
 from runner.generator_traits import TRAITS
 from runner.model import SCHEMA, LabError, State
+
+if TYPE_CHECKING:
+    import pydantic
+
+    from runner.manifest import Manifest  # imports pydantic, which takes 0.1 s
 
 OF_GENERATORS = tuple(name for traits in TRAITS.values() for name in traits.raw_files)
 RAW_FILES = (*OF_GENERATORS, "resources.parquet", "probe.parquet")  # as `raw_name` numbers them
@@ -191,12 +198,40 @@ def decode(kind: type[T], value: Any, said: str, *, more: bool = False, exit_cod
             given, strict=True, extra="ignore" if more else "forbid"
         )
     except pydantic.ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, fault["loc"]))
-        message = fault["msg"].removeprefix("Value error, ")
-        why = f"it has no {where}" if fault["type"] == "missing" else f"{where}: {message}"
-        raise LabError(f"{said}: {why}.", exit_code) from None
+        raise LabError(f"{said}: {_first_fault(error)}.", exit_code) from None
     return found
+
+
+def _first_fault(error: pydantic.ValidationError) -> str:
+    """Say what is wrong first in a value, and where in it."""
+    fault = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(map(str, fault["loc"]))
+    message = fault["msg"].removeprefix("Value error, ")
+    return f"it has no {where}" if fault["type"] == "missing" else f"{where}: {message}"
+
+
+def as_manifest(given: Any, where: str) -> Manifest:
+    """Return plain values of JSON as a manifest.
+
+    LabError, which names `where` they are from, for another schema, without a run's id, and if a
+    value is of another type than the lab writes. Fields may be missing, and unknown ones are kept.
+    """
+    import pydantic  # noqa: PLC0415 - it takes 0.1 s, and many commands read no manifest
+
+    from runner.manifest import Manifest  # noqa: PLC0415
+
+    schema = given.get("schema") if isinstance(given, dict) else None
+    if schema != SCHEMA:
+        raise LabError(
+            f"{where} has schema {schema!r}; this version of the lab reads schema {SCHEMA}."
+        )
+    run_id = given.get("run_id")
+    if not isinstance(run_id, str) or not NAME.fullmatch(run_id):
+        raise LabError(f"{where} names no run_id: it is not a manifest of the lab.")
+    try:
+        return Manifest.of(given)
+    except pydantic.ValidationError as error:
+        raise LabError(f"{where} is not a manifest of the lab: {_first_fault(error)}.") from None
 
 
 def public(text: str) -> str:
@@ -225,6 +260,56 @@ def sha256(path: Path) -> str:
     """Return the SHA-256 of a file's bytes in hexadecimal."""
     with path.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+Values: TypeAlias = dict[str, Any]
+"""Values by name, as columns.csv has the columns of the tables."""
+
+
+class RawFile(TypedDict):
+    """Size and SHA-256 of a raw file."""
+
+    bytes: int
+    sha256: str
+
+
+class RecordedVerdict(TypedDict):
+    """What trial.json says of a trial's verdict."""
+
+    verdict: str
+    verdict_cause: str | None
+    verdict_reason: str
+    evidence: Values
+
+
+class TrialRecord(TypedDict):
+    """Everything that is known of one trial: trial.json, whatever became of it.
+
+    What is not required was not written by every version.
+    """
+
+    schema: NotRequired[int]
+    run_id: NotRequired[str]
+    trial_id: str
+    order: int
+    block: int
+    cell: Values
+    attempt: int
+    session: NotRequired[str | None]
+    started_at: NotRequired[str]
+    ended_at: NotRequired[str]
+    status: State
+    error: str | None
+    disturbed: bool
+    measurement: NotRequired[Values | None]
+    checks: NotRequired[list[Values]]
+    verdict: NotRequired[str]
+    verdict_cause: NotRequired[str | None]
+    verdict_reason: NotRequired[str]
+    evidence: NotRequired[Values]
+    mode: NotRequired[str | None]
+    metrics: Values
+    raw: dict[str, RawFile]
 
 
 @dataclass(frozen=True)
@@ -265,28 +350,21 @@ class RunFolder:
         """File with what is known of one trial."""
         return self.trial(trial_id) / "trial.json"
 
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> Manifest:
         """Return run.json; LabError if it is missing, broken or of another schema."""
-        manifest = read_json(self.path / "run.json")
-        schema = manifest.get("schema") if isinstance(manifest, dict) else None
-        if schema != SCHEMA:
-            raise LabError(
-                f"{self.path / 'run.json'} has schema {schema!r}; this version of the lab reads "
-                f"schema {SCHEMA}."
-            )
-        run_id = manifest.get("run_id")
-        if not isinstance(run_id, str) or not NAME.fullmatch(run_id):
-            raise LabError(
-                f"{self.path / 'run.json'} names no run_id: it is not a manifest of the lab."
-            )
-        return dict(manifest)
+        path = self.path / "run.json"
+        return as_manifest(read_json(path), str(path))
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Write run.json, atomically: what was given, and no defaults."""
+        write_json(self.path / "run.json", manifest.as_json())
 
     @property
     def run_id(self) -> str:
         """The run's id as its manifest gives it."""
-        return str(self.manifest()["run_id"])
+        return self.manifest().run_id
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[TrialRecord]:
         """Return the record of every trial, in the order of the trials.
 
         LabError for one that is of something else.
@@ -359,16 +437,16 @@ class _Record:
     order: int
     block: int
     attempt: int
-    cell: dict[str, Any]
+    cell: Values
     status: State
     error: str | None
     disturbed: bool
-    metrics: dict[str, Any]
-    raw: dict[str, dict[str, Any]]
+    metrics: Values
+    raw: dict[str, Values]
     session: str | None = None
 
 
-def _record(found: Any, where: str, folder: str | None = None) -> dict[str, Any]:
+def _record(found: Any, where: str, folder: str | None = None) -> TrialRecord:
     """Return a trial's record.
 
     LabError if it is not one of this version, or names foreign folders or files.
@@ -383,10 +461,10 @@ def _record(found: Any, where: str, folder: str | None = None) -> dict[str, Any]
             f"{where} is not a trial's record: it names a trial or a file that no run has.",
             exit_code=1,
         )
-    return dict(found)
+    return cast("TrialRecord", found)  # what it must have is there
 
 
-def _unpacked(path: Path) -> list[dict[str, Any]]:
+def _unpacked(path: Path) -> list[TrialRecord]:
     """Read the records of an exported run.
 
     LabError if one is broken, or of a trial that another one is of.
@@ -403,7 +481,7 @@ def _unpacked(path: Path) -> list[dict[str, Any]]:
             f"{path} is cut off, goes on after its end, or unpacks to more than 256 MiB.",
             exit_code=1,
         )
-    records: dict[str, dict[str, Any]] = {}
+    records: dict[str, TrialRecord] = {}
     for number, line in enumerate(io.BytesIO(data), start=1):
         where = f"{path}, line {number}"
         try:
@@ -416,7 +494,7 @@ def _unpacked(path: Path) -> list[dict[str, Any]]:
     return list(records.values())
 
 
-def _text_of(record: dict[str, Any], indent: int | None = 1) -> bytes:
+def _text_of(record: TrialRecord, indent: int | None = 1) -> bytes:
     """Return a record's bytes as trial.json has them.
 
     LabError if a value is none that the lab writes.
@@ -527,7 +605,7 @@ def sync_raw(folder: Path) -> None:
     fsync_folder(folder)
 
 
-def raw_hashes(folder: Path) -> dict[str, dict[str, Any]]:
+def raw_hashes(folder: Path) -> dict[str, RawFile]:
     """Return size and SHA-256 of each raw file in a trial's folder, by name."""
     return {
         path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)}

@@ -14,6 +14,7 @@ import pandas as pd
 
 from runner.model import LabError
 
+JsonObject = dict[str, Any]  # of a file of others: it may hold anything
 Row = dict[str, Any]  # one load of one subject, by the columns of TEXTS and NUMBERS
 TEXTS = (
     "source",
@@ -80,12 +81,12 @@ def list_of(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def dict_of(value: Any) -> dict[str, Any]:
+def dict_of(value: Any) -> JsonObject:
     """Return the object; an empty one for anything else."""
     return value if isinstance(value, dict) else {}
 
 
-def dicts_of(value: Any) -> list[dict[str, Any]]:
+def dicts_of(value: Any) -> list[JsonObject]:
     """Return the objects in a list."""
     return [each for each in list_of(value) if isinstance(each, dict)]
 
@@ -100,7 +101,7 @@ BY_QUERIES = {
 }
 
 
-def _techempower(data: dict[str, Any], *_: object) -> Iterator[Row]:
+def _techempower(data: JsonObject, *_: object) -> Iterator[Row]:
     levels = [
         as_number(each) for each in list_of(data.get("concurrencyLevels")) if as_number(each) > 0
     ]
@@ -144,7 +145,7 @@ def _techempower(data: dict[str, Any], *_: object) -> Iterator[Row]:
                 }
 
 
-def _arena_rows(data: Any, path: str = "") -> Iterator[dict[str, Any]]:
+def _arena_rows(data: Any, path: str = "") -> Iterator[JsonObject]:
     """Yield the rows of a leaderboard's list, of one framework's file, or of a file with several
     tests.
     """
@@ -208,7 +209,7 @@ IN_US = 20.0
 """If the median of all p50 is above this, the values are microseconds, as in older files."""
 
 
-def _web_frameworks(data: dict[str, Any], *_: object) -> Iterator[Row]:
+def _web_frameworks(data: JsonObject, *_: object) -> Iterator[Row]:
     named = {str(each.get("id")): each for each in dicts_of(data.get("frameworks"))}
     cells: dict[tuple[str, float], Row] = {}
     for metric in dicts_of(data["metrics"]):
@@ -351,7 +352,7 @@ def _csv(text: str, source: str, renamed: Mapping[str, str]) -> Iterator[Row]:
 # --- what load generators print -------------------------------------------------------------------
 
 
-def _k6(data: dict[str, Any], source: str, _: object) -> Iterator[Row]:
+def _k6(data: JsonObject, source: str, _: object) -> Iterator[Row]:
     """Yield k6's summary, of --summary-export or handleSummary.
 
     Rates are of iterations, because each user runs one iteration at a time.
@@ -453,7 +454,7 @@ def _hey(text: str, source: str, _: object) -> Iterator[Row]:
     yield _printed(text, source, HEY, "s") | counts
 
 
-def _oha(data: dict[str, Any], source: str, _: object) -> Iterator[Row]:
+def _oha(data: JsonObject, source: str, _: object) -> Iterator[Row]:
     """Yield oha's JSON output."""
     named = ("summary", "latencyPercentiles", "statusCodeDistribution")
     summary, quantiles, codes = (dict_of(data.get(name)) for name in named)

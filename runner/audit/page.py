@@ -70,7 +70,7 @@ def rows_of(tables: Tables) -> pd.DataFrame:
     trials = sealed_trials(tables.trials)
     given = given_pct(tables, "server", math.nan)
     named = {
-        "source": str(tables.manifest["run_id"]),
+        "source": tables.manifest.run_id,
         "row": trials["trial_id"],
         "test": trials["load"],
         "missing": "",

@@ -129,7 +129,7 @@ def _begun_until(run: RunFolder, until: str | None) -> str | None:
 
     Its confidence level depends on it.
     """
-    begun = run.manifest().get("until")
+    begun = run.manifest().until
     if until not in (None, begun):
         raise LabError(
             f"Run {run.run_id} began {f'with --until {begun}' if begun else 'without --until'}: "

@@ -4,7 +4,7 @@ import functools
 import inspect
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -97,7 +97,7 @@ def opened(run: str) -> RunFolder:
     return folder
 
 
-def write_page(notebook: str, given: dict[str, Any], page: Path | None, title: str) -> None:
+def write_page(notebook: str, given: Mapping[str, object], page: Path | None, title: str) -> None:
     """Write the page of a notebook, with its parameters, if a path is given."""
     if page is not None:
         from runner.present.notebook.notebooks import build_page

@@ -68,16 +68,18 @@ def compare(
     json_: JsonFlag = False,
 ) -> None:
     """Compare run B with run A, cell by cell: ratios with 95 % intervals, and what is a tie."""
-    from runner.present.two_runs.compare import compare_runs, left_out, provenance, tables, word
+    from runner.present.two_runs.compare import compare_runs, left_out, provenance, tables
 
     folders = opened(run_a), opened(run_b)
     found = compare_runs(*folders, force=force, fail_above_pct=fail_above)
     if json_:
-        emit(asdict(found))
+        emit(found.plain())
     else:
         console.note(f"A: run {found.run_a}\nB: run {found.run_b}")
         if found.differences:
-            rows = [(each.what, word(each.a), word(each.b)) for each in found.differences]
+            rows = [
+                (each.what, each.here_in_words, each.there_in_words) for each in found.differences
+            ]
             console.table("compared by force", ("the runs differ in", "A", "B"), rows)
         for load, texts in tables(found).items():
             console.frame(load, texts)

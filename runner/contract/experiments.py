@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from runner.contract.client import TimedResponse
 from runner.contract.messages import MAX_BODY_BYTES, request
@@ -400,7 +400,7 @@ def verdict(case: ExperimentCase, answer: TimedResponse, accepts: Accepts) -> bo
     return case.expected == "accepted" and answer.is_json and accepts(case, answer)
 
 
-def echo_of(body: bytes) -> dict[str, Any]:
+def echo_of(body: bytes) -> dict[str, object]:
     """Return the experiment in a valid body, without the fields that the contract ignores."""
     sent = json.loads(body)
     return {

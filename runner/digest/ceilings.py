@@ -7,7 +7,7 @@ from statistics import median
 import pandas as pd
 import pyarrow.parquet as pq
 
-from runner.calibration import Calibration, Ceiling, fingerprint
+from runner.calibration import Calibration, Ceiling
 from runner.model import LabError, Workload
 from runner.served import served_rps_of
 from runner.store import RunFolder
@@ -45,17 +45,14 @@ def calibrate(run: RunFolder) -> Calibration:
         ceilings.append(
             Ceiling(tool, load_model, mode, sockets, rps, least, most, trial_count, server, verdict)
         )
-    hosts = [host for host in manifest.get("hosts") or () if "generator" in host["roles"]]
+    cpus = [host.cpus_used for host in manifest.hosts or () if "generator" in host.roles]
     return Calibration(
         run_id=run.run_id,
-        made_at=manifest["started_at"],
-        fingerprint=fingerprint(manifest["machine"]),
-        tools={
-            name: version for name, version in manifest["tools"].items() if name in ("k6", "wrk")
-        },
-        # All generators together.
-        generator_cpus=sum(len(host["cpus_used"]) for host in hosts)
-        or len(manifest["placement"]["generator"]),
+        made_at=manifest.started_at or "",
+        fingerprint=manifest.machine.fingerprint,
+        tools={name: version for name, version in manifest.tools.items() if name in ("k6", "wrk")},
+        # Those of all generators together.
+        generator_cpus=sum(map(len, cpus)) or len(manifest.placement.generator),
         ceilings=tuple(ceilings),
     )
 

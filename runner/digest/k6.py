@@ -484,7 +484,7 @@ def _write_tables(
     ).create_view("answers")
     rows = database.sql(_REQUESTS).to_arrow_reader(GROUP_ROWS)
     doubles = [each.name for each in rows.schema if pa.types.is_float64(each.type)]
-    encoding: dict[str, Any] = {
+    encoding: dict[str, object] = {
         "use_dictionary": ["status", "error_code"],
         "use_byte_stream_split": doubles,
     }

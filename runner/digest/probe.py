@@ -33,7 +33,7 @@ CONNECTING_NS = 1_000_000_000
 """The probe abandons a connection that is not accepted within this time."""
 AS_OFTEN = 0.1
 """Shares of requests on closed connections, of load and probe, count as equal within this."""
-PACKED: dict[str, Any] = {
+PACKED: dict[str, object] = {
     "compression": "zstd",
     "compression_level": 9,
     "use_dictionary": False,

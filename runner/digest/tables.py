@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +19,7 @@ from runner.digest.loads import part
 from runner.digest.trial import Digest, digest_session
 from runner.measurement import Measurement
 from runner.model import LabError, Trial
-from runner.store import SLICES, TABLES, RunFolder, decode, replacing, sha256
+from runner.store import SLICES, TABLES, RunFolder, TrialRecord, Values, decode, replacing, sha256
 
 GROUP_ROWS = 200_000  # rows in a row group; one group per trial would need five times the space
 STEPS = {"t_s": 2**-14, "dt_s": 2**-14, "cpu_pct": 2**-7, "switches_per_s": 2**-3}
@@ -28,7 +28,7 @@ STEPS = {"t_s": 2**-14, "dt_s": 2**-14, "cpu_pct": 2**-7, "switches_per_s": 2**-
 The steps are far below the sampler's resolution, and powers of two leave bytes of zeros to
 compress.
 """
-Record = dict[str, Any]
+Record: TypeAlias = TrialRecord
 Spread = Callable[[Callable[[Any], dict[str, Any]], Iterable[Any]], Iterable[dict[str, Any]]]
 """Calls a function with each item, in any order and possibly twice: `map`, or many processes."""
 
@@ -86,7 +86,7 @@ def _typed_row(record: Record) -> pa.Table:
         ) from None
 
 
-def trial_row(record: Record) -> dict[str, Any]:
+def trial_row(record: Record) -> Values:
     """Return a trial's row of tables/trials.parquet from its record."""
     evidence = record.get("evidence") or {}
     known = {**record["cell"], **record, **record["metrics"], **evidence}
@@ -95,7 +95,7 @@ def trial_row(record: Record) -> dict[str, Any]:
     return {column.name: known.get(column.name) for column in columns("trials")}
 
 
-def _encoding(schema: pa.Schema, level: int, *, split: bool) -> dict[str, Any]:
+def _encoding(schema: pa.Schema, level: int, *, split: bool) -> dict[str, object]:
     """Return the Parquet options of a table.
 
     With `split`, doubles are split into byte streams; all other columns use a dictionary.
@@ -202,7 +202,8 @@ def rebuild(
     sessions: dict[tuple[str, int], list[Record]] = defaultdict(list)
     for record in run.records():
         if record.get("measurement") is not None:
-            name = record["session"] if _is_sliced(record) else record["trial_id"]
+            session = record.get("session")
+            name = session if session and _is_sliced(record) else record["trial_id"]
             sessions[name, record["attempt"]].append(record)  # trials of one attempt stay together
     salvaged: dict[str, Record] = {}
     for found in spread(again, list(sessions.values())):
@@ -228,13 +229,13 @@ def _rebuild_session(
         for record, digest in _again(run, [each], salvage=True):
             said = f"salvaged: {digest.metrics['requests']} requests before the damage"
             error = f"{said}; {record['error'] or 'it had been sealed'}"
-            again = {
+            salvaged[record["trial_id"]] = {
+                **record,
                 "metrics": digest.metrics,
                 "mode": digest.mode,
                 "status": "failed",
                 "error": error,
             }
-            salvaged[record["trial_id"]] = {**record, **again}
     for record in whole:
         _verify_raw(run, record)
     for record, digest in _again(run, whole, threads=threads):

@@ -45,7 +45,7 @@ from runner.planning.search import Objective
 from runner.served import served_rps_of
 from runner.shapes import Search
 from runner.store import RunFolder, last_line, raw_name, replacing
-from runner.verdict.evidence import Verdict, columns_of
+from runner.verdict.evidence import Columns, Verdict, columns_of
 from runner.verdict.words import takers
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class Digest:
     """Observed use of the load's connections: `keepalive`, `close` or `mixed`."""
 
     @property
-    def evidence(self) -> dict[str, Any]:
+    def evidence(self) -> Columns:
         """The verdict's evidence as columns of `trials.parquet`, as JSON values."""
         columns = columns_of(self.verdict.evidence)
         return {name: _finite(value) for name, value in columns.items()}

@@ -65,11 +65,11 @@ def read_usage(
     return raw
 
 
-def used(counters: Mapping[str, Counter], end_s: float, requests: int) -> dict[str, Any]:
+def used(counters: Mapping[str, Counter], end_s: float, requests: int) -> dict[str, float | None]:
     """Return the CPU and memory columns of trials.parquet that every load has."""
     server = counters.get("server")
     generator = counters["generator"]
-    of_server: dict[str, Any] = dict.fromkeys(SERVER)  # None if its process was not found
+    of_server: dict[str, float | None] = dict.fromkeys(SERVER)  # None if its process was not found
     if server is not None:
         of_server |= _cost("server", server, end_s, requests)
         of_server["server_cpu_peak_100ms_pct"] = server.peak_pct(0.0, end_s, 0.1)
@@ -83,7 +83,7 @@ def used(counters: Mapping[str, Counter], end_s: float, requests: int) -> dict[s
     }
 
 
-def _cost(subject: str, counter: Counter, end_s: float, requests: int) -> dict[str, Any]:
+def _cost(subject: str, counter: Counter, end_s: float, requests: int) -> dict[str, float | None]:
     """Return the cost of a load to the server, or to the database."""
     rss_bytes = counter.level("rss_bytes", -math.inf, math.inf)
     return {

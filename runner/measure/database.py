@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import psycopg
 from psycopg.pq import PGconn
@@ -99,7 +99,15 @@ class Database:
             ) from None
 
 
-def try_database(engine: Engine, cpus: tuple[int, ...]) -> dict[str, Any]:
+class DatabaseFacts(TypedDict):
+    """The values of `runner.manifest.DatabaseOfRun`."""
+
+    version: str
+    image: str | None
+    settings: dict[str, str]
+
+
+def try_database(engine: Engine, cpus: tuple[int, ...]) -> DatabaseFacts:
     """Start PostgreSQL once, so that its errors show before any trial; raise LabError for them.
 
     Return the manifest's entry: its version, its image (None without one), and its settings.

@@ -3,8 +3,9 @@
 import contextlib
 from collections.abc import Callable
 
-from runner.calibration import fingerprint, load_calibration
+from runner.calibration import load_calibration
 from runner.generator_traits import TRAITS
+from runner.manifest import Machine
 from runner.measure import cgroups, machine
 from runner.measure.counters import CLOSE_RPS
 from runner.measure.idle import IdleCpus
@@ -152,11 +153,12 @@ def _programs() -> list[Diagnosis]:
 
 def _machine() -> list[Diagnosis]:
     facts = machine.facts()
+    fingerprint = Machine.of(facts).fingerprint
     group = facts["cgroup_version"]
     kind = ", a virtual machine" if facts["hypervisor"] else ""
     text = (
         f"{facts['cpu_model']}, {facts['cpus']} CPUs, {(facts['memory_bytes'] or 0) / 2**30:.0f} "
-        f"GiB, {facts['os']}, Linux {facts['kernel']}{kind}; fingerprint {fingerprint(facts)}"
+        f"GiB, {facts['os']}, Linux {facts['kernel']}{kind}; fingerprint {fingerprint}"
     )
     no_group = "none: CPU time is read from each process instead"
     return [
@@ -200,7 +202,7 @@ def _calibration(server_cpus: int) -> Diagnosis:
             "No calibration for this machine: run `bench calibrate`.",
         )
     tools = {name: tool.version for name in ("k6", "wrk") if (tool := find_tool(name))}
-    if not found.valid_for(machine.facts(), tools, len(generator)):
+    if not found.valid_for(Machine.of(machine.facts()), tools, len(generator)):
         text = (
             "The calibration is of another machine, tool or number of CPUs: "
             "run `bench calibrate` again."

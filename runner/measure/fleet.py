@@ -10,7 +10,7 @@ import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Any, TypedDict
 
 from docker.errors import APIError, DockerException
 from docker.types import Mount
@@ -20,7 +20,7 @@ from runner.measure.connecting import TROUBLE, connect, reason
 from runner.measure.docker_engine import DockerEngine, DockerHost, build_image, debian_base, sweep
 from runner.measure.idle import IdleCpus
 from runner.measure.leftovers import ContainerEntry, Ledger
-from runner.measure.machine import Diagnosis
+from runner.measure.machine import Diagnosis, Hello, MachineFacts
 from runner.measure.sites import Sites, Transfer
 from runner.measure.station_client import Channel, StationClient
 from runner.measure.tools import need_tool
@@ -48,6 +48,15 @@ NEEDS = (
 """Files of runner/ in the instruments' image."""
 
 
+class HostFacts(TypedDict):
+    """What `runner.manifest.HostOfRun` has."""
+
+    roles: str
+    cpus_used: tuple[int, ...]
+    clock_error_ns: int
+    machine: MachineFacts
+
+
 class Place(DockerHost):
     """One connected host: its engine, its station, and the facts that it reported."""
 
@@ -60,7 +69,7 @@ class Place(DockerHost):
         self.reached = _reached(host)
         self.station = station
         self._builder = builder
-        self.said: Mapping[str, Any] = station.ask("hello")
+        self.said: Hello = station.ask("hello")
         self.cpus: tuple[int, ...] = host.cpus or tuple(self.said["cpus"])
         """The CPUs that the lab may use there."""
 
@@ -212,15 +221,15 @@ class Fleet:
             ),
         ]
 
-    def facts(self) -> list[dict[str, Any]]:
+    def facts(self) -> list[HostFacts]:
         """Return the manifest's entry of each host: by its roles, without its name or address."""
         return [
             {
                 "roles": place.role,
                 "cpus_used": place.cpus,
                 "clock_error_ns": place.station.clock.error_ns,
+                "machine": place.said["facts"],
             }
-            | {"machine": place.said["facts"]}
             for place in self.places.values()
         ]
 
@@ -363,7 +372,7 @@ def _station(
     client: Any, image: str, host: Host, role: str, ledger: Ledger
 ) -> Iterator[StationClient]:
     """Start the station of a host; it ends with its input, and its container is removed."""
-    options: dict[str, Any] = {
+    options: dict[str, object] = {
         **docker_engine.HARDENED,
         "name": f"bench-station-{token_hex(4)}",
         "command": [str(LONGEST_S)],

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypedDict
 
 from runner.measure.procfs import number_after
 from runner.measurement import Placement
@@ -62,7 +62,37 @@ def _smt_siblings(cpus: list[int]) -> list[list[int]]:
     return [list(core) for core in sorted(cores) if len(core) > 1]
 
 
-def facts() -> dict[str, Any]:
+class MachineFacts(TypedDict):
+    """The facts of `runner.manifest.Machine`; None if the kernel does not report one."""
+
+    cpu_model: str
+    cpus: int
+    smt_siblings: list[list[int]]
+    memory_bytes: int | None
+    kernel: str
+    os: str
+    hypervisor: bool | None
+    governor: str | None
+    turbo: bool | None
+    cgroup_version: int | None
+    clock_source: str | None
+    somaxconn: int
+    ephemeral_ports: tuple[int, int]
+    tcp_tw_reuse: int | None
+    nf_conntrack_max: int | None
+    open_files: int
+
+
+class Hello(TypedDict):
+    """A host's report of itself: its machine, usable CPUs, boot id and bytes of free memory."""
+
+    facts: MachineFacts
+    cpus: list[int]
+    boot: str
+    memory: int
+
+
+def facts() -> MachineFacts:
     """Return the machine's facts for the manifest, from a fixed list.
 
     The environment and user names are never included. A fact that the kernel, or a CPU other than
@@ -213,7 +243,7 @@ def _of_placement(cores: Sequence[Sequence[int]], placement: Placement) -> list[
     ]
 
 
-def _of_cpus(facts: dict[str, Any]) -> list[Diagnosis]:
+def _of_cpus(facts: MachineFacts) -> list[Diagnosis]:
     """Check the CPUs' frequency, other programs' use of them, and the instruments' priority."""
     before = _cpu_times()
     time.sleep(STEAL_OVER_S)
@@ -292,7 +322,7 @@ def _may_run_first() -> bool:
     return True
 
 
-def _of_connections(facts: dict[str, Any], connections: int, opened: int) -> list[Diagnosis]:
+def _of_connections(facts: MachineFacts, connections: int, opened: int) -> list[Diagnosis]:
     """Check whether the kernel allows a generator's number of connections."""
     files = facts["open_files"]
     backlog = facts["somaxconn"]

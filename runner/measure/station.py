@@ -25,7 +25,7 @@ from runner.measure.engine import free_port
 from runner.measure.generators.command import Command
 from runner.measure.idle import IdleCpus
 from runner.measure.leftovers import Ledger, boot_id, start_ticks
-from runner.measure.machine import Diagnosis
+from runner.measure.machine import Diagnosis, Hello
 from runner.measure.sites import Ask, Job, Site
 from runner.measurement import Placement
 from runner.model import LabError
@@ -54,7 +54,7 @@ class Station(Site):
         self._watched: dict[int, int | None] = {}
         self._listening: socket.socket | None = None
 
-    def hello(self) -> dict[str, Any]:
+    def hello(self) -> Hello:
         """Return this host's facts."""
         machine.raise_open_files()
         cpus = sorted(os.sched_getaffinity(0))
@@ -116,8 +116,8 @@ class Station(Site):
         folder: str,
         begin_mono_ns: int | None,
         sampled: bool,
-    ) -> dict[str, Any]:
-        """Run a generator to its end; return its times and the names of its files."""
+    ) -> dict[str, object]:
+        """Run a generator to its end; return when it was, and the names of its files."""
         log = self._work / folder / "generator.log"
         load = Job(
             Command(**{**command, "argv": tuple(command["argv"])}),

@@ -127,7 +127,7 @@ class StationClient(Site):
         return lambda: self._answer(timeout_s)
 
     def _answer(self, timeout_s: float) -> Any:
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         until = time.monotonic() + timeout_s
         while found.get("id") != self._asked:
             try:
@@ -224,7 +224,7 @@ class StationClient(Site):
         """Start a load there; the returned function waits for its end and copies its files."""
         folder = "load"
         begin = None if load.begin_mono_ns is None else load.begin_mono_ns + self.clock.offset_ns
-        asked: dict[str, Any] = {
+        asked: dict[str, object] = {
             "command": {**asdict(load.command), "after": []},
             "cpus": load.cpus,
             "folder": folder,

@@ -2,10 +2,12 @@
 the line.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runner.flat import LoadColumns
 from runner.generator_traits import TRAITS, users_column
@@ -37,6 +39,9 @@ from runner.planning.toml_files import (
 from runner.planning.toml_tables import Table, read_table
 from runner.shapes import Bisections, Duration, Form, Iterations, Ramp, Sweep, SweepOfCapacity
 from runner.store import decode, lab_root, sha256
+
+if TYPE_CHECKING:
+    from runner.manifest import Manifest
 
 PACKAGE = Path(__file__).parents[1]
 RESERVED = (
@@ -333,10 +338,9 @@ def _check_load(table: Table, load: Load, servers: Collection[str]) -> None:
                 )
 
 
-def campaign_from_manifest(manifest: dict[str, Any]) -> Campaign:
+def campaign_from_manifest(manifest: Manifest) -> Campaign:
     """Return the campaign of a run as it was run (scaled, chosen servers and seed included)."""
-    given = manifest.get("campaign")
-    known = dict(given) if isinstance(given, dict) else {}
+    known = manifest.campaign.as_json()
     # Runs of an earlier version have at most one user's API, which has no name.
     apis = known.pop("own", None) or []
     text = known.pop("toml", None)
@@ -345,21 +349,13 @@ def campaign_from_manifest(manifest: dict[str, Any]) -> Campaign:
         "owns": [{"name": USER_API, **apis}] if isinstance(apis, dict) else apis,
         "text": text,
     }
-    said = f"The manifest of run {manifest.get('run_id')} describes no campaign"
-    found = decode(Campaign, {**known, "seed": manifest.get("seed")}, said, exit_code=2)
+    said = f"The manifest of run {manifest.run_id} describes no campaign"
+    found = decode(Campaign, {**known, "seed": manifest.seed}, said, exit_code=2)
     check_name("Campaign", found.name)
     return found
 
 
 _BUILT = ("target", "build", "__pycache__")
-
-
-def changed(begun_with: Mapping[str, str], now: Mapping[str, str]) -> str | None:
-    """Say which file of `begun_with` is not what it was, or not there; None if all are the same."""
-    for name, digest in begun_with.items():
-        if now.get(name) != digest:
-            return f"The run cannot go on: {name} is not the file that it began with"
-    return None
 
 
 def inputs_of(campaign: Campaign, servers: Sequence[Server]) -> dict[str, str]:

@@ -4,7 +4,6 @@ full.
 
 from __future__ import annotations
 
-import copy
 import functools
 import math
 from collections import Counter
@@ -20,6 +19,7 @@ import pyarrow.parquet as pq
 
 from runner.columns import columns
 from runner.generator_traits import traits_of
+from runner.manifest import Manifest
 from runner.model import CALIBRATION, OWN_SCRIPT, LabError, core_words
 from runner.served import served_rps, success_rps
 from runner.store import RunFolder, short_name
@@ -55,7 +55,7 @@ class Tables:
     `folder` has the probe's samples, one file per trial.
     """
 
-    manifest: dict[str, Any]
+    manifest: Manifest
     trials: pd.DataFrame
     latency: pd.DataFrame
     throughput: pd.DataFrame
@@ -87,19 +87,18 @@ class Tables:
     @property
     def copies(self) -> dict[str, str]:
         """The servers of the run that are another one under a second label, with its name."""
-        campaign = self.manifest.get("campaign") or {}
+        campaign = self.manifest.campaign
         ran = set(self.trials["server"])
 
         def given(label: str) -> list[tuple[str, str]]:
             return sorted(
-                (name, value)
-                for who, name, value in campaign.get("environment") or ()
-                if who == label
+                (name, value) for who, name, value in campaign.environment if who == label
             )
 
-        every = campaign.get("copies") or ()
         return {
-            label: who for label, who in every if {label, who} <= ran and given(label) == given(who)
+            label: who
+            for label, who in campaign.copies
+            if {label, who} <= ran and given(label) == given(who)
         }
 
     def ramps(self, *, database: bool) -> pd.DataFrame:
@@ -240,18 +239,14 @@ def read_tables(run: RunFolder) -> Tables:
     """Read the manifest and tables of `run`; LabError if a table or a column is missing.
 
     The run that was read last is not read again while its files are the same. The caller may change
-    what is returned.
+    the frames that are returned.
     """
     files = [path for path in (run.path / "run.json", *map(run.table, FRAMES)) if path.is_file()]
     kept = _kept(
         run,
         tuple((facts.st_ino, facts.st_size, facts.st_mtime_ns) for facts in map(Path.stat, files)),
     )
-    return replace(
-        kept,
-        manifest=copy.deepcopy(kept.manifest),
-        **{name: getattr(kept, name).copy() for name in FRAMES},
-    )
+    return replace(kept, **{name: getattr(kept, name).copy() for name in FRAMES})
 
 
 @functools.lru_cache(maxsize=1)
@@ -262,7 +257,7 @@ def _kept(run: RunFolder, _stamps: tuple[tuple[int, int, int], ...]) -> Tables:
     return Tables(manifest, **frames | {"trials": _with_loads(frames["trials"])}, folder=run)
 
 
-def tables_of(manifest: dict[str, Any], rows: Iterable[Mapping[str, Any]]) -> Tables:
+def tables_of(manifest: Manifest, rows: Iterable[Mapping[str, Any]]) -> Tables:
     """Return the tables of a run that is going on: its trials so far, one row each, and nothing of
     what lies within.
     """
@@ -572,7 +567,7 @@ def given_pct(tables: Tables, subject: str, threads: float) -> float:
 
     Of it, a generator with `threads` (wrk; NaN for k6) can use as many cores as it has of them.
     """
-    cpus = len((tables.manifest.get("placement") or {}).get(subject) or ())
+    cpus = len(tables.manifest.placement.cpus_of(subject))
     limited = subject == "generator" and math.isfinite(threads)
     return 100.0 * (min(cpus, int(threads)) if limited else cpus) if cpus else math.nan
 

@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from runner.digest.trial import Digest, digest_session
+from runner.manifest import THE_DATABASE
 from runner.measure import machine
 from runner.measure.counters import wait_for_room
 from runner.measure.session import Member, measure
@@ -23,9 +24,18 @@ from runner.model import SCHEMA, CannotGoOnError, LabError, State, Trial, record
 from runner.planning.catalog import campaign_workload
 from runner.planning.plan import TimeLeft, by_session, next_attempt, slice_order
 from runner.planning.search import Searches
-from runner.running.preparing import DATABASE, Prepared
+from runner.running.preparing import Prepared
 from runner.running.stopping import TO_THE_END, Stopping
-from runner.store import RunFolder, free_bytes, public, raw_hashes, sync_raw, write_json
+from runner.store import (
+    RecordedVerdict,
+    RunFolder,
+    TrialRecord,
+    free_bytes,
+    public,
+    raw_hashes,
+    sync_raw,
+    write_json,
+)
 from runner.verdict.limits import Limit
 from runner.verdict.words import reason
 
@@ -76,7 +86,7 @@ def run_trials(
             unit = [searches.settle(trial) for trial in planned]
             for trial, record in zip(unit, _attempted(run, unit, prepared, report), strict=True):
                 if record["status"] == "interrupted":
-                    raise CannotGoOnError(record["error"])
+                    raise CannotGoOnError(str(record["error"]))
                 searches.note(record)
                 report.end(trial, record)
                 if record["error"] is not None:
@@ -131,7 +141,7 @@ def _needed(
 
 def _attempted(
     run: RunFolder, unit: Sequence[Trial], prepared: Prepared, report: TrialProgress
-) -> Sequence[dict[str, Any]]:
+) -> Sequence[TrialRecord]:
     """Run a session, or a single trial, until an attempt is not disturbed.
 
     Return the records of the last.
@@ -162,7 +172,7 @@ class _Fate:
 
 def _run_unit(
     run: RunFolder, unit: Sequence[Trial], prepared: Prepared, step: Callable[[str], None]
-) -> list[dict[str, Any]]:
+) -> list[TrialRecord]:
     """Measure, digest and record a session, or a single trial; return the records.
 
     An interruption is recorded too.
@@ -229,7 +239,7 @@ def _measure_unit(
     workload = campaign_workload(prepared.bench.campaign, cell.workload, run.scripts)
     members = []
     for trial in unit:
-        needed = (trial.cell.server, DATABASE) if workload.database else (trial.cell.server,)
+        needed = (trial.cell.server, THE_DATABASE) if workload.database else (trial.cell.server,)
         if error := next(filter(None, map(prepared.errors.get, needed)), None):
             fates[trial.trial_id].error = error
         else:
@@ -297,7 +307,7 @@ def _full_disk(run: RunFolder, sites: Sites) -> str | None:
     return f"The disk of {full} is full: free some of it{remedy}." if full else None
 
 
-def _verdict(digest: Digest | None) -> dict[str, Any]:
+def _verdict(digest: Digest | None) -> RecordedVerdict:
     """Return what trial.json says of a trial's verdict; of a trial without a digest too."""
     if digest is None:
         return {
@@ -315,13 +325,18 @@ def _verdict(digest: Digest | None) -> dict[str, Any]:
     }
 
 
-def _record(run: RunFolder, trial: Trial, started: str, fate: _Fate) -> dict[str, Any]:
+def _record(run: RunFolder, trial: Trial, started: str, fate: _Fate) -> TrialRecord:
     """Return trial.json: everything that is known of a trial, whatever became of it."""
     digest = fate.digest
     return {
         "schema": SCHEMA,
         "run_id": run.path.name,
-        **record_of(trial),
+        "trial_id": trial.trial_id,
+        "order": trial.order,
+        "block": trial.block,
+        "cell": record_of(trial.cell),
+        "attempt": trial.attempt,
+        "session": trial.session,
         "started_at": started,
         "ended_at": datetime.now(UTC).isoformat(),
         "status": fate.state,

@@ -2,49 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from runner.calibration import Calibration, fingerprint, save_calibration
+from runner.calibration import Calibration, save_calibration
 from runner.digest.ceilings import calibrate
 from runner.digest.tables import build_tables, have_parts, rebuild, verify_sealed
+from runner.manifest import Manifest
 from runner.measure import machine
 from runner.measure.counters import connections_of
 from runner.measure.engine import EngineChoice
-from runner.measure.generators.script import store_script
-from runner.measure.lab import Lab, open_lab
-from runner.measure.tools import Tool
-from runner.measurement import Placement
-from runner.model import Campaign, LabError, State, Trial
-from runner.planning.catalog import (
-    PACKAGE,
-    WRAPPER,
-    campaign_from_manifest,
-    campaign_servers,
-    changed,
-    inputs_of,
-)
+from runner.measure.lab import open_lab
+from runner.model import Campaign, LabError, Trial
+from runner.planning.catalog import campaign_from_manifest, campaign_servers, inputs_of
 from runner.planning.hosts import Hosts
-from runner.planning.plan import by_session, next_attempt, plan_trials
+from runner.planning.plan import plan_trials
 from runner.running import preparing
-from runner.running.attempts import RunResult, run_trials
+from runner.running.attempts import RunResult
+from runner.running.creating import Asked, create
+from runner.running.preparing import Setting
+from runner.running.resuming import (
+    cannot_go_on,
+    require_same_servers,
+    require_same_setting,
+    rest_of,
+    resume,
+)
 from runner.running.stopping import TO_THE_END, Stopping
 from runner.running.user_api import Planned, why_not_same
-from runner.store import (
-    RunFolder,
-    begun_here,
-    data_folder,
-    decode,
-    new_run,
-    read_json,
-    remember,
-    sweep,
-    write_json,
-)
+from runner.store import RunFolder, begun_here, data_folder, decode
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from runner.console import TrialProgress
 
 
@@ -79,41 +69,34 @@ def run_campaign(
     tools = preparing.tools_of(trials)
     inputs = inputs_of(campaign, servers)
     with open_lab(engine, campaign.owns, hosts, report.say) as opened:
-        placement = preparing.place_for(campaign, trials, opened.fleet)
-        preparing.require_room_there(trials, opened.sites)
-        most, opens = (
-            max(f(trial.cell) for trial in trials) for f in (attrgetter("sockets"), connections_of)
+        setting = preparing.set_up(opened, campaign, trials, trials, tools)
+        remarks = planned.remarks if planned else ()
+        warnings = (
+            *_warnings(setting, trials),
+            *remarks,
+            *opened.warnings,
+            *setting.idle_warnings,
         )
-        spoilt = (
-            opened.fleet.warnings(most, opens)
-            if opened.fleet
-            else machine.warnings(placement, most, opens)
-        )
-        idle, hindered = preparing.ask_idle(opened, trials)
-        warnings = (*spoilt, *(planned.remarks if planned else ()), *opened.warnings, *hindered)
         preparing.greet(opened, warnings, report.say)
-        calibration = (
-            None if calibrating else preparing.calibration_for(tools, placement, opened.fleet)
-        )
+        calibration = None if calibrating else preparing.calibration_for(setting)
         prepared = preparing.prepare(
-            opened, campaign, servers, placement, tools, calibration, report.say
+            opened, campaign, servers, setting.placement, tools, calibration, report.say
         )
-        run = new_run(campaign.name)
-        if planned is not None and planned.script is not None:
-            store_script(run, planned.script, PACKAGE / "workloads" / WRAPPER)
-        more = {
-            "scale": scale,
-            "idle": idle,
-            "until": stopping.until or None,
-            "host_warnings": warnings,
-        }
-        preparing.write_manifest(run, prepared, tools, inputs, **more)
-        remember(run)
-        for trial in trials:
-            run.append("planned", trial.trial_id)
-        failed = run_trials(run, trials, prepared, report, stopping)
-    build_tables(run) if have_parts(run) else rebuild(run)
-    return RunResult(run, len(trials), failed, warnings)
+        script = planned.script if planned else None
+        asked = Asked(scale, stopping.until or None, warnings, script)
+        run = create(setting, prepared, trials, inputs, asked)
+        measured = resume(run, trials, prepared, report, stopping)
+    return _finish(run, measured, report, is_new=True)
+
+
+def _warnings(setting: Setting, trials: Sequence[Trial]) -> Sequence[str]:
+    """Return what on the machine, or on the hosts, will spoil the numbers of the trials."""
+    most_sockets = max(trial.cell.sockets for trial in trials)
+    most_connections = max(connections_of(trial.cell) for trial in trials)
+    fleet = setting.opened.fleet
+    if fleet is not None:
+        return fleet.warnings(most_sockets, most_connections)
+    return machine.warnings(setting.placement, most_sockets, most_connections)
 
 
 def calibrate_machine(
@@ -155,8 +138,8 @@ def resume_campaign(
     A trial that was not finished is repeated as a new attempt. LabError if a file, binary or
     image is not the same.
     """
-    manifest = _manifest(run, hosts)
-    campaign = campaign_from_manifest(manifest)
+    begun = _resumable(run, hosts)
+    campaign = campaign_from_manifest(begun)
     if (campaign.owns or campaign.environment) and not begun_here(run):
         raise LabError(
             f"Run {run.run_id} brings a program, a script or an environment, and was not begun in "
@@ -164,71 +147,53 @@ def resume_campaign(
         )
     servers = campaign_servers(campaign)
     planned = plan_trials(campaign, servers)
-    states = run.states()
-    missing = _rest_of_plan(states, planned)
-    recorded = _recorded(run, states)
-    states |= {record["trial_id"]: record["status"] for record in recorded}
+    rest = rest_of(run, planned, campaign.attempts)
     verify_sealed(run)
-    trials = _unfinished(run, states, planned, campaign.attempts)
-    if not trials:
-        if recorded:
+    if not rest.trials:
+        if rest.recorded:
             with open_lab("process"):  # for its lock: nothing is started
-                _write_down(run, missing, recorded)
+                rest.write_down(run)
         report.say(f"Run {run.run_id} is finished: there is nothing to resume.")
-        return _finished(run, 0, manifest)
+        return _result(run, 0)
     for api in campaign.owns:
         if why := why_not_same(api, run):
-            raise _cannot(why)
-    preparing.require_room(trials, run.path)
-    tools = preparing.tools_of(trials)
-    if said := changed(manifest.get("inputs", {}), inputs_of(campaign, servers)):
-        raise LabError(f"{said}: put it back, or start a new run.")
-    with open_lab(manifest["engine"], campaign.owns, hosts, report.say) as opened:
-        placement = preparing.place_for(campaign, planned, opened.fleet)
-        preparing.require_room_there(trials, opened.sites)
-        _require_same_machine(manifest, placement, tools, opened)
-        idle = preparing.ask_idle(opened, planned)[0]
-        then = manifest.get("idle", "system")
-        if idle != then:
-            why = opened.idle.problem or "another state was asked for"
-            raise _cannot(f"idle CPUs were {then} and cannot be so now ({why})")
-        sweep(run)
-        _write_down(run, missing, recorded)
-        _break_up(run, trials, states)
+            raise cannot_go_on(why)
+    preparing.require_room(rest.trials, run.path)
+    tools = preparing.tools_of(rest.trials)
+    changed = preparing.changed_file(begun, inputs_of(campaign, servers))
+    if changed is not None:
+        raise LabError(f"{changed}: put it back, or start a new run.")
+    with open_lab(_engine(begun), campaign.owns, hosts, report.say) as opened:
+        setting = preparing.set_up(opened, campaign, planned, rest.trials, tools)
+        require_same_setting(begun, setting)
         preparing.greet(opened, (), report.say)
-        unreadable = f"{run.path / 'run.json'} has no calibration that can be read"
-        begun = manifest.get("calibration")
-        calibration = decode(Calibration, begun, unreadable, exit_code=2) if begun else None
         prepared = preparing.prepare(
-            opened, campaign, servers, placement, tools, calibration, report.say
+            opened,
+            campaign,
+            servers,
+            setting.placement,
+            tools,
+            _calibration(run, begun),
+            report.say,
         )
-        _require_same_servers(prepared, manifest)
-        run_trials(run, trials, prepared, report, stopping)
-    report.say("Rebuilding the tables from the raw samples …")
-    rebuild(run)
-    return _finished(run, len(trials), manifest)
+        require_same_servers(begun, prepared)
+        measured = resume(run, planned, prepared, report, stopping)
+    return _finish(run, measured, report, is_new=False)
 
 
-_NEEDED: dict[str, type] = {
-    **dict.fromkeys(("machine", "tools", "placement", "images", "artifacts"), dict),
-    "engine": str,
-    "host_warnings": list,
-}  # what a manifest must say of how a run began, for another to be the same
+NEEDED = ("machine", "tools", "placement", "images", "artifacts", "engine", "host_warnings")
+"""What a manifest must say of how a run began, for another to be the same."""
 
 
-def _cannot(why: str) -> LabError:
-    return LabError(f"The run cannot go on: {why}. Start a new run.")
-
-
-def _manifest(run: RunFolder, hosts: Hosts | None) -> dict[str, Any]:
+def _resumable(run: RunFolder, hosts: Hosts | None) -> Manifest:
     """Return the manifest of a run that can be resumed on as many hosts; LabError for any other."""
     manifest = run.manifest()
     if run.packed.exists():
-        raise _cannot("it was exported, and has no raw files")
-    for name, kind in _NEEDED.items():
-        if not isinstance(manifest.get(name), kind):
-            raise _cannot(f"its run.json does not say under which {name} it began")
-    if (hosts is None) != (manifest.get("hosts") is None):
+        raise cannot_go_on("it was exported, and has no raw files")
+    for name in NEEDED:
+        if not manifest.says(name):
+            raise cannot_go_on(f"its run.json does not say under which {name} it began")
+    if (hosts is None) != (manifest.hosts is None):
         where = (
             "this machine alone: leave out --hosts"
             if hosts
@@ -238,136 +203,41 @@ def _manifest(run: RunFolder, hosts: Hosts | None) -> dict[str, Any]:
     return manifest
 
 
-def _rest_of_plan(states: Mapping[str, State], planned: Sequence[Trial]) -> Sequence[Trial]:
-    """Return what the journal of a run that died in its planning lacks.
+def _engine(begun: Manifest) -> EngineChoice:
+    """Return the engine that a run began with; a server that runs already needs neither."""
+    return "process" if begun.engine == "process" else "docker"
 
-    LabError if today's plan is another one.
+
+def _calibration(run: RunFolder, begun: Manifest) -> Calibration | None:
+    """Return the calibration that a run began with; LabError if it cannot be read."""
+    if not begun.calibration:
+        return None
+    unreadable = f"{run.path / 'run.json'} has no calibration that can be read"
+    return decode(Calibration, begun.calibration, unreadable, exit_code=2)
+
+
+def _finish(run: RunFolder, measured: int, report: TrialProgress, *, is_new: bool) -> RunResult:
+    """Build the tables of a run whose trials were measured, and return how it ended.
+
+    The parts of the tables of earlier trials are gone when a run is resumed.
     """
-    begun = [name for name in states if ".a" not in name]
-    if begun != [trial.trial_id for trial in planned[: len(begun)]]:
-        raise _cannot(
-            "its plan is not the one that it began with (a server.toml or a workload changed)"
-        )
-    return planned[len(begun) :]
+    if is_new and have_parts(run):
+        build_tables(run)
+    else:
+        report.say("Rebuilding the tables from the raw samples …")
+        rebuild(run)
+    return _result(run, measured)
 
 
-def _recorded(run: RunFolder, states: Mapping[str, State]) -> list[dict[str, Any]]:
-    """Return the records that were complete when the runner died, of trials whose last line the
-    journal lacks.
-    """
-    return [
-        record
+def _result(run: RunFolder, measured: int) -> RunResult:
+    """Return how a run ended, by the last attempt of each of its trials."""
+    last = {
+        (record["block"], record["cell"]["server"], str(record["cell"])): record
         for record in run.records()
-        if states.get(record["trial_id"]) in ("running", "raw")
-        and record["status"] in ("sealed", "failed")
-    ]
-
-
-def _write_down(
-    run: RunFolder, missing: Sequence[Trial], recorded: Sequence[dict[str, Any]]
-) -> None:
-    """Append to the journal what the runner that died had not."""
-    for trial in missing:
-        run.append("planned", trial.trial_id)
-    for record in recorded:
-        run.append(record["status"], record["trial_id"], error=record["error"])
-
-
-def _unfinished(
-    run: RunFolder, states: Mapping[str, State], planned: Sequence[Trial], most_attempts: int
-) -> list[Trial]:
-    """Return the trials that have no sealed or failed attempt, each as its next one.
-
-    Those of a session together.
-    """
-    left: list[Trial] = []
-    for unit in by_session(planned):
-        names = [
-            [name for name in states if name.split(".a")[0] == trial.trial_id] for trial in unit
-        ]
-        begun = max(sum(states[name] != "planned" for name in attempts) for attempts in names)
-        for attempt in range(
-            1, begun + 1
-        ):  # one that ended for all of them, and was not to be followed by another
-            tried = [next_attempt(trial, attempt).trial_id for trial in unit]
-            ended = all(states.get(name) in ("sealed", "failed") for name in tried)
-            records = (read_json(run.record(name)) for name in tried)
-            if ended and (
-                attempt >= most_attempts or not any(record["disturbed"] for record in records)
-            ):
-                break
-        else:
-            left += [next_attempt(trial, begun + 1) for trial in unit]
-    return left
-
-
-def _break_up(run: RunFolder, trials: Sequence[Trial], states: Mapping[str, State]) -> None:
-    """Mark the sealed trials of sessions that did not come to their end: a session counts as a
-    whole or not at all.
-    """
-    error = "its session was interrupted"
-    for name in (
-        next_attempt(trial, attempt).trial_id
-        for trial in trials
-        for attempt in range(1, trial.attempt)
-    ):
-        if states.get(name) == "sealed":
-            write_json(
-                run.record(name),
-                read_json(run.record(name)) | {"status": "interrupted", "error": error},
-            )
-            run.append("interrupted", name, error=error)
-
-
-def _require_same_servers(prepared: preparing.Prepared, manifest: dict[str, Any]) -> None:
-    """Raise LabError if a binary or an image is not the one that the run began with."""
-    database = {preparing.DATABASE: (manifest.get("database") or {}).get("image")}
-    for kind, then, now in (
-        (
-            "artifact",
-            manifest["artifacts"],
-            {name: each.binary for name, each in prepared.servers.items()},
-        ),
-        (
-            "image",
-            manifest["images"],
-            {name: each.image for name, each in prepared.servers.items()},
-        ),
-        ("image", database, {preparing.DATABASE: (prepared.database or {}).get("image")}),
-    ):
-        for name, begun in then.items():
-            if begun is not None and now.get(name) != begun:
-                difference = f"{begun[:19]} then, {str(now.get(name))[:19]} now"
-                raise _cannot(
-                    f"the {kind} of {name} is not the one that it began with ({difference})"
-                )
-
-
-def _require_same_machine(
-    manifest: dict[str, Any], placement: Placement, tools: dict[str, Tool], opened: Lab
-) -> None:
-    """Raise LabError on other machines: a run's manifest would not be that of the later blocks."""
-    then = manifest["placement"]
-    facts = (
-        [each["machine"] for each in opened.fleet.facts()] if opened.fleet else [machine.facts()]
-    )
-    begun = [each["machine"] for each in (manifest["hosts"] if opened.fleet else [manifest])]
-    same = {
-        "machine": list(map(fingerprint, begun)) == list(map(fingerprint, facts)),
-        "CPU placement": all(
-            tuple(then.get(side, ())) == cpus for side, cpus in asdict(placement).items()
-        ),
-        **{
-            name: manifest["tools"].get(name) in (None, tool.version)
-            for name, tool in tools.items()
-        },
     }
-    for what, unchanged in same.items():
-        if not unchanged:
-            raise _cannot(f"its {what} is not the one that it began with")
-
-
-def _finished(run: RunFolder, trials: int, manifest: dict[str, Any]) -> RunResult:
-    last = {(r["block"], r["cell"]["server"], str(r["cell"])): r for r in run.records()}
-    failed = [f"{r['trial_id']}: {r['error']}" for r in last.values() if r["status"] == "failed"]
-    return RunResult(run, trials, tuple(failed), tuple(manifest["host_warnings"]))
+    failed = tuple(
+        f"{record['trial_id']}: {record['error']}"
+        for record in last.values()
+        if record["status"] == "failed"
+    )
+    return RunResult(run, measured, failed, run.manifest().host_warnings)

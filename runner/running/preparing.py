@@ -6,18 +6,16 @@ campaign costs hours, so everything that can be checked is checked before it beg
 
 from __future__ import annotations
 
-import platform
 import resource
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
-from importlib.metadata import version
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from runner.calibration import Calibration, load_calibration
+from runner.manifest import THE_DATABASE, DatabaseOfRun, HostOfRun, Machine, Manifest
 from runner.measure import attached, machine
 from runner.measure.database import try_database
 from runner.measure.generators.catalogue import GENERATORS
@@ -28,39 +26,26 @@ from runner.measure.machine import OTHER_FILES
 from runner.measure.memory import available_bytes
 from runner.measure.session import Ready
 from runner.measure.sites import Sites
-from runner.measure.tools import Tool, build, find_tool, need_tool
+from runner.measure.tools import Tool, build, need_tool
 from runner.measurement import Placement
-from runner.model import (
-    CLAIMS,
-    SCHEMA,
-    Campaign,
-    CannotGoOnError,
-    Cell,
-    LabError,
-    Server,
-    Trial,
-    record_of,
-)
-from runner.planning.catalog import campaign_workload, changed, inputs_of
+from runner.model import Campaign, CannotGoOnError, Cell, LabError, Server, Trial
+from runner.planning.catalog import campaign_workload, inputs_of
 from runner.planning.plan import by_session
-from runner.store import RunFolder, free_bytes, lab_root, sha256, write_json
+from runner.store import free_bytes, sha256
 
 if TYPE_CHECKING:
     from runner.measure.fleet import Fleet
 
-DATABASE = "the database"  # stands beside the servers' names where something is said of each
-
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything that trials need, and for each server, and the database, the reason why it is not
-    to be had.
-    """
+    """Everything that trials need, and why a server or the database is missing."""
 
     bench: Bench
     servers: Mapping[str, Ready] = field(default_factory=dict)
-    database: Mapping[str, Any] | None = None  # what the manifest says of it
-    errors: Mapping[str, str] = field(default_factory=dict)  # by server's name, or DATABASE
+    database: DatabaseOfRun | None = None
+    errors: Mapping[str, str] = field(default_factory=dict)
+    """By the server's name, or THE_DATABASE."""
     inputs: Mapping[str, str] = field(
         default_factory=dict
     )  # SHA-256 of the files that the campaign is made from
@@ -70,7 +55,9 @@ class Prepared:
         one by now.
         """
         servers = [ready.server for ready in self.servers.values()]
-        if said := changed(self.inputs, inputs_of(self.bench.campaign, servers)):
+        begun = Manifest(inputs=dict(self.inputs))
+        said = changed_file(begun, inputs_of(self.bench.campaign, servers))
+        if said is not None:
             raise CannotGoOnError(f"{said}: put it back.")
         for ready in self.servers.values():
             run_as_it_is = (
@@ -85,6 +72,63 @@ class Prepared:
                 raise CannotGoOnError(
                     f"The binary of {ready.server.name} was built anew: put back what it was from."
                 )
+
+
+def changed_file(begun: Manifest, inputs: Mapping[str, str]) -> str | None:
+    """Say which file that a run began with is not what it was, or not there; None if all are the
+    same.
+    """
+    now = begun.model_copy(update={"inputs": dict(inputs)})
+    for difference in begun.differences_from(now):
+        if difference.here is not None:
+            return f"The run cannot go on: {difference.what} is not the file that it began with"
+    return None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where and with what the trials of a campaign run, as it is now."""
+
+    opened: Lab
+    placement: Placement
+    tools: Mapping[str, Tool]
+    idle: str
+    """What idle CPUs do: `polling`, `system`, or `both` in turn."""
+    idle_warnings: tuple[str, ...]
+
+    @property
+    def machine(self) -> Machine:
+        """The machine; of several hosts the server's."""
+        return self.hosts[0].machine if self.hosts else Machine.of(machine.facts())
+
+    @cached_property
+    def hosts(self) -> tuple[HostOfRun, ...] | None:
+        """The hosts; None if all runs on this machine."""
+        fleet = self.opened.fleet
+        return None if fleet is None else tuple(map(HostOfRun.of, fleet.facts()))
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """The versions of the generators that the trials need, by name."""
+        return {name: tool.version for name, tool in self.tools.items()}
+
+
+def set_up(
+    opened: Lab,
+    campaign: Campaign,
+    planned: Sequence[Trial],
+    trials: Sequence[Trial],
+    tools: Mapping[str, Tool],
+) -> Setting:
+    """Place the parts of a campaign on CPUs, and have idle CPUs do what it asks.
+
+    `planned` are all of its trials, `trials` those that are to be measured. LabError if there is no
+    room for them.
+    """
+    placement = place_for(campaign, planned, opened.fleet)
+    require_room_there(trials, opened.sites)
+    idle, warnings = ask_idle(opened, planned)
+    return Setting(opened, placement, tools, idle, tuple(warnings))
 
 
 def place_for(campaign: Campaign, trials: Sequence[Trial], fleet: Fleet | None = None) -> Placement:
@@ -104,21 +148,18 @@ def place_for(campaign: Campaign, trials: Sequence[Trial], fleet: Fleet | None =
     return place(campaign.server_cpus, campaign.database_cpus if needed else 0)
 
 
-def calibration_for(
-    tools: dict[str, Tool], placement: Placement, fleet: Fleet | None
-) -> Calibration | None:
+def calibration_for(setting: Setting) -> Calibration | None:
     """Return the calibration of this machine, or of the hosts, if it was made with these tools on
     as many CPUs.
     """
+    fleet = setting.opened.fleet
     found = load_calibration(of_hosts=fleet is not None)
-    versions = {name: tool.version for name, tool in tools.items()}
-    facts = machine.facts() if fleet is None else fleet.facts()[0]["machine"]
     cpus = (
-        len(placement.generator)
+        len(setting.placement.generator)
         if fleet is None
         else sum(host.cpus for host in fleet.sites.generator_hosts)
     )
-    return found if found and found.valid_for(facts, versions, cpus) else None
+    return found if found and found.valid_for(setting.machine, setting.versions, cpus) else None
 
 
 def tools_of(trials: Sequence[Trial]) -> dict[str, Tool]:
@@ -157,7 +198,7 @@ def prepare(
     campaign: Campaign,
     servers: Sequence[Server],
     placement: Placement,
-    tools: dict[str, Tool],
+    tools: Mapping[str, Tool],
     calibration: Calibration | None,
     say: Callable[[str], None],
 ) -> Prepared:
@@ -182,9 +223,9 @@ def prepare(
     if placement.database:
         say("Trying the database …")
         try:
-            database = try_database(engine, placement.database)
+            database = DatabaseOfRun.of(try_database(engine, placement.database))
         except LabError as error:
-            errors[DATABASE] = str(error)
+            errors[THE_DATABASE] = str(error)
     for said in errors.values():
         say(f"Error: {said}")
     paths = {name: tool.path for name, tool in tools.items()}
@@ -278,86 +319,3 @@ def _require(needed: int, there: int, where: str, remedy: str) -> None:
             f"free: free some, or {remedy}.",
             exit_code=1,
         )
-
-
-_PACKAGES = (
-    "docker",
-    "duckdb",
-    "matplotlib",
-    "numpy",
-    "pandas",
-    "papermill",
-    "psutil",
-    "pyarrow",
-    "seaborn",
-)
-
-
-def write_manifest(
-    run: RunFolder,
-    prepared: Prepared,
-    tools: Mapping[str, Tool],
-    inputs: Mapping[str, str],
-    **more: Any,
-) -> None:
-    """Write run.json, what is run, with what, on what (`more` as it is): an allow-list, never the
-    environment.
-    """
-    bench = prepared.bench
-    servers = prepared.servers.values()
-    engine = bench.lab.engine
-    fleet = bench.lab.fleet
-    campaign = record_of(bench.campaign)
-    hosts = {"hosts": fleet.facts()} if fleet else {}
-    seed = campaign.pop("seed")
-    apis = campaign.pop("owns")
-    campaign |= {"own": apis[0] if len(apis) == 1 else apis or None, "toml": campaign.pop("text")}
-    placement = {
-        name: value for name, value in asdict(bench.placement).items() if name != "hosts" or value
-    }
-    nginx = find_tool("nginx")
-    versions = {name: tool.version for name, tool in tools.items()} | (
-        {"nginx": nginx.version} if nginx else {}
-    )
-    write_json(
-        run.path / "run.json",
-        {
-            "schema": SCHEMA,
-            "run_id": run.path.name,
-            "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "campaign": campaign | {"scale": more.pop("scale")},
-            "seed": seed,
-            "git": _git(),
-            "machine": hosts["hosts"][0]["machine"] if hosts else machine.facts(),
-            **hosts,
-            "tools": versions | {"python": platform.python_version()},
-            "packages": {name: version(name) for name in _PACKAGES},
-            "engine": engine.name,
-            "engine_reason": engine.reason,
-            "placement": placement
-            | {
-                "disjoint": bench.placement.disjoint,
-                "database_shared": bench.placement.database_shared,
-            },
-            "images": {each.server.name: each.image for each in servers if each.image},
-            "artifacts": {each.server.name: each.binary for each in servers if each.binary},
-            "inputs": dict(inputs),
-            "claims_sha256": sha256(CLAIMS),
-            "database": prepared.database,
-            "calibration": asdict(bench.calibration) if bench.calibration else None,
-            **more,
-        },
-    )
-
-
-def _git() -> dict[str, object] | None:
-    """Return commit and whether tracked files differ from it; None outside a git checkout."""
-    said = []
-    for arguments in (("rev-parse", "HEAD"), ("status", "--porcelain")):
-        command = ["git", "-C", str(lab_root()), *arguments]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
-        except (FileNotFoundError, subprocess.CalledProcessError):
-            return None
-        said.append(done.stdout.strip())
-    return {"commit": said[0], "dirty": bool(said[1])}

@@ -11,7 +11,7 @@ import math
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeAlias
 
 from runner.measurement import LEAST_PROBED
 from runner.verdict.limits import Cause, Limit
@@ -356,12 +356,16 @@ GROUPS: dict[str, type] = {
 """Fields of Evidence that hold groups: `database.share` becomes `evidence_database_share`."""
 
 
-def columns_of(evidence: Evidence) -> dict[str, Any]:
+Columns: TypeAlias = dict[str, float | bool | str | None]
+"""Values by column; None if the value is unknown, or if the load has no such part."""
+
+
+def columns_of(evidence: Evidence) -> Columns:
     """Return the evidence as columns of `trials.parquet`, by name.
 
     If the load lacks a group, all columns of this group are None.
     """
-    columns: dict[str, Any] = {}
+    columns: Columns = {}
     for each in fields(Evidence):
         value = getattr(evidence, each.name)
         if each.name == "waits":
@@ -412,7 +416,7 @@ def _waits_of(row: Mapping[Any, Any]) -> tuple[Wait, ...]:
     return tuple(waits)
 
 
-def _columns_of_group(group: str, value: object) -> dict[str, Any]:
+def _columns_of_group(group: str, value: object) -> Columns:
     return {
         f"{PREFIX}{group}_{each.name}": None if value is None else getattr(value, each.name)
         for each in fields(GROUPS[group])

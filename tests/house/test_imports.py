@@ -49,11 +49,12 @@ ROOMS = {
 }
 """The rooms of `present`, each with those that it may look into."""
 ALLOWED = {
-    "planning": ("generator_traits", "shapes", "flat", "model", "store", "planning"),
+    "planning": ("generator_traits", "shapes", "flat", "manifest", "model", "store", "planning"),
     "model": ("generator_traits", "shapes", "flat"),
     "flat": ("generator_traits", "shapes"),
     "contract": ("model", "http_response", "contract"),
-    "store": ("generator_traits", "model"),
+    "manifest": ("measurement",),
+    "store": ("generator_traits", "manifest", "model"),
     "verdict": ("model", "measurement", "verdict"),
     **dict.fromkeys(
         ("generator_traits", "shapes", "measurement", "http_response", "columns", "served"), ()

@@ -15,6 +15,7 @@ from measured import measured
 from runner.console import TrialProgress
 from runner.digest.reconcile import kept_packets
 from runner.digest.trial import Digest
+from runner.manifest import Manifest
 from runner.measure import counters
 from runner.measure.sites import Sites
 from runner.measurement import Counters
@@ -72,7 +73,7 @@ def run(monkeypatch, trials, outcome_of, campaign=QUICK, until=TO_THE_END):
         return records
 
     monkeypatch.setattr(attempts, "_run_unit", unit_ran)
-    folder = SimpleNamespace(records=list, manifest=dict, path=Path("the-run"))
+    folder = SimpleNamespace(records=list, manifest=Manifest, path=Path("the-run"))
     failed = attempts.run_trials(
         folder, trials, Prepared(SimpleNamespace(campaign=campaign)), report, until
     )

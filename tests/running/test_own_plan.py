@@ -29,6 +29,7 @@ from own_api import free_port, tiny
 
 from runner.digest.k6 import K6Points
 from runner.digest.reconcile import own_checks
+from runner.manifest import Manifest
 from runner.measure import attached
 from runner.measure.attached import leaders
 from runner.measure.engine import MOST_ASKED, Running, require_answer
@@ -205,7 +206,7 @@ def test_a_campaign_comes_back_from_its_manifest(server):
     stored = record_of(campaign)
     known = {**stored, "own": stored["owns"], "toml": ""}
     manifest = {"run_id": "x", "seed": campaign.seed, "campaign": known}
-    assert campaign_from_manifest(json.loads(json.dumps(manifest))) == campaign
+    assert campaign_from_manifest(Manifest.of(json.loads(json.dumps(manifest)))) == campaign
 
 
 # --- scripts --------------------------------------------------------------------------------------
@@ -634,7 +635,7 @@ def test_runs_of_different_scripts_are_not_compared_as_one(api):
     trials = pd.DataFrame({"tool": ["k6"], "server": ["own-api"], "pool_size": [float("nan")]})
 
     def manifest(files):
-        return {"campaign": {"own": vars(replace(api, files=files))}}
+        return Manifest.of({"campaign": {"own": vars(replace(api, files=files))}})
 
     a = manifest((("my.js", "a" * 64),))
     b = manifest((("my.js", "b" * 64),))

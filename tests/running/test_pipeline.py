@@ -18,6 +18,7 @@ from real_lab import standing
 
 from runner.digest.tables import ensure_tables
 from runner.digest.trial import digest_session
+from runner.manifest import Manifest
 from runner.model import LabError
 from runner.present.look.captions import manifest_facts
 from runner.store import RunFolder
@@ -64,8 +65,9 @@ def test_known_counts_and_latencies_are_in_the_tables(finished):
 
 def test_the_manifest_says_how_and_hides_the_machine(finished):
     manifest = finished.manifest
+    facts = manifest_facts(Manifest.of(manifest))
     assert manifest["engine"] == "process" and "asked for" in manifest["engine_reason"]
-    assert manifest["tools"]["k6"] == "1.8.1" and "k6 1.8.1" in manifest_facts(manifest)["Tools"]
+    assert manifest["tools"]["k6"] == "1.8.1" and "k6 1.8.1" in facts["Tools"]
     everything = json.dumps([manifest, finished.records])
     assert str(finished.root) not in everything
     assert os.environ.get("HOME", "/root") + "/" not in everything

@@ -37,7 +37,7 @@ def copied(finished):
         made.append(
             run := RunFolder(shutil.copytree(finished.folder, finished.folder.with_name(name)))
         )
-        known = run.manifest()["campaign"] | (campaign or {})
+        known = run.manifest().campaign.as_json() | (campaign or {})
         edit(run.path / "run.json", run_id=name, campaign=known, **manifest)
         if cut_off:
             last = json.loads(run.journal.read_text().splitlines()[-1])["trial_id"]
@@ -166,6 +166,55 @@ def test_a_run_is_not_resumed_on_another_machine(finished, copied, resumed):
         machine=finished.manifest["machine"] | {"cpu_model": "Another CPU"},
     )
     resumed("elsewhere", 2, "its machine is not the one that it began with")
+
+
+OTHERS = {
+    "tool": ({"tools": {"k6": "0.1", "wrk": "0.1"}}, "its wrk is not the one that it began with"),
+    "CPUs": (
+        {"placement": {"server": [97], "generator": [98]}},
+        "its CPU placement is not the one that it began with",
+    ),
+    "idle CPUs": ({"idle": "both"}, "idle CPUs were both and cannot be so now"),
+    "binary": (
+        {"artifacts": {"fake": "a" * 64}},
+        f"the artifact of fake is not the one that it began with ({'a' * 19} then, None now)",
+    ),
+    "image": (
+        {"images": {"fake": "sha256:" + "b" * 64}},
+        f"the image of fake is not the one that it began with (sha256:{'b' * 12} then, None now)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_run_does_not_go_on_under_other_conditions(copied, resumed, name):
+    facts, sentence = OTHERS[name]
+    run = copied(f"other-{name.replace(' ', '-')}", cut_off=True, **facts)
+    before = run.journal.read_bytes()
+    resumed(run.path.name, 2, sentence)
+    assert run.journal.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["machine", "tools", "placement", "images", "host_warnings"])
+def test_a_run_whose_beginning_is_unknown_does_not_go_on(copied, resumed, name):
+    copied("unknown", cut_off=True, **{name: None})
+    resumed("unknown", 2, f"its run.json does not say under which {name} it began")
+
+
+def test_a_run_that_was_only_created_is_resumed_like_one_that_was_interrupted(finished, copied):
+    """A new run is created and then resumed, so that what is resumed without any trial is whole."""
+    run = copied("created")
+    planned = [line for line in run.journal.read_text().splitlines(True) if '"planned"' in line]
+    run.journal.write_text("".join(planned))
+    shutil.rmtree(run.path / "trials")
+    shutil.rmtree(run.tables)
+    real_lab.bench(finished.root, "run", "--resume", "created", code=0)
+    begun = [(record["trial_id"], record["cell"]) for record in finished.records]
+    again = [(record["trial_id"], record["cell"]) for record in run.records()]
+    assert sorted(again, key=str) == sorted(begun, key=str)
+    assert {record["status"] for record in run.records()} == {"sealed"}
+    tables = {path.name for path in (finished.folder / "tables").glob("*.parquet")}
+    assert {path.name for path in run.tables.glob("*.parquet")} == tables
 
 
 @pytest.mark.long

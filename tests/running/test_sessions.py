@@ -352,7 +352,7 @@ def test_who_is_killed_in_a_session_fails_those_who_need_him(tmp_path):
 @pipeline
 def test_half_a_session_is_no_session(finished):
     run = RunFolder(shutil.copytree(finished.folder, finished.folder.with_name("half")))
-    (run.path / "run.json").write_text(json.dumps(run.manifest() | {"run_id": "half"}))
+    (run.path / "run.json").write_text(json.dumps(run.manifest().as_json() | {"run_id": "half"}))
     last = sorted(run.path.glob(f"trials/s03-fake-b-{CELL}*"))[-1]
     lines = run.journal.read_text().splitlines(keepends=True)
     run.journal.write_text(

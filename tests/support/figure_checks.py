@@ -23,6 +23,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from synthetic_run import NINE
 
+from runner.manifest import Manifest
 from runner.present.chart import describe, draw, made
 from runner.present.frames import Case, Tables, choose, read_tables, with_causes
 from runner.present.spikes.view import View
@@ -64,6 +65,17 @@ def read(folder: Path) -> Tables:
 @cache
 def tables_of(run: str) -> Tables:
     return read(folder_of(run).path)
+
+
+def with_facts(tables: Tables, **facts: Any) -> Tables:
+    """A run whose manifest says something else, as plain values of JSON."""
+    manifest = Manifest.of(tables.manifest.as_json() | facts)
+    return replace(tables, manifest=manifest)
+
+
+def campaign_with(tables: Tables, **facts: Any) -> Tables:
+    """A run whose manifest says something else of its campaign."""
+    return with_facts(tables, campaign=tables.manifest.campaign.as_json() | facts)
 
 
 def changed(tables: Tables, rows: pd.Series | None = None, **values: Any) -> Tables:

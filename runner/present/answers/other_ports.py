@@ -12,9 +12,8 @@ def sentences(tables: Tables) -> tuple[str, ...]:
 
     None if it was allowed no other.
     """
-    own = (tables.manifest.get("campaign") or {}).get("own") or {}
-    api = own if isinstance(own, dict) else own[0]  # the ports are those of all servers
-    ports = [str(port) for port in api.get("also") or ()]
+    apis = tables.manifest.campaign.apis
+    ports = [str(port) for port in apis[0].also] if apis else []  # those of all servers
     if not ports or "elsewhere" not in tables.trials:
         return ()
     known = pd.to_numeric(tables.trials["elsewhere"]).dropna()

@@ -135,7 +135,7 @@ def _summarized(tables: Tables) -> pd.DataFrame:
 
 def _summary(
     cell: pd.DataFrame, medians: pd.Series[float], tails_ms: pd.Series[float]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the row of a load and server, by the medians of its sealed trials' columns."""
     sealed = sealed_trials(cell)
     calm = sealed[~sealed["is_disturbed"]]
@@ -252,7 +252,7 @@ def tail_words(row: Mapping[Any, Any]) -> str:
 
 def of_own_api(tables: Tables) -> dict[str, str]:
     """Return the further columns, by their headings, of a run of the user's own API."""
-    is_own = bool((tables.manifest.get("campaign") or {}).get("own"))
+    is_own = bool(tables.manifest.campaign.apis)
     return {"first byte p50, ms": "first_byte_p50_ms"} if is_own else {}
 
 
@@ -335,7 +335,7 @@ def warnings_of(tables: Tables) -> tuple[str, ...]:
         *_on_the_set_up(tables),
         *_on_lost_trials(tables, table),
         _on_drift(tables),
-        *map(str, tables.manifest.get("host_warnings") or ()),
+        *tables.manifest.host_warnings,
         *other_ports.sentences(tables),
         _on_failures(table),
     )
@@ -346,10 +346,10 @@ def warnings_of(tables: Tables) -> tuple[str, ...]:
 def _on_the_set_up(tables: Tables) -> Iterator[str]:
     """Yield how the servers ran, if that is not in containers on CPUs of their own."""
     manifest = tables.manifest
-    if manifest.get("engine") == "process":
-        reason = str(manifest.get("engine_reason") or "no reason is recorded").rstrip(".")
+    if manifest.engine == "process":
+        reason = (manifest.engine_reason or "no reason is recorded").rstrip(".")
         yield f"Not in containers: the servers ran as local processes, because: {reason}."
-    if not (manifest.get("placement") or {}).get("disjoint", True):
+    if not manifest.placement.disjoint:
         yield "Server and load generator shared CPUs, so each slowed the other down."
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from runner.generator_traits import TRAITS
+from runner.manifest import Manifest
 from runner.model import CALIBRATION, LabError
 from runner.present.answers import evidence, findings
 from runner.present.comparison.quantity import CPU_PER_REQUEST, THROUGHPUT
@@ -68,7 +69,7 @@ PUBLIC_INSIDE = {
 """What may be published of a manifest: what a later one may say besides is not published unseen."""
 
 
-def allowed(manifest: Mapping[str, Any]) -> dict[str, Any]:
+def allowed(manifest: Manifest) -> dict[str, Any]:
     """Return of a manifest what may be published: no path, no name of a user or host, nothing of
     the environment.
     """
@@ -76,16 +77,13 @@ def allowed(manifest: Mapping[str, Any]) -> dict[str, Any]:
     def only(facts: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
         return {name: facts[name] for name in names if name in facts}
 
+    given = manifest.as_json()
     inside = {
-        name: only(manifest[name], names)
-        for name, names in PUBLIC_INSIDE.items()
-        if manifest.get(name)
+        name: only(given[name], names) for name, names in PUBLIC_INSIDE.items() if given.get(name)
     }
-    facts = only(manifest, PUBLIC) | inside
-    if manifest.get("database"):
-        facts["database"]["settings"] = only(
-            manifest["database"].get("settings") or {}, captions.DURABILITY
-        )
+    facts = only(given, PUBLIC) | inside
+    if manifest.database is not None and "database" in facts:
+        facts["database"]["settings"] = only(manifest.database.settings, captions.DURABILITY)
     return facts
 
 
@@ -161,7 +159,7 @@ def compose(tables: Tables, figures: Sequence[Picture]) -> Post:
         Heading("Verdicts"),
         *parts.verdicts(tables),
         Heading("Machine and provenance"),
-        *parts.machine(replace(tables, manifest=allowed(tables.manifest))),
+        *parts.machine(replace(tables, manifest=Manifest.of(allowed(tables.manifest)))),
         Downloads(),
     ]
     database = ["postgresql"] if tables.has_database() else []
@@ -172,15 +170,15 @@ def compose(tables: Tables, figures: Sequence[Picture]) -> Post:
         *sorted(set(sealed["server"])),
     ]
     tags = tuple(dict.fromkeys(name.lower() for name in named))
-    started_at = str(tables.manifest.get("started_at") or "")
+    started_at = tables.manifest.started_at or ""
     return Post(_title(tables, sealed), started_at, _description(tables), tags, tuple(blocks))
 
 
-def started(manifest: Mapping[str, Any]) -> str:
+def started(manifest: Manifest) -> str:
     """Return which server a trial of a run loads: a fresh one, or the user's that was running
     before.
     """
-    if manifest.get("engine") == "attached":
+    if manifest.engine == "attached":
         return "a server that was running before the run and is the same in every trial"
     return "a freshly started server"
 
@@ -256,9 +254,8 @@ def _title(tables: Tables, sealed: pd.DataFrame) -> str:
 
 def _description(tables: Tables) -> str:
     manifest = tables.manifest
-    campaign = manifest.get("campaign") or {}
-    day = str(manifest.get("started_at") or "")[:10]
-    about = str(campaign.get("title") or campaign.get("name") or "A run").rstrip(".")
+    day = manifest.day
+    about = (manifest.campaign.title or manifest.campaign.name or "A run").rstrip(".")
     when = f"Measured on {day}" if day else "Measured"
     return (
         f"{about}. {captions.trial_counts(tables.trials)}. {when} on {captions.machine(manifest)}."

@@ -108,7 +108,7 @@ def _files(folder: Path) -> dict[str, Path]:
     return {path.relative_to(folder).as_posix(): path for path in paths}
 
 
-def _facts(files: dict[str, Path]) -> dict[str, dict[str, Any]]:
+def _facts(files: dict[str, Path]) -> dict[str, dict[str, object]]:
     """Return size and SHA-256 of files."""
     return {
         name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for name, path in files.items()
@@ -117,7 +117,7 @@ def _facts(files: dict[str, Path]) -> dict[str, dict[str, Any]]:
 
 def _provenance(
     run: RunFolder, tables: Tables, pictures: Iterable[Picture], folder: Path
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return what a folder was made from, and what is in it.
 
     LabError if a sealed trial's record says otherwise.

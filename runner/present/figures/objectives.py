@@ -200,13 +200,12 @@ def kept(tables: Tables) -> Chart:
         if sure
         else f"minimum to maximum of the searches ({TOO_FEW_SEARCHES} for an interval)"
     )
-    loads = (tables.manifest.get("campaign") or {}).get("loads") or []
     ends = [
-        load[end]
-        for load in loads
-        if load.get("objective")
-        for end in ("from_rps", "to_rps")
-        if load.get(end)
+        end
+        for load in tables.manifest.campaign.loads
+        if load.objective
+        for end in (load.from_rps, load.to_rps)
+        if end
     ]
     searched = [*ends, *trials["rate_rps"].dropna()]
     note = (

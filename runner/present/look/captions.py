@@ -4,11 +4,11 @@ machine.
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import pandas as pd
 
 from runner.generator_traits import traits_of
+from runner.manifest import Git, Manifest
 from runner.model import OWN_SCRIPT
 from runner.present.frames import Tables, is_sealed, offered_words, repeated, sealed_trials
 
@@ -100,72 +100,65 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
-def machine(manifest: dict[str, Any]) -> str:
+def machine(manifest: Manifest) -> str:
     """Name the machine: CPU model and number of CPUs."""
-    facts = manifest.get("machine") or {}
-    return (
-        f"{facts.get('cpu_model') or 'unknown CPU'}, {plural(int(facts.get('cpus') or 0), 'CPU')}"
-    )
+    facts = manifest.machine
+    return f"{facts.cpu_model or 'unknown CPU'}, {plural(facts.cpus or 0, 'CPU')}"
 
 
-def manifest_facts(manifest: dict[str, Any]) -> dict[str, str]:
+def manifest_facts(manifest: Manifest) -> dict[str, str]:
     """Return the facts of a manifest that a reader asks for, by what they are about."""
-    campaign = manifest.get("campaign") or {}
-    git = manifest.get("git") or {}
-    facts = manifest.get("machine") or {}
-    place = manifest.get("placement") or {}
-    dirty = ", with uncommitted changes" if git.get("dirty") else ""
-    memory = facts.get("memory_bytes")
+    campaign = manifest.campaign
+    git = manifest.git or Git()
+    facts = manifest.machine
+    place = manifest.placement
+    dirty = ", with uncommitted changes" if git.dirty else ""
+    memory = facts.memory_bytes
     values = {
-        "Run": manifest.get("run_id"),
-        "Started": manifest.get("started_at"),
-        "Campaign": (
-            f"{campaign.get('title') or campaign.get('name')} (scale {campaign.get('scale', 1):g})"
-        ),
-        "Seed": manifest.get("seed"),
-        "Commit": f"{git['commit']}{dirty}" if git.get("commit") else None,
-        "Engine": f"{manifest.get('engine')}: {manifest.get('engine_reason')}",
+        "Run": manifest.run_id,
+        "Started": manifest.started_at,
+        "Campaign": f"{campaign.title or campaign.name} (scale {campaign.scale:g})",
+        "Seed": manifest.seed,
+        "Commit": f"{git.commit}{dirty}" if git.commit else None,
+        "Engine": f"{manifest.engine}: {manifest.engine_reason}",
         "CPUs": ", ".join(
-            f"{who} {place[who]}" for who in ("server", "generator", "database") if place.get(who)
+            f"{who} {list(cpus)}"
+            for who in ("server", "generator", "database")
+            if (cpus := place.cpus_of(who))
         ),
         "Database": durability(manifest),
         "Machine": machine(manifest),
         "Memory": f"{memory / 2**30:.1f} GiB" if memory else None,
-        "System": " ".join(str(facts[key]) for key in ("os", "kernel") if facts.get(key)),
-        "CPU governor": facts.get("governor"),
-        "Idle CPUs": IDLE.get(manifest.get("idle") or ""),
-        "Tools": ", ".join(
-            f"{name} {version}" for name, version in (manifest.get("tools") or {}).items()
-        ),
+        "System": " ".join(filter(None, (facts.os, facts.kernel))),
+        "CPU governor": facts.governor,
+        "Idle CPUs": IDLE.get(manifest.idle or ""),
+        "Tools": ", ".join(f"{name} {version}" for name, version in manifest.tools.items()),
     }
     return {what: str(value) for what, value in values.items() if value not in (None, "")}
 
 
-def database_place(manifest: dict[str, Any]) -> str:
+def database_place(manifest: Manifest) -> str:
     """Say which CPUs PostgreSQL has, and whether it shares them with the load generator.
 
     Empty if unknown.
     """
-    place = manifest.get("placement") or {}
-    cpus = place.get("database") or []
+    cpus = manifest.placement.database
     if not cpus:
         return ""
     shared = ", which it shares with the load generator: what one of them uses, the other lacks"
-    return (
-        "PostgreSQL has "
-        f"{plural(len(cpus), 'CPU')}{shared if place.get('database_shared') else ' of its own'}."
-    )
+    whose = shared if manifest.placement.database_shared else " of its own"
+    return f"PostgreSQL has {plural(len(cpus), 'CPU')}{whose}."
 
 
-def durability(manifest: dict[str, Any]) -> str:
+def durability(manifest: Manifest) -> str:
     """Name the database's version and its durability settings; empty if the run has none."""
-    facts = manifest.get("database") or {}
-    if not facts:
+    facts = manifest.database
+    if facts is None:
         return ""
-    settings = facts.get("settings") or {}
+    settings = facts.settings
     known = [f"{name} {settings[name]}" for name in DURABILITY if name in settings]
     return (
-        f"PostgreSQL {facts.get('version', 'of unknown version')}: "
+        f"PostgreSQL {facts.version or 'of unknown version'}: "
         f"{', '.join(known) or 'settings not recorded'}."
     )
 
@@ -199,9 +192,8 @@ def caption(tables: Tables, trials: pd.DataFrame, words: str = "") -> str:
     sealed = sealed_trials(trials)
     counts = f"{trial_counts(trials)}. Verdicts: {verdict_counts(sealed)}."
     stored = durability(tables.manifest) if sealed["pool_size"].notna().any() else ""
-    place = (
-        f"Engine: {tables.manifest.get('engine', 'unknown')}. Machine: {machine(tables.manifest)}."
-    )
+    engine = tables.manifest.engine or "unknown"
+    place = f"Engine: {engine}. Machine: {machine(tables.manifest)}."
     return " ".join(filter(None, [words, counts, stored, place]))
 
 

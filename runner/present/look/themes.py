@@ -97,7 +97,7 @@ def _partner(color: Any, known: Partners) -> tuple[float, float, float, float]:
 def _recolour(artist: Artist, marks: Partners, words: Partners) -> None:
     names = next((names for kind, names in COLOURED.items() if isinstance(artist, kind)), ())
     known = words if isinstance(artist, Text) else marks
-    dark: dict[str, Any] = {}
+    dark: dict[str, object] = {}
     for name in names:
         found = getattr(artist, f"get_{name}")()
         several = isinstance(artist, Collection)

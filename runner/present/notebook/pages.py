@@ -19,6 +19,7 @@ from IPython.display import Image, display
 from matplotlib.figure import Figure
 from pydantic import ConfigDict, NonNegativeFloat, ValidationError, validate_call
 
+from runner.manifest import Manifest
 from runner.model import OWN_SCRIPT, LabError
 from runner.present.answers.evidence import NO_CLOSED_LOAD_BY_K6
 from runner.present.chart import Chart, charts, describe, draw
@@ -129,7 +130,7 @@ def opener(open_page: Callable[..., T]) -> Callable[..., T]:
 
     @wraps(open_page)
     def opened(*args: Any, **kwargs: Any) -> T:
-        given: dict[str, Any] = inspect.signature(open_page).bind(*args, **kwargs).arguments
+        given: dict[str, object] = inspect.signature(open_page).bind(*args, **kwargs).arguments
         if (shell := get_ipython()) is not None:
             shell.set_custom_exc((LabError,), _show_sentence)
             variables = {
@@ -192,7 +193,7 @@ class RunPage(Page):
             Case: self.case,
         }  # what figures are made from
         super().__init__(
-            about=f"run {self.tables.manifest['run_id']}",
+            about=f"run {self.tables.manifest.run_id}",
             figures=figures_folder(folder),
             parts=parts.about(self.tables, parts.OF_A_RUN)
             | parts.about(self.case, parts.OF_A_TRIAL, NO_CLOSED_LOAD_BY_K6),
@@ -247,10 +248,10 @@ def open_comparison(
     )
 
 
-def _conditions(found: compare.RunComparison, manifests: list[dict[str, Any]]) -> Iterator[Block]:
+def _conditions(found: compare.RunComparison, manifests: list[Manifest]) -> Iterator[Block]:
     """Yield what differs between the runs, what was changed, and both manifests."""
     rows = [
-        {"differs": each.what, "A": compare.word(each.a), "B": compare.word(each.b)}
+        {"differs": each.what, "A": each.here_in_words, "B": each.there_in_words}
         for each in found.differences
     ]
     if not rows:

@@ -1,13 +1,14 @@
 """The published claims, read from claims.toml."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
+from runner.manifest import Manifest
 from runner.model import CLAIMS
 from runner.planning.toml_files import Day
 from runner.planning.toml_tables import read_table
@@ -152,10 +153,10 @@ def read_claims(path: Path = CLAIMS) -> tuple[Claim, ...]:
     return tuple(found)
 
 
-def rules_words(manifest: Mapping[str, Any]) -> str:
+def rules_words(manifest: Manifest) -> str:
     """Say when the rules were last changed, and whether a run began with the same."""
     written = read_table(CLAIMS).value("written", Day)
-    known = manifest.get("claims_sha256")
+    known = manifest.claims_sha256
     now = sha256(CLAIMS)
     began = (
         "as they stood when the run began"

@@ -99,7 +99,7 @@ class Judged:
         return ", or ".join(dict.fromkeys(remedies)) if self.found.outcome == ABSENT else ""
 
     @property
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, object]:
         """All of it as plain values, for programs; None is an open end of a range."""
 
         def end(value: float) -> float | None:

@@ -135,7 +135,7 @@ def _remarks(tables: Tables, number: Number, cell: Counterpart) -> list[str]:
         found.append(f"published with -t{threads} -c{size:.0f}, with which wrk {did}")
     elif here != size:
         found.append(f"N = {here:,.0f} instead of {size:,.0f}")
-    cpus = (tables.manifest.get("placement") or {}).get("server") or []
+    cpus = tables.manifest.placement.server
     if number.metric == "cpu_peak" and cpus:
         found.append(f"the server has {plural(len(cpus), 'CPU')} here")
     every = limits_of(cell.sealed)

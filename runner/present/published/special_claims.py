@@ -70,7 +70,7 @@ def postgres_not_the_limit(tables: Tables) -> Outcome:
     sealed = trials[is_sealed(trials) & trials["server"].isin(GNET_AND_AXUM)]
     if sealed.empty:
         return Outcome(ABSENT, "this run has no sealed trial of them that inserts")
-    cpus = len((tables.manifest.get("placement") or {}).get("database") or ())
+    cpus = len(tables.manifest.placement.database)
     used = spread(sealed["database_cpu_mean_pct"] / (cpus or np.nan))
     seen = (
         f"What limited {plural(len(sealed), 'trial')}: {limit_words(sealed)}.",
@@ -175,7 +175,7 @@ Cells = Sequence[tuple[Counterpart, ...]]  # those of each ratio that the claim 
 
 def cpu_peaks(tables: Tables, cells: Cells) -> Iterator[str]:
     """Say what the published number, the CPU peak, is here, with its windows."""
-    cpus = (tables.manifest.get("placement") or {}).get("server") or []
+    cpus = tables.manifest.placement.server
     room = f"; the server has {plural(len(cpus), 'CPU')} here" if cpus else ""
     for pair in cells:
         if known := [each for each in pair if len(each.sealed)]:
@@ -255,10 +255,10 @@ def shared_cpus(tables: Tables, _cells: Cells) -> Iterator[str]:
     """Say whether server and generator shared CPUs, as they did on the one machine of the
     source.
     """
-    place = tables.manifest.get("placement") or {}
-    if place.get("server") and place.get("generator"):
-        counts = " and ".join(plural(len(place[side]), "CPU") for side in ("server", "generator"))
-        whose = "of their own" if place.get("disjoint", True) else "that they share"
+    place = tables.manifest.placement
+    if place.server and place.generator:
+        counts = " and ".join(plural(len(cpus), "CPU") for cpus in (place.server, place.generator))
+        whose = "of their own" if place.disjoint else "that they share"
         yield (
             f"Server and generator have CPUs {whose} here ({counts}); "
             "in the source they shared all."

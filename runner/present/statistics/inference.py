@@ -13,7 +13,7 @@ and each of its functions that is left aside is named where ours stands, with th
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -22,6 +22,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import bdtr, nctdtrinc, stdtr, stdtrit
 
+from runner.manifest import Manifest
 from runner.present.statistics.stats import (
     Floats,
     Spread,
@@ -50,11 +51,11 @@ The index has their blocks, of which equal ones are the same block.
 """
 
 
-def level(manifest: Mapping[str, Any]) -> float:
+def level(manifest: Manifest) -> float:
     """Return the level of a run's decisions: lower for one that was looked at several times, to
     stop when it knew.
     """
-    return LOOK_ALPHA if manifest.get("until") else ALPHA
+    return LOOK_ALPHA if manifest.until else ALPHA
 
 
 def sure_spread(values: ArrayLike, confidence: float = CONFIDENCE) -> Spread:

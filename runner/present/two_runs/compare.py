@@ -4,13 +4,12 @@ said of it.
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 import pandas as pd
 
-from runner.calibration import FACTS
+from runner.manifest import Condition, Difference, LoadOfRun, Manifest
 from runner.model import LabError
 from runner.present.answers.ranking_text import percent, times
 from runner.present.chart import Chart, empty
@@ -42,116 +41,60 @@ GREY = Identity(style.GREY, style.GREY, "o", "-")
 
 # --- what differs between two manifests -----------------------------------------------------------
 
-
-@dataclass(frozen=True)
-class Difference:
-    """Something in which the two runs differ."""
-
-    what: str
-    a: Any
-    b: Any
-
-    def __str__(self) -> str:
-        return f"{self.what} ({word(self.a)} and {word(self.b)})"
+ALWAYS = {
+    Condition.MACHINE,
+    Condition.HOSTS,
+    Condition.ENGINE,
+    Condition.IDLE_CPUS,
+    Condition.CPUS,
+    Condition.SAMPLING,
+    Condition.REQUESTS,
+}
+"""What changes the numbers of all trials."""
+WITH_A_DATABASE = {Condition.DATABASE_CPUS, Condition.DATABASE}
+"""What changes the numbers of trials with a database."""
+ON_PURPOSE = {Condition.COMMIT, Condition.VARIABLES}
+"""What was changed on purpose, or may have been."""
 
 
 def conditions(
-    a: Mapping[str, Any], b: Mapping[str, Any], trials: pd.DataFrame, *, force: bool
+    a: Manifest, b: Manifest, trials: pd.DataFrame, *, force: bool
 ) -> tuple[Difference, ...]:
     """Return what differs between two runs' manifests and changes the numbers of `trials`.
 
-    The machine (as `fingerprint` has it), the engine, the CPUs of server, generator and database,
-    how often is sampled, and the versions of the tools and of the database that these trials used.
-    LabError if something differs, unless `force`.
+    Tools, and what is about the database, count only if one of these trials used them. LabError if
+    something differs, unless `force`.
     """
-    tools = sorted(set(trials["tool"]) | (set(trials["server"]) & {"nginx"}))
+    tools = set(trials["tool"]) | (set(trials["server"]) & {"nginx"})
     stored = bool(trials["pool_size"].notna().any())
 
-    def facts(manifest: Mapping[str, Any]) -> dict[str, Any]:
-        machine, campaign, place, versions, database = (
-            manifest.get(part) or {}
-            for part in ("machine", "campaign", "placement", "tools", "database")
-        )
-        size = machine.get("memory_bytes")
-        # Under one name, two runs of a user's API may have sent different things.
-        api = campaign.get("own")
-        sent = (api[0] if isinstance(api, list) else api) or {"path": None, "files": ()}
-        placed = ("server", "generator", *["database"] * stored)
-        return {
-            **{key: machine.get(key) for key in FACTS},
-            "memory": f"{size / 2**30:.0f} GiB" if isinstance(size, int | float) else None,
-            "engine": manifest.get("engine"),
-            "idle CPUs": manifest.get("idle") or "system",
-            **{f"CPUs of the {who}": list(place.get(who) or ()) for who in placed},
-            "samples per second": campaign.get("sample_hz"),
-            "path": sent["path"],
-            "script": [f"{name} {digest[:12]}" for name, digest in sent["files"]],
-            **{tool: versions.get(tool) for tool in tools},
-            **(
-                {"PostgreSQL": database.get("version"), "its settings": database.get("settings")}
-                if stored
-                else {}
-            ),
-        }
+    def matters(difference: Difference) -> bool:
+        if difference.condition is Condition.TOOL:
+            return difference.what in tools
+        return difference.condition in (ALWAYS | WITH_A_DATABASE if stored else ALWAYS)
 
-    found = _differences(facts(a), facts(b))
+    found = tuple(filter(matters, a.differences_from(b)))
     if found and not force:
         named = "; ".join(map(str, found))
         raise LabError(
-            f"{a['run_id']} and {b['run_id']} differ in {named}: --force compares them all the "
-            "same."
+            f"{a.run_id} and {b.run_id} differ in {named}: --force compares them all the same."
         )
     return found
 
 
-def changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Difference, ...]:
+def changes(a: Manifest, b: Manifest) -> tuple[Difference, ...]:
     """Return what was changed on purpose, or may have been: the lab's commit and the servers'
     variables.
     """
-
-    def facts(manifest: Mapping[str, Any]) -> dict[str, Any]:
-        git = manifest.get("git") or {}
-        dirty = " with uncommitted changes" * bool(git.get("dirty"))
-        commit = f"{str(git.get('commit') or 'unknown')[:12]}{dirty}"
-        return {"commit": commit, "variables of the servers": _variables(manifest)}
-
-    return _differences(facts(a), facts(b))
+    return tuple(each for each in a.differences_from(b) if each.condition in ON_PURPOSE)
 
 
-def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Difference, ...]:
-    return tuple(Difference(what, a[what], b[what]) for what in a if a[what] != b[what])
-
-
-def _variables(manifest: Mapping[str, Any], server: str | None = None) -> list[str]:
-    given = (manifest.get("campaign") or {}).get("environment") or ()
-    return [f"{name}={value} of {owner}" for owner, name, value in given if server in (None, owner)]
-
-
-def same_binary(
-    a: Mapping[str, Any], b: Mapping[str, Any], servers: Sequence[str]
-) -> tuple[str, ...]:
+def same_binary(a: Manifest, b: Manifest, servers: Sequence[str]) -> tuple[str, ...]:
     """Return the servers that ran with one binary (image, if none is known) and the same
     variables in both.
     """
-
-    def facts(manifest: Mapping[str, Any], server: str) -> tuple[Any, ...]:
-        binary = (manifest.get("artifacts") or {}).get(server) or (
-            manifest.get("images") or {}
-        ).get(server)
-        return binary, _variables(manifest, server)
-
-    return tuple(
-        server for server in servers if facts(a, server) == facts(b, server) and facts(a, server)[0]
-    )
-
-
-def word(value: Any) -> str:
-    """Return a fact of a manifest as a text."""
-    if value is None:
-        return "unknown"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {each}" for name, each in value.items())
-    return ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
+    others = {each.what for each in a.differences_from(b) if each.condition is Condition.PROGRAM}
+    return tuple(server for server in servers if a.program_of(server) and server not in others)
 
 
 # --- cell by cell ---------------------------------------------------------------------------------
@@ -221,6 +164,17 @@ class RunComparison:
         """How many comparisons came out how."""
         return Counter(each.verdict for each in self.comparisons)
 
+    def plain(self) -> dict[str, object]:
+        """Return all of it as plain values, as `--json` prints it."""
+
+        def sides(differences: Iterable[Difference]) -> list[dict[str, object]]:
+            return [{"what": each.what, "a": each.here, "b": each.there} for each in differences]
+
+        return asdict(self) | {
+            "differences": sides(self.differences),
+            "changes": sides(self.changes),
+        }
+
 
 def compare_runs(
     a: RunFolder, b: RunFolder, force: bool = False, fail_above_pct: float | None = None
@@ -240,7 +194,7 @@ def compare_runs(
     cells_a, cells_b = map(cells_of, sides)
     common = [cell for cell in cells_a if cell in cells_b]
     manifests = sides[0].manifest, sides[1].manifest
-    names = manifests[0]["run_id"], manifests[1]["run_id"]
+    names = manifests[0].run_id, manifests[1].run_id
     if not common:
         raise LabError(
             f"{names[0]} and {names[1]} have no cell in common: there is nothing to compare."
@@ -300,13 +254,13 @@ def cells_of(tables: Tables) -> dict[SizedCell, pd.DataFrame]:
     """
     chosen = tables.trials["objective"].eq("") & ~disturbed(tables.trials)
     trials = tables.trials[chosen].sort_values(["load_order", "server"], kind="stable")
-    loads = (tables.manifest.get("campaign") or {}).get("loads") or []
+    loads = tables.manifest.campaign.loads
     found = {}
     for (load, server), alike in trials.groupby(["load", "server"], sort=False):
-        known = [entry for entry in loads if entry.get("workload") == alike["workload"].iloc[0]]
-        given = known[0] if len(known) == 1 else {}
+        known = [entry for entry in loads if entry.workload == alike["workload"].iloc[0]]
+        given = known[0] if len(known) == 1 else LoadOfRun()
         sizes = alike[["iterations", "steps", "step_s"]].max().to_dict()
-        sizes |= {name: given.get(name) for name in ("duration_s", "warmup_s")}
+        sizes |= {"duration_s": given.duration_s, "warmup_s": given.warmup_s}
         words = tuple(
             text.format(sizes[name]) for name, text in SIZES.items() if pd.notna(sizes[name])
         )

@@ -83,10 +83,8 @@ def history(
     runs is in all of its trials. LabError for less than two runs, for one named twice, for runs of
     different conditions, unless `force`, and for runs that have nothing in common.
     """
-    tables = sorted(
-        map(read_tables, runs), key=lambda each: str(each.manifest.get("started_at") or "")
-    )
-    names = tuple(str(each.manifest["run_id"]) for each in tables)
+    tables = sorted(map(read_tables, runs), key=lambda each: each.manifest.started_at or "")
+    names = tuple(each.manifest.run_id for each in tables)
     if len(names) < 2 or len(set(names)) < len(names):
         raise LabError("A history takes two runs or more, each once.")
     for before, after in pairwise(tables):  # an error where they differ
@@ -115,7 +113,7 @@ def history(
         )
         sides = {number: sure_spread(sample) for number, sample in samples.items()}
         courses.append(Course(cell.load, cell.server, quantity.heading, sides, known))
-    days = tuple(str(each.manifest.get("started_at") or "")[:10] for each in tables)
+    days = tuple(each.manifest.day for each in tables)
     return History(names, days, tuple(tables), tuple(courses), fail_above_pct)
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import synthetic_rates
 import synthetic_run
-from figure_checks import HUNDRED, changed, of, read, tables_of
+from figure_checks import HUNDRED, campaign_with, changed, of, read, tables_of
 from scipy import stats
 
 from runner.present.answers import findings
@@ -122,9 +122,8 @@ def with_twin(tables: Tables, shift: float, noise: float = 0.0) -> Tables:
     """The run with gin under a second label, gin-b, at its rates times `shift`."""
     twin = tables.trials[tables.trials["server"] == "gin"].assign(server="gin-b")
     twin["served_rps"] *= shift * np.random.default_rng(7).lognormal(0, noise, len(twin))
-    campaign = tables.manifest["campaign"] | {"copies": [["gin-b", "gin"]]}
     trials = pd.concat([tables.trials, twin], ignore_index=True)
-    return replace(tables, manifest=tables.manifest | {"campaign": campaign}, trials=trials)
+    return replace(campaign_with(tables, copies=[["gin-b", "gin"]]), trials=trials)
 
 
 def test_a_second_label_is_noise_and_no_server(six):

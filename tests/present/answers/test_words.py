@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic_run
-from figure_checks import HUNDRED, changed, of, read, tables_of
+from figure_checks import HUNDRED, campaign_with, changed, of, read, tables_of
 
 from runner.commands import measuring
 from runner.console import rate_words, time_words
@@ -240,10 +240,7 @@ def test_percentiles_of_slices_together_are_exact(tmp_path):
 
 def test_the_first_byte_is_a_column_of_a_run_of_one_s_own_api(three):
     assert summary.of_own_api(three) == {}
-    manifest = three.manifest | {
-        "campaign": three.manifest["campaign"] | {"own": {"name": "own-api"}}
-    }
-    own = changed(replace(three, manifest=manifest), first_byte_p50_ms=0.55)
+    own = changed(campaign_with(three, own={"name": "own-api"}), first_byte_p50_ms=0.55)
     more = summary.of_own_api(own)
     shown = summary.printable(summary.summarize(own), more)
     assert set(shown["first byte p50, ms"]) == {"0.550"}

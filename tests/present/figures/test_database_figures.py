@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import synthetic_database as known
 import synthetic_run
-from figure_checks import changed, lines, marks, picture, tables_of, words
+from figure_checks import changed, lines, marks, picture, tables_of, with_facts, words
 from matplotlib.figure import Figure
 
 from runner.digest.verdict import judge
@@ -246,8 +246,8 @@ def test_no_rank_by_rate_where_the_server_was_not_the_limit(
 
 def test_a_shared_cpu_is_said(tables: Tables) -> None:
     assert "PostgreSQL has 1 CPU, which it shares with the load generator" in findings(tables)
-    place = tables.manifest["placement"] | {"database": [2], "database_shared": False}
-    alone = replace(tables, manifest=tables.manifest | {"placement": place})
+    place = tables.manifest.placement.as_json() | {"database": [2], "database_shared": False}
+    alone = with_facts(tables, placement=place)
     assert "PostgreSQL has 1 CPU of its own." in findings(alone)
     assert "PostgreSQL has 1 CPU of its own." in words(picture("inserts-database-cpu", alone))
 

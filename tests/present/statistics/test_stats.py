@@ -8,7 +8,16 @@ import pandas as pd
 import pytest
 import synthetic_rates
 import synthetic_run
-from figure_checks import HUNDRED, changed, folder_of, of, read, tables_of
+from figure_checks import (
+    HUNDRED,
+    campaign_with,
+    changed,
+    folder_of,
+    of,
+    read,
+    tables_of,
+    with_facts,
+)
 from matplotlib import pyplot as plt
 from scipy import stats
 from synthetic_run import rewrite
@@ -223,10 +232,9 @@ def test_two_labels_of_one_server_are_the_noise_floor(six):
     )
 
     def found(**more: object) -> str:
-        campaign = {**six.manifest["campaign"], "copies": [["axum-b", "axum"]], **more}
         trials = pd.concat([near.trials, again])
         return finding(
-            replace(near, manifest={**six.manifest, "campaign": campaign}, trials=trials)
+            replace(campaign_with(near, copies=[["axum-b", "axum"]], **more), trials=trials)
         )
 
     low, high = np.exp(stats.ttest_1samp(np.log(noise), 0).confidence_interval())
@@ -290,7 +298,7 @@ def test_how_sure_p99_is_depends_on_the_shortest_trial(six):
 def test_engine_fallback_is_the_first_warning(tables):
     first = summary.warnings_of(tables)[0]
     assert first.startswith("Not in containers") and "no Docker engine answered" in first
-    docker = replace(tables, manifest=tables.manifest | {"engine": "docker"})
+    docker = with_facts(tables, engine="docker")
     assert "containers" not in " ".join(summary.warnings_of(docker))
 
 

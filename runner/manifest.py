@@ -1,0 +1,437 @@
+"""The manifest of a run, run.json: what is run, with what, on what, and whether two runs were made
+under the same conditions.
+
+The types are lenient: a run of another version may lack a field or have one more. What is missing
+has a default, and what is unknown is kept and written again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, Self, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, Strict, model_validator
+
+from runner.measurement import Placement
+
+THE_DATABASE = "the database"  # stands beside the servers' names where something is said of each
+MACHINE_FACTS = ("cpu_model", "cpus", "kernel", "governor", "turbo", "hypervisor")
+"""The facts of a machine that a number depends on, beside its memory."""
+BYTES_OF_A_GIB = 2**30
+
+
+# --- what differs ---------------------------------------------------------------------------------
+
+Value: TypeAlias = str | int | float | bool | tuple[str | int, ...] | Mapping[str, str] | None
+
+
+class Condition(StrEnum):
+    """The kinds of what may differ between two runs."""
+
+    MACHINE = "machine"
+    HOSTS = "hosts"
+    ENGINE = "engine"
+    IDLE_CPUS = "idle CPUs"
+    CPUS = "CPUs"
+    DATABASE_CPUS = "CPUs of the database"
+    SAMPLING = "sampling"
+    REQUESTS = "requests"  # what is sent to a user's API
+    TOOL = "tool"
+    DATABASE = "database"
+    COMMIT = "commit"
+    VARIABLES = "variables"
+    BINARY = "binary"  # `what` is the server
+    IMAGE = "image"  # `what` is the server, or THE_DATABASE
+    PROGRAM = "program"  # what a server ran, and with which variables; `what` is the server
+    INPUT = "input"  # a file that the campaign is made from; `what` is its name
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something in which two runs differ: of which kind, what it is, its value here and there.
+
+    None is unknown.
+    """
+
+    condition: Condition
+    what: str
+    here: Value
+    there: Value
+
+    @property
+    def here_in_words(self) -> str:
+        """The value here, as a text."""
+        return in_words(self.here)
+
+    @property
+    def there_in_words(self) -> str:
+        """The value there, as a text."""
+        return in_words(self.there)
+
+    def __str__(self) -> str:
+        return f"{self.what} ({self.here_in_words} and {self.there_in_words})"
+
+
+def in_words(value: Value) -> str:
+    """Return a value of a manifest as a text."""
+    if value is None:
+        return "unknown"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {given}" for name, given in value.items())
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or "none"
+    return str(value)
+
+
+# --- the parts of a manifest ----------------------------------------------------------------------
+
+Int: TypeAlias = Annotated[int, Strict()]
+Number: TypeAlias = Annotated[float, Strict()]
+Flag: TypeAlias = Annotated[bool, Strict()]
+
+
+class Facts(BaseModel):
+    """A part of a manifest: frozen, with a default for each field, and all that it does not know.
+
+    Values are not converted: a number that is a text is an error. A null where a field has another
+    default counts as missing.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        return {
+            name: value
+            for name, value in given.items()
+            if value is not None or cls._may_be_null(name)
+        }
+
+    @classmethod
+    def _may_be_null(cls, name: str) -> bool:
+        """Return whether null is a value of the field, and not the lack of one."""
+        field = cls.model_fields.get(name)
+        return field is None or field.default is None
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Self:
+        """Return plain values of JSON as this type; pydantic's ValidationError if they are not."""
+        return cls.model_validate(facts)
+
+    def says(self, name: str) -> bool:
+        """Return whether a field was given, and is not its default only."""
+        return name in self.model_fields_set
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what run.json has: what was given, and no default."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+class Git(Facts):
+    """The commit of the lab, and whether tracked files differed from it."""
+
+    commit: str | None = None
+    dirty: Flag = False
+
+
+class Machine(Facts):
+    """What a machine is; None for what it does not say, or what an older run did not ask.
+
+    Memory is in bytes.
+    """
+
+    cpu_model: str | None = None
+    cpus: Int | None = None
+    smt_siblings: tuple[tuple[Int, ...], ...] = ()
+    memory_bytes: Int | None = None
+    kernel: str | None = None
+    os: str | None = None
+    hypervisor: Flag | None = None
+    governor: str | None = None
+    turbo: Flag | None = None
+    cgroup_version: Int | None = None
+    clock_source: str | None = None
+    somaxconn: Int | None = None
+    ephemeral_ports: tuple[Int, ...] = ()
+    tcp_tw_reuse: Int | None = None
+    nf_conntrack_max: Int | None = None
+    open_files: Int | None = None
+
+    @property
+    def memory_gib(self) -> int | None:
+        """The memory in whole GiB, as the kernel keeps a few MiB more or less for itself at each
+        boot.
+        """
+        return None if self.memory_bytes is None else round(self.memory_bytes / BYTES_OF_A_GIB)
+
+    @property
+    def fingerprint(self) -> str:
+        """12 hexadecimal digits of a SHA-256 over what changes a machine's numbers.
+
+        What is unknown is null: two machines count as one only if all facts are equal.
+        """
+        known = {name: getattr(self, name) for name in MACHINE_FACTS}
+        known["memory_gib"] = self.memory_gib
+        text = json.dumps(known, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def conditions(self) -> Iterator[tuple[str, Value]]:
+        """Yield name and value of all that `fingerprint` is of."""
+        for name in MACHINE_FACTS:
+            yield name, getattr(self, name)
+        yield "memory", None if self.memory_gib is None else f"{self.memory_gib} GiB"
+
+
+class HostOfRun(Facts):
+    """One of several hosts: its roles, its CPUs that the run used, by how much its clock may be
+    wrong, and its machine.
+    """
+
+    roles: str = ""
+    cpus_used: tuple[Int, ...] = ()
+    clock_error_ns: Int | None = None
+    machine: Machine = Field(default_factory=Machine)
+
+
+class PlacementOfRun(Facts):
+    """Which CPUs the server, the generator and the database had, and whether they shared any."""
+
+    server: tuple[Int, ...] = ()
+    generator: tuple[Int, ...] = ()
+    database: tuple[Int, ...] = ()
+    hosts: tuple[str, ...] = ()
+    """As `Placement.hosts` has them."""
+    disjoint: Flag = True
+    database_shared: Flag = False
+
+    @classmethod
+    def of_placement(cls, placement: Placement) -> PlacementOfRun:
+        """Return what the manifest says of a placement."""
+        place = cls(
+            server=placement.server,
+            generator=placement.generator,
+            database=placement.database,
+            disjoint=placement.disjoint,
+            database_shared=placement.database_shared,
+        )
+        return place.model_copy(update={"hosts": placement.hosts}) if placement.hosts else place
+
+    def cpus_of(self, subject: str) -> tuple[int, ...]:
+        """Return the CPUs of the server, the generator or the database; of anything else none."""
+        known = {"server": self.server, "generator": self.generator, "database": self.database}
+        return known.get(subject, ())
+
+
+class DatabaseOfRun(Facts):
+    """The database: its version, its image (None if it ran without one) and its settings."""
+
+    version: str | None = None
+    image: str | None = None
+    settings: dict[str, str] = Field(default_factory=dict)
+
+
+class LoadOfRun(Facts):
+    """What is read of a `[[load]]`; the rest is kept as it is.
+
+    `campaign_from_manifest` returns the whole of it.
+    """
+
+    workload: str | None = None
+    warmup_s: Number | None = None
+    duration_s: Number | None = None
+    from_rps: Number | None = None
+    to_rps: Number | None = None
+    objective: str | None = None
+
+
+class ApiOfRun(Facts):
+    """A user's API, as `runner.model.UserApi` has it."""
+
+    name: str | None = None
+    path: str | None = None
+    probe_path: str | None = None
+    url: str | None = None
+    address: str | None = None
+    port: Int | None = None
+    process: str | None = None
+    folder: str | None = None
+    script: str | None = None
+    files: tuple[tuple[str, str], ...] = ()
+    also: tuple[Int, ...] = ()
+
+
+class CampaignOfRun(Facts):
+    """The campaign as it was run, with its TOML as given and the factor of its sizes."""
+
+    name: str | None = None
+    title: str | None = None
+    servers: tuple[str, ...] = ()
+    loads: tuple[LoadOfRun, ...] = ()
+    server_cpus: Int | None = None
+    sample_hz: Number | None = None
+    database_cpus: Int | None = None
+    attempts: Int | None = None
+    environment: tuple[tuple[str, str, str], ...] = ()
+    """Variables of servers: (server, name, value)."""
+    copies: tuple[tuple[str, str], ...] = ()
+    """Second labels of servers: (label, server)."""
+    own: ApiOfRun | tuple[ApiOfRun, ...] | None = None
+    toml: str | None = None
+    scale: Number = 1.0
+
+    @property
+    def apis(self) -> tuple[ApiOfRun, ...]:
+        """The user's APIs. One stands in the file as it is, several as a list."""
+        if self.own is None:
+            return ()
+        return self.own if isinstance(self.own, tuple) else (self.own,)
+
+    def variables_of(self, server: str | None = None) -> tuple[str, ...]:
+        """Return the variables of a server as texts, of all servers if none is named."""
+        return tuple(
+            f"{name}={value} of {owner}"
+            for owner, name, value in self.environment
+            if server in (None, owner)
+        )
+
+
+# --- the manifest ---------------------------------------------------------------------------------
+
+
+class Manifest(Facts):
+    """What is run, with what, on what: run.json, written once, before the first trial."""
+
+    schema_version: Int | None = Field(default=None, alias="schema")
+    run_id: str = ""
+    started_at: str | None = None
+    """ISO 8601, in UTC."""
+    campaign: CampaignOfRun = Field(default_factory=CampaignOfRun)
+    seed: Int | None = None
+    git: Git | None = None
+    """None outside a git checkout."""
+    machine: Machine = Field(default_factory=Machine)
+    """Of several hosts the server's."""
+    hosts: tuple[HostOfRun, ...] | None = None
+    """None if all ran on one machine."""
+    tools: dict[str, str] = Field(default_factory=dict)
+    """Versions, by name."""
+    packages: dict[str, str] = Field(default_factory=dict)
+    """Versions of Python packages, by name."""
+    engine: str | None = None
+    engine_reason: str | None = None
+    placement: PlacementOfRun = Field(default_factory=PlacementOfRun)
+    images: dict[str, str] = Field(default_factory=dict)
+    """Digest of each server's image."""
+    artifacts: dict[str, str] = Field(default_factory=dict)
+    """SHA-256 of each server's binary."""
+    inputs: dict[str, str] = Field(default_factory=dict)
+    """SHA-256 of each file that the campaign is made from."""
+    claims_sha256: str | None = None
+    """SHA-256 of the rules that judge the claims."""
+    database: DatabaseOfRun | None = None
+    calibration: dict[str, JsonValue] | None = None
+    """As `runner.calibration.Calibration` has it, which alone reads it."""
+    idle: str | None = None
+    """What idle CPUs did: `polling`, `system`, or `both` in turn."""
+    until: str | None = None
+    host_warnings: tuple[str, ...] = ()
+
+    @property
+    def idle_cpus(self) -> str:
+        """What idle CPUs did. Before this was recorded they were left as the system has them."""
+        return self.idle or "system"
+
+    @property
+    def day(self) -> str:
+        """The day on which the run began, as 2026-11-26; empty if it is unknown."""
+        return (self.started_at or "")[:10]
+
+    def program_of(self, server: str) -> str | None:
+        """Return the SHA-256 of a server's binary; that of its image if none is known."""
+        return self.artifacts.get(server) or self.images.get(server)
+
+    def differences_from(self, other: Manifest) -> tuple[Difference, ...]:
+        """Return all in which two runs differ that a number may depend on, and what they ran.
+
+        This is the one place that decides whether two runs were made under the same conditions. Who
+        asks picks those of the kinds that matter to the question. Compared are the machine and the
+        hosts, the engine, what idle CPUs did, who had which CPUs, how often was sampled, what was
+        sent to a user's API, the versions of tools and database, the lab's commit, the servers'
+        variables, binaries and images, and the files that the campaign is made from. Not compared
+        are names, dates, seeds, plans, Python packages, warnings, and facts of a machine on which
+        no number depends.
+        """
+        here = dict(self._conditions())
+        there = dict(other._conditions())
+        return tuple(
+            Difference(condition, what, here.get((condition, what)), there.get((condition, what)))
+            for condition, what in dict.fromkeys([*here, *there])
+            if here.get((condition, what)) != there.get((condition, what))
+        )
+
+    def _conditions(self) -> Iterator[tuple[tuple[Condition, str], Value]]:
+        """Yield kind and name of each condition with its value, in the order of their naming."""
+        for name, value in self.machine.conditions():
+            yield (Condition.MACHINE, name), value
+        machines = (f"{host.roles}: {host.machine.fingerprint}" for host in self.hosts or ())
+        yield (Condition.HOSTS, "machines of the hosts"), tuple(machines)
+        yield (Condition.ENGINE, "engine"), self.engine
+        yield (Condition.IDLE_CPUS, "idle CPUs"), self.idle_cpus
+        yield (Condition.CPUS, "CPUs of the server"), self.placement.server
+        yield (Condition.CPUS, "CPUs of the generator"), self.placement.generator
+        yield (Condition.CPUS, "hosts of the CPUs"), self.placement.hosts
+        yield (Condition.DATABASE_CPUS, "CPUs of the database"), self.placement.database
+        yield (Condition.SAMPLING, "samples per second"), self.campaign.sample_hz
+        yield from self._conditions_of_requests()
+        for tool in sorted(self.tools):
+            yield (Condition.TOOL, tool), self.tools[tool]
+        yield from self._conditions_of_database()
+        yield (Condition.COMMIT, "commit"), self._commit()
+        variables = self.campaign.variables_of()
+        yield (Condition.VARIABLES, "variables of the servers"), variables
+        yield from self._conditions_of_servers()
+        for name, digest in self.inputs.items():
+            yield (Condition.INPUT, name), digest
+
+    def _conditions_of_requests(self) -> Iterator[tuple[tuple[Condition, str], Value]]:
+        """Under one name, two runs of a user's API may have sent different things.
+
+        All APIs of a run are sent the same.
+        """
+        api = next(iter(self.campaign.apis), ApiOfRun())
+        files = tuple(f"{name} {digest[:12]}" for name, digest in api.files)
+        yield (Condition.REQUESTS, "path"), api.path
+        yield (Condition.REQUESTS, "script"), files
+
+    def _conditions_of_database(self) -> Iterator[tuple[tuple[Condition, str], Value]]:
+        if self.database is None:
+            return
+        settings = self.database.settings if self.database.says("settings") else None
+        yield (Condition.DATABASE, "PostgreSQL"), self.database.version
+        yield (Condition.DATABASE, "its settings"), settings
+        yield (Condition.IMAGE, THE_DATABASE), self.database.image
+
+    def _conditions_of_servers(self) -> Iterator[tuple[tuple[Condition, str], Value]]:
+        owners = (server for server, _, _ in self.campaign.environment)
+        for server in dict.fromkeys([*self.artifacts, *self.images, *owners]):
+            program = self.program_of(server) or "unknown"
+            yield (
+                (Condition.PROGRAM, server),
+                (program, *self.campaign.variables_of(server)),
+            )
+        for server, digest in self.artifacts.items():
+            yield (Condition.BINARY, server), digest
+        for server, image in self.images.items():
+            yield (Condition.IMAGE, server), image
+
+    def _commit(self) -> str:
+        git = self.git or Git()
+        dirty = " with uncommitted changes" if git.dirty else ""
+        return f"{(git.commit or 'unknown')[:12]}{dirty}"

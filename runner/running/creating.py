@@ -1,0 +1,124 @@
+"""A new run: its folder, its manifest, and its plan in the journal."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+from runner.manifest import CampaignOfRun, Git, Manifest, PlacementOfRun
+from runner.measure.generators.script import Script, store_script
+from runner.measure.tools import find_tool
+from runner.model import CLAIMS, SCHEMA, Campaign, Trial, record_of
+from runner.planning.catalog import PACKAGE, WRAPPER
+from runner.running.preparing import Prepared, Setting
+from runner.store import RunFolder, lab_root, new_run, remember, sha256
+
+PACKAGES = (
+    "docker",
+    "duckdb",
+    "matplotlib",
+    "numpy",
+    "pandas",
+    "papermill",
+    "psutil",
+    "pyarrow",
+    "seaborn",
+)
+"""Python packages whose versions stand in the manifest."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How a run was asked for, beside its campaign, and what its user was warned of."""
+
+    scale: float
+    until: str | None
+    warnings: tuple[str, ...]
+    script: Script | None = None
+
+
+def create(
+    setting: Setting,
+    prepared: Prepared,
+    trials: Sequence[Trial],
+    inputs: Mapping[str, str],
+    asked: Asked,
+) -> RunFolder:
+    """Make the folder of a new run, and write its manifest and its plan.
+
+    Nothing is measured yet: `resume` does that, as it does for a run that was interrupted.
+    """
+    campaign = prepared.bench.campaign
+    run = new_run(campaign.name)
+    if asked.script is not None:
+        store_script(run, asked.script, PACKAGE / "workloads" / WRAPPER)
+    run.write_manifest(_manifest(run.path.name, setting, prepared, inputs, asked))
+    remember(run)
+    for trial in trials:
+        run.append("planned", trial.trial_id)
+    return run
+
+
+def _manifest(
+    run_id: str, setting: Setting, prepared: Prepared, inputs: Mapping[str, str], asked: Asked
+) -> Manifest:
+    """Return what is run, with what, on what: an allow-list, never the environment."""
+    engine = setting.opened.engine
+    calibration = prepared.bench.calibration
+    servers = prepared.servers.values()
+    nginx = find_tool("nginx")
+    versions = setting.versions
+    if nginx is not None:
+        versions["nginx"] = nginx.version
+    versions["python"] = platform.python_version()
+    manifest = Manifest(
+        schema=SCHEMA,
+        run_id=run_id,
+        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        campaign=_campaign(prepared.bench.campaign, asked.scale),
+        seed=prepared.bench.campaign.seed,
+        git=_git(),
+        machine=setting.machine,
+        tools=versions,
+        packages={name: version(name) for name in PACKAGES},
+        engine=engine.name,
+        engine_reason=engine.reason,
+        placement=PlacementOfRun.of_placement(setting.placement),
+        images={ready.server.name: ready.image for ready in servers if ready.image},
+        artifacts={ready.server.name: ready.binary for ready in servers if ready.binary},
+        inputs=dict(inputs),
+        claims_sha256=sha256(CLAIMS),
+        database=prepared.database,
+        calibration=asdict(calibration) if calibration else None,
+        idle=setting.idle,
+        until=asked.until,
+        host_warnings=asked.warnings,
+    )
+    return manifest.model_copy(update={"hosts": setting.hosts}) if setting.hosts else manifest
+
+
+def _campaign(campaign: Campaign, scale: float) -> CampaignOfRun:
+    """Return what the manifest says of a campaign; `campaign_from_manifest` reads it again."""
+    facts = record_of(campaign)
+    del facts["seed"]
+    apis = facts.pop("owns")
+    text = facts.pop("text")
+    own = apis[0] if len(apis) == 1 else apis or None
+    return CampaignOfRun.of(facts | {"own": own, "toml": text, "scale": scale})
+
+
+def _git() -> Git | None:
+    """Return commit and whether tracked files differ from it; None outside a git checkout."""
+    said = []
+    for arguments in (("rev-parse", "HEAD"), ("status", "--porcelain")):
+        command = ["git", "-C", str(lab_root()), *arguments]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+        except (FileNotFoundError, subprocess.CalledProcessError):
+            return None
+        said.append(done.stdout.strip())
+    return Git(commit=said[0], dirty=bool(said[1]))
