@@ -1,6 +1,4 @@
-"""What a user's script sent to other ports than the server's, which is in no rate and no
-percentile.
-"""
+"""Requests of a user's script to other ports, which are in no rate and no percentile."""
 
 import pandas as pd
 
@@ -8,12 +6,12 @@ from runner.present.frames import Tables
 
 
 def sentences(tables: Tables) -> tuple[str, ...]:
-    """Return how many requests of a script went to other ports, in a sentence.
+    """Return a sentence with the number of a script's requests to other ports.
 
-    None if it was allowed no other.
+    Empty if no other port was allowed.
     """
     own = (tables.manifest.get("campaign") or {}).get("own") or {}
-    api = own if isinstance(own, dict) else own[0]  # the ports are those of all servers
+    api = own if isinstance(own, dict) else own[0]  # all servers have the same ports
     ports = [str(port) for port in api.get("also") or ()]
     if not ports or "elsewhere" not in tables.trials:
         return ()
