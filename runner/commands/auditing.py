@@ -28,7 +28,7 @@ Connections = Annotated[
     float | None, typer.Option(min=1, help="Number of connections, if the file does not say.")
 ]
 Depth = Annotated[
-    float | None, typer.Option(min=1, help="Requests that a connection has under way (pipelining).")
+    float | None, typer.Option(min=1, help="Requests under way per connection (pipelining).")
 ]
 FailOn = Annotated[
     str,
@@ -36,7 +36,7 @@ FailOn = Annotated[
         help="Exit with 1 from this severity on: impossible, suspicious, worth knowing, never."
     ),
 ]
-Fetch = Annotated[bool, typer.Option("--fetch", help="Let files be https addresses.")]
+Fetch = Annotated[bool, typer.Option("--fetch", help="Allow https addresses as files.")]
 
 
 def audit(
@@ -50,7 +50,7 @@ def audit(
     fetch: Fetch = False,
     json_: JsonFlag = False,
 ) -> None:
-    """Hold a published table against laws that need no new measurement."""
+    """Check published result tables against laws that need no new measurement."""
     from runner.audit.checks import audit as audit_rows
     from runner.audit.finding import Severity, laws, summary, table
     from runner.audit.reading import SECURE, read_all
@@ -63,7 +63,7 @@ def audit(
         raise LabError(f"{distant[0]} is an address: only https is fetched, and only with --fetch.")
     if html is not None and ("-" in files or distant):
         raise LabError(
-            "--html takes files: save what comes through stdin, or from an address, first."
+            "--html needs files: save the input from stdin or an address to a file first."
         )
     found = audit_rows(read_all(files, format_, columns, connections, depth))
     if json_:

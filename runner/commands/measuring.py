@@ -52,7 +52,7 @@ def run(
 ) -> None:
     """Run a campaign, each trial in a fresh server, or load an API of your own.
 
-    Raw samples into data/runs/.
+    Raw samples are written to data/runs/.
     """
     from runner.planning.plan import choose, with_idle, with_rates
     from runner.running.campaign import resume_campaign, run_campaign
@@ -173,9 +173,9 @@ def calibrate(
     hosts: options.HostsFile = None,
     json_: JsonFlag = False,
 ) -> None:
-    """Find how fast k6 and wrk are on this machine, or on the hosts together.
+    """Measure the highest rates of k6 and wrk on this machine, or on all hosts together.
 
-    Verdicts use it from then on.
+    Verdicts use these ceilings from then on.
     """
     from runner.planning.plan import choose
     from runner.running.campaign import calibrate_machine
@@ -196,7 +196,7 @@ def calibrate(
 
 def overhead(
     engine: EngineOption = "auto",
-    server: Annotated[str, typer.Option(help="Which server is loaded.")] = "gin",
+    server: Annotated[str, typer.Option(help="The server to load.")] = "gin",
     vus: Annotated[int, typer.Option(min=1, max=10_000, help="Virtual users of k6.")] = 3000,
     iterations: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="Requests of each load.")
@@ -205,8 +205,9 @@ def overhead(
     seed: Annotated[int, typer.Option(min=0, help="Order of the loads.")] = 1,
     json_: JsonFlag = False,
 ) -> None:
-    """Measure what the lab itself costs: one load with all of its observers, without each, and by a
-    stock k6.
+    """Measure the cost of the lab itself.
+
+    One load runs with all of its observers, without each, and by a stock k6.
     """
     from runner.running import overhead as lab_costs
 

@@ -23,7 +23,7 @@ class Need(StrEnum):
     ROOM = "the server never filled its CPUs"
     """For a peak: otherwise nothing can rise above the rest."""
     LIMIT_OF_A_RAMP = "the rate rose beyond what the server can do"
-    """For rows inserted: below the limit, their number is the number requested."""
+    """For rows inserted: at lower rates, all servers insert as many rows as requested."""
 
 
 @dataclass(frozen=True)
