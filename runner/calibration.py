@@ -97,5 +97,5 @@ def load_calibration(*, of_hosts: bool = False) -> Calibration | None:
     path = data_folder() / FILES[of_hosts]
     if not path.is_file():
         return None
-    said = f"{path} is no calibration, make it anew with `bench calibrate`"
+    said = f"{path} is not a calibration: make a new one with `bench calibrate`"
     return decode(Calibration, read_json(path), said, exit_code=2)

@@ -228,8 +228,9 @@ class Measurement(LoadFacts):
     oom_kills: int | None = None
     """Number of server processes that the kernel killed for lack of memory; None if unknown."""
     idle: str | None = None
-    """What kept idle CPUs awake: `polling` or `system`; None in older runs, which did not record
-    it.
+    """State of idle CPUs: `polling` (kept awake) or `system` (may sleep).
+
+    None in older runs, which did not record it.
     """
     slices: tuple[Slice, ...] = ()
     """Slices of a trial in a session, by place."""

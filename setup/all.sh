@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up everything, side by side what does not depend on each other. Exit code 2 where a part failed; the others end first.
+# Sets up everything; independent parts run side by side. If a part fails, the others still finish, and the exit code is 2.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 set -m # a process group a part, so that none outlives an interrupt

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Holds every locked dependency against the known vulnerabilities of its language. Exit code 1 where one is vulnerable,
-# 2 where a database of vulnerabilities or its tool could not be had: nothing was audited then, and this says so.
+# Checks every locked dependency for known vulnerabilities of its language. Exit code 1 if one is vulnerable; 2 if a tool
+# or a database of vulnerabilities is not available. Then nothing was audited, and a message says so.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 
@@ -9,8 +9,8 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 found=0 unknown=0
 
-# audit WHAT VULNERABLE COMMAND...: run a tool; VULNERABLE is the exit code with which it tells of vulnerabilities, and
-# MARK what it then prints, as some end with the same code where they could not look.
+# audit WHAT VULNERABLE COMMAND...: run a tool. VULNERABLE is its exit code if it finds vulnerabilities, and MARK its output
+# then, because some tools have the same exit code if they could not check.
 audit() {
   local what=$1 vulnerable=$2 mark=$3 code=0
   shift 3
@@ -25,7 +25,7 @@ audit() {
 }
 not_audited() { echo "NOT AUDITED $1: $2"; unknown=1; }
 
-# A tool is built once, with the versions that it was published with.
+# Each tool is built once, with the dependency versions of its release.
 built() {
   local name=$1
   shift

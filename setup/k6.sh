@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # setup/k6.sh: find k6, or build the series $K6_SERIES from its module in setup/k6/ as .tools/k6.
-# setup/k6.sh SERIES...: build these as .tools/k6-SERIES, whatever else there is.
+# setup/k6.sh SERIES...: build these as .tools/k6-SERIES, even if another k6 is installed.
 # shellcheck source=setup/part.sh
 . "$(dirname "$0")/part.sh"
 
@@ -24,8 +24,8 @@ if [ ${#missing[@]} -gt 0 ]; then
     fail "k6 1.8 to 2.x is not installed and Go is not there to build it: install k6 or Go (go.dev/dl)."
   begin "k6 ${missing[*]} into .tools"
 fi
-# As k6's own releases are built, and without debugging information, which costs a seventh of the time. The standard library
-# is built as it is for the servers in Go: the two share that part of the cache.
+# Built like k6's own releases, but without debugging information, which would cost a seventh of the time. The standard
+# library is built with the same flags as for the Go servers, so both share its cache.
 flags=(-mod=readonly -trimpath -buildvcs=false -gcflags=all=-dwarf=false -gcflags=std= '-ldflags=-s -w')
 for each in "${missing[@]}"; do
   (cd "setup/k6/$each" && CGO_ENABLED=0 go build "${flags[@]}" -o "../../../.tools/k6-$each.new" tool)

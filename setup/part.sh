@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# What the parts of the set-up share. A part that has nothing to do says nothing; else it says in one line that it begins,
-# and in one how long it took or why it failed. All else goes to its log.
+# Functions shared by the parts of the set-up. A part with nothing to do prints nothing. Otherwise it prints one line at its
+# begin, and one at its end with the time or the error. All other output goes to its log.
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 set -euo pipefail
 
-# fail SENTENCE: end the part before it began.
+# fail SENTENCE: end the part with an error before it begins.
 fail() { echo "Error: $*" >&2; exit 2; }
 
-# begin WHAT: say so; from here on output goes to the part's log.
+# begin WHAT: print the first line; from here on, output goes to the part's log.
 begin() {
   what=$1 log=.tools/setup-$(basename "$0" .sh).log
   mkdir -p .tools

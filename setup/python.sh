@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .venv from requirements.lock and installs the lab into it. pip installs uv, and uv the rest: both check the hashes.
+# Creates .venv from requirements.lock and installs the lab into it. pip installs uv, and uv the rest; both check hashes.
 # shellcheck source=setup/part.sh
 . "$(dirname "$0")/part.sh"
 
@@ -25,10 +25,10 @@ if ! .venv/bin/python -m pip --version 2> /dev/null; then # none, or one that wa
   }
 fi
 pip=(.venv/bin/python -m pip --disable-pip-version-check)
-# Compiled here, or each program that starts compiles pandas and the like anew where Python may write no bytecode.
+# Compile now: if Python may not write bytecode later, each start of a program would compile pandas and others again.
 uv=(.venv/bin/uv pip install --quiet --compile-bytecode --python .venv/bin/python)
 
-# uv does not read pip's configuration: where that names another index or certificates, they are uv's too.
+# uv does not read pip's configuration, so pass it pip's index and certificates.
 configured() { "${pip[@]}" config list | sed -n "s/^[^ ]*\.$1='\(.*\)'$/\1/p" | head -n 1; }
 index=$(configured index-url) cert=$(configured cert)
 [ -z "$index" ] || export UV_DEFAULT_INDEX=${UV_DEFAULT_INDEX:-$index}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the binaries of the quick campaign's servers that are not there, so that the first run need not wait for them.
+# Builds missing binaries of the quick campaign's servers, so that the first run need not wait for them.
 # shellcheck source=setup/part.sh
 . "$(dirname "$0")/part.sh"
 

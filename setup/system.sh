@@ -11,7 +11,7 @@ has nginx || missing+=(nginx-light)
 has_postgres || missing+=(postgresql)
 [ ${#missing[@]} -gt 0 ] || exit 0
 
-# Without nginx or PostgreSQL everything runs but what needs them; without wrk no campaign does.
+# Without wrk no campaign runs. Without nginx or PostgreSQL only the campaigns that need them fail.
 stop() {
   has wrk && { echo "Warning: $*; what needs them will fail." >&2; exit 0; }
   fail "$*."
@@ -27,8 +27,7 @@ install_missing() {
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends "${missing[@]}"
 }
 begin "${missing[*]} from the system's packages"
-# The packages of nginx and PostgreSQL start a server unless a policy forbids it, and the latter makes a cluster: the lab
-# starts its own of both.
+# Keep the packages of nginx and PostgreSQL from starting a server and creating a cluster; the lab starts its own.
 no_cluster=/etc/postgresql-common/createcluster.d/web-bench-lab.conf
 if ! has_postgres; then
   "${as_root[@]}" mkdir -p "${no_cluster%/*}"

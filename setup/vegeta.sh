@@ -9,7 +9,7 @@ if [ ! -e .tools/vegeta ] && command -v vegeta > /dev/null; then exit 0; fi
 command -v go > /dev/null || fail "vegeta is not installed and Go is not there to build it: install vegeta or Go (go.dev/dl)."
 begin "vegeta into .tools"
 version=$(sed -n 's|^.*tsenart/vegeta/v12 v\([0-9.]*\).*$|\1|p' "$module")
-# As k6 is built, whose cache of the standard library it shares.
+# Built with the same flags as k6, to share the cache of the standard library.
 flags=(-mod=readonly -trimpath -buildvcs=false -gcflags=all=-dwarf=false -gcflags=std= "-ldflags=-s -w -X main.Version=$version")
 (cd setup/vegeta && CGO_ENABLED=0 go build "${flags[@]}" -o ../../.tools/vegeta.new tool)
 mv .tools/vegeta.new .tools/vegeta

@@ -27,7 +27,7 @@ Connections = Annotated[
     float | None, typer.Option(min=1, help="Number of connections, if the file does not say.")
 ]
 Depth = Annotated[
-    float | None, typer.Option(min=1, help="Requests that a connection has under way (pipelining).")
+    float | None, typer.Option(min=1, help="Requests under way per connection (pipelining).")
 ]
 FailOn = Annotated[
     str,
@@ -35,7 +35,7 @@ FailOn = Annotated[
         help="Exit with 1 from this severity on: impossible, suspicious, worth knowing, never."
     ),
 ]
-Fetch = Annotated[bool, typer.Option("--fetch", help="Let files be https addresses.")]
+Fetch = Annotated[bool, typer.Option("--fetch", help="Allow https addresses as files.")]
 
 
 def audit(
@@ -49,7 +49,7 @@ def audit(
     fetch: Fetch = False,
     json_: JsonFlag = False,
 ) -> None:
-    """Hold a published table against laws that need no new measurement."""
+    """Check published result tables against laws that need no new measurement."""
     from runner.audit.checks import audit as audit_rows
     from runner.audit.finding import Severity, laws, summary, table
     from runner.audit.reading import SECURE, read_all

@@ -15,7 +15,7 @@ from runner.store import find_run
 
 
 def doctor(hosts: HostsFile = None, json_: JsonFlag = False) -> None:
-    """Say what this machine, or each host, has, what a campaign would use, and what is missing."""
+    """Check this machine, or each host: its facts, what a campaign would use, what is missing."""
     from runner.measure.doctor import examine, examine_hosts
 
     findings = examine() if hosts is None else examine_hosts(hosts, console.note)
@@ -117,7 +117,7 @@ def servers_table(servers: Sequence[Server]) -> str:
 
 
 def build(servers: Servers = None, json_: JsonFlag = False) -> None:
-    """Build binaries and, where a Docker engine answers, images."""
+    """Build the servers' binaries and, if a Docker engine answers, their images."""
     from runner.measure.inspection import build_all
 
     outcomes = build_all(
@@ -142,7 +142,7 @@ def check(
     hosts: HostsFile = None,
     json_: JsonFlag = False,
 ) -> None:
-    """Hold started servers against the HTTP contract, without load."""
+    """Start servers and check them against the HTTP contract, without load."""
     from runner.measure.inspection import inspect_all
 
     chosen = [catalog.load_server(name) for name in servers or catalog.server_names()]
@@ -164,8 +164,9 @@ def check(
 
 
 def clean(hosts: HostsFile = None, json_: JsonFlag = False) -> None:
-    """Remove what runs that died have left, here and on every host: processes, containers, control
-    groups, files.
+    """Remove leftovers of dead runs, here and on all hosts.
+
+    These are processes, containers, control groups and files.
     """
     from runner.measure.lab import clean_up_all
     from runner.measure.leftovers import left_over

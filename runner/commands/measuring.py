@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def run(what: CampaignOptions, of_api: ApiOptions, json_: JsonFlag = False) -> None:
     """Run a campaign, each trial in a fresh server, or load an API of your own.
 
-    Raw samples into data/runs/.
+    Raw samples are written to data/runs/.
     """
     from runner.running.campaign import resume_campaign
     from runner.running.stopping import read_stopping
@@ -171,9 +171,9 @@ def calibrate(
     hosts: options.HostsFile = None,
     json_: JsonFlag = False,
 ) -> None:
-    """Find how fast k6 and wrk are on this machine, or on the hosts together.
+    """Measure the highest rates of k6 and wrk on this machine, or on all hosts together.
 
-    Verdicts use it from then on.
+    Verdicts use these ceilings from then on.
     """
     from runner.planning.plan import choose
     from runner.running.campaign import calibrate_machine

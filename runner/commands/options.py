@@ -38,7 +38,7 @@ EngineOption = Annotated[
         "--engine", metavar="auto|docker|process", parser=engine_of, help="How servers are started."
     ),
 ]
-Servers = Annotated[list[str] | None, typer.Argument(help="Server names; all where none is given.")]
+Servers = Annotated[list[str] | None, typer.Argument(help="Server names; default: all.")]
 Run = Annotated[str, typer.Argument(help="A run id, a path, `latest` or `sample`.")]
 Scale = Annotated[float, typer.Option(help="Multiplies iterations and durations.")]
 Repeats = Annotated[int | None, typer.Option(min=1, max=1000, help="Trials of each cell.")]
@@ -46,7 +46,8 @@ Idle = Annotated[
     str | None, typer.Option(help="polling keeps idle CPUs awake, system lets them sleep.")
 ]
 RatesOf = Annotated[
-    str | None, typer.Option(metavar="RUN", help="Rates are shares of the capacities in this run.")
+    str | None,
+    typer.Option(metavar="RUN", help="Offer rates as shares of the capacities in this run."),
 ]
 HostsFile = Annotated[
     Hosts | None,
@@ -62,14 +63,12 @@ Until = Annotated[
     str | None,
     typer.Option(
         metavar="decided|5%",
-        help="Stop a load when its ratios are decided, or when their intervals are so narrow.",
+        help="Stop a load when its ratios are decided, or their intervals this narrow.",
     ),
 ]
 FailAbove = Annotated[
     float | None,
-    typer.Option(
-        metavar="PCT", min=0, help="Exit with 1 where something is worse by more than this."
-    ),
+    typer.Option(metavar="PCT", min=0, help="Exit with 1 if something is worse by more than this."),
 ]
 Force = Annotated[
     bool, typer.Option("--force", help="Compare runs of different machines, tools or CPUs.")
@@ -77,7 +76,7 @@ Force = Annotated[
 Html = Annotated[
     Path | None,
     typer.Option(
-        "--html", metavar="PATH", parser=page_of, help="Write a page too, and its notebook."
+        "--html", metavar="PATH", parser=page_of, help="Also write a page and its notebook."
     ),
 ]
 
@@ -112,13 +111,13 @@ def _option(*names: str, **more: Any) -> Any:
 
 Url = Annotated[
     list[str] | None,
-    _option(help="Load the server that answers there; several are compared in turn."),
+    _option(help="Load the server at this URL; several are compared in turn."),
 ]
 Folder = Annotated[
     str | None, _option(help="Start the server from this folder (Dockerfile or server.toml).")
 ]
 ScriptFile = Annotated[
-    str | None, _option(help="A k6 script: its default function is an iteration; else a GET.")
+    str | None, _option(help="A k6 script whose default function is an iteration; else a GET.")
 ]
 Vus = Annotated[
     int | None,
@@ -138,7 +137,7 @@ Duration = Annotated[
 ]
 Close = Annotated[bool, _option("--close", help="A new connection for each request.")]
 ProbePath = Annotated[
-    str | None, _option(help="What the probe asks for beside a script; else the URL's path.")
+    str | None, _option(help="Path that the probe requests during a script; else the URL's.")
 ]
 Also = Annotated[
     list[int] | None,
@@ -146,14 +145,14 @@ Also = Annotated[
         metavar="PORT",
         min=1,
         max=65535,
-        help="Another port of the URL's host that the script may ask.",
+        help="Another port of the URL's host that the script may use.",
     ),
 ]
 ServerCpus = Annotated[
     int | None, _option(min=1, max=1024, help="CPUs of a server from a --folder (1 without it).")
 ]
 OwnedHost = Annotated[
-    str | None, _option(metavar="HOST", help="The URL's host, where it is not this machine.")
+    str | None, _option(metavar="HOST", help="The URL's host, if it is not this machine.")
 ]
 
 

@@ -21,12 +21,12 @@ def report(
     cluster: Annotated[
         str | None,
         typer.Option(
-            metavar="local|ADDRESS", help="Rebuild the tables from raw by Dask's workers."
+            metavar="local|ADDRESS", help="Rebuild the tables from raw files on Dask workers."
         ),
     ] = None,
     json_: JsonFlag = False,
 ) -> None:
-    """Make tables, figures and HTML of a run, through the notebooks."""
+    """Make the tables, figures and HTML pages of a run by its notebooks."""
     from runner.present.notebook.kernels import Kernels
 
     folder = find_run(run)
@@ -61,7 +61,7 @@ def compare(
     run_a: Annotated[
         str, typer.Argument(help="The run to compare with: an id, a path, `latest` or `sample`.")
     ],
-    run_b: Annotated[str, typer.Argument(help="The run that is compared.")],
+    run_b: Annotated[str, typer.Argument(help="The run to compare.")],
     force: Force = False,
     fail_above: FailAbove = None,
     html: Html = None,
@@ -108,9 +108,7 @@ def history(
     html: Html = None,
     json_: JsonFlag = False,
 ) -> None:
-    """Follow the same cells over many runs: medians run by run, and where a value changed
-    to stay.
-    """
+    """Follow the same cells over many runs: medians run by run, and lasting changes."""
     from runner.present.two_runs.history import findings, table
     from runner.present.two_runs.history import history as history_of
 
@@ -138,7 +136,7 @@ def history(
 
 
 def claims(run: Run = "latest", json_: JsonFlag = False) -> None:
-    """Judge the published claims in a run: which hold, which do not, by how much, and why."""
+    """Judge the published claims by a run: outcomes, ratios and reasons."""
     from runner.present.frames import read_tables
     from runner.present.published.claims import rules_words
     from runner.present.published.judging import judge_all
@@ -178,7 +176,7 @@ def export(
         str, typer.Option(metavar="TRIAL", help="Write a trial's histogram as HdrHistogram does.")
     ] = "",
 ) -> None:
-    """Copy a run without its single requests: what figures need, small enough to commit."""
+    """Copy a run without single requests: the data for figures, small enough to commit."""
     from runner.digest.histogram import to_hgrm
     from runner.digest.tables import shrink
     from runner.present.frames import read_tables, sealed_trials
@@ -208,8 +206,9 @@ def publish(
     run: Run = "latest",
     json_: JsonFlag = False,
 ) -> None:
-    """Write a folder for a blog: post, self-contained page, figures in light and dark, tables,
-    provenance.
+    """Write a folder for a blog.
+
+    It has a post, a self-contained page, figures in light and dark, tables and provenance.
     """
     from runner.present.blog.publish import publish as publish_run
 

@@ -189,9 +189,8 @@ def probe_percentiles(
     ]
     # A load without slices also shows the requests due before and after it.
     shown = [each | (len(windows) == probe.loads == 1) for each in counted]
-    begins_s = np.cumsum(
-        [0.0, *(window.seconds for window in windows)]
-    )  # a slice begins at the end of the one before
+    # A slice begins at the end of the one before.
+    begins_s = np.cumsum([0.0, *(window.seconds for window in windows)])
     t_s = np.concatenate(
         [due_s[each] + begun for due_s, each, begun in zip(dues_s, shown, begins_s, strict=False)]
     )

@@ -112,12 +112,10 @@ def find(api: UserApi) -> Listener:
     """Return the leading process of those that listen at the address of `api`."""
     leading = leaders(api.address, api.port or 80)
     if not leading:
-        return Listener(
-            UNKNOWN_PID, "no process of this machine that this user may look at listens there"
-        )
+        return Listener(UNKNOWN_PID, "this user can see no process that listens there")
     if len(leading) > 1:
         return Listener(
-            UNKNOWN_PID, f"{len(leading)} processes that have no parent in common listen there"
+            UNKNOWN_PID, f"{len(leading)} processes without a common parent listen there"
         )
     name = psutil.Process(leading[0]).name()
     if name in FORWARDERS:
@@ -226,4 +224,4 @@ class AttachedEngine:
 
     def database(self, *_: Any, **__: Any) -> contextlib.AbstractContextManager[RunningDatabase]:
         """Raise an error: this engine starts no database."""
-        raise LabError("A server that the lab did not start gets no database from it.")
+        raise LabError("The lab gives a database only to servers that it starts.")

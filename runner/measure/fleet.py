@@ -167,7 +167,7 @@ class Fleet:
         if place is not self.server:
             return place.cpus
         if self._taken is None:
-            raise RuntimeError("Fleet.place() comes before Fleet.sites: it decides who has CPUs.")
+            raise RuntimeError("Call Fleet.place() before Fleet.sites: it chooses the CPUs.")
         return place.cpus[self._taken :] or place.cpus[-1:]
 
     def place(self, server_cpus: int, database_cpus: int) -> Placement:

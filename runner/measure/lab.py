@@ -105,9 +105,9 @@ def _lock() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[tuple[str, ...]]:
-    """Take a name that is unique on this machine and ends with its holder (unix(7)).
+    """Reserve a socket name that only one lab on this machine can hold (unix(7)).
 
-    If another lab holds it, yield a warning.
+    The kernel frees it when its holder ends. If another lab holds it, yield a warning.
     """
     with socket.socket(socket.AF_UNIX) as name:
         try:

@@ -121,9 +121,8 @@ class _Watch:
         """Answers of /stats, by the number of the next row."""
         self._poll: StatsPoll | None = None
         self._polled = ""  # the subject whose /stats is polled
-        self._held: dict[
-            str, tuple[int, frozenset[int]]
-        ] = {}  # process and CPUs of subjects that are to stay on them
+        self._held: dict[str, tuple[int, frozenset[int]]] = {}
+        """Process and CPUs of each subject that must stay on its CPUs."""
 
     def command(self, line: str) -> bool:
         """Execute one command; return False to stop."""

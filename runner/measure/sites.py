@@ -140,7 +140,7 @@ class Site:
                     )
                 answer = out.readline()
             if not answer:
-                raise LabError(f"The {name} ended before its time.", exit_code=1)
+                raise LabError(f"The {name} ended too early.", exit_code=1)
             return answer.strip()
 
         try:

@@ -239,7 +239,7 @@ class Serial:
     generator_share: float
     """CPU use of the generator as a share of one core."""
     idle: str | None
-    """What keeps idle CPUs awake: `polling` or `system`."""
+    """State of idle CPUs: `polling` (kept awake) or `system` (may sleep)."""
 
 
 @dataclass(frozen=True)

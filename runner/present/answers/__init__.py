@@ -1,3 +1,1 @@
-"""What a run answers: the summary, who is ahead and how sure that is, what warns, what the evidence
-says.
-"""
+"""A run's results in words: summary, ranking with its certainty, warnings, and evidence."""

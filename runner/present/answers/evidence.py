@@ -1,5 +1,6 @@
-"""From what a load generator said to what was measured, in words and tables: one trial (`case`),
-all computed.
+"""Explain one trial (`case`) in words and tables, from the generator's report to the verdict.
+
+All texts are computed.
 """
 
 import math
@@ -28,12 +29,12 @@ NO_CLOSED_LOAD_BY_K6 = (
     "This run has no sealed trial of a closed load by k6, which is what this page is about."
 )
 PERCENTILES = {"p50": "one in two", "p95": "one in 20", "p99": "one in 100"}
-"""Those that generator and probe both have -> the share of the requests that took longer."""
-SETTLED = 0.1  # share of a load that is left out at its beginning: users begin one after the other
+"""Percentiles that generator and probe both have -> share of requests that took longer."""
+SETTLED = 0.1  # share of a load excluded at its beginning, because users start one after the other
 
 
 def trial_words(case: Case) -> str:
-    """Say which trial this is and how it was driven; not yet what it showed."""
+    """Return which trial this is and how it was loaded, without results."""
     row = case.row
     load = captions.load_words(case.frame)
     requests = f"{row['requests']:,.0f} requests in {row['duration_s']:.1f} s"
@@ -41,10 +42,7 @@ def trial_words(case: Case) -> str:
 
 
 def _generator_ms(case: Case) -> dict[str, float]:
-    """Return the percentiles of the generator's.
-
-    NaN if the trial has too few requests beyond one.
-    """
+    """Return the generator's percentiles; NaN if the trial has too few requests beyond one."""
     carried = 100 * carried_quantile(case.row["requests"])
     return {
         name: float(case.row[f"latency_{name}_ms"]) if carried >= float(name[1:]) else math.nan
@@ -53,7 +51,7 @@ def _generator_ms(case: Case) -> dict[str, float]:
 
 
 def generator_said(case: Case) -> str:
-    """Say what the generator reports, as it would be published."""
+    """Return the generator's report, as it would be published."""
     known = {
         PERCENTILES[name]: number(ms)
         for name, ms in _generator_ms(case).items()
@@ -66,9 +64,9 @@ def generator_said(case: Case) -> str:
 
 
 def probe_saw(case: Case) -> str:
-    """Say what the probe saw in the same seconds, or that there was none.
+    """Return the probe's results in the same seconds, or that there was no probe.
 
-    And how much of k6's time it was spared.
+    If the generator's median is much higher, add how much of it was not needed for an answer.
     """
     row = case.row
     tool = case.tool
@@ -97,9 +95,9 @@ def probe_saw(case: Case) -> str:
 
 
 def percentile_table(case: Case) -> pd.DataFrame:
-    """Return the percentiles of generator and probe beside each other, as texts.
+    """Return the percentiles of generator and probe side by side, as texts.
 
-    Of the generator without a probe.
+    Without a probe, only the generator's.
     """
     rows = []
     is_probed = math.isfinite(case.row["probe_p50_ms"])
@@ -113,13 +111,11 @@ def percentile_table(case: Case) -> pd.DataFrame:
 def steady_rps(row: Mapping[Any, Any], throughput: pd.DataFrame) -> float:
     """Return the rate of a closed loop's steady part.
 
-    NaN for an open load, or a trial without timeline or such a part.
-
-    It is counted from a tenth of the load on until one mean iteration before its end, when users
-    begin to run out of iterations. Users and rate alone give the mean response time, whatever the
-    server does: L = lambda W (J. D. C. Little, A Proof for the Queuing Formula L = lambda W,
-    Operations Research 9, 1961). Without think time N users have N requests under way, so that W =
-    N / X at a rate of X.
+    NaN for an open load, or if the trial has no timeline or no steady part. The steady part lasts
+    from 10 % of the load until one mean iteration before its end, when users run out of iterations.
+    There, users and rate determine the mean response time, whatever the server does: L = lambda W
+    (J. D. C. Little, A Proof for the Queuing Formula L = lambda W, Operations Research 9, 1961).
+    Without think time N users have N requests under way, so W = N / X at a rate of X.
     """
     begin = SETTLED * row["duration_s"]
     end = row["duration_s"] - _mean_ms(row) / 1000
@@ -131,7 +127,7 @@ def steady_rps(row: Mapping[Any, Any], throughput: pd.DataFrame) -> float:
 
 
 def _mean_ms(row: Mapping[Any, Any]) -> float:
-    """Return the mean time of an iteration; of a request, if a run does not have it."""
+    """Return the mean time of an iteration, or of a request if the run lacks the former."""
     return float(
         row["iteration_mean_ms"]
         if math.isfinite(row["iteration_mean_ms"])
@@ -140,8 +136,8 @@ def _mean_ms(row: Mapping[Any, Any]) -> float:
 
 
 def law_words(case: Case) -> str:
-    """Say what users and rate alone make of the mean response time, and how that compares with the
-    measured one.
+    """Return the mean response time computed from users and rate, compared with the measured
+    one.
     """
     if case.row["load_model"] == "open":
         return (
@@ -170,7 +166,7 @@ def law_words(case: Case) -> str:
 
 
 def cpu_words(case: Case) -> str:
-    """Say how much of its CPUs each side used."""
+    """Return the CPU use of each side."""
     used = {
         side: 100 * float(case.row[f"{side}_cpu_mean_pct"]) / case.given(side)
         for side in ("server", "generator")
@@ -187,10 +183,10 @@ def cpu_words(case: Case) -> str:
 
 
 def servers_table(case: Case) -> pd.DataFrame:
-    """Return the servers of the run under the case's load, as texts: what the law makes alike, and
-    what differs.
+    """Return all servers of the run under the case's load, as texts.
 
-    What no trial knows has no column.
+    The table shows which numbers Little's law makes equal, and which differ. Numbers unknown in all
+    trials have no column.
     """
     rows = []
     for server, trials in case.peers.groupby("server", sort=True):
@@ -209,7 +205,7 @@ def servers_table(case: Case) -> pd.DataFrame:
 
 
 def price_words(case: Case) -> str:
-    """Say what a request costs each server of the run under this load, in CPU time."""
+    """Return the CPU time per request of each server of the run under this load."""
     table = summary.summarize(case.tables)
     rows = table[(table["load"] == case.row["load"]) & (table["tier"] != CALIBRATION)]
     cost = number(case.row["server_cpu_ms_per_request"])
@@ -220,7 +216,7 @@ def price_words(case: Case) -> str:
 
 
 def verdict_words(case: Case) -> str:
-    """Say the verdict, what it means, and the numbers that it was given for."""
+    """Return the verdict, its meaning, and the numbers behind it."""
     verdict = str(case.row["verdict"])
     meaning = Limit.of(verdict, str(case.row["verdict_cause"])).meaning
     reason = str(case.row["verdict_reason"]) or "not recorded"
@@ -232,14 +228,14 @@ LACKED = "the run did not have that much"
 
 @dataclass(frozen=True)
 class Weighed:
-    """A column that a verdict weighs, in words."""
+    """A column that influences a verdict, in words."""
 
     name: str
     unit: str
     below: str
-    """What a value of 0, or one below the limit, says."""
+    """Meaning of a value of 0, or of one below the limit."""
     beyond: str
-    """What any other value says."""
+    """Meaning of any other value."""
     limit: float = 0.0
 
 
@@ -271,16 +267,17 @@ WEIGHED = {
         "CPU of the probe", " % of a core", "what asking cost", "what asking cost"
     ),
 }
-"""By their columns.
+"""The weighed values, by column.
 
-Below 20 % of a core ticks may make up what others took: 97 % of the committed trials lie there.
+Below 20 % of a core, the kernel's ticks alone can explain the CPU time of other programs: 97 % of
+the committed trials are there.
 """
 
 
 def evidence_table(case: Case) -> pd.DataFrame:
-    """Return what a verdict weighs, as texts: name, value, what it says.
+    """Return the values that influence a verdict, as texts: name, value, meaning.
 
-    What a run does not know is left out.
+    Unknown values are left out.
     """
     row = case.row
     tool = case.tool

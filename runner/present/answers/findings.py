@@ -1,6 +1,5 @@
-"""The answer in at most five sentences: who is ahead, by how much and under which load.
-
-And what is not known.
+"""Answer in at most five sentences: the fastest server, its lead, under which load, and
+unknowns.
 """
 
 import math
@@ -41,14 +40,13 @@ SHARES = {1.0: "a core", 0.5: "half a core", 0.25: "a quarter of a core", 0.1: "
 ONLY_SEARCHES = (
     "Every trial of this run is a step of a search, at a rate of its own: there is no rate to say."
 )
-MOST_NAMED = 3  # servers of which each has its smallest and its largest ratio in a sentence
+MOST_NAMED = 3
+"""For more servers, a sentence gives medians over the loads instead of ranges."""
 Row = Mapping[Hashable, Any]
 
 
 def sentences(tables: Tables) -> tuple[str, ...]:
-    """Return at most five sentences that say what the run found, each with numbers and 95 %
-    intervals.
-    """
+    """Return at most five sentences on the run's result, with numbers and 95 % intervals."""
     sealed = tables.trials[is_sealed(tables.trials)]
     if sealed.empty:
         return (NO_SEALED_TRIAL,)
@@ -68,8 +66,9 @@ def sentences(tables: Tables) -> tuple[str, ...]:
 
 
 def _alone(tables: Tables, sealed: pd.DataFrame) -> str:
-    """Say the throughput of the fastest cell, as its table has it, which share failed, and what the
-    limit was.
+    """Return the throughput of the fastest cell, its share of failures, and its limit.
+
+    The numbers are formatted as in the table.
     """
     table = summarize(tables)
     known = table[table["rps"].notna()]
@@ -94,8 +93,9 @@ def _alone(tables: Tables, sealed: pd.DataFrame) -> str:
 
 
 def unknown(tables: Tables) -> tuple[str, ...]:
-    """Return a sentence for each quantity that could not be compared on some loads, and for each
-    second label.
+    """Return a sentence for each quantity that was not comparable on some loads.
+
+    Each second label of a server (A/A) gets a sentence, too.
     """
     found = ratios.frame(tables)
     sealed = sealed_trials(tables.trials)
@@ -129,8 +129,9 @@ def unknown(tables: Tables) -> tuple[str, ...]:
 
 
 def _one_load(known: pd.DataFrame, sealed: pd.DataFrame) -> str:
-    """Say the rates of all servers under the load that most readers know, about 100 kept
-    connections, and ratios.
+    """Return the rates and ratios of all servers under the best-known load.
+
+    That is about 100 kept connections.
     """
     rates = known[known["quantity"] == THROUGHPUT.name]
     if rates.empty:
@@ -161,7 +162,7 @@ def _one_load(known: pd.DataFrame, sealed: pd.DataFrame) -> str:
 
 
 def _over_loads(known: pd.DataFrame, quantity: Quantity) -> str:
-    """Say from where to where each ratio goes over the loads; of many servers the median."""
+    """Return the range of each ratio over the loads, or the medians if there are many servers."""
     is_whole = (known["low"] > 0) & (known["high"] < math.inf)
     rows = known[known["quantity"].eq(quantity.name) & is_whole]
     loads = rows["load"].nunique()
@@ -191,7 +192,7 @@ def _over_loads(known: pd.DataFrame, quantity: Quantity) -> str:
 
 
 def _response_times(tables: Tables, known: pd.DataFrame) -> str:
-    """Say the response times at the highest rate that all kept."""
+    """Return the response times at the highest rate that all servers sustained."""
     rates = sealed_trials(tables.trials).drop_duplicates("load").set_index("load")["rate_rps"]
     half = known[known["quantity"] == P50.name]
     most = known[known["quantity"] == P99.name]
@@ -215,12 +216,11 @@ def _response_times(tables: Tables, known: pd.DataFrame) -> str:
 
 
 def queued_case(tables: Tables) -> Case | None:
-    """Return the trial in which k6 timed its own queue for longest beside what the probe saw.
+    """Return the trial in which k6's own queue exceeded the probe's times most; None if there is
+    none.
 
-    None if there is none.
-
-    The generator must have been the limit, and the probe a witness: it keeps its connections, sends
-    one kind of request, and meets no pause of a quota.
+    The generator must have been the limit. The probe must be comparable: it keeps its connections,
+    sends one kind of request, and is not paused by a quota.
     """
     known = candidates(tables)
     known = known[queued(known)]
@@ -231,9 +231,9 @@ def queued_case(tables: Tables) -> Case | None:
 
 
 def two_clients(tables: Tables) -> str:
-    """Say what a generator that was the limit reported beside what another client saw.
+    """Compare the report of a generator that was the limit with the probe's.
 
-    Empty if none was.
+    Empty if no generator was the limit.
     """
     case = queued_case(tables)
     if case is None:
@@ -248,7 +248,7 @@ def two_clients(tables: Tables) -> str:
 
 
 def _place(row: Row) -> str:
-    """Return under which load: `On half a core, at 100 kept connections,`."""
+    """Return the load as a phrase: `On half a core, at 100 kept connections,`."""
     cores = float(row["share"])
     quota = float(row["quota_cores"])
     narrow = quota < min(1.0, cores)
@@ -267,5 +267,5 @@ def _place(row: Row) -> str:
 
 
 def _rounded(value: float) -> str:
-    """Return a rate with three digits: 40,731 is 40,700."""
+    """Return a rate rounded to three digits: 40,731 becomes 40,700."""
     return f"{float(f'{value:.3g}'):,.0f}"

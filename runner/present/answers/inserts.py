@@ -1,6 +1,4 @@
-"""The answer about inserts: who inserts most and at what CPU, what the limit was, how large a pool
-need be.
-"""
+"""Results on inserts: the fastest server, its CPU, the limit, and the smallest sufficient pool."""
 
 from itertools import groupby
 from operator import attrgetter
@@ -30,11 +28,11 @@ COLUMN_OF_HEADING = {
     "most in use": "pool_in_use",
     "rows": "rows",
 }
-"""Heading -> column of the summary that loads with a database have beside the others."""
+"""Heading -> additional column of the summary for loads with a database."""
 
 
 def findings(tables: Tables) -> tuple[str, ...]:
-    """Return findings about a run's inserts as sentences, all computed."""
+    """Return the findings on a run's inserts as sentences."""
     table = _stored(summary.summarize(tables))
     trials = _stored(tables.trials)
     table, trials = (rows[rows["tier"] != CALIBRATION] for rows in (table, trials))
@@ -64,9 +62,7 @@ def findings(tables: Tables) -> tuple[str, ...]:
             f"What was the limit, of {captions.plural(len(sealed), 'trial')} with a database: "
             f"{counts}.",
             *(_ramp(load, list(servers), tables) for load, servers in ramps),
-            *(
-                summary.cpu_order(tables, rows) for _, rows in by_load
-            ),  # on the ramps, else on all loads
+            *(summary.cpu_order(tables, rows) for _, rows in by_load),
             f"Every connection of the pool was in use most of the time on: {'; '.join(full)}."
             if full
             else "",
@@ -90,8 +86,9 @@ def _stored(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _most(tables: Tables, closed: pd.DataFrame, sealed: pd.DataFrame) -> list[str]:
-    """Say who is fastest on the load with the highest rate, of those where two servers were the
-    limit in all trials.
+    """Return the fastest server on the load with the highest rate.
+
+    Only loads are considered in which two servers were the limit in all trials.
     """
     loads = {
         str(load): rows for load, rows in closed[closed["trials"] > 0].groupby("load", sort=False)
@@ -119,7 +116,7 @@ def _most(tables: Tables, closed: pd.DataFrame, sealed: pd.DataFrame) -> list[st
 
 
 def _ramp(load: str, servers: list[ServerLoad], tables: Tables) -> str:
-    """Say up to which rate each server kept up, and what was the limit where it did not."""
+    """Return the highest rate that each server sustained, and the limit beyond it."""
     kept = {cell.server: spread(kept_rps(cell.trials, tables.throughput)) for cell in servers}
     part = {
         cell.server: cell.trials
@@ -155,7 +152,7 @@ def _database(table: pd.DataFrame) -> str:
 
 
 def _enough(loop: str, servers: list[ServerLoad]) -> str:
-    """Say which pool size is the smallest that does not differ from the fastest size."""
+    """Return the smallest pool size that does not differ from the fastest one."""
     found = {cell.server: smallest_pool(cell.trials) for cell in servers}
     known = {server: pool for server, pool in found.items() if pool}
     why = (
@@ -177,13 +174,12 @@ def _enough(loop: str, servers: list[ServerLoad]) -> str:
 
 
 def smallest_pool(trials: pd.DataFrame) -> tuple[float, float] | None:
-    """Return the smallest pool size whose rates do not differ from those of the fastest, and what
-    might be missed.
+    """Return the smallest pool size whose rates do not differ from the fastest size's.
 
-    That is the ratio by which the fastest size could be faster without a difference being found.
-    `trials` are sealed ones of one server and loop. None if a size has too few trials, or the
-    generator was the limit at the fastest size, or could have been: then a larger pool could have
-    been faster.
+    The second value is the largest ratio that could remain undetected between the two. `trials` are
+    sealed ones of one server and loop. None if a size has too few trials. Also None if the
+    generator may have been the limit at the fastest size, because a larger pool could then be
+    faster.
     """
     sizes = {str(size): of_size for size, of_size in trials.groupby("pool_size")}
     ranking = rank(

@@ -1,6 +1,4 @@
-"""What a user's script sent to other ports than the server's, which is in no rate and no
-percentile.
-"""
+"""Requests of a user's script to other ports, which are in no rate and no percentile."""
 
 import pandas as pd
 
@@ -8,9 +6,9 @@ from runner.present.frames import Tables
 
 
 def sentences(tables: Tables) -> tuple[str, ...]:
-    """Return how many requests of a script went to other ports, in a sentence.
+    """Return a sentence with the number of a script's requests to other ports.
 
-    None if it was allowed no other.
+    Empty if no other port was allowed.
     """
     apis = tables.manifest.campaign.apis
     ports = [str(port) for port in apis[0].also] if apis else []  # those of all servers

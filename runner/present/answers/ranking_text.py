@@ -1,5 +1,6 @@
-"""How the servers of one load stand, in words: order, ratios with intervals, ties, undetectable
-differences.
+"""Rankings of servers on one load in words.
+
+They have an order, ratios with intervals, ties and undetectable differences.
 """
 
 from collections.abc import Iterable
@@ -22,27 +23,24 @@ READING = (
     "separate equal servers). An undetectable difference would have been missed in more than one "
     "of five campaigns like this one."
 )
-SMALLEST_SHOWN_RATIO = (
-    1 + 1e-5
-)  # trials without any noise would show smaller ratios than are worth a word
+SMALLEST_SHOWN_RATIO = 1 + 1e-5
+"""Smaller ratios are not reported; trials without any noise would show them."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """The trials of some servers on one load: their values, and the ranking where there are enough
-    of them.
-    """
+    """Trials of servers on one load, by server, and their ranking if there are enough trials."""
 
     samples: dict[str, Sample]
     ranking: Ranking | None
-    sign: str  # between two servers of which the one before is better
-    noise: str  # where the noise floor comes from and how large it is; empty if there is none
+    sign: str  # sign between two servers, the better one first
+    noise: str  # origin and size of the noise floor; empty if there is none
 
     def words(self, quantity: str) -> str:
-        """Return the order with ratios; without enough trials for it, each server's values.
+        """Return the order with ratios, or each server's values if there are too few trials.
 
-        `requests/s: axum 61,200 > gin 50,000 (×0.817 [0.810–0.824])`, with letters where the order
-        does not say all.
+        `requests/s: axum 61,200 > gin 50,000 (×0.817 [0.810–0.824])`, with letters if the order
+        alone is ambiguous.
         """
         ranking = self.ranking
         values = {name: f"{name} {median_words(sample)}" for name, sample in self.samples.items()}
@@ -80,10 +78,10 @@ class Standing:
 
 
 def standing(tables: Tables, rows: pd.DataFrame, quantity: Quantity) -> Standing:
-    """Return how the servers in `rows` of the summary, all of one load, stand by a quantity.
+    """Return the standing of the servers in `rows` of the summary, all of one load.
 
-    Disturbed sessions are left out. What a server under two labels (A/A) differs by in these
-    trials is noise.
+    Disturbed sessions are left out. If a server has two labels (A/A), the difference of these is
+    noise.
     """
     trials = sealed_trials(tables.trials[tables.trials["load"].isin(rows["load"])])
     trials = trials[~disturbed(trials)]
@@ -109,7 +107,7 @@ def standing(tables: Tables, rows: pd.DataFrame, quantity: Quantity) -> Standing
 def times(found: Ratio, *, inverse: bool = False) -> str:
     """Return a ratio with its interval: `×0.940 [0.931–0.949]`.
 
-    Of the second to the first where `inverse`.
+    With `inverse`, the ratio of the second to the first.
     """
     ends = (
         (1 / found.ratio, 1 / found.high, 1 / found.low)
@@ -120,12 +118,12 @@ def times(found: Ratio, *, inverse: bool = False) -> str:
 
 
 def percent(factor: float) -> str:
-    """Return how far a ratio above 1 is from it, in percent with two digits: 1.0213 is `2.1 %`."""
+    """Return the difference of a ratio from 1 in percent, with two digits: 1.0213 is `2.1 %`."""
     return f"{100 * (factor - 1):.2g} %" if factor < 1.9 else f"{100 * (factor - 1):,.0f} %"
 
 
 def median_words(values: Iterable[float]) -> str:
-    """Return a median with the range of its values: `84.5 [80.1–90.2]`; `–` without any."""
+    """Return a median with the range of values: `84.5 [80.1–90.2]`; `–` without values."""
     known = pd.Series(list(values), dtype=float).dropna()
     ends = f" [{number(known.min())}–{number(known.max())}]" if len(known) > 1 else ""
     return number(known.median()) + ends

@@ -1,6 +1,4 @@
-"""The summary of a run in numbers and sentences: what can be ranked, what cannot, what to know
-before any number.
-"""
+"""Summarise a run in numbers and sentences: rankings, warnings, and missing values."""
 
 from __future__ import annotations
 
@@ -55,7 +53,7 @@ MEDIANS = {
     "database_cpu_ms_per_request": "database_cpu_ms_per_request",
     "database_cpu_pct": "database_cpu_mean_pct",
 }
-"""Column of the summary -> column of the trials whose median it is."""
+"""Column of the summary -> column of the trials whose median it shows."""
 SUMMARY_COLUMNS = (
     *(
         "load",
@@ -85,35 +83,37 @@ SUMMARY_COLUMNS = (
     *("failed_pct", "is_limited", "why_unknown", "cost_counts"),
 )
 CARRIED = {"p95_ms": 0.95, "p99_ms": 0.99, "first_byte_p99_ms": 0.99}
-"""Columns that are NaN if a trial of the cell carries no such quantile."""
+"""Columns that are NaN if a trial of the cell is too short for this quantile."""
 FAILED = "failed"  # heading of a column
 RANK = "rank by requests/s (same letter: a tie)"
 NO_SEALED_TRIAL = "No trial of this run was sealed: there is nothing to compare."
 
 
 def summarize(tables: Tables) -> pd.DataFrame:
-    """Return one row per load and server, in plain values.
+    """Return one row per load and server, with numbers; no row for a search.
 
-    None for a search, whose steps have a rate each.
+    A search has no row because each of its steps has another rate.
 
-    Values are the median of the trials, low and high their minimum and maximum. trials counts
-    sealed ones, left_out those of which no attempt counts; p95_ms and p99_ms are NaN if a trial
-    has fewer than 100 requests beyond it; tail_ms is the highest percentile (tail_percent) that all
-    trials carry; requests are those of the shortest trial. rps is the throughput: what the server
-    answered with success, the probe's requests too; of an open load what the generator had answered
-    with success. failed_pct is the share of failed requests over all trials; why_unknown says why a
-    limit is unknown. cost_counts says whether so few requests failed that a cost is that of the
-    work. is_limited says whether a quota of the lab's held server or database back.
-    server_bound says whether every trial was, and the load was a closed one: only then throughput
-    is ranked, and never that of calibration servers. rank is rank and letters by requests/s, empty
-    for who is not ranked.
+    Values are medians of the trials; low and high are their minimum and maximum. `trials` counts
+    sealed trials, `left_out` trials without a valid attempt. `p95_ms` and `p99_ms` are NaN if a
+    trial has fewer than 100 requests beyond them. `tail_ms` is the highest percentile
+    (`tail_percent`) that all trials support. `requests` are those of the shortest trial.
+
+    `rps` is the throughput: the successful answers, including the probe's; for an open load, only
+    the generator's. `failed_pct` is the share of failed requests over all trials. `why_unknown`
+    explains an unknown limit. `cost_counts` is True if so few requests failed that the cost is
+    valid. `is_limited` is True if a quota of the lab held server or database back.
+
+    `server_bound` is True if the load was closed and the server was the limit of every trial. Only
+    then throughput is ranked, and never for calibration servers. `rank` is rank and letters by
+    requests/s, empty without a rank.
     """
     return _summarized(tables).copy()
 
 
 @lru_cache(maxsize=4)
 def _summarized(tables: Tables) -> pd.DataFrame:
-    """Return the summary of a run, which several parts of a page ask for: nobody changes it."""
+    """Return the summary of a run, cached; callers must not change it."""
     servers = list(identities(tables.trials))
     trials = tables.trials[tables.trials["objective"] == ""]
     ordered = trials.assign(
@@ -147,7 +147,7 @@ def _summary(
     fewest = sealed["requests"].min()
     requests = sealed["requests"].sum()
     found = {
-        **first,  # what is the same in every trial: only `SUMMARY_COLUMNS` become the table's
+        **first,  # equal in every trial; only `SUMMARY_COLUMNS` become columns of the table
         **{name: float(medians[column]) for name, column in MEDIANS.items()},
         "trials": len(sealed),
         "left_out": int(left_out.sum()),
@@ -173,10 +173,9 @@ def _summary(
 
 @lru_cache(maxsize=2)
 def _tails_ms(tables: Tables) -> pd.Series[float]:
-    """Return, by trial, the highest percentile in ms that every sealed trial of its load and server
-    carries.
+    """Return, by trial, the highest percentile in ms that all trials of its cell support.
 
-    It is the exact one where the trial has it, else that of the histogram (1 % at most from it).
+    It is exact if the trial has the exact one; otherwise it comes from the histogram (within 1 %).
     """
     sealed = sealed_trials(tables.trials)
     fewest = sealed.groupby(["load", "server"])["requests"].transform("min")
@@ -194,10 +193,10 @@ def _tails_ms(tables: Tables) -> pd.Series[float]:
 
 
 def printable(table: pd.DataFrame, more: Mapping[str, str] | None = None) -> pd.DataFrame:
-    """Return the summary as texts; rates that may not be ranked carry a dagger.
+    """Return the summary as texts; a dagger marks rates that may not be ranked.
 
-    Without any rank, cost of the database, request not sent in time or failed one there is no such
-    column. `more` names further columns by their headings.
+    Columns for rank, database cost, unsent and failed requests are left out if they are empty.
+    `more` maps headings to further columns.
     """
     has_failed = table["failed_pct"].fillna(0).gt(0).any()
     only = {
@@ -234,15 +233,12 @@ def printable(table: pd.DataFrame, more: Mapping[str, str] | None = None) -> pd.
 
 
 def percent_words(share_pct: float) -> str:
-    """Return a share in percent: `84.6 %`; `–` if it is not known."""
+    """Return a share in percent: `84.6 %`; `–` if unknown."""
     return f"{number(share_pct)} %" if np.isfinite(share_pct) else "–"
 
 
 def tail_words(row: Mapping[Any, Any]) -> str:
-    """Return the highest percentile that a row of the summary carries: `p93: 1,001`.
-
-    `–` without one.
-    """
+    """Return the highest percentile in a row of the summary: `p93: 1,001`; `–` without one."""
     return (
         f"p{row['tail_percent']:g}: {number(row['tail_ms'])}"
         if np.isfinite(row["tail_ms"])
@@ -259,8 +255,8 @@ def of_own_api(tables: Tables) -> dict[str, str]:
 def notes(table: pd.DataFrame, more: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """Return why values of the printed summary are missing, a sentence for each reason.
 
-    `more` are the further columns that were printed. A row without trials is not counted: its
-    verdicts say why.
+    `more` are the further columns printed. A row without trials is skipped, because its verdicts
+    explain it.
     """
     return tuple(_missing(table[table["trials"] > 0], more or {}))
 
@@ -295,7 +291,7 @@ def _missing(known: pd.DataFrame, more: Mapping[str, str]) -> Iterator[str]:
 
 
 def reasons_unknown(table: pd.DataFrame) -> tuple[str, ...]:
-    """Return, of each row whose limit is unknown, a sentence with load, server and reason."""
+    """Return a sentence with load, server and reason for each row whose limit is unknown."""
     rows = table[table["why_unknown"] != ""].to_dict("records")
     return tuple(
         f"{row['load']}, {label(row)}: {Limit.UNKNOWN.why_not}: {row['why_unknown']}."
@@ -304,7 +300,7 @@ def reasons_unknown(table: pd.DataFrame) -> tuple[str, ...]:
 
 
 def label(row: Mapping[Any, Any]) -> str:
-    """Return a server's name, marked if it is there for calibration only."""
+    """Return a server's name, marked if it is only for calibration."""
     return f"{row['server']} (calibration)" if row["tier"] == CALIBRATION else str(row["server"])
 
 
@@ -315,8 +311,8 @@ def _rate(row: Mapping[Any, Any]) -> str:
 
 
 def pivot(table: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Return one quantity (`rps` or `cpu_ms_per_request`) as texts, one row per load and one column
-    per server.
+    """Return one quantity (`rps` or `cpu_ms_per_request`) as texts: a row per load, a column per
+    server.
     """
     rows: dict[str, dict[str, str]] = {}
     for row in table.to_dict("records"):
@@ -329,7 +325,7 @@ def pivot(table: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 def warnings_of(tables: Tables) -> tuple[str, ...]:
-    """Return what a reader must know before any number, as sentences."""
+    """Return warnings that a reader must know before any number, as sentences."""
     table = summarize(tables)
     sentences = (
         *_on_the_set_up(tables),
@@ -344,7 +340,7 @@ def warnings_of(tables: Tables) -> tuple[str, ...]:
 
 
 def _on_the_set_up(tables: Tables) -> Iterator[str]:
-    """Yield how the servers ran, if that is not in containers on CPUs of their own."""
+    """Yield how the servers ran, unless in containers on CPUs of their own."""
     manifest = tables.manifest
     if manifest.engine == "process":
         reason = (manifest.engine_reason or "no reason is recorded").rstrip(".")
@@ -354,7 +350,7 @@ def _on_the_set_up(tables: Tables) -> Iterator[str]:
 
 
 def _on_lost_trials(tables: Tables, table: pd.DataFrame) -> Iterator[str]:
-    """Yield how many trials failed, how many attempts were repeated, and which cells have few."""
+    """Yield the numbers of failed trials and repeated attempts, and the cells with few trials."""
     trials = tables.trials
     again = repeated(trials)
     attempts = int(again.sum())
@@ -376,7 +372,7 @@ def _on_lost_trials(tables: Tables, table: pd.DataFrame) -> Iterator[str]:
 
 
 def _on_drift(tables: Tables) -> str:
-    """Say that later trials of closed loads were faster or slower; empty if they were not."""
+    """Return a sentence if later trials of closed loads were faster or slower; empty otherwise."""
     trials = tables.trials
     closed = trials[is_sealed(trials) & (trials["load_model"] == "closed")]
     cells = zip(closed["load"], closed["server"], strict=True)
@@ -392,7 +388,7 @@ def _on_drift(tables: Tables) -> str:
 
 
 def _on_failures(table: pd.DataFrame) -> str:
-    """Say whose requests failed, if these were more than a few."""
+    """Return a sentence on the servers with more than a few failed requests."""
     failing = table[table["failed_pct"] > 100 * MOST_FAILED]
     if failing.empty:
         return ""
@@ -401,7 +397,7 @@ def _on_failures(table: pd.DataFrame) -> str:
 
 
 def _failing_words(rows: pd.DataFrame) -> str:
-    """Return whose requests failed under which load, and which share of them."""
+    """Return the servers with failed requests by load, and their shares."""
     shares = (
         f"{percent_words(row['failed_pct'])} of {label(row)}'s" for row in rows.to_dict("records")
     )
@@ -412,7 +408,7 @@ def _failing_words(rows: pd.DataFrame) -> str:
 
 
 def findings(tables: Tables) -> tuple[str, ...]:
-    """Return what a run says, a sentence or two per load, computed from its tables and manifest."""
+    """Return the findings of a run, one or two sentences per load."""
     table = summarize(tables)
     loads = [rows for _, rows in table[table["tier"] != CALIBRATION].groupby("load", sort=False)]
     offered = [rows for rows in loads if rows["load_model"].iloc[0] == "open"]
@@ -427,14 +423,15 @@ def findings(tables: Tables) -> tuple[str, ...]:
 
 
 def with_reading(sentences: list[str]) -> tuple[str, ...]:
-    """Return the sentences that say something, behind how to read an order if one has one."""
+    """Return the non-empty sentences, after the explanation of an order if one of them has one."""
     reading = [READING] if any("×" in sentence for sentence in sentences) else []
     return tuple(filter(None, [*reading, *sentences]))
 
 
 def throughput(tables: Tables, rows: pd.DataFrame) -> str:
-    """Say how servers rank by throughput on one load: only where each trial of them was
-    server-bound.
+    """Return the ranking of servers by throughput on one load.
+
+    Only servers that were the limit in each trial are ranked.
     """
     bound = rows[rows["server_bound"]]
     rest = rows[~rows["server_bound"]]
@@ -458,7 +455,7 @@ def throughput(tables: Tables, rows: pd.DataFrame) -> str:
 
 
 def _offered(loads: list[pd.DataFrame]) -> list[str]:
-    """Say whose requests of open loads were not all sent in time.
+    """Return the servers that were not sent all requests of open loads in time.
 
     The rate is the generator's, and not ranked.
     """
@@ -490,9 +487,9 @@ def _offered(loads: list[pd.DataFrame]) -> list[str]:
 
 
 def cpu_order(tables: Tables, rows: pd.DataFrame) -> str:
-    """Say how servers rank by CPU per request on one load, whatever was the limit.
+    """Return the ranking of servers by CPU per request on one load, whatever the limit was.
 
-    Empty for less than two.
+    Empty for fewer than two servers.
     """
     costs = rows[rows["cpu_ms_per_request"].notna()]
     known = costs[costs["cost_counts"]]
@@ -511,8 +508,9 @@ def cpu_order(tables: Tables, rows: pd.DataFrame) -> str:
 
 
 def _response_times(tables: Tables, loads: list[pd.DataFrame]) -> list[str]:
-    """Say whether response times may be ranked, only under an offered rate that nobody saturated
-    at, and how.
+    """Return the ranking by response times, or why there is none.
+
+    Response times are ranked only at an offered rate at which no server was saturated.
     """
     sealed = sealed_trials(tables.trials[tables.trials["tier"] != CALIBRATION])
     if sealed.empty:
@@ -545,9 +543,9 @@ def _response_times(tables: Tables, loads: list[pd.DataFrame]) -> list[str]:
 
 
 def _tail_error(tables: Tables) -> str:
-    """Say how well the shortest trial knows its p99.
+    """Return a sentence on the uncertainty of the shortest trial's p99.
 
-    Empty if all have as many requests as MLPerf asks for.
+    Empty if all trials have as many requests as MLPerf requires.
     """
     trials = sealed_trials(tables.trials[tables.trials["tier"] != CALIBRATION])
     least = trials.loc[trials["requests"].map(carried_quantile) >= 0.99, "requests"].min()

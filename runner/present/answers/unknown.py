@@ -1,4 +1,4 @@
-"""Why the limit of trials is unknown, in words."""
+"""Explain why the limit of trials is unknown."""
 
 from collections import Counter
 
@@ -13,14 +13,13 @@ NOT_RECORDED = "the reason is not recorded"
 def why_unknown(sealed: pd.DataFrame) -> str:
     """Return the commonest reason why the limit of a cell's sealed trials is unknown.
 
-    Empty if all limits are known.
-
-    Its count is said unless all trials have it. The numbers are those of the first such trial.
+    Empty if all limits are known. The number of trials with this reason is added unless all have
+    it. Numbers in the reason are from the first such trial.
     """
     unknown = sealed[limits_of(sealed).eq(Limit.UNKNOWN)]
     if unknown.empty:
         return ""
-    # A reason that the lab does not have is one of its own.
+    # Reasons that this version does not know count as separate ones.
     kinds = unknown["verdict_cause"].mask(unknown["verdict_cause"].eq(""), unknown["verdict_rule"])
     kind, count = Counter(kinds).most_common(1)[0]
     reason = unknown.loc[kinds.eq(kind), "verdict_rule"].iloc[0] or NOT_RECORDED

@@ -1,1 +1,1 @@
-"""A run as a folder for a blog: post, page, figures, tables, provenance."""
+"""Export of a run as a folder for a blog: post, page, figures, tables, provenance."""

@@ -1,5 +1,6 @@
-"""A post about a run, as a story: the answer, what surprised, what was claimed, how it was
-measured; all computed.
+"""Write a post about a run, as a story: the answer, surprises, published claims, and the method.
+
+All texts are computed.
 """
 
 import json
@@ -31,10 +32,11 @@ from runner.present.look.palette import identities
 from runner.present.notebook import parts
 
 FOUND_BY = (CPU_PER_REQUEST, THROUGHPUT)
-"""Quantities of which the first with a finding makes the title: what a request costs is known under
-every load.
+"""Quantities for the title: the first with a finding is used.
+
+CPU per request comes first, because it is known under every load.
 """
-MOST_NAMED = 4  # servers that a title names; of more it says how many
+MOST_NAMED = 4  # servers named in a title; if there are more, it says how many
 PUBLIC = (
     "schema",
     "run_id",
@@ -66,12 +68,16 @@ PUBLIC_INSIDE = {
     "placement": ("server", "generator", "database", "disjoint", "database_shared"),
     "database": ("version", "image"),
 }
-"""What may be published of a manifest: what a later one may say besides is not published unseen."""
+"""Fields of a manifest that may be published.
+
+A list of allowed fields keeps fields of later versions from being published by accident.
+"""
 
 
 def allowed(manifest: Manifest) -> dict[str, Any]:
-    """Return of a manifest what may be published: no path, no name of a user or host, nothing of
-    the environment.
+    """Return the publishable part of a manifest.
+
+    It has no path, no name of a user or host, and nothing of the environment.
     """
 
     def only(facts: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -99,23 +105,21 @@ class Post:
 
     @property
     def text_tables(self) -> tuple[TextTable, ...]:
-        """The tables that have files."""
+        """The tables that are written to files."""
         return tuple(
             block for block in self.blocks if isinstance(block, TextTable) and block.name and block
         )
 
     def html(self) -> str:
-        """Return the post as one page that needs no other file: each figure's SVG is inside, light
-        and dark.
-        """
+        """Return the post as one page without other files; SVGs, light and dark, are embedded."""
         top = (Heading(self.title, rank=1), Paragraph(self.description, "lead"))
         return markup.page(self.title, markup.html([*top, *self.blocks]), self.description)
 
     def markdown(self) -> str:
-        """Return the post as Markdown with front matter, its figures and tables in files beside it.
+        """Return the post as Markdown with front matter; its figures and tables are separate files.
 
-        It has no heading of the first rank: blogs write the front matter's title above a post. The
-        front matter is YAML, of which a string of JSON is one.
+        It has no first-level heading, because blogs print the front matter's title. The front
+        matter is YAML, which includes strings of JSON.
         """
         facts = {
             "title": self.title,
@@ -132,7 +136,7 @@ class Post:
 
 
 def compose(tables: Tables, figures: Sequence[Picture]) -> Post:
-    """Return the post about a run with these figures; LabError if no trial was sealed."""
+    """Return the post about a run with these figures; raise LabError if no trial is sealed."""
     sealed = sealed_trials(tables.trials)
     if sealed.empty:
         raise LabError("No trial of this run was sealed: there is nothing to publish.", exit_code=1)
@@ -175,18 +179,16 @@ def compose(tables: Tables, figures: Sequence[Picture]) -> Post:
 
 
 def started(manifest: Manifest) -> str:
-    """Return which server a trial of a run loads: a fresh one, or the user's that was running
-    before.
-    """
+    """Return which server a trial loads: a fresh one, or the user's running one."""
     if manifest.engine == "attached":
         return "a server that was running before the run and is the same in every trial"
     return "a freshly started server"
 
 
 def _chapters(tables: Tables, sealed: pd.DataFrame) -> Iterator[tuple[str, str, list[Block]]]:
-    """Yield the chapters that are read first: title, the figure that belongs there, and the rest.
+    """Yield the first chapters: title, figure, and the remaining content.
 
-    Nothing is said about loads that the run has not.
+    Chapters on loads that the run lacks are left out.
     """
     case = findings.queued_case(tables)
     surprise = (
@@ -206,7 +208,7 @@ def _chapters(tables: Tables, sealed: pd.DataFrame) -> Iterator[tuple[str, str, 
 
 
 def _methods(tables: Tables, sealed: pd.DataFrame) -> Iterator[str]:
-    """Yield how the loads that the run has were measured, a paragraph each."""
+    """Yield a paragraph on how each kind of load in the run was measured."""
     models = set(sealed["load_model"])
     yield (
         f"A trial is one load on {started(tables.manifest)}. It is sealed only if the counts of "
@@ -237,7 +239,7 @@ def _methods(tables: Tables, sealed: pd.DataFrame) -> Iterator[str]:
 
 
 def _title(tables: Tables, sealed: pd.DataFrame) -> str:
-    """Return what was found; if nothing can be compared, what was measured."""
+    """Return the main finding, or what was measured if nothing can be compared."""
     if found := next(filter(None, (ratios.finding(tables, each) for each in FOUND_BY)), ""):
         return found
     ranked = set(sealed.loc[sealed["tier"] != CALIBRATION, "server"]) or set(sealed["server"])

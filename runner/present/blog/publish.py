@@ -1,7 +1,6 @@
-"""Publish a run: a folder with post, page, figures, tables and where they come from, ready for a
-blog.
+"""Publish a run: a folder with post, page, figures, tables and provenance, ready for a blog.
 
-The folder appears whole or not at all, and replaces nothing but an untouched one of its kind.
+The folder appears whole or not at all. It replaces only an untouched folder of the same kind.
 """
 
 from collections.abc import Callable, Iterable
@@ -31,12 +30,13 @@ from runner.store import (
 from runner.verdict.evidence import PREFIX
 
 PROVENANCE = "provenance.json"
-KIND = "bench publish"  # by this a published folder is known as the lab's
+KIND = "bench publish"  # identifies a folder published by this command
 LEFT_OUT = (
     "run_id",
     "status",
     "error",
-)  # columns of the trials that are alike in all sealed trials of one run
+)
+"""Columns that are equal in all sealed trials of a run."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +46,15 @@ class Bundle:
     folder: Path
     files: tuple[Path, ...]
     figures: int
-    page_bytes: int  # size of index.html, which holds every figure twice
+    page_bytes: int  # size of index.html, which has every figure twice
 
 
 def publish(run: RunFolder, target: Path, say: Callable[[str], None]) -> Bundle:
     """Write the bundle of a run to the folder `target`; the same run gives the same bytes.
 
-    `say` hears what is being done. LabError if `target` holds anything but an untouched bundle,
-    if no trial was sealed, and where a sealed trial has no record, or one that says something
-    else; whatever stood at `target` is then as it was.
+    `say` receives progress messages. Raise LabError if `target` holds anything but an untouched
+    bundle, or if no trial is sealed. Also raise it if a sealed trial has no record, or a
+    contradicting one. After an error, `target` is unchanged.
     """
     target = target.expanduser().resolve()
     check_free(target)
@@ -72,9 +72,7 @@ def publish(run: RunFolder, target: Path, say: Callable[[str], None]) -> Bundle:
 
 
 def check_free(target: Path) -> None:
-    """Raise LabError unless `target` is new, empty, or a bundle in which every file is as it was
-    published.
-    """
+    """Raise LabError unless `target` is new, empty, or a bundle whose files are unchanged."""
     if not target.exists() and not target.is_symlink():
         return
     if not target.is_dir():
@@ -103,7 +101,7 @@ def check_free(target: Path) -> None:
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """Return everything in a folder that is no folder, by its path inside."""
+    """Return all files in a folder by their relative paths."""
     paths = sorted(path for path in folder.rglob("*") if not path.is_dir())
     return {path.relative_to(folder).as_posix(): path for path in paths}
 
@@ -120,7 +118,7 @@ def _provenance(
 ) -> dict[str, object]:
     """Return what a folder was made from, and what is in it.
 
-    LabError if a sealed trial's record says otherwise.
+    Raise LabError if a sealed trial's record contradicts the tables.
     """
     statuses = {record["trial_id"]: record["status"] for record in run.records()}
     sealed = sorted(sealed_trials(tables.trials)["trial_id"])
@@ -149,12 +147,10 @@ def _provenance(
 
 
 def draw(tables: Tables, folder: Path, say: Callable[[str], None]) -> tuple[Picture, ...]:
-    """Draw the run's figures into `folder` and return what stands beside them.
+    """Draw the run's figures into `folder` and return their captions and descriptions.
 
-    `say` hears of each as it is written.
-
-    A figure that could only say why there is nothing to see is left out. The caption stands below
-    as text.
+    `say` receives a message per figure. Figures without data are left out. The caption is not drawn
+    but printed below as text.
     """
     case = choose(tables)
     trial_id = most_pronounced(survey(tables))
@@ -184,10 +180,11 @@ def draw(tables: Tables, folder: Path, say: Callable[[str], None]) -> tuple[Pict
 
 
 def _write_tables(tables: Tables, sheets: Iterable[TextTable], folder: Path) -> None:
-    """Write each table as it is printed, as Markdown and CSV, and the numbers behind them as CSV.
+    """Write each table as Markdown and CSV, and the trials' numbers as CSV.
 
-    Of the sealed trials, in the order of the run: the load, and the columns of docs/data.md that
-    have a value, but for the evidence of verdicts, which `verdict_reason` has in words.
+    The CSV of trials has the sealed trials in the order of the run: the load, and all columns of
+    docs/data.md with a value. The evidence of verdicts is left out, because `verdict_reason` has it
+    in words.
     """
     known = [column.name for column in columns("trials")]
     kept = [name for name in known if name not in LEFT_OUT and not name.startswith(PREFIX)]

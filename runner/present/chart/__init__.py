@@ -1,6 +1,6 @@
 """A figure is a `Chart`, a frozen value with a tidy frame.
 
-Three readers draw it, describe it and print it.
+Other modules draw it, describe it and print it.
 """
 
 from runner.present.chart.drawing import DASHED, Shared, bars, draw, facets, seconds_axes

@@ -1,6 +1,4 @@
-"""The picture of a chart: a panel for each load, or for each server and load with the other servers
-pale behind it.
-"""
+"""Draw a chart: a panel per load, or per server and load with the other servers in grey behind."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -24,34 +22,30 @@ OTHERS: Any = {
     "lw": 0.9,
     "label": "_other",
     "zorder": 1,
-}  # lines behind a panel's server
-THIN: Any = (0, (4, 2))  # dashes of a bound, and of a line to a point that does not rank
+}
+"""Style of the other servers' lines behind a panel's server."""
+THIN: Any = (0, (4, 2))  # dashes of a bound, and of a line to an unranked point
 MOST_IN_A_PANEL = 4
 PANELS_ACROSS = 3
-"""Servers whose curves one panel can keep apart.
-
-Of more each has a small panel, so many beside each other.
-"""
+"""Number of small panels in a row, if there are too many servers for one panel."""
 FEWEST_SIZES = 3
-"""Sizes of a load that make a curve of points with ranges.
+"""Number of load sizes from which on points with ranges are joined to a curve.
 
-Of fewer each has a panel, and in it a row per server.
+With fewer sizes, each size has a panel with a row per server.
 """
 NUDGE = 1.045
-"""Factor by which such points of the next server lie farther across, so that the ranges of equal
-servers show.
-"""
-SPARE, SPARE_LOG = (
-    1.08,
-    1.3,
-)  # factor by which the axis up reaches beyond the values, and if it is logarithmic
+"""Factor that shifts each server's points along x, so that ranges of equal servers are visible."""
+SPARE = 1.08
+"""Factor by which the y axis extends beyond the highest value."""
+SPARE_LOG = 1.3
+"""The same factor for a logarithmic y axis."""
 Grid = Sequence[Sequence[Axes]]
 Mark = Callable[[Axes, pd.DataFrame, Identity, str], None]
 """Draws the rows of a server in its look, with its name as label."""
 
 
 def draw(chart: Chart) -> Figure:
-    """Return the figure; without data a small one that says why there is nothing to see."""
+    """Return the figure; without data, a small one with the reason."""
     with style.rc():
         if chart.frame.empty:
             figure, ((ax,),) = style.page(chart.title, "", [style.PanelRow(1, 0.5, 0.05, 0.05)])
@@ -65,14 +59,14 @@ def draw(chart: Chart) -> Figure:
 def lines_of(ax: Axes, rows: pd.DataFrame, **drawn: Any) -> None:
     """Draw a line for each server by seaborn.
 
-    NaN breaks it, where seaborn alone would join its ends.
+    NaN interrupts a line; seaborn alone would join its ends.
     """
     runs = rows["y"].isna().cumsum()[rows["y"].notna()]
     known = rows.loc[runs.index]
     if len(known):
         import seaborn as sns  # noqa: PLC0415 - a second, which a run that ends in a few sentences need not wait for
 
-        # Not columns, whose names would become the labels of the axes.
+        # Series, not columns, whose names would become axis labels.
         x = known["x"].to_numpy(float)
         y = known["y"].to_numpy(float)
         units = pd.factorize(known["server"])[0] * (len(rows) + 1) + runs.to_numpy()
@@ -82,9 +76,9 @@ def lines_of(ax: Axes, rows: pd.DataFrame, **drawn: Any) -> None:
 
 
 def band(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
-    """Draw a curve with its low to high behind it, and a mark at its last point.
+    """Draw a curve with its low-high band, and a mark at its last point.
 
-    Pale if it does not rank.
+    Draw it pale if it does not rank.
     """
     known = rows[rows["y"].notna()]
     color = look.color if rows["solid"].all() else pale(look.color)
@@ -104,9 +98,9 @@ def ranged(
     *,
     across: bool = False,
 ) -> None:
-    """Draw a row's point at (x, y) with its low to high, upright or across.
+    """Draw a row's point at (x, y) with its low-high range, vertically or horizontally (`across`).
 
-    Hollow and pale if not solid.
+    Draw it hollow and pale if it is not solid.
     """
     color = look.color if row["solid"] else pale(look.color)
     ends: Any = {"xerr" if across else "yerr": [[row["y"] - row["low"]], [row["high"] - row["y"]]]}
@@ -119,16 +113,16 @@ def ranged(
 
 
 def beside(ax: Axes, x: float, y: float, words: str, away_pt: float = 8) -> None:
-    """Write words right of a point, at its height."""
+    """Write words to the right of a point."""
     ax.annotate(
         words, (x, y), (away_pt, 0), textcoords="offset points", size=style.SMALL_PT, va="center"
     )
 
 
 def bars(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
-    """Draw points with their low to high, joined.
+    """Draw points with their low-high ranges, joined by lines.
 
-    What does not rank is hollow and pale, and its lines are dashed.
+    Unranked points are hollow and pale, with dashed lines.
     """
     found = rows.dropna(subset="y").to_dict("records")
     sure: Any = {"color": look.color, "lw": 1.8}
@@ -141,10 +135,10 @@ def bars(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
 
 
 def ridges(ax: Axes, chart: Chart, panel: str, bin_width: float, height: float) -> None:
-    """Draw a ridge for each server of a panel, the first on top, and its `median` as an upright
-    mark and a number.
+    """Draw a ridge for each server of a panel, the first on top, with its `median` marked.
 
-    x are the middles of bins that are `bin_width` wide in logarithms; an empty bin has no row.
+    The values of x are centres of bins that are `bin_width` wide in logarithms; an empty bin has no
+    row.
     """
     curves = {
         server: rows for server, rows in chart.of_panel(panel).items() if rows["y"].notna().any()
@@ -187,13 +181,12 @@ def ridges(ax: Axes, chart: Chart, panel: str, bin_width: float, height: float) 
 
 
 def seconds_axes(ax: Axes, start_s: float, stop_s: float) -> None:
-    """Set the axes of response times over the seconds of a load, when all is drawn."""
+    """Set the axes of response times over the seconds of a load; call it after drawing."""
     ax.set_yscale("log")
     ax.set_xlim(start_s, stop_s)
     low, high = ax.get_ylim()
-    spare = max(
-        1.0, math.sqrt(10 * low / high)
-    )  # a decade at least, so that a steady load looks steady
+    # Show at least a decade, so that a steady load looks steady.
+    spare = max(1.0, math.sqrt(10 * low / high))
     style.limit(ax, "y", low / spare, high * spare, log=True)
 
 
@@ -207,11 +200,10 @@ def sheet(
     axis_in: float = 0.38,
     below_in: float = 0.26,
 ) -> dict[Facet, Axes]:
-    """Return an empty panel for each facet, below the server's name, the load where there are
-    several, and its notes.
+    """Return an empty panel for each facet, with headings: server, load if several, and notes.
 
-    Up to `alone` panels stand below each other, more in two columns; pairs of sizes are for one
-    column and for two.
+    Up to `alone` panels are in one column, more in two. Pairs of sizes are for one column and for
+    two.
     """
     shown = chart.facets
     columns = 1 if len(shown) <= alone else 2
@@ -238,14 +230,14 @@ def sheet(
             left_in - 0.1,
             chart.looks[facet.server].ink,
         )
-    # In the lowest panel of each column, once for all above.
+    # Label only the lowest panel of each column.
     for ax in {round(ax.get_position().x0, 3): ax for ax in found.values()}.values():
         ax.set_xlabel(chart.x.label)
     return found
 
 
 def facets(chart: Chart, mark: Mark = band) -> Figure:
-    """Draw a panel for each server, all with the same limits upwards, so that they compare."""
+    """Draw a panel for each server, all with the same y limits."""
     axes = sheet(chart)
     frame = chart.frame
     high = float(np.nanmax(frame[["y", "high"]])) or 1.0
@@ -261,7 +253,7 @@ def facets(chart: Chart, mark: Mark = band) -> Figure:
         bound = rows["series"] == (chart.dashed or None)
         lines_of(ax, rows[~own & ~bound], **OTHERS)
         lines_of(ax, rows[own & bound], color=style.INK, lw=1.0, ls=DASHED, label="bound")
-        # Solid where a server has a panel to itself: what is dashed there is the bound.
+        # Solid, because each server has its own panel, in which the dashed line is the bound.
         mark(ax, rows[own & ~bound], replace(chart.looks[facet.server], dash="-"), facet.server)
         style.limit(ax, "y", *limits, log=chart.y.log)
         ax.set_ylabel(chart.y.label)
@@ -278,8 +270,9 @@ def facets(chart: Chart, mark: Mark = band) -> Figure:
 
 
 def finish(ax: Axes, chart: Chart, panel: str) -> None:
-    """Set the scales of a load's panel: linear ones from zero on, all to the ends of what the load
-    has.
+    """Set the scales of a load's panel; linear ones begin at zero.
+
+    The limits include all values of the load.
     """
     rows = chart.frame[chart.frame["panel"] == panel]
     for axis, kind, values in (
@@ -294,10 +287,11 @@ def finish(ax: Axes, chart: Chart, panel: str) -> None:
 
 @dataclass(frozen=True)
 class Shared:
-    """Draws a chart whose servers share the panel of a load, `panel_in` high, if they are few.
+    """Draws a chart with one panel per load, `panel_in` high, if there are few servers.
 
-    If `alone`, each server has a small panel even so, without the others behind it, and where it
-    has no points. `finish` sets scales, limits and ticks of a panel.
+    If there are more, or with `alone`, each server has a small panel; with `alone` the others are
+    not drawn behind it, and panels without points are kept. `finish` sets scales, limits and ticks
+    of a panel.
     """
 
     panel_in: float = 2.6
@@ -320,7 +314,7 @@ class Shared:
     def _plan(
         self, chart: Chart, panel: str
     ) -> tuple[list[style.PanelRow], Callable[[Grid], None]]:
-        """Return the rows of panels that a load needs, and what fills them."""
+        """Return the rows of panels that a load needs, and the function that draws them."""
         every = chart.of_panel(panel)
         curves = {
             server: rows for server, rows in every.items() if rows["y"].notna().any() or self.alone
@@ -381,7 +375,7 @@ class Shared:
             ax.tick_params(labelbottom=place + columns > last, labelleft=place % columns == 0)
         for ax in axes[last + 1 :]:
             ax.remove()
-        # The names of the shared axes once, in the middle below and on the left.
+        # Label the shared axes once, in the middle at the bottom and on the left.
         figure = style.figure_of(axes[0])
         first = axes[0].get_position()
         lowest = grid[-1][0].get_position()
@@ -402,8 +396,9 @@ def _say_nothing(ax: Axes, chart: Chart, panel: str) -> None:
 def _fill_ranking(
     axes: Sequence[Axes], chart: Chart, panel: str, curves: Lines, places: Sequence[float]
 ) -> None:
-    """Draw a panel for each of the places across, which are too few for curves: in it a row for
-    each server.
+    """Draw a panel for each x value, with a row for each server.
+
+    This is used if there are too few x values for curves.
     """
     style.heading(axes[0], chart.headings[panel][0], above_in=0.34)
     top = max(float(rows["high"].max()) for rows in curves.values())

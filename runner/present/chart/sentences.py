@@ -1,9 +1,8 @@
-"""The alternative text of a chart: what is drawn, then the values it shows, no longer than a
-listener will bear.
+"""Write the alternative text of a chart: its kind, then its values, in a length fit for listening.
 
-As WAI's tutorial on complex images says (w3.org/WAI/tutorials/images/complex), the first sentence
-identifies the figure, its kind and axes; the rest says the values, relations and trends that a
-reader sees.
+Following WAI's tutorial on complex images (w3.org/WAI/tutorials/images/complex), the first sentence
+identifies the figure, its kind and its axes. The others give the values, relations and trends that
+a reader sees.
 """
 
 from __future__ import annotations
@@ -18,15 +17,14 @@ from runner.present.chart.value import Chart, Fact, extreme
 from runner.present.look import captions
 from runner.present.look.style import number
 
-LIMIT = 600  # characters that an alt text has at most: about 40 seconds of speech
+LIMIT = 600  # maximum length of an alternative text: about 40 seconds of speech
 Lines = Mapping[str, pd.DataFrame]  # server -> its points in a panel
 
 
 def describe(chart: Chart) -> str:
-    """Return the alternative text of a figure: what is drawn, then each panel's facts, the servers
-    in their order.
+    """Return the alternative text of a figure: its kind, then each panel's facts by server.
 
-    If all of that is too long, only the first and the last server are said.
+    If it is too long, include only the first and the last server.
     """
     if chart.frame.empty:
         return f"Nothing is drawn of “{chart.title}”. {chart.nothing}"
@@ -54,9 +52,9 @@ def describe(chart: Chart) -> str:
 
 
 def fit(head: str, parts: Sequence[str], noun: str) -> str:
-    """Return `head` and as many `parts`, a sentence a `noun`, as fit in `LIMIT`, one at least.
+    """Return `head` and as many of `parts` as fit in `LIMIT`, at least one; count the rest.
 
-    The rest are counted.
+    Each part is a sentence about one `noun`.
     """
     for kept in range(len(parts), 0, -1):
         left = len(parts) - kept
@@ -72,9 +70,7 @@ def fit(head: str, parts: Sequence[str], noun: str) -> str:
 
 
 def _clause(chart: Chart, panel: str, *, short: bool) -> str:
-    """Return what a panel's facts are, which of its points are pale, and the notes above its
-    facets.
-    """
+    """Return a panel's facts, its pale points, and the notes above its facets."""
     curves = chart.of_panel(panel)
     known = {
         server: rows for server, points in curves.items() if len(rows := points.dropna(subset="y"))
@@ -99,8 +95,8 @@ def _clause(chart: Chart, panel: str, *, short: bool) -> str:
 def said(fact: Fact, known: Lines, names: Collection[str], *, short: bool = False) -> str:
     """Return the clause `the medians are, shortest first, axum 250 ms and gin 280 ms`.
 
-    If `short`, of more than two only the first and the last, and how many lie between. Of the other
-    `names`, and where the value is NaN, it says that nothing is known.
+    With `short`, more than two servers are reduced to the first and the last, and the number
+    between. The other `names`, and NaN values, are reported as unknown.
     """
     values = {
         name: value for name, rows in known.items() if math.isfinite(value := fact.value(rows))
@@ -129,9 +125,9 @@ def said(fact: Fact, known: Lines, names: Collection[str], *, short: bool = Fals
 
 
 def pale(known: Lines, *, short: bool = False) -> str:
-    """Say which points are pale.
+    """Return which points are pale.
 
-    If `short`, how many, unless a line is pale as a whole or not at all.
+    With `short`, return only how many, unless a whole line is pale or solid.
     """
     places = {
         name: list(rows.loc[~rows["solid"].astype(bool), "x"]) for name, rows in known.items()
@@ -152,10 +148,7 @@ def pale(known: Lines, *, short: bool = False) -> str:
 
 
 def grouped(texts: Mapping[str, str], form: str = "{text} ({names})", most: int = 4) -> list[str]:
-    """Return each text with the names that have it, the most frequent first.
-
-    Beyond `most` only how many.
-    """
+    """Return each text with its names, the most frequent first; beyond `most` only a number."""
     ordered = Counter(texts.values()).most_common()
     named = [
         (text, names_or_count([name for name in texts if texts[name] == text]))
@@ -167,22 +160,21 @@ def grouped(texts: Mapping[str, str], form: str = "{text} ({names})", most: int 
 
 
 def names_or_count(names: Sequence[str], most: int = 4) -> str:
-    """Return up to `most` names, else how many there are: `7 servers`."""
+    """Return up to `most` names, or a number: `7 servers`."""
     return captions.joined(names) if len(names) <= most else captions.plural(len(names), "server")
 
 
 def ends(values: pd.Series[float]) -> str:
-    """Return the lowest and the highest of values, `98.2 to 99.1`, or one number where both read
-    alike.
-    """
+    """Return the lowest and highest of values, `98.2 to 99.1`, or one if both print alike."""
     low = number(float(values.min()))
     high = number(float(values.max()))
     return low if low == high else f"{low} to {high}"
 
 
 def to_table(chart: Chart) -> pd.DataFrame:
-    """Return the points of a chart as texts: panel and series if there are several, server, x, y
-    and the range.
+    """Return the points of a chart as texts: server, x, y and the range.
+
+    Panel and series are added if there are several.
     """
     frame = chart.frame
     columns = {

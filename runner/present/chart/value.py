@@ -1,7 +1,4 @@
-"""A figure as one value, a tidy frame with its axes, words and looks.
-
-And every figure by the name of its files.
-"""
+"""A figure as one value: a tidy frame with axes, words and colours; and the registry of figures."""
 
 from __future__ import annotations
 
@@ -25,16 +22,15 @@ from runner.present.look.palette import Identity, identities
 from runner.present.look.style import number
 
 POINT_COLUMNS = ("panel", "server", "series", "x", "y", "low", "high", "solid")
-"""Of a chart's frame: a row is a point. A chart may have more columns."""
+"""Columns of a chart's frame, in which a row is a point. A chart may have more columns."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """What an axis shows: its `label`, and how a sentence names it, with the unit (`inserts
-    answered per second`).
+    """An axis: its `label`, its `name` in a sentence with the unit (`inserts answered per second`).
 
-    `unit` follows a value in a sentence: `/s`, or ` ms`. The values of an `even` axis stand side by
-    side at the same distance, whatever lies between them.
+    `unit` follows a value in a sentence: `/s`, or ` ms`. The values of an `even` axis are drawn at
+    equal distances.
     """
 
     label: str
@@ -43,18 +39,16 @@ class Axis:
     log: bool = False
     even: bool = False
     noun: str = ""
-    """What its values count, in the singular: `connection`."""
+    """Noun that the values count, in the singular: `connection`."""
 
 
 @dataclass(frozen=True)
 class Fact:
-    """What a sentence says of each server in a panel, in the order of a value of its points.
+    """A sentence on one value of each server in a panel, sorted by this value.
 
-    NaN is not known.
-
-    `text` makes of its points what is said in place of value and unit. The lowest and highest value
-    of the column `ends_of` follow in brackets. `rising` says the smallest value first; `order`
-    names the order: `shortest first`.
+    NaN means unknown. `text` replaces value and unit by words made from the points. The lowest and
+    highest value of the column `ends_of` follow in brackets. `rising` puts the smallest value
+    first; `order` names the order: `shortest first`.
     """
 
     noun: str
@@ -69,7 +63,7 @@ class Fact:
 def extreme(
     x: Axis, y: Axis, noun: str = "highest point", *, lowest: bool = False, rising: bool = False
 ) -> Fact:
-    """Return the fact of the highest or lowest point of each line, and where it is."""
+    """Return the fact of each line's highest or lowest point, and its x value."""
 
     def text(rows: pd.DataFrame) -> str:
         found = rows.iloc[int(rows["y"].argmin() if lowest else rows["y"].argmax())]
@@ -85,10 +79,10 @@ def extreme(
 
 @dataclass(frozen=True, eq=False)
 class Facet:
-    """The panel of one server under one load, where each server has a panel.
+    """The panel of one server under one load, if each server has a panel.
 
-    `notes` are paragraphs below the server's name, which the description has too. `ticks` are
-    values across with their labels (none: round numbers), `limits` those of the axis across.
+    `notes` are paragraphs below the server's name, also part of the description. `ticks` are x
+    values with labels (default: round numbers); `limits` are those of the x axis.
     """
 
     panel: str
@@ -100,44 +94,41 @@ class Facet:
 
 @dataclass(frozen=True, eq=False)
 class Chart:
-    """One figure: what it shows, and what a reader must know to read it.
+    """One figure, with everything that a reader needs to understand it.
 
-    `frame` has the columns `POINT_COLUMNS`, in the order in which it is drawn: panel (a load),
-    server, series (a curve of a server). low and high (NaN: none) enclose y; solid is false where a
-    point does not rank. NaN in y breaks a line.
+    `frame` has the columns `POINT_COLUMNS` in the order of drawing: panel (a load), server, series
+    (a curve of a server). low and high enclose y, or are NaN. solid is False if a point does not
+    rank. NaN in y breaks a line.
     """
 
     title: str
     frame: pd.DataFrame
     x: Axis = Axis("")
     y: Axis = Axis("")
-    looks: Mapping[str, Identity] = field(
-        default_factory=dict
-    )  # server -> its look, in the order of all figures
+    looks: Mapping[str, Identity] = field(default_factory=dict)
+    """The look of each server, in the same order in all figures."""
     caption: str = ""
-    key: str = ""  # says above the panels what marks and lines are
+    key: str = ""  # legend above the panels: meaning of marks and lines
     headings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Panel -> its name and the words below it, where servers share a panel.
+    """Panel -> its name and the words below it, if servers share a panel.
 
-    If empty, the panels' names.
+    If empty, the panels' names are used.
     """
-    facets: tuple[
-        Facet, ...
-    ] = ()  # one for each panel and server; empty if the servers of a load share a panel
-    dashed: str = ""  # the series that is drawn dashed in ink, such as what was offered
+    facets: tuple[Facet, ...] = ()
+    """One per panel and server; empty if the servers of a load share a panel."""
+    dashed: str = ""  # the series drawn as a dashed black line, such as the offered rate
     kind: str = "Line chart"
     statistic: str = "median of the trials"
-    """What a point is, for the sentence; more sentences may follow."""
-    pale: str = ""  # what pale points mean, as a sentence; empty if none is drawn
-    noun: str = "load"  # what a panel is
-    facts: tuple[
-        Fact, ...
-    ] = ()  # what the description says of each panel; empty: the highest point of each line
+    """Meaning of a point, for the sentence; more sentences may follow."""
+    pale: str = ""  # a sentence on the meaning of pale points; empty if there are none
+    noun: str = "load"  # what a panel shows
+    facts: tuple[Fact, ...] = ()
+    """Facts in the description of each panel; empty means the highest point of each line."""
     nothing: str = "There is nothing to show of this load."
-    """Why there is nothing to draw, in a panel or, where the frame is empty, at all; a sentence."""
+    """Sentence that replaces an empty panel, or the whole figure if the frame is empty."""
     draw: Callable[[Chart], Figure] | None = None
-    """Draws it, where `drawing.facets` and `drawing.Shared()` do not."""
-    describe: Callable[[Chart], str] | None = None  # describes an odd shape
+    """Function that draws it, if `drawing.facets` and `drawing.Shared()` cannot."""
+    describe: Callable[[Chart], str] | None = None  # describes charts of other shapes
 
     def __post_init__(self) -> None:
         if not self.headings and not self.facets:
@@ -145,12 +136,12 @@ class Chart:
 
     @property
     def panels(self) -> list[str]:
-        """The panels, in their order."""
+        """The panels in their order."""
         return list(dict.fromkeys(self.frame["panel"]))
 
     @property
     def servers(self) -> list[str]:
-        """The servers that have a row in any panel, in the order of all figures."""
+        """The servers with a row in any panel, in the order of all figures."""
         return [server for server in self.looks if self.frame["server"].eq(server).any()]
 
     def of_panel(self, panel: str) -> dict[str, pd.DataFrame]:
@@ -164,7 +155,7 @@ class Chart:
 
 
 def empty(title: str, reason: str) -> Chart:
-    """Return a chart that says in one sentence why there is nothing to draw."""
+    """Return a chart without data, with the reason in one sentence."""
     return Chart(title, pd.DataFrame(columns=POINT_COLUMNS), nothing=reason)
 
 
@@ -179,11 +170,10 @@ def of_trials(
     called: str = "trial",
     **more: Any,
 ) -> Chart:
-    """Return a chart about `trials` of a run, failed ones too.
+    """Return a chart about `trials` of a run, including failed ones.
 
-    If none was sealed it says so, calling them `called`.
-
-    `words` begin its caption, `more` is what else a `Chart` has.
+    If no trial is sealed, the chart only says so, and names them `called`. `words` begin its
+    caption; `more` are further fields of `Chart`.
     """
     if sealed_trials(trials).empty:
         return empty(title, captions.unsealed(trials, called))
@@ -200,7 +190,7 @@ def of_trials(
 
 @dataclass(frozen=True, eq=False)
 class ServerLoad:
-    """The sealed trials of one server under one load (or one family of loads)."""
+    """The sealed trials of one server under one load, or under one family of loads."""
 
     panel: str
     server: str
@@ -208,8 +198,9 @@ class ServerLoad:
 
 
 def cells(tables: Tables, trials: pd.DataFrame, by: str = "load") -> list[ServerLoad]:
-    """Return a cell for each value of the column `by` and each server that has sealed trials of it,
-    in that order.
+    """Return a ServerLoad for each value of the column `by` and each server with sealed trials.
+
+    They are sorted by this value, then by server.
     """
     sealed = sealed_trials(trials)
     groups = dict(list(sealed.groupby([by, "server"], sort=False)))
@@ -229,10 +220,9 @@ def points(
     solid: ArrayLike = True,
     **more: Any,
 ) -> pd.DataFrame:
-    """Return the rows of a cell's curves (`series`: the name of one, or each point's): columns
-    `POINT_COLUMNS` and `more`.
+    """Return the rows of a cell's curves: columns `POINT_COLUMNS` and `more`.
 
-    Without points it is one row of NaN.
+    `series` is the name of one curve, or each point's. Without points, return one row of NaN.
     """
     if not np.size(x):
         x = [np.nan]
@@ -249,7 +239,7 @@ def points(
 
 
 def tidy(parts: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """Return the frame of all curves; without any value an empty one."""
+    """Return the joined frame of all curves; empty if it has no value."""
     frame = (
         pd.concat(parts, ignore_index=True)
         if (parts := list(parts))
@@ -261,8 +251,9 @@ def tidy(parts: Iterable[pd.DataFrame]) -> pd.DataFrame:
 def median_points(
     cell: ServerLoad, column: str, by: str, solid: Callable[[pd.DataFrame], bool]
 ) -> pd.DataFrame:
-    """Return the median of a column with minimum and maximum at each value of the column `by`,
-    if any is known.
+    """Return the median, minimum and maximum of a column for each value of the column `by`.
+
+    Values without known data are left out.
     """
     by_x = cell.trials.groupby(by)
     found = by_x[column].agg(["median", "min", "max"]).dropna()
@@ -283,9 +274,9 @@ MODULES = (
     ),
     *("published.figures", "figures.clients", "spikes.figures"),
 )
-"""Where charts are registered, in the order of a post; other modules of `figures` follow.
+"""Modules that register charts, in the order of a post; other modules of `figures` follow.
 
-They are imported by name when the first chart is asked for, since they import this room.
+They import this room, so they are imported when the first chart is requested.
 """
 
 
@@ -293,9 +284,9 @@ They are imported by name when the first chart is asked for, since they import t
 class Registered:
     """A figure under its name.
 
-    `notebook` is the stem of the one that shows it; a run that it `needs` has a load of the kind
-    that it is about. `table` is the heading in that notebook under which a table has medians of
-    what it shows (empty: none), `subject` what it is made from: a run's tables, or one trial.
+    `notebook` is the file stem of the notebook that shows it. `needs` is True for runs with the
+    kind of load that it shows. `table` is the heading of the table in this notebook with the same
+    medians, or empty. `subject` is the type of its source: a run's tables, or one trial.
     """
 
     name: str
@@ -307,7 +298,9 @@ class Registered:
 
     @property
     def place(self) -> str:
-        """A sentence that says where in its notebook a table has the numbers; empty if none has."""
+        """A sentence that names the table with the numbers in its notebook; empty if there is
+        none.
+        """
         return f" For a table see “{self.table}”." if self.table else ""
 
 
@@ -334,7 +327,7 @@ def chart(
 
 @cache
 def _places() -> dict[str, int]:
-    """Import every module that registers charts; return the place of each in a post."""
+    """Import every module that registers charts; return each one's place in a post."""
     figures = importlib.import_module("runner.present.figures")
     others = sorted(f"figures.{module.name}" for module in pkgutil.iter_modules(figures.__path__))
     modules = [
@@ -354,9 +347,9 @@ def charts(notebook: str = "") -> dict[str, Registered]:
 
 
 def made(name: str, subject: Any) -> Chart:
-    """Return the chart of a run, or of one trial, by its name.
+    """Return the named chart of a run, or of one trial.
 
-    LabError if there is none of that subject.
+    Raise LabError if this type of subject has no such chart.
     """
     found = charts().get(name)
     if found is None or not isinstance(subject, found.subject):

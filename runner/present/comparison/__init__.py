@@ -1,1 +1,1 @@
-"""May two cells be compared, and what came out? Every page asks here."""
+"""Decide whether two cells can be compared, and compute the result; used by all pages."""

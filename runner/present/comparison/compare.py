@@ -1,4 +1,4 @@
-"""How two cells compare: a ratio with its interval, a bound of it, or why there is none."""
+"""Compare two cells: return a ratio with its interval, a bound, or why there is neither."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ TOO_FEW_TRIALS = f"fewer than {FEWEST_TRIALS} trials"
 
 @dataclass(frozen=True)
 class Bound:
-    """A ratio of which one end is not known: one of the two did at least what it did."""
+    """A ratio known only on one side, because one of the two values is a lower bound."""
 
     ratio: Ratio
-    """Its `high` is infinite if the first could do more, its `low` is 0 if the second could."""
+    """Its `high` is infinite if the first server could do more; its `low` is 0 if the second
+    could.
+    """
     obstacle: Obstacle
 
 
 @dataclass(frozen=True)
 class NotComparable:
-    """Why two cells have no ratio."""
+    """Two cells without a ratio, and the reason."""
 
     obstacle: Obstacle | None
-    """None if there are too few trials."""
+    """None if the reason is too few trials."""
 
     @property
     def words(self) -> str:
@@ -53,7 +55,7 @@ def sample(trials: pd.DataFrame, quantity: Quantity) -> Sample:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """A quantity of a cell's sealed trials, whose values and obstacle are made once."""
+    """A quantity of a cell's sealed trials, with values and obstacle computed once."""
 
     trials: pd.DataFrame
     quantity: Quantity
@@ -65,7 +67,7 @@ class Measured:
 
     @cached_property
     def obstacle(self) -> Obstacle | None:
-        """Why the quantity is not the server's; None if it is."""
+        """Why the quantity cannot be attributed to the server; None if it can."""
         return obstacle(self.trials, self.quantity)
 
 
@@ -78,7 +80,8 @@ def compare(
 ) -> Comparison:
     """Return the ratio first / second of one quantity of two cells.
 
-    `noise_floor` (>= 1) widens the interval at both ends: it is what noise alone makes.
+    `noise_floor` (>= 1) is the ratio that noise alone can cause; it widens the interval at both
+    ends.
     """
     found = ratio(first.sample, second.sample, confidence=confidence)
     widened = None if found is None else widen(found, noise_floor)
@@ -86,17 +89,17 @@ def compare(
 
 
 def widen(found: Ratio, noise_floor: float) -> Ratio:
-    """Return a ratio whose interval has the noise floor in it."""
+    """Return the ratio with its interval widened by the noise floor."""
     return replace(found, low=found.low / noise_floor, high=found.high * noise_floor)
 
 
 def decide(
     found: Ratio | None, of_first: Obstacle | None, of_second: Obstacle | None
 ) -> Comparison:
-    """Return what a ratio is worth, by what stands in the way of its two cells.
+    """Return a ratio, a bound or NotComparable, depending on the obstacles of both cells.
 
-    It is whole if nothing does. It is a bound if one of the two did at least what it did and the
-    other is the server's.
+    Without obstacles, it is the ratio. It is a bound if one value is a lower bound and the other
+    has no obstacle.
     """
     if found is None:
         return NotComparable(None)

@@ -1,4 +1,4 @@
-"""Why a quantity of a cell is not the server's: the one rule of all pages."""
+"""Decide whether a quantity of a cell can be attributed to the server; used by all pages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runner.verdict.limits import Cause, Limit
 
 
 class Kind(StrEnum):
-    """What stands in the way of a comparison. The value says so in a few words."""
+    """Obstacle of a comparison; the value is its short description."""
 
     REQUESTS_FAILED = "more than 1 in 1000 requests failed"
     TOO_FEW_REQUESTS = "too few requests for the percentile"
@@ -28,15 +28,15 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Why a quantity of a cell is not the server's."""
+    """Why a quantity of a cell cannot be attributed to the server."""
 
     kind: Kind
     limit: Limit | None = None
-    """What limited the trials instead, if it is that."""
+    """The limit of the trials, if that is the obstacle."""
     cause: Cause | None = None
-    """The commonest rule by which that limit is unknown."""
+    """The commonest cause, if that limit is unknown."""
     is_floor: bool = False
-    """Whether the value is the least that the server can do: it bounds a ratio on one side."""
+    """True if the value is a lower bound of the server's: it bounds a ratio on one side."""
 
     @property
     def words(self) -> str:
@@ -45,7 +45,9 @@ class Obstacle:
 
 
 def obstacle(trials: pd.DataFrame, quantity: Quantity) -> Obstacle | None:
-    """Return why a quantity of a cell's sealed trials is not the server's; None if it is."""
+    """Return why a quantity of a cell's sealed trials cannot be attributed to the server; None
+    if it can.
+    """
     if not did_the_work(trials):
         return Obstacle(Kind.REQUESTS_FAILED)
     by_need = _RULES[quantity.need](trials)
@@ -57,17 +59,20 @@ def obstacle(trials: pd.DataFrame, quantity: Quantity) -> Obstacle | None:
 
 
 def is_the_servers(trials: pd.DataFrame, quantity: Quantity) -> bool:
-    """Return whether a quantity of a cell's sealed trials is the server's; not without trials."""
+    """True if a quantity of a cell's sealed trials can be attributed to the server.
+
+    False without trials.
+    """
     return len(trials) > 0 and obstacle(trials, quantity) is None
 
 
 def ranks_by_throughput(trials: pd.DataFrame) -> bool:
-    """Return whether the rate of a cell's sealed trials is what its server can do."""
+    """True if the rate of a cell's sealed trials is the server's throughput."""
     return is_the_servers(trials, THROUGHPUT)
 
 
 def foremost(obstacles: Iterable[Obstacle]) -> Obstacle | None:
-    """Return the obstacle to name of several: one whose limit is known, by the order of limits."""
+    """Return the obstacle to report: one with a known limit, by the priority of limits."""
     order = [*Limit, None]
     return min(obstacles, key=lambda each: order.index(each.limit), default=None)
 
@@ -91,7 +96,7 @@ def _no_limit(trials: pd.DataFrame) -> Obstacle | None:
 
 
 def _work(_trials: pd.DataFrame) -> Obstacle | None:
-    return None  # whether it was done is asked of every quantity
+    return None  # every quantity needs this anyway
 
 
 def _room(trials: pd.DataFrame) -> Obstacle | None:
@@ -115,14 +120,14 @@ _RULES: dict[Need, Callable[[pd.DataFrame], Obstacle | None]] = {
 
 
 def _another_limit(trials: pd.DataFrame, others: set[Limit], *, is_floor: bool = False) -> Obstacle:
-    """Return the first of the limits that stood in the way, and why it is unknown if it is."""
+    """Return the obstacle of the first other limit, with its commonest cause if it is unknown."""
     limit = next(limit for limit in Limit if limit in others)
     cause = _commonest_cause(trials) if limit is Limit.UNKNOWN else None
     return Obstacle(Kind.ANOTHER_LIMIT, limit, cause, is_floor)
 
 
 def _commonest_cause(trials: pd.DataFrame) -> Cause | None:
-    """Return the commonest known rule by which the limit of trials is unknown."""
+    """Return the commonest known cause of trials whose limit is unknown."""
     unknown = limits_of(trials).eq(Limit.UNKNOWN)
     codes = [code for code in trials.loc[unknown, "verdict_cause"] if code]
     if not codes:

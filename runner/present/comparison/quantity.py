@@ -1,4 +1,4 @@
-"""What can be compared of a server under a load: the one catalogue of all pages."""
+"""Catalogue of the quantities that can be compared; used by all pages."""
 
 from __future__ import annotations
 
@@ -9,46 +9,46 @@ MIB = 2.0**20
 
 
 class Need(StrEnum):
-    """What must hold in every trial of a cell if a quantity is to be the server's.
+    """Condition for all trials of a cell if a quantity is to be attributed to the server.
 
-    For all of them no more than 1 in 1000 requests may have failed.
+    In addition, at most 1 in 1000 requests may fail.
     """
 
     SERVER_LIMIT = "the server was the limit of a closed load"
-    """A rate: only then it is what the server can do."""
+    """For a rate: otherwise it is not the server's capacity."""
     NO_LIMIT = "a rate was offered and kept, and nobody was at a limit"
-    """A response time: only then it is no queue's."""
+    """For a response time: otherwise it includes a queue."""
     WORK = "the work was done"
-    """A cost per request, or memory: whatever was the limit."""
+    """For a cost per request, or memory: valid whatever the limit was."""
     ROOM = "the server never filled its CPUs"
-    """A peak: only then something can rise above the rest."""
+    """For a peak: otherwise nothing can rise above the rest."""
     LIMIT_OF_A_RAMP = "the rate rose beyond what the server can do"
-    """Rows inserted: below the limit they are those that were asked for."""
+    """For rows inserted: at lower rates, all servers insert as many rows as requested."""
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """What can be compared of two cells."""
+    """A quantity of a cell that can be compared."""
 
     name: str
-    """As in claims.toml."""
+    """Its key in claims.toml."""
     column: str
-    """Of the trials. Its value is divided by `unit`."""
+    """Column of the trials; its value is divided by `unit`."""
     noun: str
-    """Within a sentence about two servers: `axum's CPU time per request`."""
+    """Phrase within a sentence about two servers: `axum's CPU time per request`."""
     heading: str
-    """In a table, and beside values: with the unit."""
+    """Heading in tables, and label of values, with the unit."""
     need: Need
     more_is_better: bool = False
     quantile: float = 0.0
-    """Of a response time: a trial must carry it."""
+    """Quantile of a response time; each trial must have enough requests for it."""
     unit: float = 1.0
     group: str = ""
     """Heading above its ratios in the report."""
 
     @property
     def in_a_claim(self) -> str:
-        """Within the words of a claim, before values: `axum/gin CPU ms/request`."""
+        """Phrase in a claim, before values: `axum/gin CPU ms/request`."""
         return self.heading if self.need is Need.WORK and self.unit == 1 else self.noun
 
 
@@ -166,9 +166,9 @@ OF_A_REPORT = (
     PEAK_1S_AT_A_RATE,
     PEAK_100MS_AT_A_RATE,
 )
-"""What the report compares of the servers of one run."""
+"""Quantities that the report compares between the servers of one run."""
 OF_TWO_RUNS = (THROUGHPUT, P50, P90, P99, CPU_PER_REQUEST, MEMORY)
-"""What `bench compare` and `bench history` follow over runs."""
+"""Quantities that `bench compare` and `bench history` follow over runs."""
 OF_A_CLAIM = (
     THROUGHPUT,
     P50,
@@ -186,7 +186,7 @@ OF_A_CLAIM = (
     P90_UNSTEADINESS,
     CPU_UNSTEADINESS,
 )
-"""What a published claim may be about."""
+"""Quantities that a published claim may be about."""
 CATALOGUE = {
     quantity.name: quantity for quantity in dict.fromkeys((*OF_A_REPORT, *OF_TWO_RUNS, *OF_A_CLAIM))
 }

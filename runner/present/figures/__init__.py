@@ -1,1 +1,1 @@
-"""The figures of a run: tables to a matplotlib `Figure`, and the numbers that it draws."""
+"""Figures of a run: from tables to charts."""

@@ -1,6 +1,4 @@
-"""Figures of one trial: what two clients saw of a server at the same moment, and who used
-the CPU.
-"""
+"""Figures of one trial: a server's response times seen by two clients, and the CPU use."""
 
 import math
 from functools import partial
@@ -30,14 +28,14 @@ from runner.present.frames import Case, probed
 from runner.present.look import captions, palette, style
 from runner.present.look.style import number
 
-BIN = math.log(1.01) * 10  # width of a bin of the density in logarithms: 10.5 %
+BIN = math.log(1.01) * 10  # width of the density's bins in logarithms: 10.5 %
 PROBE = "probe"
 SHARE = "share of the requests"
 TIMES = "over time"
 
 
 def names(case: Case) -> dict[str, str]:
-    """Return what each side of a trial is called."""
+    """Return the name of each side of a trial."""
     return {"server": str(case.row["server"]), "generator": case.tool, "database": "PostgreSQL"}
 
 
@@ -55,10 +53,9 @@ def _curve(
     subject=Case,
 )
 def two_clients(case: Case) -> Chart:
-    """Return the response times of generator and probe: how they spread, and over the time of the
-    load.
+    """Return the chart of generator's and probe's response times: distribution and course.
 
-    The column `server` holds the client; `median` is that of all its requests.
+    The column `server` holds the client; `median` is the median of all its requests.
     """
     tool = case.tool
     histogram = case.tables.latency[case.tables.latency["trial_id"] == case.trial_id]
@@ -147,7 +144,7 @@ def _draw_clients(chart: Chart, case: Case) -> Figure:
 
 
 def _describe_clients(chart: Chart, case: Case) -> str:
-    """Describe both medians, what is between them, and their course."""
+    """Describe both medians, the difference, and their course."""
     medians = {name: float(rows["median"].iloc[0]) for name, rows in chart.of_panel(SHARE).items()}
     said = f"{case.tool}'s median is {number(medians[case.tool])} ms"
     if PROBE in medians:
@@ -180,7 +177,7 @@ def _describe_clients(chart: Chart, case: Case) -> str:
 
 @chart("verdict-cpu", notebook="verdict", needs=probed, table="The verdict", subject=Case)
 def cpu(case: Case) -> Chart:
-    """Return the CPU of each side over time, beside what it was given (column `given`).
+    """Return the chart of each side's CPU over time, beside its allowance (column `given`).
 
     A panel is a side.
     """
@@ -245,7 +242,7 @@ def cpu(case: Case) -> Chart:
 
 
 def _draw_cpu(chart: Chart, case: Case) -> Figure:
-    # Only the lowest panel names its axis.
+    # Label only the lowest panel's x axis.
     axes_in = [0.4] * (len(chart.headings) - 1) + [0.72]
     figure, panels = style.page(
         chart.title,

@@ -1,5 +1,6 @@
-"""Figures of closed loads: k6's response times, requests per second and CPU, and wrk's matrix of
-connections.
+"""Figures of closed loads.
+
+k6: response times, requests per second and CPU. wrk: the matrix of connections.
 """
 
 from __future__ import annotations
@@ -44,10 +45,9 @@ from runner.present.statistics.stats import spread
 
 FIRST_QUANTILE = 0.25
 POINTS_PER_DECADE = 24
-BIN = (
-    math.log(1.01) * 5
-)  # width of a bin of the density in logarithms: five buckets of 1 % are 5.1 % wide
-MEDIANS_IN = 1.0  # width of the medians right of the densities
+BIN = math.log(1.01) * 5
+"""Width of the density's bins in logarithms: five buckets of 1 % are 5.1 % wide."""
+MEDIANS_IN = 1.0  # width of the medians' column to the right of the densities
 MS = Axis("latency, ms (log scale)", "response time at saturation in ms", " ms", log=True)
 PEAK_WINDOW_S = 1.0
 PEAK = "peak over 1 s"
@@ -58,7 +58,7 @@ COLUMN_OF_AXIS = {
     PEAK: "server_cpu_peak_1s_pct",
     FINE_PEAK: "server_cpu_peak_100ms_pct",
 }
-"""Series of the bars -> its column of the trials."""
+"""Series of the bars -> column of the trials."""
 UNSAMPLED = "The CPU of this run's k6 trials was not sampled."
 CONNECTIONS = Axis("connections (log scale)", "connections", log=True, noun="connection")
 
@@ -74,9 +74,9 @@ def _by_load(
     quantity: str,
     **more: Any,
 ) -> Chart:
-    """Return the chart of k6's closed loads.
+    """Return a chart of k6's closed loads.
 
-    The heading of each says how it was driven and what `quantity` means.
+    Each heading says how the load was driven, and what `quantity` means under it.
     """
     if trials.empty:
         return empty(title, captions.nothing(tables, "k6"))
@@ -86,7 +86,9 @@ def _by_load(
 
 @chart("latency-spectrum", notebook="report", table=captions.BY_LOAD)
 def spectrum(tables: Tables) -> Chart:
-    """Return latency against percentile: the middle of each server's trials, with its band."""
+    """Return the chart of latency against percentile: the median of each server's trials, with a
+    band.
+    """
     trials = tables.timed("k6")
     nothing = (
         f"Too few requests: no trial has {REQUESTS_BEYOND} beyond its {FIRST_QUANTILE:.0%} "
@@ -125,8 +127,9 @@ def spectrum(tables: Tables) -> Chart:
 
 
 def _spectrum(cell: ServerLoad, latency: pd.DataFrame) -> pd.DataFrame:
-    """Return a server's line with its band up to the last quantile that all of its trials carry: x
-    is 1 / (1 - q).
+    """Return a server's line with its band, up to the last quantile that all trials support.
+
+    x is 1 / (1 - q).
     """
     grid = np.arange(
         round(np.log10(1 / (1 - FIRST_QUANTILE)) * POINTS_PER_DECADE), 8 * POINTS_PER_DECADE
@@ -151,8 +154,9 @@ def _spectrum_axes(ax: Axes, chart: Chart, panel: str) -> None:
 
 
 def _percentile_facts(frame: pd.DataFrame) -> tuple[Fact, ...]:
-    """Return what lines are at the first and the last of p90, p99, p99.9 … that all have, else
-    where the first ends.
+    """Return the facts at the first and last of p90, p99, p99.9 … that all lines reach.
+
+    If there is none, return the end of each line.
     """
     last = frame.dropna(subset="y").groupby(["panel", "server"])["x"].max().min()
     powers = [10.0**power for power in range(1, 9) if 10.0**power <= last * 1.001] or [last]
@@ -169,13 +173,13 @@ def _percentile_facts(frame: pd.DataFrame) -> tuple[Fact, ...]:
 
 
 def density_of(trials: pd.DataFrame, latency: pd.DataFrame, width: float) -> pd.Series[float]:
-    """Return the share of the requests, in %, in bins `width` wide in logarithms, by a bin's middle
-    in ms.
+    """Return the share of requests, in %, per bin; bins are `width` wide in logarithms.
 
-    Each trial weighs the same, however many requests it has.
+    The index is the bin's centre in ms. Trials have equal weight, whatever their number of
+    requests.
     """
     rows = latency[latency["trial_id"].isin(trials["trial_id"])]
-    # The middle of a bucket, so that rounding of its border cannot move it to the bin below.
+    # Use the bucket's centre, because its rounded border could fall into the bin below.
     bins = np.floor(np.log(np.sqrt(rows["lower_ms"].clip(lower=1e-6) * rows["upper_ms"])) / width)
     whole = rows.groupby("trial_id")["count"].transform("sum")
     shares = (100 * rows["count"] / whole).groupby(bins).sum() / trials["trial_id"].nunique()
@@ -184,7 +188,7 @@ def density_of(trials: pd.DataFrame, latency: pd.DataFrame, width: float) -> pd.
 
 @chart("latency-density", notebook="report", table=captions.BY_LOAD)
 def density(tables: Tables) -> Chart:
-    """Return where each server's latencies lie: a ridge for each server, its median marked."""
+    """Return the chart of latency densities: a ridge for each server, with its median."""
     trials = tables.timed("k6")
     ridges_of = []
     for cell in cells(tables, trials):
@@ -237,12 +241,11 @@ def _draw_density(chart: Chart) -> Figure:
 
 
 def rates(trials: pd.DataFrame, throughput: pd.DataFrame, width: float) -> pd.DataFrame:
-    """Return the requests/s of one server's trials under one load: a column for each trial, by the
-    start of a bin.
+    """Return requests/s of one server's trials under one load: a column per trial, a row per bin.
 
-    Every trial ends with the shortest one, so that each median is one of the same trials; the last
-    0.1 s of a load is hardly ever a full bin, and is left out. Lengths come from the bins, as
-    `duration_s` need not count a generator's start-up, as `t_s` does.
+    All trials are cut to the shortest, so that each median is over the same trials. The last 0.1 s
+    of a load is left out, because it is rarely a full bin. Lengths are computed from the bins,
+    because `duration_s`, unlike `t_s`, may exclude the generator's start-up.
     """
     rows = throughput[throughput["trial_id"].isin(trials["trial_id"])]
     end_s = rows.groupby("trial_id")["t_s"].max().min()
@@ -257,7 +260,9 @@ def rates(trials: pd.DataFrame, throughput: pd.DataFrame, width: float) -> pd.Da
 
 @chart("requests-over-time", notebook="report", table=captions.BY_LOAD)
 def requests_over_time(tables: Tables) -> Chart:
-    """Return requests/s over time: the median of each server's trials, with minimum and maximum."""
+    """Return the chart of requests/s over time: median, minimum and maximum of each server's
+    trials.
+    """
     trials = tables.sealed("k6")
     words = (
         f"Line: median of the trials' {BINS}; band: minimum to maximum; up to the end of the "
@@ -292,8 +297,9 @@ def requests_over_time(tables: Tables) -> Chart:
 
 @chart("cpu-over-time", notebook="report")
 def over_time(tables: Tables) -> Chart:
-    """Return the CPU over time of server and generator in every trial, with the highest 1 s of each
-    server.
+    """Return the chart of server's and generator's CPU over time in every trial.
+
+    The highest second of each server is marked.
     """
 
     def peak(rows: pd.DataFrame) -> str:
@@ -339,11 +345,11 @@ def over_time(tables: Tables) -> Chart:
 def _curves(
     cell: ServerLoad, samples: Mapping[Any, pd.DataFrame], width_s: float
 ) -> list[pd.DataFrame]:
-    """Return the curves of a cell's trials, the generator's first, and the server's highest second
-    as two points.
+    """Return the curves of a cell's trials, the generator's first, and the peak second as two
+    points.
 
-    That is of the trial with the highest peak, with the trial table's value; none where no trial
-    has a full second. What the sampler saw while the generator ended is no load's.
+    The peak is that of the trial with the highest one, with the value of the trial table. There is
+    none if no trial lasts a second. Samples after the load's end are left out.
     """
     found = []
     windows = []
@@ -370,7 +376,7 @@ def _curves(
 
 
 def _median_of(column: str, name: str) -> Callable[[pd.DataFrame], float]:
-    """Return what gives the median of those points whose `column` has a name; NaN without any."""
+    """Return a function for the median of the points whose `column` is `name`; NaN without any."""
     return lambda rows: float(rows.loc[rows[column] == name, "y"].median())
 
 
@@ -388,7 +394,7 @@ def _draw_cell(ax: Axes, rows: pd.DataFrame, look: Identity, _: str) -> None:
         )
         if subject == PEAK:
             words = f"peak {style.number(float(curve['y'].iloc[0]))} %"
-    # Above all curves: the axis has room there.
+    # Drawn above all curves, because there is space.
     ax.text(0.02, 0.98, words, transform=ax.transAxes, size=style.SMALL_PT, va="top")
 
 
@@ -401,7 +407,7 @@ def _over_time_axes(ax: Axes, chart: Chart, panel: str) -> None:
 
 @chart("cpu-peaks", notebook="report", table=captions.BY_LOAD)
 def peaks(tables: Tables) -> Chart:
-    """Return the server's CPU peak in 1 s (bar) and 0.1 s (mark), and CPU milliseconds per
+    """Return the chart of the server's CPU peaks over 1 s (bar) and 0.1 s (mark), and CPU per
     request.
     """
     trials = tables.sealed("k6")
@@ -463,8 +469,8 @@ def _draw_peaks(chart: Chart) -> Figure:
 
 
 def _draw_bars(ax: Axes, rows: pd.DataFrame, series: str, chart: Chart, marks: str = "") -> None:
-    """Draw zero-based horizontal bars, the first server on top, each with its median printed beyond
-    its mark.
+    """Draw horizontal bars from zero, the first server on top, with each median printed at its
+    end.
     """
     shown = chart.servers
     ends = [0.0]
@@ -491,7 +497,10 @@ def _draw_bars(ax: Axes, rows: pd.DataFrame, series: str, chart: Chart, marks: s
 
 @chart("wrk-requests", notebook="report", table=captions.BY_LOAD)
 def requests(tables: Tables) -> Chart:
-    """Return requests/s by connections; points that were not server-bound are hollow and pale."""
+    """Return the chart of requests/s by connections.
+
+    Points are hollow and pale if the server was not the limit.
+    """
     y = Axis("requests/s", "requests per second", "/s")
     words = (
         "Filled: the server was the limit in every repeat, so rates compare. Hollow, pale: it was "
@@ -511,7 +520,7 @@ def requests(tables: Tables) -> Chart:
 
 @chart("wrk-cpu-per-request", notebook="report", table=captions.BY_LOAD)
 def cpu_per_request(tables: Tables) -> Chart:
-    """Return the server's CPU milliseconds per request by connections."""
+    """Return the chart of the server's CPU milliseconds per request by connections."""
     y = Axis("CPU ms per request", "CPU ms per request", " ms")
     words = "CPU time per request has no window and compares whatever was the limit."
     lowest = extreme(CONNECTIONS, y, "lowest cost", lowest=True)
@@ -527,7 +536,10 @@ def _matrix(
     fact: Fact,
     pale: str = "",
 ) -> Chart:
-    """Return the chart of a quantity; `pale` says what points are that were not server-bound."""
+    """Return the chart of a quantity by connections.
+
+    `pale` describes the points at which the server was not the limit.
+    """
     title = ratios.finding(tables, quantity, "wrk") or f"wrk: {called} by connections"
     solid = ranks_by_throughput if pale else lambda _: True
     trials = tables.sealed("wrk")
@@ -537,7 +549,7 @@ def _matrix(
     if trials.empty:
         return empty(title, captions.nothing(tables, "wrk"))
     modes = trials["mode"].map(MODES)
-    # Slices that all loads have in common would only make a heading too long.
+    # Leave out slices common to all loads, which would only lengthen the headings.
     differ = trials["slices"].nunique(dropna=False) > 1
     terms = trials["terms" if differ else "terms_without_slices"]
     heads = (
@@ -570,9 +582,8 @@ def _matrix(
 def _finish(ax: Axes, chart: Chart, panel: str) -> None:
     rows = chart.frame[(chart.frame["panel"] == panel) & chart.frame["y"].notna()]
     counts = sorted(rows["x"].unique())
-    spare = (
-        1.5 if rows["server"].nunique() <= MOST_IN_A_PANEL else 1.8
-    )  # labels of neighbouring panels keep apart
+    # Keep labels of neighbouring panels apart.
+    spare = 1.5 if rows["server"].nunique() <= MOST_IN_A_PANEL else 1.8
     ax.set(xscale="log", xlim=(counts[0] / spare, counts[-1] * spare))
     style.limit(ax, "y", 0, rows["high"].max() * 1.07 or 1)
     style.ticks_across(ax, counts)

@@ -1,6 +1,4 @@
-"""Forest plots: ratios with their intervals, a row each or several to a row, on one logarithmic
-axis around 1.
-"""
+"""Forest plots: rows of ratios with intervals on one logarithmic axis around 1."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,9 +16,9 @@ from runner.present.chart.sentences import fit
 from runner.present.chart.value import POINT_COLUMNS
 from runner.present.look import style
 
-LABEL_IN, NOTE_IN = 2.3, 2.1  # room for the words at the left and at the right of the axis
+LABEL_IN, NOTE_IN = 2.3, 2.1  # width for the words to the left and right of the axis
 ROW_IN, MARK_IN, HEADING_IN = 0.16, 0.16, 0.4
-"""Of a row beside its lines of text, of each mark in it, and of a group's heading."""
+"""Padding of a row beyond its text, height of each mark, height of a group's heading; inches."""
 TICKS = (
     (0.9, 0.92, 0.94, 0.96, 0.98, 1.0, 1.02, 1.04, 1.06, 1.08, 1.1),
     (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2),
@@ -30,16 +28,15 @@ TICKS = (
     (0.25, 0.5, 1.0, 2.0, 4.0),
     (0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 20.0),
 )
-"""From fine to coarse."""
-TICK_IN = 0.45  # how far ticks must be apart
+"""Candidate ticks, from fine to coarse."""
+TICK_IN = 0.45  # minimum distance between ticks
 NARROWEST, WIDEST, EDGE = 1.06, 20.0, 0.06
-"""The axis reaches at least so far from 1, and no farther; a share of it is left free at both ends.
-"""
+"""Smallest and largest extent of the axis from 1, and the share left free at both ends."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A ratio and its interval (NaN is not drawn); a `hollow` one claims nothing."""
+    """A ratio and its interval, not drawn if NaN; a `hollow` mark claims nothing."""
 
     ratio: float
     low: float
@@ -51,11 +48,11 @@ class Mark:
 
 @dataclass(frozen=True)
 class ForestRow:
-    """One row: words at its left and right, and its marks, one below the other.
+    """One row: words on its left and right, and its marks, one below the other.
 
-    `band` is a pale range behind them, `other` a second ratio to hold them against (a diamond),
-    `limit` an upright tick, `floor` a ratio (> 1) whose both sides have dotted ones; NaN is not
-    drawn. The description says `said` in place of the note.
+    `band` is a pale range behind them. `other` is a second ratio for comparison (a diamond).
+    `limit` is a vertical tick. `floor` is a ratio (> 1) drawn as dotted lines on both sides of 1.
+    NaN is not drawn. The description uses `said` instead of the note.
     """
 
     words: str
@@ -69,13 +66,13 @@ class ForestRow:
 
     @property
     def labels(self) -> tuple[list[str], list[str]]:
-        """The words at both sides, broken into lines."""
+        """The words on both sides, broken into lines."""
         left = style.wrap(self.words, style.SMALL_PT, LABEL_IN - 0.3)
         return left, style.wrap(self.note, style.SMALL_PT, NOTE_IN - 0.15)
 
     @property
     def height_in(self) -> float:
-        """How high the row is."""
+        """Height of the row."""
         return ROW_IN + max(
             MARK_IN * len(self.marks), *(style.LINE_IN * max(1, len(side)) for side in self.labels)
         )
@@ -87,11 +84,9 @@ Groups = Mapping[str, Sequence[ForestRow]]
 def forest(title: str, caption: str, key: str, groups: Groups, axis: str, head: str) -> Chart:
     """Return the chart of groups of rows.
 
-    `axis` names what is divided by what, `head` begins the description.
-
-    Its frame has a point for each mark: panel is the group, server the words of the row, y the
-    ratio, solid whether it claims anything; `other` is the row's second ratio. A row without marks
-    has one point of NaN.
+    `axis` names the ratio, and `head` begins the description. The frame has a point for each mark:
+    panel is the group, server the words of the row, y the ratio, solid whether it claims something.
+    `other` is the row's second ratio. A row without marks has one point of NaN.
     """
     points = [
         (
@@ -145,7 +140,7 @@ def _sheet(chart: Chart, groups: Groups) -> Figure:
     free = (high / low) ** EDGE
     low = low / free
     high = high * free
-    # One unit of the upright axis is an inch, from the top down.
+    # One unit of the vertical axis is an inch, from the top down.
     ax.set(xscale="log", xlim=(low, high), ylim=(height, 0))
     style.log_axis(ax, "x", TICKS, TICK_IN, fewest=3)
     ax.set_yticks([])
@@ -161,13 +156,13 @@ def _sheet(chart: Chart, groups: Groups) -> Figure:
         for row in group:
             _draw(ax, row, at)
             at += row.height_in
-        # Not through the headings, which may reach as far.
+        # Skip the headings, which may extend as far.
         ax.plot([1, 1], [top, at], color=style.GREY, lw=1.1, zorder=1, label="_one")
     return figure
 
 
 def _draw(ax: Axes, row: ForestRow, top: float) -> None:
-    """Draw a row below the height `top`; what is NaN is not drawn."""
+    """Draw a row below the height `top`; NaN is not drawn."""
     middle = top + row.height_in / 2
     half = row.height_in / 2 - 0.05
     upright = [middle - half, middle + half]
@@ -223,7 +218,7 @@ def _draw(ax: Axes, row: ForestRow, top: float) -> None:
 
 
 def _write(ax: Axes, x_in: float, y: float, lines: Sequence[str], *, bold: bool = False) -> None:
-    """Write lines at a distance from the figure's left edge, around a height of the axis."""
+    """Write lines at `x_in` from the figure's left edge, vertically centred at `y`."""
     ax.text(
         x_in / style.WIDTH_IN,
         y,

@@ -1,12 +1,11 @@
-"""Searches for the highest arrival rate that keeps an objective: what each server kept, and who set
-the end.
+"""Searches for the highest arrival rate at which each server keeps an objective.
 
-Each search (a server in a block) ends in a bracket: the highest rate that kept the objective and
-the lowest that broke it. If the step that broke it was limited by the server, or by nobody, the
-server's own rate lies in that bracket. If the generator or the database was the limit, or the
-limit is unknown, the server may keep more: the bracket is open at the top, as it is if no step
-broke the objective. The median over the searches of what lies in such brackets lies between the
-median of their lower ends and the median of their upper ones, which may be infinite.
+Each search (a server in a block) ends in a bracket: the highest rate that kept the objective, and
+the lowest that broke it. If the server, or nothing, was the limit of the step that broke it, the
+server's highest rate lies in this bracket. If the generator or the database was the limit, or the
+limit is unknown, the server may keep a higher rate, so the bracket has no upper end. The same holds
+if no step broke the objective. The median of the true rates lies between the median of the lower
+ends and the median of the upper ends, which may be infinite.
 """
 
 import math
@@ -51,7 +50,7 @@ WHY: dict[str, str] = {
     Limit.GENERATOR: "k6 was the limit",
     RANGE_ENDS: "the search ended there",
 }
-"""Limit of the step that broke the objective -> why the server may keep more."""
+"""Limit of the step that broke the objective -> why the server may keep a higher rate."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +85,12 @@ def outcome(steps: pd.DataFrame) -> SearchOutcome:
 
 
 def answers(tables: Tables) -> pd.DataFrame:
-    """Return one row per search and server, columns `ANSWER_COLUMNS`.
+    """Return one row per search and server, with the columns `ANSWER_COLUMNS`.
 
-    kept_rps and broken_rps enclose the median over the searches; low_rps and high_rps are its exact
-    95 % interval (`confidence`, from six searches on), else minimum and maximum with a confidence
-    of NaN. 0 is no rate at all, inf is not known, mostly for the reason `why_open`.
+    kept_rps and broken_rps enclose the median over the searches. From six searches on, low_rps and
+    high_rps are its exact 95 % interval (`confidence`); with fewer, they are minimum and maximum
+    with a confidence of NaN. 0 means that no rate was kept. inf means unknown, usually for the
+    reason `why_open`.
     """
     rows = []
     for cell in cells(tables, tables.searches()):
@@ -116,7 +116,7 @@ def answers(tables: Tables) -> pd.DataFrame:
 
 
 def words(row: Mapping[Any, Any]) -> str:
-    """Return what a server keeps, and why no more is known.
+    """Return the highest rate that a server keeps, and why it is not known better.
 
     `4,120`, `at least 1,542 (k6 was the limit)`, `less than 250` or `unknown (...)`.
     """
@@ -125,7 +125,7 @@ def words(row: Mapping[Any, Any]) -> str:
 
 
 def _kept_words(row: Mapping[Any, Any], at_least: str, less_than: str) -> str:
-    """Return what a server keeps, with words or signs for an open end."""
+    """Return the highest rate that a server keeps, with words or signs for an open end."""
     kept_rps = row["kept_rps"]
     if math.isinf(row["broken_rps"]):
         return f"{at_least} {kept_rps:,.0f}" if kept_rps > 0 else "unknown"
@@ -161,7 +161,7 @@ def printable(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def findings(tables: Tables) -> list[str]:
-    """Return a sentence for each search, the servers in descending order."""
+    """Return a sentence for each search, with the servers in descending order."""
     found = []
     for search, rows in answers(tables).groupby("search", sort=False):
         ordered = rows.sort_values(["kept_rps", "server"], ascending=[False, True]).to_dict(
@@ -183,7 +183,7 @@ def findings(tables: Tables) -> list[str]:
     table="The answer",
 )
 def kept(tables: Tables) -> Chart:
-    """Return the highest rate that keeps each objective, with every search's bracket."""
+    """Return the chart of the highest rate that keeps each objective, with all brackets."""
 
     def said(rows: pd.DataFrame) -> str:
         median = rows.iloc[0]
@@ -244,11 +244,10 @@ def kept(tables: Tables) -> Chart:
 
 
 def _curves(tables: Tables, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Yield the `median` of each search and server with its interval and both as texts, and every
-    `search`.
+    """Yield the `median` of each search and server with its interval, and every `search`.
 
-    Solid: the median is known. low and high of a search are the rates that enclose what the server
-    keeps.
+    Both are also given as texts. A median is solid if it is known. low and high of a search are its
+    bracket.
     """
     for cell, row in zip(cells(tables, tables.searches()), table.to_dict("records"), strict=True):
         known = row["kept_rps"] > 0 and math.isfinite(row["broken_rps"])
@@ -282,11 +281,9 @@ def _curves(tables: Tables, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
 
 
 def _draw(chart: Chart, limits: tuple[float, float]) -> Figure:
-    """Draw a row for each server: the median with its interval, and every search's bracket behind
-    it.
+    """Draw a row for each server: the median with its interval, over every search's bracket.
 
-    Dotted is what is not known: of a search above its bracket, of the median from it (or the left
-    end) on.
+    Unknown ranges are dotted: beyond an open bracket, and beyond an unknown median.
     """
     left_in = max(0.95, style.label_room(chart.servers))
     row_in = style.PanelRow(1, 0.2 + 0.5 * len(chart.servers), 0.36, left_in=left_in, right_in=2.2)

@@ -1,7 +1,4 @@
-"""Rising arrival rates: a quantity over time, a panel for each server.
-
-And inserts by the size of the pool.
-"""
+"""Figures of rising arrival rates over time, a panel per server; and of inserts by pool size."""
 
 import math
 from collections.abc import Callable
@@ -59,14 +56,13 @@ def _ramp(
     key: str = "",
     database: bool = True,
 ) -> None:
-    """Register the figure of `values` over time, which are made from trials and tables as in
-    `seconds`.
+    """Register the figure of `values` over time, computed as in `seconds`.
 
-    It is about loads with a `database`, or about those without. Bins have the width `bins` (empty:
-    `seconds.bin_width`). `words` and `said` are for the caption; what is `described` the
-    description has too. `note` stands above a panel. `bound` makes times and values of the dashed
-    line that `dashed` names from cell, tables, and the edges and rates of the steps offered; `key`
-    says more of it.
+    It shows loads with a `database`, or those without. Bins have the width `bins` (default:
+    `seconds.bin_width`). `words` and `said` are for the caption; texts that are `described` are
+    also in the description. `note` is printed above a panel. `bound` returns times and values of
+    the dashed line named `dashed`, from the cell, the tables, and the edges and rates of the steps
+    offered; `key` explains it further.
     """
 
     def make(tables: Tables) -> Chart:
@@ -79,7 +75,7 @@ def _ramp(
         for cell in shown if len(found) else ():
             chosen = found[found["trial_id"].isin(cell.trials["trial_id"])]
             by_time = chosen.groupby(chosen["t_s"].round(3))["value"]
-            # NaN, so that a line breaks, where fewer than half of the trials have a point.
+            # NaN interrupts the line if fewer than half of the trials have a point.
             curve = by_time.agg(["median", "min", "max"]).where(
                 2 * by_time.count() >= chosen["trial_id"].nunique()
             )
@@ -123,9 +119,7 @@ def _ramp(
 
 
 def _facet(cell: ServerLoad, note: str) -> Facet:
-    """Return the panel of a cell, with the second and the rate offered from then on at the starts
-    of its steps.
-    """
+    """Return a cell's panel; its ticks are the steps' begins with their offered rates."""
     edges, rates = seconds.offered_steps(cell.trials)
     ticks = {
         float(at): f"{at:.10g} s\n{rate:,.10g}/s" for at, rate in zip(edges, rates, strict=False)
@@ -136,7 +130,7 @@ def _facet(cell: ServerLoad, note: str) -> Facet:
 
 
 def _answered(name: str, title: str, what: str, *, database: bool = True) -> None:
-    """Register the figure of the answers per second beside the rate that was offered."""
+    """Register the figure of the rate of successes, with the offered rate."""
 
     def kept(cell: ServerLoad, tables: Tables) -> str:
         found = spread(seconds.kept_rps(cell.trials, tables.throughput))
@@ -164,7 +158,7 @@ def _answered(name: str, title: str, what: str, *, database: bool = True) -> Non
 
 
 def _p90(name: str, title: str, what: str, *, database: bool = True) -> None:
-    """Register the figure of each second's 90th percentile of the latency."""
+    """Register the figure of the 90th percentile of the latency per second."""
     fewest = seconds.FEWEST_BEYOND * 10
     words = (
         f"p90 of the requests of each second; a second with fewer than {fewest} requests has none."
@@ -182,9 +176,7 @@ def _cpu(
     *,
     database: bool = True,
 ) -> None:
-    """Register the figure of the CPU of the servers, or of all PostgreSQL processes, with the CPUs
-    that they have.
-    """
+    """Register the figure of the CPU of the servers, or of PostgreSQL, with its allowance."""
     who = "the server" if subject == "server" else "PostgreSQL"
     _ramp(
         name,
@@ -268,9 +260,9 @@ _cpu("static-server-cpu", "Without a database: CPU of the server", "server", dat
 
 @chart("inserts-by-pool-size", notebook="postgres", needs=Tables.has_database, table=TABLE)
 def inserts_by_pool_size(tables: Tables) -> Chart:
-    """Return requests/s by pool size.
+    """Return the chart of requests/s by pool size.
 
-    Hollow and pale where the server was not the limit in every trial.
+    Points are hollow and pale if the server was not the limit in every trial.
     """
     y = Axis("inserts/s", "inserts per second", "/s")
     key = (
@@ -286,7 +278,7 @@ def inserts_by_pool_size(tables: Tables) -> Chart:
 
 @chart("inserts-latency-by-pool-size", notebook="postgres", needs=Tables.has_database)
 def p99_by_pool_size(tables: Tables) -> Chart:
-    """Return the 99th percentile of the latency by pool size."""
+    """Return the chart of the 99th percentile of the latency by pool size."""
     y = Axis("ms (log scale)", "the p99 latency of inserts in ms", " ms", log=True)
     key = (
         "Response times at saturation, which rank nobody. Filled: the server was the limit in "
@@ -305,7 +297,7 @@ def p99_by_pool_size(tables: Tables) -> Chart:
 def pool_sweeps(tables: Tables) -> pd.DataFrame:
     """Return the closed-loop trials of loads that ran with several pool sizes.
 
-    `loop` is a load but for that size.
+    The column `loop` names the load without the pool size.
     """
     trials = tables.pools()
     trials = trials.assign(loop=trials["load_without_pool"])

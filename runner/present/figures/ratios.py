@@ -1,6 +1,6 @@
-"""How many times as much: every load's servers against one of them, with intervals.
+"""Ratios of the servers under every load to one of them, with intervals.
 
-What the report's answer says.
+They are the basis of the report's answer.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ from runner.present.statistics.inference import (
 from runner.verdict.limits import Cause
 
 YARDSTICKS = ("nginx",)
-"""Servers that show what the machine can do.
+"""Servers that show the capacity of the machine.
 
-They answer fixed bodies, and nobody is compared with them first.
+They answer fixed bodies, so they are the last choice as the base of a comparison.
 """
 FRAME_COLUMNS = (
     "quantity",
@@ -80,9 +80,7 @@ SAME_LOAD = (
     "database_share",
     "idle",
 )
-"""What trials of one load on different shares of a core have in common, beside the server and its
-slices.
-"""
+"""Columns that trials of one load on different shares of a core have in common."""
 LINEAR = (
     "A share of a core may stand for a core where the rate on it, divided by the share, is the "
     "rate on the whole "
@@ -92,15 +90,13 @@ LINEAR = (
 
 @lru_cache(maxsize=2)
 def frame(tables: Tables) -> pd.DataFrame:
-    """Return one row per load, quantity, and server beside the one that it is compared with
-    (`base`).
+    """Return one row per load, quantity, and pair of a server and its `base`.
 
-    `ratio` says how many times as good the base is: base / server of a rate, server / base of a
-    cost or a time; above 1 the base is ahead. `low` and `high` are its 95 % interval over sessions
-    or blocks; an end is 0 or infinite if only a bound is known. `why` says why there is none,
-    and is empty if there is one. `ours` and `theirs` are the geometric means of base and server;
-    `sessions` is how many were compared. Several figures and texts read the same frame: nobody
-    changes it.
+    `ratio` says how many times better the base is: base / server for a rate, server / base for a
+    cost or a time. Above 1 the base is ahead. `low` and `high` are its 95 % interval over sessions
+    or blocks; an end is 0 or infinite if only a bound is known. If there is no ratio, `why` has the
+    reason. `ours` and `theirs` are the geometric means of base and server. `sessions` is the number
+    compared. The frame is cached; callers must not change it.
     """
     order = _order(tables)
     confidence = 1 - level(tables.manifest)
@@ -145,11 +141,10 @@ def _row_of(load: str, base: Measured, other: Measured, outcome: Comparison) -> 
 
 
 def disturbed(trials: pd.DataFrame) -> pd.Series[bool]:
-    """Return which trials of sessions are left out of ratios: those whose session others took CPU
-    time away from.
+    """Return a mask of trials whose session is left out of ratios because CPU time was taken away.
 
-    What took it is chance, and no server's doing, so the session is left out for all servers under
-    that load; unless fewer than `FEWEST_TRIALS` would be left of it.
+    Such a disturbance does not depend on the server, so the session is left out for all servers
+    under that load, unless fewer than `FEWEST_TRIALS` would remain.
     """
     robbed = has_cause(trials, Cause.CPU_TAKEN)
     robbed &= is_sealed(trials) & trials["session"].ne("")
@@ -162,11 +157,9 @@ def disturbed(trials: pd.DataFrame) -> pd.Series[bool]:
 def noise_floor(tables: Tables, load: object, column: str, *, within: bool = False) -> float:
     """Return the factor (>= 1) by which intervals of `column` are widened under a load.
 
-    1 if nothing ran twice.
-
-    It is the largest ratio that noise alone makes, from a program under two labels. An interval of
-    what is compared `within` sessions has that noise in it already (docs/method.md), unless the two
-    labels themselves come out apart.
+    It is the largest ratio caused by noise alone, measured on a program with two labels (A/A); 1
+    without such labels. Intervals of comparisons `within` sessions include this noise already
+    (docs/method.md), so they are widened only if the two labels differ significantly.
     """
     trials = sealed_trials(tables.trials[tables.trials["load"] == load])
     trials = trials[~disturbed(trials)]
@@ -180,9 +173,7 @@ def noise_floor(tables: Tables, load: object, column: str, *, within: bool = Fal
 
 
 def between(tables: Tables, one: str, other: str) -> list[float]:
-    """Return the ratios of two servers' rates, one per closed load that both ran:
-    geometric means.
-    """
+    """Return the geometric mean ratio of two servers' rates, for each closed load of both."""
     trials = tables.trials[is_sealed(tables.trials) & tables.trials["load_model"].eq("closed")]
     wide = trials.assign(log=np.log(trials["served_rps"])).pivot_table(
         index="load", columns="server", values="log"
@@ -193,7 +184,7 @@ def between(tables: Tables, one: str, other: str) -> list[float]:
 def _with_quantity(tables: Tables, quantity: Quantity) -> pd.DataFrame:
     """Return the sealed trials that have the quantity.
 
-    Rates are those of closed loads, response times and peaks those of constant offered rates.
+    Rates come from closed loads; response times and peaks come from constant offered rates.
     """
     trials = tables.trials
     known = is_sealed(trials) & trials["tier"].ne(CALIBRATION) & trials["objective"].eq("")
@@ -207,11 +198,10 @@ def _with_quantity(tables: Tables, quantity: Quantity) -> pd.DataFrame:
 
 
 def _order(tables: Tables) -> list[str]:
-    """Return the servers in the order in which they stand for the others: who needs least CPU per
-    request comes first.
+    """Return the servers in the order in which they are used as the base.
 
-    That is known under every load, whatever was the limit. Who ran under more loads comes before;
-    yardsticks last.
+    Servers that ran under more loads come first, then those with less CPU per request, which is
+    known under every load. Yardsticks come last.
     """
     trials = _with_quantity(tables, CPU_PER_REQUEST)
     wide = trials.pivot_table(index="load", columns="server", values=CPU_PER_REQUEST.column)
@@ -224,7 +214,7 @@ def _order(tables: Tables) -> list[str]:
 
 
 def words(row: Mapping[Any, Any]) -> str:
-    """Return a ratio as `2.15 [2.05–2.26]`, `at least 2.05`, or why there is none."""
+    """Return a ratio as `2.15 [2.05–2.26]`, `at least 2.05`, or the reason why there is none."""
     return str(row["why"]) or ratio_words(row["ratio"], row["low"], row["high"])
 
 
@@ -233,7 +223,7 @@ def table(tables: Tables) -> pd.DataFrame:
     rows = []
     for row in frame(tables).to_dict("records"):
         quantity = CATALOGUE[row["quantity"]]
-        # A rate is that of the base first; a cost or a time that of the other.
+        # A rate is printed base first; a cost or a time other server first.
         sides = [(row["base"], row["ours"]), (row["server"], row["theirs"])]
         names, values = zip(*(sides if quantity.more_is_better else reversed(sides)), strict=True)
         texts = (
@@ -248,8 +238,9 @@ def table(tables: Tables) -> pd.DataFrame:
 
 
 def linearity(tables: Tables) -> pd.DataFrame:
-    """Return (rate on a share / share) / (rate on the whole core) as texts, one row per server,
-    load and share.
+    """Return (rate on a share / share) / (rate on a whole core) as texts.
+
+    There is one row per server, load and share.
     """
     rows = []
     sealed = _with_quantity(tables, THROUGHPUT)
@@ -268,11 +259,11 @@ def linearity(tables: Tables) -> pd.DataFrame:
 
 
 def finding(tables: Tables, quantity: Quantity, tool: str = "") -> str:
-    """Return the largest difference of a quantity in a few words: `gin takes 1.54 to 2.37 times
-    axum's CPU time ...`.
+    """Return the largest difference of a quantity in a few words.
 
-    Over the loads (of one tool, if named) of the two servers that are farthest apart, each ratio of
-    which is shown to be on one side of 1; empty if there are no such two.
+    For example `gin takes 1.54 to 2.37 times axum's CPU time ...`. It is the range over the loads
+    (of one tool, if named) of the two servers that differ most. Each of their ratios must be
+    significantly on one side of 1; empty if there is no such pair.
     """
     rows = frame(tables)
     is_asked_for = rows["quantity"].eq(quantity.name) & rows["why"].eq("")
@@ -296,7 +287,7 @@ def finding(tables: Tables, quantity: Quantity, tool: str = "") -> str:
 
 @chart("ratios", notebook="report", table="By how much")
 def ratios(tables: Tables) -> Chart:
-    """Return every ratio that could be measured, around 1: on the right the base is ahead."""
+    """Return the chart of every known ratio, around 1: on the right the base is ahead."""
     found = frame(tables)
     known = found[found["why"] == ""]
     looks = identities(tables.trials)

@@ -1,8 +1,7 @@
-"""What happened in each second of a trial: rates, latency, CPU, memory, pool and rows, and the rate
-offered.
+"""Values per second of a trial: rates, latency, CPU, memory, pool, rows, and the offered rate.
 
 The functions up to `_within` take trials and the tables of a run and return points: trial_id, t_s
-(the middle of a bin, seconds since the load began) and value.
+(centre of a bin, seconds since the load began) and value.
 """
 
 from __future__ import annotations
@@ -22,36 +21,34 @@ SECONDS = "seconds since the load began"
 TIME = Axis(SECONDS, SECONDS, " s")
 CPU = Axis("CPU, %", "CPU in % of a core", " %")
 FINE_S, SECOND_S, SHORT_LOAD_S = 0.1, 1.0, 20.0
-"""Width of the bins of the throughput table, of others, and the length of loads from which on they
-are used.
+"""Bin width of the throughput table, bin width of other series, and a load length.
+
+From this length on, a load has the wider bins.
 """
 BINS = f"means over {SECOND_S:g} s ({FINE_S:g} s where a trial is under {SHORT_LOAD_S:g} s)"
 FEWEST_BEYOND = 10
-"""Requests that must lie beyond a second's percentile before it is drawn: 1/sqrt(10) is a standard
-error of 32 %.
+"""Requests beyond a second's percentile required to draw it.
+
+The standard error is 1/sqrt(10) = 32 % then.
 """
 KEPT = 0.98
-"""Share of a step's requests that must be answered well within that step for its rate to count as
-kept.
-"""
-SPARE = 2.0  # requests that a step may lack besides: those under way at its end
+"""A step's rate is sustained if this share of its requests succeeds within the step."""
+SPARE = 2.0  # additional requests that a step may lack: those under way at its end
 
 
 def bin_width(trials: pd.DataFrame) -> float:
-    """Return the width in seconds of bins of rates and CPU: 1, but 0.1 for loads under 20 s.
+    """Return the bin width for rates and CPU, in seconds: 1, but 0.1 for loads under 20 s.
 
-    A line then has 20 points at least, and a ramp of that length more than one or two in each of
-    its steps.
+    So a line has at least 20 points, and a short ramp has several per step.
     """
     return FINE_S if trials["duration_s"].min() < SHORT_LOAD_S else SECOND_S
 
 
 def usage(samples: pd.DataFrame, window_s: float, end_s: float = math.inf) -> pd.DataFrame:
-    """Return the CPU use over trailing windows inside the load: t_s (the end), cpu_pct (100 is one
-    core busy).
+    """Return the CPU use over trailing windows inside the load: t_s (the end), cpu_pct.
 
-    `samples` are the rows of the resources table of one subject in one trial; the load ends at
-    `end_s`.
+    100 is one busy core. `samples` are the rows of the resources table of one subject in one trial;
+    the load ends at `end_s`.
     """
     rows = samples[samples["cpu_pct"].notna()].sort_values("t_s")
     t_s, cpu_pct = sliding_mean(rows["t_s"], rows["dt_s"], rows["cpu_pct"], window_s)
@@ -60,10 +57,10 @@ def usage(samples: pd.DataFrame, window_s: float, end_s: float = math.inf) -> pd
 
 
 def answered(trials: pd.DataFrame, tables: Tables) -> pd.DataFrame:
-    """Return the requests/s that were answered well (2xx or 3xx), in bins of `bin_width`.
+    """Return the rate of successes (2xx or 3xx) per second, in bins of `bin_width`.
 
-    Rising rates end with their last step: what is answered after it is the rest of a queue, and no
-    rate.
+    A ramp is cut off at the end of its last step, because later answers come from a queue and not
+    from an offered rate.
     """
     width = bin_width(trials)
     trials = trials.assign(
@@ -81,12 +78,12 @@ def answered(trials: pd.DataFrame, tables: Tables) -> pd.DataFrame:
 def rates_in_bins(
     t_s: pd.Series[float], counts: pd.Series[float], width: float, end_s: float
 ) -> pd.Series[float]:
-    """Return counts a second in the full bins up to `end_s`, one at least, by the begin of a bin.
+    """Return counts per second in the full bins up to `end_s`, indexed by the begin of a bin.
 
-    0 in an empty one.
+    There is at least one bin. Empty bins have 0.
     """
     bins = max(1, int(np.floor(end_s / width + 1e-6)))
-    # Bin starts are multiples of 0.1 s that floats miss by a hair: half a fine bin makes floor
+    # Bin starts are multiples of 0.1 s, except for rounding errors; half a fine bin makes floor
     # safe.
     number = np.floor((t_s + FINE_S / 2) / width).astype(int)
     found = counts.groupby(number).sum().reindex(range(bins), fill_value=0) / width
@@ -94,9 +91,7 @@ def rates_in_bins(
 
 
 def inserted(trials: pd.DataFrame, tables: Tables) -> pd.DataFrame:
-    """Return how many requests had been answered well by the end of each fine bin (t_s is that
-    end).
-    """
+    """Return the number of successes until the end of each fine bin (t_s is that end)."""
     rows = tables.throughput.sort_values(["trial_id", "t_s"])
     total = (rows["requests"] - rows["failed"]).astype(float).groupby(rows["trial_id"]).cumsum()
     return _within(
@@ -105,8 +100,9 @@ def inserted(trials: pd.DataFrame, tables: Tables) -> pd.DataFrame:
 
 
 def latency(trials: pd.DataFrame, tables: Tables, quantile: float) -> pd.DataFrame:
-    """Return a quantile of each second's latencies in ms, where `FEWEST_BEYOND` requests lie beyond
-    it.
+    """Return a quantile of each second's latencies in ms.
+
+    Seconds with fewer than `FEWEST_BEYOND` requests beyond it are left out.
     """
     rows = tables.latency[tables.latency["trial_id"].isin(trials["trial_id"])]
     found = [
@@ -152,8 +148,9 @@ def _each(
     one: Callable[[pd.DataFrame], pd.Series[float]],
     width_s: float,
 ) -> pd.DataFrame:
-    """Apply `one`, rows to values by the begin of a bin, to the table's rows of each trial that has
-    any.
+    """Apply `one` to each trial's rows of the table, and join the results.
+
+    `one` returns values by the begin of a bin. Trials without rows are skipped.
     """
     by_trial = table[table["trial_id"].isin(trials["trial_id"])].groupby("trial_id")
     parts = {trial_id: one(rows) for trial_id, rows in by_trial} or {"": pd.Series(dtype=float)}
@@ -162,19 +159,18 @@ def _each(
 
 
 def _within(points: pd.DataFrame, trials: pd.DataFrame, width_s: float = SECOND_S) -> pd.DataFrame:
-    """Return the points of `trials` whose bins do not reach beyond the trial's load."""
-    points = points[TIMELINE_COLUMNS].astype(
-        {"t_s": float, "value": float}
-    )  # without any row they may have another type
+    """Return the points of `trials` whose bins end within the trial's load."""
+    # An empty frame may have another type.
+    points = points[TIMELINE_COLUMNS].astype({"t_s": float, "value": float})
     ends = points["trial_id"].map(trials.set_index("trial_id")["duration_s"]).astype(float)
     return points[points["t_s"] + width_s / 2 <= ends + FINE_S / 2].reset_index(drop=True)
 
 
 def offered_steps(trials: pd.DataFrame) -> tuple[Floats, Floats]:
-    """Return the ramp of the trials of one load: the steps' edges in seconds (one more than steps),
-    and their rates.
+    """Return the ramp of one load's trials: edges of the steps in seconds, and their rates.
 
-    A load without steps is one step as long as its shortest trial.
+    There is one edge more than steps. A load without steps is one step, as long as its shortest
+    trial.
     """
     first = trials.iloc[0]
     number = 1 if np.isnan(first["steps"]) else int(first["steps"])
@@ -184,18 +180,17 @@ def offered_steps(trials: pd.DataFrame) -> tuple[Floats, Floats]:
 
 
 def kept_rps(trials: pd.DataFrame, throughput: pd.DataFrame) -> list[float]:
-    """Return for each trial of one load the rate of the last step up to which every step was kept.
+    """Return, for each trial of one load, the highest rate up to which every step was sustained.
 
-    0 if none was.
-
-    A step is kept where `KEPT` of its requests were answered well while it lasted, but for `SPARE`.
+    0 if none was. A step is sustained if `KEPT` of its requests succeed while it lasts, with a
+    tolerance of `SPARE` requests.
     """
     edges, rates = offered_steps(trials)
     asked = rates * np.diff(edges)
     found = []
     for trial_id in trials["trial_id"]:
         bins = throughput[throughput["trial_id"] == trial_id]
-        # The middle of a bin, so that rounding of its start cannot move it to the step before.
+        # Use the bin's centre, because its rounded start could fall into the step before.
         good, _ = np.histogram(bins["t_s"] + 0.05, edges, weights=bins["requests"] - bins["failed"])
         steps = int(np.logical_and.accumulate(good >= KEPT * asked - SPARE).sum())
         found.append(float(rates[steps - 1]) if steps else 0.0)

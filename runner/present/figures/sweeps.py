@@ -1,6 +1,4 @@
-"""Sweeps of constant arrival rates: response times by offered rate, their knee, and what was the
-limit.
-"""
+"""Sweeps of constant arrival rates: response times by offered rate, their knee, and the limits."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ from runner.present.statistics.inference import sure_spread
 from runner.present.statistics.stats import spread
 from runner.verdict.limits import Limit
 
-KNEE_OF = "p90"  # p99 of a trial with 2,500 requests rests on 25
+KNEE_OF = "p90"  # p99 of a trial with 2,500 requests depends on only 25 of them
 FEWEST_RATES = 3
 
 
@@ -45,9 +43,9 @@ class Series:
     column: str
     label: str
     quantile: float | None
-    """The quantile that the trials of a rate must carry.
+    """Quantile that the trials of a rate must support.
 
-    None for the probe's, which are empty then.
+    None for the probe's percentiles, which are empty otherwise.
     """
     of_probe: bool = False
 
@@ -63,8 +61,9 @@ SERIES = {
 
 
 def swept(tables: Tables) -> pd.DataFrame:
-    """Return the trials of the sweeps, failed ones too, with a column `sweep`: the load without its
-    rate in words.
+    """Return the trials of the sweeps, including failed ones.
+
+    The new column `sweep` names the load without its rate.
     """
     trials = tables.sweeps()
     several = trials.groupby(["workload", "mode"])["vus"].transform("nunique") > 1
@@ -75,9 +74,9 @@ def swept(tables: Tables) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Knee:
-    """Where response times begin to grow faster than the rate.
+    """The rate beyond which response times grow faster than the rate.
 
-    If that is not known, NaN, and `why`.
+    NaN if it is unknown, with the reason in `why`.
     """
 
     rate_rps: float
@@ -85,14 +84,14 @@ class Knee:
 
 
 def knee(rates_rps: ArrayLike, latency_ms: ArrayLike, sustained: ArrayLike) -> Knee:
-    """Return the knee of one curve, whose rates rise; a rate with NaN is left out.
+    """Return the knee of one curve, whose rates ascend; rates with NaN are left out.
 
     It is the rate at which Kleinrock's power, rate / response time, is greatest (Kleinrock 1979,
     Power and Deterministic Rules of Thumb for Probabilistic Problems in Computer Communications,
-    ICC; Jain 1991, The Art of Computer Systems Performance Analysis, section 3.3); none where it
-    still rises at the highest rate. docs/method.md compares it with two rivals. Rates from the
-    first one on that was not sustained are no candidates: their response times are those of a queue
-    that grows as long as the load lasts.
+    ICC; Jain 1991, The Art of Computer Systems Performance Analysis, section 3.3). There is no knee
+    if the power still rises at the highest rate. docs/method.md compares it with two alternatives.
+    From the first rate that was not sustained on, rates cannot be the knee, because their queue
+    grows as long as the load lasts.
     """
     rates = np.asarray(rates_rps, dtype=float)
     latency = np.asarray(latency_ms, dtype=float)
@@ -115,18 +114,17 @@ def knee(rates_rps: ArrayLike, latency_ms: ArrayLike, sustained: ArrayLike) -> K
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """What the trials of one server over the rates of a sweep show."""
+    """Results of one server's trials over the rates of a sweep."""
 
     trials: pd.DataFrame
 
     @cached_property
     def curves(self) -> pd.DataFrame:
-        """The points of its curves: series, rate_rps, median, low, high (ms), curve by curve,
-        rising by rate.
+        """Points of its curves: series, rate_rps, median, low, high (ms), sorted by curve and rate.
 
-        low and high are the median's exact 95 % interval from six trials on, else minimum and
-        maximum. A percentile is left out where the trials of a rate have fewer than
-        `REQUESTS_BEYOND` requests beyond it, all together.
+        From six trials on, low and high are the median's exact 95 % interval; with fewer, minimum
+        and maximum. A percentile is left out if the trials of a rate together have fewer than
+        `REQUESTS_BEYOND` requests beyond it.
         """
         found = []
         for (name, series), (rate, trials) in product(
@@ -142,11 +140,11 @@ class Sweep:
 
     @cached_property
     def outcomes(self) -> pd.DataFrame:
-        """What became of each rate, rising: rate_rps, sustained (in more than half of the trials),
-        offered, letter.
+        """Result of each rate, ascending: rate_rps, sustained, offered, letter.
 
-        offered: the verdict in every trial; letter: of the most frequent other verdict, empty where
-        there is none.
+        `sustained` is True if more than half of the trials sustained the rate. `offered` is True if
+        this was the verdict of every trial. `letter` stands for the most frequent other verdict, or
+        is empty.
         """
         found = []
         for rate, trials in self.trials.groupby("rate_rps"):
@@ -164,22 +162,22 @@ class Sweep:
 
     @cached_property
     def knee(self) -> Knee:
-        """The knee, of the medians of the trials."""
+        """The knee, computed from the medians of the trials."""
         rates = self.outcomes["rate_rps"]
         ms = self.curves[self.curves["series"] == KNEE_OF].set_index("rate_rps")
         return knee(rates, ms["median"].reindex(rates), self.outcomes["sustained"])
 
     @property
     def sustained_rps(self) -> float:
-        """The highest rate up to which every one was sustained; NaN if the lowest was not."""
+        """Highest rate up to which all rates were sustained; NaN if the lowest was not."""
         return float(self.outcomes.loc[self.outcomes["sustained"].cummin(), "rate_rps"].max())
 
     @property
     def first_beyond_knee(self) -> pd.DataFrame:
-        """The trials at the first rate above the knee at which something was the limit.
+        """The trials at the first rate above the knee that had a limit.
 
-        Trials at the next rate if nothing was. The knee comes before: one queue has it at half of
-        its capacity.
+        If no rate had one, the trials at the next rate. The knee comes before the limit: a single
+        queue has it at half of its capacity.
         """
         above = self.trials["rate_rps"] > self.knee.rate_rps
         at_a_limit = above & (self.trials["verdict"] != Limit.NONE.verdict)
@@ -188,9 +186,7 @@ class Sweep:
 
     @property
     def notes(self) -> tuple[str, str]:
-        """The knee in words, and up to which rate the server sustained what was offered, and what
-        limited the next.
-        """
+        """The knee in words; then the highest sustained rate, and the limit of the next one."""
         last = self.sustained_rps
         first = (
             f"knee: {self.knee.why}" if self.knee.why else f"knee at {plain(self.knee.rate_rps)}/s"
@@ -205,15 +201,16 @@ class Sweep:
 
 
 def next_above(trials: pd.DataFrame, rate_rps: float) -> pd.DataFrame:
-    """Return the trials at the next rate above `rate_rps`; none if there is no such rate."""
+    """Return the trials at the next rate above `rate_rps`; empty if there is none."""
     above = trials[trials["rate_rps"] > rate_rps]
     following: pd.DataFrame = above[above["rate_rps"] == above["rate_rps"].min()]
     return following
 
 
 def knee_table(tables: Tables) -> pd.DataFrame:
-    """Return for each server and sweep, as texts: the knee, its range over the blocks, and what was
-    sustained.
+    """Return a table of texts: knee, its range over the blocks, and sustained rate.
+
+    It has a row per server and sweep.
     """
     rows = []
     unit = rate_unit(tables.sweeps()["workload"])
@@ -253,9 +250,7 @@ def knee_table(tables: Tables) -> pd.DataFrame:
     table="The answer",
 )
 def latency(tables: Tables) -> Chart:
-    """Return response times by offered rate: generator and probe, what became of each rate, and the
-    knee.
-    """
+    """Return the chart of response times by offered rate: generator, probe, results and knee."""
 
     def lowest(rows: pd.DataFrame) -> float:
         return float(rows.loc[rows["series"] == KNEE_OF, "y"].head(1).max())
@@ -300,9 +295,7 @@ def latency(tables: Tables) -> Chart:
 
 
 def _curves(cell: ServerLoad, sweep: Sweep) -> list[pd.DataFrame]:
-    """Return a sweep's curves, what became of each rate as `outcome`, and the `knee`, NaN where
-    there is none.
-    """
+    """Return a sweep's curves, the result of each rate as `outcome`, and the `knee` (or NaN)."""
     outcomes = sweep.outcomes
     at = sweep.knee.rate_rps
     every = pd.concat([sweep.curves, outcomes[["rate_rps"]].assign(series="outcome")]).merge(
@@ -315,8 +308,9 @@ def _curves(cell: ServerLoad, sweep: Sweep) -> list[pd.DataFrame]:
 
 
 def _course(rows: pd.DataFrame) -> str:
-    """Return p90 at the lowest rate and at the knee (or the highest): `0.3 ms at 250/s to 2 ms at
-    4,000/s`.
+    """Return p90 at the lowest rate and at the knee: `0.3 ms at 250/s to 2 ms at 4,000/s`.
+
+    Without a knee, use the highest rate.
     """
     p90, knee = (rows[rows["series"] == series] for series in (KNEE_OF, "knee"))
     shown = pd.concat([p90.head(1), p90.tail(1) if knee.empty else knee]).drop_duplicates("x")
@@ -339,7 +333,7 @@ def _draw(chart: Chart) -> Figure:
     high = float(chart.frame["high"].max())
     across = chart.frame["x"].min() / 1.25, chart.frame["x"].max() * 1.25
     for facet, ax in axes.items():
-        # Room for letters above the curves.
+        # Leave space for letters above the curves.
         ax.set(
             xscale="log",
             yscale="log",
@@ -369,7 +363,7 @@ def _draw(chart: Chart) -> Figure:
 def _write_letters(ax: Axes, outcomes: pd.DataFrame) -> None:
     """Write each rate's letter at the top of its panel.
 
-    One that repeats its neighbour's needs room for itself.
+    A letter equal to its neighbour's is written only if there is space.
     """
     left, right = ax.get_xlim()
     decade_in = style.size_in(ax)[0] / math.log10(right / left)
@@ -388,7 +382,7 @@ def _write_letters(ax: Axes, outcomes: pd.DataFrame) -> None:
 def _draw_curve(ax: Axes, series: str, rows: pd.DataFrame, look: Identity, *, probe: bool) -> None:
     """Draw a curve.
 
-    If the rate was not sustained it is pale: those response times grow with the load's length.
+    It is pale for rates not sustained, whose response times grow with the load's length.
     """
     found = rows.to_dict("records")
     for a, b in pairwise(found):

@@ -1,3 +1,1 @@
-"""How everything looks and is worded: style, colours, themes, captions, markup, the page around
-it.
-"""
+"""Style, colours, themes, captions, markup and page layout, shared by all pages and figures."""

@@ -1,6 +1,4 @@
-"""The words around figures: what was loaded, how many trials, what limited them, on which
-machine.
-"""
+"""Texts around figures: load, number of trials, limits, and machine."""
 
 import math
 from collections.abc import Sequence
@@ -13,18 +11,18 @@ from runner.model import OWN_SCRIPT
 from runner.present.frames import Tables, is_sealed, offered_words, repeated, sealed_trials
 
 BY_LOAD = "Load by load"
-"""The heading in the report under which a table has the medians of closed loads."""
+"""Heading of the report's table with the medians of closed loads."""
 IDLE = {
     "polling": "kept awake",
     "system": "left to sleep as the system is set up",
     "both": "kept awake and left to sleep, by load",
 }
-"""What a manifest says of idle CPUs -> in words."""
+"""State of idle CPUs in a manifest -> in words."""
 DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
 
 
 def load_words(trials: pd.DataFrame) -> str:
-    """Say how the trials of one load were driven."""
+    """Return how the trials of one load were driven."""
     first = trials.iloc[0].to_dict()
     size = first.get("pool_size", math.nan)
     pool = "" if math.isnan(size) else f", pool of {size:.0f}"
@@ -37,10 +35,10 @@ def load_words(trials: pd.DataFrame) -> str:
 
 
 def load_heading(trials: pd.DataFrame, quantity: str) -> str:
-    """Say how the trials of one load were driven and what `quantity` therefore means.
+    """Return how the trials of one load were driven, and what this implies for `quantity`.
 
     A closed loop without think time is always at saturation: its mean response time is N / X
-    (Little's law). What a user's script does between its requests is not known.
+    (Little's law). A user's script may pause between requests, so nothing is implied there.
     """
     first = trials.iloc[0]
     is_saturated = first["load_model"] != "open" and first["workload"] != OWN_SCRIPT
@@ -48,8 +46,9 @@ def load_heading(trials: pd.DataFrame, quantity: str) -> str:
 
 
 def load_headings(trials: pd.DataFrame, quantity: str) -> dict[str, tuple[str, str]]:
-    """Return for each load its workload, with its terms where loads differ in them, and what
-    `load_heading` says.
+    """Return each load's workload and the text of `load_heading`.
+
+    Quota, idle CPUs and the like are added if loads differ in them.
     """
     differ = trials["terms"].nunique() > 1
     headings = {}
@@ -61,7 +60,7 @@ def load_headings(trials: pd.DataFrame, quantity: str) -> dict[str, tuple[str, s
 
 
 def verdict_counts(trials: pd.DataFrame) -> str:
-    """Count the verdicts: `generator-bound 3 of 3`, the most frequent first."""
+    """Return the counts of the verdicts: `generator-bound 3 of 3`, the most frequent first."""
     counts = (
         trials["verdict"].value_counts().sort_index().sort_values(ascending=False, kind="stable")
     )
@@ -80,8 +79,9 @@ def joined(names: Sequence[str]) -> str:
 
 
 def trial_counts(trials: pd.DataFrame) -> str:
-    """Count sealed trials, trials per server and load, attempts that were repeated, and what was
-    left out for good.
+    """Return the numbers of sealed trials, of repeated attempts, and of trials left out.
+
+    Trials are also counted per server and load.
     """
     sealed = sealed_trials(trials)
     cells = sealed.groupby(["server", "load"]).size()
@@ -138,7 +138,7 @@ def manifest_facts(manifest: Manifest) -> dict[str, str]:
 
 
 def database_place(manifest: Manifest) -> str:
-    """Say which CPUs PostgreSQL has, and whether it shares them with the load generator.
+    """Return which CPUs PostgreSQL has, and whether it shares them with the load generator.
 
     Empty if unknown.
     """
@@ -151,7 +151,7 @@ def database_place(manifest: Manifest) -> str:
 
 
 def durability(manifest: Manifest) -> str:
-    """Name the database's version and its durability settings; empty if the run has none."""
+    """Return the database's version and durability settings; empty without a database."""
     facts = manifest.database
     if facts is None:
         return ""
@@ -164,7 +164,7 @@ def durability(manifest: Manifest) -> str:
 
 
 def rows_equal_answers(trials: pd.DataFrame) -> str:
-    """Say whether the database has as many rows as there were answers with 2xx, and how many."""
+    """Return whether the database has as many rows as there were 2xx answers, with the number."""
     known = trials[trials["rows_inserted"].notna() & trials["inserts"].notna()]
     if known.empty:
         return ""
@@ -186,8 +186,8 @@ def rows_equal_answers(trials: pd.DataFrame) -> str:
 def caption(tables: Tables, trials: pd.DataFrame, words: str = "") -> str:
     """Return a figure's caption: `words`, trials, verdicts, engine and machine.
 
-    `trials` are all trials that the figure is about, failed ones too, so that they are counted as
-    left out.
+    `trials` are all trials that the figure covers, including failed ones, which are counted as left
+    out.
     """
     sealed = sealed_trials(trials)
     counts = f"{trial_counts(trials)}. Verdicts: {verdict_counts(sealed)}."
@@ -198,7 +198,7 @@ def caption(tables: Tables, trials: pd.DataFrame, words: str = "") -> str:
 
 
 def nothing(tables: Tables, tool: str) -> str:
-    """Say why there is no figure of `tool`'s trials."""
+    """Return why there is no figure of `tool`'s trials."""
     if len(tables.sealed(tool)) and not len(tables.timed(tool)):
         return (
             f"Every closed load by {tool} was on a share of a core, where a server waits for its "
@@ -208,7 +208,7 @@ def nothing(tables: Tables, tool: str) -> str:
 
 
 def unsealed(trials: pd.DataFrame, noun: str) -> str:
-    """Say why none of `trials` can be shown: there are none, or none was sealed."""
+    """Return why none of `trials` can be shown: there are none, or none is sealed."""
     if trials.empty:
         return f"This run has no {noun}s to show."
     return (

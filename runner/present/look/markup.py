@@ -1,6 +1,6 @@
-"""What pages and posts are made of, blocks.
+"""Blocks of which pages and posts consist, as HTML and as Markdown, and the HTML page around them.
 
-As HTML and Markdown, and the HTML page around them, through templates.
+Templates define the output.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
-NOT_RANKED = "†"  # follows a value that must not be ranked; HTML greys the cell too
+NOT_RANKED = "†"  # marks a value that must not be ranked; HTML also greys its cell
 DAGGER = (
     f"{NOT_RANKED} A rate of this load, not a rank of this server: the server was not the limit in "
     "every trial, or the rate was set, or the server is there for calibration."
@@ -26,11 +26,11 @@ DAGGER = (
 NUMBER = re.compile(
     rf"(≥ |< )?[-–]?[\d,.]*( ?%)?(–[\d,.]+)?( \[[\d,.]+–[\d,.]+\])?( {NOT_RANKED})?"
 )
-"""A cell that is a quantity, a range or unknown."""
+"""A cell with a quantity, a range or an unknown value."""
 LABEL = re.compile(r'(?<=<div class="table" role="region" aria-label=")[^"]*(?=")')
-LONG = 20  # characters from which a text is broken into lines of its column
+LONG = 20  # number of characters from which on a text is wrapped in its column
 SPECIAL = re.compile(r"[\\*~]|<(?=[A-Za-z/!?])|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])|\](?=[(\[:])")
-"""What Markdown would take for more than a character."""
+"""Characters that are markup in Markdown."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph. Its kind is empty, or `lead` or `note`: a class of the style sheet."""
+    """A paragraph. Its kind is empty, `lead` or `note`, a class of the style sheet."""
 
     text: str
     kind: str = ""
@@ -51,7 +51,7 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Bullets:
-    """A list of sentences; warnings stand out."""
+    """A list of sentences; warnings are highlighted."""
 
     sentences: tuple[str, ...]
     warn: bool = False
@@ -62,9 +62,9 @@ class Bullets:
 
 @dataclass(frozen=True, eq=False)
 class TextTable:
-    """A table of texts below the heading `title`; `about` is what a screen reader says instead.
+    """A table of texts below the heading `title`; `about` is its label for screen readers.
 
-    A `name` is that of its files in a published folder: NAME.md and NAME.csv.
+    `name` is the stem of its files in a published folder: NAME.md and NAME.csv.
     """
 
     frame: pd.DataFrame
@@ -78,10 +78,10 @@ class TextTable:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure in the files NAME.svg and NAME.png, and the same with `-dark` behind the name.
+    """A figure in the files NAME.svg and NAME.png; its dark version has the suffix `-dark`.
 
-    `caption` is a paragraph: what it is about, trials, verdicts, engine and machine. Sizes are CSS
-    pixels; the PNG has twice as many. `trial_id` is empty if it is about the run.
+    `caption` is a paragraph on content, trials, verdicts, engine and machine. Sizes are CSS pixels;
+    the PNG has twice as many. `trial_id` is empty if the figure covers the whole run.
     """
 
     folder: Path
@@ -95,22 +95,20 @@ class Picture:
 
 @dataclass(frozen=True)
 class Downloads:
-    """Where the files with numbers and hashes are that lie beside a post."""
+    """Links to the files with numbers and hashes that accompany a post."""
 
 
 Block = Heading | Paragraph | Bullets | TextTable | Picture | Downloads
-"""What is false, as a list without sentences or a table without rows, is on no page."""
+"""Blocks that are falsy, such as lists and tables without content, are left out of pages."""
 
 
 def html(blocks: Iterable[Block]) -> str:
-    """Return blocks as HTML, without those that are empty."""
+    """Return blocks as HTML, without empty ones."""
     return "\n".join(_rendered("blocks.html", blocks))
 
 
 def markdown(blocks: Iterable[Block]) -> str:
-    """Return blocks as Markdown in which no character of a text is markup, without those that are
-    empty.
-    """
+    """Return blocks as Markdown, without empty ones; characters of texts are escaped."""
     return "\n\n".join(_rendered("blocks.md", blocks))
 
 
@@ -125,7 +123,7 @@ def _rendered(template: str, blocks: Iterable[Block]) -> list[str]:
 
 @cache
 def templates() -> Environment:
-    """Return the templates, with what they call: texts are escaped in HTML."""
+    """Return the templates and the functions that they call; HTML escapes texts."""
     found = Environment(
         loader=FileSystemLoader(Path(__file__).with_name("templates")),
         autoescape=select_autoescape(["html"]),
@@ -139,8 +137,7 @@ def templates() -> Environment:
         "table": literal_table,
         "columns": _columns,
     }
-    # In the page itself SVGs would share their identifiers and styles, and have no alternative
-    # text.
+    # SVGs inserted directly would share their ids and styles, and have no alternative text.
     found.filters["data_uri"] = lambda svg: (
         f"data:image/svg+xml;base64,{base64.b64encode(svg.read_bytes()).decode()}"
     )
@@ -149,12 +146,12 @@ def templates() -> Environment:
 
 
 def prose(text: str) -> Markup:
-    """Return a sentence as HTML, code between backticks as code."""
+    """Return a sentence as HTML, with code between backticks."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 (escaped)
 
 
 def literal(text: str) -> str:
-    """Return a text for Markdown in which nothing but code between backticks has a meaning."""
+    """Return a text escaped for Markdown, except for code between backticks."""
     return SPECIAL.sub(r"\\\g<0>", text)
 
 
@@ -169,24 +166,24 @@ def page(title: str, body: str, description: str = "") -> str:
         seen[found[0]] += 1
         return f"{found[0]} ({seen[found[0]]})" if seen[found[0]] > 1 else found[0]
 
-    # Tables with one label are numbered: a screen reader lists the regions of a page by theirs.
+    # Number tables with the same label, because a screen reader lists regions by their labels.
     template = templates().get_template("page.html")
     apart = LABEL.sub(label, body)
     return template.render(title=title, description=description, style=style_sheet(), body=apart)
 
 
 def style_sheet() -> str:
-    """Return the style sheet that all pages share: for a phone, a dark screen and paper too."""
+    """Return the style sheet of all pages, which covers phones, dark screens and paper."""
     return Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
 def literal_table(frame: pd.DataFrame) -> str:
-    """Return a table of texts as Markdown, of which no character is markup."""
+    """Return a table of texts as Markdown, with all characters escaped."""
     return to_markdown(frame.rename(columns=literal).map(lambda cell: literal(str(cell))))
 
 
 def to_markdown(frame: pd.DataFrame) -> str:
-    """Return a table of texts as Markdown, the index left out; numbers stand on the right."""
+    """Return a table of texts as Markdown, without index, with numbers aligned right."""
     rules = ["---:" if _are_numbers(frame[name]) else "---" for name in frame.columns]
     rows = [list(frame.columns), rules, *frame.itertuples(index=False, name=None)]
     texts = ([str(value).replace("|", "\\|").replace("\n", " ") for value in row] for row in rows)
@@ -194,10 +191,10 @@ def to_markdown(frame: pd.DataFrame) -> str:
 
 
 def _columns(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return name, tag of the cells and classes of each column.
+    """Return the name, the cells' tag and the classes of each column.
 
-    The first column names a row, and the second where only both name a row. Numbers stand on the
-    right, long texts need room.
+    The first column names a row, together with the second if both are needed. Numbers are aligned
+    right, and long texts get more width.
     """
     first = frame.iloc[:, :1]
     both = frame.iloc[:, :2]

@@ -1,4 +1,4 @@
-"""How each server looks in every figure: hue by language; shade, marker and dash by framework."""
+"""Look of each server in all figures: hue by language; shade, marker and dashes by framework."""
 
 from dataclasses import dataclass
 from itertools import cycle
@@ -15,13 +15,13 @@ LONG: Any = (0, (5, 1.6))
 DOTS: Any = (0, (1.4, 1.2))
 DASH_DOT: Any = (0, (6, 1.5, 1.4, 1.5))
 DASH_DOTS: Any = (0, (6, 1.5, 1.4, 1.5, 1.4, 1.5))
-MARKERS = ("<", ">", "p", "h", "*", "d", "H", "8")  # for frameworks without one in `KNOWN`
-WHITE, NIGHT = "#FFFFFF", "#15171C"  # the papers: of a light page and of a dark one
+MARKERS = ("<", ">", "p", "h", "*", "d", "H", "8")  # markers of frameworks that are not in `KNOWN`
+WHITE, NIGHT = "#FFFFFF", "#15171C"  # background of a light page, and of a dark one
 
 
 @dataclass(frozen=True)
 class Identity:
-    """How one server looks in every figure of a run.
+    """Look of one server in all figures of a run.
 
     `dark` is the colour's partner on a dark page.
     """
@@ -33,7 +33,7 @@ class Identity:
 
     @property
     def ink(self) -> str:
-        """The colour as text on white."""
+        """The colour used for text on white."""
         return legible(self.color)
 
 
@@ -50,30 +50,27 @@ KNOWN = {
 }
 """(language, framework) -> look.
 
-Found by a random search for colours with a contrast of 3 : 1 that lie far apart, near those that
-the lab had before. On either paper any two differ by at least 18 in CIELAB, also as people without
-red or without green cones see them, and by at least 16 as people without blue ones do (Machado,
-Oliveira and Fernandes 2009).
+The colours come from a random search for distant colours with a contrast of 3 : 1, near those used
+before. On light and on dark pages, any two differ by at least 18 in CIELAB, also for people without
+red or without green cones, and by at least 16 for people without blue ones (Machado, Oliveira and
+Fernandes 2009).
 """
 REFERENCE = Identity("#4D4D4D", "#BDBFC4", "x", DOTS)
 PROBE = Identity("#767676", "#97999D", "", (0, (3.2, 1.4)))
-"""The second client, and what else in a figure is not a server's."""
+"""Look of the probe, and of everything else that is not a server's."""
 FAMILIES = {
     "rust": (("#A34929", "#E0997D"), ("#CF7B58", "#FFC5B7"), ("#5C0A0A", "#D0605A")),
     "go": (("#6C7EC9", "#99A3E1"), ("#1C3A6B", "#E2E0FF"), ("#2A8B9F", "#5EB3C5")),
     "c": (("#00573F", "#A1ECCD"), ("#43A288", "#499A7A")),
 }
-"""Further shades of a language's hue, for frameworks that are not KNOWN: (on white, on a dark
-page).
-"""
+"""Further shades of a language's hue, for frameworks not in KNOWN: (on white, on dark)."""
 OTHER_FAMILIES = (
     (("#B8608F", "#D78EB3"), ("#723663", "#F5B5E5"), ("#BE72A8", "#BC779E")),
     (("#7A6B0C", "#CBB97B"), ("#91801E", "#B2A364"), ("#4E4514", "#EEDC9C")),
 )
 
 SHADE, SHADE_EDGE = ("#FBE3B3", "#453615"), ("#E9B44C", "#8F6E24")
-"""Behind a stretch of time that a figure points out, and its outline: (on white, on a dark page).
-"""
+"""Highlight of a stretch of time, and its outline: (on white, on dark)."""
 
 
 def contrast(color: str, paper: str) -> float:
@@ -85,8 +82,9 @@ def contrast(color: str, paper: str) -> float:
 
 
 def legible(color: str, paper: str = WHITE) -> str:
-    """Darken a colour, or lighten it on a dark paper, until it reads as text there: 4.5 (WCAG 2.2,
-    1.4.3).
+    """Darken a colour, or lighten it on a dark page, until it is legible as text.
+
+    The contrast is at least 4.5 (WCAG 2.2, 1.4.3).
     """
     end = np.zeros(3) if paper == WHITE else np.ones(3)
     rgb = np.array(to_rgb(color))
@@ -96,23 +94,23 @@ def legible(color: str, paper: str = WHITE) -> str:
 
 
 def pale(color: str, paper: str = WHITE) -> str:
-    """Mix a colour with grey that is near the paper: its hue stays recognisable, but it steps back.
+    """Mix a colour with grey near the background: its hue is still recognisable, but less
+    prominent.
 
-    Lines have a contrast of 3 : 1 against the paper (WCAG 2.2, 1.4.11). Pale ones, which nobody may
-    rank, have 2 : 1: more than the grid (1.3) and the lines of the other servers behind them (1.6
-    to 1.9).
+    Lines have a contrast of 3 : 1 against the background (WCAG 2.2, 1.4.11). Pale lines, which must
+    not be ranked, have 2 : 1. That is more than the grid (1.3) and the lines of other servers in
+    the background (1.6 to 1.9).
     """
     grey = 0.78 if paper == WHITE else 0.28
     return to_hex(tuple(0.45 * np.array(to_rgb(color)) + 0.55 * grey))
 
 
 def identities(trials: pd.DataFrame) -> dict[str, Identity]:
-    """Return the look of each server of a run, in the order of all figures: by language, then by
-    name.
+    """Return the look of each server of a run, by language, then by name.
 
-    Give it all trials of the run, so that a server looks the same in all figures. Of several
-    servers with one framework the one that is named like it has its look, else the first.
-    Calibration servers come last, all alike.
+    Pass all trials of the run, so that a server has the same look in all figures. If several
+    servers use one framework, the server with its name gets its look, or else the first.
+    Calibration servers come last and look alike.
     """
     servers = trials.drop_duplicates("server")[
         ["server", "language", "framework", "tier"]

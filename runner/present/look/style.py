@@ -1,6 +1,4 @@
-"""How figures look: sizes, panels, ticks on values that people count in, labels, and byte-stable
-files.
-"""
+"""Style of figures: sizes, panels, round ticks, labels, and reproducible files."""
 
 import functools
 import io
@@ -27,23 +25,26 @@ from runner.store import replacing
 
 WIDTH_IN = 7.0
 TITLE_PT, TEXT_PT, SMALL_PT = 15.5, 12.5, 12.0
-"""On a phone 390 pixels wide a figure shows 12 pt as letters of 9.3 pixels."""
+"""Font sizes. On a phone 390 pixels wide, 12 pt appear as letters of 9.3 pixels."""
 LINE = 1.3  # line height as a multiple of the font size
 LINE_IN = SMALL_PT * LINE / 72
 INK, SOFT, GREY = (
     "#222222",
     "#444444",
     "#767676",
-)  # of text, of captions, and of axes and whatever is not a server's
+)
+"""Colours of text, of captions, and of axes and everything that is not a server's."""
 BEHIND, GRID = (
     "#CFCFCF",
     "#E6E6E6",
-)  # of the other servers' lines behind a panel's server, and of the grid
+)
+"""Colours of the other servers' lines behind a panel's server, and of the grid."""
 HINTING = 1.03
-"""How much wider than its outline a line of text may be drawn, since letters start on whole pixels.
+"""Factor between the drawn and the computed width of text, because letters start on whole
+pixels.
 """
-STEPS = ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))  # ticks of a decade, from many to few
-APART_IN = 0.08  # least room between the labels of two ticks across
+STEPS = ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))  # ticks within a decade, from many to few
+APART_IN = 0.08  # minimum distance between labels of the x axis, in inches
 NO_BREAK = "\u00a0"
 UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|s|CPUs?)(?:\W|$))")
 
@@ -58,7 +59,7 @@ RC: Any = {
     "font.family": "DejaVu Sans",
     "grid.color": GRID,
     "grid.linewidth": 0.8,
-    "text.parse_math": False,  # a dollar in somebody's name is a dollar
+    "text.parse_math": False,  # a dollar sign in a name is not mathematics
     "lines.linewidth": 1.8,
     "figure.dpi": 100,
     "svg.hashsalt": "lab",
@@ -67,18 +68,16 @@ RC: Any = {
 
 
 def rc() -> AbstractContextManager[None]:
-    """Apply the lab's settings over matplotlib's defaults, whatever the user's
-    matplotlibrc says.
-    """
+    """Apply the lab's settings over matplotlib's defaults, ignoring the user's matplotlibrc."""
     return matplotlib.style.context(RC, after_reset=True)
 
 
 @dataclass(frozen=True)
 class PanelRow:
-    """One row of panels beside each other; sizes and margins are inches.
+    """A row of panels; sizes and margins are in inches.
 
-    `heading_in` is the room above them, for what `heading` writes, `axis_in` that below, `gap_in`
-    that between two.
+    `heading_in` is the space above them for `heading`, `axis_in` the space below, `gap_in` the
+    space between two panels.
     """
 
     columns: int = 1
@@ -93,10 +92,9 @@ class PanelRow:
 def page(
     title: str, caption: str, rows: Sequence[PanelRow], *, key: str = "", below_in: float = 0.0
 ) -> tuple[Figure, list[list[Axes]]]:
-    """Return an empty figure of blog width with title, key, caption and rows of panels, as high as
-    they need.
+    """Return an empty figure of blog width with title, key, caption and rows of panels.
 
-    `below_in` is room for what only the lowest panels have below them.
+    It is as high as its content. `below_in` is additional space below the lowest panels.
     """
     room = WIDTH_IN - 0.2
     heads = wrap(title, TITLE_PT, room, "bold")
@@ -137,11 +135,10 @@ def heading(
     color: str = INK,
     above_in: float = 0.1,
 ) -> None:
-    """Write a panel's heading `above_in` above it: `name` bold, `words` below it.
+    """Write a panel's heading `above_in` above it: `name` in bold, `words` below it.
 
-    Either may be empty.
-
-    It starts `indent_in` left of the panel, or at the figure's left margin if that is nearer.
+    Either may be empty. It starts `indent_in` left of the panel, or at the figure's left margin if
+    that is nearer.
     """
     figure = figure_of(ax)
     box = ax.get_position()
@@ -156,22 +153,20 @@ def heading(
 
 
 def short(name: str, longest: int = 16) -> str:
-    """Cut a long name, with an ellipsis."""
+    """Shorten a long name, with an ellipsis."""
     return name if len(name) <= longest else name[: longest - 1] + "…"
 
 
 @functools.cache
 def text_in(text: str, size_pt: float, weight: str = "normal") -> float:
-    """Return how many inches wide a line of text is."""
+    """Return the width of a line of text in inches."""
     font = FontProperties(family=RC["font.family"], size=size_pt, weight=weight)
     width, _, _ = text_to_path.get_text_width_height_descent(text, font, ismath=False)
     return float(width) / 72
 
 
 def wrap(text: str, size_pt: float, width_in: float, weight: str = "normal") -> list[str]:
-    """Break each line of `text` between words into lines that fit `width_in`, but no number from
-    its unit.
-    """
+    """Wrap each line of `text` to `width_in`, but keep numbers with their units."""
     lines: list[str] = []
     for first, *words in (line.split(" ") for line in UNIT.sub(NO_BREAK, text).split("\n")):
         lines.append(first)
@@ -183,14 +178,12 @@ def wrap(text: str, size_pt: float, width_in: float, weight: str = "normal") -> 
 
 
 def label_room(names: Sequence[str]) -> float:
-    """Return the inches that the labels beside a panel need."""
+    """Return the width in inches of the labels beside a panel."""
     return 0.38 + max((text_in(short(name), TEXT_PT) for name in names), default=0.0)
 
 
 def name_rows(ax: Axes, servers: Sequence[str], looks: Mapping[str, Identity]) -> None:
-    """Make a panel one of rows, a server each, the first on top: its name on the left, in its
-    colour.
-    """
+    """Turn a panel into rows, one per server, the first on top, with coloured names on the left."""
     ax.set_ylim(len(servers) - 0.4, -0.6)
     ax.set_yticks(range(len(servers)), [short(name) for name in servers])
     ax.tick_params(axis="y", length=0)
@@ -218,7 +211,7 @@ def plain(value: float) -> str:
 
 
 def even_axis(ax: Axes, axis: str, *, whole: bool = False) -> None:
-    """Give a linear axis as many round ticks as have room, on whole numbers alone if `whole`."""
+    """Give a linear axis as many round ticks as fit; only whole numbers if `whole`."""
     width, height = size_in(ax)
     room = round(width / 0.75) if axis == "x" else round(height / 0.38)
     target = getattr(ax, f"{axis}axis")
@@ -231,7 +224,7 @@ def even_axis(ax: Axes, axis: str, *, whole: bool = False) -> None:
 
 
 def limit(ax: Axes, axis: str, low: float, high: float, *, log: bool = False) -> None:
-    """Set the limits of an axis, its scale, and as many ticks as have room."""
+    """Set the limits of an axis, its scale, and as many ticks as fit."""
     ax.set(**{f"{axis}scale": "log" if log else "linear", f"{axis}lim": (low, high)})
     (log_axis if log else even_axis)(ax, axis)
 
@@ -243,11 +236,10 @@ def log_axis(
     apart_in: float = 0.0,
     fewest: int = 2,
 ) -> None:
-    """Give a logarithmic axis that has its final limits as many ticks 0.1, 0.2, 0.5, 1, 2, 5 … as
-    have room.
+    """Give a logarithmic axis as many ticks 0.1, 0.2, 0.5, 1, 2, 5 … as fit.
 
-    Other `choices` go from fine to coarse. `fewest` ticks must be inside, and `apart_in` (0: what
-    their labels need).
+    Call it when the limits are final. Other `choices` go from fine to coarse. At least `fewest`
+    ticks must be inside, `apart_in` apart (0: the size of their labels).
     """
     low, high = sorted(getattr(ax, f"get_{axis}lim")())
     inch = size_in(ax)[0 if axis == "x" else 1] / math.log10(high / low)
@@ -266,9 +258,9 @@ def log_axis(
 
 
 def ticks_across(ax: Axes, ticks: Sequence[float], label: Callable[[float], str] = plain) -> None:
-    """Label those of the rising `ticks` for whose labels there is room, the lowest first.
+    """Label the ascending `ticks` as far as their labels fit, beginning with the lowest.
 
-    Call it when the axes have their final limits and scales. A label may have several lines.
+    Call it when limits and scales are final. A label may have several lines.
     """
     kept: list[float] = []
     edge = -math.inf
@@ -284,7 +276,7 @@ def ticks_across(ax: Axes, ticks: Sequence[float], label: Callable[[float], str]
 
 
 def fix(ax: Axes, axis: str, ticks: Sequence[float], label: Callable[[float], str] = plain) -> None:
-    """Give an axis these ticks and no other."""
+    """Give an axis exactly these ticks."""
     target = getattr(ax, f"{axis}axis")
     target.set_major_locator(FixedLocator(ticks))
     target.set_major_formatter(FuncFormatter(lambda value, _: label(value)))
@@ -292,11 +284,9 @@ def fix(ax: Axes, axis: str, ticks: Sequence[float], label: Callable[[float], st
 
 
 def label_ends(ax: Axes, ends: Sequence[tuple[str, Identity, float, float]]) -> None:
-    """Write each line's name right of the panel, at the height of its end, without overlap, joined
-    by a thin leader.
+    """Write each line's name right of the panel, near its end, without overlap, joined by a leader.
 
-    `ends` holds (name, look, x, y) in data units; call it when the axes have their final limits and
-    scales.
+    `ends` holds (name, look, x, y) in data units. Call it when limits and scales are final.
     """
     panel_pt = size_in(ax)[1] * 72
     to_axes = ax.transData + ax.transAxes.inverted()
@@ -318,8 +308,7 @@ def label_ends(ax: Axes, ends: Sequence[tuple[str, Identity, float, float]]) -> 
 
 
 def spread_out(heights: Sequence[float], gap: float) -> list[float]:
-    """Move sorted heights (0 to 1) apart to at least `gap`, as little as possible and inside 0 to
-    1.
+    """Move sorted heights (0 to 1) apart to at least `gap`, as little as possible, within 0 to 1.
 
     Neighbours that are too close form a block around their mean (isotonic regression, pooling
     adjacent violators).
@@ -333,9 +322,9 @@ def spread_out(heights: Sequence[float], gap: float) -> list[float]:
 
 
 def number(value: float) -> str:
-    """Print a quantity with about three significant digits: 9,254 or 84.5 or 0.0412.
+    """Return a quantity with about three significant digits: 9,254 or 84.5 or 0.0412.
 
-    `–` where unknown.
+    `–` if unknown.
     """
     if not math.isfinite(value):
         return "–"
@@ -348,9 +337,9 @@ def number(value: float) -> str:
 def ratio_words(ratio: float, low: float, high: float, digits: int = 2, *, sign: str = "") -> str:
     """Return a ratio with its interval: `2.15 [2.05–2.26]`.
 
-    A bound is the end of the interval that is known, because the data exclude what lies beyond it:
-    `at least 2.05` if `high` is infinite, `at most 2.26` if `low` is 0. `sign` stands before the
-    number: `at least ×2.05`.
+    A bound is the known end of the interval, because the data exclude values beyond it: `at least
+    2.05` if `high` is infinite, `at most 2.26` if `low` is 0. `sign` precedes the number: `at least
+    ×2.05`.
     """
 
     def written(value: float) -> str:
@@ -374,7 +363,7 @@ def save(figure: Figure, folder: Path, name: str) -> tuple[Path, Path]:
         figure.savefig(
             pixels := io.BytesIO(), format="png", dpi=200, pil_kwargs={"compress_level": 0}
         )
-        # In 256 colours: a third of the bytes, and no difference that an eye sees.
+        # 256 colours take a third of the bytes, without a visible difference.
         picture = Image.open(pixels).convert("RGB").quantize(256, dither=Image.Dither.NONE)
         with replacing(png) as temporary:
             picture.save(temporary, format="PNG", compress_level=6)

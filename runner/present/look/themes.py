@@ -1,4 +1,4 @@
-"""Figures for dark pages: the same figure in the dark partners of its colours."""
+"""Recolour figures for dark pages, by the dark partner of each colour."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,14 +17,14 @@ from runner.model import LabError
 from runner.present.look import style
 from runner.present.look.palette import NIGHT, SHADE, SHADE_EDGE, WHITE, Identity, legible, pale
 
-MOON = "#E6E8EC"  # what ink is on a dark page
+MOON = "#E6E8EC"  # colour of ink on a dark page
 COLOURED: dict[type[Artist], tuple[str, ...]] = {
     Text: ("color",),
     Line2D: ("color", "markeredgecolor", "markerfacecolor"),
     Patch: ("edgecolor", "facecolor"),
     Collection: ("edgecolor", "facecolor"),
 }
-"""Artist -> its properties that are colours, in the order in which they are set."""
+"""Artist -> its colour properties, in the order in which they are set."""
 Partners = dict[str, str]  # colour on white -> its partner on a dark page
 
 
@@ -33,10 +33,8 @@ def save_both(
 ) -> tuple[Path, ...]:
     """Write NAME.png and .svg as `style.save` does, then NAME-dark.png and .svg.
 
-    The figure is dark afterwards.
-
-    `looks` are the identities that the figure may show. LabError if it has any other colour that
-    is not grey.
+    The figure is dark afterwards. `looks` are the identities that the figure may show. Raise
+    LabError if it has any other colour that is not grey.
     """
     light = style.save(figure, folder, name)
     darken(figure, looks)
@@ -46,22 +44,20 @@ def save_both(
 def darken(figure: Figure, looks: Iterable[Identity]) -> None:
     """Recolour a drawn figure in place for a dark page.
 
-    Greys keep their order with ink and paper changed: `night`. A look's colour, its pale shade and
-    its ink become their dark partners, as do the shades behind what is pointed out. LabError for
-    any other colour, the figure half done.
+    Greys are mapped by `night`, which exchanges ink and background. A look's colour, its pale shade
+    and its ink become their dark partners, as do the highlights. Raise LabError for any other
+    colour; the figure is then partly recoloured.
     """
     marks, words = partners(looks)
     with style.rc():
-        figure.draw_without_rendering()  # makes the ticks, which exist only then
-    # By identity, since an artist that is found twice must not be turned twice.
+        figure.draw_without_rendering()  # creates the ticks, which do not exist before
+    # Compare by identity, because an artist found twice must be recoloured only once.
     for artist in {id(found): found for found in figure.findobj()}.values():
         _recolour(artist, marks, words)
 
 
 def partners(looks: Iterable[Identity]) -> tuple[Partners, Partners]:
-    """Return the dark partners of what is drawn in the colours of `looks`, and of what is written
-    in them.
-    """
+    """Return the dark partners of the drawing colours of `looks`, and of their text colours."""
     marks: Partners = {to_hex(light): to_hex(dark) for light, dark in (SHADE, SHADE_EDGE)}
     words: Partners = {}
     for look in looks:
@@ -73,8 +69,10 @@ def partners(looks: Iterable[Identity]) -> tuple[Partners, Partners]:
 
 
 def night(grey: str) -> str:
-    """Return the dark partner of a grey: paper becomes paper, ink and all that is darker ink, in
-    between evenly.
+    """Return the dark partner of a grey.
+
+    White becomes the dark background, ink and darker greys become light ink, greys between are
+    interpolated.
     """
     paper = to_rgb(WHITE)[0]
     ink = to_rgb(style.INK)[0]
@@ -83,7 +81,7 @@ def night(grey: str) -> str:
 
 
 def _partner(color: Any, known: Partners) -> tuple[float, float, float, float]:
-    """Return a colour's dark partner, as transparent as it is."""
+    """Return a colour's dark partner with the same transparency."""
     red, green, blue, alpha = to_rgba(color)
     name = to_hex((red, green, blue))
     if name not in known and not red == green == blue:

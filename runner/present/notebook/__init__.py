@@ -1,1 +1,1 @@
-"""What the notebooks call, and how they are executed and become pages."""
+"""Functions that notebooks call, and the execution of notebooks into pages."""

@@ -1,6 +1,4 @@
-"""What the notebook for exploring a run calls: tables for a few lines of seaborn in each cell, and
-how they show.
-"""
+"""Tables and pictures for the notebook in which readers explore a run with seaborn."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -30,14 +28,14 @@ ROWS = {
     "resources": ("sealed trial, subject and interval", "t_s, dt_s, subject, cpu_pct, rss_bytes"),
     "requests()": ("request of the trial (k6)", "t_s, latency_ms, waiting_ms, status, ok"),
 }
-"""Table -> what a row is, and the columns that are asked for most."""
+"""Table -> meaning of a row, and the most useful columns."""
 
 
 class ExplorePage(RunPage):
-    """An open run in the notebook: its tables for seaborn, and how a picture is shown.
+    """An open run in the notebook: its tables for seaborn, and functions to show pictures.
 
-    Every table has sealed trials only, and in each row the trial's `trial_id`, `server`, `tool` and
-    `load`; docs/data.md says what the columns mean.
+    Every table has only sealed trials. Each row has the trial's `trial_id`, `server`, `tool` and
+    `load`; docs/data.md describes the other columns.
     """
 
     def __init__(self, run: str, trial: str) -> None:
@@ -47,7 +45,7 @@ class ExplorePage(RunPage):
         sealed = sealed_trials(self.tables.trials)
         if trial and trial not in set(sealed["trial_id"]):
             raise LabError(f"This run has no sealed trial {trial!r}.")
-        # Each server's colour, as in all figures of the run: seaborn's `palette`.
+        # Colour of each server, for seaborn's `palette`; the same as in all figures of the run.
         self.colors = {
             server: look.color for server, look in identities(self.tables.trials).items()
         }
@@ -57,26 +55,25 @@ class ExplorePage(RunPage):
         self.trials = trials = placed.drop(columns="place")
         by_k6 = trials[trials["tool"] == "k6"] if "k6" in set(trials["tool"]) else trials
         timed = trials[trials["latency_p50_ms"].notna()]
-        # The load by k6 that most trials with response times have, else that of another tool; empty
-        # without any trial.
+        # The k6 load with most trials that have response times, or else another tool's; empty
+        # without trials.
         most = next(filter(len, (timed[timed["tool"] == "k6"], timed)), by_k6)
         self.load = str(most["load"].value_counts(sort=False).idxmax()) if len(most) else ""
         highest = by_k6.sort_values("server_cpu_peak_100ms_pct", ascending=False)
-        # The trial that the notebook looks at more closely; empty if the run has none.
+        # The trial that the notebook examines; empty if the run has none.
         self.trial = trial or next(iter(highest["trial_id"]), "")
-        # How many requests of a trial took `lower_ms` to `upper_ms` in a second; `second` is null
-        # for wrk.
+        # Number of a trial's requests that took `lower_ms` to `upper_ms` in a second; `second` is
+        # null for wrk.
         self.latency = self._joined(self.tables.latency)
-        # How many requests of a trial by k6 were answered in 0.1 s, from `t_s` on.
+        # Number of a k6 trial's requests answered in each 0.1 s; `t_s` is the begin.
         self.throughput = self._joined(self.tables.throughput)
         # CPU and memory of each subject of a trial in the `dt_s` seconds that end at `t_s`; 100 %
         # is one core.
         self.resources = self._joined(self.tables.resources)
 
     def requests(self, trial: str = "") -> pd.DataFrame:
-        """Return the requests of a trial by k6, one row per request.
-
-        Without rows if the run has not kept them.
+        """Return the requests of a k6 trial, one row per request; empty if the run did not keep
+        them.
         """
         return self._joined(self.tables.samples("requests", trial or self.trial))
 
@@ -86,9 +83,7 @@ class ExplorePage(RunPage):
     def percentiles(
         self, rows: pd.DataFrame, by: Sequence[str], shares: Sequence[float] = (0.5, 0.95, 0.99)
     ) -> pd.DataFrame:
-        """Return percentiles of rows of `latency`: the columns `by`, `percentile` (p95)
-        and `ms`.
-        """
+        """Return percentiles of rows of `latency`: columns `by`, `percentile` (p95) and `ms`."""
         found = []
         for key, alike in rows.groupby(list(by)):
             ms = histogram_quantile(alike["lower_ms"], alike["upper_ms"], alike["count"], shares)
@@ -98,7 +93,7 @@ class ExplorePage(RunPage):
         return pd.DataFrame(found, columns=[*by, "percentile", "ms"])
 
     def show_tables(self) -> None:
-        """Show which tables there are, and what one row of each is."""
+        """Show the tables of the run, and the meaning of a row in each."""
         frames = (self.trials, self.latency, self.throughput, self.resources, self.requests())
         rows = [
             (name, f"{len(frame):,}", *ROWS[name]) for name, frame in zip(ROWS, frames, strict=True)
@@ -114,16 +109,15 @@ class ExplorePage(RunPage):
         )
 
     def has(self, rows: pd.DataFrame, sentence: str) -> bool:
-        """Return whether there are rows to draw.
-
-        If there are none, show `sentence` in place of a picture.
+        """Return True if there are rows to draw; otherwise show `sentence` in place of a
+        picture.
         """
         if rows.empty:
             show([Paragraph(sentence)])
         return not rows.empty
 
     def show_drawn(self, name: str, drawn: Any, words: str) -> None:
-        """Show what seaborn drew (a grid or axes), as wide as all figures, with `words` below it.
+        """Show seaborn's picture (a grid or axes) in the standard width, with `words` below it.
 
         `words`, the axes and the colours are its alternative text. Unless the page is live, it is
         saved as explore-NAME.png and .svg in the run's figures folder.
@@ -131,9 +125,9 @@ class ExplorePage(RunPage):
         figure: Figure = drawn.figure
         figure.set_figwidth(style.WIDTH_IN)
         figure.set_layout_engine("constrained")
-        if figure.legends:  # above the panels, so that they can be read on a phone
+        if figure.legends:  # above the panels, so that they are legible on a phone
             sns.move_legend(figure, "outside upper left", ncols=4, frameon=False, alignment="left")
-        figure.draw_without_rendering()  # ticks need to know how much room there is
+        figure.draw_without_rendering()  # ticks depend on the available space
         for ax, axis in product(figure.axes, "xy"):
             if getattr(ax, f"get_{axis}scale")() == "log":
                 style.log_axis(ax, axis)
@@ -146,18 +140,15 @@ class ExplorePage(RunPage):
 def open_tables(run: str, trial: str = "") -> ExplorePage:
     """Open a run for the notebook for exploring.
 
-    Its pictures have the lab's fonts and colours from now on.
-
-    An empty `trial` is the one by k6 whose server had the highest CPU peak, else that of another
-    tool. LabError as of `RunPage`, and for a trial that was not sealed.
+    From then on, pictures have the lab's fonts and colours. An empty `trial` selects the k6 trial
+    whose server had the highest CPU peak, or another tool's. Raise LabError as `RunPage` does, and
+    if the trial is not sealed.
     """
     return ExplorePage(run, trial)
 
 
 def _described(figure: Figure, words: str) -> str:
-    """Return the alternative text of a picture: `words`, then its panels, its axes and who has
-    which colour.
-    """
+    """Return a picture's alternative text: `words`, then its panels, axes and colours."""
     axes = figure.axes
     parts = [words]
     if len(axes) > 1:

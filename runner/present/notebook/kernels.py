@@ -1,5 +1,6 @@
-"""Kernels that execute one notebook after the other: each loads the project's modules once, while
-others still work.
+"""Kernels that execute several notebooks each, one after the other.
+
+Each loads the project's modules once, while other work continues.
 """
 
 # mypy: allow-untyped-calls
@@ -23,27 +24,29 @@ from jupyter_core.utils import run_sync
 from runner.model import LabError
 from runner.store import lab_root
 
-# What checks notebooks is imported after this, and would build the grammar of IRIs for two seconds:
-# they have none.
+# The validator of notebooks, imported below, would compile the grammar of IRIs for two seconds,
+# although notebooks have no IRIs.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 LOAD = "__import__('runner.present.notebook.pages')"
-"""Leaves no name behind: the first notebook needs no empty namespace made for it, which takes half
-a second.
+"""Loads the modules without defining a name.
+
+A name would have to be removed before the first notebook, which takes half a second.
 """
 FORGET = "%reset -f"
-"""Removes every variable of a notebook, and numbers the next one's cells from 1."""
-FOLDER = "bench-kernels-"  # how the names of folders with sockets begin
-QUIET = ["--log-level=40"]  # errors only: a kernel's warnings are about a socket on loopback
+"""Removes every variable of a notebook, and restarts the numbering of cells at 1."""
+FOLDER = "bench-kernels-"  # prefix of folders with sockets
+QUIET = ["--log-level=40"]  # errors only: kernels warn about their sockets on loopback
 AT_ONCE = min(2, len(os.sched_getaffinity(0)))  # each takes a CPU and a few hundred MB
 
 
 class Kernels:
-    """A few kernels, each with one notebook at a time. They load modules while others still work.
+    """A few kernels, each with one notebook at a time; they load modules while other work
+    continues.
 
-    Leaving the context kills them: asked to end in mid-work they would print a traceback. They
-    listen on sockets in a folder of this user's: two processes that look for free ports at the same
-    time may find the same.
+    Leaving the context kills them, because a kernel that is asked to end during work prints a
+    traceback. They listen on sockets in a folder of this user. With ports, two processes could find
+    the same free one.
     """
 
     def __init__(self, count: int = AT_ONCE) -> None:
@@ -78,9 +81,7 @@ class Kernels:
     def one(self) -> Iterator[KernelManager]:
         """Wait for a kernel without a notebook.
 
-        What it still has to do comes before the notebook's first cell.
-
-        LabError if it has died.
+        It finishes its previous work before the notebook's first cell. Raise LabError if it died.
         """
         kernel, client = self._idle.get()
         try:
@@ -93,12 +94,13 @@ class Kernels:
 
 
 def _new_folder() -> tuple[Path, int]:
-    """Return a folder for sockets and its lock, which ends with this process.
+    """Return a new folder for sockets and its lock, which is released when this process ends.
 
-    Remove those whose process was killed.
+    Remove folders whose process was killed.
     """
     for left in Path(tempfile.gettempdir()).glob(f"{FOLDER}*"):
-        with contextlib.suppress(OSError):  # somebody holds it, or it is another user's
+        # another process holds it, or it belongs to another user
+        with contextlib.suppress(OSError):
             os.close(_locked(left))
             shutil.rmtree(left)
     made = Path(tempfile.mkdtemp(prefix="bench-new-"))
@@ -107,9 +109,9 @@ def _new_folder() -> tuple[Path, int]:
 
 
 def _locked(folder: Path) -> int:
-    """Lock a folder until the descriptor that is returned is closed.
+    """Lock a folder until the returned descriptor is closed.
 
-    OSError where another process has it.
+    Raise OSError if another process has locked it.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:

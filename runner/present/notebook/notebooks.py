@@ -1,4 +1,4 @@
-"""Execute notebooks with papermill and export them as HTML that needs nothing from the network."""
+"""Execute notebooks with papermill, and export them as HTML pages that load nothing."""
 
 # mypy: allow-untyped-calls
 # papermill, nbformat and nbconvert ship without type annotations.
@@ -31,27 +31,22 @@ from runner.present.notebook.kernels import QUIET, Kernels
 from runner.present.notebook.pages import COMPLETE
 from runner.store import RunFolder, figures_folder, lab_root, replacing, short_name
 
-logging.getLogger(
-    "papermill"
-).disabled = True  # of a kernel that died an error tells, and who interrupts knows
-LONGEST = (
-    "report",
-    "published",
-)  # notebooks that are begun first, so that the last to end is a short one
-LONGEST_CELL_S = 900  # a cell takes seconds, of the largest runs too: one that takes longer hangs
+# If a kernel dies, an error reports it; if the user interrupts it, no message is needed.
+logging.getLogger("papermill").disabled = True
+LONGEST = ("report", "published")
+"""Notebooks that start first, so that no long one is left for the end."""
+LONGEST_CELL_S = 900  # cells take seconds, even for the largest runs; a slower one hangs
 
 
 def execute(
     notebook: Path, given: Mapping[str, Any], output: Path, kernel: KernelManager | None = None
 ) -> list[str]:
-    """Execute `notebook` with the parameters `given` and write it, with outputs, to `output`.
+    """Execute `notebook` with the parameters `given`, write it to `output`, and return its figures.
 
-    Return its figures.
-
-    It is executed in `kernel`, which goes on, else in a new one in the lab's root. The same run
-    gives the same bytes: no paths, times and random ids. On failure the broken notebook stays at
-    `output`, and a LabError of one sentence is raised. The output of `Page.finish` proves that the
-    last cell ran: a kernel that died leaves cells that look completed.
+    Use `kernel`, which stays alive, or a new one in the lab's root. The same run gives the same
+    bytes: no paths, times and random ids. After a failure, the broken notebook stays at `output`,
+    and a LabError is raised. The output of `Page.finish` proves that the last cell ran; if a kernel
+    dies, cells can look completed.
     """
     missing = sorted(set(given) - parameters(notebook))
     if missing:
@@ -68,7 +63,7 @@ def execute(
             progress_bar=sys.stderr.isatty() and kernel is None,
             resources={
                 "metadata": {"path": str(lab_root())}
-            },  # papermill's `cwd` is that of the whole process
+            },  # papermill's `cwd` applies to the whole process
             extra_arguments=QUIET,
             execution_timeout=LONGEST_CELL_S,
             **({} if kernel is None else {"km": kernel}),
@@ -107,9 +102,9 @@ def execute(
 
 
 def parameters(notebook: Path) -> set[str]:
-    """Return the names in a notebook's cell that is tagged `parameters`.
+    """Return the names in a notebook's cell with the tag `parameters`.
 
-    LabError if it is no notebook.
+    Raise LabError if the file is not a notebook.
     """
     try:
         return set(inspect_notebook(str(notebook)))
@@ -118,9 +113,8 @@ def parameters(notebook: Path) -> set[str]:
 
 
 def figures_shown(executed: Path) -> list[str] | None:
-    """Return the figures that an executed notebook's last cell counted.
-
-    None if that cell did not run.
+    """Return the figures listed by an executed notebook's last cell; None if that cell did not
+    run.
     """
     cells = [
         cell for cell in nbformat.read(executed, as_version=4).cells if cell.cell_type == "code"
@@ -133,11 +127,11 @@ def figures_shown(executed: Path) -> list[str] | None:
 
 
 def export_html(executed: Path, html: Path, about: str = "") -> None:
-    """Write an executed notebook as one page: no code, figures inside, nothing to load, fit for a
-    phone.
+    """Write an executed notebook as one page, readable on a phone.
 
-    Its title ends in `about`, else in the folder's name. A heading whose cells show nothing, as one
-    about a database in a run without any, is left out.
+    It has no code, contains its figures, and loads nothing. Its title ends with `about`, or with
+    the folder's name. Headings whose cells show nothing, for example about a database, are left
+    out.
     """
     notebook = nbformat.read(executed, as_version=4)
     notebook.cells = _shown(notebook.cells)
@@ -153,11 +147,10 @@ def export_html(executed: Path, html: Path, about: str = "") -> None:
 
 
 def _shown(cells: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
-    """Return the cells that a page has: words and outputs, without the sections of which no cell
-    has an output.
+    """Return the cells of a page: words and outputs, without sections whose cells have no output.
 
-    A section goes from a heading to the next of its rank or above. One without any code has words
-    only, and stays.
+    A section goes from a heading to the next of the same or a higher level. A section without code
+    consists of words only, and stays.
     """
     headings = [
         re.match(r"#{1,6}(?= )", cell.source) if cell.cell_type == "markdown" else None
@@ -177,14 +170,12 @@ def _shown(cells: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
 def build_report(
     run: RunFolder, say: Callable[[str], None] = lambda _: None, kernels: Kernels | None = None
 ) -> dict[Path, list[str]]:
-    """Execute every notebook that has a parameter `run`.
+    """Execute every notebook that has a parameter `run`; write to figures/<run>/.
 
-    Leave figures, notebooks and pages in figures/<run>/.
-
-    Return the HTML pages, the general report first, with the names of the figures that each shows.
-    A notebook that the run has nothing for is left out. `say` is called for each that is done;
-    `kernels` may have been started for it already, and as many notebooks are executed at a time.
-    LabError if there is no such notebook or one of them fails.
+    Return the HTML pages, the general report first, each with the names of its figures. Notebooks
+    without content for the run are left out. `say` is called for each finished notebook. `kernels`
+    may be started beforehand; their number is the number of notebooks executed at a time. Raise
+    LabError if there is no such notebook or one fails.
     """
     tables = read_tables(run)
     folder = figures_folder(run)
@@ -226,7 +217,7 @@ def build_report(
                     f"{took_s:.0f} s"
                 )
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)  # those under way end with their kernels
+            pool.shutdown(wait=False, cancel_futures=True)  # running ones end with their kernels
     return {folder / f"{notebook.stem}.html": shown[notebook] for notebook in notebooks}
 
 
@@ -237,9 +228,9 @@ def build_page(
     about: str = "",
     kernel: KernelManager | None = None,
 ) -> list[str]:
-    """Execute a notebook of the lab.
+    """Execute a notebook of the lab; write its page to `html`, and the notebook beside it.
 
-    Write its page to `html`, and it beside it as .ipynb; return its figures.
+    Return its figures.
     """
     executed = html.with_suffix(".ipynb")
     shown = execute(lab_root() / "notebooks" / f"{notebook}.ipynb", given, executed, kernel)

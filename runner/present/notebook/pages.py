@@ -1,5 +1,6 @@
-"""What notebooks open: a run, two runs compared, or the same loads over many runs, a part or a
-figure in each cell.
+"""Pages that notebooks open: a run, two compared runs, or the history of many runs.
+
+Each cell shows a part or a figure.
 """
 
 # mypy: allow-untyped-calls
@@ -34,47 +35,44 @@ from runner.store import figures_folder, find_run
 
 T = TypeVar("T")
 COMPLETE = "lab_complete"
-"""Key of the output metadata by which a notebook proves that its last cell ran."""
+"""Key of the output metadata that proves that a notebook's last cell ran."""
 PLAIN = (str, int, float, bool, list, tuple, dict, type(None))
-"""Types of variables that may have been meant as parameters."""
+"""Types of variables that were possibly meant as parameters."""
 
 
 @dataclass(eq=False)
 class Page:
-    """What a notebook calls: each method shows the output of one cell."""
+    """A page of a notebook; each method shows the output of one cell."""
 
-    about: str  # the run, or the runs, in words
-    figures: Path  # the folder in which figures are saved
-    parts: Mapping[str, Callable[..., Iterable[Block]]]  # name -> returns what one cell shows
-    charts: Mapping[
-        str, Callable[[], Chart | None]
-    ]  # name -> returns a figure; None if the run has nothing for it
+    about: str  # the run or runs, in words
+    figures: Path  # folder in which figures are saved
+    # name -> function that returns the content of a cell
+    parts: Mapping[str, Callable[..., Iterable[Block]]]
+    charts: Mapping[str, Callable[[], Chart | None]]
+    """Name -> function that returns a figure; None if the run has no data for it."""
     shown: list[str] = field(default_factory=list)  # the figures saved so far
-    live: bool = False  # whether a reader works with the page, so that no file is changed
+    live: bool = False  # True if a reader uses the page interactively; then no file is changed
 
     def chart(self, name: str) -> Chart | None:
         """Return a figure as a value, whose `frame` has its points.
 
-        None if the run has no load of its kind.
-
-        LabError for an unknown name.
+        None if the run has no load of its kind. Raise LabError for an unknown name.
         """
         return named(self.charts, name, "figure")()
 
     def show_part(self, name: str, *details: str) -> None:
-        """Show the words and tables of a part; LabError for an unknown name."""
+        """Show the words and tables of a part; raise LabError for an unknown name."""
         show(named(self.parts, name, "part")(*details))
 
     def show_figure(self, name: str) -> None:
-        """Draw a figure and show it; nothing if `chart` has none."""
+        """Draw a figure and show it; show nothing if `chart` returns None."""
         if chart := self.chart(name):
             place = charts()[name].place if name in charts() else ""
             self.show_picture(name, draw(chart), describe(chart) + place)
 
     def show_picture(self, name: str, figure: Figure, alt: str) -> None:
-        """Show a figure with its alternative text.
-
-        Unless the page is live, save it as PNG and SVG too.
+        """Show a figure with its alternative text; save it as PNG and SVG unless the page is
+        live.
         """
         if self.live:
             with style.rc():
@@ -86,13 +84,13 @@ class Page:
         display(Image(data=png, format="png", width=700, alt=alt))
 
     def finish(self) -> None:
-        """Say that the notebook reached its end; `notebooks.execute` looks for this."""
+        """Mark the notebook as complete, for `notebooks.execute`."""
         words = f"{captions.plural(len(self.shown), 'figure')} of {self.about}."
         display({"text/plain": words}, raw=True, metadata={COMPLETE: list(self.shown)})
 
 
 def named(known: Mapping[str, T], name: str, noun: str) -> T:
-    """Return what has a name; LabError with the names that there are."""
+    """Return the entry with this name; raise LabError that lists the names if there is none."""
     if name not in known:
         raise LabError(f"There is no {noun} {name!r}: choose from {', '.join(known)}.")
     return known[name]
@@ -108,10 +106,9 @@ def show(blocks: Iterable[Block]) -> None:
 
 
 def has_reader() -> bool:
-    """Return whether the front end that had the running cell executed has a reader, so that widgets
-    work.
+    """True if the front end of the running cell has a reader, so that widgets work.
 
-    It says so in `allow_stdin` of its execute_request (Jupyter's messaging protocol): true for
+    It is `allow_stdin` in the cell's execute_request (Jupyter's messaging protocol): true for
     JupyterLab, false for papermill and nbconvert. False outside a notebook.
     """
     kernel = getattr(get_ipython(), "kernel", None)
@@ -120,11 +117,10 @@ def has_reader() -> bool:
 
 
 def opener(open_page: Callable[..., T]) -> Callable[..., T]:
-    """Make a function the one that a notebook calls with its parameters: they are held against its
-    annotations.
+    """Decorate a function that a notebook calls with its parameters: check them by its annotations.
 
-    LabError for a value of another type, and for a variable that is no parameter, of which
-    papermill only warns. From then on a LabError shows as one sentence in the notebook.
+    Raise LabError for a value of a wrong type, and for a variable that is not a parameter
+    (papermill only warns about these). From then on, the notebook shows a LabError as one sentence.
     """
     checked = validate_call(config=ConfigDict(strict=True, arbitrary_types_allowed=True))(open_page)
 
@@ -144,8 +140,8 @@ def opener(open_page: Callable[..., T]) -> Callable[..., T]:
                 if name[0] != "_" and isinstance(value, PLAIN)
             }
             unknown = ", ".join(sorted(plain - set(given)))
-            # If there is a page already, a cell is run again, and other variables are the
-            # reader's.
+            # If there is a page, a cell is being run again, and other variables belong to the
+            # reader.
             if unknown and not any(isinstance(value, Page) for value in variables.values()):
                 has = f"parameter{'s' * (len(given) > 1)} {captions.joined(list(given))}"
                 raise LabError(f"Unknown parameter {unknown}: this notebook has the {has} only.")
@@ -162,23 +158,21 @@ def opener(open_page: Callable[..., T]) -> Callable[..., T]:
 
 
 def _show_sentence(shell: Any, kind: type, error: LabError, _traceback: Any, **_: Any) -> None:
-    """Show an error as its sentence; the reply to papermill stays an error."""
+    """Show an error as its sentence; papermill still receives an error."""
     shell._showtraceback(kind, error, [f"{kind.__name__}: {error}"])
 
 
 class RunPage(Page):
     """A page about one run, with all parts and figures that notebooks show."""
 
-    tables: Tables  # the tables of the run, for a reader who wants to look further
-    case: Case | None  # the trial that the page is about, if any
+    tables: Tables  # the tables of the run, for further exploration
+    case: Case | None  # the trial of the page, if any
 
     def __init__(self, run: str, trial: str | None = None) -> None:
         """Read a run: an id, a path, `latest` or `sample`.
 
-        An empty `trial` is chosen as `case.choose` does.
-
-        LabError if there is no such run or trial, and for a trial that cannot be compared with
-        the probe.
+        An empty `trial` is chosen by `case.choose`. Raise LabError if there is no such run or
+        trial, or if the trial cannot be compared with the probe.
         """
         folder = find_run(run)
         self.tables = read_tables(folder)
@@ -188,10 +182,11 @@ class RunPage(Page):
                 f"In the trial {trial!r} a script did not send what the probe did: nothing can "
                 "be compared."
             )
+        # Sources of figures.
         self.subjects: dict[type, Any] = {
             Tables: self.tables,
             Case: self.case,
-        }  # what figures are made from
+        }
         super().__init__(
             about=f"run {self.tables.manifest.run_id}",
             figures=figures_folder(folder),
@@ -209,8 +204,9 @@ class RunPage(Page):
 
 @opener
 def open_report(run: str, trial: str | None = None) -> RunPage:
-    """Open a run for a notebook, and for a notebook about one trial that `trial` too, as `RunPage`
-    does.
+    """Open a run for a notebook; with `trial`, for a notebook about this trial.
+
+    The parameters are those of `RunPage`.
     """
     return RunPage(run, trial)
 
@@ -219,10 +215,10 @@ def open_report(run: str, trial: str | None = None) -> RunPage:
 def open_comparison(
     run_a: str, run_b: str, force: bool = False, fail_above: NonNegativeFloat | None = None
 ) -> Page:
-    """Compare run B with run A for a notebook; both are an id, a path, `latest` or `sample`.
+    """Compare run B with run A for a notebook; each is an id, a path, `latest` or `sample`.
 
-    `force` compares runs of different machines, tools or CPUs; `fail_above` is the % from which on
-    worse is a regression. LabError as of `compare.compare_runs`.
+    `force` compares runs of different machines, tools or CPUs. A change for the worse by
+    `fail_above` % or more is a regression. Raise LabError as `compare.compare_runs` does.
     """
     folders = find_run(run_a), find_run(run_b)
     found = compare.compare_runs(*folders, force=force, fail_above_pct=fail_above)
@@ -237,8 +233,8 @@ def open_comparison(
         parts={
             "answer": lambda: [about, Bullets(tuple(compare.findings(found)))],
             "conditions": partial(_conditions, found, [each.manifest for each in tables]),
-            # A table for each load: medians, ratio with interval, what difference was detectable,
-            # and verdict.
+            # A table for each load: medians, ratio with interval, detectable difference, and
+            # verdict.
             "loads": lambda: [
                 TextTable(texts, load) for load, texts in compare.tables(found).items()
             ],
@@ -249,7 +245,7 @@ def open_comparison(
 
 
 def _conditions(found: compare.RunComparison, manifests: list[Manifest]) -> Iterator[Block]:
-    """Yield what differs between the runs, what was changed, and both manifests."""
+    """Yield differences between the runs, deliberate changes, and both manifests."""
     rows = [
         {"differs": each.what, "A": each.here_in_words, "B": each.there_in_words}
         for each in found.differences
@@ -284,11 +280,10 @@ def _left_out(found: compare.RunComparison) -> Iterator[Block]:
 def open_history(
     runs: str, force: bool = False, fail_above: NonNegativeFloat | None = None
 ) -> Page:
-    """Follow the cells of runs for a notebook.
+    """Follow the cells of several runs for a notebook.
 
-    `runs` are ids, paths, `latest` or `sample`, with commas between.
-
-    LabError as of `history.history`.
+    `runs` are ids, paths, `latest` or `sample`, separated by commas. Raise LabError as
+    `history.history` does.
     """
     folders = [find_run(name.strip()) for name in runs.split(",") if name.strip()]
     found = history(folders, force=force, fail_above_pct=fail_above)

@@ -1,6 +1,4 @@
-"""The parts of pages and posts: each is a list of blocks, computed from a run's tables, a trial, or
-two runs.
-"""
+"""Parts of pages and posts: blocks computed from a run's tables, a trial, or two runs."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -40,7 +38,7 @@ ELSEWHERE = (
 
 
 def loads(tables: Tables) -> Iterator[Block]:
-    """Yield the medians of every load and server, and what they say in sentences."""
+    """Yield the medians of every load and server, and findings on them."""
     sheets = []
     notes = list[str]()
     more = summary.of_own_api(tables)
@@ -66,7 +64,7 @@ def loads(tables: Tables) -> Iterator[Block]:
 
 
 def _with_dagger(*sheets: TextTable) -> Iterator[Block]:
-    """Yield tables, and what a dagger means if one has it."""
+    """Yield tables, and the meaning of the dagger if one of them has it."""
     yield from sheets
     if any(
         NOT_RANKED in str(cell)
@@ -78,7 +76,7 @@ def _with_dagger(*sheets: TextTable) -> Iterator[Block]:
 
 
 def unknown(tables: Tables) -> Iterator[Block]:
-    """Yield what could not be compared and why, what is noise, and why limits are unknown, load by
+    """Yield missing comparisons with reasons, the noise, and reasons for unknown limits, by
     load.
     """
     yield Bullets(findings.unknown(tables))
@@ -99,9 +97,7 @@ def unknown(tables: Tables) -> Iterator[Block]:
 
 
 def ratios_of_servers(tables: Tables) -> Iterator[Block]:
-    """Yield every load's servers against each other, and whether shares of a core are linear, where
-    known.
-    """
+    """Yield the ratios of servers for every load, and whether shares of a core scale linearly."""
     found = ratios.table(tables)
     linear = ratios.linearity(tables)
     if found.empty:
@@ -117,7 +113,7 @@ def ratios_of_servers(tables: Tables) -> Iterator[Block]:
 
 
 def inserts_answer(tables: Tables) -> Iterator[Block]:
-    """Yield the answer about inserts into a database, or that the run has none."""
+    """Yield the findings on inserts into a database, or that the run has none."""
     if not tables.has_database():
         yield Paragraph(inserts.NO_DATABASE)
         return
@@ -130,9 +126,7 @@ def inserts_answer(tables: Tables) -> Iterator[Block]:
 
 
 def rates(tables: Tables) -> Iterator[Block]:
-    """Yield what open loads at constant rates say: the knees, and the highest rates that keep an
-    objective.
-    """
+    """Yield the results of constant rates: knees, and the highest rates that keep an objective."""
     if not any(found.needs(tables) for found in charts("rates").values()):
         yield Paragraph(
             "This run has no load at a constant arrival rate, and no search for an objective."
@@ -147,7 +141,7 @@ def rates(tables: Tables) -> Iterator[Block]:
 
 
 def failures(tables: Tables) -> Iterator[Block]:
-    """Yield the trials that no figure has, with the reason of each."""
+    """Yield the trials left out of all figures, with the reason of each."""
     trials = tables.trials
     out = trials[~is_sealed(trials)].sort_values("trial_order")
     if out.empty:
@@ -157,7 +151,7 @@ def failures(tables: Tables) -> Iterator[Block]:
 
 
 def verdicts(tables: Tables) -> Iterator[Block]:
-    """Yield how often each verdict was given, what it means, and an example of its reason."""
+    """Yield the count and meaning of each verdict, with an example of its reason."""
     sealed = sealed_trials(tables.trials)
     if sealed.empty:
         yield Paragraph("No trial was sealed, so there is no verdict.")
@@ -187,9 +181,9 @@ def machine(tables: Tables) -> list[Block]:
 
 
 def claims_of(tables: Tables) -> Iterator[Block]:
-    """Yield how the published claims came out, and each that this run could judge.
+    """Yield the outcomes of the published claims, and each claim that this run could judge.
 
-    Nothing without such loads.
+    Empty if the run has none of their loads.
     """
     if not repeats(tables, FEWEST_TRIALS):
         return
@@ -210,7 +204,9 @@ def claims_of(tables: Tables) -> Iterator[Block]:
 
 
 def claims_answer(tables: Tables) -> Iterator[Block]:
-    """Yield how many claims hold, do not hold, and are not decided, which, and why."""
+    """Yield the numbers of claims that hold, do not hold and are undecided, with names and
+    reasons.
+    """
     judged = judge_all(tables)
     rows = published_table.rows(tables)
     found = {row.number for row in rows if row.ours.n}
@@ -230,9 +226,9 @@ def claims_answer(tables: Tables) -> Iterator[Block]:
 
 
 def _reason(judged: Judged) -> str:
-    """Return what was measured and claimed, and why a claim comes out so.
+    """Return the measured and the claimed value, and why a claim has its outcome.
 
-    The usual remedy stands below the table.
+    The usual remedy is below the table.
     """
     if (
         judged.claim.range_words
@@ -244,18 +240,17 @@ def _reason(judged: Judged) -> str:
 
 
 def numbers(tables: Tables) -> Iterator[Block]:
-    """Yield every published number beside ours, one table per source and scenario."""
+    """Yield every published number with ours, one table per source and scenario."""
     yield Paragraph(f"{published_table.INTERVALS} {DAGGER}")
     yield Paragraph(WHY_STAND_INS)
     yield from published_table.sheets(tables)
 
 
 def claim_by_claim(tables: Tables, source: str = "") -> Iterator[Block]:
-    """Yield every claim of the sources whose name has `source` in it: what was looked at, seen, and
-    found.
+    """Yield every claim whose source contains `source`: comparison, evidence and outcome.
 
-    Without `source` the claims whose source has no published number, under a heading. LabError
-    where no source has such a name.
+    Without `source`, yield claims whose source has no published number, under a heading. Raise
+    LabError if no source matches.
     """
     judged = judge_all(tables)
     if source:
@@ -274,10 +269,9 @@ def claim_by_claim(tables: Tables, source: str = "") -> Iterator[Block]:
 
 
 def evidence_words(judged: Judged) -> Iterator[str]:
-    """Yield what there is to say of a claim: what was looked at, the ratio that agrees, what was
-    seen, and why.
+    """Yield the evidence on a claim: comparison, agreeing ratio, observations, and reason.
 
-    Comparisons in which nothing was seen, for one reason, share a sentence.
+    Comparisons without data for the same reason share a sentence.
     """
     words = judged.claim.range_words
     agrees = f" A ratio {'of ' * words[0].isdigit()}{words} agrees." if words else ""
@@ -297,7 +291,8 @@ def evidence_words(judged: Judged) -> Iterator[str]:
 # --- by their names -------------------------------------------------------------------------------
 
 OF_A_RUN: dict[str, Part] = {
-    # What the run found, in at most five sentences, and what a reader must know before any number.
+    # The findings in at most five sentences, and warnings that a reader must know before any
+    # number.
     "answer": lambda tables: [
         Bullets(findings.sentences(tables)),
         Bullets(summary.warnings_of(tables), warn=True),
@@ -314,7 +309,7 @@ OF_A_RUN: dict[str, Part] = {
     "verdicts": verdicts,
     "machine": machine,
 }
-"""Name of a part of a run's pages -> what it shows."""
+"""Name of a part of a run's pages -> its content."""
 OF_A_TRIAL: dict[str, Part] = {
     "trial": lambda case: [Paragraph(evidence.trial_words(case))],
     "generator": lambda case: [Paragraph(evidence.generator_said(case))],
@@ -333,11 +328,11 @@ OF_A_TRIAL: dict[str, Part] = {
         TextTable(evidence.evidence_table(case)),
     ],
 }
-"""Name of a part about one trial -> what it shows."""
+"""Name of a part about one trial -> its content."""
 
 
 def about(subject: Any, parts: Mapping[str, Part], nothing: str = "") -> dict[str, Part]:
-    """Return parts of a subject; without one only the first has words: `nothing`."""
+    """Return the parts bound to a subject; without one, the first part shows `nothing`."""
     if subject is None:
         return {
             name: partial(list, [] if place else [Paragraph(nothing)])

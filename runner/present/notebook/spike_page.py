@@ -1,5 +1,6 @@
-"""What the notebook about CPU spikes opens: a trial of a run, its spikes and what coincides, to
-choose from or not.
+"""Page of the notebook about CPU spikes: a trial, its spikes and coinciding events.
+
+In a live notebook, the reader can choose the trial.
 """
 
 # mypy: allow-untyped-calls
@@ -34,25 +35,21 @@ PARTS: dict[str, parts.Part] = {
     ],
     "limits": lambda view: [Bullets(spike_words.limits(view))],
 }
-"""Name of a part about the trial -> what it shows."""
+"""Name of a part about the trial -> its content."""
 
 
 class SpikePage(RunPage):
-    """A page about one trial.
-
-    If a reader is there to choose (`live`), it is shown again for each choice.
-    """
+    """A page about one trial; with a reader (`live`), it is updated for each choice."""
 
     view: View | None = None
-    controls: Any = None  # the list of trials and the slider, once they are shown
-    _canvas: Any = None  # the figure as a widget, once it is shown to a reader
+    controls: Any = None  # the list of trials and the slider, once shown
+    _canvas: Any = None  # the figure as a widget, once shown to a reader
 
     def __init__(self, run: str, trial: str, start_s: float, stop_s: float) -> None:
         super().__init__(run)
         self.live = has_reader()
-        self._choices = (
-            widgets.IntText() if self.live else None
-        )  # counts them: what is shown follows it
+        # Counts the spikes, as the other displays do.
+        self._choices = widgets.IntText() if self.live else None
         self.survey = survey(self.tables)
         self.parts = {
             **self.parts,
@@ -65,7 +62,7 @@ class SpikePage(RunPage):
             self.choose(chosen, spike_words.why(self.survey, chosen), start_s, stop_s)
 
     def choose(self, trial: str, why: str = "", start_s: float = 0.0, stop_s: float = 0.0) -> None:
-        """Take a trial, or a part of its load, and show again what is shown already."""
+        """Choose a trial, or a part of its load, and update everything shown."""
         self.view = self.subjects[View] = view(self.tables, trial, why, start_s, stop_s)
         self.parts = {
             **self.parts,
@@ -75,9 +72,7 @@ class SpikePage(RunPage):
             self._choices.value += 1
 
     def show_controls(self) -> None:
-        """Show a list of the trials and a slider for the part of the load, where a reader is there
-        to use them.
-        """
+        """Show a list of trials and a slider for the part of the load, if there is a reader."""
         if not self.live or self.view is None:
             return
         rows = self.survey[["trial_id", "spikes", "peak_pct"]].itertuples(index=False)
@@ -117,23 +112,23 @@ class SpikePage(RunPage):
         display(self.controls)
 
     def show_part(self, name: str, *details: str) -> None:
-        """Show a part; what is about the trial can be replaced later."""
+        """Show a part; parts about the trial can be updated later."""
         self._in_place(partial(super().show_part, name, *details))
 
     def show_figure(self, name: str) -> None:
-        """Show the figure, which can be replaced later."""
+        """Show the figure, which can be updated later."""
         self._in_place(partial(super().show_figure, name))
 
     def _in_place(self, render: Callable[[], None]) -> None:
-        """Show something, for a reader in a place where it can be replaced."""
+        """Show something; for a reader, at a place where it can be updated."""
         if self._choices is None or self.view is None:
             render()
         else:
             display(widgets.interactive_output(lambda **_: render(), {"choices": self._choices}))
 
     def _control(self) -> Iterator[Block]:
-        """Yield how often each server of the run spikes, and those without a garbage collector
-        under the same load.
+        """Yield each server's rate of spikes in the run, beside servers without garbage
+        collection.
         """
         if self.view is not None:
             yield Paragraph(spike_words.control_words(self.survey, self.view.case.trial_id))
@@ -142,10 +137,9 @@ class SpikePage(RunPage):
             )
 
     def show_picture(self, name: str, figure: Figure, alt: str) -> None:
-        """Show a reader the figure as a widget, with its words below.
+        """Show the figure with its words; for a reader as a widget.
 
-        All panels zoom and move together. Below stands what is under the pointer (each panel's
-        `format_coord`).
+        All panels zoom and pan together. Values under the pointer are shown below (`format_coord`).
         """
         if not self.live:
             super().show_picture(name, figure, alt)
@@ -154,11 +148,11 @@ class SpikePage(RunPage):
 
         if self._canvas is not None:
             self._canvas.close()
-        mpl.rcParams.update(style.RC)  # ticks that appear while zooming are made then
+        mpl.rcParams.update(style.RC)  # ticks created while zooming use them
         first, *others = figure.axes
         for ax in others:
             ax.sharex(first)
-        for number in first.texts:  # those of spikes, which may be moved out of sight
+        for number in first.texts:  # numbers of spikes, which can be panned out of sight
             number.set_clip_on(True)
         for ax in figure.axes:
             if ax.get_yscale() == "log":
@@ -175,8 +169,8 @@ class SpikePage(RunPage):
 def open_spikes(run: str, trial: str = "", start_s: float = 0.0, stop_s: float = 0.0) -> SpikePage:
     """Open a run for the notebook about CPU spikes.
 
-    An empty `trial` is the one with the spike that stands out most, or without any spike the
-    highest peak. `start_s` to `stop_s` is the part of its load that is shown; 0 and 0: all of it.
-    LabError as of `RunPage`, and for seconds that are none of the load.
+    An empty `trial` selects the one with the most prominent spike, or without spikes the highest
+    peak. `start_s` to `stop_s` is the displayed part of the load; 0 and 0 mean all of it. Raise
+    LabError as `RunPage` does, and if the seconds are outside the load.
     """
     return SpikePage(run, trial, start_s, stop_s)

@@ -1,1 +1,1 @@
-"""The published comparisons beside a run: their numbers, ours, and whether each claim holds."""
+"""Published comparisons next to a run: their numbers, ours, and the outcome of each claim."""

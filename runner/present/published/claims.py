@@ -36,7 +36,7 @@ WHOLE = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True)
 class Against:
-    """What the divisor of a ratio has otherwise than the dividend; empty if it has the same."""
+    """Properties in which the divisor of a ratio differs from the dividend; empty if equal."""
 
     __pydantic_config__ = WHOLE
     quantity: QuantityName | None = None
@@ -49,10 +49,9 @@ class Against:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Ratios that a claim is about, one per load: the first server's quantity divided by the
-    second's.
+    """Ratios for a claim, one per load: the first server's quantity divided by the second's.
 
-    The keys are explained at the head of claims.toml.
+    The head of claims.toml explains the keys.
     """
 
     __pydantic_config__ = WHOLE
@@ -67,7 +66,7 @@ class Comparison:
     reading: str = ""
 
     def __post_init__(self) -> None:
-        """ValueError for what does not go together."""
+        """Raise ValueError for a contradictory entry."""
         if (self.load == "count") != bool(self.modes and self.connections):
             raise ValueError("modes and connections belong to load = 'count', which needs both")
         if len(self.servers) == 1 and self.against == Against():
@@ -82,8 +81,8 @@ class Comparison:
 class Claim:
     """One claim in our words, and the range of a ratio in which it holds (open: 0 and infinity).
 
-    It has the comparisons that decide it, or the name of a function in special_claims.py that does.
-    The keys are explained at the head of claims.toml.
+    It is decided by comparisons, or by the named function in special_claims.py. The head of
+    claims.toml explains the keys.
     """
 
     __pydantic_config__ = WHOLE
@@ -101,7 +100,7 @@ class Claim:
     also: tuple[Annotated[str, _one_of(NOTES)], ...] = ()
 
     def __post_init__(self) -> None:
-        """ValueError for what does not go together."""
+        """Raise ValueError for a contradictory entry."""
         if bool(self.compare) == bool(self.judge):
             raise ValueError("a claim needs either `compare` or `judge`")
         if bool(self.compare) != bool(self.range_words) or self.at_least >= self.at_most:
@@ -113,7 +112,7 @@ class Claim:
     def range_words(self) -> str:
         """The range in words: `above 1`, `below 0.75`, `0.95 to 1.05`.
 
-        Empty if the claim is about no ratio.
+        Empty if the claim is not about a ratio.
         """
         if self.at_most == math.inf:
             return f"above {self.at_least:g}" if self.at_least else ""
@@ -122,7 +121,7 @@ class Claim:
         )
 
     def nearest_border(self, ratio: float) -> float:
-        """Return the end of the range that is nearest to a ratio."""
+        """Return the end of the range that is closest to a ratio."""
         borders = [border for border in (self.at_least, self.at_most) if 0 < border < math.inf]
         return min(borders, key=lambda border: abs(math.log(border / ratio)))
 
@@ -130,7 +129,7 @@ class Claim:
 def read_claims(path: Path = CLAIMS) -> tuple[Claim, ...]:
     """Return the claims of claims.toml in their order.
 
-    LabError with file and line for one that is not whole.
+    Raise LabError with file and line if an entry is incomplete.
     """
     top = read_table(path)
     adapter = TypeAdapter(Claim)

@@ -1,6 +1,4 @@
-"""The published numbers, and what of a run repeats them: which of its loads, and which of its
-servers.
-"""
+"""The published numbers, and the loads and servers of a run that repeat them."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ from runner.store import data_folder
 
 
 class Number(NamedTuple):
-    """A published number: a row of data/published.csv, whose columns have these names."""
+    """A published number: a row of data/published.csv, with its columns."""
 
     source: str
     year: int
@@ -39,38 +37,38 @@ class Number(NamedTuple):
     language: str
     mode: str
     connections: float
-    """Or virtual users; NaN if the source has the highest rate that it reached."""
+    """Or virtual users; NaN if the source only gives its highest rate."""
     metric: str
     value: float
     unit: str
 
 
 WINDOWS = {"1 s": "server_cpu_peak_1s_pct", "100 ms": "server_cpu_peak_100ms_pct"}
-"""A published CPU peak names no window: ours are over these."""
+"""Our CPU peaks are over these windows; the published peaks name no window."""
 
 
 @dataclass(frozen=True)
 class OurMetric:
-    """What of ours stands beside a published metric."""
+    """Our metric that corresponds to a published metric."""
 
     quantity: Quantity
     words: str
     window: str = ""
-    """Over which ours is taken, if the published one names none."""
+    """Window of ours, if the published one names none."""
 
     @property
     def column(self) -> str:
-        """Of the trials."""
+        """Column of the trials."""
         return self.quantity.column
 
     @property
     def label(self) -> str:
-        """What a figure calls it."""
+        """Label in figures."""
         return f"{self.words}, over {self.window}" if self.window else self.words
 
     @property
     def heading(self) -> str:
-        """What a table calls it, in which the published number has no window."""
+        """Heading in tables, where the published number has no window."""
         return f"{self.label} here" if self.window else self.words
 
 
@@ -84,7 +82,7 @@ METRICS: dict[str, tuple[OurMetric, ...]] = {
         OurMetric(PEAK_100MS, "CPU peak, %", "100 ms"),
     ),
 }
-"""Published metric -> ours; several if ours need a window."""
+"""Published metric -> ours; several if ours have a window."""
 WORKLOADS = {
     "experiments": ("experiments", "rates"),
     "experiments-md5": ("experiments-md5", "rates-md5"),
@@ -92,8 +90,8 @@ WORKLOADS = {
     "static": ("static", "static-k6", "static-ramp", "static-rates"),
     "postgres-insert": ("devices-insert", "devices-insert-k6", "devices-insert-ramp"),
 }
-"""Published scenario -> the workloads that repeat it, in closed loops or at offered rates."""
-USERS = 3000  # virtual users of the published loads by k6
+"""Published scenario -> workloads that repeat it, in closed loops or at offered rates."""
+USERS = 3000  # virtual users of the published k6 loads
 STAND_INS = {"rust": ("axum", "actix")}
 WHY_STAND_INS = (
     "The published server `rust` is a language, not a framework: axum and actix, the two Rust "
@@ -105,7 +103,7 @@ WHY_STAND_INS = (
 def read_published() -> list[Number]:
     """Return the published numbers in the order of their file.
 
-    LabError if it is missing, lacks a column, or has a metric that is not in `METRICS`.
+    Raise LabError if the file is missing, lacks a column, or has a metric that is not in `METRICS`.
     """
     path = data_folder() / "published.csv"
     try:
@@ -123,17 +121,16 @@ def read_published() -> list[Number]:
 
 
 def threads_of(load: str) -> int:
-    """Return the threads of a published command such as `wrk -d3s -t8 -cN`; 0 if it names none."""
+    """Return the number of threads in a command such as `wrk -d3s -t8 -cN`; 0 if it names none."""
     found = re.search(r"\bwrk\b.*-t(\d+)", load)
     return int(found[1]) if found else 0
 
 
 def opened(connections: int, threads: int) -> int:
-    """Return how many connections wrk opens: connections / threads, rounded down, in each thread.
+    """Return the number of connections that wrk opens: connections / threads, rounded down, per
+    thread.
 
-    0: it refuses.
-
-    Source: wrk.c of wrk 4.0 to 4.2, and docs/method.md.
+    0 if wrk refuses. Source: wrk.c of wrk 4.0 to 4.2, and docs/method.md.
     """
     return connections // threads * threads
 
@@ -143,11 +140,10 @@ def opened(connections: int, threads: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Counterpart:
-    """One server under one load of a run: its trials, failed ones too, and who else ran under that
-    load.
+    """One server under one load of a run: its trials, and the other servers under this load.
 
-    `trials` is empty if the server, or the load, is not in the run; `load` then says what was
-    looked for.
+    Failed trials are included. `trials` is empty if the server, or the load, is not in the run;
+    `load` is then the description of the missing load.
     """
 
     server: str
@@ -157,7 +153,7 @@ class Counterpart:
 
     @cached_property
     def sealed(self) -> pd.DataFrame:
-        """The trials that may be shown."""
+        """The sealed trials."""
         return sealed_trials(self.trials)
 
     @property
@@ -173,9 +169,9 @@ class Counterpart:
 
 
 def cell(trials: pd.DataFrame, server: str, sought: str) -> Counterpart:
-    """Return a server's trials among those of one load, undisturbed.
+    """Return a server's undisturbed trials of one load.
 
-    `sought` names the load if there are none.
+    `sought` names the load if there are no trials.
     """
     load = str(trials["load"].iloc[0]) if len(trials) else sought
     trials = trials[~trials["disturbed"]]
@@ -184,10 +180,9 @@ def cell(trials: pd.DataFrame, server: str, sought: str) -> Counterpart:
 
 
 def standing_in(server: str, trials: pd.DataFrame) -> tuple[str, ...]:
-    """Return the servers of ours that stand for a published one: of several those that ran, else
-    the first.
+    """Return our servers that correspond to a published one: those that ran, or else the first.
 
-    That is the server itself, unless a language was published.
+    This is the server of the same name, or several servers if a language was published.
     """
     names = STAND_INS.get(server, (server,))
     return tuple(name for name in names if name in set(trials["server"])) or names[:1]
@@ -195,12 +190,10 @@ def standing_in(server: str, trials: pd.DataFrame) -> tuple[str, ...]:
 
 @lru_cache(maxsize=16)
 def published_trials(tables: Tables, scenario: str = "") -> pd.DataFrame:
-    """Return the trials of a published scenario, or of all, failed ones too, sorted by load.
+    """Return the trials of a published scenario, or of all, sorted by load.
 
-    No steps of a search.
-
-    Their column `disturbed` is as `ratios.disturbed` has it. Others read the same frame: nobody
-    changes it.
+    Failed trials are included, steps of a search are not. The column `disturbed` is that of
+    `ratios.disturbed`. The frame is cached; callers must not change it.
     """
     scenarios = [scenario] if scenario else WORKLOADS
     trials = tables.trials
@@ -215,19 +208,17 @@ def published_trials(tables: Tables, scenario: str = "") -> pd.DataFrame:
 
 
 def closed(tables: Tables, scenario: str) -> pd.DataFrame:
-    """Return those trials of a scenario that were in closed loops."""
+    """Return the trials of a scenario in closed loops."""
     return published_trials(tables, scenario).query("load_model == 'closed'")
 
 
 def offered(tables: Tables, scenario: str) -> pd.DataFrame:
-    """Return those trials of a scenario that were at offered rates."""
+    """Return the trials of a scenario at offered rates."""
     return published_trials(tables, scenario).query("load_model == 'open'")
 
 
 def users(tables: Tables, scenario: str) -> pd.DataFrame:
-    """Return the trials of a scenario by k6 under the load whose number of users is nearest to the
-    published one.
-    """
+    """Return a scenario's k6 trials with the number of users closest to the published one."""
     trials = closed(tables, scenario)
     return nearest(trials[trials["mode"] == "keepalive"], USERS)
 
@@ -243,14 +234,13 @@ LOADS = {
     "inserts closed": ("postgres-insert", (closed,), "inserts in a closed loop"),
     "inserts offered": ("postgres-insert", (offered,), "inserts at offered rates"),
 }
-"""Kind of load -> published scenario, how its trials are chosen, and what is said where there are
-none.
-"""
+"""Kind of load -> published scenario, functions that choose its trials, and text without trials."""
 
 
 def connections(tables: Tables, mode: str, number: int) -> tuple[pd.DataFrame, str]:
-    """Return the trials of GET /count by wrk in one mode at one number of connections, and what
-    that load is called.
+    """Return wrk's trials of GET /count in one mode with this number of connections.
+
+    The second value is the name of the load.
     """
     trials = closed(tables, "count")
     chosen = trials[(trials["mode"] == mode) & (trials["connections"] == number)]
@@ -258,16 +248,17 @@ def connections(tables: Tables, mode: str, number: int) -> tuple[pd.DataFrame, s
 
 
 def sizes(trials: pd.DataFrame) -> pd.Series[float]:
-    """Return how many requests a closed loop keeps under way: virtual users of k6, connections of
-    wrk.
+    """Return the number of requests that a closed loop keeps under way.
+
+    These are k6's virtual users or wrk's connections.
     """
     return trials["vus"].fillna(trials["connections"])
 
 
 def nearest(trials: pd.DataFrame, size: float) -> pd.DataFrame:
-    """Return the trials of the loads whose size is nearest to `size` in ratio.
+    """Return the trials of the loads whose size is closest to `size` in ratio.
 
-    All if there are none.
+    Return all trials if none has a size.
     """
     apart = (np.log(sizes(trials)) - np.log(size)).abs()
     chosen: pd.DataFrame = trials[apart == apart.min()]
@@ -277,13 +268,13 @@ def nearest(trials: pd.DataFrame, size: float) -> pd.DataFrame:
 def counterpart(tables: Tables, number: Number, server: str) -> Counterpart:
     """Return the cell of a run that repeats a published number.
 
-    The same number of connections for wrk, the nearest number of users for k6, on the largest share
-    of a core; where the source names none and gives the highest rate that it reached, the load
-    under which the server's median rate is highest.
+    For wrk it has the same number of connections; for k6 the closest number of users; the share of
+    a core is the largest. If the source gives only its highest rate, use the load with the server's
+    highest median rate.
     """
     trials = closed(tables, number.scenario)
     trials = trials[trials["mode"] == number.mode]
-    if number.metric == "cpu_peak":  # under a quota nothing peaks
+    if number.metric == "cpu_peak":  # there are no peaks under a quota
         trials = trials[(trials["share"] == 1) & np.isinf(trials["quota_cores"])]
     sought = (
         f"{WORKLOADS.get(number.scenario, (number.scenario,))[0]}, "
@@ -312,9 +303,7 @@ def counterpart(tables: Tables, number: Number, server: str) -> Counterpart:
 
 
 def repeats(tables: Tables, trials: int = 1) -> bool:
-    """Return whether a run has a cell with so many sealed trials under a load that a source
-    published.
-    """
+    """True if a run has a cell with this many sealed trials under a published load."""
     return bool(
         (sealed_trials(published_trials(tables)).groupby(["load", "server"]).size() >= trials).any()
     )

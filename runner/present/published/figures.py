@@ -1,6 +1,4 @@
-"""The figures of the published page: ratios of Go to Rust beside ours, and the claims that are
-about a ratio.
-"""
+"""Figures of the published page: ratios of Go to Rust next to ours, and claims about ratios."""
 
 import math
 from collections import Counter
@@ -26,14 +24,12 @@ LOOKS = {
     CLOSE: (style.INK, "o", True),
     ABSENT: (style.GREY, "o", True),
 }
-"""Outcome -> colour, marker, and whether it is hollow."""
+"""Outcome -> colour, marker, and whether the marker is hollow."""
 
 
 @chart("published-ratios", notebook="published", needs=repeats)
 def beside_ours(tables: Tables) -> Chart:
-    """Return each published ratio of a Go and a Rust server, and ours with its interval, one row
-    each.
-    """
+    """Return the chart of each published ratio of a Go and a Rust server, next to ours."""
     published: dict[tuple[str, ...], list[Row]] = {}
     for row in published_table.rows(tables):
         compared = row.number.source, row.number.scenario, row.load, row.number.metric
@@ -43,9 +39,8 @@ def beside_ours(tables: Tables) -> Chart:
         of_go, of_rust = (
             [row for row in rows if row.number.language == language] for language in ("Go", "Rust")
         )
-        for rust, go in product(
-            of_rust, of_go
-        ):  # of several published servers of a language the first
+        # If a language has several published servers, only the first is shown.
+        for rust, go in product(of_rust, of_go):
             if (go.number, rust.number) == (
                 of_go[0].number,
                 of_rust[0].number,
@@ -75,15 +70,15 @@ def beside_ours(tables: Tables) -> Chart:
 
 
 def _ratio(go: Row, rust: Row) -> tuple[str, forest.ForestRow]:
-    """Return load and row of two published numbers of one load and metric."""
+    """Return the load and the row of two published numbers of one load and metric."""
     number = go.number
     cells = (go.cell, rust.cell)
     said = number.value / rust.number.value
     size = int(number.connections)
     names = f"{go.cell.server}/{rust.cell.server}"
     quantity = go.quantity.label
-    # The matrix has one quantity at many numbers of connections, the other loads many at one number
-    # of users.
+    # The matrix has one quantity at many numbers of connections; other loads have many quantities
+    # at one number of users.
     if number.scenario == "count":
         load = f"count, {MODES.get(number.mode, number.mode)}: {quantity}"
         label = f"{names}, {captions.plural(size, 'connection')}"
@@ -109,9 +104,7 @@ def _ratio(go: Row, rust: Row) -> tuple[str, forest.ForestRow]:
     "published-claims", notebook="published", needs=lambda tables: repeats(tables, FEWEST_TRIALS)
 )
 def claimed_and_measured(tables: Tables) -> Chart:
-    """Return the comparisons behind each claim that gave a ratio, over the range in which the claim
-    holds.
-    """
+    """Return the chart of each claim's comparisons, over the range in which the claim holds."""
     judged = [each for each in judge_all(tables) if each.ratios and each.claim.range_words]
     groups = {
         f"{outcome[0].upper()}{outcome[1:]}": rows

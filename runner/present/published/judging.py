@@ -1,6 +1,4 @@
-"""How the claims come out in a run: the ratios that an entry asks for, measured and held against
-what is claimed.
-"""
+"""Judge the claims in a run: measure the ratios of an entry and compare them with its range."""
 
 import functools
 import math
@@ -51,14 +49,14 @@ WHY = {
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim and how it comes out in a run."""
+    """A claim and its outcome in a run."""
 
     claim: Claim
     found: Outcome
 
     @property
     def ratios(self) -> list[str]:
-        """What was measured, one text per comparison."""
+        """The measured ratios, one text per comparison."""
         return [
             f"{part.words}: {part.ratio_words}"
             for part in self.found.parts
@@ -67,9 +65,7 @@ class Judged:
 
     @property
     def measured(self) -> str:
-        """The ratios that could be judged, in short: `0.98 [0.95–1.01]`, or `0.52 to 0.61 (3
-        comparisons)`.
-        """
+        """The judged ratios in short: `0.98 [0.95–1.01]`, or `0.52 to 0.61 (3 comparisons)`."""
         parts = [
             part for part in self.found.parts if part.ratio is not None and part.outcome != ABSENT
         ]
@@ -81,12 +77,12 @@ class Judged:
 
     @property
     def why(self) -> str:
-        """Why it comes out so, and what would decide it if it is not decided."""
+        """The reason of the outcome, and the remedy if it is undecided."""
         return f"{self.found.why}; to decide it: {self.remedy}" if self.remedy else self.found.why
 
     @property
     def remedy(self) -> str:
-        """What would decide it, if it is not decided; else empty."""
+        """The way to decide an undecided claim; empty otherwise."""
         parts = [part for part in self.found.parts if part.outcome == self.found.outcome]
         if self.found.outcome == CLOSE:
             times = min(sessions_needed(part.ratio, self.claim) for part in parts if part.ratio)
@@ -100,7 +96,7 @@ class Judged:
 
     @property
     def plain(self) -> dict[str, object]:
-        """All of it as plain values, for programs; None is an open end of a range."""
+        """All fields as plain values, for programs; None is an open end of a range."""
 
         def end(value: float) -> float | None:
             return value if 0 < value < math.inf else None
@@ -123,11 +119,10 @@ class Judged:
 
 
 def sessions_needed(found: Ratio, claim: Claim) -> float:
-    """Return how many times as many sessions would show on which side of the nearest border a ratio
-    lies.
+    """Return the factor of sessions needed to show on which side of the nearest border a ratio is.
 
-    An interval is as wide as one over the square root of the sessions, and the ratio is taken to
-    stay where it is.
+    The width of an interval is proportional to 1 / sqrt(sessions), and the ratio is assumed not to
+    change.
     """
     off = abs(math.log(claim.nearest_border(found.ratio) / found.ratio))
     reach = max(
@@ -138,15 +133,14 @@ def sessions_needed(found: Ratio, claim: Claim) -> float:
 
 @functools.lru_cache(maxsize=1)
 def judge_all(tables: Tables) -> tuple[Judged, ...]:
-    """Return every claim with its outcome in a run; LabError for an entry that is not whole."""
+    """Return every claim with its outcome in a run; raise LabError for an incomplete entry."""
     return tuple(Judged(claim, judge(tables, claim)) for claim in claims.read_claims())
 
 
 def judge(tables: Tables, claim: Claim) -> Outcome:
-    """Return how a claim comes out in the trials of a run.
+    """Return the outcome of a claim in the trials of a run.
 
-    A claim about a language is judged for each framework that stands for it and ran, and in each
-    `reading`.
+    A claim about a language is judged for each of its frameworks that ran, and in each `reading`.
     """
     if claim.judge:
         return JUDGES[claim.judge](tables)
@@ -182,10 +176,10 @@ def combined(
 ) -> Outcome:
     """Decide a claim from its parts, at the level `alpha`.
 
-    A claim about all of them holds where each does: an intersection-union test, which needs no
-    correction (Berger 1982, Technometrics 24, 295). It fails where one does, by Holm's correction
-    over the parts, and over its readings if there are several. A claim about any of them is the
-    other way round.
+    A claim about all parts holds if each part does: an intersection-union test, which needs no
+    correction (Berger 1982, Technometrics 24, 295). It fails if one part does, with Holm's
+    correction over the parts, and over its readings if there are several. For a claim about any
+    part, the reverse applies.
     """
     every = claim.combine == "all"
     whole = list(parts)
@@ -227,15 +221,14 @@ def combined(
 
 
 def _foremost(outcomes: Sequence[str], first: str, last: str) -> str:
-    """Return the outcome that decides: `first` if one has it, `last` where all have."""
+    """Return the deciding outcome: `first` if any part has it, `last` if all have it."""
     return min(outcomes, key=(first, ABSENT, CLOSE, last).index)
 
 
 def _whichever(outcomes: Mapping[str, Outcome], depends_on: str) -> Outcome:
-    """Judge a claim that leaves open what it is about: it holds where all its readings do, and
-    fails where one does.
+    """Judge an ambiguous claim: it holds if all its readings do, and fails if one does.
 
-    `outcomes` has the readings by name; `depends_on` is what the source leaves open.
+    `outcomes` has the readings by name; `depends_on` names the ambiguity of the source.
     """
     found = list(outcomes.values())
     parts = tuple(part for each in found for part in each.parts)
@@ -256,7 +249,7 @@ def _whichever(outcomes: Mapping[str, Outcome], depends_on: str) -> Outcome:
 
 
 class LoadTrials(NamedTuple):
-    """A load's short name, its trials on all terms, and what is said if there are none."""
+    """A load's short name, its trials under all conditions, and the text if there are none."""
 
     label: str
     trials: pd.DataFrame
@@ -264,25 +257,27 @@ class LoadTrials(NamedTuple):
 
 
 TERMS = ["idle", "share", "quota_cores", "database_share"]
-"""Of one load on different terms the first that serves: idle CPUs that poll, then the largest share
-of a core.
+"""Conditions of a load, in order of preference.
+
+Idle CPUs that poll come first, then the largest share of a core. The first usable one is judged.
 """
 
 
 def _parts(
     tables: Tables, claim: Claim, asked: Comparison, stand_in: Mapping[str, str]
 ) -> list[ClaimPart]:
-    """Return the ratios that an entry asks for, each on the terms on which it can be given."""
+    """Return the ratios for an entry, each under the first usable conditions."""
     servers = [stand_in.get(name, name) for name in asked.servers]
     kind = asked.against.load or asked.load
     sizes = asked.against.connections or asked.connections
     loads = _loads(tables, asked, servers)
     others = _loads(tables, replace(asked, load=kind, connections=sizes), servers)
-    if asked.against.load:  # of several rates those that both have
+    if asked.against.load:  # if there are several rates, those of both
         by_label = {other.label: other for other in others}
         loads = [load for load in loads if load.label in by_label] or loads[:1]
         others = [by_label.get(load.label, others[0]) for load in loads]
     found = []
+    # Chosen by the limits of the trials, never by a value.
     for load, other in zip(loads, others, strict=True):
         rows = _by_terms(load.trials)
         rest = _by_terms(other.trials)
@@ -291,19 +286,17 @@ def _parts(
             a = cell(rows[terms], servers[0], load.sought)
             b = cell(rest.get(terms, other.trials), servers[-1], other.sought)
             candidates.append(_part(tables, claim, asked, load.label, a, b))
-        found.append(
-            min(candidates, key=lambda part: part.worth)
-        )  # by what limited the trials, never by a value
-    # A claim about offered rates is about those that serve: which a run offers is not for the claim
-    # to say.
+        found.append(min(candidates, key=lambda part: part.worth))
+    # A claim about offered rates is judged at the usable rates, because the claim does not choose
+    # the rates of a run.
     return [part for part in found if asked.load.endswith(" offered") and part.serves] or found
 
 
 def _loads(tables: Tables, asked: Comparison, servers: Sequence[str]) -> list[LoadTrials]:
-    """Return the loads of the kind that an entry asks for.
+    """Return the loads of the kind in an entry.
 
-    Of static answers and inserts those that all `servers` ran; without such a load any one, whose
-    cells say why.
+    For static answers and inserts, use loads that all `servers` ran. Without such a load, use any
+    one; its cells have the reason.
     """
     if asked.load == "count":
         pairs = product(asked.modes, asked.connections)
@@ -320,15 +313,12 @@ def _loads(tables: Tables, asked: Comparison, servers: Sequence[str]) -> list[Lo
     chosen = common or loads[:1]
     if not chosen:
         return [LoadTrials(sought, trials, sought)]
-    # A rate is called the same whatever was sent at it.
+    # The name of a rate does not depend on the request.
     return [LoadTrials(str(rows["load_shape"].iloc[0]), rows, sought) for rows in chosen]
 
 
 def _by_terms(trials: pd.DataFrame) -> dict[tuple[Any, ...], pd.DataFrame]:
-    """Return the trials on each of their terms, the first that serves first.
-
-    Without trials there are none of them.
-    """
+    """Return the trials by conditions, the preferred ones first; empty without trials."""
     ordered = trials.sort_values(TERMS, ascending=[True, False, False, False], kind="stable")
     return {
         tuple(terms): rows for terms, rows in ordered.groupby(TERMS, sort=False, dropna=False)
@@ -338,7 +328,7 @@ def _by_terms(trials: pd.DataFrame) -> dict[tuple[Any, ...], pd.DataFrame]:
 def _part(
     tables: Tables, claim: Claim, asked: Comparison, load: str, a: Counterpart, b: Counterpart
 ) -> ClaimPart:
-    """Return what the ratio a / b comes to, before the claim is decided from all of its parts."""
+    """Return the ratio a / b with its obstacles, before the claim is decided from all parts."""
     name = asked.quantity
     other = asked.against.quantity or asked.quantity
     quantity = CLAIM_QUANTITIES[name]
@@ -408,12 +398,10 @@ def _part(
 
 
 def tested(part: ClaimPart, claim: Claim, floor: float) -> ClaimPart:
-    """Return a part with its p-values.
+    """Return a part with the p-values of one-sided tests.
 
-    One-sided tests, of which a bound on one side allows only one.
-
-    What noise makes of one program under two labels (`floor`) is added to the distance from every
-    border.
+    A bound on one side allows only one test. The noise measured on one program with two labels
+    (`floor`) is added to the distance from every border.
     """
     found = part.ratio
     tests = []

@@ -1,4 +1,4 @@
-"""How a published claim comes out in a run, and the comparisons behind it."""
+"""Outcome of a published claim in a run, and the comparisons behind it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,26 +13,26 @@ OUTCOMES = HOLDS, FAILS, CLOSE, ABSENT = "holds", "does not hold", "too close", 
 
 @dataclass(frozen=True, order=True)
 class Worth:
-    """What makes a comparison better than the same on other terms: the least is the best."""
+    """Sort key of a comparison under several conditions: the least is the best."""
 
     nothing_measured: bool = True
     obstacles: int = 0
-    """How much stands against its ratio.
+    """Number of obstacles of its ratio.
 
-    1: it is only a bound, 2 and more: it is not the servers'.
+    With one it is only a bound; with more it cannot be attributed to the servers.
     """
     too_few_trials: bool = True
 
 
 @dataclass(frozen=True)
 class ClaimPart:
-    """One comparison that a claim needs, of the cells that it was measured in.
+    """One comparison for a claim, from the cells in which it was measured.
 
-    `ratio` is what was measured, with its 95 % interval; an end is 0 or infinite if only a bound
-    is known. None if there are too few trials. `p_holds` and `p_fails` are the p-values of "it
-    does not agree with the claim" and of "it does". `why` is a reason of a few words, which other
-    parts may share; `numbers` are its evidence; `remedy` is what would decide it. `worth` is
-    what makes it better than the same on other terms.
+    `ratio` is the measured one with its 95 % interval; an end is 0 or infinite if only a bound is
+    known. It is None if there are too few trials. `p_holds` and `p_fails` are the p-values against
+    disagreement and agreement with the claim. `why` is a short reason, which several parts may
+    share; `numbers` are its evidence; `remedy` would decide it. `worth` ranks it against the same
+    comparison under other conditions.
     """
 
     words: str
@@ -49,9 +49,7 @@ class ClaimPart:
 
     @property
     def serves(self) -> bool:
-        """Whether a ratio, or a bound of it, can be given: by what limited the trials, never by a
-        value.
-        """
+        """True if there is a ratio or a bound; this depends on limits, never on values."""
         return not self.worth.nothing_measured and self.worth.obstacles < 2
 
     @property
@@ -61,7 +59,7 @@ class ClaimPart:
 
     @property
     def sentence(self) -> str:
-        """The whole of it: values, ratio with its interval, outcome and why."""
+        """The full text: values, ratio with its interval, outcome and reason."""
         seen = "; ".join(part for part in (self.values, self.ratio_words) if part)
         why = f"{self.why} ({self.numbers})" if self.numbers else self.why
         return (
@@ -72,9 +70,7 @@ class ClaimPart:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a claim comes out: one of `OUTCOMES`, why, the comparisons behind it, and what else was
-    seen.
-    """
+    """Outcome of a claim (one of `OUTCOMES`), its reason, comparisons and further observations."""
 
     outcome: str
     why: str
@@ -83,7 +79,7 @@ class Outcome:
 
 
 def count_words(outcomes: Sequence[str]) -> str:
-    """Say how many claims came out how: `Of 28 published claims 12 hold here, 9 do not, ...`."""
+    """Return the counts of outcomes: `Of 28 published claims 12 hold here, 9 do not, ...`."""
     hold, fail, close, absent = (outcomes.count(outcome) for outcome in OUTCOMES)
     return (
         f"Of {len(outcomes)} published claims {hold} hold{'s' * (hold == 1)} here, {fail} "

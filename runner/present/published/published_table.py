@@ -1,6 +1,4 @@
-"""Every published number beside ours: which load and server of a run repeat it, our value, and
-their ratio.
-"""
+"""Table of every published number with ours: load, server, value and ratio."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -45,13 +43,13 @@ REMARKS = {
     },
     "cpu_peak": {Limit.GENERATOR: "at the rate that the generator could send"},
 }
-"""Kind of metric -> what limited a trial -> what that means for the number."""
+"""Kind of metric -> limit of a trial -> what this means for the number."""
 ABSENT = {
     "rps": "this run did not record it",
     **dict.fromkeys(QUANTILE_OF_METRIC, "too few requests in a trial for this percentile"),
     "cpu_peak": "the load was shorter than the window",
 }
-"""Published metric -> why a sealed cell has no number of it."""
+"""Published metric -> why a sealed cell has no such number."""
 INTERVALS = (
     "[ ]: the median's exact interval by order statistics (95 % or a little more), from six trials "
     "on. ( ): minimum to maximum of fewer, which claims nothing."
@@ -60,10 +58,9 @@ INTERVALS = (
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A published number, the cell of a run that repeats it, and our trials that have this
-    `quantity`.
+    """A published number, the cell of a run that repeats it, and our trials with the `quantity`.
 
-    `ours` is their median. `remarks` are what makes the two different things, as phrases; without
+    `ours` is their median. `remarks` are phrases on differences between the two numbers; without
     ours, the reason.
     """
 
@@ -76,12 +73,12 @@ class Row:
 
     @property
     def metric(self) -> str:
-        """The published metric as a table calls it."""
+        """The published metric, as in tables."""
         return self.quantity.heading
 
     @property
     def ratio(self) -> tuple[float, ...]:
-        """Ours / published: of the median, and of the ends."""
+        """Ours / published, for the median and the ends."""
         return tuple(
             value / self.number.value for value in (self.ours.median, self.ours.low, self.ours.high)
         )
@@ -97,8 +94,7 @@ class Row:
 def rows(tables: Tables) -> list[Row]:
     """Return every published number with ours, in the order of the file.
 
-    A published server that is a language has a row for each framework that stands for it, a CPU
-    peak for each window.
+    A published language has a row for each of its frameworks, and a CPU peak one for each window.
     """
     found = []
     for number in read_published():
@@ -120,7 +116,7 @@ def rows(tables: Tables) -> list[Row]:
 
 
 def _remarks(tables: Tables, number: Number, cell: Counterpart) -> list[str]:
-    """Return what makes a published number and ours different things, as phrases."""
+    """Return the differences between a published number and ours, as phrases."""
     size = number.connections
     here = float(sizes(cell.sealed).iloc[0])
     share = float(cell.sealed["share"].iloc[0])
@@ -153,9 +149,7 @@ def _remarks(tables: Tables, number: Number, cell: Counterpart) -> list[str]:
 
 
 def sheets(tables: Tables) -> Iterator[Block]:
-    """Yield a table for each source and scenario, and what is to be remarked of every number of
-    ours in it.
-    """
+    """Yield a table for each source and scenario, and remarks that apply to all its numbers."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows(tables):
         groups.setdefault((row.number.source, row.number.scenario, row.number.load), []).append(row)
@@ -174,10 +168,9 @@ def sheets(tables: Tables) -> Iterator[Block]:
 
 
 def printable(found: Sequence[Row], shared: Sequence[str] = ()) -> pd.DataFrame:
-    """Return rows of one source and scenario as texts, without the load and the remarks that all of
-    them share.
+    """Return rows of one source and scenario as texts, without the load and the remarks they share.
 
-    A rate that is not the server's carries a dagger.
+    A dagger marks rates that are not the server's.
     """
     lines = []
     for row in found:
@@ -207,6 +200,9 @@ def printable(found: Sequence[Row], shared: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def _with_ends(ours: Spread, middle: str, low: str, high: str) -> str:
-    """Return a value with its ends in brackets that say what they are; a single trial has none."""
+    """Return a value with its ends in brackets, whose shape tells what they are.
+
+    A single trial has no ends.
+    """
     ends = f"({low}–{high})" if ours.confidence is None else f"[{low}–{high}]"
     return f"{middle} {ends}" if ours.n > 1 else middle

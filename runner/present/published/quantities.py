@@ -1,4 +1,4 @@
-"""The value per trial of what a claim compares, and the numbers behind what stands in the way."""
+"""Values per trial for claims, and the numbers behind obstacles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from runner.verdict.words import brief_words
 
 
 def obstacle_words(found: Obstacle) -> str:
-    """Return why a cell may not be compared, and why its limit is unknown if it is."""
+    """Return why a cell cannot be compared, including why its limit is unknown."""
     if found.limit is Limit.SERVER:
         return f"{found.words}, so that its response time is that of a queue"
     if found.cause is not None:
@@ -45,8 +45,9 @@ def obstacle_numbers(tables: Tables, cell: Counterpart, found: Obstacle) -> str:
 
 
 def limit_numbers(tables: Tables, cell: Counterpart) -> str:
-    """Say what limited a cell, in numbers: verdicts, CPU of both sides, the probe, and Little's
-    law; medians.
+    """Return the limit of a cell in numbers, as medians.
+
+    They are verdicts, CPU of both sides, the probe, and Little's law.
     """
     sealed = cell.sealed
     first = sealed.iloc[0]
@@ -63,7 +64,7 @@ def limit_numbers(tables: Tables, cell: Counterpart) -> str:
             given = np.minimum(given, 100 * sealed["quota_cores"].to_numpy(dtype=float))
         share = spread(sealed[f"{subject}_cpu_mean_pct"].to_numpy(dtype=float) / given).median
         said += [f"{who} used {100 * share:.0f} % of its CPU"] if math.isfinite(share) else []
-    # The probe keeps its connections: what new ones wait to be accepted it does not see.
+    # The probe keeps its connections, so it does not wait to be accepted as new ones do.
     if math.isfinite(probe_p50) and first["mode"] == "keepalive":
         said.append(
             f"p50 {number(p50)} ms to {first['tool']} and {number(probe_p50)} ms to the probe"
@@ -81,14 +82,14 @@ def limit_numbers(tables: Tables, cell: Counterpart) -> str:
 
 @dataclass(frozen=True)
 class Timeline:
-    """A value of a trial that is made of its course: points by time `t_s`, and what becomes of
+    """A value of a trial computed from its course: points over time `t_s`, and a function of
     them.
     """
 
     points: Callable[[pd.DataFrame, Tables], pd.DataFrame]
-    """Trials and tables -> the columns trial_id, t_s and value."""
+    """From trials and tables to the columns trial_id, t_s and value."""
     value: Callable[[pd.Series[float]], float]
-    """Values of a trial by their time -> one value."""
+    """From a trial's values, indexed by time, to one value."""
 
 
 def sample_for(quantity: Quantity, tables: Tables, cell: Counterpart) -> Sample:
@@ -103,8 +104,8 @@ def sample_for(quantity: Quantity, tables: Tables, cell: Counterpart) -> Sample:
 
 
 def _unsteadiness(values: pd.Series[float]) -> float:
-    """Return the standard deviation of the steps of the logarithm, which a slow rise hardly
-    changes.
+    """Return the standard deviation of the steps of the logarithm; a slow rise hardly changes
+    it.
     """
     logs = np.log(values[values > 0])
     return float(np.diff(logs).std(ddof=1)) if logs.size > 2 else math.nan
@@ -118,6 +119,6 @@ TIMELINES = {
     catalogue.P90_UNSTEADINESS.name: Timeline(_P90, _unsteadiness),
     catalogue.CPU_UNSTEADINESS.name: Timeline(_CPU, _unsteadiness),
 }
-"""Quantities that are no column of the trials."""
+"""Quantities that are not a column of the trials."""
 CLAIM_QUANTITIES = {quantity.name: quantity for quantity in catalogue.OF_A_CLAIM}
-"""Name as in claims.toml -> quantity."""
+"""Name in claims.toml -> quantity."""

@@ -1,6 +1,4 @@
-"""What an entry of claims.toml names besides ratios: claims that take a function, and what else was
-seen.
-"""
+"""Functions that entries of claims.toml name: claims without ratios, and further observations."""
 
 from collections.abc import Iterator, Sequence
 
@@ -35,7 +33,7 @@ GNET_AND_AXUM = ("gnet", "axum")
 
 
 def no_failed_requests(tables: Tables) -> Outcome:
-    """Judge whether any request failed, in trials that were left out of the figures too."""
+    """Judge whether any request failed, including trials left out of the figures."""
     trials = pd.concat([users(tables, scenario) for scenario in ("experiments", "experiments-md5")])
     counted = trials[trials["failed"].notna() & trials["requests"].notna()]
     counted = counted[counted["server"].isin((*STAND_INS["rust"], "echo"))]
@@ -63,7 +61,7 @@ def no_failed_requests(tables: Tables) -> Outcome:
 
 
 def postgres_not_the_limit(tables: Tables) -> Outcome:
-    """Judge whether PostgreSQL limited any trial of axum and gnet that inserts, and whether its CPU
+    """Judge whether PostgreSQL limited any insert trial of axum and gnet, and whether its CPU
     was full.
     """
     trials = counterparts.published_trials(tables, "postgres-insert")
@@ -94,9 +92,7 @@ def postgres_not_the_limit(tables: Tables) -> Outcome:
     elif missing:
         found = ABSENT
         why = f"this run has no inserts of {joined(missing)}"
-    elif (
-        count or not used.high < 90
-    ):  # % of its CPUs from which on it counts as full, as in its verdict
+    elif count or not used.high < 90:  # in % of its CPUs, the limit in its verdict
         where = (
             f"in {count} of {plural(len(sealed), 'trial')} the limit was the database or is unknown"
         )
@@ -109,7 +105,7 @@ def postgres_not_the_limit(tables: Tables) -> Outcome:
 
 
 def wrk_opens_what_it_is_asked(tables: Tables) -> Outcome:
-    """Judge whether wrk opens as many connections as the published commands ask for."""
+    """Judge whether wrk opens as many connections as the published commands request."""
     named = [each for each in counterparts.read_published() if each.connections >= 0]
     commands = sorted(
         {(int(each.connections), t) for each in named if (t := counterparts.threads_of(each.load))}
@@ -140,7 +136,7 @@ def wrk_opens_what_it_is_asked(tables: Tables) -> Outcome:
 
 
 def counters_race(tables: Tables) -> Outcome:
-    """Judge whether axum or gin missed requests in its count, from the checks of the trials."""
+    """Judge, from the checks of the trials, whether axum or gin lost requests in their counters."""
     trials = closed(tables, "count")
     servers = dict(zip(trials["trial_id"], trials["server"], strict=True))
     checks = {
@@ -170,7 +166,7 @@ def counters_race(tables: Tables) -> Outcome:
 
 # --- what else was seen ---------------------------------------------------------------------------
 
-Cells = Sequence[tuple[Counterpart, ...]]  # those of each ratio that the claim is about
+Cells = Sequence[tuple[Counterpart, ...]]  # the cells of each ratio of the claim
 
 
 def cpu_peaks(tables: Tables, cells: Cells) -> Iterator[str]:
@@ -184,7 +180,7 @@ def cpu_peaks(tables: Tables, cells: Cells) -> Iterator[str]:
 
 
 def echo_peaks(tables: Tables, _cells: Cells) -> Iterator[str]:
-    """Say how far the peaks of Echo's CPU stand above its mean, to compare with."""
+    """Yield by how much Echo's CPU peaks exceed its mean, for comparison."""
     echo = cell(users(tables, "experiments"), "echo", "")
     if (mean := spread(echo.sealed["server_cpu_mean_pct"]).median) > 0:
         yield f"Peak / mean of echo's CPU, medians: {_over_windows(echo, '', mean)}."
@@ -198,7 +194,7 @@ def _over_windows(each: Counterpart, unit: str, divisor: float = 1.0) -> str:
 
 
 def md5_price(tables: Tables, cells: Cells) -> Iterator[str]:
-    """Say what the MD5 costs a server in CPU time, which can be compared whatever was the limit."""
+    """Yield the CPU cost of MD5, which can be compared whatever the limit was."""
     plain, md5 = cells[0]
     if price := ratio(*(sample_for(CPU_PER_REQUEST, tables, each) for each in (md5, plain))):
         words = "In CPU time per request, which can be compared at any rate, the MD5 costs"
@@ -206,13 +202,13 @@ def md5_price(tables: Tables, cells: Cells) -> Iterator[str]:
 
 
 def tier_of_gnet(tables: Tables, _cells: Cells) -> Iterator[str]:
-    """Say what gnet is here: published below HTTP, it may parse requests in this lab."""
+    """Yield gnet's version here: the published one works below HTTP, ours may parse requests."""
     for tier in tables.trials.loc[tables.trials["server"] == "gnet", "tier"].unique()[:1]:
         yield f"gnet is of the tier {tier}; here it answers what the contract of all servers asks."
 
 
 def start_of_axum(tables: Tables, cells: Cells) -> Iterator[str]:
-    """Say how axum's first second stands to its later ones on the same ramps."""
+    """Yield a comparison of axum's first second with its later ones on the same ramps."""
     names = ("p90_of_first_second", "p90_of_later_seconds")
     for (gnet,) in cells:
         trials = offered(tables, "postgres-insert")
@@ -222,7 +218,7 @@ def start_of_axum(tables: Tables, cells: Cells) -> Iterator[str]:
 
 
 def rows_and_answers(tables: Tables, _cells: Cells) -> Iterator[str]:
-    """Say whether the database has as many rows as there were answers."""
+    """Yield whether the database has as many rows as there were answers."""
     trials = offered(tables, "postgres-insert")
     if words := rows_equal_answers(
         trials[trials["server"].isin(GNET_AND_AXUM) & is_sealed(trials)]
@@ -231,9 +227,7 @@ def rows_and_answers(tables: Tables, _cells: Cells) -> Iterator[str]:
 
 
 def price_of_connecting(tables: Tables, _cells: Cells) -> Iterator[str]:
-    """Say how much of a request's CPU time is the connection's: the kernel's work more than the
-    server's.
-    """
+    """Yield the connection's part of a request's CPU time, most of which is the kernel's."""
     said = []
     for server in ("gin", "axum"):
         cells = [
@@ -266,9 +260,8 @@ def shared_cpus(tables: Tables, _cells: Cells) -> Iterator[str]:
 
 
 _JUDGES = no_failed_requests, postgres_not_the_limit, wrk_opens_what_it_is_asked, counters_race
-JUDGES = {
-    judge.__name__: judge for judge in _JUDGES
-}  # `judge` of an entry -> the function that judges it
+JUDGES = {judge.__name__: judge for judge in _JUDGES}
+"""`judge` of an entry -> the function that judges it."""
 _NOTES = (
     *(
         cpu_peaks,
@@ -281,6 +274,5 @@ _NOTES = (
     ),
     shared_cpus,
 )
-NOTES = {
-    note.__name__: note for note in _NOTES
-}  # name in an entry's `also` -> what says what else was seen
+NOTES = {note.__name__: note for note in _NOTES}
+"""Name in an entry's `also` -> the function for this further observation."""

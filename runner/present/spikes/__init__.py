@@ -1,1 +1,1 @@
-"""Spikes of CPU use: found, drawn, and what coincides with them."""
+"""Find and draw spikes of CPU use, and test which events coincide with them."""

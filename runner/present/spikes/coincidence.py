@@ -1,18 +1,18 @@
-"""What happened while a server's CPU spiked, and whether more of it than by chance.
+"""Events while a server's CPU spiked, and a test whether they coincide more often than by chance.
 
-Events are intervals. They are known only as finely as they are looked at: throttling, steal,
-context switches and CPU in every window of the sampler; the garbage collector, the pool and
-accepted connections only where the server answered at /stats, five times a second at most, so that
-an event of these lies somewhere between two answers.
+Events are intervals, known only with the resolution of their source. Throttling, steal, context
+switches and CPU are known for every window of the sampler. Garbage collection, the pool and
+accepted connections are known only from the server's /stats, at most five times a second, so such
+an event lies somewhere between two answers.
 
-The test: which share of the spikes overlaps an event of a kind, beside the same share after the
-events were shifted against the spikes by 1, 2, ... windows, the end joined to the beginning. Shifts
-keep how events, and spikes, cluster; they break only what ties one to the other. All shifts are
-taken, so that p = (1 + shifts with at least that share) / (1 + shifts) is no estimate, and never 0
-(Phipson & Smyth 2010, Statistical Applications in Genetics and Molecular Biology 9, 39). It assumes
-that neither gets more frequent over the load: on a ramp both may, and then coincide without being
-tied. Holm's correction is over the kinds of one trial that can be tested. The load's first
-SETTLING_S seconds are left out.
+The test compares the share of spikes that overlap an event of one kind with the same share after
+shifting the events against the spikes by 1, 2, ... windows, in a circle. Shifts preserve how events
+and spikes cluster, and break only the relation between them. All shifts are used, so p = (1 +
+shifts with at least that share) / (1 + shifts) is exact and never 0 (Phipson & Smyth 2010,
+Statistical Applications in Genetics and Molecular Biology 9, 39). The test assumes that neither
+becomes more frequent during the load. On a ramp both may, and then coincide without being related.
+Holm's correction covers the kinds of one trial that can be tested. The first SETTLING_S seconds of
+the load are left out.
 """
 
 import math
@@ -30,17 +30,18 @@ from runner.present.statistics.stats import Floats
 
 Range = tuple[int, int]
 ALPHA = 0.05
-SWITCHES_FLOOR = 500.0  # least deviation of context switches a second, over the whole machine
+SWITCHES_FLOOR = 500.0  # smallest deviation of context switches per second, over the whole machine
 STORM_FLOOR = 20.0
-"""Least deviation of accepted connections a second: a storm is 100 a second above what is usual, at
-least.
+"""Smallest deviation of accepted connections per second.
+
+So a storm is at least 100 per second above the baseline.
 """
 FEW_ANSWERS = 5
 
 
 @dataclass(frozen=True, eq=False)
 class Events:
-    """One kind of event in a trial, and how often the server's spikes overlap one.
+    """Events of one kind in a trial, and how often the server's spikes overlap one.
 
     `intervals` are in seconds since the load began, one per row. p values are NaN if there is
     nothing to test.
@@ -48,14 +49,14 @@ class Events:
 
     kind: str
     intervals: Floats = field(default_factory=lambda: np.empty((0, 2)))
-    every_s: float = math.nan  # seconds between two looks at it (median), NaN if it is not known
-    unknown: str = ""  # why nothing is known of it, empty if it was looked at
-    count: int = 0  # events within the windows that are tested
-    covered: float = 0.0  # share of these windows in which there is such an event
+    every_s: float = math.nan  # median seconds between two observations; NaN if unknown
+    unknown: str = ""  # why the kind is unknown; empty if it was observed
+    count: int = 0  # events within the tested windows
+    covered: float = 0.0  # share of these windows with such an event
     together: int = 0  # spikes that overlap one
-    expected: float = math.nan  # the share of the spikes that would by chance
+    expected: float = math.nan  # expected share of overlapping spikes by chance
     p: float = math.nan
-    least_p: float = math.nan  # the smallest p that these spikes and these events could give
+    least_p: float = math.nan  # smallest p possible for these spikes and events
     p_holm: float = math.nan
 
 
@@ -64,7 +65,7 @@ def events_of(
 ) -> tuple[Events, ...]:
     """Return the events of a trial by kind.
 
-    `samples` are its rows of the resources table, `tracks` its subjects'.
+    `samples` are its rows of the resources table, `tracks` those of its subjects.
     """
     server, host = (samples[samples["subject"] == subject] for subject in ("server", "host"))
     cycles = inside(server, "gc_cycles", math.inf, -math.inf)
@@ -119,9 +120,9 @@ def _events(
     unknown: str = "the tables of this run do not have it",
     enough: int = 1,
 ) -> Events:
-    """Return the events that fill these ranges of windows.
+    """Return the events in these ranges of windows.
 
-    `unknown` says why nothing is known of fewer windows.
+    With fewer than `enough` windows, the kind is unknown, for the reason `unknown`.
     """
     if len(windows.end_s) < enough:
         return Events(kind, unknown=unknown)
@@ -131,17 +132,15 @@ def _events(
 
 
 def _pairs(differs: NDArray[np.bool_]) -> list[Range]:
-    """Return the answers of /stats between which something differs, each with the next.
+    """Return pairs of consecutive answers of /stats that differ.
 
-    It happened after the first one's window began, and before the second one's ended.
+    The event happened after the first one's window began, and before the second one's ended.
     """
     return [(int(place), int(place) + 1) for place in np.flatnonzero(differs)]
 
 
 def coincidences(server: Track, kinds: Sequence[Events]) -> tuple[Events, ...]:
-    """Hold the server's spikes against each kind of event, p corrected for the kinds that can be
-    tested.
-    """
+    """Test the server's spikes against each kind of event; correct p for the kinds tested."""
     start, end, _ = (side[server.settled] for side in server.windows)
     borders = [(spike.start_s, spike.end_s) for spike in server.counted]
     spikes = [
@@ -158,7 +157,7 @@ def _hold(kind: Events, spikes: Sequence[Range], start: Floats, end: Floats) -> 
     if not len(start):
         return kind
     begin, finish = np.sort(kind.intervals, axis=0).T
-    # Those that have begun before a window's end, less those that were over by its begin.
+    # Events that began before a window's end, minus those that ended before its begin.
     there = np.searchsorted(begin, end - ROUNDING_S) > np.searchsorted(
         finish, start + ROUNDING_S, side="right"
     )
@@ -168,9 +167,8 @@ def _hold(kind: Events, spikes: Sequence[Range], start: Floats, end: Floats) -> 
     covered = float(there.mean())
     together = int(overlaps[0])
     found = replace(kind, count=count, covered=covered, together=together, expected=expected)
-    if (
-        overlaps.min() == overlaps.max()
-    ):  # no spike, no event, or events all the time: all shifts are alike
+    # Without spikes or events, or with events all the time, all shifts are equal.
+    if overlaps.min() == overlaps.max():
         return found
     return replace(
         found,
@@ -180,19 +178,17 @@ def _hold(kind: Events, spikes: Sequence[Range], start: Floats, end: Floats) -> 
 
 
 def by_shift(spikes: Sequence[Range], there: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return how many spikes overlap an event after the events were shifted by 0, 1, 2, ...
-    windows, in a circle.
+    """Return the number of spikes that overlap an event, for each shift of the events.
 
-    `spikes` are ranges of windows (first, one after the last), `there` says of each window whether
-    it has an event.
+    Shifts are 0, 1, 2, ... windows, in a circle. `spikes` are ranges of windows (first, one after
+    the last); `there` is a mask of windows with an event.
     """
     shifts = np.arange(len(there))
     total = np.zeros(len(there), dtype=np.int64)
     for first, after in spikes:
         in_a_circle = np.pad(there, (0, after - first - 1), mode="wrap")
-        overlaps = np.any(
-            sliding_window_view(in_a_circle, after - first), axis=1
-        )  # by the window of its begin
+        # By the window in which it begins.
+        overlaps = np.any(sliding_window_view(in_a_circle, after - first), axis=1)
         total += overlaps[(first - shifts) % len(there)]
     return total
 

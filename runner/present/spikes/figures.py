@@ -1,6 +1,4 @@
-"""Figure of one trial's CPU spikes: each side's CPU at full resolution, and what else happened at
-that moment.
-"""
+"""Figure of one trial's CPU spikes: each side's CPU at full resolution, with coinciding events."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -37,30 +35,29 @@ LANES = {
     "generator's CPU spike": "generator",
     "database's CPU spike": "database",
 }
-"""Kind of event -> what its lane is called."""
-NUMBER_ROOM = 0.035  # share of the panel's width that a spike's number needs
+"""Kind of event -> name of its lane."""
+NUMBER_ROOM = 0.035  # share of the panel's width for a spike's number
 
 
 @dataclass(frozen=True)
 class _Panel:
-    """One of the panels above each other; `words` stand below its name, `label` beside its axis."""
+    """One of the stacked panels; `words` are below its name, `label` is at its axis."""
 
     name: str
     words: str
     label: str
     height_in: float
     draw: Callable[[Axes], None]
-    read: Callable[
-        [float, float], str
-    ]  # says what it shows at a second and a height, where a reader points
+    read: Callable[[float, float], str]
+    """Return the values at a second and a height, for the reader's pointer."""
 
 
 @chart("cpu-spikes", notebook="cpu_spikes", needs=has_samples, subject=View)
 def spikes(view: View) -> Chart:
-    """Return the CPU of each side of a trial, window by window, and what else happened.
+    """Return the chart of each side's CPU in a trial, window by window, with events.
 
-    In the frame a panel is a side, x the end of a window, low and high are the baseline, and solid
-    is false in a spike.
+    In the frame, panel is the side, x the end of a window, low and high are the baseline, and solid
+    is False in a spike.
     """
     row = view.case.row
     names = clients.names(view.case)
@@ -96,8 +93,9 @@ def spikes(view: View) -> Chart:
 
 
 def _timeline(chart: Chart, view: View) -> Figure:
-    """Draw CPU, requests, response times and events of a trial over one axis of time, its spikes
-    shaded.
+    """Draw CPU, requests, response times and events of a trial over one time axis.
+
+    Its spikes are shaded.
     """
     look = identities(view.case.tables.trials)[str(view.case.row["server"])]
     cpu = (_cpu_panel(view, subject, look) for subject in view.tracks)
@@ -128,9 +126,8 @@ def _timeline(chart: Chart, view: View) -> Figure:
         style.even_axis(ax, "x")
     top = grid[0][0]
     taken = list[float]()
-    for place, spike in sorted(
-        view.numbered.items(), key=lambda pair: -pair[1].height_pct
-    ):  # numbers that have room
+    # Write only numbers that fit, those of the highest spikes first.
+    for place, spike in sorted(view.numbered.items(), key=lambda pair: -pair[1].height_pct):
         middle = min(max((spike.start_s + spike.end_s) / 2, view.start_s), view.stop_s)
         if all(abs(middle - other) > NUMBER_ROOM * (view.stop_s - view.start_s) for other in taken):
             taken.append(middle)
@@ -180,7 +177,7 @@ def _cpu_panel(view: View, subject: str, look: Identity) -> _Panel:
 def _draw_windows(
     ax: Axes, view: View, windows: Windows, spare: float, least: float, **drawn: Any
 ) -> None:
-    """Draw a value per window as steps from 0 on; a window that is missing leaves a gap."""
+    """Draw a value per window as steps from 0; a missing window leaves a gap."""
     start_s, end_s, value = windows
     gaps = 2 * np.flatnonzero(start_s[1:] - end_s[:-1] > 1e-3) + 2
     steps = np.column_stack([start_s, end_s]).ravel(), np.repeat(value, 2)
@@ -191,7 +188,7 @@ def _draw_windows(
 
 
 def _at(windows: Windows, t_s: float) -> str:
-    """Return a second, and the value of the window that it is in."""
+    """Return a time, and the value of its window."""
     start_s, end_s, value = windows
     place = int(np.searchsorted(start_s, t_s, side="right")) - 1
     inside = place >= 0 and t_s <= end_s[place]
@@ -199,15 +196,15 @@ def _at(windows: Windows, t_s: float) -> str:
 
 
 def _rate_panel(view: View) -> Iterator[_Panel]:
-    """Yield the panel of requests/s, in bins of 0.1 s or between two counts of the server's.
+    """Yield the panel of requests/s, in bins of 0.1 s or between two counts of the server.
 
-    Nothing without either.
+    Yield nothing without either.
     """
     bins = view.case.tables.throughput
     bins = bins[bins["trial_id"] == view.case.trial_id].sort_values("t_s")
     counted = view.samples[view.samples["requests"].notna()].sort_values("t_s")
     if len(bins):
-        # The last bin is hardly ever full.
+        # The last bin is rarely full.
         start_s, requests = bins[["t_s", "requests"]].to_numpy(dtype=np.float64)[:-1].T
         windows = Windows(start_s, start_s + FINE_S, requests / FINE_S)
         name = f"Requests/s of {view.case.tool}, in bins of {FINE_S:g} s"
@@ -230,9 +227,9 @@ def _rate_panel(view: View) -> Iterator[_Panel]:
 
 
 def _latency_panel(view: View, look: Identity) -> Iterator[_Panel]:
-    """Yield the panel of response times: percentiles of each second and the probe's samples.
+    """Yield the panel of response times: percentiles of each second, and the probe's samples.
 
-    Nothing without either.
+    Yield nothing without either.
     """
     found = {
         name: seconds.latency(view.case.frame, view.case.tables, q)

@@ -1,30 +1,30 @@
-"""CPU spikes: where a subject's CPU use stands out from what it is shortly before and after.
+"""Find CPU spikes: windows in which a subject's CPU use exceeds its use just before and after.
 
 A window is one interval between two readings of the sampler, 50 ms at 20 Hz. Only windows inside
 the load count.
 
-Baseline of a window: the median of all windows whose middle is at most BASELINE_S / 2 away, cut off
-at the load's ends (a centred rolling median). Steps of a rate pass it unchanged; a trailing median
-would lag and call each a spike. At the end of the load it lags as well, so that there the baseline
-is at least the first quartile of the last END_S: what fills more than three quarters of these may
-be a step as well.
+Baseline of a window: the median of all windows whose centre is at most BASELINE_S / 2 away, cut off
+at the load's ends (a centred rolling median). It follows steps of a rate; a trailing median would
+lag and report each step as a spike. At the end of the load it lags, too. So there the baseline is
+at least the first quartile of the last END_S, because values in more than three quarters of this
+time may be a step.
 
 Deviation: 1.4826 x MAD of x - baseline over the whole load, which estimates the standard deviation
 of normal noise (Hampel 1974, Journal of the American Statistical Association 69, 383). CPU use in
-short windows is skewed upwards, so that the upper side alone, 1.4826 x (third quartile - median),
-is taken if it is larger. It is at least the floor, FLOOR_PCT for CPU.
+short windows is skewed upwards. So the upper side alone, 1.4826 x (third quartile - median), is
+used if it is larger. The deviation is at least the floor, FLOOR_PCT for CPU.
 
-Spike: FEWEST_WINDOWS or more in a row of which each is more than LIMIT deviations above its
-baseline. Two with a single window between them are one. One that begins in the first SETTLING_S
-seconds, in which connections are opened and the rate rises from nothing, is `settling`: listed, but
-not counted. What is longer than half of BASELINE_S, or than about a quarter of the load, is a level
-and not found.
+Spike: FEWEST_WINDOWS or more consecutive windows, each more than LIMIT deviations above its
+baseline. Two with a single window between them are joined. A spike that begins in the first
+SETTLING_S seconds, while connections are opened and the rate rises from zero, is `settling`: it is
+listed but not counted. A stretch longer than half of BASELINE_S, or than about a quarter of the
+load, raises its own baseline and is not found.
 
-Chance: where single windows stand out often, some are in a row by chance. If windows stood out
-independently, with a probability q of each, there would be n q (1 - q) stretches in n windows,
-which gives q, and a stretch would be L windows or longer with probability q^(L-1). If no more
-are as long as that (binomial, P > CHANCE), the least length grows by a window, until more are or
-none is left.
+Chance: if single windows exceed the limit often, some are consecutive by chance. If windows
+exceeded it independently with probability q, n windows would have n q (1 - q) stretches, which
+gives q, and a stretch would have L windows or more with probability q^(L-1). If the number of such
+stretches is not significantly higher (binomial, P > CHANCE), the minimum length grows by a window,
+until it is, or no stretch is left.
 
 docs/method.md has the rate of false spikes, which tests/present/spikes/test_spikes.py simulates.
 """
@@ -46,20 +46,18 @@ BASELINE_S = 10.0
 LIMIT = 5.0
 FEWEST_WINDOWS = 2
 FLOOR_PCT = 2.0
-"""Least deviation of CPU use, in % of a core: a spike is at least 10 % of a core high."""
-NORMAL = 1.4826  # MAD of normal noise times this is its standard deviation
+"""Smallest deviation of CPU use, in % of a core; so a spike is at least 10 % of a core high."""
+NORMAL = 1.4826  # ratio of standard deviation to MAD of normal noise
 CHANCE = 0.01
 SETTLING_S = 1.0
 END_S = 1.0
 ENOUGH = 40
-"""Windows that it takes to look for spikes: two seconds at 20 Hz, of which the first is not
-counted.
-"""
+"""Windows needed to search for spikes: two seconds at 20 Hz, of which the first is not counted."""
 ROUNDING_S = 1e-6
 
 
 class Windows(NamedTuple):
-    """Intervals in order of time, and a value in each."""
+    """Intervals in order of time, with a value in each."""
 
     start_s: Floats
     end_s: Floats
@@ -68,11 +66,11 @@ class Windows(NamedTuple):
 
 @dataclass(frozen=True)
 class Spike:
-    """A stretch of windows that stand out; times are seconds since the load began."""
+    """A stretch of windows above the limit; times are seconds since the load began."""
 
     start_s: float
     end_s: float
-    height_pct: float  # how far its highest window is above that window's baseline, in % of a core
+    height_pct: float  # of its highest window above that window's baseline, in % of a core
     baseline_pct: float
     deviations: float  # the height in deviations
     excess_ms: float  # CPU time above the baseline
@@ -84,28 +82,30 @@ class Spike:
         return self.end_s - self.start_s
 
     def overlaps(self, start_s: float, end_s: float) -> bool:
-        """Whether it shares time with an interval."""
+        """True if it overlaps an interval."""
         return self.start_s < end_s and start_s < self.end_s
 
 
 @dataclass(frozen=True, eq=False)
 class Track:
-    """A series over a load (CPU use in % of a core, for it to have spikes), and what stands out of
-    it.
+    """A series over a load, and the stretches in which it exceeds the limit.
+
+    If the series is CPU use in % of a core, these are spikes.
     """
 
     windows: Windows
     baseline: Floats
-    deviation: float  # NaN if there were too few windows to look for spikes
-    ranges: tuple[tuple[int, int], ...]  # first and last window of each stretch that stands out
+    deviation: float  # NaN if there were too few windows to search for spikes
+    ranges: tuple[tuple[int, int], ...]  # first and last window of each stretch above the limit
     fewest: int
-    """Windows that such a stretch has at least: more than FEWEST_WINDOWS where chance makes so many
-    in a row.
+    """Minimum length of a stretch, in windows.
+
+    It is more than FEWEST_WINDOWS if chance can explain shorter stretches.
     """
 
     @cached_property
     def spikes(self) -> tuple[Spike, ...]:
-        """What stands out."""
+        """The spikes found."""
         found = []
         for first, last in self.ranges:
             start, end, value, baseline = (
@@ -119,9 +119,8 @@ class Track:
                 height_pct=float(above[top]),
                 baseline_pct=float(baseline[top]),
                 deviations=float(above[top]) / self.deviation,
-                excess_ms=float(
-                    (above * (end - start)).sum() * 10
-                ),  # 1 % of a core for a second is 10 ms
+                # 1 % of a core for a second is 10 ms.
+                excess_ms=float((above * (end - start)).sum() * 10),
                 settling=bool(start[0] < SETTLING_S),
             )
             found.append(spike)
@@ -129,17 +128,17 @@ class Track:
 
     @property
     def counted(self) -> tuple[Spike, ...]:
-        """The spikes without those of the load's begin."""
+        """The spikes without those at the load's begin."""
         return tuple(spike for spike in self.spikes if not spike.settling)
 
     @property
     def settled(self) -> NDArray[np.bool_]:
-        """Which windows begin after the load's first SETTLING_S seconds."""
+        """Mask of the windows that begin after the load's first SETTLING_S seconds."""
         return np.asarray(self.windows.start_s >= SETTLING_S - ROUNDING_S)
 
     @property
     def settled_s(self) -> float:
-        """Seconds in which spikes are counted; 0 if none were looked for."""
+        """Seconds in which spikes are counted; 0 if there was no search."""
         length_s = self.windows.end_s - self.windows.start_s
         return float(length_s[self.settled].sum()) if math.isfinite(self.deviation) else 0.0
 
@@ -153,7 +152,7 @@ def track(samples: pd.DataFrame, duration_s: float) -> Track:
 
 
 def inside(samples: pd.DataFrame, column: str, until_s: float, from_s: float = 0.0) -> Windows:
-    """Return the windows inside the load whose value is known."""
+    """Return the windows inside the load with a known value."""
     end, length, value = samples[["t_s", "dt_s", column]].to_numpy(dtype=np.float64).T
     kept = np.flatnonzero(
         (end - length >= from_s - ROUNDING_S) & (end <= until_s + ROUNDING_S) & ~np.isnan(value)
@@ -165,9 +164,10 @@ def inside(samples: pd.DataFrame, column: str, until_s: float, from_s: float = 0
 def stand_out(
     windows: Windows, floor: float, *, fewest: int = FEWEST_WINDOWS, enough: int = ENOUGH
 ) -> Track:
-    """Return where a series stands out upwards, by the rule above.
+    """Return the stretches in which a series exceeds its limit, by the rules above.
 
-    `floor` is the least deviation, in the unit of the values. It takes `enough` windows.
+    `floor` is the smallest deviation, in the unit of the values. At least `enough` windows are
+    needed.
     """
     start_s, end_s, value = windows
     if len(value) < enough:
@@ -188,8 +188,9 @@ def stand_out(
 
 
 def robust_deviation(residual: ArrayLike) -> float:
-    """Return 1.4826 x the larger of MAD and third quartile - median: for normal noise its standard
-    deviation.
+    """Return 1.4826 x the larger of MAD and third quartile - median.
+
+    For normal noise it is the standard deviation.
     """
     values = np.asarray(residual, dtype=np.float64)
     middle, upper = np.quantile(values, [0.5, 0.75])
@@ -203,10 +204,11 @@ def runs(above: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
 
 
 def beyond_chance(lengths: NDArray[np.int64], windows: int, fewest: int) -> int:
-    """Return from which length on, at least `fewest`, more of the runs are as long as independent
-    windows would make.
+    """Return the smallest length, at least `fewest`, from which on runs are not explained by
+    chance.
 
-    `lengths` are those of all runs, however short.
+    From this length on, there are more runs than independent windows would have. `lengths` are the
+    lengths of all runs, including the shortest.
     """
     often = (1 - math.sqrt(max(0.0, 1 - 4 * len(lengths) / windows))) / 2
     while long := int((lengths >= fewest).sum()):
@@ -219,9 +221,8 @@ def beyond_chance(lengths: NDArray[np.int64], windows: int, fewest: int) -> int:
 def stretches(above: NDArray[np.bool_], fewest: int) -> tuple[tuple[int, int], ...]:
     """Return the first and last index of each run of at least `fewest` True.
 
-    Runs one False apart are one.
+    Runs with one False between them are joined.
     """
-    long = np.pad(
-        binary_opening(above, [1] * fewest), 2
-    )  # closing takes what lies beyond an end for False
+    # Closing treats values beyond an end as False.
+    long = np.pad(binary_opening(above, [1] * fewest), 2)
     return runs(binary_closing(long, [1, 1])[2:-2])

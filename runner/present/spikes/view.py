@@ -1,6 +1,4 @@
-"""The trials of a run as the page about CPU spikes needs them: one in full, and a row for each with
-its spikes.
-"""
+"""Trials for the page about CPU spikes: one in full, and a row of spikes for each."""
 
 import math
 from dataclasses import dataclass
@@ -18,13 +16,13 @@ SUBJECTS = ("server", "generator", "database")
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A trial, and the part of its load that is looked at, `start_s` to `stop_s`.
+    """A trial, and the displayed part of its load, `start_s` to `stop_s`.
 
-    Spikes, events and the test are of the whole load, whatever part of it is looked at.
+    Spikes, events and the test cover the whole load, whatever part is displayed.
     """
 
     case: Case
-    why: str  # why it is this trial, in a sentence
+    why: str  # why this trial is shown, in a sentence
     samples: pd.DataFrame  # its rows of the resources table
     tracks: dict[str, Track]  # CPU by subject, the server first
     events: tuple[Events, ...]
@@ -39,7 +37,7 @@ class View:
 
     @property
     def numbered(self) -> dict[int, Spike]:
-        """The server's spikes within what is looked at, by their number in the load, from 1."""
+        """The server's spikes in the displayed part, by their number in the load, from 1."""
         every = enumerate(self.server.spikes, start=1)
         return {
             number: spike for number, spike in every if spike.overlaps(self.start_s, self.stop_s)
@@ -47,7 +45,7 @@ class View:
 
     @property
     def peaks(self) -> list[tuple[float, float]]:
-        """The server's highest CPU that is known: in %, and its window in seconds."""
+        """The server's known CPU peaks: in %, with their windows in seconds."""
         every = [
             (float(self.case.row[f"server_cpu_peak_{name}_pct"]), s)
             for name, s in (("100ms", 0.1), ("1s", 1.0))
@@ -58,9 +56,9 @@ class View:
 def view(
     tables: Tables, trial_id: str, why: str, start_s: float = 0.0, stop_s: float = 0.0
 ) -> View:
-    """Return a sealed trial between two seconds of its load; 0 and 0 are all of it.
+    """Return a sealed trial between two seconds of its load; 0 and 0 mean all of it.
 
-    LabError if there is no such trial, its server was not sampled, or the seconds are none of
+    Raise LabError if there is no such trial, its server was not sampled, or the seconds are outside
     its load.
     """
     case = choose(tables, trial_id)
@@ -89,7 +87,7 @@ OF_SPIKE = ("deviations", "height_pct", "start_s")
 
 
 def has_samples(tables: Tables) -> bool:
-    """Return whether a run has a sealed trial whose server's CPU was sampled."""
+    """True if a run has a sealed trial whose server's CPU was sampled."""
     sampled = tables.resources.loc[tables.resources["subject"] == "server", "trial_id"]
     return bool(sampled.isin(sealed_trials(tables.trials)["trial_id"]).any())
 
@@ -97,12 +95,11 @@ def has_samples(tables: Tables) -> bool:
 def survey(tables: Tables) -> pd.DataFrame:
     """Return one row per sealed trial with samples of its server, in the order of the loads.
 
-    Empty without any.
-
-    `peak_pct` is the highest CPU over 0.1 s, or the mean of a load that is shorter. `seconds` are
-    those in which spikes are counted, `spikes` and `spike_s` how many and how long in all,
-    `settling` how many began with the load; the columns OF_SPIKE are of the most pronounced of
-    those counted, NaN without one. `gc_per_s` is NaN if the server reports no garbage collector.
+    Empty without such trials. `peak_pct` is the highest CPU over 0.1 s, or the mean of a shorter
+    load. `seconds` is the time in which spikes are counted, `spikes` their number and `spike_s`
+    their total length. `settling` is the number of spikes at the load's begin. The columns OF_SPIKE
+    describe the most prominent counted spike, NaN without one. `gc_per_s` is NaN if the server
+    reports no garbage collection.
     """
     trials = sealed_trials(tables.trials).sort_values(["load_order", "trial_order"])
     samples = dict(
@@ -128,11 +125,10 @@ def survey(tables: Tables) -> pd.DataFrame:
 
 
 def most_pronounced(found: pd.DataFrame) -> str:
-    """Return the trial of a survey whose spike stands out most, or without any spike the one with
-    the highest peak.
+    """Return the trial of a survey with the most prominent spike, or without spikes the highest
+    peak.
 
-    A trial that is too short to look for spikes is taken only where all are. Empty without any
-    trial.
+    Trials too short to search for spikes are considered only if all are. Empty without trials.
     """
     if found.empty:
         return ""

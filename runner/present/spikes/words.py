@@ -1,6 +1,6 @@
-"""What is said of a trial's CPU spikes, and of how often each server spikes.
+"""Texts about a trial's CPU spikes, and about how often each server spikes.
 
-All of it is computed.
+All texts are computed.
 """
 
 import math
@@ -28,11 +28,11 @@ NO_TRIAL_TO_LOOK_AT = (
     "This run has no sealed trial whose server's CPU was sampled, which is what this page is about."
 )
 FULL = 0.9
-"""Share of its CPU from which on a server is too near its limit for a spike to show."""
+"""Above this share of its CPU, a server is too close to its limit to show a spike."""
 
 
 def why(found: pd.DataFrame, trial_id: str) -> str:
-    """Say why a trial of a survey is the one that is shown if none was asked for."""
+    """Return why a trial of a survey is shown if none was chosen."""
     row = found[found["trial_id"] == trial_id].iloc[0]
     short = int((found["seconds"] == 0).sum())
     looked = plural(len(found), "trial") + (
@@ -51,19 +51,17 @@ def why(found: pd.DataFrame, trial_id: str) -> str:
 
 
 def trial_words(view: View) -> str:
-    """Say which trial this is, how it was driven, why it is this one, and what limited it."""
+    """Return which trial this is, how it was loaded, why it is shown, and its limit."""
     return f"{evidence.trial_words(view.case)} {view.why} {evidence.verdict_words(view.case)}"
 
 
 def peak_words(view: View) -> str:
-    """Say how the server's peaks read in two windows; empty if they are not known."""
+    """Return the server's peaks in two windows; empty if unknown."""
     return ", ".join(f"{number(pct)} % over {window_s:g} s" for pct, window_s in view.peaks)
 
 
 def spike_words(view: View) -> str:
-    """Say how many spikes the server has, what a spike is here, and how its peaks read in two
-    windows.
-    """
+    """Return the number of the server's spikes, their definition, and its peaks in two windows."""
     server = view.server
     if math.isnan(server.deviation):
         windows = plural(len(server.windows.value), "window")
@@ -94,9 +92,7 @@ def spike_words(view: View) -> str:
 
 
 def spike_table(view: View) -> pd.DataFrame:
-    """Return the server's spikes in the part that is shown, as texts, with what else happened
-    meanwhile.
-    """
+    """Return the server's spikes in the displayed part, with coinciding events, as texts."""
     rows = []
     probe = view.case.probe
     for place, spike in view.numbered.items():
@@ -121,7 +117,7 @@ def spike_table(view: View) -> pd.DataFrame:
 
 
 def coincidence_words(view: View) -> str:
-    """Say with what the spikes coincide."""
+    """Return the kinds of event that coincide with the spikes."""
     if not view.server.counted:
         return "There is no spike to hold against other events; the table says which there were."
     tied = [kind.kind for kind in view.events if kind.p_holm <= ALPHA]
@@ -134,9 +130,9 @@ def coincidence_words(view: View) -> str:
 
 
 def coincidence_table(view: View) -> pd.DataFrame:
-    """Return how often the spikes overlap events of each kind, beside chance, as texts.
+    """Return how often the spikes overlap events of each kind, compared with chance, as texts.
 
-    What is not known too.
+    Unknown kinds are included.
     """
     spikes = len(view.server.counted)
     rows = []
@@ -158,7 +154,7 @@ def coincidence_table(view: View) -> pd.DataFrame:
 
 
 def reading(kind: Events, spikes: int) -> str:
-    """Return what it says how often so many spikes overlap a kind of event, in a few words."""
+    """Return the interpretation of the overlap of spikes with a kind of event, in a few words."""
     if not spikes:
         return "there is no spike"
     if not kind.count:
@@ -173,7 +169,7 @@ def reading(kind: Events, spikes: int) -> str:
 
 
 def limits(view: View) -> tuple[str, ...]:
-    """Return what this page cannot say of this trial, a sentence each."""
+    """Return the limitations of this page for this trial, a sentence each."""
     return tuple(
         sentence
         for sentence in (
@@ -209,7 +205,9 @@ def _on_a_full_server(view: View) -> str:
 
 
 def _on_events(view: View) -> Iterator[str]:
-    """Yield which kinds of events are known too coarsely, not at all, or of the machine only."""
+    """Yield the kinds of events that are known too coarsely, not at all, or only for the
+    machine.
+    """
     lengths_s = [spike.length_s for spike in view.server.counted]
     usual_s = float(pd.Series(lengths_s, dtype=float).median())
     coarse = [
@@ -234,7 +232,7 @@ def _on_events(view: View) -> Iterator[str]:
 
 
 def _on_the_load(view: View) -> Iterator[str]:
-    """Yield what the load's generator, probe, begin and steps leave unknown."""
+    """Yield the limitations from the load's generator, probe, begin and steps."""
     row = view.case.row
     if not traits_of(row["tool"]).keeps_requests:
         yield (
@@ -258,8 +256,9 @@ def _on_the_load(view: View) -> Iterator[str]:
 
 
 def control_table(found: pd.DataFrame) -> pd.DataFrame:
-    """Return how often each server of a survey spikes over all its trials, as texts, ordered by
-    language as figures.
+    """Return how often each server of a survey spikes over all its trials, as texts.
+
+    Servers are sorted by language, as in figures.
     """
     sums = dict.fromkeys(("trials", "seconds", "spikes", "spike_s", "with_one", "settling"), "sum")
     each = found.assign(trials=1, with_one=found["spikes"] > 0).groupby(
@@ -287,8 +286,9 @@ def control_table(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def control_words(found: pd.DataFrame, trial_id: str) -> str:
-    """Say how often the trial's server spikes under its load, beside those with and without a
-    garbage collector.
+    """Return how often the trial's server spikes under its load, compared with other servers.
+
+    Servers with and without garbage collection are compared separately.
     """
     collects = found["gc_per_s"].notna().groupby(found["server"]).transform("any")
     shown = found["trial_id"] == trial_id

@@ -1,1 +1,1 @@
-"""Runs beside each other: two of them cell by cell, and many in the order of time."""
+"""Compare two runs cell by cell, and follow cells over many runs."""

@@ -1,6 +1,4 @@
-"""Two runs beside each other, cell by cell: values, their ratio with its interval, and what can be
-said of it.
-"""
+"""Compare two runs cell by cell: values, ratio with its interval, and verdict."""
 
 import math
 from collections import Counter
@@ -60,7 +58,7 @@ ON_PURPOSE = {Condition.COMMIT, Condition.VARIABLES}
 def conditions(
     a: Manifest, b: Manifest, trials: pd.DataFrame, *, force: bool
 ) -> tuple[Difference, ...]:
-    """Return what differs between two runs' manifests and changes the numbers of `trials`.
+    """Return differences between two runs' manifests that change the numbers of `trials`.
 
     Tools, and what is about the database, count only if one of these trials used them. LabError if
     something differs, unless `force`.
@@ -102,13 +100,14 @@ def same_binary(a: Manifest, b: Manifest, servers: Sequence[str]) -> tuple[str, 
 
 @dataclass(frozen=True)
 class CellComparison:
-    """One quantity of one cell in both runs, and how the second run, B, stands to the first, A.
+    """One quantity of one cell in both runs, and the change from the first run, A, to the second,
+    B.
 
-    `a` and `b` are medians with their exact 95 % intervals; `ratio` is B / A; `p` is Holm's
-    corrected value over all comparisons of the two runs; `detectable` the ratio (> 1) that these
-    trials show with 80 % power at Holm's strictest step; `delta` Cliff's of B to A with its usual
-    word; `floor` the largest ratio (>= 1) that noise alone made in either run, of one program under
-    two labels.
+    `a` and `b` are medians with their exact 95 % intervals. `ratio` is B / A. `p` is corrected by
+    Holm over all comparisons of the two runs. `detectable` is the ratio (> 1) that these trials
+    detect with 80 % power at Holm's strictest step. `delta` is Cliff's delta of B to A with its
+    conventional word. `floor` is the largest ratio (>= 1) caused by noise alone in either run, from
+    one program under two labels.
     """
 
     load: str
@@ -134,12 +133,12 @@ class CellComparison:
 
 @dataclass(frozen=True)
 class RunComparison:
-    """All that two runs have in common, and what they do not.
+    """The comparison of two runs, and their differences.
 
-    `differences` change numbers and are there only by force; `changes` (commit, binaries,
-    variables) are what one may want to compare. `same_binary` names the servers that ran the same
-    binary in both runs. `incomparable` are quantities that one run's verdicts allow to compare and
-    the other's do not, with both.
+    `differences` change numbers, so they are present only with `force`. `changes` (commit,
+    binaries, variables) may be the subject of the comparison. `same_binary` names the servers that
+    ran the same binary in both runs. `incomparable` are quantities that only one run's verdicts
+    allow to compare, with both verdicts.
     """
 
     run_a: str
@@ -161,7 +160,7 @@ class RunComparison:
 
     @property
     def counts(self) -> Counter[str]:
-        """How many comparisons came out how."""
+        """Number of comparisons by verdict."""
         return Counter(each.verdict for each in self.comparisons)
 
     def plain(self) -> dict[str, object]:
@@ -179,15 +178,15 @@ class RunComparison:
 def compare_runs(
     a: RunFolder, b: RunFolder, force: bool = False, fail_above_pct: float | None = None
 ) -> RunComparison:
-    """Compare run B with run A over the cells that both have; failed trials take no part.
+    """Compare run B with run A over the cells that both have; failed trials are left out.
 
-    A cell is a server under a load with its size and warm-up. The runs have no blocks in common, so
-    ratios are Welch's. Values differ where the ratio's interval excludes 1 and the noise of one
-    program under two labels, and a test agrees after Holm's correction over all comparisons: of
-    comparisons of equal runs at most 5 % name any difference. A regression is worse with its whole
-    interval beyond `fail_above_pct` percent.
+    A cell is a server under a load with its size and warm-up. The runs share no blocks, so ratios
+    are Welch's. Values differ if the ratio's interval excludes 1 and the noise of one program under
+    two labels, and if a test agrees after Holm's correction over all comparisons. So at most 5 % of
+    comparisons of equal runs report any difference. A regression is a change for the worse whose
+    whole interval is beyond `fail_above_pct` percent.
 
-    LabError if the runs were made under different conditions, unless `force`, and without a
+    Raise LabError if the runs were made under different conditions (unless `force`), or have no
     common cell.
     """
     sides = read_tables(a), read_tables(b)
@@ -228,12 +227,12 @@ SIZES = {
     "duration_s": "{:,.10g} s",
     "warmup_s": "{:,.10g} s of warm-up",
 }
-"""In what loads of one name may differ -> how it is printed."""
+"""Properties in which loads of one name may differ -> print format."""
 
 
 @dataclass(frozen=True)
 class SizedCell:
-    """A server under a load, with the sizes that the load's words leave out, in words."""
+    """A server under a load, with the sizes that the load's name leaves out, in words."""
 
     server: str
     load: str
@@ -247,10 +246,10 @@ Followed = tuple[SizedCell, Quantity]
 
 
 def cells_of(tables: Tables) -> dict[SizedCell, pd.DataFrame]:
-    """Return the trials of each cell, failed ones too.
+    """Return the trials of each cell, including failed ones.
 
-    Steps of a search, with a rate each, are no cell. Disturbed sessions are left out, as they are
-    in the ratios of one run.
+    Steps of a search are left out, because each has another rate. Disturbed sessions are left out,
+    as in the ratios of one run.
     """
     chosen = tables.trials["objective"].eq("") & ~disturbed(tables.trials)
     trials = tables.trials[chosen].sort_values(["load_order", "server"], kind="stable")
@@ -271,14 +270,12 @@ def cells_of(tables: Tables) -> dict[SizedCell, pd.DataFrame]:
 def samples_of(
     runs: Sequence[Mapping[SizedCell, pd.DataFrame]],
 ) -> dict[Followed, dict[int, Sample]]:
-    """Return the samples of each cell and quantity by number of the run, from 1: only where they
-    mean something.
-    """
+    """Return the valid samples of each cell and quantity, by number of the run, from 1."""
     found: dict[Followed, dict[int, Sample]] = {}
     for number, cells in enumerate(runs, start=1):
         for cell, trials in cells.items():
             sealed = sealed_trials(trials)
-            # Blocks of different runs are different ones.
+            # Blocks of different runs are not related.
             blocks = [f"{number} {block}" for block in sealed["block"]]
             for quantity in OF_TWO_RUNS:
                 if is_the_servers(sealed, quantity) and (sealed[quantity.column] > 0).any():
@@ -292,8 +289,9 @@ def _compared(
     samples: Mapping[Followed, Mapping[int, Sample]],
     fail_above_pct: float | None,
 ) -> Iterator[CellComparison]:
-    """Yield a comparison for each cell and quantity that both runs have, with p-values corrected
-    over all of them.
+    """Yield a comparison for each cell and quantity of both runs.
+
+    p-values are corrected over all of them.
     """
     asked = [
         (*key, pair[1], pair[2], ratio(pair[2], pair[1]))
@@ -355,7 +353,7 @@ def tables(found: RunComparison) -> dict[str, pd.DataFrame]:
 
 
 def findings(found: RunComparison) -> list[str]:
-    """Return how the comparisons came out, counted, and each that is no tie, as sentences."""
+    """Return the counts of verdicts, and a sentence for each comparison that is not a tie."""
     tie, better, worse, few = (found.counts[verdict] for verdict in VERDICTS)
     said = [
         f"Of {plural(len(found.comparisons), 'comparison')} {tie} came out as ties; B is better in "
@@ -376,7 +374,7 @@ def findings(found: RunComparison) -> list[str]:
 
 
 def provenance(found: RunComparison) -> list[str]:
-    """Return what is the same and what changed between the two runs."""
+    """Return what is equal in the two runs, and what changed."""
     said = ["What changed on the machine between the two runs is in the ratios as well."]
     if found.same_binary:
         said.append(f"The same binary in both runs, so only that: {', '.join(found.same_binary)}.")
@@ -386,7 +384,7 @@ def provenance(found: RunComparison) -> list[str]:
 
 
 def left_out(found: RunComparison) -> dict[str, tuple[str, ...]]:
-    """Return what could not be compared: why -> the cells, or the quantities of cells."""
+    """Return what could not be compared: reason -> cells, or quantities of cells."""
     reasons = {
         f"Only in {found.run_a}": found.only_a,
         f"Only in {found.run_b}": found.only_b,
@@ -400,9 +398,9 @@ def left_out(found: RunComparison) -> dict[str, tuple[str, ...]]:
 
 
 def ratios(found: RunComparison, looks: Mapping[str, Identity]) -> Chart:
-    """Return the ratio B / A of each comparison, one row each, grouped by load.
+    """Return the chart of the ratio B / A of each comparison, grouped by load.
 
-    `looks` are those of the servers.
+    `looks` are the looks of the servers.
     """
     if not found.comparisons:
         return empty(TITLE, "No cell of both runs has a quantity that may be compared in both.")

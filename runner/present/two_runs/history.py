@@ -1,6 +1,4 @@
-"""The same cells over many runs in the order of time: medians with intervals, and where a value
-changed to stay.
-"""
+"""Follow cells over many runs by time: medians with intervals, and lasting changes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +20,8 @@ from runner.present.statistics.stats import Floats, Spread
 from runner.present.two_runs.compare import cells_of, conditions, samples_of
 from runner.store import RunFolder
 
-AT_EACH_SIDE = 2  # runs before and after a change, at least
-LEAST = 6  # runs from which on a change is looked for
+AT_EACH_SIDE = 2  # minimum number of runs before and after a change
+LEAST = 6  # minimum number of runs to search for changes
 SIMULATED = 20_000
 SEED = 20_261_123
 PANELS = 8  # panels of the figure, those with changes first; the table has all
@@ -31,8 +29,9 @@ PANELS = 8  # panels of the figure, those with changes first; the table has all
 
 @dataclass(frozen=True)
 class Change:
-    """From the run with number `at` on (the first is 1) values are `ratio` times those since the
-    change before.
+    """A change at the run with number `at` (the first is 1).
+
+    From then on, values are `ratio` times those since the previous change.
     """
 
     at: int
@@ -43,7 +42,7 @@ class Change:
 
 @dataclass(frozen=True, eq=False)
 class Course:
-    """One quantity of one cell: by number of the run its median with interval, and the changes."""
+    """One quantity of one cell: median with interval by number of the run, and the changes."""
 
     load: str
     server: str
@@ -54,7 +53,7 @@ class Course:
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """Runs in the order of time, and what became of each cell that at least two of them have."""
+    """Runs by time, and the course of each cell that at least two of them have."""
 
     runs: tuple[str, ...]
     days: tuple[str, ...]
@@ -64,7 +63,7 @@ class History:
 
     @property
     def regressions(self) -> tuple[Course, ...]:
-        """Those whose last change is for the worse, by more than the limit."""
+        """Courses whose last change is for the worse by more than the limit."""
         margin = np.inf if self.fail_above_pct is None else self.fail_above_pct / 100
         last = [(course, course.changes[-1]) for course in self.courses if course.changes]
         return tuple(
@@ -75,19 +74,18 @@ class History:
 def history(
     runs: Sequence[RunFolder], *, force: bool = False, fail_above_pct: float | None = None
 ) -> History:
-    """Follow each cell over runs, sorted by when they began.
+    """Follow each cell over runs, sorted by their begin.
 
-    A quantity only where a run's verdicts allow it.
-
-    A run is one value, the mean of its trials' logarithms, since what changes on a machine between
-    runs is in all of its trials. LabError for less than two runs, for one named twice, for runs of
-    different conditions, unless `force`, and for runs that have nothing in common.
+    A run without a valid quantity is skipped. Each run is one value, the mean of its trials'
+    logarithms, because changes on a machine between runs affect all trials of a run. Raise LabError
+    for fewer than two runs, for one named twice, for runs of different conditions (unless `force`),
+    and for runs without a common cell.
     """
     tables = sorted(map(read_tables, runs), key=lambda each: each.manifest.started_at or "")
     names = tuple(each.manifest.run_id for each in tables)
     if len(names) < 2 or len(set(names)) < len(names):
         raise LabError("A history takes two runs or more, each once.")
-    for before, after in pairwise(tables):  # an error where they differ
+    for before, after in pairwise(tables):  # raises an error if they differ
         conditions(
             before.manifest, after.manifest, pd.concat([before.trials, after.trials]), force=force
         )
@@ -118,12 +116,11 @@ def history(
 
 
 def changes(values: Floats, alpha: float = ALPHA) -> Iterator[tuple[int, float]]:
-    """Yield the places at which a series changes its mean, in their order, each with the p-value of
-    that change.
+    """Yield the positions at which a series changes its mean, in order, each with its p-value.
 
-    The largest t statistic over all places is held against its distribution without any change,
-    which is simulated; then either side is looked at in the same way (Worsley 1979, JASA 74, 365;
-    Vostrikova 1981 for the halving).
+    The largest t statistic over all positions is compared with its simulated distribution without
+    any change. Then both sides are tested in the same way (Worsley 1979, JASA 74, 365; Vostrikova
+    1981 for the halving).
     """
     if values.size < LEAST:
         return
@@ -138,8 +135,9 @@ def changes(values: Floats, alpha: float = ALPHA) -> Iterator[tuple[int, float]]
 
 
 def _statistics(rows: Floats) -> Floats:
-    """Return the squared t statistic of each place of each row: between the values before it and
-    from it on.
+    """Return the squared t statistic of each position in each row.
+
+    It compares the values before the position with those from it on.
     """
     n = rows.shape[-1]
     centred = rows - rows.mean(axis=-1, keepdims=True)
@@ -161,7 +159,7 @@ def _without_change(n: int) -> Floats:
 
 
 def findings(found: History) -> list[str]:
-    """Return each change as a sentence, and how many courses have none."""
+    """Return each change as a sentence, and the number of courses without changes."""
     steady = sum(not course.changes for course in found.courses)
     few = "" if len(found.runs) >= LEAST else f" A change is looked for in {LEAST} runs or more."
     return [
@@ -193,9 +191,7 @@ def table(found: History) -> pd.DataFrame:
 
 
 def timeline(found: History) -> Chart:
-    """Return medians with intervals by run: a panel for each load and quantity, its servers
-    together.
-    """
+    """Return the chart of medians with intervals by run, one panel per load and quantity."""
     panels: dict[str, list[Course]] = {}
     for course in sorted(found.courses, key=lambda course: not course.changes):
         panels.setdefault(f"{course.load}: {course.quantity}", []).append(course)
