@@ -144,7 +144,7 @@ def test_a_cell_is_held_against_the_higher_neighbour():
     assert by_connections == {5: 1.0, 10: 1.0, 40: 2.0, 1000: 2.0}
     assert found.ceiling_of(replace(CELL, mode="close")).rps == 3.0
     rate = {"first_rate_rps": 9.0, "rate_rps": 9.0, "steps": 1, "step_s": 1.0}
-    opened = cell_of(tool="wrk", connections=40, **rate)
+    opened = cell_of(tool="wrk", vus=40, **rate)
     assert found.ceiling_of(opened) is None
     assert calibration(ceiling(10, 1.0), ceiling(100, 2.0, trials=2)).ceiling_of(CELL) is None
     assert (

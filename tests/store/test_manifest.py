@@ -1,10 +1,10 @@
 """The manifest of a run: what is read is written again, and what differs between two is found."""
 
 import json
-from pathlib import Path
 
 import pytest
 import synthetic_run
+from built import ROOT
 from synthetic_database import database_manifest
 
 from runner.manifest import Condition, Manifest
@@ -13,7 +13,7 @@ from runner.planning.catalog import campaign_from_manifest
 from runner.store import RunFolder
 
 COMMITTED = ("sample", "all", "seeds")
-DATA = Path(__file__).parents[1] / "data"
+DATA = ROOT / "data"
 WHOLE = synthetic_run.manifest() | database_manifest()
 
 

@@ -3,10 +3,10 @@
 import json
 import re
 from collections import Counter
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from built import ROOT
 from cells import cell_of, changed
 
 from runner.flat import LoadColumns
@@ -26,7 +26,7 @@ from runner.shapes import (
 )
 from runner.store import RunFolder, decode
 
-DATA = Path(__file__).parents[2] / "data"
+DATA = ROOT / "data"
 RUNS = ("sample", "all", "seeds")
 LATER = {"share": 1.0, "database_share": 1.0, "idle": "polling", "slices": None}
 """Columns that the oldest run has not, with what was so in it."""
