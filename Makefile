@@ -66,7 +66,7 @@ k6-both: setup ## Build every series of k6 that the lab drives, for the tests of
 	@setup/k6.sh $(notdir $(wildcard setup/k6/*))
 
 .PHONY: oha
-oha: ## Build oha, another load generator, for its workloads (static-oha, static-oha-open): some minutes
+oha: ## Build oha, another load generator, for its workloads (static-oha, static-oha-open): many minutes
 	@setup/oha.sh
 
 .PHONY: lint

@@ -2,7 +2,7 @@
 
 Facts of oha's source that this rests on (src/client.rs, src/db.rs, src/printer.rs of 1.16): all
 times are seconds since oha began, of which only the whole second is known; the lab knows when it
-started oha, which comes a few milliseconds before. `start` is when a connection took a request up,
+started oha, some tens of milliseconds before. `start` is when a connection took a request up,
 and `end` when its last byte was read; a request that opens its connection has the connecting
 between them. `start_latency_correction` is a request's turn, to which oha's clock may be a
 millisecond late; then `duration` begins there. Turns come in order, at the offered rate since oha

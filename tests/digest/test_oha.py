@@ -9,6 +9,7 @@ import gzip
 import io
 import json
 import random
+import tempfile
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +23,7 @@ from k6_digests import read_table
 from measured import measured
 from oha_loads import CLOSED, OPEN, RATE, SECONDS
 
-from runner.digest.k6 import K6Points
+from runner.digest.k6 import K6Points, digest_k6
 from runner.digest.oha import read_report, spool_requests
 from runner.digest.reconcile import request_checks
 from runner.measurement import Counters
@@ -283,3 +284,36 @@ def test_a_report_that_is_not_ohas_is_a_sentence(tmp_path, text):
     (tmp_path / "oha.json").write_text(text)
     with pytest.raises(LabError, match="is not a report of oha"):
         read_report(tmp_path / "oha.json")
+
+
+def sample(name: str, began_s: int, cell: Cell) -> tuple[K6Points, Path]:
+    """A stored load, all of it, and its report."""
+    raw = SAMPLES / f"oha-{name}.csv.gz"
+    spool = partial(spool_requests, began_ns=began_s * 10**9, rate_rps=cell.rate_rps or 0.0)
+    with tempfile.TemporaryDirectory() as folder:
+        points = digest_k6(
+            raw, (), trial_id="t1", mode=cell.mode, scratch=Path(folder), spool=spool
+        )
+    return points, SAMPLES / f"oha-{name}.json"
+
+
+@pytest.mark.parametrize(
+    ("name", "began_s", "cell", "requests", "late"),
+    [
+        ("closed", 1795697162, replace(CLOSED, connections=4, duration_s=0.3), 189, 0),
+        (
+            "open",
+            1795697163,
+            replace(OPEN, vus=50, first_rate_rps=100, rate_rps=100, step_s=0.5),
+            101,
+            1,  # the machine was busy: one turn came 14 ms after it was due
+        ),
+    ],
+)
+def test_a_real_load_keeps_every_invariant(name, began_s, cell, requests, late):
+    points, said = sample(name, began_s, cell)
+    assert (points.requests, points.failed, points.late) == (requests, 0, late)
+    assert 5 <= points.latency["min"] <= points.latency["p50"] < 8
+    assert broken(cell, points, said, counted=requests) == []
+    seen = broken(cell, points, said, counted=requests - 1)
+    assert [check.name[:1] for check in seen] == ["5"]

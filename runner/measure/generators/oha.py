@@ -41,9 +41,9 @@ By itself oha takes one for each core of the machine, those too that it may not 
 FASTEST_RPS = 100_000
 """More requests a second than oha has been seen to make on one core."""
 BYTES_IN_MEMORY = 600
-"""Of a request, which oha keeps until it has reported."""
+"""Of a request, which oha keeps until it has reported; seen: 420."""
 STORED_RPS = 50_000
-"""Fewer requests a second than oha has been seen to store when a load is over."""
+"""Fewer requests a second than oha stores when a load is over; seen on a busy machine: 90,000."""
 
 
 def measured(cell: Cell, shot: Shot, files: Files, _output: Output, load_part: LoadPart) -> Command:
