@@ -19,6 +19,8 @@ from typing import Any
 import k6_digests
 import numpy as np
 import pytest
+from built import ROOT
+from cells import changed
 from k6_digests import read_table
 from measured import measured
 from oha_loads import CLOSED, OPEN, RATE, SECONDS
@@ -31,6 +33,9 @@ from runner.model import Cell, Check, LabError
 
 BEGAN_NS = 1_790_000_000_250_000_000
 NAMES = ("start", "start_latency_correction", "end", "duration", "status", "len_bytes", "run")
+
+
+SAMPLES = ROOT / "tests" / "support" / "samples"
 
 
 @dataclass(frozen=True)
@@ -289,7 +294,7 @@ def test_a_report_that_is_not_ohas_is_a_sentence(tmp_path, text):
 def sample(name: str, began_s: int, cell: Cell) -> tuple[K6Points, Path]:
     """A stored load, all of it, and its report."""
     raw = SAMPLES / f"oha-{name}.csv.gz"
-    spool = partial(spool_requests, began_ns=began_s * 10**9, rate_rps=cell.rate_rps or 0.0)
+    spool = partial(spool_requests, began_ns=began_s * 10**9, rate_rps=cell.last_rate_rps or 0.0)
     with tempfile.TemporaryDirectory() as folder:
         points = digest_k6(
             raw, (), trial_id="t1", mode=cell.mode, scratch=Path(folder), spool=spool
@@ -300,11 +305,11 @@ def sample(name: str, began_s: int, cell: Cell) -> tuple[K6Points, Path]:
 @pytest.mark.parametrize(
     ("name", "began_s", "cell", "requests", "late"),
     [
-        ("closed", 1795697162, replace(CLOSED, connections=4, duration_s=0.3), 189, 0),
+        ("closed", 1795697162, changed(CLOSED, connections=4, duration_s=0.3), 189, 0),
         (
             "open",
             1795697163,
-            replace(OPEN, vus=50, first_rate_rps=100, rate_rps=100, step_s=0.5),
+            changed(OPEN, vus=50, first_rate_rps=100, rate_rps=100, step_s=0.5),
             101,
             1,  # the machine was busy: one turn came 14 ms after it was due
         ),
