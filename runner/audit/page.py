@@ -42,8 +42,10 @@ def open_audit(
     given = [path if path.exists() else lab_root() / path for path in paths]
     if [path.suffix for path in given] == [SUFFIX]:
         found = load(given[0])
+        file_count = found.rows["source"].nunique()
     else:
         found = audit(read_all(given, format_name, columns, connections, depth))
+        file_count = len(given)
     held = [
         {"check": law.name, "law": law.says, "does not prove": law.proves_not}
         for law in laws().values()
@@ -54,7 +56,7 @@ def open_audit(
         "audit-cpu": figures.cpu,
     }
     return Page(
-        about=captions.plural(found.rows["source"].nunique(), "file"),
+        about=captions.plural(file_count, "file"),
         figures=lab_root() / "figures" / f"audit-{paths[0].stem}",
         parts={
             "answer": lambda: [Bullets(summary(found))],

@@ -549,8 +549,10 @@ def test_files_in_a_text_have_commas_between_them():
     assert open_audit(f"{published}, {published}").about == "2 files"
 
 
-def test_the_command_hands_its_page_a_list_of_paths(with_a_comma, monkeypatch):
+def test_a_page_whose_name_has_a_comma_is_one_file(with_a_comma, monkeypatch):
     given = []
     monkeypatch.setattr(auditing, "write_page", lambda notebook, values, *_: given.append(values))
-    auditing.audit([str(with_a_comma)])
-    assert given[0]["files"] == [str(with_a_comma)]
+    page = with_a_comma.with_suffix(".html")
+    auditing.audit([str(with_a_comma)], html=page)
+    assert given == [{"files": [str(page.with_suffix(".parquet"))]}]
+    assert open_audit(**given[0]).about == "1 file"

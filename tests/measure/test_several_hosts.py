@@ -444,7 +444,7 @@ def test_generators_get_cpus_after_the_server():
     fleet = object.__new__(Fleet)
     fleet.server = place = SimpleNamespace(cpus=(0, 1, 2))
     fleet._taken = None
-    with pytest.raises(RuntimeError, match="place\\(\\) comes before"):
+    with pytest.raises(RuntimeError, match=r"Call Fleet\.place\(\) before Fleet\.sites"):
         fleet._others_cpus(place)
     fleet._taken = 1
     assert fleet._others_cpus(place) == (1, 2)

@@ -200,7 +200,7 @@ def steps(*found: tuple[float, bool, str]) -> pd.DataFrame:
     ],
 )
 def test_a_bracket_is_closed_only_by_the_servers_own_limit(verdict: str, high: float) -> None:
-    low, highest, _, p95_ms = objectives.outcome(
+    shown = objectives.outcome(
         steps(
             (4000, False, "server-bound"),
             (1000, True, "offered"),
@@ -208,13 +208,16 @@ def test_a_bracket_is_closed_only_by_the_servers_own_limit(verdict: str, high: f
             (1500, True, "offered"),
         )
     )
-    assert (low, highest, p95_ms) == (1500, high, 3.0)
+    assert (shown.low_rps, shown.high_rps, shown.probe_p95_ms) == (1500, high, 3.0)
 
 
 def test_brackets_at_the_edges_of_the_search() -> None:
     open_end = objectives.outcome(steps((4000, True, "offered")))
-    assert open_end[1:3] == (np.inf, objectives.RANGE_ENDS)
-    assert objectives.outcome(steps((500, False, "server-bound"))) == (0.0, 500.0, "server", 3.0)
+    assert (open_end.high_rps, open_end.limit) == (np.inf, objectives.RANGE_ENDS)
+    broken_at_once = objectives.outcome(steps((500, False, "server-bound")))
+    assert broken_at_once == objectives.SearchOutcome(
+        low_rps=0.0, high_rps=500.0, limit="server", probe_p95_ms=3.0
+    )
 
 
 def test_the_highest_rate_of_each_server_is_bracketed(tables: Tables) -> None:
