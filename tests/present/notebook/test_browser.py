@@ -11,6 +11,7 @@ from typing import Any
 import browser as b
 import pytest
 from built import ROOT, bare_lab
+from made_once import made_once
 
 from runner.present.blog.publish import publish
 from runner.present.look.palette import NIGHT
@@ -30,17 +31,23 @@ pytestmark = [pytest.mark.long, needs_chromium]
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The bundle's page and those of the report, by their names, made anew of the sample in a lab
     of its own.
     """
-    lab = bare_lab(tmp_path_factory.mktemp("lab"))
+    lab = made_once(tmp_path_factory, "pages-of-the-sample", make_pages)
+    report = sorted((lab / "figures" / "sample").glob("*.html"))
+    return {"bundle": lab / "bundle" / "index.html"} | {page.stem: page for page in report}
+
+
+def make_pages(folder: Path) -> None:
+    """Publish the sample, and report it, in a lab of its own."""
+    lab = bare_lab(folder)
     shutil.copytree(ROOT / "data" / "sample", lab / "data" / "sample")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BENCH_ROOT", str(lab))
-        bundle = publish(find_run("sample"), lab / "bundle", print)
-        report = build_report(find_run("sample"))
-    yield {"bundle": bundle.folder / "index.html"} | {page.stem: page for page in report}
+        publish(find_run("sample"), lab / "bundle", print)
+        build_report(find_run("sample"))
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,28 @@
+"""What is expensive to make, made once for all processes of a run of tests."""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """Return a folder that `make` has filled, in this process or in another one of pytest-xdist.
+
+    Whoever comes meanwhile waits. Nobody may change what is in the folder.
+    """
+    own = factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    folder = shared / name
+    with (shared / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            unfinished = shared / f"{name}.unfinished"
+            shutil.rmtree(unfinished, ignore_errors=True)  # of an attempt that failed
+            unfinished.mkdir()
+            make(unfinished)
+            unfinished.rename(folder)
+    return folder
