@@ -230,7 +230,7 @@ def with_rates(campaign: Campaign, capacity: Callable[[Workload], float] | None)
 def with_idle(campaign: Campaign, idle: str | None) -> Campaign:
     """Return the campaign with all loads under one state of idle CPUs.
 
-    As it is if none is given.
+    Return the campaign as it is if none is given.
     """
     if idle is None:
         return campaign
