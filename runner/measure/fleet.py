@@ -41,9 +41,17 @@ OPEN_TO_ALL = (
     "use a network that is the lab's alone, or a firewall."
 )
 NEEDS = (
-    *("http_response.py", "measurement.py", "model.py", "store.py", "__init__.py"),
+    "__init__.py",
+    "flat.py",
     "generator_traits.py",
-    *("measure", "planning", "workloads"),
+    "http_response.py",
+    "measure",
+    "measurement.py",
+    "model.py",
+    "planning",
+    "shapes.py",
+    "store.py",
+    "workloads",
 )
 """Files of runner/ in the instruments' image."""
 

@@ -37,7 +37,7 @@ from runner.digest.k6_raw import spool_points
 from runner.digest.reconcile import answered_all_along, begun_together, between
 from runner.digest.verdict import judge
 from runner.digest.wrk import read_wrk, side_by_side
-from runner.measure.fleet import Fleet
+from runner.measure.fleet import NEEDS, Fleet
 from runner.measure.generators.command import Command
 from runner.measure.lab import Lab
 from runner.measure.sites import Job
@@ -438,6 +438,24 @@ def test_stations_with_wrong_clocks_begin_together(tmp_path):
 
 
 # --- places ---------------------------------------------------------------------------------------
+
+
+def test_the_image_of_the_instruments_has_all_that_a_station_imports():
+    """In a container there is nothing else."""
+    said = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys, runner.measure.station;"
+            "print(*{name.split('.')[1] for name in sys.modules if name.startswith('runner.')})",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    imported = set(said.stdout.split())
+    assert {"measure", "model"} <= imported
+    assert imported <= {name.removesuffix(".py") for name in NEEDS}
 
 
 def test_generators_get_cpus_after_the_server():
