@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from operator import attrgetter
 
+from pydantic import JsonValue
+
 from runner.manifest import Machine
 from runner.model import Cell
 from runner.store import data_folder, decode, read_json, write_json
@@ -53,6 +55,11 @@ class Calibration:
     generator_cpus: int
     ceilings: tuple[Ceiling, ...]
 
+    def as_json(self) -> dict[str, JsonValue]:
+        """Return the calibration as a manifest and calibration.json have it."""
+        ceilings: list[JsonValue] = [asdict(ceiling) for ceiling in self.ceilings]
+        return {**asdict(self), "ceilings": ceilings}
+
     def valid_for(self, machine: Machine, tools: Mapping[str, str], generator_cpus: int) -> bool:
         """True if it was made on the same machine, tool versions and number of generator CPUs."""
         same_tools = all(
@@ -86,7 +93,7 @@ FILES = ("calibration.json", "calibration-hosts.json")
 
 def save_calibration(calibration: Calibration, *, of_hosts: bool = False) -> None:
     """Write the calibration of this machine, or of several hosts, over the previous one."""
-    write_json(data_folder() / FILES[of_hosts], asdict(calibration))
+    write_json(data_folder() / FILES[of_hosts], calibration.as_json())
 
 
 def load_calibration(*, of_hosts: bool = False) -> Calibration | None:

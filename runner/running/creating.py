@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 
@@ -93,7 +93,7 @@ def _manifest(
         inputs=dict(inputs),
         claims_sha256=sha256(CLAIMS),
         database=prepared.database,
-        calibration=asdict(calibration) if calibration else None,
+        calibration=calibration.as_json() if calibration else None,
         idle=setting.idle,
         until=asked.until,
         host_warnings=asked.warnings,

@@ -15,10 +15,10 @@ from pydantic import ValidationError
 from runner.calibration import Calibration, Ceiling, load_calibration, save_calibration
 from runner.columns import schema_of
 from runner.digest.ceilings import calibrate
-from runner.manifest import Machine
+from runner.manifest import Machine, Manifest
 from runner.measure import doctor
-from runner.model import LabError
-from runner.store import RunFolder, data_folder, write_json
+from runner.model import SCHEMA, LabError
+from runner.store import RunFolder, data_folder, decode, write_json
 
 FACTS = synthetic_run.manifest()["machine"] | {
     "turbo": False,
@@ -129,6 +129,13 @@ def ceiling(connections, rps, **changes):
         "wrk", "closed", "keepalive", connections, rps, rps, rps, 3, "gnet", "generator-bound"
     )
     return replace(known, **changes)
+
+
+def test_a_run_keeps_its_calibration_in_its_manifest():
+    given = calibration(ceiling(10, 1.0), ceiling(100, 2.0, mode="close"))
+    manifest = Manifest(schema=SCHEMA, run_id="r", calibration=given.as_json())
+    again = Manifest.of(json.loads(json.dumps(manifest.as_json())))
+    assert decode(Calibration, again.calibration, "") == given
 
 
 def test_a_cell_is_held_against_the_higher_neighbour():
