@@ -6,7 +6,7 @@
 crate=setup/oha
 if [ ! -e .tools/oha ] && command -v oha > /dev/null; then exit 0; fi
 [ ! .tools/oha -nt "$crate/Cargo.lock" ] || exit 0
-command -v cargo > /dev/null || fail "oha is not installed and Rust is not there to build it: install oha or Rust (rustup.rs)."
+command -v cargo > /dev/null || fail "oha is not installed and Rust is not there to build it: install oha or Rust."
 begin "oha into .tools"
 target=$PWD/.tools/oha-target
 (cd "$crate" && cargo build --release --locked --target-dir "$target")

@@ -34,7 +34,7 @@ LOAD = "__import__('runner.present.notebook.pages')"
 A name would have to be removed before the first notebook, which takes half a second.
 """
 FORGET = "%reset -f"
-"""Removes every variable of a notebook, and restarts the numbering of cells at 1."""
+"""Removes every variable of a notebook."""
 FOLDER = "bench-kernels-"  # prefix of folders with sockets
 QUIET = ["--log-level=40"]  # errors only: kernels warn about their sockets on loopback
 AT_ONCE = min(2, len(os.sched_getaffinity(0)))  # each takes a CPU and a few hundred MB

@@ -90,6 +90,7 @@ def execute(
         cell.metadata.pop("execution", None)
         if "injected-parameters" in cell.metadata.get("tags", []):
             cell["id"] = f"injected-{number}"
+    _number_cells(executed)
     with replacing(output) as temporary:
         temporary.write_text(nbformat.writes(executed) + "\n", encoding="utf-8")
     figures = figures_shown(output)
@@ -99,6 +100,16 @@ def execute(
             exit_code=1,
         )
     return figures
+
+
+def _number_cells(executed: nbformat.NotebookNode) -> None:
+    """Number the code cells from 1, as if the kernel had executed no notebook before."""
+    code = (cell for cell in executed.cells if cell.cell_type == "code")
+    for number, cell in enumerate(code, start=1):
+        cell["execution_count"] = number
+        for output in cell.outputs:
+            if "execution_count" in output:
+                output["execution_count"] = number
 
 
 def parameters(notebook: Path) -> set[str]:
