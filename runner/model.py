@@ -22,7 +22,7 @@ from runner.flat import (
     size_of,
 )
 from runner.generator_traits import TRAITS, SizeColumn, Tool, users_column
-from runner.shapes import Form, Idle, LoadModel, Mode, Shape
+from runner.shapes import Form, Idle, LoadModel, Mode, Scale, Shape
 
 STATS_COLUMNS = (
     *("pool_size", "pool_in_use", "pool_idle", "pool_waiting"),
@@ -134,18 +134,16 @@ class Server:
     framework: str
     tier: Tier
     implements: tuple[str, ...]
-    deviations: tuple[
-        str, ...
-    ] = ()  # contract checks that the framework itself breaks; `notes` says how
+    deviations: tuple[str, ...] = ()
+    """Contract checks that the framework itself breaks; `notes` says how."""
     build_needs: tuple[str, ...] = ()  # programs that must be on PATH to build on the host
     build_command: tuple[str, ...] = ()
     build_env: tuple[tuple[str, str], ...] = ()
     artifact: Path | None = None
     """The binary that the build leaves in `folder`; None if `run_command` is a script."""
     run_needs: tuple[str, ...] = ()
-    run_command: tuple[
-        str, ...
-    ] = ()  # how the process engine starts it in `folder`; `{artifact}` is the built binary
+    run_command: tuple[str, ...] = ()
+    """How the process engine starts it in `folder`; `{artifact}` is the built binary."""
     base: str | None = None
     """Image that the Dockerfile's first stage needs (`debian`), or None for FROM scratch."""
     shared: bool = False
@@ -439,14 +437,14 @@ class Load:
         return self.form.shapes(users, self.slices)
 
     def scaled(self, factor: float) -> Load:
-        """Return the load with iterations and durations times `factor`.
+        """Return the load with iterations and durations multiplied by `factor`.
 
-        Never below what can be measured (`Campaign.scaled`).
+        `Campaign.scaled` says what remains at least.
         """
         counts_users = self.size_column == "vus" and bool(self.users)
         least_iterations = max(self.users, default=1) * (self.slices or 1)
         least_s = 1.0 if counts_users else 0.2
-        return replace(self, form=self.form.scaled(factor, least_iterations, least_s))
+        return replace(self, form=self.form.scaled(Scale(factor, least_iterations, least_s)))
 
 
 _LOAD_COLUMNS = tuple(
@@ -499,10 +497,10 @@ class UserApi:
     """Which one listened there before the run (attached.Listener); None if not known."""
     folder: str | None = None  # relative to the lab's root
     script: str | None = None  # the script among `files`; None for a plain GET
-    files: tuple[
-        tuple[str, str], ...
-    ] = ()  # of the script and what it imports or opens, in the run's copy: SHA-256
-    also: tuple[int, ...] = ()  # further ports of its host that the script may ask
+    files: tuple[tuple[str, str], ...] = ()
+    """Name and SHA-256 of the script and of each file that it imports or opens."""
+    also: tuple[int, ...] = ()
+    """Further ports of its host to which the script may send requests."""
 
 
 @dataclass(frozen=True)
@@ -519,23 +517,19 @@ class Campaign:
     database_cpus: int = 1
     attempts: int = 3
     """How often a disturbed trial is tried; the last one stands if it keeps every invariant."""
-    environment: tuple[
-        tuple[str, str, str], ...
-    ] = ()  # variables beyond the contract's: (server, name, value)
+    environment: tuple[tuple[str, str, str], ...] = ()
+    """Variables beyond those of the contract: (server, name, value)."""
     copies: tuple[tuple[str, str], ...] = ()  # second labels of servers: (label, server)
-    owns: tuple[
-        UserApi, ...
-    ] = ()  # what is measured instead of servers/ and workloads/; all are loaded alike
+    owns: tuple[UserApi, ...] = ()
+    """The user's APIs, measured instead of those in servers/; all get the same load."""
     text: str = field(repr=False, default="")  # the TOML as given, kept for the manifest
 
     def scaled(self, factor: float) -> Campaign:
-        """Return the campaign with iterations and durations times `factor` (> 0).
+        """Return the campaign with iterations and durations multiplied by `factor` (> 0).
 
-        Never below what can be measured.
-
-        Iterations keep at least one per virtual user, durations and steps 0.2 s, and durations 1 s
-        where virtual users load, as k6 takes no less. Arrival rates and the number of a search's
-        steps stay as they are.
+        At least one iteration per virtual user remains, and at least 0.2 s of each duration and
+        step; 1 s if virtual users send the load, because k6 accepts no less. Arrival rates and the
+        number of a search's steps do not change.
         """
         if not 0 < factor < math.inf:
             raise LabError(f"--scale must be a number greater than 0, not {factor:g}.")

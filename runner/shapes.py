@@ -27,25 +27,31 @@ def _begun(rates_rps: tuple[float, ...], step_s: float, lead_s: float) -> int:
 
 
 @dataclass(frozen=True)
-class Closed:
-    """A closed load of a count of iterations: each user begins the next when one has ended."""
+class ClosedLoad:
+    """Any closed load: each user begins its next iteration when the one before has ended."""
 
     load_model: ClassVar[LoadModel] = "closed"
     rates_rps: ClassVar[tuple[float, ...]] = ()
-    """It has no arrival rates."""
+    """A closed load has no arrival rates."""
     last_rate_rps: ClassVar[float | None] = None
     offered_s: ClassVar[float] = 0.0
     size_name: ClassVar[str | None] = None
-    """Its users name it."""
+    """A closed load is named by its users."""
 
     users: int
     """Virtual users of k6, or connections of a generator that counts those."""
+
+    def to_begin(self, _lead_s: float) -> int:
+        """Return 0: the number of iterations that begin is a result of a closed load."""
+        return 0
+
+
+@dataclass(frozen=True)
+class Closed(ClosedLoad):
+    """A closed load of a count of iterations."""
+
     iterations: int
     """Of all users, and of all slices of a session, together."""
-
-    def to_begin(self, lead_s: float) -> int:  # noqa: ARG002 - it has no lead
-        """Return 0: it begins as many as its users come to."""
-        return 0
 
     def slice(self, number: int, count: int) -> Closed:
         """Return the load of one slice of `count`, counted from 1.
@@ -61,28 +67,14 @@ class Closed:
 
 
 @dataclass(frozen=True)
-class ForTime:
+class ForTime(ClosedLoad):
     """A closed load for a time."""
 
-    load_model: ClassVar[LoadModel] = "closed"
-    rates_rps: ClassVar[tuple[float, ...]] = ()
-    """It has no arrival rates."""
-    last_rate_rps: ClassVar[float | None] = None
-    offered_s: ClassVar[float] = 0.0
-    size_name: ClassVar[str | None] = None
-    """Its users name it."""
-
-    users: int
-    """Virtual users of k6, or connections of a generator that counts those."""
     duration_s: float
     """Of all slices of a session together."""
 
-    def to_begin(self, lead_s: float) -> int:  # noqa: ARG002 - it has no lead
-        """Return 0: it begins as many as its users come to."""
-        return 0
-
-    def slice(self, number: int, count: int) -> ForTime:  # noqa: ARG002 - all are alike
-        """Return the load of one slice of `count`, counted from 1."""
+    def slice(self, _number: int, count: int) -> ForTime:
+        """Return the load of any slice of `count`: all are alike."""
         return replace(self, duration_s=self.duration_s / count)
 
     def part(self, number: int, count: int) -> ForTime:
@@ -132,8 +124,8 @@ class Steps:
             return f"r{self.first_rate_rps:g}-{self.rate_rps:g}"
         return f"r{self.rate_rps:g}"
 
-    def slice(self, number: int, count: int) -> Steps:  # noqa: ARG002 - all are alike
-        """Return the load of one slice of `count`, counted from 1."""
+    def slice(self, _number: int, count: int) -> Steps:
+        """Return the load of any slice of `count`: all are alike."""
         return replace(self, step_s=self.step_s / count)
 
     def part(self, number: int, count: int) -> Steps:
@@ -190,8 +182,8 @@ class Search:
         objective = self.objective.replace("<=", "le").replace(".", "_")
         return f"{re.sub(r'[^a-z0-9_]+', '', objective)}-s{self.bisection}"
 
-    def slice(self, number: int, count: int) -> Search:  # noqa: ARG002 - all are alike
-        """Return the load of one slice of `count`, counted from 1."""
+    def slice(self, _number: int, count: int) -> Search:
+        """Return the load of any slice of `count`: all are alike."""
         return replace(self, step_s=self.step_s / count)
 
     def part(self, number: int, count: int) -> Search:
@@ -208,6 +200,23 @@ Shape = Closed | ForTime | Steps | Search
 
 
 @dataclass(frozen=True)
+class Scale:
+    """How much shorter or longer a load is made, and the least that can be measured of it."""
+
+    factor: float
+    least_iterations: int
+    least_s: float
+
+    def iterations(self, count: int) -> int:
+        """Return the scaled number of iterations."""
+        return max(self.least_iterations, round(count * self.factor))
+
+    def seconds(self, time_s: float) -> float:
+        """Return the scaled time in seconds."""
+        return max(self.least_s, time_s * self.factor)
+
+
+@dataclass(frozen=True)
 class Iterations:
     """A `[[load]]` of a count of iterations: a `Closed` for each number of users."""
 
@@ -217,15 +226,15 @@ class Iterations:
     manifest has it.
     """
 
-    def shapes(self, users: int | None, slices: int | None) -> list[Shape]:  # noqa: ARG002
+    def shapes(self, users: int | None, _slices: int | None) -> list[Shape]:
         """Return the shapes of one number of users."""
         return [Closed(_needed(users), self.iterations)]
 
-    def scaled(self, factor: float, least_iterations: int, least_s: float) -> Iterations:
-        """Return the form with its length times `factor`, never below the least."""
+    def scaled(self, scale: Scale) -> Iterations:
+        """Return the form with a length that `scale` gives."""
         return Iterations(
-            max(least_iterations, round(self.iterations * factor)),
-            None if self.slice_s is None else max(least_s, self.slice_s * factor),
+            scale.iterations(self.iterations),
+            None if self.slice_s is None else scale.seconds(self.slice_s),
         )
 
 
@@ -240,9 +249,9 @@ class Duration:
         """Return the shapes of one number of users."""
         return [ForTime(_needed(users), _whole_s(self.each_s, slices))]
 
-    def scaled(self, factor: float, least_iterations: int, least_s: float) -> Duration:  # noqa: ARG002
-        """Return the form with its length times `factor`, never below the least."""
-        return Duration(max(least_s, self.each_s * factor))
+    def scaled(self, scale: Scale) -> Duration:
+        """Return the form with a length that `scale` gives."""
+        return Duration(scale.seconds(self.each_s))
 
 
 LEAST_STEP_S = 0.2
@@ -258,13 +267,13 @@ class Ramp:
     steps: int
     step_s: float
 
-    def shapes(self, users: int | None, slices: int | None) -> list[Shape]:  # noqa: ARG002
+    def shapes(self, users: int | None, _slices: int | None) -> list[Shape]:
         """Return the shapes of one number of users."""
         return [Steps(users, self.from_rps, self.to_rps, self.steps, self.step_s)]
 
-    def scaled(self, factor: float, least_iterations: int, least_s: float) -> Ramp:  # noqa: ARG002
-        """Return the form with its length times `factor`, never below the least."""
-        return replace(self, step_s=max(LEAST_STEP_S, self.step_s * factor))
+    def scaled(self, scale: Scale) -> Ramp:
+        """Return the form with a length that `scale` gives."""
+        return replace(self, step_s=max(LEAST_STEP_S, self.step_s * scale.factor))
 
 
 @dataclass(frozen=True)
@@ -280,9 +289,9 @@ class Sweep:
         step_s = _whole_s(self.each_s, slices)
         return [Steps(users, rate_rps, rate_rps, 1, step_s) for rate_rps in self.rates_rps]
 
-    def scaled(self, factor: float, least_iterations: int, least_s: float) -> Sweep:  # noqa: ARG002
-        """Return the form with its length times `factor`, never below the least."""
-        return replace(self, each_s=max(least_s, self.each_s * factor))
+    def scaled(self, scale: Scale) -> Sweep:
+        """Return the form with a length that `scale` gives."""
+        return replace(self, each_s=scale.seconds(self.each_s))
 
 
 @dataclass(frozen=True)
@@ -293,13 +302,13 @@ class SweepOfCapacity:
     each_s: float
     """How long each slice lasts; of a load without slices, how long each rate is held."""
 
-    def shapes(self, users: int | None, slices: int | None) -> list[Shape]:  # noqa: ARG002
+    def shapes(self, _users: int | None, _slices: int | None) -> list[Shape]:
         """Return none: there are none until a run says what the slowest server can do."""
         return []
 
-    def scaled(self, factor: float, least_iterations: int, least_s: float) -> SweepOfCapacity:  # noqa: ARG002
-        """Return the form with its length times `factor`, never below the least."""
-        return replace(self, each_s=max(least_s, self.each_s * factor))
+    def scaled(self, scale: Scale) -> SweepOfCapacity:
+        """Return the form with a length that `scale` gives."""
+        return replace(self, each_s=scale.seconds(self.each_s))
 
     def sweep(self, capacity_rps: float) -> Sweep:
         """Return the sweep, its rates with two digits, now that the capacity is known."""
@@ -326,9 +335,9 @@ class Bisections:
             for bisection in range(1, self.bisections + 1)
         ]
 
-    def scaled(self, factor: float, least_iterations: int, least_s: float) -> Bisections:  # noqa: ARG002
-        """Return the form with its length times `factor`, never below the least."""
-        return replace(self, duration_s=max(least_s, self.duration_s * factor))
+    def scaled(self, scale: Scale) -> Bisections:
+        """Return the form with a length that `scale` gives."""
+        return replace(self, duration_s=scale.seconds(self.duration_s))
 
 
 Form = Iterations | Duration | Ramp | Sweep | SweepOfCapacity | Bisections

@@ -68,14 +68,13 @@ def spool_requests(
     lead_s: float = 0.0,
     threads: int = 2,
 ) -> Tally:
-    """Write requests.parquet and iterations.parquet into `folder` as k6_raw.spool_points does.
+    """Write requests.parquet and iterations.parquet into `folder`, as k6_raw.spool_points does.
 
-    Return the counts.
-
-    `began_ns` is when the lab started oha, by the wall clock. A request is an iteration. With a
-    `rate_rps`, 0 for a closed load, `late` counts those that were taken up more than 10 ms after
-    they were due. Requests whose turn came in the first `lead_s` are left out. DamageError where
-    the file cannot be read as the lab wrote it, or is of another load.
+    Return the counts; each request is an iteration. `began_ns` is the wall clock's time at which
+    the lab started oha. `rate_rps` is 0 for a closed load; otherwise `late` is the number of
+    requests that began more than 10 ms after they were due. Requests that were due in the first
+    `lead_s` are left out. Raise DamageError if the file is not as the lab wrote it, or is of
+    another load.
     """
     lead = {"lead": round(rate_rps * lead_s)}
     try:
@@ -91,7 +90,7 @@ def spool_requests(
                 str(folder / "iterations.parquet")
             )
             limits = {"late_s": GENERATOR_LATE_S, "rate_rps": rate_rps or None}
-            count, late = connection.sql(_COUNTS, params=lead | limits).fetchall()[0]
+            ((count, late),) = connection.sql(_COUNTS, params=lead | limits).fetchall()
             answers = connection.sql(_ANSWERS, params=lead).fetchall()
     except duckdb.Error as error:
         raise DamageError(0, str(error).splitlines()[0]) from None

@@ -171,8 +171,9 @@ def request_checks(
         ok = answered <= counted <= points.requests
         yield Check("5 requests that the server counted = requests sent", ok, said)
     if not TRAITS[cell.tool].says_connecting:
-        fewest = 1 if cell.rates_rps else cell.sockets  # an open load may have use for fewer
-        yield _mode_proof(cell.mode, points.requests, (fewest, cell.sockets), measurement)
+        fewest = 1 if cell.is_open else cell.sockets  # an open load may need fewer
+        kept = _Connections(fewest, cell.sockets)
+        yield _mode_proof(cell.mode, points.requests, kept, measurement)
     yield from own_checks(cell, points, measurement)
 
 
@@ -286,16 +287,23 @@ def _where_to(points: K6Points, measurement: Measurement) -> Iterator[Check]:
     yield Check("requests to other ports are in no rate and no percentile", True, said)
 
 
-def _mode_proof(
-    mode: Mode, requests: int, held: tuple[int, int], measurement: Measurement, cut_off: int = 0
-) -> Check:
-    """Hold a load to its mode by the connections that were accepted.
+@dataclass(frozen=True)
+class _Connections:
+    """How many connections a server must have accepted of a load."""
 
-    They are one a request with close, and one a connection with keep-alive: as many as the load
-    may have `held`, at least and at most. Up to `cut_off` requests were under way as it ended, and
-    are not among `requests`. The server's count is exact but for the lab's own connections; the
-    kernel's PassiveOpens counts the whole network namespace, so that a few strangers are allowed
-    for.
+    least: int
+    most: int
+
+
+def _mode_proof(
+    mode: Mode, requests: int, kept: _Connections, measurement: Measurement, cut_off: int = 0
+) -> Check:
+    """Check a load's mode by the number of accepted connections.
+
+    With close there is one for each request; up to `cut_off` requests were under way when the load
+    ended, and are not among `requests`. With keep-alive there are as many as were `kept`. The
+    server's count is exact except for the lab's own connections. The kernel's PassiveOpens counts
+    the whole network namespace, so a few foreign connections are allowed.
     """
     accepted = _added(measurement, "connections")
     source = "the server"
@@ -305,12 +313,12 @@ def _mode_proof(
         accepted = _added(measurement, "passive_opens")
         source = "the kernel"
         allowed += STRANGERS
-    least, most = (requests, requests + cut_off) if mode == "close" else held
+    expected = _Connections(requests, requests + cut_off) if mode == "close" else kept
     proven = False
     said = "neither the server nor the kernel counts accepted connections"
     if accepted is not None:
-        proven = least <= accepted <= most + allowed
-        said = f"{source} accepted {accepted}, for {requests} requests on {held[1]}"
+        proven = expected.least <= accepted <= expected.most + allowed
+        said = f"{source} accepted {accepted}, for {requests} requests on {kept.most}"
     return Check(f"7 {mode} mode proven by accepted connections", proven, said)
 
 
@@ -432,8 +440,8 @@ def wrk_checks(
         and not any(each.connections % each.threads for each in parts or [result]),
         f"{cell.sockets} asked, {connections} opened by {result.threads} threads",
     )
-    held = (connections, connections)
-    yield _mode_proof(cell.mode, requests, held, measurement, cut_off=connections)
+    kept = _Connections(connections, connections)
+    yield _mode_proof(cell.mode, requests, kept, measurement, cut_off=connections)
     counted = _added(measurement, "requests")
     if counted is not None:
         ok = requests <= counted <= requests + connections

@@ -54,16 +54,26 @@ class Objective:
         return bool(metrics.get("sustained")) and measured is not None and measured <= self.limit_ms
 
 
-def bracket(outcomes: Iterable[tuple[float, bool]]) -> tuple[float, float]:
-    """Return the highest rate that kept the objective (0: none did) and the lowest that did not
-    (inf).
+@dataclass(frozen=True)
+class Bracket:
+    """The two arrival rates between which a server stops keeping its objective."""
 
-    `outcomes` are (rate, kept) of the steps of one search. A rate kept above one that was broken is
-    noise: the lowest broken one counts, as a user would meet it first.
+    kept_rps: float
+    """The highest rate at which the objective was kept; 0 if it was kept at none."""
+    broken_rps: float
+    """The lowest rate at which the objective was broken; infinite if it was broken at none."""
+
+
+def bracket(outcomes: Iterable[tuple[float, bool]]) -> Bracket:
+    """Return the bracket of one search from the (rate, kept) of its steps.
+
+    A rate that was kept above a broken one is noise: the lowest broken rate counts, because a user
+    would meet it first.
     """
-    found = list(outcomes)
-    broken = min((rate for rate, kept in found if not kept), default=math.inf)
-    return max((rate for rate, kept in found if kept and rate < broken), default=0.0), broken
+    steps = list(outcomes)
+    broken_rps = min((rate for rate, kept in steps if not kept), default=math.inf)
+    kept_rps = max((rate for rate, kept in steps if kept and rate < broken_rps), default=0.0)
+    return Bracket(kept_rps, broken_rps)
 
 
 SEARCH = (
@@ -109,18 +119,17 @@ class Searches:
             self._failed.add((key, rate))
 
     def settle(self, trial: Trial) -> Trial:
-        """Return a step of a search with its rate, the geometric mean of the bracket, at first of
-        the whole search.
+        """Return the trial with its arrival rate, if it is a step of a search.
 
-        Any other trial as it is.
+        The rate is the geometric mean of the bracket so far, at first of the search's own ends.
         """
         cell = trial.cell
         if not isinstance(cell.shape, Search):
             return trial
-        kept, broken = bracket(self._outcomes[_key(trial.block, vars(cell.columns()))])
-        low = kept or cell.shape.low_rps
-        high = min(broken, cell.shape.high_rps)
-        rate_rps = float(round(math.sqrt(low * high)))
+        known = bracket(self._outcomes[_key(trial.block, vars(cell.columns()))])
+        low_rps = known.kept_rps or cell.shape.low_rps
+        high_rps = min(known.broken_rps, cell.shape.high_rps)
+        rate_rps = float(round(math.sqrt(low_rps * high_rps)))
         settled = replace(cell.shape, rate_rps=rate_rps)
         return replace(trial, cell=replace(cell, shape=settled))
 

@@ -127,8 +127,9 @@ def set_up(
     """
     placement = place_for(campaign, planned, opened.fleet)
     require_room_there(trials, opened.sites)
-    idle, warnings = ask_idle(opened, planned)
-    return Setting(opened, placement, tools, idle, tuple(warnings))
+    idle = ask_idle(opened, planned)
+    warnings = (remedy(opened.idle.problem),) if opened.idle.problem else ()
+    return Setting(opened, placement, tools, idle, warnings)
 
 
 def place_for(campaign: Campaign, trials: Sequence[Trial], fleet: Fleet | None = None) -> Placement:
@@ -167,18 +168,14 @@ def tools_of(trials: Sequence[Trial]) -> dict[str, Tool]:
     return {name: need_tool(name) for name in sorted({str(trial.cell.tool) for trial in trials})}
 
 
-def ask_idle(opened: Lab, trials: Sequence[Trial]) -> tuple[str, list[str]]:
-    """Have idle CPUs do what the trials ask.
-
-    Return `polling`, `system`, or `both` in turn, and warnings.
-    """
+def ask_idle(opened: Lab, trials: Sequence[Trial]) -> str:
+    """Have idle CPUs do what the trials ask; return `polling`, `system`, or `both` in turn."""
     asked = {trial.cell.idle for trial in trials}
     if "polling" in asked:
         opened.idle.ask("polling")
-    warnings = [remedy(opened.idle.problem)] if opened.idle.problem else []
-    return (
-        "both" if len(asked) > 1 and opened.idle.state == "polling" else opened.idle.state
-    ), warnings
+    if len(asked) > 1 and opened.idle.state == "polling":
+        return "both"
+    return opened.idle.state
 
 
 def greet(opened: Lab, warnings: Iterable[str], say: Callable[[str], None]) -> None:

@@ -9,7 +9,7 @@ from real_lab import campaign, load
 from runner.model import LabError
 from runner.planning.catalog import campaign_servers
 from runner.planning.plan import choose, plan_trials
-from runner.planning.search import Objective, Searches, bracket
+from runner.planning.search import Bracket, Objective, Searches, bracket
 from runner.shapes import Search
 
 CAMPAIGN = campaign(
@@ -90,10 +90,10 @@ def test_a_sweep_has_a_cell_per_rate_and_a_search_its_steps(
 
 def test_the_bracket_closes_around_the_limit(trials):
     for (server, _), steps in run(trials).items():
-        kept, broken = bracket(steps)
+        known = bracket(steps)
         assert steps[0] == (800.0, server == "axum")
-        assert kept <= LIMITS[server] < broken
-        assert broken / kept <= (6400 / 100) ** (1 / 2**6) * 1.01
+        assert known.kept_rps <= LIMITS[server] < known.broken_rps
+        assert known.broken_rps / known.kept_rps <= (6400 / 100) ** (1 / 2**6) * 1.01
 
 
 def test_a_step_that_failed_is_tried_again_at_the_same_rate(trials):
@@ -130,9 +130,9 @@ def test_a_resumed_search_goes_on_where_it_was(steps):
 
 
 def test_a_bracket_may_be_open_and_noise_does_not_turn_it_round():
-    assert bracket([]) == (0.0, math.inf)
-    assert bracket([(10.0, True)]) == (10.0, math.inf)
-    assert bracket([(100.0, True), (50.0, False), (20.0, True)]) == (20.0, 50.0)
+    assert bracket([]) == Bracket(0.0, math.inf)
+    assert bracket([(10.0, True)]) == Bracket(10.0, math.inf)
+    assert bracket([(100.0, True), (50.0, False), (20.0, True)]) == Bracket(20.0, 50.0)
 
 
 @pytest.mark.parametrize(

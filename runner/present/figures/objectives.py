@@ -69,16 +69,14 @@ class SearchOutcome:
 
 def outcome(steps: pd.DataFrame) -> SearchOutcome:
     """Return what the sealed steps of one search showed."""
-    low, broken = bracket(
-        zip(steps["rate_rps"].astype(float), steps["objective_kept"] == 1, strict=True)
-    )
-    if math.isinf(broken):
-        return SearchOutcome(low, math.inf, RANGE_ENDS, math.nan)
-    ended = steps[(steps["rate_rps"] == broken) & (steps["objective_kept"] != 1)]
+    known = bracket(zip(steps["rate_rps"].astype(float), steps["objective_kept"] == 1, strict=True))
+    if math.isinf(known.broken_rps):
+        return SearchOutcome(known.kept_rps, math.inf, RANGE_ENDS, math.nan)
+    ended = steps[(steps["rate_rps"] == known.broken_rps) & (steps["objective_kept"] != 1)]
     limit = str(limits_of(ended).iloc[-1])
     return SearchOutcome(
-        low_rps=low,
-        high_rps=broken if limit in LIMITS_THAT_DECIDE else math.inf,
+        low_rps=known.kept_rps,
+        high_rps=known.broken_rps if limit in LIMITS_THAT_DECIDE else math.inf,
         limit=limit,
         probe_p95_ms=float(ended["probe_p95_ms"].median()),
     )
