@@ -95,7 +95,7 @@ class LoadColumns:
 
 
 def columns_of_shape(shape: Shape, tool: Tool) -> dict[str, Any]:
-    """Return the columns of CellColumns that say what a load's shape is; the others are empty."""
+    """Return the columns of CellColumns that a shape fills; all others are empty."""
     users: dict[str, Any] = {users_column(tool, shape.load_model): shape.users}
     match shape:
         case Closed():
@@ -125,7 +125,7 @@ def columns_of_shape(shape: Shape, tool: Tool) -> dict[str, Any]:
 
 
 def shape_of(columns: CellColumns) -> Shape:
-    """Return the shape that columns describe; ValueError if they lack something of it."""
+    """Return the shape that columns describe; raise ValueError if a column is missing."""
     size_column = users_column(columns.tool, columns.load_model)
     users = columns.connections if size_column == "connections" else columns.vus
     if columns.objective is not None:
@@ -152,7 +152,7 @@ def shape_of(columns: CellColumns) -> Shape:
 
 
 def columns_of_form(form: Form, slices: int | None) -> dict[str, Any]:
-    """Return the columns of LoadColumns that say what a load's form is; the others are empty."""
+    """Return the columns of LoadColumns that a form fills; all others are empty."""
     length_column = "duration_s" if slices is None else "slice_s"
     match form:
         case Iterations():
@@ -181,7 +181,7 @@ def columns_of_form(form: Form, slices: int | None) -> dict[str, Any]:
 
 
 def form_of(columns: LoadColumns) -> Form:
-    """Return the form that columns describe; ValueError if they lack something of it."""
+    """Return the form that columns describe; raise ValueError if a column is missing."""
     if columns.objective is not None:
         return Bisections(
             columns.objective,
@@ -211,7 +211,7 @@ def form_of(columns: LoadColumns) -> Form:
 
 
 def size_of(columns: LoadColumns) -> tuple[SizeColumn, tuple[int, ...]]:
-    """Return which column has the users of a load's cells, and how many they are."""
+    """Return the name of the column that holds a load's users, and its values."""
     if columns.connections:
         return "connections", columns.connections
     return "vus", columns.vus

@@ -1,8 +1,8 @@
-"""The manifest of a run, run.json: what is run, with what, on what, and whether two runs were made
-under the same conditions.
+"""The manifest of a run (run.json): its campaign, programs, tools and machine.
 
-The types are lenient: a run of another version may lack a field or have one more. What is missing
-has a default, and what is unknown is kept and written again.
+The types are lenient, because a run of another version may lack a field or have an additional one.
+A missing field has a default. An unknown field is kept, and written again.
+`Manifest.differences_from` compares the conditions of two runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, Strict, model_vali
 
 from runner.measurement import Placement
 
-THE_DATABASE = "the database"  # stands beside the servers' names where something is said of each
+THE_DATABASE = "the database"  # its name in a list of servers
 MACHINE_FACTS = ("cpu_model", "cpus", "kernel", "governor", "turbo", "hypervisor")
 """The facts of a machine that a number depends on, beside its memory."""
 BYTES_OF_A_GIB = 2**30
@@ -30,7 +30,7 @@ Value: TypeAlias = str | int | float | bool | tuple[str | int, ...] | Mapping[st
 
 
 class Condition(StrEnum):
-    """The kinds of what may differ between two runs."""
+    """The kinds of conditions that may differ between two runs."""
 
     MACHINE = "machine"
     HOSTS = "hosts"
@@ -39,23 +39,20 @@ class Condition(StrEnum):
     CPUS = "CPUs"
     DATABASE_CPUS = "CPUs of the database"
     SAMPLING = "sampling"
-    REQUESTS = "requests"  # what is sent to a user's API
+    REQUESTS = "requests"  # sent to a user's API
     TOOL = "tool"
     DATABASE = "database"
     COMMIT = "commit"
     VARIABLES = "variables"
     BINARY = "binary"  # `what` is the server
     IMAGE = "image"  # `what` is the server, or THE_DATABASE
-    PROGRAM = "program"  # what a server ran, and with which variables; `what` is the server
-    INPUT = "input"  # a file that the campaign is made from; `what` is its name
+    PROGRAM = "program"  # a server's program and its variables; `what` is the server
+    INPUT = "input"  # a source file of the campaign; `what` is its name
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Something in which two runs differ: of which kind, what it is, its value here and there.
-
-    None is unknown.
-    """
+    """A condition that differs between two runs, with its value in each; None if it is unknown."""
 
     condition: Condition
     what: str
@@ -95,10 +92,10 @@ Flag: TypeAlias = Annotated[bool, Strict()]
 
 
 class Facts(BaseModel):
-    """A part of a manifest: frozen, with a default for each field, and all that it does not know.
+    """A frozen part of a manifest: each field has a default, and unknown fields are kept.
 
-    Values are not converted: a number that is a text is an error. A null where a field has another
-    default counts as missing.
+    Values are not converted: a number written as text is an error. A null counts as missing if the
+    field's default is not None.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
@@ -116,21 +113,21 @@ class Facts(BaseModel):
 
     @classmethod
     def _may_be_null(cls, name: str) -> bool:
-        """Return whether null is a value of the field, and not the lack of one."""
+        """Return whether null is a proper value of the field."""
         field = cls.model_fields.get(name)
         return field is None or field.default is None
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Self:
-        """Return plain values of JSON as this type; pydantic's ValidationError if they are not."""
+        """Return an instance made from JSON values; raise ValidationError if they do not fit."""
         return cls.model_validate(facts)
 
     def says(self, name: str) -> bool:
-        """Return whether a field was given, and is not its default only."""
+        """Return whether the field was given."""
         return name in self.model_fields_set
 
     def as_json(self) -> dict[str, Any]:
-        """Return what run.json has: what was given, and no default."""
+        """Return the fields that were given, without defaults, as run.json has them."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
@@ -358,15 +355,16 @@ class Manifest(Facts):
         return self.artifacts.get(server) or self.images.get(server)
 
     def differences_from(self, other: Manifest) -> tuple[Difference, ...]:
-        """Return all in which two runs differ that a number may depend on, and what they ran.
+        """Return the differences between two runs that may change their numbers.
 
-        This is the one place that decides whether two runs were made under the same conditions. Who
-        asks picks those of the kinds that matter to the question. Compared are the machine and the
-        hosts, the engine, what idle CPUs did, who had which CPUs, how often was sampled, what was
-        sent to a user's API, the versions of tools and database, the lab's commit, the servers'
-        variables, binaries and images, and the files that the campaign is made from. Not compared
-        are names, dates, seeds, plans, Python packages, warnings, and facts of a machine on which
-        no number depends.
+        This is the one place that decides whether two runs were made under the same conditions. The
+        caller picks the kinds of differences that matter to its question.
+
+        Compared are: the machine and the hosts, the engine, the state of idle CPUs, the placement
+        of CPUs, the sampling rate, the requests to a user's API, the versions of tools and
+        database, the lab's commit, the servers' variables, binaries and images, and the campaign's
+        source files. Not compared are: names, dates, seeds, plans, Python packages, warnings, and
+        facts of a machine that change no number.
         """
         here = dict(self._conditions())
         there = dict(other._conditions())

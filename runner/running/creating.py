@@ -33,7 +33,7 @@ PACKAGES = (
 
 @dataclass(frozen=True)
 class Asked:
-    """How a run was asked for, beside its campaign, and what its user was warned of."""
+    """Options of a run beside its campaign, and the warnings that its user saw."""
 
     scale: float
     until: str | None
@@ -66,7 +66,7 @@ def create(
 def _manifest(
     run_id: str, setting: Setting, prepared: Prepared, inputs: Mapping[str, str], asked: Asked
 ) -> Manifest:
-    """Return what is run, with what, on what: an allow-list, never the environment."""
+    """Return the manifest, from a fixed list of facts; it never includes the environment."""
     engine = setting.opened.engine
     calibration = prepared.bench.calibration
     servers = prepared.servers.values()
@@ -102,7 +102,7 @@ def _manifest(
 
 
 def _campaign(campaign: Campaign, scale: float) -> CampaignOfRun:
-    """Return what the manifest says of a campaign; `campaign_from_manifest` reads it again."""
+    """Return the manifest's entry of a campaign; `campaign_from_manifest` reads it."""
     facts = record_of(campaign)
     del facts["seed"]
     apis = facts.pop("owns")

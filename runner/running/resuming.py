@@ -1,6 +1,4 @@
-"""What is left of a run, measured: all of one that was just created, the rest of one that was
-interrupted.
-"""
+"""Measuring the remaining trials of a run: all of a new run, the rest of an interrupted one."""
 
 from __future__ import annotations
 
@@ -20,33 +18,31 @@ if TYPE_CHECKING:
     from runner.console import TrialProgress
 
 NEW_IS_FINE = {Condition.TOOL, Condition.BINARY, Condition.IMAGE}
-"""What a run that did not know it when it began may have by now."""
+"""Conditions that may be known now though the run did not record them when it began."""
 
 
 def cannot_go_on(why: str) -> LabError:
-    """Return the error that says why a run is not resumed."""
+    """Return the error that explains why a run cannot be resumed."""
     return LabError(f"The run cannot go on: {why}. Start a new run.")
 
 
-# --- what is left ---------------------------------------------------------------------------------
+# --- remaining trials -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Rest:
-    """What is left of a run, and what its journal lacks."""
+    """The remaining trials of a run, and the lines that its journal lacks."""
 
     trials: Sequence[Trial]
     """Trials without a sealed or failed attempt, each as its next attempt."""
     states: Mapping[str, State]
     unplanned: Sequence[Trial]
-    """Trials of the plan that the journal lacks, because the runner died in its planning."""
+    """Planned trials that the journal lacks, because the runner died while it wrote the plan."""
     recorded: Sequence[TrialRecord]
-    """Records that were complete when the runner died, of trials whose last line the journal
-    lacks.
-    """
+    """Complete records of trials whose last line the journal lacks, because the runner died."""
 
     def write_down(self, run: RunFolder) -> None:
-        """Append to the journal what the runner that died had not."""
+        """Append the missing lines to the journal."""
         for trial in self.unplanned:
             run.append("planned", trial.trial_id)
         for record in self.recorded:
@@ -54,9 +50,9 @@ class Rest:
 
 
 def rest_of(run: RunFolder, planned: Sequence[Trial], most_attempts: int) -> Rest:
-    """Return what is left of a run, by its journal and its records.
+    """Return the remaining trials of a run, from its journal and its records.
 
-    LabError if today's plan is not the one that it began with.
+    Raise LabError if today's plan differs from the plan that the run began with.
     """
     states = run.states()
     unplanned = _unplanned(states, planned)
@@ -82,9 +78,9 @@ def _unplanned(states: Mapping[str, State], planned: Sequence[Trial]) -> Sequenc
 def _unfinished(
     run: RunFolder, states: Mapping[str, State], planned: Sequence[Trial], most_attempts: int
 ) -> list[Trial]:
-    """Return the trials that have no sealed or failed attempt, each as its next one.
+    """Return the trials without a sealed or failed attempt, each as its next attempt.
 
-    Those of a session together.
+    The trials of a session stay together.
     """
     left: list[Trial] = []
     for unit in by_session(planned):
@@ -92,9 +88,9 @@ def _unfinished(
             [name for name in states if name.split(".a")[0] == trial.trial_id] for trial in unit
         ]
         begun = max(sum(states[name] != "planned" for name in attempts) for attempts in names)
-        for attempt in range(
-            1, begun + 1
-        ):  # one that ended for all of them, and was not to be followed by another
+        # An attempt that ended for all trials of the session is the last one, unless it was
+        # disturbed and may be repeated.
+        for attempt in range(1, begun + 1):
             tried = [next_attempt(trial, attempt).trial_id for trial in unit]
             ended = all(states.get(name) in ("sealed", "failed") for name in tried)
             records = (read_json(run.record(name)) for name in tried)
@@ -111,8 +107,9 @@ def _unfinished(
 
 
 def require_same_setting(begun: Manifest, setting: Setting) -> None:
-    """Raise LabError if a run would be resumed on other machines, CPUs, or with other tools: its
-    manifest would not be that of the later blocks.
+    """Raise LabError if machines, CPUs or tools differ from those that the run began with.
+
+    The manifest would be wrong for the later blocks.
     """
     now = begun.model_copy(
         update={
@@ -153,7 +150,7 @@ def require_same_servers(begun: Manifest, prepared: Prepared) -> None:
 
 
 def _unlike(begun: Manifest, now: Manifest) -> list[Difference]:
-    """Return in which conditions a run would go on that are not those that it began under."""
+    """Return the conditions that differ now from those when the run began."""
     return [
         difference
         for difference in begun.differences_from(now)
@@ -179,10 +176,10 @@ def resume(
     report: TrialProgress,
     stopping: Stopping = TO_THE_END,
 ) -> int:
-    """Measure what is left of a run, and return how many trials that were.
+    """Measure the remaining trials of a run; return their number.
 
-    Finished trials stay untouched, and one that was not finished is repeated as a new attempt. Of a
-    run that was just created all is left.
+    Finished trials are not changed. An unfinished trial is repeated as a new attempt. In a new run
+    all trials remain.
     """
     rest = rest_of(run, planned, prepared.bench.campaign.attempts)
     sweep(run)
@@ -193,8 +190,9 @@ def resume(
 
 
 def _break_up(run: RunFolder, rest: Rest) -> None:
-    """Mark the sealed trials of sessions that did not come to their end: a session counts as a
-    whole or not at all.
+    """Mark the sealed trials of unfinished sessions as interrupted.
+
+    A session counts as a whole or not at all.
     """
     error = "its session was interrupted"
     for trial in rest.trials:
