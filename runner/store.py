@@ -206,6 +206,8 @@ def _first_fault(error: pydantic.ValidationError) -> str:
     """Say what is wrong first in a value, and where in it."""
     fault = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(map(str, fault["loc"]))
+    if fault["type"] == "model_type":  # pydantic would name a class of ours
+        return f"{where}: it is no JSON object"
     message = fault["msg"].removeprefix("Value error, ")
     return f"it has no {where}" if fault["type"] == "missing" else f"{where}: {message}"
 

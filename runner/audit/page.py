@@ -35,12 +35,12 @@ def open_audit(
 
     A path that contains a comma needs a list. Relative paths are also searched in the lab's folder.
     The other parameters are the options of `bench audit`; 0 means that the files say it. A single
-    `.parquet` file is an audit that `bench audit --html` has stored: it is shown as it is.
+    `.audit.parquet` file is an audit that `bench audit --html` has stored: it is shown as it is.
     """
     names = files.split(",") if isinstance(files, str) else files
     paths = [Path(name.strip()).expanduser() for name in names if name.strip()]
     given = [path if path.exists() else lab_root() / path for path in paths]
-    if [path.suffix for path in given] == [SUFFIX]:
+    if len(given) == 1 and given[0].name.endswith(SUFFIX):
         found = load(given[0])
         file_count = found.rows["source"].nunique()
     else:

@@ -14,7 +14,8 @@ from runner.store import replacing
 
 KEY = b"audit"
 """Key of the table's metadata under which the findings are stored."""
-SUFFIX = ".parquet"
+SUFFIX = ".audit.parquet"
+"""Ends the name of a stored audit, so that it takes the place of nobody's table."""
 
 
 def store(audit: Audit, path: Path) -> None:
@@ -38,7 +39,8 @@ def load(path: Path) -> Audit:
     try:
         table = pq.read_table(path)
     except (OSError, pa.ArrowException) as error:
-        raise LabError(f"{path} cannot be read as a stored audit: {error}.") from error
+        why = str(error).rstrip(".")
+        raise LabError(f"{path} cannot be read as a stored audit: {why}.") from error
     stored = (table.schema.metadata or {}).get(KEY)
     if stored is None:
         raise LabError(f"{path} is no stored audit: give the table as CSV or JSON.")

@@ -554,5 +554,5 @@ def test_a_page_whose_name_has_a_comma_is_one_file(with_a_comma, monkeypatch):
     monkeypatch.setattr(auditing, "write_page", lambda notebook, values, *_: given.append(values))
     page = with_a_comma.with_suffix(".html")
     auditing.audit([str(with_a_comma)], html=page)
-    assert given == [{"files": [str(page.with_suffix(".parquet"))]}]
+    assert given == [{"files": [str(page.with_suffix(".audit.parquet"))]}]
     assert open_audit(**given[0]).about == "1 file"

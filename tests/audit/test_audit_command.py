@@ -200,15 +200,31 @@ def test_a_page_needs_neither_the_table_nor_a_second_reading(tmp_path, run, bare
     code, out, _ = run("-", "--html", str(page))
     assert code == 1 and "5 of what there is room for" in " ".join(out.split())
     assert "5 of what there is room for" in page.read_text()
-    stored = load(page.with_suffix(".parquet"))
+    stored = load(page.with_suffix(".audit.parquet"))
     assert stored.rows["rate"].tolist() == [1000, 2000]
     assert str(stored.findings[0].severity) == "impossible"
+
+
+def test_a_page_takes_the_place_of_no_table(tmp_path, run, bare_lab):
+    """Somebody's results.parquet may lie beside the page results.html."""
+    mine = tmp_path / "results.parquet"
+    mine.write_bytes(b"mine")
+    source = tmp_path / "source.csv"
+    source.write_text("who,rps,mean_ms,connections\na,1000,5,10\n")
+    code, _, _ = run(str(source), "--html", str(tmp_path / "results.html"))
+    assert code == 0 and mine.read_bytes() == b"mine"
 
 
 def test_another_table_is_no_stored_audit(tmp_path):
     pd.DataFrame({"rps": [1]}).to_parquet(tmp_path / "other.parquet")
     with pytest.raises(LabError, match="is no stored audit"):
         load(tmp_path / "other.parquet")
+
+
+def test_rubbish_is_no_stored_audit(tmp_path):
+    (tmp_path / "rubbish.audit.parquet").write_bytes(b"\x00rubbish" * 40)
+    with pytest.raises(LabError, match=r"cannot be read as a stored audit: .*[^.]\.$"):
+        load(tmp_path / "rubbish.audit.parquet")
 
 
 def test_the_notebook_runs_as_it_is(tmp_path, bare_lab):
