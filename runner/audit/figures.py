@@ -8,10 +8,9 @@ from matplotlib.figure import Figure
 
 from runner.audit.checks import FAR_LESS, LEAST_ROWS, MORE, densest_band, under_way
 from runner.audit.finding import Audit, laws, sized
-from runner.present.chart import Axis, Chart
-from runner.present.chart.value import POINT_COLUMNS
+from runner.present.chart.value import POINT_COLUMNS, Axis, Chart
 from runner.present.look import captions, style
-from runner.present.look.style import number
+from runner.present.look.numbers import number
 
 PANELS = 6  # tests in a figure: those with the most rows
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from runner.digest.tables import trial_row
 from runner.model import LabError
+from runner.present.comparison import ratios
 from runner.present.comparison.compare import TOO_FEW_TRIALS
-from runner.present.figures import ratios
 from runner.present.frames import Tables, sealed_trials, tables_of
 from runner.present.published.judging import TOO_FEW, judge_all
 from runner.present.published.outcomes import ABSENT, CLOSE

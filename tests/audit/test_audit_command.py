@@ -21,7 +21,8 @@ from runner.audit.checks import audit
 from runner.audit.formats import FORMATS
 from runner.audit.stored import load
 from runner.model import LabError
-from runner.present.chart import describe, draw
+from runner.present.chart.drawing import draw
+from runner.present.chart.sentences import describe
 from runner.present.notebook import notebooks
 
 

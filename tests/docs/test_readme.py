@@ -12,9 +12,9 @@ from figure_checks import tables_of
 from runner.columns import columns, schema_of
 from runner.commands.machine import servers_table
 from runner.planning.catalog import load_server, server_names
-from runner.present.figures import ratios
+from runner.present.comparison import ratios
 from runner.present.frames import choose
-from runner.present.look.style import number
+from runner.present.look.numbers import number
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ BASE = "frames"  # the module of `present` that every room may look into
 ROOMS = {
     "look": (),
     "statistics": (),
-    "comparison": ("look", "statistics"),
+    "comparison": ("look", "statistics", "chart"),
     "chart": ("look", "statistics"),
     "figures": ("look", "statistics", "comparison", "chart"),
     "answers": ("look", "statistics", "comparison", "chart", "figures"),

@@ -5,7 +5,7 @@ And runs to draw.
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,9 @@ from matplotlib.text import Text
 from synthetic_run import NINE
 
 from runner.manifest import Manifest
-from runner.present.chart import describe, draw, made
+from runner.present.chart.drawing import draw
+from runner.present.chart.sentences import describe
+from runner.present.chart.value import Chart, made
 from runner.present.frames import Case, Tables, choose, read_tables, with_causes
 from runner.present.spikes.view import View
 from runner.store import RunFolder
@@ -103,13 +105,22 @@ def probed_case() -> Case:
     return choose(tables_of("probed"))
 
 
+@lru_cache(maxsize=64)
+def chart_of(name: str, subject: Tables | Case | View) -> Chart:
+    """The chart, made once for those that ask for its text and its picture: nobody can change it.
+
+    A subject is the same as another one only if it is that one.
+    """
+    return made(name, subject)
+
+
 def picture(name: str, subject: Tables | Case | View) -> Figure:
-    return draw(made(name, subject))
+    return draw(chart_of(name, subject))
 
 
 def text_of(name: str, subject: Tables | Case | View) -> str:
     """Its alternative text."""
-    return describe(made(name, subject))
+    return describe(chart_of(name, subject))
 
 
 def lines(figure: Figure, panel: int, label: str) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -16,7 +16,7 @@ from runner.present.answers.ranking_text import median_words
 from runner.present.figures.seconds import FINE_S
 from runner.present.frames import TWICE, Case
 from runner.present.look import captions
-from runner.present.look.style import number
+from runner.present.look.numbers import number
 from runner.present.statistics.stats import carried_quantile
 from runner.verdict.limits import Limit
 

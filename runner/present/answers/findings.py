@@ -12,6 +12,7 @@ import pandas as pd
 from runner.generator_traits import traits_of
 from runner.model import core_words
 from runner.present.answers.summary import NO_SEALED_TRIAL, percent_words, summarize
+from runner.present.comparison import ratios, searches
 from runner.present.comparison.quantity import (
     CPU_PER_REQUEST,
     OF_A_REPORT,
@@ -20,8 +21,7 @@ from runner.present.comparison.quantity import (
     THROUGHPUT,
     Quantity,
 )
-from runner.present.figures import objectives, ratios
-from runner.present.figures.ratios import YARDSTICKS, disturbed
+from runner.present.comparison.ratios import YARDSTICKS, disturbed
 from runner.present.frames import (
     Case,
     Tables,
@@ -33,7 +33,7 @@ from runner.present.frames import (
     sealed_trials,
 )
 from runner.present.look import captions
-from runner.present.look.style import number
+from runner.present.look.numbers import number
 from runner.verdict.limits import MOST_FAILED, Limit
 
 SHARES = {1.0: "a core", 0.5: "half a core", 0.25: "a quarter of a core", 0.1: "a tenth of a core"}
@@ -57,7 +57,7 @@ def sentences(tables: Tables) -> tuple[str, ...]:
         _over_loads(known, THROUGHPUT),
         _over_loads(known, CPU_PER_REQUEST),
         _response_times(tables, known),
-        *objectives.findings(tables),
+        *searches.findings(tables),
         two_clients(tables),
     ]
     if found := tuple(filter(None, said))[:5]:

@@ -13,7 +13,7 @@ from runner.present.figures.ramp import pool_sweeps
 from runner.present.figures.seconds import kept_rps
 from runner.present.frames import Tables, limit_words, limits_of, sealed_trials
 from runner.present.look import captions
-from runner.present.look.style import number
+from runner.present.look.numbers import number
 from runner.present.statistics.inference import FEWEST_TRIALS, sample_of
 from runner.present.statistics.ranking import rank
 from runner.present.statistics.stats import spread

@@ -11,9 +11,9 @@ import pandas as pd
 
 from runner.present.comparison.compare import sample
 from runner.present.comparison.quantity import Quantity
-from runner.present.figures.ratios import disturbed
+from runner.present.comparison.ratios import disturbed
 from runner.present.frames import Tables, sealed_trials
-from runner.present.look.style import number, ratio_words
+from runner.present.look.numbers import number, ratio_words
 from runner.present.statistics.inference import Ratio, Sample, noise_floor, ratio
 from runner.present.statistics.ranking import Ranking, rank
 

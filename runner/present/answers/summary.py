@@ -15,7 +15,7 @@ from runner.present.answers.ranking_text import READING, standing, times
 from runner.present.answers.unknown import why_unknown
 from runner.present.comparison.obstacle import is_the_servers, ranks_by_throughput
 from runner.present.comparison.quantity import CPU_PER_REQUEST, P50, P99, THROUGHPUT
-from runner.present.figures.ratios import disturbed
+from runner.present.comparison.ratios import disturbed
 from runner.present.frames import (
     Tables,
     is_sealed,
@@ -25,8 +25,8 @@ from runner.present.frames import (
 )
 from runner.present.look.captions import plural, verdict_counts
 from runner.present.look.markup import NOT_RANKED
+from runner.present.look.numbers import number
 from runner.present.look.palette import identities
-from runner.present.look.style import number
 from runner.present.statistics.inference import ALPHA, FEWEST_TRIALS
 from runner.present.statistics.significance import drift
 from runner.present.statistics.stats import (

@@ -15,8 +15,8 @@ from runner.generator_traits import TRAITS
 from runner.manifest import Manifest
 from runner.model import CALIBRATION, LabError
 from runner.present.answers import evidence, findings
+from runner.present.comparison import ratios
 from runner.present.comparison.quantity import CPU_PER_REQUEST, THROUGHPUT
-from runner.present.figures import ratios
 from runner.present.frames import Tables, sealed_trials
 from runner.present.look import captions, markup
 from runner.present.look.markup import (

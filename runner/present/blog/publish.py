@@ -10,9 +10,11 @@ from typing import Any
 
 from runner.columns import columns
 from runner.model import LabError
-from runner.present import chart
 from runner.present.answers.summary import summarize
 from runner.present.blog.post import allowed, compose
+from runner.present.chart.drawing import draw as drawn
+from runner.present.chart.sentences import describe
+from runner.present.chart.value import charts
 from runner.present.frames import Case, Tables, choose, read_tables, sealed_trials
 from runner.present.look.markup import Picture, TextTable, literal_table
 from runner.present.look.palette import identities
@@ -160,11 +162,11 @@ def draw(tables: Tables, folder: Path, say: Callable[[str], None]) -> tuple[Pict
         View: (view(tables, trial_id, "") if trial_id else None, trial_id),
     }
     full = []
-    for name, found in chart.charts().items():
+    for name, found in charts().items():
         subject, trial = subjects[found.subject]
         if found.needs(tables) and subject is not None:
             made = found.make(subject)
-            figure = chart.draw(replace(made, caption=""))
+            figure = drawn(replace(made, caption=""))
             if any(ax.axison for ax in figure.axes):
                 full.append((name, trial, made, figure))
     looks = list(identities(tables.trials).values())
@@ -173,9 +175,7 @@ def draw(tables: Tables, folder: Path, say: Callable[[str], None]) -> tuple[Pict
         say(f"[{number}/{len(full)}] {name}")
         save_both(figure, folder, name, looks)
         width, height = (round(100 * inches) for inches in figure.get_size_inches())
-        pictures.append(
-            Picture(folder, name, chart.describe(made), made.caption, width, height, trial)
-        )
+        pictures.append(Picture(folder, name, describe(made), made.caption, width, height, trial))
     return tuple(pictures)
 
 

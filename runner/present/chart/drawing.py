@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from runner.present.chart.sentences import Lines
 from runner.present.chart.value import Chart, Facet
 from runner.present.look import captions, style
+from runner.present.look.numbers import number
 from runner.present.look.palette import Identity, pale
 
 DASHED: Any = (0, (4, 2.5))
@@ -167,7 +168,7 @@ def ridges(ax: Axes, chart: Chart, panel: str, bin_width: float, height: float) 
             ax.text(
                 1.02,
                 place,
-                f"{style.number(median)} ms",
+                f"{number(median)} ms",
                 transform=ax.get_yaxis_transform(),
                 size=style.TEXT_PT,
             )
@@ -405,16 +406,16 @@ def _fill_ranking(
     for place, (ax, x) in enumerate(zip(axes, places, strict=True)):
         words = captions.plural(int(x), chart.x.noun)
         style.heading(ax, "", words, 0 if place else style.WIDTH_IN)
-        for number, (server, rows) in enumerate(curves.items()):
+        for height, (server, rows) in enumerate(curves.items()):
             for point in rows[(rows["x"] == x) & rows["y"].notna()].to_dict("records"):
                 look = chart.looks[server]
                 sure = point["solid"]
                 color, dash = (look.color, "-") if sure else (pale(look.color), THIN)
                 ax.plot(
-                    [0, point["y"]], [number] * 2, color=color, lw=1.3, ls=dash, label="_from zero"
+                    [0, point["y"]], [height] * 2, color=color, lw=1.3, ls=dash, label="_from zero"
                 )
-                ranged(ax, point["y"], number, point, look, server, across=True)
-                beside(ax, point["high"], number, style.number(point["y"]))
+                ranged(ax, point["y"], height, point, look, server, across=True)
+                beside(ax, point["high"], height, number(point["y"]))
         style.limit(ax, "x", 0, top * 1.42 or 1)
         style.name_rows(ax, list(curves), chart.looks)
         ax.tick_params(labelleft=place == 0)

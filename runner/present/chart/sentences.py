@@ -15,7 +15,7 @@ import pandas as pd
 
 from runner.present.chart.value import Chart, Fact, extreme
 from runner.present.look import captions
-from runner.present.look.style import number
+from runner.present.look.numbers import number
 
 LIMIT = 600  # maximum length of an alternative text: about 40 seconds of speech
 Lines = Mapping[str, pd.DataFrame]  # server -> its points in a panel

@@ -8,18 +8,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from runner.model import LabError
 from runner.present.frames import Tables, sealed_trials
 from runner.present.look import captions
+from runner.present.look.numbers import number
 from runner.present.look.palette import Identity, identities
-from runner.present.look.style import number
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure  # takes most of a second; sentences need no figure
 
 POINT_COLUMNS = ("panel", "server", "series", "x", "y", "low", "high", "solid")
 """Columns of a chart's frame, in which a row is a point. A chart may have more columns."""

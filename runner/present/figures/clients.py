@@ -9,24 +9,14 @@ import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from runner.present.chart import (
-    DASHED,
-    Axis,
-    Chart,
-    ServerLoad,
-    chart,
-    empty,
-    points,
-    seconds_axes,
-    tidy,
-)
-from runner.present.chart.drawing import ridges
+from runner.present.chart.drawing import DASHED, ridges, seconds_axes
 from runner.present.chart.sentences import ends
+from runner.present.chart.value import Axis, Chart, ServerLoad, chart, empty, points, tidy
 from runner.present.figures import seconds
 from runner.present.figures.closed_loads import MEDIANS_IN, density_of
 from runner.present.frames import Case, probed
 from runner.present.look import captions, palette, style
-from runner.present.look.style import number
+from runner.present.look.numbers import number
 
 BIN = math.log(1.01) * 10  # width of the density's bins in logarithms: 10.5 %
 PROBE = "probe"

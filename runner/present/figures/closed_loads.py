@@ -17,28 +17,28 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 from runner.model import REQUESTS_BEYOND
-from runner.present.chart import (
+from runner.present.chart.drawing import FEWEST_SIZES, MOST_IN_A_PANEL, Shared, bars, beside, ridges
+from runner.present.chart.value import (
     Axis,
     Chart,
     Fact,
     ServerLoad,
-    Shared,
-    bars,
     cells,
     chart,
     empty,
     extreme,
+    median_points,
+    of_trials,
     points,
     tidy,
 )
-from runner.present.chart.drawing import FEWEST_SIZES, MOST_IN_A_PANEL, beside, ridges
-from runner.present.chart.value import median_points, of_trials
+from runner.present.comparison import ratios
 from runner.present.comparison.obstacle import ranks_by_throughput
 from runner.present.comparison.quantity import CPU_PER_REQUEST, THROUGHPUT, Quantity
-from runner.present.figures import ratios
 from runner.present.figures.seconds import BINS, CPU, SECONDS, bin_width, rates_in_bins, usage
 from runner.present.frames import MODES, Tables
 from runner.present.look import captions, style
+from runner.present.look.numbers import number
 from runner.present.look.palette import Identity
 from runner.present.statistics.inference import FEWEST_TRIALS, band, trial_curves
 from runner.present.statistics.stats import spread
@@ -304,7 +304,7 @@ def over_time(tables: Tables) -> Chart:
 
     def peak(rows: pd.DataFrame) -> str:
         marked = rows[rows["subject"] == PEAK]
-        return f"{style.number(marked['y'].max())} % at {marked['x'].max():.3g} s"
+        return f"{number(marked['y'].max())} % at {marked['x'].max():.3g} s"
 
     trials = tables.sealed("k6")
     widths = {load: bin_width(alike) for load, alike in trials.groupby("load")}
@@ -393,7 +393,7 @@ def _draw_cell(ax: Axes, rows: pd.DataFrame, look: Identity, _: str) -> None:
             curve["x"], curve["y"], label="peak" if subject == PEAK else subject, **looks[subject]
         )
         if subject == PEAK:
-            words = f"peak {style.number(float(curve['y'].iloc[0]))} %"
+            words = f"peak {number(float(curve['y'].iloc[0]))} %"
     # Drawn above all curves, because there is space.
     ax.text(0.02, 0.98, words, transform=ax.transAxes, size=style.SMALL_PT, va="top")
 
@@ -490,7 +490,7 @@ def _draw_bars(ax: Axes, rows: pd.DataFrame, series: str, chart: Chart, marks: s
                 [mark] * 2, [place - 0.31, place + 0.31], color=style.INK, lw=2.2, label="100 ms"
             )
         ends.append(float(np.nanmax([high, mark])))
-        beside(ax, ends[-1], place, style.number(value), 5)
+        beside(ax, ends[-1], place, number(value), 5)
     ax.set_xlim(0, max(ends) * 1.42 or 1)
     style.name_rows(ax, shown, chart.looks)
 

@@ -11,9 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import blended_transform_factory
 
-from runner.present.chart import Axis, Chart
 from runner.present.chart.sentences import fit
-from runner.present.chart.value import POINT_COLUMNS
+from runner.present.chart.value import POINT_COLUMNS, Axis, Chart
 from runner.present.look import style
 
 LABEL_IN, NOTE_IN = 2.3, 2.1  # width for the words to the left and right of the axis

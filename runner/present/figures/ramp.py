@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from runner.present.chart import (
+from runner.present.chart.drawing import bars, facets
+from runner.present.chart.value import (
     Axis,
     Chart,
     Facet,
@@ -17,16 +18,16 @@ from runner.present.chart import (
     cells,
     chart,
     extreme,
+    median_points,
+    of_trials,
     points,
     tidy,
 )
-from runner.present.chart.drawing import bars, facets
-from runner.present.chart.value import median_points, of_trials
 from runner.present.comparison.obstacle import ranks_by_throughput
 from runner.present.figures import seconds
 from runner.present.frames import Tables, given_pct, limit_words, sealed_trials
 from runner.present.look import captions
-from runner.present.look.style import number
+from runner.present.look.numbers import number
 from runner.present.statistics.stats import Floats, carried_quantile, spread
 
 BAND = "Line: median of the trials; band: minimum to maximum; thin grey: the other servers."

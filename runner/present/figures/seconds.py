@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from runner.present.chart import Axis
+from runner.present.chart.value import Axis
 from runner.present.frames import Tables
 from runner.present.statistics.stats import Floats, histogram_quantile, sliding_mean, window_means
 

@@ -14,9 +14,19 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from runner.model import OWN_SCRIPT, REQUESTS_BEYOND
-from runner.present.chart import Axis, Chart, Facet, Fact, ServerLoad, cells, chart, points, tidy
 from runner.present.chart.drawing import sheet
-from runner.present.chart.value import of_trials
+from runner.present.chart.value import (
+    Axis,
+    Chart,
+    Facet,
+    Fact,
+    ServerLoad,
+    cells,
+    chart,
+    of_trials,
+    points,
+    tidy,
+)
 from runner.present.frames import (
     MODES,
     Tables,
@@ -26,8 +36,9 @@ from runner.present.frames import (
     sealed_trials,
 )
 from runner.present.look import style
+from runner.present.look.numbers import number
 from runner.present.look.palette import PROBE, Identity, pale
-from runner.present.look.style import number, plain
+from runner.present.look.style import plain
 from runner.present.statistics.inference import sure_spread
 from runner.present.statistics.stats import spread
 from runner.verdict.limits import Limit

@@ -321,37 +321,6 @@ def spread_out(heights: Sequence[float], gap: float) -> list[float]:
     return list(np.clip(moved, 0.0, max(0.0, 1.0 - (len(heights) - 1) * gap)) + ranks)
 
 
-def number(value: float) -> str:
-    """Return a quantity with about three significant digits: 9,254 or 84.5 or 0.0412.
-
-    `–` if unknown.
-    """
-    if not math.isfinite(value):
-        return "–"
-    if abs(value) >= 99.95 or value == 0:
-        return f"{value:,.0f}"
-    digits = max(0, 2 - math.floor(math.log10(abs(value))))
-    return f"{value:.{digits}f}"
-
-
-def ratio_words(ratio: float, low: float, high: float, digits: int = 2, *, sign: str = "") -> str:
-    """Return a ratio with its interval: `2.15 [2.05–2.26]`.
-
-    A bound is the known end of the interval, because the data exclude values beyond it: `at least
-    2.05` if `high` is infinite, `at most 2.26` if `low` is 0. `sign` precedes the number: `at least
-    ×2.05`.
-    """
-
-    def written(value: float) -> str:
-        return f"{value:.{digits}f}" if value < 10 else number(value)
-
-    if high == math.inf:
-        return f"at least {sign}{written(low)}"
-    if low == 0:
-        return f"at most {sign}{written(high)}"
-    return f"{sign}{written(ratio)} [{written(low)}–{written(high)}]"
-
-
 def save(figure: Figure, folder: Path, name: str) -> tuple[Path, Path]:
     """Write NAME.png (two pixels per CSS pixel at 700 px) and NAME.svg.
 

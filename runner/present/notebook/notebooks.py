@@ -23,7 +23,7 @@ from papermill.execute import execute_notebook
 from papermill.inspection import inspect_notebook
 
 from runner.model import LabError
-from runner.present.chart import charts
+from runner.present.chart.value import charts
 from runner.present.frames import read_tables
 from runner.present.look import captions
 from runner.present.look.markup import page

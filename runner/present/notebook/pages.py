@@ -23,7 +23,9 @@ from pydantic import ConfigDict, NonNegativeFloat, ValidationError, validate_cal
 from runner.manifest import Manifest
 from runner.model import OWN_SCRIPT, LabError
 from runner.present.answers.evidence import NO_CLOSED_LOAD_BY_K6
-from runner.present.chart import Chart, charts, describe, draw
+from runner.present.chart.drawing import draw
+from runner.present.chart.sentences import describe
+from runner.present.chart.value import Chart, charts
 from runner.present.frames import Case, Tables, choose, read_tables
 from runner.present.look import captions, markup, style
 from runner.present.look.markup import Block, Bullets, Paragraph, TextTable

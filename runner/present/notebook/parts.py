@@ -10,8 +10,9 @@ import pandas as pd
 from runner.generator_traits import traits_of
 from runner.model import LabError
 from runner.present.answers import evidence, findings, inserts, summary
-from runner.present.chart import charts
-from runner.present.figures import objectives, ratios, sweeps
+from runner.present.chart.value import charts
+from runner.present.comparison import ratios, searches
+from runner.present.figures import sweeps
 from runner.present.frames import Tables, is_sealed, sealed_trials
 from runner.present.look import captions
 from runner.present.look.markup import (
@@ -133,8 +134,8 @@ def rates(tables: Tables) -> Iterator[Block]:
         )
         return
     yield Bullets(summary.warnings_of(tables), warn=True)
-    yield Bullets(tuple(objectives.findings(tables)))
-    kept = objectives.printable(objectives.answers(tables))
+    yield Bullets(tuple(searches.findings(tables)))
+    kept = searches.printable(searches.answers(tables))
     knees = sweeps.knee_table(tables)
     yield TextTable(kept, "The highest rate that keeps the objective", name="objectives")
     yield TextTable(knees, "Response times by offered rate, medians of the trials", name="rates")

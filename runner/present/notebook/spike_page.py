@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from runner.present.look import captions, style
 from runner.present.look.markup import Block, Bullets, Paragraph, TextTable
+from runner.present.look.numbers import number
 from runner.present.notebook import parts
 from runner.present.notebook.pages import RunPage, has_reader, opener, show
 from runner.present.spikes import words as spike_words
@@ -77,7 +78,7 @@ class SpikePage(RunPage):
             return
         rows = self.survey[["trial_id", "spikes", "peak_pct"]].itertuples(index=False)
         labels = [
-            (f"{name}: {captions.plural(spikes, 'spike')}, peak {style.number(pct)} %", name)
+            (f"{name}: {captions.plural(spikes, 'spike')}, peak {number(pct)} %", name)
             for name, spikes, pct in rows
         ]
         wide = widgets.Layout(width="98%")
@@ -152,8 +153,8 @@ class SpikePage(RunPage):
         first, *others = figure.axes
         for ax in others:
             ax.sharex(first)
-        for number in first.texts:  # numbers of spikes, which can be panned out of sight
-            number.set_clip_on(True)
+        for label in first.texts:  # numbers of spikes, which can be panned out of sight
+            label.set_clip_on(True)
         for ax in figure.axes:
             if ax.get_yscale() == "log":
                 ax.callbacks.connect("ylim_changed", lambda changed: style.log_axis(changed, "y"))

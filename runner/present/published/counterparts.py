@@ -21,7 +21,7 @@ from runner.present.comparison.quantity import (
     THROUGHPUT,
     Quantity,
 )
-from runner.present.figures.ratios import disturbed
+from runner.present.comparison.ratios import disturbed
 from runner.present.frames import MODES, Tables, is_sealed, sealed_trials
 from runner.store import data_folder
 

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from itertools import product
 
-from runner.present.chart import Chart, chart, empty
+from runner.present.chart.value import Chart, chart, empty
 from runner.present.comparison.obstacle import is_the_servers
 from runner.present.figures import forest
 from runner.present.frames import MODES, Tables

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from runner.model import short_number
+from runner.present.comparison import ratios
 from runner.present.comparison.compare import Bound, decide, widen
 from runner.present.comparison.obstacle import Obstacle, foremost, obstacle
-from runner.present.figures import ratios
 from runner.present.frames import MODES, Tables
-from runner.present.look import captions, style
+from runner.present.look import captions
+from runner.present.look.numbers import number
 from runner.present.published import claims, counterparts
 from runner.present.published.claims import Claim, Comparison
 from runner.present.published.counterparts import STAND_INS, Counterpart, cell
@@ -348,8 +349,7 @@ def _part(
     names = [each.load if one_server else each.server for each in (a, b)]
     sides = [each.replace("{server}", a.server) for each in asked.names] or names
     medians = "; ".join(
-        f"{side}: {style.number(sample.median())}"
-        for side, sample in zip(sides, samples, strict=True)
+        f"{side}: {number(sample.median())}" for side, sample in zip(sides, samples, strict=True)
     )
     trials = (
         captions.plural(counts[0], "trial")

@@ -12,7 +12,7 @@ from runner.present.comparison.obstacle import ranks_by_throughput
 from runner.present.frames import MODES, Tables, limits_of, queued
 from runner.present.look.captions import plural, verdict_counts
 from runner.present.look.markup import NOT_RANKED, Block, Paragraph, TextTable
-from runner.present.look.style import number as printed
+from runner.present.look.numbers import number as printed
 from runner.present.published import counterparts
 from runner.present.published.counterparts import (
     METRICS,

@@ -17,7 +17,7 @@ from runner.present.comparison.quantity import Quantity
 from runner.present.figures import seconds
 from runner.present.frames import Tables, given_pct
 from runner.present.look import captions
-from runner.present.look.style import number
+from runner.present.look.numbers import number
 from runner.present.published.counterparts import Counterpart, sizes
 from runner.present.statistics.inference import Sample, sample_of
 from runner.present.statistics.stats import spread

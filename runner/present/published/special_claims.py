@@ -9,7 +9,7 @@ from runner.present.answers.ranking_text import times
 from runner.present.comparison.quantity import CATALOGUE, CPU_PER_REQUEST
 from runner.present.frames import Tables, is_sealed, limit_words, limits_of
 from runner.present.look.captions import database_place, joined, plural, rows_equal_answers
-from runner.present.look.style import number
+from runner.present.look.numbers import number
 from runner.present.published import counterparts
 from runner.present.published.counterparts import (
     STAND_INS,

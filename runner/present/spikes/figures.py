@@ -12,12 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from runner.generator_traits import traits_of
-from runner.present.chart import DASHED, Chart, ServerLoad, chart, points, seconds_axes
+from runner.present.chart.drawing import DASHED, seconds_axes
+from runner.present.chart.value import Chart, ServerLoad, chart, points
 from runner.present.figures import clients, seconds
 from runner.present.figures.seconds import CPU, FINE_S, TIME, usage
 from runner.present.look import captions, style
+from runner.present.look.numbers import number
 from runner.present.look.palette import PROBE, SHADE, SHADE_EDGE, Identity, identities
-from runner.present.look.style import number
 from runner.present.spikes.coincidence import Events
 from runner.present.spikes.found import LIMIT, Windows
 from runner.present.spikes.view import View, has_samples

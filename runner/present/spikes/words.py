@@ -12,7 +12,7 @@ from runner.generator_traits import traits_of
 from runner.model import CALIBRATION
 from runner.present.answers import evidence
 from runner.present.look.captions import plural
-from runner.present.look.style import number
+from runner.present.look.numbers import number
 from runner.present.spikes.coincidence import ALPHA, Events, seen
 from runner.present.spikes.found import (
     BASELINE_S,

@@ -10,15 +10,16 @@ import pandas as pd
 from runner.manifest import Condition, Difference, LoadOfRun, Manifest
 from runner.model import LabError
 from runner.present.answers.ranking_text import percent, times
-from runner.present.chart import Chart, empty
+from runner.present.chart.value import Chart, empty
 from runner.present.comparison.compare import sample
 from runner.present.comparison.obstacle import is_the_servers
 from runner.present.comparison.quantity import OF_TWO_RUNS, Quantity
+from runner.present.comparison.ratios import disturbed, noise_floor
 from runner.present.figures import forest
-from runner.present.figures.ratios import disturbed, noise_floor
 from runner.present.frames import Tables, read_tables, sealed_trials
 from runner.present.look import style
 from runner.present.look.captions import plural, verdict_counts
+from runner.present.look.numbers import number, ratio_words
 from runner.present.look.palette import Identity
 from runner.present.statistics.inference import (
     ALPHA,
@@ -272,15 +273,15 @@ def samples_of(
 ) -> dict[Followed, dict[int, Sample]]:
     """Return the valid samples of each cell and quantity, by number of the run, from 1."""
     found: dict[Followed, dict[int, Sample]] = {}
-    for number, cells in enumerate(runs, start=1):
+    for run_number, cells in enumerate(runs, start=1):
         for cell, trials in cells.items():
             sealed = sealed_trials(trials)
             # Blocks of different runs are not related.
-            blocks = [f"{number} {block}" for block in sealed["block"]]
+            blocks = [f"{run_number} {block}" for block in sealed["block"]]
             for quantity in OF_TWO_RUNS:
                 if is_the_servers(sealed, quantity) and (sealed[quantity.column] > 0).any():
                     values = sample(sealed.assign(block=blocks), quantity)
-                    found.setdefault((cell, quantity), {})[number] = values
+                    found.setdefault((cell, quantity), {})[run_number] = values
     return found
 
 
@@ -342,8 +343,8 @@ def tables(found: RunComparison) -> dict[str, pd.DataFrame]:
         texts = {
             "server": row.server,
             "quantity": row.quantity,
-            "A": style.number(row.a.median),
-            "B": style.number(row.b.median),
+            "A": number(row.a.median),
+            "B": number(row.b.median),
             "B/A [95 %]": times(row.ratio) if row.ratio else "–",
             "detectable": percent(row.detectable) if row.detectable else "–",
             "verdict": row.words,
@@ -439,7 +440,7 @@ def _row(row: CellComparison, look: Identity, margin: float) -> forest.ForestRow
     if found is None or row.detectable is None:
         return forest.ForestRow(words, row.verdict)
     tie = row.verdict == TIE
-    note = f"{style.ratio_words(found.ratio, found.low, found.high, 3)}\n{row.words}"
+    note = f"{ratio_words(found.ratio, found.low, found.high, 3)}\n{row.words}"
     return forest.ForestRow(
         words,
         note + f" (detectable: {percent(row.detectable)})" * tie,

@@ -10,10 +10,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from runner.model import LabError
-from runner.present.chart import Axis, Chart, Shared, bars, extreme
-from runner.present.chart.value import POINT_COLUMNS
+from runner.present.chart.drawing import Shared, bars
+from runner.present.chart.value import POINT_COLUMNS, Axis, Chart, extreme
 from runner.present.frames import Tables, read_tables
 from runner.present.look import captions, style
+from runner.present.look.numbers import number
 from runner.present.look.palette import identities
 from runner.present.statistics.inference import ALPHA, geometric_mean, sure_spread
 from runner.present.statistics.stats import Floats, Spread
@@ -180,10 +181,7 @@ def table(found: History) -> pd.DataFrame:
     numbers = range(1, len(found.runs) + 1)
     rows = [
         {"load": course.load, "server": course.server, "quantity": course.quantity}
-        | {
-            str(n): style.number(course.sides[n].median) if n in course.sides else "–"
-            for n in numbers
-        }
+        | {str(n): number(course.sides[n].median) if n in course.sides else "–" for n in numbers}
         | {"changes": "; ".join(f"×{change.ratio:.3f} at {change.at}" for change in course.changes)}
         for course in found.courses
     ]

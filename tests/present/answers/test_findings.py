@@ -12,7 +12,7 @@ from figure_checks import HUNDRED, campaign_with, changed, of, read, tables_of
 from scipy import stats
 
 from runner.present.answers import findings
-from runner.present.figures import ratios
+from runner.present.comparison import ratios
 from runner.present.frames import Tables
 
 ROBBED = {

@@ -18,9 +18,9 @@ from runner.digest.loads import exact_percentiles, first_byte_percentiles
 from runner.model import OWN_SCRIPT, carried_percent
 from runner.present.answers import evidence, findings, summary
 from runner.present.answers.unknown import why_unknown
+from runner.present.comparison import ratios
 from runner.present.comparison.obstacle import Kind, is_the_servers
 from runner.present.comparison.quantity import CPU_PER_REQUEST, OF_TWO_RUNS
-from runner.present.figures import ratios
 from runner.present.frames import Tables, did_at_least, queued, with_causes
 from runner.present.notebook import parts
 from runner.running.campaign import RunResult

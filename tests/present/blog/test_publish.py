@@ -22,7 +22,7 @@ from shown import soup
 
 from runner.model import LabError
 from runner.present.blog.publish import Bundle, publish
-from runner.present.chart import charts
+from runner.present.chart.value import charts
 from runner.store import RunFolder
 
 pytestmark = pytest.mark.long

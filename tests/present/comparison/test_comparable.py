@@ -5,7 +5,8 @@ import pytest
 from figure_checks import changed, tables_of
 
 from runner.present.answers import summary
-from runner.present.chart import made
+from runner.present.chart.value import made
+from runner.present.comparison import ratios
 from runner.present.comparison.compare import Bound, Measured, NotComparable, compare
 from runner.present.comparison.obstacle import Kind, obstacle
 from runner.present.comparison.quantity import (
@@ -19,7 +20,6 @@ from runner.present.comparison.quantity import (
     ROWS,
     THROUGHPUT,
 )
-from runner.present.figures import ratios
 from runner.present.frames import sealed_trials
 from runner.present.look import style
 from runner.present.look.markup import NOT_RANKED

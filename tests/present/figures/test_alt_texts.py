@@ -22,10 +22,10 @@ from matplotlib.figure import Figure
 from shown import alts, cells
 
 from runner.model import LabError
-from runner.present.chart import Axis, Chart, Fact, charts, describe, extreme
-from runner.present.chart.sentences import LIMIT, fit, pale, said
+from runner.present.chart.sentences import LIMIT, describe, fit, pale, said
+from runner.present.chart.value import Axis, Chart, Fact, charts, extreme
 from runner.present.frames import Tables
-from runner.present.look.style import number
+from runner.present.look.numbers import number
 from runner.present.notebook import notebooks, pages
 
 STORED_FIGURES = charts("postgres")

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from runner.digest.verdict import judge
 from runner.present.answers import inserts, summary
-from runner.present.chart import charts, made
+from runner.present.chart.value import charts, made
 from runner.present.figures.seconds import kept_rps
 from runner.present.frames import Tables, limit_words
 from runner.present.look import captions

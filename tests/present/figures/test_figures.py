@@ -23,10 +23,13 @@ from scipy.stats import lognorm
 
 from runner.model import LabError
 from runner.present.answers import inserts
-from runner.present.chart import charts, describe, draw, made
+from runner.present.chart.drawing import draw
+from runner.present.chart.sentences import describe
+from runner.present.chart.value import charts, made
 from runner.present.figures import closed_loads, seconds
 from runner.present.frames import Tables, read_tables
 from runner.present.look import captions, palette, style
+from runner.present.look.numbers import number
 from runner.store import RunFolder
 
 FIGURES = charts("report")
@@ -85,7 +88,7 @@ def test_cpu_over_time_has_the_burst_and_ends_with_the_load(tables: Tables) -> N
     ((t_s, peak),) = lines(figure, 0, "peak")
     assert peak[0] == pytest.approx(45 * 1.3 * 1.02, rel=0.01)
     assert t_s == pytest.approx([synthetic_run.BURST_AT_S, synthetic_run.BURST_AT_S + 1], abs=0.06)
-    assert [text.get_text() for text in panel.texts] == [f"peak {style.number(peak[0])} %"]
+    assert [text.get_text() for text in panel.texts] == [f"peak {number(peak[0])} %"]
     # The sampler goes on while the generator ends: what a server does then is no answer to a load.
     trial = tables.sealed("k6").iloc[0]
     rows = tables.resources[
@@ -327,7 +330,7 @@ DRAW = """
 import sys
 from pathlib import Path
 from figure_checks import picture, read
-from runner.present.chart import charts
+from runner.present.chart.value import (charts)
 from runner.present.look.style import save
 run, folder = map(Path, sys.argv[1:3])
 for name in charts(sys.argv[3]):

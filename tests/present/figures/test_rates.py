@@ -10,8 +10,9 @@ import pytest
 import synthetic_rates
 from figure_checks import changed, lines, marks, picture, tables_of, words
 
-from runner.present.chart import charts
-from runner.present.figures import objectives, sweeps
+from runner.present.chart.value import charts
+from runner.present.comparison import searches
+from runner.present.figures import sweeps
 from runner.present.figures.sweeps import Sweep, knee
 from runner.present.frames import Tables
 
@@ -200,7 +201,7 @@ def steps(*found: tuple[float, bool, str]) -> pd.DataFrame:
     ],
 )
 def test_a_bracket_is_closed_only_by_the_servers_own_limit(verdict: str, high: float) -> None:
-    shown = objectives.outcome(
+    shown = searches.outcome(
         steps(
             (4000, False, "server-bound"),
             (1000, True, "offered"),
@@ -212,17 +213,17 @@ def test_a_bracket_is_closed_only_by_the_servers_own_limit(verdict: str, high: f
 
 
 def test_brackets_at_the_edges_of_the_search() -> None:
-    open_end = objectives.outcome(steps((4000, True, "offered")))
-    assert (open_end.high_rps, open_end.limit) == (np.inf, objectives.RANGE_ENDS)
-    broken_at_once = objectives.outcome(steps((500, False, "server-bound")))
-    assert broken_at_once == objectives.SearchOutcome(
+    open_end = searches.outcome(steps((4000, True, "offered")))
+    assert (open_end.high_rps, open_end.limit) == (np.inf, searches.RANGE_ENDS)
+    broken_at_once = searches.outcome(steps((500, False, "server-bound")))
+    assert broken_at_once == searches.SearchOutcome(
         low_rps=0.0, high_rps=500.0, limit="server", probe_p95_ms=3.0
     )
 
 
 def test_the_highest_rate_of_each_server_is_bracketed(tables: Tables) -> None:
     """The median of each bracket is the known one."""
-    table = objectives.answers(tables).set_index("server")
+    table = searches.answers(tables).set_index("server")
     for server in ("axum", "gin"):
         limits = [synthetic_rates.limit(server, block) for block in range(1, 7)]
         row = table.loc[server]
@@ -236,10 +237,8 @@ def test_the_highest_rate_of_each_server_is_bracketed(tables: Tables) -> None:
         and echo["broken_rps"] == np.inf
         and echo["limit"] == "generator"
     )
-    assert (
-        objectives.words(echo.to_dict()) == f"at least {echo['kept_rps']:,.0f} (k6 was the limit)"
-    )
-    assert objectives.findings(tables) == [
+    assert searches.words(echo.to_dict()) == f"at least {echo['kept_rps']:,.0f} (k6 was the limit)"
+    assert searches.findings(tables) == [
         "rates, search for p99 <= 10 ms: the highest rate that kept it, requests/s, median of "
         "the searches: "
         f"axum {table.loc['axum', 'kept_rps']:,.0f}; gin {table.loc['gin', 'kept_rps']:,.0f}; "
@@ -255,14 +254,14 @@ def test_the_highest_rate_of_each_server_is_bracketed(tables: Tables) -> None:
 
 
 def test_open_ends_leave_the_median_open_only_if_they_move_it(tables: Tables) -> None:
-    searches = tables.searches()
-    gin = searches[(searches["server"] == "gin") & (searches["objective_kept"] == 0)]
+    steps = tables.searches()
+    gin = steps[(steps["server"] == "gin") & (steps["objective_kept"] == 0)]
     broken = tables.trials.index.isin(gin.index)
-    whole = objectives.answers(tables).set_index("server").loc["gin"]
+    whole = searches.answers(tables).set_index("server").loc["gin"]
     for blocks, known in (((5, 6), True), ((1, 2), True), ((1, 2, 3), False)):
         rows = broken & tables.trials["block"].isin(blocks)
         row = (
-            objectives.answers(changed(tables, rows, verdict="generator-bound"))
+            searches.answers(changed(tables, rows, verdict="generator-bound"))
             .set_index("server")
             .loc["gin"]
         )
@@ -276,15 +275,15 @@ def test_open_ends_leave_the_median_open_only_if_they_move_it(tables: Tables) ->
 def test_few_searches_have_no_interval(tables: Tables) -> None:
     nine = tables_of("nine rates")
     column = "highest rate that kept it, requests/s"
-    table = objectives.printable(objectives.answers(nine)).set_index("server")
+    table = searches.printable(searches.answers(nine)).set_index("server")
     assert table["95 % interval"].str.contains("not enough trials").all()
     assert table.loc["hyper", column].endswith("(the search ended there)")
-    assert "not enough trials for an interval" in objectives.findings(nine)[0]
+    assert "not enough trials for an interval" in searches.findings(nine)[0]
     kept = (tables.trials["server"] == "gin") & (tables.trials["objective_kept"] == 1)
     lost = changed(
         tables, kept & (tables.trials["objective"] != ""), status="failed", verdict="inconclusive"
     )
-    without = objectives.printable(objectives.answers(lost)).set_index("server")
+    without = searches.printable(searches.answers(lost)).set_index("server")
     assert without.loc["gin", column].startswith("less than ")
 
 

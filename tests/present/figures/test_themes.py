@@ -19,7 +19,7 @@ from matplotlib.colors import to_hex, to_rgba
 from matplotlib.figure import Figure
 
 from runner.model import LabError
-from runner.present.chart import charts
+from runner.present.chart.value import charts
 from runner.present.frames import Case, Tables, choose
 from runner.present.look import palette, style, themes
 from runner.present.look.palette import (

@@ -27,7 +27,7 @@ from marking import long_but
 from shown import cells, outputs
 
 from runner.model import LabError
-from runner.present.chart import charts
+from runner.present.chart.value import charts
 from runner.present.notebook import notebooks
 from runner.present.notebook.explore_page import open_tables
 from runner.present.notebook.kernels import FOLDER, Kernels

@@ -21,8 +21,8 @@ from shown import outputs, texts
 from synthetic_spikes import STEALS_S
 
 from runner.model import LabError
-from runner.present.chart import draw
-from runner.present.look.style import number
+from runner.present.chart.drawing import draw
+from runner.present.look.numbers import number
 from runner.present.notebook import notebooks
 from runner.present.notebook.spike_page import open_spikes
 from runner.store import find_run

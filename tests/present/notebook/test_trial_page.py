@@ -18,9 +18,9 @@ from synthetic_rates import PROBE_MS, USERS
 
 from runner.model import LabError
 from runner.present.answers import evidence
-from runner.present.chart import charts
+from runner.present.chart.value import charts
 from runner.present.frames import Case, choose, probed
-from runner.present.look.style import number
+from runner.present.look.numbers import number
 from runner.present.notebook import notebooks
 from runner.present.notebook.parts import OF_A_TRIAL
 from runner.store import find_run

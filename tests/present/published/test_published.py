@@ -17,9 +17,9 @@ from synthetic_published import MATRIX, RAN, World
 
 from runner.model import CLAIMS as FILE
 from runner.model import LabError
-from runner.present.chart import charts
+from runner.present.chart.value import charts
+from runner.present.comparison import ratios
 from runner.present.comparison.quantity import Need
-from runner.present.figures import ratios
 from runner.present.frames import Tables
 from runner.present.published import counterparts, judging, published_table
 from runner.present.published.claims import read_claims

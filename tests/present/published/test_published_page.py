@@ -14,8 +14,9 @@ from published_runs import CPU, RATE, RUST, WORLDS, build, plain
 from synthetic_published import RPS, World
 
 from runner.model import LabError
-from runner.present.chart import charts, draw
-from runner.present.figures.ratios import disturbed
+from runner.present.chart.drawing import draw
+from runner.present.chart.value import charts
+from runner.present.comparison.ratios import disturbed
 from runner.present.frames import Tables, sealed_trials
 from runner.present.look.markup import NOT_RANKED, Heading
 from runner.present.notebook import notebooks

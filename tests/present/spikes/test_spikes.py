@@ -28,7 +28,7 @@ from synthetic_spikes import (
 )
 
 from runner.model import LabError
-from runner.present.chart import draw
+from runner.present.chart.drawing import draw
 from runner.present.frames import Tables
 from runner.present.spikes import words as spike_words
 from runner.present.spikes.coincidence import ALPHA, Events, by_shift, coincidences, events_of

@@ -25,11 +25,13 @@ from synthetic_run import rewrite
 from runner.columns import columns
 from runner.digest.tables import trial_row
 from runner.present.answers import summary
-from runner.present.chart import charts, describe, draw, made
+from runner.present.chart.drawing import draw
+from runner.present.chart.sentences import describe
+from runner.present.chart.value import charts, made
 from runner.present.figures import sweeps
 from runner.present.frames import Tables
 from runner.present.look.markup import TextTable, html, to_markdown
-from runner.present.look.style import number
+from runner.present.look.numbers import number
 from runner.present.statistics.stats import (
     Spread,
     carried_quantile,

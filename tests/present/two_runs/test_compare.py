@@ -18,7 +18,8 @@ from scipy import stats
 from varied_runs import LOAD, less, varied
 
 from runner.model import LabError
-from runner.present.chart import describe, draw
+from runner.present.chart.drawing import draw
+from runner.present.chart.sentences import describe
 from runner.present.notebook import notebooks
 from runner.present.two_runs import history
 from runner.store import RunFolder

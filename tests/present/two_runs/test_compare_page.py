@@ -13,7 +13,8 @@ from shown import plain
 from varied_runs import LOAD, less, varied
 
 from runner.model import LabError
-from runner.present.chart import describe, draw
+from runner.present.chart.drawing import draw
+from runner.present.chart.sentences import describe
 from runner.present.look.palette import identities
 from runner.present.notebook import notebooks
 from runner.present.notebook.pages import open_comparison

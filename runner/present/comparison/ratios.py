@@ -1,0 +1,282 @@
+"""Ratios of the servers under every load to one of them, with intervals.
+
+They are the basis of the report's answer, and of the figure `ratios`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from runner.model import CALIBRATION
+from runner.present.comparison.compare import (
+    Bound,
+    Comparison,
+    Measured,
+    NotComparable,
+    compare,
+)
+from runner.present.comparison.obstacle import ranks_by_throughput
+from runner.present.comparison.quantity import (
+    CATALOGUE,
+    CPU_PER_REQUEST,
+    OF_A_REPORT,
+    THROUGHPUT,
+    Need,
+    Quantity,
+)
+from runner.present.frames import Tables, has_cause, is_sealed, sealed_trials
+from runner.present.look.numbers import number, ratio_words
+from runner.present.look.palette import identities
+from runner.present.statistics import inference
+from runner.present.statistics.inference import (
+    FEWEST_TRIALS,
+    geometric_mean,
+    level,
+    ratio,
+    sample_of,
+)
+from runner.verdict.limits import Cause
+
+YARDSTICKS = ("nginx",)
+"""Servers that show the capacity of the machine.
+
+They answer fixed bodies, so they are the last choice as the base of a comparison.
+"""
+FRAME_COLUMNS = (
+    "quantity",
+    "load",
+    "base",
+    "server",
+    "ours",
+    "theirs",
+    "ratio",
+    "low",
+    "high",
+    "sessions",
+    "why",
+)
+READING = (
+    "Each ratio is of geometric means, within sessions (or blocks), with its 95 % interval. A rate "
+    "that the generator limited is the least that a server can do: its ratio is a bound."
+)
+SAME_LOAD = (
+    "workload",
+    "tool",
+    "mode",
+    "connections",
+    "vus",
+    "iterations",
+    "pool_size",
+    "quota_cores",
+    "database_share",
+    "idle",
+)
+"""Columns that trials of one load on different shares of a core have in common."""
+LINEAR = (
+    "A share of a core may stand for a core where the rate on it, divided by the share, is the "
+    "rate on the whole "
+    "core: a ratio of 1. Only where the server was the limit in every trial of both."
+)
+
+
+@lru_cache(maxsize=2)
+def frame(tables: Tables) -> pd.DataFrame:
+    """Return one row per load, quantity, and pair of a server and its `base`.
+
+    `ratio` says how many times better the base is: base / server for a rate, server / base for a
+    cost or a time. Above 1 the base is ahead. `low` and `high` are its 95 % interval over sessions
+    or blocks; an end is 0 or infinite if only a bound is known. If there is no ratio, `why` has the
+    reason. `ours` and `theirs` are the geometric means of base and server. `sessions` is the number
+    compared. The frame is cached; callers must not change it.
+    """
+    order = _order(tables)
+    confidence = 1 - level(tables.manifest)
+    rows: list[dict[str, Any]] = []
+    for quantity in OF_A_REPORT:
+        for _, of_load in _with_quantity(tables, quantity).groupby("load_order"):
+            by_server = dict(list(of_load.groupby("server")))
+            sides = [Measured(by_server[name], quantity) for name in order if name in by_server]
+            base = sides[0]
+            load = str(base.trials["load"].iloc[0])
+            within_sessions = bool(base.trials["session"].ne("").all())
+            noise = noise_floor(tables, load, quantity.column, within=within_sessions)
+            for other in sides[1:]:
+                first, second = (base, other) if quantity.more_is_better else (other, base)
+                outcome = compare(first, second, confidence=confidence, noise_floor=noise)
+                rows.append(_row_of(load, base, other, outcome))
+    return pd.DataFrame(rows, columns=FRAME_COLUMNS)
+
+
+def _row_of(load: str, base: Measured, other: Measured, outcome: Comparison) -> dict[str, Any]:
+    """Return a row of `frame`."""
+    fewest = min(len(base.trials), len(other.trials))
+    row = {
+        "quantity": base.quantity.name,
+        "load": load,
+        "base": str(base.trials["server"].iloc[0]),
+        "server": str(other.trials["server"].iloc[0]),
+        "ours": geometric_mean(base.sample),
+        "theirs": geometric_mean(other.sample),
+    }
+    if isinstance(outcome, NotComparable):
+        unknown = dict.fromkeys(("ratio", "low", "high"), math.nan)
+        return row | unknown | {"sessions": fewest, "why": outcome.words}
+    found = outcome.ratio if isinstance(outcome, Bound) else outcome
+    return row | {
+        "ratio": found.ratio,
+        "low": found.low,
+        "high": found.high,
+        "sessions": found.blocks or fewest,
+        "why": "",
+    }
+
+
+def disturbed(trials: pd.DataFrame) -> pd.Series[bool]:
+    """Return a mask of trials whose session is left out of ratios because CPU time was taken away.
+
+    Such a disturbance does not depend on the server, so the session is left out for all servers
+    under that load, unless fewer than `FEWEST_TRIALS` would remain.
+    """
+    robbed = has_cause(trials, Cause.CPU_TAKEN)
+    robbed &= is_sealed(trials) & trials["session"].ne("")
+    out: pd.Series[bool] = robbed.groupby([trials["load"], trials["session"]]).transform("any")
+    left = trials[~out & is_sealed(trials)].groupby("load")["session"].nunique()
+    return out & trials["load"].map(left).ge(FEWEST_TRIALS)
+
+
+@lru_cache(maxsize=256)
+def noise_floor(tables: Tables, load: object, column: str, *, within: bool = False) -> float:
+    """Return the factor (>= 1) by which intervals of `column` are widened under a load.
+
+    It is the largest ratio caused by noise alone, measured on a program with two labels (A/A); 1
+    without such labels. Intervals of comparisons `within` sessions include this noise already
+    (docs/method.md), so they are widened only if the two labels differ significantly.
+    """
+    trials = sealed_trials(tables.trials[tables.trials["load"] == load])
+    trials = trials[~disturbed(trials)]
+    factors = [1.0]
+    for pair in tables.copies.items():
+        sides = (trials[trials["server"] == name] for name in pair)
+        same = ratio(*(sample_of(side[column], side["block"]) for side in sides))
+        if same is not None and not (within and same.low <= 1 <= same.high):
+            factors.append(inference.noise_floor(same))
+    return max(factors)
+
+
+def between(tables: Tables, one: str, other: str) -> list[float]:
+    """Return the geometric mean ratio of two servers' rates, for each closed load of both."""
+    trials = tables.trials[is_sealed(tables.trials) & tables.trials["load_model"].eq("closed")]
+    wide = trials.assign(log=np.log(trials["served_rps"])).pivot_table(
+        index="load", columns="server", values="log"
+    )
+    return [math.exp(value) for value in (wide[one] - wide[other]).dropna()]
+
+
+def _with_quantity(tables: Tables, quantity: Quantity) -> pd.DataFrame:
+    """Return the sealed trials that have the quantity.
+
+    Rates come from closed loads; response times and peaks come from constant offered rates.
+    """
+    trials = tables.trials
+    known = is_sealed(trials) & trials["tier"].ne(CALIBRATION) & trials["objective"].eq("")
+    known &= ~trials["server"].isin(tables.copies) & (trials[quantity.column] > 0)
+    if quantity.need is Need.SERVER_LIMIT:
+        known &= trials["load_model"].eq("closed")
+    if quantity.need is Need.NO_LIMIT:
+        known &= trials["load_model"].eq("open") & (trials["steps"] <= 1)
+    chosen: pd.DataFrame = trials[known & ~disturbed(trials)].sort_values(["load_order", "block"])
+    return chosen
+
+
+def _order(tables: Tables) -> list[str]:
+    """Return the servers in the order in which they are used as the base.
+
+    Servers that ran under more loads come first, then those with less CPU per request, which is
+    known under every load. Yardsticks come last.
+    """
+    trials = _with_quantity(tables, CPU_PER_REQUEST)
+    wide = trials.pivot_table(index="load", columns="server", values=CPU_PER_REQUEST.column)
+    ranks = wide.rank(axis=1).mean()
+    named = [name for name in identities(tables.trials) if name not in tables.copies]
+    loads = wide.count()
+    return sorted(
+        named, key=lambda name: (name in YARDSTICKS, -loads.get(name, 0), ranks.get(name, math.inf))
+    )
+
+
+def words(row: Mapping[Any, Any]) -> str:
+    """Return a ratio as `2.15 [2.05–2.26]`, `at least 2.05`, or the reason why there is none."""
+    return str(row["why"]) or ratio_words(row["ratio"], row["low"], row["high"])
+
+
+def table(tables: Tables) -> pd.DataFrame:
+    """Return the ratios as texts: one row per quantity, load and pair."""
+    rows = []
+    for row in frame(tables).to_dict("records"):
+        quantity = CATALOGUE[row["quantity"]]
+        # A rate is printed base first; a cost or a time other server first.
+        sides = [(row["base"], row["ours"]), (row["server"], row["theirs"])]
+        names, values = zip(*(sides if quantity.more_is_better else reversed(sides)), strict=True)
+        texts = (
+            quantity.noun,
+            " / ".join(names),
+            " / ".join(map(number, values)),
+            words(row),
+            str(row["sessions"]),
+        )
+        rows.append((row["load"], *texts))
+    return pd.DataFrame(rows, columns=["load", "what", "pair", "values", "ratio", "sessions"])
+
+
+def linearity(tables: Tables) -> pd.DataFrame:
+    """Return (rate on a share / share) / (rate on a whole core) as texts.
+
+    There is one row per server, load and share.
+    """
+    rows = []
+    sealed = _with_quantity(tables, THROUGHPUT)
+    for _, alike in sealed.groupby(["server", *SAME_LOAD, "slices"], sort=False, dropna=False):
+        whole = alike[alike["share"] == 1]
+        for share, part in alike[alike["share"] < 1].groupby("share"):
+            per_core = sample_of(part["served_rps"] / part["share"], part["block"])
+            found = ratio(per_core, sample_of(whole["served_rps"], whole["block"]))
+            if found and ranks_by_throughput(part) and ranks_by_throughput(whole):
+                cell = (whole["server"].iloc[0], whole["load"].iloc[0], f"{float(str(share)):g}")
+                medians = [number(trials["served_rps"].median()) for trials in (part, whole)]
+                beside = ratio_words(found.ratio, found.low, found.high)
+                rows.append((*cell, *medians, beside, str(found.blocks or len(part))))
+    names = ("requests/s on it", "on the whole core", "per core, beside the whole", "sessions")
+    return pd.DataFrame(rows, columns=["server", "load", "share", *names])
+
+
+def finding(tables: Tables, quantity: Quantity, tool: str = "") -> str:
+    """Return the largest difference of a quantity in a few words.
+
+    For example `gin takes 1.54 to 2.37 times axum's CPU time ...`. It is the range over the loads
+    (of one tool, if named) of the two servers that differ most. Each of their ratios must be
+    significantly on one side of 1; empty if there is no such pair.
+    """
+    rows = frame(tables)
+    is_asked_for = rows["quantity"].eq(quantity.name) & rows["why"].eq("")
+    rows = rows[is_asked_for & ~rows["server"].isin(YARDSTICKS)]
+    if tool:
+        rows = rows[rows["load"].isin(tables.sealed(tool)["load"])]
+    apart = {
+        pair: found["ratio"]
+        for pair, found in rows.groupby(["base", "server"], sort=False)
+        if (found["low"] > 1).all() and (found["high"] < math.inf).all()
+    }
+    if not apart:
+        return ""
+    (base, server), found = max(apart.items(), key=lambda item: float(item[1].median()))
+    ends = (found.min(), found.max())
+    times = " to ".join(dict.fromkeys(f"{end:.2g}" if end >= 10 else f"{end:.1f}" for end in ends))
+    if quantity.more_is_better:
+        return f"{base} does {times} times {server}'s {quantity.noun}"
+    return f"{server} takes {times} times {base}'s {quantity.noun}"

@@ -1,0 +1,170 @@
+"""Searches for the highest arrival rate at which each server keeps an objective.
+
+Each search (a server in a block) ends in a bracket: the highest rate that kept the objective, and
+the lowest that broke it. If the server, or nothing, was the limit of the step that broke it, the
+server's highest rate lies in this bracket. If the generator or the database was the limit, or the
+limit is unknown, the server may keep a higher rate, so the bracket has no upper end. The same holds
+if no step broke the objective. The median of the true rates lies between the median of the lower
+ends and the median of the upper ends, which may be infinite.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from runner.planning.search import bracket
+from runner.present.chart.value import cells
+from runner.present.frames import Tables, limits_of
+from runner.present.look.numbers import number
+from runner.present.statistics.inference import sure_spread
+from runner.verdict.limits import Limit
+
+LIMITS_THAT_DECIDE = (Limit.SERVER, Limit.NONE)
+"""Limits of a broken step that make the answer the server's: its CPUs were full, or nobody's were.
+"""
+RANGE_ENDS = "end of the search"
+TOO_FEW_SEARCHES = "not enough trials"
+ANSWER_COLUMNS = (
+    *(
+        "search",
+        "server",
+        "searches",
+        "kept_rps",
+        "broken_rps",
+        "low_rps",
+        "high_rps",
+        "confidence",
+    ),
+    *("limit", "why_open", "probe_p95_ms"),
+)
+WHY: dict[str, str] = {
+    **{limit: limit.why_not for limit in Limit},
+    Limit.GENERATOR: "k6 was the limit",
+    RANGE_ENDS: "the search ended there",
+}
+"""Limit of the step that broke the objective -> why the server may keep a higher rate."""
+
+
+@dataclass(frozen=True)
+class SearchOutcome:
+    """What the sealed steps of one search showed."""
+
+    low_rps: float
+    """The highest rate at which the server kept the objective; 0 if it was shown at none."""
+    high_rps: float
+    """The lowest rate at which the server broke it; infinite if that was not shown."""
+    limit: str
+    """What limited the step at the lowest rate that broke the objective."""
+    probe_p95_ms: float
+    """The probe's 95th percentile in that step; NaN if no step broke the objective."""
+
+
+def outcome(steps: pd.DataFrame) -> SearchOutcome:
+    """Return what the sealed steps of one search showed."""
+    known = bracket(zip(steps["rate_rps"].astype(float), steps["objective_kept"] == 1, strict=True))
+    if math.isinf(known.broken_rps):
+        return SearchOutcome(known.kept_rps, math.inf, RANGE_ENDS, math.nan)
+    ended = steps[(steps["rate_rps"] == known.broken_rps) & (steps["objective_kept"] != 1)]
+    limit = str(limits_of(ended).iloc[-1])
+    return SearchOutcome(
+        low_rps=known.kept_rps,
+        high_rps=known.broken_rps if limit in LIMITS_THAT_DECIDE else math.inf,
+        limit=limit,
+        probe_p95_ms=float(ended["probe_p95_ms"].median()),
+    )
+
+
+def answers(tables: Tables) -> pd.DataFrame:
+    """Return one row per search and server, with the columns `ANSWER_COLUMNS`.
+
+    kept_rps and broken_rps enclose the median over the searches. From six searches on, low_rps and
+    high_rps are its exact 95 % interval (`confidence`); with fewer, they are minimum and maximum
+    with a confidence of NaN. 0 means that no rate was kept. inf means unknown, usually for the
+    reason `why_open`.
+    """
+    rows = []
+    for cell in cells(tables, tables.searches()):
+        found = pd.DataFrame([outcome(search) for _, search in cell.trials.groupby("block")])
+        least = sure_spread(found["low_rps"])
+        most = sure_spread(found["high_rps"])
+        rates = (least.median, most.median, least.low, most.high, least.confidence or math.nan)
+        limits = Counter(sorted(found["limit"])).most_common()
+        limit = ", ".join(word if len(limits) == 1 else f"{word} {count}" for word, count in limits)
+        why_open = next((WHY[word] for word, _ in limits if word not in LIMITS_THAT_DECIDE), "")
+        rows.append(
+            (
+                cell.panel,
+                cell.server,
+                len(found),
+                *rates,
+                limit,
+                why_open,
+                found["probe_p95_ms"].median(),
+            )
+        )
+    return pd.DataFrame(rows, columns=ANSWER_COLUMNS)
+
+
+def words(row: Mapping[Any, Any]) -> str:
+    """Return the highest rate that a server keeps, and why it is not known better.
+
+    `4,120`, `at least 1,542 (k6 was the limit)`, `less than 250` or `unknown (...)`.
+    """
+    kept = kept_words(row, at_least="at least", less_than="less than")
+    return f"{kept} ({row['why_open']})" if math.isinf(row["broken_rps"]) else kept
+
+
+def kept_words(row: Mapping[Any, Any], at_least: str, less_than: str) -> str:
+    """Return the highest rate that a server keeps, with words or signs for an open end."""
+    kept_rps = row["kept_rps"]
+    if math.isinf(row["broken_rps"]):
+        return f"{at_least} {kept_rps:,.0f}" if kept_rps > 0 else "unknown"
+    return f"{kept_rps:,.0f}" if kept_rps > 0 else f"{less_than} {row['broken_rps']:,.0f}"
+
+
+def interval(row: Mapping[Any, Any]) -> str:
+    """Return `3,980–4,300` with `≥` and `<` for open ends."""
+    low = row["low_rps"]
+    high = row["high_rps"]
+    if math.isinf(high):
+        return f"≥ {low:,.0f}" if low > 0 else "–"
+    return f"{low:,.0f}–{high:,.0f}" if low > 0 else f"< {high:,.0f}"
+
+
+def printable(table: pd.DataFrame) -> pd.DataFrame:
+    """Return `answers` as texts."""
+    rows = table.to_dict("records")
+    few = [
+        f" (minimum–maximum; {TOO_FEW_SEARCHES})" * math.isnan(row["confidence"]) for row in rows
+    ]
+    texts = {
+        "search": table["search"],
+        "server": table["server"],
+        "searches": table["searches"].astype(str),
+        "highest rate that kept it, requests/s": [words(row) for row in rows],
+        "lowest that broke it": table["broken_rps"].map(number),
+        "95 % interval": [f"{interval(row)}{note}" for row, note in zip(rows, few, strict=True)],
+        "limit where it broke": table["limit"],
+        "probe's p95 there, ms": table["probe_p95_ms"].map(number),
+    }
+    return pd.DataFrame(texts)
+
+
+def findings(tables: Tables) -> list[str]:
+    """Return a sentence for each search, with the servers in descending order."""
+    found = []
+    for search, rows in answers(tables).groupby("search", sort=False):
+        ordered = rows.sort_values(["kept_rps", "server"], ascending=[False, True]).to_dict(
+            "records"
+        )
+        each = "; ".join(f"{row['server']} {words(row)}" for row in ordered)
+        few = "" if rows["confidence"].notna().all() else f", {TOO_FEW_SEARCHES} for an interval"
+        found.append(
+            f"{search}: the highest rate that kept it, requests/s, median of the searches{few}: "
+            f"{each}."
+        )
+    return found
