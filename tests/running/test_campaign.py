@@ -292,17 +292,11 @@ STATISTICS = """entries  clashres found new drop early_drop
 """
 
 
-@pytest.fixture
-def table(tmp_path, monkeypatch):
-    monkeypatch.setattr(counters, "NETFILTER", tmp_path)
-    monkeypatch.setattr(counters, "COUNTERS", tmp_path / "statistics")
-    return tmp_path
-
-
-def test_drops_are_summed_over_the_cpus(table):
-    assert counters.dropped_packets() is None
-    (table / "statistics").write_text(STATISTICS)
-    assert counters.dropped_packets() == 3 + 0xAD
+def test_drops_are_summed_over_the_cpus(tmp_path):
+    statistics = tmp_path / "nf_conntrack"
+    assert counters.dropped_packets(statistics) is None
+    statistics.write_text(STATISTICS)
+    assert counters.dropped_packets(statistics) == 3 + 0xAD
 
 
 CLOSE = cell_of(tool="wrk", mode="close", connections=100, duration_s=1.0, warmup_s=0.5)
@@ -311,29 +305,33 @@ CLOSE = cell_of(tool="wrk", mode="close", connections=100, duration_s=1.0, warmu
 @pytest.mark.fault(
     "the kernel's table of tracked connections is full", "the next trial waits for room"
 )
-def test_a_full_table_is_waited_for(table, monkeypatch):
+def test_a_full_table_is_waited_for(tmp_path):
     needed = counters.connections_of(CLOSE)
     assert needed >= 45_000  # 1.5 s of close mode
-    (table / "nf_conntrack_max").write_text("262144")
-    (table / "nf_conntrack_count").write_text(str(262_144 - needed + 1))
+    (tmp_path / "nf_conntrack_max").write_text("262144")
+    (tmp_path / "nf_conntrack_count").write_text(str(262_144 - needed + 1))
     said = []
 
-    def sleep(_):
-        (table / "nf_conntrack_count").write_text(str(262_144 - needed))
+    def sleep(_seconds):
+        (tmp_path / "nf_conntrack_count").write_text(str(262_144 - needed))
 
-    monkeypatch.setattr(counters.time, "sleep", sleep)
-    counters.wait_for_room([CLOSE], said.append)
+    counters.wait_for_room([CLOSE], said.append, tmp_path, sleep)
     assert said == [needed]
-    counters.wait_for_room([CLOSE], said.append)
+    counters.wait_for_room([CLOSE], said.append, tmp_path, sleep)
     assert said == [needed]
 
 
-def test_a_table_that_is_half_free_is_not_waited_for(table):
+def test_a_table_that_is_half_free_is_not_waited_for(tmp_path):
     """Nor is anything without the tracking of connections."""
-    counters.wait_for_room([CLOSE], lambda needed: pytest.fail("waited"))
-    (table / "nf_conntrack_max").write_text("20000")  # the trial needs more than the whole table
-    (table / "nf_conntrack_count").write_text("10000")
-    counters.wait_for_room([CLOSE], lambda needed: pytest.fail("waited"))
+
+    def fail(_needed):
+        pytest.fail("waited")
+
+    counters.wait_for_room([CLOSE], fail, tmp_path)
+    # The trial needs more than the whole table.
+    (tmp_path / "nf_conntrack_max").write_text("20000")
+    (tmp_path / "nf_conntrack_count").write_text("10000")
+    counters.wait_for_room([CLOSE], fail, tmp_path)
 
 
 def test_kept_connections_need_little_room():
