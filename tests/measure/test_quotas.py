@@ -16,7 +16,7 @@ from measured import measured
 from runner.digest.resources import Counter
 from runner.digest.usage import evidence, measure_usage
 from runner.digest.verdict import judge
-from runner.measure import attached, cgroups, quotas
+from runner.measure import cgroups, quotas
 from runner.measure.attached import Listener
 from runner.measure.quotas import Throttling, quota_of
 from runner.measurement import Measurement, Placement, Quota
@@ -24,7 +24,7 @@ from runner.model import UserApi
 from runner.present.answers import evidence as shown_evidence
 from runner.present.answers import findings
 from runner.present.frames import choose
-from runner.running import user_api
+from runner.running.user_api import remarks_on_process
 from runner.store import decode
 from runner.verdict.limits import Cause, Limit
 from runner.verdict.words import reason
@@ -334,7 +334,7 @@ def test_terms_and_sentences_contain_the_quota(tables, tmp_path, share, quota, w
         0
     ]
     assert row["terms"] == words and row["load"].endswith(words)
-    assert findings._place(row).startswith(place)
+    assert findings.load_phrase(row).startswith(place)
 
 
 def test_the_evidence_says_how_much_of_a_quota_was_left(tables, tmp_path):
@@ -377,8 +377,7 @@ URL = "http://127.0.0.1:9000/"
         ),
     ],
 )
-def test_a_quota_is_said_before_the_run(monkeypatch, quota, said):
+def test_a_quota_is_said_before_the_run(quota, said):
     api = UserApi("own-api", "/", "/", url=URL, address="127.0.0.1", port=9000)
-    monkeypatch.setattr(attached, "find", lambda _: Listener(PID, ""))
-    monkeypatch.setattr(quotas, "quota_of", lambda _: quota)
-    assert [each for each in user_api._remarks(api, None) if "quota" in each] == said
+    remarks = remarks_on_process(api, Listener(PID, ""), {PID: quota}.__getitem__)
+    assert list(remarks) == said
