@@ -128,7 +128,8 @@ def wait_for_room(
 
     If it has to wait, it calls `on_wait` once with the number of entries needed. A session that
     needs more than half of the table waits only for half, because during a long session its first
-    connections expire.
+    connections expire. `netfilter` is the folder with the table's size and number of entries.
+    `sleep` waits for seconds before the table is read again.
     """
     deadline = time.monotonic() + PATIENCE_S
     waiting = False

@@ -186,6 +186,8 @@ def warnings(
 ) -> list[str]:
     """Return a warning, with a remedy, for each fact of this machine that distorts such a
     campaign.
+
+    `root` and `sleep` are those of `examine`.
     """
     examined = examine(placement, connections, opened, root, sleep)
     return [found.text for found in examined if found.level != "ok"]
@@ -377,7 +379,7 @@ def _of_connections(
 
 
 def _ports(facts: MachineFacts, waiting: int, connections: int, opened: int) -> Diagnosis:
-    """Check the ports of outgoing connections, of which `waiting` are those of closed ones.
+    """Check the ports of outgoing connections; closed connections still hold `waiting` of them.
 
     The side that closes a connection keeps its port for a minute (TIME-WAIT, RFC 9293). With
     net.ipv4.tcp_tw_reuse at 1, or at 2 (loopback only, the default), the port can be reused after a

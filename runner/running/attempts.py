@@ -170,8 +170,8 @@ def _attempted(
     wait_for_room([trial.cell for trial in unit], lambda needed: report.say(WAIT.format(needed)))
     report.begin(unit[0])
     for attempt in count(unit[0].attempt):
-        now = [next_attempt(trial, attempt) for trial in unit]
-        records = execute(run, now, prepared, report.step)
+        tried = [next_attempt(trial, attempt) for trial in unit]
+        records = execute(run, tried, prepared, report.step)
         why = next((each["error"] for each in records if each["disturbed"]), None)
         if why is None or attempt >= prepared.bench.campaign.attempts:
             break

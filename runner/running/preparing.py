@@ -269,10 +269,10 @@ class Room:
         """Return what is left now."""
         return cls(
             folder,
-            free_bytes(folder),
-            free_bytes(Path(tempfile.gettempdir())),
-            available_bytes(),
-            resource.getrlimit(resource.RLIMIT_NOFILE)[1],
+            disk_bytes=free_bytes(folder),
+            temporary_bytes=free_bytes(Path(tempfile.gettempdir())),
+            memory_bytes=available_bytes(),
+            open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         )
 
 
