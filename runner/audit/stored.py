@@ -31,6 +31,13 @@ def store(audit: Audit, path: Path) -> None:
         pq.write_table(table.replace_schema_metadata(metadata), temporary, compression="zstd")
 
 
+def store_beside(audit: Audit, page: Path) -> dict[str, object]:
+    """Write an audit beside its page, and return the parameters of the page's notebook."""
+    path = page.with_suffix(SUFFIX)
+    store(audit, path)
+    return {"files": [str(path.resolve())]}
+
+
 def load(path: Path) -> Audit:
     """Return a stored audit.
 

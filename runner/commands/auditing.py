@@ -53,7 +53,7 @@ def audit(
     from runner.audit.checks import audit as audit_rows
     from runner.audit.finding import Severity, laws, summary, table
     from runner.audit.reading import SECURE, read_all
-    from runner.audit.stored import SUFFIX, store
+    from runner.audit.stored import store_beside
 
     grave = [str(severity) for severity in Severity]
     if fail_on not in (*grave, "never"):
@@ -82,10 +82,8 @@ def audit(
             if any(finding.check == law.name for finding in found.findings):
                 console.note(f"What {law.name} does not prove: {law.proves_not}")
     if html is not None:
-        stored = html.with_suffix(SUFFIX)
-        store(found, stored)
         title = f"{len(files)} audited table{'s' * (len(files) != 1)}"
-        write_page("audit", {"files": [str(stored.resolve())]}, html, title)
+        write_page("audit", store_beside(found, html), html, title)
     too_grave = () if fail_on == "never" else grave[: grave.index(fail_on) + 1]
     if any(str(finding.severity) in too_grave for finding in found.findings):
         raise typer.Exit(1)

@@ -61,7 +61,7 @@ def run(what: CampaignOptions, of_api: ApiOptions, json_: JsonFlag = False) -> N
             outcome = resume_campaign(begun, report=progress, stopping=stopping, hosts=what.hosts)
         else:
             outcome = _begin(what, asked if has_api else None, progress)
-    _finish(outcome, json_)
+    show_result(outcome, json_)
     if outcome.failed:
         raise typer.Exit(1)
 
@@ -227,7 +227,8 @@ def benchmark_file(name: str) -> Path:
     return file
 
 
-def _finish(outcome: Any, json_: bool) -> None:
+def show_result(outcome: Any, json_: bool) -> None:
+    """Print the summary and the findings of a run, as JSON if asked for."""
     from runner.present.answers import other_ports
     from runner.present.answers.findings import sentences
     from runner.present.answers.summary import (

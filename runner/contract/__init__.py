@@ -10,8 +10,15 @@ from __future__ import annotations
 import secrets
 
 from runner.contract.client import Target
-from runner.contract.connections import Reading, connection_rows, endurance_rows, pipelining_rows
-from runner.contract.devices import DeviceDatabase, insert_row, insert_rows
+from runner.contract.connections import (
+    JUNK,
+    Junk,
+    Reading,
+    connection_rows,
+    endurance_rows,
+    pipelining_rows,
+)
+from runner.contract.devices import RECOVER_WITHIN_S, DeviceDatabase, insert_row, insert_rows
 from runner.contract.endpoints import (
     COUNT_ROW,
     DEVICES_ROW,
@@ -38,6 +45,8 @@ def check_contract(
     database: DeviceDatabase | None = None,
     pool_size: int = 50,
     seed: int | None = None,
+    junk: Junk = JUNK,
+    recover_within_s: float = RECOVER_WITHIN_S,
 ) -> list[Check]:
     """Check a started server against each part of the contract that it implements (about 15 s).
 
@@ -48,7 +57,8 @@ def check_contract(
     return None if they cannot. If they are missing, the checks for leaks are left out. `database`
     is the database behind the server's DATABASE_URL, or None; the checks pause and kill it.
     `pool_size` is the server's DB_POOL_SIZE. Pass the `seed` of an earlier check to repeat its
-    random bodies.
+    random bodies. `junk` is the size of each round of junk. Inserts must work again within
+    `recover_within_s` after an outage of the database.
     """
     target = Target(host, port)
     seed = secrets.randbits(32) if seed is None else seed
@@ -63,8 +73,8 @@ def check_contract(
         **smuggling_rows(server),
         **counting_rows(server),
     }
-    inserts = insert_rows(server, database, pool_size)
-    rounds = endurance_rows(server, resident_bytes, open_files)
+    inserts = insert_rows(server, database, pool_size, recover_within_s)
+    rounds = endurance_rows(server, resident_bytes, open_files, junk)
     return [
         *counted(
             target, server, "count: equals what was sent so far", check_rows(target, requests)

@@ -7,6 +7,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 
@@ -257,8 +258,6 @@ def _try_pieces(server: Server, seed: int, target: Target) -> Result:
 Reading = Callable[[], int | None]
 
 ROUNDS = 3
-REQUESTS = 2000
-ABANDONED = 500
 UNFINISHED = 200
 GROWTH_BYTES = 16 << 20
 GROWTH_SHARE = 0.2
@@ -274,8 +273,22 @@ UNFINISHED_BODY = raw(
 )
 
 
+@dataclass(frozen=True)
+class Junk:
+    """The size of a round of junk: whole requests, and requests that their client abandons."""
+
+    requests: int = 2000
+    abandoned: int = 500
+
+
+JUNK = Junk()
+
+
 def endurance_rows(
-    server: Server, resident_bytes: Reading | None, open_files: Reading | None
+    server: Server,
+    resident_bytes: Reading | None,
+    open_files: Reading | None,
+    junk: Junk = JUNK,
 ) -> Rows:
     """Return rows for clients that never finish and for rounds of junk.
 
@@ -286,14 +299,14 @@ def endurance_rows(
 
     def rounds(target: Target) -> Result:
         for _ in range(ROUNDS):
-            _junk(server, target)
+            _send_junk(server, target, junk)
             limit = files[0] + SPARE_FILES if files and files[0] is not None else None
             files.append(_settled(open_files, limit) if open_files else None)
             memory.append(resident_bytes() if resident_bytes else None)
         answer = target.fetch(HEALTH)
         sent = (
-            f"{ROUNDS} rounds of {REQUESTS} requests, {ABANDONED} abandoned and {len(MALFORMED)} "
-            "malformed ones"
+            f"{ROUNDS} rounds of {junk.requests} requests, {junk.abandoned} abandoned and "
+            f"{len(MALFORMED)} malformed ones"
         )
         return (
             answer.status == 200,
@@ -330,11 +343,11 @@ def _try_unfinished(target: Target) -> Result:
     )
 
 
-def _junk(server: Server, target: Target) -> None:
+def _send_junk(server: Server, target: Target, junk: Junk) -> None:
     requests = joined(sent for sent, _ in mixed_requests(server, PIPELINED))
     for _ in range(4):
         with target.connect() as connection:
-            for _ in range(REQUESTS // 4 // PIPELINED):
+            for _ in range(junk.requests // 4 // PIPELINED):
                 connection.send(requests)
                 for _ in range(PIPELINED):
                     connection.read()
@@ -342,7 +355,7 @@ def _junk(server: Server, target: Target) -> None:
         UNFINISHED_HEAD,
         UNFINISHED_HEAD if "experiments" not in server.implements else UNFINISHED_BODY,
     ]
-    for number in range(ABANDONED):
+    for number in range(junk.abandoned):
         with target.connect() as connection:
             connection.send(abandoned[number // 2 % 2])
             if number % 2:  # every second client resets the connection

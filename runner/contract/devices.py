@@ -31,6 +31,7 @@ from runner.contract.rows import Exchange, Expected, Result, Rows, error, status
 from runner.model import LabError, Server
 
 PATH = "/devices"
+RECOVER_WITHIN_S = 5.0  # the contract's time for inserts to work after an outage
 MAX_CHARS = 100
 MAC = "02-00-00-00-00-01"
 ANSWERED = ["id", "uuid", "mac", "firmware", "created_at"]
@@ -121,7 +122,12 @@ def insertion(firmware: str) -> Message:
     return request("POST", PATH, device_body(firmware=firmware))
 
 
-def insert_rows(server: Server, database: DeviceDatabase | None, pool_size: int) -> Rows:
+def insert_rows(
+    server: Server,
+    database: DeviceDatabase | None,
+    pool_size: int,
+    recover_within_s: float = RECOVER_WITHIN_S,
+) -> Rows:
     """Return rows for inserts, if the server implements them, with or without a database."""
     if "devices-insert" not in server.implements:
         return {}
@@ -129,7 +135,7 @@ def insert_rows(server: Server, database: DeviceDatabase | None, pool_size: int)
         return rows_without_database()
     single = device_rows(database)
     many = parallel_rows(database, pool_size)
-    return {**single, **many, **outage_rows(server, database, pool_size)}
+    return {**single, **many, **outage_rows(server, database, pool_size, recover_within_s)}
 
 
 def device_rows(database: DeviceDatabase) -> Rows:
@@ -238,7 +244,6 @@ INSERTS_EACH = 20
 IDLE_WITHIN_S = 2.0
 ANSWER_WITHIN_S = 5.5  # the contract's 5 s, and 0.5 s for a busy machine
 AT_ONCE_S = 1.0
-RECOVER_WITHIN_S = 5.0
 MOST_CLIENTS = 200
 RESTART_CLIENTS = 4
 NO_ANSWER = 0  # status of a request that got no answer
@@ -348,17 +353,26 @@ def _try_parallel(database: DeviceDatabase, target: Target) -> Result:
     )
 
 
-def outage_rows(server: Server, database: DeviceDatabase, pool_size: int) -> Rows:
-    """Return rows that pause and kill the database under more requests than pool connections."""
+def outage_rows(
+    server: Server,
+    database: DeviceDatabase,
+    pool_size: int,
+    recover_within_s: float = RECOVER_WITHIN_S,
+) -> Rows:
+    """Return rows that pause and kill the database under more requests than pool connections.
+
+    Inserts must work again within `recover_within_s`.
+    """
+    recovered = partial(_try_recovered, recover_within_s)
     outage = _Outage(server, database, pool_size)
     return {
         "database hangs: 503 within 5 s": outage.run,
         "database hangs: all else answers at once": outage.judge_others,
         "database hangs: pool says who waits": outage.judge_waiting,
-        "database goes on: inserts work again": _try_recovered,
+        "database goes on: inserts work again": recovered,
         "pool: at rest after the database hung": try_at_rest,
         "database dies: 201 or 503 meanwhile": partial(_try_restart, database),
-        "database is back: inserts work again": _try_recovered,
+        "database is back: inserts work again": recovered,
         # As late as the contract allows: a server may take its time before it retries.
         "database is back: no row that nobody asked for": outage.judge_rows,
         "database is back: rows equal answers": partial(_try_rows, database),
@@ -462,14 +476,14 @@ class _Outage:
         return good <= rows <= most, detail
 
 
-def _try_recovered(target: Target) -> Result:
+def _try_recovered(within_s: float, target: Target) -> Result:
     tag = new_tag("recovered")
     began = time.monotonic()
     seen = Counter[int]()
-    while 201 not in seen and time.monotonic() - began < RECOVER_WITHIN_S:
+    while 201 not in seen and time.monotonic() - began < within_s:
         seen[insert_many(target, tag, 1, ANSWER_WITHIN_S)[0].status] += 1
         time.sleep(0.05)
-    detail = f"expected 201 within {RECOVER_WITHIN_S:g} s, and 503 until then; got {dict(seen)}"
+    detail = f"expected 201 within {within_s:g} s, and 503 until then; got {dict(seen)}"
     return 201 in seen and set(seen) <= {201, 503}, detail
 
 

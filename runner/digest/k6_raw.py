@@ -83,7 +83,7 @@ NO_PORT = -1  # the port if the tag `url` is not a URL, because the script gave 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 ITERATIONS = pa.schema([("end_ns", pa.int64()), ("length_ms", pa.float64())])
 """One row per completed iteration: wall-clock end and iteration_duration."""
-CHUNK = 2 << 20  # bytes of lines read at once
+BLOCK_BYTES = 2 << 20  # of lines read at once
 _LINE_LIMIT = 16 << 20  # no line of k6 is longer
 _TIME = re.compile(r"(19|20|21)\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
 _HEAD = b'{"metric":"'
@@ -138,15 +138,16 @@ def spool_points(
     threads: int = 2,
     salvage: bool = False,
     server_port: int | None = None,
+    block_bytes: int = BLOCK_BYTES,
 ) -> Tally:
     """Write requests.parquet (REQUESTS) and iterations.parquet (ITERATIONS) into `folder`.
 
     Return the counts. With `server_port`, requests whose tag `url` names another port go to
     elsewhere.parquet (ELSEWHERE) instead. `behind_ns` is added to all times. Raise DamageError with
     the line of the first fault. With `salvage` a missing end is not a fault; its lines are counted
-    in `lines_lost`.
+    in `lines_lost`. Each of the `threads` takes about `block_bytes` of lines at a time.
     """
-    file = _File(raw)
+    file = _File(raw, block_bytes)
     pairing = _Pairing(server_port)
     blocks = iter(file)
     tally = pairing.tally
@@ -240,19 +241,20 @@ def _ahead(
 
 @dataclass
 class _File:
-    """The complete lines of a file, in blocks of about CHUNK bytes.
+    """The complete lines of a file, in blocks of about `block_bytes`.
 
     `damage` is the fault that ended them early, without its line.
     """
 
     raw: Path
+    block_bytes: int
     damage: DamageError | None = None
 
     def __iter__(self) -> Iterator[bytes]:
         rest = b""
         data = b""
         try:
-            for data in _chunks(self.raw):
+            for data in _chunks(self.raw, self.block_bytes):
                 end = data.rfind(b"\n") + 1
                 if end:
                     yield b"".join((rest, memoryview(data)[:end]))
@@ -278,24 +280,24 @@ class _File:
                 self.damage = DamageError(0, "the line is cut off", cut=True)
 
 
-def _chunks(raw: Path) -> Iterator[bytes]:
-    """Yield the file's bytes, inflated if its name ends in .gz.
+def _chunks(raw: Path, most_bytes: int) -> Iterator[bytes]:
+    """Yield the file's bytes, inflated if its name ends in .gz, at most `most_bytes` at a time.
 
     Raise zlib_ng.error for a wrong CRC, and EOFError if the gzip stream is cut off.
     """
     with raw.open("rb") as handle:
         if raw.suffix != ".gz":
-            while data := handle.read(CHUNK):
+            while data := handle.read(most_bytes):
                 yield data
             return
         decoder = zlib_ng.decompressobj(wbits=31)
-        while data := handle.read(CHUNK // 4):
+        while data := handle.read(most_bytes // 4):
             while data:
                 if decoder.eof:
                     decoder = zlib_ng.decompressobj(wbits=31)
-                yield decoder.decompress(data, CHUNK)
+                yield decoder.decompress(data, most_bytes)
                 data = decoder.unused_data if decoder.eof else decoder.unconsumed_tail
-        while not decoder.eof and (rest := decoder.decompress(decoder.unconsumed_tail, CHUNK)):
+        while not decoder.eof and (rest := decoder.decompress(decoder.unconsumed_tail, most_bytes)):
             yield rest
         if not decoder.eof:
             raise EOFError

@@ -12,14 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from runner.measure.procfs import read_pids
+from runner.measure.procfs import ROOT, read_pids
 from runner.model import LabError
 
-ROOT = Path("/sys/fs/cgroup")
-PROC = Path("/proc")
-ALL_PROGRAMS = ROOT / "cpuacct" / "cpuacct.usage"
-"""CPU time of all programs in nanoseconds; the root group of version 2 has only ticks."""
+Pid = int | Literal["self"]
+"""The pid of a process, or `self` for this one, as in /proc."""
 PERIOD_US = 10_000
 """Period of a CPU quota. The kernel's default of 100 ms would stop a server for tens of ms."""
 NO_QUOTA = (
@@ -70,14 +69,23 @@ class Cgroup:
             raise LabError(f"{NO_QUOTA[:-1]} ({error.strerror or error}).", exit_code=1) from None
 
 
-def of_process(pid: int) -> Cgroup | None:
+def mounts(root: Path = ROOT) -> Path:
+    """Return the folder below which control groups are mounted."""
+    return root / "sys" / "fs" / "cgroup"
+
+
+ALL_PROGRAMS = mounts() / "cpuacct" / "cpuacct.usage"
+"""CPU time of all programs in nanoseconds; the root group of version 2 has only ticks."""
+
+
+def of_process(pid: Pid) -> Cgroup | None:
     """Return the control group that counts the CPU time of `pid`, or None if none can be read."""
     paths = _paths(pid)
     if "cpuacct" in paths:
         folder = _v1_mount("cpuacct") / paths["cpuacct"]
         if (folder / "cpuacct.usage").exists():
             return Cgroup(1, folder)
-    folder = ROOT / paths.get("", "-")
+    folder = mounts() / paths.get("", "-")
     if (folder / "cpu.stat").exists():
         return Cgroup(2, folder)
     return None
@@ -101,34 +109,37 @@ class CpuGroup:
         return [folder, *(each for each in folder.parents if each.is_relative_to(self.mount))]
 
 
-def cpu_group(pid: int) -> CpuGroup | None:
+def cpu_group(pid: Pid, root: Path = ROOT) -> CpuGroup | None:
     """Return the group that limits the CPU time of `pid`; None if it is not visible here.
 
-    A path that begins with `/..` leads out of this process's control group namespace.
+    A path that begins with `/..` leads out of this process's control group namespace. `root` is the
+    folder of /proc and /sys.
     """
-    paths = _paths(pid)
+    paths = _paths(pid, root)
     version = 1 if "cpu" in paths else 2
     path = paths.get("cpu", paths.get(""))
     if path is None or ".." in path.split("/"):
         return None
-    return CpuGroup(version, _v1_mount("cpu") if version == 1 else _v2_mount(), path)
+    mount = _v1_mount("cpu", root) if version == 1 else _v2_mount(root)
+    return CpuGroup(version, mount, path)
 
 
-def memory_group(pid: int) -> Path | None:
+def memory_group(pid: Pid) -> Path | None:
     """Return the folder of the control group that limits the memory of `pid`; None without one."""
     paths = _paths(pid)
     if "memory" in paths:
         return _v1_mount("memory") / paths["memory"]
-    return ROOT / paths[""] if "" in paths else None
+    return mounts() / paths[""] if "" in paths else None
 
 
-def _paths(pid: int) -> dict[str, str]:
+def _paths(pid: Pid, root: Path = ROOT) -> dict[str, str]:
     """Return a process's control group by controller; version 2 has the empty name.
 
     Empty if the process has ended.
     """
     try:
-        lines = (PROC / str(pid) / "cgroup").read_text("utf-8", "surrogateescape").splitlines()
+        listed = root / "proc" / str(pid) / "cgroup"
+        lines = listed.read_text("utf-8", "surrogateescape").splitlines()
     except OSError:
         return {}
     parts = [line.split(":", 2) for line in lines]
@@ -137,15 +148,14 @@ def _paths(pid: int) -> dict[str, str]:
     }
 
 
-def _v1_mount(controller: str) -> Path:
-    return next(
-        (ROOT / name for name in (controller, "cpu,cpuacct") if (ROOT / name).is_dir()),
-        ROOT / controller,
-    )
+def _v1_mount(controller: str, root: Path = ROOT) -> Path:
+    folders = [mounts(root) / name for name in (controller, "cpu,cpuacct")]
+    return next(filter(Path.is_dir, folders), folders[0])
 
 
-def _v2_mount() -> Path:
-    return ROOT if (ROOT / "cgroup.controllers").exists() else ROOT / "unified"
+def _v2_mount(root: Path) -> Path:
+    folder = mounts(root)
+    return folder if (folder / "cgroup.controllers").exists() else folder / "unified"
 
 
 @contextlib.contextmanager
@@ -168,10 +178,10 @@ def _created(name: str, note: Callable[[Path], None]) -> Cgroup | None:
 
     It has a `quota` if this user may limit CPU time.
     """
-    ours = of_process(os.getpid())
+    ours = of_process("self")
     if ours is None:
         return None
-    folder = (_limiting_parent(ours.folder) if ours.version == 2 else ours.folder) / name
+    folder = (limiting_parent(ours.folder) if ours.version == 2 else ours.folder) / name
     if not _made(folder, note):
         return None
     if not (folder / ours.counter).exists() or not os.access(folder / "cgroup.procs", os.W_OK):
@@ -179,7 +189,7 @@ def _created(name: str, note: Callable[[Path], None]) -> Cgroup | None:
         return None
     if ours.version == 2:
         return Cgroup(2, folder, folder if (folder / "cpu.max").exists() else None)
-    quota = _v1_mount("cpu") / _paths(os.getpid()).get("cpu", "-") / name
+    quota = _v1_mount("cpu") / _paths("self").get("cpu", "-") / name
     limits = (quota.exists() or _made(quota, note)) and (quota / "cpu.cfs_quota_us").exists()
     return Cgroup(1, folder, quota if limits else None)
 
@@ -193,14 +203,14 @@ def _made(folder: Path, note: Callable[[Path], None]) -> bool:
     return True
 
 
-def _limiting_parent(ours: Path) -> Path:
+def limiting_parent(ours: Path, root: Path = ROOT) -> Path:
     """Return the version 2 group below which a new group can limit CPU time.
 
-    It is this process's group or the root. A group that holds processes cannot pass controllers to
-    groups below it, unless it is the root. If neither works, use this process's group, which at
+    It is this process's group `ours`, or the root. A group that holds processes cannot pass
+    controllers to groups below it, unless it is the root. If neither works, use `ours`, which at
     least counts CPU time.
     """
-    for parent in (ours, ROOT):
+    for parent in (ours, mounts(root)):
         control = parent / "cgroup.subtree_control"
         with contextlib.suppress(OSError):
             if "cpu" not in control.read_text().split():

@@ -97,7 +97,8 @@ def read_counters(running: Running, counted: Callable[[], Counters]) -> Counters
 
 
 NETFILTER = Path("/proc/sys/net/netfilter")
-COUNTERS = Path("/proc/net/stat/nf_conntrack")
+"""Folder with the size and the number of entries of the table of tracked connections."""
+STATISTICS = Path("/proc/net/stat/nf_conntrack")
 CLOSE_RPS = 30_000
 """More connections a second than any close-mode load of this lab has opened."""
 SPARE = 2_000
@@ -105,31 +106,37 @@ PATIENCE_S = 150.0
 """Longer than the kernel keeps closed connections (nf_conntrack_tcp_timeout_time_wait, 120 s)."""
 
 
-def dropped_packets() -> int | None:
+def dropped_packets(statistics: Path = STATISTICS) -> int | None:
     """Return the number of packets dropped since boot because the table was full.
 
     None if the kernel tracks no connections.
     """
     try:
-        head, *rows = (line.split() for line in COUNTERS.read_text().splitlines())
+        head, *rows = (line.split() for line in statistics.read_text().splitlines())
         return sum(int(row[head.index("drop")], 16) for row in rows)
     except (OSError, ValueError):
         return None
 
 
-def wait_for_room(cells: Sequence[Cell], on_wait: Callable[[int], None]) -> None:
+def wait_for_room(
+    cells: Sequence[Cell],
+    on_wait: Callable[[int], None],
+    netfilter: Path = NETFILTER,
+    sleep: Callable[[float], object] = time.sleep,
+) -> None:
     """Return once the table has room for a session of `cells`, or after PATIENCE_S.
 
     If it has to wait, it calls `on_wait` once with the number of entries needed. A session that
     needs more than half of the table waits only for half, because during a long session its first
-    connections expire.
+    connections expire. `netfilter` is the folder with the table's size and number of entries.
+    `sleep` waits for seconds before the table is read again.
     """
     deadline = time.monotonic() + PATIENCE_S
     waiting = False
     while time.monotonic() < deadline:
         try:
             used, size = (
-                int((NETFILTER / name).read_text())
+                int((netfilter / name).read_text())
                 for name in ("nf_conntrack_count", "nf_conntrack_max")
             )
         except (OSError, ValueError):
@@ -140,7 +147,7 @@ def wait_for_room(cells: Sequence[Cell], on_wait: Callable[[int], None]) -> None
         if not waiting:
             on_wait(needed)
         waiting = True
-        time.sleep(0.5)
+        sleep(0.5)
 
 
 def connections_of(cell: Cell) -> int:

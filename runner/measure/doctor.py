@@ -1,7 +1,9 @@
 """Report what this machine has, what a campaign would use, and what is missing."""
 
 import contextlib
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from runner.calibration import load_calibration
 from runner.generator_traits import TRAITS
@@ -11,12 +13,14 @@ from runner.measure.counters import CLOSE_RPS
 from runner.measure.idle import IdleCpus
 from runner.measure.idle import remedy as remedy_of_idle
 from runner.measure.leftovers import ledger
-from runner.measure.machine import Diagnosis, judged
-from runner.measure.tools import find_program, find_tool, remedy
+from runner.measure.machine import Diagnosis, MachineFacts, judged
+from runner.measure.procfs import ROOT
+from runner.measure.tools import Tool, find_program, find_tool, remedy
 from runner.model import LabError, short_number
 from runner.planning.catalog import load_server, server_names
 from runner.planning.hosts import Hosts
 
+CALIBRATED = ("k6", "wrk")  # generators whose ceilings `bench calibrate` finds
 LEAST_FREE = 2**30  # free bytes on a generator host's disk, for its raw samples
 CONNECTIONS, CLOSE_OPENS = 3000, 4 * CLOSE_RPS
 """Size of a large campaign: connections held by a load, and connections opened in close mode.
@@ -25,22 +29,29 @@ The latter covers a load of 3 s and its warm-up.
 """
 
 
-def examine(server_cpus: int = 1) -> list[Diagnosis]:
+def examine(
+    server_cpus: int = 1, root: Path = ROOT, sleep: Callable[[float], object] = time.sleep
+) -> list[Diagnosis]:
     """Return everything that matters for a large campaign, most important first.
 
-    `server_cpus` is the number of CPUs for the server.
+    `server_cpus` is the number of CPUs for the server. `root` and `sleep` are those of
+    `machine.examine`.
     """
+    facts = machine.facts(root)
     try:
-        hazards = machine.examine(machine.place(server_cpus), CONNECTIONS, CLOSE_OPENS)
+        placement = machine.place(server_cpus)
+        hazards = machine.examine(placement, CONNECTIONS, CLOSE_OPENS, root, sleep)
     except LabError as error:
         hazards = [Diagnosis("cpus", "missing", str(error))]
+    installed = find_generators()
+    versions = {name: installed[name].version for name in CALIBRATED if name in installed}
     return [
-        *examine_tools(),
+        *examine_tools(installed),
         *_programs(),
-        *_machine(),
+        *_machine(facts),
         *hazards,
         *_permitted(),
-        _calibration(server_cpus),
+        examine_calibration(Machine.of(facts), versions, server_cpus),
     ]
 
 
@@ -93,11 +104,18 @@ def examine_hosts(hosts: Hosts, say: Callable[[str], None]) -> list[Diagnosis]:
     return found
 
 
-def examine_tools() -> list[Diagnosis]:
-    """Return which load generators are installed, and whether the lab can use them."""
+def find_generators() -> dict[str, Tool]:
+    """Return the load generators that are installed, by name."""
+    return {name: tool for name in TRAITS if (tool := find_tool(name)) is not None}
+
+
+def examine_tools(installed: Mapping[str, Tool]) -> list[Diagnosis]:
+    """Return whether each load generator is among those installed, and whether the lab can use
+    it.
+    """
     findings = []
     for name, traits in TRAITS.items():
-        tool = find_tool(name)
+        tool = installed.get(name)
         if tool is None or tool.unfit is not None:
             why = "not installed" if tool is None else tool.unfit
             words = f"{why}: {remedy(name)}"
@@ -151,8 +169,7 @@ def _programs() -> list[Diagnosis]:
     return found
 
 
-def _machine() -> list[Diagnosis]:
-    facts = machine.facts()
+def _machine(facts: MachineFacts) -> list[Diagnosis]:
     fingerprint = Machine.of(facts).fingerprint
     group = facts["cgroup_version"]
     kind = ", a virtual machine" if facts["hypervisor"] else ""
@@ -188,8 +205,13 @@ def _permitted() -> list[Diagnosis]:
     ]
 
 
-def _calibration(server_cpus: int) -> Diagnosis:
-    """Return the generators' ceilings, and whether verdicts can use them."""
+def examine_calibration(
+    this_machine: Machine, versions: Mapping[str, str], server_cpus: int
+) -> Diagnosis:
+    """Return the generators' ceilings, and whether verdicts on `this_machine` can use them.
+
+    `versions` has those of the generators that are installed, by name.
+    """
     try:
         found = load_calibration()
         generator = machine.place(server_cpus).generator
@@ -201,8 +223,7 @@ def _calibration(server_cpus: int) -> Diagnosis:
             "warning",
             "No calibration for this machine: run `bench calibrate`.",
         )
-    tools = {name: tool.version for name in ("k6", "wrk") if (tool := find_tool(name))}
-    if not found.valid_for(Machine.of(machine.facts()), tools, len(generator)):
+    if not found.valid_for(this_machine, versions, len(generator)):
         text = (
             "The calibration is of another machine, tool or number of CPUs: "
             "run `bench calibrate` again."

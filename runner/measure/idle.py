@@ -10,12 +10,14 @@ import gc
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from runner.shapes import Idle
 
 DEVICE = Path("/dev/cpu_dma_latency")
 STATES = Path("/sys/devices/system/cpu")
+"""Folder of the CPUs, with the idle states of each."""
 NO_STATES = (
     "this kernel leaves their sleep to the hypervisor, and has no idle states to choose from"
 )
@@ -24,9 +26,21 @@ WATCHED_S = 0.2
 
 
 class IdleCpus:
-    """The state of idle CPUs requested by this process; `state` is the observed one."""
+    """The state of idle CPUs requested by this process; `state` is the observed one.
 
-    def __init__(self) -> None:
+    `device` is the file of PM QoS, `states` the folder of `idle_states`. `sleep` waits for seconds,
+    to observe whether CPUs still sleep.
+    """
+
+    def __init__(
+        self,
+        device: Path = DEVICE,
+        states: Path = STATES,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._device = device
+        self._states = states
+        self._sleep = sleep
         self.state: Idle = "system"
         self.problem: str | None = None
         """Why CPUs do not poll although requested; None otherwise."""
@@ -42,16 +56,17 @@ class IdleCpus:
         if state == "system" or self._handle is not None or self.problem is not None:
             return
         try:
-            self._handle = os.open(DEVICE, os.O_WRONLY | os.O_CLOEXEC)
+            self._handle = os.open(self._device, os.O_WRONLY | os.O_CLOEXEC)
             os.write(self._handle, (0).to_bytes(4, "little", signed=True))
         except OSError as error:
-            self.problem = f"{DEVICE} cannot be opened ({(error.strerror or str(error)).lower()})"
+            why = (error.strerror or str(error)).lower()
+            self.problem = f"{self._device} cannot be opened ({why})"
         else:
-            before = idle_states()
-            time.sleep(WATCHED_S if before else 0)
+            before = idle_states(self._states)
+            self._sleep(WATCHED_S if before else 0)
             slept = {
                 path.parent.name
-                for path, count in idle_states().items()
+                for path, count in idle_states(self._states).items()
                 if count - before.get(path, count) > 1
             }
             if not before:
@@ -71,12 +86,12 @@ class IdleCpus:
         self.state = "system"
 
 
-def idle_states() -> dict[Path, int]:
+def idle_states(states: Path = STATES) -> dict[Path, int]:
     """Return how often each CPU has entered each idle state that has an exit latency, since
     boot.
     """
     found = {}
-    for state in STATES.glob("cpu[0-9]*/cpuidle/state[0-9]*"):
+    for state in states.glob("cpu[0-9]*/cpuidle/state[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
             if (
                 int((state / "latency").read_text()) > 0

@@ -4,16 +4,15 @@ import os
 import platform
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypedDict
 
-from runner.measure.procfs import number_after
+from runner.measure.procfs import ROOT, number_after
 from runner.measurement import Placement
 from runner.model import LabError
 
-ROOT = Path("/")  # folder of /proc, /sys and /etc
 STEAL_OVER_S = 0.5
 STEAL_PCT = 1.0
 """Above this share of stolen CPU time, a trial slows by more than servers often differ."""
@@ -21,39 +20,40 @@ PORTS_A_SECOND = 28_000
 """Ports that a close-mode load needs, as many as the kernel's range has; then they are reused."""
 OTHER_FILES = 200  # open files of a generator besides its connections
 _CPU = "sys/devices/system/cpu"
+_CLOCK_SOURCE = "sys/devices/system/clocksource/clocksource0/current_clocksource"
 
 
-def _read(path: str) -> str:
+def _read(path: Path) -> str:
     """Return the text of a file; empty if it cannot be read."""
     try:
-        return (ROOT / path).read_text(encoding="utf-8", errors="replace").strip()
+        return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
 
 
-def _number(path: str) -> int | None:
+def _number(path: Path) -> int | None:
     text = _read(path)
     return int(text) if text.isdigit() else None
 
 
-def _entry(path: str, key: str, mark: str = ":") -> str | None:
+def _entry(path: Path, key: str, mark: str = ":") -> str | None:
     """Return the text after the first `key` and `mark` in a file."""
     lines = (line.partition(mark) for line in _read(path).splitlines())
     return next((value.strip() for name, _, value in lines if name.strip() == key), None)
 
 
-def ephemeral_ports() -> tuple[int, int]:
+def ephemeral_ports(root: Path = ROOT) -> tuple[int, int]:
     """Return the first and last port for outgoing connections."""
-    low, high = (_read("proc/sys/net/ipv4/ip_local_port_range") or "32768 60999").split()
+    low, high = (_read(root / "proc/sys/net/ipv4/ip_local_port_range") or "32768 60999").split()
     return int(low), int(high)
 
 
-def _smt_siblings(cpus: list[int]) -> list[list[int]]:
+def _smt_siblings(cpus: list[int], root: Path) -> list[list[int]]:
     """Return the groups of these CPUs that are hardware threads of one core."""
     cores = set()
     for cpu in cpus:
         # for example `0-1,8`
-        listed = _read(f"{_CPU}/cpu{cpu}/topology/thread_siblings_list") or str(cpu)
+        listed = _read(root / _CPU / f"cpu{cpu}/topology/thread_siblings_list") or str(cpu)
         ends = [part.partition("-") for part in listed.split(",")]
         threads = {
             each for first, _, last in ends for each in range(int(first), int(last or first) + 1)
@@ -92,41 +92,41 @@ class Hello(TypedDict):
     memory: int
 
 
-def facts() -> MachineFacts:
+def facts(root: Path = ROOT) -> MachineFacts:
     """Return the machine's facts for the manifest, from a fixed list.
 
     The environment and user names are never included. A fact that the kernel, or a CPU other than
-    x86, does not report is None.
+    x86, does not report is None. `root` is the folder of /proc, /sys and /etc.
     """
     cpus = sorted(os.sched_getaffinity(0))
-    memory_kib = number_after(b"MemTotal:", _read("proc/meminfo").encode())
-    flags = _entry("proc/cpuinfo", "flags")
-    is_xen = (ROOT / "sys/hypervisor/type").exists()
-    governors = {_read(f"{_CPU}/cpu{cpu}/cpufreq/scaling_governor") for cpu in cpus} - {""}
-    no_turbo = _number(f"{_CPU}/intel_pstate/no_turbo")
-    boost = _number(f"{_CPU}/cpufreq/boost")
+    memory_kib = number_after(b"MemTotal:", _read(root / "proc/meminfo").encode())
+    flags = _entry(root / "proc/cpuinfo", "flags")
+    is_xen = (root / "sys/hypervisor/type").exists()
+    of_cpus = root / _CPU
+    governors = {_read(of_cpus / f"cpu{cpu}/cpufreq/scaling_governor") for cpu in cpus} - {""}
+    no_turbo = _number(of_cpus / "intel_pstate/no_turbo")
+    boost = _number(of_cpus / "cpufreq/boost")
     turbo = None if boost is None else boost != 0
     # The version of control groups that counts CPU time.
     marks = {2: "sys/fs/cgroup/cgroup.controllers", 1: "sys/fs/cgroup/cpuacct"}
     return {
-        "cpu_model": _entry("proc/cpuinfo", "model name") or platform.machine(),
+        "cpu_model": _entry(root / "proc/cpuinfo", "model name") or platform.machine(),
         "cpus": len(cpus),
-        "smt_siblings": _smt_siblings(cpus),
+        "smt_siblings": _smt_siblings(cpus, root),
         "memory_bytes": None if memory_kib is None else 1024 * memory_kib,
-        "kernel": _read("proc/sys/kernel/osrelease") or platform.release(),
-        "os": (_entry("etc/os-release", "PRETTY_NAME", "=") or platform.system()).strip('"'),
+        "kernel": _read(root / "proc/sys/kernel/osrelease") or platform.release(),
+        "os": (_entry(root / "etc/os-release", "PRETTY_NAME", "=") or platform.system()).strip('"'),
         "hypervisor": is_xen or (None if flags is None else "hypervisor" in flags.split()),
         "governor": ", ".join(sorted(governors)) or None,
         "turbo": turbo if no_turbo is None else no_turbo == 0,
         "cgroup_version": next(
-            (version for version, path in marks.items() if (ROOT / path).exists()), None
+            (version for version, path in marks.items() if (root / path).exists()), None
         ),
-        "clock_source": _read("sys/devices/system/clocksource/clocksource0/current_clocksource")
-        or None,
-        "somaxconn": _number("proc/sys/net/core/somaxconn") or 0,
-        "ephemeral_ports": ephemeral_ports(),
-        "tcp_tw_reuse": _number("proc/sys/net/ipv4/tcp_tw_reuse"),
-        "nf_conntrack_max": _number("proc/sys/net/netfilter/nf_conntrack_max"),
+        "clock_source": _read(root / _CLOCK_SOURCE) or None,
+        "somaxconn": _number(root / "proc/sys/net/core/somaxconn") or 0,
+        "ephemeral_ports": ephemeral_ports(root),
+        "tcp_tw_reuse": _number(root / "proc/sys/net/ipv4/tcp_tw_reuse"),
+        "nf_conntrack_max": _number(root / "proc/sys/net/netfilter/nf_conntrack_max"),
         "open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[1],
     }
 
@@ -177,22 +177,41 @@ def judged(subject: str, harmless: bool, value: str, sentence: str) -> Diagnosis
     return Diagnosis(subject, "ok", value) if harmless else Diagnosis(subject, "warning", sentence)
 
 
-def warnings(placement: Placement, connections: int, opened: int = 0) -> list[str]:
+def warnings(
+    placement: Placement,
+    connections: int,
+    opened: int = 0,
+    root: Path = ROOT,
+    sleep: Callable[[float], object] = time.sleep,
+) -> list[str]:
     """Return a warning, with a remedy, for each fact of this machine that distorts such a
     campaign.
+
+    `root` and `sleep` are those of `examine`.
     """
-    return [found.text for found in examine(placement, connections, opened) if found.level != "ok"]
+    examined = examine(placement, connections, opened, root, sleep)
+    return [found.text for found in examined if found.level != "ok"]
 
 
-def examine(placement: Placement, connections: int, opened: int) -> list[Diagnosis]:
+def examine(
+    placement: Placement,
+    connections: int,
+    opened: int,
+    root: Path = ROOT,
+    sleep: Callable[[float], object] = time.sleep,
+) -> list[Diagnosis]:
     """Return everything checked, harmless or not; takes half a second.
 
     A campaign has at most `connections` at once. One of its trials opens at most `opened`
-    (counters.connections_of); in close mode, one for each request.
+    (counters.connections_of); in close mode, one for each request. `root` is the folder of /proc,
+    /sys and /etc. `sleep` waits for STEAL_OVER_S, to observe the CPUs.
     """
-    found = facts()
-    of_placement = _of_placement(found["smt_siblings"], placement)
-    return [*of_placement, *_of_cpus(found), *_of_connections(found, connections, opened)]
+    found = facts(root)
+    return [
+        *_of_placement(found["smt_siblings"], placement),
+        *_of_cpus(found, root, sleep),
+        *_of_connections(found, connections, opened, root),
+    ]
 
 
 def cpu_list(cpus: Sequence[int]) -> str:
@@ -243,18 +262,18 @@ def _of_placement(cores: Sequence[Sequence[int]], placement: Placement) -> list[
     ]
 
 
-def _of_cpus(facts: MachineFacts) -> list[Diagnosis]:
+def _of_cpus(facts: MachineFacts, root: Path, sleep: Callable[[float], object]) -> list[Diagnosis]:
     """Check the CPUs' frequency, other programs' use of them, and the instruments' priority."""
-    before = _cpu_times()
-    time.sleep(STEAL_OVER_S)
-    after = _cpu_times()
+    before = _cpu_times(root)
+    sleep(STEAL_OVER_S)
+    after = _cpu_times(root)
     rose = [b - a for a, b in zip(before, after, strict=True)]
     stolen = [100 * times[-1] / max(1, sum(times)) for times in (after, rose)]
     took = f"{stolen[0]:.1f} % since boot, {stolen[1]:.1f} % now"
     governor = facts["governor"]
     turbo = facts["turbo"]
     cpus = facts["cpus"]
-    load = float((_read("proc/loadavg") or "0").split()[0])
+    load = float((_read(root / "proc/loadavg") or "0").split()[0])
     average = f"load average {load:.1f} on {cpus} CPUs"
     unseen = "none that this system can see"
     sentences = {
@@ -298,12 +317,12 @@ def _of_cpus(facts: MachineFacts) -> list[Diagnosis]:
     ]
 
 
-def _cpu_times() -> list[int]:
+def _cpu_times(root: Path) -> list[int]:
     """Return CPU ticks since boot, summed over all CPUs.
 
     The fields are user, nice, system, idle, iowait, irq, softirq and steal.
     """
-    first, *_ = (_read("proc/stat") or "cpu 0 0 0 0 0 0 0 0").splitlines()
+    first, *_ = (_read(root / "proc/stat") or "cpu 0 0 0 0 0 0 0 0").splitlines()
     return [int(value) for value in first.split()[1:9]]
 
 
@@ -322,12 +341,15 @@ def _may_run_first() -> bool:
     return True
 
 
-def _of_connections(facts: MachineFacts, connections: int, opened: int) -> list[Diagnosis]:
+def _of_connections(
+    facts: MachineFacts, connections: int, opened: int, root: Path
+) -> list[Diagnosis]:
     """Check whether the kernel allows a generator's number of connections."""
     files = facts["open_files"]
     backlog = facts["somaxconn"]
     tracked = facts["nf_conntrack_max"]
     needed = connections + OTHER_FILES
+    waiting = number_after(b" tw ", _read(root / "proc/net/sockstat").encode()) or 0
     can_wait = f"{backlog} connections can wait to be accepted"
     can_track = f"{tracked} connections can be tracked (a trial opens up to {opened})"
     room = "the firewall, if any, tracks no connections" if tracked is None else can_track
@@ -351,20 +373,20 @@ def _of_connections(facts: MachineFacts, connections: int, opened: int) -> list[
     return [
         judged("open files", files >= needed, allowed, sentences["files"]),
         judged("somaxconn", backlog >= connections, can_wait, sentences["backlog"]),
-        _ports(facts["ephemeral_ports"], facts["tcp_tw_reuse"], connections, opened),
+        _ports(facts, waiting, connections, opened),
         judged("tracking", tracked is None or tracked >= opened, room, sentences["tracking"]),
     ]
 
 
-def _ports(ends: Sequence[int], reuse: int | None, connections: int, opened: int) -> Diagnosis:
-    """Check the ports of outgoing connections.
+def _ports(facts: MachineFacts, waiting: int, connections: int, opened: int) -> Diagnosis:
+    """Check the ports of outgoing connections; closed connections still hold `waiting` of them.
 
     The side that closes a connection keeps its port for a minute (TIME-WAIT, RFC 9293). With
     net.ipv4.tcp_tw_reuse at 1, or at 2 (loopback only, the default), the port can be reused after a
     second. Otherwise the ports waiting now are not available.
     """
-    waiting = number_after(b" tw ", _read("proc/net/sockstat").encode()) or 0
-    first, last = ends
+    reuse = facts["tcp_tw_reuse"]
+    first, last = facts["ephemeral_ports"]
     ports = last - first + 1
     needed = max(2 * connections, min(opened, PORTS_A_SECOND))
     text = ""

@@ -39,7 +39,7 @@ def _limits() -> list[MemoryLimit]:
     machine = psutil.virtual_memory()
     found = [MemoryLimit(machine.total, machine.total - machine.available)]
     folder = cgroups.memory_group(os.getpid())
-    while folder is not None and folder.is_relative_to(cgroups.ROOT) and folder != cgroups.ROOT:
+    while folder is not None and cgroups.mounts() in folder.parents:
         limit = _limit_of(folder)
         if limit is not None:
             # The use includes file caches, which the kernel can reclaim.

@@ -124,13 +124,19 @@ def pinned(
 
 
 class ProcessEngine:
-    """An engine of local subprocesses, each in a session and, if permitted, a control group."""
+    """An engine of local subprocesses, each in a session and, if permitted, a control group.
+
+    `find` returns the path of a program, or None if it is not installed.
+    """
 
     name = "process"
 
-    def __init__(self, ledger: Ledger, reason: str) -> None:
+    def __init__(
+        self, ledger: Ledger, reason: str, find: Callable[[str], Path | None] = find_program
+    ) -> None:
         self.reason = reason
         self._ledger = ledger
+        self._find = find
 
     def prepare(self, server: Server) -> str | None:
         """Check that everything the server needs to run exists; return None, because it has no
@@ -143,7 +149,7 @@ class ProcessEngine:
                 "start the server yourself and give its address by --url."
             )
         for need in server.run_needs:
-            if find_program(need) is None:
+            if self._find(need) is None:
                 raise LabError(f"Server {server.name} needs {need}: {remedy(need)}.")
         return None
 
@@ -190,7 +196,7 @@ class ProcessEngine:
         discarded data does not need, but still ends all child processes. SIGTERM would wait for the
         clients. Raise LabError if PostgreSQL is not installed.
         """
-        found = find_program("postgres")
+        found = self._find("postgres")
         port = free_port()
         if found is None or not (found.parent / "initdb").exists():
             raise LabError(f"The database workloads need PostgreSQL: {remedy('postgres')}.")

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+ROOT = Path("/")
+"""Folder of the kernel's /proc and /sys, and of /etc."""
 AT_ONCE = 8
 """Number of processes whose memory is read at a time.
 
@@ -22,7 +24,8 @@ KEPT = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8
 
 Three such subjects fit into the limit of open files.
 """
-_OWN_CHILDREN = Path("/proc/thread-self/children")
+OWN_CHILDREN = Path("/proc/thread-self/children")
+"""It exists if the kernel lists the children of threads (CONFIG_PROC_CHILDREN)."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -137,12 +140,12 @@ def read_pids(path: Path | str) -> list[int]:
         return [int(pid) for pid in file.read().split()]
 
 
-def descendants(pid: int) -> Iterator[int]:
+def descendants(pid: int, own_children: Path = OWN_CHILDREN) -> Iterator[int]:
     """Yield a process and all its descendants, each before its children.
 
-    Some of them may have ended.
+    Some of them may have ended. Without the file `own_children`, find them by their parents.
     """
-    if not _OWN_CHILDREN.exists():  # a kernel without CONFIG_PROC_CHILDREN
+    if not own_children.exists():
         import psutil  # noqa: PLC0415 - slow to import, and rarely needed
 
         yield pid

@@ -4,12 +4,11 @@ The kernel applies each of them. They are in the hierarchy of the controller `cp
 CPU time may be in another hierarchy.
 """
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from runner.measure import cgroups
-from runner.measure.procfs import KeptFile, number_after
+from runner.measure.procfs import ROOT, KeptFile, number_after
 from runner.measurement import Quota
 
 FIRST_NAMESPACE = "cgroup:[4026531835]"  # the initial namespace, from which all groups are visible
@@ -42,13 +41,16 @@ class Quotas:
     known: bool  # False if some group could not be read: it may have another quota
 
 
-def find(pid: int) -> Quotas:
-    """Return the quotas of a process. No errors: `known` is False if a group cannot be read."""
-    group = cgroups.cpu_group(pid)
+def find(pid: cgroups.Pid, root: Path = ROOT) -> Quotas:
+    """Return the quotas of a process. No errors: `known` is False if a group cannot be read.
+
+    `root` is the folder of /proc and /sys.
+    """
+    group = cgroups.cpu_group(pid, root)
     if group is None:
         return Quotas((), known=False)
     found: list[QuotaGroup] = []
-    known = _sees_all_groups()
+    known = _sees_all_groups(root)
     for folder in group.folders:
         try:
             cores = _quota_cores(group.version, folder)
@@ -60,10 +62,10 @@ def find(pid: int) -> Quotas:
     return Quotas(tuple(found), known)
 
 
-def quota_of(pid: int) -> Quota:
+def quota_of(pid: int, root: Path = ROOT) -> Quota:
     """Return the tightest quota of a process, and whether this process shares one of its quotas."""
-    theirs = find(pid)
-    ours = find(os.getpid())
+    theirs = find(pid, root)
+    ours = find("self", root)
     return Quota(
         cores=min((group.cores for group in theirs.groups), default=None),
         known=theirs.known,
@@ -102,10 +104,10 @@ class Throttling:
         return total_ns
 
 
-def _sees_all_groups() -> bool:
+def _sees_all_groups(root: Path) -> bool:
     """True if this process sees the groups above its namespace's root, or if there are none."""
     try:
-        return str((cgroups.PROC / "self" / "ns" / "cgroup").readlink()) == FIRST_NAMESPACE
+        return str((root / "proc" / "self" / "ns" / "cgroup").readlink()) == FIRST_NAMESPACE
     except FileNotFoundError:  # the kernel has no cgroup namespaces
         return True
     except OSError:

@@ -27,7 +27,7 @@ from runner.measure import counters, memory, quotas
 from runner.measure.generators.command import Command, Shot
 from runner.measure.leftovers import Ledger
 from runner.measure.process_engine import pinned
-from runner.measurement import Counters, GeneratorHost, Loaded
+from runner.measurement import Counters, GeneratorHost, Loaded, Quota
 from runner.model import LabError
 from runner.store import replacing
 
@@ -71,12 +71,15 @@ class Site:
     name = ""  # its role, as shown to readers; empty for this machine
     clock = Clock()
     kills = staticmethod(memory.kills)
-    quota = staticmethod(quotas.quota_of)
     network = staticmethod(counters.network_bytes)
     undelivered = staticmethod(counters.undelivered)
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+
+    def quota(self, pid: int) -> Quota:
+        """Return the tightest quota of a process, as `quotas.quota_of` does."""
+        return quotas.quota_of(pid)
 
     def counters(self) -> Counters:
         """Return the kernel's counters.

@@ -46,9 +46,10 @@ class Station(Site):
     now = staticmethod(time.monotonic_ns)
     free_port = staticmethod(free_port)
 
-    def __init__(self, work: Path) -> None:
+    def __init__(self, work: Path, transfer_limit_s: float = TRANSFER_LIMIT_S) -> None:
         super().__init__(Ledger(work / "ledger.jsonl"))
         self._work = work
+        self.transfer_limit_s = transfer_limit_s
         self._instruments: dict[str, tuple[contextlib.ExitStack, Ask]] = {}
         self._idle = IdleCpus()
         self._watched: dict[int, int | None] = {}
@@ -144,7 +145,7 @@ class Station(Site):
         if self._listening is not None:
             self._listening.close()
         self._listening = socket.create_server((address, 0), backlog=20)
-        self._listening.settimeout(TRANSFER_LIMIT_S)
+        self._listening.settimeout(self.transfer_limit_s)
         return int(self._listening.getsockname()[1])
 
     def receive(self, peer: str) -> float:
@@ -155,7 +156,7 @@ class Station(Site):
             with channel:
                 if whose[0] != peer:
                     raise LabError("Another host connected to the transfer.", exit_code=1)
-                channel.settimeout(TRANSFER_LIMIT_S)
+                channel.settimeout(self.transfer_limit_s)
                 buffer = bytearray(TRANSFER_BYTES)
                 received = 0
                 begun = time.monotonic()
@@ -165,7 +166,7 @@ class Station(Site):
 
     def send(self, address: str, port: int, seconds: float) -> None:
         """Send as much as possible to another station for `seconds`."""
-        with socket.create_connection((address, port), timeout=TRANSFER_LIMIT_S) as channel:
+        with socket.create_connection((address, port), timeout=self.transfer_limit_s) as channel:
             until = time.monotonic() + seconds
             chunk = bytes(TRANSFER_BYTES)
             while time.monotonic() < until:
@@ -197,11 +198,8 @@ def answer(station: Station, line: str) -> str:
     except LabError as error:
         found = {"error": str(error)}
     except TimeoutError:
-        found = {
-            "error": (
-                f"Nothing came from the other host, or went to it, for {TRANSFER_LIMIT_S:.0f} s."
-            )
-        }
+        waited_s = station.transfer_limit_s
+        found = {"error": f"Nothing came from the other host, or went to it, for {waited_s:g} s."}
     except (OSError, AttributeError, KeyError, TypeError, ValueError, AssertionError) as error:
         found = {"error": f"{type(error).__name__}: {error}."}
     return json.dumps({"id": number, **found}, default=vars)

@@ -267,12 +267,17 @@ def _load_s(cell: Cell) -> float:
 class TimeLeft:
     """Predicts the remaining time of a campaign from how long its trials took beside their
     estimates.
+
+    `clock` returns seconds, and the campaign begins now.
     """
 
-    def __init__(self, trials: Sequence[Trial]) -> None:
+    def __init__(
+        self, trials: Sequence[Trial], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._left_s = sum(map(estimate_s, trials))
         self._estimated_s = 0.0
-        self._started = time.monotonic()
+        self._clock = clock
+        self._started_s = clock()
 
     def end(self, trials: Sequence[Trial]) -> None:
         """Note that trials have ended."""
@@ -285,7 +290,7 @@ class TimeLeft:
 
     def elapsed_s(self) -> float:
         """Return how long the campaign has taken."""
-        return time.monotonic() - self._started
+        return self._clock() - self._started_s
 
     def takes_s(self, trials: Sequence[Trial] | None = None) -> float:
         """Return about how long trials, or all that are left, will take, scaled by how those so far

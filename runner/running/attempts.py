@@ -17,10 +17,11 @@ from runner.digest.trial import Digest, digest_session
 from runner.manifest import THE_DATABASE
 from runner.measure import machine
 from runner.measure.counters import wait_for_room
+from runner.measure.loading import Bench
 from runner.measure.session import Member, measure
 from runner.measure.sites import Sites
 from runner.measurement import Measurement
-from runner.model import SCHEMA, CannotGoOnError, LabError, State, Trial, record_of
+from runner.model import SCHEMA, CannotGoOnError, LabError, State, Trial, Workload, record_of
 from runner.planning.catalog import campaign_workload
 from runner.planning.plan import TimeLeft, by_session, next_attempt, slice_order
 from runner.planning.search import Searches
@@ -51,6 +52,19 @@ FULL_BYTES = (
 )  # with less room than this on a disk that it writes to, a trial that failed did so for that
 
 
+Step = Callable[[str], None]
+"""Receives the name of the step that begins."""
+Measuring = Callable[
+    [Bench, Workload, Sequence[Member], Sequence[tuple[str, int]], Step],
+    Mapping[str, Measurement | LabError],
+]
+"""Measures the members of a session, as `measure` does."""
+Digesting = Callable[[RunFolder, Mapping[Trial, Measurement]], Mapping[Trial, Digest | LabError]]
+"""Digests the measured trials of a session, as `digest_session` does."""
+Executor = Callable[[RunFolder, Sequence[Trial], Prepared, Step], list[TrialRecord]]
+"""Makes an attempt at a session or a single trial, as `run_unit` does."""
+
+
 @dataclass(frozen=True)
 class RunResult:
     """How a campaign ended."""
@@ -67,10 +81,11 @@ def run_trials(
     prepared: Prepared,
     report: TrialProgress,
     stopping: Stopping = TO_THE_END,
+    execute: Executor | None = None,
 ) -> tuple[str, ...]:
     """Run the trials in order, those of a session side by side.
 
-    Return a sentence for each that failed.
+    Return a sentence for each that failed. `execute` makes an attempt (default: `run_unit`).
 
     If the user or the machine, not a trial, ends the run (no engine any more, a full disk), it
     says how to go on.
@@ -84,7 +99,8 @@ def run_trials(
     try:
         for planned in _needed(run, trials, report, stopping, goes_on):
             unit = [searches.settle(trial) for trial in planned]
-            for trial, record in zip(unit, _attempted(run, unit, prepared, report), strict=True):
+            records = _attempted(run, unit, prepared, report, execute or run_unit)
+            for trial, record in zip(unit, records, strict=True):
                 if record["status"] == "interrupted":
                     raise CannotGoOnError(str(record["error"]))
                 searches.note(record)
@@ -110,7 +126,7 @@ def _needed(
     """Yield the sessions, and single trials, that are needed and within the budget when their turn
     comes.
     """
-    clock = TimeLeft(trials)
+    clock = TimeLeft(trials, stopping.clock)
     looked = 0
     settled = set[str]()
     units = by_session(trials)
@@ -140,7 +156,11 @@ def _needed(
 
 
 def _attempted(
-    run: RunFolder, unit: Sequence[Trial], prepared: Prepared, report: TrialProgress
+    run: RunFolder,
+    unit: Sequence[Trial],
+    prepared: Prepared,
+    report: TrialProgress,
+    execute: Executor,
 ) -> Sequence[TrialRecord]:
     """Run a session, or a single trial, until an attempt is not disturbed.
 
@@ -150,9 +170,8 @@ def _attempted(
     wait_for_room([trial.cell for trial in unit], lambda needed: report.say(WAIT.format(needed)))
     report.begin(unit[0])
     for attempt in count(unit[0].attempt):
-        records = _run_unit(
-            run, [next_attempt(trial, attempt) for trial in unit], prepared, report.step
-        )
+        tried = [next_attempt(trial, attempt) for trial in unit]
+        records = execute(run, tried, prepared, report.step)
         why = next((each["error"] for each in records if each["disturbed"]), None)
         if why is None or attempt >= prepared.bench.campaign.attempts:
             break
@@ -170,12 +189,17 @@ class _Fate:
     digest: Digest | None = None
 
 
-def _run_unit(
-    run: RunFolder, unit: Sequence[Trial], prepared: Prepared, step: Callable[[str], None]
+def run_unit(
+    run: RunFolder,
+    unit: Sequence[Trial],
+    prepared: Prepared,
+    step: Step,
+    measuring: Measuring = measure,
+    digesting: Digesting = digest_session,
 ) -> list[TrialRecord]:
     """Measure, digest and record a session, or a single trial; return the records.
 
-    An interruption is recorded too.
+    An interruption is recorded too. `step` receives the name of each step when it begins.
     """
     for trial in unit:
         run.append(
@@ -185,9 +209,10 @@ def _run_unit(
     started = datetime.now(UTC).isoformat()
     fates = {trial.trial_id: _Fate() for trial in unit}
     try:
-        _measure_unit(run, unit, prepared, step, fates)
+        _measure_unit(run, unit, prepared, step, fates, measuring)
         step("digest")
-        _digest_unit(run, unit, fates, is_last=unit[0].attempt >= prepared.bench.campaign.attempts)
+        is_last = unit[0].attempt >= prepared.bench.campaign.attempts
+        _digest_unit(run, unit, fates, digesting, is_last=is_last)
     except KeyboardInterrupt:
         _interrupt(fates, "interrupted before its end")
         raise
@@ -231,8 +256,9 @@ def _measure_unit(
     run: RunFolder,
     unit: Sequence[Trial],
     prepared: Prepared,
-    step: Callable[[str], None],
+    step: Step,
     fates: Mapping[str, _Fate],
+    measuring: Measuring,
 ) -> None:
     """Measure what can be measured of a session; the rest has its error."""
     cell = unit[0].cell
@@ -251,7 +277,7 @@ def _measure_unit(
     order = slice_order(
         names, cell.slices or 1, f"{prepared.bench.campaign.seed} {unit[0].session}"
     )
-    for trial_id, found in measure(prepared.bench, workload, members, order, step).items():
+    for trial_id, found in measuring(prepared.bench, workload, members, order, step).items():
         fate = fates[trial_id]
         if isinstance(found, Measurement):
             fate.measurement = found
@@ -262,13 +288,18 @@ def _measure_unit(
 
 
 def _digest_unit(
-    run: RunFolder, unit: Sequence[Trial], fates: Mapping[str, _Fate], *, is_last: bool
+    run: RunFolder,
+    unit: Sequence[Trial],
+    fates: Mapping[str, _Fate],
+    digesting: Digesting,
+    *,
+    is_last: bool,
 ) -> None:
     """Digest what was measured; a session that the machine disturbed is failed as a whole."""
     measured = {
         trial: found for trial in unit if (found := fates[trial.trial_id].measurement) is not None
     }
-    for trial, digest in digest_session(run, measured).items():
+    for trial, digest in digesting(run, measured).items():
         fate = fates[trial.trial_id]
         if not isinstance(digest, Digest):
             fate.error = _sentence(digest)

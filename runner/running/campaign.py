@@ -65,7 +65,7 @@ def run_campaign(
         raise LabError(
             f"No server of {', '.join(campaign.servers)} implements a workload of {campaign.name}."
         )
-    preparing.require_room(trials, data_folder())
+    preparing.require_room(trials, preparing.Room.of(data_folder()))
     tools = preparing.tools_of(trials)
     inputs = inputs_of(campaign, servers)
     with open_lab(engine, campaign.owns, hosts, report.say) as opened:
@@ -158,7 +158,7 @@ def resume_campaign(
     for api in campaign.owns:
         if why := why_not_same(api, run):
             raise cannot_go_on(why)
-    preparing.require_room(rest.trials, run.path)
+    preparing.require_room(rest.trials, preparing.Room.of(run.path))
     tools = preparing.tools_of(rest.trials)
     changed = preparing.changed_file(begun, inputs_of(campaign, servers))
     if changed is not None:

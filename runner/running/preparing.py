@@ -251,13 +251,33 @@ def bytes_of(cell: Cell) -> int:
     return BYTES_A_TRIAL + BYTES_A_REQUEST * GENERATORS[cell.tool].kept_requests(cell)
 
 
-def require_room(trials: Sequence[Trial], folder: Path) -> None:
-    """Raise LabError if a disk, the memory or the open files that this user may have are too few
-    for the trials.
+@dataclass(frozen=True)
+class Room:
+    """What this machine has left for trials whose raw samples go to `folder`."""
 
-    `folder` is where their raw samples go.
-    """
-    temporary = Path(tempfile.gettempdir())
+    folder: Path
+    disk_bytes: int
+    """Free bytes on the disk of `folder`."""
+    temporary_bytes: int
+    """Free bytes on the disk of temporary files."""
+    memory_bytes: int
+    open_files: int
+    """The number of open files that this user may have at most; RLIM_INFINITY without a limit."""
+
+    @classmethod
+    def of(cls, folder: Path) -> Room:
+        """Return what is left now."""
+        return cls(
+            folder,
+            disk_bytes=free_bytes(folder),
+            temporary_bytes=free_bytes(Path(tempfile.gettempdir())),
+            memory_bytes=available_bytes(),
+            open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
+        )
+
+
+def require_room(trials: Sequence[Trial], room: Room) -> None:
+    """Raise LabError if a disk, the memory or the open files are too few for the trials."""
     connections = max((trial.cell.sockets for trial in trials), default=0)
     disk = SPARE_BYTES + sum(bytes_of(trial.cell) for trial in trials)
     memory = MEMORY_BYTES + MEMBER_BYTES * max(
@@ -268,22 +288,22 @@ def require_room(trials: Sequence[Trial], folder: Path) -> None:
         default=0,
     )
     files = connections + OTHER_FILES
-    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    allowed = room.open_files
     _require(
         disk,
-        free_bytes(folder),
-        f"on the disk of {folder}",
+        room.disk_bytes,
+        f"on the disk of {room.folder}",
         "make the trials smaller with --scale or --repeats",
     )
     _require(
         TEMPORARY_BYTES,
-        free_bytes(temporary),
-        f"in {temporary}",
+        room.temporary_bytes,
+        f"in {tempfile.gettempdir()}",
         "set TMPDIR to a folder elsewhere",
     )
     _require(
         memory,
-        available_bytes(),
+        room.memory_bytes,
         "of memory",
         "end other programs, or ask for fewer virtual users or iterations",
     )

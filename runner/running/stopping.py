@@ -4,6 +4,8 @@ known.
 
 import math
 import re
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from runner.digest.tables import trial_row
@@ -15,45 +17,6 @@ from runner.present.published.judging import TOO_FEW, judge_all
 from runner.present.published.outcomes import ABSENT, CLOSE
 from runner.present.statistics.inference import LOOKS
 from runner.store import RunFolder
-
-
-@dataclass(frozen=True)
-class Stopping:
-    """When a run ends before its last session: after `budget_s` seconds, or load by load where
-    enough is known.
-
-    `until` says what is enough: `decided` (every ratio of a load's servers is apart from 1, and
-    every claim about it is decided), or the half-width of the ratios' intervals such as `5%`.
-    Empty: all sessions are run.
-    """
-
-    budget_s: float = math.inf
-    until: str = ""
-
-    def look(self, run: RunFolder, sessions: int) -> tuple[set[str], str] | None:
-        """Return after so many sessions what `settled` does; None if it is not the time to look."""
-        if not self.until or sessions not in LOOKS:
-            return None
-        return settled(tables_of(run.manifest(), map(trial_row, run.records())), self.until)
-
-
-TO_THE_END = Stopping()
-
-
-def read_stopping(budget: str | None, until: str | None) -> Stopping:
-    """Return what two options say: `90s`, `60m` or `2h`, and `until` as in `Stopping`.
-
-    LabError for anything else.
-    """
-    budget_s = math.inf
-    if budget is not None:
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", budget)
-        budget_s = float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]] if found else 0
-        if not budget_s:
-            raise LabError(f"--budget is a time such as 90s, 60m or 2h, not {budget!r}.")
-    if until is not None:
-        _half_width(until)
-    return Stopping(budget_s, until or "")
 
 
 def _half_width(until: str) -> float | None:
@@ -106,3 +69,49 @@ def settled(tables: Tables, until: str) -> tuple[set[str], str]:
     rest = f"; the widest interval of the others is ±{100 * widest:.1f} %" if widest else ""
     what = "decided" if width is None else f"within ±{100 * width:g} %"
     return ({names[load] for load in done}, f"{len(done)} of {len(names)} loads are {what}{rest}")
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """When a run ends before its last session: after `budget_s` seconds, or load by load where
+    enough is known.
+
+    `until` says what is enough: `decided` (every ratio of a load's servers is apart from 1, and
+    every claim about it is decided), or the half-width of the ratios' intervals such as `5%`.
+    Empty: all sessions are run.
+    """
+
+    budget_s: float = math.inf
+    until: str = ""
+    clock: Callable[[], float] = time.monotonic
+    """The clock of the budget, in seconds."""
+    looks: Sequence[int] = LOOKS
+    """The numbers of sessions after which the ratios are looked at."""
+    settled: Callable[[Tables, str], tuple[set[str], str]] = settled
+    """Returns the loads that need no further session."""
+
+    def look(self, run: RunFolder, sessions: int) -> tuple[set[str], str] | None:
+        """Return after so many sessions what `settled` does; None if it is not the time to look."""
+        if not self.until or sessions not in self.looks:
+            return None
+        tables = tables_of(run.manifest(), map(trial_row, run.records()))
+        return self.settled(tables, self.until)
+
+
+TO_THE_END = Stopping()
+
+
+def read_stopping(budget: str | None, until: str | None) -> Stopping:
+    """Return what two options say: `90s`, `60m` or `2h`, and `until` as in `Stopping`.
+
+    LabError for anything else.
+    """
+    budget_s = math.inf
+    if budget is not None:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", budget)
+        budget_s = float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]] if found else 0
+        if not budget_s:
+            raise LabError(f"--budget is a time such as 90s, 60m or 2h, not {budget!r}.")
+    if until is not None:
+        _half_width(until)
+    return Stopping(budget_s, until or "")

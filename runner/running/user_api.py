@@ -5,16 +5,18 @@ import hashlib
 import os
 import re
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
 from string import ascii_lowercase
 from urllib.parse import urlsplit
 
-from runner.measure import attached, quotas
+from runner.measure import attached
+from runner.measure.attached import Listener
 from runner.measure.engine import Answers, require_answer
 from runner.measure.generators.script import COPY, Script, read_script
+from runner.measure.quotas import quota_of
 from runner.measure.tools import need_tool
 from runner.measurement import Quota
 from runner.model import OWN_GET, OWN_SCRIPT, Campaign, LabError, Load, UserApi, core_words
@@ -318,16 +320,21 @@ def _remarks(api: UserApi, script: Script | None) -> Iterator[str]:
             f"The server at {api.url} was running before, and is the same in every trial: what one "
             "leaves behind, the next one finds."
         )
-        found = attached.find(api)
-        if found.why:
-            unknown = f"The CPU time of the server at {api.url} is not known"
-            yield f"{unknown}, and so no verdict: {found.why}."
-        else:
-            yield from _of_quota(api, quotas.quota_of(found.pid))
+        yield from remarks_on_process(api, attached.find(api))
 
 
-def _of_quota(api: UserApi, quota: Quota) -> Iterator[str]:
-    """Yield what is to be said of the CPU quota of a server that runs already."""
+def remarks_on_process(
+    api: UserApi, found: Listener, quota_of: Callable[[int], Quota] = quota_of
+) -> Iterator[str]:
+    """Yield what the user should know of the process of a server that runs already.
+
+    That is why it is unknown, or its CPU quota, which `quota_of` returns for a pid.
+    """
+    if found.why:
+        unknown = f"The CPU time of the server at {api.url} is not known"
+        yield f"{unknown}, and so no verdict: {found.why}."
+        return
+    quota = quota_of(found.pid)
     if quota.cores is not None:
         whose = "is not the lab's"
         if quota.shared:

@@ -19,7 +19,7 @@ from runner.audit.finding import table as table_of
 from runner.audit.formats import NUMBERS
 from runner.audit.page import HARD, of_published, open_audit, rows_of
 from runner.audit.reading import MOST_BYTES, parse, read_all, value_of
-from runner.commands import auditing
+from runner.audit.stored import store_beside
 from runner.model import LabError
 from runner.present.frames import read_tables
 from runner.present.look.markup import Bullets, TextTable, html
@@ -549,10 +549,8 @@ def test_files_in_a_text_have_commas_between_them():
     assert open_audit(f"{published}, {published}").about == "2 files"
 
 
-def test_a_page_whose_name_has_a_comma_is_one_file(with_a_comma, monkeypatch):
-    given = []
-    monkeypatch.setattr(auditing, "write_page", lambda notebook, values, *_: given.append(values))
+def test_a_page_whose_name_has_a_comma_is_one_file(with_a_comma):
     page = with_a_comma.with_suffix(".html")
-    auditing.audit([str(with_a_comma)], html=page)
-    assert given == [{"files": [str(page.with_suffix(".audit.parquet"))]}]
-    assert open_audit(**given[0]).about == "1 file"
+    given = store_beside(audit(read_all([str(with_a_comma)])), page)
+    assert given == {"files": [str(page.with_suffix(".audit.parquet"))]}
+    assert open_audit(**given).about == "1 file"

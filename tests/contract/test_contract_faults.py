@@ -23,9 +23,9 @@ from contract_faulty_server import (
 from contract_http import RefusedError
 from contract_rules import read_experiment
 
-from runner.contract import check_contract, connections, devices, quick_check
+from runner.contract import check_contract, quick_check
 from runner.contract.client import Target
-from runner.contract.connections import connection_rows, endurance_rows, pipelining_rows
+from runner.contract.connections import Junk, connection_rows, endurance_rows, pipelining_rows
 from runner.contract.devices import device_rows, outage_rows, parallel_rows, rows_without_database
 from runner.contract.endpoints import counted, counting_rows, endpoint_rows
 from runner.contract.experiments import CASES as EXPERIMENTS
@@ -38,6 +38,11 @@ from runner.model import Check, LabError, Server
 pytestmark = pytest.mark.timed
 
 SEED = 20261121
+SMALL_JUNK = Junk(requests=400, abandoned=100)
+RECOVER_WITHIN_S = 1.5
+"""Endurance and patience in small: the test server is slow, and the rules do not depend on the
+size.
+"""
 AT_ONCE = 8
 """Servers that are checked in parallel, each in a process of its own: most of the time is waiting.
 """
@@ -54,11 +59,16 @@ SECTIONS: dict[str, Callable[[Server, FaultyServer, MemoryDatabase], Rows]] = {
     "counting": lambda server, _f, _d: counting_rows(server),
     "counted": lambda server, _f, _d: connection_rows(server),
     "endurance": lambda server, faulty, _d: endurance_rows(
-        server, lambda: 50_000_000 + faulty.leaked_bytes, lambda: 10 + faulty.leaked_files
+        server,
+        lambda: 50_000_000 + faulty.leaked_bytes,
+        lambda: 10 + faulty.leaked_files,
+        SMALL_JUNK,
     ),
     "devices": lambda _s, _f, database: device_rows(database),
     "parallel inserts": lambda _s, _f, database: parallel_rows(database, POOL_SIZE),
-    "outage": lambda server, _f, database: outage_rows(server, database, POOL_SIZE),
+    "outage": lambda server, _f, database: outage_rows(
+        server, database, POOL_SIZE, RECOVER_WITHIN_S
+    ),
     "without database": lambda _s, _f, _d: rows_without_database(),
 }
 
@@ -292,24 +302,14 @@ def run_whole() -> list[Check]:
             "open_files": lambda: 1,
             "database": database,
             "pool_size": POOL_SIZE,
+            "junk": SMALL_JUNK,
+            "recover_within_s": RECOVER_WITHIN_S,
         }
         return check_contract("127.0.0.1", server.port, server_record(), NONCE, **given)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def short_rounds() -> Iterable[None]:
-    """Endurance and patience in small: the test server is slow, and the rules do not depend on the
-    size.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connections, "REQUESTS", 400)
-        patch.setattr(connections, "ABANDONED", 100)
-        patch.setattr(devices, "RECOVER_WITHIN_S", 1.5)
-        yield
-
-
 @pytest.fixture(scope="module")
-def outcomes(short_rounds: None) -> Iterable[dict[object, Future]]:
+def outcomes() -> Iterable[dict[object, Future]]:
     """What the whole contract and each section found of each fault.
 
     Begun with those that wait longest.

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from dataclasses import astuple
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from k6_files import (
 from own_api import tiny
 
 from runner.digest.k6 import K6Points, Trend, mode_of, read_summary, steady_state
+from runner.digest.k6_raw import spool_points
 from runner.model import carried_percent
 
 ROOT = Path(__file__).parents[2]
@@ -129,12 +131,11 @@ def test_pairs_like_the_slow_reader(tmp_path: Path, name: str, mode: str, stock:
     assert any(each.blocked < each.connecting for each in made)
 
 
-def test_requests_that_straddle_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_that_straddle_batches(tmp_path: Path) -> None:
     """Many blocks of the digest, so that points of a request come apart."""
-    monkeypatch.setattr("runner.digest.k6_raw.CHUNK", 200_001)
     raw = tmp_path / "k6.json.gz"
     write_large(raw, 12_000, vus=50, stock_tags=False)
-    points = digest(raw)
+    points = digest(raw, spool=partial(spool_points, block_bytes=200_001))
     assert_same(raw, points)
     assert points.iterations == points.requests == 12_000
 

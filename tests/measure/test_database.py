@@ -6,6 +6,7 @@ import contextlib
 import json
 import socket
 from pathlib import Path
+from unittest.mock import Mock
 
 import fake_lab
 import psutil
@@ -163,11 +164,9 @@ def test_it_can_be_paused_and_restarted_with_its_rows(served):
 
 
 @pytest.mark.parametrize("there", [None, "postgres"])
-def test_a_missing_database_is_one_sentence(engine, monkeypatch, tmp_path, there):
+def test_a_missing_database_is_one_sentence(tmp_path, there):
     (tmp_path / "postgres").touch()
-    monkeypatch.setattr(
-        "runner.measure.process_engine.find_program", lambda _: there and tmp_path / there
-    )
+    engine = ProcessEngine(Mock(), "for tests", lambda _: there and tmp_path / there)
     with pytest.raises(LabError, match="need PostgreSQL: install it"):
         engine.database((0,), "", tmp_path / "database.log").__enter__()
 

@@ -48,8 +48,6 @@ def fake(tmp_path, monkeypatch):
     for path, text in FILES.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
-    monkeypatch.setattr(machine, "ROOT", tmp_path)
-    monkeypatch.setattr(machine, "STEAL_OVER_S", 0.0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
     monkeypatch.setattr(os, "sched_getscheduler", lambda _: os.SCHED_OTHER)
     monkeypatch.setattr(os, "sched_setscheduler", lambda *_: None)
@@ -57,8 +55,12 @@ def fake(tmp_path, monkeypatch):
     return tmp_path
 
 
-def warnings(placement=APART, connections=3000, opened=120_000):
-    return machine.warnings(placement, connections, opened)
+def sleep(_seconds):
+    """Nothing happens meanwhile."""
+
+
+def warnings(root, placement=APART, connections=3000, opened=120_000, sleep=sleep):
+    return machine.warnings(placement, connections, opened, root, sleep)
 
 
 GOOD = {
@@ -82,8 +84,8 @@ GOOD = {
 
 
 def test_a_good_machine_has_no_warning_and_only_known_facts(fake):
-    assert warnings() == []
-    assert machine.facts() == GOOD
+    assert warnings(fake) == []
+    assert machine.facts(fake) == GOOD
 
 
 def test_what_a_machine_does_not_say_is_unknown_and_no_warning(fake):
@@ -92,10 +94,10 @@ def test_what_a_machine_does_not_say_is_unknown_and_no_warning(fake):
             path.unlink()
     (fake / "proc/cpuinfo").write_text("processor\t: 0\nFeatures\t: fp asimd\n")
     unknown = dict.fromkeys(("turbo", "governor", "nf_conntrack_max", "hypervisor"))
-    assert machine.facts() == GOOD | unknown | {"cpu_model": platform.machine()}
-    assert warnings() == []
+    assert machine.facts(fake) == GOOD | unknown | {"cpu_model": platform.machine()}
+    assert warnings(fake) == []
     (fake / "proc/cpuinfo").write_text("flags\t\t: fpu hypervisor sse2\n")
-    assert machine.facts()["hypervisor"] is True, "a virtual machine is known by its flag"
+    assert machine.facts(fake)["hypervisor"] is True, "a virtual machine is known by its flag"
 
 
 CPU = "sys/devices/system/cpu"
@@ -122,7 +124,7 @@ HAZARDS = [
 @pytest.mark.parametrize(("path", "text", "value", "remedy"), HAZARDS)
 def test_each_hazard_is_said_with_its_value_and_its_remedy(fake, path, text, value, remedy):
     (fake / path).write_text(text)
-    (said,) = warnings()
+    (said,) = warnings(fake)
     assert value in said and remedy in said
 
 
@@ -131,26 +133,27 @@ def test_boost_of_another_vendor_is_turbo_too(fake, boost):
     (fake / CPU / "intel_pstate/no_turbo").unlink()
     (fake / CPU / "cpufreq").mkdir()
     (fake / CPU / "cpufreq/boost").write_text(f"{boost:d}\n")
-    assert machine.facts()["turbo"] is boost
-    assert [f"0 to /{CPU}/cpufreq/boost" in said for said in warnings()] == [True] * boost
+    assert machine.facts(fake)["turbo"] is boost
+    assert [f"0 to /{CPU}/cpufreq/boost" in said for said in warnings(fake)] == [True] * boost
 
 
-def test_time_that_is_stolen_just_now_is_seen(fake, monkeypatch):
+def test_time_that_is_stolen_just_now_is_seen(fake):
     """0.1 % since boot, but 10 of the last 200 ticks: 5 %."""
     stat = fake / "proc/stat"
     stat.write_text("cpu  5000 0 0 4800 0 0 0 0 0 0\n")
-    monkeypatch.setattr(
-        machine.time, "sleep", lambda _: stat.write_text("cpu  5100 0 0 4890 0 0 0 10 0 0\n")
-    )
-    (said,) = warnings()
+
+    def sleep(_seconds):
+        stat.write_text("cpu  5100 0 0 4890 0 0 0 10 0 0\n")
+
+    (said,) = warnings(fake, sleep=sleep)
     assert "0.1 % since boot, 5.0 % now" in said
 
 
 def test_kept_connections_need_neither_ports_nor_a_table(fake):
     for path, text in ((REUSE, "0"), (PORTS, "50000 60999"), (TRACKED, "65536")):
         (fake / path).write_text(text)
-    assert warnings(connections=1000, opened=4000) == []
-    assert "11000 ports" in warnings(connections=8000, opened=0)[-1]
+    assert warnings(fake, connections=1000, opened=4000) == []
+    assert "11000 ports" in warnings(fake, connections=8000, opened=0)[-1]
 
 
 @pytest.mark.parametrize(("reuse", "said"), [("0", ["27000 of 28232 ports are held"]), ("2", [])])
@@ -160,7 +163,8 @@ def test_ports_held_by_closed_connections_are_a_warning(fake, reuse, said):
     (fake / "proc/net/sockstat").write_text(
         "sockets: used 490\nTCP: inuse 407 orphan 0 tw 27000 alloc 407 mem 67\n"
     )
-    assert [text.partition(" by ")[0] for text in warnings(connections=1000, opened=4000)] == said
+    found = warnings(fake, connections=1000, opened=4000)
+    assert [text.partition(" by ")[0] for text in found] == said
 
 
 def test_too_few_open_files_and_no_real_time_priority_are_said(fake, monkeypatch):
@@ -170,7 +174,7 @@ def test_too_few_open_files_and_no_real_time_priority_are_said(fake, monkeypatch
 
     monkeypatch.setattr(os, "sched_setscheduler", refuse)
     monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (1024, 1024))
-    priority, files = warnings()
+    priority, files = warnings(fake)
     assert "rtprio 1" in priority
     assert (
         "allows 1024 open files, and 3000 connections need 3200: as root, `ulimit -n 65536`"
@@ -207,23 +211,24 @@ def test_hyper_threads_of_one_core_on_both_sides(fake, lists, cores, placement, 
     """The CPUs of one core are named together; CPUs that the lab may not use do not matter."""
     for cpu, listed in enumerate(lists):
         (fake / CPU / f"cpu{cpu}/topology/thread_siblings_list").write_text(listed + "\n")
-    assert machine.facts()["smt_siblings"] == cores
-    found = warnings(placement)
+    assert machine.facts(fake)["smt_siblings"] == cores
+    found = warnings(fake, placement)
     assert len(found) == bool(said)
     assert all(said in text and "smt/control" in text for text in found)
 
 
 def test_too_few_cpus_are_said(fake):
-    ((one,), (shared,)) = (warnings(Placement((0,), *rest)) for rest in (((0,),), ((1,), (1,))))
+    (one,) = warnings(fake, Placement((0,), (0,)))
+    (shared,) = warnings(fake, Placement((0,), (1,), (1,)))
     assert "one CPU only" in one
     assert "shares the generator's CPUs" in shared
 
 
 def test_the_doctor_says_what_is_harmless_too(fake):
     (fake / "proc/sys/net/core/somaxconn").write_text("128")
-    findings = {finding.subject: finding for finding in doctor.examine(server_cpus=4)}
+    findings = {finding.subject: finding for finding in doctor.examine(4, fake, sleep)}
     assert findings["cpus"].level == "missing", "more CPUs for the server than there are"
-    findings |= {finding.subject: finding for finding in doctor.examine()}
+    findings |= {finding.subject: finding for finding in doctor.examine(1, fake, sleep)}
     assert findings["somaxconn"].level == "warning"
     known = {
         "turbo": "off",
@@ -254,7 +259,8 @@ def test_the_doctor_says_what_is_harmless_too(fake):
 def test_a_series_of_k6_that_the_lab_does_not_know_is_refused(bare_lab, version, taken):
     (bare_lab / ".tools").mkdir()
     k6 = program(bare_lab / ".tools" / "k6", f"#!/bin/sh\necho 'k6 {version}'\n")
-    (finding,) = (each for each in doctor.examine_tools() if each.subject == "k6")
+    examined = doctor.examine_tools(doctor.find_generators())
+    (finding,) = (each for each in examined if each.subject == "k6")
     assert finding.level == ("ok" if taken else "missing")
     if taken:
         assert need_tool("k6").path == k6

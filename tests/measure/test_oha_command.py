@@ -16,7 +16,7 @@ from oha_loads import CLOSED, OPEN
 
 from runner.calibration import Calibration, Ceiling
 from runner.generator_traits import TRAITS
-from runner.measure.doctor import examine_tools
+from runner.measure.doctor import examine_tools, find_generators
 from runner.measure.engine import Running
 from runner.measure.generators.catalogue import GENERATORS
 from runner.measure.generators.command import WHOLE, Command, Shot, WarmedUp, shot_of
@@ -199,7 +199,7 @@ def test_the_doctor_warns_of_an_oha_that_does_not_fit(tmp_path, monkeypatch, ver
     program.write_text(f"#!/bin/sh\necho 'oha {version}'\n")
     program.chmod(0o755)
     monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
-    (finding,) = (each for each in examine_tools() if each.subject == "oha")
+    (finding,) = (each for each in examine_tools(find_generators()) if each.subject == "oha")
     assert finding.level == level
     assert level == "ok" or "run `make oha`" in finding.text
 

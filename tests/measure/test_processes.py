@@ -264,9 +264,8 @@ def holders(pids):
 @pytest.mark.fault(
     "idle CPUs cannot be kept awake", "one warning says why and how to allow it; the run goes on"
 )
-def test_a_device_that_may_not_be_opened_is_one_warning(monkeypatch, tmp_path):
-    monkeypatch.setattr(idle, "DEVICE", tmp_path / "none")
-    with contextlib.closing(idle.IdleCpus()) as cpus:
+def test_a_device_that_may_not_be_opened_is_one_warning(tmp_path):
+    with contextlib.closing(idle.IdleCpus(device=tmp_path / "none")) as cpus:
         cpus.ask("polling")
         cpus.ask("polling")
         assert cpus.state == "system"
@@ -293,9 +292,7 @@ def test_a_kernel_without_idle_states_is_one_warning():
         ("POLL", 0, True, idle.NO_STATES),
     ],
 )
-def test_cpus_that_sleep_all_the_same_are_seen(
-    monkeypatch, tmp_path, name, latency, rises, problem
-):
+def test_cpus_that_sleep_all_the_same_are_seen(tmp_path, name, latency, rises, problem):
     """A kernel that does not heed the file must not be said to poll."""
     state = tmp_path / "cpu0" / "cpuidle" / "state1"
     state.mkdir(parents=True)
@@ -304,12 +301,12 @@ def test_cpus_that_sleep_all_the_same_are_seen(
     (state / "usage").write_text("5")
     device = tmp_path / "device"
     device.touch()
-    monkeypatch.setattr(idle, "DEVICE", device)
-    monkeypatch.setattr(idle, "STATES", tmp_path)
-    monkeypatch.setattr(
-        idle.time, "sleep", lambda _: (state / "usage").write_text("50") if rises else None
-    )
-    with contextlib.closing(idle.IdleCpus()) as cpus:
+
+    def sleep(_seconds):
+        if rises:
+            (state / "usage").write_text("50")
+
+    with contextlib.closing(idle.IdleCpus(device, tmp_path, sleep)) as cpus:
         cpus.ask("polling")
         assert (cpus.problem, cpus.state) == (problem, "polling" if problem is None else "system")
     assert device.read_bytes() == bytes(4)

@@ -3,8 +3,10 @@
 import json
 import math
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import synthetic_run
 from cells import cell_of
@@ -14,7 +16,7 @@ from measured import measured
 from runner.digest.resources import Counter
 from runner.digest.usage import evidence, measure_usage
 from runner.digest.verdict import judge
-from runner.measure import attached, cgroups, quotas
+from runner.measure import cgroups, quotas
 from runner.measure.attached import Listener
 from runner.measure.quotas import Throttling, quota_of
 from runner.measurement import Measurement, Placement, Quota
@@ -22,7 +24,7 @@ from runner.model import UserApi
 from runner.present.answers import evidence as shown_evidence
 from runner.present.answers import findings
 from runner.present.frames import choose
-from runner.running import user_api
+from runner.running.user_api import remarks_on_process
 from runner.store import decode
 from runner.verdict.limits import Cause, Limit
 from runner.verdict.words import reason
@@ -36,15 +38,16 @@ class Tree:
     """Fake /proc and /sys/fs/cgroup with the groups of one version."""
 
     def __init__(self, root, version):
+        self.root = root
         self.proc = root / "proc"
-        self.groups = root / "cgroup"
-        self.mount = self.groups / "cpu" if version == 1 else self.groups
+        groups = cgroups.mounts(root)
+        self.mount = groups / "cpu" if version == 1 else groups
         self.version = version
         (self.proc / "self" / "ns").mkdir(parents=True)
         self.namespace(quotas.FIRST_NAMESPACE)
         self.mount.mkdir(parents=True)
         if version == 2:
-            (self.groups / "cgroup.controllers").write_text("cpu memory\n")
+            (groups / "cgroup.controllers").write_text("cpu memory\n")
 
     def namespace(self, name):
         link = self.proc / "self" / "ns" / "cgroup"
@@ -53,7 +56,7 @@ class Tree:
 
     def process(self, pid, path):
         folder = self.proc / str(pid)
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         line = f"2:cpuacct:/\n1:cpu:{path}\n" if self.version == 1 else f"0::{path}\n"
         (folder / "cgroup").write_text(line)
 
@@ -74,26 +77,33 @@ class Tree:
 
 
 @pytest.fixture(params=[1, 2], ids=["version 1", "version 2"])
-def tree(request, tmp_path, monkeypatch):
+def tree(request, tmp_path):
     made = Tree(tmp_path, request.param)
-    monkeypatch.setattr(cgroups, "ROOT", made.groups)
-    monkeypatch.setattr(cgroups, "PROC", made.proc)
-    monkeypatch.setattr(quotas.os, "getpid", lambda: 1)
-    made.process(1, "/lab")
+    made.process("self", "/lab")
     made.group("/lab")
     return made
 
 
-def throttled_ns():
-    return Throttling(quotas.find(PID)).read()
+def quota_in(tree):
+    return quota_of(PID, tree.root)
+
+
+def throttled_ns(tree):
+    return Throttling(quotas.find(PID, tree.root)).read()
+
+
+def open_below(folder):
+    """Return the files below a folder that this process has open."""
+    opened = [Path(each.path) for each in psutil.Process().open_files()]
+    return [path for path in opened if path.is_relative_to(folder)]
 
 
 def test_without_any_quota_the_throttled_time_is_0(tree):
     tree.process(PID, "/docker/one")
     tree.group("/docker/one", throttled_ns=7_000_000)  # of a quota that it no longer has
     tree.group("/docker")
-    assert quota_of(PID) == Quota(None, known=True, shared=False)
-    assert throttled_ns() == 0
+    assert quota_in(tree) == Quota(None, known=True, shared=False)
+    assert throttled_ns(tree) == 0
 
 
 def test_the_tightest_quota_of_the_group_and_all_above_counts(tree):
@@ -103,37 +113,36 @@ def test_the_tightest_quota_of_the_group_and_all_above_counts(tree):
     tree.group("/pods/pod", 20_000, 30_000_000, period_us=40_000)
     tree.group("/pods", throttled_ns=500_000_000)
     tree.group("/other", 1000, 900_000_000)
-    assert quota_of(PID) == Quota(0.5, known=True, shared=False)
-    assert throttled_ns() == 31_000_000
+    assert quota_in(tree) == Quota(0.5, known=True, shared=False)
+    assert throttled_ns(tree) == 31_000_000
 
 
-def test_the_throttled_time_is_read_from_files_that_stay_open(tree, monkeypatch):
+def test_the_throttled_time_is_read_from_files_that_stay_open(tree):
     tree.process(PID, "/one/two")
     tree.group("/one", 50_000, 1_000_000)
     tree.group("/one/two")
-    opened = []
-    kept = quotas.KeptFile
-    monkeypatch.setattr(quotas, "KeptFile", lambda path: opened.append(path) or kept(path))
-    throttling = Throttling(quotas.find(PID))
+    throttling = Throttling(quotas.find(PID, tree.root))
+    kept = tree.mount / "one" / "cpu.stat"
+    assert open_below(tree.root) == [kept], "only the group with a quota"
     assert throttling.read() == 1_000_000
     tree.group("/one", 50_000, 5_000_000)
-    assert throttling.read() == 5_000_000
-    assert opened == [tree.mount / "one" / "cpu.stat"], "only the group with a quota"
+    kept.rename(kept.with_name("moved"))
+    assert throttling.read() == 5_000_000, "the file is not opened again"
 
 
 def test_without_the_controller_only_groups_above_have_a_quota(tree):
     tree.process(PID, "/slice/scope")
     (tree.mount / "slice" / "scope").mkdir(parents=True)
     tree.group("/slice", 25_000, 2_000_000)
-    assert quota_of(PID) == Quota(0.25, known=True, shared=False)
-    assert throttled_ns() == 2_000_000
+    assert quota_in(tree) == Quota(0.25, known=True, shared=False)
+    assert throttled_ns(tree) == 2_000_000
 
 
 def test_a_quota_of_a_group_that_holds_the_lab_too_is_shared(tree):
     tree.process(PID, "/lab/server")
     tree.group("/lab/server")
     tree.group("/lab", 80_000)
-    assert quota_of(PID) == Quota(0.8, known=True, shared=True)
+    assert quota_in(tree) == Quota(0.8, known=True, shared=True)
 
 
 UNKNOWN = {
@@ -146,8 +155,8 @@ UNKNOWN = {
 @pytest.mark.parametrize("how", UNKNOWN)
 def test_what_cannot_be_read_is_not_known_and_never_0(tree, how):
     UNKNOWN[how](tree)
-    assert quota_of(PID) == Quota(None, known=False, shared=False)
-    assert throttled_ns() is None
+    assert quota_in(tree) == Quota(None, known=False, shared=False)
+    assert throttled_ns(tree) is None
 
 
 @pytest.mark.parametrize("text", ["", "much\n", None], ids=["empty", "no number", "a folder"])
@@ -162,32 +171,32 @@ def test_a_quota_that_cannot_be_read_is_not_known(tree, text):
         unreadable.mkdir()
     else:
         unreadable.write_text(text)
-    assert quota_of(PID) == Quota(0.5, known=False, shared=False)
-    assert throttled_ns() is None
+    assert quota_in(tree) == Quota(0.5, known=False, shared=False)
+    assert throttled_ns(tree) is None
 
 
 def test_in_a_namespace_groups_above_its_root_are_not_known(tree):
     tree.namespace("cgroup:[4026532999]")
     tree.process(PID, "/")
     tree.group("/", 50_000, 1_000_000)
-    assert quota_of(PID) == Quota(0.5, known=False, shared=True)
-    assert throttled_ns() is None
+    assert quota_in(tree) == Quota(0.5, known=False, shared=True)
+    assert throttled_ns(tree) is None
 
 
 def test_throttling_without_counters_is_not_known(tree):
     tree.process(PID, "/one")
     folder = tree.group("/one", 50_000, 1_000_000)
     (folder / "cpu.stat").write_text("nr_periods 9\n")
-    assert throttled_ns() is None
+    assert throttled_ns(tree) is None
     (folder / "cpu.stat").unlink()
-    assert throttled_ns() is None
+    assert throttled_ns(tree) is None
 
 
 def test_a_kernel_without_cgroup_namespaces_shows_all(tree):
     (tree.proc / "self" / "ns" / "cgroup").unlink()
     tree.process(PID, "/one")
     tree.group("/one")
-    assert quota_of(PID).known
+    assert quota_in(tree).known
 
 
 # --- the digest -----------------------------------------------------------------------------------
@@ -325,7 +334,7 @@ def test_terms_and_sentences_contain_the_quota(tables, tmp_path, share, quota, w
         0
     ]
     assert row["terms"] == words and row["load"].endswith(words)
-    assert findings._place(row).startswith(place)
+    assert findings.load_phrase(row).startswith(place)
 
 
 def test_the_evidence_says_how_much_of_a_quota_was_left(tables, tmp_path):
@@ -368,8 +377,7 @@ URL = "http://127.0.0.1:9000/"
         ),
     ],
 )
-def test_a_quota_is_said_before_the_run(monkeypatch, quota, said):
+def test_a_quota_is_said_before_the_run(quota, said):
     api = UserApi("own-api", "/", "/", url=URL, address="127.0.0.1", port=9000)
-    monkeypatch.setattr(attached, "find", lambda _: Listener(PID, ""))
-    monkeypatch.setattr(quotas, "quota_of", lambda _: quota)
-    assert [each for each in user_api._remarks(api, None) if "quota" in each] == said
+    remarks = remarks_on_process(api, Listener(PID, ""), {PID: quota}.__getitem__)
+    assert list(remarks) == said

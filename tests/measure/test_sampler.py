@@ -237,13 +237,12 @@ def test_memory_holds_for_as_long_as_was_asked():
 
 
 @pytest.mark.parametrize("kernel_lists_children", [True, False])
-def test_descendants_are_those_that_psutil_finds(kernel_lists_children, monkeypatch, tmp_path):
-    if not kernel_lists_children:
-        monkeypatch.setattr(procfs, "_OWN_CHILDREN", tmp_path / "missing")
+def test_descendants_are_those_that_psutil_finds(kernel_lists_children, tmp_path):
+    own_children = procfs.OWN_CHILDREN if kernel_lists_children else tmp_path / "missing"
     grandparent = "import os, subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
     code = f"import sys; sys.argv = ['', {FAMILY.format(children=3)!r}]\n{grandparent}"
     with running(code, lines=4) as leader:
-        found = list(descendants(leader.pid))
+        found = list(descendants(leader.pid, own_children))
         assert found[0] == leader.pid
         assert sorted(found[1:]) == sorted(
             c.pid for c in psutil.Process(leader.pid).children(recursive=True)
@@ -455,17 +454,17 @@ def test_stats_are_polled_without_ever_waiting():
         assert poll.take() is None
 
 
-def test_a_quota_of_version_2_is_written_below_the_root(tmp_path, monkeypatch):
+def test_a_quota_of_version_2_is_written_below_the_root(tmp_path):
     """This process's group holds processes and cannot give the controller on; the root can."""
-    ours = tmp_path / "user.slice"
-    ours.mkdir()
-    for folder in (tmp_path, ours):
+    mounts = cgroups.mounts(tmp_path)
+    ours = mounts / "user.slice"
+    ours.mkdir(parents=True)
+    for folder in (mounts, ours):
         (folder / "cpu.stat").write_text("usage_usec 1\n")
-    (tmp_path / "cgroup.subtree_control").write_text("cpu memory")
-    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
-    assert cgroups._limiting_parent(ours) == tmp_path
-    (tmp_path / "cpu.max").write_text("max 100000")
-    cgroups.Cgroup(2, tmp_path, tmp_path).limit(0.5)
-    assert (tmp_path / "cpu.max").read_text() == "5000 10000"
+    (mounts / "cgroup.subtree_control").write_text("cpu memory")
+    assert cgroups.limiting_parent(ours, tmp_path) == mounts
+    (mounts / "cpu.max").write_text("max 100000")
+    cgroups.Cgroup(2, mounts, mounts).limit(0.5)
+    assert (mounts / "cpu.max").read_text() == "5000 10000"
     with pytest.raises(LabError, match="needs a CPU quota"):
-        cgroups.Cgroup(2, tmp_path).limit(0.5)
+        cgroups.Cgroup(2, mounts).limit(0.5)

@@ -45,7 +45,7 @@ from runner.measure.station import Station, answer
 from runner.measure.station_client import StationClient
 from runner.measurement import Between, Part
 from runner.model import LabError, LoadPart
-from runner.planning.hosts import read_hosts
+from runner.planning.hosts import Hosts, read_hosts
 from runner.store import raw_name
 from runner.verdict.limits import Limit
 
@@ -340,14 +340,16 @@ def test_a_station_answers_any_request_and_never_ends_by_it(station):
 
 
 @pytest.mark.parametrize("sends", [b"", b"a little"])
-def test_a_network_that_is_silent_is_said_in_a_sentence(station, monkeypatch, sends):
-    monkeypatch.setattr("runner.measure.station.TRANSFER_LIMIT_S", 0.2)
-    with socket.create_connection(("127.0.0.1", station.listen("127.0.0.1"))) as channel:
+def test_a_network_that_is_silent_is_said_in_a_sentence(tmp_path, sends):
+    receive = json.dumps({"id": 1, "do": "receive", "peer": "127.0.0.1"})
+    with (
+        contextlib.closing(Station(tmp_path, transfer_limit_s=0.2)) as station,
+        socket.create_connection(("127.0.0.1", station.listen("127.0.0.1"))) as channel,
+    ):
         channel.sendall(sends)
-        found = json.loads(
-            answer(station, json.dumps({"id": 1, "do": "receive", "peer": "127.0.0.1"}))
-        )
-    assert found == {"id": 1, "error": "Nothing came from the other host, or went to it, for 0 s."}
+        found = json.loads(answer(station, receive))
+    error = "Nothing came from the other host, or went to it, for 0.2 s."
+    assert found == {"id": 1, "error": error}
 
 
 def test_a_transfer_is_taken_from_its_peer_only(station):
@@ -459,13 +461,14 @@ def test_the_image_of_the_instruments_has_all_that_a_station_imports():
 
 
 def test_generators_get_cpus_after_the_server():
-    fleet = object.__new__(Fleet)
-    fleet.server = place = SimpleNamespace(cpus=(0, 1, 2))
-    fleet._taken = None
+    said = {"boot": "b", "facts": {"cpus": 4}}
+    place = SimpleNamespace(role="all", cpus=(0, 1, 2), said=said, station=Mock())
+    hosts = Hosts((), server="all", database="all", generators=("all",), probe="all")
+    fleet = Fleet(hosts, {"all": place}, Mock())
     with pytest.raises(RuntimeError, match=r"Call Fleet\.place\(\) before Fleet\.sites"):
-        fleet._others_cpus(place)
-    fleet._taken = 1
-    assert fleet._others_cpus(place) == (1, 2)
+        _ = fleet.sites
+    assert fleet.place(server_cpus=1, database_cpus=0).generator == (1, 2)
+    assert fleet.sites.generator_hosts[0].cpus == 2
 
 
 def test_this_machine_is_one_place_however_often_named(tmp_path):

@@ -17,6 +17,7 @@ from runner.columns import schema_of
 from runner.digest.ceilings import calibrate
 from runner.manifest import Machine, Manifest
 from runner.measure import doctor
+from runner.measure.machine import place
 from runner.model import SCHEMA, LabError
 from runner.store import RunFolder, data_folder, decode, write_json
 
@@ -216,19 +217,16 @@ def test_it_is_kept_in_a_file(bare_lab):
         load_calibration()
 
 
-def test_the_doctor_shows_it_and_says_when_it_does_not_fit(bare_lab, monkeypatch):
-    monkeypatch.setattr(doctor, "find_tool", lambda name: None)
-    monkeypatch.setattr(doctor.machine, "facts", lambda: FACTS)
-
+def test_the_doctor_shows_it_and_says_when_it_does_not_fit(bare_lab):
     def found():
-        finding = doctor._calibration(1)
+        finding = doctor.examine_calibration(Machine.of(FACTS), versions={}, server_cpus=1)
         return finding.level, finding.text
 
     assert found() == (
         "warning",
         "No calibration for this machine: run `bench calibrate`.",
     )
-    cpus = len(doctor.machine.place(1).generator)
+    cpus = len(place(1).generator)
     found_now = calibration(ceiling(10, 900.0), ceiling(100, 12_345.0))
     fitting = replace(found_now, fingerprint=fingerprint(FACTS), generator_cpus=cpus)
     save_calibration(fitting)

@@ -3,11 +3,13 @@ tried again.
 """
 
 import json
+import resource
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
+import psutil
 import pytest
 from cells import cell_of, changed
 from measured import measured
@@ -17,16 +19,16 @@ from runner.digest.reconcile import kept_packets
 from runner.digest.trial import Digest
 from runner.manifest import Manifest
 from runner.measure import counters
+from runner.measure.session import Ready
 from runner.measure.sites import Sites
 from runner.measurement import Counters
 from runner.model import Blame, Check, LabError
-from runner.planning import plan
 from runner.planning.catalog import load_campaign, load_server
 from runner.planning.plan import next_attempt, plan_trials
 from runner.present.frames import read_tables
-from runner.running import attempts, preparing, stopping
-from runner.running.preparing import Prepared
-from runner.running.stopping import TO_THE_END, Stopping
+from runner.running.attempts import run_trials, run_unit
+from runner.running.preparing import Prepared, Room, require_room
+from runner.running.stopping import TO_THE_END, Stopping, settled
 from runner.store import RunFolder, find_run
 from runner.verdict.evidence import Evidence, Verdict
 from runner.verdict.limits import Cause
@@ -46,7 +48,7 @@ def verdict_by(cause):
     return Verdict(cause, evidence)
 
 
-def run(monkeypatch, trials, outcome_of, campaign=QUICK, until=TO_THE_END):
+def run(trials, outcome_of, campaign=QUICK, until=TO_THE_END):
     """Run trials that are not measured: `outcome_of` says how an attempt at one ends, `ok`,
     `disturbed` or in an error.
 
@@ -56,7 +58,7 @@ def run(monkeypatch, trials, outcome_of, campaign=QUICK, until=TO_THE_END):
     began = []
     report = Mock(spec=TrialProgress)
 
-    def unit_ran(_run, unit, _prepared, _step):
+    def execute(_run, unit, _prepared, _step):
         records = []
         for each in unit:
             began.append(each.trial_id)
@@ -72,11 +74,9 @@ def run(monkeypatch, trials, outcome_of, campaign=QUICK, until=TO_THE_END):
             records.append({**known, "status": status, "disturbed": outcome == "disturbed"})
         return records
 
-    monkeypatch.setattr(attempts, "_run_unit", unit_ran)
     folder = SimpleNamespace(records=list, manifest=Manifest, path=Path("the-run"))
-    failed = attempts.run_trials(
-        folder, trials, Prepared(SimpleNamespace(campaign=campaign)), report, until
-    )
+    prepared = Prepared(SimpleNamespace(campaign=campaign))
+    failed = run_trials(folder, trials, prepared, report, until, execute)
     said = [call.args[0] for call in report.say.call_args_list]
     return failed, said, began, [call.args[1]["trial_id"] for call in report.end.call_args_list]
 
@@ -90,12 +90,10 @@ def run(monkeypatch, trials, outcome_of, campaign=QUICK, until=TO_THE_END):
         (["broken"], 3, ": broken"),  # what is broken is not repeated
     ],
 )
-def test_a_disturbed_trial_is_repeated_and_no_other(
-    monkeypatch, trial, outcomes, attempts_allowed, failed
-):
+def test_a_disturbed_trial_is_repeated_and_no_other(trial, outcomes, attempts_allowed, failed):
     left = list(outcomes)
     campaign = replace(QUICK, attempts=attempts_allowed)
-    sentences, said, began, ended = run(monkeypatch, [trial], lambda _: left.pop(0), campaign)
+    sentences, said, began, ended = run([trial], lambda _: left.pop(0), campaign)
     assert left == []
     assert (
         began == [trial.trial_id, f"{trial.trial_id}.a2", f"{trial.trial_id}.a3"][: len(outcomes)]
@@ -108,6 +106,23 @@ def test_a_disturbed_trial_is_repeated_and_no_other(
         next_attempt(second, 3).trial_id == f"{trial.trial_id}.a3"
         and next_attempt(second, 1) == trial
     )
+
+
+def attempt_at(unit, digests, folder):
+    """Make an attempt at trials that are measured without a flaw; return their records.
+
+    `digests` has the digest of each by its id.
+    """
+
+    def measuring(_bench, _workload, members, _order, _step):
+        return {member.trial_id: measured() for member in members}
+
+    def digesting(_run, trials):
+        return {trial: digests[trial.trial_id] for trial in trials}
+
+    bench = SimpleNamespace(campaign=QUICK, sites=Sites.here(None))
+    prepared = Prepared(bench, {each.cell.server: Mock(spec=Ready) for each in unit})
+    return run_unit(folder, unit, prepared, lambda _: None, measuring, digesting)
 
 
 STOLEN = "disturbed: the hypervisor took 30 % of the CPUs' time away"
@@ -129,19 +144,11 @@ ATTEMPTS = [
 
 @pytest.mark.fault("the hypervisor takes the CPUs away", "the trial is repeated, twice at most")
 @pytest.mark.parametrize(("attempt", "stolen", "failed", "state"), ATTEMPTS)
-def test_a_trial_that_the_hypervisor_disturbed(
-    monkeypatch, trial, tmp_path, attempt, stolen, failed, state
-):
+def test_a_trial_that_the_hypervisor_disturbed(trial, tmp_path, attempt, stolen, failed, state):
     digest = Digest({}, failed, verdict_by(Cause.NEITHER_SIDE_BUSY), stolen)
     again = next_attempt(trial, attempt)
 
-    def measure(*given):
-        given[-1][again.trial_id].measurement = measured()
-
-    monkeypatch.setattr(attempts, "_measure_unit", measure)
-    monkeypatch.setattr(attempts, "digest_session", lambda _, trials: dict.fromkeys(trials, digest))
-    prepared = Prepared(SimpleNamespace(campaign=QUICK, sites=Sites.here(None)))
-    (record,) = attempts._run_unit(RunFolder(tmp_path), [again], prepared, lambda _: None)
+    (record,) = attempt_at([again], {again.trial_id: digest}, RunFolder(tmp_path))
     assert record["status"] == state
     assert record["disturbed"] is (stolen is not None and failed in ((), (TICKS,)))
     if state == "failed" and not failed:
@@ -152,7 +159,7 @@ def test_a_trial_that_the_hypervisor_disturbed(
 @pytest.mark.fault(
     "a server of a session is busy while the others are loaded", "no trial of the session counts"
 )
-def test_a_server_that_does_not_rest_spoils_its_session(monkeypatch, trial, tmp_path):
+def test_a_server_that_does_not_rest_spoils_its_session(trial, tmp_path):
     unit = [
         replace(next_attempt(trial, 3), trial_id=name, session="s01") for name in ("calm", "busy")
     ]
@@ -162,68 +169,91 @@ def test_a_server_that_does_not_rest_spoils_its_session(monkeypatch, trial, tmp_
         "it used 7 % of a core",
         Blame.REST,
     )
-    digests = [Digest({}, checks, verdict_by(Cause.SERVER_BUSY), None) for checks in ((), (idle,))]
-    fates = {each.trial_id: attempts._Fate(measurement=measured()) for each in unit}
-    monkeypatch.setattr(
-        attempts, "digest_session", lambda _, trials: dict(zip(trials, digests, strict=True))
-    )
-    attempts._digest_unit(RunFolder(tmp_path), unit, fates, is_last=True)
-    assert [fate.state for fate in fates.values()] == ["failed", "failed"]
-    assert "it used 7 % of a core" in fates["calm"].error
+    digests = {
+        name: Digest({}, checks, verdict_by(Cause.SERVER_BUSY))
+        for name, checks in (("calm", ()), ("busy", (idle,)))
+    }
+    calm, busy = attempt_at(unit, digests, RunFolder(tmp_path))
+    assert (calm["status"], busy["status"]) == ("failed", "failed")
+    assert "it used 7 % of a core" in calm["error"]
 
 
 # --- what is too little for a campaign, before anything is measured -------------------------------
 
 
+def room(folder, **left):
+    """Return the room of a machine with plenty of everything, but for what is `left`."""
+    plenty = Room(
+        folder,
+        disk_bytes=2**40,
+        temporary_bytes=2**40,
+        memory_bytes=2**40,
+        open_files=resource.RLIM_INFINITY,
+    )
+    return replace(plenty, **left)
+
+
+def test_the_room_is_that_of_the_folders_disk(tmp_path):
+    """And of temporary files, of the memory, and of the hard limit of open files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, soft), hard))
+    try:
+        found = Room.of(Path("/proc"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert found.disk_bytes == 0, "nothing can be stored in /proc"
+    assert found.temporary_bytes > 0
+    assert 0 < found.memory_bytes <= psutil.virtual_memory().total
+    assert found.open_files == hard
+
+
 @pytest.mark.fault(
     "the disk has too little room for a campaign", "refused before anything is measured"
 )
-def test_a_campaign_without_room_is_refused(monkeypatch, trial, tmp_path):
+def test_a_campaign_without_room_is_refused(trial, tmp_path):
     k6 = replace(trial, cell=cell_of(vus=500, iterations=10_000_000, slices=2))
-    monkeypatch.setattr(preparing, "free_bytes", lambda _: 2 * 2**30)
-    preparing.require_room([replace(k6, cell=changed(k6.cell, iterations=1_000_000))] * 8, tmp_path)
-    with pytest.raises(LabError, match=r"about 2\.1 GiB on the disk of .*, and 2 are free"):
-        preparing.require_room([k6], tmp_path)
+    left = room(tmp_path, disk_bytes=2 * 2**30)
+    require_room([replace(k6, cell=changed(k6.cell, iterations=1_000_000))] * 8, left)
+    with pytest.raises(
+        LabError, match=rf"about 2\.1 GiB on the disk of {tmp_path}, and 2 are free"
+    ):
+        require_room([k6], left)
 
 
 @pytest.mark.fault(
     "memory is too little for a load's virtual users", "refused before anything is measured"
 )
-def test_a_campaign_without_memory_is_refused(monkeypatch, trial, tmp_path):
+def test_a_campaign_without_memory_is_refused(trial, tmp_path):
     crowd = replace(trial, cell=cell_of(vus=3000, iterations=10_000))
-    monkeypatch.setattr(preparing, "available_bytes", lambda: 2 * 2**30)
-    preparing.require_room([crowd], tmp_path)
+    left = room(tmp_path, memory_bytes=2 * 2**30)
+    require_room([crowd], left)
     with pytest.raises(LabError, match=r"about 2\.6 GiB of memory, and 2 are free"):
-        preparing.require_room([replace(crowd, cell=changed(crowd.cell, vus=10_000))], tmp_path)
+        require_room([replace(crowd, cell=changed(crowd.cell, vus=10_000))], left)
 
 
 @pytest.mark.fault("temporary files have no room", "refused before anything is measured")
-def test_a_campaign_without_room_for_temporary_files_is_refused(monkeypatch, trial, tmp_path):
-    monkeypatch.setattr(
-        preparing, "free_bytes", lambda folder: 2**40 if folder == tmp_path else 2**20
-    )
+def test_a_campaign_without_room_for_temporary_files_is_refused(trial, tmp_path):
+    left = room(tmp_path, temporary_bytes=2**20)
     with pytest.raises(LabError, match=r"0\.062 GiB in .*, and 0\.00098 are free: .* set TMPDIR"):
-        preparing.require_room([trial], tmp_path)
+        require_room([trial], left)
 
 
 @pytest.mark.fault(
     "more connections than open files are allowed", "refused, with the `ulimit` that they need"
 )
-def test_a_campaign_with_more_connections_than_files_is_refused(monkeypatch, trial, tmp_path):
-    monkeypatch.setattr(preparing.resource, "getrlimit", lambda _: (256, 1024))
+def test_a_campaign_with_more_connections_than_files_is_refused(trial, tmp_path):
     wide = replace(trial, cell=changed(trial.cell, tool="wrk", vus=None, connections=1000))
+    require_room([wide], room(tmp_path))
     with pytest.raises(LabError, match="1000 connections need 1200 open files"):
-        preparing.require_room([wide], tmp_path)
+        require_room([wide], room(tmp_path, open_files=1024))
 
 
 # --- a run that ends before its last trial --------------------------------------------------------
 
 
-def test_a_settled_load_gets_no_further_session(monkeypatch):
+def test_a_settled_load_gets_no_further_session():
     trials = plan_trials(QUICK, [load_server(name) for name in ("axum", "gin", "nginx")])
-    settled = next(
-        t.session.partition("-")[2] for t in trials if t.session and t.cell.sockets == 1000
-    )
+    load = next(t.session.partition("-")[2] for t in trials if t.session and t.cell.sockets == 1000)
     began = []
     looked_after = []
 
@@ -233,11 +263,10 @@ def test_a_settled_load_gets_no_further_session(monkeypatch):
 
     def settled_by_now(_tables, until):
         looked_after.append(max(int(name[1:3]) for name in began))
-        return {settled}, f"something is {until}"
+        return {load}, f"something is {until}"
 
-    monkeypatch.setattr(stopping, "LOOKS", (2, 4))
-    monkeypatch.setattr(stopping, "settled", settled_by_now)
-    _, said, _, _ = run(monkeypatch, trials, outcome_of, until=Stopping(until="decided"))
+    decided = Stopping(until="decided", looks=(2, 4), settled=settled_by_now)
+    _, said, _, _ = run(trials, outcome_of, until=decided)
     assert looked_after == [2, 4], "it is asked after two sessions and after four, and no more"
     skipped = {trial.trial_id for trial in trials} - set(began)
     assert skipped and all("c1000" in name and int(name[1:3]) > 2 for name in skipped)
@@ -251,7 +280,7 @@ def test_loads_are_settled_by_the_intervals_of_the_report():
     All at 100 kept ones, axum / gin 2.21 [2.03–2.41], exclude 1.
     """
     tables = read_tables(find_run("sample"))
-    decided, words = stopping.settled(tables, "decided")
+    decided, words = settled(tables, "decided")
     assert "wrk-matrix-c100-keepalive-share0_5-x4" in decided and words.startswith(
         "10 of 15 loads are decided; the"
     )
@@ -259,21 +288,22 @@ def test_loads_are_settled_by_the_intervals_of_the_report():
         "wrk-matrix-c10-close-share0_4-x4",
         "wrk-matrix-c100-close-share0_4-x4",
     }
-    names = {name: stopping.settled(tables, name)[0] for name in ("0.1%", "20%", "100%")}
+    names = {name: settled(tables, name)[0] for name in ("0.1%", "20%", "100%")}
     assert names["0.1%"] == set() and names["20%"] < names["100%"] and decided < names["100%"]
 
 
 @pytest.mark.parametrize(("budget_s", "words"), [(300.0, "5 min"), (45.0, "45 s")])
-def test_a_budget_ends_the_run_and_says_how_to_go_on(monkeypatch, budget_s, words):
+def test_a_budget_ends_the_run_and_says_how_to_go_on(budget_s, words):
     trials = plan_trials(QUICK, [load_server(name) for name in ("axum", "gin", "nginx")])
-    now = [1000.0]
+    now_s = 1000.0
 
     def outcome_of(_trial):
-        now[0] += budget_s / 30
+        nonlocal now_s
+        now_s += budget_s / 30
         return "ok"
 
-    monkeypatch.setattr(plan.time, "monotonic", lambda: now[0])
-    _, said, began, _ = run(monkeypatch, trials, outcome_of, until=Stopping(budget_s))
+    stopping = Stopping(budget_s, clock=lambda: now_s)
+    _, said, began, _ = run(trials, outcome_of, until=stopping)
     assert 20 <= len(began) <= 30 and began == [trial.trial_id for trial in trials][: len(began)]
     left = len(trials) - len(began)
     ends = (
@@ -292,17 +322,11 @@ STATISTICS = """entries  clashres found new drop early_drop
 """
 
 
-@pytest.fixture
-def table(tmp_path, monkeypatch):
-    monkeypatch.setattr(counters, "NETFILTER", tmp_path)
-    monkeypatch.setattr(counters, "COUNTERS", tmp_path / "statistics")
-    return tmp_path
-
-
-def test_drops_are_summed_over_the_cpus(table):
-    assert counters.dropped_packets() is None
-    (table / "statistics").write_text(STATISTICS)
-    assert counters.dropped_packets() == 3 + 0xAD
+def test_drops_are_summed_over_the_cpus(tmp_path):
+    statistics = tmp_path / "nf_conntrack"
+    assert counters.dropped_packets(statistics) is None
+    statistics.write_text(STATISTICS)
+    assert counters.dropped_packets(statistics) == 3 + 0xAD
 
 
 CLOSE = cell_of(tool="wrk", mode="close", connections=100, duration_s=1.0, warmup_s=0.5)
@@ -311,29 +335,33 @@ CLOSE = cell_of(tool="wrk", mode="close", connections=100, duration_s=1.0, warmu
 @pytest.mark.fault(
     "the kernel's table of tracked connections is full", "the next trial waits for room"
 )
-def test_a_full_table_is_waited_for(table, monkeypatch):
+def test_a_full_table_is_waited_for(tmp_path):
     needed = counters.connections_of(CLOSE)
     assert needed >= 45_000  # 1.5 s of close mode
-    (table / "nf_conntrack_max").write_text("262144")
-    (table / "nf_conntrack_count").write_text(str(262_144 - needed + 1))
+    (tmp_path / "nf_conntrack_max").write_text("262144")
+    (tmp_path / "nf_conntrack_count").write_text(str(262_144 - needed + 1))
     said = []
 
-    def sleep(_):
-        (table / "nf_conntrack_count").write_text(str(262_144 - needed))
+    def sleep(_seconds):
+        (tmp_path / "nf_conntrack_count").write_text(str(262_144 - needed))
 
-    monkeypatch.setattr(counters.time, "sleep", sleep)
-    counters.wait_for_room([CLOSE], said.append)
+    counters.wait_for_room([CLOSE], said.append, tmp_path, sleep)
     assert said == [needed]
-    counters.wait_for_room([CLOSE], said.append)
+    counters.wait_for_room([CLOSE], said.append, tmp_path, sleep)
     assert said == [needed]
 
 
-def test_a_table_that_is_half_free_is_not_waited_for(table):
+def test_a_table_that_is_half_free_is_not_waited_for(tmp_path):
     """Nor is anything without the tracking of connections."""
-    counters.wait_for_room([CLOSE], lambda needed: pytest.fail("waited"))
-    (table / "nf_conntrack_max").write_text("20000")  # the trial needs more than the whole table
-    (table / "nf_conntrack_count").write_text("10000")
-    counters.wait_for_room([CLOSE], lambda needed: pytest.fail("waited"))
+
+    def fail(_needed):
+        pytest.fail("waited")
+
+    counters.wait_for_room([CLOSE], fail, tmp_path)
+    # The trial needs more than the whole table.
+    (tmp_path / "nf_conntrack_max").write_text("20000")
+    (tmp_path / "nf_conntrack_count").write_text("10000")
+    counters.wait_for_room([CLOSE], fail, tmp_path)
 
 
 def test_kept_connections_need_little_room():

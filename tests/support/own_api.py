@@ -114,11 +114,12 @@ def held_group(cores, period_us=100_000):
     In version 1 the CPU time of its processes is counted elsewhere. It comes before other programs
     of the machine. The test is skipped if no group can be made.
     """
-    first = (cgroups.ROOT / "cpu").is_dir()
-    folder = (cgroups.ROOT / "cpu" if first else cgroups.ROOT) / f"elsewhere-{os.getpid()}"
+    mounts = cgroups.mounts()
+    first = (mounts / "cpu").is_dir()
+    folder = (mounts / "cpu" if first else mounts) / f"elsewhere-{os.getpid()}"
     try:
         if not first:
-            (cgroups.ROOT / "cgroup.subtree_control").write_text("+cpu")
+            (mounts / "cgroup.subtree_control").write_text("+cpu")
         folder.mkdir()
     except OSError as error:
         pytest.skip(f"no control group can be made here: {error}")

@@ -77,7 +77,7 @@ def _alone(tables: Tables, sealed: pd.DataFrame) -> str:
     cell = known.sort_values("rps", ascending=False).iloc[0].to_dict()
     trials = sealed[sealed["load"].eq(cell["load"]) & sealed["server"].eq(cell["server"])]
     said = (
-        f"{_place(trials.iloc[0].to_dict())} {cell['server']} answers {_rounded(cell['rps'])} "
+        f"{load_phrase(trials.iloc[0].to_dict())} {cell['server']} answers {_rounded(cell['rps'])} "
         "requests/s"
     )
     if cell["failed_pct"] > 0:
@@ -158,7 +158,7 @@ def _one_load(known: pd.DataFrame, sealed: pd.DataFrame) -> str:
         times.append(f"{said} {pair['server']}")
     unit = "session" if sealed.loc[sealed["load"] == row["load"], "session"].all() else "trial"
     trials = captions.plural(pairs[0]["sessions"], unit)
-    return f"{_place(row)} {captions.joined(parts)}: {captions.joined(times)} ({trials})."
+    return f"{load_phrase(row)} {captions.joined(parts)}: {captions.joined(times)} ({trials})."
 
 
 def _over_loads(known: pd.DataFrame, quantity: Quantity) -> str:
@@ -247,7 +247,7 @@ def two_clients(tables: Tables) -> str:
     )
 
 
-def _place(row: Row) -> str:
+def load_phrase(row: Row) -> str:
     """Return the load as a phrase: `On half a core, at 100 kept connections,`."""
     cores = float(row["share"])
     quota = float(row["quota_cores"])

@@ -3,7 +3,7 @@
 The folder appears whole or not at all. It replaces only an untouched folder of the same kind.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from runner.present.answers.summary import summarize
 from runner.present.blog.post import allowed, compose
 from runner.present.chart.drawing import draw as drawn
 from runner.present.chart.sentences import describe
-from runner.present.chart.value import charts
+from runner.present.chart.value import Registered, charts
 from runner.present.frames import Case, Tables, choose, read_tables, sealed_trials
 from runner.present.look.markup import Picture, TextTable, literal_table
 from runner.present.look.palette import identities
@@ -51,18 +51,25 @@ class Bundle:
     page_bytes: int  # size of index.html, which has every figure twice
 
 
-def publish(run: RunFolder, target: Path, say: Callable[[str], None]) -> Bundle:
+def publish(
+    run: RunFolder,
+    target: Path,
+    say: Callable[[str], None],
+    figures: Mapping[str, Registered] | None = None,
+) -> Bundle:
     """Write the bundle of a run to the folder `target`; the same run gives the same bytes.
 
-    `say` receives progress messages. Raise LabError if `target` holds anything but an untouched
-    bundle, or if no trial is sealed. Also raise it if a sealed trial has no record, or a
-    contradicting one. After an error, `target` is unchanged.
+    `say` receives progress messages. `figures` are those to draw (default: all that are
+    registered). Raise LabError if `target` holds anything but an untouched bundle, or if no trial
+    is sealed. Also raise it if a sealed trial has no record, or a contradicting one. After an
+    error, `target` is unchanged.
     """
     target = target.expanduser().resolve()
     check_free(target)
     tables = read_tables(run)
     with replacing_folder(target) as folder:
-        pictures = draw(tables, folder / "figures", say)
+        named = charts() if figures is None else figures
+        pictures = draw(tables, named, folder / "figures", say)
         post = compose(tables, pictures)
         say("Writing the tables, the post and the page …")
         _write_tables(tables, post.text_tables, folder / "tables")
@@ -148,8 +155,10 @@ def _provenance(
     }
 
 
-def draw(tables: Tables, folder: Path, say: Callable[[str], None]) -> tuple[Picture, ...]:
-    """Draw the run's figures into `folder` and return their captions and descriptions.
+def draw(
+    tables: Tables, figures: Mapping[str, Registered], folder: Path, say: Callable[[str], None]
+) -> tuple[Picture, ...]:
+    """Draw figures of a run into `folder` and return their captions and descriptions.
 
     `say` receives a message per figure. Figures without data are left out. The caption is not drawn
     but printed below as text.
@@ -162,7 +171,7 @@ def draw(tables: Tables, folder: Path, say: Callable[[str], None]) -> tuple[Pict
         View: (view(tables, trial_id, "") if trial_id else None, trial_id),
     }
     full = []
-    for name, found in charts().items():
+    for name, found in figures.items():
         subject, trial = subjects[found.subject]
         if found.needs(tables) and subject is not None:
             made = found.make(subject)

@@ -51,7 +51,8 @@ class Kernels:
 
     def __init__(self, count: int = AT_ONCE) -> None:
         self.count = count
-        self._started: list[KernelManager] = []
+        self.started: list[KernelManager] = []
+        """All kernels, with and without a notebook."""
         self._idle: queue.SimpleQueue[tuple[KernelManager, BlockingKernelClient]] = (
             queue.SimpleQueue()
         )
@@ -63,7 +64,7 @@ class Kernels:
             kernel: KernelManager = AsyncKernelManager(
                 kernel_name="python3", transport="ipc", connection_file=file
             )
-            self._started.append(kernel)
+            self.started.append(kernel)
             run_sync(kernel.start_kernel)(extra_arguments=QUIET, cwd=str(lab_root()))  # type: ignore[arg-type]
             client = kernel.blocking_client()
             client.start_channels()
@@ -72,7 +73,7 @@ class Kernels:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for kernel in self._started:
+        for kernel in self.started:
             run_sync(kernel.shutdown_kernel)(now=True)  # type: ignore[arg-type]
         shutil.rmtree(self._folder, ignore_errors=True)
         os.close(self._lock)

@@ -54,6 +54,8 @@ class Page:
     """Name -> function that returns a figure; None if the run has no data for it."""
     shown: list[str] = field(default_factory=list)  # the figures saved so far
     live: bool = False  # True if a reader uses the page interactively; then no file is changed
+    display: Callable[..., object] = display
+    """Shows a picture, or the end of the notebook, below the cell."""
 
     def chart(self, name: str) -> Chart | None:
         """Return a figure as a value, whose `frame` has its points.
@@ -83,12 +85,12 @@ class Page:
         else:
             png = style.save(figure, self.figures, name)[0].read_bytes()
             self.shown.append(name)
-        display(Image(data=png, format="png", width=700, alt=alt))
+        self.display(Image(data=png, format="png", width=700, alt=alt))
 
     def finish(self) -> None:
         """Mark the notebook as complete, for `notebooks.execute`."""
         words = f"{captions.plural(len(self.shown), 'figure')} of {self.about}."
-        display({"text/plain": words}, raw=True, metadata={COMPLETE: list(self.shown)})
+        self.display({"text/plain": words}, raw=True, metadata={COMPLETE: list(self.shown)})
 
 
 def named(known: Mapping[str, T], name: str, noun: str) -> T:

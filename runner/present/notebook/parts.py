@@ -1,6 +1,6 @@
 """Parts of pages and posts: blocks computed from a run's tables, a trial, or two runs."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any, TypeAlias
@@ -248,12 +248,16 @@ def numbers(tables: Tables) -> Iterator[Block]:
 
 
 def claim_by_claim(tables: Tables, source: str = "") -> Iterator[Block]:
-    """Yield every claim whose source contains `source`: comparison, evidence and outcome.
+    """Yield every claim whose source contains `source`, as `judged_claims` does."""
+    yield from judged_claims(judge_all(tables), source)
+
+
+def judged_claims(judged: Sequence[Judged], source: str = "") -> Iterator[Block]:
+    """Yield those claims whose source contains `source`: comparison, evidence and outcome.
 
     Without `source`, yield claims whose source has no published number, under a heading. Raise
     LabError if no source matches.
     """
-    judged = judge_all(tables)
     if source:
         found = [each for each in judged if source.lower() in each.claim.source.lower()]
         if not found:

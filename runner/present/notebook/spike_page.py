@@ -44,7 +44,7 @@ class SpikePage(RunPage):
 
     view: View | None = None
     controls: Any = None  # the list of trials and the slider, once shown
-    _canvas: Any = None  # the figure as a widget, once shown to a reader
+    canvas: Any = None  # the figure as a widget, once shown to a reader
 
     def __init__(self, run: str, trial: str, start_s: float, stop_s: float) -> None:
         super().__init__(run)
@@ -147,8 +147,8 @@ class SpikePage(RunPage):
             return
         from ipympl import backend_nbagg  # noqa: PLC0415 - makes widgets when imported, which no page may have
 
-        if self._canvas is not None:
-            self._canvas.close()
+        if self.canvas is not None:
+            self.canvas.close()
         mpl.rcParams.update(style.RC)  # ticks created while zooming use them
         first, *others = figure.axes
         for ax in others:
@@ -158,7 +158,7 @@ class SpikePage(RunPage):
         for ax in figure.axes:
             if ax.get_yscale() == "log":
                 ax.callbacks.connect("ylim_changed", lambda changed: style.log_axis(changed, "y"))
-        self._canvas = canvas = backend_nbagg.Canvas(figure)
+        self.canvas = canvas = backend_nbagg.Canvas(figure)
         backend_nbagg.FigureManager(canvas, 0)
         canvas.header_visible = False
         canvas.resizable = False

@@ -125,7 +125,7 @@ def changes(values: Floats, alpha: float = ALPHA) -> Iterator[tuple[int, float]]
     """
     if values.size < LEAST:
         return
-    statistics = _statistics(values[None, :])[0]
+    statistics = squared_t(values[None, :])[0]
     place = int(np.argmax(statistics))
     p = float((1 + (_without_change(values.size) >= statistics[place]).sum()) / (1 + SIMULATED))
     if p <= alpha:
@@ -135,7 +135,7 @@ def changes(values: Floats, alpha: float = ALPHA) -> Iterator[tuple[int, float]]
         yield from ((split + later, of_later) for later, of_later in changes(values[split:], alpha))
 
 
-def _statistics(rows: Floats) -> Floats:
+def squared_t(rows: Floats) -> Floats:
     """Return the squared t statistic of each position in each row.
 
     It compares the values before the position with those from it on.
@@ -154,7 +154,7 @@ def _without_change(n: int) -> Floats:
     """Return simulated values of the largest statistic of n values of one normal distribution."""
     rng = np.random.default_rng(SEED)
     parts = [
-        _statistics(rng.standard_normal((1_000, n))).max(axis=-1) for _ in range(SIMULATED // 1_000)
+        squared_t(rng.standard_normal((1_000, n))).max(axis=-1) for _ in range(SIMULATED // 1_000)
     ]
     return np.concatenate(parts)
 

@@ -275,12 +275,12 @@ def test_the_reason_is_in_the_table_in_json_and_on_the_page(
     tables = read(folder)
     outcome = RunResult(tables.folder, 9, (), ())
     line = f"{K6}, gin: the limit is unknown: 84.6 % of the requests failed."
-    measuring._finish(outcome, False)
+    measuring.show_result(outcome, False)
     printed = capsys.readouterr()
     assert (
         line in printed.out + printed.err and "† A rate of this load" in printed.out + printed.err
     )
-    measuring._finish(outcome, True)
+    measuring.show_result(outcome, True)
     assert line in json.loads(capsys.readouterr().out)["unknown"]
     (_, sheet) = parts.unknown(tables)
     assert sheet.frame["why"].to_list() == ["84.6 % of the requests failed"]

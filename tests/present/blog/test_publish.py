@@ -290,10 +290,9 @@ def test_failed_trials_and_a_second_time_change_nothing(lab, run, bundle):
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> Any:
+def quick() -> Any:
     """Publishes without a figure: these tests are about the folder."""
-    monkeypatch.setattr("runner.present.blog.publish.draw", lambda tables, folder, say: ())
-    return lambda run, folder: publish(run, folder, print)
+    return lambda run, folder: publish(run, folder, print, figures={})
 
 
 @pytest.fixture

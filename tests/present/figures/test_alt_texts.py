@@ -468,17 +468,15 @@ def test_the_page_of_a_run_carries_the_texts(bare_lab: Path, tmp_path: Path) -> 
     assert "p99 <= 10 ms" in " ".join(alts(page)) and "p99 <= 10 ms" not in page.read_text()
 
 
-def test_a_figure_of_one_trial_is_described_by_that_trial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_figure_of_one_trial_is_described_by_that_trial(tmp_path: Path) -> None:
     shown: list[Image] = []
     case = probed_case()
-    monkeypatch.setattr(pages, "display", shown.append)
     report = pages.open_report(str(case.tables.folder.path), case.trial_id)
+    report.display = shown.append
     report.figures = tmp_path
     subjects = {"verdict-cpu": case, "cpu-peaks": case.tables}
     for name in subjects:
         report.show_figure(name)
-    assert [image._repr_png_()[1]["alt"] for image in shown] == [
+    assert [image.alt for image in shown] == [
         text_of(name, subject) + charts()[name].place for name, subject in subjects.items()
     ]

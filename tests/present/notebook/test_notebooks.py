@@ -223,9 +223,9 @@ def test_kernels_that_have_just_worked_end_without_a_word(capfd):
 
 def test_a_kernel_that_died_is_said_at_once_and_none_is_left(in_lab):
     with pytest.raises(LabError, match="kernel died"), Kernels(2) as kernels:
-        pids = [kernel.provisioner.pid for kernel in kernels._started]
+        pids = [kernel.provisioner.pid for kernel in kernels.started]
         os.kill(pids[0], signal.SIGKILL)
-        kernels._started[0].provisioner.process.wait(10)
+        kernels.started[0].provisioner.process.wait(10)
         begun = time.monotonic()
         for _ in pids:
             with kernels.one():

@@ -166,7 +166,7 @@ def run_cells(client: Any, *sources: str, reader: bool) -> list[dict[str, Any]]:
 
 OPEN = "from runner.present.notebook.spike_page import open_spikes\npage = open_spikes('sample')"
 CELLS = ("page.show_controls()", "page.show_part('trial')", "page.show_figure('cpu-spikes')")
-POINT = """canvas, ax = page._canvas, page._canvas.figure.axes[0]
+POINT = """canvas, ax = page.canvas, page.canvas.figure.axes[0]
 x, y = ax.transData.transform((4.12, sum(ax.get_ylim()) / 2))
 where = {"x": float(x), "y": float(canvas.get_renderer().height - y)}
 move = {"type": "motion_notify", "button": 0, "buttons": 0}
@@ -235,13 +235,13 @@ def test_a_reader_zooms_and_reads_values_under_the_pointer(lab: Path, client: An
     )  # the place for the figure, and in it the figure
     assert any("CPU of server" in data.get("text/plain", "") for data in shown)  # in words, too
     zoom = (
-        "figure = page._canvas.figure\nfigure.axes[1].set_xlim(3.9, 4.5)\n"
+        "figure = page.canvas.figure\nfigure.axes[1].set_xlim(3.9, 4.5)\n"
         "len(figure.axes), {tuple(map(float, ax.get_xlim())) for ax in figure.axes}"
     )
     assert run_cells(client, zoom, reader=True)[-1]["text/plain"] == "(5, {(3.9, 4.5)})"
     pointed = run_cells(client, POINT, reader=True)[-1]["text/plain"]
     assert pointed == f"'gin, 4.12 s: {number(known_cpu(lab, 4.12))} % of a core'"
-    other = f"old = page._canvas\npage.choose({AXUM!r})\n(old.comm is None, page._canvas is old)"
+    other = f"old = page.canvas\npage.choose({AXUM!r})\n(old.comm is None, page.canvas is old)"
     assert (
         run_cells(client, other, reader=True)[-1]["text/plain"] == "(True, False)"
     )  # no widget is left behind

@@ -21,11 +21,11 @@ from runner.present.frames import Tables, sealed_trials
 from runner.present.look.markup import NOT_RANKED, Heading
 from runner.present.notebook import notebooks
 from runner.present.notebook.pages import open_report
-from runner.present.notebook.parts import claim_by_claim, evidence_words
-from runner.present.published import claims, figures, published_table
+from runner.present.notebook.parts import evidence_words, judged_claims
+from runner.present.published import figures, published_table
 from runner.present.published.claims import read_claims
 from runner.present.published.counterparts import METRICS, read_published
-from runner.present.published.judging import judge_all
+from runner.present.published.judging import Judged, judge, judge_all
 from runner.present.published.outcomes import ABSENT, HOLDS, OUTCOMES
 
 PUBLISHED_FIGURES = charts("published")
@@ -212,7 +212,7 @@ def test_an_unknown_figure_or_source_is_one_sentence() -> None:
         page.show_part("claims", "nope")
 
 
-def test_a_claim_without_a_published_source_is_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_without_a_published_source_is_on_the_page() -> None:
     sources = {number.source for number in read_published()}
     known = tuple(claim for claim in read_claims() if claim.source in sources)
     mine = dataclasses.replace(known[-1], name="mine", short="Mine", source="")
@@ -220,8 +220,8 @@ def test_a_claim_without_a_published_source_is_on_the_page(monkeypatch: pytest.M
         ((), []),
         ((mine,), ["Claim by claim: others", "Mine (does not hold)"]),
     ):
-        monkeypatch.setattr(claims, "read_claims", lambda others=others: (*known, *others))
-        blocks = claim_by_claim(dataclasses.replace(plain()))
+        judged = [Judged(claim, judge(plain(), claim)) for claim in (*known, *others)]
+        blocks = judged_claims(judged)
         assert [block.text for block in blocks if isinstance(block, Heading)] == headings
 
 

@@ -366,7 +366,7 @@ def test_noise_alone_makes_a_change_in_one_of_twenty_series(n):
 
 def test_the_statistic_is_students():
     values = np.random.default_rng(3).normal(0, 1, 9)
-    ours = history._statistics(values[None, :])[0]
+    ours = history.squared_t(values[None, :])[0]
     theirs = [stats.ttest_ind(values[:k], values[k:]).statistic ** 2 for k in range(2, 8)]
     assert ours == pytest.approx(theirs)
 
