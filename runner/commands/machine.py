@@ -42,6 +42,9 @@ def list_(
     causes: Annotated[
         bool, typer.Option("--causes", help="Print the rules of verdicts as in docs/method.md.")
     ] = False,
+    invariants: Annotated[
+        bool, typer.Option("--invariants", help="Print the invariants as in docs/method.md.")
+    ] = False,
     claims: Annotated[
         bool, typer.Option("--claims", help="Print the README's count of claims.")
     ] = False,
@@ -61,9 +64,14 @@ def list_(
         typer.echo(columns_markdown())
         return
     if causes:
-        from runner.verdict.rules_table import markdown as causes_markdown
+        from runner.verdict import rules_table
 
-        typer.echo(causes_markdown())
+        _print_markdown(rules_table.HEADS, rules_table.rows())
+        return
+    if invariants:
+        from runner.digest import invariants as invariants_table
+
+        _print_markdown(invariants_table.HEADS, invariants_table.rows())
         return
     servers = [catalog.load_server(name) for name in catalog.server_names()]
     workloads = [catalog.load_workload(name) for name in catalog.workload_names()]
@@ -91,6 +99,15 @@ def list_(
         ("name", "servers", "what"),
         [(c.name, " ".join(c.servers), c.title) for c in campaigns],
     )
+
+
+def _print_markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows of texts as a table of a document."""
+    import pandas as pd
+
+    from runner.present.look.markup import to_markdown
+
+    typer.echo(to_markdown(pd.DataFrame(rows, columns=list(heads))))
 
 
 def servers_table(servers: Sequence[Server]) -> str:
