@@ -136,6 +136,7 @@ readme: setup ## Write the tables that README.md, docs/data.md and docs/method.m
 	$(call block,columns,--columns,docs/data.md)
 	$(call block,causes,--causes,docs/method.md)
 	$(call block,invariants,--invariants,docs/method.md)
+	$(call block,outcomes,--outcomes,docs/method.md)
 
 .PHONY: audit
 audit: setup ## Hold all locked dependencies against the known vulnerabilities (needs their databases)

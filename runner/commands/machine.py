@@ -45,38 +45,54 @@ def list_(
     invariants: Annotated[
         bool, typer.Option("--invariants", help="Print the invariants as in docs/method.md.")
     ] = False,
+    outcomes: Annotated[
+        bool, typer.Option("--outcomes", help="Print the rules of claims as in docs/method.md.")
+    ] = False,
     claims: Annotated[
         bool, typer.Option("--claims", help="Print the README's count of claims.")
     ] = False,
 ) -> None:
     """List servers, workloads and campaigns."""
     if claims:
-        from runner.present.frames import read_tables
-        from runner.present.published.judging import judge_all
-        from runner.present.published.outcomes import count_words
-
-        judged = judge_all(read_tables(find_run("sample")))
-        typer.echo(count_words([each.found.outcome for each in judged]))
-        return
-    if columns:
+        _print_count_of_claims()
+    elif columns:
         from runner.columns import markdown as columns_markdown
 
         typer.echo(columns_markdown())
-        return
-    if causes:
+    elif causes:
         from runner.verdict import rules_table
 
         _print_markdown(rules_table.HEADS, rules_table.rows())
-        return
-    if invariants:
+    elif invariants:
         from runner.digest import invariants as invariants_table
 
         _print_markdown(invariants_table.HEADS, invariants_table.rows())
-        return
+    elif outcomes:
+        from runner.present.published import outcomes as outcomes_table
+
+        _print_markdown(outcomes_table.HEADS, outcomes_table.rows())
+    elif markdown:
+        typer.echo(servers_table([catalog.load_server(name) for name in catalog.server_names()]))
+    else:
+        _print_catalog(as_json=json_)
+
+
+def _print_count_of_claims() -> None:
+    """Print how many published claims have which outcome in the sample."""
+    from runner.present.frames import read_tables
+    from runner.present.published.judging import judge_all
+    from runner.present.published.outcomes import count_words
+
+    judged = judge_all(read_tables(find_run("sample")))
+    typer.echo(count_words([each.found.outcome for each in judged]))
+
+
+def _print_catalog(*, as_json: bool) -> None:
+    """Print servers, workloads and campaigns."""
     servers = [catalog.load_server(name) for name in catalog.server_names()]
     workloads = [catalog.load_workload(name) for name in catalog.workload_names()]
     campaigns = [catalog.load_campaign(name) for name in catalog.campaign_names()]
-    if json_:
+    if as_json:
         found = {
             "servers": [
                 {**asdict(server), "folder": f"servers/{server.name}"} for server in servers
@@ -86,9 +102,6 @@ def list_(
             {**asdict(workload), "script": workload.script.name} for workload in workloads
         ]
         emit({**found, "campaigns": [record_of(campaign) for campaign in campaigns]})
-        return
-    if markdown:
-        typer.echo(servers_table(servers))
         return
     rows = [(s.name, s.language, s.framework, s.tier, " ".join(s.implements)) for s in servers]
     console.table("servers", ("name", "language", "framework", "tier", "implements"), rows)

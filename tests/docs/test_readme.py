@@ -25,6 +25,7 @@ from runner.present.look.style import number
         ("docs/data.md", "columns", "--columns"),
         ("docs/method.md", "causes", "--causes"),
         ("docs/method.md", "invariants", "--invariants"),
+        ("docs/method.md", "outcomes", "--outcomes"),
     ],
 )
 def test_what_is_written_by_make_readme_has_not_drifted(page, part, option, bench):
