@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
@@ -234,12 +234,15 @@ def _whichever(outcomes: Mapping[str, Outcome], depends_on: str) -> Outcome:
 # --- from an entry to ratios ----------------------------------------------------------------------
 
 
-class LoadTrials(NamedTuple):
-    """A load's short name, its trials under all conditions, and the text if there are none."""
+@dataclass(frozen=True, eq=False)
+class LoadTrials:
+    """A load's trials under all conditions."""
 
     label: str
+    """Short name of the load."""
     trials: pd.DataFrame
     sought: str
+    """The load in words, for a sentence that says that there are no trials."""
 
 
 TERMS = ["idle", "share", "quota_cores", "database_share"]
@@ -287,7 +290,11 @@ def _loads(tables: Tables, asked: Comparison, servers: Sequence[str]) -> list[Lo
     if asked.load == "count":
         pairs = product(asked.modes, asked.connections)
         return [
-            LoadTrials(f"{MODES[mode]}, {size}", *counterparts.connections(tables, mode, size))
+            LoadTrials(
+                label=f"{MODES[mode]}, {size}",
+                trials=counterparts.connections(tables, mode, size),
+                sought=counterparts.connections_words(mode, size),
+            )
             for mode, size in pairs
         ]
     scenario, choices, sought = counterparts.LOADS[asked.load]
