@@ -122,11 +122,21 @@ lock: setup ## Resolve the dependencies anew into requirements.lock, and uv into
 	$(LOCK) --group dev --extra cluster --extra fleet pyproject.toml -o requirements.lock
 	echo uv | $(LOCK) - -o setup/uv.txt
 
+# $(call block,NAME,OPTION,PAGE): write what `bench list OPTION` prints between the marks of NAME in PAGE.
+define block
+@$(BIN)/bench list $(2) > .venv/.$(1).md
+@sed -i -e '/^<!-- $(1): begin/,/^<!-- $(1): end/{//!d}' -e '/^<!-- $(1): begin/r .venv/.$(1).md' $(3)
+
+endef
+
 .PHONY: readme
-readme: setup ## Write the servers' table and the count of claims into README.md, the columns' into docs/data.md, the causes of verdicts into docs/method.md
-	@set -e; set -- servers --markdown README.md claims --claims README.md columns --columns docs/data.md causes --causes docs/method.md; \
-	while [ $$# -gt 0 ]; do $(BIN)/bench list $$2 > .venv/.$$1.md; \
-	  sed -i -e "/^<!-- $$1: begin/,/^<!-- $$1: end/{//!d}" -e "/^<!-- $$1: begin/r .venv/.$$1.md" $$3; shift 3; done
+readme: setup ## Write the tables that README.md, docs/data.md and docs/method.md take from the code
+	$(call block,servers,--markdown,README.md)
+	$(call block,claims,--claims,README.md)
+	$(call block,columns,--columns,docs/data.md)
+	$(call block,causes,--causes,docs/method.md)
+	$(call block,invariants,--invariants,docs/method.md)
+	$(call block,outcomes,--outcomes,docs/method.md)
 
 .PHONY: audit
 audit: setup ## Hold all locked dependencies against the known vulnerabilities (needs their databases)

@@ -41,6 +41,8 @@ class Traits:
 
     Otherwise the mode is proven by the connections that were accepted.
     """
+    says_statuses: bool = False
+    """True if its summary has the number of answers of each status, and their bytes."""
     is_optional: bool = False
     """True if `make setup` leaves it out, because only its own workloads need it."""
     most_rps: float = math.inf
@@ -91,6 +93,7 @@ TRAITS: dict[str, Traits] = {
         keeps_requests=True,
         raw_files=("oha.csv.gz", "oha.json"),
         says_connecting=False,
+        says_statuses=True,
         is_optional=True,
         # Its clock ticks in milliseconds: at higher rates requests begin in bunches.
         most_rps=1000,

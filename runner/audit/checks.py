@@ -20,12 +20,14 @@ from runner.present.look.captions import plural
 
 IMPOSSIBLE, SUSPICIOUS, KNOWING = Severity
 Rules = Sequence[Rule]
-MORE, FAR_MORE, FAR_LESS = 1.1, 1.5, 0.5
-"""Limits of the share of connections in use.
+MORE = 1.1
+"""Share of connections in use up to which rounding alone can explain it.
 
-Printed means have three digits and durations are rounded, so rounding alone can explain a share up
-to 1.1.
+Printed means have three digits and durations are rounded.
 """
+FAR_MORE = 1.5
+FAR_LESS = 0.5
+"""Shares of connections in use beyond which a finding is graver."""
 BUSY = 0.9
 HALF_IDLE = 0.5
 ROUNDED = 1.02  # two numbers rounded to three digits can change order within 2 %

@@ -125,30 +125,48 @@ def sized(test: str, connections: float) -> str:
     return f"{test}, {connections:,.0f} {noun}" if connections > 0 else test
 
 
-def summary(found: Audit) -> tuple[str, str, str]:
-    """Return three sentences to paste: rows and findings; the worst finding; laws not checked."""
+@dataclass(frozen=True)
+class Summary:
+    """Sentences about an audit, to paste."""
+
+    counted: str
+    """Rows, and findings by severity."""
+    gravest: str
+    """The gravest finding."""
+    not_checked: str
+    """Checks that lacked columns."""
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """All of them, in their order."""
+        return (self.counted, self.gravest, self.not_checked)
+
+
+def summary(found: Audit) -> Summary:
+    """Return an audit in three sentences."""
     rows = found.rows
     files = rows["source"].nunique()
     tests = rows.groupby("source")["test"].nunique().sum()
     said = ", ".join(f"{count:,} {severity}" for severity, count in found.counts.items())
-    first = (
+    counted = (
         f"{plural(len(rows), 'row')} of {plural(int(tests), 'test')} in {plural(files, 'file')}: "
         f"{said}."
     )
-    second = "All numbers that are there go together."
+    gravest = "All numbers that are there go together."
     if found.findings:
-        gravest = found.findings[0]
-        kinds = Counter(each.check for each in found.findings if each.severity is gravest.severity)
+        first = found.findings[0]
+        kinds = Counter(each.check for each in found.findings if each.severity is first.severity)
         most = ", ".join(f"{name} {count}" for name, count in kinds.most_common(3))
-        second = f"Most of the gravest are about {most}; such as {gravest.where}: {gravest.says}"
-        if gravest.severity is Severity.KNOWING:
-            second = gravest.says
+        gravest = f"Most of the gravest are about {most}; such as {first.where}: {first.says}"
+        if first.severity is Severity.KNOWING:
+            gravest = first.says
     missed = (
         f"Not done for want of columns: {'; '.join(found.not_done)}"
         if found.not_done
         else "All checks were done"
     )
-    return first, second, f"{missed}. A finding is about numbers, not about who wrote them."
+    not_checked = f"{missed}. A finding is about numbers, not about who wrote them."
+    return Summary(counted, gravest, not_checked)
 
 
 def table(found: Audit, most: int = 200) -> pd.DataFrame:

@@ -59,7 +59,7 @@ def open_audit(
         about=captions.plural(file_count, "file"),
         figures=lab_root() / "figures" / f"audit-{paths[0].stem}",
         parts={
-            "answer": lambda: [Bullets(summary(found))],
+            "answer": lambda: [Bullets(summary(found).sentences)],
             "findings": lambda: [TextTable(table(found), about="Findings")],
             "checks": lambda: [TextTable(pd.DataFrame(held), about="Checks")],
         },
@@ -123,7 +123,7 @@ def of_run(tables: Tables) -> Iterator[Block]:
 def of_published() -> Iterator[Block]:
     """Yield the result of auditing the published numbers."""
     found = audit(read_all([data_folder() / "published.csv"]))
-    yield Bullets(summary(found))
+    yield Bullets(summary(found).sentences)
     closed = found.rows.query(
         "load_model == 'closed' and rate > 0 and p50_ms.notna()", engine="python"
     )

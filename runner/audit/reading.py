@@ -14,6 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -74,19 +75,33 @@ def read_all(
             f"--map is such as rps=requests_per_second,connections=clients, not {columns!r}."
         )
     named = {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
-    read = [parse(*_content(str(name)), format_name, named, connections, depth) for name in names]
+    sources = map(_read_source, map(str, names))
+    read = [
+        parse(source.content, source.name, format_name, named, connections, depth)
+        for source in sources
+    ]
     return pd.concat(read, ignore_index=True)
 
 
-def _content(name: str) -> tuple[bytes, str]:
-    """Return a source's content, at most one byte more than `MOST_BYTES`, and its display name."""
+@dataclass(frozen=True)
+class _Source:
+    """A source that was read."""
+
+    content: bytes
+    """At most one byte more than `MOST_BYTES`."""
+    name: str
+    """Its name on pages."""
+
+
+def _read_source(name: str) -> _Source:
+    """Return a source; raise LabError if it cannot be read."""
     if name == "-":
-        return sys.stdin.buffer.read(MOST_BYTES + 1), "stdin"
+        return _Source(sys.stdin.buffer.read(MOST_BYTES + 1), "stdin")
     if name.startswith(SECURE):
-        return fetch(name), name.rstrip("/").rpartition("/")[2]
+        return _Source(fetch(name), name.rstrip("/").rpartition("/")[2])
     try:
         with Path(name).open("rb") as file:
-            return file.read(MOST_BYTES + 1), Path(name).name
+            return _Source(file.read(MOST_BYTES + 1), Path(name).name)
     except OSError as error:
         raise LabError(f"{name} cannot be read: {error.strerror}.", exit_code=1) from None
 

@@ -69,7 +69,7 @@ def audit(
         }
         shown = {
             "rows": len(found.rows),
-            "summary": summary(found),
+            "summary": summary(found).sentences,
             "not_done": found.not_done,
             "counts": counts,
         }
@@ -77,7 +77,7 @@ def audit(
     else:
         if found.findings:
             console.frame("findings", table(found, most=SHOWN))
-        console.note(*summary(found))
+        console.note(*summary(found).sentences)
         for law in laws().values():
             if any(finding.check == law.name for finding in found.findings):
                 console.note(f"What {law.name} does not prove: {law.proves_not}")

@@ -42,33 +42,57 @@ def list_(
     causes: Annotated[
         bool, typer.Option("--causes", help="Print the rules of verdicts as in docs/method.md.")
     ] = False,
+    invariants: Annotated[
+        bool, typer.Option("--invariants", help="Print the invariants as in docs/method.md.")
+    ] = False,
+    outcomes: Annotated[
+        bool, typer.Option("--outcomes", help="Print the rules of claims as in docs/method.md.")
+    ] = False,
     claims: Annotated[
         bool, typer.Option("--claims", help="Print the README's count of claims.")
     ] = False,
 ) -> None:
     """List servers, workloads and campaigns."""
     if claims:
-        from runner.present.frames import read_tables
-        from runner.present.published.judging import judge_all
-        from runner.present.published.outcomes import count_words
-
-        judged = judge_all(read_tables(find_run("sample")))
-        typer.echo(count_words([each.found.outcome for each in judged]))
-        return
-    if columns:
+        _print_count_of_claims()
+    elif columns:
         from runner.columns import markdown as columns_markdown
 
         typer.echo(columns_markdown())
-        return
-    if causes:
-        from runner.verdict.rules_table import markdown as causes_markdown
+    elif causes:
+        from runner.verdict import rules_table
 
-        typer.echo(causes_markdown())
-        return
+        _print_markdown(rules_table.HEADS, rules_table.rows())
+    elif invariants:
+        from runner.digest import invariants as invariants_table
+
+        _print_markdown(invariants_table.HEADS, invariants_table.rows())
+    elif outcomes:
+        from runner.present.published import outcomes as outcomes_table
+
+        _print_markdown(outcomes_table.HEADS, outcomes_table.rows())
+    elif markdown:
+        typer.echo(servers_table([catalog.load_server(name) for name in catalog.server_names()]))
+    else:
+        _print_catalog(as_json=json_)
+
+
+def _print_count_of_claims() -> None:
+    """Print how many published claims have which outcome in the sample."""
+    from runner.present.frames import read_tables
+    from runner.present.published.judging import judge_all
+    from runner.present.published.outcomes import count_words
+
+    judged = judge_all(read_tables(find_run("sample")))
+    typer.echo(count_words([each.found.outcome for each in judged]))
+
+
+def _print_catalog(*, as_json: bool) -> None:
+    """Print servers, workloads and campaigns."""
     servers = [catalog.load_server(name) for name in catalog.server_names()]
     workloads = [catalog.load_workload(name) for name in catalog.workload_names()]
     campaigns = [catalog.load_campaign(name) for name in catalog.campaign_names()]
-    if json_:
+    if as_json:
         found = {
             "servers": [
                 {**asdict(server), "folder": f"servers/{server.name}"} for server in servers
@@ -79,9 +103,6 @@ def list_(
         ]
         emit({**found, "campaigns": [record_of(campaign) for campaign in campaigns]})
         return
-    if markdown:
-        typer.echo(servers_table(servers))
-        return
     rows = [(s.name, s.language, s.framework, s.tier, " ".join(s.implements)) for s in servers]
     console.table("servers", ("name", "language", "framework", "tier", "implements"), rows)
     loads = [(w.name, w.tool, w.load_model, w.title) for w in workloads]
@@ -91,6 +112,15 @@ def list_(
         ("name", "servers", "what"),
         [(c.name, " ".join(c.servers), c.title) for c in campaigns],
     )
+
+
+def _print_markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows of texts as a table of a document."""
+    import pandas as pd
+
+    from runner.present.look.markup import to_markdown
+
+    typer.echo(to_markdown(pd.DataFrame(rows, columns=list(heads))))
 
 
 def servers_table(servers: Sequence[Server]) -> str:

@@ -4,6 +4,7 @@ Bucket b holds the latencies x (in us) with 1.01**b <= x < 1.01**(b + 1); bucket
 1.01 us. Histograms merge by adding counts.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,10 +43,20 @@ def bucket_index(latency_us: ArrayLike) -> Ints:
     return whole
 
 
-def bucket_bounds_ms(bucket: ArrayLike) -> tuple[Floats, Floats]:
-    """Return lower (inclusive) and upper (exclusive) bounds in ms of each bucket."""
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """Bounds of buckets."""
+
+    lower_ms: Floats
+    """Inclusive."""
+    upper_ms: Floats
+    """Exclusive."""
+
+
+def bucket_bounds(bucket: ArrayLike) -> Bounds:
+    """Return the bounds of each bucket."""
     power = np.asarray(bucket, dtype=np.float64)
-    return np.power(GROWTH, power) / 1000, np.power(GROWTH, power + 1) / 1000
+    return Bounds(np.power(GROWTH, power) / 1000, np.power(GROWTH, power + 1) / 1000)
 
 
 def merge_counts(keys: ArrayLike, counts: ArrayLike) -> tuple[NDArray[Any], Ints]:
@@ -69,15 +80,16 @@ def latency_table(
 
     `second` is None if the histogram covers the whole load.
     """
-    lower_ms, upper_ms = bucket_bounds_ms(bucket)
-    trial_ids = [trial_id] * lower_ms.size
-    seconds = [None] * lower_ms.size if second is None else second
+    bounds = bucket_bounds(bucket)
+    size = bounds.lower_ms.size
+    trial_ids = [trial_id] * size
+    seconds = [None] * size if second is None else second
     columns = {
         "trial_id": trial_ids,
         "second": seconds,
         "bucket": bucket,
-        "lower_ms": lower_ms,
-        "upper_ms": upper_ms,
+        "lower_ms": bounds.lower_ms,
+        "upper_ms": bounds.upper_ms,
     }
     return pa.table({**columns, "count": count}, schema_of("latency"))
 

@@ -305,7 +305,6 @@ def _chunks(raw: Path, most_bytes: int) -> Iterator[bytes]:
 
 # --- from blocks to points ------------------------------------------------------------------------
 
-_TAGS = ("status", "error_code", "port")  # the tags of a point that are kept
 _POINT = np.dtype(
     [
         *[("line", "i8"), ("metric", "i4"), ("end_ns", "i8"), ("value", "f8")],
@@ -332,10 +331,10 @@ class _Block:
 def _read(block: bytes) -> _Block:
     """Parse a block; lines that are not in k6's form are read as JSON."""
     try:
-        points, names, fits = _taken_apart(block)
-        if fits.all():
-            return _Block(points, names, len(fits))
-        odd: Sequence[int] = np.flatnonzero(~fits).tolist()
+        apart = _taken_apart(block)
+        if apart.fits.all():
+            return _Block(apart.points, apart.names, len(apart.fits))
+        odd: Sequence[int] = np.flatnonzero(~apart.fits).tolist()
     except (ValueError, RecursionError):  # some line has an invalid part
         odd = range(block.count(b"\n"))
     lines = block.split(b"\n")
@@ -348,7 +347,7 @@ def _read(block: bytes) -> _Block:
             fault = DamageError(at + 1, str(error))
             break
     try:
-        points, names, fits = _taken_apart(b"\n".join(lines))
+        apart = _taken_apart(b"\n".join(lines))
     except ValueError as error:
         return _Block(
             np.empty(0, _POINT),
@@ -356,11 +355,33 @@ def _read(block: bytes) -> _Block:
             0,
             DamageError(1, f"the lines from here on cannot be read ({error})"),
         )
-    return _Block(points, names, len(fits), fault)
+    return _Block(apart.points, apart.names, len(apart.fits), fault)
 
 
-def _taken_apart(block: bytes) -> tuple[Points, list[str], NDArray[np.bool_]]:
-    """Return the points in k6's form, the names of their metrics, and a mask of their lines.
+@dataclass(frozen=True, eq=False)
+class _Apart:
+    """The lines of a block that are in k6's form."""
+
+    points: Points
+    names: list[str]
+    """Names of the points' metrics."""
+    fits: NDArray[np.bool_]
+    """Which of the block's lines they are."""
+
+
+@dataclass(frozen=True)
+class _Tags:
+    """The tags of a point that are kept."""
+
+    status: int
+    """-1 if it is not a number, as `error_code`."""
+    error_code: int
+    """0 if the tag is missing."""
+    port: int
+
+
+def _taken_apart(block: bytes) -> _Apart:
+    """Return the points of the lines in k6's form.
 
     Raise ValueError if the name, time, value or tags of some line are not valid JSON.
     """
@@ -379,7 +400,7 @@ def _taken_apart(block: bytes) -> tuple[Points, list[str], NDArray[np.bool_]]:
     rows = np.flatnonzero(fits)
     points = np.empty(len(rows), _POINT)
     if not len(rows):
-        return points, [], fits
+        return _Apart(points, [], fits)
     points["line"] = rows
     names, points["metric"] = _distinct(_texts(block, name[rows], name_end[rows]))
     points["end_ns"] = _values(
@@ -389,24 +410,28 @@ def _taken_apart(block: bytes) -> tuple[Points, list[str], NDArray[np.bool_]]:
     if not np.isfinite(points["value"]).all():
         raise ValueError("a value is too large")
     tag_sets, indices = _distinct(_texts(block, tags[rows], ends[rows] - 2))
-    kept = np.array([_kept(each) for each in tag_sets])[indices]
-    for place, tag in enumerate(_TAGS):
-        points[tag] = kept[:, place]
-    return points, [json.loads(f'"{name}"') for name in names], fits
+    kept = [_kept(each) for each in tag_sets]
+    points["status"] = np.array([tags_of.status for tags_of in kept])[indices]
+    points["error_code"] = np.array([tags_of.error_code for tags_of in kept])[indices]
+    points["port"] = np.array([tags_of.port for tags_of in kept])[indices]
+    return _Apart(points, [json.loads(f'"{name}"') for name in names], fits)
 
 
-def _kept(tags: str) -> tuple[int, int, int]:
-    """Return status, error_code and port from a point's tags, as _TAGS.
-
-    error_code is 0 if the tag is missing.
-    """
+def _kept(tags: str) -> _Tags:
+    """Return the tags of a point that are kept."""
     known = json.loads(tags)
     if not isinstance(known, dict):
         raise ValueError("tags are an object")
-    status = str(known.get("status", ""))
-    error_code = str(known.get("error_code", "0"))
-    codes = [int(code) if _CODE.fullmatch(code) else -1 for code in (status, error_code)]
-    return codes[0], codes[1], _port(str(known.get("url", "")))
+    return _Tags(
+        status=_code(str(known.get("status", ""))),
+        error_code=_code(str(known.get("error_code", "0"))),
+        port=_port(str(known.get("url", ""))),
+    )
+
+
+def _code(text: str) -> int:
+    """Return a status or an error's code; -1 if the text is not a number."""
+    return int(text) if _CODE.fullmatch(text) else -1
 
 
 def _port(url: str) -> int:

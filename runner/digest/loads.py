@@ -1,7 +1,7 @@
 """Read a generator's raw files of each load, and combine the slices of a trial."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -202,14 +202,17 @@ def read_load(
     metrics["dropped"] = points.dropped_iterations + points.late + reconcile.missed(cell, whole)
     if measurement.also_ports:
         metrics["elsewhere"] = points.elsewhere
-    said, checks = ({}, ()) if salvage else _reconciled(raw, cell, given, whole, measurement)
+    reconciled = _Reconciled()
+    if not salvage:
+        reconciled = _reconciled(raw, cell, given, whole, measurement)
     ok = whole.requests - whole.failed
     unanswered = whole.requests - whole.with_status
     lost = unanswered + whole.script_runs - whole.iterations
     sent = reconcile.Sent(ok=ok, refused=whole.with_status - ok, lost=lost, at_once=cell.sockets)
     begin_ns = points.first_start_ns
     answered = points.answered_by_end
-    return LoadOfTrial(metrics | said, checks, begin_ns, sent, points.mode, answered)
+    metrics |= reconciled.metrics
+    return LoadOfTrial(metrics, reconciled.checks, begin_ns, sent, points.mode, answered)
 
 
 def _metrics_of_points(points: K6Points, cell: Cell, window_s: float | None) -> Metrics:
@@ -345,9 +348,18 @@ def _k6_tables(run: RunFolder, trial: Trial, of_slice: int | None) -> dict[str, 
     return {table: part(run, table, name) for table in K6_TABLES} | final
 
 
+@dataclass(frozen=True)
+class _Reconciled:
+    """What the generator's summary adds to the samples."""
+
+    metrics: Metrics = field(default_factory=dict)
+    """Results of the script's checks, if it has any."""
+    checks: tuple[Check, ...] = ()
+
+
 def _reconciled(
     raw: Raw, cell: Cell, given: dict[str, Any], points: K6Points, measurement: Measurement
-) -> tuple[Metrics, tuple[Check, ...]]:
+) -> _Reconciled:
     """Return the results of the script's checks, if it has any, and the invariants.
 
     `given` holds the arguments of digest_k6. The invariants compare the samples with the
@@ -377,7 +389,7 @@ def _reconciled(
     checked = (
         {"checks": summary.checks, "checks_failed": summary.checks_failed} if summary.checks else {}
     )
-    return checked, (*checks, *reconcile.between(measurement))
+    return _Reconciled(checked, (*checks, *reconcile.between(measurement)))
 
 
 def _samples_together(

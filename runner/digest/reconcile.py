@@ -1,69 +1,44 @@
-"""Check the invariants; a trial that breaks one fails.
-
-Their numbers are those in docs/method.md.
-"""
+"""Check the invariants of a trial; `invariants.py` says what each demands."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
+from runner.digest.invariants import (
+    APART_NS,
+    CPU_TOLERANCE,
+    LITTLE_TOLERANCE,
+    LONG,
+    MAX_LATE,
+    MIN_COVERAGE,
+    MOST_IDLE,
+    MOVED_NS,
+    OWN_CONNECTIONS,
+    ROUNDING_MS,
+    SETTLED_S,
+    SLEWED,
+    STEPPED_S,
+    STRANGERS,
+    TOGETHER,
+    UNDER_WAY,
+    Invariant,
+)
 from runner.digest.k6 import K6Points, K6Summary
 from runner.digest.k6_raw import USE_BASE_URL
 from runner.digest.resources import Counter, Window, tick_coverage
 from runner.digest.wrk import WrkResult
 from runner.generator_traits import GENERATOR_LATE_S, TRAITS
 from runner.measurement import Measurement, ended
-from runner.model import OWN, OWN_SCRIPT, Blame, Cell, Check
+from runner.model import OWN, OWN_SCRIPT, Cell, Check
 from runner.shapes import Closed, ForTime, Mode, Search, Steps
 
-ROUNDING_MS = 0.001
-"""k6 adds in nanoseconds and prints milliseconds: only float rounding may differ."""
 THROWN = "lab_iterations_thrown"
 """Metric of workloads/own.js: iterations of a script that threw an error."""
-MIN_COVERAGE = 0.99
-MOST_IDLE = 0.005  # as a share of a core
-STAYED = "9 everyone stayed on the CPUs that they were given"
-# time that a generator needs to move to its CPUs: taskset sets them, then starts it
-SETTLED_S = 0.1
-MAX_LATE = 0.2
-"""Allowed share of requests that the probe itself sends late.
-
-The maximum observed is 3 %, when the hypervisor took CPU time.
-"""
-OWN_CONNECTIONS = 3
-"""Connections of the lab and of wrk that are not part of the load.
-
-wrk connects once to test the address (wrk.resolve in wrk.lua). The lab connects once for the count,
-and keeps one connection to /stats during the load.
-"""
-STRANGERS = 20
-"""Allowed number of foreign connections in the network namespace, if only the kernel counts."""
-LITTLE_TOLERANCE = 0.05
-LONG = 5.0
-"""Minimum length of a steady part, in mean iterations; in shorter parts users still begin."""
 CLOSING = 0.9
 """If the probe finds its connection closed this often, the server closes on every client."""
 BATCH_PER_HOST = 6
 """Maximum number of connections of a k6 user for one http.batch() (its option batchPerHost)."""
-CPU_TOLERANCE = 1.02
-"""Allowed factor of CPU time: the kernel counts in ticks, and two may fall outside a short load."""
-TOGETHER = 0.9  # share of the longest generator's time during which all must run
-APART_NS = 150_000_000
-"""Allowed difference between the begins (or ends) of generators.
-
-Programs take tens of milliseconds to start and to end.
-"""
-UNDER_WAY = 0.5
-"""Lowest share of wrk's connections with a request under way, by rate x mean latency.
-
-0.9 was observed on a busy CPU.
-"""
-MOVED_NS = 5_000_000
-"""Allowed drift between two hosts' clocks over a load.
-
-Clocks align the seconds of the hosts, but no latency depends on them.
-"""
 
 
 @dataclass(frozen=True)
@@ -102,51 +77,41 @@ def request_checks(
     complete = points.requests + points.elsewhere  # k6's summary includes requests to other ports
     counts = {"http_reqs": points.points.get("http_reqs", 0), "complete requests": complete, **each}
     odd = [f"{count} {metric}" for metric, count in counts.items() if count != summary.requests]
-    yield Check(
-        "2 requests of the summary = points of every request metric",
+    yield Invariant.POINTS.check(
         not odd and marked <= summary.requests and summary.requests > 0,
         f"{summary.requests} in the summary, {', '.join(odd) or 'as many points of every metric'}",
     )
-    if summary.counts:
+    if Invariant.ANSWERS.is_asked_of(cell.tool):
         differ = [
             f"{points.points[name]} {name}, {count} said"
             for name, count in summary.counts.items()
             if points.points[name] != count
         ]
-        yield Check(
-            "2 answers and bytes of the summary = those of the samples",
+        yield Invariant.ANSWERS.check(
             not differ,
             "; ".join(differ) or ", ".join(f"{n} {name}" for name, n in summary.counts.items()),
         )
     durations = points.all_durations or points.durations
     longest_ms = durations["max"]
     iteration_ms = points.iteration_max_ms
-    runs_scripts = TRAITS[cell.tool].runs_scripts
-    if runs_scripts:  # otherwise each request is one iteration with one time
-        yield Check(
-            "3 sending + waiting + receiving = duration",
+    if Invariant.PHASES.is_asked_of(cell.tool):  # else each request is one iteration with one time
+        yield Invariant.PHASES.check(
             points.worst_residual_ms <= ROUNDING_MS,
             f"largest difference {points.worst_residual_ms:.6f} ms",
         )
-        yield Check(
-            "3 longest request <= longest iteration",
+        yield Invariant.LONGEST.check(
             points.iterations < points.script_runs or longest_ms <= iteration_ms + ROUNDING_MS,
             f"request {longest_ms:.3f} ms, iteration {iteration_ms:.3f} ms",
         )
     stated = summary.http_req_duration
+    # The percentiles of vegeta, of oha, and of several generators together are not exact.
+    has_exact_percentiles = TRAITS[cell.tool].runs_scripts and not measurement.parts
     apart = [
         f"{name} {durations[name]:.4f} ms raw, {stated.get(name)} ms said"
-        # The percentiles of vegeta, of oha, and of several generators together are not exact.
-        for name in (
-            durations if runs_scripts and not measurement.parts else ("mean", "min", "max")
-        )
+        for name in (durations if has_exact_percentiles else ("mean", "min", "max"))
         if abs(durations[name] - stated.get(name, math.inf)) > ROUNDING_MS
     ]
-    yield Check(
-        "4 quantiles from raw = quantiles of the summary",
-        not apart,
-        "; ".join(apart) or "all equal",
-    )
+    yield Invariant.QUANTILES.check(not apart, "; ".join(apart) or "all equal")
     # Several generators may end at different times, so each one's part is checked alone.
     steady = None if measurement.parts else points.steady
     # In a closed loop without think time every virtual user has a request under way at any time.
@@ -156,8 +121,7 @@ def request_checks(
         and steady is not None
         and 1000 * steady.seconds >= LONG * steady.iteration_mean_ms
     ):
-        yield Check(
-            "8 rate x mean iteration = virtual users",
+        yield Invariant.LITTLES_LAW.check(
             abs(steady.in_flight - users) / users <= LITTLE_TOLERANCE,
             f"{steady.in_flight:.1f} iterations under way on the average over "
             f"{steady.seconds:.2f} s, {users} users",
@@ -169,8 +133,8 @@ def request_checks(
             f"server counted {counted}, generator sent {points.requests} and got {answered} answers"
         )
         ok = answered <= counted <= points.requests
-        yield Check("5 requests that the server counted = requests sent", ok, said)
-    if not TRAITS[cell.tool].says_connecting:
+        yield Invariant.SENT.check(ok, said)
+    if Invariant.KEEPALIVE_MODE.is_asked_of(cell.tool):
         fewest = 1 if cell.is_open else cell.sockets  # an open load may need fewer
         kept = _Connections(fewest, cell.sockets)
         yield _mode_proof(cell.mode, points.requests, kept, measurement)
@@ -200,16 +164,15 @@ def _iterations(cell: Cell, points: K6Points, summary: K6Summary) -> Iterator[Ch
     lost = interrupted if cell.is_open else interrupted + summary.dropped
     # An open load ends up to GENERATOR_LATE_S late.
     overrun = math.ceil(max(cell.rates_rps, default=0.0) * GENERATOR_LATE_S)
-    yield Check(
-        "1 iterations asked = completed + interrupted + dropped",
+    yield Invariant.ITERATIONS.check(
         -slack(cell) <= done + late - wanted <= slack(cell) + overrun
         and points.iterations == summary.iterations,
         f"{wanted} asked, {summary.iterations} completed ({points.iterations} in the samples), "
         f"{interrupted} interrupted, {summary.dropped} dropped"
         + (f", {late} never begun" if late else ""),
     )
-    yield Check(
-        "1 the load ran to its end", lost == 0, f"{lost} iterations were cut off by the deadline"
+    yield Invariant.RAN_TO_ITS_END.check(
+        lost == 0, f"{lost} iterations were cut off by the deadline"
     )
 
 
@@ -251,19 +214,17 @@ def own_checks(cell: Cell, points: K6Points, measurement: Measurement) -> Iterat
     if cell.workload == OWN_SCRIPT:
         thrown = points.points.get(THROWN, 0)
         said = f"{thrown} of {points.iterations} threw an error, which generator.log has"
-        yield Check("every iteration of the script ran to its end", thrown == 0, said)
+        yield Invariant.SCRIPT_ENDED.check(thrown == 0, said)
     if measurement.counters_before.requests is None:
         said = "not checked: the server does not say what it counted"
-        yield Check("5 requests that the server counted = requests sent", True, said)
+        yield Invariant.SENT.check(True, said)
     # In close mode each answer needs a new connection. Only the kernel counts these, for the whole
     # network namespace. It may include other servers' connections, so there is no upper limit. A
     # server on another host is not in the count.
     accepted = _added(measurement, "passive_opens")
     if cell.mode == "close" and accepted is not None and measurement.placement.server:
         said = f"the kernel accepted {accepted}, for {points.with_status} answers"
-        yield Check(
-            "7 close mode proven by accepted connections", accepted >= points.with_status, said
-        )
+        yield Invariant.CLOSE_MODE_OF_OWN_API.check(accepted >= points.with_status, said)
 
 
 def _where_to(points: K6Points, measurement: Measurement) -> Iterator[Check]:
@@ -272,19 +233,19 @@ def _where_to(points: K6Points, measurement: Measurement) -> Iterator[Check]:
     said = f"{points.blocked} of {sent} requests went to another host or port, and were blocked"
     if points.blocked:
         said += f": {USE_BASE_URL}, or allow a port of the same host by --also PORT"
-    yield Check("every request went to the server", points.blocked == 0, said)
+    yield Invariant.WENT_TO_THE_SERVER.check(points.blocked == 0, said)
     if not measurement.also_ports:
         return
     said = f"{points.unnamed} of {sent} requests have a name in place of their URL"
     if points.unnamed:
         said += ": with --also, let the script set no `name` tag and use no http.url"
-    yield Check("every request says which port it went to", points.unnamed == 0, said)
+    yield Invariant.SAID_THEIR_PORT.check(points.unnamed == 0, said)
     uses = [
         f"{use.requests} to port {use.port}, {use.failed} of them failed"
         for use in points.other_ports
     ]
     said = "; ".join(uses) or f"none to {' or '.join(map(str, measurement.also_ports))}"
-    yield Check("requests to other ports are in no rate and no percentile", True, said)
+    yield Invariant.OTHER_PORTS.check(True, said)
 
 
 @dataclass(frozen=True)
@@ -319,7 +280,8 @@ def _mode_proof(
     if accepted is not None:
         proven = expected.least <= accepted <= expected.most + allowed
         said = f"{source} accepted {accepted}, for {requests} requests on {kept.most}"
-    return Check(f"7 {mode} mode proven by accepted connections", proven, said)
+    invariant = Invariant.CLOSE_MODE if mode == "close" else Invariant.KEEPALIVE_MODE
+    return invariant.check(proven, said)
 
 
 # --- every load -----------------------------------------------------------------------------------
@@ -341,9 +303,7 @@ def whole(sent: Sequence[Sent], measurement: Measurement) -> tuple[Check, ...]:
         f"server counted {counted} from the first slice to the last, {probed} of them in slices "
         f"with {answered} answers, {late} between them"
     )
-    return (
-        Check("5 the slices' requests are all that the server counted", 0 <= late <= lost, said),
-    )
+    return (Invariant.SLICES.check(0 <= late <= lost, said),)
 
 
 def database_checks(sent: Sent, measurement: Measurement) -> tuple[Check, ...]:
@@ -362,7 +322,7 @@ def database_checks(sent: Sent, measurement: Measurement) -> tuple[Check, ...]:
         f"{sent.lost} not answered"
     )
     ok = sent.ok <= rows <= sent.ok + surplus
-    return (Check("6 rows inserted = successful inserts", ok, f"{said} ({sent.at_once} at once)"),)
+    return (Invariant.ROWS.check(ok, f"{said} ({sent.at_once} at once)"),)
 
 
 def kept_packets(measurement: Measurement) -> Check:
@@ -370,21 +330,16 @@ def kept_packets(measurement: Measurement) -> Check:
     space.
     """
     dropped = _added(measurement, "dropped_packets") or 0
-    return Check(
-        "the kernel dropped no packets",
-        dropped == 0,
-        f"{dropped} dropped, as nf_conntrack_max was reached",
-        Blame.MACHINE,
+    return Invariant.PACKETS.check(
+        dropped == 0, f"{dropped} dropped, as nf_conntrack_max was reached"
     )
 
 
 def succeeded(sent: Sent) -> Check:
     """Check that at least one request succeeded; otherwise all numbers describe errors."""
     asked = sent.ok + sent.refused + sent.lost
-    return Check(
-        "some request was answered with success",
-        sent.ok > 0,
-        f"{sent.ok} of {asked} were answered with 2xx or 3xx",
+    return Invariant.SUCCEEDED.check(
+        sent.ok > 0, f"{sent.ok} of {asked} were answered with 2xx or 3xx"
     )
 
 
@@ -393,22 +348,16 @@ def lived(measurement: Measurement) -> Check:
     killed = measurement.oom_kills or 0
     said = [] if measurement.died is None else [f"it {ended(measurement.died)}"]
     said += [f"the kernel killed {killed} of its processes for want of memory"] if killed else []
-    return Check("the server lived through the load", not said, ", and ".join(said) or "it did")
+    return Invariant.LIVED.check(not said, ", and ".join(said) or "it did")
 
 
 def clock(measurement: Measurement) -> Check:
-    """Check that the wall clock, by which k6 and wrk date events, ran evenly during the load.
-
-    NTP may slew it by 0.05 % (adjtimex(2)).
-    """
+    """Check that the wall clock, by which k6 and wrk date events, ran evenly during the load."""
     wall_ns = measurement.load_ended_wall_ns - measurement.load_started_wall_ns
     mono_ns = measurement.load_ended_mono_ns - measurement.load_started_mono_ns
     stepped_s = (wall_ns - mono_ns) / 1e9
-    return Check(
-        "the clock was not stepped",
-        abs(stepped_s) <= 0.05 + 0.001 * mono_ns / 1e9,
-        f"it was stepped by {stepped_s:.3f} s",
-        Blame.MACHINE,
+    return Invariant.CLOCK.check(
+        abs(stepped_s) <= STEPPED_S + SLEWED * mono_ns / 1e9, f"it was stepped by {stepped_s:.3f} s"
     )
 
 
@@ -428,14 +377,12 @@ def wrk_checks(
     timeouts = result.errors["timeout"]
     measured = int(result.raw[1].sum())
     errors = [f"{count} {name}" for name, count in result.errors.items() if count]
-    yield Check(
-        "7 sum of raw buckets + timeouts = requests",
+    yield Invariant.BUCKETS.check(
         measured + timeouts == requests,
         f"{measured} in buckets, {timeouts} timeouts, {requests} requests",
     )
-    yield Check("7 every error counter is 0", not errors, ", ".join(errors) or "all 0")
-    yield Check(
-        "7 connections as asked",
+    yield Invariant.ERRORS.check(not errors, ", ".join(errors) or "all 0")
+    yield Invariant.CONNECTIONS.check(
         connections == cell.sockets
         and not any(each.connections % each.threads for each in parts or [result]),
         f"{cell.sockets} asked, {connections} opened by {result.threads} threads",
@@ -446,7 +393,7 @@ def wrk_checks(
     if counted is not None:
         ok = requests <= counted <= requests + connections
         said = f"server counted {counted}, wrk {requests} with {connections} connections"
-        yield Check("5 requests that the server counted = requests answered", ok, said)
+        yield Invariant.ANSWERED.check(ok, said)
 
 
 # --- several generators ---------------------------------------------------------------------------
@@ -467,7 +414,7 @@ def begun_together(measurement: Measurement, walls_ns: Sequence[tuple[int, int]]
     apart_ms = (max(begins) - min(begins)) / 1e6
     detail = f"begun within {apart_ms:.1f} ms, {100 * common / longest:.0f} % of the time in common"
     ok = common >= TOGETHER * longest or longest - common <= APART_NS
-    return Check("11 the generators loaded at the same time", ok, detail)
+    return Invariant.LOADED_TOGETHER.check(ok, detail)
 
 
 def answered_all_along(cell: Cell, parts: Sequence[tuple[float, float, int]]) -> tuple[Check, ...]:
@@ -484,9 +431,7 @@ def answered_all_along(cell: Cell, parts: Sequence[tuple[float, float, int]]) ->
         ", ".join(f"{100 * share:.0f} %" for share in under_way)
         + " of their connections had a request under way"
     )
-    return (
-        Check("11 every generator was answered all along", min(under_way) >= UNDER_WAY, detail),
-    )
+    return (Invariant.ANSWERED_ALL_ALONG.check(min(under_way) >= UNDER_WAY, detail),)
 
 
 def between(measurement: Measurement) -> tuple[Check, ...]:
@@ -499,7 +444,7 @@ def between(measurement: Measurement) -> tuple[Check, ...]:
         f"moved by {hosts.clock_moved_ns / 1e6:.3f} ms, "
         f"known to ± {hosts.clock_error_ns / 1e6:.3f} ms"
     )
-    return (Check("11 the hosts' clocks kept their distance", ok, detail),)
+    return (Invariant.CLOCKS_TOGETHER.check(ok, detail),)
 
 
 # --- the samples ----------------------------------------------------------------------------------
@@ -528,33 +473,27 @@ def sample_checks(
         if each.level("foreign_cpus", SETTLED_S, lasted_s).any()
     ]
     said = f"the {' and the '.join(strayed)} could use others" if strayed else "nobody left"
-    yield Check(STAYED, not strayed, said, Blame.LAB)
-    for subject in ("server", "generator") if "server" in counters else ("generator",):
+    yield Invariant.STAYED.check(not strayed, said)
+    used_by = {"server": Invariant.SERVER_CPU, "generator": Invariant.GENERATOR_CPU}
+    if "server" not in counters:
+        del used_by["server"]
+    for subject, invariant in used_by.items():
         used = metrics[f"{subject}_cpu_mean_pct"] or 0.0
         has = 100 * len(getattr(measurement.placement, subject))
-        said = f"{used:.1f} % of {has} %"
-        yield Check(
-            f"9 CPU used by the {subject} <= its CPUs * time",
-            0 <= used <= has * CPU_TOLERANCE,
-            said,
-        )
+        yield invariant.check(0 <= used <= has * CPU_TOLERANCE, f"{used:.1f} % of {has} %")
     coverage = tick_coverage(raw["host"], windows, measurement.sample_hz)
     stolen_pct = metrics["host_steal_pct"] or 0
-    yield Check(
-        "9 the sampler took >= 99 % of its ticks",
+    yield Invariant.TICKS.check(
         coverage >= MIN_COVERAGE,
         f"{100 * coverage:.1f} % at {measurement.sample_hz:g} Hz over {lasted_s:.2f} s, in which "
         f"the hypervisor took {stolen_pct:.0f} % of a core away",
-        Blame.LAB,
     )
     server = raw.get("server")
     t_s = raw["server" if "server" in raw else "host"].t_s
     zero_ns = windows[0].begin_mono_ns
     last_s = (windows[-1].begin_mono_ns - zero_ns) / 1e9 + windows[-1].seconds
     said = f"from {t_s[0]:.3f} s to {t_s[-1]:.3f} s of a load of {last_s:.3f} s"
-    yield Check(
-        "9 the samples cover the whole load", bool(t_s[0] <= 0.0 and t_s[-1] >= last_s), said
-    )
+    yield Invariant.COVERED.check(bool(t_s[0] <= 0.0 and t_s[-1] >= last_s), said)
     spans_s = [
         ((begin - zero_ns) / 1e9, (end - zero_ns) / 1e9) for begin, end in measurement.others_loaded
     ]
@@ -562,19 +501,13 @@ def sample_checks(
         share = sum(server.between(*span) for span in spans_s) / max(
             1e-9, sum(end - begin for begin, end in spans_s)
         )
-        yield Check(
-            "9 it was idle while the other servers of its session were loaded",
-            share < MOST_IDLE,
-            f"it used {100 * share:.2f} % of a core meanwhile",
-            Blame.REST,
+        yield Invariant.RESTED.check(
+            share < MOST_IDLE, f"it used {100 * share:.2f} % of a core meanwhile"
         )
 
 
 def probe_schedule(late_share: float) -> Check:
     """Check invariant 9 for the probe: delays of its requests must come from the server."""
-    return Check(
-        "9 the probe sent >= 80 % of its requests in time",
-        late_share <= MAX_LATE,
-        f"it was late with {100 * late_share:.0f} % of them",
-        Blame.LAB,
+    return Invariant.PROBE_IN_TIME.check(
+        late_share <= MAX_LATE, f"it was late with {100 * late_share:.0f} % of them"
     )

@@ -166,14 +166,14 @@ class _Seen:
             return tuple(check for (check,) in by_name.values())
         whole = reconcile.whole([each.sent for each in self.loads], self.measurement)
         found = []
-        for name, checks in by_name.items():
+        for checks in by_name.values():
             broken = [
                 f"slice {number}: {each.detail}"
                 for number, each in enumerate(checks, start=1)
                 if not each.ok
             ]
             said = "; ".join(broken) or f"in all {len(checks)} slices, such as: {checks[0].detail}"
-            found.append(Check(name, not broken, said, checks[0].blame))
+            found.append(replace(checks[0], ok=not broken, detail=said))
         return (*found, *whole)
 
 

@@ -205,9 +205,13 @@ class Fleet:
         """Return everything checked that can distort a campaign's numbers, by each host's roles."""
         found = {}
         for place in self.places.values():
-            server, others = (place.cpus, ()) if place is self.server else ((), place.cpus)
+            is_server = place is self.server
             said = place.station.ask(
-                "hazards", server=server, others=others, connections=connections, opened=opened
+                "hazards",
+                server=place.cpus if is_server else (),
+                others=() if is_server else place.cpus,
+                connections=connections,
+                opened=opened,
             )
             found[place.role] = [Diagnosis(**each) for each in said]
         return found

@@ -13,8 +13,8 @@ from runner.model import LabError
 from runner.present.comparison import ratios
 from runner.present.comparison.compare import TOO_FEW_TRIALS
 from runner.present.frames import Tables, sealed_trials, tables_of
-from runner.present.published.judging import TOO_FEW, judge_all
-from runner.present.published.outcomes import ABSENT, CLOSE
+from runner.present.published.judging import judge_all
+from runner.present.published.outcomes import ABSENT, CLOSE, Finding
 from runner.present.statistics.inference import LOOKS
 from runner.store import RunFolder
 
@@ -48,7 +48,7 @@ def settled(tables: Tables, until: str) -> tuple[set[str], str]:
         for judged in (judge_all(tables) if width is None else ())
         if judged.found.outcome in (CLOSE, ABSENT)
         for part in judged.found.parts
-        if part.outcome == CLOSE or part.why == TOO_FEW
+        if part.finding in (Finding.AT_THE_BORDER, Finding.TOO_FEW_TRIALS)
         for each in part.cells
     }
     done = set()

@@ -113,8 +113,9 @@ WHEN: dict[Cause, str] = {
 """Cause -> the condition under which it decides a trial, if no cause before it does."""
 
 
-def markdown() -> str:
-    """Return the rules in their order as a table for docs/method.md."""
-    lines = ["| cause | limit | if |", "|---|---|---|"]
-    lines += [f"| `{cause}` | {cause.limit} | {when} |" for cause, when in WHEN.items()]
-    return "\n".join(lines)
+HEADS = ("cause", "limit", "if")
+
+
+def rows() -> list[tuple[str, ...]]:
+    """Return the rules in their order as texts under `HEADS`."""
+    return [(f"`{cause}`", str(cause.limit), when) for cause, when in WHEN.items()]

@@ -20,17 +20,19 @@ from runner.model import LabError
 def test_buckets_of_known_values() -> None:
     index = histogram.bucket_index([0, 0.5, 1, 1.0099, 1.0101, 1000, 1e6])
     assert list(index) == [0, 0, 0, 0, 1, math.floor(math.log(1000) / math.log(1.01)), 1388]
-    lower, upper = histogram.bucket_bounds_ms([0, 100])
-    assert list(lower) == pytest.approx([0.001, 2.704813829 / 1000])
-    assert list(upper) == pytest.approx([0.00101, 2.731861967 / 1000])
+    bounds = histogram.bucket_bounds([0, 100])
+    assert list(bounds.lower_ms) == pytest.approx([0.001, 2.704813829 / 1000])
+    assert list(bounds.upper_ms) == pytest.approx([0.00101, 2.731861967 / 1000])
 
 
 @given(st.one_of(st.floats(1, 1e12), st.integers(0, 2500).map(lambda power: 1.01**power)))
 def test_bounds_enclose_the_value(us: float) -> None:
-    lower, upper = histogram.bucket_bounds_ms(histogram.bucket_index([us]))
-    assert lower[0] * 1000 <= us * (1 + 1e-15)
-    assert us < upper[0] * 1000 * (1 + 1e-15)
-    middle = (lower[0] * upper[0]) ** 0.5 * 1000
+    bounds = histogram.bucket_bounds(histogram.bucket_index([us]))
+    lower_ms = bounds.lower_ms[0]
+    upper_ms = bounds.upper_ms[0]
+    assert lower_ms * 1000 <= us * (1 + 1e-15)
+    assert us < upper_ms * 1000 * (1 + 1e-15)
+    middle = (lower_ms * upper_ms) ** 0.5 * 1000
     assert abs(middle / us - 1) <= (histogram.GROWTH**0.5 - 1) * (1 + 1e-9)
 
 
@@ -58,7 +60,7 @@ def test_histograms_merge_by_adding() -> None:
 def test_hdr_histogram_text_has_every_count_at_its_percentile() -> None:
     values = np.random.default_rng(4).lognormal(7, 1, 20_000)
     buckets, counts = np.unique(histogram.bucket_index(values), return_counts=True)
-    _, upper = histogram.bucket_bounds_ms(buckets)
+    upper = histogram.bucket_bounds(buckets).upper_ms
     # As a plotter reads it, and with the seconds of a load apart: rows of one bucket are added up.
     text = histogram.to_hgrm(np.concatenate([upper, upper]), np.concatenate([counts, counts]))
     rows = [line.split() for line in text.splitlines() if re.match(r"\s+[\d.]+ [01]\.\d{12}", line)]

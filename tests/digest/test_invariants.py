@@ -1,18 +1,22 @@
 """A canary for each invariant: the violation is injected, and the check that is named after it
-fails, alone.
+fails, alone. And the table of invariants, against the code and the committed runs.
 """
 
+import ast
+import json
+import lzma
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from built import ROOT
 from cells import cell_of
 from k6_files import REQUEST_METRICS
 from measured import measured
 
+from runner.digest.invariants import Invariant
 from runner.digest.k6 import K6Points, K6Summary, Steady
 from runner.digest.reconcile import (
-    STAYED,
     Sent,
     clock,
     lived,
@@ -61,10 +65,8 @@ def broken(checks):
     return [check.name for check in checks if not check.ok]
 
 
-def starts(checks, names):
-    """Return whether those checks fail, and no others, whose names begin so."""
-    found = broken(checks)
-    return len(found) == len(names) and all(map(str.startswith, found, names))
+def names(invariants):
+    return [invariant.check_name for invariant in invariants]
 
 
 def test_a_right_k6_trial_keeps_every_invariant():
@@ -73,43 +75,29 @@ def test_a_right_k6_trial_keeps_every_invariant():
 
 
 OPEN = cell_of(vus=50, first_rate_rps=1000.0, rate_rps=1000.0, steps=1, step_s=1.0)
-ASKED = "1 iterations asked = completed + interrupted + dropped"
-POINTS_OF_ALL = "2 requests of the summary = points of every request metric"
-COUNTED = "5 requests that the server counted = requests sent"
-LITTLE = "8 rate x mean iteration = virtual users"
 CUT_OFF = {"dropped_iterations": 10, "iterations": 990, "script_runs": 990}
 VIOLATIONS = [
-    (ASKED, {}, {"iterations": 999}, 1000),
-    ("1 the load ran to its end", CUT_OFF, {"iterations": 990, "dropped": 10}, 1000),
-    (POINTS_OF_ALL, {}, {"requests": 999}, 1000),
-    (POINTS_OF_ALL, {"points": {**POINTS.points, "http_req_waiting": 999}}, {}, 1000),
-    ("3 sending + waiting + receiving = duration", {"worst_residual_ms": 0.002}, {}, 1000),
-    ("3 longest request <= longest iteration", {"iteration_max_ms": 49.0}, {}, 1000),
-    (
-        "4 quantiles from raw = quantiles of the summary",
-        {"durations": {**TREND, "p99": 30.002}},
-        {},
-        1000,
-    ),
-    (
-        "4 quantiles from raw = quantiles of the summary",
-        {},
-        {"http_req_duration": {"mean": 10.0}},
-        1000,
-    ),
-    (COUNTED, {}, {}, 999),
-    (COUNTED, {}, {}, 1001),
-    (LITTLE, {"steady": Steady(0.9, 47.4, 10.0)}, {}, 1000),
-    (LITTLE, {"steady": Steady(0.9, 52.6, 10.0)}, {}, 1000),
+    (Invariant.ITERATIONS, {}, {"iterations": 999}, 1000),
+    (Invariant.RAN_TO_ITS_END, CUT_OFF, {"iterations": 990, "dropped": 10}, 1000),
+    (Invariant.POINTS, {}, {"requests": 999}, 1000),
+    (Invariant.POINTS, {"points": {**POINTS.points, "http_req_waiting": 999}}, {}, 1000),
+    (Invariant.PHASES, {"worst_residual_ms": 0.002}, {}, 1000),
+    (Invariant.LONGEST, {"iteration_max_ms": 49.0}, {}, 1000),
+    (Invariant.QUANTILES, {"durations": {**TREND, "p99": 30.002}}, {}, 1000),
+    (Invariant.QUANTILES, {}, {"http_req_duration": {"mean": 10.0}}, 1000),
+    (Invariant.SENT, {}, {}, 999),
+    (Invariant.SENT, {}, {}, 1001),
+    (Invariant.LITTLES_LAW, {"steady": Steady(0.9, 47.4, 10.0)}, {}, 1000),
+    (Invariant.LITTLES_LAW, {"steady": Steady(0.9, 52.6, 10.0)}, {}, 1000),
 ]
 
 
-@pytest.mark.parametrize(("name", "points", "summary", "counted"), VIOLATIONS)
-def test_a_violation_is_caught_by_its_own_check_alone(name, points, summary, counted):
+@pytest.mark.parametrize(("invariant", "points", "summary", "counted"), VIOLATIONS)
+def test_a_violation_is_caught_by_its_own_check_alone(invariant, points, summary, counted):
     checks = request_checks(
         CELL, replace(POINTS, **points), replace(SUMMARY, **summary), measurement(counted)
     )
-    assert broken(checks) == [name]
+    assert broken(checks) == [invariant.check_name]
 
 
 @pytest.mark.parametrize(("good", "ok"), [(1, True), (0, False)])
@@ -119,9 +107,11 @@ def test_a_trial_without_any_success_is_invalid(good, ok):
 
 
 def test_littles_law_needs_a_closed_loop_and_a_steady_part():
-    for cell, seconds, names in ((CELL, 0.9, [LITTLE]), (CELL, 0.04, []), (OPEN, 0.9, [])):
+    law = [Invariant.LITTLES_LAW]
+    for cell, seconds, violated in ((CELL, 0.9, law), (CELL, 0.04, []), (OPEN, 0.9, [])):
         points = replace(POINTS, steady=Steady(seconds, 20.0, 10.0))
-        assert broken(request_checks(cell, points, SUMMARY, measurement())) == names
+        checks = request_checks(cell, points, SUMMARY, measurement())
+        assert broken(checks) == names(violated)
 
 
 @pytest.mark.parametrize(
@@ -135,9 +125,8 @@ def test_an_open_load_may_run_on_for_as_long_as_a_timer_is_late(completed, ok):
         POINTS, points=dict.fromkeys(REQUEST_METRICS, completed), **dict.fromkeys(COUNTS, completed)
     )
     said = replace(SUMMARY, iterations=completed, requests=completed)
-    assert broken(request_checks(OPEN, found, said, measurement(completed))) == (
-        [] if ok else [ASKED]
-    )
+    checks = request_checks(OPEN, found, said, measurement(completed))
+    assert broken(checks) == names([] if ok else [Invariant.ITERATIONS])
 
 
 # --- wrk ------------------------------------------------------------------------------------------
@@ -163,21 +152,22 @@ WRK_TRIALS = [
         {"raw": (np.array([1000.0]), np.array([999]))},
         1000,
         50,
-        ["7 sum of raw buckets"],
+        [Invariant.BUCKETS],
     ),
-    ("keepalive", {"errors": NO_ERRORS | {"read": 1}}, 1000, 50, ["7 every error counter"]),
-    ("keepalive", {"connections": 48}, 1000, 48, ["7 connections as asked"]),
-    ("keepalive", {}, 1000, 1000, ["7 keepalive mode proven"]),
-    ("close", {}, 1000, 50, ["7 close mode proven"]),
-    ("keepalive", {}, 999, 50, ["5 requests that the server counted"]),
-    ("keepalive", {}, 1051, 50, ["5 requests that the server counted"]),
+    ("keepalive", {"errors": NO_ERRORS | {"read": 1}}, 1000, 50, [Invariant.ERRORS]),
+    ("keepalive", {"connections": 48}, 1000, 48, [Invariant.CONNECTIONS]),
+    ("keepalive", {}, 1000, 1000, [Invariant.KEEPALIVE_MODE]),
+    ("close", {}, 1000, 50, [Invariant.CLOSE_MODE]),
+    ("keepalive", {}, 999, 50, [Invariant.ANSWERED]),
+    ("keepalive", {}, 1051, 50, [Invariant.ANSWERED]),
 ]
 
 
-@pytest.mark.parametrize(("mode", "changes", "counted", "accepted", "names"), WRK_TRIALS)
-def test_wrk_is_held_against_the_servers_counts(mode, changes, counted, accepted, names):
+@pytest.mark.parametrize(("mode", "changes", "counted", "accepted", "violated"), WRK_TRIALS)
+def test_wrk_is_held_against_the_servers_counts(mode, changes, counted, accepted, violated):
     cell = replace(WRK_CELL, mode=mode)
-    assert starts(wrk_checks(cell, replace(WRK, **changes), measurement(counted, accepted)), names)
+    checks = wrk_checks(cell, replace(WRK, **changes), measurement(counted, accepted))
+    assert broken(checks) == names(violated)
 
 
 # --- resources ------------------------------------------------------------------------------------
@@ -202,26 +192,26 @@ def sampled(
 
 
 @pytest.mark.parametrize(
-    ("seen", "names"),
+    ("seen", "violated"),
     [
         ({}, []),
-        ({"server_pct": 103.0}, ["9 CPU used by the server"]),
-        ({"generator_pct": 103.0}, ["9 CPU used by the generator"]),
-        ({"server_pct": -1.0}, ["9 CPU used by the server"]),
-        ({"hz": 24}, ["9 the sampler took"]),
-        ({"begin": 0.04}, ["9 the samples cover the whole load"]),
-        ({"end": 0.96}, ["9 the samples cover the whole load"]),
+        ({"server_pct": 103.0}, [Invariant.SERVER_CPU]),
+        ({"generator_pct": 103.0}, [Invariant.GENERATOR_CPU]),
+        ({"server_pct": -1.0}, [Invariant.SERVER_CPU]),
+        ({"hz": 24}, [Invariant.TICKS]),
+        ({"begin": 0.04}, [Invariant.COVERED]),
+        ({"end": 0.96}, [Invariant.COVERED]),
         # Who leaves its CPUs under load
-        ({"foreign": (0.3, 0.6, 1.0)}, [STAYED]),
-        ({"foreign": (0.3, 9.0, 1.0)}, [STAYED]),
+        ({"foreign": (0.3, 0.6, 1.0)}, [Invariant.STAYED]),
+        ({"foreign": (0.3, 9.0, 1.0)}, [Invariant.STAYED]),
         ({"foreign": (-1.0, 0.06, 1.0)}, []),  # a generator that is just going to its CPUs
         ({"foreign": (1.01, 9.0, 1.0)}, []),  # after the load
         ({"foreign": (-1.0, 9.0, np.nan)}, []),  # nobody looked
     ],
 )
-def test_impossible_cpu_use_and_gaps_of_the_sampler_are_caught(seen, names):
+def test_impossible_cpu_use_and_gaps_of_the_sampler_are_caught(seen, violated):
     """CPU time that the machine does not have, other CPUs, times without samples."""
-    assert starts(sampled(**seen), names)
+    assert broken(sampled(**seen)) == names(violated)
 
 
 @pytest.mark.fault("the clock is stepped under load", "the trial is not sealed")
@@ -246,3 +236,36 @@ def test_a_process_killed_for_memory_breaks_its_trial():
         "the kernel killed 2 of its processes for want of memory",
     )
     assert not lived(measurement(died=3)).ok
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def test_every_invariant_is_asked_and_no_check_is_made_past_the_table():
+    asked = set()
+    makers = set()
+    for path in (ROOT / "runner" / "digest").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Attribute(value=ast.Name(id="Invariant"), attr=name):
+                    asked.add(name)
+                case ast.Call(func=ast.Name(id="Check")):
+                    makers.add(path.name)
+    assert asked == set(Invariant.__members__)
+    assert makers == {"invariants.py"}
+
+
+@pytest.mark.parametrize("run", ["sample", "all", "seeds"])
+def test_a_stored_check_is_in_the_table_for_its_generator(run):
+    tools = {}
+    for invariant in Invariant:
+        tools.setdefault(invariant.check_name, set()).update(invariant.generators)
+    with lzma.open(ROOT / "data" / run / "trials.jsonl.xz") as lines:
+        records = [json.loads(line) for line in lines]
+    stored = {
+        (check["name"], record["cell"]["tool"])
+        for record in records
+        for check in record.get("checks", ())
+    }
+    assert stored
+    assert [(name, tool) for name, tool in stored if tool not in tools[name]] == []

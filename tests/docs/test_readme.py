@@ -24,6 +24,8 @@ from runner.present.look.numbers import number
         ("README.md", "claims", "--claims"),
         ("docs/data.md", "columns", "--columns"),
         ("docs/method.md", "causes", "--causes"),
+        ("docs/method.md", "invariants", "--invariants"),
+        ("docs/method.md", "outcomes", "--outcomes"),
     ],
 )
 def test_what_is_written_by_make_readme_has_not_drifted(page, part, option, bench):

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -37,7 +38,7 @@ MOST_WARM_UP_USERS = 100
 
 def measured(cell: Cell, shot: Shot, files: Files, output: Output, load_part: LoadPart) -> Command:
     """Return the command of a load, or of one k6's part of it."""
-    scenario, limit_s = _scenario(cell)
+    scenario = _scenario(cell)
     options = [f"--summary-export={files[SUMMARY]}"]
     if output != "stock":
         options += [f"--system-tags={shot.system_tags}", f"--summary-trend-stats={TREND_STATS}"]
@@ -48,7 +49,10 @@ def measured(cell: Cell, shot: Shot, files: Files, output: Output, load_part: Lo
         options += [f"--execution-segment={ends[load_part.number - 1]}:{ends[load_part.number]}"]
         options += [f"--execution-segment-sequence={','.join(ends)}"]
     collector = {} if output == "stock" else garbage_collector()
-    return _command(cell, shot, scenario, files[SAMPLES].parent, limit_s + 90, collector, options)
+    deadline_s = scenario.limit_s + 90
+    return _command(
+        cell, shot, scenario.options, files[SAMPLES].parent, deadline_s, collector, options
+    )
 
 
 def warm_up(cell: Cell, shot: Shot, files: Files) -> Command:
@@ -135,8 +139,17 @@ def _command(
     return Command(argv, env, timeout_s)
 
 
-def _scenario(cell: Cell) -> tuple[dict[str, object], float]:
-    """Return k6's scenario of the measured load and the most seconds that it may take."""
+@dataclass(frozen=True)
+class _Scenario:
+    """k6's scenario of a measured load."""
+
+    options: dict[str, object]
+    limit_s: float
+    """The longest time that it may take."""
+
+
+def _scenario(cell: Cell) -> _Scenario:
+    """Return k6's scenario of the measured load."""
     match cell.shape:
         case Closed() as load:
             slowest_rps = SLOWEST_OWN_RPS if cell.workload in OWN else SLOWEST_RPS
@@ -148,7 +161,7 @@ def _scenario(cell: Cell) -> tuple[dict[str, object], float]:
                 # k6's default of 10 min would drop the rest of a long run.
                 "maxDuration": f"{limit_s}s",
             }
-            return counted, limit_s
+            return _Scenario(counted, limit_s)
         case ForTime() as load:
             lasting: dict[str, object] = {
                 "executor": "constant-vus",
@@ -156,9 +169,9 @@ def _scenario(cell: Cell) -> tuple[dict[str, object], float]:
                 "duration": f"{round(1000 * load.duration_s)}ms",
                 "gracefulStop": f"{OPEN_GRACE_S}s",
             }
-            return lasting, load.duration_s + OPEN_GRACE_S
+            return _Scenario(lasting, load.duration_s + OPEN_GRACE_S)
         case Steps() | Search() as load:
-            return _arrivals(cell, load), cell.offered_s + OPEN_GRACE_S
+            return _Scenario(_arrivals(cell, load), cell.offered_s + OPEN_GRACE_S)
         case _:
             assert_never(cell.shape)
 

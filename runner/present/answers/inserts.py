@@ -1,5 +1,6 @@
 """Results on inserts: the fastest server, its CPU, the limit, and the smallest sufficient pool."""
 
+from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 
@@ -160,7 +161,7 @@ def _enough(loop: str, servers: list[ServerLoad]) -> str:
     )
     if not known:
         return f"{loop}: no pool size can be advised ({why})."
-    pools = pd.DataFrame.from_dict(known, orient="index", columns=["size", "detectable"])
+    pools = pd.DataFrame(list(known.values()), index=list(known))
     parts = [f"{size:.0f} for {', '.join(rows.index)}" for size, rows in pools.groupby("size")]
     detectable = pools["detectable"].max()
     within = (
@@ -173,12 +174,23 @@ def _enough(loop: str, servers: list[ServerLoad]) -> str:
     return f"{loop}: the smallest pool as fast as any: {'; '.join(parts)}{within}{rest}."
 
 
-def smallest_pool(trials: pd.DataFrame) -> tuple[float, float] | None:
+@dataclass(frozen=True)
+class SmallestPool:
+    """The smallest pool as fast as any."""
+
+    size: float
+    """Number of its connections."""
+    detectable: float
+    """Smallest ratio to the fastest size's rate that these trials would have shown; 1 if it is
+    the fastest.
+    """
+
+
+def smallest_pool(trials: pd.DataFrame) -> SmallestPool | None:
     """Return the smallest pool size whose rates do not differ from the fastest size's.
 
-    The second value is the largest ratio that could remain undetected between the two. `trials` are
-    sealed ones of one server and loop. None if a size has too few trials. Also None if the
-    generator may have been the limit at the fastest size, because a larger pool could then be
+    `trials` are sealed ones of one server and loop. None if a size has too few trials. Also None if
+    the generator may have been the limit at the fastest size, because a larger pool could then be
     faster.
     """
     sizes = {str(size): of_size for size, of_size in trials.groupby("pool_size")}
@@ -200,4 +212,4 @@ def smallest_pool(trials: pd.DataFrame) -> tuple[float, float] | None:
         if one == best and not pair.differ
     }
     size = min([float(best), *even])
-    return size, even.get(size, 1.0)
+    return SmallestPool(size, even.get(size, 1.0))

@@ -287,6 +287,14 @@ def finish(ax: Axes, chart: Chart, panel: str) -> None:
 
 
 @dataclass(frozen=True)
+class _Plan:
+    """The rows of panels that a load needs, and the function that draws them."""
+
+    rows: list[style.PanelRow]
+    fill: Callable[[Grid], None]
+
+
+@dataclass(frozen=True)
 class Shared:
     """Draws a chart with one panel per load, `panel_in` high, if there are few servers.
 
@@ -304,27 +312,23 @@ class Shared:
     def __call__(self, chart: Chart) -> Figure:
         """Draw a panel for each load."""
         plans = [self._plan(chart, panel) for panel in chart.headings]
-        figure, grid = style.page(
-            chart.title, chart.caption, [row for rows, _ in plans for row in rows], key=chart.key
-        )
+        rows = [row for plan in plans for row in plan.rows]
+        figure, grid = style.page(chart.title, chart.caption, rows, key=chart.key)
         left = iter(grid)
-        for rows, fill in plans:
-            fill(list(islice(left, len(rows))))
+        for plan in plans:
+            plan.fill(list(islice(left, len(plan.rows))))
         return figure
 
-    def _plan(
-        self, chart: Chart, panel: str
-    ) -> tuple[list[style.PanelRow], Callable[[Grid], None]]:
-        """Return the rows of panels that a load needs, and the function that draws them."""
+    def _plan(self, chart: Chart, panel: str) -> _Plan:
+        """Return the rows of panels that a load needs."""
         every = chart.of_panel(panel)
         curves = {
             server: rows for server, rows in every.items() if rows["y"].notna().any() or self.alone
         }
         head_in = 0.36 + bool(chart.headings[panel][1]) * style.LINE_IN
         if not curves:
-            return [style.PanelRow(1, 0.3, head_in, 0.1)], lambda grid: _say_nothing(
-                grid[0][0], chart, panel
-            )
+            row = style.PanelRow(1, 0.3, head_in, 0.1)
+            return _Plan([row], lambda grid: _say_nothing(grid[0][0], chart, panel))
         if self.mark is bars and chart.x.log:
             places = sorted(
                 {float(x) for rows in curves.values() for x in rows.loc[rows["y"].notna(), "x"]}
@@ -334,19 +338,21 @@ class Shared:
                 row = style.PanelRow(
                     len(places), 0.3 + 0.34 * len(curves), 0.58, 0.72, left_in, 0.3, 0.3
                 )
-                return [row], lambda grid: _fill_ranking(grid[0], chart, panel, curves, places)
+                return _Plan(
+                    [row], lambda grid: _fill_ranking(grid[0], chart, panel, curves, places)
+                )
         if len(curves) <= MOST_IN_A_PANEL and not self.alone:
             row = style.PanelRow(
                 1, self.panel_in, head_in, 0.72, self.left_in, style.label_room(list(curves))
             )
-            return [row], lambda grid: self._fill_one(grid[0][0], chart, panel, curves)
+            return _Plan([row], lambda grid: self._fill_one(grid[0][0], chart, panel, curves))
         columns = min(PANELS_ACROSS, len(curves))
         below = -(-len(curves) // columns) - 1
         sizes_in = zip([head_in + 0.3] + [0.34] * below, [0.1] * below + [0.78], strict=True)
         rows_in = [
             style.PanelRow(columns, 1.15, *each_in, self.left_in, 0.2, 0.24) for each_in in sizes_in
         ]
-        return rows_in, lambda grid: self._fill_many(grid, chart, panel, curves)
+        return _Plan(rows_in, lambda grid: self._fill_many(grid, chart, panel, curves))
 
     def _fill_one(self, ax: Axes, chart: Chart, panel: str, curves: Lines) -> None:
         style.heading(ax, *chart.headings[panel])
@@ -410,7 +416,8 @@ def _fill_ranking(
             for point in rows[(rows["x"] == x) & rows["y"].notna()].to_dict("records"):
                 look = chart.looks[server]
                 sure = point["solid"]
-                color, dash = (look.color, "-") if sure else (pale(look.color), THIN)
+                color = look.color if sure else pale(look.color)
+                dash = "-" if sure else THIN
                 ax.plot(
                     [0, point["y"]], [height] * 2, color=color, lw=1.3, ls=dash, label="_from zero"
                 )

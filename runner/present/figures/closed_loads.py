@@ -139,7 +139,10 @@ def _spectrum(cell: ServerLoad, latency: pd.DataFrame) -> pd.DataFrame:
     carried = np.isfinite(curves).all(axis=0) & (len(curves) > 0)
     ms = curves[:, carried]
     x = 1 / (1 - quantiles[carried])
-    return points(cell, "middle", x, *band(ms)) if len(x) else points(cell, "middle", [], [])
+    if not len(x):
+        return points(cell, "middle", [], [])
+    found = band(ms)
+    return points(cell, "middle", x, found.middle_ms, found.low_ms, found.high_ms)
 
 
 def _spectrum_axes(ax: Axes, chart: Chart, panel: str) -> None:

@@ -15,9 +15,11 @@ from runner.present.chart.sentences import fit
 from runner.present.chart.value import POINT_COLUMNS, Axis, Chart
 from runner.present.look import style
 
-LABEL_IN, NOTE_IN = 2.3, 2.1  # width for the words to the left and right of the axis
-ROW_IN, MARK_IN, HEADING_IN = 0.16, 0.16, 0.4
-"""Padding of a row beyond its text, height of each mark, height of a group's heading; inches."""
+LABEL_IN = 2.3  # width for the words to the left of the axis
+NOTE_IN = 2.1  # width for those to the right
+ROW_IN = 0.16  # padding of a row beyond its text
+MARK_IN = 0.16  # height of each mark
+HEADING_IN = 0.4  # height of a group's heading
 TICKS = (
     (0.9, 0.92, 0.94, 0.96, 0.98, 1.0, 1.02, 1.04, 1.06, 1.08, 1.1),
     (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2),
@@ -29,8 +31,9 @@ TICKS = (
 )
 """Candidate ticks, from fine to coarse."""
 TICK_IN = 0.45  # minimum distance between ticks
-NARROWEST, WIDEST, EDGE = 1.06, 20.0, 0.06
-"""Smallest and largest extent of the axis from 1, and the share left free at both ends."""
+NARROWEST = 1.06  # smallest extent of the axis from 1
+WIDEST = 20.0  # largest extent of the axis from 1
+EDGE = 0.06  # share of the axis left free at both ends
 
 
 @dataclass(frozen=True)
@@ -64,17 +67,20 @@ class ForestRow:
     said: str = ""
 
     @property
-    def labels(self) -> tuple[list[str], list[str]]:
-        """The words on both sides, broken into lines."""
-        left = style.wrap(self.words, style.SMALL_PT, LABEL_IN - 0.3)
-        return left, style.wrap(self.note, style.SMALL_PT, NOTE_IN - 0.15)
+    def left_lines(self) -> list[str]:
+        """The words on the left side, broken into lines."""
+        return style.wrap(self.words, style.SMALL_PT, LABEL_IN - 0.3)
+
+    @property
+    def right_lines(self) -> list[str]:
+        """The words on the right side, broken into lines."""
+        return style.wrap(self.note, style.SMALL_PT, NOTE_IN - 0.15)
 
     @property
     def height_in(self) -> float:
         """Height of the row."""
-        return ROW_IN + max(
-            MARK_IN * len(self.marks), *(style.LINE_IN * max(1, len(side)) for side in self.labels)
-        )
+        lines = max(1, len(self.left_lines), len(self.right_lines))
+        return ROW_IN + max(MARK_IN * len(self.marks), style.LINE_IN * lines)
 
 
 Groups = Mapping[str, Sequence[ForestRow]]
@@ -211,9 +217,8 @@ def _draw(ax: Axes, row: ForestRow, top: float) -> None:
                 "marker": mark.marker,
             }
             ax.plot(mark.ratio, y, ls="", ms=7, mew=1.4, zorder=4, label=row.words, **drawn)
-    left_words, right_words = row.labels
-    _write(ax, 0.25, middle, left_words)
-    _write(ax, style.WIDTH_IN - NOTE_IN + 0.1, middle, right_words)
+    _write(ax, 0.25, middle, row.left_lines)
+    _write(ax, style.WIDTH_IN - NOTE_IN + 0.1, middle, row.right_lines)
 
 
 def _write(ax: Axes, x_in: float, y: float, lines: Sequence[str], *, bold: bool = False) -> None:

@@ -25,6 +25,7 @@ from runner.present.chart.value import (
 )
 from runner.present.comparison.obstacle import ranks_by_throughput
 from runner.present.figures import seconds
+from runner.present.figures.seconds import OfferedSteps
 from runner.present.frames import Tables, given_pct, limit_words, sealed_trials
 from runner.present.look import captions
 from runner.present.look.numbers import number
@@ -38,7 +39,7 @@ TABLE = "The answer"
 IN_TABLE = ("inserts-answered", "inserts-server-cpu", "inserts-database-cpu", "inserts-rows")
 SECONDS = Axis("seconds; requests/s offered", "seconds since the load began", " s")
 SIZES = Axis("pool size (evenly spaced)", "the size of the server's pool of connections", even=True)
-Bound = Callable[[ServerLoad, Tables, Floats, Floats], tuple[Floats, ArrayLike]]
+Bound = Callable[[ServerLoad, Tables, OfferedSteps], tuple[Floats, ArrayLike]]
 
 
 def _ramp(
@@ -62,8 +63,8 @@ def _ramp(
     It shows loads with a `database`, or those without. Bins have the width `bins` (default:
     `seconds.bin_width`). `words` and `said` are for the caption; texts that are `described` are
     also in the description. `note` is printed above a panel. `bound` returns times and values of
-    the dashed line named `dashed`, from the cell, the tables, and the edges and rates of the steps
-    offered; `key` explains it further.
+    the dashed line named `dashed`, from the cell, the tables, and the steps offered;
+    `key` explains it further.
     """
 
     def make(tables: Tables) -> Chart:
@@ -84,7 +85,7 @@ def _ramp(
                 points(cell, "median", curve.index, curve["median"], curve["min"], curve["max"])
             )
             parts += (
-                [points(cell, dashed, *bound(cell, tables, *seconds.offered_steps(cell.trials)))]
+                [points(cell, dashed, *bound(cell, tables, seconds.offered_steps(cell.trials)))]
                 if bound
                 else []
             )
@@ -121,11 +122,12 @@ def _ramp(
 
 def _facet(cell: ServerLoad, note: str) -> Facet:
     """Return a cell's panel; its ticks are the steps' begins with their offered rates."""
-    edges, rates = seconds.offered_steps(cell.trials)
+    steps = seconds.offered_steps(cell.trials)
     ticks = {
-        float(at): f"{at:.10g} s\n{rate:,.10g}/s" for at, rate in zip(edges, rates, strict=False)
+        float(begin_s): f"{begin_s:.10g} s\n{rate_rps:,.10g}/s"
+        for begin_s, rate_rps in zip(steps.edges_s[:-1], steps.rates_rps, strict=True)
     }
-    end = max(float(edges[-1]), float(cell.trials["duration_s"].max())) * 1.02
+    end = max(float(steps.edges_s[-1]), float(cell.trials["duration_s"].max())) * 1.02
     limit = f"limit: {limit_words(cell.trials)}"
     return Facet(cell.panel, cell.server, (f"{limit}; {note}" if note else limit,), ticks, (0, end))
 
@@ -137,8 +139,8 @@ def _answered(name: str, title: str, what: str, *, database: bool = True) -> Non
         found = spread(seconds.kept_rps(cell.trials, tables.throughput))
         return f"kept to {found.median:,.0f}/s" if found.median else "never kept"
 
-    def offered(_: ServerLoad, __: Tables, edges: Floats, rates: Floats) -> tuple[Floats, Floats]:
-        return np.repeat(edges, 2)[1:-1], np.repeat(rates, 2)
+    def offered(_: ServerLoad, __: Tables, steps: OfferedSteps) -> tuple[Floats, Floats]:
+        return np.repeat(steps.edges_s, 2)[1:-1], np.repeat(steps.rates_rps, 2)
 
     words = (
         "Answers with 2xx. Kept: the highest step up to which each was answered at the offered "
@@ -187,8 +189,8 @@ def _cpu(
         said=said,
         dashed=f"the CPUs that {who} may use",
         key="; 100 % is one core busy",
-        bound=lambda _cell, tables, edges, _rates: (
-            edges[[0, -1]],
+        bound=lambda _cell, tables, steps: (
+            steps.edges_s[[0, -1]],
             given_pct(tables, subject, math.nan),
         ),
         database=database,
@@ -226,7 +228,10 @@ _ramp(
     "1 s",
     note=_waited,
     dashed="the pool's size",
-    bound=lambda cell, _tables, edges, _rates: (edges[[0, -1]], cell.trials["pool_size"].iloc[0]),
+    bound=lambda cell, _tables, steps: (
+        steps.edges_s[[0, -1]],
+        cell.trials["pool_size"].iloc[0],
+    ),
 )
 _cpu(
     "inserts-database-cpu",
@@ -243,9 +248,9 @@ _ramp(
     note=_rows,
     dashed="what was offered",
     described=True,
-    bound=lambda _cell, _tables, edges, rates: (
-        edges,
-        np.concatenate([[0.0], np.cumsum(rates * np.diff(edges))]),
+    bound=lambda _cell, _tables, steps: (
+        steps.edges_s,
+        np.concatenate([[0.0], np.cumsum(steps.rates_rps * np.diff(steps.edges_s))]),
     ),
     said=lambda tables: captions.rows_equal_answers(sealed_trials(tables.ramps(database=True))),
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -20,11 +21,12 @@ TIMELINE_COLUMNS = ["trial_id", "t_s", "value"]
 SECONDS = "seconds since the load began"
 TIME = Axis(SECONDS, SECONDS, " s")
 CPU = Axis("CPU, %", "CPU in % of a core", " %")
-FINE_S, SECOND_S, SHORT_LOAD_S = 0.1, 1.0, 20.0
-"""Bin width of the throughput table, bin width of other series, and a load length.
-
-From this length on, a load has the wider bins.
-"""
+FINE_S = 0.1
+"""Bin width of the throughput table."""
+SECOND_S = 1.0
+"""Bin width of other series."""
+SHORT_LOAD_S = 20.0
+"""Length of a load from which on it has the wider bins."""
 BINS = f"means over {SECOND_S:g} s ({FINE_S:g} s where a trial is under {SHORT_LOAD_S:g} s)"
 FEWEST_BEYOND = 10
 """Requests beyond a second's percentile required to draw it.
@@ -166,17 +168,27 @@ def _within(points: pd.DataFrame, trials: pd.DataFrame, width_s: float = SECOND_
     return points[points["t_s"] + width_s / 2 <= ends + FINE_S / 2].reset_index(drop=True)
 
 
-def offered_steps(trials: pd.DataFrame) -> tuple[Floats, Floats]:
-    """Return the ramp of one load's trials: edges of the steps in seconds, and their rates.
+@dataclass(frozen=True, eq=False)
+class OfferedSteps:
+    """The steps of a ramp."""
 
-    There is one edge more than steps. A load without steps is one step, as long as its shortest
-    trial.
+    edges_s: Floats
+    """Begin of each step, and the end of the last one, since the load began."""
+    rates_rps: Floats
+    """Offered rate of each step."""
+
+
+def offered_steps(trials: pd.DataFrame) -> OfferedSteps:
+    """Return the ramp of one load's trials.
+
+    A load without steps is one step, as long as its shortest trial.
     """
     first = trials.iloc[0]
     number = 1 if np.isnan(first["steps"]) else int(first["steps"])
     low = first["rate_rps"] if np.isnan(first["first_rate_rps"]) else first["first_rate_rps"]
     step_s = trials["duration_s"].min() if np.isnan(first["step_s"]) else float(first["step_s"])
-    return np.arange(number + 1) * step_s, np.linspace(low, first["rate_rps"], number)
+    edges_s = np.arange(number + 1) * step_s
+    return OfferedSteps(edges_s, np.linspace(low, first["rate_rps"], number))
 
 
 def kept_rps(trials: pd.DataFrame, throughput: pd.DataFrame) -> list[float]:
@@ -185,13 +197,14 @@ def kept_rps(trials: pd.DataFrame, throughput: pd.DataFrame) -> list[float]:
     0 if none was. A step is sustained if `KEPT` of its requests succeed while it lasts, with a
     tolerance of `SPARE` requests.
     """
-    edges, rates = offered_steps(trials)
-    asked = rates * np.diff(edges)
+    offered = offered_steps(trials)
+    asked = offered.rates_rps * np.diff(offered.edges_s)
     found = []
     for trial_id in trials["trial_id"]:
         bins = throughput[throughput["trial_id"] == trial_id]
         # Use the bin's centre, because its rounded start could fall into the step before.
-        good, _ = np.histogram(bins["t_s"] + 0.05, edges, weights=bins["requests"] - bins["failed"])
+        succeeded = bins["requests"] - bins["failed"]
+        good, _ = np.histogram(bins["t_s"] + 0.05, offered.edges_s, weights=succeeded)
         steps = int(np.logical_and.accumulate(good >= KEPT * asked - SPARE).sum())
-        found.append(float(rates[steps - 1]) if steps else 0.0)
+        found.append(float(offered.rates_rps[steps - 1]) if steps else 0.0)
     return found

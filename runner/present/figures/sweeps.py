@@ -114,7 +114,8 @@ def knee(rates_rps: ArrayLike, latency_ms: ArrayLike, sustained: ArrayLike) -> K
         return Knee(math.nan, f"below {plain(rates[0])}/s")
     if not candidates.any():
         return Knee(math.nan, "too few requests")
-    rates, power = rates[candidates], rates[candidates] / latency[candidates]
+    rates = rates[candidates]
+    power = rates / latency[candidates]
     best = int(np.argmax(power))
     if best == rates.size - 1 and within.all():
         return Knee(math.nan, f"none up to {plain(rates[-1])}/s")
@@ -196,19 +197,24 @@ class Sweep:
         return next_above(trials, self.knee.rate_rps)
 
     @property
-    def notes(self) -> tuple[str, str]:
-        """The knee in words; then the highest sustained rate, and the limit of the next one."""
-        last = self.sustained_rps
-        first = (
+    def knee_note(self) -> str:
+        """The knee in words."""
+        words = (
             f"knee: {self.knee.why}" if self.knee.why else f"knee at {plain(self.knee.rate_rps)}/s"
         )
         limits = commonest_limits(self.first_beyond_knee)
         if limits and limits[0].limit is Limit.GENERATOR:
-            first += ", the generator's"
+            words += ", the generator's"
+        return words
+
+    @property
+    def sustained_note(self) -> str:
+        """The highest sustained rate, and the limit of the next one, in words."""
+        last = self.sustained_rps
         if math.isnan(last):
-            return first, "not sustained at any rate"
+            return "not sustained at any rate"
         then = limit_words(next_above(self.trials, last))
-        return first, f"sustained to {plain(last)}/s" + (f"; then: {then}" if then else "")
+        return f"sustained to {plain(last)}/s" + (f"; then: {then}" if then else "")
 
 
 def next_above(trials: pd.DataFrame, rate_rps: float) -> pd.DataFrame:
@@ -293,7 +299,10 @@ def latency(tables: Tables) -> Chart:
         "offered in every trial. Hollow: not, and a letter says the limit (S server, G "
         "generator, ? unknown). ×: the "
         "rate was not sustained in half of the trials or more. Upright line: the knee.",
-        facets=tuple(Facet(cell.panel, cell.server, sweep.notes) for cell, sweep in found.items()),
+        facets=tuple(
+            Facet(cell.panel, cell.server, (sweep.knee_note, sweep.sustained_note))
+            for cell, sweep in found.items()
+        ),
         statistic=(
             "medians of the generator's p50, p90 and p99 and the probe's p50 and p95; "
             "upright line: the knee"

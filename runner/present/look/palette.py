@@ -16,7 +16,8 @@ DOTS: Any = (0, (1.4, 1.2))
 DASH_DOT: Any = (0, (6, 1.5, 1.4, 1.5))
 DASH_DOTS: Any = (0, (6, 1.5, 1.4, 1.5, 1.4, 1.5))
 MARKERS = ("<", ">", "p", "h", "*", "d", "H", "8")  # markers of frameworks that are not in `KNOWN`
-WHITE, NIGHT = "#FFFFFF", "#15171C"  # background of a light page, and of a dark one
+WHITE = "#FFFFFF"  # background of a light page
+NIGHT = "#15171C"  # background of a dark page
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,10 @@ OTHER_FAMILIES = (
     (("#7A6B0C", "#CBB97B"), ("#91801E", "#B2A364"), ("#4E4514", "#EEDC9C")),
 )
 
-SHADE, SHADE_EDGE = ("#FBE3B3", "#453615"), ("#E9B44C", "#8F6E24")
-"""Highlight of a stretch of time, and its outline: (on white, on dark)."""
+SHADE = ("#FBE3B3", "#453615")
+"""Highlight of a stretch of time: (on white, on dark)."""
+SHADE_EDGE = ("#E9B44C", "#8F6E24")
+"""Outline of the highlight: (on white, on dark)."""
 
 
 def contrast(color: str, paper: str) -> float:

@@ -24,7 +24,9 @@ from runner.present.look.palette import WHITE, Identity
 from runner.store import replacing
 
 WIDTH_IN = 7.0
-TITLE_PT, TEXT_PT, SMALL_PT = 15.5, 12.5, 12.0
+TITLE_PT = 15.5
+TEXT_PT = 12.5
+SMALL_PT = 12.0
 """Font sizes. On a phone 390 pixels wide, 12 pt appear as letters of 9.3 pixels."""
 LINE = 1.3  # line height as a multiple of the font size
 LINE_IN = SMALL_PT * LINE / 72

@@ -1,6 +1,7 @@
 """Recolour figures for dark pages, by the dark partner of each colour."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,16 @@ COLOURED: dict[type[Artist], tuple[str, ...]] = {
 Partners = dict[str, str]  # colour on white -> its partner on a dark page
 
 
+@dataclass(frozen=True)
+class DarkPartners:
+    """The dark partners of the colours that looks have."""
+
+    of_marks: Partners
+    """Of drawing colours."""
+    of_texts: Partners
+    """Of text colours."""
+
+
 def save_both(
     figure: Figure, folder: Path, name: str, looks: Iterable[Identity]
 ) -> tuple[Path, ...]:
@@ -48,15 +59,15 @@ def darken(figure: Figure, looks: Iterable[Identity]) -> None:
     and its ink become their dark partners, as do the highlights. Raise LabError for any other
     colour; the figure is then partly recoloured.
     """
-    marks, words = partners(looks)
+    known = partners(looks)
     with style.rc():
         figure.draw_without_rendering()  # creates the ticks, which do not exist before
     # Compare by identity, because an artist found twice must be recoloured only once.
     for artist in {id(found): found for found in figure.findobj()}.values():
-        _recolour(artist, marks, words)
+        _recolour(artist, known)
 
 
-def partners(looks: Iterable[Identity]) -> tuple[Partners, Partners]:
+def partners(looks: Iterable[Identity]) -> DarkPartners:
     """Return the dark partners of the drawing colours of `looks`, and of their text colours."""
     marks: Partners = {to_hex(light): to_hex(dark) for light, dark in (SHADE, SHADE_EDGE)}
     words: Partners = {}
@@ -65,7 +76,7 @@ def partners(looks: Iterable[Identity]) -> tuple[Partners, Partners]:
         faint = pale(look.color)
         marks |= {faint: pale(look.dark, NIGHT), color: to_hex(look.dark)}
         words |= dict.fromkeys((color, look.ink), legible(look.dark, NIGHT))
-    return marks, words
+    return DarkPartners(marks, words)
 
 
 def night(grey: str) -> str:
@@ -92,9 +103,9 @@ def _partner(color: Any, known: Partners) -> tuple[float, float, float, float]:
     return to_rgba(known.get(name) or night(name), alpha)
 
 
-def _recolour(artist: Artist, marks: Partners, words: Partners) -> None:
+def _recolour(artist: Artist, partners: DarkPartners) -> None:
     names = next((names for kind, names in COLOURED.items() if isinstance(artist, kind)), ())
-    known = words if isinstance(artist, Text) else marks
+    known = partners.of_texts if isinstance(artist, Text) else partners.of_marks
     dark: dict[str, object] = {}
     for name in names:
         found = getattr(artist, f"get_{name}")()
@@ -106,4 +117,4 @@ def _recolour(artist: Artist, marks: Partners, words: Partners) -> None:
         )
     artist.set(**dark)
     if isinstance(artist, Text) and (behind := artist.get_bbox_patch()) is not None:
-        _recolour(behind, marks, words)
+        _recolour(behind, partners)

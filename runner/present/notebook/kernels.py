@@ -15,6 +15,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from jupyter_client.blocking.client import BlockingKernelClient
@@ -56,7 +57,9 @@ class Kernels:
         self._idle: queue.SimpleQueue[tuple[KernelManager, BlockingKernelClient]] = (
             queue.SimpleQueue()
         )
-        self._folder, self._lock = _new_folder()
+        made = _new_folder()
+        self._folder = made.path
+        self._lock = made.lock
 
     def __enter__(self) -> Kernels:
         for number in range(self.count):
@@ -94,8 +97,17 @@ class Kernels:
             self._idle.put((kernel, client))
 
 
-def _new_folder() -> tuple[Path, int]:
-    """Return a new folder for sockets and its lock, which is released when this process ends.
+@dataclass(frozen=True)
+class _LockedFolder:
+    """A folder for sockets."""
+
+    path: Path
+    lock: int
+    """Descriptor whose lock is released when it is closed, or when this process ends."""
+
+
+def _new_folder() -> _LockedFolder:
+    """Return a new folder for sockets.
 
     Remove folders whose process was killed.
     """
@@ -106,7 +118,8 @@ def _new_folder() -> tuple[Path, int]:
             shutil.rmtree(left)
     made = Path(tempfile.mkdtemp(prefix="bench-new-"))
     lock = _locked(made)
-    return made.rename(made.with_name(made.name.replace("bench-new-", FOLDER))), lock
+    named = made.rename(made.with_name(made.name.replace("bench-new-", FOLDER)))
+    return _LockedFolder(named, lock)
 
 
 def _locked(folder: Path) -> int:

@@ -13,6 +13,7 @@ from runner.model import CLAIMS
 from runner.planning.toml_files import Day
 from runner.planning.toml_tables import read_table
 from runner.present.published.counterparts import LOADS
+from runner.present.published.outcomes import Combine
 from runner.present.published.quantities import CLAIM_QUANTITIES
 from runner.present.published.special_claims import JUDGES, NOTES
 from runner.store import sha256
@@ -95,7 +96,7 @@ class Claim:
     judge: Annotated[str, _one_of(JUDGES)] = ""
     at_least: Border = 0.0
     at_most: Border = math.inf
-    combine: Literal["all", "any"] = "all"
+    combine: Combine = "all"
     depends_on: str = ""
     also: tuple[Annotated[str, _one_of(NOTES)], ...] = ()
 

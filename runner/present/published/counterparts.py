@@ -237,14 +237,16 @@ LOADS = {
 """Kind of load -> published scenario, functions that choose its trials, and text without trials."""
 
 
-def connections(tables: Tables, mode: str, number: int) -> tuple[pd.DataFrame, str]:
-    """Return wrk's trials of GET /count in one mode with this number of connections.
-
-    The second value is the name of the load.
-    """
+def connections(tables: Tables, mode: str, number: int) -> pd.DataFrame:
+    """Return wrk's trials of GET /count in one mode with this number of connections."""
     trials = closed(tables, "count")
-    chosen = trials[(trials["mode"] == mode) & (trials["connections"] == number)]
-    return chosen, f"GET /count, {MODES[mode]}, {number} connection{'s' * (number != 1)}"
+    chosen: pd.DataFrame = trials[(trials["mode"] == mode) & (trials["connections"] == number)]
+    return chosen
+
+
+def connections_words(mode: str, number: int) -> str:
+    """Return the name of wrk's load of GET /count in one mode with this number of connections."""
+    return f"GET /count, {MODES[mode]}, {number} connection{'s' * (number != 1)}"
 
 
 def sizes(trials: pd.DataFrame) -> pd.Series[float]:

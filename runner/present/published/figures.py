@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import dataclass
 from itertools import product
 
 from runner.present.chart.value import Chart, chart, empty
@@ -45,8 +46,8 @@ def beside_ours(tables: Tables) -> Chart:
                 of_go[0].number,
                 of_rust[0].number,
             ) and go.metric == rust.metric:
-                load, drawn = _ratio(go, rust)
-                groups.setdefault(load, []).append(drawn)
+                found = _ratio(go, rust)
+                groups.setdefault(found.load, []).append(found.row)
     marks = [row.marks for drawn_rows in groups.values() for row in drawn_rows]
     known = [mark for each in marks for mark in each]
     if not known:
@@ -69,8 +70,16 @@ def beside_ours(tables: Tables) -> Chart:
     return forest.forest(BESIDE, caption, key, groups, "Go / Rust", head)
 
 
-def _ratio(go: Row, rust: Row) -> tuple[str, forest.ForestRow]:
-    """Return the load and the row of two published numbers of one load and metric."""
+@dataclass(frozen=True)
+class _PublishedRatio:
+    """The row of two published numbers, and the load under which the figure has it."""
+
+    load: str
+    row: forest.ForestRow
+
+
+def _ratio(go: Row, rust: Row) -> _PublishedRatio:
+    """Return the ratio of two published numbers of one load and metric."""
     number = go.number
     cells = (go.cell, rust.cell)
     said = number.value / rust.number.value
@@ -91,13 +100,16 @@ def _ratio(go: Row, rust: Row) -> tuple[str, forest.ForestRow]:
         label = f"{names}: {quantity}"
     middle = go.sample.median() / rust.sample.median()
     if not math.isfinite(middle):
-        return load, forest.ForestRow(label, f"published {said:.2f}\nnot here", other=said)
+        absent = forest.ForestRow(label, f"published {said:.2f}\nnot here", other=said)
+        return _PublishedRatio(load, absent)
     found = ratio(go.sample, rust.sample)
-    low, high = (found.low, found.high) if found else (math.nan, math.nan)
+    low = math.nan if found is None else found.low
+    high = math.nan if found is None else found.high
     solid = all(is_the_servers(each.sealed, go.quantity.quantity) for each in cells)
     mark = forest.Mark(middle, low, high, style.INK if solid else style.GREY, hollow=not solid)
     here = f"here {middle:.2f}" + (f" [{low:.2f}–{high:.2f}]" if found else "")
-    return load, forest.ForestRow(label, f"published {said:.2f}\n{here}", (mark,), other=said)
+    row = forest.ForestRow(label, f"published {said:.2f}\n{here}", (mark,), other=said)
+    return _PublishedRatio(load, row)
 
 
 @chart(

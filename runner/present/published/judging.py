@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
 from runner.model import short_number
 from runner.present.comparison import ratios
-from runner.present.comparison.compare import Bound, decide, widen
+from runner.present.comparison.compare import Bound, NotComparable, decide, widen
 from runner.present.comparison.obstacle import Obstacle, foremost, obstacle
 from runner.present.frames import MODES, Tables
 from runner.present.look import captions
@@ -23,12 +23,12 @@ from runner.present.published.counterparts import STAND_INS, Counterpart, cell
 from runner.present.published.outcomes import (
     ABSENT,
     CLOSE,
-    FAILS,
-    HOLDS,
     SUCH_A_LOAD,
     ClaimPart,
+    Finding,
     Outcome,
     Worth,
+    combined_outcome,
 )
 from runner.present.published.quantities import (
     CLAIM_QUANTITIES,
@@ -37,15 +37,8 @@ from runner.present.published.quantities import (
     sample_for,
 )
 from runner.present.published.special_claims import JUDGES, NOTES
-from runner.present.statistics.inference import ALPHA, FEWEST_TRIALS, Ratio, level, ratio
+from runner.present.statistics.inference import ALPHA, Ratio, level, ratio
 from runner.present.statistics.significance import holm
-
-TOO_FEW = f"not enough trials: a ratio takes {FEWEST_TRIALS} a side"
-WHY = {
-    HOLDS: "the ratio lies within what is claimed",
-    FAILS: "the ratio lies beyond what is claimed",
-    CLOSE: "the interval lies about the border of what is claimed",
-}
 
 
 @dataclass(frozen=True)
@@ -191,13 +184,11 @@ def combined(
         known, holds if every else holm(holds), holm(fails) if every else fails, strict=True
     )
     for place, p_holds, p_fails in tests:
-        outcome = HOLDS if p_holds <= alpha else FAILS if p_fails <= alpha else CLOSE
+        finding = Finding.of_tests(p_holds, p_fails, alpha)
         bound = parts[place].why
-        why = WHY[outcome] + (f", by a bound: {bound}" if bound else "")
-        whole[place] = replace(parts[place], outcome=outcome, why=why)
-    outcome = _foremost(
-        [part.outcome for part in whole], *((FAILS, HOLDS) if every else (HOLDS, FAILS))
-    )
+        why = finding.reason + (f", by a bound: {bound}" if bound else "")
+        whole[place] = replace(parts[place], finding=finding, why=why)
+    outcome = combined_outcome([part.outcome for part in whole], claim.combine)
     decisive = [part for part in whole if part.outcome == outcome]
     counts = Counter(part.why for part in decisive).most_common()
     total = len(whole)
@@ -221,11 +212,6 @@ def combined(
     return Outcome(outcome, why, tuple(whole))
 
 
-def _foremost(outcomes: Sequence[str], first: str, last: str) -> str:
-    """Return the deciding outcome: `first` if any part has it, `last` if all have it."""
-    return min(outcomes, key=(first, ABSENT, CLOSE, last).index)
-
-
 def _whichever(outcomes: Mapping[str, Outcome], depends_on: str) -> Outcome:
     """Judge an ambiguous claim: it holds if all its readings do, and fails if one does.
 
@@ -233,7 +219,7 @@ def _whichever(outcomes: Mapping[str, Outcome], depends_on: str) -> Outcome:
     """
     found = list(outcomes.values())
     parts = tuple(part for each in found for part in each.parts)
-    outcome = _foremost([each.outcome for each in found], FAILS, HOLDS)
+    outcome = combined_outcome([each.outcome for each in found], "all")
     if len({(each.outcome, each.why) for each in found}) == 1:
         why = found[0].why
     elif len({each.outcome for each in found}) == 1:
@@ -249,12 +235,15 @@ def _whichever(outcomes: Mapping[str, Outcome], depends_on: str) -> Outcome:
 # --- from an entry to ratios ----------------------------------------------------------------------
 
 
-class LoadTrials(NamedTuple):
-    """A load's short name, its trials under all conditions, and the text if there are none."""
+@dataclass(frozen=True, eq=False)
+class LoadTrials:
+    """A load's trials under all conditions."""
 
     label: str
+    """Short name of the load."""
     trials: pd.DataFrame
     sought: str
+    """The load in words, for a sentence that says that there are no trials."""
 
 
 TERMS = ["idle", "share", "quota_cores", "database_share"]
@@ -302,7 +291,11 @@ def _loads(tables: Tables, asked: Comparison, servers: Sequence[str]) -> list[Lo
     if asked.load == "count":
         pairs = product(asked.modes, asked.connections)
         return [
-            LoadTrials(f"{MODES[mode]}, {size}", *counterparts.connections(tables, mode, size))
+            LoadTrials(
+                label=f"{MODES[mode]}, {size}",
+                trials=counterparts.connections(tables, mode, size),
+                sought=counterparts.connections_words(mode, size),
+            )
             for mode, size in pairs
         ]
     scenario, choices, sought = counterparts.LOADS[asked.load]
@@ -386,15 +379,24 @@ def _part(
             too_few_trials=found is None,
         ),
     )
-    if part.ratio is None or not part.serves:
-        limit = first and first.limit
-        remedy = limit.remedy if limit else SUCH_A_LOAD if first else "more sessions"
-        return replace(part, why=part.why or TOO_FEW, remedy=remedy)
     of_second = obstacles.get(names[1]) if len(cells) > 1 else None
-    outcome = decide(part.ratio, obstacles.get(names[0]), of_second)
-    if isinstance(outcome, Bound):
-        part = replace(part, ratio=outcome.ratio)
-    return tested(replace(part, outcome=CLOSE), claim, floor)
+    compared = decide(part.ratio, obstacles.get(names[0]), of_second)
+    if isinstance(compared, NotComparable):
+        return _not_compared(part, first)
+    measured = compared.ratio if isinstance(compared, Bound) else compared
+    return tested(replace(part, ratio=measured, finding=Finding.AT_THE_BORDER), claim, floor)
+
+
+def _not_compared(part: ClaimPart, obstacle: Obstacle | None) -> ClaimPart:
+    """Return a part without ratio and bound, with its reason and remedy.
+
+    Without an obstacle the reason is too few trials.
+    """
+    if obstacle is None:
+        finding = Finding.TOO_FEW_TRIALS
+        return replace(part, finding=finding, why=finding.reason, remedy="more sessions")
+    remedy = SUCH_A_LOAD if obstacle.limit is None else obstacle.limit.remedy
+    return replace(part, finding=Finding.NOT_COMPARABLE, remedy=remedy)
 
 
 def tested(part: ClaimPart, claim: Claim, floor: float) -> ClaimPart:

@@ -1,14 +1,126 @@
-"""Outcome of a published claim in a run, and the comparisons behind it."""
+"""Outcome of a published claim in a run, the comparisons behind it, and the rules that decide it.
 
-from collections.abc import Sequence
+`bench list --outcomes` prints the rules as the table of docs/method.md.
+"""
+
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
 
 from runner.present.answers.ranking_text import times
 from runner.present.published.counterparts import Counterpart
-from runner.present.statistics.inference import Ratio
+from runner.present.statistics.inference import FEWEST_TRIALS, Ratio
 
 SUCH_A_LOAD = "a run that has such a load, as `bench run claims` makes it"
-OUTCOMES = HOLDS, FAILS, CLOSE, ABSENT = "holds", "does not hold", "too close", "not in this run"
+HOLDS = "holds"
+FAILS = "does not hold"
+CLOSE = "too close"
+ABSENT = "not in this run"
+OUTCOMES = (HOLDS, FAILS, CLOSE, ABSENT)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Outcome of one comparison for a claim, and when it has it."""
+
+    outcome: str
+    when: str
+    reason: str = ""
+    """What pages say of it; empty if the obstacle or the absence says it."""
+
+
+class Finding(Enum):
+    """What a comparison shows of a claim, in the order in which the rules are tried."""
+
+    NOT_MEASURED = Rule(ABSENT, "the run has no trial of a side, or did not record the quantity")
+    NOT_COMPARABLE = Rule(
+        ABSENT, "a side's value is not the server's, and there is no bound of the ratio either"
+    )
+    TOO_FEW_TRIALS = Rule(
+        ABSENT,
+        f"a side has fewer than {FEWEST_TRIALS} trials",
+        f"not enough trials: a ratio takes {FEWEST_TRIALS} a side",
+    )
+    WITHIN = Rule(
+        HOLDS,
+        "a ratio, or a bound on the side that the claim asks for: the test shows that it lies "
+        "within the range",
+        "the ratio lies within what is claimed",
+    )
+    BEYOND = Rule(
+        FAILS,
+        "a ratio, or a bound: the test shows that it lies beyond the range",
+        "the ratio lies beyond what is claimed",
+    )
+    AT_THE_BORDER = Rule(
+        CLOSE,
+        "a ratio, or a bound: the test shows neither",
+        "the interval lies about the border of what is claimed",
+    )
+
+    @property
+    def outcome(self) -> str:
+        """The outcome of the comparison, one of `OUTCOMES`."""
+        return self.value.outcome
+
+    @property
+    def reason(self) -> str:
+        """What pages say of it; empty if the obstacle or the absence says it."""
+        return self.value.reason
+
+    @classmethod
+    def of_tests(cls, p_holds: float, p_fails: float, alpha: float) -> "Finding":
+        """Return what the tests of a ratio or a bound show at the level `alpha`."""
+        if p_holds <= alpha:
+            return cls.WITHIN
+        if p_fails <= alpha:
+            return cls.BEYOND
+        return cls.AT_THE_BORDER
+
+
+Combine = Literal["all", "any"]
+"""Whether a claim is about all of its comparisons or about any of them."""
+PRIORITIES: dict[Combine, tuple[str, ...]] = {
+    "all": (FAILS, ABSENT, CLOSE, HOLDS),
+    "any": (HOLDS, ABSENT, CLOSE, FAILS),
+}
+"""How comparisons combine -> outcomes: a claim has the first of them that a comparison has."""
+
+
+def combined_outcome(outcomes: Collection[str], combine: Combine) -> str:
+    """Return the outcome of a claim from those of its comparisons, or of its readings."""
+    return next(outcome for outcome in PRIORITIES[combine] if outcome in outcomes)
+
+
+HEADS = ("of", "the first that is true", "outcome", "reason")
+
+
+def rows() -> list[tuple[str, ...]]:
+    """Return the rules in their order as texts under `HEADS`."""
+    of_comparisons = [
+        (
+            "a comparison",
+            finding.value.when,
+            f"*{finding.outcome}*",
+            finding.reason or "what was not measured, or the obstacle",
+        )
+        for finding in Finding
+    ]
+    of_all = "a claim about all of its comparisons, or with several readings"
+    of_any = "a claim about any of its comparisons"
+    return [*of_comparisons, *_claim_rows(of_all, "all"), *_claim_rows(of_any, "any")]
+
+
+def _claim_rows(claim: str, combine: Combine) -> list[tuple[str, ...]]:
+    """Return the rules of a kind of claim."""
+    *decisive, last = PRIORITIES[combine]
+    conditions = dict.fromkeys(decisive, "one of them has this outcome")
+    conditions[last] = "all of them have this outcome"
+    return [
+        (claim, condition, f"*{outcome}*", "the reasons of those that have it")
+        for outcome, condition in conditions.items()
+    ]
 
 
 @dataclass(frozen=True, order=True)
@@ -29,7 +141,8 @@ class ClaimPart:
     """One comparison for a claim, from the cells in which it was measured.
 
     `ratio` is the measured one with its 95 % interval; an end is 0 or infinite if only a bound is
-    known. It is None if there are too few trials. `p_holds` and `p_fails` are the p-values against
+    known. It is None if there are too few trials. `finding` is AT_THE_BORDER until the tests of all
+    comparisons are combined. `p_holds` and `p_fails` are the p-values against
     disagreement and agreement with the claim. `why` is a short reason, which several parts may
     share; `numbers` are its evidence; `remedy` would decide it. `worth` ranks it against the same
     comparison under other conditions.
@@ -39,13 +152,18 @@ class ClaimPart:
     cells: tuple[Counterpart, ...] = ()
     values: str = ""
     ratio: Ratio | None = None
-    outcome: str = ABSENT
+    finding: Finding = Finding.NOT_MEASURED
     why: str = ""
     remedy: str = SUCH_A_LOAD
     numbers: str = ""
     p_holds: float = 1.0
     p_fails: float = 1.0
     worth: Worth = Worth()
+
+    @property
+    def outcome(self) -> str:
+        """Its outcome, one of `OUTCOMES`."""
+        return self.finding.outcome
 
     @property
     def serves(self) -> bool:

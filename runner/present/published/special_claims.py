@@ -231,7 +231,7 @@ def price_of_connecting(tables: Tables, _cells: Cells) -> Iterator[str]:
     said = []
     for server in ("gin", "axum"):
         cells = [
-            cell(counterparts.connections(tables, mode, 100)[0], server, "")
+            cell(counterparts.connections(tables, mode, 100), server, "")
             for mode in ("close", "keepalive")
         ]
         close, keep = (spread(each.sealed["server_cpu_ms_per_request"]).median for each in cells)

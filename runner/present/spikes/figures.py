@@ -171,7 +171,8 @@ def _cpu_panel(view: View, subject: str, look: Identity) -> _Panel:
         return f"{name}, {_at(track.windows, t_s)} % of a core"
 
     peaks = f"peak (thick bars): {peak_words(view)}; " if view.peaks else ""
-    words, height_in = (f"{peaks}100 % is one core", 1.75) if is_server else ("", 0.85)
+    words = f"{peaks}100 % is one core" if is_server else ""
+    height_in = 1.75 if is_server else 0.85
     return _Panel(heading, words, "CPU, %", height_in, draw, read)
 
 

@@ -270,16 +270,25 @@ def trial_curves(latency: pd.DataFrame, q: ArrayLike) -> Floats:
     return np.array(curves).reshape(-1, wanted.size)
 
 
-def band(curves: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return the geometric mean of curves (ms, one row per trial), and both ends of Student's
-    pointwise interval.
+@dataclass(frozen=True, eq=False)
+class Band:
+    """A mean curve and both ends of its pointwise interval, in ms."""
+
+    middle_ms: Floats
+    low_ms: Floats
+    high_ms: Floats
+
+
+def band(curves: Floats) -> Band:
+    """Return the geometric mean of curves (ms, one row per trial), with Student's pointwise
+    interval.
 
     A trial is the unit: what varies within it (seconds, requests that wait for each other) is in
     the difference between trials already. docs/decisions.md says why it is no hierarchical
     bootstrap. Of fewer than `FEWEST_TRIALS` trials it is their median, with minimum and maximum.
     """
     if len(curves) < FEWEST_TRIALS:
-        return np.median(curves, axis=0), curves.min(axis=0), curves.max(axis=0)
+        return Band(np.median(curves, axis=0), curves.min(axis=0), curves.max(axis=0))
     mean = one_sample(np.log(curves).T)
     low, high = mean.interval()
-    return np.exp(mean.estimate), np.exp(low), np.exp(high)
+    return Band(np.exp(mean.estimate), np.exp(low), np.exp(high))

@@ -33,7 +33,11 @@ from runner.present.statistics.significance import cliffs_delta, difference_p, h
 from runner.present.statistics.stats import Spread
 from runner.store import RunFolder
 
-VERDICTS = TIE, BETTER, WORSE, FEW = "tie", "better", "worse", "not enough trials"
+TIE = "tie"
+BETTER = "better"
+WORSE = "worse"
+FEW = "not enough trials"
+VERDICTS = (TIE, BETTER, WORSE, FEW)
 TITLE = "B / A: what both runs measured"
 GREY = Identity(style.GREY, style.GREY, "o", "-")
 

@@ -212,12 +212,12 @@ def test_a_pool_that_cannot_be_told_from_the_fastest_is_as_good() -> None:
     gin = tables_of("six of a database").trials.query(
         "server == 'gin' and workload == 'devices-insert'"
     )
-    assert inserts.smallest_pool(gin) == (64.0, 1.0)
+    assert inserts.smallest_pool(gin) == inserts.SmallestPool(64.0, detectable=1.0)
     rates = gin["served_rps"].where(
         gin["pool_size"] != 16, gin["served_rps"] / 0.96 * (1 + 0.01 * (-1) ** gin["block"])
     )
     found = inserts.smallest_pool(gin.assign(served_rps=rates))
-    assert found is not None and found[0] == 16 and 1.005 < found[1] < 1.05
+    assert found is not None and found.size == 16 and 1.005 < found.detectable < 1.05
     assert inserts.smallest_pool(gin[gin["block"] < 5]) is None
     limited = gin["verdict"].mask(gin["pool_size"] == 64, "generator-bound")
     assert inserts.smallest_pool(gin.assign(verdict=limited)) is None

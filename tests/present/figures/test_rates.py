@@ -112,15 +112,15 @@ def test_a_knee_belongs_to_the_first_limit_beyond_it(tables: Tables) -> None:
     """Though the next rate, or the next two, were kept with nobody busy."""
     axum = swept_axum(tables)
     axum.loc[axum["rate_rps"] >= 6000, "verdict"] = "generator-bound"
-    assert Sweep(axum).notes[0] == "knee at 4,000/s, the generator's"
+    assert Sweep(axum).knee_note == "knee at 4,000/s, the generator's"
     axum.loc[axum[axum["rate_rps"] == 6000].index[:4], "verdict"] = (
         "offered"  # two of six met a limit
     )
-    assert Sweep(axum).notes[0] == "knee at 4,000/s, the generator's"
+    assert Sweep(axum).knee_note == "knee at 4,000/s, the generator's"
     axum.loc[axum["rate_rps"] == 6000, "verdict"] = "server-bound"
-    assert Sweep(axum).notes[0] == "knee at 4,000/s"
+    assert Sweep(axum).knee_note == "knee at 4,000/s"
     axum.loc[axum["rate_rps"] >= 5000, "verdict"] = "offered"
-    assert Sweep(axum).notes[0] == "knee at 4,000/s"
+    assert Sweep(axum).knee_note == "knee at 4,000/s"
 
 
 def test_curves_have_the_known_percentiles_up_to_the_sample(tables: Tables) -> None:

@@ -168,7 +168,9 @@ def test_greys_keep_their_order_and_their_contrast() -> None:
 
 
 def test_no_colour_on_white_has_two_partners() -> None:
-    marks, words = themes.partners(KNOWN.values())
+    every = themes.partners(KNOWN.values())
+    marks = every.of_marks
+    words = every.of_texts
     shades = {palette.SHADE[0].lower(), palette.SHADE_EDGE[0].lower()}
     assert (
         shades < marks.keys()
@@ -176,10 +178,9 @@ def test_no_colour_on_white_has_two_partners() -> None:
         and len(set(marks.values())) == len(marks)
     )
     for look in KNOWN.values():
-        one, written = themes.partners([look])
-        assert {color: marks[color] for color in one} == one and {
-            color: words[color] for color in written
-        } == written
+        one = themes.partners([look])
+        assert {color: marks[color] for color in one.of_marks} == one.of_marks
+        assert {color: words[color] for color in one.of_texts} == one.of_texts
 
 
 def test_a_colour_that_no_look_has_is_an_error() -> None:

@@ -1,5 +1,6 @@
 """Published numbers and claims against runs in which it is known which of them hold."""
 
+import itertools
 import math
 import re
 from collections import Counter
@@ -22,13 +23,24 @@ from runner.present.comparison import ratios
 from runner.present.comparison.quantity import Need
 from runner.present.frames import Tables
 from runner.present.published import counterparts, judging, published_table
-from runner.present.published.claims import read_claims
+from runner.present.published.claims import Claim, read_claims
 from runner.present.published.counterparts import opened, read_published, threads_of
-from runner.present.published.judging import TOO_FEW, combined, judge_all, sessions_needed
-from runner.present.published.outcomes import ABSENT, CLOSE, FAILS, HOLDS, ClaimPart, Outcome
+from runner.present.published.judging import combined, judge_all, sessions_needed
+from runner.present.published.outcomes import (
+    ABSENT,
+    CLOSE,
+    FAILS,
+    HOLDS,
+    OUTCOMES,
+    PRIORITIES,
+    ClaimPart,
+    Combine,
+    Finding,
+    Outcome,
+)
 from runner.present.published.quantities import CLAIM_QUANTITIES
 from runner.present.published.special_claims import JUDGES, NOTES
-from runner.present.statistics.inference import Ratio
+from runner.present.statistics.inference import ALPHA, Ratio
 from runner.running.stopping import settled
 from runner.verdict.limits import Cause
 
@@ -152,7 +164,7 @@ def test_a_claim_comes_out_as_it_was_made_to(name: str, place: int, outcome: str
 @pytest.mark.parametrize("name", [claim.name for claim in CLAIMS.values() if claim.range_words])
 def test_a_claim_cannot_be_judged_with_four_trials(name: str) -> None:
     found = judge(name, build(WORLDS[name][0], trials=4))
-    assert found.outcome == ABSENT and TOO_FEW in found.why
+    assert found.outcome == ABSENT and Finding.TOO_FEW_TRIALS.reason in found.why
     assert all(part.ratio is None and "4 trials" in part.values for part in found.parts)
 
 
@@ -432,6 +444,102 @@ def test_a_ratio_is_taken_on_the_largest_server_bound_quota() -> None:
     assert judge("axum-far-ahead-at-1000", whole).outcome == ABSENT
 
 
+# --- the table of outcomes ------------------------------------------------------------------------
+
+NARROW = 0.01
+"""Standard error of a log ratio that is far from every border below."""
+ABOVE = replace(CLAIMS["gin-ahead-close"], at_least=1.2, at_most=math.inf)
+BELOW = replace(ABOVE, at_least=0.0, at_most=1.2)
+BETWEEN = replace(ABOVE, at_least=0.9, at_most=1.2)
+WITHIN = Finding.WITHIN
+BEYOND = Finding.BEYOND
+BORDER = Finding.AT_THE_BORDER
+HIGHER = 1.5
+LOWER = 0.5
+NEAR = 1.2
+RATIO = (0.4, 1.6)
+AT_LEAST = (0.4, math.inf)
+AT_MOST = (0.0, 1.6)
+COMPARISONS = {
+    "a ratio above the border": (HIGHER, RATIO, {ABOVE: WITHIN, BELOW: BEYOND, BETWEEN: BEYOND}),
+    "a ratio below the border": (LOWER, RATIO, {ABOVE: BEYOND, BELOW: WITHIN, BETWEEN: BEYOND}),
+    "a ratio between borders": (1.0, RATIO, {ABOVE: BEYOND, BELOW: WITHIN, BETWEEN: WITHIN}),
+    "a ratio at the border": (NEAR, RATIO, dict.fromkeys((ABOVE, BELOW, BETWEEN), BORDER)),
+    "at least a ratio above": (HIGHER, AT_LEAST, {ABOVE: WITHIN, BELOW: BEYOND, BETWEEN: BEYOND}),
+    "at least a ratio below": (LOWER, AT_LEAST, dict.fromkeys((ABOVE, BELOW, BETWEEN), BORDER)),
+    "at most a ratio above": (HIGHER, AT_MOST, dict.fromkeys((ABOVE, BELOW, BETWEEN), BORDER)),
+    "at most a ratio below": (LOWER, AT_MOST, {ABOVE: BEYOND, BELOW: WITHIN, BETWEEN: BEYOND}),
+}
+"""A comparison: its ratio, the ends of its interval, and what it shows of each range."""
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+@pytest.mark.parametrize("claim", [ABOVE, BELOW, BETWEEN], ids=["above", "below", "between"])
+def test_a_ratio_or_bound_shows_what_the_table_says(name: str, claim: Claim) -> None:
+    value, (low, high), findings = COMPARISONS[name]
+    found = Ratio(value, low, high, p=0.01, blocks=6, standard_error=NARROW, degrees=5.0)
+    part = judging.tested(ClaimPart("", ratio=found), claim, 1.0)
+    finding = Finding.of_tests(part.p_holds, part.p_fails, ALPHA)
+    assert finding is findings[claim]
+    decided = combined([replace(part, finding=BORDER)], claim)
+    assert (decided.outcome, decided.parts[0].finding) == (finding.outcome, finding)
+    assert decided.why.startswith(finding.reason)
+
+
+@pytest.mark.parametrize(
+    ("world", "trials", "finding"),
+    [
+        (World(without=(("gin", "*"),)), 6, Finding.NOT_MEASURED),
+        (World(verdicts={"*": "generator-bound"}), 6, Finding.NOT_COMPARABLE),
+        (World(verdicts={"*": "generator-bound"}), 4, Finding.NOT_COMPARABLE),
+        (World(), 4, Finding.TOO_FEW_TRIALS),
+    ],
+    ids=["without-gin", "generator-bound", "generator-bound-and-few-trials", "few-trials"],
+)
+def test_without_a_ratio_or_bound_nothing_is_shown(
+    world: World, trials: int, finding: Finding
+) -> None:
+    found = judge("gin-ahead-close", build(world, trials=trials))
+    assert {part.finding for part in found.parts} == {finding}
+    assert found.outcome == finding.outcome == ABSENT
+    assert all(finding.reason in part.why for part in found.parts)
+
+
+def test_the_tests_of_the_table_have_each_of_its_rules() -> None:
+    shown = {each for _, _, findings in COMPARISONS.values() for each in findings.values()}
+    missing = {Finding.NOT_MEASURED, Finding.NOT_COMPARABLE, Finding.TOO_FEW_TRIALS}
+    assert shown | missing == set(Finding)
+
+
+PARTS = {
+    HOLDS: ClaimPart("", finding=BORDER, p_holds=0.0),
+    FAILS: ClaimPart("", finding=BORDER, p_fails=0.0),
+    CLOSE: ClaimPart("", finding=BORDER),
+    ABSENT: ClaimPart(""),
+}
+"""A comparison that comes out so."""
+TRIPLES = list(itertools.combinations_with_replacement(OUTCOMES, 3))
+
+
+@pytest.mark.parametrize("combine", PRIORITIES)
+@pytest.mark.parametrize("outcomes", TRIPLES, ids=str)
+def test_a_claim_has_the_outcome_of_the_table(combine: Combine, outcomes: tuple[str, ...]) -> None:
+    parts = [
+        replace(PARTS[outcome], ratio=Ratio(1.0, 0.9, 1.1, 0.5, 6, NARROW, 5.0))
+        for outcome in outcomes
+    ]
+    decisive, unanimous = (FAILS, HOLDS) if combine == "all" else (HOLDS, FAILS)
+    if decisive in outcomes:
+        expected = decisive
+    elif ABSENT in outcomes:
+        expected = ABSENT
+    elif CLOSE in outcomes:
+        expected = CLOSE
+    else:
+        expected = unanimous
+    assert combined(parts, replace(ABOVE, combine=combine)).outcome == expected
+
+
 # --- statistics -----------------------------------------------------------------------------------
 
 
@@ -471,9 +579,8 @@ def decisions(claim: str, centres: tuple[float, ...], campaigns: int = 2000) -> 
             found = Ratio(
                 *np.exp([middle, middle - t * error, middle + t * error]), 0, 6, error, 5.0
             )
-            parts.append(
-                judging.tested(ClaimPart("", ratio=found, outcome=CLOSE), CLAIMS[claim], 1.0)
-            )
+            part = ClaimPart("", ratio=found, finding=Finding.AT_THE_BORDER)
+            parts.append(judging.tested(part, CLAIMS[claim], 1.0))
         outcomes[combined(parts, CLAIMS[claim]).outcome] += 1
     return {outcome: outcomes[outcome] / campaigns for outcome in (HOLDS, FAILS, CLOSE)}
 

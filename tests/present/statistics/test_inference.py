@@ -231,18 +231,20 @@ def test_each_trial_has_its_known_curve_with_or_without_seconds(seconds: int | N
 
 def test_the_band_is_students_interval_of_the_logarithms() -> None:
     medians = [10.0, 11.0, 12.0, 10.5, 13.0, 9.0]
-    middle, low, high = band(trial_curves(cell(medians), Q))
+    found = band(trial_curves(cell(medians), Q))
     curves = np.log([known(median) for median in medians])
     ends = stats.ttest_1samp(curves, 0).confidence_interval()
     theirs = np.exp([ends.low, curves.mean(axis=0), ends.high])
-    assert np.array([low, middle, high]) == pytest.approx(theirs, rel=0.01)
+    ours = np.array([found.low_ms, found.middle_ms, found.high_ms])
+    assert ours == pytest.approx(theirs, rel=0.01)
 
 
 def test_few_trials_have_their_range_as_a_band() -> None:
     found = band(trial_curves(cell([10.0, 20.0, 12.0, 12.0]), Q))
-    assert np.array(found) == pytest.approx(np.array([known(12), known(10), known(20)]), rel=0.01)
-    _, low, high = band(np.full((5, 2), 7.0))
-    assert [*low, *high] == pytest.approx([7.0] * 4)
+    ours = np.array([found.middle_ms, found.low_ms, found.high_ms])
+    assert ours == pytest.approx(np.array([known(12), known(10), known(20)]), rel=0.01)
+    flat = band(np.full((5, 2), 7.0))
+    assert [*flat.low_ms, *flat.high_ms] == pytest.approx([7.0] * 4)
 
 
 def test_a_quantile_that_one_trial_does_not_carry_has_no_band() -> None:
@@ -250,7 +252,7 @@ def test_a_quantile_that_one_trial_does_not_carry_has_no_band() -> None:
     few = cell([10.0], requests=5_000).assign(trial_id="few")
     curves = trial_curves(pd.concat([many, few]), [*Q, 0.9999])
     assert np.isfinite(curves).sum(axis=0).tolist() == [6, 6, 5, 0]
-    middle, *_ = band(curves)
+    middle = band(curves).middle_ms
     assert (
         np.isfinite(middle).tolist()
         == np.isfinite(curves).all(axis=0).tolist()

@@ -1,0 +1,385 @@
+"""The invariants: what must be true of a trial's numbers. A trial that breaks one fails.
+
+`reconcile.py` asks them. `bench list --invariants` prints the table of docs/method.md.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from runner.generator_traits import GENERATOR_LATE_S, TRAITS, Tool, Traits
+from runner.model import Blame, Check
+
+ROUNDING_MS = 0.001
+"""k6 adds in nanoseconds and prints milliseconds: only float rounding may differ."""
+MIN_COVERAGE = 0.99
+MOST_IDLE = 0.005  # as a share of a core
+SETTLED_S = 0.1
+"""Time that a generator needs to move to its CPUs: taskset sets them, then starts it."""
+MAX_LATE = 0.2
+"""Allowed share of requests that the probe itself sends late.
+
+The maximum observed is 3 %, when the hypervisor took CPU time.
+"""
+OWN_CONNECTIONS = 3
+"""Connections of the lab and of wrk that are not part of the load.
+
+wrk connects once to test the address (wrk.resolve in wrk.lua). The lab connects once for the count,
+and keeps one connection to /stats during the load.
+"""
+STRANGERS = 20
+"""Allowed number of foreign connections in the network namespace, if only the kernel counts."""
+LITTLE_TOLERANCE = 0.05
+LONG = 5.0
+"""Minimum length of a steady part, in mean iterations; in shorter parts users still begin."""
+CPU_TOLERANCE = 1.02
+"""Allowed factor of CPU time: the kernel counts in ticks, and two may fall outside a short load."""
+STEPPED_S = 0.05
+"""Allowed difference between the wall clock and the monotonic clock over a load."""
+SLEWED = 0.001
+"""Further allowed difference of these clocks, as a share of the load's length.
+
+NTP may slew the wall clock by 0.05 % (adjtimex(2)).
+"""
+TOGETHER = 0.9
+"""Lowest share of the longest generator's time during which all generators must run."""
+APART_NS = 150_000_000
+"""Allowed difference between the begins (or ends) of generators.
+
+Programs take tens of milliseconds to start and to end.
+"""
+UNDER_WAY = 0.5
+"""Lowest share of wrk's connections with a request under way, by rate x mean latency.
+
+0.9 was observed on a busy CPU.
+"""
+MOVED_NS = 5_000_000
+"""Allowed drift between two hosts' clocks over a load.
+
+Clocks align the seconds of the hosts, but no latency depends on them.
+"""
+
+IF_BROKEN = {
+    Blame.TRIAL: "fails",
+    Blame.LAB: "is repeated if nothing else failed",
+    Blame.REST: "is repeated if nothing else failed; in the last attempt its whole session fails",
+    Blame.MACHINE: "is repeated, whatever else failed",
+}
+"""Blame of a broken invariant -> the fate of the trial."""
+
+
+def _every_generator(_: Traits) -> bool:
+    return True
+
+
+def _keeps_requests(traits: Traits) -> bool:
+    return traits.keeps_requests
+
+
+def _keeps_no_requests(traits: Traits) -> bool:
+    return not traits.keeps_requests
+
+
+def _says_statuses(traits: Traits) -> bool:
+    return traits.says_statuses
+
+
+def _runs_scripts(traits: Traits) -> bool:
+    return traits.runs_scripts
+
+
+def _says_no_connecting(traits: Traits) -> bool:
+    return not traits.says_connecting
+
+
+def _is_divisible(traits: Traits) -> bool:
+    return traits.is_divisible
+
+
+def _is_divisible_without_requests(traits: Traits) -> bool:
+    return traits.is_divisible and not traits.keeps_requests
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What an invariant demands, and of which trials."""
+
+    check_name: str
+    """Name of its check: a stored text, with the invariant's number if it has one."""
+    compares: str
+    """The numbers that must agree."""
+    tolerance: str = "none"
+    """How far they may lie apart."""
+    generators: Callable[[Traits], bool] = _every_generator
+    """The generators of whose loads it is asked."""
+    loads: str = "all"
+    """The loads and machines of which it is asked."""
+    blame: Blame = Blame.TRIAL
+
+
+class Invariant(Enum):
+    """An invariant of a trial, as the only maker of its check."""
+
+    ITERATIONS = Rule(
+        "1 iterations asked = completed + interrupted + dropped",
+        "the iterations that the load asks for; those that were completed, interrupted and dropped",
+        "open loads: one a step and one more, and what the rate brings in the "
+        f"{1000 * GENERATOR_LATE_S:g} ms that a timer may be late; what the generator was too late "
+        "to begin counts as dropped",
+        _keeps_requests,
+    )
+    RAN_TO_ITS_END = Rule(
+        "1 the load ran to its end",
+        "the iterations that the deadline cut off; 0",
+        generators=_keeps_requests,
+    )
+    POINTS = Rule(
+        "2 requests of the summary = points of every request metric",
+        "the requests of the generator's summary; its samples, and the points of every `http_req_*`"
+        " metric",
+        "`http_req_failed` may have fewer points",
+        _keeps_requests,
+    )
+    ANSWERS = Rule(
+        "2 answers and bytes of the summary = those of the samples",
+        "the answers by status and their bytes, in the summary and in the samples",
+        generators=_says_statuses,
+    )
+    PHASES = Rule(
+        "3 sending + waiting + receiving = duration",
+        "the phases of each request; its duration",
+        f"{1000 * ROUNDING_MS:g} µs",
+        _runs_scripts,
+    )
+    LONGEST = Rule(
+        "3 longest request <= longest iteration",
+        "the longest request; the longest iteration",
+        f"{1000 * ROUNDING_MS:g} µs; any, if an iteration was interrupted",
+        _runs_scripts,
+    )
+    QUANTILES = Rule(
+        "4 quantiles from raw = quantiles of the summary",
+        "mean, minimum, maximum and percentiles, in the summary and from the raw samples",
+        f"{1000 * ROUNDING_MS:g} µs; percentiles are asked only of a single k6, because those of "
+        "other generators, and of several together, are not exact",
+        _keeps_requests,
+    )
+    SENT = Rule(
+        "5 requests that the server counted = requests sent",
+        "the requests that the server counted; the answers received and the requests sent",
+        "between the two",
+        _keeps_requests,
+        "servers that count; recorded as not checked of a user's API that does not",
+    )
+    ANSWERED = Rule(
+        "5 requests that the server counted = requests answered",
+        "the requests that the server counted; the requests answered",
+        "one more on each connection, under way at the end",
+        _keeps_no_requests,
+        "servers that count",
+    )
+    SLICES = Rule(
+        "5 the slices' requests are all that the server counted",
+        "the requests that the server counted from the first slice to the last; the answers to "
+        "load and probe in the slices",
+        "requests that were sent and not answered",
+        loads="sessions; servers that count",
+    )
+    ROWS = Rule(
+        "6 rows inserted = successful inserts",
+        "the new rows in the database; the inserts answered with 2xx",
+        "more rows: those of inserts whose answer was an error or was lost; of the lost ones at "
+        "most as many as can be under way at once",
+        loads="with a database",
+    )
+    BUCKETS = Rule(
+        "7 sum of raw buckets + timeouts = requests",
+        "the requests in the histogram and the timeouts; the requests",
+        generators=_keeps_no_requests,
+    )
+    ERRORS = Rule(
+        "7 every error counter is 0",
+        "each of the generator's error counters; 0",
+        generators=_keeps_no_requests,
+    )
+    CONNECTIONS = Rule(
+        "7 connections as asked",
+        "the connections that the generator opened; those that the load asks for",
+        generators=_keeps_no_requests,
+    )
+    KEEPALIVE_MODE = Rule(
+        "7 keepalive mode proven by accepted connections",
+        "the connections that the server accepted, else the kernel; those of the load",
+        f"{OWN_CONNECTIONS} more for the lab and the generator, one for each further generator, "
+        f"{STRANGERS} if only the kernel counts; an open load may need fewer",
+        _says_no_connecting,
+        "keep-alive mode",
+    )
+    CLOSE_MODE = Rule(
+        "7 close mode proven by accepted connections",
+        "the connections that the server accepted, else the kernel; the requests",
+        "the same; wrk: one more on each connection, under way at the end",
+        _says_no_connecting,
+        "close mode",
+    )
+    CLOSE_MODE_OF_OWN_API = Rule(
+        CLOSE_MODE.check_name,
+        "the connections that the kernel accepted; the answers",
+        "any number more, because other servers accept connections too",
+        _runs_scripts,
+        "close mode, a user's API on the lab's machine",
+    )
+    LITTLES_LAW = Rule(
+        "8 rate x mean iteration = virtual users",
+        "the mean number of iterations under way in the steady part; the users or connections",
+        f"{100 * LITTLE_TOLERANCE:g} %",
+        _keeps_requests,
+        f"closed loads of one generator with a steady part of at least {LONG:g} mean iterations",
+    )
+    STAYED = Rule(
+        "9 everyone stayed on the CPUs that they were given",
+        "the CPUs on which the first process of server, generator and database may run, at every "
+        "tick; those that they were given",
+        f"the first {1000 * SETTLED_S:g} ms",
+        blame=Blame.LAB,
+    )
+    SERVER_CPU = Rule(
+        "9 CPU used by the server <= its CPUs * time",
+        "the CPU time that the server used; its CPUs x time",
+        f"{100 * (CPU_TOLERANCE - 1):.0f} %, because the kernel counts in ticks",
+        loads="servers of which the lab reads the CPU time",
+    )
+    GENERATOR_CPU = Rule(
+        "9 CPU used by the generator <= its CPUs * time",
+        "the CPU time that the generator used; its CPUs x time",
+        f"{100 * (CPU_TOLERANCE - 1):.0f} %, because the kernel counts in ticks",
+    )
+    TICKS = Rule(
+        "9 the sampler took >= 99 % of its ticks",
+        "the ticks that the sampler took; those that it should have taken",
+        f"{100 * (1 - MIN_COVERAGE):.0f} %",
+        blame=Blame.LAB,
+    )
+    COVERED = Rule(
+        "9 the samples cover the whole load",
+        "the times of the first and the last sample; begin and end of the load",
+    )
+    RESTED = Rule(
+        "9 it was idle while the other servers of its session were loaded",
+        "the CPU time that the server used while others were loaded; 0",
+        f"{100 * MOST_IDLE:g} % of a core",
+        loads="sessions",
+        blame=Blame.REST,
+    )
+    PROBE_IN_TIME = Rule(
+        "9 the probe sent >= 80 % of its requests in time",
+        "the times at which the probe's requests were sent; those at which they were due",
+        f"{100 * MAX_LATE:g} % of them may be more than 100 ms late, besides those that waited for "
+        "the server",
+        loads="with a probe",
+        blame=Blame.LAB,
+    )
+    LOADED_TOGETHER = Rule(
+        "11 the generators loaded at the same time",
+        "the time during which all generators loaded; the longest one's time",
+        f"{100 * (1 - TOGETHER):.0f} %, or {APART_NS / 1e6:g} ms",
+        _is_divisible,
+        "several generators",
+    )
+    ANSWERED_ALL_ALONG = Rule(
+        "11 every generator was answered all along",
+        "rate x mean latency of each generator; its connections",
+        f"at least {100 * UNDER_WAY:g} % of them",
+        _is_divisible_without_requests,
+        "several generators, keep-alive mode",
+    )
+    CLOCKS_TOGETHER = Rule(
+        "11 the hosts' clocks kept their distance",
+        "the distance of each host's clock from the runner's, before and after the load",
+        f"{MOVED_NS / 1e6:g} ms, and twice the error of measuring it",
+        loads="several hosts",
+    )
+    SUCCEEDED = Rule(
+        "some request was answered with success",
+        "the requests that were answered with 2xx or 3xx; at least 1",
+    )
+    LIVED = Rule(
+        "the server lived through the load",
+        "the server's processes that ended, or that the kernel killed for want of memory; 0",
+    )
+    CLOCK = Rule(
+        "the clock was not stepped",
+        "the load's length by the wall clock, and by the monotonic clock",
+        f"{1000 * STEPPED_S:g} ms, and {100 * SLEWED:g} % of the load",
+        blame=Blame.MACHINE,
+    )
+    PACKETS = Rule(
+        "the kernel dropped no packets",
+        "the packets that the kernel dropped because its table of connections was full; 0",
+        blame=Blame.MACHINE,
+    )
+    SCRIPT_ENDED = Rule(
+        "every iteration of the script ran to its end",
+        "the iterations that threw an error; 0",
+        generators=_runs_scripts,
+        loads="a user's script",
+    )
+    WENT_TO_THE_SERVER = Rule(
+        "every request went to the server",
+        "the requests to another host, or to a port that is not allowed; 0",
+        generators=_runs_scripts,
+        loads="a user's API",
+    )
+    SAID_THEIR_PORT = Rule(
+        "every request says which port it went to",
+        "the requests that have a name in place of their URL; 0",
+        generators=_runs_scripts,
+        loads="a user's API with further ports",
+    )
+    OTHER_PORTS = Rule(
+        "requests to other ports are in no rate and no percentile",
+        "recorded, never broken: the requests to each further port",
+        generators=_runs_scripts,
+        loads="a user's API with further ports",
+    )
+
+    @property
+    def check_name(self) -> str:
+        """Name of its check, a stored text."""
+        return self.value.check_name
+
+    @property
+    def generators(self) -> list[str]:
+        """The generators of whose loads it is asked."""
+        return [tool for tool, traits in TRAITS.items() if self.value.generators(traits)]
+
+    def is_asked_of(self, tool: Tool) -> bool:
+        """True if it is asked of loads of a generator."""
+        return self.value.generators(TRAITS[tool])
+
+    def check(self, ok: bool, detail: str) -> Check:
+        """Return its outcome for one trial; `detail` has the numbers that were compared."""
+        return Check(self.check_name, ok, detail, self.value.blame)
+
+
+HEADS = ("check", "compares", "tolerance", "generators", "loads", "a trial that breaks it")
+
+
+def rows() -> list[tuple[str, ...]]:
+    """Return the invariants as texts under `HEADS`."""
+    found: list[tuple[str, ...]] = []
+    for invariant in Invariant:
+        rule = invariant.value
+        asked = invariant.generators
+        generators = "all" if len(asked) == len(TRAITS) else ", ".join(asked)
+        found.append(
+            (
+                f"`{rule.check_name}`",
+                rule.compares,
+                rule.tolerance,
+                generators,
+                rule.loads,
+                IF_BROKEN[rule.blame],
+            )
+        )
+    return found
