@@ -43,7 +43,7 @@ def load(path: Path) -> Audit:
         raise LabError(f"{path} cannot be read as a stored audit: {why}.") from error
     stored = (table.schema.metadata or {}).get(KEY)
     if stored is None:
-        raise LabError(f"{path} is no stored audit: give the table as CSV or JSON.")
+        raise LabError(f"{path} is not a stored audit: give the table as CSV or JSON.")
     facts = json.loads(stored)
     findings = [
         Finding(**{**finding, "severity": Severity(finding["severity"])})

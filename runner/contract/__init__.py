@@ -100,7 +100,7 @@ def quick_check(
     }
     if (method, path) not in rows:
         known = ", ".join(" ".join(pair) for pair in rows)
-        raise LabError(f"No check knows {method} {path}; it is one of {known}.")
+        raise LabError(f"There is no check for {method} {path}: choose from {known}.")
     target = Target(host, port)
     return [
         *check_rows(target, {"health": health}),

@@ -53,7 +53,7 @@ def spread_over(
                 client = stack.enter_context(distributed.Client(address, timeout="10s"))
         except (OSError, ValueError, TypeError) as error:
             raise LabError(
-                f"There is no Dask scheduler at {address}: {error}.", exit_code=1
+                f"No Dask scheduler answers at {address}: {error}.", exit_code=1
             ) from None
 
         def spread(

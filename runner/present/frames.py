@@ -272,7 +272,7 @@ def _read(path: Path, table: str, remedy: str) -> pd.DataFrame:
     """Read a table; LabError if it is damaged or lacks a column that every run has."""
     try:
         if (rows := pq.read_metadata(path).num_rows) > MOST_ROWS:
-            raise ValueError(f"{rows:,} rows are more than a run of the lab has")
+            raise ValueError(f"{rows:,} rows are more than a run of the lab can have")
         found = pq.read_table(path)
         found.validate(full=True)  # texts are decoded when they are used, and may not be texts
         frame = found.to_pandas()

@@ -489,8 +489,8 @@ def test_a_hostile_file_ends_in_a_sentence_or_in_findings(kind: str) -> None:
 
 REFUSED = {
     "64 MiB": (bytes(MOST_BYTES + 1), ""),
-    "--format is one of techempower": (b"{}", "nope"),
-    r"is none of these: wrk\.": (b"{}", "wrk"),
+    "--format must be one of techempower": (b"{}", "nope"),
+    r"has none of the formats wrk: ": (b"{}", "wrk"),
 }
 
 

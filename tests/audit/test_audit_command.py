@@ -151,7 +151,7 @@ def board(tmp_path, monkeypatch):
 def test_an_address_is_fetched_only_by_https_and_when_asked_to(board, run, monkeypatch):
     table = f"{board}/table.csv"
     plain = board.replace("https", "http")
-    only = "only https is fetched, and only with --fetch"
+    only = "give an https:// address, and --fetch"
     for address, fetch, code, words in (
         (table, True, 0, "12 rows"),
         (f"{board}/to/{table}", True, 0, "12 rows"),

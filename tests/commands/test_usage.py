@@ -5,7 +5,7 @@ import subprocess
 import fake_lab
 from fake_lab import BENCH
 
-UNTIL = "--until is `decided`, or the half-width of the intervals such as `5%`"
+UNTIL = "--until must be `decided`, or a half-width of the intervals such as `5%`"
 WRONG = [
     (["run"], "Which campaign?"),
     (["run", "nonsense"], "There is no campaign 'nonsense'"),
@@ -18,7 +18,7 @@ WRONG = [
     (["run", "quick", "--engine", "podman"], "There is no engine 'podman'"),
     (
         ["run", "fakes.toml", "--budget", "soon"],
-        "--budget is a time such as 90s, 60m or 2h, not 'soon'.",
+        "--budget must be a time such as 90s, 60m or 2h, not 'soon'.",
     ),
     (["run", "fakes.toml", "--until", "5"], f"{UNTIL}, not '5'."),
     (["run", "fakes.toml", "--until", "0%"], f"{UNTIL}, not '0%'."),

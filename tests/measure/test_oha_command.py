@@ -81,7 +81,7 @@ def test_requests_of_an_interrupted_load_are_no_part_of_the_next(tmp_path):
 
 
 def test_it_runs_on_one_generator_only():
-    with pytest.raises(LabError, match="oha runs on one generator only"):
+    with pytest.raises(LabError, match="oha can use one generator only"):
         OHA.measured(CLOSED, shot(), {}, "samples", LoadPart(1, 2))
 
 

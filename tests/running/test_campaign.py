@@ -182,7 +182,7 @@ def test_a_campaign_without_room_is_refused(monkeypatch, trial, tmp_path):
     k6 = replace(trial, cell=cell_of(vus=500, iterations=10_000_000, slices=2))
     monkeypatch.setattr(preparing, "free_bytes", lambda _: 2 * 2**30)
     preparing.require_room([replace(k6, cell=changed(k6.cell, iterations=1_000_000))] * 8, tmp_path)
-    with pytest.raises(LabError, match=r"about 2\.1 GiB on the disk of .*, and 2 are free"):
+    with pytest.raises(LabError, match=r"about 2\.1 GiB on the disk of .*, and 2 GiB are free"):
         preparing.require_room([k6], tmp_path)
 
 
@@ -193,7 +193,7 @@ def test_a_campaign_without_memory_is_refused(monkeypatch, trial, tmp_path):
     crowd = replace(trial, cell=cell_of(vus=3000, iterations=10_000))
     monkeypatch.setattr(preparing, "available_bytes", lambda: 2 * 2**30)
     preparing.require_room([crowd], tmp_path)
-    with pytest.raises(LabError, match=r"about 2\.6 GiB of memory, and 2 are free"):
+    with pytest.raises(LabError, match=r"about 2\.6 GiB of memory, and 2 GiB are free"):
         preparing.require_room([replace(crowd, cell=changed(crowd.cell, vus=10_000))], tmp_path)
 
 
@@ -202,7 +202,9 @@ def test_a_campaign_without_room_for_temporary_files_is_refused(monkeypatch, tri
     monkeypatch.setattr(
         preparing, "free_bytes", lambda folder: 2**40 if folder == tmp_path else 2**20
     )
-    with pytest.raises(LabError, match=r"0\.062 GiB in .*, and 0\.00098 are free: .* set TMPDIR"):
+    with pytest.raises(
+        LabError, match=r"0\.062 GiB in .*, and 0\.00098 GiB are free: .* set TMPDIR"
+    ):
         preparing.require_room([trial], tmp_path)
 
 
@@ -277,8 +279,8 @@ def test_a_budget_ends_the_run_and_says_how_to_go_on(monkeypatch, budget_s, word
     assert 20 <= len(began) <= 30 and began == [trial.trial_id for trial in trials][: len(began)]
     left = len(trials) - len(began)
     ends = (
-        f"The budget of {words} ends here, with {left} trials left: `bench run --resume the-run` "
-        "goes on."
+        f"The budget of {words} is used up, with {left} trials left: continue with "
+        "`bench run --resume the-run`."
     )
     assert said[-1] == ends
 

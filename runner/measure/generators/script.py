@@ -54,7 +54,7 @@ def read_script(path: Path, wrapper: Path, k6: Path) -> Script:
     LabError if it cannot be run so.
     """
     if not path.is_file():
-        raise LabError(f"There is no script {path}.")
+        raise LabError(f"The script {path} does not exist.")
     with temporary() as scratch:
         outer = scratch / wrapper.name
         archive = scratch / "script.tar"
@@ -142,7 +142,7 @@ def _load(path: Path, outer: Path, archive: Path, k6: Path) -> list[str]:
 def _lacks(path: Path, modules: str) -> LabError:
     """Return the refusal of a script that imports an extension of k6."""
     names = ", ".join(re.findall(r"k6/x/[\w./-]+", modules))
-    said = f"{path} imports {names}, which this k6 has not: leave it out, or install a k6 with it"
+    said = f"{path} imports {names}, which this k6 lacks: remove it, or install a k6 with it"
     return LabError(f"{said} (as k6, or as .tools/k6).")
 
 
@@ -189,8 +189,8 @@ def _unpack(path: Path, archive: Path, without: Path) -> dict[PurePosixPath, byt
                 files[PurePosixPath("/", name)] = extracted.read() if extracted else b""
     if sum(map(len, files.values())) > MOST_BYTES:
         raise LabError(
-            f"{path} and what it opens are over {MOST_BYTES:,} bytes, and each run has a copy: "
-            "use smaller files."
+            f"{path} and the files that it opens have more than {MOST_BYTES:,} bytes, and each run "
+            "stores a copy: use smaller files."
         )
     return files
 

@@ -75,7 +75,7 @@ def conditions(
     if found and not force:
         named = "; ".join(map(str, found))
         raise LabError(
-            f"{a.run_id} and {b.run_id} differ in {named}: --force compares them all the same."
+            f"{a.run_id} and {b.run_id} differ in {named}: to compare them anyway, give --force."
         )
     return found
 
@@ -196,7 +196,7 @@ def compare_runs(
     names = manifests[0].run_id, manifests[1].run_id
     if not common:
         raise LabError(
-            f"{names[0]} and {names[1]} have no cell in common: there is nothing to compare."
+            f"{names[0]} and {names[1]} have no cell in common: choose runs with the same loads."
         )
     differences = conditions(*manifests, pd.concat([cells_a[cell] for cell in common]), force=force)
     sealed = {cell: (sealed_trials(cells_a[cell]), sealed_trials(cells_b[cell])) for cell in common}
