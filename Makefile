@@ -123,8 +123,9 @@ lock: setup ## Resolve the dependencies anew into requirements.lock, and uv into
 	echo uv | $(LOCK) - -o setup/uv.txt
 
 .PHONY: readme
-readme: setup ## Write the servers' table and the count of claims into README.md, the columns' into docs/data.md, the causes of verdicts into docs/method.md
-	@set -e; set -- servers --markdown README.md claims --claims README.md columns --columns docs/data.md causes --causes docs/method.md; \
+readme: setup ## Write the generated tables into README.md and docs/
+	@set -e; set -- servers --markdown README.md claims --claims README.md columns --columns docs/data.md causes --causes docs/method.md \
+	  campaigns --campaigns docs/commands.md commands --commands docs/commands.md; \
 	while [ $$# -gt 0 ]; do $(BIN)/bench list $$2 > .venv/.$$1.md; \
 	  sed -i -e "/^<!-- $$1: begin/,/^<!-- $$1: end/{//!d}" -e "/^<!-- $$1: begin/r .venv/.$$1.md" $$3; shift 3; done
 

@@ -24,6 +24,8 @@ from runner.present.look.style import number
         ("README.md", "claims", "--claims"),
         ("docs/data.md", "columns", "--columns"),
         ("docs/method.md", "causes", "--causes"),
+        ("docs/commands.md", "campaigns", "--campaigns"),
+        ("docs/commands.md", "commands", "--commands"),
     ],
 )
 def test_what_is_written_by_make_readme_has_not_drifted(page, part, option, bench):
