@@ -1,4 +1,4 @@
-"""Hold a started server against the HTTP contract in servers/CONTRACT.md.
+"""Check a started server against the HTTP contract in servers/CONTRACT.md.
 
 Most checks are rows: `rows.Exchange` states what to send, which answers to expect and what must be
 true afterwards. Checks that need time, other clients or the database are functions. All of them use

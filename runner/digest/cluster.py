@@ -17,7 +17,7 @@ from runner.model import LabError
 
 WORKER_BYTES = 2**30
 """Memory limit of a worker: 400 MB for DuckDB, 200 MB for Python and libraries, and a reserve."""
-LOST_WORKERS = 3  # after so many lost workers a task counts as the culprit
+LOST_WORKERS = 3  # a task that lost this many workers counts as the cause
 
 
 @contextlib.contextmanager

@@ -48,11 +48,11 @@ ALWAYS = {
     Condition.SAMPLING,
     Condition.REQUESTS,
 }
-"""What changes the numbers of all trials."""
+"""Conditions that change the numbers of all trials."""
 WITH_A_DATABASE = {Condition.DATABASE_CPUS, Condition.DATABASE}
-"""What changes the numbers of trials with a database."""
+"""Conditions that change the numbers of trials with a database."""
 ON_PURPOSE = {Condition.COMMIT, Condition.VARIABLES}
-"""What was changed on purpose, or may have been."""
+"""Conditions that users may have changed on purpose."""
 
 
 def conditions(
