@@ -28,7 +28,9 @@ STATS_COLUMNS = (
     *("pool_size", "pool_in_use", "pool_idle", "pool_waiting"),
     *("gc_cycles", "gc_pause_total_ms", "gc_cpu_s", "requests", "connections"),
 )
-"""Columns of resources.parquet from the answer of /stats: a key, or object, `_`, key of the object.
+"""Columns of resources.parquet with values of /stats.
+
+`requests` is a key of the answer; `pool_size` is the key `size` of its object `pool`.
 """
 OWN_SCRIPT = "own"
 """Workload of a user's script: an iteration may have several requests, and pauses."""

@@ -351,7 +351,7 @@ def _csv(text: str, source: str, renamed: Mapping[str, str]) -> Iterator[Row]:
         yield {**found, "mode": row.get("mode"), "subject": subject, "expected": expected}
 
 
-# --- what load generators print -------------------------------------------------------------------
+# --- output of load generators --------------------------------------------------------------------
 
 
 def _k6(data: JsonObject, source: str, _: object) -> Iterator[Row]:

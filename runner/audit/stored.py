@@ -15,7 +15,7 @@ from runner.store import replacing
 KEY = b"audit"
 """Key of the table's metadata under which the findings are stored."""
 SUFFIX = ".audit.parquet"
-"""Ends the name of a stored audit, so that it takes the place of nobody's table."""
+"""Suffix of a stored audit, so that it overwrites no table of the user."""
 
 
 def store(audit: Audit, path: Path) -> None:

@@ -171,7 +171,7 @@ def request_checks(
         ok = answered <= counted <= points.requests
         yield Check("5 requests that the server counted = requests sent", ok, said)
     if not TRAITS[cell.tool].says_connecting:
-        fewest = 1 if cell.is_open else cell.sockets  # an open load may need fewer
+        fewest = 1 if cell.is_open else cell.sockets  # an open load may open fewer connections
         kept = _Connections(fewest, cell.sockets)
         yield _mode_proof(cell.mode, points.requests, kept, measurement)
     yield from own_checks(cell, points, measurement)

@@ -211,7 +211,7 @@ class DockerHost:
     def open_files(self) -> int:
         """Highest number of open files of a container.
 
-        An engine started like this runner cannot give more than the runner has.
+        The engine has the same limit as this runner, and a container cannot have more.
         """
         return resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 

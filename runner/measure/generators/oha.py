@@ -34,8 +34,9 @@ REPORT = "oha.json"
 _ALL = 'SELECT "start", start_latency_correction, "end", duration, status, len_bytes, run FROM oha'
 """Columns of oha's table: times are seconds since oha began; `run` is its begin in Unix seconds."""
 MOST_THREADS = 4
-"""Highest number of oha's threads. By default oha uses one for each core of the machine, including cores
-that it may not use.
+"""Highest number of oha's threads.
+
+By default oha uses one for each core of the machine, including cores that it may not use.
 """
 FASTEST_RPS = 100_000
 """Requests per second that oha cannot exceed on one core, by experience."""

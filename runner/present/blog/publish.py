@@ -116,7 +116,7 @@ def _facts(files: dict[str, Path]) -> dict[str, dict[str, object]]:
 def _provenance(
     run: RunFolder, tables: Tables, pictures: Iterable[Picture], folder: Path
 ) -> dict[str, object]:
-    """Return what a folder was made from, and what is in it.
+    """Return the sources of a folder, and its files.
 
     Raise LabError if a sealed trial's record contradicts the tables.
     """

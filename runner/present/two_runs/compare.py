@@ -81,7 +81,7 @@ def conditions(
 
 
 def changes(a: Manifest, b: Manifest) -> tuple[Difference, ...]:
-    """Return what was changed on purpose, or may have been: the lab's commit and the servers'
+    """Return the differences that may be on purpose: the lab's commit and the servers'
     variables.
     """
     return tuple(each for each in a.differences_from(b) if each.condition in ON_PURPOSE)
@@ -374,7 +374,7 @@ def findings(found: RunComparison) -> list[str]:
 
 
 def provenance(found: RunComparison) -> list[str]:
-    """Return what is equal in the two runs, and what changed."""
+    """Return the equal and the changed conditions of the two runs."""
     said = ["What changed on the machine between the two runs is in the ratios as well."]
     if found.same_binary:
         said.append(f"The same binary in both runs, so only that: {', '.join(found.same_binary)}.")
@@ -384,7 +384,7 @@ def provenance(found: RunComparison) -> list[str]:
 
 
 def left_out(found: RunComparison) -> dict[str, tuple[str, ...]]:
-    """Return what could not be compared: reason -> cells, or quantities of cells."""
+    """Return the reasons for missing comparisons: reason -> cells, or quantities of cells."""
     reasons = {
         f"Only in {found.run_a}": found.only_a,
         f"Only in {found.run_b}": found.only_b,
