@@ -185,9 +185,7 @@ def test_the_page_reads_what_the_command_reads(tmp_path, run, bare_lab):
     assert code == 1 and "5 of the possible number" in " ".join(out.split())
     text = page.read_text()
     assert (
-        "5 of the possible number" in text
-        and "<script>alert" not in text
-        and "<b>bold" not in text
+        "5 of the possible number" in text and "<script>alert" not in text and "<b>bold" not in text
     )
     assert notebooks.figures_shown(page.with_suffix(".ipynb")) == ["audit-little", "audit-rates"]
 

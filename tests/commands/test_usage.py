@@ -7,7 +7,7 @@ from fake_lab import BENCH
 
 UNTIL = "--until must be `decided`, or a half-width of the intervals such as `5%`"
 WRONG = [
-    (["run"], "Which campaign?"),
+    (["run"], "needs a campaign or an API"),
     (["run", "nonsense"], "There is no campaign 'nonsense'"),
     (["run", "no/such.toml"], "does not exist"),
     (["run", "quick", "--server", "nobody"], "There is no server 'nobody'"),
@@ -53,7 +53,7 @@ def test_a_program_outside_a_lab_says_where_it_looked(
 ):
     """It writes no colours where its output is no terminal."""
     fake_lab.make(tmp_path / "lab")
-    for root, code, says in (("nowhere", 2, "No lab in $BENCH_ROOT"), ("lab", 0, "fake")):
+    for root, code, says in (("nowhere", 2, "There is no lab in $BENCH_ROOT"), ("lab", 0, "fake")):
         env = {"BENCH_ROOT": str(tmp_path / root), "PATH": ""}
         done = subprocess.run(
             [*BENCH, "list"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False

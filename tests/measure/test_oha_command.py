@@ -176,7 +176,9 @@ def test_a_rate_that_it_would_send_in_bunches_is_refused(tmp_path):
     path.write_text(f"{text}duration_s = 2\nrates_rps = [1000]\n")
     assert catalog.load_campaign(str(path)).loads[0].form == Sweep((1000.0,), 2.0)
     path.write_text(f"{text}duration_s = 2\nrates_rps = [500, 1001]\n")
-    with pytest.raises(LabError, match=r"line 7: oha offers at most 1,000 requests/s one by one"):
+    with pytest.raises(
+        LabError, match=r"line 7: oha sends single requests at up to 1,000 requests/s"
+    ):
         catalog.load_campaign(str(path))
 
 

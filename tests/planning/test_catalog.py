@@ -131,7 +131,7 @@ def test_seeds_has_the_published_size():
         (OPEN, "to_rps = 200", "to_rps = 100", 10, "must be greater than from_rps"),
         (SWEEP, "[5, 50]", "[5, 5]", 8, "a list of different rates"),
         (COPIES, 'gin-b = "gin"', 'gin-c = "gin"', 5, "must be one of the campaign's servers"),
-        (COPIES, 'gin-b = "gin"', 'gin = "gin"', 5, "another name than 'gin'"),
+        (COPIES, 'gin-b = "gin"', 'gin = "gin"', 5, "and differ from 'gin'"),
         (SESSIONS, "slices = 2", "slices = 3", 7, "slices = 3 must be an even number"),
         (SESSIONS, "slice_s = 1", "", 10, "[[load]] lacks 'slice_s'"),
         (SESSIONS, "slice_s = 1", "slice_s = 0.1", 8, "slice_s = 0.1 must be a number from 0.2"),

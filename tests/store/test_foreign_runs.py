@@ -55,7 +55,7 @@ def record(folder, **changes):
 def test_the_id_of_a_run_leads_nowhere(lab, run_id):
     manifest = json.loads((lab / "run.json").read_text())
     (lab / "run.json").write_text(json.dumps(manifest | {"run_id": run_id}))
-    with pytest.raises(LabError, match="names no run_id"):
+    with pytest.raises(LabError, match="has no run_id"):
         figures_folder(find_run("theirs"))
 
 
