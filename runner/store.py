@@ -455,7 +455,7 @@ def _record(found: Any, where: str, folder: str | None = None) -> TrialRecord:
     record = decode(_Record, found, f"{where} is not a trial's record", more=True)
     if folder not in (None, record.trial_id):
         raise LabError(
-            f"{where} is the record of another trial than the folder's name says.", exit_code=1
+            f"{where} is not the record of the trial that its folder names.", exit_code=1
         )
     if not NAME.fullmatch(record.trial_id) or not all(map(_RAW.fullmatch, record.raw)):
         raise LabError(

@@ -121,7 +121,7 @@ def test_seeds_has_the_published_size():
             'servers = ["axum", "gin", "nginx"]',
             'servers = "axum"',
             2,
-            "not a list of strings",
+            "must be a list of strings",
         ),
         (CAMPAIGN, "repeats = 2", "repeats = true", 3, "repeats = True"),
         (CAMPAIGN, "repeats = 2", "repeats =", 3, "line 3"),
