@@ -130,13 +130,15 @@ define block
 endef
 
 .PHONY: readme
-readme: setup ## Write the tables that README.md, docs/data.md and docs/method.md take from the code
+readme: setup ## Write the tables that README.md and docs/ take from the code
 	$(call block,servers,--markdown,README.md)
 	$(call block,claims,--claims,README.md)
 	$(call block,columns,--columns,docs/data.md)
 	$(call block,causes,--causes,docs/method.md)
 	$(call block,invariants,--invariants,docs/method.md)
 	$(call block,outcomes,--outcomes,docs/method.md)
+	$(call block,campaigns,--campaigns,docs/commands.md)
+	$(call block,commands,--commands,docs/commands.md)
 
 .PHONY: audit
 audit: setup ## Hold all locked dependencies against the known vulnerabilities (needs their databases)

@@ -19,7 +19,7 @@ ROWS = {
     "throughput": "trial and 0.1 s (k6)",
     "resources": "trial, subject and interval",
 }
-"""What one row of each table stands for."""
+"""Meaning of a row of each table."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""Cells and loads as they stand on disk: flat columns, empty where they do not apply.
+"""Convert cells and loads to flat columns for the disk, and back; other columns are empty.
 
 trial.json, run.json and the tables have these columns, and other programs read them. In the lab a
-load is a shape (`runner/shapes.py`); this module turns the one into the other and back. `Cell` and
-`Load` use it when they are stored and read.
+load is a shape (`runner/shapes.py`). `Cell` and `Load` use this module when they are stored and
+read.
 """
 
 from __future__ import annotations
@@ -219,5 +219,5 @@ def size_of(columns: LoadColumns) -> tuple[SizeColumn, tuple[int, ...]]:
 
 def _given(name: str, value: T | None) -> T:
     if value is None:
-        raise ValueError(f"{name} is missing for a load of this shape")
+        raise ValueError(f"a load of this shape needs {name}")
     return value

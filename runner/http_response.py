@@ -1,9 +1,8 @@
-"""Responses of HTTP/1, read from bytes as they come in (RFC 9112): the only reader of them in the
-project.
+"""Parse HTTP/1 responses from bytes as they arrive (RFC 9112); no other module parses them.
 
-The readers of sockets feed it: the probe and the poll of /stats without waiting, the contract and
-the start with `read_response`, which waits. It is not h11, which takes sixteen times the CPU time
-and accepts lines that end in a bare LF (docs/decisions.md); tests hold the two against each other.
+The probe and the poll of /stats feed it without waiting; the contract and the start of servers use
+`read_response`, which waits. h11 would take sixteen times the CPU time, and accepts lines that end
+in a bare LF (docs/decisions.md). Tests compare the two.
 """
 
 import re
@@ -15,22 +14,22 @@ from functools import lru_cache
 RECEIVE_BYTES = 65_536
 MOST_BYTES = (
     1 << 24
-)  # a longer response is not read to its end: what the lab asks for itself is small
+)  # longest response that is read completely; answers to the lab's own requests are small
 _END = b"\r\n\r\n"
 _STATUS_LINE = re.compile(r"HTTP/1\.([0-9]) ([0-9]{3})(?![0-9])")
 _FOLD = re.compile(r"\r\n[ \t]+")
-"""Where a header value goes on in the next line: read as a space (RFC 9112, section 5.2)."""
+"""A header value continues in the next line; this is read as a space (RFC 9112, section 5.2)."""
 _FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\0\r\n]*?)[ \t]*")
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]+")
 
 
 @dataclass(frozen=True)
 class Response:
-    """One response: what its head says of itself and of the body behind it, and that body."""
+    """One response: its status, headers and body, and whether the connection is kept."""
 
     status: int
-    headers: Mapping[str, str]  # names in lower case; of two lines with one name the last
-    kept: bool  # whether the server keeps the connection
+    headers: Mapping[str, str]  # names in lower case; the last line of a name counts
+    kept: bool  # True if the server keeps the connection
     length: int | None  # bytes of the body; None if chunks or the connection's end delimit it
     chunked: bool
     body: bytes
@@ -38,10 +37,9 @@ class Response:
 
 @lru_cache(16)
 def parse_head(text: bytes) -> Response:
-    """Read a head without the blank line that ends it; ValueError if it is not HTTP/1.
+    """Parse a head without its final blank line; raise ValueError if it is not HTTP/1.
 
-    The last ones are cached: until its Date changes, every second, the responses of a server have
-    one head.
+    Results are cached, because a server's responses have the same head until its Date changes.
     """
     first, *lines = _FOLD.sub(" ", text.decode("latin-1")).split("\r\n")
     matched = _STATUS_LINE.match(first)
@@ -67,7 +65,10 @@ def parse_head(text: bytes) -> Response:
 
 
 def _headers(lines: Sequence[str]) -> dict[str, str]:
-    """Read header lines, the last of each name; ValueError for one that is none, or two lengths."""
+    """Parse header lines; the last of each name counts.
+
+    Raise ValueError for an invalid line, and for two different lengths.
+    """
     headers: dict[str, str] = {}
     for line in lines:
         field = _FIELD.fullmatch(line)
@@ -81,29 +82,26 @@ def _headers(lines: Sequence[str]) -> dict[str, str]:
 
 
 class ResponseReader:
-    """The responses of one connection: `feed` takes bytes, `take` returns a response once all of it
-    is there.
-    """
+    """The responses of one connection: `feed` accepts bytes, `take` returns complete responses."""
 
     def __init__(self) -> None:
-        self.pending = b""  # what has come and is not part of a response that was returned
+        self.pending = b""  # received bytes after the last returned response
         self._ended = False
-        self._head: Response | None = None  # of the response whose body is on its way
+        self._head: Response | None = None  # head of the response whose body is incomplete
         self._chunks: list[bytes] = []
-        self._at = 0  # where in the pending bytes the size of the next chunk stands
+        self._at = 0  # position of the next chunk's size in the pending bytes
 
     def feed(self, received: bytes) -> None:
-        """Take what has come; no bytes at all are the connection's end."""
+        """Accept received bytes; empty bytes mean the end of the connection."""
         self.pending += received
         self._ended = not received
 
     def take(self, *, head_only: bool = False, interim: bool = False) -> Response | None:
-        """Return the next response, None while some of it is missing.
+        """Return the next response; None if it is incomplete.
 
-        `head_only` is for the answer to HEAD, or where nobody reads the body. Responses with a
-        status below 200 announce another one and are passed over, unless they are wanted:
-        `interim`. ConnectionResetError where the connection ended too early, ValueError for what is
-        not HTTP.
+        With `head_only`, ignore the body, as for an answer to HEAD. Skip responses with a status
+        below 200, which announce another one, unless `interim` is True. Raise ConnectionResetError
+        if the connection ended early, and ValueError for bytes that are not HTTP.
         """
         while self._head is None:
             text, end, rest = self.pending.partition(_END)
@@ -127,9 +125,9 @@ class ResponseReader:
         return replace(found, body=body)
 
     def _body(self, head: Response) -> bytes | None:
-        """Return the body once all of it has come.
+        """Return the body if it is complete, otherwise None.
 
-        Of chunks also the fields and the blank line behind the last one.
+        Chunks are complete with the fields and the blank line after the last one.
         """
         if not head.chunked:
             if len(self.pending) < (head.length or 0) or (head.length is None and not self._ended):
@@ -167,9 +165,9 @@ def read_response(
     head_only: bool = False,
     interim: bool = False,
 ) -> Response:
-    """Return the next response from a socket that waits.
+    """Return the next response from a blocking socket.
 
-    OSError, and ValueError as of ResponseReader or if it is longer than MOST_BYTES.
+    Raise OSError, ValueError as ResponseReader does, and ValueError beyond MOST_BYTES.
     """
     while (response := reader.take(head_only=head_only, interim=interim)) is None:
         if len(reader.pending) > MOST_BYTES:

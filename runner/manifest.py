@@ -24,7 +24,7 @@ MACHINE_FACTS = ("cpu_model", "cpus", "kernel", "governor", "turbo", "hypervisor
 BYTES_OF_A_GIB = 2**30
 
 
-# --- what differs ---------------------------------------------------------------------------------
+# --- differences ----------------------------------------------------------------------------------
 
 Value: TypeAlias = str | int | float | bool | tuple[str | int, ...] | Mapping[str, str] | None
 
@@ -139,7 +139,7 @@ class Git(Facts):
 
 
 class Machine(Facts):
-    """What a machine is; None for what it does not say, or what an older run did not ask.
+    """Facts of a machine; None if the machine does not provide one, or an older run lacks it.
 
     Memory is in bytes.
     """
@@ -163,16 +163,16 @@ class Machine(Facts):
 
     @property
     def memory_gib(self) -> int | None:
-        """The memory in whole GiB, as the kernel keeps a few MiB more or less for itself at each
+        """The memory in whole GiB, because the kernel reserves a varying number of MiB at each
         boot.
         """
         return None if self.memory_bytes is None else round(self.memory_bytes / BYTES_OF_A_GIB)
 
     @property
     def fingerprint(self) -> str:
-        """12 hexadecimal digits of a SHA-256 over what changes a machine's numbers.
+        """12 hexadecimal digits of a SHA-256 over the facts that change a machine's numbers.
 
-        What is unknown is null: two machines count as one only if all facts are equal.
+        An unknown fact is null: two machines count as one only if all facts are equal.
         """
         known = {name: getattr(self, name) for name in MACHINE_FACTS}
         known["memory_gib"] = self.memory_gib
@@ -180,16 +180,14 @@ class Machine(Facts):
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def conditions(self) -> Iterator[tuple[str, Value]]:
-        """Yield name and value of all that `fingerprint` is of."""
+        """Yield name and value of each fact in `fingerprint`."""
         for name in MACHINE_FACTS:
             yield name, getattr(self, name)
         yield "memory", None if self.memory_gib is None else f"{self.memory_gib} GiB"
 
 
 class HostOfRun(Facts):
-    """One of several hosts: its roles, its CPUs that the run used, by how much its clock may be
-    wrong, and its machine.
-    """
+    """One of several hosts: its roles, its CPUs in the run, its clock's error, and its machine."""
 
     roles: str = ""
     cpus_used: tuple[Int, ...] = ()
@@ -210,7 +208,7 @@ class PlacementOfRun(Facts):
 
     @classmethod
     def of_placement(cls, placement: Placement) -> PlacementOfRun:
-        """Return what the manifest says of a placement."""
+        """Return the manifest's entry of a placement."""
         place = cls(
             server=placement.server,
             generator=placement.generator,
@@ -221,7 +219,7 @@ class PlacementOfRun(Facts):
         return place.model_copy(update={"hosts": placement.hosts}) if placement.hosts else place
 
     def cpus_of(self, subject: str) -> tuple[int, ...]:
-        """Return the CPUs of the server, the generator or the database; of anything else none."""
+        """Return the CPUs of the server, the generator or the database; none for other parts."""
         known = {"server": self.server, "generator": self.generator, "database": self.database}
         return known.get(subject, ())
 
@@ -235,9 +233,9 @@ class DatabaseOfRun(Facts):
 
 
 class LoadOfRun(Facts):
-    """What is read of a `[[load]]`; the rest is kept as it is.
+    """The fields of a `[[load]]` that are read here; others are kept unchanged.
 
-    `campaign_from_manifest` returns the whole of it.
+    `campaign_from_manifest` returns all of them.
     """
 
     workload: str | None = None
@@ -285,13 +283,13 @@ class CampaignOfRun(Facts):
 
     @property
     def apis(self) -> tuple[ApiOfRun, ...]:
-        """The user's APIs. One stands in the file as it is, several as a list."""
+        """The user's APIs. The file has a single one as an object, several as a list."""
         if self.own is None:
             return ()
         return self.own if isinstance(self.own, tuple) else (self.own,)
 
     def variables_of(self, server: str | None = None) -> tuple[str, ...]:
-        """Return the variables of a server as texts, of all servers if none is named."""
+        """Return the variables of a server as texts; without a name, those of all servers."""
         return tuple(
             f"{name}={value} of {owner}"
             for owner, name, value in self.environment
@@ -303,7 +301,7 @@ class CampaignOfRun(Facts):
 
 
 class Manifest(Facts):
-    """What is run, with what, on what: run.json, written once, before the first trial."""
+    """run.json: campaign, programs and machine; written once, before the first trial."""
 
     schema_version: Int | None = Field(default=None, alias="schema")
     run_id: str = ""
@@ -314,7 +312,7 @@ class Manifest(Facts):
     git: Git | None = None
     """None outside a git checkout."""
     machine: Machine = Field(default_factory=Machine)
-    """Of several hosts the server's."""
+    """The server's machine, if there are several hosts."""
     hosts: tuple[HostOfRun, ...] | None = None
     """None if all ran on one machine."""
     tools: dict[str, str] = Field(default_factory=dict)
@@ -329,20 +327,20 @@ class Manifest(Facts):
     artifacts: dict[str, str] = Field(default_factory=dict)
     """SHA-256 of each server's binary."""
     inputs: dict[str, str] = Field(default_factory=dict)
-    """SHA-256 of each file that the campaign is made from."""
+    """SHA-256 of each source file of the campaign."""
     claims_sha256: str | None = None
     """SHA-256 of the rules that judge the claims."""
     database: DatabaseOfRun | None = None
     calibration: dict[str, JsonValue] | None = None
     """As `runner.calibration.Calibration` has it, which alone reads it."""
     idle: str | None = None
-    """What idle CPUs did: `polling`, `system`, or `both` in turn."""
+    """State of idle CPUs: `polling`, `system`, or `both` in turn."""
     until: str | None = None
     host_warnings: tuple[str, ...] = ()
 
     @property
     def idle_cpus(self) -> str:
-        """What idle CPUs did. Before this was recorded they were left as the system has them."""
+        """State of idle CPUs; `system` for runs from before this was recorded."""
         return self.idle or "system"
 
     @property
@@ -351,7 +349,7 @@ class Manifest(Facts):
         return (self.started_at or "")[:10]
 
     def program_of(self, server: str) -> str | None:
-        """Return the SHA-256 of a server's binary; that of its image if none is known."""
+        """Return the SHA-256 of a server's binary, or of its image if the binary is unknown."""
         return self.artifacts.get(server) or self.images.get(server)
 
     def differences_from(self, other: Manifest) -> tuple[Difference, ...]:
@@ -399,9 +397,9 @@ class Manifest(Facts):
             yield (Condition.INPUT, name), digest
 
     def _conditions_of_requests(self) -> Iterator[tuple[tuple[Condition, str], Value]]:
-        """Under one name, two runs of a user's API may have sent different things.
+        """Return the requests to a user's API, which may differ between runs of the same name.
 
-        All APIs of a run are sent the same.
+        All APIs of a run get the same requests.
         """
         api = next(iter(self.campaign.apis), ApiOfRun())
         files = tuple(f"{name} {digest[:12]}" for name, digest in api.files)

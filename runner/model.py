@@ -1,6 +1,6 @@
-"""The vocabulary of the lab: frozen, validated records shared by all wings.
+"""The vocabulary of the lab: frozen, validated records that all wings share.
 
-Imports no more of ours than what a load is made of.
+Of the lab's modules it imports only the ones that define a load.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ STATS_COLUMNS = (
     *("pool_size", "pool_in_use", "pool_idle", "pool_waiting"),
     *("gc_cycles", "gc_pause_total_ms", "gc_cpu_s", "requests", "connections"),
 )
-"""Columns of resources.parquet that a server says at /stats: the object there, `_`, the key in it.
+"""Columns of resources.parquet with values of /stats.
 
-Or a key of the answer itself.
+`requests` is a key of the answer; `pool_size` is the key `size` of its object `pool`.
 """
 OWN_SCRIPT = "own"
-"""Workload of a script that the user brings: an iteration may be several requests, or pauses."""
-OWN_GET = "own-get"  # workload of a plain GET of a URL that the user gives
+"""Workload of a user's script: an iteration may have several requests, and pauses."""
+OWN_GET = "own-get"  # workload of a plain GET of a user's URL
 OWN = (OWN_SCRIPT, OWN_GET)
 CLAIMS = (
     Path(__file__).parent / "present" / "published" / "claims.toml"
@@ -45,12 +45,12 @@ POSTGRES = (
 SCHEMA = 1  # version of the data format. 1 (2026-11): first format.
 
 Tier = Literal["realistic", "raw", "calibration"]
-"""`realistic`: the framework as its users use it.
+"""`realistic`: the framework as usually used; `raw`: an engine below HTTP.
 
-`raw`: an engine below HTTP; `calibration`: a server with a known behaviour that is never ranked.
+`calibration`: a server with known behaviour, which is never ranked.
 """
 CALIBRATION: Tier = "calibration"
-"""Tier of servers whose behaviour is known: they are in no figure and in no ranking."""
+"""Tier of servers with known behaviour: they are in no figure and in no ranking."""
 Subject = Literal["server", "generator", "database", "host", "sampler"]
 State = Literal["planned", "running", "raw", "sealed", "failed", "interrupted"]
 
@@ -69,9 +69,9 @@ class LabError(Exception):
 
 
 class CannotGoOnError(LabError):
-    """No further trial can run, and no trial is at fault.
+    """No further trial can run, for a reason outside the trials.
 
-    The engine stopped responding, a disk is full, or a file has changed.
+    Examples: the engine stopped responding, a disk is full, or a file has changed.
     """
 
     def __init__(self, message: str) -> None:
@@ -89,9 +89,7 @@ def check_name(kind: str, name: str) -> str:
 
 
 def short_number(value: float) -> str:
-    """Return a number as a person would write it, with three digits or all before the point: 0.393,
-    5.69, 1,970.
-    """
+    """Return a number with three significant digits, or as a whole number: 0.393, 5.69, 1,970."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -104,11 +102,10 @@ The count beyond a percentile is binomial: with 100 its relative standard error 
 
 
 def carried_percent(requests: float) -> float | None:
-    """Return the highest percentile that has at least `REQUESTS_BEYOND` of `requests` above it,
-    rounded down.
+    """Return the highest percentile with at least `REQUESTS_BEYOND` of `requests` above it.
 
-    It is a whole number up to 99, has one digit up to 99.9, and two above. None if not even the
-    median has so many.
+    It is rounded down: to a whole number up to 99, to one decimal up to 99.9, and to two above.
+    None if even the median has fewer requests above it.
     """
     if not requests >= 2 * REQUESTS_BEYOND:
         return None
@@ -135,7 +132,7 @@ class Server:
     tier: Tier
     implements: tuple[str, ...]
     deviations: tuple[str, ...] = ()
-    """Contract checks that the framework itself breaks; `notes` says how."""
+    """Contract checks that the framework itself fails; `notes` explains them."""
     build_needs: tuple[str, ...] = ()  # programs that must be on PATH to build on the host
     build_command: tuple[str, ...] = ()
     build_env: tuple[tuple[str, str], ...] = ()
@@ -147,27 +144,25 @@ class Server:
     base: str | None = None
     """Image that the Dockerfile's first stage needs (`debian`), or None for FROM scratch."""
     shared: bool = False
-    """Whether its image is built in servers/, because it shares code with others there."""
+    """True if its image is built in servers/, because it shares code with other servers."""
     notes: str = ""
     secrets_by_file: bool = False
-    """Whether it reads the database's URL from a file rather than its environment."""
+    """True if it reads the database's URL from a file, not from its environment."""
     contract: bool = True
-    """Whether it keeps the lab's contract; else it answers HTTP at the port that it is given."""
+    """True if it implements the lab's contract; any other server only answers HTTP at its port."""
 
     def __post_init__(self) -> None:
         check_name("Server", self.name)
 
     @property
     def implementation(self) -> str:
-        """The folder's name, which the server says of itself; a copy has another `name`."""
+        """The folder's name, which the server reports; a copy has another `name`."""
         return self.folder.name
 
 
 @dataclass(frozen=True)
 class Workload:
-    """One way of loading a server: a tool, a script, a request and what the server must implement
-    for it.
-    """
+    """A way to load a server: a tool, a script, a request, and the parts that a server needs."""
 
     name: str
     title: str
@@ -177,13 +172,13 @@ class Workload:
     method: str
     path: str
     body: str = ""
-    """What is sent; `{tag}` in it stands for the trial's tag, by which inserted rows are counted.
+    """Body of the request; the trial's tag, by which inserted rows are counted, replaces `{tag}`.
     """
     needs: tuple[str, ...] = ()
-    database: bool = False  # whether a fresh PostgreSQL stands behind the server
+    database: bool = False  # True: each server has a fresh PostgreSQL
     probe_path: str | None = None
-    """What the probe asks for by GET; None if it sends the load's request."""
-    also: tuple[int, ...] = ()  # further ports of the server's host that a user's script may ask
+    """Path that the probe requests by GET; None if it sends the load's request."""
+    also: tuple[int, ...] = ()  # further ports of the server's host that a user's script may use
 
     def __post_init__(self) -> None:
         check_name("Workload", self.name)
@@ -191,12 +186,10 @@ class Workload:
 
 @dataclass(frozen=True)
 class Cell:
-    """Server x load: what a number is measured of.
+    """A server under a load.
 
-    With `slices` the cell is one server's part of a session; the lengths of its shape are of all
-    its slices together.
-
-    On disk a cell is flat (`columns`), and pydantic reads it so.
+    With `slices` the cell is one server's part of a session, and the lengths of its shape are the
+    sums over its slices. On disk a cell is flat (`columns`), and pydantic reads that form.
     """
 
     server: str
@@ -211,17 +204,17 @@ class Cell:
     pool_size: int | None = None
     warmup_s: float = 1.0
     share: float = 1.0
-    """Of each CPU that the server was given, by a CPU quota; 1.0 without a quota."""
+    """Share of each of its CPUs that a CPU quota lets the server use; 1.0 without a quota."""
     database_share: float = 1.0
     """The same for the database."""
     idle: Idle = "polling"
-    """What idle CPUs were asked to do."""
+    """Requested state of idle CPUs."""
     slices: int | None = None
-    """How many slices the load has in a session; None if the trial is in no session."""
+    """Number of its slices in a session; None if the trial is in no session."""
 
     @classmethod
     def from_columns(cls, columns: CellColumns) -> Cell:
-        """Return the cell that flat columns describe; ValueError if they contradict each other."""
+        """Return the cell of flat columns; raise ValueError if they contradict each other."""
         kept = {name: getattr(columns, name) for name in _CELL_COLUMNS}
         cell = cls(**kept, shape=shape_of(columns))
         _require_same(cell.columns(), columns)
@@ -236,17 +229,17 @@ class Cell:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, handler: Any) -> Any:
-        """Tell pydantic to read a cell's flat columns."""
+        """Let pydantic read a cell from its flat columns."""
         return _read_flat(handler.generate_schema(CellColumns), cls.from_columns)
 
     @property
     def load_model(self) -> LoadModel:
-        """Whether a request waits for the one before it (closed) or for its time (open)."""
+        """Closed: a request waits for the answer to the one before; open: it begins at its time."""
         return self.shape.load_model
 
     @property
     def load_id(self) -> str:
-        """The load without the server, as used in file names: `experiments-vus3000`."""
+        """Name of the load, as used in file names: `experiments-vus3000`."""
         size = self.shape.size_name
         connections = None
         if users_column(self.tool, self.load_model) == "connections":
@@ -275,64 +268,59 @@ class Cell:
         return replace(self, slices=None, shape=self.shape.slice(number, self.slices))
 
     def with_users(self, users: int) -> Cell:
-        """Return the cell with so many virtual users or connections."""
+        """Return the cell with another number of virtual users or connections."""
         return replace(self, shape=replace(self.shape, users=users))
 
     @property
     def is_open(self) -> bool:
-        """Whether requests begin at their times, however long the ones before them take."""
+        """True if requests begin at planned times, independent of earlier answers."""
         return self.load_model == "open"
 
     @property
     def rates_rps(self) -> tuple[float, ...]:
-        """The arrival rates of an open load in order; empty for a closed one.
+        """Arrival rates of an open load in order.
 
-        Empty for a step of a search, too, whose rate is not known yet.
+        Empty for a closed load, and for a step of a search before its rate is known.
         """
         return self.shape.rates_rps
 
     @property
     def last_rate_rps(self) -> float | None:
-        """The last arrival rate of an open load; None of a closed one."""
+        """Last arrival rate of an open load; None for a closed one."""
         return self.shape.last_rate_rps
 
     @property
     def offered_s(self) -> float:
-        """How long an open load is offered, without its lead; 0 for a closed one."""
+        """Duration of an open load in seconds, without its lead; 0 for a closed one."""
         return self.shape.offered_s
 
     @property
     def window_s(self) -> float | None:
-        """The time in which an open load is to be begun.
+        """Seconds in which all iterations of an open load must begin; None for a closed load.
 
-        None for a closed one, which lasts as long as it takes.
-
-        A generator may begin nothing any more when its time is over: what may be late at the end
-        needs time for it.
+        It is longer than the load where a generator begins no iteration after its time: iterations
+        that are late at the end need this time.
         """
         return self.offered_s + TRAITS[self.tool].late_s if self.rates_rps else None
 
     @property
     def lead_s(self) -> float:
-        """How long an open load is offered before it counts; 0 for a closed one."""
+        """Lead of an open load in seconds, which does not count; 0 for a closed one."""
         return TRAITS[self.tool].lead_s if self.rates_rps else 0.0
 
     @property
     def to_begin(self) -> int:
-        """How many iterations an open load is to begin, those of its lead too.
-
-        0 for a closed one.
-        """
+        """Iterations that an open load must begin, including its lead; 0 for a closed one."""
         return self.shape.to_begin(self.lead_s)
 
     @property
     def sockets(self) -> int:
-        """How many connections the load holds open at once; 0 if that is not known yet."""
+        """Number of connections that the load holds open at once; 0 if not known yet."""
         return self.shape.users or 0
 
     @property
     def cell_id(self) -> str:
-        """The cell's name: `axum-experiments-vus3000`."""
+        """Name of the cell: `axum-experiments-vus3000`."""
         return f"{self.server}-{self.load_id}"
 
 
@@ -348,30 +336,31 @@ class LoadPart:
 
     @classmethod
     def all(cls, count: int) -> tuple[LoadPart, ...]:
-        """Return the parts of a load by so many generators."""
+        """Return the parts of a load that `count` generators share."""
         return tuple(cls(number, count) for number in range(1, count + 1))
 
     def of(self, cell: Cell) -> Cell:
-        """Return the cell of this part: users that cannot be divided go to the first generators,
-        one each.
+        """Return the cell of this part.
 
-        So k6 divides them by its execution segments (lib/execution_segment.go), and iterations in
-        proportion to them (lib/executor/shared_iterations.go), give or take one.
+        Users that remain after an equal division go to the first generators, one each. k6 divides
+        users in the same way by its execution segments (lib/execution_segment.go), and iterations
+        in proportion to users, up to one (lib/executor/shared_iterations.go).
         """
         if self.count == 1:
             return cell
         if not TRAITS[cell.tool].is_divisible:
-            raise LabError(f"{cell.tool} runs on one generator only: name one in the hosts file.")
+            raise LabError(f"{cell.tool} can use one generator only: name one in the hosts file.")
         if cell.sockets < self.count:
             raise LabError(
-                f"{cell.cell_id} has fewer connections than there are generators ({self.count})."
+                f"{cell.cell_id} has fewer connections than there are generators ({self.count}): "
+                "give it more, or name fewer generators in the hosts file."
             )
         return replace(cell, shape=cell.shape.part(self.number, self.count))
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One execution of a cell, in a fresh server or in that of a `--url`.
+    """One execution of a cell, on a fresh server or on the server of a `--url`.
 
     `order` counts from 1 over the whole run.
     """
@@ -382,15 +371,14 @@ class Trial:
     cell: Cell
     attempt: int = 1
     session: str | None = None
-    """Whose servers live and are loaded side by side; None for a single trial."""
+    """Name of its session, whose servers run side by side; None for a single trial."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """One `[[load]]` entry of a campaign: a workload and the parameters to cross with the
-    servers.
+    """One `[[load]]` of a campaign: a workload, and the sizes to cross with the servers.
 
-    In run.json a load is flat (`columns`), and pydantic reads it so.
+    In run.json a load is flat (`columns`), and pydantic reads that form.
     """
 
     workload: str
@@ -399,22 +387,22 @@ class Load:
     form: Form
     modes: tuple[Mode, ...] = ("keepalive",)
     users: tuple[int, ...] = ()
-    """A cell each; empty if the warm-ups of an open load decide how many it may have."""
+    """Numbers of users, one cell each; empty if the warm-ups of an open load decide its number."""
     size_column: SizeColumn = "vus"
-    """What the users are called: virtual users, or connections."""
+    """Name of the users: virtual users, or connections."""
     pool_sizes: tuple[int, ...] = ()
     servers: tuple[str, ...] = ()
-    """Those of the campaign's servers that this load is for; all if it is empty."""
+    """Servers of the campaign that this load is for; empty: all."""
     shares: tuple[float, ...] = (1.0,)
-    """Shares of a core for each CPU of the server: a cell each."""
+    """Shares of each CPU of the server, one cell each."""
     database_share: float = 1.0
     idle: tuple[Idle, ...] = ("polling",)
     slices: int | None = None
-    """Slices per server and session; None without sessions."""
+    """Number of slices per server and session; None without sessions."""
 
     @classmethod
     def from_columns(cls, columns: LoadColumns) -> Load:
-        """Return the load that flat columns describe; ValueError if they contradict each other."""
+        """Return the load of flat columns; raise ValueError if they contradict each other."""
         kept = {name: getattr(columns, name) for name in _LOAD_COLUMNS}
         size_column, users = size_of(columns)
         load = cls(**kept, form=form_of(columns), users=users, size_column=size_column)
@@ -429,17 +417,17 @@ class Load:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, handler: Any) -> Any:
-        """Tell pydantic to read a load's flat columns."""
+        """Let pydantic read a load from its flat columns."""
         return _read_flat(handler.generate_schema(LoadColumns), cls.from_columns)
 
     def shapes(self, users: int | None) -> list[Shape]:
-        """Return the shapes of the load's cells with so many users."""
+        """Return the shapes of the load's cells with this number of users."""
         return self.form.shapes(users, self.slices)
 
     def scaled(self, factor: float) -> Load:
         """Return the load with iterations and durations multiplied by `factor`.
 
-        `Campaign.scaled` says what remains at least.
+        `Campaign.scaled` has the lower limits.
         """
         counts_users = self.size_column == "vus" and bool(self.users)
         least_iterations = max(self.users, default=1) * (self.slices or 1)
@@ -453,21 +441,21 @@ _LOAD_COLUMNS = tuple(
 
 
 def _require_same(made: CellColumns | LoadColumns, given: CellColumns | LoadColumns) -> None:
-    """Raise ValueError if columns say more than the shape that was made of them."""
+    """Raise ValueError if columns have values that the shape made of them lacks."""
     for each in fields(given):
         if getattr(made, each.name) != getattr(given, each.name):
             raise ValueError(f"{each.name} = {getattr(given, each.name)!r} contradicts the others")
 
 
 def _read_flat(columns_schema: Any, convert: Any) -> Any:
-    """Return pydantic's schema of what is read as columns and then converted."""
-    from pydantic_core import core_schema  # noqa: PLC0415 - only what decodes needs it
+    """Return pydantic's schema for reading columns and then converting them."""
+    from pydantic_core import core_schema  # noqa: PLC0415 - only decoding needs it
 
     return core_schema.no_info_after_validator_function(convert, columns_schema)
 
 
 def record_of(value: Any) -> Any:
-    """Return a value as it is stored: like `dataclasses.asdict`, but cells and loads are flat."""
+    """Return a value in its stored form: `dataclasses.asdict`, but with flat cells and loads."""
     if isinstance(value, Cell | Load):
         return record_of(value.columns())
     if is_dataclass(value) and not isinstance(value, type):
@@ -481,31 +469,30 @@ def record_of(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class UserApi:
-    """A user's API in a campaign: where it is, and what is sent to it."""
+    """A user's API in a campaign: its address or folder, and the requests."""
 
-    name: str  # by which the campaign's servers have it
+    name: str  # its name among the campaign's servers
     path: str
-    """Path and query of its URL: what a plain GET asks for, and what a script's BASE_URL ends in.
-    """
-    probe_path: str  # what the probe asks for
+    """Path and query of its URL, for a plain GET; a script's BASE_URL ends in them."""
+    probe_path: str  # path that the probe requests
     url: str | None = None
-    """Of a server that runs already; None if the lab starts one from `folder`."""
+    """URL of a server that already runs; None if the lab starts one from `folder`."""
     address: str = "127.0.0.1"
-    """The IP address that the URL's host stands for; the load can reach no other."""
+    """IP address of the URL's host; the load can reach no other address."""
     port: int | None = None
     process: str | None = None
-    """Which one listened there before the run (attached.Listener); None if not known."""
+    """Identity of the process that listened there before the run (attached.Listener), if known."""
     folder: str | None = None  # relative to the lab's root
     script: str | None = None  # the script among `files`; None for a plain GET
     files: tuple[tuple[str, str], ...] = ()
     """Name and SHA-256 of the script and of each file that it imports or opens."""
     also: tuple[int, ...] = ()
-    """Further ports of its host to which the script may send requests."""
+    """Further ports of its host that the script may use."""
 
 
 @dataclass(frozen=True)
 class Campaign:
-    """Cells x repeats: what to run."""
+    """Everything to run: loads, servers and repeats."""
 
     name: str
     title: str
@@ -516,13 +503,13 @@ class Campaign:
     sample_hz: float
     database_cpus: int = 1
     attempts: int = 3
-    """How often a disturbed trial is tried; the last one stands if it keeps every invariant."""
+    """Highest number of attempts at a trial; the last one counts if it keeps every invariant."""
     environment: tuple[tuple[str, str, str], ...] = ()
-    """Variables beyond those of the contract: (server, name, value)."""
+    """Environment variables in addition to the contract's: (server, name, value)."""
     copies: tuple[tuple[str, str], ...] = ()  # second labels of servers: (label, server)
     owns: tuple[UserApi, ...] = ()
-    """The user's APIs, measured instead of those in servers/; all get the same load."""
-    text: str = field(repr=False, default="")  # the TOML as given, kept for the manifest
+    """The user's APIs, measured instead of servers in servers/; all get the same load."""
+    text: str = field(repr=False, default="")  # original TOML, for the manifest
 
     def scaled(self, factor: float) -> Campaign:
         """Return the campaign with iterations and durations multiplied by `factor` (> 0).
@@ -537,24 +524,26 @@ class Campaign:
 
 
 class Blame(StrEnum):
-    """What is to blame if an invariant is broken."""
+    """What to blame for a broken invariant."""
 
     TRIAL = "trial"
     """The server, the generator or their numbers: the trial fails."""
     LAB = "lab"
-    """An instrument that came late or was moved. The trial is repeated if nothing else failed."""
+    """An instrument that was late, or whose clock moved: the trial is repeated, if no other
+    invariant failed.
+    """
     REST = "rest"
-    """A server that was busy while others of its session were loaded: like LAB.
+    """A server that was busy while others of its session were loaded: as LAB.
 
-    It slows the others down, so that it fails the session even in the last attempt.
+    It slows the others down, so it fails the session even in the last attempt.
     """
     MACHINE = "machine"
-    """The machine under all of them, whatever else failed: the trial is repeated."""
+    """The machine: the trial is repeated, even if other invariants failed, too."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One invariant held against one trial; `detail` carries the numbers that were compared."""
+    """One invariant checked on one trial; `detail` has the compared numbers."""
 
     name: str
     ok: bool

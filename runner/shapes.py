@@ -1,7 +1,7 @@
 """The shapes of a load, and the forms of a campaign's loads that they are made from.
 
-A load is one of four things: `Closed`, `ForTime`, `Steps` or `Search`. What differs between them is
-a method of each. `runner/flat.py` turns them into the columns of the tables and back.
+A load is one of four shapes: `Closed`, `ForTime`, `Steps` or `Search`. Their differences are
+methods. `runner/flat.py` converts shapes to the columns of the tables, and back.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import ClassVar, Literal
 LoadModel = Literal["closed", "open"]
 Mode = Literal["keepalive", "close"]
 Idle = Literal["polling", "system"]
-"""What idle CPUs do: stay awake, or sleep as the machine is set up."""
+"""State of idle CPUs: kept awake, or as the machine is set up."""
 
 
 def _portion(whole: int, number: int, count: int) -> int:
-    """Return the `number`-th of `count` portions of a whole; what is left goes to the first."""
+    """Return the `number`-th of `count` portions of a whole; the first ones get the remainder."""
     return whole // count + (number <= whole % count)
 
 
 def _begun(rates_rps: tuple[float, ...], step_s: float, lead_s: float) -> int:
-    """Return how many iterations begin while each rate is held; the lead is at the first one."""
+    """Return the number of iterations that begin at each rate; the lead adds to the first."""
     return round(sum(rates_rps) * step_s + rates_rps[0] * lead_s) if rates_rps else 0
 
 
@@ -42,21 +42,21 @@ class ClosedLoad:
     """Virtual users of k6, or connections of a generator that counts those."""
 
     def to_begin(self, _lead_s: float) -> int:
-        """Return 0: the number of iterations that begin is a result of a closed load."""
+        """Return 0: a closed load has no planned begins."""
         return 0
 
 
 @dataclass(frozen=True)
 class Closed(ClosedLoad):
-    """A closed load of a count of iterations."""
+    """A closed load with a number of iterations."""
 
     iterations: int
-    """Of all users, and of all slices of a session, together."""
+    """Total of all users, and of all slices of a session."""
 
     def slice(self, number: int, count: int) -> Closed:
         """Return the load of one slice of `count`, counted from 1.
 
-        Iterations that cannot be shared out evenly go to the first slices.
+        The first slices get the remainder of an equal division.
         """
         return replace(self, iterations=_portion(self.iterations, number, count))
 
@@ -71,7 +71,7 @@ class ForTime(ClosedLoad):
     """A closed load for a time."""
 
     duration_s: float
-    """Of all slices of a session together."""
+    """Total of all slices of a session."""
 
     def slice(self, _number: int, count: int) -> ForTime:
         """Return the load of any slice of `count`: all are alike."""
@@ -92,10 +92,10 @@ class Steps:
     """The most that the generator has for it; None until a warm-up has shown how many it needs."""
     first_rate_rps: float
     rate_rps: float
-    """The last rate, and the only one if there is one step."""
+    """Last rate; the only one of a load with one step."""
     steps: int
     step_s: float
-    """How long each rate is held, in all slices of a session together."""
+    """Seconds at each rate, over all slices of a session."""
 
     @property
     def rates_rps(self) -> tuple[float, ...]:
@@ -110,16 +110,16 @@ class Steps:
 
     @property
     def offered_s(self) -> float:
-        """How long it is offered, without its lead."""
+        """Its duration in seconds, without its lead."""
         return self.steps * self.step_s
 
     def to_begin(self, lead_s: float) -> int:
-        """Return how many iterations are to be begun, those of a lead at the first rate too."""
+        """Return the number of iterations that must begin, including a lead at the first rate."""
         return _begun(self.rates_rps, self.step_s, lead_s)
 
     @property
     def size_name(self) -> str | None:
-        """Its rates, as a load's name has them: `r100-400`, `r100`."""
+        """The rates as part of a load's name: `r100-400`, `r100`."""
         if self.steps > 1:
             return f"r{self.first_rate_rps:g}-{self.rate_rps:g}"
         return f"r{self.rate_rps:g}"
@@ -147,12 +147,12 @@ class Search:
     users: int | None
     """The most that the generator has for it; None until a warm-up has shown how many it needs."""
     objective: str
-    """Such as `p99 <= 10 ms`."""
+    """Objective, such as `p99 <= 10 ms`."""
     low_rps: float
-    """The lower end of the whole search."""
+    """Lower end of the whole search."""
     high_rps: float
     bisection: int
-    """The number of the step, from 1."""
+    """Number of the step, from 1."""
     step_s: float
     rate_rps: float | None = None
     """Its arrival rate; None until the steps before it have ended."""
@@ -169,16 +169,16 @@ class Search:
 
     @property
     def offered_s(self) -> float:
-        """How long it is offered, without its lead; 0 before its rate is known."""
+        """Its duration in seconds, without its lead; 0 before its rate is known."""
         return 0.0 if self.rate_rps is None else self.step_s
 
     def to_begin(self, lead_s: float) -> int:
-        """Return how many iterations are to be begun, those of a lead too."""
+        """Return the number of iterations that must begin, including a lead."""
         return _begun(self.rates_rps, self.step_s, lead_s)
 
     @property
     def size_name(self) -> str | None:
-        """Objective and step, as a load's name has them: `p99le10ms-s3`."""
+        """Objective and step as part of a load's name: `p99le10ms-s3`."""
         objective = self.objective.replace("<=", "le").replace(".", "_")
         return f"{re.sub(r'[^a-z0-9_]+', '', objective)}-s{self.bisection}"
 
@@ -196,12 +196,12 @@ class Search:
 
 
 Shape = Closed | ForTime | Steps | Search
-"""What is sent to a server, without what it is sent with: one of these four."""
+"""The shape of a load: one of these four."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much shorter or longer a load is made, and the least that can be measured of it."""
+    """Factor of a load's lengths, and the lower limits of what can be measured."""
 
     factor: float
     least_iterations: int
@@ -218,12 +218,12 @@ class Scale:
 
 @dataclass(frozen=True)
 class Iterations:
-    """A `[[load]]` of a count of iterations: a `Closed` for each number of users."""
+    """A `[[load]]` with a number of iterations: a `Closed` for each number of users."""
 
     iterations: int
     slice_s: float | None = None
-    """What the campaign's sessions say of loads that last a time. This one does not, but the
-    manifest has it.
+    """Length of slices in the campaign's sessions. This load has no duration, but the manifest
+    records it.
     """
 
     def shapes(self, users: int | None, _slices: int | None) -> list[Shape]:
@@ -240,10 +240,10 @@ class Iterations:
 
 @dataclass(frozen=True)
 class Duration:
-    """A `[[load]]` that lasts a time: a `ForTime` for each number of users."""
+    """A `[[load]]` with a duration: a `ForTime` for each number of users."""
 
     each_s: float
-    """How long each slice lasts; of a load without slices, how long it lasts itself."""
+    """Seconds of each slice; without slices, of the load."""
 
     def shapes(self, users: int | None, slices: int | None) -> list[Shape]:
         """Return the shapes of one number of users."""
@@ -255,7 +255,7 @@ class Duration:
 
 
 LEAST_STEP_S = 0.2
-"""A step of a ramp is never shorter, however a campaign is scaled."""
+"""Shortest step of a ramp, also in a scaled campaign."""
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ class Ramp:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A `[[load]]` of several arrival rates: `Steps` of one step for each."""
+    """A `[[load]]` with several arrival rates: one `Steps` with one step for each."""
 
     rates_rps: tuple[float, ...]
     each_s: float
@@ -296,14 +296,14 @@ class Sweep:
 
 @dataclass(frozen=True)
 class SweepOfCapacity:
-    """A `Sweep` whose rates nobody knows yet: in % of what the slowest server can do."""
+    """A `Sweep` whose rates are still unknown: in % of the slowest server's capacity."""
 
     rates_pct: tuple[float, ...]
     each_s: float
     """How long each slice lasts; of a load without slices, how long each rate is held."""
 
     def shapes(self, _users: int | None, _slices: int | None) -> list[Shape]:
-        """Return none: there are none until a run says what the slowest server can do."""
+        """Return no shapes: the rates are unknown until a run has measured the capacity."""
         return []
 
     def scaled(self, scale: Scale) -> SweepOfCapacity:
@@ -311,7 +311,7 @@ class SweepOfCapacity:
         return replace(self, each_s=scale.seconds(self.each_s))
 
     def sweep(self, capacity_rps: float) -> Sweep:
-        """Return the sweep, its rates with two digits, now that the capacity is known."""
+        """Return the sweep for a known capacity; its rates have two digits."""
         rates = (float(f"{capacity_rps * share_pct / 100:.2g}") for share_pct in self.rates_pct)
         return Sweep(tuple(rates), self.each_s)
 
@@ -325,7 +325,7 @@ class Bisections:
     to_rps: float
     bisections: int
     duration_s: float
-    """How long each step lasts."""
+    """Seconds of each step."""
 
     def shapes(self, users: int | None, slices: int | None) -> list[Shape]:
         """Return the shapes of one number of users."""
@@ -341,16 +341,16 @@ class Bisections:
 
 
 Form = Iterations | Duration | Ramp | Sweep | SweepOfCapacity | Bisections
-"""What the shapes of a `[[load]]` are made from: one of these six."""
+"""The form of a `[[load]]`, from which its shapes are made: one of these six."""
 
 
 def _needed(users: int | None) -> int:
-    """Return the users of a closed load, which has no load without them."""
+    """Return the users of a closed load; raise ValueError if there are none."""
     if users is None:
         raise ValueError("a closed load needs users")
     return users
 
 
 def _whole_s(each_s: float, slices: int | None) -> float:
-    """Return how long a load is, all slices of a session together."""
+    """Return the length of a load over all slices of a session."""
     return each_s if slices is None else slices * each_s

@@ -1,5 +1,6 @@
-"""The only module that knows data/: paths, formats, schema version, atomic writes and the
-journal.
+"""Everything about data/: paths, formats, the schema version, atomic writes, and the journal.
+
+No other module builds its paths.
 """
 
 from __future__ import annotations
@@ -30,30 +31,34 @@ if TYPE_CHECKING:
     from runner.manifest import Manifest  # imports pydantic, which takes 0.1 s
 
 OF_GENERATORS = tuple(name for traits in TRAITS.values() for name in traits.raw_files)
-RAW_FILES = (*OF_GENERATORS, "resources.parquet", "probe.parquet")  # as `raw_name` numbers them
+RAW_FILES = (
+    *OF_GENERATORS,
+    "resources.parquet",
+    "probe.parquet",
+)  # base names; `raw_name` adds numbers
 _RAW = re.compile(
     "|".join(
         re.escape(name).replace(r"\.", r"(?:-\d{2,3})?(?:\.g\d{1,2})?\.", 1) for name in RAW_FILES
     )
 )
 TABLES = ("trials", "latency", "throughput", "resources")
-SLICES = "slices"  # one table more, of a run with sessions
+SLICES = "slices"  # additional table of a run with sessions
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-"""Ids of runs and trials: names of folders, which cannot lead out of the folder that they are in.
+"""Ids of runs and trials are folder names; this pattern permits no path out of the parent folder.
 """
-LARGEST_JSON = 64 * 2**20  # a manifest has some kB, a trial's record some dozen
+LARGEST_JSON = 64 * 2**20  # bytes; a manifest has a few kB, a trial's record a few dozen
 PACKED = "trials.jsonl.xz"
-"""The records of an exported run, a line each, in the order of the trials."""
-LARGEST_UNPACKED = 256 * 2**20  # a thousand records have 6 MB
+"""Records of an exported run, one per line, in the order of the trials."""
+LARGEST_UNPACKED = 256 * 2**20  # bytes; a thousand records have 6 MB
 T = TypeVar("T")
 _DECODERS: dict[type, Any] = {}
 
 
 def lab_root() -> Path:
-    """Return the folder that holds servers/ and notebooks/: $BENCH_ROOT, else the nearest one
-    upwards from here.
+    """Return the folder that holds servers/ and notebooks/.
 
-    Falls back to the checkout that this package was installed from in editable mode.
+    It is $BENCH_ROOT, or the current folder or the nearest one above it, or the checkout from which
+    this package was installed in editable mode.
     """
     named = os.environ.get("BENCH_ROOT")
     candidates = (
@@ -62,17 +67,15 @@ def lab_root() -> Path:
     for folder in candidates:
         if (folder / "servers").is_dir() and (folder / "notebooks").is_dir():
             return folder.resolve()
-    where = f"$BENCH_ROOT ({named})" if named else f"{Path.cwd()} or any folder above it"
+    where = f"$BENCH_ROOT ({named})" if named else f"{Path.cwd()} or a folder above it"
     raise LabError(
-        f"No lab in {where}: run this inside a checkout (the folder with servers/ and "
+        f"There is no lab in {where}: run this inside a checkout (the folder with servers/ and "
         "notebooks/), or set BENCH_ROOT."
     )
 
 
 def raw_name(name: str, number: int | None, generator: int = 1) -> str:
-    """Return a raw file's name: `k6-03.g2.json.gz` of the third slice and second generator, plain
-    without either.
-    """
+    """Return a raw file's name: `k6-03.g2.json.gz` is of the third slice and second generator."""
     stem, _, ending = name.partition(".")
     of_slice = "" if number is None else f"-{number:02d}"
     of_generator = "" if generator == 1 else f".g{generator}"
@@ -101,9 +104,8 @@ def fsync_folder(folder: Path) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary name beside `path`.
 
-    On success fsync it, rename it to `path` and fsync the folder.
-
-    On an error the temporary file is removed and whatever stood at `path` is untouched.
+    On success fsync the file, rename it to `path`, and fsync the folder. On an error remove the
+    temporary file, and leave `path` unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
@@ -119,9 +121,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replacing_folder(target: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `target`, which takes its place once all is written.
+    """Yield a temporary folder beside `target`; on success it replaces `target`.
 
-    Else nothing changes.
+    On an error `target` is unchanged.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     suffix = secrets.token_hex(4)
@@ -145,34 +147,31 @@ def replacing_folder(target: Path) -> Iterator[Path]:
 
 
 def _as_json(value: Any, indent: int | None = 1) -> bytes:
-    """Return `value` as JSON that ends its line.
+    """Return `value` as JSON with a final line feed.
 
-    ValueError for NaN, infinities and what is no Unicode.
+    Raise ValueError for NaN, infinities, and text that is not valid Unicode.
     """
     return (json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` as indented JSON, atomically.
-
-    NaN and infinities are refused with ValueError.
-    """
+    """Write `value` as indented JSON, atomically; raise ValueError for NaN and infinities."""
     with replacing(path) as temporary:
         temporary.write_bytes(_as_json(value))
 
 
 def _read(path: Path) -> bytes:
-    """Return what a file holds; LabError if it is no regular file, or a huge one."""
+    """Return a file's bytes; raise LabError if it is not a regular file, or too large."""
     facts = path.stat()
     if not stat.S_ISREG(facts.st_mode) or facts.st_size > LARGEST_JSON:
         raise LabError(
-            f"{path} is no file of the lab: it is not a regular file, or has more than 64 MiB."
+            f"{path} is not a regular file, or has more than 64 MiB: the lab wrote no such file."
         )
     return path.read_bytes()
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file; a missing, broken or huge one is a LabError that names it."""
+    """Read a JSON file; raise LabError if it is missing, invalid or too large."""
     try:
         return json.loads(_read(path).decode())
     except FileNotFoundError:
@@ -182,13 +181,13 @@ def read_json(path: Path) -> Any:
 
 
 def decode(kind: type[T], value: Any, said: str, *, more: bool = False, exit_code: int = 1) -> T:
-    """Return plain JSON values as the frozen dataclass `kind`, with all that is in it.
+    """Return plain JSON values as the frozen dataclass `kind`, including nested ones.
 
-    LabError, which begins with `said`, where a value is missing or of another type, or (unless
-    `more`) where there is one that `kind` does not have: a later version may mean something else by
-    the others.
+    Raise LabError, which begins with `said`, if a value is missing or of another type. Without
+    `more`, also raise it for a field that `kind` does not have: a later version may have changed
+    the meaning of the others.
     """
-    import pydantic  # noqa: PLC0415 - it takes 0.1 s, and most commands decode nothing
+    import pydantic  # noqa: PLC0415 - slow (0.1 s), and most commands decode nothing
 
     if kind not in _DECODERS:
         _DECODERS[kind] = pydantic.TypeAdapter(kind)
@@ -203,33 +202,34 @@ def decode(kind: type[T], value: Any, said: str, *, more: bool = False, exit_cod
 
 
 def _first_fault(error: pydantic.ValidationError) -> str:
-    """Say what is wrong first in a value, and where in it."""
+    """Return a sentence part about the first fault of a value: its place, and what is wrong."""
     fault = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(map(str, fault["loc"]))
-    if fault["type"] == "model_type":  # pydantic would name a class of ours
-        return f"{where}: it is no JSON object"
+    if fault["type"] == "model_type":  # pydantic's message would name a class
+        return f"{where}: it is not a JSON object"
     message = fault["msg"].removeprefix("Value error, ")
     return f"it has no {where}" if fault["type"] == "missing" else f"{where}: {message}"
 
 
 def as_manifest(given: Any, where: str) -> Manifest:
-    """Return plain values of JSON as a manifest.
+    """Return plain JSON values as a manifest; `where` is their source, for errors.
 
-    LabError, which names `where` they are from, for another schema, without a run's id, and if a
-    value is of another type than the lab writes. Fields may be missing, and unknown ones are kept.
+    Raise LabError for another schema, a missing run id, or a value of another type than the lab
+    writes. Fields may be missing, and unknown ones are kept.
     """
-    import pydantic  # noqa: PLC0415 - it takes 0.1 s, and many commands read no manifest
+    import pydantic  # noqa: PLC0415 - slow (0.1 s), and many commands read no manifest
 
     from runner.manifest import Manifest  # noqa: PLC0415
 
     schema = given.get("schema") if isinstance(given, dict) else None
     if schema != SCHEMA:
         raise LabError(
-            f"{where} has schema {schema!r}; this version of the lab reads schema {SCHEMA}."
+            f"{where} has schema {schema!r}, and this version of the lab reads schema {SCHEMA}: "
+            "use the version that wrote it."
         )
     run_id = given.get("run_id")
     if not isinstance(run_id, str) or not NAME.fullmatch(run_id):
-        raise LabError(f"{where} names no run_id: it is not a manifest of the lab.")
+        raise LabError(f"{where} is not a manifest of the lab: it has no run_id.")
     try:
         return Manifest.of(given)
     except pydantic.ValidationError as error:
@@ -237,9 +237,7 @@ def as_manifest(given: Any, where: str) -> Manifest:
 
 
 def public(text: str) -> str:
-    """Return a text as it may be published: no path of this machine above the lab, no password in a
-    URL.
-    """
+    """Return a text fit for publication: without paths above the lab, and passwords in URLs."""
     package = Path(__file__).parents[1]
     temporary = Path(tempfile.gettempdir())
     for path, name in ((lab_root(), "."), (package, "."), (Path.home(), "~"), (temporary, "TMP")):
@@ -249,7 +247,7 @@ def public(text: str) -> str:
 
 
 def last_line(log: Path) -> str:
-    """Return `: "what a program said last in its log"`, or nothing if it said nothing."""
+    """Return `: "the last line of a program's log"`; empty if the log is empty."""
     lines = (
         log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         if log.exists()
@@ -265,7 +263,7 @@ def sha256(path: Path) -> str:
 
 
 Values: TypeAlias = dict[str, Any]
-"""Values by name, as columns.csv has the columns of the tables."""
+"""Values by name; columns.csv describes the names."""
 
 
 class RawFile(TypedDict):
@@ -276,7 +274,7 @@ class RawFile(TypedDict):
 
 
 class RecordedVerdict(TypedDict):
-    """What trial.json says of a trial's verdict."""
+    """Fields of trial.json about a trial's verdict."""
 
     verdict: str
     verdict_cause: str | None
@@ -285,9 +283,9 @@ class RecordedVerdict(TypedDict):
 
 
 class TrialRecord(TypedDict):
-    """Everything that is known of one trial: trial.json, whatever became of it.
+    """Everything known about one trial: trial.json, also of a failed one.
 
-    What is not required was not written by every version.
+    Optional fields are missing in runs of earlier versions.
     """
 
     schema: NotRequired[int]
@@ -322,22 +320,22 @@ class RunFolder:
 
     @property
     def tables(self) -> Path:
-        """Folder of the tables rebuilt from raw."""
+        """Folder of the tables, which are rebuilt from raw samples."""
         return self.path / "tables"
 
     @property
     def scripts(self) -> Path:
-        """Folder of the run's copy of a script that the user brought."""
+        """Folder of the run's copy of the user's script."""
         return self.path / "script"
 
     @property
     def journal(self) -> Path:
-        """The append-only log of state changes."""
+        """Append-only log of state changes."""
         return self.path / "journal.jsonl"
 
     @property
     def packed(self) -> Path:
-        """The records of an exported run; one that is not exported has a folder for each trial."""
+        """Records of an exported run; any other run has a folder for each trial."""
         return self.path / PACKED
 
     def table(self, name: str) -> Path:
@@ -349,40 +347,40 @@ class RunFolder:
         return self.path / "trials" / trial_id
 
     def record(self, trial_id: str) -> Path:
-        """File with what is known of one trial."""
+        """trial.json of one trial."""
         return self.trial(trial_id) / "trial.json"
 
     def manifest(self) -> Manifest:
-        """Return run.json; LabError if it is missing, broken or of another schema."""
+        """Return run.json; raise LabError if it is missing, invalid or of another schema."""
         path = self.path / "run.json"
         return as_manifest(read_json(path), str(path))
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Write run.json, atomically: what was given, and no defaults."""
+        """Write run.json, atomically: only fields that were given, no defaults."""
         write_json(self.path / "run.json", manifest.as_json())
 
     @property
     def run_id(self) -> str:
-        """The run's id as its manifest gives it."""
+        """The run's id from its manifest."""
         return self.manifest().run_id
 
     def records(self) -> list[TrialRecord]:
         """Return the record of every trial, in the order of the trials.
 
-        LabError for one that is of something else.
+        Raise LabError if one is not a trial's record.
         """
         paths = sorted(self.path.glob("trials/*/trial.json"))
         if self.packed.exists() and paths:
             raise LabError(
-                f"{self.path} has records both in {PACKED} and in trials/: it is no run of the lab."
+                f"{self.path} has records both in {PACKED} and in trials/: remove either."
             )
         read = (_record(read_json(path), str(path), path.parent.name) for path in paths)
         found = _unpacked(self.packed) if self.packed.exists() else read
         return sorted(found, key=lambda record: (record["order"], record["attempt"]))
 
     def record_hashes(self) -> dict[str, str]:
-        """Return the SHA-256 of each trial's trial.json, as it is or was before the run was
-        exported; by trial id.
+        """Return the SHA-256 of each trial's trial.json by trial id; for an exported run, of the
+        original file.
         """
         return {
             record["trial_id"]: hashlib.sha256(_text_of(record)).hexdigest()
@@ -390,9 +388,10 @@ class RunFolder:
         }
 
     def append(self, state: State, trial_id: str, **facts: Any) -> None:
-        """Append one fsynced line to the journal: the trial's new state, when, and `facts`.
+        """Append one fsynced line to the journal: the trial's new state, the time, and `facts`.
 
-        A torn last line, of a crash while appending, goes: what it was to say had not happened yet.
+        Remove an incomplete last line first: it is from a crash while appending, before the change
+        that it describes.
         """
         line = {"at": datetime.now(UTC).isoformat(), "trial_id": trial_id, "state": state, **facts}
         first = not self.journal.exists()
@@ -410,13 +409,13 @@ class RunFolder:
     def states(self) -> dict[str, State]:
         """Return the last state of each trial.
 
-        A torn last line (a crash while appending) is left out.
+        Ignore an incomplete last line, which is from a crash while appending.
         """
         states: dict[str, State] = {}
         if not self.journal.exists():
             return states
         for number, line in enumerate(self.journal.read_bytes().split(b"\n")[:-1], start=1):
-            said = f"{self.journal}, line {number}: not a journal entry"
+            said = f"{self.journal}, line {number}, is not a journal entry"
             try:
                 entry = decode(_JournalLine, json.loads(line), said, more=True)
             except (ValueError, RecursionError):
@@ -433,7 +432,7 @@ class _JournalLine:
 
 @dataclass(frozen=True)
 class _Record:
-    """What every trial.json has, whatever became of the trial."""
+    """Fields that every trial.json has, also of a failed trial."""
 
     trial_id: str
     order: int
@@ -451,36 +450,36 @@ class _Record:
 def _record(found: Any, where: str, folder: str | None = None) -> TrialRecord:
     """Return a trial's record.
 
-    LabError if it is not one of this version, or names foreign folders or files.
+    Raise LabError if it is not a record of this version, or names foreign folders or files.
     """
     record = decode(_Record, found, f"{where} is not a trial's record", more=True)
     if folder not in (None, record.trial_id):
         raise LabError(
-            f"{where} is not the record of the trial that its folder is named after.", exit_code=1
+            f"{where} is not the record of the trial that its folder names.", exit_code=1
         )
     if not NAME.fullmatch(record.trial_id) or not all(map(_RAW.fullmatch, record.raw)):
         raise LabError(
             f"{where} is not a trial's record: it names a trial or a file that no run has.",
             exit_code=1,
         )
-    return cast("TrialRecord", found)  # what it must have is there
+    return cast("TrialRecord", found)  # the required fields are checked
 
 
 def _unpacked(path: Path) -> list[TrialRecord]:
     """Read the records of an exported run.
 
-    LabError if one is broken, or of a trial that another one is of.
+    Raise LabError if one is invalid, or if two are of the same trial.
     """
     unpacker = lzma.LZMADecompressor(
         lzma.FORMAT_XZ, memlimit=128 * 2**20
-    )  # at its highest level xz takes 65 MiB
+    )  # xz needs 65 MiB at its highest level
     try:
         data = unpacker.decompress(_read(path), max_length=LARGEST_UNPACKED)
     except (lzma.LZMAError, OSError) as error:
         raise LabError(f"{path} cannot be unpacked: {error}.", exit_code=1) from None
     if not unpacker.eof or unpacker.unused_data:
         raise LabError(
-            f"{path} is cut off, goes on after its end, or unpacks to more than 256 MiB.",
+            f"{path} is cut off, continues after its end, or unpacks to more than 256 MiB.",
             exit_code=1,
         )
     records: dict[str, TrialRecord] = {}
@@ -497,20 +496,20 @@ def _unpacked(path: Path) -> list[TrialRecord]:
 
 
 def _text_of(record: TrialRecord, indent: int | None = 1) -> bytes:
-    """Return a record's bytes as trial.json has them.
+    """Return a record as the bytes of trial.json.
 
-    LabError if a value is none that the lab writes.
+    Raise LabError if a value is not one that the lab writes.
     """
     try:
         return _as_json(record, indent)
     except ValueError as error:
         raise LabError(
-            f"The record of {record['trial_id']} has a value that no trial has ({error}).", 1
+            f"The record of {record['trial_id']} has an impossible value ({error}).", 1
         ) from None
 
 
 def new_run(campaign: str) -> RunFolder:
-    """Create the folder of a new run under data/runs/; its name sorts by time."""
+    """Create the folder of a new run under data/runs/; names sort by time."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     folder = lab_root() / "data" / "runs" / f"{stamp}-{campaign}-{secrets.token_hex(2)}"
     (folder / "trials").mkdir(parents=True)
@@ -519,15 +518,15 @@ def new_run(campaign: str) -> RunFolder:
 
 
 def find_run(run: str) -> RunFolder:
-    """Resolve a run id, a path, `latest` or the name of a committed run (`sample`) to a run folder.
+    """Find a run by its id, its path, `latest`, or the name of a committed run (`sample`).
 
-    LabError if it has no readable manifest.
+    Raise LabError if it has no readable manifest.
     """
     data = lab_root() / "data"
     if run == "latest":
         known = sorted(path.parent for path in data.glob("runs/*/run.json"))
         if not known:
-            raise LabError("There is no run yet: make one with `bench run quick`, or use `sample`.")
+            raise LabError("There is no run yet: run `bench run quick`, or use `sample`.")
         folder = known[-1]
     elif "/" in run or run in {".", ".."}:
         folder = Path(run).expanduser().resolve()
@@ -535,39 +534,39 @@ def find_run(run: str) -> RunFolder:
         committed = data / run / "run.json"
         folder = committed.parent if committed.is_file() else data / "runs" / run
     if not (folder / "run.json").is_file():
-        raise LabError(f"There is no run {run!r}: no run.json in {folder}.")
+        raise LabError(f"There is no run {run!r}: {folder} has no run.json.")
     found = RunFolder(folder)
-    found.manifest()  # a broken one is refused before any work
+    found.manifest()  # raises for an invalid one, before any work
     for path in folder.rglob("*"):
         if not (path.is_dir() or path.is_file()) or path.is_symlink():
-            raise LabError(f"{path} is a link or a device: a run of the lab holds files only.")
+            raise LabError(
+                f"{path} is a link or a device, and a run may hold files only: remove it."
+            )
     return found
 
 
 def figures_folder(run: RunFolder) -> Path:
-    """Return figures/<run_id>/, or for a committed run the folder of its name, such as
-    figures/sample/.
-    """
+    """Return figures/<run_id>/; for a committed run the folder of its name (figures/sample/)."""
     root = lab_root()
     name = run.path.name if run.path.parent == root / "data" else run.run_id
     return root / "figures" / name
 
 
 def short_name(run: RunFolder) -> str:
-    """Return the shortest name by which `find_run` finds a run again."""
+    """Return the shortest name by which `find_run` finds a run."""
     data = lab_root() / "data"
     return run.path.name if run.path.parent in {data, data / "runs"} else str(run.path)
 
 
 def remember(run: RunFolder) -> None:
-    """Note that a run was begun here, with the manifest that it has; `begun_here` asks for it."""
+    """Record that a run was begun in this lab, with its manifest, for `begun_here`."""
     note = _note_of(run)
     note.parent.mkdir(exist_ok=True)
     note.write_text(sha256(run.path / "run.json") + "\n", encoding="utf-8")
 
 
 def begun_here(run: RunFolder) -> bool:
-    """Return whether a run was begun in this lab, and has the manifest still that it began with."""
+    """Return True if a run was begun in this lab, and its manifest has not changed since then."""
     note = _note_of(run)
     return note.is_file() and note.read_text(encoding="utf-8").strip() == sha256(
         run.path / "run.json"
@@ -579,28 +578,26 @@ def _note_of(run: RunFolder) -> Path:
 
 
 def sweep(run: RunFolder) -> None:
-    """Remove what a runner that died had half written: temporary files, and tables' parts."""
+    """Remove temporary files and partial tables that a dead runner left."""
     for path in run.path.rglob(".*.tmp"):
         path.unlink()
     shutil.rmtree(run.tables / "parts", ignore_errors=True)
 
 
 def data_folder() -> Path:
-    """Return the lab's data/, made if it is missing: runs, what was published, and what this
-    machine can do.
-    """
+    """Return the lab's data/, created if missing: runs, published numbers, calibrations."""
     folder = lab_root() / "data"
     folder.mkdir(exist_ok=True)
     return folder
 
 
 def free_bytes(folder: Path) -> int:
-    """Return how much more may be written below `folder`, by this user."""
+    """Return the number of bytes that this user may still write below `folder`."""
     return shutil.disk_usage(folder).free
 
 
 def sync_raw(folder: Path) -> None:
-    """Make a trial's raw files durable, as the journal is about to say that they are there."""
+    """Make a trial's raw files durable, before the journal records that they exist."""
     for path in raw_files(folder):
         with path.open("rb") as handle:
             os.fsync(handle.fileno())
@@ -618,11 +615,10 @@ def raw_hashes(folder: Path) -> dict[str, RawFile]:
 def export_compact(
     run: RunFolder, destination: Path, shrink: Callable[[Path], None] = lambda _: None
 ) -> None:
-    """Copy what figures need (manifest, journal, records, tables without single requests), a large
-    table shrunk.
+    """Copy the parts of a run that figures need: manifest, journal, records, and tables.
 
-    An exported run there is replaced, once the copy is complete; a folder that holds anything else
-    is a LabError.
+    Single requests are left out, and large tables are reduced. An exported run at `destination` is
+    replaced once the copy is complete. Raise LabError if the folder holds anything else.
     """
     if destination.exists() and any(destination.iterdir()):
         known = (destination / name for name in ("run.json", "journal.jsonl", "tables"))
@@ -632,8 +628,8 @@ def export_compact(
         ours = all(map(_exported, inside)) and all(path.exists() for path in known)
         if not ours or destination.resolve() == run.path.resolve():
             raise LabError(
-                f"{destination} holds something else than an exported run: name an empty or a "
-                "new folder."
+                f"{destination} holds other files than an exported run: name an empty or a new "
+                "folder."
             )
     with replacing_folder(destination) as folder:
         tables = folder / "tables"
@@ -651,9 +647,9 @@ def export_compact(
 
 
 def _exported(inside: Path) -> bool:
-    """Return whether an exported run has such a file.
+    """Return True if the file can belong to an exported run.
 
-    Those of earlier versions have a trial.json for each trial.
+    Runs exported by earlier versions have a trial.json for each trial.
     """
     if inside.parts[0] == "trials":
         return len(inside.parts) == 3 and inside.name == "trial.json"

@@ -271,7 +271,7 @@ def _csv_rows(text: str) -> Iterator[dict[str, str]]:
             }
     except csv.Error as error:
         raise LabError(
-            f"The CSV breaks off in line {reader.line_num}: {error}.", exit_code=1
+            f"The CSV cannot be read from line {reader.line_num} on: {error}.", exit_code=1
         ) from None
 
 
@@ -329,12 +329,14 @@ def _csv(text: str, source: str, renamed: Mapping[str, str]) -> Iterator[Row]:
     for name, theirs in renamed.items():
         ours = {"rps": "rate"}.get(name, name.removeprefix("latency_"))
         if theirs not in header or ours not in (*NUMBERS, *TEXTS):
-            what = f"no column {theirs!r}" if theirs not in header else f"no use for {ours!r}"
-            raise LabError(f"{source} has {what}; columns are {', '.join(header)}.", exit_code=1)
+            what = f"no column {theirs!r}" if theirs not in header else f"no quantity {ours!r}"
+            raise LabError(
+                f"--map: {source} has {what}; its columns are {', '.join(header)}.", exit_code=1
+            )
         columns[ours] = theirs
     if "rate" not in columns:
-        what = f"Which column of {source} is the rate? --map rps=NAME"
-        raise LabError(f"{what}; it has {', '.join(header)}.", exit_code=1)
+        what = f"{source} has no column that is known as a rate: name one by --map rps=NAME"
+        raise LabError(f"{what}, of {', '.join(header)}.", exit_code=1)
     versions = [
         name
         for name in ("mode", "version", "framework_version")
@@ -349,7 +351,7 @@ def _csv(text: str, source: str, renamed: Mapping[str, str]) -> Iterator[Row]:
         yield {**found, "mode": row.get("mode"), "subject": subject, "expected": expected}
 
 
-# --- what load generators print -------------------------------------------------------------------
+# --- output of load generators --------------------------------------------------------------------
 
 
 def _k6(data: JsonObject, source: str, _: object) -> Iterator[Row]:

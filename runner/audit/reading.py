@@ -72,7 +72,7 @@ def read_all(
     pairs = [part.partition("=") for part in columns.split(",") if part.strip()]
     if not all(separator and ours.strip() and theirs.strip() for ours, separator, theirs in pairs):
         raise LabError(
-            f"--map is such as rps=requests_per_second,connections=clients, not {columns!r}."
+            f"--map must be such as rps=requests_per_second,connections=clients, not {columns!r}."
         )
     named = {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
     sources = map(_read_source, map(str, names))
@@ -111,7 +111,7 @@ class _Secure(urllib.request.HTTPRedirectHandler):
         self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
     ) -> Any:
         if not newurl.startswith(SECURE):
-            raise urllib.error.URLError(f"it leads to {newurl}, which is not https")
+            raise urllib.error.URLError(f"it redirects to {newurl}, which is not https")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
@@ -128,7 +128,10 @@ def fetch(address: str) -> bytes:
             while len(data) <= MOST_BYTES and (more := answer.read1(2**20)):
                 data += more
                 if time.monotonic() - began > FETCH_S:
-                    raise LabError(f"{address} took more than {FETCH_S} s.", exit_code=1)
+                    raise LabError(
+                        f"{address} took more than {FETCH_S} s: save it, and give the file.",
+                        exit_code=1,
+                    )
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         raise LabError(f"{address} cannot be fetched: {reason}.", exit_code=1) from None
@@ -156,7 +159,8 @@ def parse(
     known = [each for each in FORMATS if format_name in ("", each.name)]
     if not known:
         raise LabError(
-            f"--format is one of {', '.join(each.name for each in FORMATS)}, not {format_name!r}."
+            f"--format must be one of {', '.join(each.name for each in FORMATS)}, not "
+            f"{format_name!r}."
         )
     content = None
     try:
@@ -173,7 +177,7 @@ def parse(
             return found.fillna({"connections": connections or math.nan, "depth": depth or 1.0})
     names = ", ".join(each.name for each in known)
     raise LabError(
-        f"{source} is none of these: {names}. For another CSV name its columns by --map.",
+        f"{source} has none of the formats {names}: for another CSV name its columns by --map.",
         exit_code=1,
     )
 

@@ -15,7 +15,7 @@ from runner.store import replacing
 KEY = b"audit"
 """Key of the table's metadata under which the findings are stored."""
 SUFFIX = ".audit.parquet"
-"""Ends the name of a stored audit, so that it takes the place of nobody's table."""
+"""Suffix of a stored audit, so that it overwrites no table of the user."""
 
 
 def store(audit: Audit, path: Path) -> None:
@@ -50,7 +50,7 @@ def load(path: Path) -> Audit:
         raise LabError(f"{path} cannot be read as a stored audit: {why}.") from error
     stored = (table.schema.metadata or {}).get(KEY)
     if stored is None:
-        raise LabError(f"{path} is no stored audit: give the table as CSV or JSON.")
+        raise LabError(f"{path} is not a stored audit: give the table as CSV or JSON.")
     facts = json.loads(stored)
     findings = [
         Finding(**{**finding, "severity": Severity(finding["severity"])})

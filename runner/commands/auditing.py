@@ -14,7 +14,9 @@ Files = Annotated[
     list[str],
     typer.Argument(help="Tables of results, or what k6, wrk, oha, hey print; `-` is stdin."),
 ]
-FormatName = Annotated[str, typer.Option("--format", help="Read the files as this format.")]
+FormatName = Annotated[
+    str, typer.Option("--format", metavar="FORMAT", help="Read the files as this format.")
+]
 Columns = Annotated[
     str,
     typer.Option(
@@ -32,7 +34,8 @@ Depth = Annotated[
 FailOn = Annotated[
     str,
     typer.Option(
-        help="Exit with 1 from this severity on: impossible, suspicious, worth knowing, never."
+        metavar="SEVERITY",
+        help="Exit with 1 from this severity on: impossible, suspicious, worth knowing, never.",
     ),
 ]
 Fetch = Annotated[bool, typer.Option("--fetch", help="Allow https addresses as files.")]
@@ -57,10 +60,10 @@ def audit(
 
     grave = [str(severity) for severity in Severity]
     if fail_on not in (*grave, "never"):
-        raise LabError(f"--fail-on is one of {', '.join(grave)}, never, not {fail_on!r}.")
+        raise LabError(f"--fail-on must be one of {', '.join(grave)}, never, not {fail_on!r}.")
     distant = [name for name in files if "://" in name]
     if any(not name.startswith(SECURE) for name in distant) or (distant and not fetch):
-        raise LabError(f"{distant[0]} is an address: only https is fetched, and only with --fetch.")
+        raise LabError(f"{distant[0]} is an address: give an https:// address, and --fetch.")
     found = audit_rows(read_all(files, format_, columns, connections, depth))
     if json_:
         counts = {str(name): count for name, count in found.counts.items()}

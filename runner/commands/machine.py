@@ -1,7 +1,7 @@
 """Commands about the machine and the servers: what exists, building, and checking."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -9,13 +9,14 @@ import typer
 
 from runner import console
 from runner.commands.options import EngineOption, HostsFile, JsonFlag, Servers, emit
+from runner.commands.reference import campaigns_table, commands_page
 from runner.model import LabError, Server, record_of
 from runner.planning import catalog
 from runner.store import find_run
 
 
 def doctor(hosts: HostsFile = None, json_: JsonFlag = False) -> None:
-    """Check this machine, or each host: its facts, what a campaign would use, what is missing."""
+    """Check this machine or each host: facts, CPUs and tools for a campaign, missing programs."""
     from runner.measure.doctor import examine, examine_hosts
 
     findings = examine() if hosts is None else examine_hosts(hosts, console.note)
@@ -32,6 +33,7 @@ def doctor(hosts: HostsFile = None, json_: JsonFlag = False) -> None:
 
 
 def list_(
+    context: typer.Context,
     json_: JsonFlag = False,
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print the servers as the README's table.")
@@ -51,48 +53,32 @@ def list_(
     claims: Annotated[
         bool, typer.Option("--claims", help="Print the README's count of claims.")
     ] = False,
+    commands: Annotated[
+        bool, typer.Option("--commands", help="Print the commands as in docs/commands.md.")
+    ] = False,
+    questions: Annotated[
+        bool, typer.Option("--campaigns", help="Print the campaigns as in docs/commands.md.")
+    ] = False,
 ) -> None:
     """List servers, workloads and campaigns."""
-    if claims:
-        _print_count_of_claims()
-    elif columns:
-        from runner.columns import markdown as columns_markdown
-
-        typer.echo(columns_markdown())
-    elif causes:
-        from runner.verdict import rules_table
-
-        _print_markdown(rules_table.HEADS, rules_table.rows())
-    elif invariants:
-        from runner.digest import invariants as invariants_table
-
-        _print_markdown(invariants_table.HEADS, invariants_table.rows())
-    elif outcomes:
-        from runner.present.published import outcomes as outcomes_table
-
-        _print_markdown(outcomes_table.HEADS, outcomes_table.rows())
-    elif markdown:
-        typer.echo(servers_table([catalog.load_server(name) for name in catalog.server_names()]))
-    else:
-        _print_catalog(as_json=json_)
-
-
-def _print_count_of_claims() -> None:
-    """Print how many published claims have which outcome in the sample."""
-    from runner.present.frames import read_tables
-    from runner.present.published.judging import judge_all
-    from runner.present.published.outcomes import count_words
-
-    judged = judge_all(read_tables(find_run("sample")))
-    typer.echo(count_words([each.found.outcome for each in judged]))
-
-
-def _print_catalog(*, as_json: bool) -> None:
-    """Print servers, workloads and campaigns."""
     servers = [catalog.load_server(name) for name in catalog.server_names()]
     workloads = [catalog.load_workload(name) for name in catalog.workload_names()]
     campaigns = [catalog.load_campaign(name) for name in catalog.campaign_names()]
-    if as_json:
+    generated: list[tuple[bool, Callable[[], str]]] = [
+        (markdown, lambda: servers_table(servers)),
+        (columns, _columns),
+        (causes, _causes),
+        (invariants, _invariants),
+        (outcomes, _outcomes),
+        (claims, _claims),
+        (commands, lambda: commands_page(context.find_root().command)),
+        (questions, lambda: campaigns_table(campaigns)),
+    ]
+    for is_asked, text in generated:
+        if is_asked:
+            typer.echo(text())
+            return
+    if json_:
         found = {
             "servers": [
                 {**asdict(server), "folder": f"servers/{server.name}"} for server in servers
@@ -114,13 +100,47 @@ def _print_catalog(*, as_json: bool) -> None:
     )
 
 
-def _print_markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows of texts as a table of a document."""
+def _columns() -> str:
+    from runner.columns import markdown
+
+    return markdown()
+
+
+def _causes() -> str:
+    from runner.verdict import rules_table
+
+    return _document_table(rules_table.HEADS, rules_table.rows())
+
+
+def _invariants() -> str:
+    from runner.digest import invariants
+
+    return _document_table(invariants.HEADS, invariants.rows())
+
+
+def _outcomes() -> str:
+    from runner.present.published import outcomes
+
+    return _document_table(outcomes.HEADS, outcomes.rows())
+
+
+def _document_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return rows of texts as a table of a document."""
     import pandas as pd
 
     from runner.present.look.markup import to_markdown
 
-    typer.echo(to_markdown(pd.DataFrame(rows, columns=list(heads))))
+    return to_markdown(pd.DataFrame(rows, columns=list(heads)))
+
+
+def _claims() -> str:
+    """Return how many published claims hold in the committed run, in a sentence."""
+    from runner.present.frames import read_tables
+    from runner.present.published.judging import judge_all
+    from runner.present.published.outcomes import count_words
+
+    judged = judge_all(read_tables(find_run("sample")))
+    return count_words([each.found.outcome for each in judged])
 
 
 def servers_table(servers: Sequence[Server]) -> str:
@@ -209,6 +229,6 @@ def clean(hosts: HostsFile = None, json_: JsonFlag = False) -> None:
         console.note("\n".join(f"Removed {what}" for what in removed) or "Nothing was left over.")
     if left:
         raise LabError(
-            f"Could not be removed: {', '.join(left)}. Start the Docker engine and try again.",
+            f"{', '.join(left)} could not be removed: start the Docker engine and try again.",
             exit_code=1,
         )

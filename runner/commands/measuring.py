@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @grouped(CampaignOptions, ApiOptions)
 def run(what: CampaignOptions, of_api: ApiOptions, json_: JsonFlag = False) -> None:
-    """Run a campaign, each trial in a fresh server, or load an API of your own.
+    """Run a campaign, each trial with a fresh server, or load an API of your own.
 
     Raw samples are written to data/runs/.
     """
@@ -43,8 +43,8 @@ def run(what: CampaignOptions, of_api: ApiOptions, json_: JsonFlag = False) -> N
     has_api = asked != Asked()
     if what.hosts is not None and (has_api or what.engine == "process"):
         raise LabError(
-            "--hosts goes with a campaign, whose servers run as containers: leave it out for "
-            "an API of your own."
+            "--hosts needs a campaign, whose servers run as containers: omit it for an API of your "
+            "own."
         )
     _one_of(
         what.campaign,
@@ -67,7 +67,7 @@ def run(what: CampaignOptions, of_api: ApiOptions, json_: JsonFlag = False) -> N
 
 
 def _asked(of_api: ApiOptions) -> Asked:
-    """Return what the command line says of a user's API."""
+    """Return the options of the command line for a user's API."""
     from runner.running.user_api import Asked
 
     return Asked(
@@ -87,7 +87,7 @@ def _asked(of_api: ApiOptions) -> Asked:
 
 
 def _begin(what: CampaignOptions, api: Asked | None, progress: TrialProgress) -> RunResult:
-    """Run a campaign, or that of a user's API, from its beginning."""
+    """Run a new campaign, also for a user's API."""
     from runner.planning.plan import choose, with_idle, with_rates
     from runner.running.campaign import run_campaign
     from runner.running.stopping import read_stopping
@@ -125,15 +125,15 @@ def _capacity(run: RunFolder, campaign: Campaign, workload: Workload) -> float:
 
 
 def _begun_until(run: RunFolder, until: str | None) -> str | None:
-    """Return the original `--until` of a resumed run, which keeps it.
+    """Return the original `--until` of a run.
 
-    Its confidence level depends on it.
+    A resumed run keeps it, because its confidence level depends on it.
     """
     begun = run.manifest().until
     if until not in (None, begun):
         raise LabError(
             f"Run {run.run_id} began {f'with --until {begun}' if begun else 'without --until'}: "
-            "leave it out."
+            "omit the option."
         )
     return begun
 
@@ -144,23 +144,21 @@ def _one_of(campaign: str, resume: str | None, api: bool, *, named: bool) -> Non
     `named` is True if there are options that only a campaign has.
     """
     if resume is not None and (campaign or api):
-        raise LabError(
-            "--resume continues the campaign of its run: give no campaign, and no API, with it."
-        )
+        raise LabError("--resume continues the campaign of its run: omit the campaign or the API.")
     if campaign and api:
         raise LabError(
-            f"Campaign {campaign} has its servers and loads: give it without those of an API of "
-            "your own."
+            f"Campaign {campaign} has its own servers and loads: omit it, or omit the options for "
+            "an API of your own."
         )
     if api and named:
         raise LabError(
-            "--server and --scale are for campaigns, and --engine is none for a --url: leave "
-            "them out."
+            "--server and --scale are for campaigns, and --engine is for servers that the lab "
+            "starts: omit them."
         )
     if not campaign and resume is None and not api:
         raise LabError(
-            f"Which campaign? There are {', '.join(catalog.campaign_names())}; or give the "
-            "--url of your API."
+            "The command needs a campaign or an API: choose from "
+            f"{', '.join(catalog.campaign_names())}, or give the --url of your API."
         )
 
 
@@ -193,11 +191,10 @@ def calibrate(
 
 
 def overhead(context: typer.Context) -> None:
-    """Measure what the lab itself costs: one load with all of its observers, without each, and by a
-    stock k6.
+    """Measure the cost of the lab itself.
 
-    It is the checkout's benchmarks/overhead.py, which has the options, `--help` too. LabError if
-    there is no checkout.
+    Run one load with all observers, without each of them, and by a stock k6. The program is the
+    checkout's benchmarks/overhead.py: its --help has the options.
     """
     import runpy
 
@@ -208,10 +205,9 @@ def overhead(context: typer.Context) -> None:
 
 
 def benchmark_file(name: str) -> Path:
-    """Return a benchmark of the checkout that this program is from, else of the one around the
-    current folder.
+    """Return a benchmark of this program's checkout, or of the checkout around the current folder.
 
-    LabError if there is none.
+    Raise LabError if there is none.
     """
     from runner.store import lab_root
 
@@ -221,8 +217,8 @@ def benchmark_file(name: str) -> Path:
         file = lab_root() / inside
     if not file.is_file():
         raise LabError(
-            f"`bench {name}` is a benchmark of the lab's checkout, and there is no {inside} in "
-            f"{lab_root()}: run it inside a checkout, or set BENCH_ROOT to one."
+            f"`bench {name}` needs a checkout of the lab, and {lab_root()} has no {inside}: run it "
+            "inside a checkout, or set BENCH_ROOT to one."
         )
     return file
 

@@ -20,14 +20,14 @@ from runner.store import RunFolder, find_run
 def engine_of(name: str) -> str:
     """Return the name of an engine; raise LabError if it is unknown."""
     if name not in ("auto", "docker", "process"):
-        raise LabError(f"There is no engine {name!r}; there are auto, docker and process.")
+        raise LabError(f"There is no engine {name!r}: choose auto, docker or process.")
     return name
 
 
 def page_of(name: str) -> Path:
     """Return the path of a page to write; raise LabError, before any work, if it is unusable."""
     if Path(name).suffix != ".html" or Path(name).is_dir():
-        raise LabError(f"--html names the page to write, a file that ends in .html, not {name}.")
+        raise LabError(f"--html must name a file that ends in .html, not {name}.")
     return Path(name)
 
 
@@ -35,15 +35,18 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON
 EngineOption = Annotated[
     Any,
     typer.Option(
-        "--engine", metavar="auto|docker|process", parser=engine_of, help="How servers are started."
+        "--engine", metavar="auto|docker|process", parser=engine_of, help="How to start servers."
     ),
 ]
 Servers = Annotated[list[str] | None, typer.Argument(help="Server names; default: all.")]
-Run = Annotated[str, typer.Argument(help="A run id, a path, `latest` or `sample`.")]
-Scale = Annotated[float, typer.Option(help="Multiplies iterations and durations.")]
-Repeats = Annotated[int | None, typer.Option(min=1, max=1000, help="Trials of each cell.")]
+Run = Annotated[str, typer.Argument(help="A run id, a path, `latest`, `sample`, `all` or `seeds`.")]
+Scale = Annotated[float, typer.Option(help="Multiply iterations and durations by this.")]
+Repeats = Annotated[
+    int | None, typer.Option(min=1, max=1000, help="Number of trials of each cell.")
+]
 Idle = Annotated[
-    str | None, typer.Option(help="polling keeps idle CPUs awake, system lets them sleep.")
+    str | None,
+    typer.Option(metavar="polling|system", help="State of idle CPUs: awake, or allowed to sleep."),
 ]
 RatesOf = Annotated[
     str | None,
@@ -68,10 +71,12 @@ Until = Annotated[
 ]
 FailAbove = Annotated[
     float | None,
-    typer.Option(metavar="PCT", min=0, help="Exit with 1 if something is worse by more than this."),
+    typer.Option(
+        metavar="PCT", min=0, help="Exit with 1 if a comparison is worse by more than this."
+    ),
 ]
 Force = Annotated[
-    bool, typer.Option("--force", help="Compare runs of different machines, tools or CPUs.")
+    bool, typer.Option("--force", help="Compare even runs of different machines, tools or CPUs.")
 ]
 Html = Annotated[
     Path | None,
@@ -111,13 +116,17 @@ def _option(*names: str, **more: Any) -> Any:
 
 Url = Annotated[
     list[str] | None,
-    _option(help="Load the server at this URL; several are compared in turn."),
+    _option(metavar="URL", help="Load the server at this URL; several are compared in turn."),
 ]
 Folder = Annotated[
-    str | None, _option(help="Start the server from this folder (Dockerfile or server.toml).")
+    str | None,
+    _option(
+        metavar="FOLDER", help="Start the server from this folder (Dockerfile or server.toml)."
+    ),
 ]
 ScriptFile = Annotated[
-    str | None, _option(help="A k6 script whose default function is an iteration; else a GET.")
+    str | None,
+    _option(metavar="FILE", help="A k6 script whose default function is an iteration; else a GET."),
 ]
 Vus = Annotated[
     int | None,
@@ -130,14 +139,15 @@ Iterations = Annotated[
 ]
 Rates = Annotated[
     list[int] | None,
-    _option(min=1, max=100_000, help="Iterations/s of an open load; a trial each."),
+    _option(min=1, max=100_000, help="Iterations/s of an open load; one trial each; repeatable."),
 ]
 Duration = Annotated[
-    float | None, _option(min=1.0, max=3600.0, help="Seconds of an open load (15 without it).")
+    float | None, _option(min=1.0, max=3600.0, help="Seconds of an open load; default: 15.")
 ]
 Close = Annotated[bool, _option("--close", help="A new connection for each request.")]
 ProbePath = Annotated[
-    str | None, _option(help="Path that the probe requests during a script; else the URL's.")
+    str | None,
+    _option(metavar="PATH", help="Path that the probe requests during a script; else the URL's."),
 ]
 Also = Annotated[
     list[int] | None,
@@ -149,7 +159,7 @@ Also = Annotated[
     ),
 ]
 ServerCpus = Annotated[
-    int | None, _option(min=1, max=1024, help="CPUs of a server from a --folder (1 without it).")
+    int | None, _option(min=1, max=1024, help="CPUs of a server from a --folder; default: 1.")
 ]
 OwnedHost = Annotated[
     str | None, _option(metavar="HOST", help="The URL's host, if it is not this machine.")
@@ -165,17 +175,20 @@ class CampaignOptions:
     ] = ""
     engine: EngineOption = "auto"
     server: Annotated[
-        list[str] | None, typer.Option("--server", help="Only these servers; repeatable.")
+        list[str] | None,
+        typer.Option("--server", metavar="NAME", help="Only these servers; repeatable."),
     ] = None
     scale: Scale = 1.0
     repeats: Repeats = None
-    seed: Annotated[int | None, typer.Option(min=0, help="Order of the trials.")] = None
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the order of the trials.")] = None
     hosts: HostsFile = None
     idle: Idle = None
     rates_of: RatesOf = None
     budget: Budget = None
     until: Until = None
-    resume: Annotated[str | None, typer.Option(help="Continue this run; takes no campaign.")] = None
+    resume: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Continue this run; takes no campaign.")
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -197,10 +210,10 @@ class ApiOptions:
 
 
 def grouped(*groups: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator of a command whose first parameters are groups of options: dataclasses.
+    """Return a decorator for a command whose first parameters are groups of options (dataclasses).
 
-    On the command line each of their fields is an option by itself, in the order of the groups;
-    the command's other parameters come after them. Every field has a default.
+    Each field of a group becomes an option of the command line, in the order of the groups. The
+    command's other parameters come after them. Every field must have a default.
     """
 
     def decorator(command: Callable[..., None]) -> Callable[..., None]:

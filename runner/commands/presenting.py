@@ -26,7 +26,7 @@ def report(
     ] = None,
     json_: JsonFlag = False,
 ) -> None:
-    """Make the tables, figures and HTML pages of a run by its notebooks."""
+    """Make the tables, figures and HTML pages of a run by executing the notebooks."""
     from runner.present.notebook.kernels import Kernels
 
     folder = find_run(run)
@@ -36,7 +36,7 @@ def report(
 
         with spread_over(cluster, console.note) as spread:
             rebuild(folder, salvage=salvage, spread=spread, threads=1)
-    with Kernels() as kernels:  # they load their modules while this process loads its own
+    with Kernels() as kernels:  # kernels import their modules while this process imports its own
         from runner.digest.tables import ensure_tables
         from runner.present.answers.summary import printable, summarize
         from runner.present.frames import read_tables
@@ -129,8 +129,7 @@ def history(
     write_page("history", given, html, f"{len(folders)} runs")
     if fail_above is not None and found.regressions:
         console.error(
-            f"{len(found.regressions)} last changes are for the worse by more than "
-            f"{fail_above:g} %."
+            f"{len(found.regressions)} last changes are regressions of more than {fail_above:g} %."
         )
         raise typer.Exit(1)
 
@@ -170,7 +169,10 @@ def claims(run: Run = "latest", json_: JsonFlag = False) -> None:
 def export(
     run: Run,
     out: Annotated[
-        str, typer.Option(help="Folder to write, replaced if it is a run; with --hgrm a new file.")
+        str,
+        typer.Option(
+            metavar="DIR", help="Folder to write, replaced if it is a run; with --hgrm a new file."
+        ),
     ],
     hgrm: Annotated[
         str, typer.Option(metavar="TRIAL", help="Write a trial's histogram as HdrHistogram does.")
@@ -187,12 +189,15 @@ def export(
         tables = read_tables(folder)
         rows = tables.latency[tables.latency["trial_id"] == hgrm]
         if hgrm not in set(sealed_trials(tables.trials)["trial_id"]) or rows.empty:
-            raise LabError(f"{folder.run_id} has no sealed trial {hgrm!r} with response times.")
+            raise LabError(
+                f"Run {folder.run_id} has no sealed trial {hgrm!r} with response times: choose one "
+                "from its trials table."
+            )
         try:
             with Path(out).open("x", encoding="utf-8") as file:
                 file.write(to_hgrm(rows["upper_ms"], rows["count"]))
         except FileExistsError:
-            raise LabError(f"{out} is there already: name a new file.") from None
+            raise LabError(f"{out} already exists: name a new file.") from None
     else:
         export_compact(find_run(run), Path(out), shrink)
     console.note(f"Exported to {out}")
@@ -201,7 +206,10 @@ def export(
 def publish(
     out: Annotated[
         str,
-        typer.Option(help="Folder to write: new, empty, or written by this command and unchanged."),
+        typer.Option(
+            metavar="DIR",
+            help="Folder to write: new, empty, or written by this command and unchanged.",
+        ),
     ],
     run: Run = "latest",
     json_: JsonFlag = False,

@@ -1,4 +1,4 @@
-"""Hold a started server against the HTTP contract in servers/CONTRACT.md.
+"""Check a started server against the HTTP contract in servers/CONTRACT.md.
 
 Most checks are rows: `rows.Exchange` states what to send, which answers to expect and what must be
 true afterwards. Checks that need time, other clients or the database are functions. All of them use
@@ -110,7 +110,7 @@ def quick_check(
     }
     if (method, path) not in rows:
         known = ", ".join(" ".join(pair) for pair in rows)
-        raise LabError(f"No check knows {method} {path}; it is one of {known}.")
+        raise LabError(f"There is no check for {method} {path}: choose from {known}.")
     target = Target(host, port)
     return [
         *check_rows(target, {"health": health}),

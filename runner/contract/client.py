@@ -127,7 +127,7 @@ class Target:
 
 @dataclass(frozen=True)
 class LastAnswers:
-    """What came over a connection until it was closed, or silent for long."""
+    """Responses on a connection until it was closed, or silent for too long."""
 
     answers: list[TimedResponse]
     closed: bool

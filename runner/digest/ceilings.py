@@ -25,7 +25,7 @@ def calibrate(run: RunFolder) -> Calibration:
     trials = trials[trials["status"] == "sealed"]
     if trials.empty:
         raise LabError(
-            f"No trial of run {run.run_id} was sealed: there is nothing to calibrate by.",
+            f"No trial of run {run.run_id} was sealed: its trial.json files name the errors.",
             exit_code=1,
         )
     bins = pq.read_table(
@@ -89,7 +89,7 @@ def capacity(run: RunFolder, servers: Sequence[str], workload: Workload) -> floa
     missing = [name for name in servers if name not in found]
     if missing:
         raise LabError(
-            f"Run {run.run_id} has no closed load of {workload.path} that {missing[0]} was the "
-            "limit of."
+            f"Run {run.run_id} has no server-bound closed load of {workload.path} on {missing[0]}: "
+            "name a run that has one."
         )
     return min(median(found[name]) for name in servers)

@@ -17,7 +17,7 @@ from runner.model import LabError
 
 WORKER_BYTES = 2**30
 """Memory limit of a worker: 400 MB for DuckDB, 200 MB for Python and libraries, and a reserve."""
-LOST_WORKERS = 3  # after so many lost workers a task counts as the culprit
+LOST_WORKERS = 3  # a task that lost this many workers counts as the cause
 
 
 @contextlib.contextmanager
@@ -53,7 +53,7 @@ def spread_over(
                 client = stack.enter_context(distributed.Client(address, timeout="10s"))
         except (OSError, ValueError, TypeError) as error:
             raise LabError(
-                f"There is no Dask scheduler at {address}: {error}.", exit_code=1
+                f"No Dask scheduler answers at {address}: {error}.", exit_code=1
             ) from None
 
         def spread(

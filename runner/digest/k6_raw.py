@@ -482,7 +482,7 @@ def _split(block: bytes, begins: Ints, ends: Ints, needle: str) -> tuple[Ints, I
 
 
 def _stands(block: bytes, places: Ints, needle: bytes) -> NDArray[np.bool_]:
-    """Return a mask of the places at which the needle stands."""
+    """Return a mask of the positions of the needle."""
     last = len(block) - len(needle)
     if last < 0:
         return np.zeros(len(places), bool)

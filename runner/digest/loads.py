@@ -59,20 +59,19 @@ def part(run: RunFolder, table: str, trial_id: str) -> Path:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """The places of a session that count for none of its servers."""
+    """The places of a session that are left out for all of its servers."""
 
     places: frozenset[int] = frozenset()
     """Counted from 1."""
     why_repeat: str | None = None
-    """Why the whole session is to be repeated; None if enough of its places count."""
+    """Reason to repeat the whole session; None if enough places remain."""
 
 
 def left_out_places(taken: Sequence[Sequence[str]]) -> LeftOut:
-    """Leave out the places of a session in which much CPU time was taken from one of its servers.
+    """Leave out the places of a session in which a server lost much CPU time.
 
-    `taken` says, of each server, who took it in each of its slices; empty if little was taken.
-    If that leaves too few places, all count, as there is nothing better, and the session is to be
-    repeated.
+    `taken` has, for each server and slice, who took the time; empty if it was little. If too few
+    places remain, all of them count, and the session must be repeated.
     """
     disturbed = {place: who for each in taken for place, who in enumerate(each, start=1) if who}
     places = max((len(each) for each in taken), default=0)

@@ -1,12 +1,12 @@
-"""oha's requests, one a line, and its report -> what k6's samples and summary are digested to.
+"""Convert oha's requests, one per line, and its report to the same tables as k6's samples.
 
-Facts of oha's source that this rests on (src/client.rs, src/db.rs, src/printer.rs of 1.16): all
-times are seconds since oha began, of which only the whole second is known; the lab knows when it
-started oha, some tens of milliseconds before. `start` is when a connection took a request up,
-and `end` when its last byte was read; a request that opens its connection has the connecting
-between them. `start_latency_correction` is a request's turn, to which oha's clock may be a
-millisecond late; then `duration` begins there. Turns come in order, at the offered rate since oha
-began, so that the order says when each was due. Requests without an answer are in the report only.
+This relies on facts of oha's source (src/client.rs, src/db.rs, src/printer.rs of 1.16). All times
+are seconds since oha began, of which only the whole second is known; the lab started oha some tens
+of milliseconds before. `start` is the time at which a connection began a request, and `end` the
+time of its last byte; between them is also the connecting of a request that opens its connection.
+`start_latency_correction` is the turn of a request, up to a millisecond late; `duration` then
+begins there. Turns follow each other at the offered rate since oha began, so that the order gives
+each due time. Requests without an answer are in the report only.
 """
 
 from pathlib import Path
@@ -123,12 +123,11 @@ def _require_one_load(connection: duckdb.DuckDBPyConnection, began_ns: int) -> N
 
 
 def read_report(path: Path) -> K6Summary:
-    """Read what oha reported of a load.
+    """Read oha's report of a load.
 
-    LabError (exit code 1) if it is missing, broken or not oha's.
-
-    Requests without an answer are among its requests. Its mean, minimum and maximum are exact; its
-    percentiles, which are left out, are not interpolated between two requests.
+    Raise LabError (exit code 1) if it is missing, damaged or not oha's. Its requests include those
+    without an answer. Its mean, minimum and maximum are exact; its percentiles are left out,
+    because they are not interpolated between two requests.
     """
     data = read_json(path)
     try:

@@ -135,7 +135,7 @@ def request_checks(
         ok = answered <= counted <= points.requests
         yield Invariant.SENT.check(ok, said)
     if Invariant.KEEPALIVE_MODE.is_asked_of(cell.tool):
-        fewest = 1 if cell.is_open else cell.sockets  # an open load may need fewer
+        fewest = 1 if cell.is_open else cell.sockets  # an open load may open fewer connections
         kept = _Connections(fewest, cell.sockets)
         yield _mode_proof(cell.mode, points.requests, kept, measurement)
     yield from own_checks(cell, points, measurement)

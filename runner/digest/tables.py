@@ -43,7 +43,7 @@ def build_tables(run: RunFolder, salvaged: Mapping[str, Record] | None = None) -
     sealed = [record["order"] for record in records if record["status"] == "sealed"]
     if len(set(sealed)) < len(sealed):
         raise LabError(
-            f"{run.path} has a trial that was sealed twice: statistics would count it twice.",
+            f"{run.path} has a trial that was sealed twice, which statistics would count twice.",
             exit_code=1,
         )
     rows = [_typed_row((salvaged or {}).get(record["trial_id"], record)) for record in records]
@@ -177,7 +177,7 @@ def _verify_raw(run: RunFolder, record: Record) -> None:
             )
         if sha256(path) != sealed["sha256"]:
             raise LabError(
-                f"{path} is not the file that was sealed: its SHA-256 differs.", exit_code=1
+                f"{path} has changed since its trial was sealed: its SHA-256 differs.", exit_code=1
             )
 
 

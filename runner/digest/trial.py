@@ -58,7 +58,7 @@ class Digest:
     metrics: Metrics
     checks: tuple[Check, ...]
     verdict: Verdict
-    taken: str | None = None  # what took so much CPU time that the trial is repeated
+    taken: str | None = None  # who took so much CPU time that the trial is repeated
     mode: str | None = None
     """Observed use of the load's connections: `keepalive`, `close` or `mixed`."""
 

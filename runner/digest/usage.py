@@ -53,7 +53,7 @@ def read_usage(
     # A server not started by the lab has no CPUs and no rows if its process was not found.
     for subject in ("host", "server", "generator", "sampler"):
         if subject not in raw and (subject != "server" or measurement.placement.server):
-            raise LabError(f"{path} lacks the rows of the {subject}.", exit_code=1)
+            raise LabError(f"{path} has no samples of the {subject}.", exit_code=1)
     for number in range(1, len(measurement.parts) + 2):
         path = folder / f"resources.g{number}.parquet"
         found = read_counters(path, zero_mono_ns, throttled_known=older) if path.is_file() else {}

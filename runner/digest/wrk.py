@@ -61,7 +61,7 @@ def undo_backfill(reported: Histogram, interval_us: int) -> Histogram:
         return reported
     if (values // interval_us).sum() > MOST_STEPS:
         raise LabError(
-            "wrk's histogram cannot be undone: no load that it measures gives so many values.",
+            "wrk's histogram cannot be corrected: no load gives as many values.",
             exit_code=1,
         )
     data = np.zeros(int(values[-1]) + 1, dtype=np.int64)
@@ -73,7 +73,7 @@ def undo_backfill(reported: Histogram, interval_us: int) -> Histogram:
             data[n - interval_us : interval_us : -interval_us] -= data[n]
     if (data < 0).any():
         raise LabError(
-            "wrk's histogram cannot be undone: its back-fill has another interval.", exit_code=1
+            "wrk's histogram cannot be corrected: its back-fill has another interval.", exit_code=1
         )
     kept = np.flatnonzero(data)
     return kept.astype(np.int64), data[kept]

@@ -22,7 +22,7 @@ Pid = int | Literal["self"]
 PERIOD_US = 10_000
 """Period of a CPU quota. The kernel's default of 100 ms would stop a server for tens of ms."""
 NO_QUOTA = (
-    "A share of a core needs a CPU quota, and this user may not set one here: run the lab as root, "
+    "A share of a core needs a CPU quota, which this user may not set here: run the lab as root, "
     "or with containers (--engine docker)."
 )
 

@@ -133,8 +133,8 @@ def _pulled(client: DockerClient, official: str) -> bool:
     except DockerException as error:
         if mmdebstrap is None:
             raise LabError(
-                f"No image can be pulled ({last_line(error)}) and mmdebstrap is not installed to "
-                "make a base: install it with `apt-get install mmdebstrap`.",
+                f"No image can be pulled ({last_line(error)}), and mmdebstrap is not installed, "
+                "which could make a base image: `apt-get install mmdebstrap`.",
                 exit_code=1,
             ) from None
     listed = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
@@ -211,7 +211,7 @@ class DockerHost:
     def open_files(self) -> int:
         """Highest number of open files of a container.
 
-        An engine started like this runner cannot give more than the runner has.
+        The engine has the same limit as this runner, and a container cannot have more.
         """
         return resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 

@@ -113,7 +113,9 @@ def free_port(address: str = LOOPBACK) -> int:
             except OSError:
                 continue
             return port
-    raise LabError(f"No free port on {address} between 10000 and {low}.", exit_code=1)
+    raise LabError(
+        f"{address} has no free port between 10000 and {low}: end other programs.", exit_code=1
+    )
 
 
 DEADLINE_S = 15.0
@@ -207,12 +209,14 @@ def require_answer(name: str, running: Running, path: str, enough: int = 1) -> A
     seen = {reply.status: reply for reply in replies if reply is not None}
     if not seen:
         raise LabError(
-            f"What listens at {url} does not answer HTTP: give the address of an HTTP server."
+            f"The program at {url} does not answer HTTP: give the address of an HTTP server."
         )
     statuses = " or ".join(map(str, sorted(seen)))
     then = ":"
     if away := [reply for status, reply in seen.items() if 300 <= status < 400]:
-        then = f" and leads to {away[0].headers.get('location')}: the lab follows no redirection;"
+        then = (
+            f" and redirects to {away[0].headers.get('location')}, which the lab does not follow:"
+        )
     raise LabError(
         f"{url} answers {statuses}{then} give an address, or a --probe-path, that answers 200."
     )
@@ -229,7 +233,7 @@ def wait_answer(name: str, running: Running, path: str, log: Path) -> None:
                 return
     raise LabError(
         f"{name} did not answer HTTP at {running.origin}{path} within {DEADLINE_S:g} "
-        f"s{last_line(log)}; a container must listen at $ADDR, or on $PORT.",
+        f"s{last_line(log)}: a container must listen at $ADDR, or on $PORT.",
         exit_code=1,
     )
 

@@ -289,15 +289,15 @@ def open_fleet(hosts: Hosts, ledger: Ledger, say: Callable[[str], None]) -> Iter
         for name, client in clients.items():
             if (kind := client.version().get("Arch")) != built_for:
                 raise LabError(
-                    f"The host of the {hosts.roles(name)} is {kind}, and images are built for "
-                    f"{built_for}."
+                    f"The host of the {hosts.roles(name)} is {kind}, and this machine builds "
+                    f"images for {built_for}: use hosts of one architecture."
                 )
-        say("Building the instruments' image …")
+        say("Building the image of the instruments …")
         image = _instruments(builder)
         places = {}
         for name, client in clients.items():
             role = hosts.roles(name)
-            say(f"Reaching the host of the {role} …")
+            say(f"Connecting to the host of the {role} …")
             _bring(builder, client, image)
             station = stack.enter_context(_station(client, image, hosts[name], role, ledger))
             places[name] = Place(hosts[name], role, client, builder, station)

@@ -95,7 +95,7 @@ def _lock() -> Iterator[None]:
             handle.seek(0)
             holder = handle.read().strip() or "unknown"
             raise LabError(
-                f"Another run (pid {holder}) is measuring here: wait for its end or stop it."
+                f"Another run (pid {holder}) is measuring here: wait for its end, or stop it."
             ) from None
         handle.truncate(0)
         handle.write(str(os.getpid()))
@@ -114,8 +114,8 @@ def _alone() -> Iterator[tuple[str, ...]]:
             name.bind(ONE_A_MACHINE)
         except OSError:
             yield (
-                "Another lab is measuring on this machine: each spoils the other's numbers; "
-                "wait for its end.",
+                "Another lab is measuring on this machine, and each distorts the other's numbers: "
+                "wait until it has ended.",
             )
         else:
             yield ()

@@ -197,7 +197,7 @@ class Generated:
 
     loads: tuple[Loaded, ...]
     between: Between | None
-    """What was between the hosts; None if all is on one."""
+    """State of the network between the hosts; None with a single host."""
 
 
 def generate(bench: Bench, loads: Sequence[Job], watchers: Watchers | None) -> Generated:

@@ -225,20 +225,20 @@ def _of_placement(cores: Sequence[Sequence[int]], placement: Placement) -> list[
     if not placement.disjoint and len(both) > 1:
         alone = min(both - set(placement.generator), default=min(both))
         text = (
-            f"The server may run on {cpu_list(placement.server)}, and the generator does on "
-            f"{cpu_list(placement.generator)}: where they share a CPU, no verdict is possible; "
-            "start the server under "
+            f"The server may run on {cpu_list(placement.server)}, and the generator runs on "
+            f"{cpu_list(placement.generator)}: if they share a CPU, no verdict is possible. "
+            "Start the server under "
             f"`taskset -c {alone}`, or move it there while it runs, `taskset -a -c -p {alone} PID`."
         )
     elif not placement.disjoint:
         text = (
-            "There is one CPU only: server and generator share it, so no rate is the server's; use "
-            "a machine (or `taskset`) with two or more."
+            "There is only one CPU, which server and generator share, so that no verdict is "
+            "possible: use a machine (or a `taskset`) with two or more."
         )
     else:
         text = (
-            "The database shares the generator's CPUs, as there are too few: with three or more it "
-            "gets one."
+            "The database shares the generator's CPUs, because there are too few: use a machine "
+            "with three or more."
         )
     parts = {
         "server": placement.server,
@@ -286,16 +286,15 @@ def _of_cpus(facts: MachineFacts, root: Path, sleep: Callable[[float], object]) 
             f"to /{_CPU}/intel_pstate/no_turbo, or 0 to /{_CPU}/cpufreq/boost."
         ),
         "steal": (
-            f"The hypervisor took CPU time away ({took}): a server then looks slow or idle; use a "
-            "machine with dedicated CPUs, or one that is less busy."
+            f"The hypervisor took CPU time ({took}), which makes a server look slow or idle: use a "
+            "machine with dedicated CPUs, or a less busy one."
         ),
         "load": (
-            f"The machine was busy before the run: {average}; wait for it, or end what else runs "
-            "(`top`)."
+            f"The machine was busy before the run ({average}): wait, or end other programs (`top`)."
         ),
         "priority": (
-            "Sampler and probe may not take real-time priority, and wait for the generator's CPU "
-            "at times: allow `rtprio 1` in /etc/security/limits.conf, or give a container "
+            "Sampler and probe may not use real-time priority, and sometimes wait for the "
+            "generator's CPU: allow `rtprio 1` in /etc/security/limits.conf, or give a container "
             "`--cap-add SYS_NICE`."
         ),
     }
@@ -357,16 +356,16 @@ def _of_connections(
     sentences = {
         "files": (
             f"`ulimit -Hn` allows {files} open files, and {connections} connections need "
-            f"{needed}: as root, `ulimit -n {max(65_536, needed)}`, or set `nofile` in "
+            f"{needed}: as root, run `ulimit -n {max(65_536, needed)}`, or set `nofile` in "
             "/etc/security/limits.conf."
         ),
         "backlog": (
-            f"net.core.somaxconn is {backlog}: bursts of {connections} connections overflow it; "
+            f"net.core.somaxconn is {backlog}, which bursts of {connections} connections overflow: "
             f"`sudo sysctl -w net.core.somaxconn={max(4096, connections)}`."
         ),
         "tracking": (
             f"nf_conntrack_max is {tracked}, and a trial opens up to {opened} connections, which "
-            "are tracked for two minutes: the kernel drops packets where the table is full; "
+            "are tracked for two minutes, and the kernel drops packets if the table is full: "
             f"`sudo sysctl -w net.netfilter.nf_conntrack_max={max(262_144, 2 * opened)}`."
         ),
     }
@@ -393,7 +392,7 @@ def _ports(facts: MachineFacts, waiting: int, connections: int, opened: int) -> 
     if reuse == 0 and ports - waiting < 2 * connections <= ports:
         text = (
             f"{waiting} of {ports} ports are held by connections that were closed within the last "
-            "minute: wait for it, or `sudo sysctl -w net.ipv4.tcp_tw_reuse=2`."
+            "minute: wait, or `sudo sysctl -w net.ipv4.tcp_tw_reuse=2`."
         )
     elif ports < needed:
         text = (

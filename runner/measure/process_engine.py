@@ -144,9 +144,9 @@ class ProcessEngine:
         """
         if not server.contract:
             raise LabError(
-                "A folder with a Dockerfile needs a Docker engine, and this is another "
-                f"({self.reason}): start one, or "
-                "start the server yourself and give its address by --url."
+                "A folder with a Dockerfile needs a Docker engine, and this run has none "
+                f"({self.reason}): start one, or start the server yourself and give its address by "
+                "--url."
             )
         for need in server.run_needs:
             if self._find(need) is None:

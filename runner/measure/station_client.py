@@ -146,7 +146,7 @@ class StationClient(Site):
     def _lost(self, how: str) -> LabError:
         self.is_lost = True
         last = self._channel.complaint.decode(errors="replace").strip().splitlines()[-1:]
-        said = f" (it said: {last[0][:200]})" if last else ""
+        said = f" (its last message: {last[0][:200]})" if last else ""
         return LabError(f"The host of the {self.name} {how}{said}.", exit_code=1)
 
     def look_at_clock(self) -> int:

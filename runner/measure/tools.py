@@ -144,7 +144,8 @@ def build(server: Server) -> str | None:
     artifact = server.folder / server.artifact if server.artifact else None
     if artifact is not None and not artifact.is_file():
         raise LabError(
-            f"The build of {server.name} left no {artifact}: check `artifact` in its server.toml."
+            f"The build of {server.name} did not create {artifact}: check `artifact` in its "
+            "server.toml."
         )
     return sha256(artifact) if artifact else None
 

@@ -1,3 +1,1 @@
-"""What is to be run: TOML files as typed values, trials in order, the rate of a search's next
-step.
-"""
+"""Plan a run: TOML files to typed values, trials in order, and the next rate of a search."""

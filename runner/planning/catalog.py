@@ -1,6 +1,4 @@
-"""Read server.toml, workload and campaign TOML into typed values, with errors that name
-the line.
-"""
+"""Read the TOML of servers, workloads and campaigns into typed values; errors name the line."""
 
 from __future__ import annotations
 
@@ -51,15 +49,14 @@ RESERVED = (
     "DATABASE_URL_FILE",
     "DB_POOL_SIZE",
 )  # the contract's variables
-USER_API = "own-api"  # name of a user's server that is not of the lab's kind, and of its campaign
+USER_API = "own-api"  # name of a user's server without a server.toml, and of its campaign
 WRAPPER = "own.js"
-"""What runs a user's script: in workloads/, and in a run beside the script's copy, with its name.
-"""
+"""Module that runs a user's script: in workloads/, and in a run beside the script's copy."""
 
 
 def _known(kind: str, name: str, known: list[str]) -> str:
     if name not in known:
-        raise LabError(f"There is no {kind} {name!r}; there are {', '.join(known) or 'none'}.")
+        raise LabError(f"There is no {kind} {name!r}: choose from {', '.join(known) or 'none'}.")
     return name
 
 
@@ -74,7 +71,7 @@ def load_server(name: str) -> Server:
 
 
 def read_server(folder: Path) -> Server:
-    """Return the server described by the server.toml of a folder, whose name is the server's."""
+    """Return the server described by the server.toml of a folder; the folder's name is its name."""
     top = read_table(folder / "server.toml")
     top.read(ServerFile)
     server = top.table("server").read(ServerTable)
@@ -112,17 +109,19 @@ def load_workload(name: str) -> Workload:
     path = PACKAGE / "workloads" / f"{_known('workload', name, workload_names())}.toml"
     top = read_table(path)
     given = top.read(WorkloadFile)
-    script = path.with_name(given.script or path.name)  # some tools take none
+    script = path.with_name(given.script or path.name)  # some tools need no script
     if not script.is_file():
-        raise top.error("script", f"{script} does not exist")
+        raise top.error("script", f"the script {script} does not exist")
     if (given.tool, given.load_model) not in _FORMS:
-        raise top.error("load_model", f"{given.tool} cannot drive an {given.load_model} load")
+        raise top.error(
+            "load_model", f"{given.tool} cannot send a load of the {given.load_model} model"
+        )
     return Workload(name=name, **{**given.given(), "script": script})
 
 
 def user_server(api: UserApi) -> Server:
-    """Return the server that a user gave: by its server.toml where its folder has one, else as one
-    without contract.
+    """Return a user's server: by its folder's server.toml, or without one as a server without
+    contract.
     """
     folder = lab_root() if api.folder is None else (lab_root() / api.folder).resolve()
     if api.folder is not None and (folder / "server.toml").is_file():
@@ -139,8 +138,7 @@ _SIZES_OF_FORM: dict[type[Form], tuple[str, ...]] = {
     Ramp: ("from_rps", "to_rps", "steps", "step_s"),
     Duration: ("duration_s",),
 }
-"""The sizes beside its users that a `[[load]]` of a form must give. The first one tells it from
-others.
+"""Sizes that a `[[load]]` of each form must give beside its users; the first identifies the form.
 """
 _FORMS: dict[tuple[str, str], tuple[type[Form], ...]] = {
     ("k6", "closed"): (Iterations,),
@@ -150,10 +148,10 @@ _FORMS: dict[tuple[str, str], tuple[type[Form], ...]] = {
     ("oha", "closed"): (Duration,),
     ("oha", "open"): (Sweep,),
 }
-"""The forms that a `[[load]]` can have, by tool and load model.
+"""Possible forms of a `[[load]]`, by tool and load model.
 
-Of several the first is meant whose first size is given, else the last: an open load of k6 is a
-search, a sweep of rates or of percentages, or a ramp.
+A load has the first form whose identifying size is given, and otherwise the last form: an open load
+of k6 is a search, a sweep of rates or of percentages, or a ramp.
 """
 _ALL_SIZES = (
     "vus",
@@ -161,7 +159,7 @@ _ALL_SIZES = (
     "connections",
 )
 _SHARED = tuple(SharedSettings.model_fields)
-"""A campaign's settings for all loads, or a load's for itself."""
+"""Settings that a campaign can give for all loads, or a load for itself."""
 _SESSIONS = tuple(SessionsTable.model_fields)
 
 
@@ -171,15 +169,13 @@ def campaign_names() -> list[str]:
 
 
 def load_campaign(name: str) -> Campaign:
-    """Return a campaign by its name, or by the path of a TOML file (a name that ends in
-    `.toml`).
-    """
+    """Return a campaign by its name, or by a path that ends in `.toml`."""
     if name.endswith(".toml"):
         path = Path(name)
     else:
         path = PACKAGE / "campaigns" / f"{_known('campaign', name, campaign_names())}.toml"
     top = read_table(path)
-    # A mistake is the campaign's, not that of its first load.
+    # Check the shared settings here, so that an error names the campaign's line, not a load's.
     given = top.read(CampaignFile).given()
     shared = {key: top.values[key] for key in _SHARED if given.pop(key, None) is not None}
     sessions = top.table("sessions")
@@ -199,17 +195,15 @@ def load_campaign(name: str) -> Campaign:
     for server in environments.values:
         table = replace(top, header=f"[environment.{server}]")
         if server not in given["servers"]:
-            raise table.error("", f"{table.header} must be a table of a server listed here")
+            raise table.error("", f"{table.header} must be a table named after one of `servers`")
         for variable, value in environments.value(server, Pairs):
             if variable in RESERVED:
-                raise table.error(variable, f"{variable} is set by the lab itself")
+                raise table.error(variable, f"the lab sets {variable} itself: remove it")
             environment.append((server, variable, value))
     for label, server in given.get("copies", ()):
         check_name("Copy", label)
         if label not in given["servers"] or label == server:
-            message = (
-                f"{label!r} must be one of the campaign's servers, and another name than {server!r}"
-            )
+            message = f"{label!r} must be one of the campaign's servers, and differ from {server!r}"
             raise top.table("copies").error(label, message)
     given = {
         "seed": 1,
@@ -224,7 +218,7 @@ def load_campaign(name: str) -> Campaign:
 
 
 def campaign_servers(campaign: Campaign) -> list[Server]:
-    """Return a campaign's servers in its order; a copy is the same server under another name."""
+    """Return a campaign's servers in its order; a copy is the same server with another name."""
     if campaign.owns:
         return [user_server(api) for api in campaign.owns]
     copies = dict(campaign.copies)
@@ -234,7 +228,7 @@ def campaign_servers(campaign: Campaign) -> list[Server]:
 def campaign_workload(campaign: Campaign, name: str, scripts: Path = Path()) -> Workload:
     """Return a campaign's workload by its name.
 
-    `scripts` is the folder in which a run has its copy of the user's script.
+    `scripts` is the run's folder with its copy of the user's script.
     """
     if not campaign.owns:
         return load_workload(name)
@@ -254,15 +248,15 @@ def campaign_workload(campaign: Campaign, name: str, scripts: Path = Path()) -> 
 
 
 def _load(table: Table, written: Collection[str], servers: Collection[str]) -> Load:
-    """Return a load of a table, whose values may be the campaign's.
+    """Return the load of a table, which may include values of the campaign.
 
-    Those of the load itself are `written`.
+    `written` are the keys that the load itself gives.
     """
     given = table.read(LoadTable).given()
     name = given["workload"]
     if name not in workload_names():
         raise table.error(
-            "workload", f"there is no workload {name!r}; there are {', '.join(workload_names())}"
+            "workload", f"there is no workload {name!r}: choose from {', '.join(workload_names())}"
         )
     workload = load_workload(name)
     form = _form_meant(workload, given)
@@ -271,14 +265,16 @@ def _load(table: Table, written: Collection[str], servers: Collection[str]) -> L
     for key in _SESSIONS:
         if key in written and not sliced:
             why = (
-                "ramps and searches have no slices" if rising else "the campaign has no [sessions]"
+                "ramps and searches cannot be sliced"
+                if rising
+                else "the campaign has no [sessions]"
             )
-            raise table.error(key, f"{key!r} is for loads in sessions: {why}")
+            raise table.error(key, f"{key!r} is for loads in sessions, and {why}: remove it")
         if sliced and key not in given:
             raise table.lacks(key)
         given[key] = given[key] if sliced else None
     if sliced and form is Iterations and "iterations" not in given:
-        form = Duration  # `slice_s` says how long it is
+        form = Duration  # `slice_s` gives its duration
     needed = {users_column(workload.tool, workload.load_model), *_SIZES_OF_FORM[form]}
     if sliced:
         needed -= {"duration_s"}
@@ -307,13 +303,13 @@ def _check_sizes(
     if max(given.get("rates_rps", ()), default=0.0) > most_rps:
         raise table.error(
             "rates_rps",
-            f"{workload.tool} offers at most {most_rps:,.0f} requests/s one by one, and beyond "
-            "that in bunches: use a workload of vegeta for higher rates",
+            f"{workload.tool} sends single requests at up to {most_rps:,.0f} requests/s, and "
+            "bursts above that: use a workload of vegeta for higher rates",
         )
 
 
 def _form_meant(workload: Workload, given: Collection[str]) -> type[Form]:
-    """Return the form that a load of a workload has with the sizes that are given."""
+    """Return the form of a load, by the sizes that are given."""
     forms = _FORMS[workload.tool, workload.load_model]
     return next((form for form in forms if _SIZES_OF_FORM[form][0] in given), forms[-1])
 
@@ -322,7 +318,7 @@ def _check_load(table: Table, load: Load, servers: Collection[str]) -> None:
     """Raise LabError if sizes of a load contradict each other."""
     for server in load.servers:
         if server not in servers:
-            raise table.error("servers", f"{server!r} is none of the campaign's servers")
+            raise table.error("servers", f"{server!r} is not one of the campaign's servers")
     match load.form:
         case Bisections(from_rps=low, to_rps=high) if low >= high:
             raise table.error(
@@ -339,9 +335,9 @@ def _check_load(table: Table, load: Load, servers: Collection[str]) -> None:
 
 
 def campaign_from_manifest(manifest: Manifest) -> Campaign:
-    """Return the campaign of a run as it was run (scaled, chosen servers and seed included)."""
+    """Return the campaign of a run as it ran: scaled, with the chosen servers and seed."""
     known = manifest.campaign.as_json()
-    # Runs of an earlier version have at most one user's API, which has no name.
+    # Runs of earlier versions have at most one user's API, without a name.
     apis = known.pop("own", None) or []
     text = known.pop("toml", None)
     known.pop("scale", None)
@@ -359,8 +355,9 @@ _BUILT = ("target", "build", "__pycache__")
 
 
 def inputs_of(campaign: Campaign, servers: Sequence[Server]) -> dict[str, str]:
-    """Return the SHA-256 of requests, scripts, the database's settings, and servers that are not
-    built, by name.
+    """Return the SHA-256 of a campaign's source files by name.
+
+    These are requests, scripts, the database's settings, and the files of servers without a build.
     """
     files: dict[str, Path] = {}
     for folder, is_built in {

@@ -1,6 +1,4 @@
-"""A hosts file: which hosts a campaign uses, how their Docker engines are reached, and what each is
-for.
-"""
+"""Read a hosts file: the hosts of a campaign, their Docker engines, and their roles."""
 
 import re
 from dataclasses import dataclass, replace
@@ -17,21 +15,19 @@ MOST_GENERATORS = 16
 
 @dataclass(frozen=True)
 class Host:
-    """One machine with a Docker engine, the user's."""
+    """One of the user's machines, with a Docker engine."""
 
     name: str
     engine: str
-    """`local`, `unix:///SOCKET`, `ssh://USER@HOST` or `tcp://HOST:PORT`, the last with
-    certificates.
-    """
-    address: str  # if it is in the network between the hosts: the load goes there
-    certificates: Path | None = None  # folder with ca.pem, cert.pem and key.pem, as Docker has them
-    cpus: tuple[int, ...] = ()  # which CPUs the lab may use; all if none are named
+    """`local`, `unix:///SOCKET`, `ssh://USER@HOST`, or `tcp://HOST:PORT` with certificates."""
+    address: str  # in the network between the hosts; the load goes there
+    certificates: Path | None = None  # folder with ca.pem, cert.pem and key.pem, named as by Docker
+    cpus: tuple[int, ...] = ()  # CPUs that the lab may use; empty: all
 
 
 @dataclass(frozen=True)
 class Hosts:
-    """The hosts of a campaign by what they are for."""
+    """The hosts of a campaign, by role."""
 
     hosts: tuple[Host, ...]
     server: str
@@ -44,11 +40,11 @@ class Hosts:
 
     @property
     def used(self) -> tuple[str, ...]:
-        """The names of the hosts that have a role, each once, the server's first."""
+        """Names of the hosts that have a role, each once, the server's first."""
         return tuple(dict.fromkeys((self.server, *self.generators, self.database, self.probe)))
 
     def roles(self, name: str) -> str:
-        """Return what a host is for: `server and database`, `generator 2`."""
+        """Return a host's roles in words: `server and database`, `generator 2`."""
         one = len(self.generators) == 1
         numbered = {
             f"generator{'' if one else f' {at}'}": each
@@ -59,7 +55,7 @@ class Hosts:
 
 
 def read_hosts(path: str) -> Hosts:
-    """Read a hosts file; LabError that names file and line for what is wrong with it."""
+    """Read a hosts file; raise LabError with file and line if it is invalid."""
     top = read_table(Path(path))
     top.read(HostsFile)
     hosts = top.table("host")
@@ -67,7 +63,7 @@ def read_hosts(path: str) -> Hosts:
         if not isinstance(given, dict) or not re.fullmatch(r"[A-Za-z0-9_-]{1,32}", name):
             raise hosts.error(name, f"host {name!r} must be a table [host.NAME] with a plain name")
     if not hosts.values:
-        raise hosts.error("host", "there is no host: write a table such as [host.sut]")
+        raise hosts.error("host", "the file has no host: add a table such as [host.sut]")
     found = [
         _host(name, replace(top, header=f"[host.{name}]", values=given))
         for name, given in hosts.values.items()
@@ -83,10 +79,10 @@ def read_hosts(path: str) -> Hosts:
         for name in names:
             if name not in hosts.values:
                 raise table.error(
-                    key, f"there is no host {name!r}; there are {', '.join(hosts.values)}"
+                    key, f"there is no host {name!r}: choose from {', '.join(hosts.values)}"
                 )
     if len(given.generators) > MOST_GENERATORS:
-        raise table.error("generators", f"more than {MOST_GENERATORS} generators")
+        raise table.error("generators", f"name at most {MOST_GENERATORS} generators")
     return Hosts(
         tuple(found),
         server=given.server,
@@ -102,24 +98,24 @@ def _host(name: str, table: Table) -> Host:
     if not _ENGINE.fullmatch(engine):
         raise table.error(
             "engine",
-            f"engine {engine!r} is none of local, unix:///SOCKET, ssh://USER@HOST, tcp://HOST:PORT",
+            f"engine {engine!r} must be local, unix:///SOCKET, ssh://USER@HOST or tcp://HOST:PORT",
         )
     try:
         if ip_address(given.address).is_unspecified:
             raise ValueError
     except ValueError:
         raise table.error(
-            "address", f"address {given.address!r} is not the IP address of one host"
+            "address", f"address {given.address!r} must be the IP address of one host"
         ) from None
     folder = None if given.certificates is None else Path(given.certificates).expanduser()
     if folder is not None:
         for each in ("ca.pem", "cert.pem", "key.pem"):
             if not (folder / each).is_file():
-                raise table.error("certificates", f"there is no {each} in {folder}")
+                raise table.error("certificates", f"the folder {folder} has no {each}")
     elif engine.startswith("tcp://"):
         raise table.error(
             "engine",
-            "an engine at tcp:// without certificates is open to everybody: name their folder, "
-            "or use ssh://",
+            "anybody can use an engine at tcp:// without certificates: name the folder of "
+            "certificates, or use ssh://",
         )
     return Host(name, engine, given.address, folder, given.cpus)

@@ -1,4 +1,4 @@
-"""Which trials a campaign has, in which order, and how long they take."""
+"""The trials of a campaign, their order, and their estimated duration."""
 
 import random
 import time
@@ -18,7 +18,7 @@ MOST_TRIALS = 100_000
 
 
 def cells_of(load: Load, workload: Workload, servers: Sequence[Server]) -> list[Cell]:
-    """Cross one load with the servers that implement what it needs."""
+    """Return the cells of one load: each of its sizes for each server that implements it."""
     fitting = [
         server
         for server in servers
@@ -57,11 +57,10 @@ def cells_of(load: Load, workload: Workload, servers: Sequence[Server]) -> list[
 
 
 def plan_trials(campaign: Campaign, servers: Sequence[Server]) -> list[Trial]:
-    """Return randomised complete blocks: every cell once a block (as often as it repeats), in
-    seeded order within.
+    """Return randomised complete blocks: every cell once per block, in a seeded order.
 
-    The steps of a search keep their sequence, at the places that the shuffle gave them. The trials
-    of a session, one per server, follow each other.
+    The shuffle gives a search its places, and its steps take them in their sequence. The trials of
+    a session, one per server, follow each other.
     """
     cells = [
         (load.repeats, cell)
@@ -76,7 +75,7 @@ def plan_trials(campaign: Campaign, servers: Sequence[Server]) -> list[Trial]:
     shuffler = random.Random(campaign.seed)  # noqa: S311 - reproducible on purpose
     trials: list[Trial] = []
     for block in range(1, max((repeats for repeats, _ in cells), default=0) + 1):
-        units: dict[str, list[Cell]] = {}  # the cells of one session stay together
+        units: dict[str, list[Cell]] = {}  # cells of one session stay together
         for cell in [cell for repeats, cell in cells if block <= repeats]:
             units.setdefault(
                 cell.cell_id if cell.slices is None else f"session {cell.load_id}", []
@@ -92,27 +91,27 @@ def plan_trials(campaign: Campaign, servers: Sequence[Server]) -> list[Trial]:
     ]
     if twice:
         raise LabError(
-            f"Campaign {campaign.name} has two loads that would both be {twice[0]}: give them "
-            "other sizes, or each a campaign."
+            f"Campaign {campaign.name} has two loads with the name {twice[0]}: give them different "
+            "sizes, or put them into two campaigns."
         )
     return trials
 
 
 def by_session(trials: Sequence[Trial]) -> list[list[Trial]]:
-    """Return the trials in their order, those of one session together, any other alone."""
+    """Return the trials in their order, in lists: the trials of one session, or a single trial."""
     return [
         list(unit) for _, unit in groupby(trials, key=lambda trial: trial.session or trial.trial_id)
     ]
 
 
 def slice_order(names: Sequence[str], slices: int, seed: str) -> list[tuple[str, int]]:
-    """Return in which order the slices of a session are loaded: (server, place) with places 1 to
-    `slices`.
+    """Return the order in which the slices of a session are loaded, as (server, place).
 
-    Each place is a row of a Williams design over the servers, in which each follows each other one
-    equally often (E. J. Williams, Aust. J. Sci. Res. A 2, 1949), and each second place is the one
-    before it backwards (ABBA): a drift that is steady over two places adds the same to all. Which
-    rows, and which server is which letter, decides `seed`.
+    Places are numbered from 1 to `slices`. Each place is a row of a Williams design over the
+    servers: each server follows each other one equally often (E. J. Williams, Aust. J. Sci. Res. A
+    2, 1949). Each second place reverses the one before it (ABBA), so that a steady drift over two
+    places adds the same to all servers. `seed` decides which rows are used, and which server has
+    which letter.
     """
     shuffler = random.Random(seed)  # noqa: S311 - reproducible on purpose
     letters = list(names)
@@ -133,7 +132,7 @@ def slice_order(names: Sequence[str], slices: int, seed: str) -> list[tuple[str,
 
 
 def _in_sequence(cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells with the steps of each search in their sequence, in the search's places."""
+    """Return the cells; the steps of each search are in sequence within the search's places."""
     searches = [_search_id(cell) for cell in cells]
     waiting: dict[str, list[Cell]] = {}
     for cell in sorted(cells, key=_bisection, reverse=True):
@@ -142,14 +141,14 @@ def _in_sequence(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _search_id(cell: Cell) -> str:
-    """Return what all steps of a search have in common; of any other cell its own name."""
+    """Return a name that all steps of a search share; for any other cell its own name."""
     if isinstance(cell.shape, Search):
         return replace(cell, shape=replace(cell.shape, bisection=0)).cell_id
     return cell.cell_id
 
 
 def _bisection(cell: Cell) -> int:
-    """Return the number of a search's step; 0 of any other load."""
+    """Return the number of a search's step; 0 for any other load."""
     return cell.shape.bisection if isinstance(cell.shape, Search) else 0
 
 
@@ -165,9 +164,9 @@ def next_attempt(trial: Trial, attempt: int) -> Trial:
 def choose(
     campaign: Campaign, servers: Sequence[str] | None, repeats: int | None, scale: float
 ) -> Campaign:
-    """Return the campaign as the command line changes it.
+    """Return the campaign with the changes of the command line.
 
-    LabError if it names a server that is not there.
+    Raise LabError if it names an unknown server.
     """
     chosen = campaign.scaled(scale)
     if servers:
@@ -178,11 +177,11 @@ def choose(
         if name in copies and name in known:
             raise LabError(
                 f"The campaign's copy {name!r} has the name of a server in servers/: give it "
-                "another one."
+                "another name."
             )
         if (server := copies.get(name, name)) not in known:
             raise LabError(
-                f"There is no server {server!r} in servers/; there are "
+                f"There is no server {server!r} in servers/: choose from "
                 f"{', '.join(known) or 'none'}."
             )
     for load in chosen.loads:
@@ -194,9 +193,9 @@ def choose(
         if sent < needed:
             raise LabError(
                 f"A step of the search for {search.objective} sends only {short_number(sent)} "
-                f"requests at {short_number(search.from_rps)}/s, and needs {needed:,}: give it a "
-                f"duration_s (or a --scale) {short_number(needed / sent)} times as long, or a "
-                "higher from_rps."
+                f"requests at {short_number(search.from_rps)}/s, but its percentile needs "
+                f"{needed:,}: multiply duration_s or --scale by {short_number(needed / sent)}, or "
+                "raise from_rps."
             )
     if repeats is not None:
         chosen = replace(
@@ -206,17 +205,16 @@ def choose(
 
 
 def with_rates(campaign: Campaign, capacity: Callable[[Workload], float] | None) -> Campaign:
-    """Return the campaign with rates for its percentages of what the slowest server can do, which
-    `capacity` says.
+    """Return the campaign with rates in place of percentages of the slowest server's capacity.
 
-    LabError if it has such and nothing says it.
+    `capacity` returns that capacity for a workload. Raise LabError if it is missing and needed.
     """
     if not any(isinstance(load.form, SweepOfCapacity) for load in campaign.loads):
         return campaign
     if capacity is None:
         raise LabError(
-            f"The rates of campaign {campaign.name} are shares of what the slowest server can do: "
-            "--rates-of RUN names a run that measured it."
+            f"The rates of campaign {campaign.name} are shares of the slowest server's capacity: "
+            "name a run that measured it with --rates-of RUN."
         )
     loads = []
     for load in campaign.loads:
@@ -228,21 +226,21 @@ def with_rates(campaign: Campaign, capacity: Callable[[Workload], float] | None)
 
 
 def with_idle(campaign: Campaign, idle: str | None) -> Campaign:
-    """Return the campaign with all loads under one state of idle CPUs.
-
-    Return the campaign as it is if none is given.
-    """
+    """Return the campaign with all loads under one state of idle CPUs; unchanged if it is None."""
     if idle is None:
         return campaign
     if idle not in get_args(Idle):
-        raise LabError(f"--idle {idle} is unknown: it is polling or system.")
+        raise LabError(f"--idle must be polling or system, not {idle}.")
     return replace(
         campaign, loads=tuple(replace(load, idle=(cast(Idle, idle),)) for load in campaign.loads)
     )
 
 
 def estimate_s(trial: Trial) -> float:
-    """Return about how long a trial takes, before any has run: load, warm-up, start and digest."""
+    """Return an estimate of a trial's duration before any has run.
+
+    It covers load, warm-up, start and digest.
+    """
     cell = trial.cell
     database_s = 1.5 if cell.pool_size is not None else 0.0
     between_s = (cell.slices or 0) * TRAITS[cell.tool].between_slices_s
@@ -250,7 +248,7 @@ def estimate_s(trial: Trial) -> float:
 
 
 def _load_s(cell: Cell) -> float:
-    """Return about how long a cell's load lasts, before anything is known of the server."""
+    """Return an estimate of the duration of a cell's load, before the server is known."""
     match cell.shape:
         case Closed() as load:
             return load.iterations / 7000 + 1.5
@@ -265,10 +263,9 @@ def _load_s(cell: Cell) -> float:
 
 
 class TimeLeft:
-    """Predicts the remaining time of a campaign from how long its trials took beside their
-    estimates.
+    """Predict the remaining time of a campaign from the estimated and real times of its trials.
 
-    `clock` returns seconds, and the campaign begins now.
+    `clock` returns seconds. The campaign begins now.
     """
 
     def __init__(
@@ -280,21 +277,22 @@ class TimeLeft:
         self._started_s = clock()
 
     def end(self, trials: Sequence[Trial]) -> None:
-        """Note that trials have ended."""
+        """Record that trials have ended."""
         self.skip(trials)
         self._estimated_s += sum(map(estimate_s, trials))
 
     def skip(self, trials: Sequence[Trial]) -> None:
-        """Note that trials will not run."""
+        """Record that trials will not run."""
         self._left_s -= sum(map(estimate_s, trials))
 
     def elapsed_s(self) -> float:
-        """Return how long the campaign has taken."""
+        """Return the time since the campaign began, in seconds."""
         return self._clock() - self._started_s
 
     def takes_s(self, trials: Sequence[Trial] | None = None) -> float:
-        """Return about how long trials, or all that are left, will take, scaled by how those so far
-        went.
+        """Return an estimate for trials, or for all that are left, in seconds.
+
+        It is scaled by the ratio of real to estimated times so far.
         """
         estimated_s = self._left_s if trials is None else sum(map(estimate_s, trials))
         return max(

@@ -1,6 +1,4 @@
-"""The highest arrival rate that keeps an objective: bisecting on a logarithmic scale, one trial per
-step.
-"""
+"""Search the highest arrival rate that keeps an objective: bisect log(rate), one trial per step."""
 
 from __future__ import annotations
 
@@ -15,60 +13,57 @@ from runner.model import LabError, Trial
 from runner.shapes import Search
 
 FEWEST_BEYOND = 10
-"""Requests that must lie above a percentile: p99 of 100 requests is but their slowest."""
+"""Requests that must lie above a percentile; p99 of 100 requests is only the slowest one."""
 _OBJECTIVE = re.compile(r"(p50|p90|p95|p99|p999)\s*<=\s*([0-9]+(?:\.[0-9]+)?)\s*ms")
 
 
 @dataclass(frozen=True)
 class Objective:
-    """What must hold of the response times: a percentile and the most milliseconds that it
-    may be.
-    """
+    """Condition on the response times: a percentile and its upper limit in milliseconds."""
 
     percentile: str
     limit_ms: float
 
     @classmethod
     def parse(cls, text: str) -> Objective:
-        """Read `p99 <= 10 ms`; LabError for anything else."""
+        """Read `p99 <= 10 ms`; raise LabError for any other text."""
         found = _OBJECTIVE.fullmatch(text.strip())
         if found is None:
             raise LabError(
-                f"{text!r} is no objective: write one such as 'p99 <= 10 ms' (p50, p90, p95, "
+                f"{text!r} is not an objective: write one such as 'p99 <= 10 ms' (p50, p90, p95, "
                 "p99 or p999)."
             )
         return cls(found[1], float(found[2]))
 
     @property
     def least_requests(self) -> int:
-        """Return how many requests a percentile needs so that ten lie beyond it: 1,000 for p99,
-        10,000 for p999.
+        """Return the requests that a percentile needs so that FEWEST_BEYOND lie above it.
+
+        1,000 for p99, and 10,000 for p999.
         """
         return round(FEWEST_BEYOND / (1 - float(f"0.{self.percentile[1:]}")))
 
     def kept(self, metrics: Mapping[str, float | int | None]) -> bool:
-        """Return whether a trial's metrics keep it: the rate was sustained, and the percentile is
-        within the limit.
-        """
+        """Return True if a trial sustained its rate, and its percentile is within the limit."""
         measured = metrics.get(f"latency_{self.percentile}_ms")
         return bool(metrics.get("sustained")) and measured is not None and measured <= self.limit_ms
 
 
 @dataclass(frozen=True)
 class Bracket:
-    """The two arrival rates between which a server stops keeping its objective."""
+    """Two arrival rates: the objective was kept at the lower one, and broken at the higher one."""
 
     kept_rps: float
-    """The highest rate at which the objective was kept; 0 if it was kept at none."""
+    """Highest rate at which the objective was kept; 0 if there is none."""
     broken_rps: float
-    """The lowest rate at which the objective was broken; infinite if it was broken at none."""
+    """Lowest rate at which the objective was broken; infinite if there is none."""
 
 
 def bracket(outcomes: Iterable[tuple[float, bool]]) -> Bracket:
     """Return the bracket of one search from the (rate, kept) of its steps.
 
-    A rate that was kept above a broken one is noise: the lowest broken rate counts, because a user
-    would meet it first.
+    Only the lowest broken rate counts, because users would meet it first. A kept rate above it is
+    noise.
     """
     steps = list(outcomes)
     broken_rps = min((rate for rate, kept in steps if not kept), default=math.inf)
@@ -87,11 +82,11 @@ SEARCH = (
     "search_high_rps",
     "step_s",
 )
-"""What the steps of one search, in one block, have in common."""
+"""Key that all steps of one search in one block share."""
 
 
 class Searches:
-    """What the steps of a run's searches have shown so far, and so the rate of each next step."""
+    """Results of the steps of a run's searches so far; they give the rate of each next step."""
 
     def __init__(self, records: Iterable[Mapping[str, Any]]) -> None:
         self._outcomes: dict[tuple[Any, ...], list[tuple[float, bool]]] = defaultdict(list)
@@ -100,10 +95,10 @@ class Searches:
             self.note(record)
 
     def note(self, record: Mapping[str, Any]) -> None:
-        """Take in a trial's record.
+        """Add a trial's record.
 
-        One that failed showed nothing, so that the next step tries its rate again; after a second
-        failure there, or where the server died of it, the rate counts as not kept.
+        A failed trial has no result, so the next step tries its rate again. After a second failure
+        at this rate, or if the server died under the load, the rate counts as not kept.
         """
         cell = record["cell"]
         rate = record["cell"]["rate_rps"]
@@ -121,7 +116,7 @@ class Searches:
     def settle(self, trial: Trial) -> Trial:
         """Return the trial with its arrival rate, if it is a step of a search.
 
-        The rate is the geometric mean of the bracket so far, at first of the search's own ends.
+        The rate is the geometric mean of the bracket so far, at first of `from_rps` and `to_rps`.
         """
         cell = trial.cell
         if not isinstance(cell.shape, Search):

@@ -1,6 +1,6 @@
-"""What the lab's TOML files may have: a model for each table, its values with their kinds.
+"""Models of the lab's TOML files: the tables, their keys, and the kind of each value.
 
-What contradicts each other between keys is for the readers of the files (catalog.py, hosts.py).
+The readers (catalog.py, hosts.py) check whether keys contradict each other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from runner.shapes import Idle, LoadModel, Mode
 
 def _different(values: tuple[Any, ...]) -> tuple[Any, ...]:
     if not values or len(set(values)) < len(values):
-        raise ValueError("there is none, or one occurs twice")
+        raise ValueError("the list is empty, or has a value twice")
     return values
 
 
@@ -29,7 +29,7 @@ def _listed(value: Any) -> Any:
 
 def _pairs(value: Any) -> Any:
     if not isinstance(value, dict):
-        raise ValueError("it is no table")
+        raise ValueError("it is not a table")
     return tuple(sorted(value.items()))
 
 
@@ -122,7 +122,7 @@ class ServerFile(TableModel):
 
 
 class ServerTable(TableModel):
-    """`[server]`: what it is and implements."""
+    """`[server]`: its description, and the parts of the contract that it implements."""
 
     language: Text
     framework: Text
@@ -133,7 +133,7 @@ class ServerTable(TableModel):
 
 
 class BuildTable(TableModel):
-    """`[build]`: how its binary is built on the host."""
+    """`[build]`: build of its binary on the host."""
 
     needs: Texts = ()
     command: Texts = ()
@@ -142,7 +142,7 @@ class BuildTable(TableModel):
 
 
 class RunTable(TableModel):
-    """`[run]`: how it is started."""
+    """`[run]`: its start."""
 
     needs: Texts = ()
     command: Texts = ("{artifact}",)
@@ -150,7 +150,7 @@ class RunTable(TableModel):
 
 
 class ImageTable(TableModel):
-    """`[image]`: how its image is built."""
+    """`[image]`: build of its image."""
 
     base: Annotated[Base, _one_of(Base)] = "scratch"
     context: Annotated[Context, _one_of(Context)] = "."
@@ -174,7 +174,7 @@ class WorkloadFile(TableModel):
 
 
 class SharedSettings(TableModel):
-    """What a campaign says for all of its loads, or a load for itself."""
+    """Settings of a campaign for all of its loads, or of a load for itself."""
 
     repeats: Count | None = None
     server_share: Shares | None = None
@@ -183,7 +183,7 @@ class SharedSettings(TableModel):
 
 
 class SessionsTable(TableModel):
-    """`[sessions]`: how the turns of the servers are cut."""
+    """`[sessions]`: number and length of slices."""
 
     slices: EvenCount | None = None
     slice_s: SliceSeconds | None = None
@@ -206,7 +206,7 @@ class CampaignFile(SharedSettings):
 
 
 class LoadTable(SharedSettings, SessionsTable):
-    """`[[load]]`: which sizes it takes depends on the workload."""
+    """`[[load]]`: a load; its workload decides which sizes it takes."""
 
     workload: Text
     servers: Texts = ()
@@ -239,7 +239,7 @@ class HostsFile(TableModel):
 
 
 class HostTable(TableModel):
-    """`[host.NAME]`: how its Docker engine is reached."""
+    """`[host.NAME]`: the address of a host, and its Docker engine."""
 
     engine: Text
     address: Text
@@ -248,7 +248,7 @@ class HostTable(TableModel):
 
 
 class RolesTable(TableModel):
-    """`[roles]`: what each host is for; database and probe may be left out."""
+    """`[roles]`: the host of each role; database and probe are optional."""
 
     server: Text
     generators: Names

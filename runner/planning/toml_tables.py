@@ -1,4 +1,4 @@
-"""TOML tables read as pydantic models, and errors that name the file and the line."""
+"""Read TOML tables as pydantic models; errors name the file and the line."""
 
 from __future__ import annotations
 
@@ -15,32 +15,34 @@ from pydantic_core import CoreSchema, ErrorDetails, core_schema
 from runner.model import LabError
 
 LONGEST_LINE = 10_000
-"""A key of as many parts takes tomllib a second, and of ten times as many a minute."""
+"""Longest line in characters: tomllib takes a second for a key that long, and a minute for one ten
+times as long.
+"""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a value must be, in words: an annotation, whose words every error of the value has."""
+    """Annotation that says in words what a value must be; every error of the value has them."""
 
     words: str
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Tell pydantic to say the words, whatever is wrong with the value or a part of it."""
+        """Let pydantic report these words for any fault of the value or of a part of it."""
         return core_schema.custom_error_schema(
             handler(source), custom_error_type="kind", custom_error_message=self.words
         )
 
 
 class TableModel(BaseModel):
-    """The keys that a table may have, each with its kind; those without a default must be given."""
+    """The possible keys of a table, each with its kind; a key without a default is required."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     @classmethod
     def keys(cls) -> list[str]:
-        """Return the keys, those of the table itself before those that it shares with others."""
+        """Return the keys: first the table's own, then the ones that it shares with others."""
         return [
             key
             for each in cls.mro()
@@ -49,7 +51,7 @@ class TableModel(BaseModel):
         ]
 
     def given(self) -> dict[str, Any]:
-        """Return the values that the file has, by key; defaults are left out."""
+        """Return the values of the file by key, without defaults."""
         return {key: value for key, value in self if key in self.model_fields_set}
 
 
@@ -58,12 +60,12 @@ Model = TypeVar("Model", bound=TableModel)
 
 @dataclass(frozen=True)
 class Table:
-    """One TOML table together with where it came from, so that errors can name file and line."""
+    """One TOML table with its file and header, so that errors can name file and line."""
 
     path: Path
     text: str
     header: str
-    """The table's header as written, such as `[build]` or `[[load]]`; empty for the top level."""
+    """Header as written, such as `[build]` or `[[load]]`; empty for the top level."""
     nth: int
     values: dict[str, Any]
 
@@ -87,9 +89,9 @@ class Table:
         return max(start, 1)
 
     def read(self, model: type[Model]) -> Model:
-        """Return the values as the model has them.
+        """Return the values as the model.
 
-        LabError for a key that it does not have, and for a value that is wrong or lacking.
+        Raise LabError for an unknown key, and for a wrong or missing value.
         """
         try:
             return model.model_validate(self.values)
@@ -100,10 +102,10 @@ class Table:
                 raise self._wrong(faults[0]) from None
             key = str(unknown[0]["loc"][0])
             known = ", ".join(model.keys())
-            raise self.error(key, f"unknown key {key!r}; known here are {known}") from None
+            raise self.error(key, f"unknown key {key!r}: use one of {known}") from None
 
     def value(self, key: str, kind: Any) -> Any:
-        """Return one value as its kind, an annotated type; LabError if it is wrong or lacking."""
+        """Return one value as its kind, an annotated type; raise LabError if wrong or missing."""
         if key not in self.values:
             raise self.lacks(key)
         try:
@@ -113,14 +115,14 @@ class Table:
             raise self._wrong({**fault, "loc": (key, *fault["loc"])}) from None
 
     def lacks(self, key: str) -> LabError:
-        """Return the error of a key that must be given and is not."""
-        return self.error(key, f"{self.header or 'the file'} lacks {key!r}")
+        """Return the error for a missing key."""
+        return self.error(key, f"{self.header or 'the file'} lacks {key!r}: add it")
 
     def _wrong(self, fault: ErrorDetails) -> LabError:
         key = str(fault["loc"][0])
         if fault["type"] == "missing":
             return self.lacks(key)
-        return self.error(key, f"{key} = {self.values[key]!r} is not {fault['msg']}")
+        return self.error(key, f"{key} = {self.values[key]!r} must be {fault['msg']}")
 
     def table(self, name: str) -> Table:
         """Return the table `[name]`, empty if there is none."""
@@ -131,7 +133,7 @@ class Table:
 
 
 def read_table(path: Path) -> Table:
-    """Return a file's top level; LabError if it cannot be read or is not TOML."""
+    """Return a file's top level; raise LabError if it cannot be read or is not TOML."""
     try:
         text = path.read_text(encoding="utf-8")
         if any(len(line) > LONGEST_LINE for line in text.splitlines()):
@@ -144,7 +146,7 @@ def read_table(path: Path) -> Table:
     except (
         ValueError,
         RecursionError,
-    ) as error:  # what tomllib raises is a ValueError, and so is a number too long
+    ) as error:  # tomllib's error is a ValueError; a number that is too long raises one, too
         raise LabError(f"{path}: {error}.") from None
 
 

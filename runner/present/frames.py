@@ -31,13 +31,10 @@ from runner.verdict.words import rule_words
 FRAMES = ("trials", "latency", "throughput", "resources")
 MOST_ROWS = 100_000_000
 TWICE = 2.0
-"""The generator's median as a multiple of the probe's from which on most of it is not the server's.
+"""From this multiple of the probe's median on, most of the generator's median is not the server's.
 """
 MODES = {"keepalive": "keep-alive", "close": "close"}
-"""What may be asked for, in words.
-
-What happened to a load's connections may also be `mixed`, which is a word.
-"""
+"""Requested modes in words; an observed mode may also be `mixed`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +46,7 @@ class Tables:
     `load_without_pool` and `load_shape` are parts of it, as `LoadName` says;
     `load_order` sorts the loads of a run;
     `terms` are the share of a core and the like, if any;
-    `throughput_rps` is what the server did, or of an open load what the generator had answered;
+    `throughput_rps` is the server's rate of successes; for an open load, the generator's rate;
     `verdict_rule` is the rule that decided the verdict, in words.
     The steps of a search, whose rates differ, are one load.
     `folder` has the probe's samples, one file per trial.
@@ -63,12 +60,10 @@ class Tables:
     folder: RunFolder | None = None
 
     def of(self, tool: str) -> pd.DataFrame:
-        """Return a tool's trials at a closed load, failed ones too, sorted by load.
+        """Return a tool's trials at closed loads, including failed ones, sorted by load.
 
-        No calibration servers.
-
-        wrk's inserts, which are about the size of the pool rather than the number of connections,
-        are not among them.
+        Calibration servers are left out, and so are wrk's inserts, which compare sizes of the pool
+        instead of numbers of connections.
         """
         inserts = self.trials["tool"].eq("wrk") & self.trials["pool_size"].notna()
         return self._compared(self.trials["tool"].eq(tool) & ~self._offered & ~inserts)
@@ -102,10 +97,10 @@ class Tables:
         }
 
     def ramps(self, *, database: bool) -> pd.DataFrame:
-        """Return the trials at rising arrival rates, failed ones too, sorted by load.
+        """Return the trials at rising arrival rates, including failed ones, sorted by load.
 
-        With a database a constant rate counts too, as a ramp of one step: what it needs of the pool
-        is seen over time.
+        With a database a constant rate counts as a ramp of one step, which shows the pool's use
+        over time.
         """
         offered = self._offered & self.trials["objective"].eq("")
         stored = self.trials["pool_size"].notna()
@@ -205,11 +200,10 @@ def limit_words(trials: pd.DataFrame) -> str:
 
 
 def server_bound(trials: pd.DataFrame) -> bool:
-    """Return whether every one of the trials was limited by its server: only then may throughput be
-    ranked.
+    """Return True if the server limited every trial: only then may throughput be ranked.
 
-    One request at a time counts as well where idle CPUs poll, so that no time to wake is in the
-    rate.
+    One request at a time counts, too, if idle CPUs poll, because the rate then includes no time to
+    wake a CPU.
     """
     limits = limits_of(trials)
     bound = (limits == Limit.SERVER) | ((limits == Limit.SERIAL) & (trials["idle"] == "polling"))
@@ -217,19 +211,16 @@ def server_bound(trials: pd.DataFrame) -> bool:
 
 
 def did_at_least(trials: pd.DataFrame) -> bool:
-    """Return whether rates are the least that the server can do: what it did, whoever else held
-    some trials back.
+    """Return True if each rate is a valid lower bound of the server's capacity.
 
-    A rate that was asked for, and the rate of one request at a time, say too little of what it can
-    do. A rate of errors says nothing.
+    An offered rate, and the rate of one request at a time, are far below the capacity. A rate of
+    errors is no bound.
     """
     return did_the_work(trials) and not set(limits_of(trials)) & {Limit.NONE, Limit.SERIAL}
 
 
 def did_the_work(trials: pd.DataFrame) -> bool:
-    """Return whether so few requests failed in each of the trials that rates and costs are those of
-    the work.
-    """
+    """Return True if so few requests failed in each trial that rates and costs are valid."""
     failed = trials["failed"].to_numpy() > MOST_FAILED * trials["requests"].to_numpy()
     refused = has_cause(trials, Cause.CHECKS_FAILED)
     return not failed.any() and not refused.any()
@@ -258,9 +249,7 @@ def _kept(run: RunFolder, _stamps: tuple[tuple[int, int, int], ...]) -> Tables:
 
 
 def tables_of(manifest: Manifest, rows: Iterable[Mapping[str, Any]]) -> Tables:
-    """Return the tables of a run that is going on: its trials so far, one row each, and nothing of
-    what lies within.
-    """
+    """Return the tables of a running run: one row per trial so far, and no other tables' rows."""
     frames = {name: pd.DataFrame(columns=[each.name for each in columns(name)]) for name in FRAMES}
     trials = pd.DataFrame([dict(row) for row in rows], columns=frames["trials"].columns)
     return Tables(
@@ -272,7 +261,7 @@ def _read(path: Path, table: str, remedy: str) -> pd.DataFrame:
     """Read a table; LabError if it is damaged or lacks a column that every run has."""
     try:
         if (rows := pq.read_metadata(path).num_rows) > MOST_ROWS:
-            raise ValueError(f"{rows:,} rows are more than a run of the lab has")
+            raise ValueError(f"{rows:,} rows are more than a run of the lab can have")
         found = pq.read_table(path)
         found.validate(full=True)  # texts are decoded when they are used, and may not be texts
         frame = found.to_pandas()
@@ -320,7 +309,7 @@ def _typed(frame: pd.DataFrame, table: str) -> pd.DataFrame:
 
 
 def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
-    """Make null texts empty, say what older runs leave out, and name the loads."""
+    """Replace null texts by empty ones, fill in values that older runs lack, and name the loads."""
     texts = [each.name for each in columns("trials") if each.type == "string"]
     typed = trials.assign(
         **{name: trials[name].astype(object).where(trials[name].notna(), "") for name in texts}
@@ -381,9 +370,7 @@ def _cause_and_rule(row: Mapping[Any, Any]) -> CauseInWords:
 
 
 def _served_rps(trials: pd.DataFrame) -> pd.Series[float]:
-    """Return what each server did, for runs from before the tables had it: the same columns make
-    it, exactly.
-    """
+    """Return `served_rps`, exactly, for runs from before the tables had this column."""
     probe_requests = trials["probe_requests"].fillna(0.0)
     probe_failed = trials["probe_failed"].fillna(0.0)
     served: pd.Series[float] = served_rps(
@@ -394,7 +381,7 @@ def _served_rps(trials: pd.DataFrame) -> pd.Series[float]:
 
 @dataclass(frozen=True)
 class LoadName:
-    """What a load is called: `experiments, N = 3000`, `wrk-matrix, keep-alive, 100 connections`."""
+    """Name of a load: `experiments, N = 3000`, `wrk-matrix, keep-alive, 100 connections`."""
 
     full: str
     brief: str
@@ -430,7 +417,7 @@ class LoadName:
 
 
 def _shape_words(row: Mapping[Any, Any]) -> list[str]:
-    """Return connections, and what was searched for, or the offered rate, or the users."""
+    """Return words for the connections, and for the objective, the offered rate or the users."""
     connections = row["connections"]
     words = [_mode_words(row)]
     if connections >= 0:
@@ -447,7 +434,7 @@ def _brief_shape_words(row: Mapping[Any, Any]) -> list[str]:
 
 
 def _mode_words(row: Mapping[Any, Any]) -> str:
-    """Return what happened to the connections, if the load is not one that always keeps them."""
+    """Return words for the observed mode; empty for a generator that always keeps connections."""
     says_nothing_else = row["mode"] in ("keepalive", "")
     if traits_of(row["tool"]).keeps_connections_by_itself and says_nothing_else:
         return ""
@@ -510,9 +497,7 @@ def offered_words(row: Mapping[Any, Any], *, brief: bool = False) -> str:
 
 
 def rate_unit(workloads: Iterable[Any]) -> str:
-    """Return what is begun at an offered rate: an iteration of a user's script may be several
-    requests.
-    """
+    """Return the unit of an offered rate: requests, or iterations of a user's script."""
     return "iterations/s" if OWN_SCRIPT in set(workloads) else "requests/s"
 
 
@@ -544,8 +529,9 @@ class Case:
 
     @property
     def peers(self) -> pd.DataFrame:
-        """All sealed trials of its servers' kind under the same load, this one too: calibration
-        stands for itself.
+        """All sealed trials under the same load, including this one.
+
+        Trials of calibration servers are compared only with each other.
         """
         trials = sealed_trials(self.tables.trials)
         kind = trials["tier"].eq(CALIBRATION) == (self.row["tier"] == CALIBRATION)
@@ -576,9 +562,9 @@ def candidates(tables: Tables) -> pd.DataFrame:
     """Return the sealed trials of closed loads by k6, with a column `times`: their median over the
     probe's.
 
-    Not among them are those of a user's script, which did not send what the probe did. Where
-    connections were not kept, `times` is NaN: the probe keeps its own, and is no witness of what
-    new ones wait for.
+    Trials of a user's script are left out, because the probe sent other requests. `times` is NaN
+    if connections were not kept, because the probe, which keeps its own, does not see how long new
+    ones wait.
     """
     trials = tables.timed("k6")
     trials = trials[trials["workload"] != OWN_SCRIPT]
@@ -587,11 +573,10 @@ def candidates(tables: Tables) -> pd.DataFrame:
 
 
 def queued(trials: pd.DataFrame) -> pd.Series[bool]:
-    """Return in which trials a generator that was the limit timed its own queue, as the probe
-    beside it shows.
+    """Return True for trials in which the generator was the limit and timed its own queue.
 
-    The probe is a witness where it sends what the load sends, on connections that both keep, to a
-    server that no quota of the lab's holds back.
+    The probe must show it, and is a witness only if it sends the load's request, both keep their
+    connections, and the lab set no quota for the server.
     """
     kept = (
         trials["mode"].isin(["keepalive", ""])

@@ -1,1 +1,1 @@
-"""A run from what stands before its first trial to its tables, after an interruption too."""
+"""A run: checks and set-up, trials, tables; also resuming an interrupted run."""

@@ -1,6 +1,4 @@
-"""One trial after the other: each attempt measured, digested and recorded, and what ends the run
-instead.
-"""
+"""Run trials one after the other: measure, digest and record each attempt, or end the run."""
 
 from __future__ import annotations
 
@@ -41,15 +39,15 @@ from runner.verdict.limits import Limit
 from runner.verdict.words import reason
 
 if TYPE_CHECKING:
-    from runner.console import TrialProgress  # prints; here it is only called
+    from runner.console import TrialProgress  # it prints; this module only calls it
 
 WAIT = (
     "Waiting for room in the kernel's table of tracked connections: the next trial opens up to "
-    "{:,}."
+    "{:,} connections."
 )
 FULL_BYTES = (
     16 * 2**20
-)  # with less room than this on a disk that it writes to, a trial that failed did so for that
+)  # if a disk that a failed trial writes to has less room than this, the full disk is the reason
 
 
 Step = Callable[[str], None]
@@ -85,19 +83,19 @@ def run_trials(
 ) -> tuple[str, ...]:
     """Run the trials in order, those of a session side by side.
 
-    Return a sentence for each that failed. `execute` makes an attempt (default: `run_unit`).
+    Return a sentence for each failed trial. `execute` makes an attempt (default: `run_unit`).
 
-    If the user or the machine, not a trial, ends the run (no engine any more, a full disk), it
-    says how to go on.
+    If the user or the machine ends the run (the engine stopped responding, a disk is full), say how
+    to resume it.
     """
     machine.raise_open_files()
     report.plan(trials)
     failed = []
-    goes_on = f"`bench run --resume {run.path.name}` goes on"
+    resume = f"`bench run --resume {run.path.name}`"
     # The last attempt of each trial, as `note` gets it below; disturbed attempts are ignored.
     searches = Searches({record["order"]: record for record in run.records()}.values())
     try:
-        for planned in _needed(run, trials, report, stopping, goes_on):
+        for planned in _needed(run, trials, report, stopping, resume):
             unit = [searches.settle(trial) for trial in planned]
             records = _attempted(run, unit, prepared, report, execute or run_unit)
             for trial, record in zip(unit, records, strict=True):
@@ -108,33 +106,32 @@ def run_trials(
                 if record["error"] is not None:
                     failed.append(f"{record['trial_id']}: {record['error']}")
     except KeyboardInterrupt:
-        report.say(f"Interrupted: {goes_on}.")
+        report.say(f"Interrupted: continue with {resume}.")
         raise
     except (CannotGoOnError, OSError) as error:
         said = (
             str(error)
             if isinstance(error, LabError)
-            else f"The system refused: {error.strerror or error}."
+            else f"The operating system reports: {error.strerror or error}."
         )
-        raise LabError(f"{said} Then {goes_on}.", exit_code=1) from error
+        raise LabError(f"{said} Then continue with {resume}.", exit_code=1) from error
     return tuple(failed)
 
 
 def _needed(
-    run: RunFolder, trials: Sequence[Trial], report: TrialProgress, stopping: Stopping, goes_on: str
+    run: RunFolder, trials: Sequence[Trial], report: TrialProgress, stopping: Stopping, resume: str
 ) -> Iterator[list[Trial]]:
-    """Yield the sessions, and single trials, that are needed and within the budget when their turn
-    comes.
-    """
+    """Yield each session or single trial that is still needed and fits in the budget."""
     clock = TimeLeft(trials, stopping.clock)
     looked = 0
-    settled = set[str]()
+    settled = frozenset[str]()
     units = by_session(trials)
     for number, unit in enumerate(units):
         done = unit[0].block - 1
         if done > looked and (found := stopping.look(run, done)):
-            looked, (settled, words) = done, found
-            report.say(f"After {done} sessions {words}.")
+            looked = done
+            settled = found.loads
+            report.say(f"After {done} sessions {found.words}.")
         if unit[0].session is not None and unit[0].session.partition("-")[2] in settled:
             clock.skip(unit)
             report.skip(unit)
@@ -147,7 +144,8 @@ def _needed(
                 else f"{stopping.budget_s:g} s"
             )
             report.say(
-                f"The budget of {budget} ends here, with {len(left)} trials left: {goes_on}."
+                f"The budget of {budget} is used up, with {len(left)} trials left: continue with "
+                f"{resume}."
             )
             report.skip(left)
             return
@@ -162,9 +160,9 @@ def _attempted(
     report: TrialProgress,
     execute: Executor,
 ) -> Sequence[TrialRecord]:
-    """Run a session, or a single trial, until an attempt is not disturbed.
+    """Repeat a session or a single trial until an attempt is undisturbed.
 
-    Return the records of the last.
+    Stop at the campaign's number of attempts. Return the records of the last attempt.
     """
     prepared.require_unchanged()
     wait_for_room([trial.cell for trial in unit], lambda needed: report.say(WAIT.format(needed)))
@@ -181,7 +179,7 @@ def _attempted(
 
 @dataclass
 class _Fate:
-    """What became of one trial so far."""
+    """State of one trial, and its results so far."""
 
     state: State = "failed"
     error: str | None = None
@@ -204,7 +202,7 @@ def run_unit(
     for trial in unit:
         run.append(
             "running", trial.trial_id
-        )  # first: a folder without it would be in the way of a resumed run
+        )  # before mkdir: a folder that the journal does not name would block a resumed run
         run.trial(trial.trial_id).mkdir(parents=True)
     started = datetime.now(UTC).isoformat()
     fates = {trial.trial_id: _Fate() for trial in unit}
@@ -243,7 +241,7 @@ def _interrupt(fates: Mapping[str, _Fate], error: str) -> None:
 
 
 def _sentence(error: Exception) -> str:
-    """Return an error as it stands in a record."""
+    """Return an error as a trial's record has it."""
     if isinstance(error, LabError):
         return str(error)
     if isinstance(error, OSError):
@@ -260,7 +258,7 @@ def _measure_unit(
     fates: Mapping[str, _Fate],
     measuring: Measuring,
 ) -> None:
-    """Measure what can be measured of a session; the rest has its error."""
+    """Measure the members of a session whose server is ready; note the error of each other one."""
     cell = unit[0].cell
     workload = campaign_workload(prepared.bench.campaign, cell.workload, run.scripts)
     members = []
@@ -295,7 +293,7 @@ def _digest_unit(
     *,
     is_last: bool,
 ) -> None:
-    """Digest what was measured; a session that the machine disturbed is failed as a whole."""
+    """Digest the measured trials; if the machine disturbed one, fail its whole session."""
     measured = {
         trial: found for trial in unit if (found := fates[trial.trial_id].measurement) is not None
     }
@@ -322,10 +320,10 @@ def _digest_unit(
 
 
 def _full_disk(run: RunFolder, sites: Sites) -> str | None:
-    """Say which disk is full, and what to do; None if none is."""
+    """Return a sentence that says which disk is full and what to do; None if no disk is full."""
     rooms: dict[str, int | None] = {}
     for site in sites.all:
-        with contextlib.suppress(LabError):  # a host that is gone: the trial has said so
+        with contextlib.suppress(LabError):  # an unreachable host: the trial has its error
             rooms[f"the host of the {site.name}"] = site.room()
     rooms |= {
         "the run": free_bytes(run.path),
@@ -339,7 +337,7 @@ def _full_disk(run: RunFolder, sites: Sites) -> str | None:
 
 
 def _verdict(digest: Digest | None) -> RecordedVerdict:
-    """Return what trial.json says of a trial's verdict; of a trial without a digest too."""
+    """Return the fields of trial.json for a verdict; a trial without a digest has them, too."""
     if digest is None:
         return {
             "verdict": Limit.UNKNOWN.verdict,
@@ -357,7 +355,7 @@ def _verdict(digest: Digest | None) -> RecordedVerdict:
 
 
 def _record(run: RunFolder, trial: Trial, started: str, fate: _Fate) -> TrialRecord:
-    """Return trial.json: everything that is known of a trial, whatever became of it."""
+    """Return trial.json: everything known about a trial, also about a failed one."""
     digest = fate.digest
     return {
         "schema": SCHEMA,

@@ -1,4 +1,4 @@
-"""A campaign from its plan to its tables, new or resumed, and the calibration that is one."""
+"""Run a campaign from its plan to its tables, resume it, and calibrate the machine by one."""
 
 from __future__ import annotations
 
@@ -50,13 +50,12 @@ def run_campaign(
     stopping: Stopping = TO_THE_END,
     hosts: Hosts | None = None,
 ) -> RunResult:
-    """Run every trial of `campaign` (already scaled by `scale`, which is only recorded) and build
-    the tables.
+    """Run every trial of `campaign` and build the tables.
 
-    A trial that fails is recorded and the next one runs. LabError if nothing can run at all.
-    With `calibrating` no verdict leans on an earlier calibration. `planned` goes with a campaign
-    for a user's API; `stopping` says when to end before the last trial; `hosts` where everything
-    runs, if not here.
+    The campaign is already scaled; `scale` is only recorded. A failed trial is recorded, and the
+    next one runs. Raise LabError if no trial can run. With `calibrating`, verdicts use no earlier
+    calibration. `planned` belongs to a campaign for a user's API. `stopping` says when to end
+    before the last trial. `hosts` are the machines; None for this one.
     """
     campaign = campaign if seed is None else replace(campaign, seed=seed)
     servers = campaign_servers(campaign)
@@ -90,7 +89,7 @@ def run_campaign(
 
 
 def _warnings(setting: Setting, trials: Sequence[Trial]) -> Sequence[str]:
-    """Return what on the machine, or on the hosts, will spoil the numbers of the trials."""
+    """Return warnings about the machine or the hosts that concern the trials' numbers."""
     most_sockets = max(trial.cell.sockets for trial in trials)
     most_connections = max(connections_of(trial.cell) for trial in trials)
     fleet = setting.opened.fleet
@@ -107,7 +106,7 @@ def calibrate_machine(
     report: TrialProgress,
     hosts: Hosts | None = None,
 ) -> Calibration:
-    """Run the calibrating `campaign` and store the generators' ceilings that it shows."""
+    """Run the calibrating `campaign` and store the generators' ceilings that it measured."""
     outcome = run_campaign(
         campaign,
         engine=engine,
@@ -133,17 +132,15 @@ def resume_campaign(
 ) -> RunResult:
     """Resume an interrupted run with the same plan, order, engine and binaries.
 
-    Finished trials stay untouched.
-
-    A trial that was not finished is repeated as a new attempt. LabError if a file, binary or
-    image is not the same.
+    Finished trials are not changed. An unfinished trial is repeated as a new attempt. Raise
+    LabError if a file, a binary or an image has changed.
     """
     begun = _resumable(run, hosts)
     campaign = campaign_from_manifest(begun)
     if (campaign.owns or campaign.environment) and not begun_here(run):
         raise LabError(
-            f"Run {run.run_id} brings a program, a script or an environment, and was not begun in "
-            "this lab: it is not resumed, because resuming would execute them. Start a new run."
+            f"Run {run.run_id} was not begun in this lab, and brings a program, a script or an "
+            "environment, which resuming would execute: start a new run."
         )
     servers = campaign_servers(campaign)
     planned = plan_trials(campaign, servers)
@@ -151,9 +148,9 @@ def resume_campaign(
     verify_sealed(run)
     if not rest.trials:
         if rest.recorded:
-            with open_lab("process"):  # for its lock: nothing is started
+            with open_lab("process"):  # only for its lock: no server is started
                 rest.write_down(run)
-        report.say(f"Run {run.run_id} is finished: there is nothing to resume.")
+        report.say(f"Run {run.run_id} is finished: no trial is left to run.")
         return _result(run, 0)
     for api in campaign.owns:
         if why := why_not_same(api, run):
@@ -182,17 +179,17 @@ def resume_campaign(
 
 
 NEEDED = ("machine", "tools", "placement", "images", "artifacts", "engine", "host_warnings")
-"""What a manifest must say of how a run began, for another to be the same."""
+"""Conditions that a manifest must have recorded, so that a resumed run can have the same."""
 
 
 def _resumable(run: RunFolder, hosts: Hosts | None) -> Manifest:
-    """Return the manifest of a run that can be resumed on as many hosts; LabError for any other."""
+    """Return the manifest of a run; raise LabError if it cannot be resumed on these hosts."""
     manifest = run.manifest()
     if run.packed.exists():
-        raise cannot_go_on("it was exported, and has no raw files")
+        raise cannot_go_on("it is an exported run, without raw files")
     for name in NEEDED:
         if not manifest.says(name):
-            raise cannot_go_on(f"its run.json does not say under which {name} it began")
+            raise cannot_go_on(f"its run.json does not name the {name} with which it began")
     if (hosts is None) != (manifest.hosts is None):
         where = (
             "this machine alone: leave out --hosts"
@@ -204,12 +201,12 @@ def _resumable(run: RunFolder, hosts: Hosts | None) -> Manifest:
 
 
 def _engine(begun: Manifest) -> EngineChoice:
-    """Return the engine that a run began with; a server that runs already needs neither."""
+    """Return the engine with which a run began; `process` if the server already runs."""
     return "process" if begun.engine == "process" else "docker"
 
 
 def _calibration(run: RunFolder, begun: Manifest) -> Calibration | None:
-    """Return the calibration that a run began with; LabError if it cannot be read."""
+    """Return the calibration with which a run began; raise LabError if it cannot be read."""
     if not begun.calibration:
         return None
     unreadable = f"{run.path / 'run.json'} has no calibration that can be read"
@@ -217,9 +214,10 @@ def _calibration(run: RunFolder, begun: Manifest) -> Calibration | None:
 
 
 def _finish(run: RunFolder, measured: int, report: TrialProgress, *, is_new: bool) -> RunResult:
-    """Build the tables of a run whose trials were measured, and return how it ended.
+    """Build the tables of a run, and return how it ended.
 
-    The parts of the tables of earlier trials are gone when a run is resumed.
+    A resumed run no longer has the partial tables of earlier trials, so all tables are rebuilt
+    from the raw samples.
     """
     if is_new and have_parts(run):
         build_tables(run)
@@ -230,7 +228,7 @@ def _finish(run: RunFolder, measured: int, report: TrialProgress, *, is_new: boo
 
 
 def _result(run: RunFolder, measured: int) -> RunResult:
-    """Return how a run ended, by the last attempt of each of its trials."""
+    """Return how a run ended; the last attempt of each trial counts."""
     last = {
         (record["block"], record["cell"]["server"], str(record["cell"])): record
         for record in run.records()

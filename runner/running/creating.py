@@ -1,4 +1,4 @@
-"""A new run: its folder, its manifest, and its plan in the journal."""
+"""Create a run: its folder, its manifest, and its plan in the journal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PACKAGES = (
     "pyarrow",
     "seaborn",
 )
-"""Python packages whose versions stand in the manifest."""
+"""Python packages whose versions the manifest records."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def create(
 ) -> RunFolder:
     """Make the folder of a new run, and write its manifest and its plan.
 
-    Nothing is measured yet: `resume` does that, as it does for a run that was interrupted.
+    `resume` then measures all of its trials, as it measures the rest of an interrupted run.
     """
     campaign = prepared.bench.campaign
     run = new_run(campaign.name)
@@ -66,7 +66,7 @@ def create(
 def _manifest(
     run_id: str, setting: Setting, prepared: Prepared, inputs: Mapping[str, str], asked: Asked
 ) -> Manifest:
-    """Return the manifest, from a fixed list of facts; it never includes the environment."""
+    """Return the manifest: a fixed list of facts, without the runner's environment variables."""
     engine = setting.opened.engine
     calibration = prepared.bench.calibration
     servers = prepared.servers.values()
@@ -112,7 +112,7 @@ def _campaign(campaign: Campaign, scale: float) -> CampaignOfRun:
 
 
 def _git() -> Git | None:
-    """Return commit and whether tracked files differ from it; None outside a git checkout."""
+    """Return the commit, and whether tracked files differ from it; None outside a checkout."""
     said = []
     for arguments in (("rev-parse", "HEAD"), ("status", "--porcelain")):
         command = ["git", "-C", str(lab_root()), *arguments]

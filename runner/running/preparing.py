@@ -1,7 +1,7 @@
 """Checks and set-up before the first trial.
 
-Room, tools, CPUs, built servers, a database that starts, and ceilings. A failure in the middle of a
-campaign costs hours, so everything that can be checked is checked before it begins.
+They cover disk space, memory, tools, CPUs, built servers, the database, and ceilings. A failure in
+the middle of a campaign costs hours, so everything that can be checked is checked first.
 """
 
 from __future__ import annotations
@@ -39,26 +39,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything that trials need, and why a server or the database is missing."""
+    """Everything that trials need, and the errors of servers or a database that cannot start."""
 
     bench: Bench
     servers: Mapping[str, Ready] = field(default_factory=dict)
     database: DatabaseOfRun | None = None
     errors: Mapping[str, str] = field(default_factory=dict)
-    """By the server's name, or THE_DATABASE."""
+    """Errors by the server's name, or by THE_DATABASE."""
     inputs: Mapping[str, str] = field(
         default_factory=dict
-    )  # SHA-256 of the files that the campaign is made from
+    )  # SHA-256 of the campaign's source files
 
     def require_unchanged(self) -> None:
-        """Raise CannotGoOnError where a file, or a binary that is run as it lies there, is another
-        one by now.
-        """
+        """Raise CannotGoOnError if a source file or a server's binary has changed."""
         servers = [ready.server for ready in self.servers.values()]
         begun = Manifest(inputs=dict(self.inputs))
         said = changed_file(begun, inputs_of(self.bench.campaign, servers))
         if said is not None:
-            raise CannotGoOnError(f"{said}: put it back.")
+            raise CannotGoOnError(f"{said}: restore it.")
         for ready in self.servers.values():
             run_as_it_is = (
                 ready.image is None
@@ -70,40 +68,39 @@ class Prepared:
                 and sha256(ready.server.folder / str(ready.server.artifact)) != ready.binary
             ):
                 raise CannotGoOnError(
-                    f"The binary of {ready.server.name} was built anew: put back what it was from."
+                    f"The binary of {ready.server.name} was rebuilt during the run: restore the "
+                    "earlier one."
                 )
 
 
 def changed_file(begun: Manifest, inputs: Mapping[str, str]) -> str | None:
-    """Say which file that a run began with is not what it was, or not there; None if all are the
-    same.
-    """
+    """Return a sentence part about the first changed or missing source file of a run, or None."""
     now = begun.model_copy(update={"inputs": dict(inputs)})
     for difference in begun.differences_from(now):
         if difference.here is not None:
-            return f"The run cannot go on: {difference.what} is not the file that it began with"
+            return f"The run cannot continue: {difference.what} has changed since it began"
     return None
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Where and with what the trials of a campaign run, as it is now."""
+    """Machines, CPUs and tools for the trials of a campaign, as they are now."""
 
     opened: Lab
     placement: Placement
     tools: Mapping[str, Tool]
     idle: str
-    """What idle CPUs do: `polling`, `system`, or `both` in turn."""
+    """State of idle CPUs: `polling`, `system`, or `both` in turn."""
     idle_warnings: tuple[str, ...]
 
     @property
     def machine(self) -> Machine:
-        """The machine; of several hosts the server's."""
+        """This machine; if there are several hosts, the server's."""
         return self.hosts[0].machine if self.hosts else Machine.of(machine.facts())
 
     @cached_property
     def hosts(self) -> tuple[HostOfRun, ...] | None:
-        """The hosts; None if all runs on this machine."""
+        """The hosts; None if everything runs on this machine."""
         fleet = self.opened.fleet
         return None if fleet is None else tuple(map(HostOfRun.of, fleet.facts()))
 
@@ -120,10 +117,10 @@ def set_up(
     trials: Sequence[Trial],
     tools: Mapping[str, Tool],
 ) -> Setting:
-    """Place the parts of a campaign on CPUs, and have idle CPUs do what it asks.
+    """Assign CPUs to server, generator and database, and set the state of idle CPUs.
 
-    `planned` are all of its trials, `trials` those that are to be measured. LabError if there is no
-    room for them.
+    `planned` are all trials of the campaign, `trials` those to measure. Raise LabError if a disk
+    or the memory is too small for them.
     """
     placement = place_for(campaign, planned, opened.fleet)
     require_room_there(trials, opened.sites)
@@ -133,11 +130,10 @@ def set_up(
 
 
 def place_for(campaign: Campaign, trials: Sequence[Trial], fleet: Fleet | None = None) -> Placement:
-    """Return which CPUs each side gets, here or on the hosts of `fleet`.
+    """Return the CPUs of server, generator and database, here or on the hosts of `fleet`.
 
-    A database only if a trial has one.
-
-    A server that runs already keeps its CPUs, and the generator gets the others.
+    The database gets CPUs only if a trial has one. A server that already runs keeps its CPUs, and
+    the generator gets the others.
     """
     if any(api.url is not None for api in campaign.owns):
         return attached.place(campaign.owns)
@@ -150,8 +146,9 @@ def place_for(campaign: Campaign, trials: Sequence[Trial], fleet: Fleet | None =
 
 
 def calibration_for(setting: Setting) -> Calibration | None:
-    """Return the calibration of this machine, or of the hosts, if it was made with these tools on
-    as many CPUs.
+    """Return the calibration of this machine, or of the hosts.
+
+    None if it was made with other tools or on another number of CPUs.
     """
     fleet = setting.opened.fleet
     found = load_calibration(of_hosts=fleet is not None)
@@ -164,12 +161,12 @@ def calibration_for(setting: Setting) -> Calibration | None:
 
 
 def tools_of(trials: Sequence[Trial]) -> dict[str, Tool]:
-    """Return the generators that the trials need; LabError if one is missing."""
+    """Return the generators that the trials need; raise LabError if one is missing."""
     return {name: need_tool(name) for name in sorted({str(trial.cell.tool) for trial in trials})}
 
 
 def ask_idle(opened: Lab, trials: Sequence[Trial]) -> str:
-    """Have idle CPUs do what the trials ask; return `polling`, `system`, or `both` in turn."""
+    """Set the state of idle CPUs; return `polling`, `system`, or `both` if trials alternate."""
     asked = {trial.cell.idle for trial in trials}
     if "polling" in asked:
         opened.idle.ask("polling")
@@ -179,11 +176,9 @@ def ask_idle(opened: Lab, trials: Sequence[Trial]) -> str:
 
 
 def greet(opened: Lab, warnings: Iterable[str], say: Callable[[str], None]) -> None:
-    """Say what was cleaned up, which engine is used, and what on this machine can spoil the
-    numbers.
-    """
+    """Report the leftovers that were removed, the engine, and warnings about this machine."""
     if opened.reaped:
-        say(f"Removed what a run that died had left: {', '.join(opened.reaped)}.")
+        say(f"Removed leftovers of a dead run: {', '.join(opened.reaped)}.")
     word = "NO CONTAINERS. Engine" if opened.engine.name == "process" else "Engine"
     say(f"{word}: {opened.engine.name} ({opened.engine.reason}).")
     for warning in warnings:
@@ -199,9 +194,9 @@ def prepare(
     calibration: Calibration | None,
     say: Callable[[str], None],
 ) -> Prepared:
-    """Build the servers and try the database.
+    """Build the servers and start the database once.
 
-    What is missing fails its trials, and a user's API the campaign.
+    A server or database that cannot start fails its trials; a user's API fails the campaign.
     """
     engine = opened.engine
     ready = {}
@@ -218,7 +213,7 @@ def prepare(
                 raise
             errors[server.name] = str(error)
     if placement.database:
-        say("Trying the database …")
+        say("Testing the database …")
         try:
             database = DatabaseOfRun.of(try_database(engine, placement.database))
         except LabError as error:
@@ -236,18 +231,18 @@ def prepare(
     )
 
 
-BYTES_A_REQUEST = 200  # seen: 102 of k6's gzipped samples and 39 in the table of requests
-BYTES_A_TRIAL = 2 * 2**20  # of all else; seen: up to one MiB
+BYTES_A_REQUEST = 200  # measured: 102 of k6's gzipped samples and 39 in the table of requests
+BYTES_A_TRIAL = 2 * 2**20  # of all other files; measured: up to one MiB
 SPARE_BYTES = 256 * 2**20
 TEMPORARY_BYTES = 64 * 2**20  # a warm-up, a server's temporary files
 MEMORY_BYTES = (
     512 * 2**20
-)  # runner, instruments, a server, PostgreSQL; seen: 400 MiB with a pool of 500 connections
+)  # runner, instruments, server, PostgreSQL; measured: 400 MiB with a pool of 500 connections
 MEMBER_BYTES = 256 * 2**20  # each further server of a session, with its PostgreSQL
 
 
 def bytes_of(cell: Cell) -> int:
-    """Return an upper estimate of what a trial leaves on the disk, in bytes."""
+    """Return an upper estimate of the disk space that a trial's files take, in bytes."""
     return BYTES_A_TRIAL + BYTES_A_REQUEST * GENERATORS[cell.tool].kept_requests(cell)
 
 
@@ -277,7 +272,7 @@ class Room:
 
 
 def require_room(trials: Sequence[Trial], room: Room) -> None:
-    """Raise LabError if a disk, the memory or the open files are too few for the trials."""
+    """Raise LabError if a disk, the memory or the limit of open files is too small for the trials."""
     connections = max((trial.cell.sockets for trial in trials), default=0)
     disk = SPARE_BYTES + sum(bytes_of(trial.cell) for trial in trials)
     memory = MEMORY_BYTES + MEMBER_BYTES * max(
@@ -299,7 +294,7 @@ def require_room(trials: Sequence[Trial], room: Room) -> None:
         TEMPORARY_BYTES,
         room.temporary_bytes,
         f"in {tempfile.gettempdir()}",
-        "set TMPDIR to a folder elsewhere",
+        "set TMPDIR to a folder on another disk",
     )
     _require(
         memory,
@@ -310,8 +305,8 @@ def require_room(trials: Sequence[Trial], room: Room) -> None:
     if allowed != resource.RLIM_INFINITY and allowed < files:
         raise LabError(
             f"{connections} connections need {files} open files, and `ulimit -Hn` allows "
-            f"{allowed}: as root, `ulimit "
-            f"-n {max(65_536, files)}`, or set `nofile` in /etc/security/limits.conf.",
+            f"{allowed}: as root, run `ulimit -n {max(65_536, files)}`, or set `nofile` in "
+            "/etc/security/limits.conf.",
             exit_code=1,
         )
 
@@ -332,7 +327,7 @@ def require_room_there(trials: Sequence[Trial], sites: Sites) -> None:
 def _require(needed: int, there: int, where: str, remedy: str) -> None:
     if there < needed:
         raise LabError(
-            f"The trials need about {needed / 2**30:.2g} GiB {where}, and {there / 2**30:.2g} are "
-            f"free: free some, or {remedy}.",
+            f"The trials need about {needed / 2**30:.2g} GiB {where}, and {there / 2**30:.2g} GiB "
+            f"are free: free some, or {remedy}.",
             exit_code=1,
         )

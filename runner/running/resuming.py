@@ -1,4 +1,4 @@
-"""Measuring the remaining trials of a run: all of a new run, the rest of an interrupted one."""
+"""Measure the remaining trials of a run: all of a new run, the rest of an interrupted one."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from runner.console import TrialProgress
 
 NEW_IS_FINE = {Condition.TOOL, Condition.BINARY, Condition.IMAGE}
-"""Conditions that may be known now though the run did not record them when it began."""
+"""Conditions that may be known now even if the run did not record them when it began."""
 
 
 def cannot_go_on(why: str) -> LabError:
     """Return the error that explains why a run cannot be resumed."""
-    return LabError(f"The run cannot go on: {why}. Start a new run.")
+    return LabError(f"The run cannot be resumed: {why}. Start a new run.")
 
 
 # --- remaining trials -----------------------------------------------------------------------------
@@ -52,7 +52,7 @@ class Rest:
 def rest_of(run: RunFolder, planned: Sequence[Trial], most_attempts: int) -> Rest:
     """Return the remaining trials of a run, from its journal and its records.
 
-    Raise LabError if today's plan differs from the plan that the run began with.
+    Raise LabError if today's plan differs from the plan with which the run began.
     """
     states = run.states()
     unplanned = _unplanned(states, planned)
@@ -69,9 +69,7 @@ def rest_of(run: RunFolder, planned: Sequence[Trial], most_attempts: int) -> Res
 def _unplanned(states: Mapping[str, State], planned: Sequence[Trial]) -> Sequence[Trial]:
     begun = [name for name in states if ".a" not in name]
     if begun != [trial.trial_id for trial in planned[: len(begun)]]:
-        raise cannot_go_on(
-            "its plan is not the one that it began with (a server.toml or a workload changed)"
-        )
+        raise cannot_go_on("its plan has changed since it began (by a server.toml or a workload)")
     return planned[len(begun) :]
 
 
@@ -107,9 +105,9 @@ def _unfinished(
 
 
 def require_same_setting(begun: Manifest, setting: Setting) -> None:
-    """Raise LabError if machines, CPUs or tools differ from those that the run began with.
+    """Raise LabError if machines, CPUs or tools differ from those with which the run began.
 
-    The manifest would be wrong for the later blocks.
+    Otherwise the manifest would be wrong for the later blocks.
     """
     now = begun.model_copy(
         update={
@@ -122,15 +120,15 @@ def require_same_setting(begun: Manifest, setting: Setting) -> None:
     )
     for difference in _unlike(begun, now):
         if difference.condition is Condition.IDLE_CPUS:
-            why = setting.opened.idle.problem or "another state was asked for"
+            why = setting.opened.idle.problem or "another state was requested"
             raise cannot_go_on(
-                f"idle CPUs were {difference.here_in_words} and cannot be so now ({why})"
+                f"idle CPUs were {difference.here_in_words} then, which is not possible now ({why})"
             )
-        raise cannot_go_on(f"its {_noun(difference)} is not the one that it began with")
+        raise cannot_go_on(f"its {_noun(difference)} has changed since it began")
 
 
 def require_same_servers(begun: Manifest, prepared: Prepared) -> None:
-    """Raise LabError if a binary or an image is not the one that the run began with."""
+    """Raise LabError if a binary or an image has changed since the run began."""
     servers = prepared.servers.items()
     now = begun.model_copy(
         update={
@@ -145,12 +143,12 @@ def require_same_servers(begun: Manifest, prepared: Prepared) -> None:
         if noun is not None:
             values = f"{str(difference.here)[:19]} then, {str(difference.there)[:19]} now"
             raise cannot_go_on(
-                f"the {noun} of {difference.what} is not the one that it began with ({values})"
+                f"the {noun} of {difference.what} has changed since it began ({values})"
             )
 
 
 def _unlike(begun: Manifest, now: Manifest) -> list[Difference]:
-    """Return the conditions that differ now from those when the run began."""
+    """Return the conditions that have changed since the run began."""
     return [
         difference
         for difference in begun.differences_from(now)

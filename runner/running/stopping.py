@@ -1,6 +1,4 @@
-"""When a run ends before its last session: with its budget of time, or load by load where enough is
-known.
-"""
+"""Rules that end a run before its last session: a time budget, or ratios that are decided."""
 
 import math
 import re
@@ -20,23 +18,30 @@ from runner.store import RunFolder
 
 
 def _half_width(until: str) -> float | None:
-    """Return the half-width of `5%` as 0.05, None for `decided`; LabError for anything else."""
+    """Return the half-width `5%` as 0.05, and None for `decided`; raise LabError for others."""
     if until == "decided":
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?)%", until)
     if found is None or not 0.1 <= (width_pct := float(found[1])) <= 100:
         raise LabError(
-            f"--until is `decided`, or the half-width of the intervals such as `5%`, not {until!r}."
+            "--until must be `decided`, or a half-width of the intervals such as `5%`, not "
+            f"{until!r}."
         )
     return width_pct / 100
 
 
-def settled(tables: Tables, until: str) -> tuple[set[str], str]:
-    """Return the loads (by the names of their sessions) that need no further session, and words
-    about all.
+@dataclass(frozen=True)
+class Settled:
+    """What a look at a run's ratios shows."""
 
-    Only what is measured in sessions is ever settled.
-    """
+    loads: frozenset[str]
+    """The loads that need no further session, by the name of their sessions."""
+    words: str
+    """How many loads these are, and how wide the intervals of the others still are."""
+
+
+def settled(tables: Tables, until: str) -> Settled:
+    """Return the loads that need no further session. Only loads in sessions are ever settled."""
     width = _half_width(until)
     trials = sealed_trials(tables.trials).query("session != ''")
     names = dict(
@@ -68,16 +73,18 @@ def settled(tables: Tables, until: str) -> tuple[set[str], str]:
             widest = max(widest, reach)
     rest = f"; the widest interval of the others is ±{100 * widest:.1f} %" if widest else ""
     what = "decided" if width is None else f"within ±{100 * width:g} %"
-    return ({names[load] for load in done}, f"{len(done)} of {len(names)} loads are {what}{rest}")
+    return Settled(
+        loads=frozenset(names[load] for load in done),
+        words=f"{len(done)} of {len(names)} loads are {what}{rest}",
+    )
 
 
 @dataclass(frozen=True)
 class Stopping:
-    """When a run ends before its last session: after `budget_s` seconds, or load by load where
-    enough is known.
+    """When a run ends before its last session: after `budget_s` seconds, or load by load.
 
-    `until` says what is enough: `decided` (every ratio of a load's servers is apart from 1, and
-    every claim about it is decided), or the half-width of the ratios' intervals such as `5%`.
+    `until` says when a load is finished. `decided`: every ratio of its servers differs from 1, and
+    every claim about it is decided. `5%`: the ratios' intervals have at most this half-width.
     Empty: all sessions are run.
     """
 
@@ -87,11 +94,11 @@ class Stopping:
     """The clock of the budget, in seconds."""
     looks: Sequence[int] = LOOKS
     """The numbers of sessions after which the ratios are looked at."""
-    settled: Callable[[Tables, str], tuple[set[str], str]] = settled
+    settled: Callable[[Tables, str], Settled] = settled
     """Returns the loads that need no further session."""
 
-    def look(self, run: RunFolder, sessions: int) -> tuple[set[str], str] | None:
-        """Return after so many sessions what `settled` does; None if it is not the time to look."""
+    def look(self, run: RunFolder, sessions: int) -> Settled | None:
+        """Return the result of `settled` after this many sessions; None between two looks."""
         if not self.until or sessions not in self.looks:
             return None
         tables = tables_of(run.manifest(), map(trial_row, run.records()))
@@ -102,16 +109,16 @@ TO_THE_END = Stopping()
 
 
 def read_stopping(budget: str | None, until: str | None) -> Stopping:
-    """Return what two options say: `90s`, `60m` or `2h`, and `until` as in `Stopping`.
+    """Read two options: a budget such as `90s`, `60m` or `2h`, and `until` as in `Stopping`.
 
-    LabError for anything else.
+    Raise LabError for any other text.
     """
     budget_s = math.inf
     if budget is not None:
         found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", budget)
         budget_s = float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]] if found else 0
         if not budget_s:
-            raise LabError(f"--budget is a time such as 90s, 60m or 2h, not {budget!r}.")
+            raise LabError(f"--budget must be a time such as 90s, 60m or 2h, not {budget!r}.")
     if until is not None:
         _half_width(until)
     return Stopping(budget_s, until or "")

@@ -1,4 +1,4 @@
-"""A user's API as a campaign: where it is, whether it may be loaded, and with what."""
+"""Plan a campaign for a user's API: check its address, the permission to load it, and the load."""
 
 import contextlib
 import hashlib
@@ -26,25 +26,23 @@ from runner.store import RunFolder, lab_root, sha256
 
 RATE_RPS = 100
 DURATION_S = 15.0
-"""Of an open load that says no duration: at RATE_RPS it has a median of the probe's."""
+"""Default duration of an open load: at RATE_RPS the probe then has enough answers for a median."""
 REPEATS = 3
 SESSIONS, SLICES = (
     6,
     6,
-)  # where servers are compared: so many sessions, and slices per server in each
+)  # sessions, and slices per server in each, if servers are compared
 MOST_URLS = 8
 _TAKEN_BY_K6 = re.compile(
     r"([a-z0-9]|[a-z0-9][a-z0-9-]*[a-z0-9])(\.([a-z0-9]|[a-z0-9][a-z0-9-]*[a-z0-9]))*"
 )
-"""Names of hosts that k6's option `hosts` may have (its lib/types/hosts.go): no underscore, no dot
-at the end.
-"""
-FINE = 3  # first requests that a server must answer with 2xx, all of them, to be asked no further
+"""Host names that k6's option `hosts` accepts (lib/types/hosts.go): no underscore, no final dot."""
+FINE = 3  # if the first this many requests are all answered with 2xx, no more are sent
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line says of a user's API; what was not given is None, or empty."""
+    """Options of the command line for a user's API; None or empty if not given."""
 
     urls: tuple[str, ...] = ()
     folder: str | None = None
@@ -57,34 +55,34 @@ class Asked:
     owned_host: str | None = None
     server_cpus: int | None = None
     close: bool = False
-    also: tuple[int, ...] = ()  # further ports of the URL's host that the script may ask
+    also: tuple[int, ...] = ()  # further ports of the URL's host that the script may use
 
 
 @dataclass(frozen=True)
 class Planned:
-    """The campaign that was asked for, and what its run keeps beside it."""
+    """The campaign for a user's API, and what its run stores beside it."""
 
     campaign: Campaign
     script: Script | None
-    remarks: tuple[str, ...]  # what a reader of its numbers must know
+    remarks: tuple[str, ...]  # notes that a reader of its numbers needs
 
 
 def plan_user_api(asked: Asked, repeats: int | None, seed: int | None) -> Planned:
-    """Return the campaign for a user's server; LabError if it must not, or cannot, be loaded.
+    """Return the campaign for a user's server; raise LabError if it must not or cannot be loaded.
 
-    A server that runs already is asked here whether it answers.
+    A server that already runs must answer its first requests here.
     """
     if asked.probe_path is not None and not asked.probe_path.startswith("/"):
         raise LabError(f"--probe-path {asked.probe_path!r} must begin with a slash.")
     if asked.also and asked.script is None:
-        raise LabError("--also is for a --script: a plain GET asks for its URL only. Leave it out.")
+        raise LabError("--also needs a --script, because a plain GET uses its URL only: omit it.")
     found = _at_urls(asked) if asked.urls else (_Found(_in_folder(asked)),)
     apis = tuple(replace(each.api, also=asked.also) for each in found)
     for api in apis:
         if api.port in asked.also:
             raise LabError(
-                f"--also {api.port} is the port of {api.url}, which the script may ask anyway: "
-                "leave it out."
+                f"--also {api.port} is the port of {api.url}, which the script may use anyway: "
+                "omit it."
             )
     script = None
     if asked.script is not None:
@@ -119,18 +117,16 @@ def plan_user_api(asked: Asked, repeats: int | None, seed: int | None) -> Planne
 
 @dataclass(frozen=True)
 class _Found:
-    """A user's server, and what its first answers say."""
+    """A user's server, and notes about its first answers."""
 
     api: UserApi
     remarks: tuple[str, ...] = ()
 
 
 def _at_urls(asked: Asked) -> tuple[_Found, ...]:
-    """Return the servers that run already: one, or several that are to be compared under the same
-    requests.
-    """
+    """Return the servers that already run: one, or several to compare under the same requests."""
     if len(set(asked.urls)) < len(asked.urls):
-        raise LabError("The same --url is given twice: name two servers to compare them.")
+        raise LabError("The same --url is given twice: name two different servers.")
     if len(asked.urls) > MOST_URLS:
         raise LabError(
             f"{len(asked.urls)} URLs are too many to load in turn: give at most {MOST_URLS}."
@@ -138,8 +134,8 @@ def _at_urls(asked: Asked) -> tuple[_Found, ...]:
     found = tuple(_at_url(asked, url) for url in asked.urls)
     if len({each.api.path for each in found}) > 1:
         raise LabError(
-            "The URLs have different paths: to be compared, all must be asked for the same "
-            "path and query."
+            "The URLs have different paths: give all the same path and query, so that they can be "
+            "compared."
         )
     if len(found) == 1:
         return found
@@ -150,44 +146,47 @@ def _at_urls(asked: Asked) -> tuple[_Found, ...]:
 
 
 def _at_url(asked: Asked, url: str) -> _Found:
-    """Return a server that runs already.
+    """Return a server that already runs.
 
-    LabError unless it answers and is this machine's, or said to be the user's.
+    Raise LabError if it does not answer, or if its host is neither this machine nor declared as
+    the user's.
     """
     for name, value in {"--folder": asked.folder, "--server-cpus": asked.server_cpus}.items():
         if value is not None:
-            raise LabError(f"{name} is for a server that the lab starts: give it without --url.")
+            raise LabError(f"{name} is for a server that the lab starts: omit it, or omit --url.")
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise LabError(f"{url!r} is no URL: {error}.") from None
+        raise LabError(f"{url!r} is not a URL ({error}): check it.") from None
     if parts.scheme == "https":
         raise LabError(
-            "https:// is not supported, as the probe speaks plain HTTP only: give the http:// "
-            "address of the server itself, before what ends its TLS."
+            "https:// is not supported, because the probe uses plain HTTP only: give the http:// "
+            "address of the server behind its TLS proxy."
         )
     if parts.scheme != "http" or not parts.hostname or port == 0:
         raise LabError(
-            f"{url!r} is no address of an HTTP server: write one such as http://127.0.0.1:9000/."
+            f"{url!r} is not the address of an HTTP server: write one such as "
+            "http://127.0.0.1:9000/."
         )
     if parts.username is not None or parts.fragment:
         raise LabError(
-            "A URL with a user, a password or a fragment is not supported: they would stand in the "
-            "report. Leave them out, and let a --script send what the server needs."
+            "A URL with a user, a password or a fragment is not supported, because the report "
+            "would show them: omit them, and let a --script send what the server needs."
         )
     host = parts.hostname
     port = port or 80
     if ":" not in host and not _TAKEN_BY_K6.fullmatch(host):
         raise LabError(
-            f"k6 takes no host of the name {host}: give the server's address, such as 127.0.0.1."
+            f"k6 does not accept the host name {host}: give the server's address, such as "
+            "127.0.0.1."
         )
     address = _permitted(host, port, asked.owned_host)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     if asked.probe_path is not None and not asked.script:
         raise LabError(
-            "--probe-path is for a --script: beside a plain GET of a URL the probe asks for "
-            "the same."
+            "--probe-path needs a --script, because beside a plain GET the probe requests the "
+            "same URL: omit it."
         )
     api = UserApi(USER_API, path, asked.probe_path or path, url=url, address=address, port=port)
     found = attached.find(api)
@@ -200,7 +199,7 @@ def _at_url(asked: Asked, url: str) -> _Found:
 
 
 def _remarks_on_answers(url: str, first: Answers) -> tuple[str, ...]:
-    """Say how many of the first requests were not answered with 2xx, if any."""
+    """Return a note if some of the first requests were not answered with 2xx."""
     if not first.others:
         return ()
     said = f"{len(first.others)} of {len(first.statuses)} first requests to {url} {first.in_words}"
@@ -208,14 +207,13 @@ def _remarks_on_answers(url: str, first: Answers) -> tuple[str, ...]:
 
 
 def _permitted(host: str, port: int, owned: str | None) -> str:
-    """Return the address that a load of `host` goes to.
+    """Return the address to load for `host`.
 
-    LabError unless all are this machine's, or it is `owned`.
+    Raise LabError unless all of its addresses are loopback, or `host` is `owned`.
     """
     if owned is not None and owned.lower() != host.lower():
         raise LabError(
-            f"--i-own-this-host names {owned}, and the URL another host, {host}: they must be "
-            "the same."
+            f"--i-own-this-host names {owned}, but the URL's host is {host}: name the same host."
         )
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -228,10 +226,10 @@ def _permitted(host: str, port: int, owned: str | None) -> str:
         if owned is None and not (getattr(parsed, "ipv4_mapped", None) or parsed).is_loopback:
             raise LabError(
                 f"{host} is {address}, which is not loopback: the lab loads this machine only, "
-                f"unless you say that the host is yours to load, by `--i-own-this-host {host}`."
+                f"unless you declare that you may load the host, with `--i-own-this-host {host}`."
             )
     ordered = sorted(addresses, key=lambda address: addresses[address].version)
-    for address in ordered:  # as k6 does: version 4 first, and of them the first that accepts
+    for address in ordered:  # as in k6: IPv4 first, then the first that accepts
         with contextlib.suppress(OSError):
             socket.create_connection((address, port), timeout=2.0).close()
             return address
@@ -241,7 +239,7 @@ def _permitted(host: str, port: int, owned: str | None) -> str:
 def _in_folder(asked: Asked) -> UserApi:
     """Return a server that the lab starts from a folder.
 
-    LabError if there is nothing to start it from.
+    Raise LabError if the folder has neither a Dockerfile nor a server.toml.
     """
     if asked.folder is None:
         raise LabError(
@@ -249,14 +247,14 @@ def _in_folder(asked: Asked) -> UserApi:
         )
     if asked.owned_host is not None:
         raise LabError(
-            "--i-own-this-host is for a --url: what is started from a --folder runs on this "
-            "machine."
+            "--i-own-this-host is for a --url, and the lab starts a --folder on this machine: "
+            "omit it."
         )
     folder = Path(asked.folder)
     if not any((folder / name).is_file() for name in ("Dockerfile", "server.toml")):
         raise LabError(
-            f"{folder} has neither a Dockerfile nor a server.toml: the lab cannot start a "
-            "server from it."
+            f"{folder} has neither a Dockerfile nor a server.toml: add one, so that the lab can "
+            "start the server."
         )
     probe_path = asked.probe_path or "/"
     name = folder.resolve().name if (folder / "server.toml").is_file() else USER_API
@@ -265,9 +263,7 @@ def _in_folder(asked: Asked) -> UserApi:
 
 
 def _load(asked: Asked, repeats: int | None, *, several: bool) -> Load:
-    """Return the load that was asked for, in slices where several servers are compared within the
-    same seconds.
-    """
+    """Return the load of the options; in slices of sessions if several servers are compared."""
     workload = OWN_SCRIPT if asked.script else OWN_GET
     users = asked.vus
     duration_s = asked.duration_s
@@ -281,8 +277,8 @@ def _load(asked: Asked, repeats: int | None, *, several: bool) -> Load:
             raise LabError(f"{said}: give --iterations {least} or more.")
     elif asked.iterations is not None or (users is not None and not rates):
         raise LabError(
-            "A load is closed, --vus N --iterations M, or open, --rate R --duration S (where --vus "
-            "are the most users that it may have): give one of the two."
+            "A load is either closed, --vus N --iterations M, or open, --rate R --duration S with "
+            "--vus as the highest number of users: give one of the two."
         )
     else:
         length_s = duration_s or DURATION_S
@@ -290,7 +286,7 @@ def _load(asked: Asked, repeats: int | None, *, several: bool) -> Load:
         form = Sweep(rates or (float(RATE_RPS),), each_s)
     modes: tuple[Mode, ...] = ("close",) if asked.close else ("keepalive",)
     repeats = repeats or (SESSIONS if several else REPEATS)
-    # The warm-up of each trial decides how many users an open load may have, if nothing says it.
+    # Without --vus, the warm-up of each trial decides how many users an open load may have.
     return Load(
         workload,
         repeats,
@@ -305,20 +301,20 @@ def _load(asked: Asked, repeats: int | None, *, several: bool) -> Load:
 def _remarks(api: UserApi, script: Script | None) -> Iterator[str]:
     if script is not None and script.unused:
         yield (
-            f"The script exports {', '.join(script.unused)}, which the lab does not use: the load "
-            "is the lab's, and its report takes the place of thresholds and summaries."
+            f"The script exports {', '.join(script.unused)}, which the lab does not use: the lab "
+            "sets the load, and its report replaces thresholds and summaries."
         )
     if script is not None:
         yield (
-            f"The probe asks for {api.probe_path} only, not for what the script does: the two are "
-            "not compared, and no verdict rests on it."
+            f"The probe requests {api.probe_path} only, not what the script requests: the two are "
+            "not compared, and no verdict uses the probe."
         )
     if not user_server(api).contract:
-        yield "The server does not say what it counts: invariant 5 is not checked."
+        yield "The server reports no counts of its own: invariant 5 is not checked."
     if api.url is not None:
         yield (
-            f"The server at {api.url} was running before, and is the same in every trial: what one "
-            "leaves behind, the next one finds."
+            f"The server at {api.url} was running before and is the same in all trials: a trial "
+            "starts from the state that the one before it left."
         )
         yield from remarks_on_process(api, attached.find(api))
 
@@ -326,57 +322,55 @@ def _remarks(api: UserApi, script: Script | None) -> Iterator[str]:
 def remarks_on_process(
     api: UserApi, found: Listener, quota_of: Callable[[int], Quota] = quota_of
 ) -> Iterator[str]:
-    """Yield what the user should know of the process of a server that runs already.
+    """Yield notes about the process of a server that already runs.
 
-    That is why it is unknown, or its CPU quota, which `quota_of` returns for a pid.
+    They say why it is unknown, or what its CPU quota is. `quota_of` returns the quota of a pid.
     """
     if found.why:
         unknown = f"The CPU time of the server at {api.url} is not known"
-        yield f"{unknown}, and so no verdict: {found.why}."
+        yield f"{unknown}, so that there is no verdict: {found.why}."
         return
     quota = quota_of(found.pid)
     if quota.cores is not None:
-        whose = "is not the lab's"
+        whose = "the lab did not set"
         if quota.shared:
-            whose = "holds for the load generator, too"
+            whose = "limits the load generator, too"
         cores = core_words(quota.cores)
         yield f"The server at {api.url} may use {cores}: a CPU quota that {whose}."
     if not quota.known:
         more = "another CPU quota" if quota.cores is not None else "a CPU quota"
         said = f"Whether {more} limits the server at {api.url} is not known"
-        yield f"{said}: not all of its control groups can be read."
+        yield f"{said}: some of its control groups cannot be read."
 
 
 def _remarks_on_script(apis: Sequence[UserApi], script: Script) -> Iterator[str]:
-    """Say what a script may do otherwise than its user thinks."""
+    """Yield notes about behaviour of a script that its user may not expect."""
     ports = [str(port) for port in apis[0].also]
     if not script.reads_base_url:
         where = " and ".join(str(api.url or api.folder) for api in apis)
         yield (
-            f"The script never reads __ENV.BASE_URL: what it asks other than {where} is blocked "
-            f"and fails the trial. Let it ask `${{__ENV.BASE_URL}}/...`."
+            f"The script never reads __ENV.BASE_URL: any request other than to {where} is blocked "
+            f"and fails the trial. Let it request `${{__ENV.BASE_URL}}/...`."
         )
     if ports:
         yield (
-            f"The script may ask port {' and '.join(ports)} of the same host too (--also): "
-            "these requests are counted "
-            "apart, and are in no rate and no percentile. Iterations are timed with them."
+            f"The script may also use port {' and '.join(ports)} of the same host (--also): these "
+            "requests are counted separately, and are in no rate and no percentile. The times of "
+            "iterations include them."
         )
 
 
 def why_not_same(api: UserApi, run: RunFolder) -> str | None:
-    """Say why a run cannot go on: its script, or the process that it loads, is another one now.
+    """Return why a run cannot be resumed: its script, or the process that it loads, has changed.
 
-    None if it can.
+    None if it can be resumed.
     """
     for name, digest in api.files:
         path = run.scripts / COPY / name
         if not path.is_file() or sha256(path) != digest:
-            return f"{path} is not the script that it began with"
+            return f"{path} has changed since it began"
     if api.url is not None and api.process is None:
-        return (
-            "which process it loaded is unknown, so that nothing says whether it is still the same"
-        )
+        return "the process that it loaded is unknown, so that a restart would go unnoticed"
     if api.url is not None and attached.find(api).identity != api.process:
-        return f"what listens at {api.url} is not the process that it began with"
+        return f"the process at {api.url} is not the one with which it began"
     return None

@@ -5,9 +5,9 @@ import subprocess
 import fake_lab
 from fake_lab import BENCH
 
-UNTIL = "--until is `decided`, or the half-width of the intervals such as `5%`"
+UNTIL = "--until must be `decided`, or a half-width of the intervals such as `5%`"
 WRONG = [
-    (["run"], "Which campaign?"),
+    (["run"], "needs a campaign or an API"),
     (["run", "nonsense"], "There is no campaign 'nonsense'"),
     (["run", "no/such.toml"], "does not exist"),
     (["run", "quick", "--server", "nobody"], "There is no server 'nobody'"),
@@ -18,7 +18,7 @@ WRONG = [
     (["run", "quick", "--engine", "podman"], "There is no engine 'podman'"),
     (
         ["run", "fakes.toml", "--budget", "soon"],
-        "--budget is a time such as 90s, 60m or 2h, not 'soon'.",
+        "--budget must be a time such as 90s, 60m or 2h, not 'soon'.",
     ),
     (["run", "fakes.toml", "--until", "5"], f"{UNTIL}, not '5'."),
     (["run", "fakes.toml", "--until", "0%"], f"{UNTIL}, not '0%'."),
@@ -53,7 +53,7 @@ def test_a_program_outside_a_lab_says_where_it_looked(
 ):
     """It writes no colours where its output is no terminal."""
     fake_lab.make(tmp_path / "lab")
-    for root, code, says in (("nowhere", 2, "No lab in $BENCH_ROOT"), ("lab", 0, "fake")):
+    for root, code, says in (("nowhere", 2, "There is no lab in $BENCH_ROOT"), ("lab", 0, "fake")):
         env = {"BENCH_ROOT": str(tmp_path / root), "PATH": ""}
         done = subprocess.run(
             [*BENCH, "list"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False

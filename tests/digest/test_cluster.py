@@ -101,6 +101,6 @@ def test_no_scheduler_there_is_a_sentence(bench: Any, copied: RunFolder) -> None
         code, _, err = bench(str(copied.path), "--cluster", address, command="report")
         assert (
             code == 1
-            and f"There is no Dask scheduler at {address}" in err
+            and f"No Dask scheduler answers at {address}" in err
             and "Traceback" not in err
         )

@@ -26,6 +26,8 @@ from runner.present.look.numbers import number
         ("docs/method.md", "causes", "--causes"),
         ("docs/method.md", "invariants", "--invariants"),
         ("docs/method.md", "outcomes", "--outcomes"),
+        ("docs/commands.md", "campaigns", "--campaigns"),
+        ("docs/commands.md", "commands", "--commands"),
     ],
 )
 def test_what_is_written_by_make_readme_has_not_drifted(page, part, option, bench):
@@ -79,8 +81,7 @@ def test_the_table_has_each_server_with_its_first_note():
     assert len(lines) == len(servers) + 2
     nginx = next(line for line in lines if line.startswith("| `nginx`"))
     assert (
-        "| C | nginx |" in nginx
-        and "Reference row: answers fixed bodies from Debian's package" in nginx
+        "| C | nginx |" in nginx and "Reference row: Debian's nginx answers fixed bodies" in nginx
     )
     assert "One worker" not in nginx
 

@@ -66,7 +66,7 @@ def hit_again_and_again(root, hits, times=1):
         said = lab.ended(-9 if number == signal.SIGKILL else 130)
         assert (
             number == signal.SIGKILL
-            or f"Interrupted: `bench run --resume {lab.run.name}` goes on." in said
+            or f"Interrupted: continue with `bench run --resume {lab.run.name}`." in said
         )
         lab.assert_nothing_is_left()
         before = sealed
@@ -143,7 +143,7 @@ def test_a_run_that_is_hit_in_each_of_its_trials(tmp_path):
     for table in ("trials", "latency", "resources"):
         assert set(pd.read_parquet(lab.run / "tables" / f"{table}.parquet")["trial_id"]) >= sealed
     assert {path.stem for path in (lab.run / "tables" / "probe").iterdir()} >= sealed
-    assert "nothing to resume" in lab.resume(code=1)  # a failed trial is a result
+    assert "no trial is left to run" in lab.resume(code=1)  # a failed trial is a result
 
 
 @pytest.mark.long
@@ -163,9 +163,7 @@ def test_a_run_that_loses_its_script_or_ledger_or_watchdog(tmp_path):
     before = script.read_text()
     script.write_text(before + "# another one\n")
     lab.go()
-    said = (
-        "fake/server.py is not the file that it began with: put it back. Then `bench run --resume"
-    )
+    said = "fake/server.py has changed since it began: restore it. Then continue with `bench run"
     assert said in lab.ended(1)
     assert not (lab.run / "trials" / f"b03-{CELL}").exists()
     script.write_text(before)

@@ -95,28 +95,28 @@ def test_roles_that_are_left_out_have_a_host(tmp_path):
         (
             'server = "sut"',
             'server = "nobody"',
-            "line 12: there is no host 'nobody'; there are sut, gen",
+            "line 12: there is no host 'nobody': choose from sut, gen",
         ),
         ('server = "sut"', 'client = "sut"', "line 12: unknown key 'client'"),
-        ('generators = ["gen"]', "generators = []", "generators = [] is not a name"),
+        ('generators = ["gen"]', "generators = []", "generators = [] must be a name"),
         (
             'engine = "local"',
             'engine = "tcp://10.0.0.3:2376"',
-            "without certificates is open to everybody",
+            "anybody can use an engine at tcp:// without certificates",
         ),
         (
             'engine = "local"',
             'engine = "http://10.0.0.3"',
-            "is none of local, unix:///SOCKET, ssh://",
+            "must be local, unix:///SOCKET, ssh://",
         ),
         (
             'engine = "local"',
             'engine = "tcp://10.0.0.3:2376"\ncertificates = "/no"',
-            "there is no ca.pem in /no",
+            "the folder /no has no ca.pem",
         ),
-        ('address = "10.0.0.3"', 'address = "0.0.0.0"', "is not the IP address of one host"),
-        ('address = "10.0.0.3"', 'address = "gen.lab"', "is not the IP address of one host"),
-        ("cpus = [1, 2]", "cpus = [1, 1]", "is not a list of different numbers"),
+        ('address = "10.0.0.3"', 'address = "0.0.0.0"', "must be the IP address of one host"),
+        ('address = "10.0.0.3"', 'address = "gen.lab"', "must be the IP address of one host"),
+        ("cpus = [1, 2]", "cpus = [1, 1]", "must be a list of different numbers"),
         ("[host.gen]", '[host."a b"]', "must be a table [host.NAME]"),
         ("[roles]", "[role]", "unknown key 'role'"),
     ],
@@ -130,7 +130,7 @@ def test_a_users_api_is_not_loaded_from_other_hosts(bench, tmp_path):
     code, _, err = bench(
         "--url", "http://127.0.0.1:9/", "--hosts", hosts_file(tmp_path), command="run"
     )
-    assert code == 2 and "--hosts goes with a campaign" in err
+    assert code == 2 and "--hosts needs a campaign" in err
 
 
 def cell(workload, tool, **more):

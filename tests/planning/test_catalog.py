@@ -121,7 +121,7 @@ def test_seeds_has_the_published_size():
             'servers = ["axum", "gin", "nginx"]',
             'servers = "axum"',
             2,
-            "not a list of strings",
+            "must be a list of strings",
         ),
         (CAMPAIGN, "repeats = 2", "repeats = true", 3, "repeats = True"),
         (CAMPAIGN, "repeats = 2", "repeats =", 3, "line 3"),
@@ -131,33 +131,33 @@ def test_seeds_has_the_published_size():
         (OPEN, "to_rps = 200", "to_rps = 100", 10, "must be greater than from_rps"),
         (SWEEP, "[5, 50]", "[5, 5]", 8, "a list of different rates"),
         (COPIES, 'gin-b = "gin"', 'gin-c = "gin"', 5, "must be one of the campaign's servers"),
-        (COPIES, 'gin-b = "gin"', 'gin = "gin"', 5, "another name than 'gin'"),
-        (SESSIONS, "slices = 2", "slices = 3", 7, "slices = 3 is not an even number"),
+        (COPIES, 'gin-b = "gin"', 'gin = "gin"', 5, "and differ from 'gin'"),
+        (SESSIONS, "slices = 2", "slices = 3", 7, "slices = 3 must be an even number"),
         (SESSIONS, "slice_s = 1", "", 10, "[[load]] lacks 'slice_s'"),
-        (SESSIONS, "slice_s = 1", "slice_s = 0.1", 8, "slice_s = 0.1 is not a number from 0.2"),
+        (SESSIONS, "slice_s = 1", "slice_s = 0.1", 8, "slice_s = 0.1 must be a number from 0.2"),
         (SESSIONS, "connections", "duration_s = 3\nconnections", 12, "takes no 'duration_s'"),
         (
             SESSIONS,
             "connections",
             "server_share = 1.5\nconnections",
             12,
-            "server_share = 1.5 is not a share",
+            "server_share = 1.5 must be a share",
         ),
-        (SESSIONS, "connections", "server_share = [0.5, 0.5]\nconnections", 12, "is not a share"),
-        (SESSIONS, "repeats = 3", "server_share = 0.05", 3, "server_share = 0.05 is not a share"),
+        (SESSIONS, "connections", "server_share = [0.5, 0.5]\nconnections", 12, "must be a share"),
+        (SESSIONS, "repeats = 3", "server_share = 0.05", 3, "server_share = 0.05 must be a share"),
         (
             SESSIONS,
             "repeats = 3",
             'idle = "asleep"',
             3,
-            "idle = 'asleep' is not 'polling', 'system'",
+            "idle = 'asleep' must be 'polling', 'system'",
         ),
         (
             SESSIONS,
             'workload = "wrk-matrix"\nconnections = [4]',
             STATIC_RAMP,
             17,
-            "ramps and searches have no slices",
+            "ramps and searches cannot be sliced",
         ),
         (RAMP, "pool_sizes = [4, 16]", "", 4, "needs 'pool_sizes'"),
         (RAMP, "steps = 4", "", 4, "needs 'steps'"),
@@ -174,10 +174,10 @@ def test_seeds_has_the_published_size():
             "vus = 30",
             'vus = 30\nservers = ["echo"]',
             11,
-            "'echo' is none of the campaign's servers",
+            "'echo' is not one of the campaign's servers",
         ),
-        (RAMP, "GOGC", "ADDR", 14, "ADDR is set by the lab itself"),
-        (RAMP, "[environment.gin]", "[environment.echo]", 13, "of a server listed here"),
+        (RAMP, "GOGC", "ADDR", 14, "the lab sets ADDR itself"),
+        (RAMP, "[environment.gin]", "[environment.echo]", 13, "named after one of `servers`"),
     ],
 )
 def test_a_mistake_is_named_with_its_line(read_campaign, text, old, new, line, says):
@@ -190,17 +190,17 @@ def test_a_mistake_is_named_with_its_line(read_campaign, text, old, new, line, s
 @pytest.mark.parametrize(
     ("old", "new", "line", "says"),
     [
-        ('tier = "raw"', 'tier = "fast"', 4, "tier = 'fast' is not one of realistic, raw, "),
+        ('tier = "raw"', 'tier = "fast"', 4, "tier = 'fast' must be one of realistic, raw, "),
         ('language = "C"\n', "", 1, "[server] lacks 'language'"),
         (
             'base = "debian"',
             'bas = "debian"',
             10,
-            "unknown key 'bas'; known here are base, context",
+            "unknown key 'bas': use one of base, context",
         ),
-        ('["make"]', '["make", 1]', 8, "command = ['make', 1] is not a list of strings"),
-        ('A = "1"', "A = 1", 7, "env = {'A': 1} is not a table of strings"),
-        ("[server]", "run = 1\n[server]", 1, "run = 1 is not a table, such as [name] and lines"),
+        ('["make"]', '["make", 1]', 8, "command = ['make', 1] must be a list of strings"),
+        ('A = "1"', "A = 1", 7, "env = {'A': 1} must be a table of strings"),
+        ("[server]", "run = 1\n[server]", 1, "run = 1 must be a table, such as [name] and lines"),
     ],
 )
 def test_a_mistake_in_a_server_toml_is_named_with_its_line(tmp_path, old, new, line, says):
@@ -282,7 +282,7 @@ def test_different_loads_have_different_names(
     names = {trial.trial_id for trial in plan_trials(campaign, campaign_servers(campaign))}
     assert len(names) == 6 and "b01-gin-rates-p99le1_0ms-s3" in names
     campaign = read_campaign(OPEN + second.replace("duration_s = 1", "duration_s = 2"))
-    with pytest.raises(LabError, match="two loads that would both be b01-gin-rates-p99le10ms-s1"):
+    with pytest.raises(LabError, match="two loads with the name b01-gin-rates-p99le10ms-s1"):
         plan_trials(campaign, campaign_servers(campaign))
 
 

@@ -152,8 +152,8 @@ def test_columns_say_the_shape_and_the_shape_the_name(columns, shape, load_id):
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        pytest.param({"vus": 1}, "duration_s is missing", id="no length"),
-        pytest.param({"iterations": 1}, "vus is missing", id="no users"),
+        pytest.param({"vus": 1}, "a load of this shape needs duration_s", id="no length"),
+        pytest.param({"iterations": 1}, "a load of this shape needs vus", id="no users"),
         pytest.param(
             {"vus": 1, "iterations": 1, "duration_s": 1.0},
             "duration_s = 1.0 contradicts",
@@ -161,7 +161,7 @@ def test_columns_say_the_shape_and_the_shape_the_name(columns, shape, load_id):
         ),
         pytest.param(
             {"vus": 1, "iterations": 1, "load_model": "open"},
-            "first_rate_rps is missing",
+            "a load of this shape needs first_rate_rps",
             id="an open load without a rate",
         ),
         pytest.param(
@@ -252,7 +252,7 @@ def test_a_search_has_a_shape_for_each_bisection_and_a_ramp_one():
 
 
 def test_columns_of_a_load_that_are_no_form_are_refused():
-    with pytest.raises(ValueError, match="duration_s is missing"):
+    with pytest.raises(ValueError, match="a load of this shape needs duration_s"):
         Load.from_columns(LoadColumns("w", 1, 1.0, vus=(7,)))
     with pytest.raises(ValueError, match=r"duration_s = 2\.0 contradicts"):
         Load.from_columns(LoadColumns("w", 1, 1.0, vus=(7,), iterations=9, duration_s=2.0))

@@ -28,7 +28,7 @@ from runner.planning.plan import next_attempt, plan_trials
 from runner.present.frames import read_tables
 from runner.running.attempts import run_trials, run_unit
 from runner.running.preparing import Prepared, Room, require_room
-from runner.running.stopping import TO_THE_END, Stopping, settled
+from runner.running.stopping import TO_THE_END, Settled, Stopping, settled
 from runner.store import RunFolder, find_run
 from runner.verdict.evidence import Evidence, Verdict
 from runner.verdict.limits import Cause
@@ -215,7 +215,7 @@ def test_a_campaign_without_room_is_refused(trial, tmp_path):
     left = room(tmp_path, disk_bytes=2 * 2**30)
     require_room([replace(k6, cell=changed(k6.cell, iterations=1_000_000))] * 8, left)
     with pytest.raises(
-        LabError, match=rf"about 2\.1 GiB on the disk of {tmp_path}, and 2 are free"
+        LabError, match=rf"about 2\.1 GiB on the disk of {tmp_path}, and 2 GiB are free"
     ):
         require_room([k6], left)
 
@@ -227,14 +227,16 @@ def test_a_campaign_without_memory_is_refused(trial, tmp_path):
     crowd = replace(trial, cell=cell_of(vus=3000, iterations=10_000))
     left = room(tmp_path, memory_bytes=2 * 2**30)
     require_room([crowd], left)
-    with pytest.raises(LabError, match=r"about 2\.6 GiB of memory, and 2 are free"):
+    with pytest.raises(LabError, match=r"about 2\.6 GiB of memory, and 2 GiB are free"):
         require_room([replace(crowd, cell=changed(crowd.cell, vus=10_000))], left)
 
 
 @pytest.mark.fault("temporary files have no room", "refused before anything is measured")
 def test_a_campaign_without_room_for_temporary_files_is_refused(trial, tmp_path):
     left = room(tmp_path, temporary_bytes=2**20)
-    with pytest.raises(LabError, match=r"0\.062 GiB in .*, and 0\.00098 are free: .* set TMPDIR"):
+    with pytest.raises(
+        LabError, match=r"0\.062 GiB in .*, and 0\.00098 GiB are free: .* set TMPDIR"
+    ):
         require_room([trial], left)
 
 
@@ -263,7 +265,7 @@ def test_a_settled_load_gets_no_further_session():
 
     def settled_by_now(_tables, until):
         looked_after.append(max(int(name[1:3]) for name in began))
-        return {load}, f"something is {until}"
+        return Settled(frozenset({load}), f"something is {until}")
 
     decided = Stopping(until="decided", looks=(2, 4), settled=settled_by_now)
     _, said, _, _ = run(trials, outcome_of, until=decided)
@@ -280,15 +282,16 @@ def test_loads_are_settled_by_the_intervals_of_the_report():
     All at 100 kept ones, axum / gin 2.21 [2.03–2.41], exclude 1.
     """
     tables = read_tables(find_run("sample"))
-    decided, words = settled(tables, "decided")
-    assert "wrk-matrix-c100-keepalive-share0_5-x4" in decided and words.startswith(
+    found = settled(tables, "decided")
+    decided = found.loads
+    assert "wrk-matrix-c100-keepalive-share0_5-x4" in decided and found.words.startswith(
         "10 of 15 loads are decided; the"
     )
     assert not decided & {
         "wrk-matrix-c10-close-share0_4-x4",
         "wrk-matrix-c100-close-share0_4-x4",
     }
-    names = {name: settled(tables, name)[0] for name in ("0.1%", "20%", "100%")}
+    names = {name: settled(tables, name).loads for name in ("0.1%", "20%", "100%")}
     assert names["0.1%"] == set() and names["20%"] < names["100%"] and decided < names["100%"]
 
 
@@ -307,8 +310,8 @@ def test_a_budget_ends_the_run_and_says_how_to_go_on(budget_s, words):
     assert 20 <= len(began) <= 30 and began == [trial.trial_id for trial in trials][: len(began)]
     left = len(trials) - len(began)
     ends = (
-        f"The budget of {words} ends here, with {left} trials left: `bench run --resume the-run` "
-        "goes on."
+        f"The budget of {words} is used up, with {left} trials left: continue with "
+        "`bench run --resume the-run`."
     )
     assert said[-1] == ends
 

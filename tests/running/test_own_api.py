@@ -93,7 +93,9 @@ def test_a_quota_from_elsewhere_is_the_limit_and_is_named(root):
     assert row["verdict"] == "server-bound", row["verdict_reason"]
     assert "of its 0.5 of a core (a quota that is not the lab's)" in row["verdict_reason"]
     assert row["latency_p50_ms"] > 0, "response times are the server's own"
-    said = f"The server at {server.url}/x may use 0.5 of a core: a CPU quota that is not the lab's."
+    said = (
+        f"The server at {server.url}/x may use 0.5 of a core: a CPU quota that the lab did not set."
+    )
     assert made.done.stderr.replace("\n", " ").count("may use 0.5 of a core") == 1
     assert said in made.manifest["host_warnings"]
 
@@ -313,9 +315,9 @@ def test_an_interrupted_run_goes_on_with_the_same_process_only(root):
     assert "was not begun in this lab" in refused()
     shutil.copy(root / "data" / ".begun" / folder.name, root / "data" / ".begun" / copy.name)
     with tiny(5, port=port):
-        assert "is not the process that it began with" in refused()
+        assert "is not the one with which it began" in refused()
     (copy / "script" / "files" / "my.js").write_text("export default function () {}")
-    assert "is not the script that it began with" in refused()
+    assert "has changed since it began" in refused()
 
 
 def test_two_urls_are_loaded_in_turn_with_the_known_ratio(root):

@@ -80,23 +80,23 @@ ADDRESSES = {
         "Nothing answers at http://127.0.0.1:1/ (Connection refused): start your server first"
     ),
     "http://0.0.0.0:80/": "0.0.0.0 is 0.0.0.0, which is not loopback",
-    "http://10.9.8.7/": "by `--i-own-this-host 10.9.8.7`",
+    "http://10.9.8.7/": "with `--i-own-this-host 10.9.8.7`",
     "http://[2001:db8::1]:80/": "2001:db8::1, which is not loopback",
     "http://no-such-host.invalid/": "has no address",
-    "http://my_api:9000/": "k6 takes no host of the name my_api: give the server's address",
+    "http://my_api:9000/": "k6 does not accept the host name my_api: give the server's address",
     "SERVER/broken": "answers 500: give an address, or a --probe-path, that answers 200",
     "https://127.0.0.1/": "https:// is not supported",
-    "ftp://127.0.0.1/": "is no address of an HTTP server",
-    "127.0.0.1:9000": "is no address of an HTTP server",
-    "http://127.0.0.1:70000/": "is no URL: Port out of range",
+    "ftp://127.0.0.1/": "is not the address of an HTTP server",
+    "127.0.0.1:9000": "is not the address of an HTTP server",
+    "http://127.0.0.1:70000/": "is not a URL (Port out of range",
     "http://me:secret@127.0.0.1/": "a user, a password or a fragment",
     "http://127.0.0.1/#top": "a user, a password or a fragment",
     "SERVER/missing": "answers 404: give an address",
     "SERVER/away?http://93.184.216.34/": (
-        "answers 302 and leads to http://93.184.216.34/: the lab follows no"
+        "answers 302 and redirects to http://93.184.216.34/, which the lab does not follow"
     ),
 }
-ONE_KIND = "A load is closed, --vus N --iterations M, or open"
+ONE_KIND = "A load is either closed, --vus N --iterations M, or open"
 OPTIONS = [
     ({"vus": 5}, ONE_KIND),
     ({"iterations": 5}, ONE_KIND),
@@ -105,20 +105,20 @@ OPTIONS = [
     ({"vus": 5, "iterations": 4}, "fewer than 5 virtual users"),
     ({"probe_path": "/x"}, "beside a plain GET"),
     ({"probe_path": "x", "script": "my.js"}, "must begin with a slash"),
-    ({"folder": "."}, "give it without --url"),
+    ({"folder": "."}, "omit it, or omit --url"),
     (
         {"also": (9100,)},
-        "--also is for a --script: a plain GET asks for its URL only. Leave it out",
+        "--also needs a --script, because a plain GET uses its URL only: omit it",
     ),
-    ({"also": ("PORT",), "script": "my.js"}, "which the script may ask anyway: leave it out"),
-    ({"script": "FOLDER/none.js"}, "There is no script"),
+    ({"also": ("PORT",), "script": "my.js"}, "which the script may use anyway: omit it"),
+    ({"script": "FOLDER/none.js"}, "none.js does not exist"),
     ({"urls": ("SERVER/?a=b",), "script": "my.js"}, "A URL with a query"),
     (
         {"urls": ("http://10.9.8.7/",), "owned_host": "10.9.8.8"},
-        "10.9.8.8, and the URL another host, 10.9.8.7",
+        "10.9.8.8, but the URL's host is 10.9.8.7",
     ),
     ({"urls": (), "vus": 1, "iterations": 1}, "need a server"),
-    ({"urls": (), "folder": "FOLDER", "owned_host": "x"}, "runs on this machine"),
+    ({"urls": (), "folder": "FOLDER", "owned_host": "x"}, "on this machine"),
     ({"urls": (), "folder": "FOLDER"}, "neither a Dockerfile nor a server.toml"),
     ({"urls": ("SERVER", "SERVER")}, "The same --url is given twice"),
     ({"urls": ("SERVER", "OTHER/x")}, "different paths"),
@@ -196,7 +196,7 @@ def test_without_an_engine_a_dockerfile_cannot_be_run(tmp_path):
     campaign = plan_user_api(Asked(folder=str(tmp_path)), None, None).campaign
     (described,) = map(user_api.user_server, campaign.owns)
     with pytest.raises(
-        LabError, match=r"needs a Docker engine, and this is another \(none answers\)"
+        LabError, match=r"needs a Docker engine, and this run has none \(none answers\)"
     ):
         ProcessEngine(SimpleNamespace(), "none answers").prepare(described)
 
@@ -224,7 +224,7 @@ SCRIPTS = [
     (f"nothing();\n{EMPTY}", "nothing is not defined (at "),
     (
         f"import x from 'k6/x/faker';\n{EMPTY}",
-        "k6/x/faker, which this k6 has not: leave it out, or install a k6 with it",
+        "k6/x/faker, which this k6 lacks: remove it, or install a k6 with it",
     ),
 ]
 
@@ -279,7 +279,7 @@ def test_a_script_that_never_reads_the_url_is_warned_of(server, tmp_path, line, 
     path = tmp_path / "my.js"
     path.write_text(f"import http from 'k6/http';\nexport default function () {{\n  {line}\n}}\n")
     remarks = plan_user_api(Asked(urls=(server.url,), script=str(path)), None, None).remarks
-    said = f"what it asks other than {server.url} is blocked and fails the trial"
+    said = f"any request other than to {server.url} is blocked and fails the trial"
     assert any(said in remark for remark in remarks) == is_warned
 
 
@@ -291,7 +291,9 @@ def test_ports_that_a_script_may_ask_are_in_the_plan_and_said(server, tmp_path):
         Asked(urls=(server.url,), script=str(path), also=(9100, 9101)), None, None
     )
     assert planned.campaign.owns[0].also == (9100, 9101)
-    assert any("may ask port 9100 and 9101 of the same host" in said for said in planned.remarks)
+    assert any(
+        "may also use port 9100 and 9101 of the same host" in said for said in planned.remarks
+    )
 
 
 # --- the first answers ----------------------------------------------------------------------------

@@ -118,7 +118,7 @@ def test_a_changed_raw_file_is_refused(copied):
     data = raw.read_bytes()
     at = len(data) // 2
     raw.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
-    assert_refused(copied, "k6.json.gz is not the file that was sealed")
+    assert_refused(copied, "k6.json.gz has changed since its trial was sealed")
 
 
 @pytest.mark.fault("a sealed number was changed", "the tables are not rebuilt; the column is named")

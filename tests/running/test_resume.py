@@ -76,7 +76,7 @@ def test_a_runner_that_died_after_the_record_has_sealed_it(finished, copied, res
     run.journal.write_text(
         "".join(lines[:last]) + lines[last][:-20]
     )  # the last line was being written
-    resumed("unwritten", 0, "nothing to resume")
+    resumed("unwritten", 0, "no trial is left to run")
     states = run.states()
     assert set(states) == {path.name for path in run.path.glob("trials/*")}
     assert {states[record["trial_id"]] for record in finished.records} == {"sealed"}
@@ -113,7 +113,7 @@ def test_a_changed_sealed_file_stops_a_resumed_run(copied, resumed):
     shutil.rmtree(run.trial(name))
     raw = run.trial(records(run.path)[K6]["trial_id"]) / "k6.json.gz"
     raw.write_bytes(raw.read_bytes() + b"more")
-    resumed("changed", 1, "k6.json.gz is not the file that was sealed")
+    resumed("changed", 1, "k6.json.gz has changed since its trial was sealed")
     assert not run.trial(name).exists()
 
 
@@ -121,7 +121,7 @@ def test_a_changed_sealed_file_stops_a_resumed_run(copied, resumed):
 def test_a_plan_that_is_not_that_of_the_run_is_refused(copied, resumed):
     run = copied("replanned")
     run.journal.write_text(run.journal.read_text().replace(CLOSE, CLOSE.replace("c4", "c8")))
-    resumed("replanned", 2, "its plan is not the one that it began with")
+    resumed("replanned", 2, "its plan has changed since it began")
 
 
 @pytest.mark.fault(
@@ -133,7 +133,7 @@ def test_a_run_does_not_go_on_with_other_files(finished, copied, resumed):
     before = script.read_text()
     script.write_text(before + "# changed\n")
     try:
-        resumed("other-files", 2, "fake/server.py is not the file that it began with")
+        resumed("other-files", 2, "fake/server.py has changed since it began")
     finally:
         script.write_text(before)
 
@@ -154,7 +154,7 @@ def test_a_foreign_run_is_not_executed(copied, resumed):
 def test_resuming_a_finished_run_does_nothing(finished, resumed):
     journal = finished.folder / "journal.jsonl"
     before = journal.read_bytes()
-    resumed(finished.result["run_id"], 0, "nothing to resume")
+    resumed(finished.result["run_id"], 0, "no trial is left to run")
     assert journal.read_bytes() == before
 
 
@@ -165,23 +165,23 @@ def test_a_run_is_not_resumed_on_another_machine(finished, copied, resumed):
         cut_off=True,
         machine=finished.manifest["machine"] | {"cpu_model": "Another CPU"},
     )
-    resumed("elsewhere", 2, "its machine is not the one that it began with")
+    resumed("elsewhere", 2, "its machine has changed since it began")
 
 
 OTHERS = {
-    "tool": ({"tools": {"k6": "0.1", "wrk": "0.1"}}, "its wrk is not the one that it began with"),
+    "tool": ({"tools": {"k6": "0.1", "wrk": "0.1"}}, "its wrk has changed since it began"),
     "CPUs": (
         {"placement": {"server": [97], "generator": [98]}},
-        "its CPU placement is not the one that it began with",
+        "its CPU placement has changed since it began",
     ),
-    "idle CPUs": ({"idle": "both"}, "idle CPUs were both and cannot be so now"),
+    "idle CPUs": ({"idle": "both"}, "idle CPUs were both then, which is not possible now"),
     "binary": (
         {"artifacts": {"fake": "a" * 64}},
-        f"the artifact of fake is not the one that it began with ({'a' * 19} then, None now)",
+        f"the artifact of fake has changed since it began ({'a' * 19} then, None now)",
     ),
     "image": (
         {"images": {"fake": "sha256:" + "b" * 64}},
-        f"the image of fake is not the one that it began with (sha256:{'b' * 12} then, None now)",
+        f"the image of fake has changed since it began (sha256:{'b' * 12} then, None now)",
     ),
 }
 
@@ -198,7 +198,7 @@ def test_a_run_does_not_go_on_under_other_conditions(copied, resumed, name):
 @pytest.mark.parametrize("name", ["machine", "tools", "placement", "images", "host_warnings"])
 def test_a_run_whose_beginning_is_unknown_does_not_go_on(copied, resumed, name):
     copied("unknown", cut_off=True, **{name: None})
-    resumed("unknown", 2, f"its run.json does not say under which {name} it began")
+    resumed("unknown", 2, f"its run.json does not name the {name} with which it began")
 
 
 def test_a_run_that_was_only_created_is_resumed_like_one_that_was_interrupted(finished, copied):

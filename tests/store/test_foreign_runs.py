@@ -55,7 +55,7 @@ def record(folder, **changes):
 def test_the_id_of_a_run_leads_nowhere(lab, run_id):
     manifest = json.loads((lab / "run.json").read_text())
     (lab / "run.json").write_text(json.dumps(manifest | {"run_id": run_id}))
-    with pytest.raises(LabError, match="names no run_id"):
+    with pytest.raises(LabError, match="has no run_id"):
         figures_folder(find_run("theirs"))
 
 
@@ -131,7 +131,7 @@ def test_exported_records_that_cannot_be_unpacked(lab):
     for data, words in (
         (b"", "is cut off"),
         (whole[:-20], "is cut off"),
-        (whole + b"more", "goes on after its end"),
+        (whole + b"more", "continues after its end"),
         (whole[:40] + bytes([whole[40] ^ 255]) + whole[41:], "cannot be unpacked"),
         (b'{"trial_id": "t1"}\n', "cannot be unpacked"),
         (lzma.compress(b"{}", lzma.FORMAT_ALONE), "cannot be unpacked"),
@@ -173,14 +173,14 @@ def test_a_value_that_no_record_has_is_refused(lab, tmp_path, value):
     run = RunFolder(lab)
     run.append("sealed", "t1")
     for write in (run.record_hashes, partial(export_compact, run, tmp_path / "mine")):
-        with pytest.raises(LabError, match="The record of t1 has a value that no trial has"):
+        with pytest.raises(LabError, match="The record of t1 has an impossible value"):
             write()
     assert not (tmp_path / "mine").exists()
 
 
 def test_an_exported_run_is_not_resumed(lab):
     packed(lab, {})
-    with pytest.raises(LabError, match="it was exported, and has no raw files"):
+    with pytest.raises(LabError, match="it is an exported run, without raw files"):
         resume_campaign(RunFolder(lab), report=None)
 
 
@@ -203,7 +203,7 @@ def test_a_pipe_is_no_wait_and_a_huge_file_is_not_read(lab):
         find_run("theirs")
     (lab / "run.json").unlink()
     os.mkfifo(lab / "run.json")
-    with pytest.raises(LabError, match="no file of the lab"):
+    with pytest.raises(LabError, match="the lab wrote no such file"):
         read_json(lab / "run.json")
 
 

@@ -80,9 +80,9 @@ def test_a_part_that_is_null_counts_as_missing(name):
     ("facts", "words"),
     [
         ({"machine": {"cpus": "2"}}, "machine.cpus: Input should be a valid integer"),
-        ({"campaign": [1]}, "campaign: it is no JSON object"),
+        ({"campaign": [1]}, "campaign: it is not a JSON object"),
         ({"machine": {"memory_bytes": "much"}}, "machine.memory_bytes: Input should be a valid"),
-        ({"machine": []}, "machine: it is no JSON object"),
+        ({"machine": []}, "machine: it is not a JSON object"),
         ({"tools": {"k6": 1.8}}, "tools.k6: Input should be a valid string"),
         ({"git": {"dirty": "no"}}, "git.dirty: Input should be a valid boolean"),
         ({"host_warnings": "hot"}, "host_warnings: Input should be a valid tuple"),

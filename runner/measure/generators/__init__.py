@@ -1,1 +1,1 @@
-"""The load generators: a file for each, and what they have in common."""
+"""The load generators: one module each, and their common interface."""

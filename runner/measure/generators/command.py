@@ -1,6 +1,4 @@
-"""What every generator is given and gives: what it sends, its command, and what a warm-up
-showed.
-"""
+"""The interface of a generator: its requests, its command, and results of its warm-up."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -15,43 +13,37 @@ from runner.model import OWN, OWN_SCRIPT, Cell, LoadPart, Workload
 
 K6_SYSTEM_TAGS = "status,error_code"
 K6_URL_TAG = ",url"
-"""Tells a script's requests to the server from those to other ports; costs k6 memory."""
+"""Tag that tells a script's requests to the server from those to other ports; it costs memory."""
 GO_MEMORY_BYTES = 4 * 2**30
-"""A generator in Go is bound by its garbage collector at thousands of virtual users.
+"""The garbage collector limits a generator in Go at thousands of virtual users.
 
-If there is memory for it, that runs only when the generator has used this much; else at four times
-the live heap rather than two.
+If the machine has enough memory, it runs only after this many bytes, otherwise at four times the
+live heap instead of two.
 """
 OPEN_GRACE_S = 10
-"""That the last requests of an open load may take; the contract has 5 s for the slowest answer."""
+"""Seconds for the last requests of an open load; the contract allows 5 s for an answer."""
 WHOLE = LoadPart()
 
 Output = Literal["samples", "summary", "stock"]
-"""What k6 writes: every sample, its summary only, or the summary only and with none of the lab's
-settings.
-"""
+"""Output of k6: every sample, its summary only, or the summary only without the lab's settings."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """A generator's command line, the environment that it needs beside PATH, and when it has surely
-    failed to end.
-    """
+    """A generator's command line, its environment in addition to PATH, and its time limit."""
 
     argv: tuple[str, ...]
     env: dict[str, str]
     timeout_s: float
     interrupt_after_s: float | None = None
-    """wrk takes whole seconds only: a shorter load is ended by SIGINT."""
+    """wrk accepts whole seconds only: SIGINT ends a shorter load."""
     after: tuple[tuple[tuple[str, ...], Path], ...] = ()
-    """What turns its results into raw files once the load is over: command lines, and where their
-    output goes.
-    """
+    """Command lines that convert its results to raw files after the load, each with its output."""
 
 
 @dataclass(frozen=True)
 class Shot:
-    """What the generator sends, and where to."""
+    """The generator's request, and its address."""
 
     tool: Path
     script: Path
@@ -59,27 +51,27 @@ class Shot:
     method: str
     path: str
     body: str
-    host: str = "lab"  # what the probe names as Host; k6 and wrk name that of the URL
+    host: str = "lab"  # Host header of the probe; k6 and wrk use the URL's
     more: Mapping[str, str] = field(
         default_factory=dict
-    )  # what the script finds in its environment besides
-    system_tags: str = K6_SYSTEM_TAGS  # what k6 says of each request
+    )  # additional environment variables of the script
+    system_tags: str = K6_SYSTEM_TAGS  # tags that k6 writes for each request
 
 
 Files = Mapping[str, Path]
-"""Where a generator has to write each of its files, by their plain names."""
+"""Path of each file that a generator must write, by plain name."""
 
 
 @dataclass(frozen=True)
 class WarmedUp:
-    """What the generators did in a warm-up; None if they do not say."""
+    """Results of the generators' warm-up; None if unknown."""
 
     answers_rps: float | None = None
-    """A lower bound of what the server can do."""
+    """Rate of answers: a lower bound of the server's capacity."""
     iterations_rps: float | None = None
-    """Of k6 and its script."""
+    """Iterations per second of k6 and its script."""
     iteration_ms: float | None = None
-    """Mean of the iterations that were completed."""
+    """Mean duration of the completed iterations."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +85,9 @@ class Generator:
     warm_up_files: tuple[str, ...]
     """Results of a warm-up."""
     read_warm_up: Callable[[Files], WarmedUp]
-    """Read them. Nothing is known if they are missing or broken."""
+    """Reads these results; all are None if the file is missing or damaged."""
     must_warm_up: bool
-    """Whether a warm-up with an exit code other than 0 fails the trial."""
+    """True if a warm-up with an exit code other than 0 fails the trial."""
     kept_requests: Callable[[Cell], int]
     """Upper estimate of the requests that a load leaves on the disk."""
     memory_bytes: Callable[[Cell], int]
@@ -105,9 +97,7 @@ class Generator:
 def shot_of(
     workload: Workload, tool: Path, running: Running, tag: str, *, probing: bool = False
 ) -> Shot:
-    """Return what a load sends to a server, with `tag` in its body's place for it, or what the
-    probe beside it does.
-    """
+    """Return the request of a load, or of the probe; `tag` replaces `{tag}` in its body."""
     is_own = workload.name in OWN
     path = (
         workload.probe_path

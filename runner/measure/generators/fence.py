@@ -1,4 +1,4 @@
-"""The fence around a user's k6 script: one address, its port, and the ports that were allowed."""
+"""Restrict a user's k6 script to one address, its port, and the permitted further ports."""
 
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
@@ -8,28 +8,24 @@ from urllib.parse import urlsplit
 from runner.measure.engine import LOOPBACK, Running
 
 FENCE = {"K6_AUTO_EXTENSION_RESOLUTION": "false"}
-"""No k6 other than the one that is installed: by itself it would have one built for a script that
-imports k6/x.
-"""
+"""Use only the installed k6: by default it has another one built for a script that imports k6/x."""
 ALL_4 = IPv4Network("0.0.0.0/0")
 ALL_6 = IPv6Network("::/0")
 NOWHERE = "255.255.255.255"
-"""The address that k6 is given for every host and port that a script may not ask: always one of
-those it blocks.
+"""Address to which k6 resolves every forbidden host and port; it is always among the blocked ones.
 """
 LOCALHOST = "localhost"
 
 
 def fence(running: Running, also: Sequence[int] = ()) -> dict[str, object]:
-    """Return the options of k6 that leave a script one address, its port and the ports `also`, and
-    no redirection.
+    """Return the options of k6 that permit one address, its port and the ports `also`, and no
+    redirection.
 
-    k6 looks up `host:port`, then the host, in its option `hosts`, for addresses too
+    k6 looks up `host:port`, then the host, in its option `hosts`, also for addresses
     (lib/netext/dialer.go). Each permitted `host:port` leads to the server. Everything else leads to
-    an address that `blacklistIPs` blocks. That option has all addresses but the server's, because
-    k6 has no list of what is allowed. k6 takes no address of version 6 as a key: there, a request
-    for another address of version 6 at a permitted port goes to the server, and is counted as what
-    it is, a request of the server.
+    an address that `blacklistIPs` blocks. That option has all addresses except the server's,
+    because k6 has no list of permitted ones. k6 accepts no IPv6 address as a key: a request for
+    another IPv6 address at a permitted port goes to the server, and counts as its request.
     """
     allowed = ip_address(running.address)
     others: list[IPv4Network | IPv6Network]
@@ -44,9 +40,7 @@ def fence(running: Running, also: Sequence[int] = ()) -> dict[str, object]:
 
 
 def _ways_to(running: Running, port: int) -> dict[str, str]:
-    """Return the keys of k6's option `hosts` that lead to a port of the server's address, with what
-    they lead to.
-    """
+    """Return the entries of k6's option `hosts` that lead to a port of the server's address."""
     is_version_6 = ":" in running.address
     there = f"[{running.address}]:{port}" if is_version_6 else f"{running.address}:{port}"
     name = urlsplit(running.origin).hostname or running.address

@@ -1,4 +1,4 @@
-"""k6: its scenario, its command, and what its summary says of a warm-up."""
+"""k6: its scenario, its command, and the results of its warm-up."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,15 +24,15 @@ SUMMARY = "k6-summary.json"
 SAMPLES = "k6.json.gz"
 TREND_STATS = "avg,min,med,max,p(90),p(95),p(99),p(99.9),count"
 SLOWEST_RPS = 500
-"""A closed load is given the time that it takes at this rate.
+"""A closed load must end within the time that it takes at this rate.
 
-k6 drops what is left then, and the trial is invalid.
+After that k6 drops the remaining iterations, and the trial is invalid.
 """
 SLOWEST_OWN_RPS = 20
-"""For a user's API: an iteration of a script may be several requests, and pauses between them."""
+"""The same for a user's API, whose iterations may have several requests and pauses."""
 FASTEST_RPS = 15_000
-"""More iterations a second than k6 has been seen to make on one core."""
-WARM_UP_USERS = 10  # of an open load that says no number of users
+"""Iterations per second that k6 cannot exceed on one core, by experience."""
+WARM_UP_USERS = 10  # of an open load without a number of users
 MOST_WARM_UP_USERS = 100
 
 
@@ -58,7 +58,7 @@ def measured(cell: Cell, shot: Shot, files: Files, output: Output, load_part: Lo
 def warm_up(cell: Cell, shot: Shot, files: Files) -> Command:
     """Return the command of the warm-up, a closed load."""
     users = min(cell.shape.users or WARM_UP_USERS, MOST_WARM_UP_USERS)
-    # A ramp from as many users to as many: k6 takes no `constant-vus` of less than a second.
+    # A ramp between equal numbers of users: k6 accepts no `constant-vus` of less than a second.
     stages = [{"target": users, "duration": f"{round(1000 * cell.warmup_s)}ms"}]
     scenario = {
         "executor": "ramping-vus",
@@ -74,7 +74,7 @@ def warm_up(cell: Cell, shot: Shot, files: Files) -> Command:
 
 
 def read_warm_up(files: Files) -> WarmedUp:
-    """Return what a warm-up did; nothing is known if its summary is missing or broken."""
+    """Return the results of a warm-up; all are None if its summary is missing or damaged."""
     try:
         metrics = json.loads(files[SUMMARY].read_text(encoding="utf-8"))["metrics"]
         return WarmedUp(
@@ -87,12 +87,12 @@ def read_warm_up(files: Files) -> WarmedUp:
 
 
 def _statistic(metrics: Mapping[str, Any], metric: str, name: str) -> float | None:
-    """Return a statistic of k6's summary, which leaves out a metric without samples."""
+    """Return a statistic of k6's summary, which has no metrics without samples."""
     return float(metrics[metric][name]) if metric in metrics else None
 
 
 def iterations(cell: Cell) -> int:
-    """Return how many iterations a load of k6 has, rather too many for one that lasts a time."""
+    """Return the number of iterations of a k6 load; an upper estimate if it lasts a time."""
     match cell.shape:
         case Closed() as load:
             return load.iterations
@@ -107,9 +107,9 @@ def iterations(cell: Cell) -> int:
 def memory_bytes(cell: Cell) -> int:
     """Return an upper estimate of k6's memory for a load, in bytes.
 
-    Seen: 0.2 MiB for each virtual user, and 14 kB of garbage for each iteration.
+    Measured: 0.2 MiB for each virtual user, and 14 kB of garbage for each iteration.
     """
-    users = cell.shape.users or MOST_WARM_UP_USERS  # not known yet: those of the warm-up
+    users = cell.shape.users or MOST_WARM_UP_USERS  # if unknown, the warm-up's upper limit
     live = 64 * 2**20 + 200_000 * users
     limit = max(0, GO_MEMORY_BYTES - live) if "GOMEMLIMIT" in garbage_collector() else 4 * live
     return live + min(limit, 14_000 * iterations(cell))
@@ -135,7 +135,7 @@ def _command(
     )
     env = {"TARGET_URL": shot.url, "METHOD": shot.method, "BODY": shot.body, "MODE": cell.mode}
     env |= {"SCENARIO": json.dumps(scenario), **shot.more, **collector}
-    env["HOME"] = str(folder)  # k6 reads its configuration from there: none, on every machine
+    env["HOME"] = str(folder)  # k6 finds no configuration there, on any machine
     return Command(argv, env, timeout_s)
 
 
@@ -145,7 +145,7 @@ class _Scenario:
 
     options: dict[str, object]
     limit_s: float
-    """The longest time that it may take."""
+    """Its time limit."""
 
 
 def _scenario(cell: Cell) -> _Scenario:
@@ -177,7 +177,7 @@ def _scenario(cell: Cell) -> _Scenario:
 
 
 def _arrivals(cell: Cell, load: Steps | Search) -> dict[str, object]:
-    """Return k6's scenario of an open load; LabError if its users or its rate are not known yet."""
+    """Return k6's scenario of an open load; raise LabError if users or rate are not known yet."""
     if load.users is None or not load.rates_rps:
         raise LabError(f"Cell {cell.cell_id} lacks virtual users or arrival rates.")
     rates = [round(rate_rps) for rate_rps in load.rates_rps]
@@ -194,7 +194,7 @@ def _arrivals(cell: Cell, load: Steps | Search) -> dict[str, object]:
             "duration": step,
             **users,
         }
-    # k6 ramps linearly within a stage: one of no length makes the step.
+    # k6 ramps linearly within a stage: a stage of length 0 makes the step.
     stages = [{"target": rate, "duration": length} for rate in rates for length in ("0s", step)]
     return {
         "executor": "ramping-arrival-rate",

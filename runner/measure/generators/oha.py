@@ -1,11 +1,11 @@
-"""oha: its command, and what turns the requests that it stores into lines of text.
+"""oha: its command, and the conversion of its stored requests to lines of text.
 
-Facts of oha's source that this rests on (src/client.rs, src/db.rs, src/lib.rs of 1.16): with `-z`
-and `-w` a load ends with the requests that are under way then. `-q` paces by the time since oha
-began, in milliseconds, as tokio's timer does; the next free connection in turn takes a request up,
-so that each connection is opened by its first request. With `--latency-correction` the time of a
-request begins with its turn. Only requests that were answered are stored, with any status; the
-others are counted by their errors in the report.
+It relies on these facts of oha's source (src/client.rs, src/db.rs, src/lib.rs of 1.16). With `-z`
+and `-w` a load ends after the requests in flight. `-q` paces by the time since oha began, in
+milliseconds, the resolution of tokio's timer. The next free connection in turn sends a request, so
+that each connection is opened by its first request. With `--latency-correction` the time of a
+request begins with its turn. oha stores only answered requests, with any status; its report counts
+the others by error.
 """
 
 import csv
@@ -32,30 +32,30 @@ from runner.shapes import ForTime
 SAMPLES = "oha.csv.gz"
 REPORT = "oha.json"
 _ALL = 'SELECT "start", start_latency_correction, "end", duration, status, len_bytes, run FROM oha'
-"""Of oha's table: times in seconds since oha began; `run` is when that was, in Unix seconds."""
+"""Columns of oha's table: times are seconds since oha began; `run` is its begin in Unix seconds."""
 MOST_THREADS = 4
-"""More have nothing to do on the CPUs that a generator has here.
+"""Highest number of oha's threads.
 
-By itself oha takes one for each core of the machine, those too that it may not use.
+By default oha uses one for each core of the machine, including cores that it may not use.
 """
 FASTEST_RPS = 100_000
-"""More requests a second than oha has been seen to make on one core."""
+"""Requests per second that oha cannot exceed on one core, by experience."""
 BYTES_IN_MEMORY = 600
-"""Of a request, which oha keeps until it has reported; seen: 420."""
+"""Memory of a request, which oha keeps until it has reported; measured: 420."""
 STORED_RPS = 50_000
-"""Fewer requests a second than oha stores when a load is over; seen on a busy machine: 90,000."""
+"""Lower estimate of the requests that oha stores per second after a load; measured: 90,000."""
 
 
 def measured(cell: Cell, shot: Shot, files: Files, _output: Output, load_part: LoadPart) -> Command:
     """Return the command of a load.
 
-    The requests that oha stores in a database become lines of text afterwards.
+    The requests in oha's database are converted to lines of text afterwards.
     """
     part = load_part.of(cell)
     length_s = part.lead_s + part.window_s if part.window_s else _duration_s(part)
     samples = files[SAMPLES]
     stored = samples.with_name("oha.db")
-    stored.unlink(missing_ok=True)  # oha would add to those of a load that was interrupted
+    stored.unlink(missing_ok=True)  # oha would append to the requests of an interrupted load
     options = [f"--db-url={stored}", f"--output={files[REPORT]}"]
     load = _command(part, shot, length_s, options)
     as_text = (sys.executable, "-m", __name__, str(stored))
@@ -69,7 +69,7 @@ def warm_up(cell: Cell, shot: Shot, files: Files) -> Command:
 
 
 def read_warm_up(files: Files) -> WarmedUp:
-    """Return what a warm-up did; nothing is known if its report is missing or broken."""
+    """Return the results of a warm-up; all are None if its report is missing or damaged."""
     try:
         report = json.loads(files[REPORT].read_text(encoding="utf-8"))
         answers = sum(report["statusCodeDistribution"].values())
@@ -79,7 +79,7 @@ def read_warm_up(files: Files) -> WarmedUp:
 
 
 def kept_requests(cell: Cell) -> int:
-    """Return how many requests a load leaves, rather too many for a closed one."""
+    """Return the number of requests of a load; an upper estimate for a closed one."""
     return cell.to_begin if cell.is_open else round(FASTEST_RPS * _duration_s(cell))
 
 
@@ -89,9 +89,10 @@ def memory_bytes(cell: Cell) -> int:
 
 
 def connections_of(cell: Cell) -> int:
-    """Return how many connections a load has.
+    """Return the number of connections of a load.
 
-    An open load has no more than open in its lead, as each is opened by its first request.
+    An open load has at most as many as its lead has requests, because each is opened by its first
+    request.
     """
     if cell.rates_rps:
         return max(1, min(cell.sockets, round(cell.rates_rps[0] * LEAD_S)))
@@ -99,7 +100,7 @@ def connections_of(cell: Cell) -> int:
 
 
 def _duration_s(cell: Cell) -> float:
-    """Return how long a closed load lasts; LabError if it is one of a count of requests."""
+    """Return the duration of a closed load in seconds; raise LabError if it has none."""
     if not isinstance(cell.shape, ForTime):
         raise LabError(f"oha loads for a time only, and {cell.cell_id} has no duration.")
     return cell.shape.duration_s
@@ -131,9 +132,9 @@ def _command(cell: Cell, shot: Shot, length_s: float, options: Sequence[str]) ->
 
 
 def write_as_text(stored: Path) -> None:
-    """Write the requests of oha's database to the standard output: a line each, after their names.
+    """Write the requests of oha's database to the standard output: a header, then one per line.
 
-    Ends the program with exit code 1 and a sentence if the database is not oha's.
+    End the program with exit code 1 and a sentence if the database is not oha's.
     """
     address = f"{stored.resolve().as_uri()}?mode=ro"
     try:

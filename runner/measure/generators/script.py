@@ -1,4 +1,4 @@
-"""A user's k6 script: whether k6 can load it, what it imports, and its copy in a run's folder."""
+"""A user's k6 script: check it with k6, find its imports, and copy it to a run's folder."""
 
 import json
 import os
@@ -18,30 +18,30 @@ from runner.store import RunFolder
 
 LOADED_WITHIN_S = 30
 MOST_BYTES = 50_000_000
-MARK = "LAB: "  # begins what the wrapper says to the lab
-PLACE = "'SCRIPT'"  # where the wrapper has the script's path
+MARK = "LAB: "  # prefix of the wrapper's messages to the lab
+PLACE = "'SCRIPT'"  # placeholder of the script's path in the wrapper
 BASE_URL = b"BASE_URL"
-COMMENTS = (b"//", b"/*", b"*")  # what a line begins with that is all comment
+COMMENTS = (b"//", b"/*", b"*")  # prefixes of lines that are comments
 _IMPORTED = re.compile(
     r'retrieved from the resolved url "(?P<https>[^"]+)"|'
     r"imports are file and https, (?P<http>http://\S+) has `http`"
 )
-"""How k6 refuses a script that imports a URL (its internal/loader/loader.go)."""
+"""k6's message about a script that imports a URL (its internal/loader/loader.go)."""
 _EXTENSIONS = re.compile(r"unknown modules \[([^\]]*k6/x/[^\]]*)\]")
 COPY = "files"  # folder of the script's copy, beside the wrapper
 
 
 @dataclass(frozen=True)
 class Script:
-    """A script that k6 can load, with all that it imports and opens."""
+    """A script that k6 can load, with all files that it imports and opens."""
 
     name: str  # its path among `files`
-    files: dict[str, bytes]  # by their paths, relative to the folder that all of them lie in
-    unused: tuple[str, ...]  # what it exports and the lab does not use: its options, handleSummary
+    files: dict[str, bytes]  # by path relative to their common folder
+    unused: tuple[str, ...]  # exports that the lab does not use: options, handleSummary
 
     @property
     def reads_base_url(self) -> bool:
-        """Whether some line of its files names BASE_URL outside of a comment."""
+        """True if a line of its files names BASE_URL outside of a comment."""
         lines = (
             line for data in self.files.values() for line in data.splitlines() if BASE_URL in line
         )
@@ -51,10 +51,10 @@ class Script:
 def read_script(path: Path, wrapper: Path, k6: Path) -> Script:
     """Have k6 load a script as the lab will run it, without running it.
 
-    LabError if it cannot be run so.
+    Raise LabError if k6 cannot run it in this way.
     """
     if not path.is_file():
-        raise LabError(f"There is no script {path}.")
+        raise LabError(f"The script {path} does not exist.")
     with temporary() as scratch:
         outer = scratch / wrapper.name
         archive = scratch / "script.tar"
@@ -63,7 +63,7 @@ def read_script(path: Path, wrapper: Path, k6: Path) -> Script:
         whole = _unpack(path, archive, without=outer)
     root = PurePosixPath(os.path.commonpath([each.parent for each in whole]))
     files = {str(each.relative_to(root)): data for each, data in whole.items()}
-    # k6 writes another name for that of a home folder: the script is known by its name and content.
+    # k6 replaces the name of a home folder, so the script is found by its name and content.
     names = [
         name for name, data in files.items() if PurePosixPath(name).name == path.resolve().name
     ]
@@ -81,9 +81,9 @@ def _wrap(wrapper: Path, to: Path, script: str) -> None:
 
 
 def _load(path: Path, outer: Path, archive: Path, k6: Path) -> list[str]:
-    """Have k6 put a script into an archive; return what was logged.
+    """Have k6 put a script into an archive; return its log messages.
 
-    LabError with k6's reason where it cannot.
+    Raise LabError with k6's reason if it cannot.
     """
     env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(outer.parent), **FENCE}
     env |= {
@@ -103,7 +103,7 @@ def _load(path: Path, outer: Path, archive: Path, k6: Path) -> list[str]:
     with socket.socket() as closed:
         closed.bind(
             (LOOPBACK, 0)
-        )  # and accepts no connection: k6 can fetch nothing that a script imports by URL
+        )  # accepts no connection, so that k6 cannot fetch an import by URL
         proxy = f"http://{LOOPBACK}:{closed.getsockname()[1]}"
         env |= {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy}
         try:
@@ -140,14 +140,14 @@ def _load(path: Path, outer: Path, archive: Path, k6: Path) -> list[str]:
 
 
 def _lacks(path: Path, modules: str) -> LabError:
-    """Return the refusal of a script that imports an extension of k6."""
+    """Return the error for a script that imports an extension of k6."""
     names = ", ".join(re.findall(r"k6/x/[\w./-]+", modules))
-    said = f"{path} imports {names}, which this k6 has not: leave it out, or install a k6 with it"
+    said = f"{path} imports {names}, which this k6 lacks: remove it, or install a k6 with it"
     return LabError(f"{said} (as k6, or as .tools/k6).")
 
 
 def _imports(path: Path, url: str) -> LabError:
-    """Return the refusal of a script that imports a URL."""
+    """Return the error for a script that imports a URL."""
     name = PurePosixPath(urlsplit(url).path).name
     how = f"`curl -O {url}`" if name else f"`curl -o module.js {url}`"
     said = f"{path} imports {url}: download it beside the script (for example {how}) and import"
@@ -155,9 +155,7 @@ def _imports(path: Path, url: str) -> LabError:
 
 
 def _reason(said: list[str], outer: Path) -> str:
-    """Return the last thing that k6 said, without what is about the wrapper, and where in the
-    script it was.
-    """
+    """Return k6's last message, without parts about the wrapper, and its place in the script."""
     first, *stack = (said or ["k6 gave no reason"])[-1].splitlines()
     if MARK in first:
         return first.partition(MARK)[2]
@@ -171,9 +169,7 @@ def _reason(said: list[str], outer: Path) -> str:
 
 
 def _unpack(path: Path, archive: Path, without: Path) -> dict[PurePosixPath, bytes]:
-    """Return the files of an archive of k6 by their absolute paths, as k6 has them, but for the
-    wrapper.
-    """
+    """Return the files of a k6 archive by absolute path, without the wrapper."""
     files: dict[PurePosixPath, bytes] = {}
     with tarfile.open(archive) as tar:
         for member in tar:
@@ -189,8 +185,8 @@ def _unpack(path: Path, archive: Path, without: Path) -> dict[PurePosixPath, byt
                 files[PurePosixPath("/", name)] = extracted.read() if extracted else b""
     if sum(map(len, files.values())) > MOST_BYTES:
         raise LabError(
-            f"{path} and what it opens are over {MOST_BYTES:,} bytes, and each run has a copy: "
-            "use smaller files."
+            f"{path} and the files that it opens have more than {MOST_BYTES:,} bytes, and each run "
+            "stores a copy: use smaller files."
         )
     return files
 

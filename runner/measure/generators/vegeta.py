@@ -1,4 +1,4 @@
-"""vegeta: its command, and what turns its results into lines of text."""
+"""vegeta: its command, and the conversion of its results to lines of text."""
 
 import base64
 import json
@@ -25,7 +25,7 @@ WARM_UP = "warm-up.bin"
 def measured(cell: Cell, shot: Shot, files: Files, _output: Output, load_part: LoadPart) -> Command:
     """Return the command of a load.
 
-    Its results, which only vegeta can read, become lines of text afterwards.
+    Its results, which only vegeta can read, are converted to lines of text afterwards.
     """
     samples = files[SAMPLES]
     tool = str(shot.tool)
@@ -43,7 +43,7 @@ def warm_up(cell: Cell, shot: Shot, files: Files) -> Command:
 
 
 def read_warm_up(_files: Files) -> WarmedUp:
-    """Return nothing: its rate was the one that was asked for."""
+    """Return no results: its rate was the requested one."""
     return WarmedUp()
 
 

@@ -1,4 +1,4 @@
-"""wrk: its command, and what its result says of a warm-up."""
+"""wrk: its command, and the results of its warm-up."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ def warm_up(cell: Cell, shot: Shot, files: Files) -> Command:
 
 
 def read_warm_up(files: Files) -> WarmedUp:
-    """Return what a warm-up did; nothing is known if its result is missing or broken."""
+    """Return the results of a warm-up; all are None if its file is missing or damaged."""
     try:
         result = json.loads(files[RESULT].read_text(encoding="utf-8"))
         return WarmedUp(answers_rps=1e6 * result["requests"] / result["duration_us"])

@@ -139,7 +139,7 @@ def compose(tables: Tables, figures: Sequence[Picture]) -> Post:
     """Return the post about a run with these figures; raise LabError if no trial is sealed."""
     sealed = sealed_trials(tables.trials)
     if sealed.empty:
-        raise LabError("No trial of this run was sealed: there is nothing to publish.", exit_code=1)
+        raise LabError("No trial of this run was sealed: publish another run.", exit_code=1)
     blocks: list[Block] = []
     left = {figure.name: figure for figure in figures}
     for title, name, chapter in _chapters(tables, sealed):

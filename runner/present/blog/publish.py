@@ -85,7 +85,7 @@ def check_free(target: Path) -> None:
     if not target.exists() and not target.is_symlink():
         return
     if not target.is_dir():
-        raise LabError(f"{target} is no folder: name an empty or a new one.")
+        raise LabError(f"{target} is not a folder: name an empty or a new one.")
     if not (there := _files(target)):
         return
     try:
@@ -95,16 +95,16 @@ def check_free(target: Path) -> None:
         published = None
     if published is None:
         raise LabError(
-            f"{target} holds something that `bench publish` did not write: name an empty or a "
-            "new folder."
+            f"{target} holds files that `bench publish` did not write: name an empty or a new "
+            "folder."
         )
     for name, path in there.items():
         if name != PROVENANCE and (
             name not in published or sha256(path) != published[name]["sha256"]
         ):
             words = (
-                "was written or changed after publishing and would be lost: move it away, or name "
-                "another folder"
+                "was added or changed after publishing and would be lost: move it, or name another "
+                "folder"
             )
             raise LabError(f"{path} {words}.")
 
@@ -125,16 +125,16 @@ def _facts(files: dict[str, Path]) -> dict[str, dict[str, object]]:
 def _provenance(
     run: RunFolder, tables: Tables, pictures: Iterable[Picture], folder: Path
 ) -> dict[str, object]:
-    """Return what a folder was made from, and what is in it.
+    """Return the sources of a folder, and its files.
 
     Raise LabError if a sealed trial's record contradicts the tables.
     """
     statuses = {record["trial_id"]: record["status"] for record in run.records()}
     sealed = sorted(sealed_trials(tables.trials)["trial_id"])
     for trial_id in sealed:
-        if (said := statuses.get(trial_id, "is not there")) != "sealed":
-            words = f"The tables have {trial_id} as sealed, and its record {said}"
-            raise LabError(f"{words}: `bench report` makes the tables anew.", exit_code=1)
+        if (said := statuses.get(trial_id, "missing")) != "sealed":
+            words = f"{trial_id} is sealed by the tables, and {said} by its record"
+            raise LabError(f"{words}: rebuild the tables with `bench report`.", exit_code=1)
     hashes = run.record_hashes()
     names = (*TABLES, *sorted({f"probe/{picture.trial_id}" for picture in pictures}))
     used = {

@@ -356,7 +356,7 @@ def made(name: str, subject: Any) -> Chart:
     found = charts().get(name)
     if found is None or not isinstance(subject, found.subject):
         raise LabError(
-            f"There is no figure {name!r} of "
+            f"There is no figure {name!r} for "
             f"{'a run' if isinstance(subject, Tables) else 'one trial'}."
         )
     return found.make(subject)

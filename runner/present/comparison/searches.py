@@ -51,7 +51,7 @@ WHY: dict[str, str] = {
 
 @dataclass(frozen=True)
 class SearchOutcome:
-    """What the sealed steps of one search showed."""
+    """Results of the sealed steps of one search."""
 
     low_rps: float
     """The highest rate at which the server kept the objective; 0 if it was shown at none."""
@@ -64,7 +64,7 @@ class SearchOutcome:
 
 
 def outcome(steps: pd.DataFrame) -> SearchOutcome:
-    """Return what the sealed steps of one search showed."""
+    """Return the results of the sealed steps of one search."""
     known = bracket(zip(steps["rate_rps"].astype(float), steps["objective_kept"] == 1, strict=True))
     if math.isinf(known.broken_rps):
         return SearchOutcome(known.kept_rps, math.inf, RANGE_ENDS, math.nan)

@@ -97,8 +97,8 @@ def _partner(color: Any, known: Partners) -> tuple[float, float, float, float]:
     name = to_hex((red, green, blue))
     if name not in known and not red == green == blue:
         raise LabError(
-            f"The figure has the colour {name}, which has no partner for a dark page: draw in the "
-            "colours of the servers' looks and in greys."
+            f"The figure has the colour {name}, which has no partner for a dark page: use the "
+            "colours of the servers' looks, or greys."
         )
     return to_rgba(known.get(name) or night(name), alpha)
 

@@ -90,7 +90,7 @@ class Kernels:
         kernel, client = self._idle.get()
         try:
             if not run_sync(kernel.is_alive)():  # type: ignore[arg-type]
-                raise LabError("A notebook's kernel died: try again.", exit_code=1)
+                raise LabError("The kernel of a notebook died: try again.", exit_code=1)
             yield kernel
         finally:
             client.execute(FORGET, silent=True)

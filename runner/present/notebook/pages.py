@@ -183,8 +183,8 @@ class RunPage(Page):
         self.case = None if trial is None else choose(self.tables, trial)
         if self.case is not None and self.case.row["workload"] == OWN_SCRIPT:
             raise LabError(
-                f"In the trial {trial!r} a script did not send what the probe did: nothing can "
-                "be compared."
+                f"In the trial {trial!r} the script and the probe sent different requests, which "
+                "cannot be compared: choose another trial."
             )
         # Sources of figures.
         self.subjects: dict[type, Any] = {

@@ -261,7 +261,7 @@ def judged_claims(judged: Sequence[Judged], source: str = "") -> Iterator[Block]
     if source:
         found = [each for each in judged if source.lower() in each.claim.source.lower()]
         if not found:
-            raise LabError(f"No claim has a source with {source!r} in its name.")
+            raise LabError(f"No claim has a source whose name contains {source!r}.")
     else:
         numbered = {number.source for number in read_published()}
         found = [each for each in judged if each.claim.source not in numbered]

@@ -121,7 +121,7 @@ class SpikePage(RunPage):
         self._in_place(partial(super().show_figure, name))
 
     def _in_place(self, render: Callable[[], None]) -> None:
-        """Show something; for a reader, at a place where it can be updated."""
+        """Show an object; in an interactive notebook, at a place where it can be updated."""
         if self._choices is None or self.view is None:
             render()
         else:

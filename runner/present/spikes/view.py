@@ -69,8 +69,8 @@ def view(
     stop_s = stop_s or duration_s
     if not 0 <= start_s < min(stop_s, duration_s):
         raise LabError(
-            f"start_s and stop_s must be seconds of the load, 0 to {duration_s:.1f}, the first "
-            f"below the second (0 and 0: all of it), not {start_s:g} and {stop_s:g}."
+            f"start_s and stop_s must be seconds of the load from 0 to {duration_s:.1f}, start_s "
+            f"below stop_s (0 and 0: the whole load), not {start_s:g} and {stop_s:g}."
         )
     by_subject = dict(list(samples.groupby("subject")))
     tracks = {

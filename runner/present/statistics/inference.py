@@ -1,15 +1,13 @@
 """Intervals of medians, of ratios of two servers and of latency curves, over trials.
 
-None of too few trials.
+Too few trials give no interval. A ratio's interval is Student's t on logarithms: of the differences
+within blocks if both servers ran in the same blocks, otherwise Welch's for two samples.
+Bioequivalence is shown in this way (FDA 2001, Statistical Approaches to Establishing
+Bioequivalence). docs/decisions.md compares its coverage with the usual bootstrap of log medians,
+and tests/present/statistics/test_inference_simulated.py repeats that.
 
-A ratio's interval is Student's t on logarithms: of the differences within blocks where both servers
-ran in the same blocks, else Welch's for two samples. Bioequivalence is proven with it (FDA 2001,
-Statistical Approaches to Establishing Bioequivalence). docs/decisions.md has its coverage beside
-that of the bootstrap of log medians, the habit for such ratios, and
-tests/present/statistics/test_inference_simulated.py repeats it.
-
-The distributions are those of `scipy.special`. `scipy.stats` takes a second of CPU longer to load,
-and each of its functions that is left aside is named where ours stands, with the reason.
+The distributions come from `scipy.special`. `scipy.stats` takes a second of CPU longer to load; a
+docstring that mentions one of its functions has the reason why it is not used.
 """
 
 import math
@@ -64,9 +62,9 @@ def sure_spread(values: ArrayLike, confidence: float = CONFIDENCE) -> Spread:
 
     The interval runs from the j-th smallest to the j-th largest of n values, with the largest j
     whose coverage is at least `confidence`. The coverage, 1 - 2 P(Binomial(n, 1/2) < j), is the
-    result's `confidence`. It is None, with minimum and maximum, where even they cover less: below
-    six values for 95 % (five have 93.75 %). NaN are left out. Source: David & Nagaraja, Order
-    Statistics, 3rd ed., section 7.1.
+    result's `confidence`. If even minimum and maximum cover less, they are the ends, and it is
+    None: below six values for 95 % (five have 93.75 %). NaN are left out. Source: David & Nagaraja,
+    Order Statistics, 3rd ed., section 7.1.
     """
     known = np.sort(np.asarray(values, dtype=np.float64))
     known = known[~np.isnan(known)]
@@ -121,8 +119,8 @@ class LogRatio:
 def one_sample(logs: Floats) -> LogRatio:
     """Estimate the mean of logarithms with Student's t (Student 1908, Biometrika 6, 1).
 
-    The last axis is the trials. `scipy.stats.t.interval` would have the same ends, but NaN where
-    all trials are equal.
+    The last axis is the trials. `scipy.stats.t.interval` has the same ends, but NaN if all trials
+    are equal.
     """
     n = logs.shape[-1]
     error = logs.std(axis=-1, ddof=1) / np.sqrt(n)
@@ -145,8 +143,8 @@ def unpaired(log_a: Floats, log_b: Floats) -> LogRatio:
     """Compare logarithms of two samples without common blocks (Welch 1947, Biometrika 34, 28).
 
     The last axis is the trials. Intervals and p-values are those of `scipy.stats.ttest_ind`. Its
-    result lacks the standard error too, and it prints a warning where all trials of a side are
-    equal, as the memory of a server may be.
+    result lacks the standard error, and it prints a warning if all trials of a side are equal, as
+    the memory of a server may be.
     """
     a = one_sample(log_a)
     b = one_sample(log_b)
@@ -161,12 +159,11 @@ def unpaired(log_a: Floats, log_b: Floats) -> LogRatio:
 
 @dataclass(frozen=True)
 class Ratio:
-    """The ratio a / b of two servers' geometric means with its interval, of 95 % unless another was
-    asked for.
+    """The ratio a / b of two servers' geometric means with its interval (95 % by default).
 
-    `p` is the t test's of no difference. `blocks` is how many blocks were compared, or 0 if the
-    two have no blocks in common. `standard_error` (of the log ratio) and `degrees` are what the
-    interval was made of.
+    `p` is the t test's p-value of no difference. `blocks` is the number of compared blocks, 0 if
+    the two have no blocks in common. The interval is made from `standard_error` (of the log ratio)
+    and `degrees`.
     """
 
     ratio: float
@@ -201,10 +198,8 @@ class Ratio:
 def ratio(a: Sample, b: Sample, *, confidence: float = CONFIDENCE) -> Ratio | None:
     """Return the ratio of two servers with its interval.
 
-    None if a side has fewer than `FEWEST_TRIALS` trials.
-
-    Compared within blocks over the blocks that both have, where these are at least `FEWEST_TRIALS`;
-    else as two samples.
+    None if a side has fewer than `FEWEST_TRIALS` trials. The servers are compared within common
+    blocks if there are at least `FEWEST_TRIALS` of them, otherwise as two samples.
     """
     if min(len(a), len(b)) < FEWEST_TRIALS:
         return None
@@ -283,9 +278,9 @@ def band(curves: Floats) -> Band:
     """Return the geometric mean of curves (ms, one row per trial), with Student's pointwise
     interval.
 
-    A trial is the unit: what varies within it (seconds, requests that wait for each other) is in
-    the difference between trials already. docs/decisions.md says why it is no hierarchical
-    bootstrap. Of fewer than `FEWEST_TRIALS` trials it is their median, with minimum and maximum.
+    The unit is the trial: the difference between trials already includes the variation within one
+    (seconds, requests that wait for each other). docs/decisions.md has the reason against a
+    hierarchical bootstrap. Fewer than `FEWEST_TRIALS` trials give median, minimum and maximum.
     """
     if len(curves) < FEWEST_TRIALS:
         return Band(np.median(curves, axis=0), curves.min(axis=0), curves.max(axis=0))

@@ -1,11 +1,11 @@
-"""Rank servers by their trials: those between which no difference was found share a letter.
+"""Rank servers by their trials: servers without a found difference share a letter.
 
-Every two servers are compared (`significance.difference_p`), and Holm's correction makes it at most
-5 % likely that any two equal ones are called different. Two differ where the corrected p-value is
-at most 5 %, the ratio's interval excludes 1, and it does not lie inside the noise floor. That is
-not transitive: a may beat c while b differs from neither. Hence two things are given:
+Every two servers are compared (`significance.difference_p`). With Holm's correction the probability
+that any two equal ones are called different is at most 5 %. Two differ if the corrected p-value is
+at most 5 %, the ratio's interval excludes 1, and it does not lie inside the noise floor. This is
+not transitive: a may beat c while b differs from neither. Therefore a ranking has:
 
-- letters: two servers differ exactly where they share no letter (above a: a, b: ab, c: b). A letter
+- letters: two servers differ exactly if they share no letter (above a: a, b: ab, c: b). A letter
   is a largest set of servers of which no two differ (compact letter display by insertion and
   absorption, Piepho 2004, Journal of Computational and Graphical Statistics 13, 456);
 - the rank: 1 + the number of servers that beat this one (above 1, 1 and 2).
@@ -65,7 +65,7 @@ class Ranking:
 
     @property
     def transitive(self) -> bool:
-        """Whether the order says it all: two differ exactly where some neighbours between
+        """True if the order is complete: two servers differ exactly if some neighbours between
         them do.
         """
         names = [place.name for place in self.places]

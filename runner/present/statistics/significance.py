@@ -26,11 +26,10 @@ SEED = 20_261_121
 DRIFT_RESAMPLES = 1_999
 EXACT_BLOCKS = 14  # blocks up to which every one of the 2^n permutations is tried
 RESOLUTION = 10
-"""How many times smaller than its threshold a permutation test's smallest p-value must be for it to
-be used.
+"""A permutation test is used only if its smallest p-value is this many times below its threshold.
 
-With n blocks that p-value is 2^(1-n), where one server wins every block. Five blocks cannot reach 5
-%, nor ten the 0.14 % that Holm asks of the best of 36 pairs; near that limit the test demands
+With n blocks that p-value is 2^(1-n), if one server wins every block. Five blocks cannot reach 5 %,
+nor ten the 0.14 % that Holm requires of the best of 36 pairs. Near that limit the test requires
 unanimity and has no power.
 """
 MAGNITUDES = ((0.147, "negligible"), (0.33, "small"), (0.474, "medium"), (math.inf, "large"))
@@ -41,14 +40,13 @@ MAGNITUDES = ((0.147, "negligible"), (0.33, "small"), (0.474, "medium"), (math.i
 
 
 def difference_p(a: Sample, b: Sample, alpha: float = ALPHA) -> float:
-    """Return the two-sided p-value of no difference between two servers, of `FEWEST_TRIALS` trials
-    each at least.
+    """Return the two-sided p-value of no difference between two servers.
 
-    Within common blocks by the permutation of the two servers in each block, without them by Mann
-    and Whitney's exact test: neither asks how the noise is distributed. If their smallest
-    possible p-value is not `RESOLUTION` times below `alpha`, the level of the strictest step,
-    Student's or Welch's t test of the logarithms stands in, the one that belongs to the ratio's
-    interval.
+    Each needs at least `FEWEST_TRIALS` trials. With common blocks the test permutes the two servers
+    within each block, without them it is the exact Mann-Whitney test: neither assumes a
+    distribution of the noise. If their smallest possible p-value is not `RESOLUTION` times below
+    `alpha`, the level of the strictest step, the t test of the ratio's interval (Student's or
+    Welch's, on logarithms) replaces them.
     """
     if logs := matched(a, b):
         return float(within_blocks(*logs, alpha))
@@ -76,9 +74,8 @@ def permutation_p(differences: Floats) -> Floats:
     Molecular Biology 9(1), 39).
 
     `scipy.stats.permutation_test(permutation_type="samples")` has the same exact p-values, at 170
-    (10 blocks) to 1,100 times (14) the CPU time, for one sample a call. Beyond, its two-sided
-    p-value is twice that of the side where the statistic lies, so it cannot fall below
-    2 / (RESAMPLES + 1).
+    (10 blocks) to 1,100 times (14) the CPU time, for one sample per call. Beyond, its two-sided
+    p-value is twice that of the statistic's side, so it cannot fall below 2 / (RESAMPLES + 1).
     """
     observed = np.abs(differences.sum(axis=-1))
     n = differences.shape[-1]
@@ -98,9 +95,7 @@ def _signs(n: int) -> Floats:
 
 
 def mann_whitney_p(a: ArrayLike, b: ArrayLike) -> float:
-    """Return the two-sided p-value of Mann and Whitney's test: exact, or approximate where values
-    tie.
-    """
+    """Return the two-sided p-value of the Mann-Whitney test: exact, or approximate with ties."""
     left = np.asarray(a, dtype=np.float64)
     right = np.asarray(b, dtype=np.float64)
     exact = np.unique(np.concatenate([left, right])).size == left.size + right.size
@@ -135,10 +130,9 @@ def cliffs_delta(a: ArrayLike, b: ArrayLike) -> float:
 
     NaN without values.
 
-    Source: Cliff 1993, Psychological Bulletin 114, 494. It says how far two servers' trials are
-    apart in rank, not by how much: +1 and a ratio of 1.001 go together where the noise is small.
-    It is 2 U / (n m) - 1 of `scipy.stats.mannwhitneyu`, which takes longer to load than to write
-    down.
+    Source: Cliff 1993, Psychological Bulletin 114, 494. It measures the separation in rank, not its
+    size: with little noise a ratio of 1.001 can have +1. It is 2 U / (n m) - 1 of
+    `scipy.stats.mannwhitneyu`, which takes longer to load than these lines to write.
     """
     differences = np.subtract.outer(
         np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)

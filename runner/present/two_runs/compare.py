@@ -53,11 +53,11 @@ ALWAYS = {
     Condition.SAMPLING,
     Condition.REQUESTS,
 }
-"""What changes the numbers of all trials."""
+"""Conditions that change the numbers of all trials."""
 WITH_A_DATABASE = {Condition.DATABASE_CPUS, Condition.DATABASE}
-"""What changes the numbers of trials with a database."""
+"""Conditions that change the numbers of trials with a database."""
 ON_PURPOSE = {Condition.COMMIT, Condition.VARIABLES}
-"""What was changed on purpose, or may have been."""
+"""Conditions that users may have changed on purpose."""
 
 
 def conditions(
@@ -80,13 +80,13 @@ def conditions(
     if found and not force:
         named = "; ".join(map(str, found))
         raise LabError(
-            f"{a.run_id} and {b.run_id} differ in {named}: --force compares them all the same."
+            f"{a.run_id} and {b.run_id} differ in {named}: to compare them anyway, give --force."
         )
     return found
 
 
 def changes(a: Manifest, b: Manifest) -> tuple[Difference, ...]:
-    """Return what was changed on purpose, or may have been: the lab's commit and the servers'
+    """Return the differences that may be on purpose: the lab's commit and the servers'
     variables.
     """
     return tuple(each for each in a.differences_from(b) if each.condition in ON_PURPOSE)
@@ -201,7 +201,7 @@ def compare_runs(
     names = manifests[0].run_id, manifests[1].run_id
     if not common:
         raise LabError(
-            f"{names[0]} and {names[1]} have no cell in common: there is nothing to compare."
+            f"{names[0]} and {names[1]} have no cell in common: choose runs with the same loads."
         )
     differences = conditions(*manifests, pd.concat([cells_a[cell] for cell in common]), force=force)
     sealed = {cell: (sealed_trials(cells_a[cell]), sealed_trials(cells_b[cell])) for cell in common}
@@ -379,7 +379,7 @@ def findings(found: RunComparison) -> list[str]:
 
 
 def provenance(found: RunComparison) -> list[str]:
-    """Return what is equal in the two runs, and what changed."""
+    """Return the equal and the changed conditions of the two runs."""
     said = ["What changed on the machine between the two runs is in the ratios as well."]
     if found.same_binary:
         said.append(f"The same binary in both runs, so only that: {', '.join(found.same_binary)}.")
@@ -389,7 +389,7 @@ def provenance(found: RunComparison) -> list[str]:
 
 
 def left_out(found: RunComparison) -> dict[str, tuple[str, ...]]:
-    """Return what could not be compared: reason -> cells, or quantities of cells."""
+    """Return the reasons for missing comparisons: reason -> cells, or quantities of cells."""
     reasons = {
         f"Only in {found.run_a}": found.only_a,
         f"Only in {found.run_b}": found.only_b,

@@ -85,7 +85,7 @@ def history(
     tables = sorted(map(read_tables, runs), key=lambda each: each.manifest.started_at or "")
     names = tuple(each.manifest.run_id for each in tables)
     if len(names) < 2 or len(set(names)) < len(names):
-        raise LabError("A history takes two runs or more, each once.")
+        raise LabError("A history needs two or more different runs.")
     for before, after in pairwise(tables):  # raises an error if they differ
         conditions(
             before.manifest, after.manifest, pd.concat([before.trials, after.trials]), force=force
@@ -93,7 +93,7 @@ def history(
     found = samples_of([cells_of(each) for each in tables])
     followed = {key: samples for key, samples in found.items() if len(samples) > 1}
     if not followed:
-        raise LabError("No two of these runs have a cell in common that may be compared.")
+        raise LabError("No two of these runs have a comparable cell in common: choose other runs.")
     alpha = ALPHA / max(1, sum(len(samples) >= LEAST for samples in followed.values()))
     courses = []
     for (cell, quantity), samples in followed.items():

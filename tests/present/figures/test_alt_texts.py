@@ -164,7 +164,7 @@ def test_a_text_is_sentences_of_kind_axes_and_numbers(run: str) -> None:
 
 def test_an_unknown_figure_is_one_sentence(tables: Tables) -> None:
     for name, subject in (("nope", tables), ("verdict-cpu", tables), ("cpu-peaks", probed_case())):
-        with pytest.raises(LabError, match=rf"^There is no figure '{name}' of .*\.$"):
+        with pytest.raises(LabError, match=rf"^There is no figure '{name}' for .*\.$"):
             text_of(name, subject)
 
 

@@ -124,7 +124,7 @@ WRONG = [
         ("-p", "bogus", "1"),
         "LabError: Unknown parameter bogus: this notebook has the parameter run only.",
     ),
-    (("-p", "run", "nope"), "LabError: There is no run 'nope': no run.json in "),
+    (("-p", "run", "nope"), "LabError: There is no run 'nope': "),
 ]
 
 

@@ -41,7 +41,7 @@ from runner.present.published.outcomes import (
 from runner.present.published.quantities import CLAIM_QUANTITIES
 from runner.present.published.special_claims import JUDGES, NOTES
 from runner.present.statistics.inference import ALPHA, Ratio
-from runner.running.stopping import settled
+from runner.running.stopping import Settled, settled
 from runner.verdict.limits import Cause
 
 CLAIMS = {claim.name: claim for claim in read_claims()}
@@ -345,7 +345,7 @@ def test_no_load_of_a_source_is_no_error(tmp_path: Path) -> None:
     for row in published_table.rows(empty):
         assert row.ours.n == 0 and row.remarks[0].startswith("this run has no load")
     assert not any(found.needs(empty) for found in charts("published").values())
-    assert settled(empty, "5%") == (set(), "0 of 0 loads are within ±5 %")
+    assert settled(empty, "5%") == Settled(frozenset(), "0 of 0 loads are within ±5 %")
 
 
 # --- the published commands of wrk ----------------------------------------------------------------

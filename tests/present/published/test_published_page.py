@@ -208,7 +208,7 @@ def test_an_unknown_figure_or_source_is_one_sentence() -> None:
     page = open_report(str(plain().folder.path))
     with pytest.raises(LabError, match="There is no figure 'nope'"):
         page.show_figure("nope")
-    with pytest.raises(LabError, match="No claim has a source with 'nope'"):
+    with pytest.raises(LabError, match="No claim has a source whose name contains 'nope'"):
         page.show_part("claims", "nope")
 
 

@@ -445,7 +445,7 @@ def test_a_part_of_the_load():
 @pytest.mark.parametrize("part", [(-1, 5), (5, 5), (6, 2), (40, 50), (40, 0)])
 def test_seconds_that_are_none_of_the_load_are_refused(part):
     with pytest.raises(
-        LabError, match=r"start_s and stop_s must be seconds of the load, 0 to 30\.0"
+        LabError, match=r"start_s and stop_s must be seconds of the load from 0 to 30\.0"
     ):
         of(GIN, *part)
 

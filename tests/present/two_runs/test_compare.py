@@ -207,7 +207,8 @@ def test_runs_under_other_conditions_are_refused(words, facts, make, bench):
     code, out, err = bench(make("one"), make("two", **facts))
     assert (code, out) == (2, "")
     assert (
-        err.strip() == f"Error: one and two differ in {words}: --force compares them all the same."
+        err.strip()
+        == f"Error: one and two differ in {words}: to compare them anyway, give --force."
     )
     code, out, err = bench("one", "two", "--force")
     assert code == 0 and LOAD in out and "compared by force" in out and "the runs differ in" in out
@@ -411,7 +412,7 @@ def test_the_medians_are_those_of_the_runs(weeks):
 def test_runs_that_do_not_go_together_are_refused(weeks):
     one, two = weeks(2)
     for runs in ([one], [one, one]):
-        with pytest.raises(LabError, match="two runs or more, each once"):
+        with pytest.raises(LabError, match="two or more different runs"):
             history.history(runs)
     varied(two.path, engine="docker")
     with pytest.raises(LabError, match="differ in engine"):
@@ -421,7 +422,8 @@ def test_runs_that_do_not_go_together_are_refused(weeks):
         two.path.with_name("other"), change=lambda table: table.assign(workload="another")
     )
     with pytest.raises(
-        LabError, match=r"^No two of these runs have a cell in common that may be compared\.$"
+        LabError,
+        match=r"^No two of these runs have a comparable cell in common: choose other runs\.$",
     ):
         history.history([one, other])
 
@@ -429,7 +431,7 @@ def test_runs_that_do_not_go_together_are_refused(weeks):
 def test_the_command_says_it_and_fails_on_request(weeks, bench):
     names = [run.run_id for run in weeks(8, worse=5)]
     code, out, err = bench(*names, "--fail-above", "10", command="history")
-    assert code == 1 and "changes are for the worse by more than 10 %" in err and "×1.2" in out
+    assert code == 1 and "changes are regressions of more than 10 %" in err and "×1.2" in out
     code, out, _ = bench(*names, "--fail-above", "30", "--json", command="history")
     found = json.loads(out)
     assert code == 0 and len(found["runs"]) == 8

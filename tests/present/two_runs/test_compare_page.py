@@ -84,7 +84,7 @@ def test_other_conditions_are_shown_where_they_were_forced(in_lab, capsys):
 def test_no_page_is_written_of_what_is_refused(in_lab, bench, tmp_path):
     page = tmp_path / "page.html"
     code, _, err = bench("one", "elsewhere", "--html", str(page))
-    assert code == 2 and "--force compares them all the same" in err and not page.exists()
+    assert code == 2 and "to compare them anyway, give --force" in err and not page.exists()
     for name in ("page", "page.pdf", "."):
         code, out, err = bench("one", "two", "--html", str(tmp_path / name))
         assert (code, out) == (2, "") and "a file that ends in .html" in err
