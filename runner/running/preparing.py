@@ -272,7 +272,7 @@ class Room:
 
 
 def require_room(trials: Sequence[Trial], room: Room) -> None:
-    """Raise LabError if a disk, the memory or the limit of open files is too small for the trials."""
+    """Raise LabError if a disk, the memory or the limit of open files is too small for trials."""
     connections = max((trial.cell.sockets for trial in trials), default=0)
     disk = SPARE_BYTES + sum(bytes_of(trial.cell) for trial in trials)
     memory = MEMORY_BYTES + MEMBER_BYTES * max(
