@@ -93,6 +93,11 @@ def short_number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+QUOTA_PERIOD_S = 0.01
+"""Period of a CPU quota that the lab sets.
+
+The kernel's default of 0.1 s would stop a server for tens of milliseconds.
+"""
 REQUESTS_BEYOND = 100
 """Requests that must lie beyond a percentile before it is drawn or printed.
 

@@ -290,9 +290,14 @@ def _counts(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
     apart = (counted / rows["rate"] - 1).abs().where(rows["rate"] > 0)
     longer = (rows["elapsed_s"] - rows["duration_s"]).abs()
     wrong_pct = 100 * rows["errors"] / rows["requests"]
-    yield from _broken(
-        rows.assign(counted=counted, apart=apart, longer=longer, wrong_pct=wrong_pct), rules
+    beside = rows.assign(
+        counted=counted,
+        apart=apart,
+        longer=longer,
+        wrong_pct=wrong_pct,
+        cpu_tolerance=rows["cpu_tolerance"].fillna(0.0),
     )
+    yield from _broken(beside, rules)
 
 
 def _levels(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:

@@ -31,11 +31,21 @@ TEXTS = (
 NUMBERS = (
     *("connections", "depth", "rate", "target_rate", "rate_low", "rate_high"),
     *("mean_ms", "stdev_ms", "min_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms"),
-    *("cpu_pct", "cpu_given_pct", "requests", "duration_s", "elapsed_s", "errors", "bytes_per_s"),
+    *(
+        "cpu_pct",
+        "cpu_given_pct",
+        "cpu_tolerance",
+        "requests",
+        "duration_s",
+        "elapsed_s",
+        "errors",
+        "bytes_per_s",
+    ),
 )
 """Numeric columns of the frame; an unknown number is NaN.
 
-`depth` is the number of requests under way per connection. `missing` names the columns whose value
+`depth` is the number of requests under way per connection. `cpu_tolerance` is the relative error
+with which CPU was measured or given. `missing` names the columns whose value
 was a placeholder for "unknown", such as -1.
 """
 PRINTED_QUANTILES = (50, 90, 95, 99)

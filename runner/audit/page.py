@@ -1,5 +1,7 @@
 """Pages about audited tables, and the audit of a run in its own notebooks."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator
 from functools import partial
@@ -14,12 +16,15 @@ from runner.audit.finding import Audit, Severity, laws, summary, table
 from runner.audit.formats import NUMBERS, TEXTS
 from runner.audit.reading import read_all
 from runner.audit.stored import SUFFIX, load
+from runner.model import QUOTA_PERIOD_S
 from runner.present.frames import Tables, given_pct, sealed_trials
 from runner.present.look import captions
 from runner.present.look.markup import Block, Bullets, Paragraph, TextTable
 from runner.present.notebook.pages import Page, opener
 from runner.store import data_folder, lab_root
 
+LINUX_QUOTA_PERIOD_S = 0.1
+"""The kernel's default period of a CPU quota, which containers have that the lab did not start."""
 HARD = ("Little's law", "percentiles", "counts")  # checks that every measured trial must pass
 
 
@@ -71,6 +76,7 @@ def rows_of(tables: Tables) -> pd.DataFrame:
     """Return a run's sealed trials as rows of an audited table."""
     trials = sealed_trials(tables.trials)
     given = given_pct(tables, "server", math.nan)
+    slice_s = trials["duration_s"] / trials["slices"].clip(lower=1)
     named = {
         "source": tables.manifest.run_id,
         "row": trials["trial_id"],
@@ -94,6 +100,8 @@ def rows_of(tables: Tables) -> pd.DataFrame:
         "max_ms": trials["latency_max_ms"],
         "cpu_pct": trials["server_cpu_mean_pct"],
         "cpu_given_pct": np.minimum(given * trials["share"], 100 * trials["quota_cores"]),
+        # The kernel refills a quota when a period begins, so that a slice may get one refill more.
+        "cpu_tolerance": _quota_period_s(trials) / slice_s,
         "requests": trials["requests"],
         "duration_s": trials["duration_s"],
         "errors": trials["failed"],
@@ -102,6 +110,12 @@ def rows_of(tables: Tables) -> pd.DataFrame:
         {name: named.get(name, math.nan) for name in (*TEXTS, *NUMBERS)}, index=trials.index
     )
     return frame.astype(dict.fromkeys(NUMBERS, float)).reset_index(drop=True)
+
+
+def _quota_period_s(trials: pd.DataFrame) -> pd.Series[float]:
+    """Return the period of the server's CPU quota in each trial, in seconds; 0 without a quota."""
+    period_s = pd.Series(0.0, trials.index).mask(trials["share"] < 1, QUOTA_PERIOD_S)
+    return period_s.mask(trials["quota_cores"] < math.inf, LINUX_QUOTA_PERIOD_S)
 
 
 def of_run(tables: Tables) -> Iterator[Block]:

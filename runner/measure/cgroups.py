@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Literal
 
 from runner.measure.procfs import ROOT, read_pids
-from runner.model import LabError
+from runner.model import QUOTA_PERIOD_S, LabError
 
 Pid = int | Literal["self"]
 """The pid of a process, or `self` for this one, as in /proc."""
-PERIOD_US = 10_000
-"""Period of a CPU quota. The kernel's default of 100 ms would stop a server for tens of ms."""
+PERIOD_US = round(1e6 * QUOTA_PERIOD_S)
 NO_QUOTA = (
     "A share of a core needs a CPU quota, which this user may not set here: run the lab as root, "
     "or with containers (--engine docker)."
