@@ -215,7 +215,7 @@ def test_hyper_threads_of_one_core_on_both_sides(fake, lists, cores, placement, 
 
 def test_too_few_cpus_are_said(fake):
     ((one,), (shared,)) = (warnings(Placement((0,), *rest)) for rest in (((0,),), ((1,), (1,))))
-    assert "one CPU only" in one
+    assert "only one CPU" in one
     assert "shares the generator's CPUs" in shared
 
 
