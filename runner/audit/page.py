@@ -76,7 +76,7 @@ def rows_of(tables: Tables) -> pd.DataFrame:
     """Return a run's sealed trials as rows of an audited table."""
     trials = sealed_trials(tables.trials)
     given = given_pct(tables, "server", math.nan)
-    slice_s = trials["duration_s"] / trials["slices"].clip(lower=1)
+    slice_s = trials["duration_s"] / trials["slices"].fillna(1).clip(lower=1)
     named = {
         "source": tables.manifest.run_id,
         "row": trials["trial_id"],
@@ -100,8 +100,8 @@ def rows_of(tables: Tables) -> pd.DataFrame:
         "max_ms": trials["latency_max_ms"],
         "cpu_pct": trials["server_cpu_mean_pct"],
         "cpu_given_pct": np.minimum(given * trials["share"], 100 * trials["quota_cores"]),
-        # The kernel refills a quota when a period begins, so that a slice may get one refill more.
-        "cpu_tolerance": _quota_period_s(trials) / slice_s,
+        # A slice may have one refill more than it has periods, and begin with an unused one.
+        "cpu_tolerance": 2 * _quota_period_s(trials) / slice_s,
         "requests": trials["requests"],
         "duration_s": trials["duration_s"],
         "errors": trials["failed"],

@@ -220,7 +220,7 @@ def test_hyper_threads_of_one_core_on_both_sides(fake, lists, cores, placement, 
 def test_too_few_cpus_are_said(fake):
     (one,) = warnings(fake, Placement((0,), (0,)))
     (shared,) = warnings(fake, Placement((0,), (1,), (1,)))
-    assert "one CPU only" in one
+    assert "only one CPU" in one
     assert "shares the generator's CPUs" in shared
 
 
