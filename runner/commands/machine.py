@@ -140,7 +140,7 @@ def _claims() -> str:
     from runner.present.published.outcomes import count_words
 
     judged = judge_all(read_tables(find_run("sample")))
-    return count_words([each.found.outcome for each in judged])
+    return count_words([each.direction for each in judged])
 
 
 def servers_table(servers: Sequence[Server]) -> str:

@@ -151,7 +151,7 @@ def claims(run: Run = "latest", json_: JsonFlag = False) -> None:
     rows = [
         (
             each.claim.short,
-            each.found.outcome,
+            each.outcome_words,
             "\n".join(each.ratios),
             each.claim.range_words,
             each.why,
@@ -163,7 +163,7 @@ def claims(run: Run = "latest", json_: JsonFlag = False) -> None:
         ("claim", "outcome", "ratio [95 % interval]", "claimed", "why"),
         rows,
     )
-    console.note(count_words([each.found.outcome for each in judged]), rules)
+    console.note(count_words([each.direction for each in judged]), rules)
 
 
 def export(

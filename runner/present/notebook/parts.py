@@ -189,11 +189,11 @@ def claims_of(tables: Tables) -> Iterator[Block]:
     if not repeats(tables, FEWEST_TRIALS):
         return
     judged = judge_all(tables)
-    yield Paragraph(outcomes.count_words([each.found.outcome for each in judged]))
+    yield Paragraph(outcomes.count_words([each.direction for each in judged]))
     known = [each for each in judged if each.found.outcome != outcomes.ABSENT]
     known.sort(key=lambda each: outcomes.OUTCOMES.index(each.found.outcome))
     rows = [
-        (each.claim.short, each.claim.range_words or "–", each.measured, each.found.outcome)
+        (each.claim.short, each.claim.range_words or "–", each.measured, each.outcome_words)
         for each in known
     ]
     heads = ["claim", "claimed ratio", "measured", "here"]
@@ -212,7 +212,7 @@ def claims_answer(tables: Tables) -> Iterator[Block]:
     rows = published_table.rows(tables)
     found = {row.number for row in rows if row.ours.n}
     every = {row.number for row in rows}
-    yield Paragraph(outcomes.count_words([each.found.outcome for each in judged]))
+    yield Paragraph(outcomes.count_words([each.direction for each in judged]))
     yield Paragraph(
         f"Of {len(every)} published numbers {len(found)} have one of ours beside them. {ELSEWHERE}"
     )
@@ -236,7 +236,8 @@ def _reason(judged: Judged) -> str:
         and judged.measured != "–"
         and judged.found.outcome != outcomes.ABSENT
     ):
-        return f"{judged.measured}, claimed {judged.claim.range_words}: {judged.why}"
+        direction = f"{judged.direction}: " if judged.found.outcome == outcomes.FAILS else ""
+        return f"{direction}{judged.measured}, claimed {judged.claim.range_words}: {judged.why}"
     return judged.found.why if judged.remedy == outcomes.SUCH_A_LOAD else judged.why
 
 
@@ -268,7 +269,7 @@ def judged_claims(judged: Sequence[Judged], source: str = "") -> Iterator[Block]
         if found:
             yield Heading("Claim by claim: others")
     for each in found:
-        yield Heading(f"{each.claim.short} ({each.found.outcome})", rank=3)
+        yield Heading(f"{each.claim.short} ({each.outcome_words})", rank=3)
         yield Paragraph(each.claim.says)
         yield Bullets(tuple(evidence_words(each)))
 

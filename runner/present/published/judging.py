@@ -23,12 +23,15 @@ from runner.present.published.counterparts import STAND_INS, Counterpart, cell
 from runner.present.published.outcomes import (
     ABSENT,
     CLOSE,
+    FAILS,
     SUCH_A_LOAD,
     ClaimPart,
     Finding,
     Outcome,
     Worth,
+    combined_direction,
     combined_outcome,
+    direction_of,
 )
 from runner.present.published.quantities import (
     CLAIM_QUANTITIES,
@@ -70,6 +73,24 @@ class Judged:
         return f"{' to '.join(ends)} ({len(parts)} comparisons)"
 
     @property
+    def direction(self) -> str:
+        """Its `Direction` if the claim does not hold and has ratios; otherwise its outcome."""
+        if self.found.outcome != FAILS:
+            return self.found.outcome
+        beyond = [
+            direction_of(part.ratio.ratio, self.claim.at_least, self.claim.at_most)
+            for part in self.found.parts
+            if part.ratio is not None and part.outcome == FAILS
+        ]
+        return combined_direction(beyond) or FAILS
+
+    @property
+    def outcome_words(self) -> str:
+        """The outcome with its direction: `holds`, or `does not hold: understated`."""
+        outcome = self.found.outcome
+        return outcome if self.direction == outcome else f"{outcome}: {self.direction}"
+
+    @property
     def why(self) -> str:
         """The reason of the outcome, and the remedy if it is undecided."""
         return f"{self.found.why}; to decide it: {self.remedy}" if self.remedy else self.found.why
@@ -103,7 +124,10 @@ class Judged:
                 for key in ("name", "source", "short", "says", "looks_at")
             },
             **{key: end(getattr(self.claim, key)) for key in ("at_least", "at_most")},
-            **{"outcome": self.found.outcome, "why": self.found.why, "remedy": self.remedy},
+            "outcome": self.found.outcome,
+            "direction": self.direction,
+            "why": self.found.why,
+            "remedy": self.remedy,
             "comparisons": [
                 {key: getattr(part, key) for key in keys}
                 | {key: end(getattr(part.ratio, key, 0.0)) for key in ends}

@@ -3,9 +3,10 @@
 `bench list --outcomes` prints the rules as the table of docs/method.md.
 """
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Literal
 
 from runner.present.answers.ranking_text import times
@@ -91,6 +92,41 @@ PRIORITIES: dict[Combine, tuple[str, ...]] = {
 def combined_outcome(outcomes: Collection[str], combine: Combine) -> str:
     """Return the outcome of a claim from those of its comparisons, or of its readings."""
     return next(outcome for outcome in PRIORITIES[combine] if outcome in outcomes)
+
+
+class Direction(StrEnum):
+    """How a measured ratio lies beyond the range of a claim."""
+
+    UNDERSTATED = "understated"
+    """There is more of a difference than claimed, or one where none is claimed."""
+    OVERSTATED = "overstated"
+    """The difference is smaller than claimed."""
+    OPPOSITE = "opposite"
+    """The other side is ahead."""
+    MIXED = "in several ways"
+    """The comparisons of the claim lie beyond it in different ways."""
+
+
+def direction_of(ratio: float, at_least: float, at_most: float) -> Direction:
+    """Return how a ratio lies beyond the range from `at_least` to `at_most`.
+
+    A range above 1 claims that the first side has more, one below 1 that it has less, and one
+    around 1 that both are equal.
+    """
+    if at_least < 1 < at_most:
+        return Direction.UNDERSTATED
+    claims_more = at_least >= 1
+    if claims_more != (ratio > 1):
+        return Direction.OPPOSITE
+    goes_further = ratio > at_most if claims_more else ratio < at_least
+    return Direction.UNDERSTATED if goes_further else Direction.OVERSTATED
+
+
+def combined_direction(directions: Collection[Direction]) -> Direction | None:
+    """Return the direction of a claim from those of its comparisons; None without any."""
+    if not directions:
+        return None
+    return next(iter(directions)) if len(set(directions)) == 1 else Direction.MIXED
 
 
 HEADS = ("of", "the first that is true", "outcome", "reason")
@@ -196,11 +232,22 @@ class Outcome:
     seen: tuple[str, ...] = ()
 
 
-def count_words(outcomes: Sequence[str]) -> str:
-    """Return the counts of outcomes: `Of 28 published claims 12 hold here, 9 do not, ...`."""
-    hold, fail, close, absent = (outcomes.count(outcome) for outcome in OUTCOMES)
+def count_words(directions: Sequence[str]) -> str:
+    """Return the counts of `Judged.direction`: `Of 28 published claims 12 hold here, 9 do not
+    (5 understated, 4 opposite), ...`.
+    """
+    counts = Counter(directions)
+    hold = counts[HOLDS]
+    close = counts[CLOSE]
+    beyond = {each: counts[each] for each in (*Direction, FAILS) if counts[each]}
+    fail = sum(beyond.values())
+    ways = [
+        f"{count} {'without a ratio' if each == FAILS else each}" for each, count in beyond.items()
+    ]
+    in_which_ways = f" ({', '.join(ways)})" if ways else ""
     return (
-        f"Of {len(outcomes)} published claims {hold} hold{'s' * (hold == 1)} here, {fail} "
-        f"do{'es' * (fail == 1)} not, {close} {'is' if close == 1 else 'are'} too close to tell, "
-        f"and {absent} cannot be judged from this run."
+        f"Of {len(directions)} published claims {hold} hold{'s' * (hold == 1)} here, {fail} "
+        f"do{'es' * (fail == 1)} not{in_which_ways}, {close} "
+        f"{'is' if close == 1 else 'are'} too close to tell, and {counts[ABSENT]} cannot be judged "
+        "from this run."
     )

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic_run
-from figure_checks import read
+from figure_checks import read, tables_of
 from published_runs import CPU, NOT_FULL, PEAKS, RATE, RUST, WORLDS, both, build, plain
 from scipy import stats
 from synthetic_published import MATRIX, RAN, World
@@ -35,8 +35,12 @@ from runner.present.published.outcomes import (
     PRIORITIES,
     ClaimPart,
     Combine,
+    Direction,
     Finding,
     Outcome,
+    combined_direction,
+    count_words,
+    direction_of,
 )
 from runner.present.published.quantities import CLAIM_QUANTITIES
 from runner.present.published.special_claims import JUDGES, NOTES
@@ -538,6 +542,49 @@ def test_a_claim_has_the_outcome_of_the_table(combine: Combine, outcomes: tuple[
     else:
         expected = unanimous
     assert combined(parts, replace(ABOVE, combine=combine)).outcome == expected
+
+
+@pytest.mark.parametrize(
+    ("ratio", "at_least", "at_most", "direction"),
+    [
+        (2.4, 1.0, 1.05, Direction.UNDERSTATED),  # "slightly ahead", and it is far ahead
+        (1.2, 2.0, math.inf, Direction.OVERSTATED),
+        (0.8, 2.0, math.inf, Direction.OPPOSITE),
+        (0.9, 1.0, math.inf, Direction.OPPOSITE),
+        (0.3, 0.4, 0.65, Direction.UNDERSTATED),  # "half of the CPU", and it is a third
+        (0.9, 0.4, 0.65, Direction.OVERSTATED),
+        (1.1, 0.4, 0.65, Direction.OPPOSITE),
+        (1.1, 0.0, 0.75, Direction.OPPOSITE),
+        (0.8, 0.98, 1.02, Direction.UNDERSTATED),  # "alike", and they differ
+        (1.3, 0.98, 1.02, Direction.UNDERSTATED),
+    ],
+)
+def test_a_ratio_beyond_a_claim_has_a_direction(ratio, at_least, at_most, direction) -> None:
+    assert direction_of(ratio, at_least, at_most) is direction
+
+
+def test_directions_of_comparisons_are_counted_or_mixed() -> None:
+    more, less = Direction.UNDERSTATED, Direction.OVERSTATED
+    assert combined_direction([]) is None
+    assert combined_direction([more, more]) is more
+    assert combined_direction([more, less]) is Direction.MIXED
+    said = count_words([HOLDS, more, more, less, FAILS, CLOSE, ABSENT, ABSENT])
+    assert said == (
+        "Of 8 published claims 1 holds here, 4 do not (2 understated, 1 overstated, 1 without a "
+        "ratio), 1 is too close to tell, and 2 cannot be judged from this run."
+    )
+    assert "0 do not, 0 are too close" in count_words([HOLDS])
+
+
+def test_a_program_reads_outcome_and_direction() -> None:
+    judged = {each.claim.name: each.plain for each in judge_all(tables_of("sample"))}
+    ahead = judged["rust-slightly-more-requests"]
+    assert (ahead["outcome"], ahead["direction"]) == (FAILS, "understated")
+    assert {each["direction"] for each in judged.values() if each["outcome"] != FAILS} <= {
+        HOLDS,
+        CLOSE,
+        ABSENT,
+    }
 
 
 # --- statistics -----------------------------------------------------------------------------------
