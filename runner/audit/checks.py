@@ -216,11 +216,12 @@ def _ties(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
             )
         elif len(ranked) > 1:
             steps = ranked["rate"].to_numpy()[:-1] / ranked["rate"].to_numpy()[1:] - 1
+            median_pct = short_number(100 * float(np.median(steps)))
             tied = int((steps < CLOSE).sum())
             said = (
                 f"no spread is given, and {tied} of {len(steps)} neighbouring places are less than "
-                f"5 % apart (the first two {100 * steps[0]:.2g} %): to rank half of all "
-                f"neighbours, repeats must agree within {100 * float(np.median(steps)):.2g} %."
+                f"5 % apart (the first two {short_number(100 * steps[0])} %): to rank half of all "
+                f"neighbours, repeats must agree within {median_pct} %."
             )
         else:
             continue

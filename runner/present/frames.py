@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from runner.columns import columns
 from runner.generator_traits import traits_of
 from runner.manifest import Manifest
-from runner.model import CALIBRATION, OWN_SCRIPT, LabError, core_words
+from runner.model import CALIBRATION, OWN_SCRIPT, LabError, core_words, set_number
 from runner.served import served_rps, success_rps
 from runner.store import RunFolder, short_name
 from runner.verdict.evidence import evidence_of
@@ -491,7 +491,8 @@ def offered_words(row: Mapping[Any, Any], *, brief: bool = False) -> str:
     first_rps = row["first_rate_rps"]
     last_rps = row["rate_rps"]
     is_steady = np.isnan(first_rps) or first_rps == last_rps
-    rate = f"{last_rps:,.10g}" if is_steady else f"{first_rps:,.10g} to {last_rps:,.10g}"
+    last = set_number(last_rps)
+    rate = last if is_steady else f"{set_number(first_rps)} to {last}"
     unit = rate_unit([row["workload"]])
     return f"{rate}/s" if brief and unit == "requests/s" else f"{rate} {unit} offered"
 

@@ -92,7 +92,7 @@ def test_a_planted_error_is_found_and_nothing_else(
 def test_littles_law_is_recomputed_from_what_is_printed() -> None:
     rows = with_row(5, mean_ms=2)
     rate = 10_000 * 1.07**5
-    assert f"{rate * 0.002:.1f} under way" in only(
+    assert f"{rate * 0.002:.1f} concurrent" in only(
         rows, LITTLE
     ) and f"{rate * 2e-5:.3g} of" in only(rows, LITTLE)
     assert under_way(rows)[5] == pytest.approx(rate * 0.002 / 100, rel=1e-4)

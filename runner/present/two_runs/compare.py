@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 import pandas as pd
 
 from runner.manifest import Condition, Difference, LoadOfRun, Manifest
-from runner.model import LabError
+from runner.model import LabError, set_number
 from runner.present.answers.ranking_text import percent, times
 from runner.present.chart.value import Chart, empty
 from runner.present.comparison.compare import sample
@@ -226,11 +226,11 @@ def compare_runs(
 
 
 SIZES = {
-    "iterations": "{:,.0f} iterations",
-    "steps": "steps: {:.0f}",
-    "step_s": "{:,.10g} s a step",
-    "duration_s": "{:,.10g} s",
-    "warmup_s": "{:,.10g} s of warm-up",
+    "iterations": "{} iterations",
+    "steps": "steps: {}",
+    "step_s": "{} s a step",
+    "duration_s": "{} s",
+    "warmup_s": "{} s of warm-up",
 }
 """Properties in which loads of one name may differ -> print format."""
 
@@ -266,7 +266,9 @@ def cells_of(tables: Tables) -> dict[SizedCell, pd.DataFrame]:
         sizes = alike[["iterations", "steps", "step_s"]].max().to_dict()
         sizes |= {"duration_s": given.duration_s, "warmup_s": given.warmup_s}
         words = tuple(
-            text.format(sizes[name]) for name, text in SIZES.items() if pd.notna(sizes[name])
+            text.format(set_number(sizes[name]))
+            for name, text in SIZES.items()
+            if pd.notna(sizes[name])
         )
         found[SizedCell(str(server), str(load), words)] = alike
     return found

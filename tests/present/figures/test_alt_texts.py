@@ -141,6 +141,8 @@ def test_lines_have_their_extreme_and_pale_points_are_named() -> None:
     assert pale(whole, short=True) == "pale are over everywhere"
 
 
+UNREADABLE = re.compile(r"\d\.\d{5}|\de[+-]\d")
+"""A number as a computer prints it: 657.1428571 or 1e+02."""
 SHORT = ["one load", "three of a database", "rates"]
 
 
@@ -159,6 +161,7 @@ def test_a_text_is_sentences_of_kind_axes_and_numbers(run: str) -> None:
         assert "(across" in first or "bar charts" in first or "Forest" in first, text
         assert text.endswith(".") and len(re.findall(r"\d", text.removeprefix(first))) > 3, text
         assert not re.search(r"nan|None|  |\n|–[^\d]|\(\)|\.\.|; \.|, \.", text), text
+        assert not UNREADABLE.search(text), text
         assert "reference" not in text
 
 
