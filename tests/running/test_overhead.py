@@ -89,7 +89,7 @@ def test_an_option_that_the_benchmark_does_not_have_is_refused(bench):
     ("folders", "says"),
     [
         ((), "run this inside a checkout"),
-        (("servers", "notebooks"), "there is no benchmarks/overhead.py in"),
+        (("servers", "notebooks"), "has no benchmarks/overhead.py"),
     ],
 )
 def test_without_a_checkout_one_sentence_says_so(bench, tmp_path, monkeypatch, folders, says):

@@ -222,7 +222,7 @@ def test_kernels_that_have_just_worked_end_without_a_word(capfd):
 
 
 def test_a_kernel_that_died_is_said_at_once_and_none_is_left(in_lab):
-    with pytest.raises(LabError, match="kernel died"), Kernels(2) as kernels:
+    with pytest.raises(LabError, match="kernel of a notebook died"), Kernels(2) as kernels:
         pids = [kernel.provisioner.pid for kernel in kernels.started]
         os.kill(pids[0], signal.SIGKILL)
         kernels.started[0].provisioner.process.wait(10)
