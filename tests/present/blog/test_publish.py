@@ -370,7 +370,7 @@ def test_tables_that_disagree_with_the_records_are_refused(quick, run, tmp_path,
 
 def test_a_run_without_a_sealed_trial_is_refused(in_lab, tmp_path):
     folder = synthetic_run.write_records(synthetic_run.build(tmp_path / "run", k6=(), wrk=False))
-    with pytest.raises(LabError, match="nothing to publish") as caught:
+    with pytest.raises(LabError, match="publish another run") as caught:
         publish(RunFolder(folder), tmp_path / "out", print)
     assert caught.value.exit_code == 1 and not (tmp_path / "out").exists()
 
