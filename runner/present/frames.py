@@ -291,6 +291,8 @@ def _typed(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     """
 
     def as_floats(column: pd.Series[Any]) -> pd.Series[float]:
+        if pd.api.types.is_numeric_dtype(column):  # numbers or flags without a null
+            return column.astype(float)
         are_flags = pd.api.types.is_bool_dtype(column.dropna().infer_objects())
         return (column.map({True: 1.0, False: 0.0}) if are_flags else pd.to_numeric(column)).astype(
             float

@@ -3,12 +3,13 @@ gets a copy.
 """
 
 import hashlib
+import json
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, wraps
 from pathlib import Path
-from typing import Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
 ROOT = Path(__file__).parents[2]
 Shape = ParamSpec("Shape")
@@ -38,6 +39,15 @@ def once(build: Build[Shape]) -> Build[Shape]:
         return folder
 
     return made
+
+
+def write_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Write a record of a synthetic run.
+
+    The lab waits for the disk at each of its own, which takes most of the time of a whole run.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(record))
 
 
 def bare_lab(folder: Path) -> Path:

@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from built import once
+from built import once, write_record
 from measured import record_of
 from synthetic_database import database_manifest
 from synthetic_run import NINE, Maker, histogram, latencies, write
-
-from runner.store import write_json
 
 NOISE = 0.005
 RPS = 20_000.0
@@ -221,7 +219,7 @@ def write_records(folder: Path, maker: Maker, world: World) -> None:
             "ok": not missed,
             "detail": f"server counted {row['requests'] - missed}, wrk {row['requests']}",
         }
-        write_json(
+        write_record(
             folder / "trials" / row["trial_id"] / "trial.json",
             record_of(row["trial_id"], checks=[check]),
         )

@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from built import once
+from built import once, write_record
 from measured import record_of
 from scipy.stats import lognorm
-
-from runner.store import write_json
 
 RUN_ID = "20260102T030405Z-synthetic-0001"
 CONNECTIONS = (1, 10, 100, 1000)
@@ -341,7 +339,7 @@ def write_records(folder: Path) -> Path:
     for row in pd.read_parquet(folder / "tables" / "trials.parquet").to_dict("records"):
         name = row["trial_id"]
         numbers = {"order": int(row["trial_order"]), "block": int(row["block"])}
-        write_json(
+        write_record(
             folder / "trials" / name / "trial.json",
             record_of(name, status=row["status"], **numbers),
         )

@@ -209,12 +209,14 @@ def published_trials(tables: Tables, scenario: str = "") -> pd.DataFrame:
 
 def closed(tables: Tables, scenario: str) -> pd.DataFrame:
     """Return the trials of a scenario in closed loops."""
-    return published_trials(tables, scenario).query("load_model == 'closed'")
+    trials = published_trials(tables, scenario)
+    return trials[trials["load_model"] == "closed"]
 
 
 def offered(tables: Tables, scenario: str) -> pd.DataFrame:
     """Return the trials of a scenario at offered rates."""
-    return published_trials(tables, scenario).query("load_model == 'open'")
+    trials = published_trials(tables, scenario)
+    return trials[trials["load_model"] == "open"]
 
 
 def users(tables: Tables, scenario: str) -> pd.DataFrame:
