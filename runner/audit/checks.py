@@ -210,18 +210,20 @@ def _ties(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
             tied = int(
                 (spread["rate_low"].to_numpy()[:-1] <= spread["rate_high"].to_numpy()[1:]).sum()
             )
+            overlap = "overlaps" if tied == 1 else "overlap"
             said = (
-                f"{tied} of {len(spread) - 1} neighbouring places overlap with the spread given: "
-                "they are ties."
+                f"{tied} of {plural(len(spread) - 1, 'pair')} of neighbours {overlap} with the "
+                f"spread given: {'it is a tie' if tied == 1 else 'they are ties'}."
             )
         elif len(ranked) > 1:
             steps = ranked["rate"].to_numpy()[:-1] / ranked["rate"].to_numpy()[1:] - 1
+            first_pct = short_number(100 * float(steps[0]))
             median_pct = short_number(100 * float(np.median(steps)))
             tied = int((steps < CLOSE).sum())
             said = (
-                f"no spread is given, and {tied} of {len(steps)} neighbouring places are less than "
-                f"5 % apart (the first two {short_number(100 * steps[0])} %): to rank half of all "
-                f"neighbours, repeats must agree within {median_pct} %."
+                f"no spread is given, and {tied} of {plural(len(steps), 'pair')} of neighbours "
+                f"{'is' if tied == 1 else 'are'} less than 5 % apart, the first two {first_pct} %: "
+                f"to rank half of all neighbours, repeats must agree within {median_pct} %."
             )
         else:
             continue

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from runner.audit import figures
@@ -75,7 +74,6 @@ def open_audit(
 def rows_of(tables: Tables) -> pd.DataFrame:
     """Return a run's sealed trials as rows of an audited table."""
     trials = sealed_trials(tables.trials)
-    given = given_pct(tables, "server", math.nan)
     slice_s = trials["duration_s"] / trials["slices"].fillna(1).clip(lower=1)
     named = {
         "source": tables.manifest.run_id,
@@ -99,7 +97,7 @@ def rows_of(tables: Tables) -> pd.DataFrame:
         "p99_ms": trials["latency_p99_ms"],
         "max_ms": trials["latency_max_ms"],
         "cpu_pct": trials["server_cpu_mean_pct"],
-        "cpu_given_pct": np.minimum(given * trials["share"], 100 * trials["quota_cores"]),
+        "cpu_given_pct": given_pct(tables, trials, "server"),
         # A slice may have one refill more than it has periods, and begin with an unused one.
         "cpu_tolerance": 2 * _quota_period_s(trials) / slice_s,
         "requests": trials["requests"],

@@ -543,22 +543,26 @@ class Case:
         return alike
 
     def given(self, subject: str) -> float:
-        """Return the CPU that a subject was given, in % of a core, as `given_pct` does.
-
-        Of a server it is no more than its quota from elsewhere.
-        """
-        given = given_pct(self.tables, subject, float(self.row["threads"]))
-        return min(given, 100 * self.row["quota_cores"]) if subject == "server" else given
+        """Return the CPU that a subject was given, in % of a core, as `given_pct` does."""
+        return float(given_pct(self.tables, self.frame, subject).iloc[0])
 
 
-def given_pct(tables: Tables, subject: str, threads: float) -> float:
-    """Return the CPU that a subject was given, in % of a core; NaN if the manifest does not say.
+def given_pct(tables: Tables, trials: pd.DataFrame, subject: str) -> pd.Series[float]:
+    """Return the CPU that each trial gave to a subject, in % of a core.
 
-    Of it, a generator with `threads` (wrk; NaN for k6) can use as many cores as it has of them.
+    It is NaN if the manifest does not say on which CPUs the subject ran. A server or a database on
+    a share of a core has this share, and a server with a quota from elsewhere no more than that. A
+    generator with threads (wrk) can use as many cores as it has of them.
     """
     cpus = len(tables.manifest.placement.cpus_of(subject))
-    limited = subject == "generator" and math.isfinite(threads)
-    return 100.0 * (min(cpus, int(threads)) if limited else cpus) if cpus else math.nan
+    given = pd.Series(100.0 * cpus if cpus else math.nan, trials.index)
+    if subject == "server":
+        return (given * trials["share"]).clip(upper=100 * trials["quota_cores"])
+    if subject == "database":
+        return given * trials["database_share"]
+    if subject == "generator":
+        return given.clip(upper=100 * trials["threads"].fillna(math.inf))
+    return given
 
 
 def candidates(tables: Tables) -> pd.DataFrame:

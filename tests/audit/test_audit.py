@@ -169,14 +169,14 @@ def test_levels_that_fall_or_leap(rates: tuple[int, ...], said: bool) -> None:
 
 def test_ties_with_and_without_a_spread() -> None:
     near = table(framework=list("abcd"), rps=[1000, 999, 998, 500], connections=1)
-    assert "2 of 3 neighbouring places are less than 5 % apart" in only(near, "ties")
+    assert "2 of 3 pairs of neighbours are less than 5 % apart" in only(near, "ties")
     spread = table(
         framework=list("abc"),
         rps=[300, 200, 195],
         rate_low=[290, 190, 185],
         rate_high=[310, 210, 205],
     )
-    assert only(spread, "ties").startswith("1 of 2 neighbouring places overlap")
+    assert only(spread, "ties").startswith("1 of 2 pairs of neighbours overlaps with")
 
 
 def test_equal_rows_and_old_ones() -> None:

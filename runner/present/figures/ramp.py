@@ -1,6 +1,5 @@
 """Figures of rising arrival rates over time, a panel per server; and of inserts by pool size."""
 
-import math
 from collections.abc import Callable
 from functools import partial
 
@@ -190,9 +189,9 @@ def _cpu(
         said=said,
         dashed=f"the CPUs that {who} may use",
         key="; 100 % is one core busy",
-        bound=lambda _cell, tables, steps: (
+        bound=lambda cell, tables, steps: (
             steps.edges_s[[0, -1]],
-            given_pct(tables, subject, math.nan),
+            given_pct(tables, cell.trials, subject).iloc[0],
         ),
         database=database,
     )

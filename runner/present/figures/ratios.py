@@ -42,8 +42,8 @@ def ratios(tables: Tables) -> Chart:
         ]
     text = (
         "Ratios of geometric means within sessions or blocks, with 95 % intervals. Right of 1 the "
-        "first is ahead. Loads: so many kept or closed connections, N users of k6, or requests/s "
-        "offered; on a core, or a part of one."
+        "server that the heading names is ahead: it does more, or takes less. Loads: so many kept "
+        "or closed connections, N users of k6, or requests/s offered; on a core, or a part of one."
     )
     trials = tables.trials[tables.trials["load"].isin(known["load"])]
     return forest.forest(

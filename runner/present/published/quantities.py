@@ -57,12 +57,8 @@ def limit_numbers(tables: Tables, cell: Counterpart) -> str:
     )
     said = [captions.verdict_counts(sealed)]
     for who, subject in (("the server", "server"), (first["tool"], "generator")):
-        given = np.array(
-            [given_pct(tables, subject, float(threads)) for threads in sealed["threads"]]
-        )
-        if subject == "server":
-            given = np.minimum(given, 100 * sealed["quota_cores"].to_numpy(dtype=float))
-        share = spread(sealed[f"{subject}_cpu_mean_pct"].to_numpy(dtype=float) / given).median
+        given = given_pct(tables, sealed, subject)
+        share = spread(sealed[f"{subject}_cpu_mean_pct"] / given).median
         said += [f"{who} used {100 * share:.0f} % of its CPU"] if math.isfinite(share) else []
     # The probe keeps its connections, so it does not wait to be accepted as new ones do.
     if math.isfinite(probe_p50) and first["mode"] == "keepalive":

@@ -35,14 +35,15 @@ def why(found: pd.DataFrame, trial_id: str) -> str:
     """Return why a trial of a survey is shown if none was chosen."""
     row = found[found["trial_id"] == trial_id].iloc[0]
     short = int((found["seconds"] == 0).sum())
-    looked = plural(len(found), "trial") + (
-        f" ({short} too short to look for spikes)" if short else ""
-    )
+    long_enough = len(found) - short
+    highest = f"this one has the highest CPU over 0.1 s, {number(row['peak_pct'])} %."
+    if not long_enough:
+        return f"No trial of this run is long enough to look for spikes; {highest}"
+    looked = plural(long_enough, "trial")
+    if short:
+        looked += f" that {'is' if long_enough == 1 else 'are'} long enough ({short} are too short)"
     if math.isnan(row["deviations"]):
-        return (
-            f"No server spiked in any of the {looked} of this run; of those that were looked at "
-            f"this one has the highest CPU over 0.1 s, {number(row['peak_pct'])} %."
-        )
+        return f"No server spiked in the {looked} of this run; of them {highest}"
     return (
         f"Of the {looked} of this run it has the spike that stands out most: "
         f"{number(row['height_pct'])} % of a core above its baseline, {number(row['deviations'])} "

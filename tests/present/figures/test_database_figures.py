@@ -109,6 +109,15 @@ def test_cpu_memory_and_pool_are_the_known_ones(three: Tables) -> None:
         assert levels == ([{bound}] if bound else []) and said in words(figure)
 
 
+def test_the_dashed_line_is_the_cpu_that_the_trials_gave(three: Tables) -> None:
+    """A tenth of a core for the server, half of one for PostgreSQL."""
+    shared = changed(three, share=0.1, database_share=0.5)
+    for name, given_pct in (("inserts-server-cpu", 10), ("inserts-database-cpu", 50)):
+        figure = picture(name, shared)
+        levels = [set(y) for _, y in lines(figure, panel(figure, "gin"), "bound")]
+        assert levels == [{given_pct}], name
+
+
 def test_rows_grow_to_the_count_of_the_database(three: Tables) -> None:
     figure = picture("inserts-rows", three)
     ((t_s, rows),) = lines(figure, panel(figure, "echo"), "echo")

@@ -384,6 +384,19 @@ def test_the_trial_with_the_most_pronounced_spike_is_shown():
     assert "No server spiked" in spike_words.why(still, highest)
 
 
+def test_only_trials_that_are_long_enough_are_said_to_have_no_spike():
+    still = survey(run(spikes=False))
+    highest = most_pronounced(still)
+    short = still.assign(seconds=still["seconds"].where(still["trial_id"] == highest, 0.0))
+    said = spike_words.why(short, highest)
+    count = len(still) - 1
+    assert said.startswith(
+        f"No server spiked in the 1 trial that is long enough ({count} are too short) of this run"
+    )
+    none = spike_words.why(still.assign(seconds=0.0), highest)
+    assert none.startswith("No trial of this run is long enough to look for spikes; this one has")
+
+
 def test_the_control_counts_spikes_by_server():
     found = survey(run())
     table = spike_words.control_table(found).set_index("server")
