@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any
 
 from runner.digest.cluster import spread_over
-from runner.digest.k6 import digest_k6
+from runner.digest.k6 import digest_requests
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -27,7 +27,9 @@ def digest(raw: Path, folder: Path, number: int) -> dict[str, Any]:
     targets = [
         folder / f"{number}.{name}.parquet" for name in ("requests", "latency", "throughput")
     ]
-    digest_k6(raw, targets, trial_id=f"t{number}", mode="keepalive", scratch=folder, threads=1)
+    digest_requests(
+        raw, targets, trial_id=f"t{number}", mode="keepalive", scratch=folder, threads=1
+    )
     return {str(number): resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
 

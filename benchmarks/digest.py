@@ -37,8 +37,8 @@ print(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 """
 _READERS = {
     "our digest": (
-        "from runner.digest.k6 import digest_k6",
-        "digest_k6(raw, [out / f'{name}.parquet' for name in ('requests', 'latency', "
+        "from runner.digest.k6 import digest_requests",
+        "digest_requests(raw, [out / f'{name}.parquet' for name in ('requests', 'latency', "
         "'throughput')], trial_id='benchmark', mode='keepalive', scratch=out)",
     ),
     "bare DuckDB COPY": (

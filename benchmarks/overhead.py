@@ -24,7 +24,7 @@ import typer
 
 from runner import console
 from runner.commands.options import EngineOption, JsonFlag, emit
-from runner.digest.k6 import K6Summary, read_summary
+from runner.digest.k6 import GeneratorSummary, read_summary
 from runner.digest.probe import read_probe
 from runner.digest.resources import read_counters
 from runner.manifest import Machine
@@ -232,7 +232,7 @@ def staged(
 
 def observed(
     bench: Bench, ready: Ready, cell: Cell, folder: Path, what: str
-) -> tuple[Measurement, K6Summary]:
+) -> tuple[Measurement, GeneratorSummary]:
     """Run the load once, raw files into `folder`.
 
     LabError, which names `what`, unless k6 made every request.

@@ -109,6 +109,11 @@ TRAITS: dict[str, Traits] = {
 _UNKNOWN = Traits("vus", keeps_requests=True, raw_files=())
 
 
+def is_sized_by_connections(tool: object) -> bool:
+    """Return whether a generator's closed loads are sized by connections instead of users."""
+    return traits_of(tool).size_column == "connections"
+
+
 def users_column(tool: object, load_model: str) -> SizeColumn:
     """Return the column of the trials that holds the number of a load's users.
 

@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from runner.calibration import Calibration, Ceiling
+from runner.generator_traits import TRAITS
 from runner.model import LabError, Workload
 from runner.served import served_rps_of
 from runner.store import RunFolder
@@ -50,7 +51,7 @@ def calibrate(run: RunFolder) -> Calibration:
         run_id=run.run_id,
         made_at=manifest.started_at or "",
         fingerprint=manifest.machine.fingerprint,
-        tools={name: version for name, version in manifest.tools.items() if name in ("k6", "wrk")},
+        tools={name: version for name, version in manifest.tools.items() if name in TRAITS},
         # Those of all generators together.
         generator_cpus=sum(map(len, cpus)) or len(manifest.placement.generator),
         ceilings=tuple(ceilings),

@@ -84,7 +84,7 @@ class PortUse:
 
 
 @dataclass(kw_only=True)
-class K6Points(Tally):
+class RequestNumbers(Tally):
     """Numbers of a load's requests to the server, from the raw points.
 
     A request is `ok` if its status is 200 to 399 and it has no error_code.
@@ -132,7 +132,7 @@ class K6Points(Tally):
     """
 
 
-def digest_k6(
+def digest_requests(
     raw: Path,
     tables: Iterable[Path],
     *,
@@ -143,7 +143,7 @@ def digest_k6(
     window_s: float | None = None,
     threads: int = 2,
     spool: Callable[..., Tally] = spool_points,
-) -> K6Points:
+) -> RequestNumbers:
     """Digest k6's raw points, out of core, and return the numbers of the whole load.
 
     `tables` are the output paths for requests, latency and throughput, in this order; if it is
@@ -165,7 +165,7 @@ def digest_k6(
         try:
             tally = spool(raw, Path(name), threads=threads)
             database = stack.enter_context(_open_spool(Path(name), threads))
-            points = _sum_up(database, tally, mode, held, window_s)
+            points = _numbers_of_load(database, tally, mode, held, window_s)
             if targets := [stack.enter_context(replacing(path)) for path in tables]:
                 _write_tables(database, targets, points, trial_id)
         except DamageError as damage:
@@ -179,7 +179,7 @@ def digest_k6(
     return points
 
 
-def spool_side_by_side(
+def spool_together(
     raw: Path,
     folder: Path,
     further: Sequence[tuple[Path, int]],
@@ -207,13 +207,15 @@ def spool_side_by_side(
     return whole
 
 
-def sum_up(summaries: Sequence[K6Summary]) -> K6Summary:
+def merge_summaries(summaries: Sequence[GeneratorSummary]) -> GeneratorSummary:
     """Merge the summaries of several generators: add counts, and weight means by them.
 
     Percentiles are left out.
     """
     names = ("iterations", "dropped", "requests", "rps", "checks", "checks_failed")
-    whole = K6Summary(**{name: sum(getattr(each, name) for each in summaries) for name in names})
+    whole = GeneratorSummary(
+        **{name: sum(getattr(each, name) for each in summaries) for name in names}
+    )
     if not whole.requests:
         return whole
     trends = [(each.http_req_duration, each.requests) for each in summaries if each.requests]
@@ -306,13 +308,13 @@ _OTHER_PORTS = """
 """
 
 
-def _sum_up(
+def _numbers_of_load(
     database: duckdb.DuckDBPyConnection,
     tally: Tally,
     asked: str,
     held: int | None,
     window_s: float | None,
-) -> K6Points:
+) -> RequestNumbers:
     """Return the numbers of the whole load; raise DamageError if the clock was set meanwhile."""
     facts = database.sql(_FACTS, params={"blocked": BLOCKED}).to_arrow_table().to_pylist()[0]
     first_ns = facts["first_start_ns"]
@@ -330,7 +332,7 @@ def _sum_up(
     until_ns = last_ns if window_s is None else first_ns + round(window_s * 1e9)
     in_time = database.view("requests").filter(f"status <> 0 AND end_ns <= {until_ns}").count("*")
     ((answered,),) = in_time.fetchall()
-    return K6Points(
+    return RequestNumbers(
         **vars(tally),
         script_runs=tally.points["data_sent"],
         durations=durations,
@@ -471,7 +473,10 @@ _THROUGHPUT = """
 
 
 def _write_tables(
-    database: duckdb.DuckDBPyConnection, targets: Sequence[Path], points: K6Points, trial_id: str
+    database: duckdb.DuckDBPyConnection,
+    targets: Sequence[Path],
+    points: RequestNumbers,
+    trial_id: str,
 ) -> None:
     """Write the tables requests, latency (a histogram per second) and throughput, in this order.
 
@@ -513,7 +518,7 @@ def _write_tables(
 
 
 @dataclass(frozen=True)
-class K6Summary:
+class GeneratorSummary:
     """Counts and statistics of one k6 run, from k6's own summary."""
 
     iterations: int
@@ -528,7 +533,7 @@ class K6Summary:
     """What else a generator counted of its answers, by the names that `points` has for it."""
 
 
-def read_summary(path: Path) -> K6Summary:
+def read_summary(path: Path) -> GeneratorSummary:
     """Read the summary that k6 wrote to `--summary-export=FILE`.
 
     Raise LabError (exit code 1) if it is missing, broken or not k6's.
@@ -552,7 +557,7 @@ def read_summary(path: Path) -> K6Summary:
             if requests and ("p(" not in key or key in stated)
         }
         trend = {name: _number(stated[key]) for name, key in known.items()}
-        return K6Summary(
+        return GeneratorSummary(
             iterations, dropped, requests, said("http_reqs", "rate"), trend, kept + failed, failed
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:

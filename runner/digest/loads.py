@@ -16,17 +16,24 @@ from runner.digest import oha, reconcile
 from runner.digest.histogram import QUANTILES, bucket_index, latency_table, merge_counts
 from runner.digest.k6 import (
     FIRST_BYTE,
-    K6Points,
-    K6Summary,
-    digest_k6,
+    GeneratorSummary,
+    RequestNumbers,
+    digest_requests,
+    merge_summaries,
     read_summary,
-    spool_side_by_side,
-    sum_up,
+    spool_together,
 )
 from runner.digest.k6_raw import spool_points
 from runner.digest.probe import ProbeSamples, reopened_share
 from runner.digest.vegeta import read_report, spool_results
-from runner.digest.wrk import WrkResult, add_up, mean_ms, quantile_ms, read_wrk, side_by_side
+from runner.digest.wrk import (
+    WrkResult,
+    mean_ms,
+    merge_generators,
+    merge_slices,
+    quantile_ms,
+    read_wrk,
+)
 from runner.generator_traits import TRAITS
 from runner.measurement import Counters, Measurement
 from runner.model import Cell, Check, LoadPart, Trial, carried_percent
@@ -192,7 +199,7 @@ def read_load(
     given["scratch"] = run.tables / "parts"
     tables = _k6_tables(run, trial, of_slice).values()
     held = reconcile.may_hold(cell, reopened_share(probe))
-    digest = partial(digest_k6, raw(files.samples), tables, **given, held=held)
+    digest = partial(digest_requests, raw(files.samples), tables, **given, held=held)
     spool = files.spool(raw, cell, measurement, salvage)
     whole = points = digest(spool=spool)
     if cell.lead_s:  # reconcile all requests; only those after the lead are the load
@@ -214,7 +221,7 @@ def read_load(
     return LoadOfTrial(metrics, reconciled.checks, begin_ns, sent, points.mode, answered)
 
 
-def _metrics_of_points(points: K6Points, cell: Cell, window_s: float | None) -> Metrics:
+def _metrics_of_points(points: RequestNumbers, cell: Cell, window_s: float | None) -> Metrics:
     """Return the metrics of a load from its samples, by column of trials.parquet."""
     lasted_s = (points.last_end_ns - points.first_start_ns) / 1e9
     duration_s = window_s or lasted_s
@@ -288,7 +295,7 @@ class SampleFiles:
     """Base name of the raw file with every request."""
     spool: Callable[[Raw, Cell, Measurement, bool], Callable[..., Any]]
     """Return the function that spools a load's samples, of all generators together."""
-    summaries: Callable[[Raw, Measurement], list[K6Summary]]
+    summaries: Callable[[Raw, Measurement], list[GeneratorSummary]]
     """Return each generator's own summary."""
 
 
@@ -299,10 +306,10 @@ def _k6_spool(raw: Raw, _cell: Cell, measurement: Measurement, salvage: bool) ->
     further = [
         (raw(K6_SAMPLES, part.number), part.behind_ns(measurement)) for part in measurement.parts
     ]
-    return partial(spool_side_by_side, further=further, salvage=salvage)
+    return partial(spool_together, further=further, salvage=salvage)
 
 
-def _k6_summaries(raw: Raw, measurement: Measurement) -> list[K6Summary]:
+def _k6_summaries(raw: Raw, measurement: Measurement) -> list[GeneratorSummary]:
     numbers = (1, *(part.number for part in measurement.parts))
     return [read_summary(raw("k6-summary.json", number)) for number in numbers]
 
@@ -313,7 +320,7 @@ def _vegeta_spool(
     return partial(spool_results, rate_rps=cell.last_rate_rps or 0.0)
 
 
-def _vegeta_summaries(raw: Raw, _measurement: Measurement) -> list[K6Summary]:
+def _vegeta_summaries(raw: Raw, _measurement: Measurement) -> list[GeneratorSummary]:
     return [read_report(raw("vegeta.json"))]
 
 
@@ -324,7 +331,7 @@ def _oha_spool(
     return partial(oha.spool_requests, began_ns=began_ns, rate_rps=cell.last_rate_rps or 0.0)
 
 
-def _oha_summaries(raw: Raw, _measurement: Measurement) -> list[K6Summary]:
+def _oha_summaries(raw: Raw, _measurement: Measurement) -> list[GeneratorSummary]:
     return [oha.read_report(raw("oha.json"))]
 
 
@@ -357,23 +364,23 @@ class _Reconciled:
 
 
 def _reconciled(
-    raw: Raw, cell: Cell, given: dict[str, Any], points: K6Points, measurement: Measurement
+    raw: Raw, cell: Cell, given: dict[str, Any], points: RequestNumbers, measurement: Measurement
 ) -> _Reconciled:
     """Return the results of the script's checks, if it has any, and the invariants.
 
-    `given` holds the arguments of digest_k6. The invariants compare the samples with the
+    `given` holds the arguments of digest_requests. The invariants compare the samples with the
     generator's summary; if there are several generators, also with each one's summary alone.
     """
     files = _SAMPLES[cell.tool]
     summaries = files.summaries(raw, measurement)
-    summary = summaries[0] if len(summaries) == 1 else sum_up(summaries)
+    summary = summaries[0] if len(summaries) == 1 else merge_summaries(summaries)
     checks = [*reconcile.request_checks(cell, points, summary, measurement)]
     walls: list[tuple[int, int]] = []
     uncounted = replace(measurement, parts=(), counters_before=UNCOUNTED, counters_after=UNCOUNTED)
     for load_part in LoadPart.all(len(summaries)) if measurement.parts else ():
         of_part = load_part.of(cell)
         each = summaries[load_part.number - 1]
-        own = digest_k6(raw(files.samples, load_part.number), (), **given)
+        own = digest_requests(raw(files.samples, load_part.number), (), **given)
         walls.append((own.first_start_ns, own.last_end_ns))
         if isinstance(of_part.shape, Closed):
             asked = of_part.shape.iterations
@@ -419,7 +426,7 @@ def _wrk_load(raw: Raw, cell: Cell, measurement: Measurement) -> LoadOfTrial:
         read_wrk(raw("wrk.json", number))
         for number in (1, *(part.number for part in measurement.parts))
     ]
-    result = side_by_side(results)
+    result = merge_generators(results)
     checks = [*reconcile.wrk_checks(cell, result, measurement, results)]
     walls = [
         (each.ended_wall_ns - round(1e9 * each.duration_s), each.ended_wall_ns) for each in results
@@ -470,7 +477,7 @@ def _wrk_together(
     run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]
 ) -> Metrics:
     """Write the joint histogram of wrk's slices; return its percentiles and mean."""
-    result = add_up([load.wrk for _, load in loads if load.wrk is not None])
+    result = merge_slices([load.wrk for _, load in loads if load.wrk is not None])
     latencies_us, counts = result.raw
     table = latency_table(trial.trial_id, None, *merge_counts(bucket_index(latencies_us), counts))
     with replacing(part(run, "latency", trial.trial_id)) as temporary:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import duckdb
 
-from runner.digest.k6 import K6Summary, connect
+from runner.digest.k6 import GeneratorSummary, connect
 from runner.digest.k6_raw import DamageError, Tally
 from runner.generator_traits import GENERATOR_LATE_S
 from runner.model import LabError
@@ -122,7 +122,7 @@ def _require_one_load(connection: duckdb.DuckDBPyConnection, began_ns: int) -> N
         )
 
 
-def read_report(path: Path) -> K6Summary:
+def read_report(path: Path) -> GeneratorSummary:
     """Read oha's report of a load.
 
     Raise LabError (exit code 1) if it is missing, damaged or not oha's. Its requests include those
@@ -139,7 +139,7 @@ def read_report(path: Path) -> K6Summary:
         count = answered + sum(map(int, data["errorDistribution"].values()))
         said = {"mean": "average", "min": "fastest", "max": "slowest"}
         times = {name: 1000 * float(summary[key]) for name, key in said.items()} if answered else {}
-        return K6Summary(
+        return GeneratorSummary(
             iterations=count,
             dropped=0,
             requests=count,

@@ -24,7 +24,7 @@ from runner.digest.invariants import (
     UNDER_WAY,
     Invariant,
 )
-from runner.digest.k6 import K6Points, K6Summary
+from runner.digest.k6 import GeneratorSummary, RequestNumbers
 from runner.digest.k6_raw import USE_BASE_URL
 from runner.digest.resources import Counter, Window, tick_coverage
 from runner.digest.wrk import WrkResult
@@ -62,7 +62,7 @@ def _added(measurement: Measurement, name: str) -> int | None:
 
 
 def request_checks(
-    cell: Cell, points: K6Points, summary: K6Summary, measurement: Measurement
+    cell: Cell, points: RequestNumbers, summary: GeneratorSummary, measurement: Measurement
 ) -> Iterator[Check]:
     """Check invariants 1 to 5, 7 and 8 of a load whose raw file has every request."""
     yield from _iterations(cell, points, summary)
@@ -141,7 +141,7 @@ def request_checks(
     yield from own_checks(cell, points, measurement)
 
 
-def _iterations(cell: Cell, points: K6Points, summary: K6Summary) -> Iterator[Check]:
+def _iterations(cell: Cell, points: RequestNumbers, summary: GeneratorSummary) -> Iterator[Check]:
     """Check invariant 1: the number of iterations.
 
     k6 reports interrupted iterations only in its log, but each leaves a data_sent point. At an
@@ -197,13 +197,13 @@ def slack(cell: Cell) -> int:
     return len(cell.rates_rps) + 1 if cell.is_open else 0
 
 
-def missed(cell: Cell, points: K6Points) -> int:
+def missed(cell: Cell, points: RequestNumbers) -> int:
     """Return the number of iterations of an open load that k6 never began because it was late."""
     short = cell.to_begin - points.script_runs - points.dropped_iterations
     return short if cell.is_open and short > slack(cell) else 0
 
 
-def own_checks(cell: Cell, points: K6Points, measurement: Measurement) -> Iterator[Check]:
+def own_checks(cell: Cell, points: RequestNumbers, measurement: Measurement) -> Iterator[Check]:
     """Check a load on the user's API: its allowed addresses, its script and its mode.
 
     Yield nothing for other loads.
@@ -227,7 +227,7 @@ def own_checks(cell: Cell, points: K6Points, measurement: Measurement) -> Iterat
         yield Invariant.CLOSE_MODE_OF_OWN_API.check(accepted >= points.with_status, said)
 
 
-def _where_to(points: K6Points, measurement: Measurement) -> Iterator[Check]:
+def _where_to(points: RequestNumbers, measurement: Measurement) -> Iterator[Check]:
     """Check that a load on the user's API went only to the allowed host and ports."""
     sent = points.requests + points.elsewhere
     said = f"{points.blocked} of {sent} requests went to another host or port, and were blocked"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import duckdb
 
-from runner.digest.k6 import K6Summary, connect
+from runner.digest.k6 import GeneratorSummary, connect
 from runner.digest.k6_raw import DamageError, Tally
 from runner.generator_traits import GENERATOR_LATE_S
 from runner.model import LabError
@@ -83,7 +83,7 @@ def spool_results(
     return tally
 
 
-def read_report(path: Path) -> K6Summary:
+def read_report(path: Path) -> GeneratorSummary:
     """Read the output of `vegeta report --type json`.
 
     Mean, minimum and maximum are exact. Percentiles are left out: vegeta approximates them
@@ -94,7 +94,7 @@ def read_report(path: Path) -> K6Summary:
     try:
         count = int(data["requests"])
         times = {name: data["latencies"][name] / 1e6 for name in ("mean", "min", "max")}
-        return K6Summary(count, 0, count, float(data["rate"]), times)
+        return GeneratorSummary(count, 0, count, float(data["rate"]), times)
     except (KeyError, TypeError, ValueError) as error:
         raise LabError(
             f"{path} is not a report of vegeta ({type(error).__name__}: {error}).", exit_code=1

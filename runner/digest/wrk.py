@@ -127,7 +127,7 @@ def read_wrk(path: Path) -> WrkResult:
     )
 
 
-def add_up(results: Sequence[WrkResult]) -> WrkResult:
+def merge_slices(results: Sequence[WrkResult]) -> WrkResult:
     """Combine results of consecutive slices: add counts, durations and histograms."""
     return replace(
         results[-1],
@@ -143,7 +143,7 @@ def add_up(results: Sequence[WrkResult]) -> WrkResult:
     )
 
 
-def side_by_side(results: Sequence[WrkResult]) -> WrkResult:
+def merge_generators(results: Sequence[WrkResult]) -> WrkResult:
     """Combine results of concurrent generators: add counts, histograms and rates.
 
     The duration is chosen so that counts / duration is the sum of the rates. The number of threads
@@ -157,7 +157,7 @@ def side_by_side(results: Sequence[WrkResult]) -> WrkResult:
     )
     begun_ns = results[0].ended_wall_ns - round(1e9 * results[0].duration_s)
     return replace(
-        add_up(results),
+        merge_slices(results),
         ended_wall_ns=begun_ns + round(1e9 * duration_s),
         duration_s=duration_s,
         connections=sum(result.connections for result in results),

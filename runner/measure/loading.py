@@ -192,7 +192,7 @@ AHEAD_S = 0.5
 
 
 @dataclass(frozen=True)
-class Generated:
+class GeneratedByAll:
     """A load by all its generators."""
 
     loads: tuple[Loaded, ...]
@@ -200,7 +200,7 @@ class Generated:
     """State of the network between the hosts; None with a single host."""
 
 
-def generate(bench: Bench, loads: Sequence[Job], watchers: Watchers | None) -> Generated:
+def generate(bench: Bench, loads: Sequence[Job], watchers: Watchers | None) -> GeneratedByAll:
     """Run every generator's load to its end, all from the same instant on.
 
     Return their results, and the facts of the network between the hosts. If one fails, raise its
@@ -226,7 +226,7 @@ def generate(bench: Bench, loads: Sequence[Job], watchers: Watchers | None) -> G
     if errors:
         raise errors[0]
     if sites.transfer is None:
-        return Generated(tuple(done), None)
+        return GeneratedByAll(tuple(done), None)
     rose = [
         {name: value - before[name] for name, value in site.network().items()}
         for site, before in networks.items()
@@ -243,4 +243,4 @@ def generate(bench: Bench, loads: Sequence[Job], watchers: Watchers | None) -> G
         generators=sites.generator_hosts,
         round_trip_ns=sites.transfer.round_trip_ns,
     )
-    return Generated(tuple(done), between)
+    return GeneratedByAll(tuple(done), between)

@@ -349,7 +349,7 @@ def _loads(bench: Bench, live: _Live, shot: Shot, number: int | None) -> list[Jo
     for load_part, site in zip(bench.load_parts, bench.sites.generators, strict=True):
         files = {name: folder / raw_name(name, number, load_part.number) for name in OF_GENERATORS}
         command = GENERATORS[cell.tool].measured(
-            cell, site.shot(shot), site.paths(files), bench.output, load_part
+            cell, site.shot(shot), site.new_paths(files), bench.output, load_part
         )
         log = folder / raw_name("generator.log", None, load_part.number)
         loads.append(Job(command, bench.cpus_of(site), files, log))

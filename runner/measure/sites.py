@@ -55,7 +55,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Job:
-    """A generator's command, its site, and the paths of its files and output on this machine."""
+    """A generator's command, its CPUs, and the paths of its files and output on this machine."""
 
     command: Command
     cpus: tuple[int, ...]
@@ -162,8 +162,8 @@ class Site:
         """Return a generator's request with the paths of its tool and script on this site."""
         return shot
 
-    def paths(self, files: Mapping[str, Path]) -> Mapping[str, Path]:
-        """Return the paths on this site of files that a generator writes for this machine."""
+    def new_paths(self, files: Mapping[str, Path]) -> Mapping[str, Path]:
+        """Return the paths on this site of files that a generator is to write for this machine."""
         return files
 
     def load(self, load: Job, sampler: Ask | None) -> Callable[[], Loaded]:
@@ -247,7 +247,7 @@ class Sites:
     database: Site
     probe: Site
     cpus: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Sites of generators and instruments, by the host's name."""
+    """CPUs of generators and instruments, by the name of their site (its roles)."""
     generator_hosts: tuple[GeneratorHost, ...] = ()
     transfer: Transfer | None = None
     """Capacity of the network between generators and server; None on one machine."""

@@ -215,8 +215,8 @@ class StationClient(Site):
         script = LAB / "runner" / "workloads" / shot.script.name
         return replace(shot, tool=LAB / "tools" / shot.tool.name.partition("-")[0], script=script)
 
-    def paths(self, files: Mapping[str, Path]) -> Mapping[str, Path]:
-        """Return the paths of the files that a generator writes there."""
+    def new_paths(self, files: Mapping[str, Path]) -> Mapping[str, Path]:
+        """Empty the folder of a load there; return the paths of the load's files."""
         self.ask("new_folder", name="load")
         return {name: Path(WORK / "load" / name) for name in files}
 

@@ -42,7 +42,7 @@ def warm_up(bench: Bench, cell: Cell, shot: Shot, log: Path) -> WarmedUp:
         for load_part, site in zip(bench.load_parts, bench.sites.generators, strict=True):
             folder = stack.enter_context(scratch(bench.lab.ledger))
             files = {name: folder / name for name in generator.warm_up_files}
-            command = generator.warm_up(load_part.of(cell), site.shot(shot), site.paths(files))
+            command = generator.warm_up(load_part.of(cell), site.shot(shot), site.new_paths(files))
             jobs.append(Job(command, bench.cpus_of(site), files, log))
         loads = generate(bench, jobs, None).loads
         codes = [load.generator_exit for load in loads]

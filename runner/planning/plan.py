@@ -105,7 +105,7 @@ def by_session(trials: Sequence[Trial]) -> list[list[Trial]]:
 
 
 def slice_order(names: Sequence[str], slices: int, seed: str) -> list[tuple[str, int]]:
-    """Return the order in which the slices of a session are loaded, as (server, place).
+    """Return the order in which the slices of a session are loaded, as (trial id, place).
 
     Places are numbered from 1 to `slices`. Each place is a row of a Williams design over the
     servers: each server follows each other one equally often (E. J. Williams, Aust. J. Sci. Res. A

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from runner.columns import columns
-from runner.generator_traits import traits_of
+from runner.generator_traits import is_sized_by_connections, traits_of
 from runner.manifest import Manifest
 from runner.model import CALIBRATION, OWN_SCRIPT, LabError, core_words, set_number
 from runner.served import served_rps, success_rps
@@ -62,10 +62,11 @@ class Tables:
     def of(self, tool: str) -> pd.DataFrame:
         """Return a tool's trials at closed loads, including failed ones, sorted by load.
 
-        Calibration servers are left out, and so are wrk's inserts, which compare sizes of the pool
-        instead of numbers of connections.
+        Calibration servers are left out, and so are inserts by connections, which compare sizes of
+        the pool instead.
         """
-        inserts = self.trials["tool"].eq("wrk") & self.trials["pool_size"].notna()
+        by_connections = self.trials["tool"].map(is_sized_by_connections).astype(bool)
+        inserts = by_connections & self.trials["pool_size"].notna()
         return self._compared(self.trials["tool"].eq(tool) & ~self._offered & ~inserts)
 
     def sealed(self, tool: str) -> pd.DataFrame:

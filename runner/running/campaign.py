@@ -19,14 +19,14 @@ from runner.planning.hosts import Hosts
 from runner.planning.plan import plan_trials
 from runner.running import preparing
 from runner.running.attempts import RunResult
-from runner.running.creating import Asked, create
+from runner.running.creating import RunOptions, create
 from runner.running.preparing import Setting
 from runner.running.resuming import (
     cannot_go_on,
+    measure_remaining,
     require_same_servers,
     require_same_setting,
     rest_of,
-    resume,
 )
 from runner.running.stopping import TO_THE_END, Stopping
 from runner.running.user_api import Planned, why_not_same
@@ -82,10 +82,10 @@ def run_campaign(
             opened, campaign, servers, setting.placement, tools, calibration, report.say
         )
         script = planned.script if planned else None
-        asked = Asked(scale, stopping.until or None, warnings, script)
-        run = create(setting, prepared, trials, inputs, asked)
-        measured = resume(run, trials, prepared, report, stopping)
-    return _finish(run, measured, report, is_new=True)
+        options = RunOptions(scale, stopping.until or None, warnings, script)
+        run = create(setting, prepared, trials, inputs, options)
+        trial_count = measure_remaining(run, trials, prepared, report, stopping)
+    return _finish(run, trial_count, report, is_new=True)
 
 
 def _warnings(setting: Setting, trials: Sequence[Trial]) -> Sequence[str]:
@@ -174,8 +174,8 @@ def resume_campaign(
             report.say,
         )
         require_same_servers(begun, prepared)
-        measured = resume(run, planned, prepared, report, stopping)
-    return _finish(run, measured, report, is_new=False)
+        trial_count = measure_remaining(run, planned, prepared, report, stopping)
+    return _finish(run, trial_count, report, is_new=False)
 
 
 NEEDED = ("machine", "tools", "placement", "images", "artifacts", "engine", "host_warnings")
@@ -213,7 +213,7 @@ def _calibration(run: RunFolder, begun: Manifest) -> Calibration | None:
     return decode(Calibration, begun.calibration, unreadable, exit_code=2)
 
 
-def _finish(run: RunFolder, measured: int, report: TrialProgress, *, is_new: bool) -> RunResult:
+def _finish(run: RunFolder, trial_count: int, report: TrialProgress, *, is_new: bool) -> RunResult:
     """Build the tables of a run, and return how it ended.
 
     A resumed run no longer has the partial tables of earlier trials, so all tables are rebuilt
@@ -224,10 +224,10 @@ def _finish(run: RunFolder, measured: int, report: TrialProgress, *, is_new: boo
     else:
         report.say("Rebuilding the tables from the raw samples …")
         rebuild(run)
-    return _result(run, measured)
+    return _result(run, trial_count)
 
 
-def _result(run: RunFolder, measured: int) -> RunResult:
+def _result(run: RunFolder, trial_count: int) -> RunResult:
     """Return how a run ended; the last attempt of each trial counts."""
     last = {
         (record["block"], record["cell"]["server"], str(record["cell"])): record
@@ -238,4 +238,4 @@ def _result(run: RunFolder, measured: int) -> RunResult:
         for record in last.values()
         if record["status"] == "failed"
     )
-    return RunResult(run, measured, failed, run.manifest().host_warnings)
+    return RunResult(run, trial_count, failed, run.manifest().host_warnings)

@@ -32,7 +32,7 @@ PACKAGES = (
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunOptions:
     """Options of a run beside its campaign, and the warnings that its user saw."""
 
     scale: float
@@ -46,7 +46,7 @@ def create(
     prepared: Prepared,
     trials: Sequence[Trial],
     inputs: Mapping[str, str],
-    asked: Asked,
+    options: RunOptions,
 ) -> RunFolder:
     """Make the folder of a new run, and write its manifest and its plan.
 
@@ -54,9 +54,9 @@ def create(
     """
     campaign = prepared.bench.campaign
     run = new_run(campaign.name)
-    if asked.script is not None:
-        store_script(run, asked.script, PACKAGE / "workloads" / WRAPPER)
-    run.write_manifest(_manifest(run.path.name, setting, prepared, inputs, asked))
+    if options.script is not None:
+        store_script(run, options.script, PACKAGE / "workloads" / WRAPPER)
+    run.write_manifest(_manifest(run.path.name, setting, prepared, inputs, options))
     remember(run)
     for trial in trials:
         run.append("planned", trial.trial_id)
@@ -64,7 +64,11 @@ def create(
 
 
 def _manifest(
-    run_id: str, setting: Setting, prepared: Prepared, inputs: Mapping[str, str], asked: Asked
+    run_id: str,
+    setting: Setting,
+    prepared: Prepared,
+    inputs: Mapping[str, str],
+    options: RunOptions,
 ) -> Manifest:
     """Return the manifest: a fixed list of facts, without the runner's environment variables."""
     engine = setting.opened.engine
@@ -79,7 +83,7 @@ def _manifest(
         schema=SCHEMA,
         run_id=run_id,
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        campaign=_campaign(prepared.bench.campaign, asked.scale),
+        campaign=_campaign(prepared.bench.campaign, options.scale),
         seed=prepared.bench.campaign.seed,
         git=_git(),
         machine=setting.machine,
@@ -95,8 +99,8 @@ def _manifest(
         database=prepared.database,
         calibration=calibration.as_json() if calibration else None,
         idle=setting.idle,
-        until=asked.until,
-        host_warnings=asked.warnings,
+        until=options.until,
+        host_warnings=options.warnings,
     )
     return manifest.model_copy(update={"hosts": setting.hosts}) if setting.hosts else manifest
 

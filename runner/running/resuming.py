@@ -167,7 +167,7 @@ def _noun(difference: Difference) -> str:
 # --- measuring ------------------------------------------------------------------------------------
 
 
-def resume(
+def measure_remaining(
     run: RunFolder,
     planned: Sequence[Trial],
     prepared: Prepared,

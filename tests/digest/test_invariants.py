@@ -15,7 +15,7 @@ from k6_files import REQUEST_METRICS
 from measured import measured
 
 from runner.digest.invariants import Invariant
-from runner.digest.k6 import K6Points, K6Summary, Steady
+from runner.digest.k6 import GeneratorSummary, RequestNumbers, Steady
 from runner.digest.reconcile import (
     Sent,
     clock,
@@ -40,9 +40,9 @@ TREND = {
     "p999": 40.0,
     "max": 50.0,
 }
-SUMMARY = K6Summary(1000, 0, 1000, 5000.0, TREND)
+SUMMARY = GeneratorSummary(1000, 0, 1000, 5000.0, TREND)
 COUNTS = ("requests", "with_status", "iterations", "script_runs")
-POINTS = K6Points(
+POINTS = RequestNumbers(
     points=dict.fromkeys(REQUEST_METRICS, 1000),
     **dict.fromkeys(COUNTS, 1000),
     **dict.fromkeys(("failed", "dropped_iterations", "first_start_ns", "worst_residual_ms"), 0),

@@ -31,7 +31,7 @@ from k6_files import (
 )
 from own_api import tiny
 
-from runner.digest.k6 import K6Points, Trend, mode_of, read_summary, steady_state
+from runner.digest.k6 import RequestNumbers, Trend, mode_of, read_summary, steady_state
 from runner.digest.k6_raw import spool_points
 from runner.model import carried_percent
 
@@ -72,7 +72,7 @@ def assert_trend(trend: Trend, values_ms: Any) -> None:
     )
 
 
-def assert_same(raw: Path, points: K6Points, mode: str = "keepalive") -> None:
+def assert_same(raw: Path, points: RequestNumbers, mode: str = "keepalive") -> None:
     """Tables and numbers equal those of the slow reader."""
     slow = read_slowly(raw)
     table = read_table(raw, "requests")
@@ -286,10 +286,11 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     Its use hardly grows with three times the lines.
     """
     program = (
-        "import re, sys; from pathlib import Path; from runner.digest.k6 import digest_k6\nraw = "
-        "Path(sys.argv[1]); out = raw.parent / 'out'\ndigest_k6(raw, [out / 'r.parquet', out / "
-        "'l.parquet', out / 't.parquet'], trial_id='t', mode='close', scratch=raw.parent / "
-        "'scratch')\n"
+        "import re, sys\nfrom pathlib import Path\nfrom runner.digest.k6 import digest_requests\n"
+        "raw = Path(sys.argv[1])\nout = raw.parent / 'out'\n"
+        "tables = [out / f'{name}.parquet' for name in 'rlt']\n"
+        "scratch = raw.parent / 'scratch'\n"
+        "digest_requests(raw, tables, trial_id='t', mode='close', scratch=scratch)\n"
         # Not ru_maxrss: that begins with what the process had in use that started this one.
         "print(re.search(r'VmHWM:\\s+(\\d+) kB', Path('/proc/self/status').read_text())[1])"
     )

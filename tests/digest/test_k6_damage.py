@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from k6_digests import MS, SUMMARY, digest, make_lines, plain, read_table
 from k6_files import EPOCH_NS, announce, iteration_lines, request_lines, write_lines
 
-from runner.digest.k6 import K6Summary, read_summary
+from runner.digest.k6 import GeneratorSummary, read_summary
 from runner.digest.k6_raw import spool_points
 from runner.model import LabError
 
@@ -241,11 +241,11 @@ def test_any_change_of_bytes_ends_in_tables_or_one_error(data, tmp_path_factory)
 def test_summary(tmp_path):
     (tmp_path / "s.json").write_text(json.dumps(SUMMARY))
     trend = {"mean": 2.5, "min": 1, "p50": 2, "p90": 5, "p95": 6, "p99": 8, "p999": 9, "max": 9.5}
-    assert read_summary(tmp_path / "s.json") == K6Summary(
+    assert read_summary(tmp_path / "s.json") == GeneratorSummary(
         10, 2, 12, 3.5, trend, checks=6, checks_failed=1
     )
     (tmp_path / "s.json").write_text('{"metrics":{"iterations":{"count":3}}}')
-    assert read_summary(tmp_path / "s.json") == K6Summary(3, 0, 0, 0.0)
+    assert read_summary(tmp_path / "s.json") == GeneratorSummary(3, 0, 0, 0.0)
 
 
 SOME = '"http_reqs":{"count":3,"rate":1}'

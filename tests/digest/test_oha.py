@@ -25,7 +25,7 @@ from k6_digests import read_table
 from measured import measured
 from oha_loads import CLOSED, OPEN, RATE, SECONDS
 
-from runner.digest.k6 import K6Points, digest_k6
+from runner.digest.k6 import RequestNumbers, digest_requests
 from runner.digest.oha import read_report, spool_requests
 from runner.digest.reconcile import request_checks
 from runner.measurement import Counters
@@ -81,7 +81,7 @@ def as_text(requests: list[Request]) -> bytes:
     return text.getvalue().encode()
 
 
-def digest(folder: Path, data: bytes, cell: Cell = CLOSED, lead_s: float = 0.0) -> K6Points:
+def digest(folder: Path, data: bytes, cell: Cell = CLOSED, lead_s: float = 0.0) -> RequestNumbers:
     raw = folder / "oha.csv.gz"
     raw.write_bytes(data if data.startswith(b"\x1f\x8b") else gzip.compress(data))
     spool = partial(
@@ -115,7 +115,7 @@ def report(folder: Path, requests: list[Request], errors: int = 0, **changed: An
 
 
 def broken(
-    cell: Cell, points: K6Points, said: Path, counted: int, accepted: int | None = None
+    cell: Cell, points: RequestNumbers, said: Path, counted: int, accepted: int | None = None
 ) -> list[Check]:
     """Return the invariants that fail, for a server that counted and accepted so many."""
     before = Counters(0, 0, 0)
@@ -291,12 +291,12 @@ def test_a_report_that_is_not_ohas_is_a_sentence(tmp_path, text):
         read_report(tmp_path / "oha.json")
 
 
-def sample(name: str, began_s: int, cell: Cell) -> tuple[K6Points, Path]:
+def sample(name: str, began_s: int, cell: Cell) -> tuple[RequestNumbers, Path]:
     """A stored load, all of it, and its report."""
     raw = SAMPLES / f"oha-{name}.csv.gz"
     spool = partial(spool_requests, began_ns=began_s * 10**9, rate_rps=cell.last_rate_rps or 0.0)
     with tempfile.TemporaryDirectory() as folder:
-        points = digest_k6(
+        points = digest_requests(
             raw, (), trial_id="t1", mode=cell.mode, scratch=Path(folder), spool=spool
         )
     return points, SAMPLES / f"oha-{name}.json"

@@ -15,7 +15,7 @@ from cells import cell_of
 from k6_digests import read_table
 from measured import measured
 
-from runner.digest.k6 import K6Points
+from runner.digest.k6 import RequestNumbers
 from runner.digest.reconcile import request_checks
 from runner.digest.vegeta import read_report, spool_results
 from runner.generator_traits import LEAD_S
@@ -44,7 +44,7 @@ def lines(latencies_ms: list[float], late_ms: dict[int, float], codes: dict[int,
     return ("\n".join(row for _, row in sorted(rows)) + "\n").encode()
 
 
-def digest(folder: Path, data: bytes, lead_s: float = 0.0) -> K6Points:
+def digest(folder: Path, data: bytes, lead_s: float = 0.0) -> RequestNumbers:
     raw = folder / "vegeta.csv.gz"
     raw.write_bytes(data if data.startswith(b"\x1f\x8b") else gzip.compress(data))
     spool = partial(spool_results, rate_rps=RATE, lead_s=lead_s)
@@ -72,7 +72,7 @@ def cell(**values: Any) -> Cell:
 
 
 def checks(
-    folder: Path, points: K6Points, latencies_ms: list[float], counted: int, **changed: Any
+    folder: Path, points: RequestNumbers, latencies_ms: list[float], counted: int, **changed: Any
 ) -> list[Check]:
     """The invariants, against a report of these latencies and a server that counted so many
     requests.

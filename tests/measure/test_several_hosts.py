@@ -32,11 +32,11 @@ from made_evidence import evidence, network
 from measured import measured
 from wrk_files import WRK_RESULT
 
-from runner.digest.k6 import spool_side_by_side
+from runner.digest.k6 import spool_together
 from runner.digest.k6_raw import spool_points
 from runner.digest.reconcile import answered_all_along, begun_together, between
 from runner.digest.verdict import judge
-from runner.digest.wrk import read_wrk, side_by_side
+from runner.digest.wrk import merge_generators, read_wrk
 from runner.measure.fleet import NEEDS, Fleet
 from runner.measure.generators.command import Command
 from runner.measure.lab import Lab
@@ -179,7 +179,7 @@ def k6_file(path, requests, shift_ns=0):
 
 def digested(raw, *part):
     """Digest the samples of a generator, and of a second one whose clock is so much behind."""
-    spool = partial(spool_side_by_side, further=[part]) if part else spool_points
+    spool = partial(spool_together, further=[part]) if part else spool_points
     return digest(raw, spool=spool), [
         read_table(raw, name) for name in ("requests", "latency", "throughput")
     ]
@@ -233,7 +233,7 @@ def wrk_file(path, counts, duration_us, connections=4):
 def test_wrks_counts_histograms_and_rates_add_up(tmp_path):
     one = wrk_file(tmp_path / "wrk.json", {10: 900, 20: 100}, 1_000_000)
     two = wrk_file(tmp_path / "wrk.g2.json", {20: 500, 30: 1500}, 2_000_000, connections=6)
-    both = side_by_side([one, two])
+    both = merge_generators([one, two])
     assert both.requests == 3000 and both.connections == 10
     assert both.requests / both.duration_s == pytest.approx(1000 + 1000)
     assert dict(zip(*(each.tolist() for each in both.raw), strict=True)) == {
@@ -426,7 +426,7 @@ def test_stations_with_wrong_clocks_begin_together(tmp_path):
         begin = time.monotonic_ns() + 1_000_000_000
         wall = time.time_ns() + 1_000_000_000
         for station in stations:
-            station.paths({})  # makes the folder of a load
+            station.new_paths({})  # makes the folder of a load
             logs.append(tmp_path / f"{station.name}.log")
             command = Command(("date", "+%s%N"), {}, 10)
             waits.append(

@@ -27,7 +27,7 @@ from marking import long_but
 from measured import measured
 from own_api import free_port, tiny
 
-from runner.digest.k6 import K6Points
+from runner.digest.k6 import RequestNumbers
 from runner.digest.reconcile import own_checks
 from runner.manifest import Manifest
 from runner.measure import attached
@@ -594,7 +594,7 @@ def test_the_generator_gets_what_the_server_may_not_use(server, api):
 
 def test_each_check_of_a_users_api_fails_by_itself():
     cell = SimpleNamespace(workload="own", mode="close")
-    points = K6Points(
+    points = RequestNumbers(
         **dict.fromkeys(("failed", "script_runs", "first_start_ns", "last_end_ns"), 0),
         **dict.fromkeys(("worst_residual_ms", "iteration_max_ms"), 0.0),
         **{

@@ -24,7 +24,7 @@ from runner.digest.loads import LeftOut, exact_percentiles, join_parts, left_out
 from runner.digest.resources import Counter, Window, stitched
 from runner.digest.tables import rebuild
 from runner.digest.trial import digest_session
-from runner.digest.wrk import WrkResult, add_up
+from runner.digest.wrk import WrkResult, merge_slices
 from runner.measure.attached import leaders
 from runner.measurement import Placement
 from runner.planning.catalog import campaign_servers
@@ -156,7 +156,7 @@ def test_histograms_of_slices_add_up():
             raw=histogram,
         )
 
-    whole = add_up([result([[1, 5], [3, 1]], 6), result([[1, 2], [2, 2]], 4)])
+    whole = merge_slices([result([[1, 5], [3, 1]], 6), result([[1, 2], [2, 2]], 4)])
     assert (whole.requests, whole.duration_s, whole.errors) == (10, 2.0, {"read": 2})
     assert [list(side) for side in whole.raw] == [[1, 2, 3], [7, 2, 1]]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 from k6_files import EPOCH_NS, Request, announce, iteration_lines, point_line, request_lines
 
-from runner.digest.k6 import K6Points, digest_k6
+from runner.digest.k6 import RequestNumbers, digest_requests
 
 US = 1_000
 MS = 1_000_000
@@ -85,11 +85,11 @@ def plain(end_ns: int = EPOCH_NS, waiting: int = MS) -> Request:
     return Request(end_ns, 0, 0, 0, waiting, 0)
 
 
-def digest(raw: Path, mode: str = "keepalive", **options: Any) -> K6Points:
+def digest(raw: Path, mode: str = "keepalive", **options: Any) -> RequestNumbers:
     tables = (
         raw.parent / "out" / f"{name}.parquet" for name in ("requests", "latency", "throughput")
     )
-    return digest_k6(
+    return digest_requests(
         raw, tables, trial_id="t1", mode=mode, scratch=raw.parent / "scratch", **options
     )
 

@@ -10,6 +10,7 @@ import seaborn as sns
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
+from runner.generator_traits import traits_of
 from runner.model import LabError
 from runner.present.frames import sealed_trials
 from runner.present.look import style
@@ -53,13 +54,14 @@ class ExplorePage(RunPage):
         placed = sealed.assign(place=sealed["server"].map(list(self.colors).index))
         placed = placed.sort_values(["load_order", "place", "trial_order"], ignore_index=True)
         self.trials = trials = placed.drop(columns="place")
-        by_k6 = trials[trials["tool"] == "k6"] if "k6" in set(trials["tool"]) else trials
+        has_users = trials["tool"].map(lambda tool: traits_of(tool).runs_scripts).astype(bool)
+        by_users = trials[has_users] if has_users.any() else trials
         timed = trials[trials["latency_p50_ms"].notna()]
-        # The k6 load with most trials that have response times, or else another tool's; empty
-        # without trials.
-        most = next(filter(len, (timed[timed["tool"] == "k6"], timed)), by_k6)
+        # The load with most trials that have response times, of virtual users (k6) if there are
+        # any; empty without trials.
+        most = next(filter(len, (timed[has_users[timed.index]], timed)), by_users)
         self.load = str(most["load"].value_counts(sort=False).idxmax()) if len(most) else ""
-        highest = by_k6.sort_values("server_cpu_peak_100ms_pct", ascending=False)
+        highest = by_users.sort_values("server_cpu_peak_100ms_pct", ascending=False)
         # The trial that the notebook examines; empty if the run has none.
         self.trial = trial or next(iter(highest["trial_id"]), "")
         # Number of a trial's requests that took `lower_ms` to `upper_ms` in a second; `second` is

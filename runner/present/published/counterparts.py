@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from runner.generator_traits import is_sized_by_connections
 from runner.model import CALIBRATION, LabError
 from runner.present.comparison.quantity import (
     P50,
@@ -293,10 +294,10 @@ def counterpart(tables: Tables, number: Number, server: str) -> Counterpart:
         return cell(
             trials[trials["load"] == rates.idxmax()] if len(rates) else trials, server, sought
         )
-    by_wrk = trials["tool"].eq("wrk").all()
+    by_connections = trials["tool"].map(is_sized_by_connections).all()
     chosen = (
         trials[trials["connections"] == number.connections]
-        if by_wrk
+        if by_connections
         else nearest(trials, number.connections)
     )
     return cell(
