@@ -132,9 +132,14 @@ def _provenance(
     statuses = {record["trial_id"]: record["status"] for record in run.records()}
     sealed = sorted(sealed_trials(tables.trials)["trial_id"])
     for trial_id in sealed:
-        if (said := statuses.get(trial_id, "missing")) != "sealed":
-            words = f"{trial_id} is sealed by the tables, and {said} by its record"
-            raise LabError(f"{words}: rebuild the tables with `bench report`.", exit_code=1)
+        status = statuses.get(trial_id)
+        if status != "sealed":
+            record = "it has no record" if status is None else f"its record says {status}"
+            raise LabError(
+                f"The tables have {trial_id} as sealed, and {record}: rebuild the tables with "
+                "`bench report`.",
+                exit_code=1,
+            )
     hashes = run.record_hashes()
     names = (*TABLES, *sorted({f"probe/{picture.trial_id}" for picture in pictures}))
     used = {
