@@ -431,6 +431,14 @@ class _JournalLine:
 
 
 @dataclass(frozen=True)
+class _RecordedCell:
+    """Columns of a cell without which no trial has a name."""
+
+    server: str
+    workload: str
+
+
+@dataclass(frozen=True)
 class _Record:
     """Fields that every trial.json has, also of a failed trial."""
 
@@ -438,7 +446,7 @@ class _Record:
     order: int
     block: int
     attempt: int
-    cell: Values
+    cell: _RecordedCell
     status: State
     error: str | None
     disturbed: bool

@@ -101,7 +101,7 @@ class Searches:
         at this rate, or if the server died under the load, the rate counts as not kept.
         """
         cell = record["cell"]
-        rate = record["cell"]["rate_rps"]
+        rate = cell.get("rate_rps")
         if cell.get("objective") is None or rate is None:
             return
         key = _key(record["block"], cell)
@@ -130,4 +130,4 @@ class Searches:
 
 
 def _key(block: int, cell: Mapping[str, Any]) -> tuple[Any, ...]:
-    return block, *(cell[name] for name in SEARCH)
+    return block, *(cell.get(name) for name in SEARCH)

@@ -600,11 +600,29 @@ def probed(tables: Tables) -> bool:
     return bool(candidates(tables)["times"].notna().any())
 
 
-def choose(tables: Tables, trial: str = "") -> Case | None:
-    """Return the trial named, or the closed load by k6 in which generator and probe differ most.
+def typical(trials: pd.DataFrame) -> pd.DataFrame:
+    """Return the median trial, as a table of one row, of the cell with the largest median `times`.
 
-    None if a run has no closed load by k6. LabError for a trial that the run does not have, or
-    that was not sealed.
+    No row without trials. Of an even number it is the one below the middle. The trial with the
+    largest value would exaggerate.
+    """
+    if trials.empty:
+        return trials
+    by = ["times", "latency_p50_ms"]
+    medians = trials.groupby(["load", "server"], sort=False)[by].median()
+    load, server = medians.sort_values(by, ascending=False, kind="stable").index[0]
+    cell = trials[trials["load"].eq(load) & trials["server"].eq(server)]
+    witnessed = cell[cell["times"].notna()]
+    ordered = (witnessed if len(witnessed) else cell).sort_values(by)
+    middle = (len(ordered) - 1) // 2
+    return ordered.iloc[[middle]]
+
+
+def choose(tables: Tables, trial: str = "") -> Case | None:
+    """Return the trial named, or the typical one of the cell in which k6 and probe differ most.
+
+    Without a name only closed loads by k6 are looked at, and it is None if there is none. LabError
+    for a trial that the run does not have, or that was not sealed.
     """
     if trial:
         chosen = tables.trials[tables.trials["trial_id"] == trial]
@@ -613,7 +631,7 @@ def choose(tables: Tables, trial: str = "") -> Case | None:
         if not is_sealed(chosen).iloc[0]:
             raise LabError(f"The trial {trial!r} was not sealed: {chosen['error'].iloc[0]}")
     else:
-        chosen = candidates(tables).sort_values(["times", "latency_p50_ms"], ascending=False)
+        chosen = typical(candidates(tables))
         if chosen.empty:
             return None
     row = {str(name): value for name, value in chosen.iloc[0].items()}

@@ -363,7 +363,7 @@ def test_the_engine_is_stopped_in_mid_trial(tmp_path, engine):
     time.sleep(1.0)
     process.send_signal(signal.SIGTERM)
     assert (
-        "The Docker engine stopped responding: restart it. Then `bench run --resume"
+        "The Docker engine stopped responding: restart it. Then continue with `bench run --resume"
         in real_lab.ended(runner, 1).stderr
     )
     process.wait(60)

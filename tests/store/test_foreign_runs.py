@@ -111,6 +111,8 @@ def packed(folder, *records):
         ({"trial_id": "t1"}, "is a second record of t1"),
         (OUTSIDE, "is not a trial's record: it names a trial or"),
         ({"order": "1"}, "is not a trial's record: order"),
+        ({"cell": {"workload": "static"}}, "is not a trial's record: it has no cell.server"),
+        ({"cell": {"server": 1, "workload": "static"}}, "is not a trial's record: cell.server"),
         (b"[]", "is not a trial's record: it has no trial_id"),
         *((line, "cannot be read as JSON") for line in (b"", b"rubbish", b"\xff", b"[" * 100_000)),
     ],

@@ -35,7 +35,8 @@ def measured(**changes: Any) -> Measurement:
 
 def record_of(trial_id: str, **changes: Any) -> dict[str, Any]:
     """Return the record of a sealed trial, with some of its values changed."""
-    empty = {"cell": {}, "metrics": {}, "raw": {}}
+    cell = {"server": "fake", "workload": "static"}
+    empty = {"cell": cell, "metrics": {}, "raw": {}}
     known = {
         "trial_id": trial_id,
         "order": 1,

@@ -41,6 +41,21 @@ def trial_words(case: Case) -> str:
     return f"Trial {case.trial_id}: {row['server']}, {row['workload']}, {load}: {requests}."
 
 
+def range_words(case: Case) -> str:
+    """Return the range of the generator's medians over the trials of this server and load.
+
+    Empty if there is only this trial, or if no median is known.
+    """
+    alike = case.peers[case.peers["server"] == case.row["server"]]
+    medians_ms = alike["latency_p50_ms"].dropna()
+    if len(medians_ms) < 2:
+        return ""
+    return (
+        f"In the {len(medians_ms)} trials of this server under this load {case.tool}'s median was "
+        f"{number(medians_ms.min())} to {number(medians_ms.max())} ms."
+    )
+
+
 def _generator_ms(case: Case) -> dict[str, float]:
     """Return the generator's percentiles; NaN if the trial has too few requests beyond one."""
     carried = 100 * carried_quantile(case.row["requests"])

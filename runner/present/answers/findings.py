@@ -31,6 +31,7 @@ from runner.present.frames import (
     limits_of,
     queued,
     sealed_trials,
+    typical,
 )
 from runner.present.look import captions
 from runner.present.look.numbers import number
@@ -216,8 +217,9 @@ def _response_times(tables: Tables, known: pd.DataFrame) -> str:
 
 
 def queued_case(tables: Tables) -> Case | None:
-    """Return the trial in which k6's own queue exceeded the probe's times most; None if there is
-    none.
+    """Return the typical trial of the cell in which k6's own queue exceeded the probe's times most.
+
+    None if there is no such cell.
 
     The generator must have been the limit. The probe must be comparable: it keeps its connections,
     sends one kind of request, and is not paused by a quota.
@@ -226,8 +228,7 @@ def queued_case(tables: Tables) -> Case | None:
     known = known[queued(known)]
     if known.empty:
         return None
-    longest = known.sort_values(["times", "latency_p50_ms"], ascending=False).iloc[0]
-    return choose(tables, str(longest["trial_id"]))
+    return choose(tables, str(typical(known)["trial_id"].iloc[0]))
 
 
 def two_clients(tables: Tables) -> str:

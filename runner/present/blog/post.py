@@ -192,12 +192,17 @@ def _chapters(tables: Tables, sealed: pd.DataFrame) -> Iterator[tuple[str, str, 
     """
     case = findings.queued_case(tables)
     surprise = (
-        (evidence.generator_said(case), evidence.probe_saw(case), evidence.law_words(case))
+        (
+            evidence.generator_said(case),
+            evidence.range_words(case),
+            evidence.probe_saw(case),
+            evidence.law_words(case),
+        )
         if case
         else ()
     )
     yield "The answer", "ratios", list(parts.OF_A_RUN["answer"](tables))
-    yield "What surprised", "verdict-two-clients", [*map(Paragraph, surprise)]
+    yield "What surprised", "verdict-two-clients", [*map(Paragraph, filter(None, surprise))]
     yield "What became of what was published", "published-claims", list(parts.claims_of(tables))
     yield (
         "How it was measured",

@@ -318,7 +318,11 @@ OF_A_RUN: dict[str, Part] = {
 """Name of a part of a run's pages -> its content."""
 OF_A_TRIAL: dict[str, Part] = {
     "trial": lambda case: [Paragraph(evidence.trial_words(case))],
-    "generator": lambda case: [Paragraph(evidence.generator_said(case))],
+    "generator": lambda case: [
+        Paragraph(
+            " ".join(filter(None, (evidence.generator_said(case), evidence.range_words(case))))
+        )
+    ],
     "probe": lambda case: [
         Paragraph(evidence.probe_saw(case)),
         TextTable(evidence.percentile_table(case)),
