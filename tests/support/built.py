@@ -42,12 +42,12 @@ def once(build: Build[Shape]) -> Build[Shape]:
 
 
 def write_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Write a record of a synthetic run.
+    """Write a record of a synthetic run, with the bytes that the lab would write.
 
     The lab waits for the disk at each of its own, which takes most of the time of a whole run.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(record))
+    path.write_text(f"{json.dumps(record, indent=1)}\n")
 
 
 def bare_lab(folder: Path) -> Path:

@@ -192,7 +192,11 @@ def test_the_committed_runs_are_answered_in_five_sentences(run):
         closed = tables.trials[
             (tables.trials["tool"] == "k6") & (tables.trials["status"] == "sealed")
         ]
-        row = closed.loc[(closed["latency_p50_ms"] / closed["probe_p50_ms"]).idxmax()]
+        times = closed["latency_p50_ms"] / closed["probe_p50_ms"]
+        of_cells = times.groupby([closed["workload"], closed["server"]]).median()
+        workload, server = of_cells.idxmax()
+        alike = closed["workload"].eq(workload) & closed["server"].eq(server)
+        row = closed.loc[(times[alike] - of_cells.max()).abs().idxmin()]
         (text,) = [sentence for sentence in sentences if "second client" in sentence]
         assert f"median response time of {row['latency_p50_ms']:.0f} ms for {row['server']}" in text
         assert f"saw {row['probe_p50_ms']:.3f} ms" in text
