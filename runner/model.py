@@ -93,8 +93,8 @@ def short_number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def set_number(value: float) -> str:
-    """Return a number that somebody has set, such as a rate: 0.5, 657.1, 12,500.
+def setting_text(value: float) -> str:
+    """Return the text of a number that somebody has set, such as a rate: 0.5, 657.1, 12,500.
 
     Whole numbers are exact. Others have four significant digits, because a step of a ramp may have
     a rate of 657.142857 requests/s. `–` if unknown.

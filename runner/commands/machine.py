@@ -10,7 +10,7 @@ import typer
 from runner import console
 from runner.commands.options import EngineOption, HostsFile, JsonFlag, Servers, emit
 from runner.commands.reference import campaigns_table, commands_page
-from runner.model import LabError, Server, record_of
+from runner.model import Campaign, LabError, Server, record_of
 from runner.planning import catalog
 from runner.store import find_run
 
@@ -56,38 +56,53 @@ def list_(
     commands: Annotated[
         bool, typer.Option("--commands", help="Print the commands as in docs/commands.md.")
     ] = False,
-    questions: Annotated[
+    campaigns: Annotated[
         bool, typer.Option("--campaigns", help="Print the campaigns as in docs/commands.md.")
     ] = False,
 ) -> None:
     """List servers, workloads and campaigns."""
-    servers = [catalog.load_server(name) for name in catalog.server_names()]
-    workloads = [catalog.load_workload(name) for name in catalog.workload_names()]
-    campaigns = [catalog.load_campaign(name) for name in catalog.campaign_names()]
     generated: list[tuple[bool, Callable[[], str]]] = [
-        (markdown, lambda: servers_table(servers)),
+        (markdown, lambda: servers_table(_servers())),
         (columns, _columns),
         (causes, _causes),
         (invariants, _invariants),
         (outcomes, _outcomes),
         (claims, _claims),
         (commands, lambda: commands_page(context.find_root().command)),
-        (questions, lambda: campaigns_table(campaigns)),
+        (campaigns, lambda: campaigns_table(_campaigns())),
     ]
     for is_asked, text in generated:
         if is_asked:
             typer.echo(text())
             return
-    if json_:
-        found = {
-            "servers": [
-                {**asdict(server), "folder": f"servers/{server.name}"} for server in servers
-            ]
-        }
-        found["workloads"] = [
-            {**asdict(workload), "script": workload.script.name} for workload in workloads
-        ]
-        emit({**found, "campaigns": [record_of(campaign) for campaign in campaigns]})
+    _print_catalog(as_json=json_)
+
+
+def _servers() -> list[Server]:
+    return [catalog.load_server(name) for name in catalog.server_names()]
+
+
+def _campaigns() -> list[Campaign]:
+    return [catalog.load_campaign(name) for name in catalog.campaign_names()]
+
+
+def _print_catalog(*, as_json: bool) -> None:
+    """Print servers, workloads and campaigns."""
+    servers = _servers()
+    workloads = [catalog.load_workload(name) for name in catalog.workload_names()]
+    campaigns = _campaigns()
+    if as_json:
+        emit(
+            {
+                "servers": [
+                    {**asdict(server), "folder": f"servers/{server.name}"} for server in servers
+                ],
+                "workloads": [
+                    {**asdict(workload), "script": workload.script.name} for workload in workloads
+                ],
+                "campaigns": [record_of(campaign) for campaign in campaigns],
+            }
+        )
         return
     rows = [(s.name, s.language, s.framework, s.tier, " ".join(s.implements)) for s in servers]
     console.table("servers", ("name", "language", "framework", "tier", "implements"), rows)

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from runner.columns import columns
 from runner.generator_traits import is_sized_by_connections, traits_of
 from runner.manifest import Manifest
-from runner.model import CALIBRATION, OWN_SCRIPT, LabError, core_words, set_number
+from runner.model import CALIBRATION, OWN_SCRIPT, LabError, core_words, setting_text
 from runner.served import served_rps, success_rps
 from runner.store import RunFolder, short_name
 from runner.verdict.evidence import evidence_of
@@ -494,8 +494,8 @@ def offered_words(row: Mapping[Any, Any], *, brief: bool = False) -> str:
     first_rps = row["first_rate_rps"]
     last_rps = row["rate_rps"]
     is_steady = np.isnan(first_rps) or first_rps == last_rps
-    last = set_number(last_rps)
-    rate = last if is_steady else f"{set_number(first_rps)} to {last}"
+    last = setting_text(last_rps)
+    rate = last if is_steady else f"{setting_text(first_rps)} to {last}"
     unit = rate_unit([row["workload"]])
     return f"{rate}/s" if brief and unit == "requests/s" else f"{rate} {unit} offered"
 
@@ -600,7 +600,7 @@ def probed(tables: Tables) -> bool:
     return bool(candidates(tables)["times"].notna().any())
 
 
-def typical(trials: pd.DataFrame) -> pd.DataFrame:
+def median_trial(trials: pd.DataFrame) -> pd.DataFrame:
     """Return the median trial, as a table of one row, of the cell with the largest median `times`.
 
     No row without trials. Of an even number it is the one below the middle. The trial with the
@@ -619,7 +619,7 @@ def typical(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def choose(tables: Tables, trial: str = "") -> Case | None:
-    """Return the trial named, or the typical one of the cell in which k6 and probe differ most.
+    """Return the trial named, or the median one of the cell in which k6 and probe differ most.
 
     Without a name only closed loads by k6 are looked at, and it is None if there is none. LabError
     for a trial that the run does not have, or that was not sealed.
@@ -631,7 +631,7 @@ def choose(tables: Tables, trial: str = "") -> Case | None:
         if not is_sealed(chosen).iloc[0]:
             raise LabError(f"The trial {trial!r} was not sealed: {chosen['error'].iloc[0]}")
     else:
-        chosen = typical(candidates(tables))
+        chosen = median_trial(candidates(tables))
         if chosen.empty:
             return None
     row = {str(name): value for name, value in chosen.iloc[0].items()}

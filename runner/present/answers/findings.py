@@ -29,9 +29,9 @@ from runner.present.frames import (
     choose,
     is_sealed,
     limits_of,
+    median_trial,
     queued,
     sealed_trials,
-    typical,
 )
 from runner.present.look import captions
 from runner.present.look.numbers import number
@@ -217,7 +217,7 @@ def _response_times(tables: Tables, known: pd.DataFrame) -> str:
 
 
 def queued_case(tables: Tables) -> Case | None:
-    """Return the typical trial of the cell in which k6's own queue exceeded the probe's times most.
+    """Return the median trial of the cell in which k6's own queue exceeded the probe's times most.
 
     None if there is no such cell.
 
@@ -228,7 +228,7 @@ def queued_case(tables: Tables) -> Case | None:
     known = known[queued(known)]
     if known.empty:
         return None
-    return choose(tables, str(typical(known)["trial_id"].iloc[0]))
+    return choose(tables, str(median_trial(known)["trial_id"].iloc[0]))
 
 
 def two_clients(tables: Tables) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pandas as pd
 
-from runner.model import set_number
+from runner.model import setting_text
 from runner.present.chart.value import Chart, Fact, extreme
 from runner.present.look import captions
 from runner.present.look.numbers import number
@@ -139,7 +139,7 @@ def pale(known: Lines, *, short: bool = False) -> str:
     if short and any(0 < len(xs) < len(known[name]) for name, xs in places.items()):
         return f"{found} of {every} points are pale"
     texts = {
-        name: f"at {captions.joined([set_number(x) for x in xs])}"
+        name: f"at {captions.joined([setting_text(x) for x in xs])}"
         if len(xs) < len(known[name])
         else "everywhere"
         for name, xs in places.items()
@@ -182,7 +182,7 @@ def to_table(chart: Chart) -> pd.DataFrame:
         chart.noun: frame["panel"],
         "server": frame["server"],
         "series": frame["series"],
-        chart.x.label: frame["x"].map(set_number),
+        chart.x.label: frame["x"].map(setting_text),
         chart.y.label: frame["y"].map(number),
         "range": [
             f"{number(low)}–{number(high)}"

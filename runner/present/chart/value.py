@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from runner.model import LabError, set_number
+from runner.model import LabError, setting_text
 from runner.present.frames import Tables, sealed_trials
 from runner.present.look import captions
 from runner.present.look.numbers import number
@@ -69,7 +69,7 @@ def extreme(
 
     def text(rows: pd.DataFrame) -> str:
         found = rows.iloc[int(rows["y"].argmin() if lowest else rows["y"].argmax())]
-        return f"{number(found['y'])}{y.unit} at {set_number(found['x'])}{x.unit}"
+        return f"{number(found['y'])}{y.unit} at {setting_text(found['x'])}{x.unit}"
 
     return Fact(
         noun,

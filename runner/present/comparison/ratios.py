@@ -107,8 +107,9 @@ def frame(tables: Tables) -> pd.DataFrame:
             within_sessions = bool(base.trials["session"].ne("").all())
             noise = noise_floor(tables, load, quantity.column, within=within_sessions)
             for other in sides[1:]:
-                first, second = (base, other) if quantity.more_is_better else (other, base)
-                outcome = compare(first, second, confidence=confidence, noise_floor=noise)
+                dividend = base if quantity.more_is_better else other
+                divisor = other if quantity.more_is_better else base
+                outcome = compare(dividend, divisor, confidence=confidence, noise_floor=noise)
                 rows.append(_row_of(load, base, other, outcome))
     return pd.DataFrame(rows, columns=FRAME_COLUMNS)
 
@@ -221,12 +222,15 @@ def table(tables: Tables) -> pd.DataFrame:
     for row in frame(tables).to_dict("records"):
         quantity = CATALOGUE[row["quantity"]]
         # A rate is printed base first; a cost or a time other server first.
-        sides = [(row["base"], row["ours"]), (row["server"], row["theirs"])]
-        names, values = zip(*(sides if quantity.more_is_better else reversed(sides)), strict=True)
+        names = [row["base"], row["server"]]
+        values = [number(row["ours"]), number(row["theirs"])]
+        if not quantity.more_is_better:
+            names.reverse()
+            values.reverse()
         texts = (
             quantity.noun,
             " / ".join(names),
-            " / ".join(map(number, values)),
+            " / ".join(values),
             words(row),
             str(row["sessions"]),
         )

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from runner.model import set_number
+from runner.model import setting_text
 from runner.present.chart.drawing import bars, facets
 from runner.present.chart.value import (
     Axis,
@@ -124,7 +124,7 @@ def _facet(cell: ServerLoad, note: str) -> Facet:
     """Return a cell's panel; its ticks are the steps' begins with their offered rates."""
     steps = seconds.offered_steps(cell.trials)
     ticks = {
-        float(begin_s): f"{set_number(begin_s)} s\n{set_number(rate_rps)}/s"
+        float(begin_s): f"{setting_text(begin_s)} s\n{setting_text(rate_rps)}/s"
         for begin_s, rate_rps in zip(steps.edges_s[:-1], steps.rates_rps, strict=True)
     }
     end = max(float(steps.edges_s[-1]), float(cell.trials["duration_s"].max())) * 1.02

@@ -20,7 +20,7 @@ from matplotlib.textpath import text_to_path
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 from PIL import Image
 
-from runner.model import set_number
+from runner.model import setting_text
 from runner.present.look.palette import WHITE, Identity
 from runner.store import replacing
 
@@ -210,7 +210,7 @@ def figure_of(ax: Axes) -> Figure:
 
 def plain(value: float) -> str:
     """Print a value of an axis: 0.05 or 12,500."""
-    return set_number(value)
+    return setting_text(value)
 
 
 def even_axis(ax: Axes, axis: str, *, whole: bool = False) -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 import pandas as pd
 
 from runner.manifest import Condition, Difference, LoadOfRun, Manifest
-from runner.model import LabError, set_number
+from runner.model import LabError, setting_text
 from runner.present.answers.ranking_text import percent, times
 from runner.present.chart.value import Chart, empty
 from runner.present.comparison.compare import sample
@@ -266,7 +266,7 @@ def cells_of(tables: Tables) -> dict[SizedCell, pd.DataFrame]:
         sizes = alike[["iterations", "steps", "step_s"]].max().to_dict()
         sizes |= {"duration_s": given.duration_s, "warmup_s": given.warmup_s}
         words = tuple(
-            text.format(set_number(sizes[name]))
+            text.format(setting_text(sizes[name]))
             for name, text in SIZES.items()
             if pd.notna(sizes[name])
         )

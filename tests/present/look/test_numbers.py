@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from runner.model import set_number, short_number
+from runner.model import setting_text, short_number
 from runner.present.look.numbers import number, ratio_words
 
 
@@ -23,7 +23,7 @@ from runner.present.look.numbers import number, ratio_words
     ],
 )
 def test_a_number_that_was_set_is_exact_or_has_four_digits(value: float, text: str) -> None:
-    assert set_number(value) == text
+    assert setting_text(value) == text
 
 
 @pytest.mark.parametrize(
