@@ -196,7 +196,9 @@ def test_the_committed_runs_are_answered_in_five_sentences(run):
         of_cells = times.groupby([closed["workload"], closed["server"]]).median()
         workload, server = of_cells.idxmax()
         alike = closed["workload"].eq(workload) & closed["server"].eq(server)
-        row = closed.loc[(times[alike] - of_cells.max()).abs().idxmin()]
+        known_ms = closed.loc[alike & times.notna(), "latency_p50_ms"]
+        assert len(known_ms) == 9
+        row = closed.loc[known_ms.sort_values().index[4]]
         (text,) = [sentence for sentence in sentences if "second client" in sentence]
         assert f"median response time of {row['latency_p50_ms']:.0f} ms for {row['server']}" in text
         assert f"saw {row['probe_p50_ms']:.3f} ms" in text

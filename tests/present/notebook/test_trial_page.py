@@ -71,7 +71,7 @@ def test_the_trial_is_the_median_of_the_server_with_the_largest_difference(
     times = stored["latency_p50_ms"] / stored["probe_p50_ms"]
     assert case.row["server"] == "gin"
     assert stored["server"][times.idxmax()] == "gin"
-    of_gin = times[stored["server"].eq("gin") & stored["latency_p50_ms"].notna()].sort_values()
+    of_gin = stored.loc[stored["server"].eq("gin") & times.notna(), "latency_p50_ms"].sort_values()
     assert case.trial_id == of_gin.index[(len(of_gin) - 1) // 2]
 
 
