@@ -34,6 +34,10 @@ CPUS = sorted(os.sched_getaffinity(0))
 SERVER_CPU = str(CPUS[0])
 GENERATOR_CPU = str(CPUS[-1])
 CONNECTIONS = 4
+WAKE_MS = 0.1
+"""What an idle CPU of a virtual machine takes to wake, at least: a server whose requests cost
+0.05 ms has a median of 0.15 to 0.2 ms here, to stock k6 alone too, by how often its CPU sleeps.
+"""
 SURE = 0.999
 """So that a dozen intervals fail by chance in one of a hundred runs."""
 
@@ -187,7 +191,8 @@ def test_the_median_of_an_open_load_is_that_of_stock_k6(root, tmp_path, costly):
         made = run(root, "--rate", str(costly.open_rps), "--duration", str(costly.open_s), url=url)
         after_ms = stock_k6_p50_ms(tmp_path, url, costly)
     row = made.trials.iloc[0]
-    assert row["latency_p50_ms"] == pytest.approx((before_ms + after_ms) / 2, rel=0.05)
+    stock_ms = (before_ms + after_ms) / 2
+    assert row["latency_p50_ms"] == pytest.approx(stock_ms, rel=0.05, abs=WAKE_MS)
     assert row["rps"] == pytest.approx(costly.open_rps, rel=0.01)
     assert row["probe_hz"] <= costly.open_rps / 100
     if real_lab.undisturbed(made.trials).iloc[0]:
