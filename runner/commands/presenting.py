@@ -108,7 +108,7 @@ def history(
     html: Html = None,
     json_: JsonFlag = False,
 ) -> None:
-    """Follow the same cells over many runs: medians run by run, and lasting changes."""
+    """Follow the same cells over many runs: means run by run, and lasting changes."""
     from runner.present.two_runs.history import findings, table
     from runner.present.two_runs.history import history as history_of
 

@@ -12,11 +12,12 @@ import pandas as pd
 
 from runner.model import CALIBRATION
 from runner.present.answers import summary
-from runner.present.answers.ranking_text import median_words
+from runner.present.comparison.ratios import compared
 from runner.present.figures.seconds import FINE_S
 from runner.present.frames import TWICE, Case
 from runner.present.look import captions
-from runner.present.look.numbers import number
+from runner.present.look.numbers import mean_words, number
+from runner.present.statistics.inference import mean_of
 from runner.present.statistics.stats import carried_quantile
 from runner.verdict.limits import Limit
 
@@ -200,11 +201,11 @@ def cpu_words(case: Case) -> str:
 def servers_table(case: Case) -> pd.DataFrame:
     """Return all servers of the run under the case's load, as texts.
 
-    The table shows which numbers Little's law makes equal, and which differ. Numbers unknown in all
-    trials have no column.
+    The table shows which numbers Little's law makes equal, and which differ: means of the trials
+    that are compared. Numbers unknown in all trials have no column.
     """
     rows = []
-    for server, trials in case.peers.groupby("server", sort=True):
+    for server, trials in compared(case.tables, case.peers).groupby("server", sort=True):
         rates = trials.apply(steady_rps, axis="columns", throughput=case.tables.throughput)
         values = {
             "requests/s, steady": rates,
@@ -213,8 +214,8 @@ def servers_table(case: Case) -> pd.DataFrame:
             "probe's p50, ms": trials["probe_p50_ms"],
             "CPU ms per request": trials["server_cpu_ms_per_request"],
         }
-        medians = {heading: median_words(column) for heading, column in values.items()}
-        rows.append({"server": str(server), "trials": str(len(trials)), **medians})
+        means = {heading: mean_words(mean_of(column)) for heading, column in values.items()}
+        rows.append({"server": str(server), "trials": str(len(trials)), **means})
     table = pd.DataFrame(rows)
     return table[[name for name in table.columns if set(table[name]) != {number(math.nan)}]]
 

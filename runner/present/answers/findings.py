@@ -21,7 +21,7 @@ from runner.present.comparison.quantity import (
     THROUGHPUT,
     Quantity,
 )
-from runner.present.comparison.ratios import YARDSTICKS, disturbed
+from runner.present.comparison.ratios import YARDSTICKS, disturbed, not_compared
 from runner.present.frames import (
     Case,
     Tables,
@@ -99,14 +99,7 @@ def unknown(tables: Tables) -> tuple[str, ...]:
     Each second label of a server (A/A) gets a sentence, too.
     """
     found = ratios.frame(tables)
-    sealed = sealed_trials(tables.trials)
-    left_out = sealed.loc[disturbed(sealed), "session"].nunique()
-    sessions = set(sealed["session"]) - {""}
-    said = [
-        f"Left out of ratios, for all servers: {left_out} of "
-        f"{captions.plural(len(sessions), 'session')}, as the "
-        "hypervisor or other programs took so much CPU time that the limit is unknown."
-    ]
+    said = _sessions_left_out(tables)
     for quantity in OF_A_REPORT:
         rows = found[found["quantity"] == quantity.name]
         silent = rows.loc[rows["why"] != "", "why"]
@@ -126,7 +119,29 @@ def unknown(tables: Tables) -> tuple[str, ...]:
         said.append(
             f"{label} is {server} under a second label{spread}. What differs between them is noise."
         )
-    return tuple(said if left_out else said[1:])
+    return tuple(said)
+
+
+def _sessions_left_out(tables: Tables) -> list[str]:
+    """Return how many sessions, or blocks, means and ratios do not have, a sentence for each
+    reason.
+    """
+    sealed = sealed_trials(tables.trials)
+    taken = disturbed(tables.trials)[sealed.index]
+    lacking = not_compared(tables)[sealed.index] & ~taken
+    blocks = pd.MultiIndex.from_frame(sealed[["load", "block"]])
+    unit = "session" if sealed["session"].ne("").all() else "block"
+    every = captions.plural(blocks.nunique(), unit)
+    reasons = {
+        "as so much CPU time was taken by others that the limit is unknown": taken,
+        "as one of the servers has no sealed trial there": lacking,
+    }
+    counts = {why: blocks[mask].nunique() for why, mask in reasons.items()}
+    return [
+        f"Left out of means and ratios, for all servers: {count} of {every}, {why}."
+        for why, count in counts.items()
+        if count
+    ]
 
 
 def _one_load(known: pd.DataFrame, sealed: pd.DataFrame) -> str:

@@ -148,7 +148,7 @@ def _database(table: pd.DataFrame) -> str:
         return ""
     return (
         f"The cost of PostgreSQL: {number(cost.low)} to {number(cost.high)} CPU ms per insert, "
-        f"{number(busy.low)} to {number(busy.high)} % of a core (medians by server and load)."
+        f"{number(busy.low)} to {number(busy.high)} % of a core (means by server and load)."
     )
 
 

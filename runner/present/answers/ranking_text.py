@@ -3,7 +3,6 @@
 They have an order, ratios with intervals, ties and undetectable differences.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 
@@ -11,17 +10,17 @@ import pandas as pd
 
 from runner.present.comparison.compare import sample
 from runner.present.comparison.quantity import Quantity
-from runner.present.comparison.ratios import disturbed
-from runner.present.frames import Tables, sealed_trials
-from runner.present.look.numbers import number, ratio_words
-from runner.present.statistics.inference import Ratio, Sample, noise_floor, ratio
+from runner.present.comparison.ratios import compared
+from runner.present.frames import Tables
+from runner.present.look.numbers import mean_words, ratio_words
+from runner.present.statistics.inference import Ratio, Sample, mean_of, noise_floor, ratio
 from runner.present.statistics.ranking import Ranking, rank
 
 READING = (
-    "How to read an order: × is the ratio to the server before, with its 95 % interval over "
-    "trials; ≈ joins servers whose difference these trials do not show (at most 5 % of such orders "
-    "separate equal servers). An undetectable difference would have been missed in more than one "
-    "of five campaigns like this one."
+    "How to read an order: values are means of the trials, ± their 95 % interval; × is the ratio "
+    "to the server before, with its own; ≈ joins servers whose difference these trials do not show "
+    "(at most 5 % of such orders separate equal servers). An undetectable difference would have "
+    "been missed in more than one of five campaigns like this one."
 )
 SMALLEST_SHOWN_RATIO = 1 + 1e-5
 """Smaller ratios are not reported; trials without any noise would show them."""
@@ -39,11 +38,13 @@ class Standing:
     def words(self, quantity: str) -> str:
         """Return the order with ratios, or each server's values if there are too few trials.
 
-        `requests/s: axum 61,200 > gin 50,000 (×0.817 [0.810–0.824])`, with letters if the order
-        alone is ambiguous.
+        `requests/s: axum 61,200 ±0.4 % > gin 50,000 ±0.6 % (×0.817 [0.810–0.824])`, with letters if
+        the order alone is ambiguous.
         """
         ranking = self.ranking
-        values = {name: f"{name} {median_words(sample)}" for name, sample in self.samples.items()}
+        values = {
+            name: f"{name} {mean_words(mean_of(sample))}" for name, sample in self.samples.items()
+        }
         if ranking is None:
             return f"{quantity}, not enough trials for a ranking: {', '.join(values.values())}"
         letters = {
@@ -51,7 +52,7 @@ class Standing:
             for place in ranking.places
         }
         named = {
-            place.name: f"{place.name}{letters[place.name]} {number(place.median)}"
+            place.name: f"{place.name}{letters[place.name]} {mean_words(place.mean)}"
             for place in ranking.places
         }
         order = named[ranking.places[0].name]
@@ -80,11 +81,10 @@ class Standing:
 def standing(tables: Tables, rows: pd.DataFrame, quantity: Quantity) -> Standing:
     """Return the standing of the servers in `rows` of the summary, all of one load.
 
-    Disturbed sessions are left out. If a server has two labels (A/A), the difference of these is
-    noise.
+    Disturbed sessions and incomplete blocks are left out. If a server has two labels (A/A), the
+    difference of these is noise.
     """
-    trials = sealed_trials(tables.trials[tables.trials["load"].isin(rows["load"])])
-    trials = trials[~disturbed(trials)]
+    trials = compared(tables, tables.trials[tables.trials["load"].isin(rows["load"])])
     by_server = {server: trials[trials["server"] == server] for server in rows["server"]}
     samples = {server: sample(of_server, quantity) for server, of_server in by_server.items()}
     copies = tables.copies
@@ -120,10 +120,3 @@ def times(found: Ratio, *, inverse: bool = False) -> str:
 def percent(factor: float) -> str:
     """Return the difference of a ratio from 1 in percent, with two digits: 1.0213 is `2.1 %`."""
     return f"{100 * (factor - 1):.2g} %" if factor < 1.9 else f"{100 * (factor - 1):,.0f} %"
-
-
-def median_words(values: Iterable[float]) -> str:
-    """Return a median with the range of values: `84.5 [80.1–90.2]`; `–` without values."""
-    known = pd.Series(list(values), dtype=float).dropna()
-    ends = f" [{number(known.min())}–{number(known.max())}]" if len(known) > 1 else ""
-    return number(known.median()) + ends

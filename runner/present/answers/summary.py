@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -15,7 +16,7 @@ from runner.present.answers.ranking_text import READING, standing, times
 from runner.present.answers.unknown import why_unknown
 from runner.present.comparison.obstacle import is_the_servers, ranks_by_throughput
 from runner.present.comparison.quantity import CPU_PER_REQUEST, P50, P99, THROUGHPUT
-from runner.present.comparison.ratios import disturbed
+from runner.present.comparison.ratios import not_compared
 from runner.present.frames import (
     Tables,
     is_sealed,
@@ -25,9 +26,15 @@ from runner.present.frames import (
 )
 from runner.present.look.captions import plural, verdict_counts
 from runner.present.look.markup import NOT_RANKED
-from runner.present.look.numbers import number
+from runner.present.look.numbers import mean_words, number
 from runner.present.look.palette import identities
-from runner.present.statistics.inference import ALPHA, FEWEST_TRIALS
+from runner.present.statistics.inference import (
+    ALPHA,
+    CONFIDENCE,
+    FEWEST_TRIALS,
+    Mean,
+    mean_of,
+)
 from runner.present.statistics.significance import drift
 from runner.present.statistics.stats import (
     carried_quantile,
@@ -37,7 +44,7 @@ from runner.present.statistics.stats import (
 )
 from runner.verdict.limits import MOST_FAILED, Limit
 
-MEDIANS = {
+MEANS = {
     "rps": "throughput_rps",
     "p50_ms": "latency_p50_ms",
     "p95_ms": "latency_p95_ms",
@@ -46,14 +53,17 @@ MEDIANS = {
     "first_byte_p99_ms": "first_byte_p99_ms",
     "cpu_ms_per_request": "server_cpu_ms_per_request",
     "cpu_pct": "server_cpu_mean_pct",
-    "dropped": "dropped",
-    "pool_in_use": "pool_in_use_max",
-    "pool_exhausted_pct": "pool_exhausted_pct",
     "rows": "rows_inserted",
     "database_cpu_ms_per_request": "database_cpu_ms_per_request",
     "database_cpu_pct": "database_cpu_mean_pct",
 }
-"""Column of the summary -> column of the trials whose median it shows."""
+"""Column of the summary -> column of the trials whose mean it shows."""
+MEDIANS = {
+    "dropped": "dropped",
+    "pool_in_use": "pool_in_use_max",
+    "pool_exhausted_pct": "pool_exhausted_pct",
+}
+"""Column of the summary -> column of the trials whose median it shows: a count that may be 0."""
 SUMMARY_COLUMNS = (
     *(
         "load",
@@ -62,12 +72,11 @@ SUMMARY_COLUMNS = (
         "server",
         "language",
         "trials",
+        "compared",
         "left_out",
         "rps",
-        "rps_low",
-        "rps_high",
     ),
-    *("p50_ms", "p99_ms", "cpu_ms_per_request", "cpu_low", "cpu_high", "verdicts", "server_bound"),
+    *("p50_ms", "p99_ms", "cpu_ms_per_request", "verdicts", "server_bound"),
     *(
         "tier",
         "load_model",
@@ -81,6 +90,7 @@ SUMMARY_COLUMNS = (
     *("database_cpu_ms_per_request", "database_cpu_pct", "limit", "rank"),
     *("requests", "p95_ms", "tail_percent", "tail_ms", "first_byte_p50_ms", "first_byte_p99_ms"),
     *("failed_pct", "is_limited", "why_unknown", "cost_counts"),
+    *(f"{name}_{end}" for name in MEANS for end in ("low", "high")),
 )
 CARRIED = {"p95_ms": 0.95, "p99_ms": 0.99, "first_byte_p99_ms": 0.99}
 """Columns that are NaN if a trial of the cell is too short for this quantile."""
@@ -94,8 +104,10 @@ def summarize(tables: Tables) -> pd.DataFrame:
 
     A search has no row because each of its steps has another rate.
 
-    Values are medians of the trials; low and high are their minimum and maximum. `trials` counts
-    sealed trials, `left_out` trials without a valid attempt. `p95_ms` and `p99_ms` are NaN if a
+    Values are geometric means of the trials that ratios are made of (`ratios.compared`),
+    with the ends of their interval (`inference.mean_of`) in `_low` and `_high`; those of `MEDIANS`
+    are medians. `trials` counts sealed trials, `compared` those of the means, `left_out` trials
+    without a valid attempt. `p95_ms` and `p99_ms` are NaN if a
     trial has fewer than 100 requests beyond them. `tail_ms` is the highest percentile
     (`tail_percent`) that all trials support. `requests` are those of the shortest trial.
 
@@ -117,14 +129,12 @@ def _summarized(tables: Tables) -> pd.DataFrame:
     servers = list(identities(tables.trials))
     trials = tables.trials[tables.trials["objective"] == ""]
     ordered = trials.assign(
-        place=trials["server"].map(servers.index), is_disturbed=disturbed(trials)
+        place=trials["server"].map(servers.index),
+        is_not_compared=not_compared(tables).loc[trials.index],
     )
     groups = ordered.groupby(["load_order", "place"], sort=True)
     tails = _tails_ms(tables)
-    of_sealed = sealed_trials(ordered).groupby(["load_order", "place"])
-    medians = dict(of_sealed[list(MEDIANS.values())].median().iterrows())
-    unknown = pd.Series(float("nan"), index=list(MEDIANS.values()))
-    of_cells = [_summary(cell, medians.get(key, unknown), tails) for key, cell in groups]
+    of_cells = [_summary(cell, tails) for _, cell in groups]
     table = pd.DataFrame(of_cells, columns=SUMMARY_COLUMNS)
     for _, rows in table[table["server_bound"].astype(bool)].groupby("load", sort=False):
         if ranking := standing(tables, rows, THROUGHPUT).ranking:
@@ -133,42 +143,55 @@ def _summarized(tables: Tables) -> pd.DataFrame:
     return table
 
 
-def _summary(
-    cell: pd.DataFrame, medians: pd.Series[float], tails_ms: pd.Series[float]
-) -> dict[str, object]:
-    """Return the row of a load and server, by the medians of its sealed trials' columns."""
+def _summary(cell: pd.DataFrame, tails_ms: pd.Series[float]) -> dict[str, object]:
+    """Return the row of a load and server."""
     sealed = sealed_trials(cell)
-    calm = sealed[~sealed["is_disturbed"]]
+    compared = sealed[~sealed["is_not_compared"]]
+    medians = compared[list(MEDIANS.values())].median()
+    means = {name: mean_of(compared[column]) for name, column in MEANS.items()}
     first = cell.iloc[0]
     left_out = cell.loc[~is_sealed(cell) & ~repeated(cell), "status"].value_counts()
     counts = [verdict_counts(sealed), *(f"{count} {status}" for status, count in left_out.items())]
-    rates = sealed["throughput_rps"]
-    costs = sealed["server_cpu_ms_per_request"]
     fewest = sealed["requests"].min()
     requests = sealed["requests"].sum()
     found = {
         **first,  # equal in every trial; only `SUMMARY_COLUMNS` become columns of the table
         **{name: float(medians[column]) for name, column in MEDIANS.items()},
+        **{name: mean.value for name, mean in means.items()},
+        **_ends_of(means, len(compared)),
         "trials": len(sealed),
+        "compared": len(compared),
         "left_out": int(left_out.sum()),
         "verdicts": "; ".join(filter(None, counts)),
-        "rps_low": rates.min(),
-        "rps_high": rates.max(),
-        "cpu_low": costs.min(),
-        "cpu_high": costs.max(),
-        "server_bound": ranks_by_throughput(calm) and first["tier"] != CALIBRATION,
-        "cost_counts": is_the_servers(calm, CPU_PER_REQUEST),
+        "server_bound": ranks_by_throughput(compared) and first["tier"] != CALIBRATION,
+        "cost_counts": is_the_servers(compared, CPU_PER_REQUEST),
         "limit": limit_words(sealed),
         "rank": "",
         "why_unknown": why_unknown(sealed),
         "requests": fewest,
         "tail_percent": carried_percent(fewest) or float("nan"),
-        "tail_ms": float(sealed["trial_id"].map(tails_ms).median()),
+        "tail_ms": mean_of(compared["trial_id"].map(tails_ms)).value,
         "failed_pct": 100 * sealed["failed"].sum() / requests if requests else float("nan"),
         "is_limited": bool(first["share"] < 1 or first["database_share"] < 1),
     }
     carried = carried_quantile(fewest)
-    return found | {name: float("nan") for name, quantile in CARRIED.items() if carried < quantile}
+    unknown = [name for name, quantile in CARRIED.items() if carried < quantile]
+    unknown += [f"{name}_{end}" for name in unknown for end in ("low", "high")]
+    return found | dict.fromkeys(unknown, math.nan)
+
+
+def _ends_of(means: Mapping[str, Mean], compared: int) -> dict[str, float]:
+    """Return the ends of the means by column.
+
+    NaN if so many trials lack the value that the ends are not those of an interval, as they are in
+    the other columns of the row.
+    """
+    ends = {}
+    for name, mean in means.items():
+        is_unlike = mean.confidence is None and compared >= FEWEST_TRIALS
+        ends[f"{name}_low"] = math.nan if is_unlike else mean.low
+        ends[f"{name}_high"] = math.nan if is_unlike else mean.high
+    return ends
 
 
 @lru_cache(maxsize=2)
@@ -206,8 +229,8 @@ def printable(table: pd.DataFrame, more: Mapping[str, str] | None = None) -> pd.
         "dropped": table["dropped"].fillna(0).any(),
     }
     times = {"p50, ms": "p50_ms", "p95, ms": "p95_ms", "p99, ms": "p99_ms"}
-    numbers = {"CPU ms/request": "cpu_ms_per_request"}
-    numbers |= {
+    numbers = {
+        "CPU ms/request": "cpu_ms_per_request",
         "database CPU ms/request": "database_cpu_ms_per_request",
         "dropped": "dropped",
         **(more or {}),
@@ -220,9 +243,9 @@ def printable(table: pd.DataFrame, more: Mapping[str, str] | None = None) -> pd.
             "requests/s": _rate(row),
             FAILED: percent_words(row["failed_pct"]),
             RANK: row["rank"] or "–",
-            **{heading: number(row[column]) for heading, column in times.items()},
+            **{heading: value_words(row, column) for heading, column in times.items()},
             "tail, ms": tail_words(row),
-            **{heading: number(row[column]) for heading, column in numbers.items()},
+            **{heading: value_words(row, column) for heading, column in numbers.items()},
             "verdicts": row["verdicts"],
         }
         for row in table.to_dict("records")
@@ -230,6 +253,20 @@ def printable(table: pd.DataFrame, more: Mapping[str, str] | None = None) -> pd.
     return pd.DataFrame(rows).drop(
         columns=[heading for heading, known in only.items() if rows and not known]
     )
+
+
+def value_words(row: Mapping[Any, Any], column: str) -> str:
+    """Return a value in a row of the summary: a mean with its interval, or a median."""
+    return mean_words(mean_in(row, column)) if column in MEANS else number(row[column])
+
+
+def mean_in(row: Mapping[Any, Any], column: str) -> Mean:
+    """Return a mean in a row of the summary."""
+    trials = int(row["compared"])
+    value, low, high = (float(row[name]) for name in (column, f"{column}_low", f"{column}_high"))
+    if not math.isfinite(low):
+        return Mean(min(trials, 1), value, low, high)
+    return Mean(trials, value, low, high, CONFIDENCE if trials >= FEWEST_TRIALS else None)
 
 
 def percent_words(share_pct: float) -> str:
@@ -305,7 +342,7 @@ def label(row: Mapping[Any, Any]) -> str:
 
 
 def _rate(row: Mapping[Any, Any]) -> str:
-    return number(row["rps"]) + (
+    return value_words(row, "rps") + (
         "" if row["server_bound"] or not row["trials"] else f" {NOT_RANKED}"
     )
 
@@ -316,7 +353,7 @@ def pivot(table: pd.DataFrame, column: str) -> pd.DataFrame:
     """
     rows: dict[str, dict[str, str]] = {}
     for row in table.to_dict("records"):
-        text = _rate(row) if column == "rps" else number(row[column])
+        text = _rate(row) if column == "rps" else value_words(row, column)
         rows.setdefault(row["load"], {"load": row["load"]})[label(row)] = text
     return pd.DataFrame(list(rows.values())).fillna("–")
 
@@ -446,8 +483,11 @@ def throughput(tables: Tables, rows: pd.DataFrame) -> str:
             f"{others}."
         )
     if len(bound) == 1:
-        server, rps = bound[["server", "rps"]].iloc[0]
-        text = f"{load}: requests/s are not ranked; only {server} was the limit ({number(rps)})"
+        only = bound.iloc[0]
+        text = (
+            f"{load}: requests/s are not ranked; only {only['server']} was the limit "
+            f"({value_words(only.to_dict(), 'rps')})"
+        )
     else:
         order = standing(tables, bound, THROUGHPUT)
         text = f"{load}: {order.words('requests/s where the server was the limit')}"

@@ -218,7 +218,7 @@ def _methods(tables: Tables, sealed: pd.DataFrame) -> Iterator[str]:
     yield (
         f"A trial is one load on {started(tables.manifest)}. It is sealed only if the counts of "
         "everything involved agree; no figure and no table here has a value of any other. Values "
-        "are the median of the trials."
+        "are means of the trials, ± their 95 % interval."
     )
     if "closed" in models:
         yield (

@@ -19,6 +19,7 @@ from runner.present.frames import Tables, sealed_trials
 from runner.present.look import captions
 from runner.present.look.numbers import number
 from runner.present.look.palette import Identity, identities
+from runner.present.statistics.inference import FEWEST_TRIALS, mean_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure  # takes most of a second; sentences need no figure
@@ -250,17 +251,32 @@ def tidy(parts: Iterable[pd.DataFrame]) -> pd.DataFrame:
     return frame if frame["y"].notna().any() else frame.iloc[:0]
 
 
-def median_points(
+MEAN_AND_BAR = (
+    "Value: mean of the trials; bar: its 95 % interval, or minimum to maximum of fewer than "
+    f"{FEWEST_TRIALS}."
+)
+"""What `mean_points` draws."""
+
+
+def mean_points(
     cell: ServerLoad, column: str, by: str, solid: Callable[[pd.DataFrame], bool]
 ) -> pd.DataFrame:
-    """Return the median, minimum and maximum of a column for each value of the column `by`.
+    """Return the mean of a column with its interval (`mean_of`) for each value of the column `by`.
 
     Values without known data are left out.
     """
-    by_x = cell.trials.groupby(by)
-    found = by_x[column].agg(["median", "min", "max"]).dropna()
-    full = [solid(trials) for x, trials in by_x if x in found.index]
-    return points(cell, "median", found.index, found["median"], found["min"], found["max"], full)
+    known = cell.trials[cell.trials[column] > 0]
+    by_x = {float(str(x)): cell.trials[cell.trials[by] == x] for x in sorted(set(known[by]))}
+    means = [mean_of(trials[column]) for trials in by_x.values()]
+    return points(
+        cell,
+        "mean",
+        list(by_x),
+        [mean.value for mean in means],
+        [mean.low for mean in means],
+        [mean.high for mean in means],
+        [solid(trials) for trials in by_x.values()],
+    )
 
 
 # --- every figure by its name ---------------------------------------------------------------------
@@ -288,7 +304,7 @@ class Registered:
 
     `notebook` is the file stem of the notebook that shows it. `needs` is True for runs with the
     kind of load that it shows. `table` is the heading of the table in this notebook with the same
-    medians, or empty. `subject` is the type of its source: a run's tables, or one trial.
+    means, or empty. `subject` is the type of its source: a run's tables, or one trial.
     """
 
     name: str

@@ -30,7 +30,7 @@ from runner.present.comparison.quantity import (
     Need,
     Quantity,
 )
-from runner.present.frames import Tables, has_cause, is_sealed, sealed_trials
+from runner.present.frames import Tables, has_cause, is_sealed
 from runner.present.look.numbers import number, ratio_words
 from runner.present.look.palette import identities
 from runner.present.statistics import inference
@@ -41,6 +41,7 @@ from runner.present.statistics.inference import (
     ratio,
     sample_of,
 )
+from runner.present.statistics.stats import carried_quantile
 from runner.verdict.limits import Cause
 
 YARDSTICKS = ("nginx",)
@@ -92,8 +93,8 @@ def frame(tables: Tables) -> pd.DataFrame:
     `ratio` says how many times better the base is: base / server for a rate, server / base for a
     cost or a time. Above 1 the base is ahead. `low` and `high` are its 95 % interval over sessions
     or blocks; an end is 0 or infinite if only a bound is known. If there is no ratio, `why` has the
-    reason. `ours` and `theirs` are the geometric means of base and server. `sessions` is the number
-    compared. The frame is cached; callers must not change it.
+    reason. `ours` and `theirs` are the geometric means of base and server whose quotient it is.
+    `sessions` is the number compared. The frame is cached; callers must not change it.
     """
     order = _order(tables)
     confidence = 1 - level(tables.manifest)
@@ -122,14 +123,19 @@ def _row_of(load: str, base: Measured, other: Measured, outcome: Comparison) -> 
         "load": load,
         "base": str(base.trials["server"].iloc[0]),
         "server": str(other.trials["server"].iloc[0]),
-        "ours": geometric_mean(base.sample),
-        "theirs": geometric_mean(other.sample),
+        "ours": _mean_of(base),
+        "theirs": _mean_of(other),
     }
     if isinstance(outcome, NotComparable):
         unknown = dict.fromkeys(("ratio", "low", "high"), math.nan)
         return row | unknown | {"sessions": fewest, "why": outcome.words}
     found = outcome.ratio if isinstance(outcome, Bound) else outcome
+    means = [found.mean_a, found.mean_b]
+    if not base.quantity.more_is_better:
+        means.reverse()
     return row | {
+        "ours": means[0],
+        "theirs": means[1],
         "ratio": found.ratio,
         "low": found.low,
         "high": found.high,
@@ -138,17 +144,71 @@ def _row_of(load: str, base: Measured, other: Measured, outcome: Comparison) -> 
     }
 
 
+def _mean_of(side: Measured) -> float:
+    """Return the mean of one side; NaN if a trial has too few requests for the percentile."""
+    carried = carried_quantile(float(side.trials["requests"].min()))
+    return geometric_mean(side.sample) if carried >= side.quantity.quantile else math.nan
+
+
 def disturbed(trials: pd.DataFrame) -> pd.Series[bool]:
-    """Return a mask of trials whose session is left out of ratios because CPU time was taken away.
+    """Return a mask of trials whose session is left out because CPU time was taken away.
 
     Such a disturbance does not depend on the server, so the session is left out for all servers
     under that load, unless fewer than `FEWEST_TRIALS` would remain.
     """
     robbed = has_cause(trials, Cause.CPU_TAKEN)
     robbed &= is_sealed(trials) & trials["session"].ne("")
-    out: pd.Series[bool] = robbed.groupby([trials["load"], trials["session"]]).transform("any")
-    left = trials[~out & is_sealed(trials)].groupby("load")["session"].nunique()
-    return out & trials["load"].map(left).ge(FEWEST_TRIALS)
+    return _of_blocks(trials, robbed, trials["session"])
+
+
+def incomplete(trials: pd.DataFrame) -> pd.Series[bool]:
+    """Return a mask of trials whose block lacks the sealed trial of a server under that load.
+
+    Ratios are within blocks, so such a block would count for the mean of one server and not for
+    its ratio. It is left out for all servers, unless fewer than `FEWEST_TRIALS` would remain. A
+    server with fewer sealed trials than that has no ratio, and no block is left out for it.
+    """
+    sealed = trials[is_sealed(trials)]
+    if sealed.empty:
+        return pd.Series(False, trials.index)
+    blocks_of_server = sealed.groupby(["load", "server"])["block"].nunique()
+    able = blocks_of_server[blocks_of_server >= FEWEST_TRIALS]
+    servers_of_load = able.groupby("load").size()
+    is_able = pd.MultiIndex.from_frame(sealed[["load", "server"]]).isin(able.index)
+    servers_of_block = sealed[is_able].groupby(["load", "block"])["server"].nunique()
+    places = pd.MultiIndex.from_frame(trials[["load", "block"]])
+    here = pd.Series(servers_of_block.reindex(places).to_numpy(), trials.index).fillna(0)
+    lacks_one = here < trials["load"].map(servers_of_load).fillna(0)
+    return _of_blocks(trials, lacks_one, trials["block"])
+
+
+@lru_cache(maxsize=4)
+def not_compared(tables: Tables) -> pd.Series[bool]:
+    """Return a mask of the trials of disturbed sessions and of incomplete blocks.
+
+    They take no part in ratios, nor in the means beside these. The mask is cached; callers must not
+    change it.
+    """
+    is_disturbed = disturbed(tables.trials)
+    rest = incomplete(tables.trials[~is_disturbed])
+    return is_disturbed | rest.reindex(tables.trials.index, fill_value=False)
+
+
+def compared(tables: Tables, trials: pd.DataFrame) -> pd.DataFrame:
+    """Return those of a run's trials that take part in ratios and means."""
+    return trials[is_sealed(trials) & ~not_compared(tables).loc[trials.index]]
+
+
+def _of_blocks(
+    trials: pd.DataFrame, chosen: pd.Series[bool], blocks: pd.Series[Any]
+) -> pd.Series[bool]:
+    """Return a mask of the blocks that have a chosen trial, by load.
+
+    No block of a load is chosen if fewer than `FEWEST_TRIALS` with a sealed trial would remain.
+    """
+    out: pd.Series[bool] = chosen.groupby([trials["load"], blocks]).transform("any")
+    remaining = blocks[~out & is_sealed(trials)].groupby(trials["load"]).nunique()
+    return out & trials["load"].map(remaining).ge(FEWEST_TRIALS)
 
 
 @lru_cache(maxsize=256)
@@ -159,8 +219,7 @@ def noise_floor(tables: Tables, load: object, column: str, *, within: bool = Fal
     without such labels. Intervals of comparisons `within` sessions include this noise already
     (docs/method.md), so they are widened only if the two labels differ significantly.
     """
-    trials = sealed_trials(tables.trials[tables.trials["load"] == load])
-    trials = trials[~disturbed(trials)]
+    trials = compared(tables, tables.trials[tables.trials["load"] == load])
     factors = [1.0]
     for pair in tables.copies.items():
         sides = (trials[trials["server"] == name] for name in pair)
@@ -172,7 +231,8 @@ def noise_floor(tables: Tables, load: object, column: str, *, within: bool = Fal
 
 def between(tables: Tables, one: str, other: str) -> list[float]:
     """Return the geometric mean ratio of two servers' rates, for each closed load of both."""
-    trials = tables.trials[is_sealed(tables.trials) & tables.trials["load_model"].eq("closed")]
+    trials = compared(tables, tables.trials)
+    trials = trials[trials["load_model"].eq("closed")]
     wide = trials.assign(log=np.log(trials["served_rps"])).pivot_table(
         index="load", columns="server", values="log"
     )
@@ -184,14 +244,14 @@ def _with_quantity(tables: Tables, quantity: Quantity) -> pd.DataFrame:
 
     Rates come from closed loads; response times and peaks come from constant offered rates.
     """
-    trials = tables.trials
-    known = is_sealed(trials) & trials["tier"].ne(CALIBRATION) & trials["objective"].eq("")
+    trials = compared(tables, tables.trials)
+    known = trials["tier"].ne(CALIBRATION) & trials["objective"].eq("")
     known &= ~trials["server"].isin(tables.copies) & (trials[quantity.column] > 0)
     if quantity.need is Need.SERVER_LIMIT:
         known &= trials["load_model"].eq("closed")
     if quantity.need is Need.NO_LIMIT:
         known &= trials["load_model"].eq("open") & (trials["steps"] <= 1)
-    chosen: pd.DataFrame = trials[known & ~disturbed(trials)].sort_values(["load_order", "block"])
+    chosen: pd.DataFrame = trials[known].sort_values(["load_order", "block"])
     return chosen
 
 
@@ -252,9 +312,9 @@ def linearity(tables: Tables) -> pd.DataFrame:
             found = ratio(per_core, sample_of(whole["served_rps"], whole["block"]))
             if found and ranks_by_throughput(part) and ranks_by_throughput(whole):
                 cell = (whole["server"].iloc[0], whole["load"].iloc[0], f"{float(str(share)):g}")
-                medians = [number(trials["served_rps"].median()) for trials in (part, whole)]
+                rates = [number(found.mean_a * float(str(share))), number(found.mean_b)]
                 beside = ratio_words(found.ratio, found.low, found.high)
-                rows.append((*cell, *medians, beside, str(found.blocks or len(part))))
+                rows.append((*cell, *rates, beside, str(found.blocks or len(part))))
     names = ("requests/s on it", "on the whole core", "per core, beside the whole", "sessions")
     return pd.DataFrame(rows, columns=["server", "load", "share", *names])
 

@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from runner.model import REQUESTS_BEYOND
 from runner.present.chart.drawing import FEWEST_SIZES, MOST_IN_A_PANEL, Shared, bars, beside, ridges
 from runner.present.chart.value import (
+    MEAN_AND_BAR,
     Axis,
     Chart,
     Fact,
@@ -27,7 +28,7 @@ from runner.present.chart.value import (
     chart,
     empty,
     extreme,
-    median_points,
+    mean_points,
     of_trials,
     points,
     tidy,
@@ -40,8 +41,7 @@ from runner.present.frames import MODES, Tables
 from runner.present.look import captions, style
 from runner.present.look.numbers import number
 from runner.present.look.palette import Identity
-from runner.present.statistics.inference import FEWEST_TRIALS, band, trial_curves
-from runner.present.statistics.stats import spread
+from runner.present.statistics.inference import FEWEST_TRIALS, band, mean_of, trial_curves
 
 FIRST_QUANTILE = 0.25
 POINTS_PER_DECADE = 24
@@ -89,7 +89,7 @@ def spectrum(tables: Tables) -> Chart:
     """Return the chart of latency against percentile: the median of each server's trials, with a
     band.
     """
-    trials = tables.timed("k6")
+    trials = ratios.compared(tables, tables.timed("k6"))
     nothing = (
         f"Too few requests: no trial has {REQUESTS_BEYOND} beyond its {FIRST_QUANTILE:.0%} "
         "percentile."
@@ -192,16 +192,16 @@ def density_of(trials: pd.DataFrame, latency: pd.DataFrame, width: float) -> pd.
 @chart("latency-density", notebook="report", table=captions.BY_LOAD)
 def density(tables: Tables) -> Chart:
     """Return the chart of latency densities: a ridge for each server, with its median."""
-    trials = tables.timed("k6")
+    trials = ratios.compared(tables, tables.timed("k6"))
     ridges_of = []
     for cell in cells(tables, trials):
         shares = density_of(cell.trials, tables.latency, BIN)
-        median = cell.trials["latency_p50_ms"].median()
-        ridges_of.append(points(cell, "share", shares.index, shares, median=median))
+        p50_ms = mean_of(cell.trials["latency_p50_ms"]).value
+        ridges_of.append(points(cell, "share", shares.index, shares, median=p50_ms))
     words = (
         "Height: share of the requests in bins 5 % wide, to one scale in each panel, every "
         "trial weighing the same. "
-        "Upright mark, and the number on the right: median of the trials' medians."
+        "Upright mark, and the number on the right: p50, the mean of the trials'."
     )
     y = Axis("share, %", "the share of the requests")
     verdicts = captions.verdict_counts(trials)
@@ -266,7 +266,7 @@ def requests_over_time(tables: Tables) -> Chart:
     """Return the chart of requests/s over time: median, minimum and maximum of each server's
     trials.
     """
-    trials = tables.sealed("k6")
+    trials = ratios.compared(tables, tables.of("k6"))
     words = (
         f"Line: median of the trials' {BINS}; band: minimum to maximum; up to the end of the "
         "server's shortest trial. Pale: the server was not the limit in every trial; do not rank."
@@ -276,8 +276,10 @@ def requests_over_time(tables: Tables) -> Chart:
     for cell in cells(tables, trials):
         found = rates(cell.trials, tables.throughput, widths[cell.panel])
         middle, low, high = (found.agg(name, axis=1) for name in ("median", "min", "max"))
+        solid = ranks_by_throughput(cell.trials)
+        rate_rps = mean_of(cell.trials["throughput_rps"]).value
         curves.append(
-            points(cell, "median", found.index, middle, low, high, ranks_by_throughput(cell.trials))
+            points(cell, "median", found.index, middle, low, high, solid, rate_rps=rate_rps)
         )
     x = Axis(SECONDS, SECONDS)
     y = Axis("requests/s", "requests per second", "/s")
@@ -291,9 +293,10 @@ def requests_over_time(tables: Tables) -> Chart:
         words,
         "throughput",
         nothing="The throughput table has no requests of this load.",
-        statistic="median of the trials; typical: over time, in brackets from lowest to highest",
+        statistic="median of the trials over time; rate: their mean, in brackets the line from "
+        "lowest to highest",
         pale="Pale lines do not rank: the server was not the limit in every trial.",
-        facts=(Fact("typical rate", lambda rows: float(rows["y"].median()), "/s", ends_of="y"),),
+        facts=(Fact("rate", lambda rows: float(rows["rate_rps"].max()), "/s", ends_of="y"),),
         draw=Shared(left_in=1.12),
     )
 
@@ -413,11 +416,11 @@ def peaks(tables: Tables) -> Chart:
     """Return the chart of the server's CPU peaks over 1 s (bar) and 0.1 s (mark), and CPU per
     request.
     """
-    trials = tables.sealed("k6")
+    trials = ratios.compared(tables, tables.of("k6"))
     bars = []
     for cell, (series, column) in product(cells(tables, trials), COLUMN_OF_AXIS.items()):
-        found = spread(cell.trials[column])
-        bars.append(points(cell, series, [0.0], [found.median], [found.low], [found.high]))
+        found = mean_of(cell.trials[column])
+        bars.append(points(cell, series, [0.0], [found.value], [found.low], [found.high]))
     y = Axis(
         "", "the server's CPU in ms per request, and its peaks over 1 s and 0.1 s in % of a core"
     )
@@ -428,11 +431,10 @@ def peaks(tables: Tables) -> Chart:
         tidy(bars),
         Axis(""),
         y,
-        "Bars: median of the trials; whiskers: minimum to maximum.",
+        MEAN_AND_BAR,
         "CPU",
         nothing=UNSAMPLED,
-        key="Bar: highest 1 s of the server, its number at the right. Upright mark: highest 0.1 s "
-        "(median).",
+        key="Bar: highest 1 s of the server, its number at the right. Upright mark: highest 0.1 s.",
         kind="Pairs of bar charts",
         facts=(
             Fact("cost", _median_of("series", PRICE), " ms", rising=True, order="cheapest first"),
@@ -472,7 +474,7 @@ def _draw_peaks(chart: Chart) -> Figure:
 
 
 def _draw_bars(ax: Axes, rows: pd.DataFrame, series: str, chart: Chart, marks: str = "") -> None:
-    """Draw horizontal bars from zero, the first server on top, with each median printed at its
+    """Draw horizontal bars from zero, the first server on top, with each mean printed at its
     end.
     """
     shown = chart.servers
@@ -545,10 +547,8 @@ def _matrix(
     """
     title = ratios.finding(tables, quantity, "wrk") or f"wrk: {called} by connections"
     solid = ranks_by_throughput if pale else lambda _: True
-    trials = tables.sealed("wrk")
-    trials = trials[
-        trials["connections"].notna() & trials["mode"].isin(MODES) & ~ratios.disturbed(trials)
-    ]
+    trials = ratios.compared(tables, tables.of("wrk"))
+    trials = trials[trials["connections"].notna() & trials["mode"].isin(MODES)]
     if trials.empty:
         return empty(title, captions.nothing(tables, "wrk"))
     modes = trials["mode"].map(MODES)
@@ -563,7 +563,7 @@ def _matrix(
     named = trials.assign(panel=heads + (", " + terms).where(terms != "", ""))
     rows = named.groupby("panel")["connections"].nunique().max() < FEWEST_SIZES
     frame = tidy(
-        median_points(cell, quantity.column, "connections", solid)
+        mean_points(cell, quantity.column, "connections", solid)
         for cell in cells(tables, named, "panel")
     )
     return of_trials(
@@ -573,7 +573,7 @@ def _matrix(
         frame,
         CONNECTIONS,
         y,
-        f"{words} Bars: minimum to maximum around the median.",
+        f"{words} {MEAN_AND_BAR}",
         kind="Dot plot" if rows else "Line chart",
         pale=pale,
         noun="mode",

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from runner.model import setting_text
 from runner.present.chart.drawing import bars, facets
 from runner.present.chart.value import (
+    MEAN_AND_BAR,
     Axis,
     Chart,
     Facet,
@@ -18,17 +19,19 @@ from runner.present.chart.value import (
     cells,
     chart,
     extreme,
-    median_points,
+    mean_points,
     of_trials,
     points,
     tidy,
 )
 from runner.present.comparison.obstacle import ranks_by_throughput
+from runner.present.comparison.ratios import not_compared
 from runner.present.figures import seconds
 from runner.present.figures.seconds import OfferedSteps
 from runner.present.frames import Tables, given_pct, limit_words, sealed_trials
 from runner.present.look import captions
 from runner.present.look.numbers import number
+from runner.present.statistics.inference import mean_of
 from runner.present.statistics.stats import Floats, carried_quantile, spread
 
 BAND = "Line: median of the trials; band: minimum to maximum; thin grey: the other servers."
@@ -203,8 +206,8 @@ def _waited(cell: ServerLoad, _: Tables) -> str:
 
 
 def _rows(cell: ServerLoad, _: Tables) -> str:
-    found = spread(cell.trials["rows_inserted"])
-    return f"{found.median:,.0f} rows" if found.n else ""
+    found = mean_of(cell.trials["rows_inserted"])
+    return f"{found.value:,.0f} rows" if found.trials else ""
 
 
 _answered("inserts-answered", "Inserts per second over the ramp", "inserts")
@@ -314,19 +317,17 @@ def _by_pool_size(
     tables: Tables, column: str, title: str, y: Axis, key: str, fact: Fact, pale: str
 ) -> Chart:
     trials = pool_sweeps(tables)
+    trials = trials[~not_compared(tables).loc[trials.index]]
     enough = trials["requests"].map(carried_quantile) >= 0.99
     trials = trials.assign(latency_p99_ms=trials["latency_p99_ms"].where(enough))
     shown = cells(tables, trials, by="loop")
     loops = ", ".join(dict.fromkeys(cell.panel for cell in shown))
-    words = (
-        f"Closed loop ({loops}), zero think time. Bars: minimum to maximum around the median; thin "
-        "grey: the other servers."
-    )
+    words = f"Closed loop ({loops}), zero think time. {MEAN_AND_BAR} Thin grey: the other servers."
     return of_trials(
         tables,
         trials,
         title,
-        tidy(median_points(cell, column, "pool_size", ranks_by_throughput) for cell in shown),
+        tidy(mean_points(cell, column, "pool_size", ranks_by_throughput) for cell in shown),
         SIZES,
         y,
         words,

@@ -39,7 +39,7 @@ from runner.present.look import style
 from runner.present.look.numbers import number
 from runner.present.look.palette import PROBE, Identity, pale
 from runner.present.look.style import plain
-from runner.present.statistics.inference import sure_spread
+from runner.present.statistics.inference import FEWEST_TRIALS, mean_of
 from runner.present.statistics.stats import spread
 from runner.verdict.limits import Limit
 
@@ -132,11 +132,11 @@ class Sweep:
 
     @cached_property
     def curves(self) -> pd.DataFrame:
-        """Points of its curves: series, rate_rps, median, low, high (ms), sorted by curve and rate.
+        """Points of its curves: series, rate_rps, mean, low, high (ms), sorted by curve and rate.
 
-        From six trials on, low and high are the median's exact 95 % interval; with fewer, minimum
-        and maximum. A percentile is left out if the trials of a rate together have fewer than
-        `REQUESTS_BEYOND` requests beyond it.
+        low and high are the ends of the mean's interval; with few trials, minimum and maximum. A
+        percentile is left out if the trials of a rate together have fewer than `REQUESTS_BEYOND`
+        requests beyond it.
         """
         found = []
         for (name, series), (rate, trials) in product(
@@ -145,10 +145,10 @@ class Sweep:
             beyond = math.inf
             if series.quantile is not None:
                 beyond = float(trials["requests"].sum()) * (1 - series.quantile)
-            each = sure_spread(trials[series.column])
-            if each.n and beyond >= REQUESTS_BEYOND - 1e-6:
-                found.append((name, float(str(rate)), each.median, each.low, each.high))
-        return pd.DataFrame(found, columns=["series", "rate_rps", "median", "low", "high"])
+            each = mean_of(trials[series.column])
+            if each.trials and beyond >= REQUESTS_BEYOND - 1e-6:
+                found.append((name, float(str(rate)), each.value, each.low, each.high))
+        return pd.DataFrame(found, columns=["series", "rate_rps", "mean", "low", "high"])
 
     @cached_property
     def outcomes(self) -> pd.DataFrame:
@@ -174,10 +174,10 @@ class Sweep:
 
     @cached_property
     def knee(self) -> Knee:
-        """The knee, computed from the medians of the trials."""
+        """The knee, computed from the means of the trials."""
         rates = self.outcomes["rate_rps"]
         ms = self.curves[self.curves["series"] == KNEE_OF].set_index("rate_rps")
-        return knee(rates, ms["median"].reindex(rates), self.outcomes["sustained"])
+        return knee(rates, ms["mean"].reindex(rates), self.outcomes["sustained"])
 
     @property
     def sustained_rps(self) -> float:
@@ -277,11 +277,11 @@ def latency(tables: Tables) -> Chart:
     unit = rate_unit(trials["workload"])
     each = sealed_trials(trials).groupby(["server", "load"]).size().min()
     words = (
-        "Points: median of the trials; bars: "
-        f"{'95 % interval of the median' if each >= 6 else 'minimum to maximum'}. A percentile is "
-        f"left out where the trials of a rate have fewer than {REQUESTS_BEYOND} requests beyond it "
-        "together. Knee: the greatest rate / p90 (Kleinrock's power); where the generator is the "
-        "first limit beyond it, the knee is the generator's."
+        "Points: mean of the trials; bars: "
+        f"{'its 95 % interval' if each >= FEWEST_TRIALS else 'minimum to maximum'}. A percentile "
+        f"is left out where the trials of a rate have fewer than {REQUESTS_BEYOND} requests beyond "
+        "it together. Knee: the greatest rate / p90 (Kleinrock's power); where the generator is "
+        "the first limit beyond it, the knee is the generator's."
     )
     if OWN_SCRIPT in set(trials["workload"]):
         words += " The probe asked for one path alone, not for what the script does."
@@ -304,7 +304,7 @@ def latency(tables: Tables) -> Chart:
             for cell, sweep in found.items()
         ),
         statistic=(
-            "medians of the generator's p50, p90 and p99 and the probe's p50 and p95; "
+            "means of the generator's p50, p90 and p99 and the probe's p50 and p95; "
             "upright line: the knee"
         ),
         noun="sweep",
@@ -321,9 +321,9 @@ def _curves(cell: ServerLoad, sweep: Sweep) -> list[pd.DataFrame]:
     every = pd.concat([sweep.curves, outcomes[["rate_rps"]].assign(series="outcome")]).merge(
         outcomes
     )
-    known = (every[name] for name in ("series", "rate_rps", "median", "low", "high", "offered"))
+    known = (every[name] for name in ("series", "rate_rps", "mean", "low", "high", "offered"))
     found = points(cell, *known, sustained=every["sustained"], letter=every["letter"])
-    ms = every.loc[every["series"].eq(KNEE_OF) & every["rate_rps"].eq(at), "median"].max()
+    ms = every.loc[every["series"].eq(KNEE_OF) & every["rate_rps"].eq(at), "mean"].max()
     return [found, points(cell, "knee", [at], ms, sustained=True, letter="")]
 
 

@@ -11,7 +11,7 @@ from runner.model import OWN_SCRIPT
 from runner.present.frames import Tables, is_sealed, offered_words, repeated, sealed_trials
 
 BY_LOAD = "Load by load"
-"""Heading of the report's table with the medians of closed loads."""
+"""Heading of the report's table with the means of closed loads."""
 IDLE = {
     "polling": "kept awake",
     "system": "left to sleep as the system is set up",

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from runner.generator_traits import traits_of
 from runner.model import LabError
+from runner.present.comparison.ratios import not_compared
 from runner.present.frames import sealed_trials
 from runner.present.look import style
 from runner.present.look.markup import Paragraph, TextTable
@@ -50,8 +51,11 @@ class ExplorePage(RunPage):
         self.colors = {
             server: look.color for server, look in identities(self.tables.trials).items()
         }
-        # One row per trial, sorted by load.
-        placed = sealed.assign(place=sealed["server"].map(list(self.colors).index))
+        # One row per trial, sorted by load. `compared` tells whether means and ratios have it.
+        placed = sealed.assign(
+            place=sealed["server"].map(list(self.colors).index),
+            compared=~not_compared(self.tables).loc[sealed.index],
+        )
         placed = placed.sort_values(["load_order", "place", "trial_order"], ignore_index=True)
         self.trials = trials = placed.drop(columns="place")
         has_users = trials["tool"].map(lambda tool: traits_of(tool).runs_scripts).astype(bool)

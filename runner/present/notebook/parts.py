@@ -39,7 +39,7 @@ ELSEWHERE = (
 
 
 def loads(tables: Tables) -> Iterator[Block]:
-    """Yield the medians of every load and server, and findings on them."""
+    """Yield the means of every load and server, and findings on them."""
     sheets = []
     notes = list[str]()
     more = summary.of_own_api(tables)
@@ -53,7 +53,7 @@ def loads(tables: Tables) -> Iterator[Block]:
         else:
             found = [("Loads", summary.printable(rows, more), "loads")]
             notes += summary.notes(rows, more)
-        title = f"with {tool}, median of the trials"
+        title = f"with {tool}: mean of the trials, ± its 95 % interval"
         sheets += [
             TextTable(frame, f"{what} {title}", name=f"{tool}-{name}")
             for what, frame, name in found
@@ -121,7 +121,9 @@ def inserts_answer(tables: Tables) -> Iterator[Block]:
     yield Bullets(summary.warnings_of(tables), warn=True)
     yield Bullets(inserts.findings(tables))
     sheet = TextTable(
-        inserts.printable(tables), "Loads with a database, median of the trials", name="inserts"
+        inserts.printable(tables),
+        "Loads with a database: mean of the trials, ± its 95 % interval",
+        name="inserts",
     )
     yield from _with_dagger(sheet)
 
@@ -138,7 +140,7 @@ def rates(tables: Tables) -> Iterator[Block]:
     kept = searches.printable(searches.answers(tables))
     knees = sweeps.knee_table(tables)
     yield TextTable(kept, "The highest rate that keeps the objective", name="objectives")
-    yield TextTable(knees, "Response times by offered rate, medians of the trials", name="rates")
+    yield TextTable(knees, "Response times by offered rate: the knees", name="rates")
 
 
 def failures(tables: Tables) -> Iterator[Block]:
@@ -210,7 +212,7 @@ def claims_answer(tables: Tables) -> Iterator[Block]:
     """
     judged = judge_all(tables)
     rows = published_table.rows(tables)
-    found = {row.number for row in rows if row.ours.n}
+    found = {row.number for row in rows if row.ours.trials}
     every = {row.number for row in rows}
     yield Paragraph(outcomes.count_words([each.direction for each in judged]))
     yield Paragraph(

@@ -22,8 +22,9 @@ from runner.present.comparison.quantity import (
     THROUGHPUT,
     Quantity,
 )
-from runner.present.comparison.ratios import disturbed
+from runner.present.comparison.ratios import not_compared
 from runner.present.frames import MODES, Tables, is_sealed, sealed_trials
+from runner.present.statistics.inference import geometric_mean
 from runner.store import data_folder
 
 
@@ -170,12 +171,12 @@ class Counterpart:
 
 
 def cell(trials: pd.DataFrame, server: str, sought: str) -> Counterpart:
-    """Return a server's undisturbed trials of one load.
+    """Return a server's trials of one load, without those of sessions that are left out.
 
     `sought` names the load if there are no trials.
     """
     load = str(trials["load"].iloc[0]) if len(trials) else sought
-    trials = trials[~trials["disturbed"]]
+    trials = trials[~trials["left_out"]]
     others = tuple(sorted(set(trials["server"]) - {server}))
     return Counterpart(server, load, trials[trials["server"] == server], others)
 
@@ -193,8 +194,8 @@ def standing_in(server: str, trials: pd.DataFrame) -> tuple[str, ...]:
 def published_trials(tables: Tables, scenario: str = "") -> pd.DataFrame:
     """Return the trials of a published scenario, or of all, sorted by load.
 
-    Failed trials are included, steps of a search are not. The column `disturbed` is that of
-    `ratios.disturbed`. The frame is cached; callers must not change it.
+    Failed trials are included, steps of a search are not. The column `left_out` is that of
+    `ratios.not_compared`. The frame is cached; callers must not change it.
     """
     scenarios = [scenario] if scenario else WORKLOADS
     trials = tables.trials
@@ -205,7 +206,9 @@ def published_trials(tables: Tables, scenario: str = "") -> pd.DataFrame:
         & trials["tier"].ne(CALIBRATION)
     )
     chosen = trials[known]
-    return chosen.assign(disturbed=disturbed(chosen)).sort_values(["load_order", "trial_order"])
+    return chosen.assign(left_out=not_compared(tables).loc[chosen.index]).sort_values(
+        ["load_order", "trial_order"]
+    )
 
 
 def closed(tables: Tables, scenario: str) -> pd.DataFrame:
@@ -275,7 +278,7 @@ def counterpart(tables: Tables, number: Number, server: str) -> Counterpart:
 
     For wrk it has the same number of connections; for k6 the closest number of users; the share of
     a core is the largest. If the source gives only its highest rate, use the load with the server's
-    highest median rate.
+    highest mean rate.
     """
     trials = closed(tables, number.scenario)
     trials = trials[trials["mode"] == number.mode]
@@ -289,7 +292,7 @@ def counterpart(tables: Tables, number: Number, server: str) -> Counterpart:
         rates = (
             trials[trials["server"].eq(server) & is_sealed(trials)]
             .groupby("load")["served_rps"]
-            .median()
+            .agg(geometric_mean)
         )
         return cell(
             trials[trials["load"] == rates.idxmax()] if len(rates) else trials, server, sought

@@ -53,7 +53,7 @@ def beside_ours(tables: Tables) -> Chart:
     if not known:
         return empty(BESIDE, "This run has no load and pair of servers that a source compares.")
     words = (
-        "Dot: ratio of our medians; line: the 95 % interval of the ratio within blocks, from five "
+        "Dot: ratio of our means; line: the 95 % interval of the ratio within blocks, from five "
         "trials a side on. The published numbers have no interval."
     )
     key = (
@@ -98,11 +98,11 @@ def _ratio(go: Row, rust: Row) -> _PublishedRatio:
         )
         load = f"{number.scenario}, {size:,} users{f', here {users:,}' * (users != size)}"
         label = f"{names}: {quantity}"
-    middle = go.sample.median() / rust.sample.median()
+    found = ratio(go.sample, rust.sample)
+    middle = found.ratio if found else go.ours.value / rust.ours.value
     if not math.isfinite(middle):
         absent = forest.ForestRow(label, f"published {said:.2f}\nnot here", other=said)
         return _PublishedRatio(load, absent)
-    found = ratio(go.sample, rust.sample)
     low = math.nan if found is None else found.low
     high = math.nan if found is None else found.high
     solid = all(is_the_servers(each.sealed, go.quantity.quantity) for each in cells)

@@ -40,7 +40,7 @@ from runner.present.published.quantities import (
     sample_for,
 )
 from runner.present.published.special_claims import JUDGES, NOTES
-from runner.present.statistics.inference import ALPHA, Ratio, level, ratio
+from runner.present.statistics.inference import ALPHA, Ratio, geometric_mean, level, ratio
 from runner.present.statistics.significance import holm
 
 
@@ -365,9 +365,9 @@ def _part(
         return ClaimPart(words, cells, why=absence)
     names = [each.load if one_server else each.server for each in (a, b)]
     sides = [each.replace("{server}", a.server) for each in asked.names] or names
-    medians = "; ".join(
-        f"{side}: {number(sample.median())}" for side, sample in zip(sides, samples, strict=True)
-    )
+    found = ratio(*samples, confidence=1 - level(tables.manifest))
+    means = [found.mean_a, found.mean_b] if found else map(geometric_mean, samples)
+    values = "; ".join(f"{side}: {number(mean)}" for side, mean in zip(sides, means, strict=True))
     trials = (
         captions.plural(counts[0], "trial")
         if counts[0] == counts[1]
@@ -379,7 +379,6 @@ def _part(
         if in_the_way is not None:
             obstacles[called] = in_the_way
     first = foremost(obstacles.values())
-    found = ratio(*samples, confidence=1 - level(tables.manifest))
     floor = 1.0
     if name == other and quantity.column:
         floor = max(
@@ -389,7 +388,7 @@ def _part(
     part = ClaimPart(
         words,
         cells,
-        f"{medians} (medians of {trials})",
+        f"{values} (means of {trials})",
         found and widen(found, floor),
         why=obstacle_words(first) if first else "",
         numbers="; ".join(

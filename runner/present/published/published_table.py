@@ -23,8 +23,8 @@ from runner.present.published.counterparts import (
     read_published,
     sizes,
 )
-from runner.present.statistics.inference import Sample, sample_of, sure_spread
-from runner.present.statistics.stats import Spread, carried_quantile
+from runner.present.statistics.inference import FEWEST_TRIALS, Mean, Sample, mean_of, sample_of
+from runner.present.statistics.stats import carried_quantile
 from runner.verdict.limits import Limit
 
 IN_QUEUE = f"{Limit.GENERATOR.why_not}: most of this time is its queue"
@@ -51,8 +51,8 @@ ABSENT = {
 }
 """Published metric -> why a sealed cell has no such number."""
 INTERVALS = (
-    "[ ]: the median's exact interval by order statistics (95 % or a little more), from six trials "
-    "on. ( ): minimum to maximum of fewer, which claims nothing."
+    f"[ ]: 95 % interval of the mean, from {FEWEST_TRIALS} trials on. ( ): minimum to maximum of "
+    "fewer, which claims nothing."
 )
 
 
@@ -60,7 +60,7 @@ INTERVALS = (
 class Row:
     """A published number, the cell of a run that repeats it, and our trials with the `quantity`.
 
-    `ours` is their median. `remarks` are phrases on differences between the two numbers; without
+    `ours` is their mean. `remarks` are phrases on differences between the two numbers; without
     ours, the reason.
     """
 
@@ -68,7 +68,7 @@ class Row:
     quantity: OurMetric
     cell: Counterpart
     sample: Sample
-    ours: Spread
+    ours: Mean
     remarks: tuple[str, ...]
 
     @property
@@ -78,9 +78,9 @@ class Row:
 
     @property
     def ratio(self) -> tuple[float, ...]:
-        """Ours / published, for the median and the ends."""
+        """Ours / published, for the mean and the ends."""
         return tuple(
-            value / self.number.value for value in (self.ours.median, self.ours.low, self.ours.high)
+            value / self.number.value for value in (self.ours.value, self.ours.low, self.ours.high)
         )
 
     @property
@@ -111,7 +111,7 @@ def rows(tables: Tables) -> list[Row]:
                 if len(sample)
                 else [cell.absence or ABSENT[number.metric]]
             )
-            found.append(Row(number, ours, cell, sample, sure_spread(sample), tuple(remarks)))
+            found.append(Row(number, ours, cell, sample, mean_of(sample), tuple(remarks)))
     return found
 
 
@@ -156,7 +156,7 @@ def sheets(tables: Tables) -> Iterator[Block]:
     for (source, scenario, command), alike in groups.items():
         loads = {row.load for row in alike}
         load = f", {loads.pop()}" if len(loads) == 1 else ""
-        ours = [row.remarks for row in alike if row.ours.n]
+        ours = [row.remarks for row in alike if row.ours.trials]
         shared = (
             [remark for remark in ours[0] if all(remark in each for each in ours)]
             if len(ours) > 1
@@ -176,11 +176,11 @@ def printable(found: Sequence[Row], shared: Sequence[str] = ()) -> pd.DataFrame:
     for row in found:
         server = row.cell.server
         published = row.number.server
-        known = row.ours.n > 0
+        known = row.ours.trials > 0
         dagger = f" {NOT_RANKED}" * (
             row.number.metric == "rps" and not ranks_by_throughput(row.cell.sealed)
         )
-        here = [printed(value) for value in (row.ours.median, row.ours.low, row.ours.high)]
+        here = [printed(value) for value in (row.ours.value, row.ours.low, row.ours.high)]
         ratios = [f"{value:.3f}" if value < 10 else printed(value) for value in row.ratio]
         line = {
             "server": server if server == published else f"{published} → {server}",
@@ -188,7 +188,7 @@ def printable(found: Sequence[Row], shared: Sequence[str] = ()) -> pd.DataFrame:
             "metric": row.metric,
             "published": printed(row.number.value),
             "here": _with_ends(row.ours, *here) + dagger if known else "–",
-            "trials": str(row.ours.n),
+            "trials": str(row.ours.trials),
             "here / published": _with_ends(row.ours, *ratios) if known else "–",
             "verdicts": verdict_counts(row.cell.sealed) if known else "–",
             "remark": "; ".join(remark for remark in row.remarks if remark not in shared) or "–",
@@ -199,10 +199,10 @@ def printable(found: Sequence[Row], shared: Sequence[str] = ()) -> pd.DataFrame:
     return table.drop(columns=[name for name, needed in said.items() if not needed])
 
 
-def _with_ends(ours: Spread, middle: str, low: str, high: str) -> str:
+def _with_ends(ours: Mean, middle: str, low: str, high: str) -> str:
     """Return a value with its ends in brackets, whose shape tells what they are.
 
     A single trial has no ends.
     """
     ends = f"({low}–{high})" if ours.confidence is None else f"[{low}–{high}]"
-    return f"{middle} {ends}" if ours.n > 1 else middle
+    return f"{middle} {ends}" if ours.trials > 1 else middle

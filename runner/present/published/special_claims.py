@@ -23,7 +23,7 @@ from runner.present.published.counterparts import (
 )
 from runner.present.published.outcomes import ABSENT, FAILS, HOLDS, Outcome
 from runner.present.published.quantities import sample_for
-from runner.present.statistics.inference import FEWEST_TRIALS, ratio
+from runner.present.statistics.inference import FEWEST_TRIALS, mean_of, ratio
 from runner.present.statistics.stats import spread
 from runner.verdict.limits import Limit
 
@@ -182,15 +182,15 @@ def cpu_peaks(tables: Tables, cells: Cells) -> Iterator[str]:
 def echo_peaks(tables: Tables, _cells: Cells) -> Iterator[str]:
     """Yield by how much Echo's CPU peaks exceed its mean, for comparison."""
     echo = cell(users(tables, "experiments"), "echo", "")
-    if (mean := spread(echo.sealed["server_cpu_mean_pct"]).median) > 0:
-        yield f"Peak / mean of echo's CPU, medians: {_over_windows(echo, '', mean)}."
+    if (mean_pct := mean_of(echo.sealed["server_cpu_mean_pct"]).value) > 0:
+        yield f"Peak / mean of echo's CPU: {_over_windows(echo, '', mean_pct)}."
 
 
 def _over_windows(each: Counterpart, unit: str, divisor: float = 1.0) -> str:
-    medians = {
-        window: spread(each.sealed[column]).median / divisor for window, column in WINDOWS.items()
+    means = {
+        window: mean_of(each.sealed[column]).value / divisor for window, column in WINDOWS.items()
     }
-    return ", ".join(f"{number(median)}{unit} over {window}" for window, median in medians.items())
+    return ", ".join(f"{number(mean)}{unit} over {window}" for window, mean in means.items())
 
 
 def md5_price(tables: Tables, cells: Cells) -> Iterator[str]:
@@ -234,7 +234,7 @@ def price_of_connecting(tables: Tables, _cells: Cells) -> Iterator[str]:
             cell(counterparts.connections(tables, mode, 100), server, "")
             for mode in ("close", "keepalive")
         ]
-        close, keep = (spread(each.sealed["server_cpu_ms_per_request"]).median for each in cells)
+        close, keep = (mean_of(each.sealed["server_cpu_ms_per_request"]).value for each in cells)
         if close > keep > 0:
             costs = f"{server} {number(close)} ms, with keep-alive {number(keep)} ms"
             said.append(

@@ -94,6 +94,46 @@ def geometric_mean(sample: Sample) -> float:
     return float(np.exp(np.log(sample).mean()))
 
 
+@dataclass(frozen=True)
+class Mean:
+    """The geometric mean of a cell's trials with its interval; all NaN if `trials` is 0.
+
+    The ratio of two cells is the quotient of two of these, so this is what is shown of a quantity
+    that is compared. Without a `confidence` there are too few trials for an interval, and low and
+    high are their minimum and maximum.
+    """
+
+    trials: int
+    value: float
+    low: float
+    high: float
+    confidence: float | None = None
+
+    @property
+    def half_pct(self) -> float:
+        """Half the interval's width in percent of the mean: it is as wide in logarithms on both
+        sides.
+        """
+        return 100 * (math.sqrt(self.high / self.low) - 1)
+
+
+def mean_of(values: Iterable[float], confidence: float = CONFIDENCE) -> Mean:
+    """Return the geometric mean of trials, with Student's interval of the logarithms.
+
+    Values without a logarithm are left out. Fewer than `FEWEST_TRIALS` give minimum and maximum.
+    """
+    known = np.asarray(list(values), dtype=np.float64)
+    known = known[np.isfinite(known) & (known > 0)]
+    if not known.size:
+        return Mean(0, math.nan, math.nan, math.nan)
+    if known.size < FEWEST_TRIALS:
+        value = float(np.exp(np.log(known).mean()))
+        return Mean(known.size, value, float(known.min()), float(known.max()))
+    logs = one_sample(np.log(known))
+    value, low, high = (float(np.exp(end)) for end in (logs.estimate, *logs.interval(confidence)))
+    return Mean(known.size, value, low, high, confidence)
+
+
 @dataclass(frozen=True, eq=False)
 class LogRatio:
     """Estimates of a mean of logarithms, mostly a log ratio, one an element: estimate, standard
@@ -161,9 +201,9 @@ def unpaired(log_a: Floats, log_b: Floats) -> LogRatio:
 class Ratio:
     """The ratio a / b of two servers' geometric means with its interval (95 % by default).
 
-    `p` is the t test's p-value of no difference. `blocks` is the number of compared blocks, 0 if
-    the two have no blocks in common. The interval is made from `standard_error` (of the log ratio)
-    and `degrees`.
+    `mean_a` and `mean_b` are these means, over the trials compared. `p` is the t test's p-value of
+    no difference. `blocks` is the number of compared blocks, 0 if the two have no blocks in common.
+    The interval is made from `standard_error` (of the log ratio) and `degrees`.
     """
 
     ratio: float
@@ -173,6 +213,8 @@ class Ratio:
     blocks: int
     standard_error: float
     degrees: float
+    mean_a: float = math.nan
+    mean_b: float = math.nan
 
     def p_beyond(self, border: float, *, above: bool) -> float:
         """Return the p-value of "not above `border`", or "not below" it: Student's one-sided test
@@ -204,7 +246,8 @@ def ratio(a: Sample, b: Sample, *, confidence: float = CONFIDENCE) -> Ratio | No
     if min(len(a), len(b)) < FEWEST_TRIALS:
         return None
     logs = matched(a, b)
-    found = paired(*logs) if logs else unpaired(np.log(a.to_numpy()), np.log(b.to_numpy()))
+    log_a, log_b = logs or (np.log(a.to_numpy()), np.log(b.to_numpy()))
+    found = paired(log_a, log_b) if logs else unpaired(log_a, log_b)
     middle, low, high = (
         float(np.exp(end)) for end in (found.estimate, *found.interval(confidence))
     )
@@ -217,6 +260,8 @@ def ratio(a: Sample, b: Sample, *, confidence: float = CONFIDENCE) -> Ratio | No
         blocks,
         float(found.standard_error),
         float(found.degrees),
+        float(np.exp(log_a.mean())),
+        float(np.exp(log_b.mean())),
     )
 
 

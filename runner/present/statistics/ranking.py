@@ -20,10 +20,12 @@ from string import ascii_lowercase
 from runner.present.statistics.inference import (
     ALPHA,
     FEWEST_TRIALS,
+    Mean,
     Ratio,
     Sample,
     geometric_mean,
     is_tie,
+    mean_of,
     ratio,
 )
 from runner.present.statistics.significance import difference_p, holm
@@ -44,12 +46,12 @@ class ServerPair:
 
 @dataclass(frozen=True)
 class RankedServer:
-    """A server in a ranking; `median` is that of its trials."""
+    """A server in a ranking, with the mean of its trials."""
 
     name: str
     rank: int
     letters: str
-    median: float
+    mean: Mean
 
 
 @dataclass(frozen=True)
@@ -108,8 +110,7 @@ def rank(
     beaten = Counter(second for _, second in apart)
     letters = letter_display(names, apart)
     places = tuple(
-        RankedServer(name, 1 + beaten[name], letters[name], float(able[name].median()))
-        for name in names
+        RankedServer(name, 1 + beaten[name], letters[name], mean_of(able[name])) for name in names
     )
     return Ranking(places, pairs, few)
 

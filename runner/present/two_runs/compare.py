@@ -14,23 +14,23 @@ from runner.present.chart.value import Chart, empty
 from runner.present.comparison.compare import sample
 from runner.present.comparison.obstacle import is_the_servers
 from runner.present.comparison.quantity import OF_TWO_RUNS, Quantity
-from runner.present.comparison.ratios import disturbed, noise_floor
+from runner.present.comparison.ratios import noise_floor, not_compared
 from runner.present.figures import forest
 from runner.present.frames import Tables, read_tables, sealed_trials
 from runner.present.look import style
 from runner.present.look.captions import plural, verdict_counts
-from runner.present.look.numbers import number, ratio_words
+from runner.present.look.numbers import mean_words, ratio_words
 from runner.present.look.palette import Identity
 from runner.present.statistics.inference import (
     ALPHA,
+    Mean,
     Ratio,
     Sample,
     is_tie,
+    mean_of,
     ratio,
-    sure_spread,
 )
 from runner.present.statistics.significance import cliffs_delta, difference_p, holm, magnitude
-from runner.present.statistics.stats import Spread
 from runner.store import RunFolder
 
 TIE = "tie"
@@ -108,7 +108,7 @@ class CellComparison:
     """One quantity of one cell in both runs, and the change from the first run, A, to the second,
     B.
 
-    `a` and `b` are medians with their exact 95 % intervals. `ratio` is B / A. `p` is corrected by
+    `a` and `b` are geometric means with their 95 % intervals. `ratio` is B / A. `p` is corrected by
     Holm over all comparisons of the two runs. `detectable` is the ratio (> 1) that these trials
     detect with 80 % power at Holm's strictest step. `delta` is Cliff's delta of B to A with its
     conventional word. `floor` is the largest ratio (>= 1) caused by noise alone in either run, from
@@ -119,8 +119,8 @@ class CellComparison:
     server: str
     quantity: str
     more_is_better: bool
-    a: Spread
-    b: Spread
+    a: Mean
+    b: Mean
     ratio: Ratio | None
     detectable: float | None
     p: float | None
@@ -253,10 +253,10 @@ Followed = tuple[SizedCell, Quantity]
 def cells_of(tables: Tables) -> dict[SizedCell, pd.DataFrame]:
     """Return the trials of each cell, including failed ones.
 
-    Steps of a search are left out, because each has another rate. Disturbed sessions are left out,
-    as in the ratios of one run.
+    Steps of a search are left out, because each has another rate. Disturbed sessions and
+    incomplete blocks are left out, as in the ratios of one run.
     """
-    chosen = tables.trials["objective"].eq("") & ~disturbed(tables.trials)
+    chosen = tables.trials["objective"].eq("") & ~not_compared(tables)
     trials = tables.trials[chosen].sort_values(["load_order", "server"], kind="stable")
     loads = tables.manifest.campaign.loads
     found = {}
@@ -326,8 +326,8 @@ def _compared(
             cell.server,
             quantity.heading,
             quantity.more_is_better,
-            sure_spread(a),
-            sure_spread(b),
+            mean_of(a),
+            mean_of(b),
             found,
             detectable,
             p,
@@ -349,8 +349,8 @@ def tables(found: RunComparison) -> dict[str, pd.DataFrame]:
         texts = {
             "server": row.server,
             "quantity": row.quantity,
-            "A": number(row.a.median),
-            "B": number(row.b.median),
+            "A": mean_words(row.a),
+            "B": mean_words(row.b),
             "B/A [95 %]": times(row.ratio) if row.ratio else "–",
             "detectable": percent(row.detectable) if row.detectable else "–",
             "verdict": row.words,
@@ -423,7 +423,7 @@ def ratios(found: RunComparison, looks: Mapping[str, Identity]) -> Chart:
         key += " Dotted: what noise alone made of one program under two labels."
     if found.fail_above_pct is not None:
         key += f" Upright tick: {found.fail_above_pct:g} % worse, the border of a regression."
-    sizes = [side.n for row in found.comparisons for side in (row.a, row.b)]
+    sizes = [side.trials for row in found.comparisons for side in (row.a, row.b)]
     trials = " to ".join(str(size) for size in dict.fromkeys((min(sizes), max(sizes))))
     counts = ", ".join(
         f"{verdict} {found.counts[verdict]}" for verdict in VERDICTS if found.counts[verdict]

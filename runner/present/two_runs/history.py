@@ -14,10 +14,16 @@ from runner.present.chart.drawing import Shared, bars
 from runner.present.chart.value import POINT_COLUMNS, Axis, Chart, extreme
 from runner.present.frames import Tables, read_tables
 from runner.present.look import captions, style
-from runner.present.look.numbers import number
+from runner.present.look.numbers import mean_words
 from runner.present.look.palette import identities
-from runner.present.statistics.inference import ALPHA, geometric_mean, sure_spread
-from runner.present.statistics.stats import Floats, Spread
+from runner.present.statistics.inference import (
+    ALPHA,
+    FEWEST_TRIALS,
+    Mean,
+    geometric_mean,
+    mean_of,
+)
+from runner.present.statistics.stats import Floats
 from runner.present.two_runs.compare import cells_of, conditions, samples_of
 from runner.store import RunFolder
 
@@ -43,12 +49,12 @@ class Change:
 
 @dataclass(frozen=True, eq=False)
 class Course:
-    """One quantity of one cell: median with interval by number of the run, and the changes."""
+    """One quantity of one cell: mean with interval by number of the run, and the changes."""
 
     load: str
     server: str
     quantity: str
-    sides: Mapping[int, Spread]
+    sides: Mapping[int, Mean]
     changes: tuple[Change, ...]
 
 
@@ -110,7 +116,7 @@ def history(
             )
             for (place, p), shift in zip(places, shifts, strict=True)
         )
-        sides = {number: sure_spread(sample) for number, sample in samples.items()}
+        sides = {number: mean_of(sample) for number, sample in samples.items()}
         courses.append(Course(cell.load, cell.server, quantity.heading, sides, known))
     days = tuple(each.manifest.day for each in tables)
     return History(names, days, tuple(tables), tuple(courses), fail_above_pct)
@@ -177,11 +183,11 @@ def findings(found: History) -> list[str]:
 
 
 def table(found: History) -> pd.DataFrame:
-    """Return a row for each course: its median in every run as text, and its changes."""
+    """Return a row for each course: its mean in every run as text, and its changes."""
     numbers = range(1, len(found.runs) + 1)
     rows = [
         {"load": course.load, "server": course.server, "quantity": course.quantity}
-        | {str(n): number(course.sides[n].median) if n in course.sides else "–" for n in numbers}
+        | {str(n): mean_words(course.sides[n]) if n in course.sides else "–" for n in numbers}
         | {"changes": "; ".join(f"×{change.ratio:.3f} at {change.at}" for change in course.changes)}
         for course in found.courses
     ]
@@ -189,7 +195,7 @@ def table(found: History) -> pd.DataFrame:
 
 
 def timeline(found: History) -> Chart:
-    """Return the chart of medians with intervals by run, one panel per load and quantity."""
+    """Return the chart of means with intervals by run, one panel per load and quantity."""
     panels: dict[str, list[Course]] = {}
     for course in sorted(found.courses, key=lambda course: not course.changes):
         panels.setdefault(f"{course.load}: {course.quantity}", []).append(course)
@@ -197,9 +203,9 @@ def timeline(found: History) -> Chart:
         (
             panel,
             course.server,
-            "median",
+            "mean",
             float(number),
-            side.median,
+            side.value,
             side.low,
             side.high,
             True,
@@ -215,13 +221,13 @@ def timeline(found: History) -> Chart:
         "The same loads over many runs",
         pd.DataFrame(rows, columns=[*POINT_COLUMNS, "changed"]),
         Axis("run", "run"),
-        Axis("median"),
+        Axis("mean"),
         identities(pd.concat([each.trials for each in found.tables], ignore_index=True)),
-        f"{shown * (len(panels) > PANELS)}Medians with their 95 % intervals, or minimum and "
-        f"maximum of fewer than six trials. Runs: {runs}.",
+        f"{shown * (len(panels) > PANELS)}Means of the trials with their 95 % intervals, or "
+        f"minimum and maximum of fewer than {FEWEST_TRIALS} trials. Runs: {runs}.",
         key="Ring: from this run on the value is another one.",
         noun="load and quantity",
-        facts=(extreme(Axis("run"), Axis("median"), "highest median"),),
+        facts=(extreme(Axis("run"), Axis("mean"), "highest mean"),),
         draw=Shared(mark=bars, finish=_finish),
     )
 
