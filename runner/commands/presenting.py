@@ -10,6 +10,7 @@ import typer
 from runner import console
 from runner.commands.options import FailAbove, Force, Html, JsonFlag, Run, emit, opened, write_page
 from runner.model import LabError
+from runner.present.blog.front_matter import Site
 from runner.store import find_run, short_name
 
 
@@ -212,16 +213,21 @@ def publish(
         ),
     ],
     run: Run = "latest",
+    front_matter: Annotated[
+        Site | None,
+        typer.Option(help="Begin the post as this generator of static sites reads it."),
+    ] = None,
     json_: JsonFlag = False,
 ) -> None:
     """Write a folder for a blog.
 
-    It has a post, a self-contained page, figures in light and dark, tables and provenance.
+    It has a post of some 1,000 words as Markdown and as a self-contained page, a card for links,
+    the whole report, figures in light and dark, tables and provenance.
     """
     from runner.present.blog.publish import publish as publish_run
 
     folder = opened(run)
-    made = publish_run(folder, Path(out), console.note)
+    made = publish_run(folder, Path(out), console.note, site=front_matter)
     if json_:
         emit(
             {
@@ -232,5 +238,8 @@ def publish(
         )
         return
     console.note(f"Post:    {made.folder / 'post.md'}")
-    size = f"{made.page_bytes / 1e6:.1f} MB: {made.figures} figures inside, each light and dark"
-    console.note(f"Page:    {made.folder / 'index.html'} ({size})")
+    inside = f"{made.figures_in_post} of {made.figures} figures inside, each light and dark"
+    console.note(
+        f"Page:    {made.folder / 'index.html'} ({made.page_bytes / 1e6:.1f} MB: {inside})"
+    )
+    console.note(f"Report:  {made.folder / 'report.html'}")

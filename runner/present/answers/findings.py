@@ -51,13 +51,12 @@ def sentences(tables: Tables) -> tuple[str, ...]:
     sealed = tables.trials[is_sealed(tables.trials)]
     if sealed.empty:
         return (NO_SEALED_TRIAL,)
-    pairs = ratios.frame(tables)
-    known = pairs[~pairs["server"].isin(YARDSTICKS) & pairs["why"].eq("")]
+    known = known_ratios(tables)
     said = [
-        _one_load(known, sealed),
-        _over_loads(known, THROUGHPUT),
-        _over_loads(known, CPU_PER_REQUEST),
-        _response_times(tables, known),
+        one_load(known, sealed),
+        over_loads(known, THROUGHPUT),
+        over_loads(known, CPU_PER_REQUEST),
+        response_times(tables, known),
         *searches.findings(tables),
         two_clients(tables),
     ]
@@ -144,14 +143,21 @@ def _sessions_left_out(tables: Tables) -> list[str]:
     ]
 
 
-def _one_load(known: pd.DataFrame, sealed: pd.DataFrame) -> str:
-    """Return the rates and ratios of all servers under the best-known load.
+def known_ratios(tables: Tables) -> pd.DataFrame:
+    """Return the rows of `ratios.frame` with a ratio, without those to yardsticks."""
+    pairs = ratios.frame(tables)
+    return pairs[~pairs["server"].isin(YARDSTICKS) & pairs["why"].eq("")]
 
-    That is about 100 kept connections.
+
+def best_known_load(known: pd.DataFrame, sealed: pd.DataFrame) -> Row | None:
+    """Return a trial of the load by which servers are compared first.
+
+    That is the load with most ratios of requests/s, with about 100 kept connections. None without
+    such a ratio.
     """
     rates = known[known["quantity"] == THROUGHPUT.name]
     if rates.empty:
-        return ""
+        return None
 
     def strangeness(row: Row) -> tuple[bool, float]:
         size_column = traits_of(row["tool"]).size_column
@@ -162,8 +168,16 @@ def _one_load(known: pd.DataFrame, sealed: pd.DataFrame) -> str:
     fullest = sealed[sealed["load"].isin(counts.index[counts == counts.max()])].drop_duplicates(
         "load"
     )
-    row = min(fullest.to_dict("records"), key=strangeness)
-    pairs = rates[rates["load"] == row["load"]].to_dict("records")
+    return min(fullest.to_dict("records"), key=strangeness)
+
+
+def one_load(known: pd.DataFrame, sealed: pd.DataFrame) -> str:
+    """Return the rates and ratios of all servers under the best-known load; empty without one."""
+    row = best_known_load(known, sealed)
+    if row is None:
+        return ""
+    is_here = known["quantity"].eq(THROUGHPUT.name) & known["load"].eq(row["load"])
+    pairs = known[is_here].to_dict("records")
     parts = [f"{pairs[0]['base']} answers {_rounded(pairs[0]['ours'])} requests/s"]
     parts += [f"{pair['server']} {_rounded(pair['theirs'])}" for pair in pairs]
     times = []
@@ -177,7 +191,7 @@ def _one_load(known: pd.DataFrame, sealed: pd.DataFrame) -> str:
     return f"{load_phrase(row)} {captions.joined(parts)}: {captions.joined(times)} ({trials})."
 
 
-def _over_loads(known: pd.DataFrame, quantity: Quantity) -> str:
+def over_loads(known: pd.DataFrame, quantity: Quantity) -> str:
     """Return the range of each ratio over the loads, or the medians if there are many servers."""
     is_whole = (known["low"] > 0) & (known["high"] < math.inf)
     rows = known[known["quantity"].eq(quantity.name) & is_whole]
@@ -207,7 +221,7 @@ def _over_loads(known: pd.DataFrame, quantity: Quantity) -> str:
     return f"{'Over all loads ' if loads > 1 else ''}{captions.joined(parts)}."
 
 
-def _response_times(tables: Tables, known: pd.DataFrame) -> str:
+def response_times(tables: Tables, known: pd.DataFrame) -> str:
     """Return the response times at the highest rate that all servers sustained."""
     rates = sealed_trials(tables.trials).drop_duplicates("load").set_index("load")["rate_rps"]
     half = known[known["quantity"] == P50.name]

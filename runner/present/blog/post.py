@@ -1,9 +1,9 @@
-"""Write a post about a run, as a story: the answer, surprises, published claims, and the method.
+"""Compose a post about a run, and the report that it links to.
 
 All texts are computed.
 """
 
-import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -15,6 +15,9 @@ from runner.generator_traits import TRAITS
 from runner.manifest import Manifest
 from runner.model import CALIBRATION, LabError
 from runner.present.answers import evidence, findings
+from runner.present.blog import story
+from runner.present.blog.front_matter import PostFacts, Site
+from runner.present.blog.story import Command, Story
 from runner.present.comparison import ratios
 from runner.present.comparison.quantity import CPU_PER_REQUEST, THROUGHPUT
 from runner.present.frames import Tables, sealed_trials
@@ -24,6 +27,7 @@ from runner.present.look.markup import (
     Bullets,
     Downloads,
     Heading,
+    Link,
     Paragraph,
     Picture,
     TextTable,
@@ -93,66 +97,169 @@ def allowed(manifest: Manifest) -> dict[str, Any]:
     return facts
 
 
+MOST_FIGURES = 4
+HIGHEST = 1100 / 700
+"""Height of a post's figure at most, in widths: higher ones are linked."""
+PREFERRED = (
+    "verdict-two-clients",
+    "ratios",
+    "wrk-requests",
+    "wrk-cpu-per-request",
+    "cpu-peaks",
+    "latency-spectrum",
+    "requests-over-time",
+    "rates-latency",
+)
+"""Figures that a post takes, the first of these that the run has."""
+CARD = "card.png"
+"""File of the picture that other sites show with a link to the post."""
+SENTENCE = re.compile(r"(?<=\.) (?=[A-Z])")
+
+
 @dataclass(frozen=True, eq=False)
 class Post:
-    """The content of a post."""
+    """The content of a post, and the report that it links to."""
 
     title: str
     started_at: str
     description: str
+    about: str
+    """What was measured, when, and on which machine."""
     tags: tuple[str, ...]
     blocks: tuple[Block, ...]
+    report: tuple[Block, ...]
 
     @property
     def text_tables(self) -> tuple[TextTable, ...]:
         """The tables that are written to files."""
         return tuple(
-            block for block in self.blocks if isinstance(block, TextTable) and block.name and block
+            block
+            for block in (*self.blocks, *self.report)
+            if isinstance(block, TextTable) and block.name and block
         )
+
+    @property
+    def figures(self) -> int:
+        """Number of figures in the post."""
+        return sum(isinstance(block, Picture) for block in self.blocks)
 
     def html(self) -> str:
         """Return the post as one page without other files; SVGs, light and dark, are embedded."""
-        top = (Heading(self.title, rank=1), Paragraph(self.description, "lead"))
-        return markup.page(self.title, markup.html([*top, *self.blocks]), self.description)
+        top = (Heading(self.title, rank=1),)
+        body = markup.html([*top, *self.blocks])
+        return markup.page(self.title, body, self.description, image=CARD)
 
-    def markdown(self) -> str:
+    def report_html(self) -> str:
+        """Return the report as a page whose figures are files beside it."""
+        title = f"Report: {self.title}"
+        top = (Heading(title, rank=1), Paragraph(self.about, "lead"))
+        linked = [
+            replace(block, inside=False) if isinstance(block, Picture) else block
+            for block in self.report
+        ]
+        return markup.page(title, markup.html([*top, *linked]), self.about)
+
+    def markdown(self, site: Site | None = None) -> str:
         """Return the post as Markdown with front matter; its figures and tables are separate files.
 
-        It has no first-level heading, because blogs print the front matter's title. The front
-        matter is YAML, which includes strings of JSON.
+        It has no first-level heading, because blogs print the front matter's title.
         """
-        facts = {
-            "title": self.title,
-            "date": self.started_at,
-            "description": self.description,
-            "tags": self.tags,
-        }
-        lines = (
-            f"{name}: {json.dumps(value, ensure_ascii=False)}"
-            for name, value in facts.items()
-            if value
-        )
-        return "\n".join(("---", *lines, "---", "", markup.markdown(self.blocks), ""))
+        facts = PostFacts(self.title, self.started_at, self.description, self.tags, CARD)
+        return "\n".join((facts.written_for(site), "", markup.markdown(self.blocks), ""))
 
 
-def compose(tables: Tables, figures: Sequence[Picture]) -> Post:
-    """Return the post about a run with these figures; raise LabError if no trial is sealed."""
+def compose(
+    tables: Tables, figures: Sequence[Picture], commands: Mapping[str, Command] | None = None
+) -> Post:
+    """Return the post about a run with these figures; raise LabError if no trial is sealed.
+
+    `commands` are those of the generators, by trial.
+    """
     sealed = sealed_trials(tables.trials)
     if sealed.empty:
         raise LabError("No trial of this run was sealed: publish another run.", exit_code=1)
+    told = Story(tables, commands or {})
+    database = ["postgresql"] if tables.has_database() else []
+    named = [
+        *sorted(set(sealed["tool"])),
+        *database,
+        *sorted(set(sealed["language"])),
+        *sorted(set(sealed["server"])),
+    ]
+    return Post(
+        story.headline(told) or _title(tables, sealed),
+        tables.manifest.started_at or "",
+        _hook(told),
+        _description(tables),
+        tuple(dict.fromkeys(name.lower() for name in named)),
+        tuple(_story(told, figures)),
+        tuple(_report(tables, sealed, figures)),
+    )
+
+
+def _story(told: Story, figures: Sequence[Picture]) -> list[Block]:
+    """Return the post: at most `MOST_FIGURES` figures and one table; the rest is linked."""
+    chosen = _chosen(told, figures)
+
+    def shown(*names: str) -> list[Block]:
+        return [chosen.pop(name) for name in names if name in chosen]
+
+    surprise = story.proof(told)
+    files = (
+        Link("The whole report", "report.html", ": every load, ratio, verdict and figure"),
+        Link("Every sealed trial", "tables/trials.csv", ", as CSV"),
+        Link("Every mean", "tables/summary.csv", ", as CSV"),
+        Link("Provenance", "provenance.json", ": hashes of all that this was made of"),
+    )
+    chapters = (
+        ("What surprised", [*surprise[:2], *shown("verdict-two-clients"), *surprise[2:]]),
+        (
+            "Which server does more",
+            [*story.answer_table(told), *shown("ratios", "wrk-requests")],
+        ),
+        ("Why", [*story.why(told), *shown("wrk-cpu-per-request")]),
+        ("What became of what was published", story.claims(told)),
+        ("What to take", story.advice(told)),
+        ("More figures", [*chosen.values()]),
+        ("What was sent, and to what", story.request_and_code(told)),
+        ("Repeat it", story.repeating(told)),
+        ("Sources and files", story.sources(told, files)),
+    )
+    blocks = [*story.finding(told), *story.caveat(told)]
+    for title, content in chapters:
+        blocks += story.chapter(title, content)
+    return blocks
+
+
+def _chosen(told: Story, figures: Sequence[Picture]) -> dict[str, Picture]:
+    """Return the post's figures by name, with a caption of one sentence and one of its source."""
+    low = {
+        figure.name: figure for figure in figures if figure.height_px <= HIGHEST * figure.width_px
+    }
+    names = [name for name in PREFERRED if name in low][:MOST_FIGURES]
+    source = f"Data: run {told.tables.manifest.run_id}; how it was measured is in the report."
+    return {
+        name: replace(low[name], caption=f"{SENTENCE.split(low[name].caption)[0]} {source}")
+        for name in names
+    }
+
+
+def _report(tables: Tables, sealed: pd.DataFrame, figures: Sequence[Picture]) -> list[Block]:
+    """Return all that is known of a run: answer, figures, tables, verdicts and machine."""
     blocks: list[Block] = []
     left = {figure.name: figure for figure in figures}
-    for title, name, chapter in _chapters(tables, sealed):
-        if any(chapter):
+    for title, name, content in _chapters(tables, sealed):
+        if any(content):
             beside = [left.pop(name)] if name in left else []
-            blocks += [Heading(title), *chapter[:1], *beside, *chapter[1:]]
+            blocks += [Heading(title), *content[:1], *beside, *content[1:]]
     if left:
         blocks += [Heading("More figures"), *left.values()]
     found = [
         block for part in ("loads", "inserts", "rates") for block in parts.OF_A_RUN[part](tables)
     ]
     lists = [block.sentences for block in found if isinstance(block, Bullets) and not block.warn]
-    blocks += [
+    return [
+        *blocks,
         Heading("Tables"),
         *(block for block in found if isinstance(block, TextTable)),
         *dict.fromkeys(
@@ -166,16 +273,6 @@ def compose(tables: Tables, figures: Sequence[Picture]) -> Post:
         *parts.machine(replace(tables, manifest=Manifest.of(allowed(tables.manifest)))),
         Downloads(),
     ]
-    database = ["postgresql"] if tables.has_database() else []
-    named = [
-        *sorted(set(sealed["tool"])),
-        *database,
-        *sorted(set(sealed["language"])),
-        *sorted(set(sealed["server"])),
-    ]
-    tags = tuple(dict.fromkeys(name.lower() for name in named))
-    started_at = tables.manifest.started_at or ""
-    return Post(_title(tables, sealed), started_at, _description(tables), tags, tuple(blocks))
 
 
 def started(manifest: Manifest) -> str:
@@ -186,7 +283,7 @@ def started(manifest: Manifest) -> str:
 
 
 def _chapters(tables: Tables, sealed: pd.DataFrame) -> Iterator[tuple[str, str, list[Block]]]:
-    """Yield the first chapters: title, figure, and the remaining content.
+    """Yield the first chapters of the report: title, figure, and the remaining content.
 
     Chapters on loads that the run lacks are left out.
     """
@@ -257,6 +354,12 @@ def _title(tables: Tables, sealed: pd.DataFrame) -> str:
     )
     behind = ", with PostgreSQL behind them" if sealed["pool_size"].notna().all() else ""
     return f"{who} under {captions.joined(sorted(set(sealed['tool'])))}{behind}"
+
+
+def _hook(told: Story) -> str:
+    """Return the first sentence of the finding, for those who see only a link to the post."""
+    first = story.finding(told)[0]
+    return SENTENCE.split(first.text)[0] if isinstance(first, Paragraph) else ""
 
 
 def _description(tables: Tables) -> str:

@@ -11,7 +11,10 @@ from typing import Any
 from runner.columns import columns
 from runner.model import LabError
 from runner.present.answers.summary import summarize
-from runner.present.blog.post import allowed, compose
+from runner.present.blog.card import draw_card
+from runner.present.blog.front_matter import Site
+from runner.present.blog.post import CARD, allowed, compose
+from runner.present.blog.story import command_of
 from runner.present.chart.drawing import draw as drawn
 from runner.present.chart.sentences import describe
 from runner.present.chart.value import Registered, charts
@@ -48,7 +51,8 @@ class Bundle:
     folder: Path
     files: tuple[Path, ...]
     figures: int
-    page_bytes: int  # size of index.html, which has every figure twice
+    figures_in_post: int
+    page_bytes: int  # size of index.html, which has every figure of the post twice
 
 
 def publish(
@@ -56,13 +60,14 @@ def publish(
     target: Path,
     say: Callable[[str], None],
     figures: Mapping[str, Registered] | None = None,
+    site: Site | None = None,
 ) -> Bundle:
     """Write the bundle of a run to the folder `target`; the same run gives the same bytes.
 
     `say` receives progress messages. `figures` are those to draw (default: all that are
-    registered). Raise LabError if `target` holds anything but an untouched bundle, or if no trial
-    is sealed. Also raise it if a sealed trial has no record, or a contradicting one. After an
-    error, `target` is unchanged.
+    registered). `site` decides the post's front matter. Raise LabError if `target` holds anything
+    but an untouched bundle, or if no trial is sealed. Also raise it if a sealed trial has no
+    record, or a contradicting one. After an error, `target` is unchanged.
     """
     target = target.expanduser().resolve()
     check_free(target)
@@ -70,14 +75,18 @@ def publish(
     with replacing_folder(target) as folder:
         named = charts() if figures is None else figures
         pictures = draw(tables, named, folder / "figures", say)
-        post = compose(tables, pictures)
+        commands = {record["trial_id"]: command_of(record) for record in run.records()}
+        post = compose(tables, pictures, commands)
         say("Writing the tables, the post and the page …")
         _write_tables(tables, post.text_tables, folder / "tables")
-        (folder / "post.md").write_text(post.markdown(), encoding="utf-8")
+        (folder / "post.md").write_text(post.markdown(site), encoding="utf-8")
         (folder / "index.html").write_text(post.html(), encoding="utf-8")
+        (folder / "report.html").write_text(post.report_html(), encoding="utf-8")
+        draw_card(folder / CARD, post.title, post.about)
         write_json(folder / PROVENANCE, _provenance(run, tables, pictures, folder))
     files = _files(target)
-    return Bundle(target, tuple(files.values()), len(pictures), files["index.html"].stat().st_size)
+    size = files["index.html"].stat().st_size
+    return Bundle(target, tuple(files.values()), len(pictures), post.figures, size)
 
 
 def check_free(target: Path) -> None:

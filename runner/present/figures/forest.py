@@ -19,6 +19,8 @@ LABEL_IN = 2.3  # width for the words to the left of the axis
 NOTE_IN = 2.1  # width for those to the right
 ROW_IN = 0.16  # padding of a row beyond its text
 MARK_IN = 0.16  # height of each mark
+DENSE_IN = 0.065  # height of each mark in a row of many, at most
+MOST_DENSE_IN = 0.8  # height of all marks in such a row, at most
 HEADING_IN = 0.4  # height of a group's heading
 TICKS = (
     (0.9, 0.92, 0.94, 0.96, 0.98, 1.0, 1.02, 1.04, 1.06, 1.08, 1.1),
@@ -54,7 +56,8 @@ class ForestRow:
 
     `band` is a pale range behind them. `other` is a second ratio for comparison (a diamond).
     `limit` is a vertical tick. `floor` is a ratio (> 1) drawn as dotted lines on both sides of 1.
-    NaN is not drawn. The description uses `said` instead of the note.
+    NaN is not drawn. The description uses `said` instead of the note. A `dense` row has many small
+    marks.
     """
 
     words: str
@@ -65,6 +68,14 @@ class ForestRow:
     limit: float = math.nan
     floor: float = math.nan
     said: str = ""
+    dense: bool = False
+
+    @property
+    def mark_in(self) -> float:
+        """Height of each mark."""
+        if not self.dense:
+            return MARK_IN
+        return min(DENSE_IN, MOST_DENSE_IN / max(1, len(self.marks)))
 
     @property
     def left_lines(self) -> list[str]:
@@ -80,7 +91,7 @@ class ForestRow:
     def height_in(self) -> float:
         """Height of the row."""
         lines = max(1, len(self.left_lines), len(self.right_lines))
-        return ROW_IN + max(MARK_IN * len(self.marks), style.LINE_IN * lines)
+        return ROW_IN + max(self.mark_in * len(self.marks), style.LINE_IN * lines)
 
 
 Groups = Mapping[str, Sequence[ForestRow]]
@@ -151,6 +162,8 @@ def _sheet(chart: Chart, groups: Groups) -> Figure:
     ax.set_yticks([])
     ax.spines["left"].set_visible(False)
     ax.grid(visible=False)
+    ax.grid(visible=True, axis="x", color=style.GRID, lw=0.8)
+    ax.set_axisbelow(True)
     if len(rows) > 10:
         ax.tick_params(axis="x", top=True, labeltop=True)
     ax.set_xlabel(f"{chart.y.label} (log scale)")
@@ -205,10 +218,15 @@ def _draw(ax: Axes, row: ForestRow, top: float) -> None:
         for end in (row.floor, 1 / row.floor):
             ax.plot([end] * 2, upright, color=style.INK, lw=1.2, ls=":", label="floor")
     for number, mark in enumerate(row.marks):
-        y = middle + MARK_IN * (number - (len(row.marks) - 1) / 2)
+        y = middle + row.mark_in * (number - (len(row.marks) - 1) / 2)
         if math.isfinite(mark.low) and math.isfinite(mark.high):
             ax.plot(
-                [mark.low, mark.high], [y, y], color=mark.color, lw=2.2, zorder=3, label="interval"
+                [mark.low, mark.high],
+                [y, y],
+                color=mark.color,
+                lw=1.0 if row.dense else 2.2,
+                zorder=3,
+                label="interval",
             )
         if math.isfinite(mark.ratio):
             drawn: Any = {
@@ -216,7 +234,8 @@ def _draw(ax: Axes, row: ForestRow, top: float) -> None:
                 "mfc": "white" if mark.hollow else mark.color,
                 "marker": mark.marker,
             }
-            ax.plot(mark.ratio, y, ls="", ms=7, mew=1.4, zorder=4, label=row.words, **drawn)
+            size = 4.0 if row.dense else 7.0
+            ax.plot(mark.ratio, y, ls="", ms=size, mew=1.2, zorder=4, label=row.words, **drawn)
     _write(ax, 0.25, middle, row.left_lines)
     _write(ax, style.WIDTH_IN - NOTE_IN + 0.1, middle, row.right_lines)
 

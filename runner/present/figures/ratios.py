@@ -1,25 +1,32 @@
-"""The figure of every known ratio of two servers."""
+"""The figure of the known ratios of two servers, by quantity and server."""
 
 import math
-from collections.abc import Hashable
-from typing import Any
+
+import pandas as pd
 
 from runner.present.chart.value import Chart, chart, empty
-from runner.present.comparison.quantity import CATALOGUE, CPU_PER_REQUEST, THROUGHPUT
+from runner.present.comparison.quantity import CPU_PER_REQUEST, P50, P99, THROUGHPUT
 from runner.present.comparison.ratios import finding, frame, words
 from runner.present.figures import forest
 from runner.present.frames import Tables, is_sealed
 from runner.present.look import captions
-from runner.present.look.palette import identities
+from runner.present.look.palette import Identity, identities
 from runner.present.statistics.inference import FEWEST_TRIALS
+
+MOST_ROWS = 14
+"""Servers beside the base, over all quantities, that a figure has room for."""
+OF_THE_FIGURE = (THROUGHPUT, CPU_PER_REQUEST, P50, P99)
+"""Quantities in the figure, as far as they have room. The table has all of them."""
 
 
 @chart("ratios", notebook="report", table="By how much")
 def ratios(tables: Tables) -> Chart:
-    """Return the chart of every known ratio, around 1: on the right the base is ahead."""
+    """Return the chart of the known ratios of each server to the base, a mark for each load.
+
+    On the right of 1 the base is ahead.
+    """
     found = frame(tables)
     known = found[found["why"] == ""]
-    looks = identities(tables.trials)
     told_first = (CPU_PER_REQUEST, THROUGHPUT)
     title = next(
         filter(None, (finding(tables, quantity) for quantity in told_first)),
@@ -29,44 +36,57 @@ def ratios(tables: Tables) -> Chart:
         few = f"This run has no load with two servers of {FEWEST_TRIALS} trials each to compare."
         none = captions.unsealed(tables.trials, "trial")
         return empty(title, few if is_sealed(tables.trials).any() else none)
-    groups = {}
-    brief = dict(zip(tables.trials["load"], tables.trials["load_brief"], strict=True))
-    for (name, base), rows in known.groupby(["quantity", "base"], sort=False):
-        quantity = CATALOGUE[str(name)]
-        head = f"{quantity.group}: " + (
-            f"{base} / the others" if quantity.more_is_better else f"the others / {base}"
-        )
-        by_load = rows.groupby("load", sort=False)
-        groups[head] = [
-            _row(brief[str(load)], pairs.to_dict("records"), looks) for load, pairs in by_load
-        ]
+    groups = _groups(known, identities(tables.trials))
     text = (
-        "Ratios of geometric means within sessions or blocks, with 95 % intervals. Right of 1 the "
-        "server that the heading names is ahead: it does more, or takes less. Loads: so many kept "
-        "or closed connections, N users of k6, or requests/s offered; on a core, or a part of one."
+        "A mark for each load, with its 95 % interval: right of 1 the server that the heading "
+        "names is ahead, as it does more or takes less."
     )
     trials = tables.trials[tables.trials["load"].isin(known["load"])]
+    marks = sum(len(row.marks) for rows in groups.values() for row in rows)
     return forest.forest(
         title,
         captions.caption(tables, trials, text),
-        "A mark for each other server, in its colour. Hollow: the interval reaches 1.",
+        "A row for each other server, a mark for each load. Hollow: the interval reaches 1.",
         groups,
         "ratio",
-        f"Forest plot of {captions.plural(len(known), 'ratio')} of two servers with intervals.",
+        f"Forest plot of {captions.plural(marks, 'ratio')} of two servers with intervals.",
     )
 
 
-def _row(load: str, pairs: list[dict[Hashable, Any]], looks: dict[str, Any]) -> forest.ForestRow:
+def _groups(known: pd.DataFrame, looks: dict[str, Identity]) -> dict[str, list[forest.ForestRow]]:
+    """Return the rows of each quantity and base, sorted by their ratios.
+
+    Quantities that do not fit into `MOST_ROWS` are left out, but never the first.
+    """
+    groups: dict[str, list[forest.ForestRow]] = {}
+    for quantity in OF_THE_FIGURE:
+        of_quantity = known[known["quantity"] == quantity.name]
+        added = {}
+        for base, rows in of_quantity.groupby("base", sort=False):
+            by_server = [(server, pairs) for server, pairs in rows.groupby("server", sort=False)]
+            by_server.sort(key=lambda item: float(item[1]["ratio"].median()))
+            both = f"{base} / the others" if quantity.more_is_better else f"the others / {base}"
+            added[f"{quantity.group}: {both}"] = [
+                _row(str(server), pairs, looks[str(server)]) for server, pairs in by_server
+            ]
+        count = sum(map(len, (groups | added).values()))
+        if count <= MOST_ROWS or not groups:
+            groups |= added
+    return groups
+
+
+def _row(server: str, pairs: pd.DataFrame, look: Identity) -> forest.ForestRow:
+    """Return the row of a server: a mark for each load, and the range of the ratios in words."""
     marks = []
-    for pair in pairs:
-        look = looks[pair["server"]]
+    for pair in pairs.sort_values("ratio").to_dict("records"):
         low, high = (
             end if 0 < end < math.inf else pair["ratio"] for end in (pair["low"], pair["high"])
         )
-        open_end = pair["low"] <= 1 <= pair["high"]
-        marks.append(
-            forest.Mark(pair["ratio"], low, high, look.color, look.marker, hollow=open_end)
-        )
-    return forest.ForestRow(
-        load, "\n".join(f"{pair['server']} {words(pair)}" for pair in pairs), tuple(marks)
-    )
+        is_open = pair["low"] <= 1 <= pair["high"]
+        marks.append(forest.Mark(pair["ratio"], low, high, look.color, look.marker, hollow=is_open))
+    if len(pairs) == 1:
+        note = words(pairs.iloc[0].to_dict())
+    else:
+        ends = dict.fromkeys(f"{end:.2f}" for end in (pairs["ratio"].min(), pairs["ratio"].max()))
+        note = f"{' to '.join(ends)} ({len(pairs)} loads)"
+    return forest.ForestRow(server, note, tuple(marks), dense=len(marks) > 1)

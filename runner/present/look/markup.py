@@ -81,7 +81,8 @@ class Picture:
     """A figure in the files NAME.svg and NAME.png; its dark version has the suffix `-dark`.
 
     `caption` is a paragraph on content, trials, verdicts, engine and machine. Sizes are CSS pixels;
-    the PNG has twice as many. `trial_id` is empty if the figure covers the whole run.
+    the PNG has twice as many. `trial_id` is empty if the figure covers the whole run. A page has
+    the file inside, or a link to it if the picture is not `inside`.
     """
 
     folder: Path
@@ -91,6 +92,34 @@ class Picture:
     width_px: int
     height_px: int
     trial_id: str = ""
+    inside: bool = True
+
+
+@dataclass(frozen=True)
+class Code:
+    """Code, or a command, as it is; `language` is for highlighters."""
+
+    text: str
+    language: str = ""
+
+
+@dataclass(frozen=True)
+class Link:
+    """An address with words for it, and words that follow."""
+
+    words: str
+    address: str
+    after: str = ""
+
+
+@dataclass(frozen=True)
+class Links:
+    """A list of links."""
+
+    links: tuple[Link, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.links)
 
 
 @dataclass(frozen=True)
@@ -98,7 +127,7 @@ class Downloads:
     """Links to the files with numbers and hashes that accompany a post."""
 
 
-Block = Heading | Paragraph | Bullets | TextTable | Picture | Downloads
+Block = Heading | Paragraph | Bullets | TextTable | Picture | Code | Links | Downloads
 """Blocks that are falsy, such as lists and tables without content, are left out of pages."""
 
 
@@ -155,10 +184,11 @@ def literal(text: str) -> str:
     return SPECIAL.sub(r"\\\g<0>", text)
 
 
-def page(title: str, body: str, description: str = "") -> str:
-    """Return a page that loads nothing and has no script.
+def page(title: str, body: str, description: str = "", image: str = "") -> str:
+    """Return a page that has no script, and loads nothing but what `body` names.
 
-    `title` and `description` are text, `body` is HTML.
+    `title` and `description` are text, `body` is HTML. `image` is the file that other sites show
+    with a link to the page.
     """
     seen: Counter[str] = Counter()
 
@@ -169,7 +199,9 @@ def page(title: str, body: str, description: str = "") -> str:
     # Number tables with the same label, because a screen reader lists regions by their labels.
     template = templates().get_template("page.html")
     apart = LABEL.sub(label, body)
-    return template.render(title=title, description=description, style=style_sheet(), body=apart)
+    return template.render(
+        title=title, description=description, image=image, style=style_sheet(), body=apart
+    )
 
 
 def style_sheet() -> str:

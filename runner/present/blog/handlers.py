@@ -1,0 +1,78 @@
+"""Code and versions of the servers as a run had them, read from the history of this checkout."""
+
+import re
+import subprocess
+from dataclasses import dataclass
+
+from runner.manifest import Manifest
+from runner.store import lab_root
+
+NAMES_OF_PATH = {
+    "/count": ("count",),
+    "/experiments": ("create_experiment", "createExperiment"),
+    "/experiments/md5": ("create_hashed_experiment", "createHashedExperiment"),
+    "/devices": ("list_devices", "listDevices"),
+}
+"""Path of a request -> names of the function that answers it, in Rust and in Go."""
+FILES_OF_LANGUAGE = {
+    "Rust": ("src/routes.rs", "src/main.rs"),
+    "Go": ("routes.go", "main.go"),
+}
+PACKAGE_OF_FRAMEWORK = {"actix": "actix-web"}
+"""Framework -> name of its package, if it is another one."""
+SECONDS_OF_GIT = 20
+
+
+@dataclass(frozen=True)
+class Handler:
+    """The function of a server that answers a request."""
+
+    server: str
+    language: str
+    code: str
+
+
+def handler(manifest: Manifest, server: str, language: str, path: str) -> Handler | None:
+    """Return the code that answered a path in a run.
+
+    None if this checkout does not have the run's commit, if the run had uncommitted changes, or if
+    the server has no function of such a name.
+    """
+    for file in FILES_OF_LANGUAGE.get(language, ()):
+        text = _at_the_commit(manifest, f"servers/{server}/{file}")
+        for name in NAMES_OF_PATH.get(path, ()):
+            if found := re.search(_function(language, name), text, re.MULTILINE | re.DOTALL):
+                return Handler(server, language, found[0])
+    return None
+
+
+def _function(language: str, name: str) -> str:
+    """Return the pattern of a function that begins and ends without indentation."""
+    begin = rf"^(?:pub )?(?:async )?fn {name}\(" if language == "Rust" else rf"^func {name}\("
+    return begin + r".*?^}$"
+
+
+def framework_version(manifest: Manifest, server: str, framework: str) -> str:
+    """Return the version of a server's framework that a run's commit locks; empty if unknown."""
+    package = PACKAGE_OF_FRAMEWORK.get(framework, framework)
+    cargo = _at_the_commit(manifest, f"servers/{server}/Cargo.lock")
+    if found := re.search(rf'name = "{re.escape(package)}"\nversion = "([^"]+)"', cargo):
+        return found[1]
+    modules = _at_the_commit(manifest, f"servers/{server}/go.mod")
+    found = re.search(rf"/{re.escape(framework)}(?:/v\d+)? v(\S+)", modules)
+    return found[1] if found else ""
+
+
+def _at_the_commit(manifest: Manifest, path: str) -> str:
+    """Return a file as the run's commit has it; empty without that commit, or with changes."""
+    git = manifest.git
+    if git is None or not git.commit or git.dirty:
+        return ""
+    command = ["git", "-C", str(lab_root()), "show", f"{git.commit}:{path}"]
+    try:
+        shown = subprocess.run(
+            command, capture_output=True, text=True, timeout=SECONDS_OF_GIT, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return shown.stdout if shown.returncode == 0 else ""

@@ -1,0 +1,29 @@
+"""Addresses of the sources of data/published.csv."""
+
+from collections.abc import Iterable
+
+ADDRESS_OF_SOURCE = {
+    "Rust and Golang Web APIs Performance Testing Results": (
+        "https://www.scien.cx/2022/10/03/rust-and-golang-web-apis-performance-testing-results-"
+        "objective-data-points-to-choose-between/"
+    ),
+    "Go vs Rust Web API Performance Testing: Rust Baseline Part 1": (
+        "https://shanmukhsista.com/blog/technology/go-vs-rust-web-api-performance-testing-rust-"
+        "baseline-part-1-f35c5f21e64b"
+    ),
+    "Rust vs. Go (Golang): Performance (Fastest Frameworks + PostgreSQL)": (
+        "https://github.com/antonputra/tutorials/pull/428"
+    ),
+    "Gin and Axum: a short comparison": "https://blog.wsm.moe/2024/06/web-frameworks",
+}
+"""Beginning of a source's name -> where it can be read: itself, a copy, or its code."""
+
+
+def addresses(sources: Iterable[str]) -> dict[str, str]:
+    """Return the addresses of sources by their names; those without one are left out."""
+    named = list(dict.fromkeys(sources))
+    return {
+        begin: address
+        for begin, address in ADDRESS_OF_SOURCE.items()
+        if any(source.startswith(begin) for source in named)
+    }
