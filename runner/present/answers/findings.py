@@ -42,7 +42,9 @@ ONLY_SEARCHES = (
     "Every trial of this run is a step of a search, at a rate of its own: there is no rate to say."
 )
 MOST_NAMED = 3
-"""For more servers, a sentence gives medians over the loads instead of ranges."""
+"""For more servers, a sentence gives only the ranges over the loads."""
+MOST_ON_FIRST_SCREEN = 3
+"""Sentences of a run's first screen."""
 Row = Mapping[Hashable, Any]
 
 
@@ -143,6 +145,31 @@ def _sessions_left_out(tables: Tables) -> list[str]:
     ]
 
 
+def first_screen(tables: Tables) -> tuple[str, ...]:
+    """Return those of `sentences` that a reader should see first: at most three.
+
+    They are the ratios under one load, the costs of a request, and response times at a rate that
+    all keep; for those that the run cannot tell, the next of `sentences`.
+    """
+    said = sentences(tables)
+    known = known_ratios(tables)
+    sealed = sealed_trials(tables.trials)
+    preferred = (
+        one_load(known, sealed),
+        over_loads(known, CPU_PER_REQUEST),
+        response_times(tables, known),
+    )
+    ordered = sorted(said, key=lambda sentence: sentence not in preferred)
+    chosen = ordered[:MOST_ON_FIRST_SCREEN]
+    return tuple(sentence for sentence in said if sentence in chosen)
+
+
+def further(tables: Tables) -> tuple[str, ...]:
+    """Return those of `sentences` that the first screen does not have."""
+    shown = first_screen(tables)
+    return tuple(sentence for sentence in sentences(tables) if sentence not in shown)
+
+
 def known_ratios(tables: Tables) -> pd.DataFrame:
     """Return the rows of `ratios.frame` with a ratio, without those to yardsticks."""
     pairs = ratios.frame(tables)
@@ -192,7 +219,7 @@ def one_load(known: pd.DataFrame, sealed: pd.DataFrame) -> str:
 
 
 def over_loads(known: pd.DataFrame, quantity: Quantity) -> str:
-    """Return the range of each ratio over the loads, or the medians if there are many servers."""
+    """Return the range of each ratio over the loads, with its intervals if the servers are few."""
     is_whole = (known["low"] > 0) & (known["high"] < math.inf)
     rows = known[known["quantity"].eq(quantity.name) & is_whole]
     loads = rows["load"].nunique()
@@ -202,14 +229,14 @@ def over_loads(known: pd.DataFrame, quantity: Quantity) -> str:
     base = str(rows["base"].mode().iloc[0])
     by_server = rows[rows["base"] == base].groupby("server", sort=False)
     if len(by_server) > MOST_NAMED:
-        medians = by_server["ratio"].median().sort_values(kind="stable")
+        ordered = sorted(by_server, key=lambda item: float(item[1]["ratio"].median()))
         what = (
             f"Requests/s of {base} beside the others'"
             if rate
             else f"CPU time per request beside {base}'s"
         )
-        parts = [f"{server} {median:.2f}" for server, median in medians.items()]
-        return f"{what}, medians over the loads: {captions.joined(parts)} times."
+        parts = [f"{server} {_range_words(pairs['ratio'])}" for server, pairs in ordered]
+        return f"{what}, by load: {captions.joined(parts)} times."
     parts = []
     for server, pairs in by_server:
         ends = pairs.loc[[pairs["ratio"].idxmin(), pairs["ratio"].idxmax()]].to_dict("records")
@@ -219,6 +246,11 @@ def over_loads(known: pd.DataFrame, quantity: Quantity) -> str:
             said = f"{server} took {times} times {base}'s CPU time per request"
         parts.append(f"{said} ({captions.plural(len(pairs), 'load')})")
     return f"{'Over all loads ' if loads > 1 else ''}{captions.joined(parts)}."
+
+
+def _range_words(values: "pd.Series[float]") -> str:
+    """Return the range of ratios: `0.86 to 1.38`, or one number."""
+    return " to ".join(dict.fromkeys(f"{end:.2f}" for end in (values.min(), values.max())))
 
 
 def response_times(tables: Tables, known: pd.DataFrame) -> str:

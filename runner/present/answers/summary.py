@@ -362,18 +362,43 @@ def pivot(table: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 def warnings_of(tables: Tables) -> tuple[str, ...]:
-    """Return warnings that a reader must know before any number, as sentences."""
+    """Return warnings that a reader must know before any number, as sentences.
+
+    First those on which numbers rest, then those on trials that no number has.
+    """
+    return (*_on_what_counts(tables), *_on_what_does_not_count(tables))
+
+
+def _on_what_counts(tables: Tables) -> tuple[str, ...]:
     table = summarize(tables)
     sentences = (
         *_on_the_set_up(tables),
-        *_on_lost_trials(tables, table),
         _on_drift(tables),
         *tables.manifest.host_warnings,
         *other_ports.sentences(tables),
+        _on_few_trials(table),
         _on_failures(table),
     )
-    each_once = dict.fromkeys(sentences)
-    return tuple(sentence for sentence in each_once if sentence)
+    return tuple(sentence for sentence in dict.fromkeys(sentences) if sentence)
+
+
+def _on_what_does_not_count(tables: Tables) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_on_lost_trials(tables)))
+
+
+def warnings_line(tables: Tables) -> str:
+    """Return how many warnings there are, and how many of them concern the numbers."""
+    concerning = len(_on_what_counts(tables))
+    others = len(_on_what_does_not_count(tables))
+    every = plural(concerning + others, "warning")
+    if not concerning:
+        return f"{every}, only about trials that no number has."
+    if not others:
+        return f"{every} on how these numbers were measured."
+    return (
+        f"{every}: {concerning} on how these numbers were measured, {others} on trials that no "
+        "number has."
+    )
 
 
 def _on_the_set_up(tables: Tables) -> Iterator[str]:
@@ -386,8 +411,8 @@ def _on_the_set_up(tables: Tables) -> Iterator[str]:
         yield "Server and load generator shared CPUs, so each slowed the other down."
 
 
-def _on_lost_trials(tables: Tables, table: pd.DataFrame) -> Iterator[str]:
-    """Yield the numbers of failed trials and repeated attempts, and the cells with few trials."""
+def _on_lost_trials(tables: Tables) -> Iterator[str]:
+    """Yield the numbers of failed trials and of repeated attempts."""
     trials = tables.trials
     again = repeated(trials)
     attempts = int(again.sum())
@@ -399,13 +424,18 @@ def _on_lost_trials(tables: Tables, table: pd.DataFrame) -> Iterator[str]:
         )
     if attempts:
         yield f"{plural(attempts, 'attempt')} disturbed by the machine took no part: repeated."
+
+
+def _on_few_trials(table: pd.DataFrame) -> str:
+    """Return a sentence if cells have too few trials for an interval; empty otherwise."""
     few = int((table["trials"] < FEWEST_TRIALS).sum())
-    if few:
-        yield (
-            f"{few} of {len(table)} combinations of load and server have fewer than "
-            f"{FEWEST_TRIALS} trials: not enough trials for an interval or a ranking; values stand "
-            "with minimum to maximum in brackets."
-        )
+    if not few:
+        return ""
+    return (
+        f"{few} of {len(table)} combinations of load and server have fewer than "
+        f"{FEWEST_TRIALS} trials: not enough trials for an interval or a ranking; values stand "
+        "with minimum to maximum in brackets."
+    )
 
 
 def _on_drift(tables: Tables) -> str:

@@ -1,9 +1,8 @@
 """The picture that other sites show with a link to a post: 1200 x 630 pixels, as Open Graph asks.
 
-Its text is the post's title and description, since a figure cannot be read at that size.
+Its text is the post's title and what was measured, since a figure cannot be read at that size.
 """
 
-import textwrap
 from pathlib import Path
 
 import matplotlib as mpl
@@ -13,25 +12,34 @@ from matplotlib.figure import Figure
 from runner.present.look import style
 
 WIDTH_PX, HEIGHT_PX, DPI = 1200, 630, 100
-TITLE_PT, TITLE_LETTERS, MOST_TITLE_LINES = 46, 32, 4
-WORDS_PT, WORDS_LETTERS, MOST_WORDS_LINES = 20, 78, 3
+TITLE_PT = 44
+WORDS_PT = 19
+MOST_TITLE_LINES = 4
+MOST_WORDS_LINES = 3
+EDGE_IN = 0.7
 GROUND = "#15171c"
 INK = "#ffffff"
 QUIET = "#b8b8b8"
-EDGE_X, TOP_Y, BOTTOM_Y = 0.06, 0.88, 0.08  # of the figure's width and height
 
 
-def draw_card(file: Path, title: str, description: str) -> None:
-    """Write a card with a title and the beginning of a description as PNG."""
+def draw_card(file: Path, title: str, words: str) -> None:
+    """Write a card with a title, and with the beginning of `words` below it, as PNG."""
+    width_in, height_in = WIDTH_PX / DPI, HEIGHT_PX / DPI
+    edge_x, edge_y = EDGE_IN / width_in, EDGE_IN / height_in
     with mpl.rc_context(style.RC):
-        figure = Figure(figsize=(WIDTH_PX / DPI, HEIGHT_PX / DPI), dpi=DPI, facecolor=GROUND)
+        figure = Figure(figsize=(width_in, height_in), dpi=DPI, facecolor=GROUND)
         FigureCanvasAgg(figure)
-        wrapped = textwrap.wrap(title, TITLE_LETTERS, max_lines=MOST_TITLE_LINES, placeholder=" …")
-        figure.text(
-            EDGE_X, TOP_Y, "\n".join(wrapped), size=TITLE_PT, color=INK, va="top", weight="bold"
-        )
-        words = textwrap.wrap(
-            description, WORDS_LETTERS, max_lines=MOST_WORDS_LINES, placeholder=" …"
-        )
-        figure.text(EDGE_X, BOTTOM_Y, "\n".join(words), size=WORDS_PT, color=QUIET, va="bottom")
+        head = _lines(title, TITLE_PT, MOST_TITLE_LINES, "bold")
+        foot = _lines(words, WORDS_PT, MOST_WORDS_LINES)
+        figure.text(edge_x, 1 - edge_y, head, size=TITLE_PT, color=INK, va="top", weight="bold")
+        figure.text(edge_x, edge_y, foot, size=WORDS_PT, color=QUIET, va="bottom")
         figure.savefig(file, dpi=DPI, facecolor=GROUND, metadata={"Software": None})
+
+
+def _lines(text: str, size_pt: float, most: int, weight: str = "normal") -> str:
+    """Return a text wrapped to the card's width; what is beyond `most` lines becomes dots."""
+    lines = style.wrap(text, size_pt, WIDTH_PX / DPI - 2 * EDGE_IN, weight)
+    kept = lines[:most]
+    if len(lines) > most:
+        kept[-1] = f"{kept[-1].rsplit(' ', 1)[0]} …"
+    return "\n".join(kept)

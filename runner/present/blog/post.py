@@ -105,10 +105,9 @@ PREFERRED = (
     "ratios",
     "wrk-requests",
     "wrk-cpu-per-request",
-    "cpu-peaks",
     "latency-spectrum",
-    "requests-over-time",
     "rates-latency",
+    "inserts-answered",
 )
 """Figures that a post takes, the first of these that the run has."""
 CARD = "card.png"

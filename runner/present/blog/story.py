@@ -458,7 +458,7 @@ def headline(story: Story) -> str:
         return ""
     theirs = number(float(case.row["latency_p50_ms"]))
     ours = number(float(case.row["probe_p50_ms"]))
-    return f"{case.tool} said {theirs} ms. The server took {ours}."
+    return f"{case.tool} said {theirs} ms. The server took {ours} ms."
 
 
 def chapter(title: str, blocks: Sequence[Block]) -> list[Block]:

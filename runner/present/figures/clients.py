@@ -66,11 +66,10 @@ def two_clients(case: Case) -> Chart:
         median = float(ms.median())
         curves.append(_curve(case, SHARE, PROBE, shares.index, shares, median=median))
         over_time.append(_curve(case, TIMES, PROBE, seen["t_s"], ms, median=median))
-    title = (
-        f"One server, one moment: {tool} and another client"
-        if len(seen)
-        else f"What {tool} saw of the server"
-    )
+    title = f"What {tool} saw of the server"
+    if len(seen):
+        theirs = number(float(case.row["latency_p50_ms"]))
+        title = f"{tool} said {theirs} ms, a second client {number(median)} ms"
     dots = ", each request of the probe as a dot" if len(seen) else ""
     words = [
         "Share of a client's requests in bins 10.5 % wide, to one scale; upright mark and number: "

@@ -51,10 +51,14 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Bullets:
-    """A list of sentences; warnings are highlighted."""
+    """A list of sentences; warnings are highlighted.
+
+    HTML folds it behind the line `folded`, if there is one.
+    """
 
     sentences: tuple[str, ...]
     warn: bool = False
+    folded: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.sentences)

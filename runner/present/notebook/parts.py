@@ -99,6 +99,7 @@ def unknown(tables: Tables) -> Iterator[Block]:
 
 def ratios_of_servers(tables: Tables) -> Iterator[Block]:
     """Yield the ratios of servers for every load, and whether shares of a core scale linearly."""
+    yield Bullets(findings.further(tables))
     found = ratios.table(tables)
     linear = ratios.linearity(tables)
     if found.empty:
@@ -113,12 +114,18 @@ def ratios_of_servers(tables: Tables) -> Iterator[Block]:
         yield Paragraph(ratios.LINEAR)
 
 
+def _warnings(tables: Tables) -> Bullets:
+    """Return the warnings of a run, folded behind one line; nothing without a warning."""
+    line = summary.warnings_line(tables)
+    return Bullets(summary.warnings_of(tables), warn=True, folded=line)
+
+
 def inserts_answer(tables: Tables) -> Iterator[Block]:
     """Yield the findings on inserts into a database, or that the run has none."""
     if not tables.has_database():
         yield Paragraph(inserts.NO_DATABASE)
         return
-    yield Bullets(summary.warnings_of(tables), warn=True)
+    yield _warnings(tables)
     yield Bullets(inserts.findings(tables))
     sheet = TextTable(
         inserts.printable(tables),
@@ -135,7 +142,7 @@ def rates(tables: Tables) -> Iterator[Block]:
             "This run has no load at a constant arrival rate, and no search for an objective."
         )
         return
-    yield Bullets(summary.warnings_of(tables), warn=True)
+    yield _warnings(tables)
     yield Bullets(tuple(searches.findings(tables)))
     kept = searches.printable(searches.answers(tables))
     knees = sweeps.knee_table(tables)
@@ -299,12 +306,8 @@ def evidence_words(judged: Judged) -> Iterator[str]:
 # --- by their names -------------------------------------------------------------------------------
 
 OF_A_RUN: dict[str, Part] = {
-    # The findings in at most five sentences, and warnings that a reader must know before any
-    # number.
-    "answer": lambda tables: [
-        Bullets(findings.sentences(tables)),
-        Bullets(summary.warnings_of(tables), warn=True),
-    ],
+    # The findings in at most three sentences, and a line on the warnings, which unfolds.
+    "answer": lambda tables: [Bullets(findings.first_screen(tables)), _warnings(tables)],
     "unknown": unknown,
     "loads": loads,
     "ratios": ratios_of_servers,
