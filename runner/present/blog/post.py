@@ -112,7 +112,7 @@ PREFERRED = (
 """Figures that a post takes, the first of these that the run has."""
 CARD = "card.png"
 """File of the picture that other sites show with a link to the post."""
-SENTENCE = re.compile(r"(?<=\.) (?=[A-Z])")
+SENTENCE = re.compile(r"(?<=\.) (?=[A-Z0-9])")
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +177,7 @@ def compose(
     sealed = sealed_trials(tables.trials)
     if sealed.empty:
         raise LabError("No trial of this run was sealed: publish another run.", exit_code=1)
-    told = Story(tables, commands or {})
+    told = Story(tables, Manifest.of(allowed(tables.manifest)), commands or {})
     database = ["postgresql"] if tables.has_database() else []
     named = [
         *sorted(set(sealed["tool"])),

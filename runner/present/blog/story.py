@@ -55,9 +55,14 @@ GENERIC_CPU = re.compile(r"^[^\d]+$")
 
 @dataclass(frozen=True, eq=False)
 class Story:
-    """A run as a post tells it, with the argument lists of its generators by trial."""
+    """A run as a post tells it.
+
+    `public` is what may be published of its manifest. `commands` are those of the generators, by
+    trial.
+    """
 
     tables: Tables
+    public: Manifest
     commands: Mapping[str, "Command"]
 
     @property
@@ -117,7 +122,7 @@ def finding(story: Story) -> list[Block]:
 
 def caveat(story: Story) -> list[Block]:
     """Return what a reader must know before quoting a number."""
-    manifest = story.tables.manifest
+    manifest = story.public
     facts = manifest.machine
     cpu = facts.cpu_model or "a CPU of unknown model"
     if facts.hypervisor and GENERIC_CPU.match(cpu):
@@ -396,7 +401,7 @@ def _path_of(workload: str) -> str:
 
 def _versions(story: Story) -> list[Block]:
     """Return the versions of frameworks, tools, database and system."""
-    manifest = story.tables.manifest
+    manifest = story.public
     of_server = story.sealed.drop_duplicates("server").sort_values("server")
     frameworks = [
         f"{row['framework']} {version}"
@@ -413,11 +418,11 @@ def _versions(story: Story) -> list[Block]:
 
 def repeating(story: Story) -> list[Block]:
     """Return the commands that repeat the run, and the run's identity."""
-    manifest = story.tables.manifest
+    manifest = story.public
     name = manifest.campaign.name
     identity = f"This is run {manifest.run_id}" + _commit_words(manifest)
     blocks: list[Block] = [Paragraph(f"{identity}, seed {manifest.seed}.")]
-    if name and not manifest.campaign.apis:
+    if name and not story.tables.manifest.campaign.apis:
         commands = (
             "make setup",
             f".venv/bin/bench run {name}",
