@@ -127,8 +127,11 @@ def mean_of(values: Iterable[float], confidence: float = CONFIDENCE) -> Mean:
     if not known.size:
         return Mean(0, math.nan, math.nan, math.nan)
     if known.size < FEWEST_TRIALS:
-        value = float(np.exp(np.log(known).mean()))
-        return Mean(known.size, value, float(known.min()), float(known.max()))
+        lowest = float(known.min())
+        highest = float(known.max())
+        # The logarithm's rounding would put the mean of equal values beside them.
+        value = float(np.clip(np.exp(np.log(known).mean()), lowest, highest))
+        return Mean(known.size, value, lowest, highest)
     logs = one_sample(np.log(known))
     value, low, high = (float(np.exp(end)) for end in (logs.estimate, *logs.interval(confidence)))
     return Mean(known.size, value, low, high, confidence)
