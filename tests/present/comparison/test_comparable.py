@@ -33,7 +33,7 @@ RUNS = ["three", "five", "six of wrk", "database", "rates", "published", "sample
 def cells(tables):
     """Each server under a closed load or one constant rate -> its sealed trials."""
     trials = sealed_trials(tables.trials)
-    trials = trials[trials["objective"].eq("") & ~ratios.disturbed(trials)]
+    trials = ratios.compared(tables, trials[trials["objective"].eq("")])
     return dict(list(trials.groupby(["load", "server"])))
 
 

@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 import synthetic_rates
 from figure_checks import changed, lines, marks, picture, tables_of, words
+from known_means import known_mean
+from scipy.stats import gmean
 
 from runner.present.chart.value import charts
 from runner.present.comparison import searches
@@ -126,13 +128,16 @@ def test_a_knee_belongs_to_the_first_limit_beyond_it(tables: Tables) -> None:
 def test_curves_have_the_known_percentiles_up_to_the_sample(tables: Tables) -> None:
     axum = swept_axum(tables)
     curve = Sweep(axum).curves.set_index(["series", "rate_rps"])
+    # Blocks are 2 % slower or faster in turn.
+    blocks = np.array([synthetic_rates.factor(block) for block in range(1, 7)])
     for series, quantile in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
-        assert curve.loc[(series, 3000.0), "median"] == pytest.approx(
-            1000 * -np.log(1 - quantile) / 4500
-        )
-    assert curve.loc[("probe p50", 3000.0), "median"] == pytest.approx(synthetic_rates.PROBE_MS)
-    # Blocks are 2 % slower or faster in turn: the median's interval of six trials is their range.
-    low, high = curve.loc[("p50", 3000.0), ["low", "high"]]
+        found = curve.loc[(series, 3000.0), ["mean", "low", "high"]]
+        each_ms = 1000 * -np.log(1 - quantile) / 4500 * blocks
+        assert found.tolist() == pytest.approx(known_mean(each_ms))
+    probe = curve.loc[("probe p50", 3000.0), "mean"]
+    assert probe == pytest.approx(synthetic_rates.PROBE_MS * gmean(blocks), rel=1e-3)
+    few = Sweep(axum[axum["block"] <= 3]).curves.set_index(["series", "rate_rps"])
+    low, high = few.loc[("p50", 3000.0), ["low", "high"]]
     assert (low, high) == pytest.approx(
         (1000 * np.log(2) / 4500 * 0.98, 1000 * np.log(2) / 4500 * 1.02)
     )
@@ -164,7 +169,8 @@ def test_points_show_what_was_offered_limited_and_not_sustained(tables: Tables) 
         ("o", False),
     ]
     assert (points[8000.0][0], points[8000.0][2]) == (1500.0, "x")
-    assert points[4000.0][0] == pytest.approx(1000 * np.log(10) / 3500)
+    blocks = [synthetic_rates.factor(block) for block in range(1, 7)]
+    assert points[4000.0][0] == pytest.approx(1000 * np.log(10) / 3500 * gmean(blocks))
     ((x, _),) = lines(figure, 0, "knee")
     assert x[0] == 4000
     assert [text.get_text() for text in figure.axes[1].texts if text.get_text() in {"S", "G"}] == [

@@ -347,7 +347,7 @@ def test_no_load_of_a_source_is_no_error(tmp_path: Path) -> None:
     for each in judge_all(empty):
         assert each.found.outcome == ABSENT and "this run has no" in each.found.why
     for row in published_table.rows(empty):
-        assert row.ours.n == 0 and row.remarks[0].startswith("this run has no load")
+        assert row.ours.trials == 0 and row.remarks[0].startswith("this run has no load")
     assert not any(found.needs(empty) for found in charts("published").values())
     assert settled(empty, "5%") == Settled(frozenset(), "0 of 0 loads are within ±5 %")
 

@@ -1,5 +1,5 @@
-"""Intervals of medians, ratios and percentile curves against scipy, tables in print and known
-latencies.
+"""Intervals of medians, means, ratios and percentile curves against scipy, tables in print and
+known latencies.
 """
 
 import math
@@ -9,15 +9,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from known_means import known_mean
 from scipy import stats
 from synthetic_run import SIGMA, histogram, latencies
 
 from runner.present.statistics import inference
 from runner.present.statistics.inference import (
+    FEWEST_TRIALS,
+    Mean,
     Ratio,
     Sample,
     band,
     is_tie,
+    mean_of,
     noise_floor,
     ratio,
     sample_of,
@@ -63,6 +67,72 @@ def test_five_values_have_no_interval_of_their_median() -> None:
     assert inference.sure_spread([3, 1, 5, 2, 4, np.nan], confidence=0.93) == Spread(
         5, 3, 1, 5, 0.9375
     )
+
+
+# --- means ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [5, 6, 9, 40])
+@pytest.mark.parametrize("confidence", [0.95, 0.9845])
+def test_a_mean_and_its_interval_are_those_of_scipy(n: int, confidence: float) -> None:
+    values = RNG.lognormal(10, 0.2, n)
+    found = mean_of(values, confidence)
+    logs = np.log(values)
+    ends = stats.t.interval(confidence, n - 1, logs.mean(), stats.sem(logs))
+    assert (found.trials, found.confidence) == (n, confidence)
+    assert found.value == pytest.approx(stats.gmean(values))
+    assert (found.low, found.high) == pytest.approx(np.exp(ends))
+
+
+def test_fewer_than_five_values_have_their_range_beside_the_mean() -> None:
+    for values in ([3.0, 1.0, 2.0, 8.0], [3.0, 1.0], [7.0]):
+        found = mean_of(values)
+        assert found.value == pytest.approx(stats.gmean(values))
+        assert (found.trials, found.low, found.high) == (len(values), min(values), max(values))
+        assert found.confidence is None
+    assert FEWEST_TRIALS == 5 and mean_of([3.0, 1.0, 2.0, 8.0, 4.0]).confidence == 0.95
+
+
+def test_no_values_have_no_mean() -> None:
+    for values in ([], [math.nan], [0.0, math.nan, math.inf, -1.0]):
+        found = mean_of(values)
+        assert (found.trials, found.confidence) == (0, None)
+        assert np.isnan([found.value, found.low, found.high, found.half_pct]).all()
+
+
+def test_values_without_a_logarithm_are_left_out_of_a_mean() -> None:
+    values = RNG.lognormal(0, 1, 6)
+    some = mean_of([0.0, *values[:3], math.nan, *values[3:], math.inf, -2.0])
+    assert some == mean_of(values) and some.trials == 6
+    few = mean_of([*values[:4], 0.0, math.nan])
+    assert (few.trials, few.low, few.confidence) == (4, values[:4].min(), None)
+
+
+def test_equal_values_have_an_interval_without_width() -> None:
+    found = mean_of([5.0] * 6)
+    assert (found.value, found.low, found.high) == pytest.approx((5, 5, 5))
+    assert found.half_pct == pytest.approx(0, abs=1e-9)
+
+
+def test_half_of_an_interval_is_in_percent_of_the_mean() -> None:
+    assert Mean(6, 100.0, 80.0, 125.0, 0.95).half_pct == pytest.approx(25)
+    values = RNG.lognormal(3, 0.1, 7)
+    assert mean_of(values).half_pct == pytest.approx(known_mean(values).half_pct)
+
+
+@pytest.mark.parametrize(
+    ("first_block", "common"), [(1, 9), (3, 7), (5, 5), (6, 0), (100, 0)], ids=str
+)
+def test_a_ratio_is_the_quotient_of_its_two_means(first_block: int, common: int) -> None:
+    """Of the common blocks, if there are five; otherwise of all trials."""
+    a = RNG.lognormal(2, 0.3, 9)
+    b = RNG.lognormal(1, 0.3, 9)
+    found = ratio(sample(a), sample(b, first_block))
+    assert found is not None and found.blocks == common
+    ours, theirs = (a[9 - common :], b[:common]) if common else (a, b)
+    assert found.mean_a == pytest.approx(stats.gmean(ours))
+    assert found.mean_b == pytest.approx(stats.gmean(theirs))
+    assert found.ratio == pytest.approx(found.mean_a / found.mean_b, rel=1e-12)
 
 
 # --- ratios ---------------------------------------------------------------------------------------

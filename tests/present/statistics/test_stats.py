@@ -18,6 +18,7 @@ from figure_checks import (
     tables_of,
     with_facts,
 )
+from known_means import known_mean, whole_words
 from matplotlib import pyplot as plt
 from scipy import stats
 from synthetic_run import rewrite
@@ -125,20 +126,24 @@ def text_of(tables: Tables) -> str:
     return " ".join(summary.findings(tables))
 
 
+def cost_words(tables: Tables, server: str) -> str:
+    """The mean of a server's CPU per request, with its interval."""
+    mean = known_mean(tables.trials.loc[of(tables, server), "server_cpu_ms_per_request"])
+    return f"{server} {number(mean.value)} ±{mean.half_pct:.2g} %"
+
+
 def test_summary_has_the_known_values(tables):
     row = (
         summary.summarize(tables)
         .set_index(["load", "server"])
         .loc[("experiments, N = 3000", "gin")]
     )
-    assert row[["trials", "left_out", "rps", "rps_low", "rps_high"]].tolist() == [
-        3,
-        0,
-        9000,
-        8820,
-        9180,
-    ]
-    assert row["p99_ms"] == pytest.approx(280 * np.exp(0.55 * 2.3263478740), rel=1e-6)
+    rps = [8820, 9000, 9180]
+    mean = stats.gmean(rps)
+    assert row[["trials", "compared", "left_out"]].tolist() == [3, 3, 0]
+    assert row[["rps", "rps_low", "rps_high"]].tolist() == pytest.approx([mean, 8820, 9180])
+    p99_ms = 280 * np.exp(0.55 * 2.3263478740)
+    assert row["p99_ms"] == pytest.approx(p99_ms / stats.gmean([0.98, 1, 1.02]), rel=1e-6)
     assert row["cpu_ms_per_request"] == pytest.approx(820 / 9000)
     assert not row["server_bound"]
     few = changed(tables, requests=9_999.0)
@@ -146,8 +151,9 @@ def test_summary_has_the_known_values(tables):
 
 
 def test_throughput_is_ranked_only_if_all_are_server_bound(six):
+    axum, gin = (whole_words(AXUM * scale) for scale in (1, 0.94))
     assert finding(six) == (
-        f"{HUNDRED}: requests/s where the server was the limit: axum 80,340 > gin 75,520 (×0.940 "
+        f"{HUNDRED}: requests/s where the server was the limit: axum {axum} > gin {gin} (×0.940 "
         "[0.940–0.940]). Not ranked: nginx (generator-bound 6 of 6)."
     )
     assert "are not ranked" in finding(six, "wrk-matrix, keep-alive, 1 connection")
@@ -162,9 +168,10 @@ def test_blocks_that_the_servers_share_do_not_hide_a_difference(six):
     """Both range over 10 %, but axum wins each block by 1 %."""
     near = changed(six, of(six, "gin"), served_rps=AXUM * 0.99)
     assert summary.findings(near)[0].startswith("How to read an order")
-    assert "axum 80,340 > gin 79,537 (×0.990 [0.990–0.990])" in finding(near)
+    axum, gin = (f"{name} {whole_words(AXUM * by)}" for name, by in (("axum", 1), ("gin", 0.99)))
+    assert f"{axum} > {gin} (×0.990 [0.990–0.990])" in finding(near)
     elsewhere = near.trials["block"] + 100 * (near.trials["server"] == "gin")
-    assert "axum 80,340 ≈ gin 79,537" in finding(changed(near, block=elsewhere))
+    assert f"{axum} ≈ {gin}" in finding(changed(near, block=elsewhere))
 
 
 def test_servers_that_do_not_differ_are_a_tie(six):
@@ -173,10 +180,8 @@ def test_servers_that_do_not_differ_are_a_tie(six):
     text = finding(changed(six, of(six, "gin"), served_rps=gin))
     difference = np.log(AXUM / gin)
     low, high = np.exp(stats.ttest_1samp(difference, 0).confidence_interval())
-    assert (
-        f"gin 80,450 ≈ axum 80,340 (×{np.exp(difference.mean()):.3f} [{low:.3f}–{high:.3f}])"
-        in text
-    )
+    values = f"gin {whole_words(gin)} ≈ axum {whole_words(AXUM)}"
+    assert f"{values} (×{np.exp(difference.mean()):.3f} [{low:.3f}–{high:.3f}])" in text
     found = float(text.split("; differences below ")[1].split(" %")[0])
     # 80 % power with five degrees of freedom takes a noncentrality of 3.5.
     assert found == pytest.approx(
@@ -186,10 +191,8 @@ def test_servers_that_do_not_differ_are_a_tie(six):
 
 def test_cpu_per_request_is_ranked_whatever_was_the_limit(six):
     text = finding(six, quantity="CPU ms per request")
-    assert (
-        "nginx 0.00986 < axum 0.0123 (×1.250 [1.250–1.250]) < gin 0.0131 (×1.064 [1.064–1.064])."
-        in text
-    )
+    nginx, axum, gin = (cost_words(six, name) for name in ("nginx", "axum", "gin"))
+    assert f"{nginx} < {axum} (×1.250 [1.250–1.250]) < {gin} (×1.064 [1.064–1.064])." in text
     assert text.endswith("The cost of gin is ×1.330 [1.330–1.330] that of nginx.")
 
 
@@ -205,10 +208,13 @@ def test_the_table_has_ranks_where_servers_are_ranked(six, tables):
 
 
 def test_fewer_than_five_trials_are_values_and_no_ranking(tables, six):
+    def three(rps: float) -> str:
+        return f"{stats.gmean([rps * scale for scale in (0.98, 1, 1.02)]):,.0f}"
+
     assert finding(tables) == (
         f"{HUNDRED}: requests/s where the server was the limit, not enough trials for a ranking: "
-        "axum 78,000 [76,440–79,560], gin 73,320 [71,854–74,786]. Not ranked: nginx "
-        "(generator-bound 3 of 3)."
+        f"axum {three(78_000)} (76,440–79,560), gin {three(73_320)} (71,854–74,786). Not ranked: "
+        "nginx (generator-bound 3 of 3)."
     )
     for few in (tables, replace(tables, trials=tables.trials[tables.trials["block"] == 1])):
         assert not any(sign in text_of(few) for sign in (" > ", " < ", "≈", "×"))
@@ -219,8 +225,8 @@ def test_fewer_than_five_trials_are_values_and_no_ranking(tables, six):
         changed(six, six.trials["server"].eq("gin") & six.trials["block"].gt(4), status="failed"),
         quantity="CPU ms per request",
     )
-    assert "nginx 0.00986 < axum 0.0123" in cpu
-    assert "not enough trials for a rank: gin 0.0134 [0.0130–0.0138]" in cpu
+    assert f"{cost_words(six, 'nginx')} < {cost_words(six, 'axum')}" in cpu
+    assert "not enough trials for a rank: gin 0.0134 (0.0130–0.0138)" in cpu
 
 
 def test_two_labels_of_one_server_are_the_noise_floor(six):
@@ -234,7 +240,7 @@ def test_two_labels_of_one_server_are_the_noise_floor(six):
     )
 
     def found(**more: object) -> str:
-        trials = pd.concat([near.trials, again])
+        trials = pd.concat([near.trials, again], ignore_index=True)
         return finding(
             replace(campaign_with(near, copies=[["axum-b", "axum"]], **more), trials=trials)
         )
