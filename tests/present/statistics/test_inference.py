@@ -93,6 +93,14 @@ def test_fewer_than_five_values_have_their_range_beside_the_mean() -> None:
     assert FEWEST_TRIALS == 5 and mean_of([3.0, 1.0, 2.0, 8.0, 4.0]).confidence == 0.95
 
 
+@pytest.mark.parametrize("n", [1, 2, 4, 6])
+def test_a_mean_of_equal_values_lies_within_its_ends(n: int) -> None:
+    """To the last bit: matplotlib draws no bar of a negative length."""
+    for value in RNG.lognormal(8, 1, 200):
+        found = mean_of([value] * n)
+        assert found.low <= found.value <= found.high
+
+
 def test_no_values_have_no_mean() -> None:
     for values in ([], [math.nan], [0.0, math.nan, math.inf, -1.0]):
         found = mean_of(values)
