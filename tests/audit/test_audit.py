@@ -524,6 +524,7 @@ def cpu_s(work: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
+@pytest.mark.long
 def test_ten_megabytes_take_seconds() -> None:
     """By the pace of this machine: nine times what eight readings of their JSON take.
 

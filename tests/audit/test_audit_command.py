@@ -226,6 +226,7 @@ def test_rubbish_is_no_stored_audit(tmp_path):
         load(tmp_path / "rubbish.audit.parquet")
 
 
+@pytest.mark.long
 def test_the_notebook_runs_as_it_is(tmp_path, bare_lab):
     assert notebooks.execute(ROOT / "notebooks" / "audit.ipynb", {}, tmp_path / "out.ipynb") == [
         "audit-rates"

@@ -319,6 +319,7 @@ def outcomes() -> Iterable[dict[object, Future]]:
         yield whole | {case: pool.submit(run_section, *case) for case in reversed(CASES)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("section", "fault"), CASES)
 def test_fault_is_caught_by_its_checks_alone(section: str, fault: str, outcomes: dict) -> None:
     broken, number = outcomes[section, fault].result()

@@ -200,6 +200,7 @@ def test_any_table(tmp_path, data):
     tolerated(lambda: read_tables(RunFolder(folder)))
 
 
+@pytest.mark.long
 @pytest.mark.timed
 @few
 @given(data=st.data())

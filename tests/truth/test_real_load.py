@@ -48,6 +48,7 @@ def known(known_run):
     return known_run.trials.set_index("name")
 
 
+@pytest.mark.long
 def test_every_tool_warms_a_server_up(known_run):
     """With a warm-up of 0.2 s: what the server had counted when the load began is no less than a
     few requests.

@@ -12,11 +12,12 @@ import pandas as pd
 
 from runner.model import CALIBRATION
 from runner.present.answers import summary
+from runner.present.comparison.mean_words import mean_words
 from runner.present.comparison.ratios import compared
 from runner.present.figures.seconds import FINE_S
 from runner.present.frames import TWICE, Case
 from runner.present.look import captions
-from runner.present.look.numbers import mean_words, number
+from runner.present.look.numbers import number
 from runner.present.statistics.inference import mean_of
 from runner.present.statistics.stats import carried_quantile
 from runner.verdict.limits import Limit

@@ -9,10 +9,11 @@ from itertools import combinations, pairwise
 import pandas as pd
 
 from runner.present.comparison.compare import sample
+from runner.present.comparison.mean_words import mean_words
 from runner.present.comparison.quantity import Quantity
 from runner.present.comparison.ratios import compared
 from runner.present.frames import Tables
-from runner.present.look.numbers import mean_words, ratio_words
+from runner.present.look.numbers import ratio_words
 from runner.present.statistics.inference import Ratio, Sample, mean_of, noise_floor, ratio
 from runner.present.statistics.ranking import Ranking, rank
 

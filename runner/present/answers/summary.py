@@ -14,6 +14,7 @@ from runner.model import CALIBRATION, OWN_SCRIPT, REQUESTS_BEYOND, carried_perce
 from runner.present.answers import other_ports
 from runner.present.answers.ranking_text import READING, standing, times
 from runner.present.answers.unknown import why_unknown
+from runner.present.comparison.mean_words import mean_words
 from runner.present.comparison.obstacle import is_the_servers, ranks_by_throughput
 from runner.present.comparison.quantity import CPU_PER_REQUEST, P50, P99, THROUGHPUT
 from runner.present.comparison.ratios import not_compared
@@ -26,7 +27,7 @@ from runner.present.frames import (
 )
 from runner.present.look.captions import plural, verdict_counts
 from runner.present.look.markup import NOT_RANKED
-from runner.present.look.numbers import mean_words, number
+from runner.present.look.numbers import number
 from runner.present.look.palette import identities
 from runner.present.statistics.inference import (
     ALPHA,

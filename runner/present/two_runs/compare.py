@@ -12,6 +12,7 @@ from runner.model import LabError, setting_text
 from runner.present.answers.ranking_text import percent, times
 from runner.present.chart.value import Chart, empty
 from runner.present.comparison.compare import sample
+from runner.present.comparison.mean_words import mean_words
 from runner.present.comparison.obstacle import is_the_servers
 from runner.present.comparison.quantity import OF_TWO_RUNS, Quantity
 from runner.present.comparison.ratios import noise_floor, not_compared
@@ -19,7 +20,7 @@ from runner.present.figures import forest
 from runner.present.frames import Tables, read_tables, sealed_trials
 from runner.present.look import style
 from runner.present.look.captions import plural, verdict_counts
-from runner.present.look.numbers import mean_words, ratio_words
+from runner.present.look.numbers import ratio_words
 from runner.present.look.palette import Identity
 from runner.present.statistics.inference import (
     ALPHA,

@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from runner.model import LabError
 from runner.present.chart.drawing import Shared, bars
 from runner.present.chart.value import POINT_COLUMNS, Axis, Chart, extreme
+from runner.present.comparison.mean_words import mean_words
 from runner.present.frames import Tables, read_tables
 from runner.present.look import captions, style
-from runner.present.look.numbers import mean_words
 from runner.present.look.palette import identities
 from runner.present.statistics.inference import (
     ALPHA,

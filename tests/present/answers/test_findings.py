@@ -11,7 +11,7 @@ import synthetic_run
 from figure_checks import HUNDRED, campaign_with, changed, of, read, tables_of
 from scipy import stats
 
-from runner.present.answers import findings
+from runner.present.answers import findings, summary
 from runner.present.comparison import ratios
 from runner.present.frames import Tables
 
@@ -185,6 +185,11 @@ def test_a_disturbed_session_is_left_out_for_all_its_servers(tmp_path):
     assert row_of(often)["why"] == "the limit is unknown"
 
 
+@pytest.fixture(scope="module")
+def run_sample():
+    return tables_of("sample")
+
+
 @pytest.mark.parametrize("run", ["sample", "all"])
 def test_the_committed_runs_are_answered_in_five_sentences(run):
     tables = tables_of(run)
@@ -206,6 +211,34 @@ def test_the_committed_runs_are_answered_in_five_sentences(run):
         (text,) = [sentence for sentence in sentences if "second client" in sentence]
         assert f"median response time of {row['latency_p50_ms']:.0f} ms for {row['server']}" in text
         assert f"saw {row['probe_p50_ms']:.3f} ms" in text
+
+
+def test_the_first_screen_has_a_rate_a_cost_and_times(run_sample):
+    """And the rest follows below."""
+    first = findings.first_screen(run_sample)
+    assert len(first) == 3
+    assert "requests/s, actix" in first[0] and first[1].startswith("CPU time per request")
+    assert "one in two requests takes" in first[2]
+    further = findings.further(run_sample)
+    assert {*first, *further} == set(findings.sentences(run_sample))
+    assert not set(first) & set(further)
+
+
+def test_a_run_that_cannot_compare_has_its_other_sentences_first():
+    (only,) = findings.first_screen(tables_of("seeds"))
+    assert "a second client saw" in only and findings.further(tables_of("seeds")) == ()
+
+
+def test_the_line_on_warnings_counts_what_concerns_the_numbers(run_sample, six):
+    lost = sum("took no part" in warning for warning in summary.warnings_of(run_sample))
+    every = len(summary.warnings_of(run_sample))
+    assert summary.warnings_line(run_sample) == (
+        f"{every} warnings: {every - lost} on how these numbers were measured, {lost} on trials "
+        "that no number has."
+    )
+    failed = six.trials["trial_id"] == six.trials["trial_id"].iloc[0]
+    one_lost = changed(six, failed, status="failed")
+    assert "trials that no number has" in summary.warnings_line(one_lost)
 
 
 def test_a_run_without_sealed_trials_says_so(six):

@@ -52,6 +52,7 @@ def followed_over_runs(tables, quantity):
     return {(cell.load, cell.server) for cell, each in samples if each is quantity}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("quantity", [THROUGHPUT, CPU_PER_REQUEST, P50], ids=lambda each: each.name)
 def test_all_pages_compare_what_the_report_compares(run, quantity):

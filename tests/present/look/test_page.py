@@ -185,11 +185,11 @@ def test_a_heading_without_content_is_left_out_with_its_words(tmp_path: Path, ce
 
 
 def posted(folder: Path) -> tuple[Post, dict[str, str]]:
-    """The post about a run, and by heading of the second rank all words of the blocks under it."""
+    """The post about a run, and by heading of its report all words of the blocks under it."""
     post = compose(read(folder), ())
     found = dict[str, str]()
     title = ""
-    for block in post.blocks:
+    for block in post.report:
         if isinstance(block, Heading) and block.rank == 2:
             title = block.text
         found[title] = f"{found.get(title, '')} {markdown([block])}"

@@ -99,6 +99,7 @@ def test_every_figure_stands_in_its_notebook_one_line_a_cell(name):
 # --- papermill itself -----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_papermill_without_parameters_rebuilds_the_sample(lab):
     done = papermill(lab, "notebooks/report.ipynb")
     assert done.returncode == 0, done.stderr
@@ -128,6 +129,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("parameters", "sentence"), long_but(WRONG[:1], WRONG))
 def test_a_wrong_parameter_is_one_sentence_and_an_error(lab, tmp_path, parameters, sentence):
     out = tmp_path / "out.ipynb"
@@ -373,6 +375,7 @@ def make(folder: Path, *sources: str, parameters: str = 'run = "sample"') -> Pat
     return path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [

@@ -99,6 +99,7 @@ def test_a_wrong_parameter_is_one_sentence(in_lab: Path, sentence: str) -> None:
         open_spikes("sample", **WRONG[sentence])
 
 
+@pytest.mark.long
 def test_a_run_without_spikes_and_without_the_younger_columns(in_lab: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.ipynb"
     notebooks.execute(in_lab / "notebooks" / "cpu_spikes.ipynb", {"run": "old"}, out)

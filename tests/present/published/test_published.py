@@ -165,6 +165,7 @@ def test_a_claim_comes_out_as_it_was_made_to(name: str, place: int, outcome: str
     assert found.outcome == outcome, found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [claim.name for claim in CLAIMS.values() if claim.range_words])
 def test_a_claim_cannot_be_judged_with_four_trials(name: str) -> None:
     found = judge(name, build(WORLDS[name][0], trials=4))
@@ -172,6 +173,7 @@ def test_a_claim_cannot_be_judged_with_four_trials(name: str) -> None:
     assert all(part.ratio is None and "4 trials" in part.values for part in found.parts)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [name for name in WORLDS if name not in {"rust-no-spikes", "counters-race"}]
 )

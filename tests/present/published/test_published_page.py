@@ -164,6 +164,7 @@ def test_numbers_in_the_samples_words_are_those_of_its_tables() -> None:
 # --- the page -------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_page_has_every_claim_every_number_and_every_figure(bare_lab: Path) -> None:
     shutil.copytree(plain().folder.path, bare_lab / "data" / "sample")
     executed = bare_lab / "published.ipynb"

@@ -180,6 +180,7 @@ STEADY = {
 """Kind of noise -> a trial of it, and how many of so many trials of 30 s may have a spike."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", STEADY)
 def test_a_steady_server_has_no_spikes(kind):
     rng, (noise, most) = np.random.default_rng(11), STEADY[kind]

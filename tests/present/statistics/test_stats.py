@@ -342,6 +342,7 @@ def mixed(request, tmp_path_factory):
     return read(rewrite(folder, "trials", half_mixed))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [name for name, found in charts().items() if found.subject is Tables]
 )

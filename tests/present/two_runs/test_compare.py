@@ -203,6 +203,7 @@ DIFFERENT = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("words", "facts"), DIFFERENT.items())
 def test_runs_under_other_conditions_are_refused(words, facts, make, bench):
     code, out, err = bench(make("one"), make("two", **facts))
@@ -235,6 +236,7 @@ def test_what_no_common_cell_depends_on_may_differ(make, bench):
 # --- regressions and exit codes -------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("factors", "pct", "regressed"),
     [

@@ -46,6 +46,7 @@ def found(lab: Path) -> RunComparison:
 # --- the command ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_page_says_what_the_terminal_says(in_lab, found, bench, tmp_path):
     page = tmp_path / "new" / "two.html"
     code, out, err = bench("one", "two", "--fail-above", "10")

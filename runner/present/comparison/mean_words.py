@@ -1,0 +1,30 @@
+"""Write a mean with its interval, as it stands beside the ratios that it makes."""
+
+from runner.present.look.numbers import number
+from runner.present.statistics.inference import Mean
+
+SMALLEST_HALF_PCT = 0.005
+"""Half an interval's width, in percent, that is not shown as 0."""
+
+
+def mean_words(mean: Mean) -> str:
+    """Return a mean with its 95 % interval: `29,416 ±1.8 %`.
+
+    Too few trials for an interval have minimum and maximum: `29,416 (28,900–30,120)`; one trial, or
+    trials that all print alike, have neither. `–` if unknown.
+    """
+    value, low, high = map(number, (mean.value, mean.low, mean.high))
+    if mean.trials < 2 or value == low == high:
+        return value
+    if mean.confidence is None:
+        return f"{value} ({low}–{high})"
+    return f"{value} ±{_half_words(mean.half_pct)}"
+
+
+def _half_words(half_pct: float) -> str:
+    """Return half an interval's width: `12 %`, `1.8 %`, `0.3 %`, `140 %`."""
+    if half_pct < SMALLEST_HALF_PCT:
+        return "0 %"
+    if half_pct < 1:
+        return f"{half_pct:.1g} %"
+    return f"{half_pct:.2g} %" if half_pct < 99.5 else f"{half_pct:,.0f} %"
