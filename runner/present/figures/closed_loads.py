@@ -86,7 +86,7 @@ def _by_load(
 
 @chart("latency-spectrum", notebook="report", table=captions.BY_LOAD)
 def spectrum(tables: Tables) -> Chart:
-    """Return the chart of latency against percentile: the median of each server's trials, with a
+    """Return the chart of latency against percentile: the mean of each server's trials, with a
     band.
     """
     trials = ratios.compared(tables, tables.timed("k6"))
@@ -95,12 +95,10 @@ def spectrum(tables: Tables) -> Chart:
         "percentile."
     )
     frame = tidy(_spectrum(cell, tables.latency) for cell in cells(tables, trials))
-    middle = "geometric mean"
     band_words = "Line: geometric mean of the trials; band: its 95 % interval, at each percentile."
     if trials.groupby(["load", "server"])["trial_id"].nunique().min() < FEWEST_TRIALS:
-        middle = "median"
-        otherwise = f"from {FEWEST_TRIALS} trials on: mean, 95 % interval"
-        band_words = f"Line: median of the trials; band: minimum to maximum ({otherwise})."
+        otherwise = f"from {FEWEST_TRIALS} trials on: the mean's 95 % interval"
+        band_words = f"Line: geometric mean of the trials; band: minimum to maximum ({otherwise})."
     words = (
         f"{band_words} A curve ends where fewer than {REQUESTS_BEYOND} requests of a trial lie "
         "beyond the percentile."
@@ -120,7 +118,7 @@ def spectrum(tables: Tables) -> Chart:
         words,
         "response time",
         nothing=nothing,
-        statistic=f"{middle} of the trials. Verdicts: {captions.verdict_counts(trials)}.",
+        statistic=f"geometric mean of the trials. Verdicts: {captions.verdict_counts(trials)}.",
         facts=_percentile_facts(frame),
         draw=Shared(2.9, finish=_spectrum_axes),
     )

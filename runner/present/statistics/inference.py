@@ -328,10 +328,13 @@ def band(curves: Floats) -> Band:
 
     The unit is the trial: the difference between trials already includes the variation within one
     (seconds, requests that wait for each other). docs/decisions.md has the reason against a
-    hierarchical bootstrap. Fewer than `FEWEST_TRIALS` trials give median, minimum and maximum.
+    hierarchical bootstrap. Fewer than `FEWEST_TRIALS` trials give mean, minimum and maximum.
     """
     if len(curves) < FEWEST_TRIALS:
-        return Band(np.median(curves, axis=0), curves.min(axis=0), curves.max(axis=0))
+        lowest = curves.min(axis=0)
+        highest = curves.max(axis=0)
+        middle = np.clip(np.exp(np.log(curves).mean(axis=0)), lowest, highest)
+        return Band(middle, lowest, highest)
     mean = one_sample(np.log(curves).T)
     low, high = mean.interval()
     return Band(np.exp(mean.estimate), np.exp(low), np.exp(high))

@@ -12,7 +12,6 @@ from runner.model import LabError, setting_text
 from runner.present.answers.ranking_text import percent, times
 from runner.present.chart.value import Chart, empty
 from runner.present.comparison.compare import sample
-from runner.present.comparison.mean_words import mean_words
 from runner.present.comparison.obstacle import is_the_servers
 from runner.present.comparison.quantity import OF_TWO_RUNS, Quantity
 from runner.present.comparison.ratios import noise_floor, not_compared
@@ -20,7 +19,7 @@ from runner.present.figures import forest
 from runner.present.frames import Tables, read_tables, sealed_trials
 from runner.present.look import style
 from runner.present.look.captions import plural, verdict_counts
-from runner.present.look.numbers import ratio_words
+from runner.present.look.numbers import number, ratio_words
 from runner.present.look.palette import Identity
 from runner.present.statistics.inference import (
     ALPHA,
@@ -344,14 +343,17 @@ def _compared(
 
 
 def tables(found: RunComparison) -> dict[str, pd.DataFrame]:
-    """Return the comparisons of each load as a table of texts."""
+    """Return the comparisons of each load as a table of texts.
+
+    The two means stand without their intervals, so that the ratio's fits a terminal beside them.
+    """
     by_load: dict[str, list[dict[str, str]]] = {}
     for row in found.comparisons:
         texts = {
             "server": row.server,
             "quantity": row.quantity,
-            "A": mean_words(row.a),
-            "B": mean_words(row.b),
+            "A": number(row.a.value),
+            "B": number(row.b.value),
             "B/A [95 %]": times(row.ratio) if row.ratio else "–",
             "detectable": percent(row.detectable) if row.detectable else "–",
             "verdict": row.words,
