@@ -175,10 +175,10 @@ def law_words(case: Case) -> str:
     apart = 100 * (expected_ms / mean_ms - 1)
     return (
         f"{users:,.0f} users without think time always have {users:,.0f} requests under "
-        f"way{counted}. At {rate:,.0f} requests/s each must take {users:,.0f} / {rate:,.0f} s = "
-        f"{number(expected_ms)} ms on the average, wherever it spends them. Measured: "
-        f"{number(mean_ms)} ms; the two differ by {apart:+.1f} %. So this mean is the rate in "
-        "another unit, and would be the same with any server at this rate."
+        f"way{counted}. At the {rate:,.0f} requests/s of the load's steady part each must take "
+        f"{users:,.0f} / {rate:,.0f} s = {number(expected_ms)} ms on the average, wherever it "
+        f"spends them. Measured: {number(mean_ms)} ms; the two differ by {apart:+.1f} %. So this "
+        "mean follows from users and rate, and would be the same with any server at this rate."
     )
 
 

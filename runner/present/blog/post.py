@@ -100,16 +100,10 @@ def allowed(manifest: Manifest) -> dict[str, Any]:
 MOST_FIGURES = 4
 HIGHEST = 1100 / 700
 """Height of a post's figure at most, in widths: higher ones are linked."""
-PREFERRED = (
-    "verdict-two-clients",
-    "ratios",
-    "wrk-requests",
-    "wrk-cpu-per-request",
-    "latency-spectrum",
-    "rates-latency",
-    "inserts-answered",
-)
+PREFERRED = ("verdict-two-clients", "ratios", "wrk-requests", "wrk-cpu-per-request")
 """Figures that a post takes, the first of these that the run has."""
+OTHERWISE = ("latency-spectrum", "rates-latency", "inserts-answered")
+"""Figures of a post about a run that has none of the preferred ones."""
 CARD = "card.png"
 """File of the picture that other sites show with a link to the post."""
 SENTENCE = re.compile(r"(?<=\.) (?=[A-Z0-9])")
@@ -235,7 +229,8 @@ def _chosen(told: Story, figures: Sequence[Picture]) -> dict[str, Picture]:
     low = {
         figure.name: figure for figure in figures if figure.height_px <= HIGHEST * figure.width_px
     }
-    names = [name for name in PREFERRED if name in low][:MOST_FIGURES]
+    preferred = [name for name in PREFERRED if name in low]
+    names = (preferred or [name for name in OTHERWISE if name in low])[:MOST_FIGURES]
     source = f"Data: run {told.tables.manifest.run_id}; how it was measured is in the report."
     return {
         name: replace(low[name], caption=f"{SENTENCE.split(low[name].caption)[0]} {source}")

@@ -4,6 +4,7 @@ A part without content is empty, so that a post about any run has only what the 
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,7 +115,7 @@ def finding(story: Story) -> list[Block]:
     said = [
         findings.two_clients(story.tables),
         findings.one_load(known, story.sealed),
-        findings.over_loads(known, CPU_PER_REQUEST),
+        findings.response_times(story.tables, known),
     ]
     told = [sentence for sentence in said if sentence]
     return [Paragraph(" ".join(told or findings.sentences(story.tables)[:3]))]
@@ -144,7 +145,7 @@ def caveat(story: Story) -> list[Block]:
             "not the generator was the limit."
         )
     said.append(
-        "Ratios of servers may be the same elsewhere; rates will not. ± is the 95 % interval over "
+        "Ratios may carry over to other machines; rates will not. ± is the 95 % interval over "
         "repeats."
     )
     return [Paragraph(" ".join(said).replace("**", ""))]
@@ -299,30 +300,29 @@ def _at_kept_rates(table: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 def _first_of(tables: Tables, quantity: Quantity, rows: pd.DataFrame, need: str) -> str:
-    """Return the server that no other is ahead of, under every load on which servers are ranked.
+    """Return the server that no other was ahead of, under the largest part of its loads.
 
     Empty if no load shows a difference between servers.
     """
-    first_by_load: dict[str, set[str]] = {}
-    for load, alike in rows.groupby("load", sort=False):
+    loads = Counter[str]()
+    firsts = Counter[str]()
+    for _, alike in rows.groupby("load", sort=False):
         ranking = standing(tables, alike, quantity).ranking if len(alike) > 1 else None
-        if ranking is not None and any(pair.differ for pair in ranking.pairs.values()):
-            first_by_load[str(load)] = {place.name for place in ranking.places if place.rank == 1}
-    if not first_by_load:
+        if ranking is None or not any(pair.differ for pair in ranking.pairs.values()):
+            continue
+        loads.update(place.name for place in ranking.places)
+        firsts.update(place.name for place in ranking.places if place.rank == 1)
+    # A server that ran under few loads was beaten under few.
+    enough = [name for name in firsts if 2 * loads[name] >= max(loads.values())]
+    if not enough:
         return ""
-    loads = captions.plural(len(first_by_load), "load")
-    counts = pd.Series([name for names in first_by_load.values() for name in sorted(names)])
-    ahead = counts.value_counts(sort=True)
-    always = sorted(ahead.index[ahead == len(first_by_load)])
-    if always:
-        return (
-            f"Take {' or '.join(always)} if {need}: of {loads} on which servers differ, no other "
-            "was ahead under any."
-        )
-    name = str(ahead.index[0])
+    name = max(enough, key=lambda each: (firsts[each] / loads[each], loads[each], each))
+    where = f"its {captions.plural(loads[name], 'load')} on which servers differ"
+    if firsts[name] == loads[name]:
+        return f"Take {name} if {need}: under none of {where} was another server ahead of it."
     return (
-        f"Take {name} if {need}, but measure your own load: of {loads} on which servers differ, no "
-        f"other was ahead of it under {ahead.iloc[0]}."
+        f"Take {name} if {need}, but measure your own load: under {firsts[name]} of {where} no "
+        "other server was ahead of it."
     )
 
 
@@ -354,7 +354,7 @@ def request_and_code(story: Story) -> list[Block]:
     rows = [row for row in (load, story.case.row if story.case else None) if row is not None]
     lines = list(dict.fromkeys(_request_words(str(row["workload"])) for row in rows))
     lines += [
-        story.commands[str(row["trial_id"])].words
+        f"{_turns_words(row)}{story.commands[str(row['trial_id'])].words}"
         for row in rows
         if str(row["trial_id"]) in story.commands
     ]
@@ -363,6 +363,16 @@ def request_and_code(story: Story) -> list[Block]:
         blocks.append(Code("\n".join(filter(None, lines)), "sh"))
     blocks += _handlers(story, load or (rows[0] if rows else None))
     return [*blocks, *_versions(story)]
+
+
+def _turns_words(row: Mapping[Any, Any]) -> str:
+    """Return, as a comment, how many turns a trial has; empty if it is one load."""
+    slices = row["slices"]
+    if not slices > 1:
+        return ""
+    return (
+        f"# {slices:.0f} turns of this make a trial: the servers are loaded one after the other\n"
+    )
 
 
 def _request_words(name: str) -> str:
