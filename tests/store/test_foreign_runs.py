@@ -217,7 +217,7 @@ HOSTILE = (
 )
 TEXTS = ("framework", "language", "error", "verdict_reason")
 HARMLESS = re.compile(
-    r"#|data:image/|data:,|figures/|tables/|index\.html|[\w./-]+\.(csv|md|svg|png|json)$"
+    r"#|data:image/|data:,|figures/|tables/|(index|report)\.html$|[\w./-]+\.(csv|md|svg|png|json)$"
 )
 
 
@@ -280,6 +280,7 @@ def test_hostile_texts_stay_texts_in_a_post(hostile_lab, tmp_path):
     bench(hostile_lab, "publish", "hostile", "--out", str(post), code=0)
     markdown = (post / "post.md").read_text().split("---\n", 2)[2]
     rendered = mistune.create_markdown(escape=False, plugins=["table"])(markdown)
-    for page in ((post / "index.html").read_text(), str(rendered)):
+    pages = [(post / name).read_text() for name in ("index.html", "report.html")]
+    for page in (*pages, str(rendered)):
         assert acts(soup(page)) == []
     assert not any("<script" in drawing.read_text() for drawing in (post / "figures").glob("*.svg"))

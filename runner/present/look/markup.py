@@ -174,6 +174,7 @@ def templates() -> Environment:
     found.filters["data_uri"] = lambda svg: (
         f"data:image/svg+xml;base64,{base64.b64encode(svg.read_bytes()).decode()}"
     )
+    found.filters["fenced"] = fenced
     found.globals["dagger"] = NOT_RANKED
     return found
 
@@ -186,6 +187,13 @@ def prose(text: str) -> Markup:
 def literal(text: str) -> str:
     """Return a text escaped for Markdown, except for code between backticks."""
     return SPECIAL.sub(r"\\\g<0>", text)
+
+
+def fenced(text: str, language: str) -> str:
+    """Return code as Markdown, in a fence that is longer than any in the code."""
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"
 
 
 def page(title: str, body: str, description: str = "", image: str = "") -> str:

@@ -20,6 +20,7 @@ from shown import soup
 
 from runner.present.blog.post import Post, compose
 from runner.present.look.markup import (
+    Code,
     Heading,
     TextTable,
     html,
@@ -179,6 +180,15 @@ below it.
 @pytest.mark.parametrize("cells", SECTIONS)
 def test_a_heading_without_content_is_left_out_with_its_words(tmp_path: Path, cells: str) -> None:
     assert "|".join(exported(tmp_path, *cells.split("|"))) == SECTIONS[cells]
+
+
+def test_code_cannot_leave_its_fence() -> None:
+    code = "wrk -d1s\n```\n<script>alert(1)</script>\n`````"
+    shown = soup(MarkdownIt("commonmark", {"html": True}).render(markdown([Code(code, "sh")])))
+    assert shown.find("code").get_text() == f"{code}\n" and not shown.find("script")
+    assert html([Code("a < b & <script>", "go")]) == (
+        '<pre><code class="language-go">a &lt; b &amp; &lt;script&gt;</code></pre>'
+    )
 
 
 # --- posts about runs of each kind ----------------------------------------------------------------

@@ -320,7 +320,9 @@ def test_the_band_is_students_interval_of_the_logarithms() -> None:
 def test_few_trials_have_their_range_as_a_band() -> None:
     found = band(trial_curves(cell([10.0, 20.0, 12.0, 12.0]), Q))
     ours = np.array([found.middle_ms, found.low_ms, found.high_ms])
-    assert ours == pytest.approx(np.array([known(stats.gmean([10, 20, 12, 12])), known(10), known(20)]), rel=0.01)
+    assert ours == pytest.approx(
+        np.array([known(stats.gmean([10, 20, 12, 12])), known(10), known(20)]), rel=0.01
+    )
     flat = band(np.full((5, 2), 7.0))
     assert [*flat.low_ms, *flat.high_ms] == pytest.approx([7.0] * 4)
 
