@@ -20,7 +20,9 @@ FILES_OF_LANGUAGE = {
 }
 PACKAGE_OF_FRAMEWORK = {"actix": "actix-web"}
 """Framework -> name of its package, if it is another one."""
-SECONDS_OF_GIT = 20
+COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+"""A commit's full hash. The manifest of somebody else's run could have an option of git there."""
+TIMEOUT_OF_GIT_S = 20
 
 
 @dataclass(frozen=True)
@@ -66,12 +68,12 @@ def framework_version(manifest: Manifest, server: str, framework: str) -> str:
 def _at_the_commit(manifest: Manifest, path: str) -> str:
     """Return a file as the run's commit has it; empty without that commit, or with changes."""
     git = manifest.git
-    if git is None or not git.commit or git.dirty:
+    if git is None or git.dirty or not COMMIT.fullmatch(git.commit or ""):
         return ""
     command = ["git", "-C", str(lab_root()), "show", f"{git.commit}:{path}"]
     try:
         shown = subprocess.run(
-            command, capture_output=True, text=True, timeout=SECONDS_OF_GIT, check=False
+            command, capture_output=True, text=True, timeout=TIMEOUT_OF_GIT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""

@@ -54,6 +54,15 @@ def test_code_of_an_unknown_commit_is_not_shown(manifest, git):
     assert handlers.framework_version(unknown, "axum", "axum") == ""
 
 
+@pytest.mark.parametrize("commit", ["--output={}", "HEAD", "HEAD --output={}", "main"])
+def test_a_commit_that_is_an_option_of_git_writes_nothing(manifest, tmp_path, commit):
+    """The manifest of a run from elsewhere can say anything."""
+    target = tmp_path / "written"
+    hostile = manifest.model_copy(update={"git": Git(commit=commit.format(target), dirty=False)})
+    assert handlers.handler(hostile, "axum", "Rust", "/count") is None
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_command_has_no_folder_no_host_and_no_option_for_reports():
     wrk = Command(("/usr/bin/wrk", "-t5", "-s", "/home/me/h.lua", "http://10.0.0.7:80/a?b=1"), {})
     assert wrk.words == "wrk -t5 -s h.lua http://server/a?b=1"
