@@ -5,6 +5,8 @@ unknowns.
 import math
 from collections import Counter
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pandas as pd
@@ -43,28 +45,66 @@ ONLY_SEARCHES = (
 )
 MOST_NAMED = 3
 """For more servers, a sentence gives only the ranges over the loads."""
+MOST_FINDINGS = 5
 MOST_ON_FIRST_SCREEN = 3
-"""Sentences of a run's first screen."""
+"""Findings of a run, and those on its first screen."""
 Row = Mapping[Hashable, Any]
 
 
-def sentences(tables: Tables) -> tuple[str, ...]:
-    """Return at most five sentences on the run's result, with numbers and 95 % intervals."""
+@dataclass(frozen=True)
+class Finding:
+    """A sentence on the result of a run."""
+
+    sentence: str
+    is_first: bool = False
+    """Whether it belongs on the first screen, if the run can tell it."""
+
+
+@lru_cache(maxsize=4)
+def found_in(tables: Tables) -> tuple[Finding, ...]:
+    """Return at most five findings of a run, with numbers and 95 % intervals."""
     sealed = tables.trials[is_sealed(tables.trials)]
     if sealed.empty:
-        return (NO_SEALED_TRIAL,)
+        return (Finding(NO_SEALED_TRIAL),)
     known = known_ratios(tables)
-    said = [
-        one_load(known, sealed),
-        over_loads(known, THROUGHPUT),
-        over_loads(known, CPU_PER_REQUEST),
-        response_times(tables, known),
-        *searches.findings(tables),
-        two_clients(tables),
-    ]
-    if found := tuple(filter(None, said))[:5]:
-        return found
-    return (_alone(tables, sealed),)
+    possible = (
+        Finding(one_load(known, sealed), is_first=True),
+        Finding(over_loads(known, THROUGHPUT)),
+        Finding(over_loads(known, CPU_PER_REQUEST), is_first=True),
+        Finding(response_times(tables, known), is_first=True),
+        *map(Finding, searches.findings(tables)),
+        Finding(two_clients(tables)),
+    )
+    found = tuple(each for each in possible if each.sentence)[:MOST_FINDINGS]
+    return found or (Finding(_alone(tables, sealed)),)
+
+
+def sentences(tables: Tables) -> tuple[str, ...]:
+    """Return the findings of a run as sentences."""
+    return tuple(each.sentence for each in found_in(tables))
+
+
+def first_screen(tables: Tables) -> tuple[str, ...]:
+    """Return the findings that a reader should see first: at most three.
+
+    They are the ratios under one load, the costs of a request, and response times at a rate that
+    all keep. If a run cannot tell one of these, the next finding takes its place.
+    """
+    return tuple(each.sentence for each in _shown_first(tables))
+
+
+def further(tables: Tables) -> tuple[str, ...]:
+    """Return the findings that the first screen does not show."""
+    shown = _shown_first(tables)
+    return tuple(each.sentence for each in found_in(tables) if each not in shown)
+
+
+def _shown_first(tables: Tables) -> list[Finding]:
+    """Return the findings of the first screen, in the order of all."""
+    found = found_in(tables)
+    by_preference = sorted(found, key=lambda each: not each.is_first)
+    chosen = by_preference[:MOST_ON_FIRST_SCREEN]
+    return [each for each in found if each in chosen]
 
 
 def _alone(tables: Tables, sealed: pd.DataFrame) -> str:
@@ -100,7 +140,7 @@ def unknown(tables: Tables) -> tuple[str, ...]:
     Each second label of a server (A/A) gets a sentence, too.
     """
     found = ratios.frame(tables)
-    said = _sessions_left_out(tables)
+    said = _blocks_left_out_words(tables)
     for quantity in OF_A_REPORT:
         rows = found[found["quantity"] == quantity.name]
         silent = rows.loc[rows["why"] != "", "why"]
@@ -123,7 +163,7 @@ def unknown(tables: Tables) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _sessions_left_out(tables: Tables) -> list[str]:
+def _blocks_left_out_words(tables: Tables) -> list[str]:
     """Return how many sessions, or blocks, means and ratios do not have, a sentence for each
     reason.
     """
@@ -143,31 +183,6 @@ def _sessions_left_out(tables: Tables) -> list[str]:
         for why, count in counts.items()
         if count
     ]
-
-
-def first_screen(tables: Tables) -> tuple[str, ...]:
-    """Return those of `sentences` that a reader should see first: at most three.
-
-    They are the ratios under one load, the costs of a request, and response times at a rate that
-    all keep; for those that the run cannot tell, the next of `sentences`.
-    """
-    said = sentences(tables)
-    known = known_ratios(tables)
-    sealed = sealed_trials(tables.trials)
-    preferred = (
-        one_load(known, sealed),
-        over_loads(known, CPU_PER_REQUEST),
-        response_times(tables, known),
-    )
-    ordered = sorted(said, key=lambda sentence: sentence not in preferred)
-    chosen = ordered[:MOST_ON_FIRST_SCREEN]
-    return tuple(sentence for sentence in said if sentence in chosen)
-
-
-def further(tables: Tables) -> tuple[str, ...]:
-    """Return those of `sentences` that the first screen does not have."""
-    shown = first_screen(tables)
-    return tuple(sentence for sentence in sentences(tables) if sentence not in shown)
 
 
 def known_ratios(tables: Tables) -> pd.DataFrame:

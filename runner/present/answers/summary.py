@@ -264,10 +264,14 @@ def value_words(row: Mapping[Any, Any], column: str) -> str:
 def mean_in(row: Mapping[Any, Any], column: str) -> Mean:
     """Return a mean in a row of the summary."""
     trials = int(row["compared"])
-    value, low, high = (float(row[name]) for name in (column, f"{column}_low", f"{column}_high"))
-    if not math.isfinite(low):
+    value = float(row[column])
+    low = float(row[f"{column}_low"])
+    high = float(row[f"{column}_high"])
+    has_no_ends = not math.isfinite(low)
+    if has_no_ends:
         return Mean(min(trials, 1), value, low, high)
-    return Mean(trials, value, low, high, CONFIDENCE if trials >= FEWEST_TRIALS else None)
+    confidence = CONFIDENCE if trials >= FEWEST_TRIALS else None
+    return Mean(trials, value, low, high, confidence)
 
 
 def percent_words(share_pct: float) -> str:

@@ -11,7 +11,9 @@ from matplotlib.figure import Figure
 
 from runner.present.look import style
 
-WIDTH_PX, HEIGHT_PX, DPI = 1200, 630, 100
+WIDTH_PX = 1200
+HEIGHT_PX = 630
+DPI = 100
 TITLE_PT = 44
 WORDS_PT = 19
 MOST_TITLE_LINES = 4
@@ -24,8 +26,10 @@ QUIET = "#b8b8b8"
 
 def draw_card(file: Path, title: str, words: str) -> None:
     """Write a card with a title, and with the beginning of `words` below it, as PNG."""
-    width_in, height_in = WIDTH_PX / DPI, HEIGHT_PX / DPI
-    edge_x, edge_y = EDGE_IN / width_in, EDGE_IN / height_in
+    width_in = WIDTH_PX / DPI
+    height_in = HEIGHT_PX / DPI
+    edge_x = EDGE_IN / width_in
+    edge_y = EDGE_IN / height_in
     with mpl.rc_context(style.RC):
         figure = Figure(figsize=(width_in, height_in), dpi=DPI, facecolor=GROUND)
         FigureCanvasAgg(figure)

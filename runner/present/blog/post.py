@@ -14,9 +14,11 @@ import pandas as pd
 from runner.generator_traits import TRAITS
 from runner.manifest import Manifest
 from runner.model import CALIBRATION, LabError
-from runner.present.answers import evidence, findings
-from runner.present.blog import story
+from runner.present.answers import findings
+from runner.present.blog import chapters
+from runner.present.blog.advice import advice
 from runner.present.blog.front_matter import PostFacts, Site
+from runner.present.blog.repetition import repetition, requests_and_code
 from runner.present.blog.story import Command, Story
 from runner.present.comparison import ratios
 from runner.present.comparison.quantity import CPU_PER_REQUEST, THROUGHPUT
@@ -98,15 +100,15 @@ def allowed(manifest: Manifest) -> dict[str, Any]:
 
 
 MOST_FIGURES = 4
-HIGHEST = 1100 / 700
-"""Height of a post's figure at most, in widths: higher ones are linked."""
+HIGHEST_OF_WIDTH = 1100 / 700
+"""Height of a post's figure at most, in parts of its width. Higher figures are linked."""
 PREFERRED = ("verdict-two-clients", "ratios", "wrk-requests", "wrk-cpu-per-request")
 """Figures that a post takes, the first of these that the run has."""
 OTHERWISE = ("latency-spectrum", "rates-latency", "inserts-answered")
 """Figures of a post about a run that has none of the preferred ones."""
 CARD = "card.png"
 """File of the picture that other sites show with a link to the post."""
-SENTENCE = re.compile(r"(?<=\.) (?=[A-Z0-9])")
+BETWEEN_SENTENCES = re.compile(r"(?<=\.) (?=[A-Z0-9])")
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +173,7 @@ def compose(
     sealed = sealed_trials(tables.trials)
     if sealed.empty:
         raise LabError("No trial of this run was sealed: publish another run.", exit_code=1)
-    told = Story(tables, Manifest.of(allowed(tables.manifest)), commands or {})
+    story = Story(tables, Manifest.of(allowed(tables.manifest)), commands or {})
     database = ["postgresql"] if tables.has_database() else []
     named = [
         *sorted(set(sealed["tool"])),
@@ -180,62 +182,65 @@ def compose(
         *sorted(set(sealed["server"])),
     ]
     return Post(
-        story.headline(told) or _title(tables, sealed),
+        chapters.headline(story) or _title(tables, sealed),
         tables.manifest.started_at or "",
-        _hook(told),
+        chapters.finding(story)[0],
         _description(tables),
         tuple(dict.fromkeys(name.lower() for name in named)),
-        tuple(_story(told, figures)),
+        tuple(_post(story, figures)),
         tuple(_report(tables, sealed, figures)),
     )
 
 
-def _story(told: Story, figures: Sequence[Picture]) -> list[Block]:
+def _post(story: Story, figures: Sequence[Picture]) -> list[Block]:
     """Return the post: at most `MOST_FIGURES` figures and one table; the rest is linked."""
-    chosen = _chosen(told, figures)
+    pictures = _chosen(story, figures)
 
     def shown(*names: str) -> list[Block]:
-        return [chosen.pop(name) for name in names if name in chosen]
+        """Return those of the pictures that no chapter has yet."""
+        return [pictures.pop(name) for name in names if name in pictures]
 
-    surprise = story.proof(told)
+    surprise = chapters.proof(story.case)
     files = (
         Link("The whole report", "report.html", ": every load, ratio, verdict and figure"),
         Link("Every sealed trial", "tables/trials.csv", ", as CSV"),
         Link("Every mean", "tables/summary.csv", ", as CSV"),
         Link("Provenance", "provenance.json", ": hashes of all that this was made of"),
     )
-    chapters = (
+    contents: tuple[tuple[str, list[Block]], ...] = (
         ("What surprised", [*surprise[:2], *shown("verdict-two-clients"), *surprise[2:]]),
         (
             "Which server does more",
-            [*story.answer_table(told), *shown("ratios", "wrk-requests")],
+            [*chapters.answer_table(story), *shown("ratios", "wrk-requests")],
         ),
-        ("Why", [*story.why(told), *shown("wrk-cpu-per-request")]),
-        ("What became of what was published", story.claims(told)),
-        ("What to take", story.advice(told)),
-        ("More figures", [*chosen.values()]),
-        ("What was sent, and to what", story.request_and_code(told)),
-        ("Repeat it", story.repeating(told)),
-        ("Sources and files", story.sources(told, files)),
+        ("Why", [*chapters.why(story), *shown("wrk-cpu-per-request")]),
+        ("What became of what was published", chapters.claims(story)),
+        ("What to take", advice(story)),
+        ("More figures", [*pictures.values()]),
+        ("What was sent, and to what", requests_and_code(story)),
+        ("Repeat it", repetition(story)),
+        ("Sources and files", chapters.links(story, files)),
     )
-    blocks = [*story.finding(told), *story.caveat(told)]
-    for title, content in chapters:
-        blocks += story.chapter(title, content)
+    blocks: list[Block] = [
+        Paragraph(" ".join(chapters.finding(story))),
+        chapters.caveat(story),
+    ]
+    for title, content in contents:
+        blocks += chapters.chapter(title, content)
     return blocks
 
 
-def _chosen(told: Story, figures: Sequence[Picture]) -> dict[str, Picture]:
+def _chosen(story: Story, figures: Sequence[Picture]) -> dict[str, Picture]:
     """Return the post's figures by name, with a caption of one sentence and one of its source."""
-    low = {
-        figure.name: figure for figure in figures if figure.height_px <= HIGHEST * figure.width_px
-    }
+    source = f"Data: run {story.tables.manifest.run_id}; how it was measured is in the report."
+    low = {}
+    for figure in figures:
+        if figure.height_px <= HIGHEST_OF_WIDTH * figure.width_px:
+            first_sentence = BETWEEN_SENTENCES.split(figure.caption)[0]
+            low[figure.name] = replace(figure, caption=f"{first_sentence} {source}")
     preferred = [name for name in PREFERRED if name in low]
-    names = (preferred or [name for name in OTHERWISE if name in low])[:MOST_FIGURES]
-    source = f"Data: run {told.tables.manifest.run_id}; how it was measured is in the report."
-    return {
-        name: replace(low[name], caption=f"{SENTENCE.split(low[name].caption)[0]} {source}")
-        for name in names
-    }
+    names = preferred or [name for name in OTHERWISE if name in low]
+    return {name: low[name] for name in names[:MOST_FIGURES]}
 
 
 def _report(tables: Tables, sealed: pd.DataFrame, figures: Sequence[Picture]) -> list[Block]:
@@ -281,19 +286,9 @@ def _chapters(tables: Tables, sealed: pd.DataFrame) -> Iterator[tuple[str, str, 
 
     Chapters on loads that the run lacks are left out.
     """
-    case = findings.queued_case(tables)
-    surprise = (
-        (
-            evidence.generator_said(case),
-            evidence.range_words(case),
-            evidence.probe_saw(case),
-            evidence.law_words(case),
-        )
-        if case
-        else ()
-    )
     yield "The answer", "ratios", list(parts.OF_A_RUN["answer"](tables))
-    yield "What surprised", "verdict-two-clients", [*map(Paragraph, filter(None, surprise))]
+    surprise = chapters.proof(findings.queued_case(tables))
+    yield "What surprised", "verdict-two-clients", surprise
     yield "What became of what was published", "published-claims", list(parts.claims_of(tables))
     yield (
         "How it was measured",
@@ -348,12 +343,6 @@ def _title(tables: Tables, sealed: pd.DataFrame) -> str:
     )
     behind = ", with PostgreSQL behind them" if sealed["pool_size"].notna().all() else ""
     return f"{who} under {captions.joined(sorted(set(sealed['tool'])))}{behind}"
-
-
-def _hook(told: Story) -> str:
-    """Return the first sentence of the finding, for those who see only a link to the post."""
-    first = story.finding(told)[0]
-    return SENTENCE.split(first.text)[0] if isinstance(first, Paragraph) else ""
 
 
 def _description(tables: Tables) -> str:

@@ -14,7 +14,7 @@ from runner.present.answers.summary import summarize
 from runner.present.blog.card import draw_card
 from runner.present.blog.front_matter import Site
 from runner.present.blog.post import CARD, allowed, compose
-from runner.present.blog.story import command_of
+from runner.present.blog.story import Command
 from runner.present.chart.drawing import draw as drawn
 from runner.present.chart.sentences import describe
 from runner.present.chart.value import Registered, charts
@@ -75,7 +75,7 @@ def publish(
     with replacing_folder(target) as folder:
         named = charts() if figures is None else figures
         pictures = draw(tables, named, folder / "figures", say)
-        commands = {record["trial_id"]: command_of(record) for record in run.records()}
+        commands = {record["trial_id"]: Command.of(record) for record in run.records()}
         post = compose(tables, pictures, commands)
         say("Writing the tables, the post and the page …")
         _write_tables(tables, post.text_tables, folder / "tables")

@@ -13,7 +13,9 @@ def mean_words(mean: Mean) -> str:
     Too few trials for an interval have minimum and maximum: `29,416 (28,900–30,120)`; one trial, or
     trials that all print alike, have neither. `–` if unknown.
     """
-    value, low, high = map(number, (mean.value, mean.low, mean.high))
+    value = number(mean.value)
+    low = number(mean.low)
+    high = number(mean.high)
     if mean.trials < 2 or value == low == high:
         return value
     if mean.confidence is None:

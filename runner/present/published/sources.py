@@ -16,7 +16,7 @@ ADDRESS_OF_SOURCE = {
     ),
     "Gin and Axum: a short comparison": "https://blog.wsm.moe/2024/06/web-frameworks",
 }
-"""Beginning of a source's name -> where it can be read: itself, a copy, or its code."""
+"""Beginning of a source's name -> its address; of the first a copy, of the third the code."""
 
 
 def addresses(sources: Iterable[str]) -> dict[str, str]:

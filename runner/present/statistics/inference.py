@@ -133,8 +133,14 @@ def mean_of(values: Iterable[float], confidence: float = CONFIDENCE) -> Mean:
         value = float(np.clip(np.exp(np.log(known).mean()), lowest, highest))
         return Mean(known.size, value, lowest, highest)
     logs = one_sample(np.log(known))
-    value, low, high = (float(np.exp(end)) for end in (logs.estimate, *logs.interval(confidence)))
-    return Mean(known.size, value, low, high, confidence)
+    low, high = logs.interval(confidence)
+    return Mean(
+        known.size,
+        float(np.exp(logs.estimate)),
+        float(np.exp(low)),
+        float(np.exp(high)),
+        confidence,
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,88 @@
+"""Advise which server to take for which need, from the rankings of a run."""
+
+from collections import Counter
+
+import pandas as pd
+
+from runner.model import CALIBRATION
+from runner.present.answers.ranking_text import standing
+from runner.present.answers.summary import summarize
+from runner.present.blog.chapters import rows_at_a_kept_rate
+from runner.present.blog.story import Story
+from runner.present.comparison.quantity import CPU_PER_REQUEST, P99, THROUGHPUT, Quantity
+from runner.present.comparison.ratios import YARDSTICKS
+from runner.present.frames import Tables
+from runner.present.look import captions
+from runner.present.look.markup import Block, Bullets
+from runner.present.look.numbers import number
+from runner.verdict.limits import Limit
+
+
+def advice(story: Story) -> list[Block]:
+    """Return a sentence for each need for which the run ranks servers; nothing for one server."""
+    table = summarize(story.tables)
+    is_choice = table["tier"].ne(CALIBRATION) & table["trials"].gt(0)
+    is_choice &= ~table["server"].isin([*story.tables.copies, *YARDSTICKS])
+    table = table[is_choice]
+    if table["server"].nunique() < 2:
+        return []
+    ranked = table[table["server_bound"].astype(bool)]
+    costed = table[table["cost_counts"].astype(bool)]
+    timed = table[table["limit"].eq(Limit.NONE) & table["p99_ms"].notna()]
+    sentences = (
+        _best(story.tables, THROUGHPUT, ranked, "requests per second count"),
+        _best(story.tables, CPU_PER_REQUEST, costed, "CPU time is what you pay for"),
+        _best(story.tables, P99, timed, "the slowest requests count"),
+        _far_from_limits(story, table),
+    )
+    return [Bullets(tuple(sentence for sentence in sentences if sentence))]
+
+
+def _best(tables: Tables, quantity: Quantity, rows: pd.DataFrame, need: str) -> str:
+    """Return the servers that no other was ahead of under the largest part of their loads.
+
+    Only loads count on which servers differ; the sentence is empty without such a load. A server
+    with less than half as many of them as another is no choice, because few could be ahead of it.
+    """
+    load_count = Counter[str]()
+    first_count = Counter[str]()
+    for _, alike in rows.groupby("load", sort=False):
+        ranking = standing(tables, alike, quantity).ranking if len(alike) > 1 else None
+        if ranking is None or not any(pair.differ for pair in ranking.pairs.values()):
+            continue
+        load_count.update(place.name for place in ranking.places)
+        first_count.update(place.name for place in ranking.places if place.rank == 1)
+    most_loads = max(load_count.values(), default=0)
+    first_share = {
+        name: first_count[name] / loads
+        for name, loads in load_count.items()
+        if 2 * loads >= most_loads
+    }
+    if not first_share:
+        return ""
+    highest = max(first_share.values())
+    best = sorted(name for name, share in first_share.items() if share == highest)
+    counts = "; ".join(_count_words(name, first_count[name], load_count[name]) for name in best)
+    hedge = "" if highest == 1 else ", but measure your own load"
+    return f"Take {' or '.join(best)} if {need}{hedge}. No server was ahead of {counts}."
+
+
+def _count_words(name: str, firsts: int, loads: int) -> str:
+    """Return under how many of its loads no server was ahead of one."""
+    return f"{name} under {firsts} of {captions.plural(loads, 'load')} on which servers differ"
+
+
+def _far_from_limits(story: Story, table: pd.DataFrame) -> str:
+    """Return the range of response times at a rate that servers kept; empty for fewer than two."""
+    timed = rows_at_a_kept_rate(table)
+    if len(timed) < 2:
+        return ""
+    ordered = sorted(timed.values(), key=lambda row: float(row["p50_ms"]))
+    fastest = ordered[0]
+    slowest = ordered[-1]
+    return (
+        "Take what your team knows if you are far from any limit: "
+        f"{story.phrase_of(str(fastest['load']))}, the median response time is "
+        f"{number(float(fastest['p50_ms']))} ms ({fastest['server']}) to "
+        f"{number(float(slowest['p50_ms']))} ms ({slowest['server']})."
+    )

@@ -1,0 +1,238 @@
+"""Chapters of a post: finding, caveat, proof, answer, claims and sources; all texts are computed.
+
+A chapter is empty if the run has nothing for it.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+import pandas as pd
+
+from runner.model import CALIBRATION
+from runner.present.answers import evidence, findings
+from runner.present.answers.findings import Row
+from runner.present.answers.summary import summarize, value_words
+from runner.present.blog.story import Story
+from runner.present.comparison.quantity import CPU_PER_REQUEST
+from runner.present.frames import Case
+from runner.present.look import captions
+from runner.present.look.markup import (
+    NOT_RANKED,
+    Block,
+    Bullets,
+    Heading,
+    Link,
+    Links,
+    Paragraph,
+    TextTable,
+)
+from runner.present.look.numbers import number
+from runner.present.published import outcomes
+from runner.present.published.counterparts import repeats
+from runner.present.published.judging import Judged, judge_all
+from runner.present.published.sources import addresses
+from runner.present.statistics.inference import FEWEST_TRIALS
+from runner.verdict.limits import Limit
+
+MOST_SERVERS = 10
+"""Rows of the table that compares servers."""
+MOST_CLAIMS = 6
+"""Claims that a post tells one by one."""
+MOST_SENTENCES = 3
+"""Sentences of the finding."""
+NAME_OF_A_FAMILY = re.compile(r"[^\d]+")
+"""Name of a CPU without a number, which does not say the model."""
+
+
+def chapter(title: str, blocks: Sequence[Block]) -> list[Block]:
+    """Return blocks below a heading; nothing if no block has content."""
+    kept = [block for block in blocks if block]
+    return [Heading(title), *kept] if kept else []
+
+
+def headline(story: Story) -> str:
+    """Return what two clients saw as a title; empty if no generator timed its own queue."""
+    case = story.case
+    if case is None:
+        return ""
+    generator_ms = number(float(case.row["latency_p50_ms"]))
+    probe_ms = number(float(case.row["probe_p50_ms"]))
+    return f"{case.tool} said {generator_ms} ms. A second client waited {probe_ms} ms."
+
+
+def finding(story: Story) -> list[str]:
+    """Return the result in at most `MOST_SENTENCES` sentences."""
+    known = findings.known_ratios(story.tables)
+    preferred = (
+        findings.two_clients(story.tables),
+        findings.one_load(known, story.sealed),
+        findings.response_times(story.tables, known),
+    )
+    sentences = [sentence for sentence in preferred if sentence]
+    return sentences or list(findings.sentences(story.tables)[:MOST_SENTENCES])
+
+
+def caveat(story: Story) -> Paragraph:
+    """Return what a reader must know before quoting a number."""
+    sentences = (
+        f"Before you quote this: {_place_words(story)}.",
+        _share_words(story),
+        "Ratios may carry over to other machines; rates will not.",
+        "± is the 95 % interval over repeats.",
+    )
+    return Paragraph(" ".join(sentence for sentence in sentences if sentence))
+
+
+def _place_words(story: Story) -> str:
+    """Return the machine, how the servers ran, and whether they shared CPUs with the generator."""
+    manifest = story.public
+    facts = manifest.machine
+    cpu = facts.cpu_model or "CPU of unknown model"
+    if facts.hypervisor and NAME_OF_A_FAMILY.fullmatch(cpu):
+        cpu += ", whose model the hypervisor does not tell"
+    kind = "a virtual machine" if facts.hypervisor else "a machine"
+    engine = "in containers" if manifest.engine == "docker" else "as processes"
+    cpus = "had CPUs of their own" if manifest.placement.disjoint else "shared CPUs"
+    return (
+        f"measured on {kind} with {captions.plural(facts.cpus or 0, 'CPU')} ({cpu}); servers ran "
+        f"{engine}; server and load generator {cpus}"
+    )
+
+
+def _share_words(story: Story) -> str:
+    """Return under how many loads the servers had a share of a core; empty if under none."""
+    loads = story.sealed.drop_duplicates("load")
+    narrow = int((loads["share"] < 1).sum())
+    if not narrow:
+        return ""
+    return (
+        f"Under {narrow} of {len(loads)} loads a server had a share of a core, to make the server "
+        "and not the generator the limit."
+    )
+
+
+def proof(case: Case | None) -> list[Block]:
+    """Return how the generator's report differs from what a second client saw."""
+    if case is None:
+        return []
+    sentences = (
+        evidence.generator_said(case),
+        evidence.range_words(case),
+        evidence.probe_saw(case),
+        evidence.law_words(case),
+    )
+    return [Paragraph(sentence) for sentence in sentences if sentence]
+
+
+# --- which server does more -----------------------------------------------------------------------
+
+
+def answer_table(story: Story) -> list[Block]:
+    """Return a row for each server: its rate and cost under one load, and its times at one rate."""
+    load = story.load
+    if load is None:
+        return []
+    table = summarize(story.tables)
+    table = table[table["tier"].ne(CALIBRATION) & ~table["server"].isin(story.tables.copies)]
+    under_load = table[table["load"].eq(load["load"])].sort_values("rps", ascending=False)
+    timed = rows_at_a_kept_rate(table)
+    rows = [_server_row(row, timed) for row in under_load.head(MOST_SERVERS).to_dict("records")]
+    phrase = story.phrase_of(str(load["load"]))
+    words = [f"Rates and costs: {phrase}."]
+    if timed:
+        kept_load = str(next(iter(timed.values()))["load"])
+        words.append(f"Response times: {story.phrase_of(kept_load)}.")
+    if not under_load["server_bound"].all():
+        words.append(f"{NOT_RANKED} The server was not the limit: do not rank.")
+    return [
+        Paragraph(" ".join(words), "note"),
+        TextTable(pd.DataFrame(rows), about="Servers compared", name="servers"),
+    ]
+
+
+def _server_row(row: Row, timed: dict[str, Row]) -> dict[str, str]:
+    """Return a server's row of texts; `timed` are the rows at a kept rate, by server."""
+    rate = value_words(row, "rps")
+    texts = {
+        "server": str(row["server"]),
+        "language": str(row["language"]),
+        "requests/s": rate if row["server_bound"] else f"{rate} {NOT_RANKED}",
+        "CPU ms/request": value_words(row, "cpu_ms_per_request"),
+    }
+    if timed:
+        at_the_rate = timed.get(str(row["server"]))
+        p50 = value_words(at_the_rate, "p50_ms") if at_the_rate else "–"
+        texts["p50 at a set rate, ms"] = p50
+    return texts
+
+
+def rows_at_a_kept_rate(table: pd.DataFrame) -> dict[str, Row]:
+    """Return, by server, the summary's rows of the offered rate that most servers kept."""
+    kept = table[table["limit"].eq(Limit.NONE) & table["p50_ms"].notna()]
+    if kept.empty:
+        return {}
+    load = kept["load"].value_counts(sort=False).idxmax()
+    return {str(row["server"]): row for row in kept[kept["load"] == load].to_dict("records")}
+
+
+def why(story: Story) -> list[Block]:
+    """Return how the costs of a request explain the rates; nothing if no costs are known."""
+    costs = findings.over_loads(findings.known_ratios(story.tables), CPU_PER_REQUEST)
+    if not costs:
+        return []
+    return [
+        Paragraph(
+            "A server at its limit answers as many requests as its CPU time pays for. So the cost "
+            f"of a request decides the rate. {costs}"
+        )
+    ]
+
+
+# --- what was published ---------------------------------------------------------------------------
+
+
+def claims(story: Story) -> list[Block]:
+    """Return how many published claims hold, and `MOST_CLAIMS` of them one by one."""
+    if not repeats(story.tables, FEWEST_TRIALS):
+        return []
+    judged = judge_all(story.tables)
+    counts = outcomes.count_words([each.direction for each in judged])
+    chosen = _of_every_outcome(judged)
+    return [Paragraph(counts), Bullets(tuple(_claim_words(each) for each in chosen))]
+
+
+def _of_every_outcome(judged: Sequence[Judged]) -> list[Judged]:
+    """Return at most `MOST_CLAIMS` claims with a ratio, in turn one of each outcome and direction.
+
+    A claim of a source that has none yet comes first.
+    """
+    by_direction: dict[str, list[Judged]] = {}
+    for each in judged:
+        has_ratio = each.measured != "–" and each.claim.range_words != ""
+        if each.found.outcome != outcomes.ABSENT and has_ratio:
+            by_direction.setdefault(each.direction, []).append(each)
+    chosen: list[Judged] = []
+    while any(by_direction.values()):
+        for alike in filter(None, by_direction.values()):
+            if len(chosen) == MOST_CLAIMS:
+                return chosen
+            sources_so_far = {each.claim.source for each in chosen}
+            alike.sort(key=lambda each: each.claim.source in sources_so_far)
+            chosen.append(alike.pop(0))
+    return chosen
+
+
+def _claim_words(judged: Judged) -> str:
+    return (
+        f"Published: {judged.claim.says} Here: {judged.outcome_words}. Measured "
+        f"{judged.measured}, claimed {judged.claim.range_words}."
+    )
+
+
+def links(story: Story, files: Iterable[Link]) -> list[Block]:
+    """Return links to the files of this run, and to the sources of published claims."""
+    found = list(files)
+    if repeats(story.tables, FEWEST_TRIALS):
+        sources = [each.claim.source for each in judge_all(story.tables)]
+        found += [Link(words, address) for words, address in addresses(sources).items()]
+    return [Links(tuple(found))]

@@ -1,0 +1,126 @@
+"""Show how to repeat a run: its requests, commands, code, versions and name."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from runner.manifest import Manifest
+from runner.model import LabError, Workload
+from runner.planning.catalog import load_workload
+from runner.present.blog.handlers import framework_version, handler
+from runner.present.blog.story import Story
+from runner.present.look import captions
+from runner.present.look.markup import Block, Code, Paragraph
+
+MOST_HANDLERS = 2
+"""Servers whose code a post shows."""
+COMMIT_LETTERS = 12
+"""Letters of a commit's hash that a post shows."""
+
+
+def requests_and_code(story: Story) -> list[Block]:
+    """Return requests, commands, handlers and versions; nothing for a user's own API."""
+    if story.tables.manifest.campaign.apis:
+        return []
+    rows: list[Mapping[Any, Any]] = []
+    if story.load is not None:
+        rows.append(story.load)
+    if story.case is not None:
+        rows.append(story.case.row)
+    lines = [*dict.fromkeys(_request_words(row) for row in rows)]
+    lines += [_command_words(story, row) for row in rows]
+    known = [line for line in lines if line]
+    commands = [Code("\n".join(known), "sh")] if known else []
+    code = _handlers(story, rows[0]) if rows else []
+    return [*commands, *code, _versions(story)]
+
+
+def _workload(row: Mapping[Any, Any]) -> Workload | None:
+    """Return the workload of a trial; None if the lab no longer has it."""
+    try:
+        return load_workload(str(row["workload"]))
+    except LabError:
+        return None
+
+
+def _request_words(row: Mapping[Any, Any]) -> str:
+    """Return the request of a trial as a comment; empty if its workload is unknown."""
+    workload = _workload(row)
+    if workload is None:
+        return ""
+    return f"# {row['workload']}: {workload.method} {workload.path} {workload.body}".rstrip()
+
+
+def _command_words(story: Story, row: Mapping[Any, Any]) -> str:
+    """Return a trial's command, after a comment on its slices; empty if it is unknown."""
+    command = story.commands.get(str(row["trial_id"]))
+    if command is None or not command.arguments:
+        return ""
+    slices = row["slices"]
+    if not slices > 1:
+        return command.words
+    turns = f"# {slices:.0f} of these are a trial; the servers are loaded in turn"
+    return f"{turns}\n{command.words}"
+
+
+def _handlers(story: Story, row: Mapping[Any, Any]) -> list[Block]:
+    """Return the code that answers a trial's request, of a server of each language."""
+    workload = _workload(row)
+    if workload is None:
+        return []
+    under_load = story.sealed[story.sealed["load"] == row["load"]].drop_duplicates("server")
+    found = []
+    for _, alike in under_load.groupby("language", sort=True):
+        handlers = [
+            handler(story.public, each["server"], each["language"], workload.path)
+            for each in alike.to_dict("records")
+        ]
+        found += [known for known in handlers if known is not None][:1]
+    blocks: list[Block] = []
+    for each in found[:MOST_HANDLERS]:
+        blocks.append(Paragraph(f"{workload.path} in {each.server}:", "note"))
+        blocks.append(Code(each.code, each.language.lower()))
+    return blocks
+
+
+def _versions(story: Story) -> Paragraph:
+    """Return the versions of frameworks, tools, system and database."""
+    manifest = story.public
+    frameworks = []
+    for row in story.sealed.drop_duplicates("server").sort_values("server").to_dict("records"):
+        version = framework_version(manifest, row["server"], row["framework"])
+        if version:
+            frameworks.append(f"{row['framework']} {version}")
+    versions = {
+        "Frameworks": ", ".join(frameworks),
+        "Tools": ", ".join(f"{name} {version}" for name, version in manifest.tools.items()),
+        "System": " ".join(filter(None, (manifest.machine.os, manifest.machine.kernel))),
+    }
+    sentences = [f"{what}: {value}." for what, value in versions.items() if value]
+    if story.tables.has_database():
+        sentences.append(captions.durability(manifest))
+    return Paragraph(" ".join(sentences), "note")
+
+
+def repetition(story: Story) -> list[Block]:
+    """Return the run's name, commit and seed, and the commands that repeat it."""
+    manifest = story.public
+    identity = f"This is run {manifest.run_id}{_commit_words(manifest)}, seed {manifest.seed}."
+    blocks: list[Block] = [Paragraph(identity)]
+    name = manifest.campaign.name
+    if name and not story.tables.manifest.campaign.apis:
+        commands = (
+            "make setup",
+            f".venv/bin/bench run {name}",
+            ".venv/bin/bench publish latest --out post",
+        )
+        blocks.append(Code("\n".join(commands), "sh"))
+    return blocks
+
+
+def _commit_words(manifest: Manifest) -> str:
+    """Return a run's commit after a comma; empty if it is unknown."""
+    git = manifest.git
+    if git is None or not git.commit:
+        return ""
+    changes = ", with uncommitted changes" if git.dirty else ""
+    return f", made at commit {git.commit[:COMMIT_LETTERS]}{changes}"

@@ -1,0 +1,44 @@
+"""Advice names the servers that no other was ahead of under the largest part of their loads."""
+
+import numpy as np
+import pytest
+import synthetic_run
+from figure_checks import changed, read
+
+from runner.present.blog.advice import advice
+from runner.present.blog.story import Story
+from runner.present.frames import Tables
+
+
+def with_rates(folder, rates_rps) -> Tables:
+    """A run of six blocks whose servers have known rates and costs, with 0.4 % of noise."""
+    tables = read(synthetic_run.build(folder / "run", trials=6, failed=False))
+    noise = np.random.default_rng(3).lognormal(0, 0.004, len(tables.trials))
+    rps = tables.trials["server"].map(rates_rps).to_numpy(dtype=float) * noise
+    cost = 1000 / rps
+    return changed(tables, served_rps=rps, server_cpu_ms_per_request=cost, verdict="server-bound")
+
+
+def advised(tables: Tables) -> list[str]:
+    (block,) = advice(Story(tables, tables.manifest, {}))
+    return list(block.sentences)
+
+
+@pytest.mark.parametrize(
+    ("rates_rps", "best"),
+    [
+        ({"axum": 40_000, "gin": 20_000, "nginx": 90_000}, "axum"),
+        ({"axum": 20_000, "gin": 40_000, "nginx": 90_000}, "gin"),
+    ],
+)
+def test_the_faster_server_is_advised_and_no_yardstick(tmp_path, rates_rps, best):
+    rates, costs, *_ = advised(with_rates(tmp_path, rates_rps))
+    assert rates.startswith(f"Take {best} if requests per second count.")
+    assert costs.startswith(f"Take {best} if CPU time is what you pay for.")
+    loads = int(rates.split(" of ")[-1].split()[0])
+    assert f"{best} under {loads} of {loads} loads on which servers differ." in rates
+
+
+def test_servers_that_do_not_differ_get_no_advice(tmp_path):
+    same = dict.fromkeys(("axum", "gin", "nginx"), 40_000)
+    assert not any("if requests per second" in each for each in advised(with_rates(tmp_path, same)))
