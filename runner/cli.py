@@ -2,9 +2,12 @@
 
 import io
 import os
+import signal
 import sys
 import tempfile
 import traceback
+from types import FrameType
+from typing import NoReturn
 
 import typer
 
@@ -20,6 +23,8 @@ app = typer.Typer(
     add_completion=False,
 )
 
+SIGNALLED = 128
+"""Exit code of a program that a signal ended, less the signal's number."""
 FORWARDED = {"allow_extra_args": True, "ignore_unknown_options": True}
 """A command with these settings takes all options as they are, for the program that it starts."""
 
@@ -37,6 +42,18 @@ for command in (
     )(command)
 
 
+def _end_with(number: int, _frame: FrameType | None) -> NoReturn:
+    """End as a shell reports a signal; open folders and processes are cleaned up on the way."""
+    sys.exit(SIGNALLED + number)
+
+
+def _clean_up_on_signals() -> None:
+    """End by an exception if a signal would end this process without any clean-up."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _end_with)
+
+
 def main() -> None:
     """Run the command line; print an error as one sentence, never a traceback.
 
@@ -50,6 +67,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # Print the number of a letter that the terminal lacks.
             stream.reconfigure(errors="backslashreplace")
+    _clean_up_on_signals()
     try:
         app()
     except LabError as error:

@@ -6,6 +6,7 @@ No other module builds its paths.
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import io
 import json
@@ -123,10 +124,11 @@ def replacing(path: Path) -> Iterator[Path]:
 def replacing_folder(target: Path) -> Iterator[Path]:
     """Yield a temporary folder beside `target`; on success it replaces `target`.
 
-    On an error `target` is unchanged.
+    On an error `target` is unchanged. Temporary folders of processes that were killed are removed.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    suffix = secrets.token_hex(4)
+    _remove_abandoned(target)
+    suffix = f"{os.getpid()}-{secrets.token_hex(4)}"
     new, old = (target.with_name(f".{target.name}.{suffix}.{end}") for end in ("tmp", "old"))
     new.mkdir()
     try:
@@ -144,6 +146,17 @@ def replacing_folder(target: Path) -> Iterator[Path]:
         shutil.rmtree(new, ignore_errors=True)
         if target.exists():
             shutil.rmtree(old, ignore_errors=True)
+
+
+def _remove_abandoned(target: Path) -> None:
+    """Remove the temporary folders that processes left beside `target` when they were killed.
+
+    Their names have the process id. One whose process runs is in use.
+    """
+    for folder in target.parent.glob(f".{glob.escape(target.name)}.*-*.tmp"):
+        pid = folder.name.removeprefix(f".{target.name}.").partition("-")[0]
+        if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _as_json(value: Any, indent: int | None = 1) -> bytes:

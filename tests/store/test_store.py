@@ -4,10 +4,16 @@ refused.
 
 import json
 import lzma
+import os
+import signal
+import subprocess
+import sys
+import time
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from built import ROOT
 from measured import record_of
 
 from runner import store
@@ -140,6 +146,37 @@ def test_an_export_has_no_raw_files_and_replaces_only_an_export(tmp_path):
     assert thesis.read_text() == raw.read_text() == "years of work"
     assert (first.path / "run.json").exists()
     assert not list(tmp_path.glob(".*.tmp"))
+
+
+def test_a_folder_that_a_killed_process_left_is_removed_by_the_next(tmp_path):
+    """One of a process that runs is not, and neither is somebody else's file."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    abandoned = tmp_path / f".out.{gone.pid}-0a0b0c0d.tmp"
+    in_use = tmp_path / f".out.{os.getpid()}-0a0b0c0d.tmp"
+    of_another = tmp_path / f".outer.{gone.pid}-0a0b0c0d.tmp"
+    mine = tmp_path / ".out.notes.tmp"
+    for folder in (abandoned, in_use, of_another, mine):
+        folder.mkdir()
+    with store.replacing_folder(tmp_path / "out") as folder:
+        (folder / "file").write_text("new")
+    assert not abandoned.exists() and (tmp_path / "out" / "file").read_text() == "new"
+    assert all(folder.exists() for folder in (in_use, of_another, mine))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_leaves_no_half_written_folder(tmp_path, number):
+    """The command line as it is, ended while it draws."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "runner.cli", "publish", "sample", "--out", tmp_path / "post"]
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, cwd=ROOT)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob(".post.*/figures")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    expected = 130 if number == signal.SIGINT else 128 + number
+    assert process.returncode == expected and list(tmp_path.iterdir()) == []
 
 
 def test_exported_records_are_those_of_the_run(tmp_path):
