@@ -108,9 +108,12 @@ def repetition(story: Story) -> list[Block]:
     blocks: list[Block] = [Paragraph(identity)]
     name = manifest.campaign.name
     if name and not story.tables.manifest.campaign.apis:
+        until = story.tables.manifest.until
         commands = (
             "make setup",
-            f".venv/bin/bench run {name}",
+            f".venv/bin/bench run {name} --until {until}"
+            if until
+            else f".venv/bin/bench run {name}",
             ".venv/bin/bench publish latest --out post",
         )
         blocks.append(Code("\n".join(commands), "sh"))

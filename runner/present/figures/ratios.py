@@ -46,7 +46,7 @@ def ratios(tables: Tables) -> Chart:
     return forest.forest(
         title,
         captions.caption(tables, trials, text),
-        "A row for each other server, a mark for each load. Hollow: the interval reaches 1.",
+        "Row: another server. Mark: a load. Hollow: its interval reaches 1.",
         groups,
         "ratio",
         f"Forest plot of {captions.plural(marks, 'ratio')} of two servers with intervals.",
@@ -88,5 +88,5 @@ def _row(server: str, pairs: pd.DataFrame, look: Identity) -> forest.ForestRow:
         note = words(pairs.iloc[0].to_dict())
     else:
         ends = dict.fromkeys(f"{end:.2f}" for end in (pairs["ratio"].min(), pairs["ratio"].max()))
-        note = f"{' to '.join(ends)} ({len(pairs)} loads)"
+        note = f"{' to '.join(ends)}, {len(pairs)} loads"
     return forest.ForestRow(server, note, tuple(marks), dense=len(marks) > 1)
