@@ -6,7 +6,7 @@ one from 0.03535 to 0.03545. A ratio agrees if such numbers have a quotient that
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from figure_checks import changed, tables_of
@@ -245,11 +245,16 @@ def test_two_runs_have_the_ratios_of_the_means_beside_them(tmp_path):
 # --- one cell on several pages --------------------------------------------------------------------
 
 
+def printed_cells(tables: Tables) -> dict[tuple[str, str], dict[Any, Any]]:
+    """The summary's rows as they are printed, by load and server."""
+    rows = summary.printable(summary.summarize(tables)).to_dict("records")
+    return {(row["load"], row["server"]): row for row in rows}
+
+
 @pytest.mark.parametrize(("run", "count"), of_runs(60, 200, 12))
 def test_a_cell_has_one_value_in_the_summary_and_beside_ratios(run, count):
     tables = tables_of(run)
-    rows = summary.printable(summary.summarize(tables)).to_dict("records")
-    cells = {(row["load"], row["server"]): row for row in rows}
+    cells = printed_cells(tables)
     seen = 0
     for row in ratios.table(tables).to_dict("records"):
         heading = HEADINGS.get(row["what"], "")
@@ -265,8 +270,7 @@ def test_a_cell_has_one_value_in_the_summary_and_beside_ratios(run, count):
 @pytest.mark.parametrize(("run", "count"), of_runs(20, 20, 9))
 def test_a_cell_has_one_value_beside_published_ones(run, count):
     tables = tables_of(run)
-    rows = summary.printable(summary.summarize(tables)).to_dict("records")
-    cells = {(row["load"], row["server"]): row for row in rows}
+    cells = printed_cells(tables)
     seen = 0
     for row in published_table.rows(tables):
         value = published_table.printable([row]).iloc[0]["here"].split(" ")[0]
