@@ -14,6 +14,7 @@ from runner.present.answers.findings import Row
 from runner.present.answers.summary import summarize, value_words
 from runner.present.blog.story import Story
 from runner.present.comparison.quantity import CPU_PER_REQUEST
+from runner.present.comparison.ratios import YARDSTICKS
 from runner.present.frames import Case
 from runner.present.look import captions
 from runner.present.look.markup import (
@@ -142,6 +143,11 @@ def answer_table(story: Story) -> list[Block]:
     if timed:
         kept_load = str(next(iter(timed.values()))["load"])
         words.append(f"Response times: {story.phrase_of(kept_load)}.")
+    yardsticks = [name for name in YARDSTICKS if name in set(under_load["server"])]
+    if yardsticks:
+        words.append(
+            f"{captions.joined(yardsticks)} answers fixed bodies: what the machine can do."
+        )
     if not under_load["server_bound"].all():
         words.append(f"{NOT_RANKED} The server was not the limit: do not rank.")
     return [
