@@ -15,8 +15,8 @@ from runner.present.chart.sentences import fit
 from runner.present.chart.value import POINT_COLUMNS, Axis, Chart
 from runner.present.look import style
 
-LABEL_IN = 2.3  # width for the words to the left of the axis
-NOTE_IN = 2.1  # width for those to the right
+LABEL_IN = 2.2  # width for the words to the left of the axis
+NOTE_IN = 2.3  # width for those to the right
 ROW_IN = 0.16  # padding of a row beyond its text
 MARK_IN = 0.16  # height of each mark
 DENSE_IN = 0.065  # height of each mark in a row of many, at most

@@ -69,6 +69,12 @@ class OurMetric:
         return f"{self.words}, over {self.window}" if self.window else self.words
 
     @property
+    def name(self) -> str:
+        """Name without the unit, for a ratio: `p50`, `CPU peak over 1 s`."""
+        name = self.words.split(",", maxsplit=1)[0]
+        return f"{name} over {self.window}" if self.window else name
+
+    @property
     def heading(self) -> str:
         """Heading in tables, where the published number has no window."""
         return f"{self.label} here" if self.window else self.words

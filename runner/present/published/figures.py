@@ -1,4 +1,4 @@
-"""Figures of the published page: ratios of Go to Rust next to ours, and claims about ratios."""
+"""Figures of the published page: how far Rust is ahead of Go, there and here; and the claims."""
 
 import math
 from collections import Counter
@@ -10,32 +10,29 @@ from runner.present.comparison.obstacle import is_the_servers
 from runner.present.figures import forest
 from runner.present.frames import MODES, Tables
 from runner.present.look import captions, style
-from runner.present.published import counterparts, published_table
-from runner.present.published.counterparts import repeats
+from runner.present.published import claim_sheet, counterparts, published_table
+from runner.present.published.claim_sheet import ClaimRow
+from runner.present.published.claim_words import sentence
+from runner.present.published.counterparts import METRICS, repeats
 from runner.present.published.judging import Judged, judge_all
-from runner.present.published.outcomes import ABSENT, CLOSE, FAILS, HOLDS, OUTCOMES
+from runner.present.published.outcomes import ABSENT, HOLDS, OUTCOMES
 from runner.present.published.published_table import Row
 from runner.present.statistics.inference import FEWEST_TRIALS, ratio
 
-BESIDE = "Go / Rust: the published ratios, and ours"
-CLAIMED = "What was claimed, and what was measured"
-LOOKS = {
-    HOLDS: (style.INK, "o", False),
-    FAILS: (style.INK, "X", False),
-    CLOSE: (style.INK, "o", True),
-    ABSENT: (style.GREY, "o", True),
-}
-"""Outcome -> colour, marker, and whether the marker is hollow."""
+BESIDE = "How far Rust is ahead of Go, as published and here"
 
 
 @chart("published-ratios", notebook="published", needs=repeats)
 def beside_ours(tables: Tables) -> Chart:
-    """Return the chart of each published ratio of a Go and a Rust server, next to ours."""
+    """Return the chart of each published ratio of a Rust and a Go server, next to ours.
+
+    Right of 1 the Rust server is ahead in each row, because it does more or takes less.
+    """
     published: dict[tuple[str, ...], list[Row]] = {}
     for row in published_table.rows(tables):
         compared = row.number.source, row.number.scenario, row.load, row.number.metric
         published.setdefault(compared, []).append(row)
-    groups: dict[str, list[forest.ForestRow]] = {}
+    found: list[_PublishedRatio] = []
     for rows in published.values():
         of_go, of_rust = (
             [row for row in rows if row.number.language == language] for language in ("Go", "Rust")
@@ -46,126 +43,134 @@ def beside_ours(tables: Tables) -> Chart:
                 of_go[0].number,
                 of_rust[0].number,
             ) and go.metric == rust.metric:
-                found = _ratio(go, rust)
-                groups.setdefault(found.load, []).append(found.row)
-    marks = [row.marks for drawn_rows in groups.values() for row in drawn_rows]
-    known = [mark for each in marks for mark in each]
+                found.append(_ratio(go, rust))
+    known = [each for each in found if each.row.marks]
     if not known:
         return empty(BESIDE, "This run has no load and pair of servers that a source compares.")
-    words = (
-        "Dot: ratio of our means; line: the 95 % interval of the ratio within blocks, from five "
-        "trials a side on. The published numbers have no interval."
-    )
+    groups: dict[str, list[forest.ForestRow]] = {}
+    for each in sorted(known, key=lambda each: each.place):
+        groups.setdefault(each.group, []).append(each.row)
+    for group in dict.fromkeys(each.group for each in known):
+        groups[group] = groups.pop(group)  # in the order of the sources
+    own = sum(not mark.hollow for each in known for mark in each.row.marks)
     key = (
-        "Diamond: published. Dot: this run. Hollow and pale: not the servers' own ratio, by what "
-        "limited the trials."
+        "Right of 1 Rust is ahead: it does more, or takes less. Diamond: published. Dot: this run, "
+        "with its 95 % interval. Hollow, grey: by what limited the trials, the ratio is not the "
+        "servers'. Numbers: published → here."
     )
     head = (
-        f"Forest plot on a logarithmic axis: {len(marks)} published ratios of a Go to a Rust "
-        f"server, {len(known)} of them with ours beside it, "
-        f"{sum(not mark.hollow for mark in known)} of which are the servers' own."
+        "Forest plot on a logarithmic axis: by how much a Rust server is ahead of a Go server, in "
+        f"{len(known)} published ratios with ours beside them, {own} of which are the servers' own."
     )
     trials = counterparts.published_trials(tables)
+    words = "Ours are ratios of means within blocks; the published ones have no interval."
     caption = captions.caption(tables, trials[trials["load_model"] == "closed"], words)
-    return forest.forest(BESIDE, caption, key, groups, "Go / Rust", head)
+    return forest.forest(BESIDE, caption, key, groups, "Rust is ahead by a factor of", head)
 
 
 @dataclass(frozen=True)
 class _PublishedRatio:
-    """The row of two published numbers, and the load under which the figure has it."""
+    """The row of two published numbers, and the group in which the figure has it."""
 
-    load: str
+    group: str
+    place: int
+    """Place of its quantity within the group."""
     row: forest.ForestRow
 
 
 def _ratio(go: Row, rust: Row) -> _PublishedRatio:
-    """Return the ratio of two published numbers of one load and metric."""
+    """Return by how much a Rust server is ahead of a Go server, as published and here.
+
+    The row has no mark if this was not measured.
+    """
     number = go.number
-    cells = (go.cell, rust.cell)
-    said = number.value / rust.number.value
-    size = int(number.connections)
-    names = f"{go.cell.server}/{rust.cell.server}"
-    quantity = go.quantity.label
-    # The matrix has one quantity at many numbers of connections; other loads have many quantities
-    # at one number of users.
-    if number.scenario == "count":
-        load = f"count, {MODES.get(number.mode, number.mode)}: {quantity}"
-        label = f"{names}, {captions.plural(size, 'connection')}"
-    else:
-        users = next(
-            (int(counterparts.sizes(each.trials).iloc[0]) for each in cells if len(each.trials)),
-            size,
-        )
-        load = f"{number.scenario}, {size:,} users{f', here {users:,}' * (users != size)}"
-        label = f"{names}: {quantity}"
-    found = ratio(go.sample, rust.sample)
-    middle = found.ratio if found else go.ours.value / rust.ours.value
+    quantity = go.quantity.quantity
+    ahead, behind = (rust, go) if quantity.more_is_better else (go, rust)
+    said = ahead.number.value / behind.number.value
+    group, label = _names(go, rust)
+    found = ratio(ahead.sample, behind.sample)
+    middle = found.ratio if found else ahead.ours.value / behind.ours.value
     if not math.isfinite(middle):
-        absent = forest.ForestRow(label, f"published {said:.2f}\nnot here", other=said)
-        return _PublishedRatio(load, absent)
+        return _PublishedRatio(group, 0, forest.ForestRow(label, "", other=said))
     low = math.nan if found is None else found.low
     high = math.nan if found is None else found.high
-    solid = all(is_the_servers(each.sealed, go.quantity.quantity) for each in cells)
+    solid = all(is_the_servers(each.cell.sealed, quantity) for each in (go, rust))
     mark = forest.Mark(middle, low, high, style.INK if solid else style.GREY, hollow=not solid)
-    here = f"here {middle:.2f}" + (f" [{low:.2f}–{high:.2f}]" if found else "")
-    row = forest.ForestRow(label, f"published {said:.2f}\n{here}", (mark,), other=said)
-    return _PublishedRatio(load, row)
+    here = f"{middle:.2f}" + (f" [{low:.2f}–{high:.2f}]" if found else "")
+    row = forest.ForestRow(
+        label,
+        f"{said:.2f} → {here}",
+        (mark,),
+        other=said,
+        said=f"published {said:.2f}, here {here}",
+    )
+    return _PublishedRatio(group, list(METRICS).index(number.metric), row)
+
+
+def _names(go: Row, rust: Row) -> tuple[str, str]:
+    """Return the words for the group of a published ratio, and for its row.
+
+    The matrix of wrk has one quantity at many numbers of connections; other loads have many
+    quantities at one number of users.
+    """
+    number = go.number
+    servers = f"{rust.cell.server} beside {go.cell.server}"
+    size = int(number.connections)
+    if number.scenario == "count":
+        mode = MODES.get(number.mode, number.mode)
+        group = f"{servers}: {go.quantity.name} of count, {mode}"
+        return group, f"{size:,} connection{'s' * (size != 1)}"
+    cells = (go.cell, rust.cell)
+    users = next(
+        (int(counterparts.sizes(each.trials).iloc[0]) for each in cells if len(each.trials)),
+        size,
+    )
+    here = f", here {users:,}" * (users != size)
+    return f"{servers}: {number.scenario}, {size:,} users{here}", go.quantity.name
 
 
 @chart(
     "published-claims", notebook="published", needs=lambda tables: repeats(tables, FEWEST_TRIALS)
 )
 def claimed_and_measured(tables: Tables) -> Chart:
-    """Return the chart of each claim's comparisons, over the range in which the claim holds."""
-    judged = [each for each in judge_all(tables) if each.ratios and each.claim.range_words]
-    groups = {
-        f"{outcome[0].upper()}{outcome[1:]}": rows
-        for outcome in OUTCOMES
-        if (rows := [_claim(each) for each in judged if each.found.outcome == outcome])
-    }
-    if not groups:
+    """Return the chart of the claims about ratios: what was claimed, what was measured, outcome."""
+    judged = [
+        each
+        for each in judge_all(tables)
+        if each.ratios and each.claim.range_words and each.found.outcome != ABSENT
+    ]
+    if not judged:
         reason = (
             f"No claim is about servers and a load of which this run has {FEWEST_TRIALS} trials a "
             "side."
         )
-        return empty(CLAIMED, reason)
+        return empty("What was claimed, and what was measured", reason)
+    counts = Counter(each.found.outcome for each in judged)
+    title = (
+        f"{counts[HOLDS]} of {captions.plural(len(judged), 'published claim')} about a ratio "
+        f"hold{'s' * (counts[HOLDS] == 1)} here"
+    )
+    places = {outcome: place for place, outcome in enumerate(OUTCOMES)}
+    judged.sort(key=lambda each: (places[each.found.outcome], each.direction))
     words = (
-        "95 % intervals, within sessions or blocks; a claim of several comparisons fails by Holm's "
+        "A claim of several comparisons does not hold if one of them does not, by Holm's "
         "correction."
     )
-    key = (
-        "Grey band: the ratios with which the claim agrees. A mark for each comparison that it "
-        "needs. Dot: it agrees. Cross: it does not. Hollow: too close to the border. Hollow and "
-        "grey: the ratio is not the servers'."
-    )
     caption = captions.caption(tables, counterparts.published_trials(tables), words)
-    counts = Counter(
-        part.outcome for each in judged for part in each.found.parts if part.ratio is not None
-    )
-    said = ", ".join(f"{outcome} {counts[outcome]}" for outcome in OUTCOMES if counts[outcome])
-    head = (
-        f"Forest plot of {counts.total()} ratios with intervals, each over the range that was "
-        f"claimed: {said}."
-    )
-    return forest.forest(CLAIMED, caption, key, groups, "ratio", head)
+    rows = [_claim(each) for each in judged]
+    return claim_sheet.claim_sheet(title, caption, rows)
 
 
-def _claim(judged: Judged) -> forest.ForestRow:
-    marks = []
+def _claim(judged: Judged) -> ClaimRow:
     claim = judged.claim
-    for part in judged.found.parts:
-        if part.ratio is not None:
-            color, marker, hollow = LOOKS[part.outcome]
-            marks.append(
-                forest.Mark(
-                    part.ratio.ratio, part.ratio.low, part.ratio.high, color, marker, hollow
-                )
-            )
-    claimed = f"claimed {claim.range_words}"
-    found = sorted(mark.ratio for mark in marks)
-    compared = f"{found[0]:.2f}" if len(found) == 1 else captions.plural(len(found), "comparison")
-    said = f"{claimed}, {found[0]:.2f} to {found[-1]:.2f}" if len(found) > 1 else ""
-    band = claim.at_least, claim.at_most
-    return forest.ForestRow(
-        claim.short, f"{claimed}\n{compared}", tuple(marks), band=band, said=said
+    known = [
+        part for part in judged.found.parts if part.ratio is not None and part.outcome != ABSENT
+    ]
+    return ClaimRow(
+        words=sentence(claim),
+        group=judged.found.outcome,
+        outcome=judged.direction,
+        at_least=claim.at_least,
+        at_most=claim.at_most,
+        ratios=tuple(part.ratio for part in known if part.ratio is not None),
     )

@@ -78,7 +78,12 @@ class Judged:
         if self.found.outcome != FAILS:
             return self.found.outcome
         beyond = [
-            direction_of(part.ratio.ratio, self.claim.at_least, self.claim.at_most)
+            direction_of(
+                part.ratio.ratio,
+                self.claim.at_least,
+                self.claim.at_most,
+                may_be_one=part.ratio.low <= 1 <= part.ratio.high,
+            )
             for part in self.found.parts
             if part.ratio is not None and part.outcome == FAILS
         ]

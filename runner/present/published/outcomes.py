@@ -103,30 +103,32 @@ class Direction(StrEnum):
     """The difference is smaller than claimed."""
     OPPOSITE = "opposite"
     """The other side is ahead."""
-    MIXED = "in several ways"
-    """The comparisons of the claim lie beyond it in different ways."""
 
 
-def direction_of(ratio: float, at_least: float, at_most: float) -> Direction:
+def direction_of(
+    ratio: float, at_least: float, at_most: float, *, may_be_one: bool = False
+) -> Direction:
     """Return how a ratio lies beyond the range from `at_least` to `at_most`.
 
     A range above 1 claims that the first side has more, one below 1 that it has less, and one
-    around 1 that both are equal.
+    around 1 that both are equal. If the ratio's interval includes 1 (`may_be_one`), the other side
+    is not known to be ahead.
     """
     if at_least < 1 < at_most:
         return Direction.UNDERSTATED
     claims_more = at_least >= 1
     if claims_more != (ratio > 1):
-        return Direction.OPPOSITE
+        return Direction.OVERSTATED if may_be_one else Direction.OPPOSITE
     goes_further = ratio > at_most if claims_more else ratio < at_least
     return Direction.UNDERSTATED if goes_further else Direction.OVERSTATED
 
 
-def combined_direction(directions: Collection[Direction]) -> Direction | None:
-    """Return the direction of a claim from those of its comparisons; None without any."""
-    if not directions:
-        return None
-    return next(iter(directions)) if len(set(directions)) == 1 else Direction.MIXED
+def combined_direction(directions: Collection[Direction]) -> str:
+    """Return the directions of a claim's comparisons in words: `understated and opposite`.
+
+    Empty without any.
+    """
+    return " and ".join(direction for direction in Direction if direction in directions)
 
 
 HEADS = ("of", "the first that is true", "outcome", "reason")
@@ -239,10 +241,11 @@ def count_words(directions: Sequence[str]) -> str:
     counts = Counter(directions)
     hold = counts[HOLDS]
     close = counts[CLOSE]
-    beyond = {each: counts[each] for each in (*Direction, FAILS) if counts[each]}
+    beyond = {each: count for each, count in counts.items() if each not in (HOLDS, CLOSE, ABSENT)}
     fail = sum(beyond.values())
     ways = [
-        f"{count} {'without a ratio' if each == FAILS else each}" for each, count in beyond.items()
+        f"{beyond[each]} {'without a ratio' if each == FAILS else each}"
+        for each in sorted(beyond, key=_place)
     ]
     in_which_ways = f" ({', '.join(ways)})" if ways else ""
     return (
@@ -251,3 +254,10 @@ def count_words(directions: Sequence[str]) -> str:
         f"{'is' if close == 1 else 'are'} too close to tell, and {counts[ABSENT]} cannot be judged "
         "from this run."
     )
+
+
+def _place(direction: str) -> tuple[bool, int, int]:
+    """Return the sort key of a direction in words: single ones first, and none last."""
+    first = direction.split(" ", maxsplit=1)[0]
+    place = list(Direction).index(Direction(first)) if direction != FAILS else len(Direction)
+    return direction == FAILS, direction.count(" and "), place

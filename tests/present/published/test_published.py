@@ -565,17 +565,26 @@ def test_a_ratio_beyond_a_claim_has_a_direction(ratio, at_least, at_most, direct
     assert direction_of(ratio, at_least, at_most) is direction
 
 
-def test_directions_of_comparisons_are_counted_or_mixed() -> None:
+def test_directions_of_comparisons_are_counted_and_named() -> None:
     more, less = Direction.UNDERSTATED, Direction.OVERSTATED
-    assert combined_direction([]) is None
-    assert combined_direction([more, more]) is more
-    assert combined_direction([more, less]) is Direction.MIXED
+    assert combined_direction([]) == ""
+    assert combined_direction([more, more]) == "understated"
+    assert combined_direction([less, more, less]) == "understated and overstated"
     said = count_words([HOLDS, more, more, less, FAILS, CLOSE, ABSENT, ABSENT])
     assert said == (
         "Of 8 published claims 1 holds here, 4 do not (2 understated, 1 overstated, 1 without a "
         "ratio), 1 is too close to tell, and 2 cannot be judged from this run."
     )
     assert "0 do not, 0 are too close" in count_words([HOLDS])
+    both = combined_direction([more, less])
+    assert "3 do not (1 overstated, 2 understated and overstated)" in count_words(
+        [both, less, both]
+    )
+
+
+def test_an_interval_about_one_is_not_the_opposite() -> None:
+    assert direction_of(0.8, 2.0, math.inf, may_be_one=True) is Direction.OVERSTATED
+    assert direction_of(1.1, 0.4, 0.65, may_be_one=True) is Direction.OVERSTATED
 
 
 def test_a_program_reads_outcome_and_direction() -> None:

@@ -24,7 +24,7 @@ from runner.present.look.markup import NOT_RANKED, Heading
 from runner.present.notebook import notebooks
 from runner.present.notebook.pages import open_report
 from runner.present.notebook.parts import evidence_words, judged_claims
-from runner.present.published import figures, published_table
+from runner.present.published import claim_words, figures, published_table
 from runner.present.published.claims import read_claims
 from runner.present.published.counterparts import METRICS, read_published
 from runner.present.published.judging import Judged, judge, judge_all
@@ -253,6 +253,9 @@ def test_what_was_seen_in_no_comparison_is_said_once() -> None:
 # --- the figures ----------------------------------------------------------------------------------
 
 
+CLOSE_RATES = "axum beside gin: requests/s of count, close"
+
+
 def ratios(tables: Tables) -> pd.DataFrame:
     """The frame of the published ratios beside ours, by group and label."""
     return figures.beside_ours(tables).frame.set_index(["panel", "server"])
@@ -263,12 +266,13 @@ def test_the_published_ratios_stand_beside_ours() -> None:
         World({("gin", "close-100", RATE): 1.5, ("echo", "experiments", "latency_p90_ms"): 2.0})
     )
     found = ratios(tables)
-    close = found.loc["count, close: requests/s", "gin/axum, 100 connections"].squeeze()
-    assert close["other"] == pytest.approx(86524.36 / 67543.18) and close["y"] == pytest.approx(
-        1.5, rel=0.02
+    close = found.loc[CLOSE_RATES, "100 connections"].squeeze()
+    # Rust / Go for a rate, Go / Rust for a time: above 1 Rust is ahead.
+    assert close["other"] == pytest.approx(67543.18 / 86524.36) and close["y"] == pytest.approx(
+        1 / 1.5, rel=0.02
     )
-    assert close["low"] < 1.5 < close["high"] and close["solid"]
-    p90 = found.loc["experiments, 3,000 users", "echo/actix: p90, ms"].squeeze()
+    assert close["low"] < 1 / 1.5 < close["high"] and close["solid"]
+    p90 = found.loc["actix beside echo: experiments, 3,000 users", "p90"].squeeze()
     assert p90["other"] == pytest.approx(585.68 / 580.66) and p90["y"] == pytest.approx(
         2.0, rel=0.02
     )
@@ -282,10 +286,10 @@ def test_ratios_that_are_not_the_servers_are_hollow() -> None:
     tables = build(World(verdicts={"close-100": "generator-bound"}))
     rows = ratios(tables)
     solid = rows["solid"]
-    rates = solid.loc["count, close: requests/s"]
-    assert not rates["gin/axum, 100 connections"] and rates["gin/axum, 1000 connections"]
+    rates = solid.loc[CLOSE_RATES]
+    assert not rates["100 connections"] and rates["1,000 connections"]
     # A response time of a closed load is that of a queue, with any server.
-    is_time = rows.index.get_level_values("server").str.contains(": p")
+    is_time = rows.index.get_level_values("server").str.match(r"p\d")
     assert not solid[is_time].any()
     ax = draw(figures.beside_ours(tables)).axes[0]
     dots = [line.get_markerfacecolor() for line in ax.lines if line.get_marker() == "o"]
@@ -295,18 +299,39 @@ def test_ratios_that_are_not_the_servers_are_hollow() -> None:
 def test_the_figure_of_the_claims_has_each_ratio_over_its_range() -> None:
     tables = build(WORLDS["axum-grows-to-1000"][0])
     figure = draw(figures.claimed_and_measured(tables))
-    ((x, _),) = lines(figure, 0, "axum: 2.7 times from 100 to 1000")
+    ((x, _),) = lines(figure, 0, "axum is 2.7 times as fast at 1,000 as at 100")
     assert float(x[0]) == pytest.approx(2.7, rel=0.02)
-    parts = [
-        part for each in judge_all(tables) if each.claim.range_words for part in each.found.parts
+    judged = [
+        each
+        for each in judge_all(tables)
+        if each.claim.range_words and each.found.outcome != ABSENT
     ]
-    assert len(lines(figure, 0, "interval")) == sum(part.ratio is not None for part in parts)
+    counts = [
+        sum(part.ratio is not None and part.outcome != ABSENT for part in each.found.parts)
+        for each in judged
+    ]
+    assert len(lines(figure, 0, "interval")) == counts.count(1)
+    assert len(lines(figure, 0, "range")) == sum(count > 1 for count in counts)
+    frame = figures.claimed_and_measured(tables).frame
+    assert len(frame) == sum(counts)
     drawn = [text.get_text() for text in figure.axes[0].texts]
-    assert (
-        drawn.index("Holds")
-        < drawn.index("axum: 2.7 times from\n100 to 1000")
-        < drawn.index("Does not hold")
-    )
+    row = drawn.index("axum is 2.7 times as\nfast at 1,000 as at 100")
+    assert drawn[row : row + 4][1] == "> 2" and drawn[row + 3] == "holds"
+
+
+def test_the_figure_of_the_claims_fits_a_screen() -> None:
+    figure = draw(figures.claimed_and_measured(tables_of("sample")))
+    assert figure.get_size_inches()[1] <= 16
+
+
+def test_every_claim_about_a_ratio_has_a_sentence() -> None:
+    about_ratios = {claim.name for claim in read_claims() if claim.range_words}
+    assert set(claim_words.SENTENCES) == about_ratios
+
+
+def test_a_ratio_that_was_not_measured_has_no_row() -> None:
+    rows = ratios(tables_of("sample"))
+    assert rows["y"].notna().all() and len(rows) == 20
 
 
 def test_figures_of_a_run_with_too_few_trials_say_so() -> None:
