@@ -29,6 +29,9 @@ THIN: Any = (0, (4, 2))  # dashes of a bound, and of a line to an unranked point
 MOST_IN_A_PANEL = 4
 PANELS_ACROSS = 3
 """Number of small panels in a row, if there are too many servers for one panel."""
+MOST_IN_ROWS_OF_THREE = 6
+CROWDED_ACROSS = 5
+"""Number of small panels in a row, if three would make too many rows."""
 FEWEST_SIZES = 3
 """Number of load sizes from which on points with ranges are joined to a curve.
 
@@ -298,14 +301,15 @@ class _Plan:
 class Shared:
     """Draws a chart with one panel per load, `panel_in` high, if there are few servers.
 
-    If there are more, or with `alone`, each server has a small panel; with `alone` the others are
-    not drawn behind it, and panels without points are kept. `finish` sets scales, limits and ticks
-    of a panel.
+    If there are more, or with `apart`, each server has a small panel, with the others in grey
+    behind it. With `alone` it has one without the others, and panels without points are kept.
+    `finish` sets scales, limits and ticks of a panel.
     """
 
     panel_in: float = 2.6
     left_in: float = 0.95
     alone: bool = False
+    apart: bool = False
     mark: Mark = band
     finish: Callable[[Axes, Chart, str], None] = finish
 
@@ -341,12 +345,13 @@ class Shared:
                 return _Plan(
                     [row], lambda grid: _fill_ranking(grid[0], chart, panel, curves, places)
                 )
-        if len(curves) <= MOST_IN_A_PANEL and not self.alone:
+        if len(curves) <= MOST_IN_A_PANEL and not self.alone and not self.apart:
             row = style.PanelRow(
                 1, self.panel_in, head_in, 0.72, self.left_in, style.label_room(list(curves))
             )
             return _Plan([row], lambda grid: self._fill_one(grid[0][0], chart, panel, curves))
-        columns = min(PANELS_ACROSS, len(curves))
+        is_crowded = len(curves) > MOST_IN_ROWS_OF_THREE
+        columns = min(CROWDED_ACROSS if is_crowded else PANELS_ACROSS, len(curves))
         below = -(-len(curves) // columns) - 1
         sizes_in = zip([head_in + 0.3] + [0.34] * below, [0.1] * below + [0.78], strict=True)
         rows_in = [
@@ -374,7 +379,8 @@ class Shared:
         every = pd.concat(curves.values())
         axes = [ax for row in grid for ax in row]
         for place, (ax, (server, rows)) in enumerate(zip(axes, curves.items(), strict=False)):
-            style.heading(ax, style.short(server, 18), "", 0, chart.looks[server].ink, 0.05)
+            name = style.fitted(server, style.TEXT_PT, style.size_in(ax)[0] + 0.1)
+            style.heading(ax, name, "", 0, chart.looks[server].ink, 0.05)
             if not self.alone:
                 lines_of(ax, every[every["server"] != server], **OTHERS)
             self.mark(ax, rows, chart.looks[server], server)

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 
 from runner.model import REQUESTS_BEYOND
 from runner.present.chart.drawing import FEWEST_SIZES, MOST_IN_A_PANEL, Shared, bars, beside, ridges
+from runner.present.chart.sentences import ends
 from runner.present.chart.value import (
     MEAN_AND_BAR,
     Axis,
@@ -37,14 +38,17 @@ from runner.present.comparison import ratios
 from runner.present.comparison.obstacle import ranks_by_throughput
 from runner.present.comparison.quantity import CPU_PER_REQUEST, THROUGHPUT, Quantity
 from runner.present.figures.seconds import BINS, CPU, SECONDS, bin_width, rates_in_bins, usage
-from runner.present.frames import MODES, Tables
+from runner.present.frames import MODES, Tables, limits_of
 from runner.present.look import captions, style
 from runner.present.look.numbers import number
 from runner.present.look.palette import Identity
 from runner.present.statistics.inference import FEWEST_TRIALS, band, mean_of, trial_curves
+from runner.verdict.limits import Limit
 
 FIRST_QUANTILE = 0.25
 POINTS_PER_DECADE = 24
+TICKS = (2.0, *(10.0**power for power in range(1, 9)))
+"""The percentiles 50, 90, 99, 99.9 and so on, as 1 / (1 - q)."""
 BIN = math.log(1.01) * 5
 """Width of the density's bins in logarithms: five buckets of 1 % are 5.1 % wide."""
 MEDIANS_IN = 1.0  # width of the medians' column to the right of the densities
@@ -81,7 +85,9 @@ def _by_load(
     if trials.empty:
         return empty(title, captions.nothing(tables, "k6"))
     headings = captions.load_headings(trials, quantity)
-    return of_trials(tables, tables.of("k6"), title, frame, x, y, words, headings=headings, **more)
+    every = tables.of("k6")
+    drawn = every[every["load"].isin(trials["load"])]
+    return of_trials(tables, drawn, title, frame, x, y, words, headings=headings, **more)
 
 
 @chart("latency-spectrum", notebook="report", table=captions.BY_LOAD)
@@ -103,15 +109,11 @@ def spectrum(tables: Tables) -> Chart:
         f"{band_words} A curve ends where fewer than {REQUESTS_BEYOND} requests of a trial lie "
         "beyond the percentile."
     )
-    x = Axis(
-        "requests that were faster, % (log scale of the rest)",
-        "percentile of the requests",
-        log=True,
-    )
+    x = Axis("percentile of the requests", "percentile of the requests", log=True)
     return _by_load(
         tables,
         trials,
-        "Latency by percentile",
+        _spectrum_finding(frame, trials) or "Latency by percentile",
         frame,
         x,
         MS,
@@ -122,6 +124,35 @@ def spectrum(tables: Tables) -> Chart:
         facts=_percentile_facts(frame),
         draw=Shared(2.9, finish=_spectrum_axes),
     )
+
+
+def _spectrum_finding(frame: pd.DataFrame, trials: pd.DataFrame) -> str:
+    """Return the highest percentile of `TICKS` that all lines reach, of the fastest and slowest.
+
+    Under several loads, return how many times the fastest's the slowest's is. Empty if a line
+    reaches none of them.
+    """
+    known = frame.dropna(subset="y")
+    reach = float(known.groupby(["panel", "server"])["x"].max().min()) if len(known) else 0.0
+    carried = [x for x in TICKS if x <= reach * 1.001]
+    if not carried:
+        return ""
+    near = known.assign(apart=(known["x"] / carried[-1] - 1).abs())
+    at = near.loc[near.groupby(["panel", "server"])["apart"].idxmin()].sort_values("y")
+    share = _percentile(carried[-1])
+    limits = set(limits_of(trials))
+    prefix = "k6 is the limit: " if limits == {Limit.GENERATOR} else ""
+    first, last = at.iloc[0], at.iloc[-1]
+    if len(at) == 1:
+        return f"{prefix}{share} % of the requests take at most {number(first['y'])} ms"
+    if at["panel"].nunique() == 1:
+        return (
+            f"{prefix}{share} % of the requests take at most {number(first['y'])} ms "
+            f"({first['server']}) to {number(last['y'])} ms ({last['server']})"
+        )
+    times = at.groupby("panel")["y"].agg(lambda ms: ms.max() / ms.min())
+    text = f"{prefix}the slowest server's p{share} is {ends(times)} times the fastest's"
+    return text[0].upper() + text[1:] if not prefix else text
 
 
 def _spectrum(cell: ServerLoad, latency: pd.DataFrame) -> pd.DataFrame:
@@ -145,13 +176,18 @@ def _spectrum(cell: ServerLoad, latency: pd.DataFrame) -> pd.DataFrame:
 
 def _spectrum_axes(ax: Axes, chart: Chart, panel: str) -> None:
     rows = chart.frame[chart.frame["panel"] == panel]
-    last = rows["x"].max() * 1.4
+    end = float(rows["x"].max())
+    following = next((tick for tick in TICKS if tick >= end), end)
+    # Show the next tick, too, if that leaves at most half a decade empty.
+    last = max(end, following if following < end * 10**0.5 else 0.0) * 1.2
     ax.set(xscale="log", xlim=(1 / (1 - FIRST_QUANTILE), last))
     style.limit(ax, "y", rows["low"].min() / 1.08, rows["high"].max() * 1.08, log=True)
-    shares = [2.0, *(10.0**power for power in range(1, 9))]
-    style.ticks_across(
-        ax, [share for share in shares if share <= last], lambda x: f"{100 - 100 / x:.10g}"
-    )
+    style.ticks_across(ax, [tick for tick in TICKS if tick <= last], _percentile)
+
+
+def _percentile(x: float) -> str:
+    """Print the percentile of a place on the axis: 99.9 for 1000."""
+    return f"{100 - 100 / x:.10g}"
 
 
 def _percentile_facts(frame: pd.DataFrame) -> tuple[Fact, ...]:
@@ -203,6 +239,11 @@ def density(tables: Tables) -> Chart:
     )
     y = Axis("share, %", "the share of the requests")
     verdicts = captions.verdict_counts(trials)
+    frame = tidy(ridges_of)
+    medians = frame["median"].dropna() if len(frame) else pd.Series(dtype=float)
+    title = "Latency: how the requests spread"
+    if len(medians):
+        title = f"Half of the requests take at most {ends(medians)} ms"
     fact = Fact(
         "median",
         lambda rows: float(rows["median"].max()),
@@ -214,8 +255,8 @@ def density(tables: Tables) -> Chart:
     return _by_load(
         tables,
         trials,
-        "Latency: how the requests spread",
-        tidy(ridges_of),
+        title,
+        frame,
         MS,
         y,
         words,

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,9 @@ from runner.present.look.palette import WHITE, Identity
 from runner.store import replacing
 
 WIDTH_IN = 7.0
+TALLEST_IN = 16.0  # 1,600 pixels on a page 700 pixels wide
+LEAST_OF_PANEL = 0.4
+"""Share of its height that a panel keeps at least, if a figure would be too tall."""
 TITLE_PT = 15.5
 TEXT_PT = 12.5
 SMALL_PT = 12.0
@@ -97,7 +100,8 @@ def page(
 ) -> tuple[Figure, list[list[Axes]]]:
     """Return an empty figure of blog width with title, key, caption and rows of panels.
 
-    It is as high as its content. `below_in` is additional space below the lowest panels.
+    It is as high as its content. Panels are lower than asked for if it would be taller than
+    `TALLEST_IN`. `below_in` is additional space below the lowest panels.
     """
     room = WIDTH_IN - 0.2
     heads = wrap(title, TITLE_PT, room, "bold")
@@ -105,7 +109,11 @@ def page(
     foot = wrap(caption, SMALL_PT, room)
     head_in = 0.12 + (len(heads) * TITLE_PT + len(keys) * SMALL_PT) * LINE / 72 + 0.08 * bool(keys)
     foot_in = 0.12 + len(foot) * SMALL_PT * LINE / 72 + below_in
-    height = head_in + sum(row.heading_in + row.panel_in + row.axis_in for row in rows) + foot_in
+    around_in = head_in + sum(row.heading_in + row.axis_in for row in rows) + foot_in
+    panels_in = sum(row.panel_in for row in rows)
+    shrunk = float(np.clip((TALLEST_IN - around_in) / panels_in, LEAST_OF_PANEL, 1.0))
+    rows = [replace(row, panel_in=row.panel_in * shrunk) for row in rows]
+    height = around_in + panels_in * shrunk
     figure = Figure(figsize=(WIDTH_IN, height))
     left = 0.1 / WIDTH_IN
     below = 0.18 + len(heads) * TITLE_PT * LINE / 72
@@ -158,6 +166,14 @@ def heading(
 def short(name: str, longest: int = 16) -> str:
     """Shorten a long name, with an ellipsis."""
     return name if len(name) <= longest else name[: longest - 1] + "…"
+
+
+def fitted(name: str, size_pt: float, width_in: float) -> str:
+    """Shorten a bold name until it is at most `width_in` wide."""
+    longest = len(name)
+    while longest > 2 and text_in(short(name, longest), size_pt, "bold") > width_in:
+        longest -= 1
+    return short(name, longest)
 
 
 @functools.cache
