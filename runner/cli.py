@@ -12,7 +12,7 @@ from typing import NoReturn
 import typer
 
 from runner import console
-from runner.commands import auditing, machine, measuring, presenting
+from runner.commands import auditing, importing, machine, measuring, presenting
 from runner.model import LabError
 
 app = typer.Typer(
@@ -31,7 +31,13 @@ FORWARDED = {"allow_extra_args": True, "ignore_unknown_options": True}
 for command in (
     *(machine.doctor, machine.list_, machine.build, machine.check),
     *(measuring.run, measuring.calibrate, measuring.overhead),
-    *(presenting.report, presenting.compare, presenting.history, presenting.claims),
+    *(
+        importing.import_,
+        presenting.report,
+        presenting.compare,
+        presenting.history,
+        presenting.claims,
+    ),
     *(presenting.export, presenting.publish, auditing.audit, machine.clean),
 ):
     starts_another = command is measuring.overhead

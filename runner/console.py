@@ -8,7 +8,14 @@ from typing import Any
 
 import rich.console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from runner.model import Trial, carried_percent, short_number
@@ -82,6 +89,28 @@ def time_words(metrics: Mapping[str, Any]) -> Iterator[str]:
     for percent, column in columns.items():
         if (value := metrics.get(column)) is not None:
             yield f"p{percent:g} {short_number(value)} ms"
+
+
+class FileProgress(Progress):
+    """A bar of the bytes of a file that were read; nothing if the output is not a terminal."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            DownloadColumn(),
+            TimeRemainingColumn(),
+            console=err,
+            refresh_per_second=2,
+            disable=not err.is_terminal,
+        )
+        self._files: dict[str, TaskID] = {}
+
+    def read(self, name: str, read_bytes: int, all_bytes: int) -> None:
+        """Show how much of a file was read."""
+        if name not in self._files:
+            self._files[name] = self.add_task(escape(name), total=all_bytes)
+        self.update(self._files[name], completed=read_bytes)
 
 
 class TrialProgress(Progress):

@@ -300,6 +300,21 @@ class CampaignOfRun(Facts):
 # --- the manifest ---------------------------------------------------------------------------------
 
 
+class FileOfRun(Facts):
+    """A file of an imported run: its name, and what it had when it was imported."""
+
+    name: str = ""
+    subject: str = ""
+    bytes: Int = 0
+    sha256: str = ""
+
+
+class Origin(Facts):
+    """Where an imported run comes from; its trials are its files, in their order."""
+
+    files: tuple[FileOfRun, ...] = ()
+
+
 class Manifest(Facts):
     """run.json: campaign, programs and machine; written once, before the first trial."""
 
@@ -336,6 +351,8 @@ class Manifest(Facts):
     idle: str | None = None
     """State of idle CPUs: `polling`, `system`, or `both` in turn."""
     until: str | None = None
+    origin: Origin | None = None
+    """None unless the run was imported from files."""
     host_warnings: tuple[str, ...] = ()
 
     @property

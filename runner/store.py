@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from runner.manifest import Manifest  # imports pydantic, which takes 0.1 s
 
 OF_GENERATORS = tuple(name for traits in TRAITS.values() for name in traits.raw_files)
+IMPORTED_RAW = ("k6.json", "k6.json.gz", "k6.json.zst", "k6.csv", "k6.csv.gz", "k6.csv.zst")
+"""Names of the samples of an imported trial."""
 RAW_FILES = (
-    *OF_GENERATORS,
+    *dict.fromkeys((*OF_GENERATORS, *IMPORTED_RAW)),
     "resources.parquet",
     "probe.parquet",
 )  # base names; `raw_name` adds numbers
@@ -536,6 +538,11 @@ def new_run(campaign: str) -> RunFolder:
     (folder / "trials").mkdir(parents=True)
     fsync_folder(folder.parent)
     return RunFolder(folder)
+
+
+def remove_run(run: RunFolder) -> None:
+    """Remove the folder of a run that could not be made."""
+    shutil.rmtree(run.path, ignore_errors=True)
 
 
 def find_run(run: str) -> RunFolder:

@@ -39,7 +39,10 @@ EngineOption = Annotated[
     ),
 ]
 Servers = Annotated[list[str] | None, typer.Argument(help="Server names; default: all.")]
-Run = Annotated[str, typer.Argument(help="A run id, a path, `latest`, `sample`, `all` or `seeds`.")]
+Run = Annotated[
+    str,
+    typer.Argument(help="A run id, a path, `latest`, `sample`, `all` or `seeds`; or a file of k6."),
+]
 Scale = Annotated[float, typer.Option(help="Multiply iterations and durations by this.")]
 Repeats = Annotated[
     int | None, typer.Option(min=1, max=1000, help="Number of trials of each cell.")
@@ -96,9 +99,19 @@ def opened(run: str) -> RunFolder:
     """Return a run whose tables exist; raise LabError if there is none."""
     from runner.digest.tables import ensure_tables
 
-    folder = find_run(run)
+    folder = run_of(run)
     ensure_tables(folder, console.note)
     return folder
+
+
+def run_of(run: str) -> RunFolder:
+    """Return a run by its id, its path or its name; import it if it is a file of k6."""
+    if not Path(run).is_file():
+        return find_run(run)
+    from runner.importing.run import found_or_imported
+
+    with console.FileProgress() as progress:
+        return found_or_imported(Path(run), progress.read)
 
 
 def write_page(notebook: str, given: Mapping[str, object], page: Path | None, title: str) -> None:

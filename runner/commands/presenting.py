@@ -8,10 +8,20 @@ from typing import Annotated
 import typer
 
 from runner import console
-from runner.commands.options import FailAbove, Force, Html, JsonFlag, Run, emit, opened, write_page
+from runner.commands.options import (
+    FailAbove,
+    Force,
+    Html,
+    JsonFlag,
+    Run,
+    emit,
+    opened,
+    run_of,
+    write_page,
+)
 from runner.model import LabError
 from runner.present.blog.front_matter import Site
-from runner.store import find_run, short_name
+from runner.store import short_name
 
 
 def report(
@@ -30,7 +40,7 @@ def report(
     """Make the tables, figures and HTML pages of a run by executing the notebooks."""
     from runner.present.notebook.kernels import Kernels
 
-    folder = find_run(run)
+    folder = run_of(run)
     if cluster is not None:
         from runner.digest.cluster import spread_over
         from runner.digest.tables import rebuild
@@ -200,7 +210,7 @@ def export(
         except FileExistsError:
             raise LabError(f"{out} already exists: name a new file.") from None
     else:
-        export_compact(find_run(run), Path(out), shrink)
+        export_compact(run_of(run), Path(out), shrink)
     console.note(f"Exported to {out}")
 
 

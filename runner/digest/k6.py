@@ -60,6 +60,14 @@ TREND = {
     "max": "max",
 }
 """Statistic of a trend -> its name in k6's summary."""
+OF_ONE_GENERATOR = (
+    *("labels", "urls", "checked", "thresholds"),
+    *("first_drop_ns", "last_drop_ns"),
+)
+"""Facts of a Tally that are left out if several generators share a load.
+
+Each generator numbers its labels by itself.
+"""
 FIRST_BYTE = ("p50", "p99")
 """Percentiles of the time to the first byte in the tables."""
 Trend = Mapping[str, float]  # known statistics of one trend, in ms
@@ -143,13 +151,14 @@ def digest_requests(
     window_s: float | None = None,
     threads: int = 2,
     spool: Callable[..., Tally] = spool_points,
+    look: Callable[[duckdb.DuckDBPyConnection, RequestNumbers], None] | None = None,
 ) -> RequestNumbers:
     """Digest k6's raw points, out of core, and return the numbers of the whole load.
 
     `tables` are the output paths for requests, latency and throughput, in this order; if it is
     empty, no table is written. `spool` reads the raw file; another generator passes its own. `mode`
     is the requested use of connections; `mode_of` derives the observed one, with the number of
-    connections that the load may hold (`held`).
+    connections that the load may hold (`held`). `look` reads more from the views of `_open_spool`.
 
     `latency_ms` is http_req_duration in mode `keepalive`. Otherwise it lasts from asking for a
     connection to the last byte: max(blocked, connecting + tls) + duration. Failed requests count,
@@ -166,6 +175,8 @@ def digest_requests(
             tally = spool(raw, Path(name), threads=threads)
             database = stack.enter_context(_open_spool(Path(name), threads))
             points = _numbers_of_load(database, tally, mode, held, window_s)
+            if look is not None:
+                look(database, points)
             if targets := [stack.enter_context(replacing(path)) for path in tables]:
                 _write_tables(database, targets, points, trial_id)
         except DamageError as damage:
@@ -203,7 +214,8 @@ def spool_together(
                 damage.line, f"{path.name}: {damage.reason}", cut=damage.cut
             ) from None
         for count in fields(Tally):
-            setattr(whole, count.name, getattr(whole, count.name) + getattr(tally, count.name))
+            if count.name not in OF_ONE_GENERATOR:
+                setattr(whole, count.name, getattr(whole, count.name) + getattr(tally, count.name))
     return whole
 
 
@@ -261,7 +273,7 @@ def connect(folder: Path, memory_mb: int, threads: int) -> duckdb.DuckDBPyConnec
 
 
 def _open_spool(spool: Path, threads: int) -> duckdb.DuckDBPyConnection:
-    """Open a DuckDB with the views `iterations`, `requests` and `every`.
+    """Open a DuckDB with the views `iterations`, `users`, `requests` and `every`.
 
     `requests` has the columns of k6_raw.py and also `ok` and `occupied_ms`, the time from asking
     for a connection to the last byte. `every` also has the requests to other ports: `own` is true
@@ -274,6 +286,8 @@ def _open_spool(spool: Path, threads: int) -> duckdb.DuckDBPyConnection:
         sorted(map(str, spool.rglob(f"{name}.parquet"))) for name in ("iterations", "requests")
     )
     database.read_parquet(iterations).create_view("iterations")
+    if users := sorted(map(str, spool.rglob("users.parquet"))):
+        database.read_parquet(users).create_view("users")
     more = (
         "*, status BETWEEN 200 AND 399 AND error_code = 0 AS ok,"
         " greatest(blocked_ms, connecting_ms + tls_ms) + duration_ms AS occupied_ms"

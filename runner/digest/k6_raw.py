@@ -1,4 +1,4 @@
-"""Read k6's raw file (`--out json=FILE`, plain or .gz) into one row per request on disk.
+"""Read k6's raw file (`--out json=FILE`, plain, .gz or .zst) into one row per request on disk.
 
 A damaged file is reported with the line of its first fault.
 
@@ -27,6 +27,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -37,6 +38,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from zlib_ng import zlib_ng
+
+from runner.digest.labels import Checked, Labelling, Labels, thresholds_in
 
 Ints = NDArray[np.int32]
 REQUEST_METRICS = (
@@ -60,6 +63,9 @@ _KNOWN = (
     "iterations",
     "iteration_duration",
     "dropped_iterations",
+    "vus",
+    "vus_max",
+    "checks",
 )
 
 _PHASES = ("sending", "waiting", "receiving")
@@ -77,13 +83,18 @@ REQUESTS = pa.schema(
 
 error_code is 0 if there was no error.
 """
-ELSEWHERE = REQUESTS.append(pa.field("port", pa.int32()))
+LABELLED = REQUESTS.append(pa.field("label", pa.int32()))
+"""One row per request, with the number of its label (`Tally.labels`)."""
+ELSEWHERE = LABELLED.append(pa.field("port", pa.int32()))
 """One row per request of a user's script to another port than the server's, with that port."""
 NO_PORT = -1  # the port if the tag `url` is not a URL, because the script gave the request a name
 DEFAULT_PORTS = {"http": 80, "https": 443}
 ITERATIONS = pa.schema([("end_ns", pa.int64()), ("length_ms", pa.float64())])
 """One row per completed iteration: wall-clock end and iteration_duration."""
+USERS = pa.schema([("at_ns", pa.int64()), ("vus", pa.float64()), ("allocated", pa.bool_())])
+"""One row per second and gauge of k6: users with an iteration (`vus`), or all users (`vus_max`)."""
 BLOCK_BYTES = 2 << 20  # of lines read at once
+_PIECE_BYTES = 32 << 10  # of a Zstandard stream
 _LINE_LIMIT = 16 << 20  # no line of k6 is longer
 _TIME = re.compile(r"(19|20|21)\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
 _HEAD = b'{"metric":"'
@@ -128,6 +139,16 @@ class Tally:
 
     The number of lines never written is unknown.
     """
+    labels: list[Labels] = field(default_factory=list)
+    """The labels of requests and checks, by number."""
+    urls: dict[int, int] = field(default_factory=dict)
+    """Number of different URLs by label."""
+    checked: dict[int, Checked] = field(default_factory=dict)
+    """Results of the script's checks by label."""
+    last_drop_ns: int = 0  # wall-clock time of the last dropped iteration
+    first_drop_ns: int = 0
+    thresholds: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Expressions of the script's thresholds, by metric."""
 
 
 def spool_points(
@@ -139,20 +160,23 @@ def spool_points(
     salvage: bool = False,
     server_port: int | None = None,
     block_bytes: int = BLOCK_BYTES,
+    progress: Callable[[int], None] | None = None,
 ) -> Tally:
     """Write requests.parquet (REQUESTS) and iterations.parquet (ITERATIONS) into `folder`.
 
     Return the counts. With `server_port`, requests whose tag `url` names another port go to
     elsewhere.parquet (ELSEWHERE) instead. `behind_ns` is added to all times. Raise DamageError with
     the line of the first fault. With `salvage` a missing end is not a fault; its lines are counted
-    in `lines_lost`. Each of the `threads` takes about `block_bytes` of lines at a time.
+    in `lines_lost`. Each of the `threads` takes about `block_bytes` of lines at a time. `progress`
+    receives the number of bytes of the file that were read.
     """
-    file = _File(raw, block_bytes)
+    file = _File(raw, block_bytes, progress or _ignored)
     pairing = _Pairing(server_port)
     blocks = iter(file)
     tally = pairing.tally
     with ExitStack() as stack:
-        requests = stack.enter_context(GroupWriter(folder / "requests.parquet", REQUESTS))
+        requests = stack.enter_context(GroupWriter(folder / "requests.parquet", LABELLED))
+        users = stack.enter_context(GroupWriter(folder / "users.parquet", USERS))
         iterations = stack.enter_context(GroupWriter(folder / "iterations.parquet", ITERATIONS))
         others = (
             GroupWriter(folder / "elsewhere.parquet", ELSEWHERE)
@@ -166,6 +190,7 @@ def spool_points(
                 rows = pairing.add(found)
                 requests.write(rows.requests)
                 iterations.write(rows.iterations)
+                users.write(rows.users)
                 if elsewhere is not None:
                     elsewhere.write(rows.elsewhere)
         except DamageError:
@@ -248,13 +273,14 @@ class _File:
 
     raw: Path
     block_bytes: int
+    progress: Callable[[int], None]
     damage: DamageError | None = None
 
     def __iter__(self) -> Iterator[bytes]:
         rest = b""
         data = b""
         try:
-            for data in _chunks(self.raw, self.block_bytes):
+            for data in _chunks(self.raw, self.block_bytes, self.progress):
                 end = data.rfind(b"\n") + 1
                 if end:
                     yield b"".join((rest, memoryview(data)[:end]))
@@ -263,8 +289,8 @@ class _File:
                 if len(rest) > _LINE_LIMIT:
                     self.damage = DamageError(0, "the line is longer than 16 MiB")
                     return
-        except EOFError:
-            self.damage = DamageError(0, "the gzip stream ends early", cut=True)
+        except DamageError as damage:
+            self.damage = damage
         except zlib_ng.error as error:  # type: ignore[misc]  # the stub has an instance, not the class
             with self.raw.open("rb") as handle:
                 what = (
@@ -280,18 +306,27 @@ class _File:
                 self.damage = DamageError(0, "the line is cut off", cut=True)
 
 
-def _chunks(raw: Path, most_bytes: int) -> Iterator[bytes]:
-    """Yield the file's bytes, inflated if its name ends in .gz, at most `most_bytes` at a time.
+def _ignored(_read_bytes: int) -> None:
+    """Show no progress."""
 
-    Raise zlib_ng.error for a wrong CRC, and EOFError if the gzip stream is cut off.
+
+def _chunks(raw: Path, most_bytes: int, progress: Callable[[int], None]) -> Iterator[bytes]:
+    """Yield the file's bytes, inflated if its name ends in .gz or .zst, in pieces of `most_bytes`.
+
+    Raise zlib_ng.error for a wrong CRC, and DamageError if the stream is cut off or no Zstandard.
     """
+    if raw.suffix == ".zst":
+        yield from _inflated(raw, most_bytes, progress)
+        return
     with raw.open("rb") as handle:
         if raw.suffix != ".gz":
             while data := handle.read(most_bytes):
+                progress(handle.tell())
                 yield data
             return
         decoder = zlib_ng.decompressobj(wbits=31)
         while data := handle.read(most_bytes // 4):
+            progress(handle.tell())
             while data:
                 if decoder.eof:
                     decoder = zlib_ng.decompressobj(wbits=31)
@@ -300,7 +335,38 @@ def _chunks(raw: Path, most_bytes: int) -> Iterator[bytes]:
         while not decoder.eof and (rest := decoder.decompress(decoder.unconsumed_tail, most_bytes)):
             yield rest
         if not decoder.eof:
-            raise EOFError
+            raise DamageError(0, "the gzip stream ends early", cut=True)
+
+
+def _inflated(raw: Path, most_bytes: int, progress: Callable[[int], None]) -> Iterator[bytes]:
+    """Yield the content of a Zstandard file; raise DamageError if it is cut off or no such file."""
+    with pa.OSFile(str(raw)) as file, pa.CompressedInputStream(file, "zstd") as stream:
+        pieces = _Pieces(stream)
+        while data := b"".join(islice(pieces, max(1, most_bytes // _PIECE_BYTES))):
+            progress(file.tell())
+            yield data
+        if pieces.damage is not None:
+            raise pieces.damage
+
+
+class _Pieces(Iterator[bytes]):
+    """The content of a Zstandard stream in small pieces: Arrow loses the one that is cut off."""
+
+    def __init__(self, stream: pa.CompressedInputStream) -> None:
+        self._stream = stream
+        self.damage: DamageError | None = None
+
+    def __next__(self) -> bytes:
+        try:
+            piece: bytes = self._stream.read(_PIECE_BYTES)
+        except OSError as error:
+            cut = "Truncated" in str(error)
+            said = "ends early" if cut else f"is corrupt ({error})"
+            self.damage = DamageError(0, f"the Zstandard stream {said}", cut=cut)
+            piece = b""
+        if not piece:
+            raise StopIteration
+        return piece
 
 
 # --- from blocks to points ------------------------------------------------------------------------
@@ -308,7 +374,7 @@ def _chunks(raw: Path, most_bytes: int) -> Iterator[bytes]:
 _POINT = np.dtype(
     [
         *[("line", "i8"), ("metric", "i4"), ("end_ns", "i8"), ("value", "f8")],
-        *[("status", "i2"), ("error_code", "i2"), ("port", "i4")],
+        *[("status", "i2"), ("error_code", "i2"), ("port", "i4"), ("label", "i4")],
     ]
 )
 Points = NDArray[np.void]
@@ -325,7 +391,9 @@ class _Block:
     points: Points
     names: list[str]  # names of the metrics
     lines: int
+    labels: Labelling
     fault: DamageError | None = None
+    thresholds: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def _read(block: bytes) -> _Block:
@@ -333,14 +401,16 @@ def _read(block: bytes) -> _Block:
     try:
         apart = _taken_apart(block)
         if apart.fits.all():
-            return _Block(apart.points, apart.names, len(apart.fits))
+            return _Block(apart.points, apart.names, len(apart.fits), apart.labels)
         odd: Sequence[int] = np.flatnonzero(~apart.fits).tolist()
     except (ValueError, RecursionError):  # some line has an invalid part
         odd = range(block.count(b"\n"))
     lines = block.split(b"\n")
     fault = None
+    thresholds: dict[str, tuple[str, ...]] = {}
     for at in odd:
         try:
+            thresholds |= thresholds_in(lines[at])
             lines[at] = _rewritten(lines[at])
         except ValueError as error:
             lines = [*lines[:at], b""]
@@ -353,9 +423,10 @@ def _read(block: bytes) -> _Block:
             np.empty(0, _POINT),
             [],
             0,
+            Labelling(),
             DamageError(1, f"the lines from here on cannot be read ({error})"),
         )
-    return _Block(apart.points, apart.names, len(apart.fits), fault)
+    return _Block(apart.points, apart.names, len(apart.fits), apart.labels, fault, thresholds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -367,6 +438,8 @@ class _Apart:
     """Names of the points' metrics."""
     fits: NDArray[np.bool_]
     """Which of the block's lines they are."""
+    labels: Labelling
+    """The labels that the points' column `label` numbers."""
 
 
 @dataclass(frozen=True)
@@ -378,6 +451,7 @@ class _Tags:
     error_code: int
     """0 if the tag is missing."""
     port: int
+    label: int
 
 
 def _taken_apart(block: bytes) -> _Apart:
@@ -400,7 +474,7 @@ def _taken_apart(block: bytes) -> _Apart:
     rows = np.flatnonzero(fits)
     points = np.empty(len(rows), _POINT)
     if not len(rows):
-        return _Apart(points, [], fits)
+        return _Apart(points, [], fits, Labelling())
     points["line"] = rows
     names, points["metric"] = _distinct(_texts(block, name[rows], name_end[rows]))
     points["end_ns"] = _values(
@@ -410,15 +484,17 @@ def _taken_apart(block: bytes) -> _Apart:
     if not np.isfinite(points["value"]).all():
         raise ValueError("a value is too large")
     tag_sets, indices = _distinct(_texts(block, tags[rows], ends[rows] - 2))
-    kept = [_kept(each) for each in tag_sets]
+    labels = Labelling()
+    kept = [_kept(each, labels) for each in tag_sets]
     points["status"] = np.array([tags_of.status for tags_of in kept])[indices]
     points["error_code"] = np.array([tags_of.error_code for tags_of in kept])[indices]
     points["port"] = np.array([tags_of.port for tags_of in kept])[indices]
-    return _Apart(points, [json.loads(f'"{name}"') for name in names], fits)
+    points["label"] = np.array([tags_of.label for tags_of in kept])[indices]
+    return _Apart(points, [json.loads(f'"{name}"') for name in names], fits, labels)
 
 
-def _kept(tags: str) -> _Tags:
-    """Return the tags of a point that are kept."""
+def _kept(tags: str, labels: Labelling) -> _Tags:
+    """Return the tags of a point that are kept, and add its label to `labels`."""
     known = json.loads(tags)
     if not isinstance(known, dict):
         raise ValueError("tags are an object")
@@ -426,6 +502,7 @@ def _kept(tags: str) -> _Tags:
         status=_code(str(known.get("status", ""))),
         error_code=_code(str(known.get("error_code", "0"))),
         port=_port(str(known.get("url", ""))),
+        label=labels.number(known),
     )
 
 
@@ -501,11 +578,12 @@ def _batch(columns: Sequence[NDArray[Any]], schema: pa.Schema) -> pa.RecordBatch
 
 @dataclass(frozen=True)
 class _Rows:
-    """The rows completed by a block: REQUESTS, ELSEWHERE and ITERATIONS."""
+    """The rows completed by a block: LABELLED, ELSEWHERE, ITERATIONS and USERS."""
 
     requests: pa.RecordBatch
     elsewhere: pa.RecordBatch
     iterations: pa.RecordBatch
+    users: pa.RecordBatch
 
 
 class _Pairing:
@@ -518,6 +596,7 @@ class _Pairing:
         self.tally = Tally()
         self._server_port = server_port  # None if every request goes to the server
         self.waiting: Points = np.empty(0, _POINT)
+        self._labels = Labelling(self.tally.labels)
         self._metrics = {name: number for number, name in enumerate(_KNOWN)}
         """Number of each metric; metrics of user scripts come after the known ones."""
 
@@ -533,6 +612,10 @@ class _Pairing:
             dtype=np.int32,
         )
         points["metric"] = metrics = numbers[points["metric"]]
+        if len(points):
+            points["label"] = self._labels.numbers_of(block.labels)[points["label"]]
+        tally.urls = self._labels.counts
+        tally.thresholds |= block.thresholds
         points["line"] += tally.lines + 1
         of_requests = np.concatenate([self.waiting, points[metrics < _POINTS]])
         _require_order(of_requests)
@@ -545,6 +628,8 @@ class _Pairing:
         tally.lines += block.lines
         tally.iterations += int(sums[_KNOWN.index("iterations")])
         tally.dropped_iterations += int(sums[_KNOWN.index("dropped_iterations")])
+        self._note_drops(points[metrics == _KNOWN.index("dropped_iterations")])
+        self._note_checks(points[metrics == _KNOWN.index("checks")])
         ended = points[metrics == _KNOWN.index("iteration_duration")]
         whole = len(of_requests) // _POINTS
         self.waiting = of_requests[whole * _POINTS :]
@@ -557,10 +642,33 @@ class _Pairing:
         others = int(is_other.sum())
         tally.elsewhere += others
         tally.requests += whole - others
-        own = _columns(rows[~is_other] if others else rows)
-        other = _columns(rows[is_other], "port")
+        own = _columns(rows[~is_other] if others else rows, "label")
+        other = _columns(rows[is_other], "label", "port")
         iterations = _batch([ended["end_ns"], ended["value"]], ITERATIONS)
-        return _Rows(_batch(own, REQUESTS), _batch(other, ELSEWHERE), iterations)
+        is_allocated = metrics == _KNOWN.index("vus_max")
+        gauges = points[is_allocated | (metrics == _KNOWN.index("vus"))]
+        which = is_allocated[is_allocated | (metrics == _KNOWN.index("vus"))]
+        users = _batch([gauges["end_ns"], gauges["value"], which], USERS)
+        return _Rows(_batch(own, LABELLED), _batch(other, ELSEWHERE), iterations, users)
+
+    def _note_drops(self, points: Points) -> None:
+        """Note when iterations were dropped."""
+        if len(points):
+            tally = self.tally
+            tally.first_drop_ns = tally.first_drop_ns or int(points["end_ns"].min())
+            tally.last_drop_ns = max(tally.last_drop_ns, int(points["end_ns"].max()))
+
+    def _note_checks(self, points: Points) -> None:
+        """Add the results of checks by label."""
+        for label in np.unique(points["label"]):
+            rows = points[points["label"] == label]
+            failed = rows[rows["value"] == 0]
+            checked = self.tally.checked.setdefault(int(label), Checked())
+            checked.passes += len(rows) - len(failed)
+            checked.fails += len(failed)
+            if len(failed):
+                checked.first_fail_ns = checked.first_fail_ns or int(failed["end_ns"].min())
+                checked.last_fail_ns = max(checked.last_fail_ns, int(failed["end_ns"].max()))
 
 
 def _columns(rows: Points, *more: str) -> list[NDArray[Any]]:

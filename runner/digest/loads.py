@@ -204,7 +204,7 @@ def read_load(
     whole = points = digest(spool=spool)
     if cell.lead_s:  # reconcile all requests; only those after the lead are the load
         points = digest(spool=partial(spool, lead_s=cell.lead_s))
-    metrics = _metrics_of_points(points, cell, window_s)
+    metrics = metrics_of_points(points, cell, window_s)
     metrics["dropped"] = points.dropped_iterations + points.late + reconcile.missed(cell, whole)
     if measurement.also_ports:
         metrics["elsewhere"] = points.elsewhere
@@ -221,7 +221,7 @@ def read_load(
     return LoadOfTrial(metrics, reconciled.checks, begin_ns, sent, points.mode, answered)
 
 
-def _metrics_of_points(points: RequestNumbers, cell: Cell, window_s: float | None) -> Metrics:
+def metrics_of_points(points: RequestNumbers, cell: Cell, window_s: float | None) -> Metrics:
     """Return the metrics of a load from its samples, by column of trials.parquet."""
     lasted_s = (points.last_end_ns - points.first_start_ns) / 1e9
     duration_s = window_s or lasted_s

@@ -66,21 +66,7 @@ def request_checks(
 ) -> Iterator[Check]:
     """Check invariants 1 to 5, 7 and 8 of a load whose raw file has every request."""
     yield from _iterations(cell, points, summary)
-    # http_req_failed may have fewer points, because a request with a null responseCallback has
-    # none.
-    each = {
-        metric: count
-        for metric, count in sorted(points.points.items())
-        if metric.startswith("http_req_")
-    }
-    marked = each.pop("http_req_failed", 0)
-    complete = points.requests + points.elsewhere  # k6's summary includes requests to other ports
-    counts = {"http_reqs": points.points.get("http_reqs", 0), "complete requests": complete, **each}
-    odd = [f"{count} {metric}" for metric, count in counts.items() if count != summary.requests]
-    yield Invariant.POINTS.check(
-        not odd and marked <= summary.requests and summary.requests > 0,
-        f"{summary.requests} in the summary, {', '.join(odd) or 'as many points of every metric'}",
-    )
+    yield _points(points, summary)
     if Invariant.ANSWERS.is_asked_of(cell.tool):
         differ = [
             f"{points.points[name]} {name}, {count} said"
@@ -91,27 +77,12 @@ def request_checks(
             not differ,
             "; ".join(differ) or ", ".join(f"{n} {name}" for name, n in summary.counts.items()),
         )
-    durations = points.all_durations or points.durations
-    longest_ms = durations["max"]
-    iteration_ms = points.iteration_max_ms
     if Invariant.PHASES.is_asked_of(cell.tool):  # else each request is one iteration with one time
-        yield Invariant.PHASES.check(
-            points.worst_residual_ms <= ROUNDING_MS,
-            f"largest difference {points.worst_residual_ms:.6f} ms",
-        )
-        yield Invariant.LONGEST.check(
-            points.iterations < points.script_runs or longest_ms <= iteration_ms + ROUNDING_MS,
-            f"request {longest_ms:.3f} ms, iteration {iteration_ms:.3f} ms",
-        )
-    stated = summary.http_req_duration
+        yield _phases(points)
+        yield _longest(points)
     # The percentiles of vegeta, of oha, and of several generators together are not exact.
     has_exact_percentiles = TRAITS[cell.tool].runs_scripts and not measurement.parts
-    apart = [
-        f"{name} {durations[name]:.4f} ms raw, {stated.get(name)} ms said"
-        for name in (durations if has_exact_percentiles else ("mean", "min", "max"))
-        if abs(durations[name] - stated.get(name, math.inf)) > ROUNDING_MS
-    ]
-    yield Invariant.QUANTILES.check(not apart, "; ".join(apart) or "all equal")
+    yield _quantiles(points, summary, ("mean", "min", "max") if not has_exact_percentiles else None)
     # Several generators may end at different times, so each one's part is checked alone.
     steady = None if measurement.parts else points.steady
     # In a closed loop without think time every virtual user has a request under way at any time.
@@ -139,6 +110,69 @@ def request_checks(
         kept = _Connections(fewest, cell.sockets)
         yield _mode_proof(cell.mode, points.requests, kept, measurement)
     yield from own_checks(cell, points, measurement)
+
+
+def summary_checks(points: RequestNumbers, summary: GeneratorSummary) -> Iterator[Check]:
+    """Check invariants 2 to 4 of a file that the lab did not record, against k6's own summary.
+
+    The summary may lack percentiles, which are then not compared.
+    """
+    yield _points(points, summary)
+    yield _phases(points)
+    names = [name for name in points.durations if name in summary.http_req_duration]
+    yield _quantiles(points, summary, names)
+
+
+def _points(points: RequestNumbers, summary: GeneratorSummary) -> Check:
+    """Check that the samples have as many points of each request metric as the summary says.
+
+    http_req_failed may have fewer points, because a request with a null responseCallback has none.
+    """
+    each = {
+        metric: count
+        for metric, count in sorted(points.points.items())
+        if metric.startswith("http_req_")
+    }
+    marked = each.pop("http_req_failed", 0)
+    complete = points.requests + points.elsewhere  # k6's summary includes requests to other ports
+    counts = {"http_reqs": points.points.get("http_reqs", 0), "complete requests": complete, **each}
+    odd = [f"{count} {metric}" for metric, count in counts.items() if count != summary.requests]
+    return Invariant.POINTS.check(
+        not odd and marked <= summary.requests and summary.requests > 0,
+        f"{summary.requests} in the summary, {', '.join(odd) or 'as many points of every metric'}",
+    )
+
+
+def _phases(points: RequestNumbers) -> Check:
+    """Check that the phases of each request make its duration."""
+    return Invariant.PHASES.check(
+        points.worst_residual_ms <= ROUNDING_MS,
+        f"largest difference {points.worst_residual_ms:.6f} ms",
+    )
+
+
+def _longest(points: RequestNumbers) -> Check:
+    """Check that no request is longer than the longest iteration."""
+    longest_ms = (points.all_durations or points.durations)["max"]
+    iteration_ms = points.iteration_max_ms
+    return Invariant.LONGEST.check(
+        points.iterations < points.script_runs or longest_ms <= iteration_ms + ROUNDING_MS,
+        f"request {longest_ms:.3f} ms, iteration {iteration_ms:.3f} ms",
+    )
+
+
+def _quantiles(
+    points: RequestNumbers, summary: GeneratorSummary, names: Sequence[str] | None
+) -> Check:
+    """Check statistics of the durations; all that the samples have if `names` is None."""
+    durations = points.all_durations or points.durations
+    stated = summary.http_req_duration
+    apart = [
+        f"{name} {durations[name]:.4f} ms raw, {stated.get(name)} ms said"
+        for name in (durations if names is None else names)
+        if abs(durations[name] - stated.get(name, math.inf)) > ROUNDING_MS
+    ]
+    return Invariant.QUANTILES.check(not apart, "; ".join(apart) or "all equal")
 
 
 def _iterations(cell: Cell, points: RequestNumbers, summary: GeneratorSummary) -> Iterator[Check]:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from runner.columns import columns, schema_of
+from runner.digest.imported import digest_imported
 from runner.digest.k6_raw import GroupWriter
 from runner.digest.loads import part
 from runner.digest.trial import Digest, digest_session
@@ -199,9 +200,10 @@ def rebuild(
     ones.
     """
     again = partial(_rebuild_session, run.path.resolve(), salvage=salvage, threads=threads)
+    is_imported = run.manifest().origin is not None
     sessions: dict[tuple[str, int], list[Record]] = defaultdict(list)
     for record in run.records():
-        if record.get("measurement") is not None:
+        if record.get("measurement") is not None or is_imported:
             session = record.get("session")
             name = session if session and _is_sliced(record) else record["trial_id"]
             sessions[name, record["attempt"]].append(record)  # trials of one attempt stay together
@@ -222,6 +224,8 @@ def _rebuild_session(
     result differs.
     """
     run = RunFolder(path)
+    if run.manifest().origin is not None:
+        return _rebuild_imported(run, session, threads)
     damaged = [record for record in session if salvage and _damaged(run, record)]
     whole = [record for record in session if record not in damaged]
     salvaged: dict[str, Record] = {}
@@ -242,13 +246,32 @@ def _rebuild_session(
         redefined = record["cell"].get("load_model") == "open" or digest.mode != "keepalive"
         if "mode" not in record and redefined:
             continue
-        differing = sorted(
-            k for k, v in record["metrics"].items() if not _same(digest.metrics.get(k), v)
-        )
-        if differing:
-            said = "the raw files now give other values than when sealed"
-            raise LabError(f"{record['trial_id']}: {said}: {', '.join(differing)}.", exit_code=1)
+        _require_same(record, digest)
     return salvaged
+
+
+def _rebuild_imported(run: RunFolder, records: Sequence[Record], threads: int) -> dict[str, Record]:
+    """Rewrite the parts of the tables of imported trials; raise LabError if a result differs."""
+    for record in records:
+        _verify_raw(run, record)
+        trial = _trial_of(record, f"{record['trial_id']}: its record cannot be read")
+        _require_same(record, digest_imported(run, trial, threads=threads).digest)
+    return {}
+
+
+def _trial_of(record: Record, said: str) -> Trial:
+    """Return a record's trial; raise LabError, which begins with `said`, if it is none."""
+    return decode(Trial, {each.name: record.get(each.name) for each in fields(Trial)}, said)
+
+
+def _require_same(record: Record, digest: Digest) -> None:
+    """Raise LabError if a metric differs from the sealed one."""
+    differing = sorted(
+        k for k, v in record["metrics"].items() if not _same(digest.metrics.get(k), v)
+    )
+    if differing:
+        said = "the raw files now give other values than when sealed"
+        raise LabError(f"{record['trial_id']}: {said}: {', '.join(differing)}.", exit_code=1)
 
 
 def _same(found: object, sealed: object) -> bool:
@@ -281,10 +304,7 @@ def _again(
         "digest"
     )
     try:
-        trials = [
-            decode(Trial, {each.name: record.get(each.name) for each in fields(Trial)}, said)
-            for record in records
-        ]
+        trials = [_trial_of(record, said) for record in records]
         measured = [decode(Measurement, record["measurement"], said) for record in records]
         found = digest_session(
             run, dict(zip(trials, measured, strict=True)), salvage=salvage, threads=threads

@@ -66,7 +66,7 @@ class Digest:
     def evidence(self) -> Columns:
         """The verdict's evidence as columns of `trials.parquet`, as JSON values."""
         columns = columns_of(self.verdict.evidence)
-        return {name: _finite(value) for name, value in columns.items()}
+        return {name: finite(value) for name, value in columns.items()}
 
     @property
     def broken(self) -> str | None:
@@ -311,7 +311,7 @@ def _digest(run: RunFolder, seen: _Seen, left_out: LeftOut) -> Digest:
     if limited(cell):
         metrics |= dict.fromkeys(name for name in metrics if name.startswith(TIMES))
         part(run, "latency", trial.trial_id).unlink()
-    metrics = {name: _finite(value) for name, value in metrics.items()}
+    metrics = {name: finite(value) for name, value in metrics.items()}
     return Digest(metrics, checks, judge(evident), taken, load.mode)
 
 
@@ -337,7 +337,7 @@ def _slices(seen: _Seen, kept: Sequence[int]) -> pa.Table:
                 seen.trial.cell, seen.measurement, counters, lasted_s, seen.probe
             ),
         }
-        rows.append({name: _finite(value) for name, value in row.items()})
+        rows.append({name: finite(value) for name, value in row.items()})
     return pa.Table.from_pylist(rows, schema=schema_of("slices"))
 
 
@@ -346,7 +346,7 @@ def _write(path: Path, table: pa.Table) -> None:
         pq.write_table(table, temporary, compression="zstd")
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """Replace NaN and infinities, which JSON cannot represent, by None."""
     if isinstance(value, np.generic):
         value = value.item()

@@ -160,6 +160,7 @@ class Cause(StrEnum):
     CHECKS_FAILED = "checks-failed", Limit.UNKNOWN
     # The two sides cannot be told apart.
     CPUS_SHARED = "cpus-shared", Limit.UNKNOWN
+    NO_CPU_KNOWN = "no-cpu-known", Limit.UNKNOWN
     SERVER_CPU_UNKNOWN = "server-cpu-unknown", Limit.UNKNOWN
     GENERATOR_CPU_UNKNOWN = "generator-cpu-unknown", Limit.UNKNOWN
     QUOTA_SHARED = "quota-shared", Limit.UNKNOWN

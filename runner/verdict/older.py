@@ -16,6 +16,7 @@ _RULES: tuple[tuple[str, Cause], ...] = (
     (r"[\d.,]+ % of the requests failed", Cause.REQUESTS_FAILED),
     (r"server and generator shared a CPU quota", Cause.QUOTA_SHARED),
     (r"server and generator shared a CPU", Cause.CPUS_SHARED),
+    (r"no CPU use is known", Cause.NO_CPU_KNOWN),
     (r"the server's CPU use is not known", Cause.SERVER_CPU_UNKNOWN),
     (r"the generator's CPU use is not known", Cause.GENERATOR_CPU_UNKNOWN),
     (r"one request under way", Cause.ONE_REQUEST),

@@ -45,6 +45,9 @@ WHEN: dict[Cause, str] = {
     ),
     Cause.CHECKS_FAILED: "the same of the checks that the script makes of its answers",
     Cause.CPUS_SHARED: "server and generator could run on the same CPU",
+    Cause.NO_CPU_KNOWN: (
+        "the CPU use of neither server nor generator is known, as in an imported file"
+    ),
     Cause.SERVER_CPU_UNKNOWN: "nobody could read how much CPU the server used",
     Cause.GENERATOR_CPU_UNKNOWN: "nobody could read how much CPU the generator used",
     Cause.QUOTA_SHARED: (

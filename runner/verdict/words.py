@@ -26,7 +26,7 @@ def reason(verdict: Verdict) -> str:
     """Return why a trial has its limit: the deciding rule, then the numbers behind it."""
     rule = rule_words(verdict.cause, verdict.evidence)
     numbers = _numbers(verdict.evidence)
-    return f"{rule}: {numbers}" if rule else numbers
+    return ": ".join(part for part in (rule, numbers) if part)
 
 
 def rule_words(cause: Cause, evidence: Evidence) -> str:
@@ -107,6 +107,15 @@ def _probe_starved(evidence: Evidence) -> str:
     return f"{probing_words(evidence.probing)}, too few for a second witness"
 
 
+def _no_cpu_known(evidence: Evidence) -> str:
+    said = "no CPU use is known, neither the server's nor the generator's"
+    if evidence.offered_rps is None:
+        return f"{said}, so either may have been the limit"
+    if evidence.dropped:
+        return f"{said}, and the rate was not kept, {evidence.dropped:,} iterations were dropped"
+    return f"{said}; too few users are excluded, because no iteration was dropped"
+
+
 def _too_few_users(evidence: Evidence) -> str:
     assert evidence.users is not None
     return users_words(evidence.users)
@@ -181,6 +190,7 @@ _WITH_NUMBERS: dict[Cause, Callable[[Evidence], str]] = {
     Cause.TOO_FEW_USERS: _too_few_users,
     Cause.RATE_NOT_SUSTAINED: _rate_not_sustained,
     Cause.RATE_SUSTAINED: _rate_sustained,
+    Cause.NO_CPU_KNOWN: _no_cpu_known,
 }
 
 _BRIEFLY: dict[Cause, str] = {
@@ -200,6 +210,7 @@ _BRIEFLY: dict[Cause, str] = {
     Cause.TOO_FEW_USERS: "the users were the limit",
     Cause.RATE_NOT_SUSTAINED: "the rate was not sustained",
     Cause.RATE_SUSTAINED: "the rate was sustained",
+    Cause.NO_CPU_KNOWN: "no CPU use is known",
 }
 
 

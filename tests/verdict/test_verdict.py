@@ -467,6 +467,7 @@ def test_the_table_of_rules_has_every_cause_once_and_in_the_order_in_which_they_
 GIVEN = [given for given, _, _ in VERDICTS] + [
     evidence(disjoint=False),
     evidence(server_share=None),
+    evidence(server_share=None, generator_share=None, generator_peak_share=None),
     evidence(generator_share=None, generator_peak_share=None),
     evidence(checks_failed_share=0.4, unit="iterations", offered_rps=5.5),
     evidence(network=network(share=0.9)),

@@ -118,10 +118,11 @@ def _alone(tables: Tables, sealed: pd.DataFrame) -> str:
         return ONLY_SEARCHES
     cell = known.sort_values("rps", ascending=False).iloc[0].to_dict()
     trials = sealed[sealed["load"].eq(cell["load"]) & sealed["server"].eq(cell["server"])]
-    said = (
-        f"{load_phrase(trials.iloc[0].to_dict())} {cell['server']} answers {_rounded(cell['rps'])} "
-        "requests/s"
-    )
+    phrase = load_phrase(trials.iloc[0].to_dict())
+    if tables.manifest.origin is not None:  # the server's CPUs are not known
+        size = phrase.partition(", ")[2]
+        phrase = size[0].upper() + size[1:]
+    said = f"{phrase} {cell['server']} answers {_rounded(cell['rps'])} requests/s"
     if cell["failed_pct"] > 0:
         said += f" with success; {percent_words(cell['failed_pct'])} of the requests failed"
     limits = limits_of(trials)

@@ -101,8 +101,10 @@ def plural(count: int, noun: str) -> str:
 
 
 def machine(manifest: Manifest) -> str:
-    """Name the machine: CPU model and number of CPUs."""
+    """Name the machine: CPU model and number of CPUs; `unknown` for an imported run."""
     facts = manifest.machine
+    if facts.cpu_model is None and facts.cpus is None:
+        return "unknown"
     return f"{facts.cpu_model or 'unknown CPU'}, {plural(facts.cpus or 0, 'CPU')}"
 
 
@@ -120,7 +122,7 @@ def manifest_facts(manifest: Manifest) -> dict[str, str]:
         "Campaign": f"{campaign.title or campaign.name} (scale {campaign.scale:g})",
         "Seed": manifest.seed,
         "Commit": f"{git.commit}{dirty}" if git.commit else None,
-        "Engine": f"{manifest.engine}: {manifest.engine_reason}",
+        "Engine": f"{manifest.engine}: {manifest.engine_reason}" if manifest.engine else None,
         "CPUs": ", ".join(
             f"{who} {list(cpus)}"
             for who in ("server", "generator", "database")

@@ -1,0 +1,175 @@
+"""Digest a file of k6 that somebody else recorded: one trial of an imported run.
+
+The lab measured nothing beside it, so its verdict says that no CPU use is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+
+from runner.columns import schema_of
+from runner.digest import reconcile
+from runner.digest.k6 import GeneratorSummary, RequestNumbers, digest_requests, read_summary
+from runner.digest.k6_raw import spool_points
+from runner.digest.load_model import LoadSeen, see_load
+from runner.digest.loads import K6_TABLES, metrics_of_points, part
+from runner.digest.trial import Digest, finite
+from runner.digest.verdict import judge
+from runner.model import OWN_SCRIPT, Cell, Check, LabError, Trial
+from runner.shapes import ForTime
+from runner.store import IMPORTED_RAW, RunFolder, replacing
+from runner.verdict.evidence import Evidence
+
+SUMMARY = "k6-summary.json"  # base name of the summary beside the samples
+
+
+@dataclass(frozen=True)
+class ImportedDigest:
+    """A trial's digest, the trial with the load that its samples show, and sentences about them."""
+
+    trial: Trial
+    digest: Digest
+    remarks: tuple[str, ...]
+
+
+def cell_of(server: str) -> Cell:
+    """Return the cell of a file whose load is not known yet."""
+    return Cell(
+        server=server,
+        language="unknown",
+        framework="unknown",
+        tier="realistic",
+        workload=OWN_SCRIPT,
+        tool="k6",
+        mode="keepalive",
+        path="/",
+        shape=ForTime(1, 1.0),
+        warmup_s=0.0,
+    )
+
+
+def digest_imported(
+    run: RunFolder,
+    trial: Trial,
+    *,
+    threads: int = 2,
+    progress: Callable[[int], None] | None = None,
+) -> ImportedDigest:
+    """Write the parts of the tables for an imported trial, and return its digest.
+
+    A missing end of the file is no fault. `progress` receives the number of bytes read so far.
+    Raise LabError if the file is missing or is not k6's.
+    """
+    raw = samples_of(run.trial(trial.trial_id))
+    seen: list[LoadSeen | None] = []
+
+    def look(database: duckdb.DuckDBPyConnection, points: RequestNumbers) -> None:
+        seen.append(see_load(database, points))
+
+    names = {table: part(run, table, trial.trial_id) for table in K6_TABLES}
+    names["requests"] = run.tables / "requests" / f"{trial.trial_id}.parquet"
+    points = digest_requests(
+        raw,
+        names.values(),
+        trial_id=trial.trial_id,
+        mode="keepalive",
+        scratch=run.tables / "parts",
+        held=None,
+        threads=threads,
+        spool=partial(spool_points, salvage=True, progress=progress),
+        look=look,
+    )
+    load = seen[0]
+    if load is not None:
+        cell = replace(trial.cell, shape=load.shape)
+        trial = replace(trial, cell=cell)
+    _write_no_resources(run, trial)
+    summary = _summary(run, trial)
+    metrics = metrics_of_points(points, trial.cell, None)
+    metrics["dropped"] = points.dropped_iterations
+    passed, failed = _checks_counted(points)
+    if passed + failed:
+        metrics |= {"checks": passed + failed, "checks_failed": failed}
+    if trial.cell.is_open:
+        metrics["sustained"] = not (points.dropped_iterations or points.failed or failed)
+    sent = reconcile.Sent(
+        ok=points.requests - points.failed,
+        refused=points.with_status - (points.requests - points.failed),
+        lost=points.requests - points.with_status,
+        at_once=trial.cell.sockets,
+    )
+    checks = (*_held_against(summary, points), reconcile.succeeded(sent))
+    verdict = judge(_evidence(trial.cell, points, failed / max(1, passed + failed)))
+    known = {name: finite(value) for name, value in metrics.items()}
+    digest = Digest(known, checks, verdict, mode=points.mode)
+    return ImportedDigest(trial, digest, tuple(_remarks(points, load, summary)))
+
+
+def samples_of(folder: Path) -> Path:
+    """Return the raw file with an imported trial's samples; raise LabError if there is none."""
+    for name in IMPORTED_RAW:
+        if (folder / name).is_file():
+            return folder / name
+    raise LabError(f"{folder} has no samples of k6: import the file again.", exit_code=1)
+
+
+def _summary(run: RunFolder, trial: Trial) -> GeneratorSummary | None:
+    path = run.trial(trial.trial_id) / SUMMARY
+    return read_summary(path) if path.is_file() else None
+
+
+def _checks_counted(points: RequestNumbers) -> tuple[int, int]:
+    """Return how many of the script's checks passed and failed."""
+    results = points.checked.values()
+    return sum(each.passes for each in results), sum(each.fails for each in results)
+
+
+def _held_against(summary: GeneratorSummary | None, points: RequestNumbers) -> list[Check]:
+    """Return the checks of the samples against k6's own summary; none if the file is cut off."""
+    if summary is None or points.lines_lost:
+        return []
+    return list(reconcile.summary_checks(points, summary))
+
+
+def _evidence(cell: Cell, points: RequestNumbers, checks_failed_share: float) -> Evidence:
+    """Return the evidence for the verdict: no CPU use is known."""
+    return Evidence(
+        server_share=None,
+        generator_share=None,
+        generator_peak_share=None,
+        disjoint=True,
+        offered_rps=cell.last_rate_rps,
+        dropped=points.dropped_iterations,
+        throttled_share=None,
+        failed_share=points.failed / points.requests,
+        checks_failed_share=checks_failed_share,
+        unit="iterations",
+    )
+
+
+def _remarks(
+    points: RequestNumbers, load: LoadSeen | None, summary: GeneratorSummary | None
+) -> list[str]:
+    """Return sentences that a reader of the trial's numbers needs."""
+    said = []
+    if points.lines_lost:
+        said.append(
+            f"The file's end is missing: its numbers are those of the first {points.lines:,} lines."
+        )
+    if load is not None:
+        said += load.words()
+    if summary is not None and not points.lines_lost:
+        said.append("Counts and percentiles of the samples were held against k6's summary.")
+    return said
+
+
+def _write_no_resources(run: RunFolder, trial: Trial) -> None:
+    """Write an empty part of the table of resources: nothing was sampled."""
+    with replacing(part(run, "resources", trial.trial_id)) as temporary:
+        pq.write_table(schema_of("resources").empty_table(), temporary)

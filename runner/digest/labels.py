@@ -1,0 +1,140 @@
+"""Label the points of k6: the endpoint, group and scenario of a request, and the name of a check.
+
+An endpoint is the tag `name` of a request. If the script gave it none, k6 repeats the URL there,
+and the endpoint is the URL with its identifiers collapsed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+from numpy.typing import NDArray
+
+MOST_LABELS = 5_000
+"""Highest number of labels of a load; further points have the label OTHER."""
+MOST_URLS = 100_000
+"""Highest number of different URLs that are counted for a label."""
+LONGEST = 300  # characters of a name that are kept
+_UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
+_ID = re.compile(rf"\d+|{_UUID}|(?=[0-9a-fA-F]*\d)[0-9a-fA-F]{{16,}}|(?=\S*\d)[A-Za-z0-9_-]{{22,}}")
+"""Segments of a path that identify one object: numbers, UUIDs, hashes and long tokens."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The tags by which requests and checks are grouped; empty if there are none."""
+
+    method: str = ""
+    name: str = ""
+    """The endpoint's name if the script gave it one."""
+    url: str = ""
+    """The URL with collapsed identifiers; empty if the request has a name."""
+    group: str = ""
+    scenario: str = ""
+    check: str = ""
+
+
+OTHER = Labels(name="(other endpoints)")
+"""Label of the points beyond MOST_LABELS."""
+
+
+@dataclass
+class Checked:
+    """Results of one check of a script; wall-clock times are 0 if it never failed."""
+
+    passes: int = 0
+    fails: int = 0
+    first_fail_ns: int = 0
+    last_fail_ns: int = 0
+
+
+@dataclass
+class Labelling:
+    """Number labels in the order in which they appear, and count the URLs of each."""
+
+    labels: list[Labels] = field(default_factory=list)
+    _numbers: dict[Labels, int] = field(default_factory=dict)
+    _urls: dict[int, set[int]] = field(default_factory=dict)
+
+    def number(self, tags: Mapping[str, Any]) -> int:
+        """Return the number of a point's label; count its URL."""
+        number = self._add(_labels_of(tags))
+        if url := tags.get("url"):
+            self._count(number, {hash(str(url))})
+        return number
+
+    def numbers_of(self, others: Labelling) -> NDArray[np.int32]:
+        """Return this numbering's number for each label of another one, whose URLs are added."""
+        numbers = [self._add(each) for each in others.labels]
+        for number, label in zip(numbers, range(len(numbers)), strict=True):
+            self._count(number, others._urls.get(label, set()))
+        return np.array(numbers, np.int32)
+
+    @property
+    def counts(self) -> dict[int, int]:
+        """Number of different URLs by label, at most MOST_URLS."""
+        return {number: len(urls) for number, urls in self._urls.items()}
+
+    def _add(self, label: Labels) -> int:
+        known = self._numbers.get(label)
+        if known is not None:
+            return known
+        if len(self.labels) > MOST_LABELS and label is not OTHER:
+            return self._add(OTHER)
+        self.labels.append(label)
+        return self._numbers.setdefault(label, len(self.labels) - 1)
+
+    def _count(self, number: int, urls: set[int]) -> None:
+        known = self._urls.setdefault(number, set())
+        if len(known) < MOST_URLS:
+            known |= urls
+
+
+def _labels_of(tags: Mapping[str, Any]) -> Labels:
+    """Return the label of a point's tags."""
+    known = {name: str(tags.get(name, ""))[:LONGEST] for name in ("method", "group", "scenario")}
+    url = str(tags.get("url", ""))
+    name = str(tags.get("name", ""))
+    has_name = bool(name) and name != url
+    return Labels(
+        **known,
+        name=name[:LONGEST] if has_name else "",
+        url="" if has_name else collapsed(url)[:LONGEST],
+        check=str(tags.get("check", ""))[:LONGEST],
+    )
+
+
+def collapsed(url: str) -> str:
+    """Return a URL with `{id}` for each identifier in its path, and only the names of its query.
+
+    `/items/17?page=3&size=5` becomes `/items/{id}?page&size`.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url
+    path = "/".join(
+        "{id}" if _ID.fullmatch(segment) else segment for segment in parts.path.split("/")
+    )
+    names = sorted({each.partition("=")[0] for each in parts.query.split("&") if each})
+    origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else ""
+    return f"{origin}{path}{'?' if names else ''}{'&'.join(names)}"
+
+
+def thresholds_in(line: bytes) -> dict[str, tuple[str, ...]]:
+    """Return the thresholds in the announcement of a metric, by the metric's name."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    match record:
+        case {"type": "Metric", "metric": str(metric), "data": {"thresholds": list(given)}}:
+            texts = tuple(each for each in given if isinstance(each, str))
+            return {metric: texts} if texts else {}
+    return {}

@@ -1,0 +1,211 @@
+"""Read the load model of a k6 run off its samples: closed or open, users, rate and think time.
+
+An open load begins its iterations at planned times, so they are evenly spaced. The iterations of a
+closed load begin whenever earlier ones end.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+
+from runner.digest.k6 import RequestNumbers
+from runner.model import setting_text, short_number
+from runner.shapes import ForTime, LoadModel, Shape, Steps
+
+ARRIVALS = 3.0
+"""Mean number of begins in a window: few, so that chance would show."""
+LEAST_WINDOW_S = 0.02
+"""Shortest window; k6 begins an iteration some milliseconds late under load."""
+MOST_WINDOWS = 1_000_000
+UNEVEN = 1.5
+"""Allowed deviation of a window's begins from the mean of its neighbours."""
+UNEVEN_SHARE = 0.1
+"""The same as a share of the begins, for high rates."""
+EVEN = 0.75
+"""From this share of even windows on, the begins were planned."""
+BUSY = 0.95
+"""From this mean share of users with an iteration on, all users were busy: a closed load."""
+ENDING = 0.05
+"""Drops in this last part of a load are those of iterations that had no time left."""
+CONSTANT = 0.9
+"""Share of the seconds that must have the highest number of users, if it is constant."""
+RAMPING = 1.1
+"""Factor between the rates of the first and the last tenth from which on the rate is a ramp."""
+FASTEST = 0.01
+"""The fastest requests, by which the time of a request without waiting is estimated."""
+
+
+@dataclass(frozen=True)
+class LoadSeen:
+    """The load that k6's samples show."""
+
+    model: LoadModel
+    users: int
+    """Highest number of users with an iteration at once; of an open load, of allocated users."""
+    constant_users: bool
+    begun: int
+    """Iterations begun and dropped."""
+    seconds: float
+    rate_rps: float
+    """Iterations due per second, on the average."""
+    first_rps: float
+    last_rps: float
+    """Rates of the first and the last tenth of the load."""
+    dropped: int
+    iteration_ms: float
+    """Mean duration of an iteration; NaN without one."""
+    think_ms: float
+    """Mean time of an iteration outside its requests."""
+    fastest_ms: float
+    """Duration that the fastest 1 % of the requests did not exceed; NaN if they are too few."""
+    request_ms: float
+    """Mean duration of a request."""
+
+    @property
+    def is_ramp(self) -> bool:
+        """True if the rate of an open load changed."""
+        if self.dropped:
+            return False
+        low, high = sorted((self.first_rps, self.last_rps))
+        return high > RAMPING * low
+
+    @property
+    def shape(self) -> Shape:
+        """The load as a shape of the lab: users for a time, or a constant rate."""
+        if self.model == "closed":
+            return ForTime(self.users, float(max(1, round(self.seconds))))
+        rate_rps = float(f"{self.rate_rps:.3g}")
+        return Steps(self.users, rate_rps, rate_rps, 1, float(max(1, round(self.seconds))))
+
+    def words(self) -> tuple[str, ...]:
+        """Return sentences about the load, and about what the number of users did to the times."""
+        think = f"{short_number(self.think_ms)} ms of each iteration outside its requests"
+        users = f"{self.users} user{'s' * (self.users != 1)}"
+        if self.model == "open":
+            ramp = f", from {setting_text(round(self.first_rps))}/s to {round(self.last_rps)}/s"
+            rate = f"{short_number(self.rate_rps)} iterations/s{ramp if self.is_ramp else ''}"
+            kept = f"{self.dropped:,} of {self.begun:,} iterations were dropped"
+            said = f"Its samples show an open load: {rate} for {self.seconds:.0f} s"
+            ended = kept if self.dropped else "none was dropped"
+            return (f"{said}, with up to {users}, {think}; {ended}.",)
+        amount = users if self.constant_users else f"a changing number of users, up to {self.users}"
+        said = f"Its samples show a closed load: {amount} for {self.seconds:.0f} s, {think}."
+        return (said, *self._by_littles_law())
+
+    def _by_littles_law(self) -> tuple[str, ...]:
+        """Return how much of the response times the number of users can have made."""
+        if not self.constant_users or not self.rate_rps or math.isnan(self.fastest_ms):
+            return ()
+        made_ms = 1000 * self.users / self.rate_rps
+        waiting_pct = 100 * max(0.0, 1 - self.fastest_ms / self.request_ms)
+        return (
+            "The number of users sets the times of a closed load (Little's law): "
+            f"{self.users} / {short_number(self.rate_rps)} iterations/s = "
+            f"{short_number(made_ms)} ms per iteration. The fastest 1 % of the requests took up to "
+            f"{short_number(self.fastest_ms)} ms, so at most {waiting_pct:.0f} % of the mean of "
+            f"{short_number(self.request_ms)} ms is waiting behind other users.",
+        )
+
+
+_ITERATIONS = """
+    SELECT count(*) AS iterations, avg(length_ms) AS mean_ms,
+           min(end_ns - (length_ms * 1e6)::BIGINT) AS first_ns,
+           max(end_ns - (length_ms * 1e6)::BIGINT) AS last_ns,
+           bool_and(end_ns % 1_000_000_000 = 0) AS whole_seconds
+    FROM iterations
+"""
+_BEGINS = """
+    SELECT (end_ns - (length_ms * 1e6)::BIGINT - $first_ns) // $window_ns AS place,
+           count(*) AS begun
+    FROM iterations GROUP BY place
+"""
+_USERS = """
+    SELECT vus FROM users WHERE NOT allocated AND at_ns BETWEEN $first_ns AND $last_ns
+"""
+_ALLOCATED = "SELECT max(vus) FROM users WHERE allocated"
+_IN_REQUESTS = """
+    SELECT sum(occupied_ms), avg(duration_ms), quantile_cont(duration_ms, $fastest), count(*)
+    FROM requests
+"""
+
+
+def see_load(database: duckdb.DuckDBPyConnection, points: RequestNumbers) -> LoadSeen | None:
+    """Return the load that the views `iterations`, `users` and `requests` show.
+
+    None if no iteration was completed.
+    """
+    facts = database.sql(_ITERATIONS).to_arrow_table().to_pylist()[0]
+    if not facts["iterations"]:
+        return None
+    first_ns, last_ns = facts["first_ns"], facts["last_ns"]
+    seconds = max((points.last_end_ns - min(first_ns, points.first_start_ns)) / 1e9, 1e-9)
+    begins_s = max((last_ns - first_ns) / 1e9, 1e-9)
+    begun = facts["iterations"] + points.dropped_iterations
+    is_even = _begins_evenly(database, facts, begins_s)
+    span = {"first_ns": first_ns, "last_ns": last_ns}
+    vus = [users for (users,) in database.sql(_USERS, params=span).fetchall()]
+    ((allocated,),) = database.sql(_ALLOCATED).fetchall()
+    in_flight = points.steady.in_flight if points.steady else 0.0
+    most = int(max([*vus, round(in_flight), 1]))
+    are_busy = in_flight >= BUSY * (allocated or most)
+    dropped_before_ns = points.last_end_ns - ENDING * seconds * 1e9
+    drops = points.dropped_iterations > 0 and points.first_drop_ns < dropped_before_ns
+    is_open = drops or (is_even and not are_busy)
+    ((occupied_ms, request_ms, fastest_ms, requests),) = database.sql(
+        _IN_REQUESTS, params={"fastest": FASTEST}
+    ).fetchall()
+    first_rps, last_rps = _rates_at_the_ends(database, first_ns, begins_s)
+    inner = vus[1:-1]
+    return LoadSeen(
+        model="open" if is_open else "closed",
+        users=int(allocated or most) if is_open else most,
+        constant_users=sum(users == most for users in inner) >= CONSTANT * len(inner),
+        begun=begun,
+        seconds=seconds,
+        rate_rps=max(begun - 1, 1) / begins_s if is_open else facts["iterations"] / seconds,
+        first_rps=first_rps,
+        last_rps=last_rps,
+        dropped=points.dropped_iterations,
+        iteration_ms=facts["mean_ms"],
+        think_ms=max(0.0, facts["mean_ms"] - (occupied_ms or 0.0) / facts["iterations"]),
+        fastest_ms=fastest_ms if requests * FASTEST >= 1 else math.nan,
+        request_ms=request_ms or math.nan,
+    )
+
+
+def _begins_evenly(
+    database: duckdb.DuckDBPyConnection, facts: dict[str, int], begins_s: float
+) -> bool:
+    """Return whether the iterations began evenly, as those of an open load do."""
+    window_s = max(
+        ARRIVALS * begins_s / facts["iterations"], LEAST_WINDOW_S, begins_s / MOST_WINDOWS
+    )
+    if facts["whole_seconds"]:
+        window_s = math.ceil(window_s)
+    begins = _begins(database, facts["first_ns"], window_s)[1:-1]
+    if len(begins) < 5:
+        return False
+    expected = (begins[:-2] + begins[2:]) / 2
+    allowed = np.maximum(UNEVEN, UNEVEN_SHARE * expected)
+    return bool((np.abs(begins[1:-1] - expected) <= allowed).mean() >= EVEN)
+
+
+def _begins(
+    database: duckdb.DuckDBPyConnection, first_ns: int, window_s: float
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return the number of iterations that began in each window of the load."""
+    given = {"first_ns": first_ns, "window_ns": max(1, round(window_s * 1e9))}
+    found = database.sql(_BEGINS, params=given).fetchnumpy()
+    return np.bincount(found["place"].astype(np.int64), found["begun"]).astype(np.float64)
+
+
+def _rates_at_the_ends(
+    database: duckdb.DuckDBPyConnection, first_ns: int, begins_s: float
+) -> tuple[float, float]:
+    """Return the iterations per second in the first and in the last tenth of the begins."""
+    tenths = _begins(database, first_ns, begins_s / 10 * (1 + 1e-9))
+    return 10 * tenths[0] / begins_s, 10 * tenths[min(9, len(tenths) - 1)] / begins_s

@@ -1,0 +1,1 @@
+"""Import files of other people's load tests as runs of the lab."""

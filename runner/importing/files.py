@@ -1,0 +1,70 @@
+"""Recognize a file of k6 by its content, whatever its name is."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from runner.model import LabError
+
+HEAD_BYTES = 65_536
+"""Bytes of a file, packed or not, by which it is recognized."""
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_JSON_HEADS = (b'{"type":"Metric"', b'{"metric":"')
+_CSV_HEAD = b"metric_name,timestamp,metric_value"
+
+
+@dataclass(frozen=True)
+class K6File:
+    """A file that k6 wrote by `--out json` or `--out csv`."""
+
+    path: Path
+    raw_name: str
+    """Its name in a trial's folder: `k6.json.gz`."""
+
+
+def recognize(path: Path) -> K6File:
+    """Return what a file is; raise LabError if it is not k6's."""
+    if not path.is_file():
+        raise LabError(f"{path} is not a file: name a file that k6 wrote by --out json=FILE.")
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    if not head:
+        raise LabError(f"{path} is empty: k6 writes it from the first request on.", exit_code=1)
+    packing, text = _unpacked(path, head)
+    start = text.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if start.startswith(_JSON_HEADS):
+        return K6File(path, f"k6.json{packing}")
+    if start.startswith(_CSV_HEAD):
+        return K6File(path, f"k6.csv{packing}")
+    raise LabError(_what_else(path, start), exit_code=1)
+
+
+def _unpacked(path: Path, head: bytes) -> tuple[str, bytes]:
+    """Return the ending of a packed file's name, and the first bytes of its content."""
+    try:
+        if head.startswith(_GZIP):
+            return ".gz", zlib.decompressobj(wbits=31).decompress(head, HEAD_BYTES)
+        if head.startswith(_ZSTD):
+            with pa.OSFile(str(path)) as file, pa.CompressedInputStream(file, "zstd") as stream:
+                return ".zst", stream.read(HEAD_BYTES)
+    except (zlib.error, OSError) as error:
+        raise LabError(f"{path} cannot be unpacked: {error}.", exit_code=1) from None
+    return "", head
+
+
+def _what_else(path: Path, start: bytes) -> str:
+    """Return why a file cannot be imported, and what to do."""
+    if start.startswith(b"{") and b'"metrics"' in start:
+        return (
+            f"{path} is an end-of-test summary of k6, which has no samples: import the file of "
+            "--out json=FILE, and give this one by --summary."
+        )
+    return (
+        f"{path} is not a file that k6 wrote by --out json=FILE or --out csv=FILE: "
+        "`bench audit` reads tables of results and the output of wrk, oha and hey."
+    )

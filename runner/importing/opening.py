@@ -1,0 +1,36 @@
+"""Open a run for a notebook, or a file of k6, which is imported first.
+
+A file that was imported before is not imported again.
+"""
+
+from pathlib import Path
+
+from runner.importing.run import found_or_imported
+from runner.present.notebook import explore_page, pages, spike_page
+from runner.present.notebook.explore_page import ExplorePage
+from runner.present.notebook.pages import RunPage, opener
+from runner.present.notebook.spike_page import SpikePage
+from runner.store import short_name
+
+
+@opener
+def open_report(run: str, trial: str | None = None) -> RunPage:
+    """Open a run for a notebook; with `trial`, for a notebook about this trial."""
+    return pages.open_report(run_named(run), trial)
+
+
+def run_named(run: str) -> str:
+    """Return the name of a run; import it first if `run` is the path of a file."""
+    return short_name(found_or_imported(Path(run))) if Path(run).is_file() else run
+
+
+@opener
+def open_tables(run: str, trial: str = "") -> ExplorePage:
+    """Open a run for the notebook for exploring."""
+    return explore_page.open_tables(run_named(run), trial)
+
+
+@opener
+def open_spikes(run: str, trial: str = "", start_s: float = 0.0, stop_s: float = 0.0) -> SpikePage:
+    """Open a run for the notebook about CPU spikes."""
+    return spike_page.open_spikes(run_named(run), trial, start_s, stop_s)

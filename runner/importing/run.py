@@ -1,0 +1,200 @@
+"""Make a run of files of k6: one trial for each file, with the file as its raw samples."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from runner.digest.imported import SUMMARY, ImportedDigest, cell_of, digest_imported, samples_of
+from runner.digest.k6 import read_summary
+from runner.digest.tables import build_tables
+from runner.importing.files import K6File, recognize
+from runner.manifest import CampaignOfRun, FileOfRun, Manifest, Origin
+from runner.model import SCHEMA, LabError, Trial, check_name, record_of
+from runner.store import (
+    RunFolder,
+    TrialRecord,
+    free_bytes,
+    lab_root,
+    new_run,
+    public,
+    raw_hashes,
+    remove_run,
+    sha256,
+    write_json,
+)
+from runner.verdict.words import reason
+
+CAMPAIGN = "imported"
+SUBJECT = "imported"
+"""Name of the server behind files for which none is given."""
+Progress = Callable[[str, int, int], None]
+"""Receives a file's name, how many of its bytes were read, and how many it has."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """A file to import, the name of what it loaded, and k6's summary of it if there is one."""
+
+    path: Path
+    subject: str = SUBJECT
+    summary: Path | None = None
+
+
+def _no_progress(_name: str, _read_bytes: int, _bytes: int) -> None:
+    """Show no progress."""
+
+
+def import_files(given: Sequence[Given], progress: Progress = _no_progress) -> RunFolder:
+    """Return a new run with a trial for each file; several of one subject are its trials.
+
+    Raise LabError, and leave no run, if a file cannot be imported.
+    """
+    for each in given:
+        check_name("Server", each.subject)
+        if each.summary is not None:
+            read_summary(each.summary)
+    files = [recognize(each.path) for each in given]
+    _require_room(files)
+    run = new_run(CAMPAIGN)
+    try:
+        _fill(run, given, files, progress)
+    except BaseException:
+        remove_run(run)
+        raise
+    return run
+
+
+def found_or_imported(path: Path, progress: Progress = _no_progress) -> RunFolder:
+    """Return the run that was imported from this file alone, or import it now."""
+    wanted = path.stat().st_size
+    for known in sorted((lab_root() / "data" / "runs").glob(f"*-{CAMPAIGN}-*/run.json")):
+        run = RunFolder(known.parent)
+        origin = run.manifest().origin
+        files = () if origin is None else origin.files
+        if len(files) == 1 and files[0].bytes == wanted and files[0].sha256 == sha256(path):
+            return run
+    return import_files([Given(path)], progress)
+
+
+def _require_room(files: Sequence[K6File]) -> None:
+    """Raise LabError if the copies of the files have no room on the disk of the runs."""
+    needed = sum(each.path.stat().st_size for each in files)
+    free = free_bytes(lab_root())
+    if needed > free:
+        raise LabError(
+            f"The files have {needed / 1e9:.1f} GB, and the disk of the lab has room for "
+            f"{free / 1e9:.1f} GB: free some of it.",
+            exit_code=1,
+        )
+
+
+def _fill(
+    run: RunFolder, given: Sequence[Given], files: Sequence[K6File], progress: Progress
+) -> None:
+    """Write all parts of an imported run: raw files, records, manifest and tables."""
+    places: Counter[str] = Counter()
+    remarks: list[str] = []
+    records: list[TrialRecord] = []
+    for order, (each, file) in enumerate(zip(given, files, strict=True), start=1):
+        places[each.subject] += 1
+        block = places[each.subject]
+        trial = Trial(f"{each.subject}-{block:03d}", order, block, cell_of(each.subject))
+        _copy(run, trial, each, file)
+        record, said = _digested(run, trial, each, progress)
+        records.append(record)
+        name = each.path.name
+        remarks += [f"{name}: {sentence}" if len(given) > 1 else sentence for sentence in said]
+    run.write_manifest(_manifest(run, given, records, remarks))
+    for record in records:
+        write_json(run.record(record["trial_id"]), record)
+        run.append(record["status"], record["trial_id"], error=record["error"])
+    build_tables(run)
+
+
+def _copy(run: RunFolder, trial: Trial, given: Given, file: K6File) -> None:
+    """Copy a file into its trial's folder, with k6's summary beside it."""
+    folder = run.trial(trial.trial_id)
+    folder.mkdir()
+    shutil.copyfile(file.path, folder / file.raw_name)
+    if given.summary is not None:
+        shutil.copyfile(given.summary, folder / SUMMARY)
+
+
+def _digested(
+    run: RunFolder, trial: Trial, given: Given, progress: Progress
+) -> tuple[TrialRecord, tuple[str, ...]]:
+    """Digest a trial; return its record, and sentences for the reader."""
+    size = given.path.stat().st_size
+    try:
+        found = digest_imported(
+            run, trial, progress=lambda read: progress(given.path.name, read, size)
+        )
+    except LabError as error:
+        copy = samples_of(run.trial(trial.trial_id))
+        said = str(error).replace(str(copy), str(given.path))
+        raise LabError(said, error.exit_code) from None
+    return _record(run, found), found.remarks
+
+
+def _record(run: RunFolder, found: ImportedDigest) -> TrialRecord:
+    """Return trial.json of an imported trial."""
+    digest = found.digest
+    trial = found.trial
+    error = None if digest.broken is None else public(digest.broken)
+    return {
+        "schema": SCHEMA,
+        "run_id": run.path.name,
+        "trial_id": trial.trial_id,
+        "order": trial.order,
+        "block": trial.block,
+        "cell": record_of(trial.cell),
+        "attempt": trial.attempt,
+        "session": None,
+        "status": "sealed" if error is None else "failed",
+        "error": error,
+        "disturbed": False,
+        "measurement": None,
+        "checks": [asdict(check) for check in digest.checks],
+        "verdict": digest.verdict.limit.verdict,
+        "verdict_cause": digest.verdict.cause.value,
+        "verdict_reason": reason(digest.verdict),
+        "evidence": digest.evidence,
+        "mode": digest.mode,
+        "metrics": digest.metrics,
+        "raw": raw_hashes(run.trial(trial.trial_id)),
+    }
+
+
+def _manifest(
+    run: RunFolder,
+    given: Sequence[Given],
+    records: Sequence[TrialRecord],
+    remarks: Sequence[str],
+) -> Manifest:
+    """Return the manifest: the files and what their samples show; no machine is known."""
+    files = []
+    for each, record in zip(given, records, strict=True):
+        samples = next(raw for name, raw in record["raw"].items() if name != SUMMARY)
+        files.append(FileOfRun(name=each.path.name, subject=each.subject, **samples))
+    names = ", ".join(each.name for each in files)
+    imported = (
+        f"The lab imported {names} and measured nothing itself: machine, CPU use and versions are "
+        "not known."
+    )
+    return Manifest(
+        schema=SCHEMA,
+        run_id=run.path.name,
+        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        campaign=CampaignOfRun(
+            name=CAMPAIGN,
+            title=f"Imported: {names}",
+            servers=tuple(dict.fromkeys(each.subject for each in given)),
+        ),
+        origin=Origin(files=tuple(files)),
+        host_warnings=(imported, *dict.fromkeys(remarks)),
+    )

@@ -1,0 +1,145 @@
+"""Files of k6 as runs: what is read of them, and how others end."""
+
+import gzip
+from pathlib import Path
+
+import k6_samples
+import pyarrow as pa
+import pytest
+from k6_samples import CLOSED, DROPPING, OPEN, SUMMARY
+
+from runner.digest.tables import rebuild
+from runner.importing.run import Given, found_or_imported, import_files
+from runner.model import LabError
+from runner.present.frames import read_tables
+from runner.store import RunFolder
+from runner.verdict.limits import Cause
+
+HOSTILE = {
+    "empty": (b"", "is empty"),
+    "html": (b"<html><script>alert(1)</script>", "is not a file that k6 wrote"),
+    "summary": (SUMMARY.read_bytes(), "has no samples"),
+    "torn gzip": (b"\x1f\x8b" + b"\xff" * 40, "cannot be unpacked"),
+    "announced only": (
+        b'{"type":"Metric","data":{"name":"http_reqs"},"metric":"http_reqs"}\n',
+        "no complete request",
+    ),
+    "no numbers": (
+        b'{"metric":"http_reqs","type":"Point","data":{"time":"2026-11-21T00:56:31Z","value":"x",'
+        b'"tags":{}}}\n',
+        "line 1",
+    ),
+}
+
+
+def imported(path: Path, **more: object) -> RunFolder:
+    return import_files([Given(path, **more)])
+
+
+def only_trial(run: RunFolder) -> dict[str, object]:
+    return read_tables(run).trials.iloc[0].to_dict()
+
+
+def test_counts_and_percentiles_are_those_of_the_lines(bare_lab):
+    run = imported(CLOSED, summary=SUMMARY)
+    trial = only_trial(run)
+    assert trial["status"] == "sealed"
+    assert trial["requests"] == len(k6_samples.points(CLOSED, "http_reqs"))
+    for percent in (50, 90, 95, 99):
+        expected = k6_samples.percentile(CLOSED, percent)
+        assert trial[f"latency_p{percent}_ms"] == pytest.approx(expected)
+    checks = [each["value"] for each in k6_samples.points(CLOSED, "checks")]
+    metrics = run.records()[0]["metrics"]
+    assert (metrics["checks"], metrics["checks_failed"]) == (len(checks), checks.count(0))
+
+
+@pytest.mark.parametrize("ending", [".json", ".json.zst"])
+def test_packing_changes_no_number(bare_lab, tmp_path, ending):
+    path = tmp_path / f"results{ending}"
+    data = gzip.decompress(OPEN.read_bytes())
+    path.write_bytes(data if ending == ".json" else pa.compress(data, "zstd", asbytes=True))
+    trial, other = (only_trial(imported(each)) for each in (OPEN, path))
+    assert other["requests"] == trial["requests"] == len(k6_samples.points(OPEN, "http_reqs"))
+    assert other["latency_p99_ms"] == trial["latency_p99_ms"]
+
+
+@pytest.mark.parametrize("ending", [".json", ".json.gz", ".json.zst"])
+def test_a_torn_file_counts_as_far_as_it_goes(bare_lab, tmp_path, ending):
+    path = tmp_path / f"results{ending}"
+    data = gzip.decompress(OPEN.read_bytes())
+    if ending == ".json":
+        data = data[: len(data) // 2]
+    else:
+        packed = OPEN.read_bytes() if ending == ".json.gz" else pa.compress(data, "zstd")
+        data = bytes(memoryview(packed))[: len(packed) // 2]
+    path.write_bytes(data)
+    run = imported(path)
+    assert 50 < only_trial(run)["requests"] < 400
+    assert any("end is missing" in each for each in run.manifest().host_warnings)
+
+
+@pytest.mark.parametrize(
+    ("path", "model", "users", "rate_rps", "cause"),
+    [
+        (CLOSED, "closed", 4, None, Cause.CHECKS_FAILED),
+        (OPEN, "open", 20, 50, Cause.REQUESTS_FAILED),
+        (DROPPING, "open", 1, 60, Cause.REQUESTS_FAILED),
+    ],
+)
+def test_the_load_is_read_off_the_samples(bare_lab, path, model, users, rate_rps, cause):
+    trial = only_trial(imported(path))
+    assert (trial["load_model"], trial["vus"]) == (model, users)
+    if rate_rps:
+        assert trial["rate_rps"] == pytest.approx(rate_rps, rel=0.03)
+
+
+def test_dropped_iterations_are_counted(bare_lab):
+    dropped = sum(each["value"] for each in k6_samples.points(DROPPING, "dropped_iterations"))
+    assert only_trial(imported(DROPPING))["dropped"] == dropped
+
+
+def test_a_wrong_summary_fails_the_trial(bare_lab, tmp_path):
+    wrong = tmp_path / "summary.json"
+    wrong.write_text(SUMMARY.read_text().replace('"med": ', '"med": 9'))
+    trial = only_trial(imported(CLOSED, summary=wrong))
+    assert trial["status"] == "failed"
+    assert "p50" in trial["error"]
+
+
+def test_files_of_one_name_are_its_trials(bare_lab):
+    run = import_files([Given(OPEN, "v1"), Given(OPEN, "v1"), Given(OPEN, "v2")])
+    trials = read_tables(run).trials
+    assert list(trials["trial_id"]) == ["v1-001", "v1-002", "v2-001"]
+    assert trials["load"].nunique() == 1
+
+
+def test_tables_are_rebuilt_from_the_files(bare_lab):
+    run = imported(OPEN)
+    before = only_trial(run)
+    run.table("trials").unlink()
+    rebuild(run)
+    assert only_trial(run)["latency_p99_ms"] == before["latency_p99_ms"]
+
+
+def test_the_same_file_is_imported_once(bare_lab):
+    assert found_or_imported(OPEN) == found_or_imported(OPEN)
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_other_files_end_in_one_sentence(bare_lab, tmp_path, kind):
+    data, said = HOSTILE[kind]
+    path = tmp_path / "results.json"
+    path.write_bytes(data)
+    with pytest.raises(LabError, match=said) as raised:
+        imported(path)
+    assert str(path) in str(raised.value)
+    assert not list((bare_lab / "data" / "runs").glob("*"))
+
+
+def test_the_command_imports_with_names(bare_lab, bench):
+    code, out, err = bench(str(OPEN), str(OPEN), "--name", "v1.4", command="import")
+    assert code == 2
+    assert "v1.4" in err
+    code, out, err = bench(str(OPEN), "--name", "v1-4", "--json", command="import")
+    assert code == 0
+    assert '"run_id"' in out
