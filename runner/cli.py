@@ -12,7 +12,7 @@ from typing import NoReturn
 import typer
 
 from runner import console
-from runner.commands import auditing, importing, machine, measuring, presenting
+from runner.commands import auditing, importing, machine, measuring, presenting, profiling
 from runner.model import LabError
 
 app = typer.Typer(
@@ -38,7 +38,7 @@ for command in (
         presenting.history,
         presenting.claims,
     ),
-    *(presenting.export, presenting.publish, auditing.audit, machine.clean),
+    *(profiling.profile, presenting.export, presenting.publish, auditing.audit, machine.clean),
 ):
     starts_another = command is measuring.overhead
     app.command(

@@ -18,6 +18,9 @@ ROWS = {
     "latency": "trial, second and bucket",
     "throughput": "trial and 0.1 s (k6)",
     "resources": "trial, subject and interval",
+    "profiles": "profiled slice and call stack; only in a run with profiles",
+    "profile_slices": "slice of a profile; only in a run with profiles",
+    "counters": "profile and event; only in a run with profiles",
 }
 """Meaning of a row of each table."""
 

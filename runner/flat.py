@@ -92,6 +92,7 @@ class LoadColumns:
     idle: tuple[Idle, ...] = ("polling",)
     slices: int | None = None
     slice_s: float | None = None
+    profile: bool = False
 
 
 def columns_of_shape(shape: Shape, tool: Tool) -> dict[str, Any]:

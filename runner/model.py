@@ -416,6 +416,8 @@ class Load:
     idle: tuple[Idle, ...] = ("polling",)
     slices: int | None = None
     """Number of slices per server and session; None without sessions."""
+    profile: bool = False
+    """True if its servers are profiled after its trials."""
 
     @classmethod
     def from_columns(cls, columns: LoadColumns) -> Load:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypeAlias, TypedDict, TypeVa
 
 from runner.generator_traits import TRAITS
 from runner.model import SCHEMA, LabError, State
+from runner.profiled import EVENTS, STACKS
 
 if TYPE_CHECKING:
     import pydantic
@@ -38,6 +39,8 @@ RAW_FILES = (
     *dict.fromkeys((*OF_GENERATORS, *IMPORTED_RAW)),
     "resources.parquet",
     "probe.parquet",
+    STACKS,
+    EVENTS,
 )  # base names; `raw_name` adds numbers
 _RAW = re.compile(
     "|".join(
@@ -46,6 +49,7 @@ _RAW = re.compile(
 )
 TABLES = ("trials", "latency", "throughput", "resources")
 SLICES = "slices"  # additional table of a run with sessions
+PROFILES = ("profiles", "profile_slices", "counters")  # additional tables of a run with profiles
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 """Ids of runs and trials are folder names; this pattern permits no path out of the parent folder.
 """
@@ -344,6 +348,11 @@ class RunFolder:
         return self.path / "script"
 
     @property
+    def profiles(self) -> ProfileFolder:
+        """Folder of the run's profiles: sessions of their own, with the files of a run."""
+        return ProfileFolder(self.path / "profiles")
+
+    @property
     def journal(self) -> Path:
         """Append-only log of state changes."""
         return self.path / "journal.jsonl"
@@ -437,6 +446,16 @@ class RunFolder:
                 raise LabError(f"{said}.", exit_code=1) from None
             states[entry.trial_id] = entry.state
         return states
+
+
+@dataclass(frozen=True)
+class ProfileFolder(RunFolder):
+    """The profiles of a run: records and raw files as a run has them, but no manifest."""
+
+    @property
+    def scripts(self) -> Path:
+        """Folder of the run's copy of the user's script."""
+        return self.path.parent / "script"
 
 
 @dataclass(frozen=True)
@@ -664,7 +683,8 @@ def export_compact(
         tables.mkdir()
         for name in ("run.json", "journal.jsonl"):
             shutil.copy(run.path / name, folder)
-        for name in (*TABLES, *([SLICES] if run.table(SLICES).exists() else [])):
+        optional = (name for name in (SLICES, *PROFILES) if run.table(name).exists())
+        for name in (*TABLES, *optional):
             shutil.copy(run.table(name), tables)
         if (run.tables / "probe").is_dir():
             shutil.copytree(run.tables / "probe", tables / "probe")
@@ -682,5 +702,5 @@ def _exported(inside: Path) -> bool:
     if inside.parts[0] == "trials":
         return len(inside.parts) == 3 and inside.name == "trial.json"
     if inside.parts[0] == "tables":
-        return inside.parts[1:2] == ("probe",) or inside.stem in (*TABLES, SLICES)
+        return inside.parts[1:2] == ("probe",) or inside.stem in (*TABLES, SLICES, *PROFILES)
     return str(inside) in ("run.json", "journal.jsonl", PACKED)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Finds wrk, nginx and PostgreSQL, or installs them from the system's packages.
+# Finds wrk, nginx, PostgreSQL and perf, or installs them from the system's packages.
 # shellcheck source=setup/part.sh
 . "$(dirname "$0")/part.sh"
 
@@ -8,10 +8,11 @@ has_postgres() { has initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' > /
 missing=()
 has wrk || missing+=(wrk)
 has nginx || missing+=(nginx-light)
+has perf || ! apt-cache show linux-perf > /dev/null 2>&1 || missing+=(linux-perf)
 has_postgres || missing+=(postgresql)
 [ ${#missing[@]} -gt 0 ] || exit 0
 
-# Without wrk no campaign runs. Without nginx or PostgreSQL only the campaigns that need them fail.
+# Without wrk no campaign runs. Without nginx, PostgreSQL or perf only the campaigns that need them fail.
 stop() {
   has wrk && { echo "Warning: $*; what needs them will fail." >&2; exit 0; }
   fail "$*."

@@ -88,7 +88,7 @@ def _asked(of_api: ApiOptions) -> Asked:
 
 def _begin(what: CampaignOptions, api: Asked | None, progress: TrialProgress) -> RunResult:
     """Run a new campaign, also for a user's API."""
-    from runner.planning.plan import choose, with_idle, with_rates
+    from runner.planning.plan import choose, with_idle, with_profile, with_rates
     from runner.running.campaign import run_campaign
     from runner.running.stopping import read_stopping
     from runner.running.user_api import plan_user_api
@@ -100,6 +100,7 @@ def _begin(what: CampaignOptions, api: Asked | None, progress: TrialProgress) ->
     else:
         chosen = planned.campaign
     chosen = with_idle(chosen, what.idle)
+    chosen = with_profile(chosen) if what.profile else chosen
     capacity = partial(_capacity, find_run(what.rates_of), chosen) if what.rates_of else None
     chosen = with_rates(chosen, capacity)
     return run_campaign(

@@ -72,6 +72,9 @@ Until = Annotated[
         help="Stop a load when its ratios are decided, or their intervals this narrow.",
     ),
 ]
+Profile = Annotated[
+    bool, typer.Option("--profile", help="Profile the servers by perf after their trials.")
+]
 FailAbove = Annotated[
     float | None,
     typer.Option(
@@ -97,10 +100,12 @@ def emit(value: Any) -> None:
 
 def opened(run: str) -> RunFolder:
     """Return a run whose tables exist; raise LabError if there is none."""
+    from runner.digest.profiles import ensure_profiles
     from runner.digest.tables import ensure_tables
 
     folder = run_of(run)
     ensure_tables(folder, console.note)
+    ensure_profiles(folder)
     return folder
 
 
@@ -197,6 +202,7 @@ class CampaignOptions:
     hosts: HostsFile = None
     idle: Idle = None
     rates_of: RatesOf = None
+    profile: Profile = False
     budget: Budget = None
     until: Until = None
     resume: Annotated[

@@ -48,12 +48,14 @@ def report(
         with spread_over(cluster, console.note) as spread:
             rebuild(folder, salvage=salvage, spread=spread, threads=1)
     with Kernels() as kernels:  # kernels import their modules while this process imports its own
+        from runner.digest.profiles import ensure_profiles
         from runner.digest.tables import ensure_tables
         from runner.present.answers.summary import printable, summarize
         from runner.present.frames import read_tables
         from runner.present.notebook.notebooks import build_report
 
         ensure_tables(folder, console.note, salvage=salvage and cluster is None)
+        ensure_profiles(folder)
         console.note("Executing the notebooks …")
         pages = build_report(folder, console.note, kernels)
     html = next(iter(pages))

@@ -328,6 +328,8 @@ def _slices(seen: _Seen, kept: Sequence[int]) -> pa.Table:
             "place": each.place,
             "position": each.position,
             "kept": at in kept,
+            "begin_mono_ns": seen.windows[at].begin_mono_ns,
+            "answered": requests,
             **{
                 name: load.metrics.get(name)
                 for name in ("duration_s", "requests", "failed", "dropped", "rps")

@@ -67,6 +67,17 @@ Other runtimes look once, before the quota is set.
 """
 
 
+Instrument = Callable[[Running, int, Path], contextlib.AbstractContextManager[None]]
+"""Observes a server's load in a place of its session, and writes raw files to a folder."""
+
+
+def nothing(
+    _running: Running, _place: int, _folder: Path
+) -> contextlib.AbstractContextManager[None]:
+    """Observe nothing: the instrument of every trial."""
+    return contextlib.nullcontext()
+
+
 @dataclass(frozen=True)
 class Ready:
     """A server that is built and ready to be started."""
@@ -131,11 +142,13 @@ def measure(
     members: Sequence[Member],
     order: Sequence[tuple[str, int]],
     on_step: Callable[[str], None],
+    instrument: Instrument = nothing,
 ) -> dict[str, Measurement | LabError]:
     """Measure the members of a session; return the Measurement or the error by trial id.
 
     `order` has the slices as (trial id, place). If a server dies under its load, its answers until
-    then are a result. Raise CannotGoOnError if nothing can continue.
+    then are a result. `instrument` is open during each load. Raise CannotGoOnError if nothing can
+    continue.
     """
     bench.lab.idle.ask(members[0].cell.idle)
     on_step("start")
@@ -167,7 +180,7 @@ def measure(
                 live.users = users_of(cell, warmed)
                 if live.users is not None:
                     live.member = replace(live.member, cell=cell.with_users(live.users))
-        loads = _load_in_turn(bench, lives, order, on_step)
+        loads = _load_in_turn(bench, lives, order, on_step, instrument)
         on_step("stop")
         for live in lives.values():
             _stop(bench, live)
@@ -219,6 +232,7 @@ def _load_in_turn(
     lives: Mapping[str, _Live],
     order: Sequence[tuple[str, int]],
     on_step: Callable[[str], None],
+    instrument: Instrument,
 ) -> list[tuple[str, Loaded]]:
     """Load the servers slice by slice while the observers run.
 
@@ -244,9 +258,10 @@ def _load_in_turn(
                 continue
             on_step("load" if len(order) == 1 else f"slice {position} of {len(order)}")
             with lives[trial_id].noting():
-                done.append(
-                    (trial_id, _load_slice(bench, watchers, lives[trial_id], place, position))
+                loaded = _load_slice(
+                    bench, watchers, lives[trial_id], (place, position), instrument
                 )
+                done.append((trial_id, loaded))
         sampled = watchers.stop()
         for live in lives.values() if sampled else ():
             _write_sampled(bench, sampled, live)
@@ -280,8 +295,18 @@ def _write_sampled(
             write_rows([(sampled[site], common, site.clock)], path)
 
 
-def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, position: int) -> Loaded:
-    """Load a server once, store the results, and return the load's times."""
+def _load_slice(
+    bench: Bench,
+    watchers: Watchers,
+    live: _Live,
+    at: tuple[int, int],
+    instrument: Instrument,
+) -> Loaded:
+    """Load a server once, store the results, and return the load's times.
+
+    `at` is the slice's place and position.
+    """
+    place, position = at
     member = live.member
     running = live.running
     server = live.member.ready.server
@@ -306,7 +331,8 @@ def _load_slice(bench: Bench, watchers: Watchers, live: _Live, place: int, posit
         live.stored.append(DatabaseUse(tag, live.database.version, before=now, after=now))
     watchers.begin(sites.server, live.subject, server, running, probe, live.probe_hz)
     try:
-        generated = generate(bench, planned, watchers)
+        with instrument(running, place, member.folder):
+            generated = generate(bench, planned, watchers)
     finally:
         probed = watchers.end()
     live.probed += [probed] if probed is not None else []

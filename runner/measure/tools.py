@@ -18,6 +18,7 @@ _REMEDIES = {
     "vegeta": "run `make setup`, or install vegeta 12 and put it on PATH",
     "oha": "run `make oha`, or install oha 1.16 and put it on PATH",
     "nginx": "install it with `apt-get install nginx-light`",
+    "perf": "install it with `apt-get install linux-perf`",
     "postgres": "install it with `apt-get install postgresql`",
     "cargo": "install Rust (rustup.rs)",
     "go": "install Go (go.dev/dl)",

@@ -236,6 +236,12 @@ def with_idle(campaign: Campaign, idle: str | None) -> Campaign:
     )
 
 
+def with_profile(campaign: Campaign) -> Campaign:
+    """Return the campaign with a profile of its servers under every load."""
+    loads = tuple(replace(load, profile=True) for load in campaign.loads)
+    return replace(campaign, loads=loads)
+
+
 def estimate_s(trial: Trial) -> float:
     """Return an estimate of a trial's duration before any has run.
 

@@ -180,6 +180,7 @@ class SharedSettings(TableModel):
     server_share: Shares | None = None
     database_share: Share | None = None
     idle: IdleStates | None = None
+    profile: Flag | None = None
 
 
 class SessionsTable(TableModel):

@@ -249,6 +249,17 @@ def _kept(run: RunFolder, _stamps: tuple[tuple[int, int, int], ...]) -> Tables:
     return Tables(manifest, **frames | {"trials": _with_loads(frames["trials"])}, folder=run)
 
 
+def read_table(run: RunFolder, name: str) -> pd.DataFrame:
+    """Return an additional table of a run by its name, without rows if the run has none.
+
+    Raise LabError if it is damaged or lacks a column.
+    """
+    path = run.table(name)
+    if not path.is_file():
+        return pd.DataFrame(columns=[column.name for column in columns(name)])
+    return _read(path, name, f": `bench report {short_name(run)}` rebuilds the tables")
+
+
 def tables_of(manifest: Manifest, rows: Iterable[Mapping[str, Any]]) -> Tables:
     """Return the tables of a running run: one row per trial so far, and no other tables' rows."""
     frames = {name: pd.DataFrame(columns=[each.name for each in columns(name)]) for name in FRAMES}

@@ -20,7 +20,8 @@ from runner.planning.plan import plan_trials
 from runner.running import preparing
 from runner.running.attempts import RunResult
 from runner.running.creating import RunOptions, create
-from runner.running.preparing import Setting
+from runner.running.preparing import Prepared, Setting
+from runner.running.profiling import profile_servers
 from runner.running.resuming import (
     cannot_go_on,
     measure_remaining,
@@ -85,6 +86,7 @@ def run_campaign(
         options = RunOptions(scale, stopping.until or None, warnings, script)
         run = create(setting, prepared, trials, inputs, options)
         trial_count = measure_remaining(run, trials, prepared, report, stopping)
+        _profile(run, prepared, report)
     return _finish(run, trial_count, report, is_new=True)
 
 
@@ -175,7 +177,14 @@ def resume_campaign(
         )
         require_same_servers(begun, prepared)
         trial_count = measure_remaining(run, planned, prepared, report, stopping)
+        _profile(run, prepared, report)
     return _finish(run, trial_count, report, is_new=False)
+
+
+def _profile(run: RunFolder, prepared: Prepared, report: TrialProgress) -> None:
+    """Profile the servers; report what could not be profiled."""
+    for said in profile_servers(run, prepared, report):
+        report.say(f"Warning: {said}")
 
 
 NEEDED = ("machine", "tools", "placement", "images", "artifacts", "engine", "host_warnings")

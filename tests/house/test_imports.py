@@ -22,6 +22,7 @@ ROOMS = {
     "figures": ("look", "statistics", "comparison", "chart"),
     "answers": ("look", "statistics", "comparison", "chart", "figures"),
     "published": ("look", "statistics", "comparison", "chart", "figures", "answers"),
+    "why": ("look", "statistics", "chart"),
     "spikes": ("look", "statistics", "chart", "figures", "answers"),
     "two_runs": ("look", "statistics", "comparison", "chart", "figures", "answers"),
     "notebook": (
@@ -49,15 +50,27 @@ ROOMS = {
 }
 """The rooms of `present`, each with those that it may look into."""
 ALLOWED = {
-    "planning": ("generator_traits", "shapes", "flat", "manifest", "model", "store", "planning"),
+    "planning": (
+        *("generator_traits", "shapes", "flat", "manifest", "model", "profiled", "store"),
+        "planning",
+    ),
     "model": ("generator_traits", "shapes", "flat"),
     "flat": ("generator_traits", "shapes"),
     "contract": ("model", "http_response", "contract"),
     "manifest": ("measurement",),
-    "store": ("generator_traits", "manifest", "model"),
+    "store": ("generator_traits", "manifest", "model", "profiled"),
     "verdict": ("model", "measurement", "verdict"),
     **dict.fromkeys(
-        ("generator_traits", "shapes", "measurement", "http_response", "columns", "served"), ()
+        (
+            "generator_traits",
+            "shapes",
+            "measurement",
+            "http_response",
+            "columns",
+            "served",
+            "profiled",
+        ),
+        (),
     ),
 }
 """Rooms and modules that may look at few others of ours."""

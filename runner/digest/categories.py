@@ -1,0 +1,63 @@
+"""The kind of work of a call stack, by the rules of categories.toml."""
+
+import functools
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+KERNEL = "_[k]"
+"""Suffix of a kernel's function in a stack, as flame graphs have it."""
+KERNEL_OTHER = "kernel other"
+UNKNOWN = "unknown"
+_PASS = ""
+"""Category of functions that work for their callers."""
+_BEFORE = ("<", "&", "*", "dyn ", "mut ", "const ")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Categories by the beginnings of functions' names."""
+
+    kernel: Mapping[str, str]
+    program: Mapping[str, str]
+
+    def category(self, stack: Sequence[str]) -> str:
+        """Return the category of a stack: functions from the thread's first to the running one."""
+        if not stack:
+            return UNKNOWN
+        in_kernel = stack[-1].endswith(KERNEL)
+        for function in reversed(stack):
+            if function.endswith(KERNEL) != in_kernel:
+                break  # a program that called the kernel does not say what the kernel did
+            if found := _first(function, self, in_kernel):
+                return found
+        return KERNEL_OTHER if in_kernel else UNKNOWN
+
+    def __hash__(self) -> int:
+        """Return a hash by identity, so that `_first` can be cached."""
+        return id(self)
+
+
+@functools.lru_cache(maxsize=100_000)
+def _first(function: str, rules: Rules, in_kernel: bool) -> str:
+    """Return the category of a function alone; empty if no rule knows it."""
+    known = rules.kernel if in_kernel else rules.program
+    name = function.removesuffix(KERNEL)
+    while name.startswith(_BEFORE):
+        name = name.removeprefix(next(each for each in _BEFORE if name.startswith(each)))
+    fitting = (prefix for prefix in known if name.startswith(prefix))
+    return known.get(max(fitting, key=len, default=""), "")
+
+
+@functools.cache
+def the_rules() -> Rules:
+    """Return the rules of categories.toml."""
+    with Path(__file__).with_suffix(".toml").open("rb") as file:
+        tables = tomllib.load(file)
+
+    def flat(table: Mapping[str, Sequence[str]]) -> dict[str, str]:
+        return {prefix: category for category, prefixes in table.items() for prefix in prefixes}
+
+    passed = dict.fromkeys(tables["pass"]["program"], _PASS)
+    return Rules(flat(tables["kernel"]), flat(tables["program"]) | passed)

@@ -1,0 +1,43 @@
+"""Profiles for other viewers: folded stacks, and the file format of speedscope."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+NANOSECONDS = 1000
+
+
+def folded(stacks: pd.Series[float]) -> str:
+    """Return folded stacks with ns per request, as flamegraph.pl and inferno read them.
+
+    Stacks below half a nanosecond are left out, because these programs read whole numbers.
+    """
+    rounded = ((stack, round(NANOSECONDS * value)) for stack, value in stacks.items())
+    return "".join(f"{stack} {value}\n" for stack, value in rounded if value)
+
+
+def speedscope(stacks: pd.Series[float], name: str) -> dict[str, Any]:
+    """Return the stacks as a profile of speedscope (file-format-spec.ts), in µs per request."""
+    split = [str(stack).split(";") for stack in stacks.index]
+    functions = sorted({function for stack in split for function in stack})
+    numbers = {function: number for number, function in enumerate(functions)}
+    profile = {
+        "type": "sampled",
+        "name": name,
+        "unit": "microseconds",
+        "startValue": 0,
+        "endValue": float(stacks.sum()),
+        "samples": [[numbers[function] for function in stack] for stack in split],
+        "weights": [float(value) for value in stacks],
+    }
+    return {
+        "$schema": SCHEMA,
+        "name": name,
+        "exporter": "web-bench-lab",
+        "activeProfileIndex": 0,
+        "shared": {"frames": [{"name": function} for function in functions]},
+        "profiles": [profile],
+    }

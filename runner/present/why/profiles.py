@@ -1,0 +1,180 @@
+"""CPU time per request by kind of work: means, differences of two servers, and their intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from runner.model import LabError
+from runner.present.frames import read_table
+from runner.store import RunFolder, short_name
+
+CONFIDENCE = 0.95
+UNKNOWN = "unknown"
+ORDER = (
+    *("kernel network", "kernel other", "scheduler", "runtime and garbage collector", "allocator"),
+    *("HTTP", "routing and framework", "JSON", "hash", "database client", "application"),
+    UNKNOWN,
+)
+"""Categories from the kernel to the application, as every table and figure has them."""
+MOST_UNKNOWN = 0.15
+"""Share of unknown CPU time above which a profile says too little."""
+
+
+@dataclass(frozen=True)
+class Microseconds:
+    """CPU time per request, or a difference of such, with its 95 % interval.
+
+    `low` and `high` are NaN if there are fewer than two slices.
+    """
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of_slices(cls, values: np.ndarray) -> Microseconds:
+        """Return the mean of slices with Student's interval: slices are blocks of time.
+
+        Single samples would give too narrow an interval, because samples of one moment are alike.
+        """
+        mean = float(values.mean())
+        if len(values) < 2:
+            return cls(mean, np.nan, np.nan)
+        error = float(values.std(ddof=1)) / len(values) ** 0.5
+        half = error * float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1))
+        return cls(mean, mean - half, mean + half)
+
+    @property
+    def is_sure(self) -> bool:
+        """True if the interval excludes zero."""
+        return self.low > 0 or self.high < 0
+
+
+@dataclass(frozen=True)
+class ServerProfile:
+    """The profile of a server under a load: µs per request by slice (rows) and category."""
+
+    server: str
+    load: str
+    by_category: pd.DataFrame
+    cpu_us_per_request: float
+    """CPU time per request by the control group, in the same slices."""
+
+    @property
+    def total(self) -> Microseconds:
+        """CPU time per request by the samples."""
+        return Microseconds.of_slices(self.by_category.sum(axis=1).to_numpy())
+
+    @property
+    def categories(self) -> dict[str, Microseconds]:
+        """CPU time per request by category, in the order of ORDER."""
+        return {
+            str(name): Microseconds.of_slices(self.by_category[name].to_numpy())
+            for name in self.by_category
+        }
+
+    @property
+    def unknown_share(self) -> float:
+        """Share of the CPU time that no rule knows."""
+        return float(self.by_category[UNKNOWN].sum() / self.by_category.to_numpy().sum())
+
+    def less(self, other: ServerProfile) -> Difference:
+        """Return this profile minus another of the same load, slice by slice."""
+        mine, theirs = self.by_category.align(other.by_category, join="inner", axis=0)
+        return Difference(self.server, other.server, self.load, mine - theirs)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What a server takes more per request than another, by slice (rows) and category."""
+
+    more: str
+    less: str
+    load: str
+    by_category: pd.DataFrame
+
+    @property
+    def total(self) -> Microseconds:
+        """Difference of the CPU times per request."""
+        return Microseconds.of_slices(self.by_category.sum(axis=1).to_numpy())
+
+    @property
+    def categories(self) -> dict[str, Microseconds]:
+        """Difference by category."""
+        return {
+            str(name): Microseconds.of_slices(self.by_category[name].to_numpy())
+            for name in self.by_category
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Profiles:
+    """The profiles of a run: its tables `profiles`, `profile_slices` and `counters`."""
+
+    stacks: pd.DataFrame
+    slices: pd.DataFrame
+    counters: pd.DataFrame
+
+    @property
+    def loads(self) -> list[str]:
+        """The profiled loads, in the order of their profiles."""
+        return list(dict.fromkeys(self.slices["load"]))
+
+    def of(self, load: str) -> list[ServerProfile]:
+        """Return the profiles of a load's servers, the cheapest first."""
+        found = list(self._of(load))
+        return sorted(found, key=lambda each: (each.total.mean, each.server))
+
+    def _of(self, load: str) -> Iterator[ServerProfile]:
+        recorded = self.slices[self.slices["kind"].eq("recorded") & self.slices["load"].eq(load)]
+        for server, slices in recorded.groupby("server"):
+            stacks = self.stacks[self.stacks["trial_id"].isin(slices["trial_id"])]
+            table = stacks.pivot_table(
+                index="place", columns="category", values="us_per_request", aggfunc="sum"
+            )
+            names = [*ORDER, *sorted(set(table.columns) - set(ORDER))]
+            by_category = table.reindex(index=slices["place"], columns=names).fillna(0.0)
+            used = float(slices["cpu_us_per_request"].mean())
+            yield ServerProfile(str(server), load, by_category, used)
+
+    def cost(self) -> Microseconds | None:
+        """Return what recording adds to the CPU time per request, as a share of plain slices.
+
+        It compares slices of the same session. None if there are no such slices.
+        """
+        used = self.slices.set_index("trial_id")["cpu_us_per_request"]
+        kind = self.slices.set_index("trial_id")["kind"]
+        recorded = used[kind.eq("recorded")].groupby("trial_id").mean()
+        plain = used[kind.eq("plain")]
+        ratios = (recorded.reindex(plain.index) / plain - 1).dropna()
+        return Microseconds.of_slices(ratios.to_numpy()) if len(ratios) else None
+
+    def stacks_of(self, server: str, load: str) -> pd.Series[float]:
+        """Return a server's call stacks under a load with their mean µs per request."""
+        chosen = self.stacks["server"].eq(server) & self.stacks["load"].eq(load)
+        kind = self.slices["kind"].eq("recorded")
+        mine = self.slices["server"].eq(server) & self.slices["load"].eq(load)
+        rows = self.stacks[chosen].groupby("stack")["us_per_request"].sum()
+        return (rows / (kind & mine).sum()).sort_index()
+
+
+def read_profiles(run: RunFolder) -> Profiles | None:
+    """Return the profiles of a run; None if it has none."""
+    names = ("profiles", "profile_slices", "counters")
+    tables = Profiles(*(read_table(run, name) for name in names))
+    return tables if len(tables.slices) else None
+
+
+def need_profiles(run: RunFolder) -> Profiles:
+    """Return the profiles of a run; raise LabError if it has none."""
+    found = read_profiles(run)
+    if found is None:
+        raise LabError(
+            f"Run {short_name(run)} has no profiles: measure with `bench run CAMPAIGN --profile`."
+        )
+    return found

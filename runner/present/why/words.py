@@ -1,0 +1,132 @@
+"""Profiles in words and in tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from runner.present.look.numbers import number
+from runner.present.why.profiles import (
+    MOST_UNKNOWN,
+    Difference,
+    Microseconds,
+    Profiles,
+    ServerProfile,
+)
+
+_WHERE = {
+    "kernel network": "in the kernel's network code",
+    "kernel other": "elsewhere in the kernel",
+    "scheduler": "in scheduling",
+    "runtime and garbage collector": "in the runtime and its garbage collector",
+    "allocator": "in the allocator",
+    "HTTP": "in HTTP",
+    "routing and framework": "in routing and framework",
+    "JSON": "in JSON",
+    "hash": "in the hash",
+    "database client": "in the database client",
+    "application": "in the application",
+    "unknown": "in functions without a name",
+}
+TOTAL = "all"
+LEAST_US = 0.05
+"""Smallest difference of a category that a sentence names."""
+
+
+def us(value: Microseconds) -> str:
+    """Return µs with their interval: `8.41 ± 1.20`."""
+    if math.isnan(value.low):
+        return number(value.mean)
+    return f"{value.mean:.2f} ± {(value.high - value.low) / 2:.2f}"
+
+
+def categories_table(profiles: Sequence[ServerProfile]) -> pd.DataFrame:
+    """Return µs per request of each category (rows) and server, as texts."""
+    shown = {
+        profile.server: {
+            **{name: us(value) for name, value in profile.categories.items() if value.mean > 0},
+            TOTAL: us(profile.total),
+        }
+        for profile in profiles
+    }
+    names = list(dict.fromkeys(name for each in profiles for name in each.categories))
+    table = pd.DataFrame(shown).reindex([*names, TOTAL]).dropna(how="all").fillna("–")
+    return table.rename_axis("µs per request").reset_index()
+
+
+def events_table(profiles: Profiles, load: str) -> pd.DataFrame:
+    """Return the events per request of each server under a load, as texts."""
+    rows = profiles.counters[profiles.counters["load"].eq(load)].copy()
+    rows["shown"] = [
+        _per_request(value) if supported else "not supported"
+        for value, supported in zip(rows["per_request"], rows["supported"], strict=True)
+    ]
+    table = rows.pivot_table(
+        index="event", columns="server", values="shown", aggfunc="first", sort=False
+    )
+    some = (table != "0").any(axis=1)
+    names = {name: _event_words(str(name)) for name in table.index}
+    return table[some].rename(index=names).rename_axis("per request", axis=0).reset_index()
+
+
+def _per_request(value: float) -> str:
+    return "0" if value < 0.0005 else f"{value:.3f}"
+
+
+def _event_words(event: str) -> str:
+    if event == "raw_syscalls:sys_enter":
+        return "system calls"
+    return event.replace("syscalls:sys_enter_", "system call ").replace("-", " ")
+
+
+def difference_words(found: Difference) -> str:
+    """Return a sentence about the difference of two servers.
+
+    It names the categories whose interval excludes zero, the largest first.
+    """
+    total = found.total
+    if not total.is_sure:
+        return (
+            f"{found.more} and {found.less} do not differ in CPU time per request ({us(total)} µs)."
+        )
+    more, less = (found.more, found.less) if total.mean > 0 else (found.less, found.more)
+    sign = 1 if total.mean > 0 else -1
+    sure = [
+        (sign * value.mean, _WHERE.get(name, f"in {name}"))
+        for name, value in found.categories.items()
+        if value.is_sure and abs(value.mean) >= LEAST_US
+    ]
+    added = [f"{number(us_)} {where}" for us_, where in sorted(sure, reverse=True) if us_ > 0]
+    saved = [f"{number(-us_)} less {where}" for us_, where in sorted(sure) if us_ < 0]
+    parts = ", ".join([*added, *saved]) or "no single kind of work is sure to differ"
+    return (
+        f"{more} takes {number(abs(total.mean))} µs more CPU time per request than {less}: {parts}."
+    )
+
+
+def sentences(profiles: Profiles, load: str) -> list[str]:
+    """Return a sentence for each server of a load that is compared with the cheapest one."""
+    found = profiles.of(load)
+    return [difference_words(each.less(found[0])) for each in found[1:]]
+
+
+def remarks(profiles: Profiles, load: str) -> list[str]:
+    """Return what limits the profiles of a load: their cost, and unknown functions."""
+    said = []
+    if (cost := profiles.cost()) is not None:
+        interval = ""
+        if not math.isnan(cost.low):
+            interval = f" ({100 * cost.low:+.1f} to {100 * cost.high:+.1f} %)"
+        said.append(
+            f"Recording call stacks changed the CPU time per request by {100 * cost.mean:+.1f} "
+            f"%{interval}: profiled slices are in no comparison."
+        )
+    said += [
+        f"{100 * each.unknown_share:.0f} % of {each.server}'s CPU time is in functions without a "
+        "known name: build it with its symbol table and with frame pointers."
+        for each in profiles.of(load)
+        if each.unknown_share > MOST_UNKNOWN
+    ]
+    return said

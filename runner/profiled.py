@@ -1,0 +1,31 @@
+"""The slices of a profile: which are recorded, which are counted, and which are left alone.
+
+Imports nothing from this project.
+"""
+
+from typing import Literal
+
+Kind = Literal["recorded", "plain", "counted"]
+"""`recorded` has call stacks, `counted` has events, and `plain` has neither."""
+KINDS: tuple[Kind, ...] = (
+    *("recorded", "recorded", "plain", "plain"),
+    *("recorded", "recorded", "counted", "counted"),
+    *("recorded", "recorded"),
+)
+"""Kind of each slice of a server, by its place.
+
+Two places in a row have the same kind, because each second place of a session reverses the order of
+the servers. So a steady drift adds the same to all servers. Plain slices show the profile's cost.
+"""
+PLACES = len(KINDS)
+LONGEST_S = 1.0
+"""Longest slice of a load that has no slices of its own."""
+STACKS = "perf.txt.gz"
+"""Base name of the raw file with the call stacks of a recorded slice."""
+EVENTS = "perf-stat.json"
+"""Base name of the raw file with the events of a counted slice."""
+
+
+def kind_of(place: int) -> Kind:
+    """Return the kind of a server's slice; places count from 1."""
+    return KINDS[place - 1]

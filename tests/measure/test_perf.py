@@ -1,0 +1,96 @@
+"""perf on real processes whose CPU time and system calls are known, and what is said without it."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+from runner.digest.perf_files import read_events, read_stacks
+from runner.measure import perf
+from runner.measure.leftovers import ledger
+from runner.measure.perf import ALL_CALLS, Perf, refusal
+
+needs_perf = pytest.mark.skipif(refusal() is not None, reason=f"perf: {refusal()}")
+BURN = "while True: pass"
+CALLS = "import os\nwhile os.read(0, 1): os.getppid()"
+
+
+@pytest.fixture
+def tool():
+    with ledger() as book:
+        yield Perf(shutil.which("perf"), tuple(os.sched_getaffinity(0)), book)
+
+
+@contextlib.contextmanager
+def running(program, **given):
+    with subprocess.Popen([sys.executable, "-c", program], **given) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def cpu_s(pid):
+    return time.clock_gettime((~pid << 3) | 2)
+
+
+@needs_perf
+@pytest.mark.timed
+def test_samples_add_up_to_the_cpu_time(tool, tmp_path):
+    out = tmp_path / "perf.txt.gz"
+    with running(BURN) as process, tool.recording([process.pid], out):
+        before = cpu_s(process.pid)
+        time.sleep(0.6)
+        used = cpu_s(process.pid) - before
+    sampled = read_stacks(out, 0.0, 1e12).cpu_ns.total() / 1e9
+    assert sampled == pytest.approx(used, rel=0.05, abs=0.01)
+
+
+@needs_perf
+def test_perf_counts_the_calls_that_were_made(tool, tmp_path):
+    """The process makes two system calls for each byte that it is sent, and no other."""
+    out = tmp_path / "perf-stat.json"
+    with running(CALLS, stdin=subprocess.PIPE) as process:
+        process.stdin.write(b"x" * 10)
+        process.stdin.flush()
+        time.sleep(0.5)  # it waits in read
+        with tool.counting([process.pid], out):
+            process.stdin.write(b"x" * 500)
+            process.stdin.flush()
+            time.sleep(0.3)
+        process.stdin.close()
+    counts = {event.name: event.count for event in read_events(out)}
+    assert counts[ALL_CALLS] == pytest.approx(1000, abs=2)
+    assert counts["syscalls:sys_enter_read"] == pytest.approx(500, abs=2)
+
+
+@needs_perf
+def test_a_process_that_ended_is_an_error(tool, tmp_path):
+    with running("pass") as process:
+        process.wait()
+        with (
+            pytest.raises(perf.LabError, match="perf"),
+            tool.recording([process.pid], tmp_path / "perf.txt.gz"),
+        ):
+            pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_perf_the_remedy_is_named(monkeypatch):
+    monkeypatch.setattr(perf, "find_program", lambda _: None)
+    assert refusal() == "perf is not installed: install it with `apt-get install linux-perf`."
+
+
+def test_a_kernel_that_forbids_perf_is_named(monkeypatch, tmp_path):
+    level = tmp_path / "perf_event_paranoid"
+    level.write_text("3\n")
+    monkeypatch.setattr(perf, "find_program", lambda _: "/bin/false")
+    monkeypatch.setattr(perf, "PARANOID", level)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert "perf_event_paranoid is 3" in refusal()
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert "PERFMON" in refusal()
