@@ -50,6 +50,9 @@ _RAW = re.compile(
 TABLES = ("trials", "latency", "throughput", "resources")
 SLICES = "slices"  # additional table of a run with sessions
 PROFILES = ("profiles", "profile_slices", "counters")  # additional tables of a run with profiles
+OF_SCRIPTS = ("endpoints", "checks")
+"""Additional tables of a run with a user's script."""
+OPTIONAL = (SLICES, *PROFILES, *OF_SCRIPTS)  # tables that a run may lack
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 """Ids of runs and trials are folder names; this pattern permits no path out of the parent folder.
 """
@@ -683,7 +686,7 @@ def export_compact(
         tables.mkdir()
         for name in ("run.json", "journal.jsonl"):
             shutil.copy(run.path / name, folder)
-        optional = (name for name in (SLICES, *PROFILES) if run.table(name).exists())
+        optional = (name for name in OPTIONAL if run.table(name).exists())
         for name in (*TABLES, *optional):
             shutil.copy(run.table(name), tables)
         if (run.tables / "probe").is_dir():
@@ -702,5 +705,5 @@ def _exported(inside: Path) -> bool:
     if inside.parts[0] == "trials":
         return len(inside.parts) == 3 and inside.name == "trial.json"
     if inside.parts[0] == "tables":
-        return inside.parts[1:2] == ("probe",) or inside.stem in (*TABLES, SLICES, *PROFILES)
+        return inside.parts[1:2] == ("probe",) or inside.stem in (*TABLES, *OPTIONAL)
     return str(inside) in ("run.json", "journal.jsonl", PACKED)

@@ -15,10 +15,11 @@ import pyarrow.parquet as pq
 
 from runner.columns import schema_of
 from runner.digest import reconcile
+from runner.digest.endpoints import write_script_tables
 from runner.digest.k6 import GeneratorSummary, RequestNumbers, digest_requests, read_summary
 from runner.digest.k6_raw import spool_points
 from runner.digest.load_model import LoadSeen, see_load
-from runner.digest.loads import K6_TABLES, metrics_of_points, part
+from runner.digest.loads import K6_TABLES, metrics_of_points, part, parts_of_script
 from runner.digest.trial import Digest, finite
 from runner.digest.verdict import judge
 from runner.model import OWN_SCRIPT, Cell, Check, LabError, Trial
@@ -36,6 +37,14 @@ class ImportedDigest:
     trial: Trial
     digest: Digest
     remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The load that the samples show, None without an iteration, and the trial with it."""
+
+    load: LoadSeen | None
+    trial: Trial
 
 
 def cell_of(server: str) -> Cell:
@@ -67,10 +76,13 @@ def digest_imported(
     Raise LabError if the file is missing or is not k6's.
     """
     raw = samples_of(run.trial(trial.trial_id))
-    seen: list[LoadSeen | None] = []
+    seen: list[_Seen] = []
 
     def look(database: duckdb.DuckDBPyConnection, points: RequestNumbers) -> None:
-        seen.append(see_load(database, points))
+        load = see_load(database, points)
+        cell = trial.cell if load is None else replace(trial.cell, shape=load.shape)
+        seen.append(_Seen(load, replace(trial, cell=cell)))
+        write_script_tables(parts_of_script(run, trial), seen[0].trial, database, points)
 
     names = {table: part(run, table, trial.trial_id) for table in K6_TABLES}
     names["requests"] = run.tables / "requests" / f"{trial.trial_id}.parquet"
@@ -85,10 +97,8 @@ def digest_imported(
         spool=partial(spool_points, salvage=True, progress=progress),
         look=look,
     )
-    load = seen[0]
-    if load is not None:
-        cell = replace(trial.cell, shape=load.shape)
-        trial = replace(trial, cell=cell)
+    load = seen[0].load
+    trial = seen[0].trial
     _write_no_resources(run, trial)
     summary = _summary(run, trial)
     metrics = metrics_of_points(points, trial.cell, None)

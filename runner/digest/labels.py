@@ -101,7 +101,8 @@ def _labels_of(tags: Mapping[str, Any]) -> Labels:
     known = {name: str(tags.get(name, ""))[:LONGEST] for name in ("method", "group", "scenario")}
     url = str(tags.get("url", ""))
     name = str(tags.get("name", ""))
-    has_name = bool(name) and name != url
+    # k6 repeats a given name in the tag `url`.
+    has_name = bool(name) and (name != url or "://" not in name)
     return Labels(
         **known,
         name=name[:LONGEST] if has_name else "",

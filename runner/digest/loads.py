@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from runner.digest import oha, reconcile
+from runner.digest.endpoints import write_script_tables
 from runner.digest.histogram import QUANTILES, bucket_index, latency_table, merge_counts
 from runner.digest.k6 import (
     FIRST_BYTE,
@@ -36,9 +37,9 @@ from runner.digest.wrk import (
 )
 from runner.generator_traits import TRAITS
 from runner.measurement import Counters, Measurement
-from runner.model import Cell, Check, LoadPart, Trial, carried_percent
+from runner.model import OWN_SCRIPT, Cell, Check, LoadPart, Trial, carried_percent
 from runner.shapes import Closed
-from runner.store import RunFolder, raw_name, replacing
+from runner.store import OF_SCRIPTS, RunFolder, raw_name, replacing
 
 FEWEST_KEPT = 0.5
 """Share of a session's places that must be undisturbed to leave out the disturbed ones."""
@@ -62,6 +63,11 @@ Raw = Callable[..., Path]
 def part(run: RunFolder, table: str, trial_id: str) -> Path:
     """Return the path of a trial's part of a table, before the parts are joined."""
     return run.tables / "parts" / table / f"{trial_id}.parquet"
+
+
+def parts_of_script(run: RunFolder, trial: Trial) -> dict[str, Path]:
+    """Return the paths of a trial's parts of the tables of a user's script."""
+    return {name: part(run, name, trial.trial_id) for name in OF_SCRIPTS}
 
 
 @dataclass(frozen=True)
@@ -188,6 +194,9 @@ def read_load(
     if not TRAITS[cell.tool].keeps_requests:
         return _wrk_load(raw, cell, measurement)
     files = _SAMPLES[cell.tool]
+    look = None
+    if cell.workload == OWN_SCRIPT and of_slice is None and not measurement.parts:
+        look = partial(write_script_tables, parts_of_script(run, trial), trial)
     window_s = None if salvage else cell.window_s
     given: dict[str, Any] = {
         "trial_id": trial.trial_id,
@@ -199,7 +208,7 @@ def read_load(
     given["scratch"] = run.tables / "parts"
     tables = _k6_tables(run, trial, of_slice).values()
     held = reconcile.may_hold(cell, reopened_share(probe))
-    digest = partial(digest_requests, raw(files.samples), tables, **given, held=held)
+    digest = partial(digest_requests, raw(files.samples), tables, **given, held=held, look=look)
     spool = files.spool(raw, cell, measurement, salvage)
     whole = points = digest(spool=spool)
     if cell.lead_s:  # reconcile all requests; only those after the lead are the load

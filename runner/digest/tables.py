@@ -20,7 +20,17 @@ from runner.digest.loads import part
 from runner.digest.trial import Digest, digest_session
 from runner.measurement import Measurement
 from runner.model import LabError, Trial
-from runner.store import SLICES, TABLES, RunFolder, TrialRecord, Values, decode, replacing, sha256
+from runner.store import (
+    OF_SCRIPTS,
+    SLICES,
+    TABLES,
+    RunFolder,
+    TrialRecord,
+    Values,
+    decode,
+    replacing,
+    sha256,
+)
 
 GROUP_ROWS = 200_000  # rows in a row group; one group per trial would need five times the space
 STEPS = {"t_s": 2**-14, "dt_s": 2**-14, "cpu_pct": 2**-7, "switches_per_s": 2**-3}
@@ -48,7 +58,8 @@ def build_tables(run: RunFolder, salvaged: Mapping[str, Record] | None = None) -
             exit_code=1,
         )
     rows = [_typed_row((salvaged or {}).get(record["trial_id"], record)) for record in records]
-    for name in _names(records):
+    of_scripts = [name for name in OF_SCRIPTS if part(run, name, "_").parent.is_dir()]
+    for name in (*_names(records), *of_scripts):
         schema = schema_of(name)
         paths = [part(run, name, record["trial_id"]) for record in records]
         tables = (

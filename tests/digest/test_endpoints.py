@@ -1,0 +1,85 @@
+"""The tables of a script's load, held against the lines of a stored file."""
+
+import k6_samples
+import pyarrow.parquet as pq
+import pytest
+from k6_samples import CLOSED
+
+from runner.digest.labels import MOST_LABELS, Labelling, collapsed
+from runner.importing.run import Given, import_files
+
+UUID = "3f2b8c1e-1111-4222-8333-abcdef012345"
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    return tmp_path_factory.mktemp("lab")
+
+
+@pytest.fixture(scope="module")
+def tables(lab):
+    """The rows of both tables of the stored closed load."""
+    for name in ("servers", "notebooks"):
+        (lab / name).mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BENCH_ROOT", str(lab))
+        run = import_files([Given(CLOSED)])
+    return {name: pq.read_table(run.table(name)).to_pylist() for name in ("endpoints", "checks")}
+
+
+@pytest.mark.parametrize(
+    ("url", "endpoint"),
+    [
+        ("http://h/items/17", "http://h/items/{id}"),
+        (f"http://h/users/{UUID}/x", "http://h/users/{id}/x"),
+        ("http://h/c/9f86d081884c7d659a2feaa0c55ad015", "http://h/c/{id}"),
+        ("http://h/v2/items?page=3&size=5", "http://h/v2/items?page&size"),
+        ("http://user:secret@h/a", "http://h/a"),
+        ("http://h/administration-overview", "http://h/administration-overview"),
+        ("http://[::1/a", "http://[::1/a"),
+    ],
+)
+def test_identifiers_in_urls_collapse(url, endpoint):
+    assert collapsed(url) == endpoint
+
+
+def test_endpoints_have_the_percentiles_of_their_lines(tables):
+    rows = {row["endpoint"]: row for row in tables["endpoints"] if row["endpoint"]}
+    assert list(rows) == ["GET /items/{id}", "POST buy"]
+    assert rows["POST buy"]["name"] == "buy"
+    requests = k6_samples.points(CLOSED, "http_reqs")
+    posts = [each for each in requests if each["tags"]["name"] == "buy"]
+    assert rows["POST buy"]["requests"] == len(posts)
+    assert rows["POST buy"]["failures"] == f"{len(posts)} x status 400"
+    urls = {each["tags"]["url"] for each in requests} - {"buy"}
+    assert rows["GET /items/{id}"]["urls"] == len(urls)
+    for name, method in (("GET /items/{id}", "GET"), ("POST buy", "POST")):
+        expected = k6_samples.percentile(CLOSED, 50, method=method)
+        tail_percent = rows[name]["latency_tail_percent"]
+        assert rows[name]["latency_p50_ms"] is None or (
+            rows[name]["latency_p50_ms"] == pytest.approx(expected)
+        )
+        if tail_percent is not None:
+            tail = k6_samples.percentile(CLOSED, tail_percent, method=method)
+            assert rows[name]["latency_tail_ms"] == pytest.approx(tail)
+
+
+def test_groups_have_rows_of_their_own(tables):
+    rows = {row["group"]: row for row in tables["endpoints"] if row["endpoint"] is None}
+    requests = k6_samples.points(CLOSED, "http_reqs")
+    browsed = [each for each in requests if each["tags"]["group"] == "::browse"]
+    assert rows["::browse"]["requests"] == len(browsed)
+
+
+def test_checks_are_counted_by_name(tables):
+    points = k6_samples.points(CLOSED, "checks")
+    for row in tables["checks"]:
+        own = [each["value"] for each in points if each["tags"]["check"] == row["check"]]
+        assert (row["passes"], row["fails"]) == (own.count(1), own.count(0))
+
+
+def test_labels_beyond_the_limit_share_one():
+    labels = Labelling()
+    numbers = {labels.number({"name": f"page {each}"}) for each in range(MOST_LABELS + 50)}
+    assert len(numbers) <= MOST_LABELS + 2
+    assert labels.labels[-1].name == "(other endpoints)"
