@@ -65,7 +65,7 @@ class Labelling:
     def number(self, tags: Mapping[str, Any]) -> int:
         """Return the number of a point's label; count its URL."""
         number = self._add(_labels_of(tags))
-        if url := tags.get("url"):
+        if url := tags.get("url", tags.get("name")):
             self._count(number, {hash(str(url))})
         return number
 
@@ -99,8 +99,8 @@ class Labelling:
 def _labels_of(tags: Mapping[str, Any]) -> Labels:
     """Return the label of a point's tags."""
     known = {name: str(tags.get(name, ""))[:LONGEST] for name in ("method", "group", "scenario")}
-    url = str(tags.get("url", ""))
     name = str(tags.get("name", ""))
+    url = str(tags.get("url", name))
     # k6 repeats a given name in the tag `url`.
     has_name = bool(name) and (name != url or "://" not in name)
     return Labels(

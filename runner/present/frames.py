@@ -145,6 +145,20 @@ class Tables:
             trial_id=trial_id
         )
 
+    def of_script(self, table: str) -> pd.DataFrame:
+        """Return `endpoints` or `checks`, the tables of a user's script; no rows if there is none.
+
+        LabError for a file that cannot be read or lacks a column.
+        """
+        path = None if self.folder is None else self.folder.table(table)
+        if path is None or not path.is_file():
+            return pd.DataFrame(columns=[column.name for column in columns(table)])
+        rows = _read(path, table, "")
+        texts = [each.name for each in columns(table) if each.type == "string"]
+        return rows.assign(
+            **{name: rows[name].astype(object).where(rows[name].notna(), None) for name in texts}
+        )
+
     @property
     def _offered(self) -> pd.Series[bool]:
         return self.trials["load_model"].eq("open")

@@ -12,6 +12,7 @@ from runner.measure.memory import allowed_bytes
 from runner.model import OWN, OWN_SCRIPT, Cell, LoadPart, Workload
 
 K6_SYSTEM_TAGS = "status,error_code"
+K6_ENDPOINT_TAGS = ",name,method,group,check"  # of the table of endpoints
 K6_URL_TAG = ",url"
 """Tag that tells a script's requests to the server from those to other ports; it costs memory."""
 GO_MEMORY_BYTES = 4 * 2**30
@@ -110,9 +111,12 @@ def shot_of(
     if not is_own:
         return shot
     more = {"OPTIONS": json.dumps(fence(running, workload.also)), **FENCE}
+    tags = K6_SYSTEM_TAGS
     if workload.name == OWN_SCRIPT:
         more["BASE_URL"] = f"{running.origin}{workload.path}".rstrip("/")
-    tags = K6_SYSTEM_TAGS + K6_URL_TAG if workload.also else K6_SYSTEM_TAGS
+        tags += K6_ENDPOINT_TAGS
+    if workload.also:
+        tags += K6_URL_TAG
     return replace(shot, host=running.origin.partition("//")[2], more=more, system_tags=tags)
 
 

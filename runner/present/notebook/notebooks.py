@@ -23,8 +23,9 @@ from papermill.execute import execute_notebook
 from papermill.inspection import inspect_notebook
 
 from runner.model import LabError
+from runner.present.answers.script import has_script
 from runner.present.chart.value import charts
-from runner.present.frames import read_tables
+from runner.present.frames import Tables, read_tables
 from runner.present.look import captions
 from runner.present.look.markup import page
 from runner.present.notebook.kernels import QUIET, Kernels
@@ -35,6 +36,8 @@ from runner.store import RunFolder, figures_folder, lab_root, replacing, short_n
 logging.getLogger("papermill").disabled = True
 LONGEST = ("report", "published")
 """Notebooks that start first, so that no long one is left for the end."""
+NEEDS: dict[str, Callable[[Tables], bool]] = {"endpoints": has_script}
+"""Notebook without figures -> whether a run has content for it."""
 LONGEST_CELL_S = 900  # cells take seconds, even for the largest runs; a slower one hangs
 
 
@@ -194,6 +197,7 @@ def build_report(
     left_out = {found.notebook for found in every} - {
         found.notebook for found in every if found.needs(tables)
     }
+    left_out |= {name for name, needs in NEEDS.items() if not needs(tables)}
     paths = sorted(
         (lab_root() / "notebooks").glob("*.ipynb"), key=lambda path: (path.stem != "report", path)
     )

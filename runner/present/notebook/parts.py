@@ -9,7 +9,7 @@ import pandas as pd
 
 from runner.generator_traits import traits_of
 from runner.model import LabError
-from runner.present.answers import evidence, findings, inserts, summary
+from runner.present.answers import evidence, findings, inserts, script, summary
 from runner.present.chart.value import charts
 from runner.present.comparison import ratios, searches
 from runner.present.figures import sweeps
@@ -148,6 +148,33 @@ def rates(tables: Tables) -> Iterator[Block]:
     knees = sweeps.knee_table(tables)
     yield TextTable(kept, "The highest rate that keeps the objective", name="objectives")
     yield TextTable(knees, "Response times by offered rate: the knees", name="rates")
+
+
+def endpoints(tables: Tables) -> Iterator[Block]:
+    """Yield the endpoints of a script, or that the run has none."""
+    if not script.has_script(tables):
+        yield Paragraph(script.NO_SCRIPT)
+        return
+    yield _warnings(tables)
+    yield Bullets(script.findings(tables))
+    yield TextTable(script.endpoints_table(tables), "Endpoints", name="endpoints")
+
+
+def mixtures(tables: Tables) -> Iterator[Block]:
+    """Yield the requests of a script by group and by scenario, if it has several."""
+    sheets = [
+        TextTable(found, f"By {by}", name=f"endpoints-by-{by}")
+        for by in ("group", "scenario")
+        if not (found := script.mixtures_table(tables, by)).empty
+    ]
+    yield from sheets
+    if sheets:
+        yield Paragraph(script.MIXTURE, "note")
+
+
+def checks(tables: Tables) -> Iterator[Block]:
+    """Yield the checks of a script, with the seconds in which they failed."""
+    yield TextTable(script.checks_table(tables), "Checks", name="checks")
 
 
 def failures(tables: Tables) -> Iterator[Block]:
@@ -313,6 +340,9 @@ OF_A_RUN: dict[str, Part] = {
     "ratios": ratios_of_servers,
     "inserts": inserts_answer,
     "rates": rates,
+    "endpoints": endpoints,
+    "mixtures": mixtures,
+    "checks": checks,
     "claims answer": claims_answer,
     "claims": claim_by_claim,
     "numbers": numbers,

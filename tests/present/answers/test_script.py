@@ -1,0 +1,46 @@
+"""What a page says about the endpoints of a script."""
+
+import k6_samples
+import pytest
+from k6_samples import CLOSED
+
+from runner.importing.run import Given, import_files
+from runner.present.answers import script
+from runner.present.frames import read_tables
+from runner.present.notebook.parts import OF_A_RUN
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    lab = tmp_path_factory.mktemp("lab")
+    for name in ("servers", "notebooks"):
+        (lab / name).mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BENCH_ROOT", str(lab))
+        yield read_tables(import_files([Given(CLOSED, "v1"), Given(CLOSED, "v1")]))
+
+
+def test_each_trial_has_its_endpoints(tables):
+    found = script.endpoints_table(tables)
+    assert list(found["trial"]) == ["v1-001", "v1-001", "v1-002", "v1-002"]
+    assert list(found["endpoint"][:2]) == ["GET /items/{id}", "POST buy"]
+    posts = [
+        each for each in k6_samples.points(CLOSED, "http_reqs") if each["tags"]["method"] == "POST"
+    ]
+    assert found["requests"][1] == str(len(posts))
+
+
+def test_the_endpoint_that_failed_most_is_named(tables):
+    for said in script.findings(tables):
+        assert "POST buy failed most" in said
+
+
+def test_groups_are_called_mixtures(tables):
+    blocks = list(OF_A_RUN["mixtures"](tables))
+    assert "mixture" in str(blocks[-1])
+
+
+def test_a_run_without_a_script_has_no_endpoints(tables, monkeypatch):
+    monkeypatch.setattr(type(tables), "of_script", lambda *_: tables.trials.iloc[:0])
+    assert not script.has_script(tables)
+    assert script.NO_SCRIPT in str(next(iter(OF_A_RUN["endpoints"](tables))))
