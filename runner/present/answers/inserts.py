@@ -10,7 +10,7 @@ from runner.model import CALIBRATION
 from runner.present.answers import summary
 from runner.present.answers.ranking_text import SMALLEST_SHOWN_RATIO, percent
 from runner.present.chart.value import ServerLoad, cells
-from runner.present.figures.ramp import pool_sweeps
+from runner.present.figures.pools import pool_sweeps
 from runner.present.figures.seconds import kept_rps
 from runner.present.frames import Tables, limit_words, limits_of, sealed_trials
 from runner.present.look import captions

@@ -104,7 +104,7 @@ HIGHEST_OF_WIDTH = 1100 / 700
 """Height of a post's figure at most, in parts of its width. Higher figures are linked."""
 PREFERRED = ("verdict-two-clients", "ratios", "wrk-requests", "wrk-cpu-per-request")
 """Figures that a post takes, the first of these that the run has."""
-OTHERWISE = ("latency-spectrum", "rates-latency", "inserts-answered")
+OTHERWISE = ("latency-spectrum", "rates-latency", "inserts-over-time")
 """Figures of a post about a run that has none of the preferred ones."""
 CARD = "card.png"
 """File of the picture that other sites show with a link to the post."""

@@ -287,6 +287,7 @@ MODULES = (
         "figures.closed_loads",
         "figures.ratios",
         "figures.ramp",
+        "figures.pools",
         "figures.sweeps",
         "figures.objectives",
     ),

@@ -1,342 +1,346 @@
-"""Figures of rising arrival rates over time, a panel per server; and of inserts by pool size."""
+"""Figures of rising arrival rates: a panel for each quantity, with a line for each server."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from runner.model import setting_text
-from runner.present.chart.drawing import bars, facets
+from runner.present.chart.sentences import LIMIT, fit, said
 from runner.present.chart.value import (
-    MEAN_AND_BAR,
     Axis,
     Chart,
-    Facet,
     Fact,
     ServerLoad,
     cells,
     chart,
-    extreme,
-    mean_points,
     of_trials,
     points,
     tidy,
 )
-from runner.present.comparison.obstacle import ranks_by_throughput
-from runner.present.comparison.ratios import not_compared
 from runner.present.figures import seconds
 from runner.present.figures.seconds import OfferedSteps
-from runner.present.frames import Tables, given_pct, limit_words, sealed_trials
-from runner.present.look import captions
+from runner.present.frames import Tables, given_pct, limit_words
+from runner.present.look import captions, style
 from runner.present.look.numbers import number
-from runner.present.statistics.inference import mean_of
-from runner.present.statistics.stats import Floats, carried_quantile, spread
+from runner.present.look.palette import Identity
+from runner.present.statistics.stats import Floats, spread
 
-BAND = "Line: median of the trials; band: minimum to maximum; thin grey: the other servers."
-ACROSS = (
-    "Across: seconds since the load began and, below them, the requests/s offered from then on."
-)
+ACROSS = 2
+"""Panels beside each other."""
+PANEL_IN = 1.55  # height of a panel with few servers
+LABEL_IN = 0.215  # height of a server's name beside a panel
+LEFT_IN = 0.72
+GAP_IN = 0.68
+SPARE = 1.12
+"""Factor by which the y axis extends beyond the highest value."""
 TABLE = "The answer"
-IN_TABLE = ("inserts-answered", "inserts-server-cpu", "inserts-database-cpu", "inserts-rows")
 SECONDS = Axis("seconds; requests/s offered", "seconds since the load began", " s")
-SIZES = Axis("pool size (evenly spaced)", "the size of the server's pool of connections", even=True)
+DASHED = "dashed"
+"""Ending of the series of a quantity's bound, such as the offered rate."""
 Bound = Callable[[ServerLoad, Tables, OfferedSteps], tuple[Floats, ArrayLike]]
 
 
-def _ramp(
-    name: str,
-    title: str,
-    y: Axis,
-    values: Callable[[pd.DataFrame, Tables], pd.DataFrame],
-    words: str = "",
-    bins: str = "",
-    *,
-    said: Callable[[Tables], str] = lambda _: "",
-    described: bool = False,
-    note: Callable[[ServerLoad, Tables], str] = lambda *_: "",
-    dashed: str = "",
-    bound: Bound | None = None,
-    key: str = "",
-    database: bool = True,
-) -> None:
-    """Register the figure of `values` over time, computed as in `seconds`.
+@dataclass(frozen=True)
+class Quantity:
+    """A quantity over the seconds of a ramp: `values` as in `seconds`, and its `bound`, dashed."""
 
-    It shows loads with a `database`, or those without. Bins have the width `bins` (default:
-    `seconds.bin_width`). `words` and `said` are for the caption; texts that are `described` are
-    also in the description. `note` is printed above a panel. `bound` returns times and values of
-    the dashed line named `dashed`, from the cell, the tables, and the steps offered;
-    `key` explains it further.
+    heading: str
+    """Heading of its panel, with the unit."""
+    peak: str
+    """Noun of a server's highest value."""
+    unit: str
+    values: Callable[[pd.DataFrame, Tables], pd.DataFrame]
+    bound: Bound | None = None
+    log: bool = False
+
+
+def _offered(_: ServerLoad, __: Tables, steps: OfferedSteps) -> tuple[Floats, ArrayLike]:
+    return np.repeat(steps.edges_s, 2)[1:-1], np.repeat(steps.rates_rps, 2)
+
+
+def _given(
+    cell: ServerLoad, tables: Tables, steps: OfferedSteps, subject: str
+) -> tuple[Floats, ArrayLike]:
+    """Return the CPU that the trials of a cell gave to a subject, in % of a core."""
+    return steps.edges_s[[0, -1]], given_pct(tables, cell.trials, subject).iloc[0]
+
+
+def _size(cell: ServerLoad, _: Tables, steps: OfferedSteps) -> tuple[Floats, ArrayLike]:
+    return steps.edges_s[[0, -1]], cell.trials["pool_size"].iloc[0]
+
+
+def _cpu(heading: str, subject: str) -> Quantity:
+    return Quantity(
+        heading,
+        f"{subject} CPU peak",
+        " %",
+        partial(seconds.cpu, subject=subject),
+        partial(_given, subject=subject),
+    )
+
+
+ANSWERED = Quantity("answers/s", "answer peak", "/s", seconds.answered, _offered)
+P90 = Quantity(
+    "p90, ms (log scale)", "p90 peak", " ms", partial(seconds.latency, quantile=0.9), log=True
+)
+SERVER_CPU = _cpu("CPU of the server, %", "server")
+DATABASE_CPU = _cpu("CPU of PostgreSQL, %", "database")
+POOL = Quantity(
+    "pool: connections in use",
+    "pool peak",
+    "",
+    partial(seconds.sampled, column="pool_in_use"),
+    _size,
+)
+MEMORY = Quantity(
+    "memory of the server, MiB",
+    "memory peak",
+    " MiB",
+    partial(seconds.sampled, column="rss_bytes", unit=2.0**20),
+)
+
+
+def _register(
+    name: str, title: str, quantities: Sequence[Quantity], key: str, *, database: bool
+) -> None:
+    """Register the figure of quantities over the seconds of the ramps with a database, or of those
+    without.
     """
 
     def make(tables: Tables) -> Chart:
         trials = tables.ramps(database=database)
         shown = cells(tables, trials)
-        sealed = sealed_trials(trials)
-        parts = list[pd.DataFrame]()
-        found = values(sealed, tables)
-        about = said(tables)
-        for cell in shown if len(found) else ():
-            chosen = found[found["trial_id"].isin(cell.trials["trial_id"])]
-            by_time = chosen.groupby(chosen["t_s"].round(3))["value"]
-            # NaN interrupts the line if fewer than half of the trials have a point.
-            curve = by_time.agg(["median", "min", "max"]).where(
-                2 * by_time.count() >= chosen["trial_id"].nunique()
-            )
-            parts.append(
-                points(cell, "median", curve.index, curve["median"], curve["min"], curve["max"])
-            )
-            parts += (
-                [points(cell, dashed, *bound(cell, tables, seconds.offered_steps(cell.trials)))]
-                if bound
-                else []
-            )
-        frame = tidy(parts)
-        width = bins or f"{seconds.bin_width(sealed):g} s"
-        statistic = "median of the trials while the rate offered rises in steps"
-        if dashed:
-            statistic += (
-                f"; dashed: {dashed}, up to "
-                f"{number(frame.loc[frame['series'] == dashed, 'y'].max())}{y.unit}"
-            )
+        drawn = partial(_draw, quantities=quantities)
         return of_trials(
             tables,
             trials,
             title,
-            frame,
+            tidy(part for each in quantities for part in _curves(each, shown, tables)),
             SECONDS,
-            y,
-            " ".join(filter(None, [words, about, BAND, f"Bins of {width}."])),
+            Axis("", "", ""),
+            "Line: median of the trials, a point for each second.",
             "trial with rising rates",
-            key=f"Dashed: {dashed}{key}. {ACROSS}" if dashed else ACROSS,
-            facets=tuple(_facet(cell, note(cell, tables)) for cell in shown),
-            dashed=dashed,
-            statistic=f"{statistic}. {about if described else ''}".strip(),
-            facts=(extreme(SECONDS, y, rising=y.log),),
+            key=key,
+            headings={
+                load: (load, _kept([cell for cell in shown if cell.panel == load], tables))
+                for load in dict.fromkeys(cell.panel for cell in shown)
+            },
             nothing="The tables of this run have nothing of it.",
+            draw=drawn,
+            describe=partial(_describe, quantities=quantities),
         )
 
-    needs = (
-        Tables.has_database if database else lambda tables: not tables.ramps(database=False).empty
-    )
-    chart(name, notebook="postgres", needs=needs, table=TABLE if name in IN_TABLE else "")(make)
-
-
-def _facet(cell: ServerLoad, note: str) -> Facet:
-    """Return a cell's panel; its ticks are the steps' begins with their offered rates."""
-    steps = seconds.offered_steps(cell.trials)
-    ticks = {
-        float(begin_s): f"{setting_text(begin_s)} s\n{setting_text(rate_rps)}/s"
-        for begin_s, rate_rps in zip(steps.edges_s[:-1], steps.rates_rps, strict=True)
-    }
-    end = max(float(steps.edges_s[-1]), float(cell.trials["duration_s"].max())) * 1.02
-    limit = f"limit: {limit_words(cell.trials)}"
-    return Facet(cell.panel, cell.server, (f"{limit}; {note}" if note else limit,), ticks, (0, end))
-
-
-def _answered(name: str, title: str, what: str, *, database: bool = True) -> None:
-    """Register the figure of the rate of successes, with the offered rate."""
-
-    def kept(cell: ServerLoad, tables: Tables) -> str:
-        found = spread(seconds.kept_rps(cell.trials, tables.throughput))
-        return f"kept to {found.median:,.0f}/s" if found.median else "never kept"
-
-    def offered(_: ServerLoad, __: Tables, steps: OfferedSteps) -> tuple[Floats, Floats]:
-        return np.repeat(steps.edges_s, 2)[1:-1], np.repeat(steps.rates_rps, 2)
-
-    words = (
-        "Answers with 2xx. Kept: the highest step up to which each was answered at the offered "
-        "rate (median)."
-    )
-    y = Axis("answers/s", f"{what} answered per second", "/s")
-    _ramp(
+    chart(
         name,
-        title,
-        y,
-        seconds.answered,
-        words,
-        note=kept,
-        dashed="the rate offered",
-        bound=offered,
-        database=database,
-    )
+        notebook="postgres",
+        needs=lambda tables: not tables.ramps(database=database).empty,
+        table=TABLE if database else "",
+    )(make)
 
 
-def _p90(name: str, title: str, what: str, *, database: bool = True) -> None:
-    """Register the figure of the 90th percentile of the latency per second."""
-    fewest = seconds.FEWEST_BEYOND * 10
-    words = (
-        f"p90 of the requests of each second; a second with fewer than {fewest} requests has none."
-    )
-    y = Axis("ms (log scale)", f"the p90 latency of {what} in ms", " ms", log=True)
-    p90 = partial(seconds.latency, quantile=0.9)
-    _ramp(name, title, y, p90, words, "1 s", database=database)
+def _curves(quantity: Quantity, shown: Sequence[ServerLoad], tables: Tables) -> list[pd.DataFrame]:
+    """Return the points of a quantity in each cell, and of its bound if it has values."""
+    parts = list[pd.DataFrame]()
+    for cell in shown:
+        found = _by_second(quantity.values(cell.trials, tables), cell.trials)
+        by_time = found.groupby("t_s")["value"]
+        # NaN interrupts the line if fewer than half of the trials have a point.
+        curve = by_time.agg(["median", "min", "max"]).where(2 * by_time.count() >= len(cell.trials))
+        if not curve["median"].notna().any():
+            continue
+        parts.append(
+            points(cell, quantity.heading, curve.index, curve["median"], curve["min"], curve["max"])
+        )
+        if quantity.bound:
+            steps = seconds.offered_steps(cell.trials)
+            bound = quantity.bound(cell, tables, steps)
+            parts.append(points(cell, f"{quantity.heading} {DASHED}", *bound))
+    return parts
 
 
-def _cpu(
-    name: str,
-    title: str,
-    subject: str,
-    said: Callable[[Tables], str] = lambda _: "",
-    *,
-    database: bool = True,
+def _by_second(found: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
+    """Return the means of full seconds; with bins of a second, the points as they are."""
+    width_s = seconds.bin_width(trials)
+    fewest = 0.5 * seconds.SECOND_S / width_s
+    second = np.floor(found["t_s"]) + seconds.SECOND_S / 2
+    is_fine = not np.isclose(found["t_s"] % seconds.SECOND_S, seconds.SECOND_S / 2).all()
+    grouped = found.assign(t_s=second).groupby(["trial_id", "t_s"])["value"]
+    means = grouped.mean()
+    if is_fine:
+        means = means[grouped.count() >= fewest]
+    return means.reset_index()
+
+
+def _kept(shown: Sequence[ServerLoad], tables: Tables) -> str:
+    """Return the highest rate that each server of a load kept, and the limit beyond it."""
+    by_rate: dict[float, list[str]] = {}
+    for cell in shown:
+        rate_rps = spread(seconds.kept_rps(cell.trials, tables.throughput)).median
+        is_whole = rate_rps == cell.trials["rate_rps"].iloc[0]
+        limit = "" if is_whole else f" (limit: {limit_words(cell.trials)})"
+        words = f"{cell.server}{limit}"
+        by_rate.setdefault(rate_rps, []).append(words)
+    texts = [
+        f"kept to {setting_text(rate)}/s: {', '.join(by_rate[rate])}"
+        if rate
+        else f"never kept: {', '.join(by_rate[rate])}"
+        for rate in sorted(by_rate, reverse=True)
+    ]
+    return "; ".join(texts)
+
+
+# --- the picture ----------------------------------------------------------------------------------
+
+
+def _draw(chart: Chart, quantities: Sequence[Quantity]) -> Figure:
+    """Draw a group of panels for each load, with the servers' names beside the last of a row."""
+    rows = list[style.PanelRow]()
+    plans = list[tuple[str, tuple[Quantity, ...], tuple[str, str] | None]]()
+    for load, (_, kept) in chart.headings.items():
+        of_load = chart.frame[chart.frame["panel"] == load]
+        workload, _, rest = load.partition(", ")
+        known = [each for each in quantities if of_load["series"].eq(each.heading).any()]
+        height_in = max(PANEL_IN, LABEL_IN * of_load["server"].nunique())
+        lines = style.wrap(f"{rest}\n{kept}", style.SMALL_PT, style.WIDTH_IN - 0.3)
+        several = [tuple(known[at : at + ACROSS]) for at in range(0, len(known), ACROSS)]
+        for place, group in enumerate(several):
+            first = place == 0
+            last = place == len(several) - 1
+            head_in = 0.66 + len(lines) * style.LINE_IN if first else 0.4
+            plans.append((load, group, (workload, "\n".join(lines)) if first else None))
+            rows.append(
+                style.PanelRow(
+                    ACROSS,
+                    height_in,
+                    head_in,
+                    0.72 if last else 0.22,
+                    LEFT_IN,
+                    style.label_room(chart.servers),
+                    GAP_IN,
+                )
+            )
+    figure, grid = style.page(chart.title, chart.caption, rows, key=chart.key)
+    for axes, (load, group, heading), row in zip(grid, plans, rows, strict=True):
+        if heading:
+            style.heading(axes[0], *heading, above_in=0.38)
+        for ax, quantity in zip(axes, group, strict=False):
+            is_last = quantity is group[-1]
+            _panel(ax, chart, load, quantity, named=is_last, ticks=row.axis_in > 0.5)
+        for ax in axes[len(group) :]:
+            ax.remove()
+    return figure
+
+
+def _panel(
+    ax: Axes, chart: Chart, load: str, quantity: Quantity, *, named: bool, ticks: bool
 ) -> None:
-    """Register the figure of the CPU of the servers, or of PostgreSQL, with its allowance."""
-    who = "the server" if subject == "server" else "PostgreSQL"
-    _ramp(
-        name,
-        title,
-        Axis("CPU, %", f"CPU of {who} in % of a core", " %"),
-        partial(seconds.cpu, subject=subject),
-        said=said,
-        dashed=f"the CPUs that {who} may use",
-        key="; 100 % is one core busy",
-        bound=lambda cell, tables, steps: (
-            steps.edges_s[[0, -1]],
-            given_pct(tables, cell.trials, subject).iloc[0],
-        ),
-        database=database,
-    )
+    """Draw a quantity under a load: a line for each server, and the bounds."""
+    of_load = chart.frame[chart.frame["panel"] == load]
+    own = of_load[of_load["series"] == quantity.heading]
+    bounds = of_load[of_load["series"] == f"{quantity.heading} {DASHED}"]
+    style.heading(ax, quantity.heading, "", LEFT_IN - 0.1)
+    for _, rows in bounds.drop_duplicates(["x", "y"]).groupby("server", sort=False):
+        ax.plot(
+            rows["x"], rows["y"], color=style.INK, lw=1.2, ls=(0, (4, 2.5)), label="bound", zorder=1
+        )
+    ends = list[tuple[str, Identity, float, float]]()
+    for server, rows in own.groupby("server", sort=False):
+        look = chart.looks[str(server)]
+        ax.plot(rows["x"], rows["y"], color=look.color, ls=look.dash, lw=1.6, label=str(server))
+        last = rows.dropna(subset="y").iloc[-1]
+        at = float(last["x"]), float(last["y"])
+        ax.plot(*at, marker=look.marker, ms=5.5, color=look.color, clip_on=False, label="_end")
+        ends.append((str(server), look, *at))
+    values = pd.concat([own["y"], bounds["y"]]).dropna()
+    high = float(values.max()) or 1.0
+    if quantity.log:
+        low = float(values.min())
+        style.limit(ax, "y", low / SPARE**2, max(high, 1.5 * low) * SPARE**2, log=True)
+    else:
+        style.limit(ax, "y", 0.0, high * SPARE)
+    steps = of_load.loc[of_load["series"].str.endswith(DASHED), "x"]
+    ax.set_xlim(0, float(pd.concat([own["x"], steps]).max()))
+    _offered_ticks(ax, of_load, ticks=ticks)
+    if named:
+        style.label_ends(ax, ends)
 
 
-def _waited(cell: ServerLoad, _: Tables) -> str:
-    most = cell.trials["pool_waiting_max"].max()
-    return f"up to {most:,.0f} waited" if most > 0 else ""
+def _offered_ticks(ax: Axes, of_load: pd.DataFrame, *, ticks: bool) -> None:
+    """Label the seconds at which the rate rose, with the rate below them, or nothing."""
+    offered = of_load[of_load["series"] == f"{ANSWERED.heading} {DASHED}"]
+    labels = {float(x): y for x, y in zip(offered["x"], offered["y"], strict=True)}
+    labels.pop(max(labels, default=0.0), None)
+    texts = {x: f"{setting_text(x)} s\n{setting_text(y)}/s" for x, y in sorted(labels.items())}
+    if texts:
+        style.ticks_across(ax, list(texts), texts.__getitem__)
+    ax.tick_params(labelbottom=ticks)
+    if ticks and not texts:
+        ax.set_xlabel("seconds")
 
 
-def _rows(cell: ServerLoad, _: Tables) -> str:
-    found = mean_of(cell.trials["rows_inserted"])
-    return f"{found.value:,.0f} rows" if found.trials else ""
+# --- the text -------------------------------------------------------------------------------------
 
 
-_answered("inserts-answered", "Inserts per second over the ramp", "inserts")
-_p90("inserts-latency-p90", "Inserts: p90 latency over the ramp", "inserts")
-_cpu("inserts-server-cpu", "Inserts: CPU of the server", "server")
-_ramp(
-    "inserts-server-memory",
-    "Inserts: memory of the server",
-    Axis("MiB", "the server's resident memory in MiB", " MiB"),
-    partial(seconds.sampled, column="rss_bytes", unit=2.0**20),
-    "Resident memory of the server's processes, not PostgreSQL's; mean of each second's samples.",
-    "1 s",
+def _describe(chart: Chart, quantities: Sequence[Quantity]) -> str:
+    """Return the alternative text: what was kept, and the highest values of each quantity.
+
+    The last quantities are left out if they have no room.
+    """
+    count = captions.plural(len(chart.servers), "server")
+    head = f"Line charts (up) by seconds of rising rates (across), of {count}."
+    parts = []
+    for load, (_, kept) in chart.headings.items():
+        of_load = chart.frame[chart.frame["panel"] == load]
+        facts = [kept, *filter(None, (_peaks(of_load, each) for each in quantities))]
+        while len(part := f"In “{load}” {'; '.join(facts)}.") + len(head) >= LIMIT:
+            facts.pop()
+        parts.append(part)
+    return fit(head, parts, chart.noun)
+
+
+def _peaks(of_load: pd.DataFrame, quantity: Quantity) -> str:
+    """Return the servers' highest values of a quantity, and its bound; empty without points."""
+    rows = of_load[of_load["series"] == quantity.heading]
+    known = {str(server): curve for server, curve in rows.groupby("server", sort=False)}
+    if not known:
+        return ""
+    fact = Fact(quantity.peak, lambda curve: float(curve["y"].max()), quantity.unit)
+    if quantity is ANSWERED:  # the name of the load has its rates
+        return said(fact, known, list(known), short=True)
+    bound = of_load.loc[of_load["series"] == f"{quantity.heading} {DASHED}", "y"].max()
+    limit = f" (dashed: {number(bound)}{quantity.unit})" if math.isfinite(bound) else ""
+    return said(fact, known, list(known), short=True) + limit
+
+
+_register(
+    "inserts-over-time",
+    "Inserts while the offered rate rises",
+    (ANSWERED, P90, SERVER_CPU, DATABASE_CPU),
+    "Dashed: the rate offered, and the CPU that the server or PostgreSQL may use; 100 % is one "
+    "core. Across: seconds and, below them, the requests/s offered from then on.",
+    database=True,
 )
-_ramp(
-    "inserts-pool-in-use",
-    "Connections of the pool in use",
-    Axis("connections", "connections of the server's pool in use"),
-    partial(seconds.sampled, column="pool_in_use"),
-    "As the servers themselves say, asked about five times a second; mean of each second's "
-    "answers.",
-    "1 s",
-    note=_waited,
-    dashed="the pool's size",
-    bound=lambda cell, _tables, steps: (
-        steps.edges_s[[0, -1]],
-        cell.trials["pool_size"].iloc[0],
-    ),
+_register(
+    "inserts-pool-and-memory",
+    "Pool and memory while the offered rate rises",
+    (POOL, MEMORY),
+    "Dashed: the pool's size. The servers themselves say how many connections they use.",
+    database=True,
 )
-_cpu(
-    "inserts-database-cpu",
-    "CPU of PostgreSQL",
-    "database",
-    lambda tables: captions.database_place(tables.manifest),
-)
-_ramp(
-    "inserts-rows",
-    "Rows inserted",
-    Axis("inserts", "inserts answered so far"),
-    seconds.inserted,
-    "Inserts: answers with 2xx so far.",
-    note=_rows,
-    dashed="what was offered",
-    described=True,
-    bound=lambda _cell, _tables, steps: (
-        steps.edges_s,
-        np.concatenate([[0.0], np.cumsum(steps.rates_rps * np.diff(steps.edges_s))]),
-    ),
-    said=lambda tables: captions.rows_equal_answers(sealed_trials(tables.ramps(database=True))),
-)
-_answered("static-answered", "Without a database: requests per second", "requests", database=False)
-_p90(
-    "static-latency-p90",
-    "Without a database: p90 latency",
-    "requests without a database",
+_register(
+    "static-over-time",
+    "Without a database: requests while the offered rate rises",
+    (ANSWERED, P90, SERVER_CPU),
+    "Dashed: the rate offered, and the CPU that the server may use; 100 % is one core. Across: "
+    "seconds and, below them, the requests/s offered from then on.",
     database=False,
 )
-_cpu("static-server-cpu", "Without a database: CPU of the server", "server", database=False)
-
-
-@chart("inserts-by-pool-size", notebook="postgres", needs=Tables.has_database, table=TABLE)
-def inserts_by_pool_size(tables: Tables) -> Chart:
-    """Return the chart of requests/s by pool size.
-
-    Points are hollow and pale if the server was not the limit in every trial.
-    """
-    y = Axis("inserts/s", "inserts per second", "/s")
-    key = (
-        "Filled: the server was the limit in every trial, so rates compare. Hollow, pale: it was "
-        "not; do not rank."
-    )
-    pale = "Pale points do not rank: the server was not the limit in every trial."
-    fact = extreme(SIZES, y, "highest rate")
-    return _by_pool_size(
-        tables, "served_rps", "Inserts per second by pool size", y, key, fact, pale
-    )
-
-
-@chart("inserts-latency-by-pool-size", notebook="postgres", needs=Tables.has_database)
-def p99_by_pool_size(tables: Tables) -> Chart:
-    """Return the chart of the 99th percentile of the latency by pool size."""
-    y = Axis("ms (log scale)", "the p99 latency of inserts in ms", " ms", log=True)
-    key = (
-        "Response times at saturation, which rank nobody. Filled: the server was the limit in "
-        "every trial."
-    )
-    pale = (
-        "These are response times at saturation, which rank nobody; pale: the server was not the "
-        "limit."
-    )
-    fact = extreme(SIZES, y, "lowest p99", lowest=True)
-    return _by_pool_size(
-        tables, "latency_p99_ms", "Inserts: p99 latency by pool size", y, key, fact, pale
-    )
-
-
-def pool_sweeps(tables: Tables) -> pd.DataFrame:
-    """Return the closed-loop trials of loads that ran with several pool sizes.
-
-    The column `loop` names the load without the pool size.
-    """
-    trials = tables.pools()
-    trials = trials.assign(loop=trials["load_without_pool"])
-    return trials[trials.groupby("loop")["pool_size"].transform("nunique") > 1]
-
-
-def _by_pool_size(
-    tables: Tables, column: str, title: str, y: Axis, key: str, fact: Fact, pale: str
-) -> Chart:
-    trials = pool_sweeps(tables)
-    trials = trials[~not_compared(tables).loc[trials.index]]
-    enough = trials["requests"].map(carried_quantile) >= 0.99
-    trials = trials.assign(latency_p99_ms=trials["latency_p99_ms"].where(enough))
-    shown = cells(tables, trials, by="loop")
-    loops = ", ".join(dict.fromkeys(cell.panel for cell in shown))
-    words = f"Closed loop ({loops}), zero think time. {MEAN_AND_BAR} Thin grey: the other servers."
-    return of_trials(
-        tables,
-        trials,
-        title,
-        tidy(mean_points(cell, column, "pool_size", ranks_by_throughput) for cell in shown),
-        SIZES,
-        y,
-        words,
-        "sweep of pool size",
-        key=key,
-        facets=tuple(Facet(c.panel, c.server, (f"limit: {limit_words(c.trials)}",)) for c in shown),
-        pale=pale,
-        noun="loop",
-        facts=(fact,),
-        nothing="No trial has enough requests for a p99.",
-        draw=partial(facets, mark=bars),
-    )

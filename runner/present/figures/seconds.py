@@ -92,15 +92,6 @@ def rates_in_bins(
     return found.set_axis(found.index * width)
 
 
-def inserted(trials: pd.DataFrame, tables: Tables) -> pd.DataFrame:
-    """Return the number of successes until the end of each fine bin (t_s is that end)."""
-    rows = tables.throughput.sort_values(["trial_id", "t_s"])
-    total = (rows["requests"] - rows["failed"]).astype(float).groupby(rows["trial_id"]).cumsum()
-    return _within(
-        rows.assign(t_s=(rows["t_s"].astype(float) + FINE_S).round(1), value=total), trials, 0.0
-    )
-
-
 def latency(trials: pd.DataFrame, tables: Tables, quantile: float) -> pd.DataFrame:
     """Return a quantile of each second's latencies in ms.
 

@@ -306,42 +306,33 @@ def test_points_have_each_servers_best_and_what_is_pale(
 
 
 @pytest.mark.parametrize("name", [name for name in STORED_FIGURES if "pool-size" not in name])
-def test_ramps_have_the_highest_point_of_each_line(name: str) -> None:
+def test_ramps_have_the_highest_and_the_lowest_peak(name: str) -> None:
     text, figure = (show(name, tables_of("three of a database")) for show in (text_of, picture))
-    highest = {}
-    for server in synthetic_database.THREE:
-        ((t_s, value),) = drawn(figure, server)
-        top = int(np.nanargmax(value))
-        highest[server] = float(value[top])
-        found = rf"({server}|all) {re.escape(number(value[top]))}[^;]*? at {t_s[top]:.10g} s"
-        assert re.search(found, text)
-    rising = "p90" in name
-    ranked = sorted(highest, key=lambda server: highest[server] if rising else -highest[server])
-    if len(set(highest.values())) > 1:
-        assert [highest[server] for server in order(text, list(highest))] == [
-            highest[server] for server in ranked
-        ]
-        assert ("lowest first" if rising else "highest first") in text
+    for panel in range(len(figure.axes)):
+        peaks = {}
+        for server in synthetic_database.THREE:
+            ((_, value),) = lines(figure, panel, server)
+            peaks[server] = float(np.nanmax(value))
+        high, low = (number(end(peaks.values())) for end in (max, min))
+        found = rf"peaks (run from \w+ {high}\S*( \S+)? to \w+ {low}|of [\w, ]+ are all {high})"
+        assert re.search(found, text), (panel, high, low)
 
 
 def test_ramps_say_what_was_kept_and_who_was_the_limit() -> None:
     stored = tables_of("three of a database")
-    text = text_of("inserts-answered", stored)
+    text = text_of("inserts-over-time", stored)
     assert (
-        "limit: none; kept to 5,000/s (axum)" in text
-        and "limit: generator; kept to 3,500/s (echo)" in text
-    )
-    assert "limit: server; kept to 4,000/s (gin)" in text
-    assert "kept to 5,000/s (5 servers)" in text_of("inserts-answered", tables_of("database"))
+        "kept to 5,000/s: axum; kept to 4,000/s: gin (limit: server); kept to 3,500/s: echo "
+        "(limit: generator)"
+    ) in text
+    assert "server CPU peaks" in text and "(dashed: 100 %)" in text
     unkept = replace(
         stored, throughput=stored.throughput.assign(failed=stored.throughput["requests"])
     )
-    assert text_of("inserts-answered", unkept).count("never kept") == 3
-    assert "limit: server; up to 450 waited (gin)" in text_of("inserts-pool-in-use", stored)
-    assert "in each trial as many as answers with 2xx" in text_of("inserts-rows", stored)
-    assert "the CPUs that PostgreSQL may use, up to 100 %" in text_of(
-        "inserts-database-cpu", stored
+    assert "never kept: axum (limit: none), echo (limit: generator)" in text_of(
+        "inserts-over-time", unkept
     )
+    assert "(dashed: 50.0)" in text_of("inserts-pool-and-memory", stored)
 
 
 def test_sweeps_have_knee_and_ends_as_drawn() -> None:

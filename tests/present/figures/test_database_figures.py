@@ -42,6 +42,12 @@ def three() -> Tables:
     return tables_of("three of a database")
 
 
+ANSWERED, P90, SERVER_CPU, DATABASE_CPU = range(4)
+"""Panels of `inserts-over-time`."""
+IN_USE, MEMORY = range(2)
+"""Panels of `inserts-pool-and-memory`."""
+
+
 def panel(figure: Figure, server: str) -> int:
     """The number of a server's panel."""
     labels = [{each.get_label() for each in (*ax.lines, *ax.containers)} for ax in figure.axes]
@@ -49,18 +55,19 @@ def panel(figure: Figure, server: str) -> int:
 
 
 def test_the_rate_over_the_ramp_beside_the_offered_one(three: Tables) -> None:
-    figure = picture("inserts-answered", three)
+    figure = picture("inserts-over-time", three)
     for server in known.THREE:
-        ((t_s, rate),) = lines(figure, panel(figure, server), server)
+        ((t_s, rate),) = lines(figure, ANSWERED, server)
         assert t_s == pytest.approx(np.arange(len(t_s)) + 0.5) and len(t_s) >= SECONDS - 1
         assert rate == pytest.approx(
             [known.answered(server, second) for second in range(len(rate))]
         )
-        ((at, offered),) = lines(figure, panel(figure, server), "bound")
+        ((at, offered),) = lines(figure, ANSWERED, "bound")
         assert np.interp(4.5, at, offered) == known.offered(4) and offered[-1] == known.LAST_RPS
-    assert "kept to 4,000/s" in words(figure) and "limit: generator; kept to 3,500/s" in words(
-        figure
-    )
+    assert (
+        "kept to 5,000/s: axum; kept to 4,000/s: gin (limit: server); kept to 3,500/s: echo "
+        "(limit: generator)"
+    ) in words(figure)
     ramps = three.ramps(database=True)
     kept = {
         server: kept_rps(trials, three.throughput) for server, trials in ramps.groupby("server")
@@ -68,72 +75,84 @@ def test_the_rate_over_the_ramp_beside_the_offered_one(three: Tables) -> None:
     assert kept == {"axum": [5000.0] * 3, "gin": [4000.0] * 3, "echo": [3500.0] * 3}
     none = three.throughput.assign(failed=three.throughput["requests"])
     assert kept_rps(ramps.head(1), none) == [0.0]
-    static = picture("static-answered", three)
-    assert lines(static, panel(static, "gin"), "gin")[0][1][-1] == 4200
+    static = picture("static-over-time", three)
+    assert lines(static, ANSWERED, "gin")[0][1][-1] == 4200
     assert "PostgreSQL" not in words(static) and "9 trials" in words(static)
 
 
-def test_p90_of_each_second_with_its_range(three: Tables) -> None:
-    figure = picture("inserts-latency-p90", three)
-    ((_, ms),) = lines(figure, panel(figure, "gin"), "gin")
+def test_p90_of_each_second_is_the_median_of_the_trials(three: Tables) -> None:
+    figure = picture("inserts-over-time", three)
+    ((_, ms),) = lines(figure, P90, "gin")
     expected = [
         synthetic_run.quantiles(known.median_ms("gin", s, 2))["latency_p90_ms"]
         for s in range(SECONDS)
     ]
     assert ms == pytest.approx(expected, rel=0.012)
-    band = figure.axes[panel(figure, "gin")].collections[0].get_paths()[0].vertices[:, 1]
-    assert (band.min(), band.max()) == pytest.approx(
+    frame = made("inserts-over-time", three).frame
+    of_gin = frame[frame["series"].str.startswith("p90") & frame["server"].eq("gin")]
+    assert (of_gin["low"].min(), of_gin["high"].max()) == pytest.approx(
         (expected[0] * 0.9, expected[-1] * 1.1), rel=0.012
     )
-    assert figure.axes[0].get_yscale() == "log" and "log scale" in figure.axes[0].get_ylabel()
+    assert figure.axes[P90].get_yscale() == "log" and "p90, ms (log scale)" in words(figure)
     # A second with too few requests has none.
     first = three.latency["second"].eq(0)
     cut = pd.concat(
         [three.latency[~first], three.latency[first].groupby("trial_id").head(20).assign(count=4)]
     )
-    assert made("inserts-latency-p90", replace(three, latency=cut)).frame["x"].min() == 1.5
+    cut_frame = made("inserts-over-time", replace(three, latency=cut)).frame
+    assert cut_frame.loc[cut_frame["series"].str.startswith("p90"), "x"].min() == 1.5
 
 
 def test_cpu_memory_and_pool_are_the_known_ones(three: Tables) -> None:
     server = [100 * known.answered("gin", s) / known.capacity("gin") * 0.95 for s in range(SECONDS)]
     stored = [0.012 * known.answered("gin", s) for s in range(SECONDS)]
     in_use = [known.in_use("gin", s) for s in range(SECONDS)]
-    for name, values, bound, said in (
-        ("inserts-server-cpu", server, 100, ""),
-        ("inserts-database-cpu", stored, 100, "shares with the load"),
-        ("inserts-pool-in-use", in_use, known.POOL, "server; up to 450 waited"),
-        ("inserts-server-memory", [20 + s for s in range(SECONDS)], None, ""),
+    for name, at, values, bound in (
+        ("inserts-over-time", SERVER_CPU, server, 100),
+        ("inserts-over-time", DATABASE_CPU, stored, 100),
+        ("inserts-pool-and-memory", IN_USE, in_use, known.POOL),
+        ("inserts-pool-and-memory", MEMORY, [20 + s for s in range(SECONDS)], None),
     ):
         figure = picture(name, three)
-        ((_, drawn),) = lines(figure, panel(figure, "gin"), "gin")
-        assert drawn == pytest.approx(values, rel=0.01), name
-        levels = [set(y) for _, y in lines(figure, panel(figure, "gin"), "bound")]
-        assert levels == ([{bound}] if bound else []) and said in words(figure)
+        ((_, drawn),) = lines(figure, at, "gin")
+        assert drawn == pytest.approx(values, rel=0.01), (name, at)
+        levels = [set(y) for _, y in lines(figure, at, "bound")]
+        assert levels == ([{bound}] if bound else [])
 
 
 def test_the_dashed_line_is_the_cpu_that_the_trials_gave(three: Tables) -> None:
     """A tenth of a core for the server, half of one for PostgreSQL."""
     shared = changed(three, share=0.1, database_share=0.5)
-    for name, given_pct in (("inserts-server-cpu", 10), ("inserts-database-cpu", 50)):
-        figure = picture(name, shared)
-        levels = [set(y) for _, y in lines(figure, panel(figure, "gin"), "bound")]
-        assert levels == [{given_pct}], name
+    figure = picture("inserts-over-time", shared)
+    for at, given_pct in ((SERVER_CPU, 10), (DATABASE_CPU, 50)):
+        assert [set(y) for _, y in lines(figure, at, "bound")] == [{given_pct}]
 
 
-def test_rows_grow_to_the_count_of_the_database(three: Tables) -> None:
-    figure = picture("inserts-rows", three)
-    ((t_s, rows),) = lines(figure, panel(figure, "echo"), "echo")
-    total = {
-        server: sum(known.answered(server, s) for s in range(SECONDS)) for server in known.THREE
-    }
-    assert (t_s[-1], rows[-1]) == (SECONDS, total["echo"]) and f"{total['echo']:,} rows" in words(
-        figure
-    )
+def test_inserts_over_time_are_four_panels_without_an_empty_one(three: Tables) -> None:
+    figure = picture("inserts-over-time", three)
+    assert len(figure.axes) == 4
+    for ax in figure.axes:
+        assert {"axum", "gin", "echo"} <= {line.get_label() for line in ax.lines}
+    nothing = three.latency.iloc[:0]
+    assert len(picture("inserts-over-time", replace(three, latency=nothing)).axes) == 3
+
+
+def test_the_samples_quota_is_the_dashed_line() -> None:
+    sample = tables_of("sample")
+    frame = made("inserts-over-time", sample).frame
+    ramps = sample.ramps(database=True)
+    for load, trials in ramps.groupby("load"):
+        (share,) = set(trials["share"])
+        given = frame[frame["panel"].eq(load) & frame["series"].eq("CPU of the server, % dashed")]
+        assert set(given["y"]) == {100 * share}
+
+
+def test_rows_are_as_many_as_the_answers_were(three: Tables) -> None:
+    total = sum(known.answered(server, s) for server in known.THREE for s in range(SECONDS))
     every = (
-        f"{3 * sum(total.values()):,} rows were in the database after 9 trials: in each trial as "
-        "many as"
+        f"{3 * total:,} rows were in the database after 9 trials: in each trial as many as answers"
     )
-    assert every in words(figure)
+    assert every in captions.rows_equal_answers(three.ramps(database=True))
     unequal = captions.rows_equal_answers(three.trials[three.trials["tool"] == "wrk"])
     assert "in 45 of them up to 2 more than 2xx answers" in unequal
 
@@ -264,7 +283,6 @@ def test_a_shared_cpu_is_said(tables: Tables) -> None:
     place = tables.manifest.placement.as_json() | {"database": [2], "database_shared": False}
     alone = with_facts(tables, placement=place)
     assert "PostgreSQL has 1 CPU of its own." in findings(alone)
-    assert "PostgreSQL has 1 CPU of its own." in words(picture("inserts-database-cpu", alone))
 
 
 def test_an_exhausted_pool_has_a_word_of_its_own() -> None:
@@ -279,7 +297,7 @@ def test_a_run_whose_inserts_all_failed_has_no_number(tables: Tables) -> None:
     failed = replace(tables, trials=tables.trials.assign(status="failed"))
     assert inserts.findings(failed) == ("No number: 169 trials failed or stopped early.",)
     assert "No trial with rising rates of this run was sealed" in words(
-        picture("inserts-answered", failed)
+        picture("inserts-over-time", failed)
     )
 
 

@@ -241,7 +241,7 @@ def test_an_empty_run_shows_sentences(in_lab, tmp_path, capsys):
     report = open_report(str(folder))
     for name in ("answer", "failures", "verdicts", "machine", "inserts"):
         report.show_part(name)
-    assert report.chart("rates-objective") is report.chart("inserts-rows") is None
+    assert report.chart("rates-objective") is report.chart("inserts-over-time") is None
     printed = capsys.readouterr().out
     assert (
         "No trial of this run was sealed" in printed
