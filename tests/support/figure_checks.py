@@ -3,8 +3,9 @@
 And runs to draw.
 """
 
+import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from itertools import combinations
 from pathlib import Path
@@ -147,6 +148,35 @@ def marks(figure: Figure, panel: int, label: str) -> dict[float, tuple[float, fl
                 point.get_markerfacecolor() != "white",
             )
     return found
+
+
+@dataclass(frozen=True)
+class DrawnDot:
+    """A dot in a row, with its range."""
+
+    value: float
+    low: float
+    high: float
+    marker: str
+    is_filled: bool
+
+
+def dots(figure: Figure, panel: int, label: str) -> list[DrawnDot]:
+    """The dots of a server in a panel, from left to right."""
+    drawn = figure.axes[panel].lines
+    ranges = {
+        float(line.get_ydata()[0]): tuple(map(float, line.get_xdata()))
+        for line in drawn
+        if line.get_label() == "range"
+    }
+    found = []
+    for line in drawn:
+        if line.get_label() == label:
+            value, height = (float(side[0]) for side in (line.get_xdata(), line.get_ydata()))
+            low, high = ranges.get(height, (math.nan, math.nan))
+            is_filled = line.get_markerfacecolor() != "white"
+            found.append(DrawnDot(value, low, high, str(line.get_marker()), is_filled))
+    return sorted(found, key=lambda dot: dot.value)
 
 
 def words(figure: Figure) -> str:

@@ -17,7 +17,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 from runner.model import REQUESTS_BEYOND
-from runner.present.chart.drawing import FEWEST_SIZES, MOST_IN_A_PANEL, Shared, bars, beside, ridges
+from runner.present.chart.drawing import Shared, beside, ridges
 from runner.present.chart.sentences import ends
 from runner.present.chart.value import (
     MEAN_AND_BAR,
@@ -28,17 +28,14 @@ from runner.present.chart.value import (
     cells,
     chart,
     empty,
-    extreme,
-    mean_points,
     of_trials,
     points,
     tidy,
 )
 from runner.present.comparison import ratios
 from runner.present.comparison.obstacle import ranks_by_throughput
-from runner.present.comparison.quantity import CPU_PER_REQUEST, THROUGHPUT, Quantity
 from runner.present.figures.seconds import BINS, CPU, SECONDS, bin_width, rates_in_bins, usage
-from runner.present.frames import MODES, Tables, limits_of
+from runner.present.frames import Tables, limits_of
 from runner.present.look import captions, style
 from runner.present.look.numbers import number
 from runner.present.look.palette import Identity
@@ -537,95 +534,3 @@ def _draw_bars(ax: Axes, rows: pd.DataFrame, series: str, chart: Chart, marks: s
         beside(ax, ends[-1], place, number(value), 5)
     ax.set_xlim(0, max(ends) * 1.42 or 1)
     style.name_rows(ax, shown, chart.looks)
-
-
-@chart("wrk-requests", notebook="report", table=captions.BY_LOAD)
-def requests(tables: Tables) -> Chart:
-    """Return the chart of requests/s by connections.
-
-    Points are hollow and pale if the server was not the limit.
-    """
-    y = Axis("requests/s", "requests per second", "/s")
-    words = (
-        "Filled: the server was the limit in every repeat, so rates compare. Hollow, pale: it was "
-        "not; do not rank."
-    )
-    pale = "Pale points do not rank: the server was not the limit in every trial."
-    return _matrix(
-        tables,
-        "requests per second",
-        THROUGHPUT,
-        y,
-        words,
-        extreme(CONNECTIONS, y, "highest rate"),
-        pale,
-    )
-
-
-@chart("wrk-cpu-per-request", notebook="report", table=captions.BY_LOAD)
-def cpu_per_request(tables: Tables) -> Chart:
-    """Return the chart of the server's CPU milliseconds per request by connections."""
-    y = Axis("CPU ms per request", "CPU ms per request", " ms")
-    words = "CPU time per request has no window and compares whatever was the limit."
-    lowest = extreme(CONNECTIONS, y, "lowest cost", lowest=True)
-    return _matrix(tables, "CPU per request", CPU_PER_REQUEST, y, words, lowest)
-
-
-def _matrix(
-    tables: Tables,
-    called: str,
-    quantity: Quantity,
-    y: Axis,
-    words: str,
-    fact: Fact,
-    pale: str = "",
-) -> Chart:
-    """Return the chart of a quantity by connections.
-
-    `pale` describes the points at which the server was not the limit.
-    """
-    title = ratios.finding(tables, quantity, "wrk") or f"wrk: {called} by connections"
-    solid = ranks_by_throughput if pale else lambda _: True
-    trials = ratios.compared(tables, tables.of("wrk"))
-    trials = trials[trials["connections"].notna() & trials["mode"].isin(MODES)]
-    if trials.empty:
-        return empty(title, captions.nothing(tables, "wrk"))
-    modes = trials["mode"].map(MODES)
-    # Leave out slices common to all loads, which would only lengthen the headings.
-    differ = trials["slices"].nunique(dropna=False) > 1
-    terms = trials["terms" if differ else "terms_without_slices"]
-    heads = (
-        trials["workload"] + ", " + modes
-        if trials["workload"].nunique() > 1
-        else modes.str.capitalize()
-    )
-    named = trials.assign(panel=heads + (", " + terms).where(terms != "", ""))
-    rows = named.groupby("panel")["connections"].nunique().max() < FEWEST_SIZES
-    frame = tidy(
-        mean_points(cell, quantity.column, "connections", solid)
-        for cell in cells(tables, named, "panel")
-    )
-    return of_trials(
-        tables,
-        tables.of("wrk"),
-        title,
-        frame,
-        CONNECTIONS,
-        y,
-        f"{words} {MEAN_AND_BAR}",
-        kind="Dot plot" if rows else "Line chart",
-        pale=pale,
-        noun="mode",
-        facts=(fact,),
-        draw=Shared(2.5, 1.12, mark=bars, finish=_finish),
-    )
-
-
-def _finish(ax: Axes, chart: Chart, panel: str) -> None:
-    rows = chart.frame[(chart.frame["panel"] == panel) & chart.frame["y"].notna()]
-    counts = sorted(rows["x"].unique())
-    # Keep labels of neighbouring panels apart.
-    spare = 1.5 if rows["server"].nunique() <= MOST_IN_A_PANEL else 1.8
-    ax.set(xscale="log", xlim=(counts[0] / spare, counts[-1] * spare))
-    style.limit(ax, "y", 0, rows["high"].max() * 1.07 or 1)
-    style.ticks_across(ax, counts)

@@ -15,7 +15,18 @@ import synthetic_database
 import synthetic_rates
 import synthetic_run
 from built import ROOT
-from figure_checks import lines, marks, picture, probed_case, read, tables_of, text_of, words
+from figure_checks import (
+    DrawnDot,
+    dots,
+    lines,
+    marks,
+    picture,
+    probed_case,
+    read,
+    tables_of,
+    text_of,
+    words,
+)
 from IPython.display import Image
 from marking import long_but
 from matplotlib.figure import Figure
@@ -71,6 +82,14 @@ def drawn(figure: Figure, label: str) -> list[tuple[np.ndarray, np.ndarray]]:
 def points(figure: Figure, label: str) -> list[dict[float, tuple[float, float, str, bool]]]:
     """For each panel that has marks of a label: what they are."""
     return [found for panel in range(len(figure.axes)) if (found := marks(figure, panel, label))]
+
+
+def matrix(figure: Figure, server: str) -> list[list[DrawnDot]]:
+    """For each mode of the wrk matrix, whose panels are below each other: a server's dots."""
+    return [
+        [dot for panel in range(side, len(figure.axes), 2) for dot in dots(figure, panel, server)]
+        for side in (0, 1)
+    ]
 
 
 def test_what_does_not_fit_is_counted() -> None:
@@ -297,12 +316,14 @@ def test_points_have_each_servers_best_and_what_is_pale(
     assert order(text, ranked) == ranked
     assert faint in text if faint else "pale" not in text.lower()
     for server in ranked:
-        panels = points(figure, server)
-        values = [number(best(value for value, *_ in panel.values())) for panel in panels]
+        panels = [[dot[0] for dot in panel.values()] for panel in points(figure, server)]
+        if name.startswith("wrk"):
+            panels = [[dot.value for dot in side] for side in matrix(figure, server)]
+        values = [number(best(panel)) for panel in panels]
         assert len(panels) == count and after(text, server) == values
         assert re.search(rf"{server} {re.escape(values[0])}(/s| ms) at {at}\b", text)
     if name == "wrk-requests":
-        assert {full for panel in points(figure, "nginx") for *_, full in panel.values()} == {False}
+        assert not any(dot.is_filled for side in matrix(figure, "nginx") for dot in side)
 
 
 @pytest.mark.parametrize("name", [name for name in STORED_FIGURES if "pool-size" not in name])

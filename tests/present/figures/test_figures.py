@@ -17,7 +17,7 @@ import pytest
 import synthetic_database
 import synthetic_run
 from built import ROOT
-from figure_checks import folder_of, lines, marks, picture, read, readable, tables_of, words
+from figure_checks import dots, folder_of, lines, picture, read, readable, tables_of, words
 from marking import long_but
 from scipy.stats import gmean, lognorm
 
@@ -48,6 +48,18 @@ def test_spectrum_has_the_known_percentiles(tables: Tables, server: str, median:
     assert np.allclose(ms, known, rtol=0.01)
     # 264,600 requests in the shortest trial: 100 of them lie beyond 1 - 100/264600 = 99.962 %.
     assert 99.95 < 100 - 100 / x[-1] <= 100 - 100 * 100 / 264_600
+
+
+def test_spectrum_names_percentiles_and_its_finding(tables: Tables) -> None:
+    figure = picture("latency-spectrum", tables)
+    ticks = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    assert ticks == ["50", "90", "99", "99.9"]
+    assert figure.axes[0].get_xlabel() == "percentile of the requests"
+    # p99.9 of a log-normal is 5.47 medians: 200 to 280 ms, and 250 to 280 ms without nginx.
+    assert (
+        made("latency-spectrum", tables).title
+        == "k6 is the limit: the slowest server's p99.9 is 1.12 to 1.40 times the fastest's"
+    )
 
 
 def test_density_peaks_at_the_mode_and_sums_to_all_requests(tables: Tables) -> None:
@@ -117,18 +129,32 @@ def test_peak_and_price_bars_start_at_zero(tables: Tables) -> None:
 
 def test_matrix_has_means_ranges_and_hollow_points(tables: Tables) -> None:
     figure = picture("wrk-requests", tables)
-    values, reach, _, filled = zip(*marks(figure, 0, "gin").values(), strict=True)
+    found = [dots(figure, panel, "gin")[0] for panel in range(0, 8, 2)]  # keep-alive: on the left
     blocks = gmean([0.98, 1, 1.02])
-    assert values == pytest.approx(blocks * np.array([16130.4, 51324.0, 73320.0, 65988.0]))
-    assert reach[2] == pytest.approx(73320 * 0.04)
-    assert filled == (False, True, True, True)  # generator-bound at one connection only
-    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == [
-        "1",
-        "10",
-        "100",
-        "1,000",
-    ]
-    assert "log scale" in figure.axes[0].get_xlabel()
+    assert [dot.value for dot in found] == pytest.approx(
+        blocks * np.array([16130.4, 51324.0, 73320.0, 65988.0])
+    )
+    assert found[2].high - found[2].low == pytest.approx(73320 * 0.04)
+    # Generator-bound at one connection only.
+    assert [dot.is_filled for dot in found] == [False, True, True, True]
+    said = words(figure)
+    assert all(name in said for name in ("1 connection ", "10 connections", "1,000 connections"))
+
+
+def test_matrix_has_one_axis_for_all_panels(tables: Tables) -> None:
+    for name in ("wrk-requests", "wrk-cpu-per-request"):
+        limits = {ax.get_xlim() for ax in picture(name, tables).axes}
+        assert len(limits) == 1 and limits.pop()[0] == 0
+
+
+def test_matrix_has_the_fastest_server_on_top(tables: Tables) -> None:
+    """And its number beside its dot."""
+    for ax in picture("wrk-requests", tables).axes[::2]:
+        assert [label.get_text() for label in ax.get_yticklabels()] == ["nginx", "axum", "gin"]
+        drawn = {line.get_label(): float(line.get_xdata()[0]) for line in ax.lines}
+        for text in ax.texts:
+            server = ("nginx", "axum", "gin")[int(text.xy[1])]
+            assert text.get_text() == number(drawn[server]) and text.xy[0] == drawn[server]
 
 
 def test_a_disturbed_attempt_is_no_trial_left_out() -> None:
@@ -300,6 +326,12 @@ def test_every_figure_renders_for_odd_runs(odd: str, tmp_path: Path) -> None:
         ), name
     if tables.has_database():
         assert inserts.findings(tables) and not inserts.printable(tables).empty
+
+
+def test_no_figure_of_nine_servers_is_taller_than_1600_pixels() -> None:
+    nine = tables_of("nine")
+    for name in FIGURES:
+        assert picture(name, nine).get_size_inches()[1] <= 16, name
 
 
 def test_a_load_with_too_few_requests_for_a_percentile_says_so(tables: Tables) -> None:

@@ -1,0 +1,173 @@
+"""Draw dots in rows, with the number beside each: panels below each other share their axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from runner.present.chart.drawing import beside
+from runner.present.chart.value import Axis, Chart
+from runner.present.look import style
+from runner.present.look.numbers import number
+from runner.present.look.palette import PROBE, Identity, pale
+
+ROW_IN = 0.28
+BELOW = 0.3
+"""Distance between a server's row and the marks of the probe below it, in rows."""
+LABEL_PT = 7.0  # distance between a dot and its number
+
+
+@dataclass(frozen=True, eq=False)
+class DotPanel:
+    """A panel: one row for each server of its group.
+
+    `rows` has the columns of a chart's frame; y is the value, from low to high. Several dots of a
+    server stand in one row, each with its `series` before the number if `names_series`. `second`
+    has the marks of a second client, which are drawn grey below the rows.
+    """
+
+    rows: pd.DataFrame
+    words: str = ""
+    names_series: bool = False
+    second: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+
+@dataclass(frozen=True, eq=False)
+class DotGroup:
+    """Panels beside each other, which have the same servers, the first on top.
+
+    A panel is None if nothing was measured there.
+    """
+
+    name: str
+    servers: Sequence[str]
+    panels: Sequence[DotPanel | None]
+
+
+def draw_dots(chart: Chart, groups: Sequence[DotGroup], axes: Sequence[Axis]) -> Figure:
+    """Return the figure: a row of panels for each group, a column for each axis.
+
+    Equal axes have equal limits, from zero or logarithmic, so that all their panels compare.
+    """
+    longest = [server for group in groups for server in group.servers]
+    every = [panel for group in groups for panel in group.panels if panel is not None]
+    has_words = any(panel.words for panel in every)
+    pitch_in = ROW_IN * (1.35 if any(len(panel.second) for panel in every) else 1.0)
+    last = len(groups) - 1
+    rows = [
+        style.PanelRow(
+            len(axes),
+            0.1 + pitch_in * len(group.servers),
+            0.36 + has_words * style.LINE_IN,
+            0.72 if place == last else 0.1,
+            style.label_room(longest) - 0.1,
+            0.15,
+            0.25,
+        )
+        for place, group in enumerate(groups)
+    ]
+    figure, grid = style.page(chart.title, chart.caption, rows, key=chart.key)
+    for column, axis in enumerate(axes):
+        same = [
+            panel
+            for group in groups
+            for panel, other in zip(group.panels, axes, strict=True)
+            if panel is not None and other == axis
+        ]
+        limits = _limits(grid[0][column], axis, same)
+        panels = [group.panels[column] for group in groups]
+        lowest = max(place for place, panel in enumerate(panels) if panel is not None)
+        for place, (group, panel) in enumerate(zip(groups, panels, strict=True)):
+            ax = grid[place][column]
+            if column == 0:
+                indent_in = style.WIDTH_IN
+                above_in = 0.1 + has_words * style.LINE_IN
+                style.heading(ax, group.name, "", indent_in, above_in=above_in)
+            if panel is None:
+                ax.set_axis_off()
+                continue
+            if panel.words:
+                style.heading(ax, "", panel.words, 0 if column else style.WIDTH_IN)
+            _fill(ax, chart, group, panel)
+            style.limit(ax, "x", *limits, log=axis.log)
+            style.name_rows(ax, group.servers, chart.looks)
+            ax.tick_params(labelleft=column == 0, labelbottom=place == lowest)
+            if place == lowest:
+                ax.set_xlabel(axis.label)
+    return figure
+
+
+def _limits(ax: Axes, axis: Axis, panels: Sequence[DotPanel]) -> tuple[float, float]:
+    """Return the limits that leave space for the number beside the last dot."""
+    rows = pd.concat([each for panel in panels for each in (panel.rows, panel.second) if len(each)])
+    high = float(rows[["y", "high"]].max().max())
+    words = [_words(row, panel) for panel in panels for row in panel.rows.to_dict("records")]
+    label_in = max(style.text_in(text, style.SMALL_PT) for text in words) + 0.2
+    width_in = style.size_in(ax)[0]
+    share = min(0.6, label_in / width_in)
+    top = float(rows["y"].max())
+    if not axis.log:
+        return 0.0, max(top / (1 - share), high * 1.03) or 1.0
+    low = float(rows[["y", "low"]].min().min()) / 1.2
+    return low, max(low * (top / low) ** (1 / (1 - share)), high * 1.1)
+
+
+def _words(row: dict[Any, Any], panel: DotPanel) -> str:
+    value = number(row["y"])
+    return f"{row['series']} {value}" if panel.names_series else value
+
+
+def _fill(ax: Axes, chart: Chart, group: DotGroup, panel: DotPanel) -> None:
+    places = {server: place for place, server in enumerate(group.servers)}
+    for row in panel.rows.dropna(subset="y").to_dict("records"):
+        server = row["server"]
+        _draw_dot(ax, row, places[server], chart.looks[server])
+        beside(ax, row["y"], places[server], _words(row, panel), LABEL_PT)
+    for row in panel.second.dropna(subset="y").to_dict("records") if len(panel.second) else ():
+        height = places[row["server"]] + BELOW
+        ax.plot(
+            row["y"],
+            height,
+            marker="|",
+            ms=6,
+            mew=1.6,
+            ls="",
+            color=PROBE.color,
+            label=row["series"],
+        )
+
+
+def _draw_dot(ax: Axes, row: dict[Any, Any], place: float, look: Identity) -> None:
+    """Draw a server's dot over a translucent bar, which is the range.
+
+    The number stands on the bar, so it can begin at the dot. An unranked dot is hollow and pale.
+    """
+    color = look.color if row["solid"] else pale(look.color)
+    if math.isfinite(row["low"]) and math.isfinite(row["high"]):
+        ax.plot(
+            [row["low"], row["high"]],
+            [place, place],
+            color=color,
+            alpha=0.28,
+            lw=8,
+            solid_capstyle="butt",
+            label="range",
+            zorder=1,
+        )
+    ax.plot(
+        row["y"],
+        place,
+        marker=look.marker,
+        ms=7,
+        color=color,
+        mfc=color if row["solid"] else "white",
+        ls="",
+        label=row["server"],
+        zorder=3,
+    )

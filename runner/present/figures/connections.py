@@ -1,0 +1,175 @@
+"""Figures of the wrk matrix: requests per second and CPU per request by connections."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from runner.present.chart.dots import DotGroup, DotPanel, draw_dots
+from runner.present.chart.value import (
+    MEAN_AND_BAR,
+    Axis,
+    Chart,
+    Fact,
+    cells,
+    chart,
+    empty,
+    extreme,
+    mean_points,
+    of_trials,
+    tidy,
+)
+from runner.present.comparison import ratios
+from runner.present.comparison.obstacle import ranks_by_throughput
+from runner.present.comparison.quantity import CPU_PER_REQUEST, THROUGHPUT, Quantity
+from runner.present.frames import MODES, LoadName, Tables
+from runner.present.look import captions
+from runner.present.look.numbers import number
+
+CONNECTIONS = Axis("connections", "connections", log=True, noun="connection")
+NEW_CONNECTIONS = "Close: a new connection for each request."
+
+
+@chart("wrk-requests", notebook="report", table=captions.BY_LOAD)
+def requests(tables: Tables) -> Chart:
+    """Return the chart of requests/s by connections.
+
+    Points are hollow and pale if the server was not the limit.
+    """
+    y = Axis("requests/s", "requests per second", "/s")
+    words = (
+        "Filled: the server was the limit in every repeat, so rates compare. Hollow, pale: it was "
+        "not; do not rank."
+    )
+    pale = "Pale points do not rank: the server was not the limit in every trial."
+    return _matrix(
+        tables,
+        "requests per second",
+        THROUGHPUT,
+        y,
+        words,
+        extreme(CONNECTIONS, y, "highest rate"),
+        pale,
+    )
+
+
+@chart("wrk-cpu-per-request", notebook="report", table=captions.BY_LOAD)
+def cpu_per_request(tables: Tables) -> Chart:
+    """Return the chart of the server's CPU milliseconds per request by connections."""
+    y = Axis("CPU ms per request", "CPU ms per request", " ms")
+    words = "CPU time per request has no window and compares whatever was the limit."
+    lowest = extreme(CONNECTIONS, y, "lowest cost", lowest=True)
+    return _matrix(tables, "CPU per request", CPU_PER_REQUEST, y, words, lowest)
+
+
+def _matrix(
+    tables: Tables,
+    called: str,
+    quantity: Quantity,
+    y: Axis,
+    words: str,
+    fact: Fact,
+    pale: str = "",
+) -> Chart:
+    """Return the chart of a quantity by connections.
+
+    `pale` describes the points at which the server was not the limit.
+    """
+    finding = ratios.finding(tables, quantity, "wrk")
+    solid = ranks_by_throughput if pale else lambda _: True
+    trials = ratios.compared(tables, tables.of("wrk"))
+    trials = trials[trials["connections"].notna() & trials["mode"].isin(MODES)]
+    if trials.empty:
+        return empty(f"wrk: {called} by connections", captions.nothing(tables, "wrk"))
+    modes = trials["mode"].map(MODES)
+    named = trials.assign(terms=_terms(trials), mode_words=modes.str.capitalize())
+    heads = (
+        named["workload"] + ", " + modes if named["workload"].nunique() > 1 else named["mode_words"]
+    )
+    named = named.assign(panel=heads + (", " + named["terms"]).where(named["terms"] != "", ""))
+    frame = tidy(
+        mean_points(cell, quantity.column, "connections", solid).assign(
+            **cell.trials[["workload", "mode", "mode_words", "terms"]].iloc[0]
+        )
+        for cell in cells(tables, named, "panel")
+    )
+    return of_trials(
+        tables,
+        tables.of("wrk"),
+        finding or _both_modes(frame, quantity, y) or f"wrk: {called} by connections",
+        frame,
+        CONNECTIONS,
+        y,
+        f"{words} {NEW_CONNECTIONS} {MEAN_AND_BAR}",
+        kind="Dot plot",
+        pale=pale,
+        noun="mode",
+        facts=(fact,),
+        draw=partial(_draw, best_is_highest=quantity.more_is_better),
+    )
+
+
+def _terms(trials: pd.DataFrame) -> list[str]:
+    """Return each trial's quotas, and whether idle CPUs slept if trials differ in that."""
+    common: dict[str, Any] = {"slices": math.nan}
+    if trials["idle"].nunique() == 1:
+        common["idle"] = "polling"
+    return [LoadName.of(row | common).terms for row in trials.to_dict("records")]
+
+
+def _both_modes(frame: pd.DataFrame, quantity: Quantity, y: Axis) -> str:
+    """Return the best value over kept and over new connections; empty if a mode is missing."""
+    by_mode = frame.groupby("mode")["y"].agg("max" if quantity.more_is_better else "min")
+    if not set(MODES) <= set(by_mode.index):
+        return ""
+    kept, new = (f"{number(by_mode[mode])}{y.unit}" for mode in ("keepalive", "close"))
+    border = "At most" if quantity.more_is_better else "At least"
+    return f"{border} {kept} over kept connections, {new} over new ones"
+
+
+def _draw(chart: Chart, *, best_is_highest: bool) -> Figure:
+    groups = _groups(chart.frame.dropna(subset="y"), best_is_highest=best_is_highest)
+    columns = len(groups[0].panels)
+    return draw_dots(chart, groups, [chart.y] * columns)
+
+
+def _groups(frame: pd.DataFrame, *, best_is_highest: bool) -> list[DotGroup]:
+    """Return the rows of panels: a workload and number of connections each, the modes beside each
+    other.
+
+    If a mode has such a load twice, on different quotas, each is a row.
+    """
+    modes = [mode for mode in MODES if frame["mode"].eq(mode).any()]
+    by_load = {
+        (workload, mode, x): [rows for _, rows in alike.groupby("terms", sort=False)]
+        for (workload, mode, x), alike in frame.groupby(["workload", "mode", "x"], sort=False)
+    }
+    several = frame["workload"].nunique() > 1
+    found = []
+    loads = frame[["workload", "x"]].drop_duplicates()
+    for workload, x in loads.sort_values("x", kind="stable").itertuples(index=False):
+        of_modes = [by_load.get((workload, mode, x), []) for mode in modes]
+        for place in range(max(map(len, of_modes))):
+            sides = [parts[place] if place < len(parts) else None for parts in of_modes]
+            words = f"{x:,.0f} connection{'s' * (x != 1)}"
+            name = f"{workload}, {words}" if several else words
+            servers = _ranked([rows for rows in sides if rows is not None], best_is_highest)
+            found.append(DotGroup(name, servers, [_panel(rows) for rows in sides]))
+    return sorted(found, key=lambda group: None not in group.panels)
+
+
+def _ranked(sides: Sequence[pd.DataFrame], best_is_highest: bool) -> list[str]:
+    """Return the servers, the best of the first mode on top."""
+    ordered = [rows.sort_values("y", ascending=not best_is_highest)["server"] for rows in sides]
+    return list(dict.fromkeys(pd.concat(ordered)))
+
+
+def _panel(rows: pd.DataFrame | None) -> DotPanel | None:
+    if rows is None:
+        return None
+    return DotPanel(rows, ", ".join(filter(None, rows[["mode_words", "terms"]].iloc[0])))
