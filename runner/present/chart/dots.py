@@ -94,8 +94,8 @@ def draw_dots(chart: Chart, groups: Sequence[DotGroup], axes: Sequence[Axis]) ->
                 continue
             if panel.words:
                 style.heading(ax, "", panel.words, 0 if column else style.WIDTH_IN)
-            _fill(ax, chart, group, panel)
             style.limit(ax, "x", *limits, log=axis.log)
+            _fill(ax, chart, group, panel)
             style.name_rows(ax, group.servers, chart.looks)
             ax.tick_params(labelleft=column == 0, labelbottom=place == lowest)
             if place == lowest:
@@ -128,7 +128,8 @@ def _fill(ax: Axes, chart: Chart, group: DotGroup, panel: DotPanel) -> None:
     for row in panel.rows.dropna(subset="y").to_dict("records"):
         server = row["server"]
         _draw_dot(ax, row, places[server], chart.looks[server])
-        beside(ax, row["y"], places[server], _words(row, panel), LABEL_PT)
+    for server, rows in panel.rows.dropna(subset="y").groupby("server"):
+        _label(ax, rows.sort_values("y"), places[str(server)], panel)
     for row in panel.second.dropna(subset="y").to_dict("records") if len(panel.second) else ():
         height = places[row["server"]] + BELOW
         ax.plot(
@@ -141,6 +142,16 @@ def _fill(ax: Axes, chart: Chart, group: DotGroup, panel: DotPanel) -> None:
             color=PROBE.color,
             label=row["series"],
         )
+
+
+def _label(ax: Axes, rows: pd.DataFrame, place: float, panel: DotPanel) -> None:
+    """Write the number beside each dot of a row, unless the next dot is in the way."""
+    x_in = ax.transData.transform([(x, place) for x in rows["y"]])[:, 0] / style.figure_of(ax).dpi
+    following_in = [*x_in[1:], math.inf]
+    for row, here_in, next_in in zip(rows.to_dict("records"), x_in, following_in, strict=True):
+        words = _words(row, panel)
+        if here_in + LABEL_PT / 72 + style.text_in(words, style.SMALL_PT) <= next_in:
+            beside(ax, row["y"], place, words, LABEL_PT)
 
 
 def _draw_dot(ax: Axes, row: dict[Any, Any], place: float, look: Identity) -> None:

@@ -285,6 +285,8 @@ Make = TypeVar("Make", bound=Callable[[Any], Chart])
 MODULES = (
     *(
         "figures.closed_loads",
+        "figures.connections",
+        "figures.cpu_peaks",
         "figures.ratios",
         "figures.ramp",
         "figures.pools",

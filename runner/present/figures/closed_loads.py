@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 from runner.model import REQUESTS_BEYOND
-from runner.present.chart.drawing import Shared, beside, ridges
+from runner.present.chart.drawing import Shared, ridges
 from runner.present.chart.sentences import ends
 from runner.present.chart.value import (
-    MEAN_AND_BAR,
     Axis,
     Chart,
     Fact,
@@ -445,92 +443,3 @@ def _over_time_axes(ax: Axes, chart: Chart, panel: str) -> None:
     longest = curves.loc[curves["panel"] == panel, "x"].max()
     style.limit(ax, "y", 0, max(100.0, curves["y"].max()) * 1.34)
     style.limit(ax, "x", 0, longest if longest > 0 else 1.0)
-
-
-@chart("cpu-peaks", notebook="report", table=captions.BY_LOAD)
-def peaks(tables: Tables) -> Chart:
-    """Return the chart of the server's CPU peaks over 1 s (bar) and 0.1 s (mark), and CPU per
-    request.
-    """
-    trials = ratios.compared(tables, tables.of("k6"))
-    bars = []
-    for cell, (series, column) in product(cells(tables, trials), COLUMN_OF_AXIS.items()):
-        found = mean_of(cell.trials[column])
-        bars.append(points(cell, series, [0.0], [found.value], [found.low], [found.high]))
-    y = Axis(
-        "", "the server's CPU in ms per request, and its peaks over 1 s and 0.1 s in % of a core"
-    )
-    return _by_load(
-        tables,
-        trials,
-        "CPU: the peak, and the price of a request",
-        tidy(bars),
-        Axis(""),
-        y,
-        MEAN_AND_BAR,
-        "CPU",
-        nothing=UNSAMPLED,
-        key="Bar: highest 1 s of the server, its number at the right. Upright mark: highest 0.1 s.",
-        kind="Pairs of bar charts",
-        facts=(
-            Fact("cost", _median_of("series", PRICE), " ms", rising=True, order="cheapest first"),
-            Fact("peak", _median_of("series", PEAK), " %"),
-            Fact("0.1 s peak", _median_of("series", FINE_PEAK), " %"),
-        ),
-        draw=_draw_peaks,
-    )
-
-
-def _draw_peaks(chart: Chart) -> Figure:
-    shown = chart.servers
-    row = style.PanelRow(
-        2,
-        0.25 + 0.36 * len(shown),
-        left_in=style.label_room(shown) - 0.1,
-        right_in=0.3,
-        gap_in=0.45,
-    )
-    figure, axes = style.page(
-        chart.title, chart.caption, [row] * len(chart.headings), key=chart.key
-    )
-    for (panel, heading), pair in zip(chart.headings.items(), axes, strict=True):
-        style.heading(pair[0], *heading)
-        rows = chart.frame[chart.frame["panel"] == panel].set_index(["series", "server"])
-        _draw_bars(pair[0], rows, PEAK, chart, FINE_PEAK)
-        _draw_bars(pair[1], rows, PRICE, chart)
-        pair[1].set_yticklabels([])
-    for column, label in zip(
-        zip(*axes, strict=True), ("CPU peak, % of a core", "CPU ms per request"), strict=True
-    ):
-        widest = max(ax.get_xlim()[1] for ax in column)
-        for ax in column:
-            style.limit(ax, "x", 0, widest)
-            ax.set_xlabel(label)
-    return figure
-
-
-def _draw_bars(ax: Axes, rows: pd.DataFrame, series: str, chart: Chart, marks: str = "") -> None:
-    """Draw horizontal bars from zero, the first server on top, with each mean printed at its
-    end.
-    """
-    shown = chart.servers
-    ends = [0.0]
-    for place, server in enumerate(shown):
-        value, low, high = (
-            rows[["y", "low", "high"]].astype(float).reindex([(series, server)]).iloc[0]
-        )
-        if math.isnan(value):
-            beside(ax, 0, place, "no data", 4)
-            continue
-        color = chart.looks[server].color
-        ax.barh(place, value, height=0.62, color=to_rgba(color, 0.4), edgecolor=color, lw=1.2)
-        ax.plot([low, high], [place, place], color=style.INK, lw=1.4, label="range")
-        mark = float(rows["y"].get((marks, server), math.nan))
-        if math.isfinite(mark):
-            ax.plot(
-                [mark] * 2, [place - 0.31, place + 0.31], color=style.INK, lw=2.2, label="100 ms"
-            )
-        ends.append(float(np.nanmax([high, mark])))
-        beside(ax, ends[-1], place, number(value), 5)
-    ax.set_xlim(0, max(ends) * 1.42 or 1)
-    style.name_rows(ax, shown, chart.looks)

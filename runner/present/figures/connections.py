@@ -107,6 +107,7 @@ def _matrix(
         y,
         f"{words} {NEW_CONNECTIONS} {MEAN_AND_BAR}",
         kind="Dot plot",
+        statistic="mean of the trials",
         pale=pale,
         noun="mode",
         facts=(fact,),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise, product
@@ -14,7 +15,9 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from runner.model import OWN_SCRIPT, REQUESTS_BEYOND
+from runner.present.chart.dots import DotGroup, DotPanel, draw_dots
 from runner.present.chart.drawing import sheet
+from runner.present.chart.sentences import ends
 from runner.present.chart.value import (
     Axis,
     Chart,
@@ -32,6 +35,7 @@ from runner.present.frames import (
     Tables,
     commonest_limits,
     limit_words,
+    limits_of,
     rate_unit,
     sealed_trials,
 )
@@ -208,6 +212,12 @@ class Sweep:
         return words
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """The notes above its panel; nothing about a knee that so few rates cannot have."""
+        has_enough = len(self.outcomes) >= FEWEST_RATES
+        return (self.knee_note, self.sustained_note) if has_enough else (self.sustained_note,)
+
+    @property
     def sustained_note(self) -> str:
         """The highest sustained rate, and the limit of the next one, in words."""
         last = self.sustained_rps
@@ -276,42 +286,129 @@ def latency(tables: Tables) -> Chart:
     found = {cell: Sweep(cell.trials) for cell in cells(tables, trials, by="sweep")}
     unit = rate_unit(trials["workload"])
     each = sealed_trials(trials).groupby(["server", "load"]).size().min()
+    frame = tidy(part for cell, sweep in found.items() for part in _curves(cell, sweep))
+    y = Axis("ms (log scale)", "response time in ms", " ms", log=True)
+    are_dots = all(len(sweep.outcomes) < FEWEST_RATES for sweep in found.values())
+    shape = _dots(frame, unit, y) if are_dots else _lines(found, unit)
     words = (
         "Points: mean of the trials; bars: "
         f"{'its 95 % interval' if each >= FEWEST_TRIALS else 'minimum to maximum'}. A percentile "
         f"is left out where the trials of a rate have fewer than {REQUESTS_BEYOND} requests beyond "
-        "it together. Knee: the greatest rate / p90 (Kleinrock's power); where the generator is "
-        "the first limit beyond it, the knee is the generator's."
+        "it together."
     )
+    if not are_dots:
+        words += (
+            " Knee: the greatest rate / p90 (Kleinrock's power); where the generator is "
+            "the first limit beyond it, the knee is the generator's."
+        )
     if OWN_SCRIPT in set(trials["workload"]):
         words += " The probe asked for one path alone, not for what the script does."
     return of_trials(
         tables,
         trials,
-        "Response times by offered rate",
-        tidy(part for cell, sweep in found.items() for part in _curves(cell, sweep)),
+        shape.title,
+        frame,
         Axis(f"{unit} offered (log scale)", f"{unit} offered", "/s", log=True),
-        Axis("ms (log scale)", "response time in ms", " ms", log=True),
+        y,
         words,
         "trial at a constant arrival rate",
-        key="Coloured: the generator's p50, p90 and p99. Grey, dashed: the probe's p50 and p95. "
+        key=shape.key,
+        facets=shape.facets,
+        kind="Dot plot" if are_dots else "Line chart",
+        statistic=shape.statistic,
+        noun="sweep",
+        facts=(Fact("p90", lowest, text=_course, rising=True, order="fastest first"),),
+        nothing=f"No rate of this run has {REQUESTS_BEYOND} requests beyond a percentile.",
+        draw=shape.draw,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """What differs between the lines of many rates and the dots of a few."""
+
+    title: str
+    key: str
+    statistic: str
+    draw: Callable[[Chart], Figure]
+    facets: tuple[Facet, ...] = ()
+
+
+def _lines(found: Mapping[ServerLoad, Sweep], unit: str) -> Shape:
+    return Shape(
+        _sustained_finding(found, unit),
+        "Coloured: the generator's p50, p90 and p99. Grey, dashed: the probe's p50 and p95. "
         "Filled: verdict "
         "offered in every trial. Hollow: not, and a letter says the limit (S server, G "
         "generator, ? unknown). ×: the "
         "rate was not sustained in half of the trials or more. Upright line: the knee.",
-        facets=tuple(
-            Facet(cell.panel, cell.server, (sweep.knee_note, sweep.sustained_note))
-            for cell, sweep in found.items()
-        ),
-        statistic=(
-            "means of the generator's p50, p90 and p99 and the probe's p50 and p95; "
-            "upright line: the knee"
-        ),
-        noun="sweep",
-        facts=(Fact("p90", lowest, text=_course, rising=True, order="fastest first"),),
-        nothing=f"No rate of this run has {REQUESTS_BEYOND} requests beyond a percentile.",
-        draw=_draw,
+        "means of the generator's p50, p90 and p99 and the probe's p50 and p95; "
+        "upright line: the knee",
+        _draw,
+        tuple(Facet(cell.panel, cell.server, sweep.notes) for cell, sweep in found.items()),
     )
+
+
+def _sustained_finding(found: Mapping[ServerLoad, Sweep], unit: str) -> str:
+    """Return the highest and the lowest rate that a server sustained, and who was the limit
+    beyond.
+    """
+    rates = {cell: sweep.sustained_rps for cell, sweep in found.items()}
+    known = {cell: 0.0 if math.isnan(rate) else rate for cell, rate in rates.items()}
+    if not any(known.values()):
+        return "No server sustained a rate" if known else "Response times by offered rate"
+    most, least = max(known, key=lambda cell: known[cell]), min(known, key=lambda cell: known[cell])
+    text = f"{most.server} sustains {plain(known[most])} {unit}"
+    if len(known) > 1 and known[most] == known[least]:
+        text = f"Each server sustains {plain(known[most])} {unit}"
+    elif known[most] > known[least]:
+        text += f", {least.server} {plain(known[least]) if known[least] else 'none of the rates'}"
+    beyond = [
+        limit
+        for cell, sweep in found.items()
+        for limit in limits_of(next_above(sweep.trials, known[cell]))
+    ]
+    is_generators = bool(beyond) and set(beyond) == {Limit.GENERATOR}
+    return f"{text}; then the generator is the limit" if is_generators else text
+
+
+def _dots(frame: pd.DataFrame, unit: str, y: Axis) -> Shape:
+    return Shape(
+        _percentile_finding(frame, unit),
+        "Numbers: the generator's p50, p90 and p99. Grey marks below: the probe's p50 and p95. "
+        "Hollow: the rate was not kept, or the verdict of a trial was another one than offered.",
+        "means of the generator's p50, p90 and p99 and the probe's p50 and p95",
+        lambda chart: draw_dots(chart, _groups(chart, unit), [y]),
+    )
+
+
+def _percentile_finding(frame: pd.DataFrame, unit: str) -> str:
+    """Return the range over servers of the highest percentile that is known of each."""
+    servers = frame[["panel", "server", "x"]].dropna().drop_duplicates()
+    for name, share in (("p99", 99), ("p90", 90), ("p50", 50)):
+        known = frame[frame["series"].eq(name) & frame["y"].notna()]
+        if len(known) == len(servers) > 0:
+            rates = known["x"].unique()
+            up_to = "At" if len(rates) == 1 else "At up to"
+            return (
+                f"{up_to} {plain(rates.max())} {unit}, {share} % of the requests take at most "
+                f"{ends(known['y'])} ms"
+            )
+    return "Response times by offered rate"
+
+
+def _groups(chart: Chart, unit: str) -> list[DotGroup]:
+    """Return a panel for each sweep and rate, the server with the lowest p90 on top."""
+    curves = chart.frame[chart.frame["series"].isin(SERIES) & chart.frame["y"].notna()]
+    found = []
+    for _, rows in curves.groupby(["panel", "x"], sort=False):
+        sweep, rate = rows[["panel", "x"]].iloc[0]
+        of_probe = rows["series"].map(lambda name: SERIES[name].of_probe)
+        ranked = rows[rows["series"] == KNEE_OF].sort_values("y")["server"]
+        servers = list(dict.fromkeys([*ranked, *rows["server"]]))
+        panel = DotPanel(rows[~of_probe], names_series=True, second=rows[of_probe])
+        found.append(DotGroup(f"{sweep}: {plain(rate)} {unit}", servers, [panel]))
+    return found
 
 
 def _curves(cell: ServerLoad, sweep: Sweep) -> list[pd.DataFrame]:

@@ -197,7 +197,8 @@ def test_an_unknown_figure_is_one_sentence(tables: Tables) -> None:
 
 @pytest.mark.parametrize("name", OF_A_RUN)
 def test_a_figure_without_data_has_the_sentence_that_it_shows(name: str) -> None:
-    run = tables_of("rates" if name in RATES_FIGURES else "three of a database")
+    of_rates = name in RATES_FIGURES or name == "cpu-peaks"
+    run = tables_of("rates" if of_rates else "three of a database")
     failed = replace(run, trials=run.trials.assign(status="failed"))
     said, _, reason = text_of(name, failed).partition(". ")
     assert said.startswith("Nothing is drawn of ")
@@ -268,26 +269,23 @@ def test_peaks_over_time_are_those_that_are_marked(tables: Tables) -> None:
     )
 
 
-def test_bars_are_said_cheapest_first_and_fullest_first(tables: Tables) -> None:
-    text = text_of("cpu-peaks", tables)
-    figure = picture("cpu-peaks", tables)
-    peak, cost = (
-        dict(zip(("axum", "gin", "nginx"), ax.patches, strict=True)) for ax in figure.axes[:2]
-    )
+def test_peaks_at_a_rate_are_said_as_they_are_drawn() -> None:
+    rates = tables_of("rates")
+    factor = rates.trials["server"].map({"axum": 0.5, "gin": 1.0, "echo": 0.8}).fillna(1.0)
+    columns = ("server_cpu_peak_1s_pct", "server_cpu_peak_100ms_pct", "server_cpu_ms_per_request")
+    scaled = {name: rates.trials[name] * factor for name in columns}
+    unlike = replace(rates, trials=rates.trials.assign(**scaled))
+    text = text_of("cpu-peaks", unlike)
+    figure = picture("cpu-peaks", unlike)
     costs, peaks, fine = re.split(
         "the peaks are|the 0.1 s peaks are", text.split("the costs are")[1]
     )
-    assert order(costs, SCALES) == ["nginx", "axum", "gin"] and order(peaks, SCALES) == [
-        "gin",
-        "axum",
-        "nginx",
-    ]
-    for server in SCALES:
-        assert after(costs, server) == [number(cost[server].get_width())]
-        assert after(peaks, server) == after(fine, server) == [number(peak[server].get_width())]
-    swapped = tables.trials["server"].map({"gin": "nginx", "nginx": "gin", "axum": "axum"})
-    other = text_of("cpu-peaks", replace(tables, trials=tables.trials.assign(server=swapped)))
-    assert order(other.split("the costs are")[1], SCALES) == ["gin", "axum", "nginx"]
+    ranked = ["axum", "echo", "gin"]
+    for panel, clause in enumerate((peaks, fine, costs)):
+        assert order(clause, ranked) == ranked
+        for server in ranked:
+            (dot,) = dots(figure, panel, server)
+            assert after(clause, server) == [number(dot.value)]
 
 
 @pytest.mark.parametrize(
@@ -415,8 +413,8 @@ def test_sides_are_said_with_what_they_were_given() -> None:
 
 def test_nine_servers_have_the_extremes_and_a_count() -> None:
     nine = tables_of("nine")
-    text = text_of("cpu-peaks", nine)
-    assert "from nginx 0.0133 ms to echo 0.0944 ms (7 more between)" in text
+    text = text_of("cpu-peaks", tables_of("nine rates"))
+    assert "are all 0.100 ms" in text and "of 9 servers" in text
     medians = text_of("latency-density", nine)
     assert order(medians.split("In “")[1], list(synthetic_run.NINE)) == ["nginx", "echo"]
     rates = text_of("wrk-requests", nine)

@@ -114,19 +114,6 @@ def test_cpu_over_time_has_the_burst_and_ends_with_the_load(tables: Tables) -> N
         assert np.array_equal(before.get_xydata(), drawn.get_xydata())
 
 
-def test_peak_and_price_bars_start_at_zero(tables: Tables) -> None:
-    figure = picture("cpu-peaks", tables)
-    peak, price = figure.axes[:2]
-    blocks = gmean([0.98, 1, 1.02])
-    assert [bar.get_width() for bar in peak.patches] == pytest.approx(
-        blocks * np.array([58.5, 106.6, 15.6])
-    )
-    assert [bar.get_width() for bar in price.patches] == pytest.approx(
-        [0.05, 0.09111, 0.01333], rel=1e-3
-    )
-    assert all(ax.get_xlim()[0] == 0 for ax in figure.axes)
-
-
 def test_matrix_has_means_ranges_and_hollow_points(tables: Tables) -> None:
     figure = picture("wrk-requests", tables)
     found = [dots(figure, panel, "gin")[0] for panel in range(0, 8, 2)]  # keep-alive: on the left
@@ -214,7 +201,7 @@ def test_captions_count_trials_verdicts_and_failures(
     shares = replace(
         tables, trials=tables.trials.assign(terms=part.map({True: "0.1 of a core", False: ""}))
     )
-    headings = made("cpu-peaks", shares).headings.values()
+    headings = made("latency-spectrum", shares).headings.values()
     assert [name for name, _ in headings] == ["experiments", "experiments-md5, 0.1 of a core"]
     trials = pd.DataFrame(
         [{"workload": "rates", "load_model": "open", "rate_rps": 500.0, "first_rate_rps": np.nan}]
@@ -282,9 +269,10 @@ def test_direct_labels_keep_their_distance_and_order() -> None:
     assert style.spread_out([0.1, 0.9], 0.1) == [0.1, 0.9]
 
 
-K6 = {"latency-spectrum", "latency-density", "requests-over-time", "cpu-over-time", "cpu-peaks"}
+K6 = {"latency-spectrum", "latency-density", "requests-over-time", "cpu-over-time"}
 WRK = {"wrk-requests", "wrk-cpu-per-request"}
-RATIOS = {"ratios"}
+OTHERS = {"ratios", "cpu-peaks"}
+"""Figures of runs with more trials, and with offered rates."""
 POOLS, STATIC = ({name for name in STORED if part in name} for part in ("pool-size", "static"))
 RAMPS = STORED.keys() - POOLS - STATIC
 ALONE = {"servers": {"axum": synthetic_run.THREE["axum"]}, "trials": 1, "failed": False}
@@ -293,12 +281,12 @@ UNKNOWN = LONG | {"elixir": ("Elixir", "phoenix", 90.0, 400.0)}
 closed = synthetic_run.build
 stored = partial(synthetic_database.build, servers=synthetic_database.THREE, trials=2)
 ODD = {
-    "nothing": (closed, {"k6": (), "wrk": False}, K6 | WRK | RATIOS),
-    "no k6": (closed, {"k6": ()}, K6 | RATIOS),
-    "no wrk": (closed, {"wrk": False}, WRK | RATIOS),
-    "single trial": (closed, {"trials": 1}, RATIOS),
-    "unknown language": (closed, {"servers": UNKNOWN}, RATIOS),
-    "single server": (closed, ALONE, RATIOS),
+    "nothing": (closed, {"k6": (), "wrk": False}, K6 | WRK | OTHERS),
+    "no k6": (closed, {"k6": ()}, K6 | OTHERS),
+    "no wrk": (closed, {"wrk": False}, WRK | OTHERS),
+    "single trial": (closed, {"trials": 1}, OTHERS),
+    "unknown language": (closed, {"servers": UNKNOWN}, OTHERS),
+    "single server": (closed, ALONE, OTHERS),
     "no ramp": (stored, {"ramp": False}, RAMPS),
     "no closed loop": (stored, {"closed": False}, POOLS),
     "no static": (stored, {"static": False}, STATIC),

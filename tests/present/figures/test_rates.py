@@ -3,20 +3,22 @@ limit.
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 import synthetic_rates
-from figure_checks import changed, lines, marks, picture, tables_of, words
+from figure_checks import changed, dots, lines, marks, picture, tables_of, text_of, words
 from known_means import known_mean
 from scipy.stats import gmean
 
-from runner.present.chart.value import charts
+from runner.present.chart.value import charts, made
 from runner.present.comparison import searches
 from runner.present.figures import sweeps
 from runner.present.figures.sweeps import Sweep, knee
 from runner.present.frames import Tables
+from runner.present.look.numbers import number
 
 RATES_FIGURES = charts("rates")
 RATES = np.array(synthetic_rates.RATES_RPS)
@@ -187,6 +189,64 @@ def test_points_show_what_was_offered_limited_and_not_sustained(tables: Tables) 
     ):
         assert text in said
     assert "162 trials, 6 per server and load" in said and "reference" not in said
+
+
+def at_rates(tables: Tables, *rates_rps: float) -> Tables:
+    """The run with these rates alone."""
+    return replace(tables, trials=tables.trials[tables.trials["rate_rps"].isin(rates_rps)])
+
+
+def test_one_rate_is_a_dot_plot_without_a_knee(tables: Tables) -> None:
+    one = at_rates(tables, 2000.0)
+    figure = picture("rates-latency", one)
+    (panel,) = figure.axes
+    assert [label.get_text() for label in panel.get_yticklabels()] == ["axum", "gin", "echo"]
+    blocks = gmean([synthetic_rates.factor(block) for block in range(1, 7)])
+    for server in synthetic_rates.THREE:
+        known = [synthetic_rates.quantile_ms(server, 2000.0, q) * blocks for q in (0.5, 0.9, 0.99)]
+        assert [dot.value for dot in dots(figure, 0, server)] == pytest.approx(known)
+    curves = [line for line in panel.lines if line.get_label() != "range"]
+    assert all(len(line.get_xdata()) == 1 for line in curves)
+    assert "nee" not in words(figure) + text_of("rates-latency", one)
+
+
+def test_a_number_stands_beside_its_own_dot(tables: Tables) -> None:
+    for name in ("rates-latency", "cpu-peaks"):
+        for ax in picture(name, at_rates(tables, 2000.0)).axes:
+            drawn = {
+                (float(line.get_xdata()[0]), float(line.get_ydata()[0]))
+                for line in ax.lines
+                if line.get_label() in synthetic_rates.THREE
+            }
+            assert ax.texts and {text.xy for text in ax.texts} <= drawn
+            for text in ax.texts:
+                assert text.get_text().split()[-1] == number(text.xy[0])
+
+
+def test_the_title_of_a_sweep_says_what_was_sustained(tables: Tables) -> None:
+    assert made("rates-latency", tables).title == "axum sustains 6,000 requests/s, echo 3,000"
+    echo = replace(tables, trials=tables.trials.query("server == 'echo'"))
+    assert (
+        made("rates-latency", echo).title
+        == "echo sustains 3,000 requests/s; then the generator is the limit"
+    )
+
+
+def test_peaks_are_shown_at_the_highest_rate_that_all_kept(tables: Tables) -> None:
+    """Up to 80 % of the capacity the verdict is offered: echo's is 3,500 requests/s."""
+    chart = made("cpu-peaks", tables)
+    assert chart.panels == ["rates: 2,000 requests/s"]
+    blocks = chart.frame.set_index(["series", "server"])["y"]
+    assert blocks["peak over 1 s"].tolist() == pytest.approx([55.0] * 3)
+    assert blocks["peak over 0.1 s"].tolist() == pytest.approx([60.0] * 3)
+    assert all(ax.get_xlim()[0] == 0 for ax in picture("cpu-peaks", tables).axes)
+
+
+def test_no_peak_is_shown_of_a_server_on_a_quota(tables: Tables) -> None:
+    for column, value in (("share", 0.1), ("quota_cores", 0.5)):
+        held = replace(tables, trials=tables.trials.assign(**{column: value}))
+        assert made("cpu-peaks", held).frame.empty
+        assert "a peak on a share is the quota" in text_of("cpu-peaks", held)
 
 
 def steps(*found: tuple[float, bool, str]) -> pd.DataFrame:

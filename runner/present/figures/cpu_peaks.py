@@ -1,0 +1,158 @@
+"""Figure of CPU peaks at offered rates, where nothing but the server decides how high they are."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from runner.present.chart.dots import DotGroup, DotPanel, draw_dots
+from runner.present.chart.value import (
+    MEAN_AND_BAR,
+    Axis,
+    Chart,
+    Fact,
+    ServerLoad,
+    cells,
+    chart,
+    empty,
+    of_trials,
+    points,
+    tidy,
+)
+from runner.present.comparison.obstacle import is_the_servers
+from runner.present.comparison.quantity import PEAK_1S_AT_A_RATE
+from runner.present.comparison.ratios import compared
+from runner.present.figures.sweeps import swept
+from runner.present.frames import Tables, rate_unit
+from runner.present.look.numbers import number
+from runner.present.look.style import plain
+from runner.present.statistics.inference import mean_of
+
+PEAK = "peak over 1 s"
+FINE_PEAK = "peak over 0.1 s"
+PRICE = "CPU per request"
+COLUMN_OF_SERIES = {
+    PEAK: "server_cpu_peak_1s_pct",
+    FINE_PEAK: "server_cpu_peak_100ms_pct",
+    PRICE: "server_cpu_ms_per_request",
+}
+"""Series of the dots -> column of the trials."""
+AXIS_OF_SERIES = {
+    PEAK: Axis("highest 1 s, % of a core"),
+    FINE_PEAK: Axis("highest 0.1 s, %"),
+    PRICE: Axis("CPU ms per request"),
+}
+
+
+@chart("cpu-peaks", notebook="report")
+def peaks(tables: Tables) -> Chart:
+    """Return the chart of the server's CPU peaks and its CPU per request, by sweep.
+
+    A sweep is shown at the highest rate that every server kept. On a share of a core a peak is the
+    quota, so these loads are left out.
+    """
+    title = "CPU peaks at offered rates"
+    trials = swept(tables)
+    is_whole = trials["share"].eq(1) & np.isinf(trials["quota_cores"])
+    if len(trials) and not is_whole.any():
+        reason = "This run has no offered rate on a whole core: a peak on a share is the quota."
+        return empty(title, reason)
+    trials = trials[is_whole]
+    unit = rate_unit(trials["workload"])
+    named = trials.assign(
+        panel=[
+            f"{sweep}: {plain(rate)} {unit}"
+            for sweep, rate in zip(trials["sweep"], trials["rate_rps"], strict=True)
+        ]
+    )
+    kept = [
+        cell
+        for cell in cells(tables, compared(tables, named), "panel")
+        if is_the_servers(cell.trials, PEAK_1S_AT_A_RATE)
+    ]
+    frame = tidy(
+        _point(cell, series) for cell, series in product(_at_one_rate(kept), COLUMN_OF_SERIES)
+    )
+    shown = trials[named["panel"].isin(frame["panel"])] if len(frame) else trials
+    return of_trials(
+        tables,
+        shown,
+        _finding(frame) or title,
+        frame,
+        Axis(""),
+        Axis("", "the server's CPU peaks over 1 s and 0.1 s in % of a core, and its CPU in ms"),
+        f"Each sweep at the highest rate that every server kept. {MEAN_AND_BAR}",
+        "offered-rate trial",
+        nothing="No server kept a rate of this run, or the CPU was not sampled.",
+        kind="Dot plot",
+        statistic="mean of the trials",
+        noun="rate",
+        facts=(
+            _fact("cost", PRICE, " ms"),
+            _fact("peak", PEAK, " %"),
+            _fact("0.1 s peak", FINE_PEAK, " %"),
+        ),
+        draw=_draw,
+    )
+
+
+def _point(cell: ServerLoad, series: str) -> pd.DataFrame:
+    found = mean_of(cell.trials[COLUMN_OF_SERIES[series]])
+    return points(cell, series, [0.0], [found.value], [found.low], [found.high])
+
+
+def _at_one_rate(kept: list[ServerLoad]) -> list[ServerLoad]:
+    """Return each sweep's cells at the highest of the rates that most servers kept."""
+    rows = pd.DataFrame(
+        [
+            (cell.trials["sweep"].iloc[0], float(cell.trials["rate_rps"].iloc[0]), cell.panel)
+            for cell in kept
+        ],
+        columns=["sweep", "rate_rps", "panel"],
+    )
+    counted = rows.value_counts().rename("servers").reset_index()
+    best = counted.sort_values(["servers", "rate_rps"]).drop_duplicates("sweep", keep="last")
+    return [cell for cell in kept if cell.panel in set(best["panel"])]
+
+
+def _fact(noun: str, series: str, unit: str) -> Fact:
+    """Return the fact of a series, the least first."""
+
+    def value(rows: pd.DataFrame) -> float:
+        return float(rows.loc[rows["series"] == series, "y"].max())
+
+    return Fact(noun, value, unit, rising=True, order="least first")
+
+
+def _finding(frame: pd.DataFrame) -> str:
+    """Return the highest peak over 1 s of all sweeps, and the lowest of the same sweep.
+
+    Empty without any.
+    """
+    found = frame[frame["series"].eq(PEAK) & frame["y"].notna()].sort_values("y")
+    if found.empty:
+        return ""
+    last = found.iloc[-1]
+    first = found[found["panel"] == last["panel"]].iloc[0]
+    if first["server"] == last["server"]:
+        return f"The busiest second takes {last['server']} {number(last['y'])} % of a core"
+    return (
+        f"The busiest second takes {first['server']} {number(first['y'])} % of a core, "
+        f"{last['server']} {number(last['y'])} %"
+    )
+
+
+def _draw(chart: Chart) -> Figure:
+    groups = []
+    for panel in chart.panels:
+        rows = chart.frame[chart.frame["panel"] == panel]
+        by_series = {str(name): each for name, each in rows.groupby("series")}
+        known = rows.dropna(subset="y").sort_values("y")
+        servers = list(dict.fromkeys([*known.loc[known["series"] == PEAK, "server"]]))
+        servers += [name for name in chart.servers if name in set(known["server"]) - set(servers)]
+        panels = [DotPanel(by_series[name].dropna(subset="y")) for name in COLUMN_OF_SERIES]
+        groups.append(DotGroup(panel, servers, panels))
+    return draw_dots(chart, groups, list(AXIS_OF_SERIES.values()))
