@@ -159,6 +159,13 @@ class Tables:
             **{name: rows[name].astype(object).where(rows[name].notna(), None) for name in texts}
         )
 
+    def slices(self) -> pd.DataFrame:
+        """Return the table of slices; no rows if no load of the run has slices."""
+        path = None if self.folder is None else self.folder.table("slices")
+        if path is None or not path.is_file():
+            return pd.DataFrame(columns=[column.name for column in columns("slices")])
+        return _read(path, "slices", "")
+
     @property
     def _offered(self) -> pd.Series[bool]:
         return self.trials["load_model"].eq("open")

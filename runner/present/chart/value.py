@@ -286,6 +286,7 @@ MODULES = (
     *(
         "figures.closed_loads",
         "figures.connections",
+        "figures.cpu_over_time",
         "figures.cpu_peaks",
         "figures.ratios",
         "figures.ramp",

@@ -6,8 +6,6 @@ k6: response times, requests per second and CPU. wrk: the matrix of connections.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -32,11 +30,11 @@ from runner.present.chart.value import (
 )
 from runner.present.comparison import ratios
 from runner.present.comparison.obstacle import ranks_by_throughput
-from runner.present.figures.seconds import BINS, CPU, SECONDS, bin_width, rates_in_bins, usage
+from runner.present.figures import slices
+from runner.present.figures.seconds import rates_in_bins
 from runner.present.frames import Tables, limits_of
 from runner.present.look import captions, style
 from runner.present.look.numbers import number
-from runner.present.look.palette import Identity
 from runner.present.statistics.inference import FEWEST_TRIALS, band, mean_of, trial_curves
 from runner.verdict.limits import Limit
 
@@ -48,21 +46,11 @@ BIN = math.log(1.01) * 5
 """Width of the density's bins in logarithms: five buckets of 1 % are 5.1 % wide."""
 MEDIANS_IN = 1.0  # width of the medians' column to the right of the densities
 MS = Axis("latency, ms (log scale)", "response time at saturation in ms", " ms", log=True)
-PEAK_WINDOW_S = 1.0
-PEAK = "peak over 1 s"
-FINE_PEAK = "peak over 0.1 s"
-PRICE = "CPU per request"
-COLUMN_OF_AXIS = {
-    PRICE: "server_cpu_ms_per_request",
-    PEAK: "server_cpu_peak_1s_pct",
-    FINE_PEAK: "server_cpu_peak_100ms_pct",
-}
-"""Series of the bars -> column of the trials."""
-UNSAMPLED = "The CPU of this run's k6 trials was not sampled."
-CONNECTIONS = Axis("connections (log scale)", "connections", log=True, noun="connection")
+STEADY_PCT = 85.0
+"""A server slows down if its rate in the last third is less than this of the middle third's."""
 
 
-def _by_load(
+def by_load(
     tables: Tables,
     trials: pd.DataFrame,
     title: str,
@@ -105,7 +93,7 @@ def spectrum(tables: Tables) -> Chart:
         "beyond the percentile."
     )
     x = Axis("percentile of the requests", "percentile of the requests", log=True)
-    return _by_load(
+    return by_load(
         tables,
         trials,
         _spectrum_finding(frame, trials) or "Latency by percentile",
@@ -247,7 +235,7 @@ def density(tables: Tables) -> Chart:
         rising=True,
         order="shortest first",
     )
-    return _by_load(
+    return by_load(
         tables,
         trials,
         title,
@@ -297,149 +285,80 @@ def rates(trials: pd.DataFrame, throughput: pd.DataFrame, width: float) -> pd.Da
 
 @chart("requests-over-time", notebook="report", table=captions.BY_LOAD)
 def requests_over_time(tables: Tables) -> Chart:
-    """Return the chart of requests/s over time: median, minimum and maximum of each server's
-    trials.
-    """
+    """Return the chart of requests/s over time: the median of each server's trials, with a band."""
     trials = ratios.compared(tables, tables.of("k6"))
-    words = (
-        f"Line: median of the trials' {BINS}; band: minimum to maximum; up to the end of the "
-        "server's shortest trial. Pale: the server was not the limit in every trial; do not rank."
-    )
-    widths = {load: bin_width(alike) for load, alike in trials.groupby("load")}
-    curves = []
-    for cell in cells(tables, trials):
-        found = rates(cell.trials, tables.throughput, widths[cell.panel])
-        middle, low, high = (found.agg(name, axis=1) for name in ("median", "min", "max"))
-        solid = ranks_by_throughput(cell.trials)
-        rate_rps = mean_of(cell.trials["throughput_rps"]).value
-        curves.append(
-            points(cell, "median", found.index, middle, low, high, solid, rate_rps=rate_rps)
+    curves = [
+        slices.curve(
+            cell,
+            _rates_by_slice(tables, cell.trials, width_s),
+            solid=ranks_by_throughput(cell.trials),
+            rate_rps=mean_of(cell.trials["throughput_rps"]).value,
         )
-    x = Axis(SECONDS, SECONDS)
-    y = Axis("requests/s", "requests per second", "/s")
-    return _by_load(
+        for cell, width_s in slices.with_widths(tables, trials)
+    ]
+    frame = slices.laid_out(tidy(curves))
+    return by_load(
         tables,
         trials,
-        "Requests per second over time",
-        tidy(curves),
-        x,
-        y,
-        words,
+        _pace_finding(frame) or "Requests per second over time",
+        frame,
+        slices.axis(frame),
+        Axis("requests/s", "requests per second", "/s"),
+        f"{slices.words(frame, trials)} Pale: the server was not the limit in every trial; do not "
+        "rank.",
         "throughput",
         nothing="The throughput table has no requests of this load.",
         statistic="median of the trials over time; rate: their mean, in brackets the line from "
         "lowest to highest",
         pale="Pale lines do not rank: the server was not the limit in every trial.",
         facts=(Fact("rate", lambda rows: float(rows["rate_rps"].max()), "/s", ends_of="y"),),
-        draw=Shared(left_in=1.12),
+        draw=Shared(left_in=1.12, apart=True, mark=slices.solid_band, finish=_rate_axes),
     )
 
 
-@chart("cpu-over-time", notebook="report")
-def over_time(tables: Tables) -> Chart:
-    """Return the chart of server's and generator's CPU over time in every trial.
-
-    The highest second of each server is marked.
-    """
-
-    def peak(rows: pd.DataFrame) -> str:
-        marked = rows[rows["subject"] == PEAK]
-        return f"{number(marked['y'].max())} % at {marked['x'].max():.3g} s"
-
-    trials = tables.sealed("k6")
-    widths = {load: bin_width(alike) for load, alike in trials.groupby("load")}
-    samples = dict(list(tables.resources.groupby(["trial_id", "subject"])))
-    curves = [
-        rows
-        for cell in cells(tables, trials)
-        for rows in _curves(cell, samples, widths[cell.panel])
-    ]
-    key = (
-        "Coloured: the server. Grey, dashed: the load generator. Thick bar and number: the "
-        f"server's peak, its highest {PEAK_WINDOW_S:g} s. 100 % is one core busy."
-    )
-    x = Axis(SECONDS, "seconds", " s")
-    return _by_load(
-        tables,
-        trials,
-        "CPU over time",
-        tidy(curves),
-        x,
-        CPU,
-        f"Lines: every trial, {BINS}.",
-        "CPU",
-        nothing=UNSAMPLED,
-        key=key,
-        statistic="every trial, the server coloured, its peak over 1 s marked, the load generator "
-        "dashed; typical: "
-        "median over time",
-        facts=(
-            Fact("peak", _median_of("subject", PEAK), text=peak),
-            Fact("typical use", _median_of("subject", "server"), " %"),
-            Fact("generator's typical use", _median_of("subject", "generator"), " %"),
-        ),
-        draw=Shared(left_in=0.8, alone=True, mark=_draw_cell, finish=_over_time_axes),
-    )
-
-
-def _curves(
-    cell: ServerLoad, samples: Mapping[Any, pd.DataFrame], width_s: float
-) -> list[pd.DataFrame]:
-    """Return the curves of a cell's trials, the generator's first, and the peak second as two
-    points.
-
-    The peak is that of the trial with the highest one, with the value of the trial table. There is
-    none if no trial lasts a second. Samples after the load's end are left out.
-    """
-    found = []
-    windows = []
-    for subject, trial in product(("generator", "server"), cell.trials.to_dict("records")):
-        name = trial["trial_id"]
-        end_s = trial["duration_s"]
-        sampled = samples.get(
-            (name, subject), pd.DataFrame(columns=["t_s", "dt_s", "cpu_pct"], dtype=float)
-        )
-        curve = usage(sampled, width_s, end_s)
-        found.append(
-            points(cell, f"{subject} {name}", curve["t_s"], curve["cpu_pct"], subject=subject)
-        )
-        if subject == "server":
-            windows.append(
-                usage(sampled, PEAK_WINDOW_S, end_s).assign(listed=trial[COLUMN_OF_AXIS[PEAK]])
-            )
-    for end_s, highest, listed in pd.concat(windows).nlargest(1, "cpu_pct").to_numpy():
-        value = highest if math.isnan(listed) else listed
-        found.append(
-            points(cell, PEAK, [end_s - PEAK_WINDOW_S, end_s], [value, value], subject=PEAK)
-        )
+def _rates_by_slice(
+    tables: Tables, trials: pd.DataFrame, width_s: float
+) -> dict[int, pd.DataFrame]:
+    """Return requests/s of a cell's trials in each slice, by seconds since the slice began."""
+    by_trial = {str(name): rows for name, rows in tables.throughput.groupby("trial_id")}
+    shifted: dict[int, list[pd.DataFrame]] = {}
+    for part in slices.parts_of(tables, trials):
+        if part.trial_id in by_trial:
+            rows = part.of(by_trial[part.trial_id])
+            shifted.setdefault(part.number, []).append(rows)
+    found = {}
+    for slice_number, parts in shifted.items():
+        by_bin = rates(trials, pd.concat(parts), width_s)
+        found[slice_number] = by_bin.set_axis(by_bin.index + width_s / 2)
     return found
 
 
-def _median_of(column: str, name: str) -> Callable[[pd.DataFrame], float]:
-    """Return a function for the median of the points whose `column` is `name`; NaN without any."""
-    return lambda rows: float(rows.loc[rows[column] == name, "y"].median())
+def _pace_finding(frame: pd.DataFrame) -> str:
+    """Return whether a server's rate falls: that of the last third, relative to the middle one.
+
+    A third is of each slice, or of the whole load. Empty if a line has too few points.
+    """
+    known = frame.dropna(subset="y")
+    if known.empty:
+        return ""
+    by_slice = known.groupby(["panel", "server", "number"])["x"]
+    first, last = by_slice.transform("min"), by_slice.transform("max")
+    third = np.floor(3 * (known["x"] - first) / (last - first).clip(lower=1e-9)).clip(upper=2)
+    rates = known["y"].groupby([known["panel"], known["server"], third]).median().unstack()
+    if not {1.0, 2.0} <= set(rates.columns):
+        return ""
+    pace_pct = (100 * rates[2.0] / rates[1.0]).dropna()
+    if pace_pct.empty:
+        return ""
+    slowest = float(pace_pct.min())
+    if slowest >= STEADY_PCT:
+        return "No server slows down while it is loaded"
+    server = pace_pct.sort_values().index.get_level_values("server")[0]
+    return f"At the end of the load {server} does {slowest:.0f} % of its rate in the middle"
 
 
-def _draw_cell(ax: Axes, rows: pd.DataFrame, look: Identity, _: str) -> None:
-    looks: dict[str, dict[str, Any]] = {
-        "generator": {"color": style.GREY, "lw": 1.0, "ls": "--"},
-        "server": {"color": look.color, "lw": 1.3},
-        PEAK: {"color": style.INK, "lw": 3, "solid_capstyle": "butt"},
-    }
-    words = f"no full {PEAK_WINDOW_S:g} s sampled"
-    for _series, curve in rows.dropna(subset="y").groupby("series", sort=False):
-        subject = str(curve["subject"].iloc[0])
-        ax.plot(
-            curve["x"], curve["y"], label="peak" if subject == PEAK else subject, **looks[subject]
-        )
-        if subject == PEAK:
-            words = f"peak {number(float(curve['y'].iloc[0]))} %"
-    # Drawn above all curves, because there is space.
-    ax.text(0.02, 0.98, words, transform=ax.transAxes, size=style.SMALL_PT, va="top")
-
-
-def _over_time_axes(ax: Axes, chart: Chart, panel: str) -> None:
-    curves = chart.frame[chart.frame["series"] != PEAK]
-    longest = curves.loc[curves["panel"] == panel, "x"].max()
-    style.limit(ax, "y", 0, max(100.0, curves["y"].max()) * 1.34)
-    style.limit(ax, "x", 0, longest if longest > 0 else 1.0)
+def _rate_axes(ax: Axes, chart: Chart, panel: str) -> None:
+    rows = chart.frame[chart.frame["panel"] == panel]
+    high = float(rows[["y", "high"]].max().max())
+    style.limit(ax, "y", 0, high * 1.08 or 1.0)
+    slices.across(ax, chart, panel)

@@ -238,6 +238,7 @@ def test_rates_are_those_of_the_lines_and_pale_ones_are_named(tables: Tables) ->
     assert order(text, SCALES) == ["axum", "nginx", "gin"]
     for server, scale in SCALES.items():
         ((_, rps),) = drawn(figure, server)
+        rps = rps[np.isfinite(rps)]
         mean = scale * gmean([8820, 9000, 9180])
         assert f"{server} {mean:,.0f}/s ({number(rps.min())} to {number(rps.max())})" in text
         assert np.median(rps) == pytest.approx(9000 * scale, rel=0.06)
@@ -249,19 +250,15 @@ def test_rates_are_those_of_the_lines_and_pale_ones_are_named(tables: Tables) ->
     assert "; pale are axum and nginx everywhere" in text
 
 
-def test_peaks_over_time_are_those_that_are_marked(tables: Tables) -> None:
+def test_typical_use_over_time_is_that_of_the_lines(tables: Tables) -> None:
     text = text_of("cpu-over-time", tables)
     figure = picture("cpu-over-time", tables)
-    marked = drawn(figure, "peak")
-    assert len(marked) == 3
-    for t_s, peak in marked:
-        assert f" {number(peak[0])} % at {t_s[1]:.3g} s" in text
     assert order(text, SCALES) == ["gin", "axum", "nginx"]
-    assert float(after(text, "gin")[0]) == pytest.approx(
-        82 * 1.3 * 1.02, rel=0.01
-    )  # the burst of the busiest trial
-    used = np.concatenate([y for _, y in drawn(figure, "server")[:3]])  # the first panel is axum's
-    assert f"axum {number(float(np.median(used)))} %" in text.split("typical uses are")[1]
+    for server in SCALES:
+        ((_, used),) = drawn(figure, server)
+        known = used[np.isfinite(used)]
+        ends = f"({number(known.min())} to {number(known.max())})"
+        assert f"{server} {number(float(np.median(known)))} % {ends}" in text
     assert "the generator's typical uses of axum, gin and nginx are all 99.0 %" in text
     unsampled = tables.resources[~tables.resources["trial_id"].str.startswith("gin")]
     assert "; nothing is known of gin" in text_of(

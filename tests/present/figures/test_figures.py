@@ -21,12 +21,13 @@ from figure_checks import dots, folder_of, lines, picture, read, readable, table
 from marking import long_but
 from scipy.stats import gmean, lognorm
 
+from runner.columns import columns
 from runner.model import LabError
 from runner.present.answers import inserts
 from runner.present.chart.drawing import draw
 from runner.present.chart.sentences import describe
-from runner.present.chart.value import charts, made
-from runner.present.figures import closed_loads, seconds
+from runner.present.chart.value import ServerLoad, charts, made
+from runner.present.figures import closed_loads, seconds, slices
 from runner.present.frames import Tables, read_tables
 from runner.present.look import captions, palette, style
 from runner.present.look.numbers import number
@@ -72,12 +73,13 @@ def test_density_peaks_at_the_mode_and_sums_to_all_requests(tables: Tables) -> N
 
 def test_rate_over_time_has_the_known_rate(tables: Tables) -> None:
     figure = picture("requests-over-time", tables)
-    ((t_s, rps),) = lines(figure, 0, "gin")
+    ((t_s, rps),) = lines(figure, 1, "gin")  # axum, gin and nginx have a panel each
     assert rps.mean() == pytest.approx(9000, rel=0.005)
     assert rps.max() == pytest.approx(9000 * 1.05, rel=0.005)
     assert np.allclose(np.diff(t_s), 1.0)
-    ((fine, _),) = lines(figure, 1, "gin")
-    assert np.allclose(np.diff(fine), 0.1)
+    # The second load has two servers; its 12 s have bins of 1 s as well.
+    ((fine, _),) = lines(figure, 4, "gin")
+    assert np.allclose(np.diff(fine), 1.0)
     assert figure.axes[0].get_ylim()[0] == 0
 
 
@@ -91,16 +93,12 @@ def test_empty_bins_are_0_and_a_partial_last_bin_is_left_out() -> None:
 
 def test_cpu_over_time_has_the_burst_and_ends_with_the_load(tables: Tables) -> None:
     figure = picture("cpu-over-time", tables)
-    panel = figure.axes[
-        0
-    ]  # axum, experiments: 45 % with one second of 1.3 times that, 2 % more in one trial
-    curves = lines(figure, 0, "server")
-    assert len(curves) == 3
-    assert np.median(curves[1][1]) == pytest.approx(45, rel=0.01)
-    ((t_s, peak),) = lines(figure, 0, "peak")
-    assert peak[0] == pytest.approx(45 * 1.3 * 1.02, rel=0.01)
-    assert t_s == pytest.approx([synthetic_run.BURST_AT_S, synthetic_run.BURST_AT_S + 1], abs=0.06)
-    assert [text.get_text() for text in panel.texts] == [f"peak {number(peak[0])} %"]
+    # axum, experiments: 45 % with one second of 1.3 times that, from the fifth second on.
+    ((t_s, used),) = lines(figure, 0, "axum")
+    assert np.median(used) == pytest.approx(45, rel=0.01)
+    burst = synthetic_run.BURST_AT_S + 0.5
+    assert used[np.argmin(np.abs(t_s - burst))] == pytest.approx(45 * 1.3, rel=0.01)
+    assert t_s.max() <= 30
     # The sampler goes on while the generator ends: what a server does then is no answer to a load.
     trial = tables.sealed("k6").iloc[0]
     rows = tables.resources[
@@ -109,9 +107,75 @@ def test_cpu_over_time_has_the_burst_and_ends_with_the_load(tables: Tables) -> N
     after = rows.assign(t_s=rows["t_s"] + trial["duration_s"], cpu_pct=1.0)
     longer = replace(tables, resources=pd.concat([tables.resources, after], ignore_index=True))
     for before, drawn in zip(
-        panel.lines, picture("cpu-over-time", longer).axes[0].lines, strict=True
+        figure.axes[0].lines, picture("cpu-over-time", longer).axes[0].lines, strict=True
     ):
-        assert np.array_equal(before.get_xydata(), drawn.get_xydata())
+        assert np.array_equal(before.get_xydata(), drawn.get_xydata(), equal_nan=True)
+
+
+def test_cpu_over_time_labels_the_quota(tables: Tables) -> None:
+    """Above the line, which is behind the data."""
+    for share, label in ((0.5, "quota 50 %"), (1.0, "1 CPU")):
+        held = replace(tables, trials=tables.trials.assign(share=share))
+        for ax in picture("cpu-over-time", held).axes:
+            ((_, height),) = [
+                (line.get_xdata(), float(line.get_ydata()[0]))
+                for line in ax.lines
+                if line.get_label() == "given"
+            ]
+            assert height == 100 * share
+            assert [(text.get_text(), text.xy[1]) for text in ax.texts] == [(label, height)]
+
+
+def sliced(tables: Tables, tmp_path: Path) -> Tables:
+    """The run whose trials of 30 s were three slices of 10 s each."""
+    trials = tables.sealed("k6").query("workload == 'experiments'")
+    rows = [
+        {"trial_id": row["trial_id"], "place": place, "kept": True, "duration_s": 10.0}
+        for row in trials.to_dict("records")
+        for place in (1, 2, 3)
+    ]
+    folder = RunFolder(tmp_path)
+    folder.tables.mkdir()
+    every = pd.DataFrame(rows).reindex(columns=[each.name for each in columns("slices")])
+    every.to_parquet(folder.table("slices"))
+    return replace(tables, folder=folder)
+
+
+@pytest.mark.parametrize("name", ["requests-over-time", "cpu-over-time"])
+def test_slices_are_drawn_apart(name: str, tables: Tables, tmp_path: Path) -> None:
+    """All of them, each from its own second 0 on."""
+    frame = made(name, sliced(tables, tmp_path)).frame
+    gin = frame[(frame["panel"] == "experiments, N = 3000") & (frame["server"] == "gin")]
+    known = gin.dropna(subset="y")
+    assert sorted(known["number"].unique()) == [1, 2, 3]
+    for _, rows in known.groupby("number"):
+        assert (rows["x"] - rows["begin"]).iloc[0] == 0.5
+    begins = np.sort(gin["begin"].unique())
+    assert (np.diff(begins) > (known["x"] - known["begin"]).max()).all()
+    # A row without a value breaks the line after each slice.
+    assert gin["y"].isna().sum() == 3
+    assert not made(name, tables).frame["number"].gt(1).any()
+
+
+def test_slices_have_the_rates_of_their_own_seconds(tables: Tables, tmp_path: Path) -> None:
+    whole = made("requests-over-time", tables).frame
+    apart = made("requests-over-time", sliced(tables, tmp_path)).frame
+    values = [
+        frame[frame["panel"].eq("experiments, N = 3000") & frame["server"].eq("gin")]["y"].dropna()
+        for frame in (whole, apart)
+    ]
+    # The last bin of each slice is rarely full, and is left out.
+    kept = [second for second in range(29) if second % 10 != 9]
+    assert values[1].tolist() == pytest.approx(values[0].iloc[kept].tolist(), rel=1e-9)
+
+
+def test_a_band_is_the_middle_half_from_four_trials_on() -> None:
+    cell = ServerLoad("load", "gin", pd.DataFrame())
+    values = pd.DataFrame([[1.0, 2.0, 3.0, 4.0, 100.0]], index=[0.5])
+    few = slices.curve(cell, {1: values.iloc[:, :3]}).iloc[0]
+    many = slices.curve(cell, {1: values}).iloc[0]
+    assert (few["low"], few["y"], few["high"]) == (1.0, 2.0, 3.0)
+    assert (many["low"], many["y"], many["high"]) == (2.0, 3.0, 4.0)
 
 
 def test_matrix_has_means_ranges_and_hollow_points(tables: Tables) -> None:

@@ -1,0 +1,164 @@
+"""The slices of k6's closed loads beside each other on one axis, with the breaks between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from runner.present.chart.drawing import band
+from runner.present.chart.value import Axis, Chart, ServerLoad, cells, points
+from runner.present.figures.seconds import FINE_S, SECONDS
+from runner.present.frames import Tables
+from runner.present.look import style
+from runner.present.look.palette import Identity
+
+BREAK = 0.12
+"""Width of the break between two slices, as a share of the longest slice."""
+FEWEST_OF_QUARTILES = 4
+"""Trials from which on a band is between the quartiles; with fewer it has all of them."""
+MIDDLE = (0.25, 0.75)
+"""Quantiles of the trials between which a band lies."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A slice of a trial, or the whole load of a trial without slices; times since the load
+    began.
+    """
+
+    trial_id: str
+    number: int
+    begin_s: float
+    end_s: float
+
+    def of(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows of a trial whose `t_s` is in this part, since its begin.
+
+        Half a bin of the throughput table makes rounded times safe.
+        """
+        inside = rows["t_s"].between(self.begin_s - FINE_S / 2, self.end_s - FINE_S / 2, "left")
+        return rows[inside].assign(t_s=rows["t_s"] - self.begin_s)
+
+
+def parts_of(tables: Tables, trials: pd.DataFrame) -> list[Part]:
+    """Return the parts of the trials.
+
+    The tables have the slices that count, each after the one before, without the pauses.
+    """
+    known = tables.slices()
+    kept = known[known["kept"].astype(bool) & known["trial_id"].isin(trials["trial_id"])]
+    by_trial = {str(name): rows for name, rows in kept.sort_values("place").groupby("trial_id")}
+    found = []
+    for trial_id, duration_s in trials[["trial_id", "duration_s"]].itertuples(index=False):
+        if trial_id not in by_trial:
+            found.append(Part(trial_id, 1, 0.0, float(duration_s)))
+            continue
+        rows = by_trial[trial_id]
+        ends_s = rows["duration_s"].cumsum()
+        begins_s = ends_s - rows["duration_s"]
+        times = zip(rows["place"], begins_s, ends_s, strict=True)
+        found += [Part(trial_id, int(place), float(a), float(b)) for place, a, b in times]
+    return found
+
+
+def bin_width(parts: list[Part]) -> float:
+    """Return the bin width for parts of this length, in seconds: about ten bins or more each."""
+    shortest_s = min(part.end_s - part.begin_s for part in parts)
+    return next((width for width in (1.0, 0.5, 0.2) if shortest_s >= 10 * width), 0.1)
+
+
+def with_widths(tables: Tables, trials: pd.DataFrame) -> Iterator[tuple[ServerLoad, float]]:
+    """Yield each cell with the width of its bins, in seconds: cells of a load have the same."""
+    for _, of_load in trials.groupby("load", sort=False):
+        width_s = bin_width(parts_of(tables, of_load))
+        for cell in cells(tables, of_load):
+            yield cell, width_s
+
+
+def curve(cell: ServerLoad, by_number: Mapping[int, pd.DataFrame], **more: Any) -> pd.DataFrame:
+    """Return the rows of a cell's curve: the median of its trials and a band, by slice.
+
+    Each frame has a column for each trial, and seconds since the slice began as its index. Bins
+    after the end of the shortest trial are NaN there, and are left out.
+    """
+    found = []
+    for number, values in sorted(by_number.items()):
+        whole = values.dropna()
+        ends = MIDDLE if whole.shape[1] >= FEWEST_OF_QUARTILES else (0.0, 1.0)
+        low, high = (whole.quantile(end, axis=1) for end in ends)
+        middle = whole.median(axis=1)
+        found.append(points(cell, "median", whole.index, middle, low, high, number=number, **more))
+    if not found:
+        return points(cell, "median", [], [], number=np.nan, **more)
+    return pd.concat(found, ignore_index=True)
+
+
+def laid_out(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return curves with their slices beside each other, and a row of NaN in each break.
+
+    `x` is seconds since the slice began; it becomes the place on the axis, and `begin` that of the
+    slice. All slices of a panel take as much space as the longest.
+    """
+    if frame.empty:
+        return frame
+    length = frame.groupby("panel")["x"].transform("max")
+    begin = (frame["number"] - 1) * length * (1 + BREAK)
+    placed = frame.assign(begin=begin, x=frame["x"] + begin)
+    by_slice = placed.groupby(["panel", "server", "number"], sort=False, dropna=False)
+    parts = []
+    for _, rows in by_slice:
+        unknown = dict.fromkeys(("y", "low", "high"), np.nan)
+        parts += [rows, rows.tail(1).assign(**unknown)]
+    return pd.concat(parts, ignore_index=True)
+
+
+def across(ax: Axes, chart: Chart, panel: str) -> None:
+    """Set limits and ticks: seconds since the load, or since each slice, began."""
+    rows = chart.frame[chart.frame["panel"] == panel]
+    begins = sorted(rows["begin"].dropna().unique())
+    longest_s = float((rows["x"] - rows["begin"]).max())
+    end = float(rows["x"].max())
+    if not begins or len(begins) == 1:
+        style.limit(ax, "x", 0, end if end > 0 else 1.0)
+        return
+    ax.set_xlim(0, end)
+    step_s = next((step for step in (10.0, 5.0, 2.0, 1.0, 0.5) if step <= longest_s * 0.9), 0.2)
+    # The last slice alone has room for a second tick.
+    seconds = dict.fromkeys(begins, 0.0) | {begins[-1] + step_s: step_s}
+    style.ticks_across(ax, list(seconds), lambda x: style.plain(seconds[x]))
+
+
+def axis(frame: pd.DataFrame) -> Axis:
+    """Return the axis of time, named by what all panels have: loads, slices, or both."""
+    counts = frame.groupby("panel")["number"].nunique() if len(frame) else pd.Series(dtype=int)
+    if (counts <= 1).all():
+        return Axis(SECONDS, SECONDS, " s")
+    since = "slice" if (counts > 1).all() else "load, or its slice,"
+    label = f"seconds since the {since} began"
+    return Axis(label, label, " s")
+
+
+def words(frame: pd.DataFrame, trials: pd.DataFrame) -> str:
+    """Return what a line and a band are, and what a break is, for the caption."""
+    counts = trials.groupby(["load", "server"])["trial_id"].nunique()
+    text = "Line: median of the trials, up to the end of the shortest."
+    if counts.max() == 1:
+        text = "Line: the only trial."
+    elif counts.max() >= FEWEST_OF_QUARTILES:
+        text += " Band: the middle half of the trials"
+        text += ", or all of fewer than four." if counts.min() < FEWEST_OF_QUARTILES else "."
+    else:
+        text += " Band: minimum to maximum."
+    if len(frame) and frame["number"].nunique() > 1:
+        text += " In a break between two slices other servers are loaded."
+    return text
+
+
+def solid_band(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
+    """Draw a curve with its band; without dashes, because its panel has no other in colour."""
+    band(ax, rows, replace(look, dash="-"), label)
