@@ -17,6 +17,7 @@ from runner.columns import schema_of
 from runner.digest import reconcile
 from runner.digest.endpoints import write_script_tables
 from runner.digest.k6 import GeneratorSummary, RequestNumbers, digest_requests, read_summary
+from runner.digest.k6_csv import csv_lines
 from runner.digest.k6_raw import spool_points
 from runner.digest.load_model import LoadSeen, see_load
 from runner.digest.loads import K6_TABLES, metrics_of_points, part, parts_of_script
@@ -76,6 +77,7 @@ def digest_imported(
     Raise LabError if the file is missing or is not k6's.
     """
     raw = samples_of(run.trial(trial.trial_id))
+    opened = csv_lines if ".csv" in raw.name else None
     seen: list[_Seen] = []
 
     def look(database: duckdb.DuckDBPyConnection, points: RequestNumbers) -> None:
@@ -94,7 +96,7 @@ def digest_imported(
         scratch=run.tables / "parts",
         held=None,
         threads=threads,
-        spool=partial(spool_points, salvage=True, progress=progress),
+        spool=partial(spool_points, salvage=True, progress=progress, opened=opened),
         look=look,
     )
     load = seen[0].load
@@ -174,6 +176,12 @@ def _remarks(
         )
     if load is not None:
         said += load.words()
+        if load.whole_seconds:
+            said.append(
+                "Its times are whole seconds, so rates are uncertain by up to "
+                f"{100 / load.seconds:.0f} %, and shorter times than a second show nothing: let k6 "
+                "write K6_CSV_TIME_FORMAT=unix_micro."
+            )
     if summary is not None and not points.lines_lost:
         said.append("Counts and percentiles of the samples were held against k6's summary.")
     return said

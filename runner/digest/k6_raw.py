@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
@@ -57,7 +57,7 @@ REQUEST_METRICS = (
 http_req_failed is not among them, because requests without a responseCallback lack it.
 """
 _POINTS = len(REQUEST_METRICS)
-_KNOWN = (
+KNOWN = (
     *REQUEST_METRICS,
     "http_req_failed",
     "iterations",
@@ -161,6 +161,7 @@ def spool_points(
     server_port: int | None = None,
     block_bytes: int = BLOCK_BYTES,
     progress: Callable[[int], None] | None = None,
+    opened: Callable[[Iterator[bytes]], Lines] | None = None,
 ) -> Tally:
     """Write requests.parquet (REQUESTS) and iterations.parquet (ITERATIONS) into `folder`.
 
@@ -168,12 +169,15 @@ def spool_points(
     elsewhere.parquet (ELSEWHERE) instead. `behind_ns` is added to all times. Raise DamageError with
     the line of the first fault. With `salvage` a missing end is not a fault; its lines are counted
     in `lines_lost`. Each of the `threads` takes about `block_bytes` of lines at a time. `progress`
-    receives the number of bytes of the file that were read.
+    receives the number of bytes of the file that were read. `opened` says how to read the lines of
+    another format than JSON.
     """
     file = _File(raw, block_bytes, progress or _ignored)
     pairing = _Pairing(server_port)
     blocks = iter(file)
+    lines = opened(blocks) if opened is not None else Lines(_read, blocks)
     tally = pairing.tally
+    tally.lines = lines.skipped
     with ExitStack() as stack:
         requests = stack.enter_context(GroupWriter(folder / "requests.parquet", LABELLED))
         users = stack.enter_context(GroupWriter(folder / "users.parquet", USERS))
@@ -185,7 +189,7 @@ def spool_points(
         )
         elsewhere = stack.enter_context(others) if others is not None else None
         try:
-            for found in _ahead(_read, blocks, threads):
+            for found in _ahead(lines.read, lines.blocks, threads):
                 found.points["end_ns"] += behind_ns
                 rows = pairing.add(found)
                 requests.write(rows.requests)
@@ -218,6 +222,15 @@ def spool_points(
     return tally
 
 
+@dataclass(frozen=True)
+class Lines:
+    """How to read the lines of a file: a function, the blocks that it reads, and lines before."""
+
+    read: Callable[[bytes], Block]
+    blocks: Iterator[bytes]
+    skipped: int = 0
+
+
 class GroupWriter(AbstractContextManager["GroupWriter"]):
     """A Parquet file with row groups of a fixed size, whatever the size of the batches written."""
 
@@ -248,11 +261,11 @@ class GroupWriter(AbstractContextManager["GroupWriter"]):
 
 
 def _ahead(
-    function: Callable[[bytes], _Block], items: Iterator[bytes], threads: int
-) -> Iterator[_Block]:
+    function: Callable[[bytes], Block], items: Iterator[bytes], threads: int
+) -> Iterator[Block]:
     """Yield the function's result for each item, in their order, computed by `threads` threads."""
     with ThreadPoolExecutor(threads) as pool:
-        coming: deque[Future[_Block]] = deque()
+        coming: deque[Future[Block]] = deque()
         for item in items:
             coming.append(pool.submit(function, item))
             if len(coming) > 2 * threads:
@@ -371,21 +384,21 @@ class _Pieces(Iterator[bytes]):
 
 # --- from blocks to points ------------------------------------------------------------------------
 
-_POINT = np.dtype(
+POINT = np.dtype(
     [
         *[("line", "i8"), ("metric", "i4"), ("end_ns", "i8"), ("value", "f8")],
         *[("status", "i2"), ("error_code", "i2"), ("port", "i4"), ("label", "i4")],
     ]
 )
 Points = NDArray[np.void]
-"""Points as _POINT: `line` counts from 0, `metric` is an index of the names.
+"""Points as POINT: `line` counts from 0, `metric` is an index of the names.
 
 Status or error_code is -1 if it is not a number.
 """
 
 
 @dataclass
-class _Block:
+class Block:
     """Content of a block of lines up to its first faulty line, whose `fault` it holds."""
 
     points: Points
@@ -396,12 +409,12 @@ class _Block:
     thresholds: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def _read(block: bytes) -> _Block:
+def _read(block: bytes) -> Block:
     """Parse a block; lines that are not in k6's form are read as JSON."""
     try:
         apart = _taken_apart(block)
         if apart.fits.all():
-            return _Block(apart.points, apart.names, len(apart.fits), apart.labels)
+            return Block(apart.points, apart.names, len(apart.fits), apart.labels)
         odd: Sequence[int] = np.flatnonzero(~apart.fits).tolist()
     except (ValueError, RecursionError):  # some line has an invalid part
         odd = range(block.count(b"\n"))
@@ -419,14 +432,14 @@ def _read(block: bytes) -> _Block:
     try:
         apart = _taken_apart(b"\n".join(lines))
     except ValueError as error:
-        return _Block(
-            np.empty(0, _POINT),
+        return Block(
+            np.empty(0, POINT),
             [],
             0,
             Labelling(),
             DamageError(1, f"the lines from here on cannot be read ({error})"),
         )
-    return _Block(apart.points, apart.names, len(apart.fits), apart.labels, fault, thresholds)
+    return Block(apart.points, apart.names, len(apart.fits), apart.labels, fault, thresholds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -443,7 +456,7 @@ class _Apart:
 
 
 @dataclass(frozen=True)
-class _Tags:
+class Tags:
     """The tags of a point that are kept."""
 
     status: int
@@ -472,7 +485,7 @@ def _taken_apart(block: bytes) -> _Apart:
     fits &= _is_digit(text[value]) & _is_digit(text[value_end - 1])
     fits &= (text[value] != ord("0")) | ~_is_digit(text[np.minimum(value + 1, ends)])
     rows = np.flatnonzero(fits)
-    points = np.empty(len(rows), _POINT)
+    points = np.empty(len(rows), POINT)
     if not len(rows):
         return _Apart(points, [], fits, Labelling())
     points["line"] = rows
@@ -485,7 +498,7 @@ def _taken_apart(block: bytes) -> _Apart:
         raise ValueError("a value is too large")
     tag_sets, indices = _distinct(_texts(block, tags[rows], ends[rows] - 2))
     labels = Labelling()
-    kept = [_kept(each, labels) for each in tag_sets]
+    kept = [kept_tags(_json_object(each), labels) for each in tag_sets]
     points["status"] = np.array([tags_of.status for tags_of in kept])[indices]
     points["error_code"] = np.array([tags_of.error_code for tags_of in kept])[indices]
     points["port"] = np.array([tags_of.port for tags_of in kept])[indices]
@@ -493,12 +506,17 @@ def _taken_apart(block: bytes) -> _Apart:
     return _Apart(points, [json.loads(f'"{name}"') for name in names], fits, labels)
 
 
-def _kept(tags: str, labels: Labelling) -> _Tags:
-    """Return the tags of a point that are kept, and add its label to `labels`."""
-    known = json.loads(tags)
+def _json_object(text: str) -> dict[str, Any]:
+    """Return a JSON object; raise ValueError if the text is another value."""
+    known = json.loads(text)
     if not isinstance(known, dict):
         raise ValueError("tags are an object")
-    return _Tags(
+    return known
+
+
+def kept_tags(known: Mapping[str, Any], labels: Labelling) -> Tags:
+    """Return the tags of a point that are kept, and add its label to `labels`."""
+    return Tags(
         status=_code(str(known.get("status", ""))),
         error_code=_code(str(known.get("error_code", "0"))),
         port=_port(str(known.get("url", ""))),
@@ -595,12 +613,12 @@ class _Pairing:
     def __init__(self, server_port: int | None = None) -> None:
         self.tally = Tally()
         self._server_port = server_port  # None if every request goes to the server
-        self.waiting: Points = np.empty(0, _POINT)
+        self.waiting: Points = np.empty(0, POINT)
         self._labels = Labelling(self.tally.labels)
-        self._metrics = {name: number for number, name in enumerate(_KNOWN)}
+        self._metrics = {name: number for number, name in enumerate(KNOWN)}
         """Number of each metric; metrics of user scripts come after the known ones."""
 
-    def add(self, block: _Block) -> _Rows:
+    def add(self, block: Block) -> _Rows:
         """Return the requests and iterations that a block completes, and count its points.
 
         Raise DamageError if the points of a request are not in k6's order.
@@ -623,14 +641,14 @@ class _Pairing:
             block.fault.line += tally.lines
             raise block.fault
         counts = np.bincount(metrics)
-        sums = np.bincount(metrics, points["value"], len(_KNOWN))
+        sums = np.bincount(metrics, points["value"], len(KNOWN))
         tally.points.update(dict(zip(block.names, counts[numbers].tolist(), strict=True)))
         tally.lines += block.lines
-        tally.iterations += int(sums[_KNOWN.index("iterations")])
-        tally.dropped_iterations += int(sums[_KNOWN.index("dropped_iterations")])
-        self._note_drops(points[metrics == _KNOWN.index("dropped_iterations")])
-        self._note_checks(points[metrics == _KNOWN.index("checks")])
-        ended = points[metrics == _KNOWN.index("iteration_duration")]
+        tally.iterations += int(sums[KNOWN.index("iterations")])
+        tally.dropped_iterations += int(sums[KNOWN.index("dropped_iterations")])
+        self._note_drops(points[metrics == KNOWN.index("dropped_iterations")])
+        self._note_checks(points[metrics == KNOWN.index("checks")])
+        ended = points[metrics == KNOWN.index("iteration_duration")]
         whole = len(of_requests) // _POINTS
         self.waiting = of_requests[whole * _POINTS :]
         rows = of_requests[: whole * _POINTS].reshape(-1, _POINTS)
@@ -645,9 +663,9 @@ class _Pairing:
         own = _columns(rows[~is_other] if others else rows, "label")
         other = _columns(rows[is_other], "label", "port")
         iterations = _batch([ended["end_ns"], ended["value"]], ITERATIONS)
-        is_allocated = metrics == _KNOWN.index("vus_max")
-        gauges = points[is_allocated | (metrics == _KNOWN.index("vus"))]
-        which = is_allocated[is_allocated | (metrics == _KNOWN.index("vus"))]
+        is_allocated = metrics == KNOWN.index("vus_max")
+        gauges = points[is_allocated | (metrics == KNOWN.index("vus"))]
+        which = is_allocated[is_allocated | (metrics == KNOWN.index("vus"))]
         users = _batch([gauges["end_ns"], gauges["value"], which], USERS)
         return _Rows(_batch(own, LABELLED), _batch(other, ELSEWHERE), iterations, users)
 
@@ -686,7 +704,7 @@ def _require_order(points: Points) -> None:
     apart = points["end_ns"] != points["end_ns"][place - due]
     untagged = (due == 0) & (np.minimum(points["status"], points["error_code"]) < 0)
     for at in np.flatnonzero(wrong | apart | untagged)[:1]:
-        metric = _KNOWN[points["metric"][at]]
+        metric = KNOWN[points["metric"][at]]
         if wrong[at]:
             reason = (
                 f"a point of {metric} stands where one of {REQUEST_METRICS[due[at]]} must follow"
@@ -724,13 +742,13 @@ def _rewritten(line: bytes) -> bytes:
             tags = data.get("tags")
         case _:
             raise ValueError("the line is not a point or metric of k6")
-    if isinstance(value, bool) or (metric in _KNOWN and not 0 <= value < 1e300):
+    if isinstance(value, bool) or (metric in KNOWN and not 0 <= value < 1e300):
         raise ValueError(f"the value of {metric} is not a finite number of 0 or more")
     if not _is_time(time):
         raise ValueError(f"the time of {metric} is not RFC 3339")
     known = {
         "time": time,
-        "value": value if metric in _KNOWN else 0,
+        "value": value if metric in KNOWN else 0,
         "tags": tags if isinstance(tags, dict) else {},
     }
     return json.dumps(

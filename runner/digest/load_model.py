@@ -29,6 +29,8 @@ EVEN = 0.75
 """From this share of even windows on, the begins were planned."""
 BUSY = 0.95
 """From this mean share of users with an iteration on, all users were busy: a closed load."""
+FEW_BUSY = 0.5
+"""Below this share of users with an iteration at once, k6 allocated them for an open load."""
 ENDING = 0.05
 """Drops in this last part of a load are those of iterations that had no time left."""
 CONSTANT = 0.9
@@ -64,6 +66,8 @@ class LoadSeen:
     """Duration that the fastest 1 % of the requests did not exceed; NaN if they are too few."""
     request_ms: float
     """Mean duration of a request."""
+    whole_seconds: bool = False
+    """True if the file has no finer times than seconds."""
 
     @property
     def is_ramp(self) -> bool:
@@ -154,6 +158,9 @@ def see_load(database: duckdb.DuckDBPyConnection, points: RequestNumbers) -> Loa
     are_busy = in_flight >= BUSY * (allocated or most)
     dropped_before_ns = points.last_end_ns - ENDING * seconds * 1e9
     drops = points.dropped_iterations > 0 and points.first_drop_ns < dropped_before_ns
+    few_are_busy = most < FEW_BUSY * (allocated or most)
+    if facts["whole_seconds"]:  # which hide how evenly iterations begin
+        is_even = is_even or few_are_busy
     is_open = drops or (is_even and not are_busy)
     ((occupied_ms, request_ms, fastest_ms, requests),) = database.sql(
         _IN_REQUESTS, params={"fastest": FASTEST}
@@ -174,6 +181,7 @@ def see_load(database: duckdb.DuckDBPyConnection, points: RequestNumbers) -> Loa
         think_ms=max(0.0, facts["mean_ms"] - (occupied_ms or 0.0) / facts["iterations"]),
         fastest_ms=fastest_ms if requests * FASTEST >= 1 else math.nan,
         request_ms=request_ms or math.nan,
+        whole_seconds=bool(facts["whole_seconds"]),
     )
 
 

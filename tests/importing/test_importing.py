@@ -6,7 +6,7 @@ from pathlib import Path
 import k6_samples
 import pyarrow as pa
 import pytest
-from k6_samples import CLOSED, DROPPING, OPEN, SUMMARY
+from k6_samples import CLOSED, CSV, DROPPING, OPEN, SUMMARY
 
 from runner.digest.tables import rebuild
 from runner.importing.run import Given, found_or_imported, import_files
@@ -15,6 +15,7 @@ from runner.present.frames import read_tables
 from runner.store import RunFolder
 from runner.verdict.limits import Cause
 
+RFC_3339 = "2026-11-27T01:37:58.5Z"
 HOSTILE = {
     "empty": (b"", "is empty"),
     "html": (b"<html><script>alert(1)</script>", "is not a file that k6 wrote"),
@@ -24,6 +25,7 @@ HOSTILE = {
         b'{"type":"Metric","data":{"name":"http_reqs"},"metric":"http_reqs"}\n',
         "no complete request",
     ),
+    "csv without columns": (b"metric_name,timestamp,metric_value\nhttp_reqs\n", "no CSV of k6"),
     "no numbers": (
         b'{"metric":"http_reqs","type":"Point","data":{"time":"2026-11-21T00:56:31Z","value":"x",'
         b'"tags":{}}}\n',
@@ -61,6 +63,40 @@ def test_packing_changes_no_number(bare_lab, tmp_path, ending):
     trial, other = (only_trial(imported(each)) for each in (OPEN, path))
     assert other["requests"] == trial["requests"] == len(k6_samples.points(OPEN, "http_reqs"))
     assert other["latency_p99_ms"] == trial["latency_p99_ms"]
+
+
+def test_the_csv_of_a_load_has_the_numbers_of_its_json(bare_lab):
+    trial, other = (only_trial(imported(path, summary=SUMMARY)) for path in (CLOSED, CSV))
+    assert other["status"] == "sealed"
+    for name in ("requests", "failed", "checks_failed", "load_model", "vus", "opened_pct"):
+        assert other.get(name) == trial.get(name)
+    for percent in (50, 90, 95, 99):
+        name = f"latency_p{percent}_ms"
+        assert other[name] == pytest.approx(trial[name], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "at",
+    ["1795743478.5", "1795743478500", "1795743478500000", "1795743478500000000", RFC_3339],
+)
+def test_times_of_the_csv_are_read_as_k6_writes_them(bare_lab, tmp_path, at):
+    path = tmp_path / "results.csv"
+    head, *lines = gzip.decompress(CSV.read_bytes()).decode().splitlines()
+    kept = [line.split(",") for line in lines[:200]]
+    path.write_text("\n".join([head, *(",".join([row[0], at, *row[2:]]) for row in kept), ""]))
+    if "." in at and at != RFC_3339:
+        with pytest.raises(LabError, match="no CSV of k6"):
+            imported(path)
+    else:
+        assert only_trial(imported(path))["requests"] > 10
+
+
+def test_a_torn_csv_counts_as_far_as_it_goes(bare_lab, tmp_path):
+    path = tmp_path / "results.csv"
+    data = gzip.decompress(CSV.read_bytes())
+    path.write_bytes(data[: len(data) // 2])
+    whole = len(k6_samples.points(CLOSED, "http_reqs"))
+    assert 0.3 * whole < only_trial(imported(path))["requests"] < 0.7 * whole
 
 
 @pytest.mark.parametrize("ending", [".json", ".json.gz", ".json.zst"])

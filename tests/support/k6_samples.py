@@ -10,6 +10,8 @@ import numpy as np
 SAMPLES = Path(__file__).parent / "samples"
 CLOSED = SAMPLES / "k6-v1-closed.json.gz"
 """4 users for 3 s, each iteration a GET of another URL, a POST named `buy`, and 40 ms of sleep."""
+CSV = SAMPLES / "k6-v1-closed.csv.gz"
+"""The same load, by `--out csv`: times are whole seconds."""
 OPEN = SAMPLES / "k6-v2-open.json.gz"
 """50 iterations/s for 4 s."""
 DROPPING = SAMPLES / "k6-v1-dropping.json.gz"

@@ -1,0 +1,113 @@
+"""Read the lines of k6's `--out csv=FILE` as points, which k6_raw.py combines into requests.
+
+The first line names the columns. A value has six decimals, so times are exact to a nanosecond, but
+k6 dates a point by whole seconds unless K6_CSV_TIME_FORMAT says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyarrow import csv
+
+from runner.digest.k6_raw import KNOWN, POINT, Block, DamageError, Lines, kept_tags
+from runner.digest.labels import Labelling
+
+TAGS = ("status", "error_code", "method", "name", "url", "group", "scenario", "check")
+_FIRST = ("metric_name", "timestamp", "metric_value")
+_SEPARATOR = "\x1f"
+_UNITS = {10: 1_000_000_000, 13: 1_000_000, 16: 1_000, 19: 1}
+"""Digits of a time since the epoch -> its unit, in ns."""
+
+
+def csv_lines(blocks: Iterator[bytes]) -> Lines:
+    """Return how to read the blocks of a CSV file, whose first line is taken off."""
+    first = next(blocks, b"")
+    head, _, rest = first.partition(b"\n")
+    columns = head.decode("utf-8", "replace").lstrip("\ufeff").strip().split(",")
+    if tuple(columns[:3]) != _FIRST:
+        raise DamageError(1, "the line does not name the columns of k6's CSV")
+    return Lines(_Reader(tuple(columns)), chain([rest], blocks), 1)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads a block of lines with these columns."""
+
+    columns: tuple[str, ...]
+
+    def __call__(self, block: bytes) -> Block:
+        """Return the points of a block."""
+        if not block:
+            return Block(np.empty(0, POINT), [], 0, Labelling())
+        try:
+            return self._points(block)
+        except (pa.ArrowException, ValueError) as error:
+            said = str(error).splitlines()[0]
+            fault = DamageError(1, f"the lines from here on are no CSV of k6 ({said})")
+            return Block(np.empty(0, POINT), [], 0, Labelling(), fault)
+
+    def _points(self, block: bytes) -> Block:
+        tags = [name for name in TAGS if name in self.columns]
+        table = csv.read_csv(
+            pa.BufferReader(block),
+            csv.ReadOptions(use_threads=False, column_names=list(self.columns)),
+            csv.ParseOptions(newlines_in_values=True),
+            csv.ConvertOptions(
+                include_columns=[*_FIRST, *tags],
+                column_types={
+                    **dict.fromkeys((*_FIRST, *tags), pa.string()),
+                    "metric_value": pa.float64(),
+                },
+                strings_can_be_null=False,
+            ),
+        ).combine_chunks()
+        points = np.empty(len(table), POINT)
+        points["line"] = np.arange(len(table))
+        names, points["metric"] = _distinct(table["metric_name"])
+        points["end_ns"] = _times_ns(table["timestamp"])
+        points["value"] = table["metric_value"].to_numpy()
+        _require_values(points, names)
+        labels = Labelling()
+        sets, indices = _distinct(
+            pc.binary_join_element_wise(*(table[name] for name in tags), _SEPARATOR)
+        )
+        kept = [kept_tags(_tags(tags, each), labels) for each in sets]
+        for name in ("status", "error_code", "port", "label"):
+            points[name] = np.array([getattr(each, name) for each in kept])[indices]
+        return Block(points, names, len(table), labels)
+
+
+def _tags(names: Sequence[str], joined: str) -> dict[str, str]:
+    """Return the tags of a point, without the empty ones."""
+    values = joined.split(_SEPARATOR)
+    return {name: value for name, value in zip(names, values, strict=True) if value}
+
+
+def _times_ns(texts: pa.ChunkedArray) -> NDArray[np.int64]:
+    """Return times in ns; raise ValueError for a format that k6 does not write."""
+    sample = texts[0].as_py()
+    if unit := _UNITS.get(len(sample)) if sample.isdigit() else None:
+        return np.asarray(texts.cast(pa.int64()).to_numpy()) * unit
+    return np.asarray(texts.cast(pa.timestamp("ns", "UTC")).cast(pa.int64()).to_numpy())
+
+
+def _distinct(texts: pa.ChunkedArray) -> tuple[list[str], NDArray[np.int32]]:
+    """Return the distinct texts, and the index of each text among them."""
+    found = pa.concat_arrays(texts.chunks).dictionary_encode()
+    return found.dictionary.to_pylist(), found.indices.to_numpy()
+
+
+def _require_values(points: NDArray[np.void], names: Sequence[str]) -> None:
+    """Raise ValueError if a point of a metric of k6 has no finite value of 0 or more."""
+    of_k6 = np.array([name in KNOWN for name in names], bool)[points["metric"]]
+    wrong = of_k6 & ~((points["value"] >= 0) & (points["value"] < 1e300))
+    for at in np.flatnonzero(wrong)[:1]:
+        metric = names[points["metric"][at]]
+        raise ValueError(f"the value of {metric} is not a finite number of 0 or more")
