@@ -44,6 +44,8 @@ class Counter:
     the host has `steal_s` (CPU time that the hypervisor gave to other guests), `interrupts_s` (CPU
     time of interrupts), `ran_s` (CPU time of all programs) and `switches` (between tasks). Subjects
     have `throttled_s`, `threads` and `foreign_cpus` (CPUs that a subject may use beside its own).
+    Servers have `waited_s` (time that its threads waited for a CPU), `busiest_thread_pct` (CPU use
+    of one thread since the row before) and `stopped` (1 if a signal had stopped it).
     STATS_COLUMNS come from the server's /stats.
     """
     seams: tuple[float, ...] = ()
@@ -88,7 +90,7 @@ class Counter:
         return float(100 * used.max() / window_s)
 
 
-CUMULATIVE = ("cpu_s", "throttled_s", "steal_s", "switches", "interrupts_s", "ran_s")
+CUMULATIVE = ("cpu_s", "throttled_s", "waited_s", "steal_s", "switches", "interrupts_s", "ran_s")
 MARGIN_S = 0.1
 """Margin around a slice in which its rows are searched: two ticks of the sampler."""
 
@@ -109,11 +111,13 @@ def read_counters(
         subjects = np.asarray(table["subject"].to_pylist(), dtype=object)
         t_s = (table["mono_ns"].to_numpy() - zero_mono_ns) / 1e9
         cpu_s = table["cpu_ns"].to_numpy() / 1e9
-        names = ("rss_bytes", "switches", "threads", "foreign_cpus", *STATS_COLUMNS)
+        names = ("rss_bytes", "switches", "threads", "foreign_cpus", "stopped", *STATS_COLUMNS)
         columns = {"cpu_s": cpu_s, **{name: _floats(table, name) for name in names}}
         columns |= {
-            f"{name}_s": _floats(table, f"{name}_ns") / 1e9 for name in ("interrupts", "ran")
+            f"{name}_s": _floats(table, f"{name}_ns") / 1e9
+            for name in ("interrupts", "ran", "waited")
         }
+        busiest_thread_s = _floats(table, "busiest_thread_ns") / 1e9
         columns["steal_s"] = np.nan_to_num(_floats(table, "steal_ns")) / 1e9
         throttled_ns = _floats(table, "throttled_ns")
         if throttled_known:
@@ -122,10 +126,19 @@ def read_counters(
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
         raise LabError(f"{path} cannot be read: {error}.", exit_code=1) from None
     rows_of = {str(subject): subjects == subject for subject in dict.fromkeys(subjects.tolist())}
-    return {
-        subject: Counter(t_s[rows], {name: each[rows] for name, each in columns.items()})
-        for subject, rows in rows_of.items()
-    }
+    found = {}
+    for subject, rows in rows_of.items():
+        values = {name: each[rows] for name, each in columns.items()}
+        values["busiest_thread_pct"] = _use_pct(busiest_thread_s[rows], t_s[rows])
+        found[subject] = Counter(t_s[rows], values)
+    return found
+
+
+def _use_pct(used_s: Floats, t_s: Floats) -> Floats:
+    """Return CPU use in % of a core from the CPU time since the row before; NaN in the first."""
+    passed_s = np.diff(t_s, prepend=np.nan)
+    passed_s[passed_s <= 0] = np.nan
+    return np.asarray(100 * used_s / passed_s, dtype=np.float64)
 
 
 def _floats(table: pa.Table, name: str) -> Floats:
@@ -236,11 +249,12 @@ def _subject_rates(trial_id: str, subject: str, counter: Counter) -> pa.Table:
         "dt_s": dt,
         "cpu_pct": 100 * added("cpu_s") / dt,
         "throttled_ms": 1000 * added("throttled_s"),
+        "waited_ms": 1000 * added("waited_s"),
         "switches_per_s": added("switches") / dt,
         "steal_ms": 1000 * added("steal_s") if subject == "host" else np.full(len(dt), np.nan),
         **{
             name: counter.column(name)[1:][kept]
-            for name in ("rss_bytes", "threads", *STATS_COLUMNS)
+            for name in ("rss_bytes", "threads", "busiest_thread_pct", "stopped", *STATS_COLUMNS)
         },
     }
     schema = schema_of("resources")

@@ -116,15 +116,22 @@ class Watchers:
         self._is_probing = False
         self._polling: Ask | None = None
 
-    def add(self, site: Site, subject: str, running: Running, cpus: Sequence[int] | None) -> None:
-        """Sample a server or a database from now on.
+    def add_server(
+        self, site: Site, subject: str, running: Running, cpus: Sequence[int] | None
+    ) -> None:
+        """Sample a server from now on, with the waiting of its threads."""
+        self._add(site, {"add": subject, "cpus": cpus, "threads": True}, running)
 
-        `cpus` are its CPUs, if the lab chose them.
-        """
+    def add_database(
+        self, site: Site, subject: str, running: Running, cpus: Sequence[int] | None
+    ) -> None:
+        """Sample a database from now on."""
+        self._add(site, {"add": subject, "cpus": cpus}, running)
+
+    def _add(self, site: Site, command: Mapping[str, object], running: Running) -> None:
+        """Send a command about a process; `cpus` are its CPUs, if the lab chose them."""
         if site in self.samplers:
-            self.samplers[site](
-                {"add": subject, "pid": running.pid, "alone": running.alone, "cpus": cpus}
-            )
+            self.samplers[site]({**command, "pid": running.pid, "alone": running.alone})
 
     def begin(
         self, site: Site, subject: str, server: Server, running: Running, shot: Shot, hz: float

@@ -4,10 +4,11 @@ Run as `python -m runner.measure.sampler HZ CPUS`; loading.py is the runner's si
 JSON lines on standard input; the sampler ends at the end of input.
 
 `add` samples the control group of `pid`, or its process tree if other processes are in its group
-(`alone` is false). The subject replaces any other of its name. With `cpus`, each row has the number
-of other CPUs that the subject may use. `poll` requests /stats of the server `of` that name at
-`address` and a port over one kept connection; without a name it stops polling. `stop` returns all
-rows, including a last one. Each row has the monotonic and the wall time of its reading.
+(`alone` is false). The subject replaces any other of its name. With `threads`, each row has the time
+for which its threads waited for a CPU. With `cpus`, each row has the number of other CPUs that the
+subject may use. `poll` requests /stats of the server `of` that name at `address` and a port over one
+kept connection; without a name it stops polling. `stop` returns all rows, including a last one. Each
+row has the monotonic and the wall time of its reading.
 """
 
 import contextlib
@@ -23,6 +24,7 @@ from typing import Any
 from runner.http_response import RECEIVE_BYTES, ResponseReader
 from runner.measure.idle import answer, become_instrument
 from runner.measure.subjects import HostSubject, Reading, Source, source_of
+from runner.measure.threads import Scheduling, Threads
 from runner.model import STATS_COLUMNS
 
 EVERY_TICKS = 4  # at 20 Hz: five requests a second, which the server does not count
@@ -96,8 +98,11 @@ class StatsPoll:
         self._channel = None
 
 
-SAMPLE_COLUMNS = ("tick", *Reading._fields, "foreign_cpus")
-"""Columns of a row; `foreign_cpus` counts the CPUs that a subject may use beside its own."""
+SAMPLE_COLUMNS = ("tick", *Reading._fields, *Scheduling._fields, "foreign_cpus")
+"""Columns of a row; `foreign_cpus` counts the CPUs that a subject may use beside its own.
+
+Only servers have values in those of `Scheduling`.
+"""
 MISSING = -1
 MEMORY_NS = 240_000_000
 """Age at which memory and threads are read again: every fifth tick of 50 ms.
@@ -121,6 +126,8 @@ class _Watch:
         """Answers of /stats, by the number of the next row."""
         self._poll: StatsPoll | None = None
         self._polled = ""  # the subject whose /stats is polled
+        self._threads: dict[str, Threads] = {}
+        """Threads of each subject whose waiting is read."""
         self._held: dict[str, tuple[int, frozenset[int]]] = {}
         """Process and CPUs of each subject that must stay on its CPUs."""
 
@@ -131,8 +138,12 @@ class _Watch:
             subject = command["add"]
             pid = command["pid"]
             cpus = command.get("cpus")
+            self._threads.pop(subject, None)
             with contextlib.suppress(OSError):  # the process has just ended, so it has no rows
-                self._sources[subject] = source_of(pid, MEMORY_NS, alone=command.get("alone", True))
+                source = source_of(pid, MEMORY_NS, alone=command.get("alone", True))
+                self._sources[subject] = source
+                if command.get("threads"):
+                    self._threads[subject] = Threads(pid, source.pids)
             if cpus is not None:
                 self._held[subject] = pid, frozenset(cpus)
         if "poll" in command:
@@ -170,8 +181,22 @@ class _Watch:
             self._subjects.append(subject)
             self._names.append(source.name)
             self._numbers.extend(
-                [MISSING if value is None else value for value in (tick, *reading, foreign)]
+                [
+                    MISSING if value is None else value
+                    for value in (tick, *reading, *self._scheduling(subject), foreign)
+                ]
             )
+
+    def _scheduling(self, subject: str) -> Scheduling:
+        """Read the threads of a subject; nothing is known of one that has ended."""
+        threads = self._threads.get(subject)
+        if threads is None:
+            return Scheduling()
+        try:
+            return threads.read()
+        except OSError:
+            del self._threads[subject]
+            return Scheduling()
 
     def rows(self) -> str:
         """Return all columns as one JSON object on one line."""

@@ -244,11 +244,11 @@ def _load_in_turn(
             if live.running.pid != UNKNOWN_PID:
                 # A user's server stays on its own CPUs.
                 cpus = bench.placement.server if live.running.cpus is None else None
-                watchers.add(bench.sites.server, live.subject, live.running, cpus)
+                watchers.add_server(bench.sites.server, live.subject, live.running, cpus)
             if live.database is not None:
                 subject = f"database {live.member.trial_id}"
                 cpus = bench.placement.database
-                watchers.add(bench.sites.database, subject, live.database.running, cpus)
+                watchers.add_database(bench.sites.database, subject, live.database.running, cpus)
         for position, (trial_id, place) in enumerate(order, start=1):
             if (
                 trial_id not in lives

@@ -46,7 +46,12 @@ class CgroupSubject:
         self._usage = KeptFile(group.folder / group.counter)
         self._unified = group.version == 2
         self._throttling = throttling
-        self._memory = Memory(lambda: cgroups.members(group.folder), memory_ns)
+        self._folder = group.folder
+        self._memory = Memory(self.pids, memory_ns)
+
+    def pids(self) -> list[int]:
+        """Return the processes in the group."""
+        return cgroups.members(self._folder)
 
     def read(self) -> Reading:
         """Return the group's counters; memory and threads are sums over its processes."""
@@ -97,6 +102,10 @@ class ProcessSubject:
         throttled = self._throttling.read() if self._throttling is not None else None
         cpu = sum(self._cpu_ns.values())
         return Reading(mono, wall, cpu, memory.resident_bytes, memory.threads, throttled)
+
+    def pids(self) -> Iterator[int]:
+        """Yield the process and its descendants."""
+        return descendants(self._leader)
 
     def _found(self) -> Iterator[int]:
         for pid in descendants(self._leader):
@@ -175,7 +184,9 @@ def open_files(pid: int) -> int | None:
         return None
 
 
-def source_of(pid: int, memory_ns: int = 0, *, alone: bool = True) -> Source:
+def source_of(
+    pid: int, memory_ns: int = 0, *, alone: bool = True
+) -> CgroupSubject | ProcessSubject:
     """Return the best source for `pid`: its control group, or its process tree.
 
     The tree is used if the group contains the lab, or is known to contain other processes (not
