@@ -4,11 +4,11 @@ Run as `python -m runner.measure.sampler HZ CPUS`; loading.py is the runner's si
 JSON lines on standard input; the sampler ends at the end of input.
 
 `add` samples the control group of `pid`, or its process tree if other processes are in its group
-(`alone` is false). The subject replaces any other of its name. With `threads`, each row has the time
-for which its threads waited for a CPU. With `cpus`, each row has the number of other CPUs that the
-subject may use. `poll` requests /stats of the server `of` that name at `address` and a port over one
-kept connection; without a name it stops polling. `stop` returns all rows, including a last one. Each
-row has the monotonic and the wall time of its reading.
+(`alone` is false). The subject replaces any other of its name. With `threads`, each row has the
+time for which its threads waited for a CPU. With `cpus`, each row has the number of other CPUs
+that the subject may use. `poll` requests /stats of the server `of` that name at `address` and a
+port over one kept connection; without a name it stops polling. `stop` returns all rows, including
+a last one. Each row has the monotonic and the wall time of its reading.
 """
 
 import contextlib

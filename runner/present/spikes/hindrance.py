@@ -1,0 +1,135 @@
+"""Stretches of a load in which something held the server back, from its tables of resources.
+
+A signal stops a server (SIGSTOP), the hypervisor takes the machine's CPUs, a quota holds it, or its
+threads wait for a CPU that another program has. Stolen, throttled and waiting time must stand out
+of what is usual in the load, by the rules of `found`; a server that is held all the time, as on a
+quota, has no such stretch.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import pandas as pd
+
+from runner.present.spikes.found import Windows, inside, runs, stand_out
+
+LOST_FLOOR_PCT = 4.0
+"""Smallest deviation of lost time, in % of the time; so a stretch loses 20 % of its time."""
+LEAST_LOST_MS = 30.0
+"""Less lost time than this is not reported: the kernel counts stolen time in steps of 10 ms."""
+
+
+class Hold(StrEnum):
+    """What held a server back."""
+
+    STOPPED = "stopped"
+    STOLEN = "stolen"
+    THROTTLED = "throttled"
+    WAITED = "waited"
+
+
+@dataclass(frozen=True)
+class Hindrance:
+    """A stretch in which a server was held back; times are seconds since the load began.
+
+    `lost_ms` is the time lost, summed over threads if they waited, and over CPUs if it was stolen.
+    `others_pct` is the CPU use, in % of a core, of programs that are no part of the trial; NaN if
+    it is unknown.
+    """
+
+    hold: Hold
+    start_s: float
+    end_s: float
+    lost_ms: float
+    others_pct: float = math.nan
+
+    @property
+    def length_s(self) -> float:
+        """Seconds from its begin to its end."""
+        return self.end_s - self.start_s
+
+    def overlaps(self, start_s: float, end_s: float) -> bool:
+        """True if it overlaps an interval."""
+        return self.start_s < end_s and start_s < self.end_s
+
+
+def hindrances(samples: pd.DataFrame, duration_s: float) -> tuple[Hindrance, ...]:
+    """Return what held the server back in a trial, in the order of time.
+
+    `samples` are the trial's rows of the resources table.
+    """
+    server = samples[samples["subject"] == "server"]
+    host = samples[samples["subject"] == "host"]
+    others_pct = _mean_of_others(samples, duration_s)
+    found = [
+        *_stopped(inside(server, "stopped", duration_s)),
+        *_lost(Hold.STOLEN, inside(host, "steal_ms", duration_s), fewest=1),
+        *_lost(Hold.THROTTLED, inside(server, "throttled_ms", duration_s), fewest=2),
+        *_lost(Hold.WAITED, inside(server, "waited_ms", duration_s), fewest=2),
+    ]
+    with_others = [
+        Hindrance(
+            each.hold, each.start_s, each.end_s, each.lost_ms, others_pct(each.start_s, each.end_s)
+        )
+        for each in found
+    ]
+    return tuple(sorted(with_others, key=lambda each: each.start_s))
+
+
+def _stopped(windows: Windows) -> Iterator[Hindrance]:
+    """Yield the stretches at whose windows' ends the server was stopped."""
+    for first, last in runs(windows.value > 0):
+        start_s = float(windows.start_s[first])
+        end_s = float(windows.end_s[last])
+        yield Hindrance(Hold.STOPPED, start_s, end_s, 1000 * (end_s - start_s))
+
+
+def _lost(hold: Hold, windows: Windows, fewest: int) -> Iterator[Hindrance]:
+    """Yield the stretches of `fewest` windows or more in which lost time stands out."""
+    lost_pct = windows.value / (10 * (windows.end_s - windows.start_s))
+    shares = Windows(windows.start_s, windows.end_s, lost_pct)
+    for first, last in stand_out(shares, LOST_FLOOR_PCT, fewest=fewest).ranges:
+        lost_ms = float(windows.value[first : last + 1].sum())
+        if lost_ms >= LEAST_LOST_MS:
+            yield Hindrance(
+                hold, float(windows.start_s[first]), float(windows.end_s[last]), lost_ms
+            )
+
+
+def others(samples: pd.DataFrame, duration_s: float) -> Windows:
+    """Return the CPU use of programs that are no part of the trial, in % of a core.
+
+    It is the machine's use less that of all sampled subjects; the probe, which is not sampled, is
+    in it. Empty if the machine was not sampled.
+    """
+    host = inside(samples[samples["subject"] == "host"], "cpu_pct", duration_s)
+    rest_pct = host.value.copy()
+    for subject in sorted(set(samples["subject"]) - {"host"}):
+        used = inside(samples[samples["subject"] == subject], "cpu_pct", duration_s)
+        rest_pct -= _mean_within(used, host.start_s, host.end_s)
+    return Windows(host.start_s, host.end_s, rest_pct)
+
+
+def _mean_of_others(samples: pd.DataFrame, duration_s: float) -> Callable[[float, float], float]:
+    """Return a function from two seconds to the mean CPU use of other programs between them."""
+    windows = others(samples, duration_s)
+
+    def mean_pct(start_s: float, end_s: float) -> float:
+        if not len(windows.value):
+            return math.nan
+        return float(_mean_within(windows, np.array([start_s]), np.array([end_s]))[0])
+
+    return mean_pct
+
+
+def _mean_within(windows: Windows, start_s: np.ndarray, end_s: np.ndarray) -> np.ndarray:
+    """Return the mean value within each interval; 0 outside the windows."""
+    if not len(windows.value):
+        return np.zeros(len(start_s))
+    edges_s = np.append(windows.start_s, windows.end_s[-1])
+    total = np.append(0.0, np.cumsum(windows.value * np.diff(edges_s)))
+    added = np.interp(end_s, edges_s, total) - np.interp(start_s, edges_s, total)
+    return np.asarray(added / (end_s - start_s))
