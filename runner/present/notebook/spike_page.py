@@ -30,6 +30,10 @@ PARTS: dict[str, parts.Part] = {
         Paragraph(spike_words.spike_words(view)),
         TextTable(spike_words.spike_table(view)),
     ],
+    "held": lambda view: [
+        Paragraph(spike_words.hindrance_words(view)),
+        TextTable(spike_words.hindrance_table(view)),
+    ],
     "coincidence": lambda view: [
         Paragraph(spike_words.coincidence_words(view)),
         TextTable(spike_words.coincidence_table(view)),

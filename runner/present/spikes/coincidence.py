@@ -1,9 +1,9 @@
 """Events while a server's CPU spiked, and a test whether they coincide more often than by chance.
 
-Events are intervals, known only with the resolution of their source. Throttling, steal, context
-switches and CPU are known for every window of the sampler. Garbage collection, the pool and
-accepted connections are known only from the server's /stats, at most five times a second, so such
-an event lies somewhere between two answers.
+Events are intervals, known only with the resolution of their source. Throttling, steal, waiting,
+stops, context switches and CPU are known for every window of the sampler. Garbage collection, the
+pool and accepted connections are known only from the server's /stats, at most five times a second,
+so such an event lies somewhere between two answers.
 
 The test compares the share of spikes that overlap an event of one kind with the same share after
 shifting the events against the spikes by 1, 2, ... windows, in a circle. Shifts preserve how events
@@ -16,7 +16,7 @@ the load are left out.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -25,12 +25,15 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from runner.present.spikes.found import ROUNDING_S, Spike, Track, Windows, inside, runs, stand_out
+from runner.present.spikes.hindrance import LOST_FLOOR_PCT, others
 from runner.present.statistics.significance import holm
 from runner.present.statistics.stats import Floats
 
 Range = tuple[int, int]
 ALPHA = 0.05
 SWITCHES_FLOOR = 500.0  # smallest deviation of context switches per second, over the whole machine
+OTHERS_FLOOR_PCT = 8.0
+"""Smallest deviation of other programs' CPU: the machine's use has steps of 10 ms."""
 STORM_FLOOR = 20.0
 """Smallest deviation of accepted connections per second.
 
@@ -49,6 +52,8 @@ class Events:
 
     kind: str
     intervals: Floats = field(default_factory=lambda: np.empty((0, 2)))
+    amounts_ms: Windows | None = None
+    """Lost or paused time by window, if the kind has an amount."""
     every_s: float = math.nan  # median seconds between two observations; NaN if unknown
     unknown: str = ""  # why the kind is unknown; empty if it was observed
     count: int = 0  # events within the tested windows
@@ -68,49 +73,80 @@ def events_of(
     `samples` are its rows of the resources table, `tracks` those of its subjects.
     """
     server, host = (samples[samples["subject"] == subject] for subject in ("server", "host"))
-    cycles = inside(server, "gc_cycles", math.inf, -math.inf)
-    free = inside(
-        server.assign(free=server["pool_size"] - server["pool_in_use"]), "free", math.inf, -math.inf
-    )
-    accepted = inside(server, "connections", duration_s)
-    throttled = inside(server, "throttled_ms", duration_s)
-    stolen = inside(host, "steal_ms", duration_s)
+    others_pct = others(samples, duration_s)
     switches = inside(host, "switches_per_s", duration_s)
-    at = accepted.end_s
-    count = accepted.value
-    accepted_per_s = Windows(at[:-1], at[1:], np.diff(count) / np.diff(at))
-    found_storms = stand_out(accepted_per_s, STORM_FLOOR, fewest=1, enough=FEW_ANSWERS - 1).ranges
-    storms = [(first, last + 1) for first, last in found_storms]
-    found = [
-        _events(
-            "GC cycle",
-            cycles,
-            _pairs(np.diff(cycles.value) > 0),
-            "the server reports no garbage collector",
-            2,
-        ),
-        _events("throttling", throttled, runs(throttled.value > 0)),
-        _events("context switches", switches, stand_out(switches, SWITCHES_FLOOR).ranges),
-        _events("steal", stolen, runs(stolen.value > 0)),
-        _events(
-            "connection storm",
-            accepted,
-            storms,
-            "accepted connections were not asked for",
-            FEW_ANSWERS,
-        ),
+    spikes_of_others = [
+        _events(f"{subject}'s CPU spike", track.windows, track.ranges)
+        for subject, track in tracks.items()
+        if subject != "server"
     ]
-    if server["pool_size"].notna().any():
-        found.append(
-            _events(
-                "pool exhausted", free, _pairs(free.value[1:] <= 0), "the pool was not asked for", 2
-            )
-        )
-    others = [subject for subject in tracks if subject != "server"]
     return (
-        *found,
-        *(_events(f"{who}'s CPU spike", tracks[who].windows, tracks[who].ranges) for who in others),
+        _collections(server, duration_s),
+        *_holds(server, host, duration_s),
+        _events("other programs' CPU", others_pct, stand_out(others_pct, OTHERS_FLOOR_PCT).ranges),
+        _events("context switches", switches, stand_out(switches, SWITCHES_FLOOR).ranges),
+        _storms(server, duration_s),
+        *_exhausted_pool(server),
+        *spikes_of_others,
     )
+
+
+def _collections(server: pd.DataFrame, duration_s: float) -> Events:
+    """Return the garbage collections, with their pauses."""
+    cycles = inside(server, "gc_cycles", math.inf, -math.inf)
+    pauses_ms = inside(server, "gc_pause_total_ms", duration_s)
+    return _events(
+        "GC cycle",
+        cycles,
+        _pairs(np.diff(cycles.value) > 0),
+        "the server reports no garbage collector",
+        2,
+        amounts_ms=Windows(pauses_ms.end_s[:-1], pauses_ms.end_s[1:], np.diff(pauses_ms.value)),
+    )
+
+
+def _holds(server: pd.DataFrame, host: pd.DataFrame, duration_s: float) -> Iterator[Events]:
+    """Yield what held the server back, with the time lost."""
+    waited = inside(server, "waited_ms", duration_s)
+    waited_pct = waited.value / (10 * (waited.end_s - waited.start_s))
+    waits = stand_out(Windows(waited.start_s, waited.end_s, waited_pct), LOST_FLOOR_PCT)
+    yield _events("waiting for a CPU", waited, waits.ranges, amounts_ms=waited)
+    stolen = inside(host, "steal_ms", duration_s)
+    yield _events("steal", stolen, runs(stolen.value > 0), amounts_ms=stolen)
+    throttled = inside(server, "throttled_ms", duration_s)
+    yield _events("throttling", throttled, runs(throttled.value > 0), amounts_ms=throttled)
+    stopped = inside(server, "stopped", duration_s)
+    yield _events("stopped", stopped, runs(stopped.value > 0))
+
+
+def _storms(server: pd.DataFrame, duration_s: float) -> Events:
+    """Return the times in which unusually many connections were accepted."""
+    accepted = inside(server, "connections", duration_s)
+    at_s = accepted.end_s
+    accepted_per_s = Windows(at_s[:-1], at_s[1:], np.diff(accepted.value) / np.diff(at_s))
+    found = stand_out(accepted_per_s, STORM_FLOOR, fewest=1, enough=FEW_ANSWERS - 1).ranges
+    storms = [(first, last + 1) for first, last in found]
+    return _events(
+        "connection storm",
+        accepted,
+        storms,
+        "accepted connections were not asked for",
+        FEW_ANSWERS,
+    )
+
+
+def _exhausted_pool(server: pd.DataFrame) -> Iterator[Events]:
+    """Yield the times in which no connection of the pool was free, if the server has a pool."""
+    if server["pool_size"].notna().any():
+        free = server.assign(free=server["pool_size"] - server["pool_in_use"])
+        windows = inside(free, "free", math.inf, -math.inf)
+        yield _events(
+            "pool exhausted",
+            windows,
+            _pairs(windows.value[1:] <= 0),
+            "the pool was not asked for",
+            2,
+        )
 
 
 def _events(
@@ -119,6 +155,8 @@ def _events(
     ranges: Iterable[Range],
     unknown: str = "the tables of this run do not have it",
     enough: int = 1,
+    *,
+    amounts_ms: Windows | None = None,
 ) -> Events:
     """Return the events in these ranges of windows.
 
@@ -128,7 +166,9 @@ def _events(
         return Events(kind, unknown=unknown)
     spans = [(windows.start_s[first], windows.end_s[last]) for first, last in ranges]
     every_s = float(np.median(np.diff(windows.end_s))) if len(windows.end_s) > 1 else math.nan
-    return Events(kind, np.array(spans, dtype=np.float64).reshape(-1, 2), every_s)
+    return Events(
+        kind, np.array(spans, dtype=np.float64).reshape(-1, 2), amounts_ms, every_s=every_s
+    )
 
 
 def _pairs(differs: NDArray[np.bool_]) -> list[Range]:

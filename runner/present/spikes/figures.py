@@ -19,6 +19,7 @@ from runner.present.figures.seconds import CPU, FINE_S, TIME, usage
 from runner.present.look import captions, style
 from runner.present.look.numbers import number
 from runner.present.look.palette import PROBE, SHADE, SHADE_EDGE, Identity, identities
+from runner.present.spikes import cause_words
 from runner.present.spikes.coincidence import Events
 from runner.present.spikes.found import LIMIT, Windows
 from runner.present.spikes.view import View, has_samples
@@ -27,10 +28,13 @@ from runner.present.spikes.words import peak_words
 PERCENTILES = {"p50": (0.5, 2.0), "p95": (0.95, 1.4), "p99": (0.99, 0.9)}
 """Percentiles of a second's response times -> quantile, and width of the line."""
 LANES = {
-    "GC cycle": "GC",
-    "throttling": "throttled",
-    "context switches": "switches",
+    "GC cycle": "GC pauses",
+    "waiting for a CPU": "waited",
     "steal": "stolen",
+    "throttling": "throttled",
+    "stopped": "stopped",
+    "other programs' CPU": "others",
+    "context switches": "switches",
     "connection storm": "connects",
     "pool exhausted": "pool full",
     "generator's CPU spike": "generator",
@@ -74,17 +78,16 @@ def spikes(view: View) -> Chart:
     if (view.start_s, view.stop_s) != (0.0, view.duration_s):
         remarks.append("A part of the load.")
     remarks.append(
-        "Shaded: spikes of the server, numbered as in the table; paler, those of the load's begin. "
-        f"Dashed: {LIMIT:g} deviations above the baseline."
+        f"Shaded and numbered: spikes, {view.server.fewest} windows or more in a row above the "
+        f"dashed line ({LIMIT:g} deviations above the baseline); pale: in the load's first second."
     )
     if not traits_of(row["tool"]).keeps_requests:
         remarks.append(f"{row['tool']} keeps no times of single requests.")
     if view.case.probe is None:
         remarks.append("There was no probe.")
     words = " ".join(remarks)
-    count = len(view.server.counted)
     frame = pd.concat(curves, ignore_index=True)
-    title = f"{captions.plural(count, 'CPU spike') if count else 'No CPU spike'} of {row['server']}"
+    title = cause_words.title(view)
     caption = captions.caption(view.case.tables, view.case.frame, words)
     text = _description(view)
     draw = partial(_timeline, view=view)
@@ -151,6 +154,9 @@ def _cpu_panel(view: View, subject: str, look: Identity) -> _Panel:
             middle = (track.windows.start_s + track.windows.end_s) / 2
             limit = track.baseline + LIMIT * track.deviation
             ax.plot(middle, limit, color=style.INK, lw=0.9, ls=DASHED, label="limit")
+            shown = limit[(middle >= view.start_s) & (middle <= view.stop_s)]
+            ax.set_ylim(0, max(ax.get_ylim()[1], 1.1 * float(shown.max(initial=0.0))))
+            style.even_axis(ax, "y")
         for value, window_s in view.peaks if is_server else ():
             curve = usage(
                 view.samples[view.samples["subject"] == "server"], window_s, view.duration_s + 1e-6
@@ -288,28 +294,60 @@ def _latency_panel(view: View, look: Identity) -> Iterator[_Panel]:
         yield _Panel("Response times", "; ".join(said), "ms (log)", 1.4, draw, read)
 
 
-def _events_panel(kinds: Sequence[Events]) -> _Panel:
+def _events_panel(every: Sequence[Events]) -> _Panel:
+    """Return the panel with a lane for each known kind of event.
+
+    If the kind has amounts, its lane shows them, and its highest amount beside it.
+    """
+    kinds = [kind for kind in every if not kind.unknown]
+
     def draw(ax: Axes) -> None:
         for lane, kind in enumerate(kinds):
-            spans = [(start, end - start) for start, end in kind.intervals]
-            ax.broken_barh(
-                spans, (lane - 0.32, 0.64), facecolor=style.GREY, edgecolor="none", label=kind.kind
-            )
-            if kind.unknown:
-                aligned: Any = {"transform": ax.get_yaxis_transform(), "va": "center"}
-                ax.text(0.01, lane, "not known", size=style.SMALL_PT, color=style.GREY, **aligned)
+            if kind.amounts_ms is None:
+                spans = [(start, end - start) for start, end in kind.intervals]
+                ax.broken_barh(
+                    spans,
+                    (lane - 0.32, 0.64),
+                    facecolor=style.GREY,
+                    edgecolor="none",
+                    label=kind.kind,
+                )
+            else:
+                _draw_amounts(ax, lane, kind.kind, kind.amounts_ms)
         ax.set_ylim(len(kinds) - 0.5, -0.5)
         ax.set_yticks(range(len(kinds)), [LANES[kind.kind] for kind in kinds])
         ax.tick_params(axis="y", length=0)
         ax.grid(visible=False, axis="y")
 
-    def read(t_s: float, _: float) -> str:
+    def read(t_s: float, height: float) -> str:
+        lane = min(max(round(height), 0), len(kinds) - 1)
+        amounts_ms = kinds[lane].amounts_ms
+        if amounts_ms is not None:
+            return f"{kinds[lane].kind}, {_at(amounts_ms, t_s)} ms"
         now = [
             kind.kind for kind in kinds if any(start <= t_s <= end for start, end in kind.intervals)
         ]
         return f"{t_s:.2f} s: {', '.join(now) or 'none of these'}"
 
-    return _Panel("What else happened", "", "", 0.26 * len(kinds), draw, read)
+    words = "the highest amount of a window at the right"
+    return _Panel("What else happened", words, "", 0.28 * len(kinds), draw, read)
+
+
+def _draw_amounts(ax: Axes, lane: int, kind: str, amounts_ms: Windows) -> None:
+    """Draw an amount per window as steps in a lane, and write the highest at the right."""
+    highest_ms = float(amounts_ms.value.max(initial=0.0))
+    shares = amounts_ms.value / highest_ms if highest_ms > 0 else amounts_ms.value
+    for start_s, end_s, share in zip(amounts_ms.start_s, amounts_ms.end_s, shares, strict=True):
+        if share > 0:
+            ax.broken_barh(
+                [(start_s, end_s - start_s)],
+                (lane + 0.36 - 0.72 * share, 0.72 * share),
+                facecolor=style.GREY,
+                edgecolor="none",
+                label=kind,
+            )
+    aligned: Any = {"transform": ax.get_yaxis_transform(), "va": "center", "clip_on": False}
+    ax.text(1.01, lane, f"{number(highest_ms)} ms", size=style.SMALL_PT, **aligned)
 
 
 def _description(view: View) -> str:

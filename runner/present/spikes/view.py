@@ -8,8 +8,10 @@ import pandas as pd
 
 from runner.model import LabError
 from runner.present.frames import Case, Tables, choose, sealed_trials
+from runner.present.spikes.causes import Explanation, Surroundings, explain
 from runner.present.spikes.coincidence import Events, coincidences, events_of
 from runner.present.spikes.found import Spike, Track, inside, track
+from runner.present.spikes.hindrance import Hindrance, hindrances
 
 SUBJECTS = ("server", "generator", "database")
 
@@ -26,6 +28,8 @@ class View:
     samples: pd.DataFrame  # its rows of the resources table
     tracks: dict[str, Track]  # CPU by subject, the server first
     events: tuple[Events, ...]
+    hindrances: tuple[Hindrance, ...]  # what held the server back
+    explanations: tuple[Explanation, ...]  # of each of the server's spikes
     start_s: float
     stop_s: float
     duration_s: float  # of the load
@@ -42,6 +46,16 @@ class View:
         return {
             number: spike for number, spike in every if spike.overlaps(self.start_s, self.stop_s)
         }
+
+    @property
+    def highest(self) -> int | None:
+        """The number of the highest counted spike in the displayed part; None without one."""
+        counted = {
+            number: spike.height_pct
+            for number, spike in self.numbered.items()
+            if not spike.settling
+        }
+        return max(counted, key=lambda number: counted[number], default=None)
 
     @property
     def peaks(self) -> list[tuple[float, float]]:
@@ -78,8 +92,33 @@ def view(
         for subject in SUBJECTS
         if subject in by_subject
     }
-    events = coincidences(tracks["server"], events_of(samples, tracks, duration_s))
-    return View(case, why, samples, tracks, events, start_s, min(stop_s, duration_s), duration_s)
+    server = tracks["server"]
+    held = hindrances(samples, duration_s)
+    around = surroundings(samples, server, held, duration_s)
+    return View(
+        case=case,
+        why=why,
+        samples=samples,
+        tracks=tracks,
+        events=coincidences(server, events_of(samples, tracks, duration_s)),
+        hindrances=held,
+        explanations=tuple(explain(spike, around) for spike in server.spikes),
+        start_s=start_s,
+        stop_s=min(stop_s, duration_s),
+        duration_s=duration_s,
+    )
+
+
+def surroundings(
+    samples: pd.DataFrame, server: Track, held: tuple[Hindrance, ...], duration_s: float
+) -> Surroundings:
+    """Return what explains a trial's spikes; `samples` are its rows of the resources table."""
+    return Surroundings(
+        server=server,
+        samples=samples[samples["subject"] == "server"],
+        stolen=inside(samples[samples["subject"] == "host"], "steal_ms", duration_s),
+        hindrances=held,
+    )
 
 
 OF_TRIAL = ("trial_id", "server", "language", "tier", "load", "load_order", "tool")

@@ -13,6 +13,7 @@ from runner.model import CALIBRATION
 from runner.present.answers import evidence
 from runner.present.look.captions import plural
 from runner.present.look.numbers import number
+from runner.present.spikes.cause_words import cause_words, hold_words, neighbour_words
 from runner.present.spikes.coincidence import ALPHA, Events, seen
 from runner.present.spikes.found import (
     BASELINE_S,
@@ -22,6 +23,7 @@ from runner.present.spikes.found import (
     LIMIT,
     SETTLING_S,
 )
+from runner.present.spikes.hindrance import Hindrance
 from runner.present.spikes.view import View
 
 NO_TRIAL_TO_LOOK_AT = (
@@ -103,6 +105,7 @@ def spike_table(view: View) -> pd.DataFrame:
             "start, s": f"{spike.start_s:.2f}",
             "length, s": f"{spike.length_s:.2f}",
             "height, % of a core": number(spike.height_pct),
+            "cause": cause_words(spike, view.explanations[place - 1]),
             "meanwhile": ", ".join(happened) or "nothing of what is looked at",
             "baseline, %": number(spike.baseline_pct),
             "deviations": number(spike.deviations),
@@ -115,6 +118,46 @@ def spike_table(view: View) -> pd.DataFrame:
             row["probe's slowest, ms"] = number(float(due.max()))
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def hindrance_words(view: View) -> str:
+    """Return how often something held the server back, and the effect on its response times."""
+    if not view.hindrances:
+        return (
+            "Nothing that is looked at held the server back: it was not stopped, and stolen, "
+            "throttled and waiting time did not stand out."
+        )
+    return (
+        f"Something held the server back {plural(len(view.hindrances), 'time')}. Response times "
+        "and CPU just after it say nothing about the server."
+    )
+
+
+def hindrance_table(view: View) -> pd.DataFrame:
+    """Return what held the server back, in the order of time, as texts."""
+    rows = []
+    for held in view.hindrances:
+        row = {
+            "start, s": f"{held.start_s:.2f}",
+            "length, s": f"{held.length_s:.2f}",
+            "what": hold_words(held),
+            "CPU of other programs": neighbour_words(held),
+            "a spike followed": "yes" if _was_caught_up(view, held) else "no",
+        }
+        if view.case.probe is not None:
+            row["probe's slowest, ms"] = number(_slowest_ms(view.case.probe, held))
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _was_caught_up(view: View, held: Hindrance) -> bool:
+    return any(found.hindrance == held for found in view.explanations)
+
+
+def _slowest_ms(probe: pd.DataFrame, held: Hindrance) -> float:
+    """Return the slowest response to the probe's requests that were due in a stretch."""
+    due = probe["ok"] & probe["t_s"].between(held.start_s, held.end_s)
+    return float(probe.loc[due, "latency_ms"].max())
 
 
 def coincidence_words(view: View) -> str:

@@ -357,7 +357,11 @@ def test_an_exhausted_pool_is_an_event():
 def test_close_mode_accepts_all_the_time_and_is_no_storm():
     at = ends()
     none = dict.fromkeys(
-        ["gc_cycles", "pool_size", "pool_in_use", "switches_per_s", "steal_ms"], np.nan
+        [
+            *("gc_cycles", "gc_pause_total_ms", "pool_size", "pool_in_use"),
+            *("switches_per_s", "steal_ms", "waited_ms", "stopped"),
+        ],
+        np.nan,
     )
     accepted = np.cumsum(np.random.default_rng(6).poisson(500, at.size)).astype(float)
     connections = np.where(np.arange(at.size) % 4 == 0, accepted, np.nan)
@@ -469,7 +473,7 @@ def test_what_is_not_known_is_said():
     old = of(GIN, old=True, probe=False)
     assert "wrk keeps no times" in wrk and "no probe" in wrk
     assert "the absence of spikes proves nothing" in wrk
-    assert "Not known of this trial: context switches, steal, connection storm." in said(old)
+    assert "Not known of this trial: waiting for a CPU, steal, stopped, " in said(old)
     table = spike_words.coincidence_table(old).set_index("event")
     assert table.loc["steal", "what it says"] == "not known: the tables of this run do not have it"
     assert table.loc[CYCLE, "spikes with one"] == "5 of 5"
