@@ -36,6 +36,8 @@ GIN_SPIKES = (
 )
 """Begin and length in seconds, height in % of a core."""
 SETTLING = (0.2, 0.4, 60.0)
+PAUSE_MS = 0.25
+"""Pause of each collection, which uses all CPU time of the spike beside it."""
 STORM_S, STORM = 16.3, 400
 """When so many connections are accepted at once."""
 STEALS_S = (2.5, 7.3, 12.8, 20.4)
@@ -100,6 +102,7 @@ def add_resources(maker: Maker, trial_id: str, course: Course) -> pd.Series:
     """The windows of one trial; return what its server used in those of the load.
 
     /stats answers at every fourth window; the collector runs at each spike, and at no other time.
+    All CPU time above the level is its.
     """
     end = windows(course.length_s)
     loaded = end > 0
@@ -115,6 +118,14 @@ def add_resources(maker: Maker, trial_id: str, course: Course) -> pd.Series:
         answers["gc_cycles"] = 3.0 + sum(
             (1.0 * (end > begin) for begin, _, _ in course.spikes), 0 * end
         )
+        answers["gc_pause_total_ms"] = PAUSE_MS * answers["gc_cycles"]
+        answers["gc_cpu_s"] = sum(
+            (
+                height / 100 * length * (end > begin + length)
+                for begin, length, height in course.spikes
+            ),
+            0 * end,
+        )
     if "pool" in course.reports:
         answers |= {
             "pool_in_use": np.where((end > 5) & (end < 8), 20.0, 3.0),
@@ -126,7 +137,8 @@ def add_resources(maker: Maker, trial_id: str, course: Course) -> pd.Series:
     }
     stolen = sum((10.0 * (within(end, at, 0.1) > 0.01) for at in STEALS_S), 0 * end)
     switches = 9000 + course.rng.normal(0, 300, end.size)
-    reported = dict.fromkeys(("gc_cycles", "pool_in_use", "pool_size"), np.nan) | answered
+    reports = ("gc_cycles", "gc_pause_total_ms", "gc_cpu_s", "pool_in_use", "pool_size")
+    reported = dict.fromkeys(reports, np.nan) | answered
     sampled = partial(maker.sampled, trial_id, end, threads=5, throttled_ms=0.0)
     sampled({"server": server}, **reported)
     sampled({"generator": generator})

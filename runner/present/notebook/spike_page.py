@@ -7,23 +7,30 @@ In a live notebook, the reader can choose the trial.
 # IPython ships without type annotations.
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import ipywidgets as widgets
 import matplotlib as mpl
+import pandas as pd
 from IPython.display import display
 from matplotlib.figure import Figure
 
+from runner.model import LabError
 from runner.present.look import captions, style
-from runner.present.look.markup import Block, Bullets, Paragraph, TextTable
+from runner.present.look.markup import Block, Bullets, Link, Links, Paragraph, TextTable
 from runner.present.look.numbers import number
 from runner.present.notebook import parts
 from runner.present.notebook.pages import RunPage, has_reader, opener, show
 from runner.present.spikes import words as spike_words
-from runner.present.spikes.view import View, most_pronounced, survey, view
+from runner.present.spikes.peaks import peak_table, peak_words, peaks
+from runner.present.spikes.view import View, most_pronounced, survey, view, windows
+from runner.store import replacing
 
 CHOSEN = "It was chosen from the list."
+PEAKS_FILE = "cpu-peaks.csv"
+INTERACTIVE = "cpu-spikes"
+"""The figure that is a widget for a reader."""
 PARTS: dict[str, parts.Part] = {
     "trial": lambda view: [Paragraph(spike_words.trial_words(view))],
     "spikes": lambda view: [
@@ -60,6 +67,7 @@ class SpikePage(RunPage):
             **self.parts,
             **parts.about(None, PARTS, spike_words.NO_TRIAL_TO_LOOK_AT),
             "control": self._control,
+            "peaks": self._peaks,
         }
         if trial:
             self.choose(trial, "The parameter trial names it.", start_s, stop_s)
@@ -131,6 +139,32 @@ class SpikePage(RunPage):
         else:
             display(widgets.interactive_output(lambda **_: render(), {"choices": self._choices}))
 
+    @cached_property
+    def peaks(self) -> pd.DataFrame:
+        """The highest peaks of all trials, the highest above its baseline first."""
+        return peaks(self.tables)
+
+    def windows(self) -> pd.DataFrame:
+        """Return a tidy frame of the trial: a row per window of the sampler and subject.
+
+        Raise LabError if no trial is shown.
+        """
+        if self.view is None:
+            raise LabError(spike_words.NO_TRIAL_TO_LOOK_AT)
+        return windows(self.view)
+
+    def _peaks(self) -> Iterator[Block]:
+        """Yield the highest peaks of all trials, and write all of them to a file."""
+        yield Paragraph(peak_words(self.peaks))
+        yield TextTable(peak_table(self.peaks), about="Highest CPU peaks of all trials")
+        if not self.live and len(self.peaks):
+            self.figures.mkdir(parents=True, exist_ok=True)
+            with replacing(self.figures / PEAKS_FILE) as temporary:
+                self.peaks.to_csv(temporary, index=False, lineterminator="\n", encoding="utf-8")
+            yield Links(
+                (Link("All peaks", PEAKS_FILE, ", as CSV, beside the figures of this run."),)
+            )
+
     def _control(self) -> Iterator[Block]:
         """Yield each server's rate of spikes in the run, beside servers without garbage
         collection.
@@ -146,7 +180,7 @@ class SpikePage(RunPage):
 
         All panels zoom and pan together. Values under the pointer are shown below (`format_coord`).
         """
-        if not self.live:
+        if not self.live or name != INTERACTIVE:
             super().show_picture(name, figure, alt)
             return
         from ipympl import backend_nbagg  # noqa: PLC0415 - makes widgets when imported, which no page may have

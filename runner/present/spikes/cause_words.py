@@ -32,7 +32,7 @@ def cause_words(spike: Spike, found: Explanation) -> str:
         case Cause.OWN_WORK:
             words = f"the server's own work{_in_one_thread(spike, found)}"
         case Cause.UNKNOWN:
-            words = "unknown, as the server reports neither requests nor collections"
+            words = "unknown, as the server does not report its requests and collections"
         case _:
             assert_never(found.cause)
     return words

@@ -98,7 +98,9 @@ def explain(spike: Spike, around: Surroundings) -> Explanation:
         return Explanation(
             Cause.REQUESTS, requests_ms, None, cycles, pause_ms, busiest_thread_pct=busiest_pct
         )
-    cause = Cause.UNKNOWN if math.isnan(requests_ms) else Cause.OWN_WORK
+    collects = math.isfinite(cycles)
+    all_known = math.isfinite(requests_ms) and (math.isfinite(collector_ms) or not collects)
+    cause = Cause.OWN_WORK if all_known else Cause.UNKNOWN
     return Explanation(cause, math.nan, None, cycles, pause_ms, busiest_thread_pct=busiest_pct)
 
 

@@ -12,7 +12,7 @@ shifts with at least that share) / (1 + shifts) is exact and never 0 (Phipson & 
 Statistical Applications in Genetics and Molecular Biology 9, 39). The test assumes that neither
 becomes more frequent during the load. On a ramp both may, and then coincide without being related.
 Holm's correction covers the kinds of one trial that can be tested. The first SETTLING_S seconds of
-the load are left out.
+load and slices are left out.
 """
 
 import math
@@ -166,8 +166,12 @@ def _events(
         return Events(kind, unknown=unknown)
     spans = [(windows.start_s[first], windows.end_s[last]) for first, last in ranges]
     every_s = float(np.median(np.diff(windows.end_s))) if len(windows.end_s) > 1 else math.nan
+    has_amounts = amounts_ms is not None and len(amounts_ms.value) > 0
     return Events(
-        kind, np.array(spans, dtype=np.float64).reshape(-1, 2), amounts_ms, every_s=every_s
+        kind,
+        np.array(spans, dtype=np.float64).reshape(-1, 2),
+        amounts_ms if has_amounts else None,
+        every_s=every_s,
     )
 
 

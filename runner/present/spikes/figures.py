@@ -79,7 +79,8 @@ def spikes(view: View) -> Chart:
         remarks.append("A part of the load.")
     remarks.append(
         f"Shaded and numbered: spikes, {view.server.fewest} windows or more in a row above the "
-        f"dashed line ({LIMIT:g} deviations above the baseline); pale: in the load's first second."
+        f"dashed line ({LIMIT:g} deviations above the baseline); pale: in the first second of "
+        "load or slice."
     )
     if not traits_of(row["tool"]).keeps_requests:
         remarks.append(f"{row['tool']} keeps no times of single requests.")
@@ -105,7 +106,7 @@ def _timeline(chart: Chart, view: View) -> Figure:
     cpu = (_cpu_panel(view, subject, look) for subject in view.tracks)
     panels = [*cpu, *_rate_panel(view), *_latency_panel(view, look), _events_panel(view.events)]
     rows = [
-        style.PanelRow(1, panel.height_in, 0.58 if panel.words else 0.36, 0.08, 1.05, 0.75)
+        style.PanelRow(1, panel.height_in, 0.58 if panel.words else 0.36, 0.08, 1.05, 0.9)
         for panel in panels
     ]
     rows[-1] = replace(rows[-1], axis_in=0.72)

@@ -16,9 +16,9 @@ used if it is larger. The deviation is at least the floor, FLOOR_PCT for CPU.
 
 Spike: FEWEST_WINDOWS or more consecutive windows, each more than LIMIT deviations above its
 baseline. Two with a single window between them are joined. A spike that begins in the first
-SETTLING_S seconds, while connections are opened and the rate rises from zero, is `settling`: it is
-listed but not counted. A stretch longer than half of BASELINE_S, or than about a quarter of the
-load, raises its own baseline and is not found.
+SETTLING_S seconds of the load, or of one of its slices, while connections are opened and the rate
+rises from zero, is `settling`: it is listed but not counted. A stretch longer than half of
+BASELINE_S, or than about a quarter of the load, raises its own baseline and is not found.
 
 Chance: if single windows exceed the limit often, some are consecutive by chance. If windows
 exceeded it independently with probability q, n windows would have n q (1 - q) stretches, which
@@ -30,7 +30,7 @@ docs/method.md has the rate of false spikes, which tests/present/spikes/test_spi
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -102,6 +102,8 @@ class Track:
 
     It is more than FEWEST_WINDOWS if chance can explain shorter stretches.
     """
+    slice_s: float = math.inf
+    """Length of a slice; infinite if the load has one begin only."""
 
     @cached_property
     def spikes(self) -> tuple[Spike, ...]:
@@ -121,7 +123,7 @@ class Track:
                 deviations=float(above[top]) / self.deviation,
                 # 1 % of a core for a second is 10 ms.
                 excess_ms=float((above * (end - start)).sum() * 10),
-                settling=bool(start[0] < SETTLING_S),
+                settling=not self.is_settled(start[:1])[0],
             )
             found.append(spike)
         return tuple(found)
@@ -133,8 +135,18 @@ class Track:
 
     @property
     def settled(self) -> NDArray[np.bool_]:
-        """Mask of the windows that begin after the load's first SETTLING_S seconds."""
-        return np.asarray(self.windows.start_s >= SETTLING_S - ROUNDING_S)
+        """Mask of the windows that begin after the first SETTLING_S seconds of load and slices."""
+        return self.is_settled(self.windows.start_s)
+
+    def is_settled(self, at_s: Floats) -> NDArray[np.bool_]:
+        """Return which instants are not in the first SETTLING_S seconds of load and slices."""
+        return np.asarray(self._since_begin_s(at_s) >= SETTLING_S - ROUNDING_S)
+
+    def _since_begin_s(self, at_s: Floats) -> Floats:
+        """Return the seconds from the begin of the slice of each instant, or of the load."""
+        if math.isinf(self.slice_s):
+            return at_s
+        return at_s - np.floor((at_s + ROUNDING_S) / self.slice_s) * self.slice_s
 
     @property
     def settled_s(self) -> float:
@@ -143,12 +155,14 @@ class Track:
         return float(length_s[self.settled].sum()) if math.isfinite(self.deviation) else 0.0
 
 
-def track(samples: pd.DataFrame, duration_s: float) -> Track:
+def track(samples: pd.DataFrame, duration_s: float, slices: float = 1) -> Track:
     """Return the CPU use of one subject in one trial.
 
-    `samples` are its rows of the resources table.
+    `samples` are its rows of the resources table. With fewer than two `slices`, or an unknown
+    number of them, the load has one begin.
     """
-    return stand_out(inside(samples, "cpu_pct", duration_s), FLOOR_PCT)
+    found = stand_out(inside(samples, "cpu_pct", duration_s), FLOOR_PCT)
+    return replace(found, slice_s=duration_s / slices) if slices > 1 else found
 
 
 def inside(samples: pd.DataFrame, column: str, until_s: float, from_s: float = 0.0) -> Windows:

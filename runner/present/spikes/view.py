@@ -88,7 +88,7 @@ def view(
         )
     by_subject = dict(list(samples.groupby("subject")))
     tracks = {
-        subject: track(by_subject[subject], duration_s)
+        subject: track(by_subject[subject], duration_s, float(case.row["slices_kept"]))
         for subject in SUBJECTS
         if subject in by_subject
     }
@@ -121,6 +121,24 @@ def surroundings(
     )
 
 
+def windows(shown: View) -> pd.DataFrame:
+    """Return a tidy frame of a trial: a row per window of the sampler and subject.
+
+    Columns are those of the resources table, with `baseline_pct` (NaN for subjects without one) and
+    `spike`, the number of the server's spike that the window belongs to, 0 outside of spikes.
+    """
+    frame = shown.samples.reset_index(drop=True).assign(baseline_pct=np.nan, spike=0)
+    for subject, found in shown.tracks.items():
+        baseline = dict(zip(found.windows.end_s, found.baseline, strict=True))
+        rows = frame["subject"] == subject
+        frame.loc[rows, "baseline_pct"] = frame.loc[rows, "t_s"].map(baseline)
+    server = frame["subject"] == "server"
+    for number, spike in enumerate(shown.server.spikes, start=1):
+        middle_s = frame["t_s"] - frame["dt_s"] / 2
+        frame.loc[server & middle_s.between(spike.start_s, spike.end_s), "spike"] = number
+    return frame
+
+
 OF_TRIAL = ("trial_id", "server", "language", "tier", "load", "load_order", "tool")
 OF_SPIKE = ("deviations", "height_pct", "start_s")
 
@@ -136,9 +154,9 @@ def survey(tables: Tables) -> pd.DataFrame:
 
     Empty without such trials. `peak_pct` is the highest CPU over 0.1 s, or the mean of a shorter
     load. `seconds` is the time in which spikes are counted, `spikes` their number and `spike_s`
-    their total length. `settling` is the number of spikes at the load's begin. The columns OF_SPIKE
-    describe the most prominent counted spike, NaN without one. `gc_per_s` is NaN if the server
-    reports no garbage collection.
+    their total length. `settling` is the number of spikes at the begin of load and slices. The
+    columns OF_SPIKE describe the most prominent counted spike, NaN without one. `gc_per_s` is NaN
+    if the server reports no garbage collection.
     """
     trials = sealed_trials(tables.trials).sort_values(["load_order", "trial_order"])
     samples = dict(
@@ -146,7 +164,9 @@ def survey(tables: Tables) -> pd.DataFrame:
     )
     rows = []
     for trial in trials[trials["trial_id"].isin(list(samples))].to_dict("records"):
-        found = track(samples[trial["trial_id"]], float(trial["duration_s"]))
+        found = track(
+            samples[trial["trial_id"]], float(trial["duration_s"]), float(trial["slices_kept"])
+        )
         counted = found.counted
         most = max(counted, key=lambda spike: spike.deviations, default=None)
         _, end_s, cycles = inside(samples[trial["trial_id"]], "gc_cycles", math.inf, -math.inf)

@@ -74,7 +74,7 @@ def spike_words(view: View) -> str:
         )
     counted = len(server.counted)
     settling = len(server.spikes) - len(server.counted)
-    begun = f", and {plural(settling, 'spike')} with the load's begin" if settling else ""
+    begun = f", and {plural(settling, 'spike')} with the begin of load or slice" if settling else ""
     found = plural(counted, "spike") if counted else "No spike"
     mean = number(view.case.row["server_cpu_mean_pct"])
     sentences = [f"{found} of the server in {number(server.settled_s)} s{begun}."]
@@ -99,7 +99,10 @@ def spike_table(view: View) -> pd.DataFrame:
     rows = []
     probe = view.case.probe
     for place, spike in view.numbered.items():
-        happened = [*(["the load began"] if spike.settling else []), *seen(view.events, spike)]
+        happened = [
+            *(["the load or a slice began"] if spike.settling else []),
+            *seen(view.events, spike),
+        ]
         row = {
             "spike": str(place),
             "start, s": f"{spike.start_s:.2f}",
@@ -288,8 +291,8 @@ def _on_the_load(view: View) -> Iterator[str]:
     settling = len(view.server.spikes) - len(view.server.counted)
     if settling:
         yield (
-            f"{plural(settling, 'spike')} began in the first {SETTLING_S:g} s, in which "
-            "connections are opened and the rate rises: listed, but neither counted nor held "
+            f"{plural(settling, 'spike')} began in the first {SETTLING_S:g} s of load or slice, in "
+            "which connections are opened and the rate rises: listed, but neither counted nor held "
             "against events."
         )
     if row["steps"] > 1:

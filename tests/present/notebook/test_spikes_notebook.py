@@ -18,7 +18,7 @@ from built import bare_lab
 from jupyter_client.manager import start_new_kernel
 from matplotlib.image import imread
 from shown import outputs, texts
-from synthetic_spikes import STEALS_S
+from synthetic_spikes import PAUSE_MS, STEALS_S
 
 from runner.model import LabError
 from runner.present.chart.drawing import draw
@@ -138,10 +138,10 @@ def test_each_panel_says_what_it_shows_at_a_second(in_lab: Path) -> None:
     assert cpu(99.0, 7.0) == "gin, 99.00 s: – % of a core"
     assert rate(4.12, 0.0).endswith(" requests/s") and "p50 " in latency(4.5, 1.0)
     assert latency(31.5, 2.5) == "31.50 s: the pointer is at 2.50 ms"
-    assert (
-        events(STEALS_S[0], 0.0) == f"{STEALS_S[0]:.2f} s: steal"
-        and events(1.0, 0.0) == "1.00 s: none of these"
-    )
+    collections, stolen, _, others = range(4)
+    assert events(4.02, collections) == f"GC cycle, 4.02 s: {PAUSE_MS:.3f} ms"
+    assert events(STEALS_S[0] + 0.02, stolen) == f"steal, {STEALS_S[0] + 0.02:.2f} s: 10.0 ms"
+    assert events(1.0, others) == "1.00 s: none of these"
 
 
 # --- with a reader in front of it -----------------------------------------------------------------

@@ -4,6 +4,7 @@ coincides.
 Words, tables and figure say what was put in.
 """
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -34,7 +35,9 @@ from runner.present.spikes import words as spike_words
 from runner.present.spikes.coincidence import ALPHA, Events, by_shift, coincidences, events_of
 from runner.present.spikes.figures import spikes
 from runner.present.spikes.found import LIMIT, robust_deviation, stretches, track
-from runner.present.spikes.view import View, most_pronounced, survey, view
+from runner.present.spikes.peaks import peak_table, peak_words, peaks
+from runner.present.spikes.side_by_side import has_long_trials, side_by_side
+from runner.present.spikes.view import View, most_pronounced, survey, view, windows
 
 QUIET = np.full(WINDOWS, 12.0)
 
@@ -438,7 +441,10 @@ def test_the_tables_say_what_coincides():
     table = spike_words.spike_table(shown)
     assert table["spike"].tolist() == ["1", "2", "3", "4", "5", "6"]
     assert table["meanwhile"].str.contains(CYCLE).all()
-    assert "the load began" in table["meanwhile"][0] and "connection storm" in table["meanwhile"][3]
+    assert (
+        "the load or a slice began" in table["meanwhile"][0]
+        and "connection storm" in table["meanwhile"][3]
+    )
     assert (table["probe's slowest, ms"] == "4.50").all()
     table = spike_words.coincidence_table(shown).set_index("event")
     assert table.loc[CYCLE, "spikes with one"] == "5 of 5"
@@ -534,3 +540,66 @@ def test_the_synthetic_run_of_other_tests_is_read_too(tmp_path):
     assert spike.length_s == pytest.approx(synthetic_run.BURST_S, abs=0.101)
     drawn(shown)
     assert "Not known of this trial" in said(shown)
+
+
+# --- all trials, and the tidy frame ---------------------------------------------------------------
+
+
+def test_the_highest_peaks_come_first_with_their_cause():
+    found = peaks(run())
+    spikes_of_gin = found[found["is_spike"]]
+    heights = sorted((height for _, _, height in GIN_SPIKES), reverse=True)
+    assert spikes_of_gin["height_pct"].to_numpy() == pytest.approx(heights, rel=0.2)
+    assert spikes_of_gin["at_s"].iloc[0] == near(22.1, 0.051)
+    assert spikes_of_gin["cause"].str.startswith("garbage collection: 1 cycle").all()
+    others = found[~found["is_spike"]]
+    assert set(others["trial_id"]) == set(
+        run().trials["trial_id"][run().trials["tier"] != "calibration"]
+    ) - {GIN}
+    assert (others["cause"] == "").all()
+    assert "reference" not in set(found["server"])
+
+
+def test_the_peaks_over_two_windows_are_those_of_the_samples():
+    row = peaks(run()).iloc[0]
+    cpu = run().resources.query("trial_id == @GIN and subject == 'server' and t_s > 0")
+    near_it = cpu[cpu["t_s"].between(row["at_s"] - 1, row["at_s"] + 2)]["cpu_pct"]
+    assert row["peak_100ms_pct"] == pytest.approx(near_it.rolling(2).mean().max())
+    assert row["peak_1s_pct"] == pytest.approx(near_it.rolling(20).mean().max(), rel=0.01)
+
+
+def test_the_table_of_peaks_says_what_is_no_spike():
+    table = peak_table(peaks(run(spikes=False)))
+    assert (table["cause"] == "no spike").all()
+    assert "no server spiked" in peak_words(peaks(run(spikes=False)))
+    capped = run()
+    trials = capped.trials.assign(share=0.5)
+    assert peaks(replace(capped, trials=trials)).empty
+
+
+def test_long_trials_of_all_servers_share_one_axis():
+    chart = side_by_side(run())
+    assert chart.title == "gin spiked 5 times in 29 s, axum never"
+    figure = draw(chart)
+    readable(figure)
+    cpu, pauses = figure.axes
+    assert {line.get_label() for line in cpu.lines} >= {"gin", "axum"}
+    assert [label.get_text() for label in pauses.get_yticklabels()] == ["gin GC"]
+    assert not has_long_trials(run_of_short_loads())
+
+
+def run_of_short_loads() -> Tables:
+    """Return the run without its loads at an offered rate."""
+    whole = run()
+    return replace(whole, trials=whole.trials[whole.trials["tool"] == "wrk"])
+
+
+def test_the_tidy_frame_has_every_window_with_its_spike():
+    frame = windows(of(GIN))
+    server = frame[(frame["subject"] == "server") & (frame["t_s"] > 0)]
+    assert len(server) == WINDOWS
+    third = server[server["spike"] == 3]
+    assert third["t_s"].min() == near(9.5 + WINDOW_S, 0.001)
+    assert len(third) == pytest.approx(0.2 / WINDOW_S, abs=1)
+    assert third["baseline_pct"].to_numpy() == pytest.approx(40, abs=1)
+    assert (frame.loc[frame["subject"] == "generator", "spike"] == 0).all()
