@@ -2,39 +2,73 @@
 gets a copy.
 """
 
+import contextlib
 import hashlib
 import json
+import os
 import shutil
+import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from functools import cache, wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
+import pandas as pd
+from made_once import filled_once
+
 ROOT = Path(__file__).parents[2]
+SOURCES = ("tests/support", "runner")
+"""Folders whose files decide what a builder writes."""
+KEPT_S = 24 * 3600
+"""Age from which on the runs of other sources are removed."""
 Shape = ParamSpec("Shape")
 Build = Callable[Concatenate[Path, Shape], Path]
 
 
 @cache
-def kept() -> tempfile.TemporaryDirectory[str]:
-    """The folder of what was built; it goes with the process."""
-    return tempfile.TemporaryDirectory(prefix="lab-built-")
+def copies() -> tempfile.TemporaryDirectory[str]:
+    """The folder of this process's copies; it goes with the process."""
+    return tempfile.TemporaryDirectory(prefix="lab-copies-")
 
 
 def new_folder() -> Path:
-    return Path(tempfile.mkdtemp(dir=kept().name))
+    return Path(tempfile.mkdtemp(dir=copies().name))
+
+
+@cache
+def kept() -> Path:
+    """The folder of what was built from the same sources, by any process of this user.
+
+    Folders of other sources are removed after a day.
+    """
+    digest = hashlib.sha256(f"{sys.version} pandas {pd.__version__}".encode())
+    for path in sorted(path for folder in SOURCES for path in (ROOT / folder).rglob("*")):
+        if path.suffix in {".py", ".csv", ".toml"}:
+            digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
+    prefix = f"lab-built-{os.getuid()}-"
+    folder = Path(tempfile.gettempdir()) / f"{prefix}{digest.hexdigest()[:20]}"
+    for other in folder.parent.glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):  # another process removes it, too
+            if other != folder and time.time() - other.stat().st_mtime > KEPT_S:
+                shutil.rmtree(other)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
 
 
 def once(build: Build[Shape]) -> Build[Shape]:
-    """Make a builder of run folders copy what it built before from arguments that read the same."""
+    """Make a builder of run folders copy what was built before from arguments that read the same.
+
+    The first one is built by one process while others that need it wait.
+    """
 
     @wraps(build)
     def made(folder: Path, *args: Shape.args, **kwargs: Shape.kwargs) -> Path:
         shape = repr((build.__module__, args, sorted(kwargs.items())))
-        first = Path(kept().name) / hashlib.sha256(shape.encode()).hexdigest()
-        if not first.exists():
-            build(first.with_suffix(".new"), *args, **kwargs).rename(first)
+        assert " at 0x" not in shape, f"another process reads other arguments: {shape}"
+        name = hashlib.sha256(shape.encode()).hexdigest()
+        first = filled_once(kept(), name, lambda unfinished: build(unfinished, *args, **kwargs))
         shutil.copytree(first, folder, dirs_exist_ok=True)
         return folder
 

@@ -93,19 +93,25 @@ class Maker:
         self, trial_id: str, ends_s: np.ndarray, cpu_pct: Mapping[str, Any], **columns: Any
     ) -> None:
         """Add the windows of 50 ms that end there: what each subject used."""
-        same = {
+        windows = len(ends_s)
+
+        def of_all(values: Any) -> np.ndarray:
+            return np.tile(np.broadcast_to(values, windows), len(cpu_pct))
+
+        used_pct = [np.broadcast_to(used, windows) for used in cpu_pct.values()]
+
+        rows = {
             "trial_id": trial_id,
-            "t_s": ends_s,
+            "t_s": of_all(ends_s),
             "dt_s": 0.05,
             "rss_bytes": 30_000_000,
             "threads": 4,
+            "subject": np.repeat(list(cpu_pct), windows),
+            "cpu_pct": np.concatenate(used_pct),
+            "throttled_ms": None,
+            **{name: of_all(values) for name, values in columns.items()},
         }
-        self.resources += [
-            pd.DataFrame(
-                {**same, "subject": subject, "cpu_pct": used, "throttled_ms": None, **columns}
-            )
-            for subject, used in cpu_pct.items()
-        ]
+        self.resources.append(pd.DataFrame(rows))
 
     def answered(self, trial_id: str, requests: Any) -> None:
         """Add how many requests were answered in each tenth of a second."""
@@ -153,13 +159,16 @@ def histogram(values_ms: np.ndarray, trial_id: str, second: np.ndarray | None) -
     bucket = np.maximum(0, np.floor(np.log(values_ms * 1000) / np.log(1.01))).astype(np.int64)
     key = bucket if second is None else second * 100_000 + bucket
     keys, counts = np.unique(key, return_counts=True)
-    frame = pd.DataFrame(
-        {"trial_id": trial_id, "second": keys // 100_000, "bucket": keys % 100_000, "count": counts}
-    )
-    frame["second"] = pd.NA if second is None else frame["second"].astype("Int64")
-    return frame.assign(
-        lower_ms=1.01 ** frame["bucket"] / 1000, upper_ms=1.01 ** (frame["bucket"] + 1) / 1000
-    )
+    buckets = keys % 100_000
+    rows = {
+        "trial_id": trial_id,
+        "second": pd.NA if second is None else pd.array(keys // 100_000, dtype="Int64"),
+        "bucket": buckets,
+        "count": counts,
+        "lower_ms": 1.01**buckets / 1000,
+        "upper_ms": 1.01 ** (buckets + 1) / 1000,
+    }
+    return pd.DataFrame(rows)
 
 
 def add_k6(maker: Maker, server: str, workload: str, block: int, trial_factor: float) -> None:
