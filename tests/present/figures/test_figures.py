@@ -421,8 +421,9 @@ from figure_checks import picture, read
 from runner.present.chart.value import (charts)
 from runner.present.look.style import save
 run, folder = map(Path, sys.argv[1:3])
+tables = read(run)
 for name in charts(sys.argv[3]):
-    save(picture(name, read(run)), folder, name)
+    save(picture(name, tables), folder, name)
 """
 
 
