@@ -359,7 +359,7 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     of_generator = success_rps(typed["requests"], typed["failed"], typed["duration_s"])
     typed["throughput_rps"] = typed["served_rps"].mask(is_open, of_generator)
     typed["quota_cores"] = typed["server_quota_cores"].fillna(math.inf)
-    named = [LoadName.of(row) for row in typed.to_dict("records")]
+    named = [LoadName.of(row) for row in typed[list(NAMED_BY)].to_dict("records")]
     typed["terms"] = [name.terms for name in named]
     typed["terms_without_slices"] = [name.terms_without_slices for name in named]
     typed["load"] = [name.full for name in named]
@@ -382,7 +382,10 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     modes = typed["mode"].map({mode: place for place, mode in enumerate(MODES)}).astype(float)
     loads = typed.assign(mode=modes).sort_values(keys, kind="stable")["load"].unique()
     typed["load_order"] = typed["load"].map({load: number for number, load in enumerate(loads)})
-    return typed.copy()  # in a few blocks: every later choice of rows takes each block by itself
+    # In a few blocks, because every later choice of rows takes each block by itself: all texts as
+    # objects, since a column of pandas' own texts is a block of its own.
+    words = dict.fromkeys(typed.columns[typed.dtypes == "str"], object)
+    return typed.astype(words).copy()
 
 
 def with_causes(trials: pd.DataFrame) -> pd.DataFrame:
@@ -412,6 +415,14 @@ def _served_rps(trials: pd.DataFrame) -> pd.Series[float]:
         trials["requests"], trials["failed"], probe_requests, probe_failed, trials["duration_s"]
     )
     return served
+
+
+NAMED_BY = (
+    *("workload", "tool", "load_model", "mode", "connections", "vus", "objective"),
+    *("first_rate_rps", "rate_rps", "pool_size", "share", "quota_cores", "database_share"),
+    *("idle", "slices"),
+)
+"""Columns that the name of a load is made of."""
 
 
 @dataclass(frozen=True)
