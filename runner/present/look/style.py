@@ -25,6 +25,7 @@ from runner.present.look.palette import WHITE, Identity
 from runner.store import replacing
 
 WIDTH_IN = 7.0
+PNG_DPI = 200  # two pixels per CSS pixel, if the figure is 700 CSS pixels wide
 TALLEST_IN = 16.0  # 1,600 pixels on a page 700 pixels wide
 LEAST_OF_PANEL = 0.4
 """Share of its height that a panel keeps at least, if a figure would be too tall."""
@@ -348,11 +349,12 @@ def save(figure: Figure, folder: Path, name: str) -> tuple[Path, Path]:
     png = folder / f"{name}.png"
     svg = folder / f"{name}.svg"
     with rc():
-        figure.savefig(
-            pixels := io.BytesIO(), format="png", dpi=200, pil_kwargs={"compress_level": 0}
-        )
+        figure.savefig(pixels := io.BytesIO(), format="rgba", dpi=PNG_DPI)
+        data = pixels.getvalue()
+        width = int(figure.get_figwidth() * PNG_DPI)
+        whole = Image.frombytes("RGBA", (width, len(data) // (4 * width)), data)
         # 256 colours take a third of the bytes, without a visible difference.
-        picture = Image.open(pixels).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+        picture = whole.convert("RGB").quantize(256, dither=Image.Dither.NONE)
         with replacing(png) as temporary:
             picture.save(temporary, format="PNG", compress_level=6)
         with replacing(svg) as temporary:
