@@ -108,7 +108,7 @@ OTHERWISE = ("latency-spectrum", "rates-latency", "inserts-over-time")
 """Figures of a post about a run that has none of the preferred ones."""
 CARD = "card.png"
 """File of the picture that other sites show with a link to the post."""
-BETWEEN_SENTENCES = re.compile(r"(?<=\.) (?=[A-Z0-9])")
+BETWEEN_SENTENCES = re.compile(r"(?<=\.)\s(?=[A-Z0-9])")
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.columns import columns
+from runner.manifest import Manifest
 from runner.model import LabError
 from runner.present.answers.summary import summarize
 from runner.present.blog.card import draw_card
@@ -19,6 +20,7 @@ from runner.present.chart.drawing import draw as drawn
 from runner.present.chart.sentences import describe
 from runner.present.chart.value import Registered, charts
 from runner.present.frames import Case, Tables, choose, read_tables, sealed_trials
+from runner.present.look import captions
 from runner.present.look.markup import Picture, TextTable, literal_table
 from runner.present.look.palette import identities
 from runner.present.look.themes import save_both
@@ -193,10 +195,12 @@ def draw(
             if any(ax.axison for ax in figure.axes):
                 full.append((name, trial, made, figure))
     looks = list(identities(tables.trials).values())
+    public = replace(tables, manifest=Manifest.of(allowed(tables.manifest)))
+    provenance = captions.provenance(public)
     pictures = []
     for number, (name, trial, made, figure) in enumerate(full, start=1):
         say(f"[{number}/{len(full)}] {name}")
-        save_both(figure, folder, name, looks)
+        save_both(figure, folder, name, looks, provenance)
         width, height = (round(100 * inches) for inches in figure.get_size_inches())
         pictures.append(Picture(folder, name, describe(made), made.caption, width, height, trial))
     return tuple(pictures)

@@ -186,7 +186,7 @@ def of_trials(
         x,
         y,
         identities(tables.trials),
-        captions.caption(tables, trials, words),
+        captions.caption(tables, words),
         **more,
     )
 

@@ -86,7 +86,7 @@ def two_clients(case: Case) -> Chart:
         tool: palette.identities(case.tables.trials)[str(case.row["server"])],
         PROBE: palette.PROBE,
     }
-    caption = captions.caption(case.tables, case.frame, " ".join(words))
+    caption = captions.caption(case.tables, " ".join(words))
     heading = (
         f"{case.row['server']}, {case.row['workload']}",
         captions.load_heading(case.frame, "response time"),
@@ -213,7 +213,7 @@ def cpu(case: Case) -> Chart:
         called[side]: looks[called[side]] if side == "server" else palette.PROBE for side in curves
     }
     draw = partial(_draw_cpu, case=case)
-    caption = captions.caption(case.tables, case.frame, said)
+    caption = captions.caption(case.tables, said)
     x = seconds.TIME
     y = seconds.CPU
     return Chart(

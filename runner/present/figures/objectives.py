@@ -54,9 +54,8 @@ def kept(tables: Tables) -> Chart:
     ]
     searched = [*ends, *trials["rate_rps"].dropna()]
     note = (
-        "A search bisects between two rates in each block, a trial a step. Dotted, with an arrow: "
-        "the server may keep more, since the generator or something else than the server was the "
-        "limit where the objective broke."
+        "Dotted, with an arrow: the server may keep more, because something else was the limit "
+        "when the objective broke."
     )
     searches = (
         "each search, from the highest rate that kept the objective to the lowest that broke it"

@@ -81,8 +81,7 @@ def _by_pool_size(
     enough = trials["requests"].map(carried_quantile) >= 0.99
     trials = trials.assign(latency_p99_ms=trials["latency_p99_ms"].where(enough))
     shown = cells(tables, trials, by="loop")
-    loops = ", ".join(dict.fromkeys(cell.panel for cell in shown))
-    words = f"Closed loop ({loops}), zero think time. {MEAN_AND_BAR} Thin grey: the other servers."
+    words = f"{MEAN_AND_BAR.rstrip('.')}; thin grey: the other servers."
     return of_trials(
         tables,
         trials,

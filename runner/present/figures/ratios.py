@@ -41,11 +41,10 @@ def ratios(tables: Tables) -> Chart:
         "A mark for each load, with its 95 % interval: right of 1 the server that the heading "
         "names is ahead, as it does more or takes less."
     )
-    trials = tables.trials[tables.trials["load"].isin(known["load"])]
     marks = sum(len(row.marks) for rows in groups.values() for row in rows)
     return forest.forest(
         title,
-        captions.caption(tables, trials, text),
+        captions.caption(tables, text),
         "Row: another server. Mark: a load. Hollow: its interval reaches 1.",
         groups,
         "ratio",

@@ -292,15 +292,9 @@ def latency(tables: Tables) -> Chart:
     shape = _dots(frame, unit, y) if are_dots else _lines(found, unit)
     words = (
         "Points: mean of the trials; bars: "
-        f"{'its 95 % interval' if each >= FEWEST_TRIALS else 'minimum to maximum'}. A percentile "
-        f"is left out where the trials of a rate have fewer than {REQUESTS_BEYOND} requests beyond "
-        "it together."
+        f"{'its 95 % interval' if each >= FEWEST_TRIALS else 'minimum to maximum'}; a percentile "
+        f"is left out if fewer than {REQUESTS_BEYOND} requests of a rate's trials lie beyond it."
     )
-    if not are_dots:
-        words += (
-            " Knee: the greatest rate / p90 (Kleinrock's power); where the generator is "
-            "the first limit beyond it, the knee is the generator's."
-        )
     if OWN_SCRIPT in set(trials["workload"]):
         words += " The probe asked for one path alone, not for what the script does."
     return of_trials(
@@ -341,7 +335,8 @@ def _lines(found: Mapping[ServerLoad, Sweep], unit: str) -> Shape:
         "Filled: verdict "
         "offered in every trial. Hollow: not, and a letter says the limit (S server, G "
         "generator, ? unknown). ×: the "
-        "rate was not sustained in half of the trials or more. Upright line: the knee.",
+        "rate was not sustained in half of the trials or more. "
+        "Upright line: the knee, the greatest rate / p90.",
         "means of the generator's p50, p90 and p99 and the probe's p50 and p95; "
         "upright line: the knee",
         _draw,

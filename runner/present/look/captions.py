@@ -185,18 +185,36 @@ def rows_equal_answers(trials: pd.DataFrame) -> str:
     )
 
 
-def caption(tables: Tables, trials: pd.DataFrame, words: str = "") -> str:
-    """Return a figure's caption: `words`, trials, verdicts, engine and machine.
+def caption(tables: Tables, words: str = "") -> str:
+    """Return a figure's caption: `words`, and a line that names the source."""
+    return "\n".join(filter(None, [words, f"Data: run {tables.manifest.run_id}."]))
 
-    `trials` are all trials that the figure covers, including failed ones, which are counted as left
-    out.
+
+def provenance(tables: Tables) -> str:
+    """Return where a run's figures come from: run, trials, verdicts, engine, machine and tools.
+
+    Files of figures have it as metadata, and pages at their end.
     """
+    manifest = tables.manifest
+    tools = ", ".join(f"{name} {version}" for name, version in manifest.tools.items())
+    counts = trials_and_verdicts(tables.trials)
+    sentences = (
+        f"Run {manifest.run_id}{f' of {manifest.day}' if manifest.day else ''}.",
+        *(f"{what}: {words}." for what, words in counts.items()),
+        durability(manifest) if tables.has_database() else "",
+        f"Engine: {manifest.engine or 'unknown'}.",
+        f"Machine: {machine(manifest)}.",
+        f"Tools: {tools}." if tools else "",
+    )
+    return " ".join(filter(None, sentences))
+
+
+def trials_and_verdicts(trials: pd.DataFrame) -> dict[str, str]:
+    """Return the counts of trials and of verdicts in words, by what they are about."""
     sealed = sealed_trials(trials)
-    counts = f"{trial_counts(trials)}. Verdicts: {verdict_counts(sealed)}."
-    stored = durability(tables.manifest) if sealed["pool_size"].notna().any() else ""
-    engine = tables.manifest.engine or "unknown"
-    place = f"Engine: {engine}. Machine: {machine(tables.manifest)}."
-    return " ".join(filter(None, [words, counts, stored, place]))
+    if sealed.empty:
+        return {}
+    return {"Trials": trial_counts(trials), "Verdicts": verdict_counts(sealed)}
 
 
 def nothing(tables: Tables, tool: str) -> str:

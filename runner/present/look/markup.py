@@ -84,7 +84,7 @@ class TextTable:
 class Picture:
     """A figure in the files NAME.svg and NAME.png; its dark version has the suffix `-dark`.
 
-    `caption` is a paragraph on content, trials, verdicts, engine and machine. Sizes are CSS pixels;
+    `caption` says what is shown, and names the run. Sizes are CSS pixels;
     the PNG has twice as many. `trial_id` is empty if the figure covers the whole run. A page has
     the file inside, or a link to it if the picture is not `inside`.
     """

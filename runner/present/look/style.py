@@ -19,6 +19,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from runner.model import setting_text
 from runner.present.look.palette import WHITE, Identity
@@ -341,11 +342,14 @@ def spread_out(heights: Sequence[float], gap: float) -> list[float]:
     return list(np.clip(moved, 0.0, max(0.0, 1.0 - (len(heights) - 1) * gap)) + ranks)
 
 
-def save(figure: Figure, folder: Path, name: str) -> tuple[Path, Path]:
+def save(figure: Figure, folder: Path, name: str, provenance: str = "") -> tuple[Path, Path]:
     """Write NAME.png (two pixels per CSS pixel at 700 px) and NAME.svg.
 
-    The same figure gives the same bytes.
+    The same figure gives the same bytes. Both files have `provenance` as their description.
     """
+    about = PngInfo()
+    if provenance:
+        about.add_itxt("Description", provenance)
     png = folder / f"{name}.png"
     svg = folder / f"{name}.svg"
     with rc():
@@ -356,7 +360,8 @@ def save(figure: Figure, folder: Path, name: str) -> tuple[Path, Path]:
         # 256 colours take a third of the bytes, without a visible difference.
         picture = whole.convert("RGB").quantize(256, dither=Image.Dither.NONE)
         with replacing(png) as temporary:
-            picture.save(temporary, format="PNG", compress_level=6)
+            picture.save(temporary, format="PNG", compress_level=6, pnginfo=about)
         with replacing(svg) as temporary:
-            figure.savefig(temporary, format="svg", metadata={"Date": None, "Creator": None})
+            metadata = {"Date": None, "Creator": None, "Description": provenance or None}
+            figure.savefig(temporary, format="svg", metadata=metadata)
     return png, svg

@@ -40,16 +40,16 @@ class DarkPartners:
 
 
 def save_both(
-    figure: Figure, folder: Path, name: str, looks: Iterable[Identity]
+    figure: Figure, folder: Path, name: str, looks: Iterable[Identity], provenance: str = ""
 ) -> tuple[Path, ...]:
     """Write NAME.png and .svg as `style.save` does, then NAME-dark.png and .svg.
 
     The figure is dark afterwards. `looks` are the identities that the figure may show. Raise
     LabError if it has any other colour that is not grey.
     """
-    light = style.save(figure, folder, name)
+    light = style.save(figure, folder, name, provenance)
     darken(figure, looks)
-    return (*light, *style.save(figure, folder, f"{name}-dark"))
+    return (*light, *style.save(figure, folder, f"{name}-dark", provenance))
 
 
 def darken(figure: Figure, looks: Iterable[Identity]) -> None:

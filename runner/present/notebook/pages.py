@@ -54,6 +54,7 @@ class Page:
     """Name -> function that returns a figure; None if the run has no data for it."""
     shown: list[str] = field(default_factory=list)  # the figures saved so far
     live: bool = False  # True if a reader uses the page interactively; then no file is changed
+    provenance: str = ""  # where its figures come from, for the metadata of their files
     display: Callable[..., object] = display
     """Shows a picture, or the end of the notebook, below the cell."""
 
@@ -83,7 +84,7 @@ class Page:
                 figure.savefig(picture := io.BytesIO(), format="png", dpi=150)
             png = picture.getvalue()
         else:
-            png = style.save(figure, self.figures, name)[0].read_bytes()
+            png = style.save(figure, self.figures, name, self.provenance)[0].read_bytes()
             self.shown.append(name)
         self.display(Image(data=png, format="png", width=700, alt=alt))
 
@@ -197,6 +198,7 @@ class RunPage(Page):
             parts=parts.about(self.tables, parts.OF_A_RUN)
             | parts.about(self.case, parts.OF_A_TRIAL, NO_CLOSED_LOAD_BY_K6),
             charts={name: partial(self._chart, name) for name in charts()},
+            provenance=captions.provenance(self.tables),
         )
 
     def _chart(self, name: str) -> Chart | None:

@@ -207,10 +207,9 @@ def verdicts(tables: Tables) -> Iterator[Block]:
 
 
 def machine(tables: Tables) -> list[Block]:
-    """Return the facts of the manifest."""
-    facts = pd.DataFrame(
-        captions.manifest_facts(tables.manifest).items(), columns=["what", "value"]
-    )
+    """Return the facts of the manifest, and the counts of trials and verdicts."""
+    known = captions.manifest_facts(tables.manifest) | captions.trials_and_verdicts(tables.trials)
+    facts = pd.DataFrame(known.items(), columns=["what", "value"])
     return [TextTable(facts, about="Machine and run")]
 
 

@@ -62,9 +62,8 @@ def beside_ours(tables: Tables) -> Chart:
         "Forest plot on a logarithmic axis: by how much a Rust server is ahead of a Go server, in "
         f"{len(known)} published ratios with ours beside them, {own} of which are the servers' own."
     )
-    trials = counterparts.published_trials(tables)
     words = "Ours are ratios of means within blocks; the published ones have no interval."
-    caption = captions.caption(tables, trials[trials["load_model"] == "closed"], words)
+    caption = captions.caption(tables, words)
     return forest.forest(BESIDE, caption, key, groups, "Rust is ahead by a factor of", head)
 
 
@@ -156,7 +155,7 @@ def claimed_and_measured(tables: Tables) -> Chart:
         "A claim of several comparisons does not hold if one of them does not, by Holm's "
         "correction."
     )
-    caption = captions.caption(tables, counterparts.published_trials(tables), words)
+    caption = captions.caption(tables, words)
     rows = [_claim(each) for each in judged]
     return claim_sheet.claim_sheet(title, caption, rows)
 

@@ -89,7 +89,7 @@ def spikes(view: View) -> Chart:
     words = " ".join(remarks)
     frame = pd.concat(curves, ignore_index=True)
     title = cause_words.title(view)
-    caption = captions.caption(view.case.tables, view.case.frame, words)
+    caption = captions.caption(view.case.tables, words)
     text = _description(view)
     draw = partial(_timeline, view=view)
     return Chart(

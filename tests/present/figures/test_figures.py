@@ -4,6 +4,7 @@ byte-stable.
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,6 +20,7 @@ import synthetic_run
 from built import ROOT
 from figure_checks import dots, folder_of, lines, picture, read, readable, tables_of, words
 from marking import long_but
+from PIL import Image
 from scipy.stats import gmean, lognorm
 
 from runner.columns import columns
@@ -28,7 +30,7 @@ from runner.present.chart.drawing import draw
 from runner.present.chart.sentences import describe
 from runner.present.chart.value import ServerLoad, charts, made
 from runner.present.figures import closed_loads, seconds, slices
-from runner.present.frames import Tables, read_tables
+from runner.present.frames import Tables, read_tables, sealed_trials
 from runner.present.look import captions, palette, style
 from runner.present.look.numbers import number
 from runner.store import RunFolder
@@ -244,23 +246,38 @@ def test_what_a_ramp_leaves_to_be_answered_is_no_rate() -> None:
     assert found["t_s"].tolist() == pytest.approx([0.05, 0.15, 0.25, 0.35])
 
 
-def test_captions_count_trials_verdicts_and_failures(
-    tables: Tables,
-) -> None:
-    """Headings say how a load was driven."""
-    text = words(picture("latency-spectrum", tables))
+def test_a_caption_ends_with_its_source_and_no_more(tables: Tables) -> None:
+    for name in ("latency-spectrum", "wrk-requests"):
+        caption = made(name, tables).caption
+        assert caption.splitlines()[-1] == f"Data: run {tables.manifest.run_id}."
+        assert not re.search("Verdicts|Engine|Machine", caption)
+
+
+def test_provenance_counts_trials_verdicts_and_failures(tables: Tables) -> None:
+    text = captions.provenance(tables)
     for said in (
-        *(
-            "15 trials, 3 per server and load; 1 failed trial left out",
-            "generator-bound 15 of 15",
-            "Engine: process",
-        ),
-        *(
-            "Example CPU @ 2.50GHz, 2 CPUs",
-            "closed loop, N = 3000, zero think time: response time at saturation",
-        ),
+        "1 failed trial left out",
+        "Verdicts: ",
+        "Engine: process",
+        "Example CPU @ 2.50GHz",
     ):
         assert said in text
+    every = len(sealed_trials(tables.trials))
+    assert text.startswith(f"Run {tables.manifest.run_id}") and f"{every} trials" in text
+
+
+def test_files_of_figures_have_their_provenance(tables: Tables, tmp_path: Path) -> None:
+    figure = picture("latency-spectrum", tables)
+    png, svg = style.save(figure, tmp_path, "figure", "Run 1. Engine: docker.")
+    with Image.open(png) as read:
+        assert read.info["Description"] == "Run 1. Engine: docker."
+    assert "Run 1. Engine: docker." in svg.read_text()
+
+
+def test_headings_say_how_a_load_was_driven(tables: Tables) -> None:
+    assert "closed loop, N = 3000, zero think time: response time at saturation" in words(
+        picture("latency-spectrum", tables)
+    )
     part = tables.trials["workload"].eq("experiments-md5")
     shares = replace(
         tables, trials=tables.trials.assign(terms=part.map({True: "0.1 of a core", False: ""}))

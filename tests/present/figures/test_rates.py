@@ -185,10 +185,9 @@ def test_points_show_what_was_offered_limited_and_not_sustained(tables: Tables) 
     for text in (
         "knee at 2,000/s, the generator's",
         "sustained to 6,000/s; then: server",
-        "Verdicts: offered",
     ):
         assert text in said
-    assert "162 trials, 6 per server and load" in said and "reference" not in said
+    assert "reference" not in said
 
 
 def at_rates(tables: Tables, *rates_rps: float) -> Tables:
