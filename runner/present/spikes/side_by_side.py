@@ -89,7 +89,7 @@ def side_by_side(tables: Tables) -> Chart:
         TIME,
         CPU,
         looks=looks,
-        caption=captions.caption(tables, trials, words),
+        caption=captions.caption(tables, words),
         noun="load",
         draw=lambda chart: _draw(chart, shown),
         describe=lambda _: sentences,
