@@ -1,20 +1,25 @@
-"""A trial's PostgreSQL: start it fresh, create the table, and read its counters."""
+"""A trial's PostgreSQL: start it fresh, create the table, and read its counters.
+
+psycopg is imported by the functions that need it: a run without a database does not wait for it.
+"""
+
+from __future__ import annotations
 
 import contextlib
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
-
-import psycopg
-from psycopg.pq import PGconn
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from runner.measure.engine import BY_FILE, Engine, RunningDatabase, waiting
 from runner.measure.leftovers import temporary
 from runner.measurement import DatabaseCounters
 from runner.model import LabError, Server
 from runner.store import lab_root
+
+if TYPE_CHECKING:
+    import psycopg
 
 READY_WITHIN_S = 30.0
 SETTINGS = (
@@ -90,6 +95,8 @@ class Database:
         _connected(self.running, self.password, self.log).close()
 
     def _ask(self, query: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        import psycopg  # noqa: PLC0415 - see above
+
         try:
             with _connect(self.running, self.password) as connection:
                 return connection.execute(query, parameters).fetchall()
@@ -137,12 +144,16 @@ def scram_verifier(password: str) -> str:
     It does not reveal the password. It uses PostgreSQL's default of 4096 iterations, whose cost
     servers pay for each connection, as in production.
     """
+    from psycopg.pq import PGconn  # noqa: PLC0415 - see above
+
     # libpq requires a connection object, but it need not be connected
     unconnected = PGconn.connect(b"host=/nowhere")
     return unconnected.encrypt_password(password.encode(), b"lab", b"scram-sha-256").decode()
 
 
 def _connect(running: RunningDatabase, password: str) -> psycopg.Connection[tuple[Any, ...]]:
+    import psycopg  # noqa: PLC0415 - see above
+
     where = (
         f"host={running.address} port={running.port} user=lab dbname=lab sslmode=disable "
         "connect_timeout=10"
@@ -159,6 +170,8 @@ def _connected(
 
     Raise LabError if it ends, or at the deadline.
     """
+    import psycopg  # noqa: PLC0415 - see above
+
     reason = ""
     for _ in waiting("PostgreSQL", running, log, READY_WITHIN_S):
         try:

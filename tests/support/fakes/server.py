@@ -14,7 +14,8 @@ import uuid
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import psycopg
+if "DATABASE_URL" in os.environ:
+    import psycopg
 
 sys.path.insert(0, "../../.tools/lib")
 from faults import asked, pause
