@@ -1,12 +1,12 @@
 """Look of each server in all figures: hue by language; shade, marker and dashes by framework."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.colors import to_hex, to_rgb
 
 from runner.model import CALIBRATION
 
@@ -74,6 +74,20 @@ SHADE = ("#FBE3B3", "#453615")
 """Highlight of a stretch of time: (on white, on dark)."""
 SHADE_EDGE = ("#E9B44C", "#8F6E24")
 """Outline of the highlight: (on white, on dark)."""
+
+
+def to_rgb(color: str) -> tuple[float, float, float]:
+    """Return the shares of red, green and blue, 0 to 1, in a colour `#RRGGBB`.
+
+    It equals matplotlib's function, which commands that draw nothing need not load.
+    """
+    red, green, blue = bytes.fromhex(color.removeprefix("#"))
+    return red / 255, green / 255, blue / 255
+
+
+def to_hex(rgb: Iterable[float]) -> str:
+    """Return the colour `#rrggbb` with these shares, rounded to 255ths."""
+    return "#" + "".join(f"{round(255 * float(share)):02x}" for share in rgb)
 
 
 def contrast(color: str, paper: str) -> float:
