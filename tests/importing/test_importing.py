@@ -11,7 +11,10 @@ from k6_samples import CLOSED, CSV, DROPPING, OPEN, SUMMARY
 from runner.digest.tables import rebuild
 from runner.importing.run import Given, found_or_imported, import_files
 from runner.model import LabError
+from runner.present.comparison.obstacle import Kind, obstacle
+from runner.present.comparison.quantity import P50, THROUGHPUT
 from runner.present.frames import read_tables
+from runner.present.two_runs.compare import compare_runs, provenance
 from runner.store import RunFolder
 from runner.verdict.limits import Cause
 
@@ -147,6 +150,29 @@ def test_files_of_one_name_are_its_trials(bare_lab):
     trials = read_tables(run).trials
     assert list(trials["trial_id"]) == ["v1-001", "v1-002", "v2-001"]
     assert trials["load"].nunique() == 1
+
+
+def test_response_times_of_kept_rates_are_compared(bare_lab, tmp_path):
+    path = tmp_path / "results.json"
+    text = gzip.decompress(OPEN.read_bytes()).decode()
+    text = text.replace('"status":"400"', '"status":"200"').replace('"error_code":"1400",', "")
+    path.write_text(text.replace('"metric":"checks"', '"metric":"my_checks"'))
+    runs = [import_files([Given(path, "api")] * 5) for _ in "AB"]
+    found = compare_runs(*runs)
+    assert [row.quantity for row in found.comparisons] == ["p50, ms"]
+    assert found.comparisons[0].ratio.ratio == pytest.approx(1)
+    assert any("may be the generator's" in said for said in provenance(found))
+
+
+def test_rates_of_closed_loads_are_not_compared(bare_lab, tmp_path):
+    path = tmp_path / "results.json"
+    text = gzip.decompress(CLOSED.read_bytes()).decode()
+    text = text.replace('"status":"400"', '"status":"200"').replace('"error_code":"1400",', "")
+    path.write_text(text.replace('"metric":"checks"', '"metric":"my_checks"'))
+    trials = read_tables(imported(path)).trials
+    assert list(trials["verdict_cause"]) == [Cause.NO_CPU_KNOWN]
+    assert obstacle(trials, THROUGHPUT).kind is Kind.ANOTHER_LIMIT
+    assert obstacle(trials, P50).kind is Kind.ANOTHER_LIMIT
 
 
 def test_tables_are_rebuilt_from_the_files(bare_lab):

@@ -10,7 +10,13 @@ from enum import StrEnum
 import pandas as pd
 
 from runner.present.comparison.quantity import THROUGHPUT, Need, Quantity
-from runner.present.frames import did_at_least, did_the_work, limits_of, server_bound
+from runner.present.frames import (
+    did_at_least,
+    did_the_work,
+    has_cause,
+    limits_of,
+    server_bound,
+)
 from runner.present.statistics.stats import carried_quantile
 from runner.verdict.limits import Cause, Limit
 
@@ -91,8 +97,17 @@ def _at_its_limit(trials: pd.DataFrame) -> Obstacle | None:
 
 
 def _no_limit(trials: pd.DataFrame) -> Obstacle | None:
-    others = set(limits_of(trials)) - {Limit.NONE}
+    others = set(limits_of(trials[~_kept_without_cpu(trials)])) - {Limit.NONE}
     return _another_limit(trials, others) if others else None
+
+
+def _kept_without_cpu(trials: pd.DataFrame) -> pd.Series[bool]:
+    """Return which trials kept an offered rate while no CPU use is known, as in an imported file.
+
+    Their response times are compared, because no side is known to be at a limit.
+    """
+    kept = trials["load_model"].eq("open") & trials["dropped"].fillna(0).eq(0)
+    return has_cause(trials, Cause.NO_CPU_KNOWN) & kept
 
 
 def _work(_trials: pd.DataFrame) -> Obstacle | None:

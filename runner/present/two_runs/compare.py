@@ -157,6 +157,8 @@ class RunComparison:
     unsealed: tuple[str, ...]
     incomparable: tuple[str, ...]
     fail_above_pct: float | None
+    imported: bool = False
+    """True if a run was imported, so that the lab measured nothing beside its samples."""
 
     @property
     def regressions(self) -> tuple[CellComparison, ...]:
@@ -222,6 +224,7 @@ def compare_runs(
             if is_the_servers(one, quantity) != is_the_servers(other, quantity)
         ),
         fail_above_pct=fail_above_pct,
+        imported=any(manifest.origin is not None for manifest in manifests),
     )
 
 
@@ -386,6 +389,11 @@ def findings(found: RunComparison) -> list[str]:
 def provenance(found: RunComparison) -> list[str]:
     """Return the equal and the changed conditions of the two runs."""
     said = ["What changed on the machine between the two runs is in the ratios as well."]
+    if found.imported:
+        said.append(
+            "No CPU use is known of an imported run: a difference may be the generator's, or its "
+            "machine's."
+        )
     if found.same_binary:
         said.append(f"The same binary in both runs, so only that: {', '.join(found.same_binary)}.")
     if found.changes:
