@@ -43,11 +43,18 @@ def import_(
     ]
     with console.FileProgress() as progress:
         run = import_files(given, progress.read)
+    failed = {
+        each["trial_id"]: each["error"] for each in run.records() if each["status"] != "sealed"
+    }
     if json_:
-        emit({"run_id": run.run_id, "path": str(run.path)})
-        return
-    console.note(*run.manifest().host_warnings)
-    console.note(f"Run:     {run.run_id} (bench report {run.run_id})")
+        emit({"run_id": run.run_id, "path": str(run.path), "failed": failed})
+    else:
+        console.note(*run.manifest().host_warnings)
+        console.note(f"Run:     {run.run_id} (bench report {run.run_id})")
+    for trial_id, error in failed.items():
+        console.error(f"{trial_id}: {error}")
+    if failed:
+        raise typer.Exit(1)
 
 
 def _for_each(files: list[Path], values: list[T], option: str) -> list[T]:

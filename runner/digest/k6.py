@@ -548,13 +548,13 @@ class GeneratorSummary:
 
 
 def read_summary(path: Path) -> GeneratorSummary:
-    """Read the summary that k6 wrote to `--summary-export=FILE`.
+    """Read the summary that k6 wrote to `--summary-export=FILE`, or passed to handleSummary().
 
     Raise LabError (exit code 1) if it is missing, broken or not k6's.
     """
     data = read_json(path)
     try:
-        metrics = dict(data["metrics"])
+        metrics = _summarized_metrics(data)
 
         def said(metric: str, name: str) -> float:
             # k6 omits metrics without samples.
@@ -579,6 +579,26 @@ def read_summary(path: Path) -> GeneratorSummary:
         raise LabError(
             f"{path} is not an end-of-test summary of k6 ({why}).", exit_code=1
         ) from None
+
+
+def _summarized_metrics(data: Any) -> dict[str, Any]:
+    """Return the values of each metric in a summary of any of k6's three forms.
+
+    `--summary-export` has the values of a metric beside each other, handleSummary() has them under
+    `values`, and the machine-readable summary has a list of metrics and calls p(90) `p90`.
+    """
+    if "results" in data:
+        listed = {each["name"]: dict(each["values"]) for each in data["results"]["metrics"]}
+        for values in listed.values():
+            values |= {f"p({name[1:]})": value for name, value in values.items() if name[0] == "p"}
+            if "matches" in values:
+                values |= {
+                    "passes": values["matches"],
+                    "fails": values["total"] - values["matches"],
+                }
+            values.setdefault("rate", 0.0)
+        return listed
+    return {name: each.get("values", each) for name, each in data["metrics"].items()}
 
 
 def _number(value: Any) -> float:

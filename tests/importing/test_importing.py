@@ -1,6 +1,8 @@
 """Files of k6 as runs: what is read of them, and how others end."""
 
 import gzip
+import json
+import re
 from pathlib import Path
 
 import k6_samples
@@ -145,6 +147,27 @@ def test_a_wrong_summary_fails_the_trial(bare_lab, tmp_path):
     assert "p50" in trial["error"]
 
 
+@pytest.mark.parametrize("form", ["handleSummary", "machine-readable"])
+def test_summaries_of_every_form_are_held_against_samples(bare_lab, tmp_path, form):
+    metrics = json.loads(SUMMARY.read_text())["metrics"]
+    for each in metrics.values():
+        each.pop("thresholds", None)
+    if form == "handleSummary":
+        made = {"metrics": {name: {"values": each} for name, each in metrics.items()}}
+    else:
+        named = re.compile(r"p\((.+)\)")
+        listed = [
+            {"name": name, "values": {named.sub(r"p\1", key): each[key] for key in each}}
+            for name, each in metrics.items()
+        ]
+        made = {"results": {"metrics": listed}}
+    path = tmp_path / "summary.json"
+    path.write_text(json.dumps(made))
+    assert only_trial(imported(CLOSED, summary=path))["status"] == "sealed"
+    path.write_text(json.dumps(made).replace('"med": ', '"med": 9'))
+    assert only_trial(imported(CLOSED, summary=path))["status"] == "failed"
+
+
 def test_files_of_one_name_are_its_trials(bare_lab):
     run = import_files([Given(OPEN, "v1"), Given(OPEN, "v1"), Given(OPEN, "v2")])
     trials = read_tables(run).trials
@@ -196,6 +219,12 @@ def test_other_files_end_in_one_sentence(bare_lab, tmp_path, kind):
         imported(path)
     assert str(path) in str(raised.value)
     assert not list((bare_lab / "data" / "runs").glob("*"))
+
+
+def test_the_command_fails_if_the_summary_differs(bare_lab, bench):
+    code, _, err = bench(str(OPEN), "--summary", str(SUMMARY), command="import")
+    assert code == 1
+    assert "invalid: 2 requests of the summary" in err
 
 
 def test_the_command_imports_with_names(bare_lab, bench):
