@@ -14,6 +14,7 @@ const DEFAULT_PERIOD: Duration = Duration::from_millis(100);
 const MAX_SERVICE_MS: f64 = 60_000.0;
 /// A worker that burns does not see SIGTERM, after which everything must end within 2 s.
 const MAX_CPU_MS: f64 = 100.0;
+const MAX_BURN_US: f64 = 100_000.0;
 const MAX_SPIKE_MS: f64 = 86_400_000.0;
 const MAX_RPS: f64 = 1_000_000.0;
 /// A spike's own period, short so that a spike of 20 ms has its share too.
@@ -25,6 +26,8 @@ pub struct Behaviour {
     pub service: Option<Schedule>,
     pub duty: Option<Duty>,
     pub cpu_per_request: Option<Duration>,
+    /// On top of everything else, in the function `known_burn`.
+    pub burn_per_request: Option<Duration>,
     pub max_rps: Option<f64>,
     /// In order, none within another.
     pub spikes: Vec<Spike>,
@@ -69,6 +72,11 @@ impl Behaviour {
                 "CPU_MS_PER_REQUEST",
                 "a number from 0 to 100",
                 |text| milliseconds(text, MAX_CPU_MS),
+            )?,
+            burn_per_request: given.take(
+                "BURN_US_PER_REQUEST",
+                "a number from 0 to 100000",
+                |text| microseconds(text, MAX_BURN_US),
             )?,
             max_rps: given.take("MAX_RPS", "a number from 0.001 to 1000000", |text| {
                 number(text).filter(|rate| (0.001..=MAX_RPS).contains(rate))
@@ -163,6 +171,11 @@ fn milliseconds(text: &str, at_most: f64) -> Option<Duration> {
     Some(Duration::from_secs_f64(given / 1e3))
 }
 
+fn microseconds(text: &str, at_most: f64) -> Option<Duration> {
+    let given = number(text).filter(|microseconds| *microseconds <= at_most)?;
+    Some(Duration::from_secs_f64(given / 1e6))
+}
+
 fn count(text: &str) -> Option<u64> {
     whole(text).filter(|count| *count >= 1)
 }
@@ -248,6 +261,9 @@ mod tests {
         let behaviour = read(&all).unwrap();
         assert_eq!(behaviour.max_rps, Some(0.5));
         assert_eq!(behaviour.cpu_per_request, Some(Duration::from_micros(1500)));
+        let burn = read(&[("BURN_US_PER_REQUEST", "2.5")]).unwrap().burn_per_request;
+        assert_eq!(burn, Some(Duration::from_nanos(2500)));
+        assert_refused("BURN_US_PER_REQUEST", &["-1", "100001"]);
         assert_eq!(behaviour.fail_every, Some(10));
         assert_refused("MAX_RPS", &["0", "0.0001", "1000001", "."]);
         assert_refused("CPU_MS_PER_REQUEST", &["-1", "100.1"]);

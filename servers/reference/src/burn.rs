@@ -80,6 +80,26 @@ pub fn use_cpu(cpu: Duration) {
     PAID.set(Some(paid.max(now)));
 }
 
+thread_local! {
+    /// What this thread has burnt too much so far, which its next requests burn less.
+    static TOO_MUCH: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// Uses this thread's CPU for `cpu` on top of everything else, so that a profile has a function of known cost.
+#[inline(never)]
+pub fn known_burn(cpu: Duration) {
+    let begun = Whose::Thread.cpu_time();
+    let due = cpu.saturating_sub(TOO_MUCH.get());
+    let mut used = Duration::ZERO;
+    while used < due {
+        for number in 0..500_u32 {
+            black_box(number);
+        }
+        used = Whose::Thread.cpu_time() - begun;
+    }
+    TOO_MUCH.set((TOO_MUCH.get() + used).saturating_sub(cpu));
+}
+
 /// Burns until this thread, or the process, has used `goal` since its start, or until `end`.
 fn burn_until(of: Whose, goal: Duration, end: Option<Instant>) {
     while of.cpu_time() < goal && end.is_none_or(|end| Instant::now() < end) {

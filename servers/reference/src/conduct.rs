@@ -76,6 +76,9 @@ impl Conduct {
         if let Some(cpu) = behaviour.cpu_per_request {
             burn::use_cpu(cpu);
         }
+        if let Some(cpu) = behaviour.burn_per_request {
+            burn::known_burn(cpu);
+        }
         end_of(behaviour, before + 1)
     }
 }
