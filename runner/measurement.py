@@ -88,6 +88,44 @@ class Counters:
 
 
 @dataclass(frozen=True)
+class Spent:
+    """What a server's processes took: CPU time by mode, context switches, page faults.
+
+    Voluntary switches are waits, involuntary ones are preemptions.
+    """
+
+    user_ns: int
+    system_ns: int
+    voluntary_switches: int
+    involuntary_switches: int
+    page_faults: int
+
+    def since(self, before: Spent) -> Spent:
+        """Return what was taken since an earlier reading."""
+        names = [each.name for each in fields(self)]
+        return Spent(*(getattr(self, name) - getattr(before, name) for name in names))
+
+    def plus(self, other: Spent) -> Spent:
+        """Return what both took together."""
+        names = [each.name for each in fields(self)]
+        return Spent(*(getattr(self, name) + getattr(other, name) for name in names))
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Size and start of a server; a field is None if it is unknown."""
+
+    start_ns: int | None = None
+    """Time from the begin of its program to its first answer."""
+    rss_started_bytes: int | None = None
+    """Resident memory once it has answered, before any load."""
+    rss_after_bytes: int | None = None
+    """Resident memory after its last load."""
+    binary_bytes: int | None = None
+    image_bytes: int | None = None
+
+
+@dataclass(frozen=True)
 class DatabaseCounters:
     """The database's cumulative counters at one time: rows with the trial's tag, and statistics.
 
@@ -191,6 +229,8 @@ class LoadFacts(Generated):
     database: DatabaseUse | None = None
     parts: tuple[Part, ...] = ()  # the other generators' parts
     between: Between | None = None  # None if all run on one machine
+    spent: Spent | None = None
+    """What the server took; None in older runs, or if its process was not found."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,6 +284,7 @@ class Measurement(LoadFacts):
     quota: Quota | None = None
     also_ports: tuple[int, ...] = ()
     """Further ports of the server's host that a user's script may use."""
+    footprint: Footprint | None = None  # None in older runs
 
     @property
     def cpus(self) -> int:

@@ -29,6 +29,7 @@ from runner.digest.probe import (
     without_probe,
 )
 from runner.digest.resources import Counter, Window, rates, stitched
+from runner.digest.spent import footprint, spent_per_request
 from runner.digest.usage import (
     evidence,
     limited,
@@ -272,9 +273,8 @@ def _digest(run: RunFolder, seen: _Seen, left_out: LeftOut) -> Digest:
     of_kept = seen.counters(kept)
     counters = of_kept.of_slices
     _write(part(run, "resources", trial.trial_id), rates(trial.trial_id, counters))
-    usage = measure_usage(
-        counters, measurement, lasted_s, load.answered + int(probed.get("probe_requests") or 0)
-    )
+    requests = load.answered + int(probed.get("probe_requests") or 0)
+    usage = measure_usage(counters, measurement, lasted_s, requests)
     metrics = {
         **load.metrics,
         **usage,
@@ -287,6 +287,8 @@ def _digest(run: RunFolder, seen: _Seen, left_out: LeftOut) -> Digest:
     if measurement.slices:
         _write(part(run, "slices", trial.trial_id), _slices(seen, kept))
         metrics |= {"slices": len(seen.loads), "slices_kept": len(kept)}
+    metrics |= footprint(measurement)
+    metrics |= spent_per_request([measurement.loads[at] for at in kept], requests)
     metrics["others_cpu_mean_pct"] = others_pct(cell, measurement, counters, lasted_s, seen.probe)
     if cell.is_open:
         metrics["sustained"] = not (

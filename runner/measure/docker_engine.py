@@ -7,6 +7,7 @@ import resource
 import subprocess
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from secrets import token_hex
 from typing import IO, Any, cast
@@ -258,7 +259,8 @@ class DockerEngine:
         env = {**handed, "ADDR": f"{self._server.address}:{port}"}
         env |= {} if server.contract else {"PORT": str(port)}
         with self._container(self._server, server.name, cpus, env, log) as container:
-            yield Running(**_facts(self._server, container, port, log))
+            facts = _facts(self._server, container, port, log)
+            yield Running(**facts, **_start(self._server, container))
 
     @contextlib.contextmanager
     def database(
@@ -386,6 +388,18 @@ def _facts(host: DockerHost, container: Container, port: int, log: Path) -> dict
 
     known = {"pid": container.attrs["State"]["Pid"], "port": port, "address": host.address}
     return {**known, "exit_code": exit_code, "stop": stop, "limit": limit}
+
+
+def _start(host: DockerHost, container: Container) -> dict[str, Any]:
+    """Return when a container's program began, if by this machine's clock, and its image's size."""
+    known: dict[str, Any] = {}
+    with contextlib.suppress(*TROUBLE, ValueError, KeyError, AttributeError):
+        image = container.image
+        known["image_bytes"] = None if image is None else int(image.attrs["Size"])
+        if host.address == LOOPBACK:
+            began = datetime.fromisoformat(container.attrs["State"]["StartedAt"])
+            known["began_wall_ns"] = round(1e9 * began.timestamp())
+    return known
 
 
 def _write_log(container: Container, log: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from runner.calibration import load_calibration
 from runner.generator_traits import TRAITS
 from runner.manifest import Machine
-from runner.measure import cgroups, machine
+from runner.measure import cgroups, machine, perf
 from runner.measure.counters import CLOSE_RPS
 from runner.measure.idle import IdleCpus
 from runner.measure.idle import remedy as remedy_of_idle
@@ -202,7 +202,14 @@ def _permitted() -> list[Diagnosis]:
             "of a core can be given to servers, by a CPU quota",
             cgroups.NO_QUOTA,
         ),
+        examine_perf(perf.refusal()),
     ]
+
+
+def examine_perf(refused: str | None) -> Diagnosis:
+    """Return whether servers can be profiled; `refused` is the reason if they cannot."""
+    words = "servers can be profiled (`bench run --profile`)"
+    return judged("perf", refused is None, words, refused or "")
 
 
 def examine_calibration(

@@ -49,6 +49,9 @@ class Running:
     """True if its control group holds nothing else; otherwise its process tree is sampled."""
     cpus: Callable[[], tuple[int, ...]] | None = None
     """Return its CPUs, if the lab does not choose them."""
+    began_wall_ns: int | None = None
+    """Time at which its program began; None if the lab did not start it here."""
+    image_bytes: int | None = None
 
     @property
     def origin(self) -> str:
@@ -274,4 +277,5 @@ def waiting(name: str, running: Running, log: Path, deadline_s: float) -> Iterat
             raise LabError(
                 f"{name} {ended(code)} before it was ready{last_line(log)}.", exit_code=1
             )
-        time.sleep(0.01)
+        # The first answer is timed, so ask often while a fast server starts.
+        time.sleep(0.001 if left_s > deadline_s - 0.2 else 0.01)

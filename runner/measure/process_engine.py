@@ -9,6 +9,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -183,8 +184,16 @@ class ProcessEngine:
                 log=log,
                 ledger=self._ledger,
             ) as held:
+                began_ns = time.time_ns()
                 held.release()
-                yield Running(held.pid, port, held.popen.poll, held.end, limit=held.limit)
+                yield Running(
+                    held.pid,
+                    port,
+                    held.popen.poll,
+                    held.end,
+                    limit=held.limit,
+                    began_wall_ns=began_ns,
+                )
 
     @contextlib.contextmanager
     def database(

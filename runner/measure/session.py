@@ -5,6 +5,7 @@ The result is raw files and Measurements. A single trial is a session of one ser
 
 import contextlib
 import secrets
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from runner.measure.warming import answer_s, probe_hz, users_of, warm_up
 from runner.measurement import (
     Counters,
     DatabaseUse,
+    Footprint,
     Loaded,
     LoadFacts,
     Measurement,
@@ -38,6 +40,7 @@ from runner.measurement import (
     Placement,
     Quota,
     Slice,
+    Spent,
     ended,
 )
 from runner.model import (
@@ -106,6 +109,7 @@ class _Live:
     running: Running
     database: Database | None
     killed_before: Kills
+    footprint: Footprint
     placement: Placement
     quota: Quota  # set outside the lab
     probe_hz: float = 0.0  # derived from the warm-up, like `users`
@@ -220,11 +224,31 @@ def _started(bench: Bench, workload: Workload, member: Member) -> Iterator[_Live
         running = stack.enter_context(
             bench.lab.engine.started(server, bench.placement.server, handed, log)
         )
-        _await(server, workload, running, nonce, log)
+        answered_ns = _await(server, workload, running, nonce, log)
+        footprint = _footprint(bench, member.ready, running, answered_ns)
         killed = bench.sites.server.kills(running.pid)
         quota = bench.sites.server.quota(running.pid)  # read before the lab sets its own
         placement = _seen(bench.placement, running)
-        yield _Live(member, workload, running, database, killed, placement, quota)
+        yield _Live(member, workload, running, database, killed, footprint, placement, quota)
+
+
+def _footprint(bench: Bench, ready: Ready, running: Running, answered_ns: int) -> Footprint:
+    """Return the size of a server that has just answered first, and how long it took."""
+    artifact = ready.server.artifact
+    began_ns = running.began_wall_ns
+    return Footprint(
+        start_ns=None if began_ns is None else answered_ns - began_ns,
+        rss_started_bytes=_resident(bench, running),
+        binary_bytes=(
+            (ready.server.folder / artifact).stat().st_size if ready.binary and artifact else None
+        ),
+        image_bytes=running.image_bytes,
+    )
+
+
+def _resident(bench: Bench, running: Running) -> int | None:
+    """Return a server's resident memory; None if its process is unknown."""
+    return None if running.pid == UNKNOWN_PID else bench.sites.server.resident(running.pid)
 
 
 def _load_in_turn(
@@ -329,12 +353,14 @@ def _load_slice(
     if live.database is not None:
         now = live.database.counters(tag)
         live.stored.append(DatabaseUse(tag, live.database.version, before=now, after=now))
+    spent_before = _spent(bench, running)
     watchers.begin(sites.server, live.subject, server, running, probe, live.probe_hz)
     try:
         with instrument(running, place, member.folder):
             generated = generate(bench, planned, watchers)
     finally:
         probed = watchers.end()
+    spent_after = _spent(bench, running)
     live.probed += [probed] if probed is not None else []
     live.died = running.exit_code()
     live.placement = _seen(live.placement, running, live.placement.server)
@@ -357,9 +383,15 @@ def _load_slice(
         "counters_after": after,
         "between": generated.between,
         "parts": parts,
+        "spent": spent_after.since(spent_before) if spent_before and spent_after else None,
     }
     live.slices.append(Slice(place=place, position=position, **seen))
     return generated.loads[0]
+
+
+def _spent(bench: Bench, running: Running) -> Spent | None:
+    """Return what a server has taken so far; None if its process is unknown or has ended."""
+    return None if running.pid == UNKNOWN_PID else bench.sites.server.spent(running.pid)
 
 
 def _loads(bench: Bench, live: _Live, shot: Shot, number: int | None) -> list[Job]:
@@ -402,6 +434,7 @@ def _stop(bench: Bench, live: _Live) -> None:
     After the stop, no statement is under way.
     """
     live.oom_kills = bench.sites.server.kills(live.running.pid).since(live.killed_before)
+    live.footprint = replace(live.footprint, rss_after_bytes=_resident(bench, live.running))
     live.exit_code = live.running.stop()
     with live.noting():
         if live.database is not None and live.error is None:
@@ -439,6 +472,7 @@ def _measurement(
         "load_ended_mono_ns": last.load_ended_mono_ns,
         "counters_after": last.counters_after,
         "database": database,
+        "spent": _together([each.spent for each in slices]),
     }
     return Measurement(
         **facts,
@@ -457,6 +491,7 @@ def _measurement(
         quota=live.quota,
         also_ports=live.workload.also,
         slices=slices if cell.slices else (),
+        footprint=live.footprint,
         probe_hz=live.probe_hz,
         users=live.users,
         others_loaded=tuple(
@@ -465,6 +500,14 @@ def _measurement(
             if name != live.member.trial_id
         ),
     )
+
+
+def _together(parts: Sequence[Spent | None]) -> Spent | None:
+    """Return what all slices took; None if it is unknown for one."""
+    total: Spent | None = Spent(0, 0, 0, 0, 0)
+    for part in parts:
+        total = total.plus(part) if total and part else None
+    return total
 
 
 def _seen(placement: Placement, running: Running, earlier: tuple[int, ...] = ()) -> Placement:
@@ -477,15 +520,16 @@ def _seen(placement: Placement, running: Running, earlier: tuple[int, ...] = ())
     return replace(placement, server=tuple(sorted({*earlier, *running.cpus()})))
 
 
-def _await(server: Server, workload: Workload, running: Running, nonce: str, log: Path) -> None:
-    """Return when the server runs and answers the load's request correctly.
+def _await(server: Server, workload: Workload, running: Running, nonce: str, log: Path) -> int:
+    """Return when the server answered first, in ns of wall time.
 
-    Raise LabError if it does not.
+    Raise LabError unless it then answers the load's request correctly.
     """
     if server.contract:
         wait_ready(server.name, running, nonce, log)
     else:
         wait_answer(server.name, running, workload.path, log)
+    answered_ns = time.time_ns()
     if workload.name not in OWN:
         for check in quick_check(
             running.address, running.port, server, nonce, workload.method, workload.path
@@ -494,7 +538,8 @@ def _await(server: Server, workload: Workload, running: Running, nonce: str, log
                 raise LabError(
                     f"{server.name} breaks the contract: {check.name}, {check.detail}.", exit_code=1
                 )
-        return
+        return answered_ns
     require_answer("the server", running, workload.probe_path or workload.path)
     if workload.name == OWN_GET:
         require_answer("the server", running, workload.path)
+    return answered_ns

@@ -24,6 +24,7 @@ from subprocess import PIPE
 from typing import Any
 
 from runner.measure import counters, memory, quotas
+from runner.measure import spent as took
 from runner.measure.generators.command import Command, Shot
 from runner.measure.leftovers import Ledger
 from runner.measure.process_engine import pinned
@@ -71,6 +72,8 @@ class Site:
     name = ""  # its role, as shown to readers; empty for this machine
     clock = Clock()
     kills = staticmethod(memory.kills)
+    spent = staticmethod(took.spent_by)
+    resident = staticmethod(took.resident_bytes)
     network = staticmethod(counters.network_bytes)
     undelivered = staticmethod(counters.undelivered)
 

@@ -172,6 +172,14 @@ class StationClient(Site):
         """Return the number of processes killed there for lack of memory."""
         return Kills(**self.ask("kills", pid=pid))
 
+    @staticmethod
+    def spent(_pid: int) -> None:
+        """Return None: what a server on another host took is not read."""
+
+    @staticmethod
+    def resident(_pid: int) -> None:
+        """Return None: the memory of a server on another host is only sampled."""
+
     def quota(self, pid: int) -> Quota:
         """Return the CPU quota of a process there."""
         return Quota(**self.ask("quota", pid=pid))

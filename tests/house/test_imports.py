@@ -35,6 +35,7 @@ ROOMS = {
         "published",
         "spikes",
         "two_runs",
+        "why",
     ),
     "blog": (
         "look",

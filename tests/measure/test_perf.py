@@ -11,6 +11,7 @@ import pytest
 
 from runner.digest.perf_files import read_events, read_stacks
 from runner.measure import perf
+from runner.measure.doctor import examine_perf
 from runner.measure.leftovers import ledger
 from runner.measure.perf import ALL_CALLS, Perf, refusal
 
@@ -94,3 +95,9 @@ def test_a_kernel_that_forbids_perf_is_named(monkeypatch, tmp_path):
     assert "perf_event_paranoid is 3" in refusal()
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert "PERFMON" in refusal()
+
+
+def test_doctor_names_the_remedy():
+    why = "perf is not installed: install it with `apt-get install linux-perf`."
+    assert (examine_perf(why).level, examine_perf(why).text) == ("warning", why)
+    assert examine_perf(None).level == "ok"

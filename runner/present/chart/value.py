@@ -294,7 +294,8 @@ MODULES = (
         "figures.sweeps",
         "figures.objectives",
     ),
-    *("published.figures", "figures.clients", "spikes.figures", "spikes.side_by_side"),
+    *("published.figures", "figures.clients", "why.figures", "spikes.figures"),
+    "spikes.side_by_side",
 )
 """Modules that register charts, in the order of a post; other modules of `figures` follow.
 

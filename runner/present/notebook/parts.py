@@ -28,6 +28,8 @@ from runner.present.published import claims, outcomes, published_table
 from runner.present.published.counterparts import WHY_STAND_INS, read_published, repeats
 from runner.present.published.judging import Judged, judge_all
 from runner.present.statistics.inference import FEWEST_TRIALS
+from runner.present.why import figures as why_figures
+from runner.present.why import words as why_words
 from runner.verdict.limits import Limit
 
 Part: TypeAlias = Callable[..., Iterable[Block]]
@@ -133,6 +135,22 @@ def inserts_answer(tables: Tables) -> Iterator[Block]:
         name="inserts",
     )
     yield from _with_dagger(sheet)
+
+
+def why(tables: Tables) -> Iterator[Block]:
+    """Yield what one server takes more than another and on what, for each profiled load."""
+    profiles = why_figures.profiles_of(tables)
+    if profiles is None:
+        yield Paragraph(why_figures.NO_PROFILES)
+        return
+    for load in profiles.loads:
+        yield Heading(why_words.load_words(tables, load))
+        said = (*why_words.sentences(profiles, load), *why_words.remarks(profiles, load))
+        yield Bullets(said)
+        yield TextTable(
+            why_words.categories_table(profiles.of(load)), "µs of CPU time per request, ± 95 %"
+        )
+        yield TextTable(why_words.events_table(profiles, load), "Events per request")
 
 
 def rates(tables: Tables) -> Iterator[Block]:
@@ -342,6 +360,7 @@ OF_A_RUN: dict[str, Part] = {
     "endpoints": endpoints,
     "mixtures": mixtures,
     "checks": checks,
+    "why": why,
     "claims answer": claims_answer,
     "claims": claim_by_claim,
     "numbers": numbers,

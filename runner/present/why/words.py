@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from runner.present.frames import Tables
 from runner.present.look.numbers import number
 from runner.present.why.profiles import (
     MOST_UNKNOWN,
@@ -33,6 +34,12 @@ _WHERE = {
 TOTAL = "all"
 LEAST_US = 0.05
 """Smallest difference of a category that a sentence names."""
+
+
+def load_words(tables: Tables, load: str) -> str:
+    """Return a profiled load in the words of its trials; its name if it has none."""
+    trials = tables.trials[tables.trials["trial_id"].str.endswith(f"-{load}")]
+    return str(trials["load_brief"].iloc[0]) if len(trials) else load
 
 
 def us(value: Microseconds) -> str:

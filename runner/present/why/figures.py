@@ -1,0 +1,144 @@
+"""The figure of profiles: CPU time per request by kind of work and server."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from runner.present.chart.sentences import fit
+from runner.present.chart.value import POINT_COLUMNS, Axis, Chart, chart, empty
+from runner.present.frames import Tables
+from runner.present.look import style
+from runner.present.look.palette import identities
+from runner.present.why.profiles import Profiles, ServerProfile, read_profiles
+from runner.present.why.words import TOTAL, load_words, sentences, us
+
+MOST_SERVERS = 4
+"""Servers in the figure; the tables have all."""
+LEAST_SHARE = 0.01
+"""Share of the dearest server's CPU time below which a kind of work has no bars."""
+BAR_IN = 0.15
+APART_IN = 0.14
+LABEL_IN = 2.85
+NO_PROFILES = "This run has no profiles: measure with `bench run CAMPAIGN --profile`."
+
+
+def profiles_of(tables: Tables) -> Profiles | None:
+    """Return the profiles of a run; None if it has none."""
+    return None if tables.folder is None else read_profiles(tables.folder)
+
+
+def is_profiled(tables: Tables) -> bool:
+    """True if a run has profiles."""
+    return profiles_of(tables) is not None
+
+
+def load_of_figure(profiles: Profiles) -> str:
+    """Return the load with the most profiled servers, the first of equal ones."""
+    return max(profiles.loads, key=lambda load: len(profiles.of(load)))
+
+
+@chart("why-categories", notebook="why", needs=is_profiled, table="CPU time by kind of work")
+def categories(tables: Tables) -> Chart:
+    """Return bars of the CPU time per request by kind of work, one for each server."""
+    profiles = profiles_of(tables)
+    if profiles is None:
+        return empty("Where the CPU time of a request goes", NO_PROFILES)
+    load = load_of_figure(profiles)
+    servers = profiles.of(load)
+    shown = servers[:MOST_SERVERS]
+    said = sentences(profiles, load)
+    title = said[-1] if said else f"Where {servers[0].server}'s CPU time goes"
+    hidden = len(servers) - len(shown)
+    caption = (
+        f"{load_words(tables, load)}. Bar: mean of {len(shown[0].by_category)} profiled slices; "
+        "line: its 95 % interval. The sum of a server's bars is its CPU time per request."
+        + (f" The {len(shown)} cheapest of {len(servers)} servers." if hidden else "")
+    )
+    made = Chart(
+        title,
+        _frame(shown, load_words(tables, load)),
+        y=Axis("CPU time per request in µs", "CPU time per request", " µs"),
+        looks=identities(tables.trials),
+        caption=caption,
+        kind="Bar chart",
+    )
+    return replace(made, draw=_draw, describe=lambda made: _describe(made, shown))
+
+
+def _frame(servers: list[ServerProfile], panel: str) -> pd.DataFrame:
+    """Return a point for each kind of work and server; x numbers the kinds from the top."""
+    least_us = LEAST_SHARE * max(each.total.mean for each in servers)
+    found = {each.server: {**each.categories, TOTAL: each.total} for each in servers}
+    names = [
+        name
+        for name in found[servers[0].server]
+        if any(each.get(name) and each[name].mean >= least_us for each in found.values())
+    ]
+    rows = [
+        (panel, server, name, place, value.mean, value.low, value.high, True)
+        for place, name in enumerate(names)
+        for server, values in found.items()
+        if (value := values.get(name)) is not None
+    ]
+    return pd.DataFrame(rows, columns=list(POINT_COLUMNS))
+
+
+def _describe(made: Chart, servers: list[ServerProfile]) -> str:
+    texts = [
+        f"{each.server}: {us(each.total)} µs, of which "
+        + ", ".join(
+            f"{name} {us(value)}" for name, value in each.categories.items() if value.mean > 0
+        )
+        + "."
+        for each in servers
+    ]
+    return fit(
+        f"Bar chart of the CPU time per request by kind of work. {made.title}", texts, "server"
+    )
+
+
+def _draw(made: Chart) -> Figure:
+    names = list(dict.fromkeys(made.frame["series"]))
+    servers = [server for server in made.looks if made.frame["server"].eq(server).any()]
+    row_in = APART_IN + BAR_IN * len(servers)
+    height = row_in * len(names)
+    panel = style.PanelRow(
+        panel_in=height, heading_in=0.1, left_in=LABEL_IN, right_in=0.75, axis_in=0.62
+    )
+    figure, ((ax,),) = style.page(made.title, made.caption, [panel])
+    for number, server in enumerate(servers):
+        rows = made.frame[made.frame["server"] == server]
+        middle = row_in * rows["x"] + APART_IN / 2 + BAR_IN * (number + 0.5)
+        color = made.looks[server].color
+        ax.barh(middle, rows["y"], height=0.8 * BAR_IN, color=color, lw=0, label=server)
+        for y, row in zip(middle, rows.itertuples(), strict=True):
+            _whisker(ax, y, row)
+        last = rows.iloc[-1]
+        ax.annotate(
+            server,
+            (np.nanmax([last["y"], last["high"]]), middle.iloc[-1]),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            size=style.SMALL_PT,
+            color=made.looks[server].ink,
+        )
+    ax.set(ylim=(height, 0))
+    ax.set_xlim(left=0)
+    ax.set_yticks([row_in * (place + 0.5) for place in range(len(names))], names)
+    ax.tick_params(axis="y", length=0, labelsize=style.SMALL_PT)
+    ax.grid(visible=False, axis="y")
+    style.even_axis(ax, "x")
+    ax.set_xlabel(made.y.label)
+    return figure
+
+
+def _whisker(ax: Axes, y: float, row: object) -> None:
+    """Draw the interval of a bar, as far as it is above 0."""
+    low, high = (float(getattr(row, name)) for name in ("low", "high"))
+    if math.isfinite(low):
+        ax.plot([max(0.0, low), high], [y, y], color=style.INK, lw=1.2, label="_interval")

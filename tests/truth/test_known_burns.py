@@ -1,0 +1,78 @@
+"""Profiles of the reference server: what it burns in a known function comes back from perf."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import real_lab
+from real_lab import campaign, load
+from scipy import stats
+
+from runner.measure.perf import refusal
+
+pytestmark = [
+    pytest.mark.load,
+    pytest.mark.long,
+    real_lab.needs("wrk"),
+    pytest.mark.skipif(refusal() is not None, reason=f"perf: {refusal()}"),
+]
+BURNS_US = {"burns-5": 5.0, "burns-20": 20.0, "burns-80": 80.0}
+CAMPAIGN = campaign(
+    list(BURNS_US),
+    load("wrk-matrix", connections=20, duration_s=0.6, profile=True),
+    copies=dict.fromkeys(BURNS_US, "reference"),
+    environment={
+        name: {"REFERENCE_BURN_US_PER_REQUEST": f"{us:g}"} for name, us in BURNS_US.items()
+    },
+)
+SYSTEMATIC = 0.03
+"""Largest error that more samples do not reduce: a timer samples code without interrupts late."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    made = real_lab.run(
+        real_lab.make(tmp_path_factory.mktemp("burns")), CAMPAIGN, "--engine", "process"
+    )
+    tables = made.folder / "tables"
+    return SimpleNamespace(
+        stacks=pd.read_parquet(tables / "profiles.parquet"),
+        slices=pd.read_parquet(tables / "profile_slices.parquet").query("kind == 'recorded'"),
+        counters=pd.read_parquet(tables / "counters.parquet"),
+    )
+
+
+@pytest.mark.parametrize("name", BURNS_US)
+def test_a_known_burn_comes_back_within_its_interval(run, name):
+    mine = run.stacks.query("server == @name")
+    burnt = mine[mine["stack"].str.contains("known_burn")].groupby("place")["us_per_request"].sum()
+    places = run.slices.query("server == @name")["place"]
+    values = burnt.reindex(places).fillna(0.0).to_numpy()
+    half = stats.t.ppf(0.995, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
+    known_us = BURNS_US[name]
+    assert values.mean() == pytest.approx(known_us, abs=half + SYSTEMATIC * known_us)
+    assert half < 0.25 * known_us + 1, "the interval says something"
+
+
+def test_all_kinds_of_work_together_are_the_cpu_time(run):
+    ratios = run.slices["sampled_us_per_request"] / run.slices["cpu_us_per_request"]
+    assert np.mean(ratios) == pytest.approx(1, abs=0.05)
+
+
+def test_few_functions_have_no_known_name(run):
+    by_category = run.stacks.groupby("category")["us_per_request"].sum()
+    assert by_category.get("unknown", 0.0) < 0.15 * by_category.sum()
+
+
+@pytest.mark.parametrize("name", BURNS_US)
+def test_each_request_is_received_and_sent_once(run, name):
+    """The burn adds calls for the clock of the thread, which are counted by name, too."""
+    events = run.counters.query("server == @name").set_index("event")["per_request"]
+    assert events["syscalls:sys_enter_recvfrom"] == pytest.approx(1, abs=0.2)
+    sent = events["syscalls:sys_enter_writev"] + events["syscalls:sys_enter_write"]
+    assert sent + events["syscalls:sys_enter_sendto"] == pytest.approx(1, abs=0.2)
+    assert (
+        events["raw_syscalls:sys_enter"] >= events.filter(like="syscalls:sys_enter_").iloc[1:].sum()
+    )
