@@ -8,14 +8,15 @@ from typing import Literal
 Kind = Literal["recorded", "plain", "counted"]
 """`recorded` has call stacks, `counted` has events, and `plain` has neither."""
 KINDS: tuple[Kind, ...] = (
-    *("recorded", "recorded", "plain", "plain"),
-    *("recorded", "recorded", "counted", "counted"),
+    *("counted", "counted", "recorded", "recorded"),
+    *("plain", "plain", "recorded", "recorded"),
     *("recorded", "recorded"),
 )
 """Kind of each slice of a server, by its place.
 
 Two places in a row have the same kind, because each second place of a session reverses the order of
-the servers. So a steady drift adds the same to all servers. Plain slices show the profile's cost.
+the servers. So a steady drift adds the same to all servers. Counts come first, because a server
+that is still warming up makes the same calls. Plain slices show the profile's cost.
 """
 PLACES = len(KINDS)
 LONGEST_S = 1.0
