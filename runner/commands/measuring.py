@@ -237,12 +237,14 @@ def show_result(outcome: Any, json_: bool) -> None:
     )
     from runner.present.frames import read_tables
     from runner.present.look.markup import DAGGER, NOT_RANKED
+    from runner.present.why.figures import first_sentences
 
     tables = read_tables(outcome.run)
     table = summarize(tables)
     more = of_own_api(tables)
     shown = printable(table, more)
-    findings = (*sentences(tables), *other_ports.sentences(tables))
+    reasons = first_sentences(tables)
+    findings = (*sentences(tables), *reasons, *other_ports.sentences(tables))
     missing = notes(table, more)
     unknown = reasons_unknown(table)
     if json_:
@@ -262,4 +264,6 @@ def show_result(outcome: Any, json_: bool) -> None:
         console.error(sentence)
     if len(outcome.failed) > 10:
         console.note(f"… and {len(outcome.failed) - 10} more: see the trial.json files.")
+    if reasons:
+        console.note(f"`bench profile {outcome.run.run_id}` shows the profiles, and their cost.")
     console.note(*findings, f"Raw samples and tables: {outcome.run.path}")

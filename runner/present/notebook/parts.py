@@ -137,6 +137,12 @@ def inserts_answer(tables: Tables) -> Iterator[Block]:
     yield from _with_dagger(sheet)
 
 
+def answer(tables: Tables) -> Iterator[Block]:
+    """Yield the findings of the first screen, the reason for a difference, and the warnings."""
+    yield Bullets((*findings.first_screen(tables), *why_figures.first_sentences(tables)))
+    yield _warnings(tables)
+
+
 def why(tables: Tables) -> Iterator[Block]:
     """Yield what one server takes more than another and on what, for each profiled load."""
     profiles = why_figures.profiles_of(tables)
@@ -351,7 +357,7 @@ def evidence_words(judged: Judged) -> Iterator[str]:
 
 OF_A_RUN: dict[str, Part] = {
     # The findings in at most three sentences, and a line on the warnings, which unfolds.
-    "answer": lambda tables: [Bullets(findings.first_screen(tables)), _warnings(tables)],
+    "answer": answer,
     "unknown": unknown,
     "loads": loads,
     "ratios": ratios_of_servers,

@@ -41,6 +41,12 @@ def load_of_figure(profiles: Profiles) -> str:
     return max(profiles.loads, key=lambda load: len(profiles.of(load)))
 
 
+def first_sentences(tables: Tables) -> tuple[str, ...]:
+    """Return what the dearest server takes more than the cheapest; empty without profiles."""
+    profiles = profiles_of(tables)
+    return () if profiles is None else tuple(sentences(profiles, load_of_figure(profiles))[-1:])
+
+
 @chart("why-categories", notebook="why", needs=is_profiled, table="CPU time by kind of work")
 def categories(tables: Tables) -> Chart:
     """Return bars of the CPU time per request by kind of work, one for each server."""

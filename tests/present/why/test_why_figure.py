@@ -77,6 +77,11 @@ def test_the_title_says_who_takes_more_and_on_what(profiled):
     assert made.title in made.describe(made)
 
 
+def test_the_first_screen_gives_the_reason(profiled):
+    shown, *_ = parts.answer(profiled)
+    assert shown.sentences[-1] == figures.categories(profiled).title
+
+
 def test_the_page_has_sentences_and_both_tables(profiled, monkeypatch):
     blocks = list(parts.why(profiled))
     assert [type(block).__name__ for block in blocks] == [
