@@ -1,6 +1,7 @@
 """The figure of profiles: CPU time per request by kind of work and server."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -47,6 +48,13 @@ def first_sentences(tables: Tables) -> tuple[str, ...]:
     return () if profiles is None else tuple(sentences(profiles, load_of_figure(profiles))[-1:])
 
 
+def in_figure(servers: Sequence[ServerProfile]) -> list[ServerProfile]:
+    """Return the servers that have room in the figure: the cheapest ones and the dearest."""
+    if len(servers) <= MOST_SERVERS:
+        return list(servers)
+    return [*servers[: MOST_SERVERS - 1], servers[-1]]
+
+
 @chart("why-categories", notebook="why", needs=is_profiled, table="CPU time by kind of work")
 def categories(tables: Tables) -> Chart:
     """Return bars of the CPU time per request by kind of work, one for each server."""
@@ -55,14 +63,18 @@ def categories(tables: Tables) -> Chart:
         return empty("Where the CPU time of a request goes", NO_PROFILES)
     load = load_of_figure(profiles)
     servers = profiles.of(load)
-    shown = servers[:MOST_SERVERS]
+    shown = in_figure(servers)
     said = sentences(profiles, load)
     title = said[-1] if said else f"Where {servers[0].server}'s CPU time goes"
     hidden = len(servers) - len(shown)
     caption = (
         f"{load_words(tables, load)}. Bar: mean of {len(shown[0].by_category)} profiled slices; "
         "line: its 95 % interval. The sum of a server's bars is its CPU time per request."
-        + (f" The {len(shown)} cheapest of {len(servers)} servers." if hidden else "")
+        + (
+            f" The {len(shown) - 1} cheapest and the dearest of {len(servers)} servers."
+            if hidden
+            else ""
+        )
     )
     made = Chart(
         title,

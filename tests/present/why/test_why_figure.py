@@ -77,6 +77,11 @@ def test_the_title_says_who_takes_more_and_on_what(profiled):
     assert made.title in made.describe(made)
 
 
+def test_the_server_in_the_title_is_always_drawn():
+    assert figures.in_figure("abcdefgh") == ["a", "b", "c", "h"]
+    assert figures.in_figure("abcd") == ["a", "b", "c", "d"]
+
+
 def test_the_first_screen_gives_the_reason(profiled):
     shown, *_ = parts.answer(profiled)
     assert shown.sentences[-1] == figures.categories(profiled).title
