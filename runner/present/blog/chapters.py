@@ -31,7 +31,7 @@ from runner.present.look.numbers import number
 from runner.present.published import outcomes
 from runner.present.published.counterparts import repeats
 from runner.present.published.judging import Judged, judge_all
-from runner.present.published.sources import addresses
+from runner.present.published.sources import addresses, title_of
 from runner.present.statistics.inference import FEWEST_TRIALS
 from runner.verdict.limits import Limit
 
@@ -94,6 +94,13 @@ def _place_words(story: Story) -> str:
     kind = "a virtual machine" if facts.hypervisor else "a machine"
     engine = "in containers" if manifest.engine == "docker" else "as processes"
     cpus = "had CPUs of their own" if manifest.placement.disjoint else "shared CPUs"
+    places = [
+        f"{who} on CPU{'s' * (len(found) > 1)} {captions.joined([str(cpu) for cpu in found])}"
+        for who in ("server", "generator")
+        if (found := manifest.placement.cpus_of(who))
+    ]
+    if places:
+        cpus += f" ({', '.join(places)})"
     return (
         f"measured on {kind} with {captions.plural(facts.cpus or 0, 'CPU')} ({cpu}); servers ran "
         f"{engine}; server and load generator {cpus}"
@@ -229,8 +236,11 @@ def _of_every_outcome(judged: Sequence[Judged]) -> list[Judged]:
 
 
 def _claim_words(judged: Judged) -> str:
+    """Return a claim with its source, what was measured, and the outcome."""
+    source = title_of(judged.claim.source)
+    published = f"Published in “{source}”" if source else "Published"
     return (
-        f"Published: {judged.claim.says} Here: {judged.outcome_words}. Measured "
+        f"{published}: {judged.claim.says} Here: {judged.outcome_words}. Measured "
         f"{judged.measured}, claimed {judged.claim.range_words}."
     )
 

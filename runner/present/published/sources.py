@@ -19,6 +19,11 @@ ADDRESS_OF_SOURCE = {
 """Beginning of a source's name -> its address; of the first a copy, of the third the code."""
 
 
+def title_of(source: str) -> str:
+    """Return the title by which the links of a post name a source; without one, its name."""
+    return next((begin for begin in ADDRESS_OF_SOURCE if source.startswith(begin)), source)
+
+
 def addresses(sources: Iterable[str]) -> dict[str, str]:
     """Return the addresses of sources by their names; those without one are left out."""
     named = list(dict.fromkeys(sources))

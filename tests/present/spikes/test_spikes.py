@@ -513,7 +513,7 @@ def test_the_figure_shows_every_window_the_spikes_and_the_peaks():
     assert (
         f"{LIMIT:g} deviations" in words(figure)
         and GIN in words(figure)
-        and "offered 1 of 1" in words(figure)
+        and "Data: run " in words(figure)
     )
 
 
