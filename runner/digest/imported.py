@@ -174,6 +174,12 @@ def _remarks(
         said.append(
             f"The file's end is missing: its numbers are those of the first {points.lines:,} lines."
         )
+    scenarios = sorted({label.scenario for label in points.labels if label.scenario})
+    if len(scenarios) > 1:
+        said.append(
+            f"It has {len(scenarios)} scenarios ({', '.join(scenarios[:8])}): the load is that of "
+            "all together, and may be closed and open at once."
+        )
     if load is not None:
         said += load.words()
         if load.whole_seconds:
