@@ -78,10 +78,10 @@ def test_a_sentence_names_only_what_is_sure():
     assert difference_words(axum.less(gin)) == said
 
 
-def test_equal_servers_do_not_differ():
+def test_equal_servers_are_too_close_to_tell():
     us = {"a": {"HTTP": 5.0, "unknown": 0.0}, "b": {"HTTP": 5.0, "unknown": 0.0}}
     a, b = profiles_of(us, noise=0.5).of(LOAD)
-    assert difference_words(b.less(a)).partition(" do not differ")[1]
+    assert difference_words(b.less(a)).partition(" are too close to tell")[1]
 
 
 def test_noise_excludes_zero_in_one_of_twenty():
