@@ -95,7 +95,8 @@ def difference_words(found: Difference) -> str:
     """
     total = found.total
     if not total.is_sure:
-        return f"{found.more} and {found.less} are too close to tell in CPU time per request ({us(total)} µs)."
+        both = f"{found.more} and {found.less}"
+        return f"{both} are too close to tell in CPU time per request ({us(total)} µs)."
     more, less = (found.more, found.less) if total.mean > 0 else (found.less, found.more)
     sign = 1 if total.mean > 0 else -1
     sure = [
