@@ -39,7 +39,14 @@ SECRETS = {
     },
     **{"hostname": "mallorys-laptop", "user": "mallory"},
 }
-SHOWN = (*charts("report"), *charts("published"), *charts("cpu_spikes"))
+OF_RATES = {"cpu-peaks", "cpu-side-by-side"}
+"""Figures of loads at an offered rate."""
+SHOWN = tuple(
+    name
+    for notebook in ("report", "published", "cpu_spikes")
+    for name in charts(notebook)
+    if name not in OF_RATES
+)
 """The figures that the run has loads for: no database, no probe and no rates."""
 Post = tuple[dict[str, Any], bs4.BeautifulSoup]
 KINDS = (".svg", ".png", "-dark.svg", "-dark.png")
