@@ -49,6 +49,7 @@ NEEDS = (
     "measurement.py",
     "model.py",
     "planning",
+    "profiled.py",
     "shapes.py",
     "store.py",
     "workloads",

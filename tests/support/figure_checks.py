@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import synthetic_database
+import synthetic_profiles
 import synthetic_published
 import synthetic_rates
 import synthetic_run
+import synthetic_spikes
 from built import ROOT, new_folder
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgba
@@ -48,6 +50,8 @@ RUNS: dict[str, Callable[[Path], Path]] = {
     "gin's rates": partial(
         synthetic_rates.build, servers={"gin": NINE["gin"]}, blocks=1, closed=False
     ),
+    "long rates": synthetic_spikes.build,
+    "profiled": synthetic_profiles.build,
     "published": synthetic_published.build,
     "probed": partial(synthetic_rates.build, blocks=2, rates=False),
 }

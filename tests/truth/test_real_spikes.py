@@ -1,6 +1,6 @@
 """CPU that a server burns at known times under a real load is found.
 
-A steady server has no spike.
+A steady server has no spike. What holds a server back is named.
 """
 
 import json
@@ -9,10 +9,14 @@ import sys
 import pandas as pd
 import pytest
 import real_lab
+from hindering import Hinderer
 from real_lab import campaign, load
 
 from runner.present.frames import read_tables
+from runner.present.spikes.cause_words import title
+from runner.present.spikes.causes import Cause
 from runner.present.spikes.coincidence import seen
+from runner.present.spikes.hindrance import Hold
 from runner.present.spikes.view import most_pronounced, survey, view
 from runner.store import RunFolder
 
@@ -24,6 +28,15 @@ SHARE_PCT, BURSTS = 60, ((4.0, 0.3), (6.5, 0.6))
 The load begins within two seconds of it.
 """
 BURSTING = "b01-bursting-rates-r20"
+STOP_S, BUSY_S = 0.4, 0.5
+HINDERED = campaign(
+    ["hindered"],
+    load("rates", rates_rps=[100], duration_s=10, vus=100),
+    copies={"hindered": "reference"},
+    environment={"hindered": {"REFERENCE_CPU_MS_PER_REQUEST": "3"}},
+    attempts=1,
+)
+"""3 ms for each of 100 requests a second are 30 % of a core."""
 CAMPAIGN = campaign(
     ["bursting", "duty"],
     load("rates", rates_rps=[20], duration_s=8, vus=10),
@@ -53,6 +66,30 @@ def lab(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def hindered(tmp_path_factory):
+    """Return a trial whose server was stopped, and later had a busy neighbour, and when."""
+    root = real_lab.make(tmp_path_factory.mktemp("hindered"))
+    program = (real_lab.REPOSITORY / "servers" / "reference" / "build" / "server").resolve()
+    hinderer = Hinderer(program, stop_at_s=4, stop_s=STOP_S, busy_at_s=8, busy_s=BUSY_S)
+    hinderer.start()
+    run = real_lab.run(root, HINDERED, "--engine", "process")
+    hinderer.join(timeout=5)
+    tables = read_tables(RunFolder(run.folder))
+    shown_trial = view(tables, real_lab.standing(tables.trials)["trial_id"].iloc[0], "")
+    samples = run.folder / "trials" / shown_trial.case.trial_id / "k6.json.gz"
+    began_s = began(samples)
+    return shown_trial, {
+        each.kind: (each.begin_s - began_s, each.end_s - began_s) for each in hinderer.done
+    }
+
+
+def began(samples):
+    """Return the begin of the first request in k6's samples, in seconds since the epoch."""
+    requests = real_lab.k6_durations(samples)
+    return (requests["time"].map(pd.Timestamp.timestamp) - requests["value"] / 1000).min()
+
+
+@pytest.fixture(scope="module")
 def tables(lab):
     return read_tables(RunFolder(next(lab.glob("data/runs/*"))))
 
@@ -67,25 +104,56 @@ def shown(tables, name):
 def test_the_bursts_are_found_and_their_trial_is_shown_first(lab, tables):
     """Where others took the CPU away in the middle of a burst, it is two spikes."""
     bursting = shown(tables, BURSTING)
-    requests = real_lab.k6_durations(
-        next(lab.glob(f"data/runs/*/trials/{bursting.case.trial_id}/k6.json.gz"))
-    )
-    began = (
-        requests["time"].map(pd.Timestamp.timestamp) - requests["value"] / 1000
-    ).min()  # s since the epoch
+    began_s = began(next(lab.glob(f"data/runs/*/trials/{bursting.case.trial_id}/k6.json.gz")))
     bursts = json.loads((lab / "bursts.json").read_text())
     assert len(bursts) == len(BURSTS)
     found = list(bursting.server.counted)
     for begin, end, cpu_s in bursts:
-        burst = [spike for spike in found if spike.overlaps(begin - began, end - began)]
+        burst = [spike for spike in found if spike.overlaps(begin - began_s, end - began_s)]
         assert burst, found
-        assert burst[0].start_s == pytest.approx(begin - began, abs=0.1)
-        assert burst[-1].end_s == pytest.approx(end - began, abs=0.1)
+        assert burst[0].start_s == pytest.approx(begin - began_s, abs=0.1)
+        assert burst[-1].end_s == pytest.approx(end - began_s, abs=0.1)
         assert max(spike.height_pct for spike in burst) == pytest.approx(SHARE_PCT, rel=0.2)
         assert sum(spike.excess_ms for spike in burst) == pytest.approx(1000 * cpu_s, rel=0.2)
         found = [spike for spike in found if spike not in burst]
     assert found == []
     assert most_pronounced(survey(tables)) == bursting.case.trial_id
+
+
+def test_the_cause_of_the_bursts_is_the_servers_own_work(tables):
+    bursting = shown(tables, BURSTING)
+    counted = [
+        found.cause
+        for spike, found in zip(bursting.server.spikes, bursting.explanations, strict=True)
+        if not spike.settling
+    ]
+    assert counted and set(counted) == {Cause.OWN_WORK}
+    assert "own work" in title(bursting)
+
+
+def test_a_stopped_server_is_named_and_caught_up(hindered):
+    trial, at_s = hindered
+    begin_s, end_s = at_s["stopped"]
+    (stopped,) = [each for each in trial.hindrances if each.hold is Hold.STOPPED]
+    assert stopped.start_s == pytest.approx(begin_s, abs=0.1)
+    assert stopped.end_s == pytest.approx(end_s, abs=0.1)
+    (cause,) = [
+        found
+        for spike, found in zip(trial.server.spikes, trial.explanations, strict=True)
+        if spike.overlaps(end_s - 0.1, end_s + 0.3)
+    ]
+    assert (cause.cause, cause.hindrance) == (Cause.CAUGHT_UP, stopped)
+
+
+def test_a_busy_neighbour_is_named(hindered):
+    trial, at_s = hindered
+    begin_s, end_s = at_s["busy"]
+    waits = [each for each in trial.hindrances if each.hold is Hold.WAITED]
+    during = [each for each in waits if each.overlaps(begin_s, end_s)]
+    assert sum(each.length_s for each in during) == pytest.approx(end_s - begin_s, rel=0.5)
+    assert max(each.others_pct for each in during) > 40
+    (others,) = [kind for kind in trial.events if kind.kind == "other programs' CPU"]
+    assert any(low < end_s and high > begin_s for low, high in others.intervals)
 
 
 def test_a_steady_server_has_none(tables):

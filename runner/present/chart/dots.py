@@ -21,6 +21,7 @@ ROW_IN = 0.28
 BELOW = 0.3
 """Distance between a server's row and the marks of the probe below it, in rows."""
 LABEL_PT = 7.0  # distance between a dot and its number
+ABOVE_PT = 6.0  # distance between the middle of the number and the line of the range
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +68,7 @@ def draw_dots(chart: Chart, groups: Sequence[DotGroup], axes: Sequence[Axis]) ->
             0.36 + has_words * style.LINE_IN,
             0.72 if place == last else 0.1,
             style.label_room(longest) - 0.1,
-            0.15,
+            0.35,
             0.25,
         )
         for place, group in enumerate(groups)
@@ -151,22 +152,22 @@ def _label(ax: Axes, rows: pd.DataFrame, place: float, panel: DotPanel) -> None:
     for row, here_in, next_in in zip(rows.to_dict("records"), x_in, following_in, strict=True):
         words = _words(row, panel)
         if here_in + LABEL_PT / 72 + style.text_in(words, style.SMALL_PT) <= next_in:
-            beside(ax, row["y"], place, words, LABEL_PT)
+            beside(ax, row["y"], place, words, LABEL_PT, ABOVE_PT)
 
 
 def _draw_dot(ax: Axes, row: dict[Any, Any], place: float, look: Identity) -> None:
-    """Draw a server's dot over a translucent bar, which is the range.
+    """Draw a server's dot over a pale line, which is the range.
 
-    The number stands on the bar, so it can begin at the dot. An unranked dot is hollow and pale.
+    The number stands above the line, so it can begin at the dot. An unranked dot is hollow and
+    pale.
     """
     color = look.color if row["solid"] else pale(look.color)
     if math.isfinite(row["low"]) and math.isfinite(row["high"]):
         ax.plot(
             [row["low"], row["high"]],
             [place, place],
-            color=color,
-            alpha=0.28,
-            lw=8,
+            color=pale(look.color),
+            lw=2.2,
             solid_capstyle="butt",
             label="range",
             zorder=1,

@@ -116,10 +116,17 @@ def ranged(
     ax.errorbar([x], [y], color=color, capsize=3, lw=1.3, label=label, zorder=3, **mark, **ends)
 
 
-def beside(ax: Axes, x: float, y: float, words: str, away_pt: float = 8) -> None:
-    """Write words to the right of a point."""
+def beside(
+    ax: Axes, x: float, y: float, words: str, away_pt: float = 8, above_pt: float = 0
+) -> None:
+    """Write words to the right of a point, and `above_pt` above it."""
     ax.annotate(
-        words, (x, y), (away_pt, 0), textcoords="offset points", size=style.SMALL_PT, va="center"
+        words,
+        (x, y),
+        (away_pt, above_pt),
+        textcoords="offset points",
+        size=style.SMALL_PT,
+        va="center",
     )
 
 

@@ -17,7 +17,7 @@ from runner.present.figures.closed_loads import by_load
 from runner.present.figures.seconds import CPU
 from runner.present.frames import Tables, given_pct
 from runner.present.look import style
-from runner.present.look.palette import Identity
+from runner.present.look.palette import WHITE, Identity
 from runner.present.statistics.stats import window_means
 
 UNSAMPLED = "The CPU of this run's k6 trials was not sampled."
@@ -134,6 +134,8 @@ def _draw_server(ax: Axes, rows: pd.DataFrame, look: Identity, name: str) -> Non
             textcoords="offset points",
             size=style.SMALL_PT,
             va="bottom",
+            bbox={"facecolor": WHITE, "edgecolor": "none", "pad": 0.5},
+            zorder=4,
         )
     slices.solid_band(ax, rows, look, name)
 

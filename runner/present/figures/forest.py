@@ -140,7 +140,9 @@ def _sheet(chart: Chart, groups: Groups) -> Figure:
     panel = style.PanelRow(
         panel_in=height, heading_in=0.3, left_in=LABEL_IN, right_in=NOTE_IN, axis_in=0.62
     )
-    figure, ((ax,),) = style.page(chart.title, chart.caption, [panel], key=chart.key)
+    figure, ((ax,),) = style.page(
+        chart.title, chart.caption, [panel], key=chart.key, may_shrink=False
+    )
     rows = [row for group in groups.values() for row in group]
     found = [
         value for row in rows for mark in row.marks for value in (mark.ratio, mark.low, mark.high)

@@ -98,12 +98,19 @@ class PanelRow:
 
 
 def page(
-    title: str, caption: str, rows: Sequence[PanelRow], *, key: str = "", below_in: float = 0.0
+    title: str,
+    caption: str,
+    rows: Sequence[PanelRow],
+    *,
+    key: str = "",
+    below_in: float = 0.0,
+    may_shrink: bool = True,
 ) -> tuple[Figure, list[list[Axes]]]:
     """Return an empty figure of blog width with title, key, caption and rows of panels.
 
-    It is as high as its content. Panels are lower than asked for if it would be taller than
-    `TALLEST_IN`. `below_in` is additional space below the lowest panels.
+    It is as high as its content. Panels that `may_shrink` are lower than asked for if it would be
+    taller than `TALLEST_IN`; those with rows of text may not. `below_in` is additional space below
+    the lowest panels.
     """
     room = WIDTH_IN - 0.2
     heads = wrap(title, TITLE_PT, room, "bold")
@@ -114,6 +121,7 @@ def page(
     around_in = head_in + sum(row.heading_in + row.axis_in for row in rows) + foot_in
     panels_in = sum(row.panel_in for row in rows)
     shrunk = float(np.clip((TALLEST_IN - around_in) / panels_in, LEAST_OF_PANEL, 1.0))
+    shrunk = shrunk if may_shrink else 1.0
     rows = [replace(row, panel_in=row.panel_in * shrunk) for row in rows]
     height = around_in + panels_in * shrunk
     figure = Figure(figsize=(WIDTH_IN, height))

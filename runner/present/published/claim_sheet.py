@@ -131,7 +131,9 @@ def _sheet(chart: Chart, rows: Sequence[ClaimRow]) -> Figure:
         right_in=HERE_IN + OUTCOME_IN,
         axis_in=0.62,
     )
-    figure, ((ax,),) = style.page(chart.title, chart.caption, [panel], key=chart.key)
+    figure, ((ax,),) = style.page(
+        chart.title, chart.caption, [panel], key=chart.key, may_shrink=False
+    )
     low, high = _ends(rows)
     # One unit of the vertical axis is an inch, from the top down.
     ax.set(xscale="log", xlim=(low, high), ylim=(height, 0))

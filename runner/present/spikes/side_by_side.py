@@ -9,17 +9,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from runner.model import CALIBRATION
-from runner.present.chart.value import Chart, ServerLoad, chart, points
+from runner.present.chart.value import Chart, ServerLoad, chart, empty, points
 from runner.present.figures.seconds import CPU, TIME
 from runner.present.frames import Tables, sealed_trials
 from runner.present.look import captions, style
 from runner.present.look.numbers import number
-from runner.present.look.palette import Identity, identities
+from runner.present.look.palette import SHADE, SHADE_EDGE, Identity, identities
 from runner.present.spikes.coincidence import Events
 from runner.present.spikes.view import View, view
 
 LONG_S = 20.0
 """Shortest load at an offered rate that is shown."""
+NO_LONG_TRIAL = (
+    f"No trial of this run has a load of {LONG_S:g} s or more at an offered rate on a whole core."
+)
 PAUSES = "GC cycle"
 MOST_SERVERS = 4
 
@@ -58,6 +61,8 @@ def side_by_side(tables: Tables) -> Chart:
     is False in a spike.
     """
     trials = long_trials(tables)
+    if trials.empty:
+        return empty("CPU of several servers side by side", NO_LONG_TRIAL)
     shown = {row["server"]: view(tables, row["trial_id"], "") for _, row in trials.iterrows()}
     looks = identities(tables.trials)
     curves = []
@@ -154,13 +159,14 @@ def _draw(chart: Chart, shown: dict[Any, View]) -> Figure:
 
 
 def _draw_cpu(ax: Axes, chart: Chart, shown: dict[Any, View], longest_s: float) -> None:
+    shade: Any = {"facecolor": SHADE[0], "edgecolor": SHADE_EDGE[0], "lw": 0.6, "zorder": 0.5}
     ends = []
     highest = 10.0
     for server, each in shown.items():
         look = chart.looks[str(server)]
         _, end_s, cpu_pct = each.server.windows
         for spike in each.server.counted:
-            ax.axvspan(spike.start_s, spike.end_s, color=look.color, alpha=0.15, lw=0)
+            ax.axvspan(spike.start_s, spike.end_s, **shade)
         ax.step(end_s, cpu_pct, where="pre", color=look.color, lw=0.9, label=str(server))
         highest = max(highest, float(cpu_pct.max(initial=0.0)))
         ends.append((str(server), look, float(end_s[-1]), float(np.median(cpu_pct))))

@@ -132,7 +132,15 @@ def _draw(made: Chart) -> Figure:
         rows = made.frame[made.frame["server"] == server]
         middle = row_in * rows["x"] + APART_IN / 2 + BAR_IN * (number + 0.5)
         color = made.looks[server].color
-        ax.barh(middle, rows["y"], height=0.8 * BAR_IN, color=color, lw=0, label=server)
+        ax.barh(
+            middle,
+            rows["y"],
+            height=0.8 * BAR_IN,
+            color=color,
+            edgecolor=color,
+            lw=0.4,
+            label=server,
+        )
         for y, row in zip(middle, rows.itertuples(), strict=True):
             _whisker(ax, y, row)
         last = rows.iloc[-1]

@@ -44,8 +44,13 @@ RUNS = {
 
 Those of other notebooks are drawn from the sample.
 """
-RUNS_OF = {"ratios": ("sample", "five")}
-"""Figure -> the same of a figure for which the runs of its notebook have too few trials."""
+RUNS_OF = {
+    "ratios": ("sample", "five"),
+    "cpu-peaks": ("sample", "rates"),
+    "cpu-side-by-side": ("long rates",),
+    "why-categories": ("profiled",),
+}
+"""Figure -> the same of a figure for which the runs of its notebook lack trials of its kind."""
 CASES = [
     (run, name)
     for name, found in charts().items()

@@ -162,7 +162,7 @@ def test_build_report(in_lab, report, capfd):
     assert list(report) == [
         folder / f"{name}.html" for name in ("report", "cpu_spikes", "explore", "published")
     ]
-    shown = (*FIGURES, *charts("cpu_spikes"), "published-ratios", *EXPLORED)
+    shown = (*FIGURES, "cpu-spikes", "published-ratios", *EXPLORED)
     assert sorted(chain.from_iterable(report.values())) == sorted(shown)
     assert all(
         (folder / f"{name}.{kind}").stat().st_size for name in shown for kind in ("png", "svg")
@@ -208,7 +208,7 @@ def test_build_report_of_a_run_with_a_database(in_lab):
     assert "<title>Inserts into PostgreSQL: " in page and "<script" not in page
     assert page.count('alt="') == len(STORED_FIGURES)
     assert page.index("Most inserts per second") < page.index("data:image/png")
-    assert 'alt="Line chart of inserts answered per second' in page
+    assert 'alt="Line charts (up) by seconds of rising rates' in page
     assert "the server died under load with exit code 101." in page
 
 

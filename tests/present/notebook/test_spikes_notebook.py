@@ -55,7 +55,7 @@ def test_the_report_has_the_page_without_widgets(in_lab: Path) -> None:
     html = next(iter(report))
     out = html.with_suffix(".ipynb")
     page = html.read_text()
-    assert notebooks.figures_shown(out) == ["cpu-spikes"]
+    assert notebooks.figures_shown(out) == ["cpu-side-by-side", "cpu-spikes"]
     kinds = {kind for output in outputs(out) for kind in output.get("data", {})}
     assert WIDGET not in kinds and "image/png" in kinds
     text = texts(out)
@@ -103,7 +103,7 @@ def test_a_wrong_parameter_is_one_sentence(in_lab: Path, sentence: str) -> None:
 def test_a_run_without_spikes_and_without_the_younger_columns(in_lab: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.ipynb"
     notebooks.execute(in_lab / "notebooks" / "cpu_spikes.ipynb", {"run": "old"}, out)
-    assert notebooks.figures_shown(out) == ["cpu-spikes"]
+    assert notebooks.figures_shown(out) == ["cpu-side-by-side", "cpu-spikes"]
     assert "No server spiked in the" in texts(out) and "not known: the tables of this run" in texts(
         out
     )

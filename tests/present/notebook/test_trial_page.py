@@ -297,7 +297,7 @@ def test_bench_report_makes_a_page_of_each_kind(in_lab: Path) -> None:
         *FIGURES,
         *RATES_FIGURES,
         *VERDICT_FIGURES,
-        *charts("cpu_spikes"),
+        "cpu-spikes",
         "published-ratios",
     }
     sweeps, verdict = (pages[name].read_text() for name in ("rates.html", "verdict.html"))
