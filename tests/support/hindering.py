@@ -50,9 +50,9 @@ class Hinderer(threading.Thread):
         server = self._served()
         begun_s = time.monotonic()
         _sleep_until(begun_s + self._stop_at_s)
-        self._stop(server)
+        self._stop_server(server)
         _sleep_until(begun_s + self._busy_at_s)
-        self._burn(server)
+        self._burn_beside(server)
 
     def _served(self) -> psutil.Process:
         """Wait until the server has used 0.3 s of CPU time, which a warm-up does not."""
@@ -62,14 +62,14 @@ class Hinderer(threading.Thread):
                     return process
             time.sleep(FOUND_EVERY_S)
 
-    def _stop(self, server: psutil.Process) -> None:
+    def _stop_server(self, server: psutil.Process) -> None:
         begin_s = time.time()
         os.kill(server.pid, signal.SIGSTOP)
         time.sleep(self._stop_s)
         os.kill(server.pid, signal.SIGCONT)
         self.done.append(Hindered("stopped", begin_s, time.time()))
 
-    def _burn(self, server: psutil.Process) -> None:
+    def _burn_beside(self, server: psutil.Process) -> None:
         (cpu,) = os.sched_getaffinity(server.pid)
         code = f"import time\nend = time.time() + {self._busy_s}\nwhile time.time() < end: pass"
         begin_s = time.time()

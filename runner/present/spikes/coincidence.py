@@ -24,8 +24,17 @@ import pandas as pd
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from runner.present.spikes.found import ROUNDING_S, Spike, Track, Windows, inside, runs, stand_out
-from runner.present.spikes.hindrance import LOST_FLOOR_PCT, others
+from runner.present.spikes.found import (
+    ENOUGH,
+    ROUNDING_S,
+    Spike,
+    Track,
+    Windows,
+    inside,
+    runs,
+    stand_out,
+)
+from runner.present.spikes.hindrance import OTHERS_WINDOWS, WAITED_FLOOR_PCT, others
 from runner.present.statistics.significance import holm
 from runner.present.statistics.stats import Floats
 
@@ -75,6 +84,8 @@ def events_of(
     server, host = (samples[samples["subject"] == subject] for subject in ("server", "host"))
     others_pct = others(samples, duration_s)
     switches = inside(host, "switches_per_s", duration_s)
+    enough = ENOUGH // OTHERS_WINDOWS
+    found_others = stand_out(others_pct, OTHERS_FLOOR_PCT, enough=enough).ranges
     spikes_of_others = [
         _events(f"{subject}'s CPU spike", track.windows, track.ranges)
         for subject, track in tracks.items()
@@ -83,7 +94,7 @@ def events_of(
     return (
         _collections(server, duration_s),
         *_holds(server, host, duration_s),
-        _events("other programs' CPU", others_pct, stand_out(others_pct, OTHERS_FLOOR_PCT).ranges),
+        _events("other programs' CPU", others_pct, found_others),
         _events("context switches", switches, stand_out(switches, SWITCHES_FLOOR).ranges),
         _storms(server, duration_s),
         *_exhausted_pool(server),
@@ -109,7 +120,7 @@ def _holds(server: pd.DataFrame, host: pd.DataFrame, duration_s: float) -> Itera
     """Yield what held the server back, with the time lost."""
     waited = inside(server, "waited_ms", duration_s)
     waited_pct = waited.value / (10 * (waited.end_s - waited.start_s))
-    waits = stand_out(Windows(waited.start_s, waited.end_s, waited_pct), LOST_FLOOR_PCT)
+    waits = stand_out(Windows(waited.start_s, waited.end_s, waited_pct), WAITED_FLOOR_PCT)
     yield _events("waiting for a CPU", waited, waits.ranges, amounts_ms=waited)
     stolen = inside(host, "steal_ms", duration_s)
     yield _events("steal", stolen, runs(stolen.value > 0), amounts_ms=stolen)

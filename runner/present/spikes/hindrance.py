@@ -17,9 +17,24 @@ import pandas as pd
 from runner.present.spikes.found import Windows, inside, runs, stand_out
 
 LOST_FLOOR_PCT = 4.0
-"""Smallest deviation of lost time, in % of the time; so a stretch loses 20 % of its time."""
+"""Smallest deviation of stolen and throttled time, in % of the time; so 20 % of a stretch is lost.
+
+The kernel counts stolen time in steps of 10 ms.
+"""
+WAITED_FLOOR_PCT = 1.0
+"""The same for a wait for a CPU, which is counted in nanoseconds; so 5 % of a stretch is lost.
+
+A server that needs little CPU waits for a few milliseconds at a time, even beside a busy program.
+"""
 LEAST_LOST_MS = 30.0
-"""Less lost time than this is not reported: the kernel counts stolen time in steps of 10 ms."""
+"""Less lost time than this is not reported."""
+
+
+OTHERS_WINDOWS = 4
+"""Windows of the sampler over which other programs' CPU use is averaged.
+
+The kernel counts the machine's use in steps of 10 ms, a fifth of a window.
+"""
 
 
 class Hold(StrEnum):
@@ -66,9 +81,11 @@ def hindrances(samples: pd.DataFrame, duration_s: float) -> tuple[Hindrance, ...
     others_pct = _mean_of_others(samples, duration_s)
     found = [
         *_stopped(inside(server, "stopped", duration_s)),
-        *_lost(Hold.STOLEN, inside(host, "steal_ms", duration_s), fewest=1),
-        *_lost(Hold.THROTTLED, inside(server, "throttled_ms", duration_s), fewest=2),
-        *_lost(Hold.WAITED, inside(server, "waited_ms", duration_s), fewest=2),
+        *_lost(Hold.STOLEN, inside(host, "steal_ms", duration_s), LOST_FLOOR_PCT, fewest=1),
+        *_lost(
+            Hold.THROTTLED, inside(server, "throttled_ms", duration_s), LOST_FLOOR_PCT, fewest=2
+        ),
+        *_lost(Hold.WAITED, inside(server, "waited_ms", duration_s), WAITED_FLOOR_PCT, fewest=2),
     ]
     with_others = [
         Hindrance(
@@ -87,11 +104,14 @@ def _stopped(windows: Windows) -> Iterator[Hindrance]:
         yield Hindrance(Hold.STOPPED, start_s, end_s, 1000 * (end_s - start_s))
 
 
-def _lost(hold: Hold, windows: Windows, fewest: int) -> Iterator[Hindrance]:
-    """Yield the stretches of `fewest` windows or more in which lost time stands out."""
+def _lost(hold: Hold, windows: Windows, floor_pct: float, fewest: int) -> Iterator[Hindrance]:
+    """Yield the stretches of `fewest` windows or more in which lost time stands out.
+
+    `floor_pct` is its smallest deviation, in % of the time.
+    """
     lost_pct = windows.value / (10 * (windows.end_s - windows.start_s))
     shares = Windows(windows.start_s, windows.end_s, lost_pct)
-    for first, last in stand_out(shares, LOST_FLOOR_PCT, fewest=fewest).ranges:
+    for first, last in stand_out(shares, floor_pct, fewest=fewest).ranges:
         lost_ms = float(windows.value[first : last + 1].sum())
         if lost_ms >= LEAST_LOST_MS:
             yield Hindrance(
@@ -103,14 +123,18 @@ def others(samples: pd.DataFrame, duration_s: float) -> Windows:
     """Return the CPU use of programs that are no part of the trial, in % of a core.
 
     It is the machine's use less that of all sampled subjects; the probe, which is not sampled, is
-    in it. Empty if the machine was not sampled.
+    in it. Each value is the mean of OTHERS_WINDOWS windows of the sampler. Empty if the machine was
+    not sampled.
     """
     host = inside(samples[samples["subject"] == "host"], "cpu_pct", duration_s)
     rest_pct = host.value.copy()
     for subject in sorted(set(samples["subject"]) - {"host"}):
         used = inside(samples[samples["subject"] == subject], "cpu_pct", duration_s)
         rest_pct -= _mean_within(used, host.start_s, host.end_s)
-    return Windows(host.start_s, host.end_s, rest_pct)
+    start_s = host.start_s[::OTHERS_WINDOWS]
+    end_s = np.append(start_s[1:], host.end_s[-1:])
+    rest = Windows(host.start_s, host.end_s, rest_pct)
+    return Windows(start_s, end_s, _mean_within(rest, start_s, end_s))
 
 
 def _mean_of_others(samples: pd.DataFrame, duration_s: float) -> Callable[[float, float], float]:

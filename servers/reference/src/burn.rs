@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::hint::black_box;
 use std::num::NonZeroU64;
+use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -85,11 +86,24 @@ thread_local! {
     static TOO_MUCH: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
+/// What one reading of a thread's clock takes: a system call, of a microsecond on some machines.
+static READING: LazyLock<Duration> = LazyLock::new(|| {
+    const READINGS: u32 = 2000;
+    let begun = Whose::Thread.cpu_time();
+    for _ in 0..READINGS {
+        black_box(Whose::Thread.cpu_time());
+    }
+    (Whose::Thread.cpu_time() - begun) / READINGS
+});
+
 /// Uses this thread's CPU for `cpu` on top of everything else, so that a profile has a function of known cost.
+///
+/// Half of the first reading of the clock and half of the last are part of the cost, and of neither reading's time.
 #[inline(never)]
 pub fn known_burn(cpu: Duration) {
+    let reading = *READING;
     let begun = Whose::Thread.cpu_time();
-    let due = cpu.saturating_sub(TOO_MUCH.get());
+    let due = cpu.saturating_sub(TOO_MUCH.get() + reading);
     let mut used = Duration::ZERO;
     while used < due {
         for number in 0..500_u32 {
@@ -97,7 +111,7 @@ pub fn known_burn(cpu: Duration) {
         }
         used = Whose::Thread.cpu_time() - begun;
     }
-    TOO_MUCH.set((TOO_MUCH.get() + used).saturating_sub(cpu));
+    TOO_MUCH.set((TOO_MUCH.get() + used + reading).saturating_sub(cpu));
 }
 
 /// Burns until this thread, or the process, has used `goal` since its start, or until `end`.
