@@ -13,8 +13,9 @@ from runner.digest.imported import SUMMARY, ImportedDigest, cell_of, digest_impo
 from runner.digest.k6 import read_summary
 from runner.digest.tables import build_tables
 from runner.importing.files import K6File, recognize
+from runner.importing.names import subject_name, trial_ids
 from runner.manifest import CampaignOfRun, FileOfRun, Manifest, Origin
-from runner.model import SCHEMA, LabError, Trial, check_name, record_of
+from runner.model import SCHEMA, LabError, Trial, record_of
 from runner.store import (
     RunFolder,
     TrialRecord,
@@ -55,7 +56,7 @@ def import_files(given: Sequence[Given], progress: Progress = _no_progress) -> R
     Raise LabError, and leave no run, if a file cannot be imported.
     """
     for each in given:
-        check_name("Server", each.subject)
+        subject_name(each.subject)
         if each.summary is not None:
             read_summary(each.summary)
     files = [recognize(each.path) for each in given]
@@ -100,10 +101,10 @@ def _fill(
     places: Counter[str] = Counter()
     remarks: list[str] = []
     records: list[TrialRecord] = []
-    for order, (each, file) in enumerate(zip(given, files, strict=True), start=1):
+    ids = trial_ids([each.subject for each in given])
+    for order, (each, file, trial_id) in enumerate(zip(given, files, ids, strict=True), start=1):
         places[each.subject] += 1
-        block = places[each.subject]
-        trial = Trial(f"{each.subject}-{block:03d}", order, block, cell_of(each.subject))
+        trial = Trial(trial_id, order, places[each.subject], cell_of(each.subject))
         _copy(run, trial, each, file)
         record, said = _digested(run, trial, each, progress)
         records.append(record)

@@ -11,6 +11,7 @@ import pytest
 from k6_samples import CLOSED, CSV, DROPPING, OPEN, SUMMARY
 
 from runner.digest.tables import rebuild
+from runner.importing.names import trial_ids
 from runner.importing.run import Given, found_or_imported, import_files
 from runner.model import LabError
 from runner.present.comparison.obstacle import Kind, obstacle
@@ -227,10 +228,41 @@ def test_the_command_fails_if_the_summary_differs(bare_lab, bench):
     assert "invalid: 2 requests of the summary" in err
 
 
-def test_the_command_imports_with_names(bare_lab, bench):
-    code, out, err = bench(str(OPEN), str(OPEN), "--name", "v1.4", command="import")
+@pytest.mark.parametrize(
+    ("name", "trial_id"),
+    [
+        ("v1.4", "v1-4-001"),
+        ("next release", "next-release-001"),
+        ("main@3f2a1c", "main-3f2a1c-001"),
+        ("../../etc", "etc-001"),
+        ("<b>$x$", "b-x-001"),
+        ("…", "subject-001"),
+    ],
+)
+def test_ids_of_any_name_are_names_of_folders(bare_lab, bench, name, trial_id):
+    code, out, err = bench(str(OPEN), "--name", name, "--json", command="import")
+    assert code == 0, err
+    run = RunFolder(Path(json.loads(out)["path"]))
+    assert [each.name for each in (run.path / "trials").iterdir()] == [trial_id]
+    assert only_trial(run)["server"] == name
+
+
+def test_names_with_equal_ids_are_told_apart():
+    names = ["v1.4", "v1-4", "V1 4", "v1.4", "v1-4-2"]
+    assert trial_ids(names) == [
+        *("v1-4-001", "v1-4-2-001", "V1-4-3-001", "v1-4-002", "v1-4-2-2-001"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["", " v1", "a\nb", "\x1b[31m", "v\u202e1", "v" * 61])
+def test_names_that_cannot_be_shown_are_refused(bare_lab, bench, name):
+    code, _, err = bench(str(OPEN), "--name", name, command="import")
     assert code == 2
-    assert "v1.4" in err
-    code, out, err = bench(str(OPEN), "--name", "v1-4", "--json", command="import")
-    assert code == 0
-    assert '"run_id"' in out
+    assert "name" in err
+    assert not list((bare_lab / "data" / "runs").glob("*"))
+
+
+def test_each_file_needs_a_name_or_all_share_one(bare_lab, bench):
+    code, _, err = bench(str(OPEN), *["--name", "a"] * 2, command="import")
+    assert code == 2
+    assert "--name is given 2 times for 1 files" in err

@@ -23,5 +23,5 @@ def test_the_page_of_your_files_is_true(root, monkeypatch, bench):
         assert code == 0, err
     runs = sorted((root / "data" / "runs").glob("*/run.json"))
     assert len(runs) == 2
-    assert json.loads(runs[-1].read_text())["campaign"]["servers"] == ["v1-4"]
+    assert json.loads(runs[-1].read_text())["campaign"]["servers"] == ["v1.4"]
     assert (root / "figures" / runs[-1].parent.name / "report.html").is_file()

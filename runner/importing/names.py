@@ -1,0 +1,50 @@
+"""Names of what imported files loaded: as users write versions, and as ids of trials."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from runner.model import LabError
+
+LONGEST = 60  # characters of a name
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+def subject_name(text: str) -> str:
+    """Return a subject's name; raise LabError if it is empty, too long or not printable.
+
+    `v1.4`, `main@3f2a1c` and `next release` are names. Pages escape them, and ids of trials have
+    other characters.
+    """
+    if not 0 < len(text) <= LONGEST or not text.isprintable() or text != text.strip():
+        raise LabError(
+            f"The name {text!r} is not valid: use 1 to {LONGEST} printable characters, without a "
+            "space at either end."
+        )
+    return text
+
+
+def trial_ids(subjects: Sequence[str]) -> list[str]:
+    """Return an id for the trial of each file, such as `v1-4-001` for the first of `v1.4`.
+
+    Ids are names of folders: each consists of letters, digits, `-` and `_`, and no two are equal.
+    """
+    stems: dict[str, str] = {}
+    for subject in dict.fromkeys(subjects):
+        stems[subject] = _free_stem(subject, {each.lower() for each in stems.values()})
+    return [
+        f"{stems[subject]}-{1 + list(subjects[:place]).count(subject):03d}"
+        for place, subject in enumerate(subjects)
+    ]
+
+
+def _free_stem(subject: str, taken: set[str]) -> str:
+    """Return the begin of a subject's ids; a number tells it from stems that are equal."""
+    stem = _NOT_IN_IDS.sub("-", subject).strip("-_") or "subject"
+    number = 1
+    free = stem
+    while free.lower() in taken:
+        number += 1
+        free = f"{stem}-{number}"
+    return free
