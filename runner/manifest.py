@@ -44,10 +44,15 @@ class Condition(StrEnum):
     DATABASE = "database"
     COMMIT = "commit"
     VARIABLES = "variables"
+    COMPILER = "compiler"
     BINARY = "binary"  # `what` is the server
     IMAGE = "image"  # `what` is the server, or THE_DATABASE
     PROGRAM = "program"  # a server's program and its variables; `what` is the server
     INPUT = "input"  # a source file of the campaign; `what` is its name
+
+
+IF_BOTH_KNOW = {Condition.COMPILER}
+"""Conditions that no difference is made of if one of the runs does not know them."""
 
 
 @dataclass(frozen=True)
@@ -341,6 +346,8 @@ class Manifest(Facts):
     """Digest of each server's image."""
     artifacts: dict[str, str] = Field(default_factory=dict)
     """SHA-256 of each server's binary."""
+    compilers: dict[str, str] = Field(default_factory=dict)
+    """Name and version of the compiler of each server's binary; only known ones."""
     inputs: dict[str, str] = Field(default_factory=dict)
     """SHA-256 of each source file of the campaign."""
     claims_sha256: str | None = None
@@ -377,9 +384,10 @@ class Manifest(Facts):
 
         Compared are: the machine and the hosts, the engine, the state of idle CPUs, the placement
         of CPUs, the sampling rate, the requests to a user's API, the versions of tools and
-        database, the lab's commit, the servers' variables, binaries and images, and the campaign's
-        source files. Not compared are: names, dates, seeds, plans, Python packages, warnings, and
-        facts of a machine that change no number.
+        database, the lab's commit, the servers' variables, compilers, binaries and images, and the
+        campaign's source files. A compiler counts only if both runs know it. Not compared are:
+        names, dates, seeds, plans, Python packages, warnings, and facts of a machine that change no
+        number.
         """
         here = dict(self._conditions())
         there = dict(other._conditions())
@@ -387,6 +395,7 @@ class Manifest(Facts):
             Difference(condition, what, here.get((condition, what)), there.get((condition, what)))
             for condition, what in dict.fromkeys([*here, *there])
             if here.get((condition, what)) != there.get((condition, what))
+            and (condition not in IF_BOTH_KNOW or {(condition, what)} <= here.keys() & there.keys())
         )
 
     def _conditions(self) -> Iterator[tuple[tuple[Condition, str], Value]]:
@@ -409,6 +418,8 @@ class Manifest(Facts):
         yield (Condition.COMMIT, "commit"), self._commit()
         variables = self.campaign.variables_of()
         yield (Condition.VARIABLES, "variables of the servers"), variables
+        for server, compiler in self.compilers.items():
+            yield (Condition.COMPILER, f"compiler of {server}"), compiler
         yield from self._conditions_of_servers()
         for name, digest in self.inputs.items():
             yield (Condition.INPUT, name), digest

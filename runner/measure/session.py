@@ -88,6 +88,7 @@ class Ready:
     server: Server
     image: str | None
     binary: str | None  # SHA-256 of the binary built on the host
+    compiler: str | None = None  # name and version of the compiler that built the binary, if known
 
 
 @dataclass(frozen=True)

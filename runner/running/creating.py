@@ -94,6 +94,7 @@ def _manifest(
         placement=PlacementOfRun.of_placement(setting.placement),
         images={ready.server.name: ready.image for ready in servers if ready.image},
         artifacts={ready.server.name: ready.binary for ready in servers if ready.binary},
+        compilers={ready.server.name: ready.compiler for ready in servers if ready.compiler},
         inputs=dict(inputs),
         claims_sha256=sha256(CLAIMS),
         database=prepared.database,

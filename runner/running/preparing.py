@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from runner.calibration import Calibration, load_calibration
 from runner.manifest import THE_DATABASE, DatabaseOfRun, HostOfRun, Machine, Manifest
 from runner.measure import attached, machine
+from runner.measure.compilers import compiler_of
 from runner.measure.database import try_database
 from runner.measure.generators.catalogue import GENERATORS
 from runner.measure.idle import remedy
@@ -207,7 +208,8 @@ def prepare(
             say(f"Building {server.name} …")
         try:
             binary = build(server)
-            ready[server.name] = Ready(server, engine.prepare(server), binary)
+            image = engine.prepare(server)
+            ready[server.name] = Ready(server, image, binary, _compiler_of(server))
         except LabError as error:
             if campaign.owns:
                 raise
@@ -229,6 +231,11 @@ def prepare(
         errors,
         inputs_of(campaign, [each.server for each in ready.values()]),
     )
+
+
+def _compiler_of(server: Server) -> str | None:
+    """Return the compiler of a server's binary, which its image has, too; None if unknown."""
+    return compiler_of(server.folder / server.artifact) if server.artifact else None
 
 
 BYTES_A_REQUEST = 200  # measured: 102 of k6's gzipped samples and 39 in the table of requests

@@ -189,6 +189,7 @@ def test_every_kind_of_condition_can_differ():
     others = {
         Condition.HOSTS,
         Condition.REQUESTS,
+        Condition.COMPILER,
         Condition.BINARY,
         Condition.PROGRAM,
         Condition.VARIABLES,
@@ -238,6 +239,16 @@ def test_a_servers_variables_are_part_of_its_program():
         (Condition.VARIABLES, "variables of the servers"): ((), ("GOGC=off of gin",)),
         (Condition.PROGRAM, "gin"): (("a",), ("a", "GOGC=off of gin")),
     }
+
+
+def test_another_compiler_is_a_difference_if_both_runs_know_it():
+    old = WHOLE | {"compilers": {"gin": "go 1.25.1", "axum": "rustc 1.95.0"}}
+    new = WHOLE | {"compilers": {"gin": "go 1.26.8", "axum": "rustc 1.95.0"}}
+    assert differences(old, new) == {
+        (Condition.COMPILER, "compiler of gin"): ("go 1.25.1", "go 1.26.8")
+    }
+    assert differences(WHOLE, new) == differences(new, WHOLE) == {}
+    assert differences(old, WHOLE | {"compilers": {"axum": "rustc 1.95.0"}}) == {}
 
 
 SAME = {

@@ -52,9 +52,10 @@ PUBLIC = (
     "engine_reason",
     "images",
     "artifacts",
+    "compilers",
 )
 PUBLIC_INSIDE = {
-    "campaign": ("name", "title", "scale"),
+    "campaign": ("name", "title", "servers", "scale"),
     "git": ("commit", "dirty"),
     "machine": (
         *(

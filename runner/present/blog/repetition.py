@@ -83,15 +83,17 @@ def _handlers(story: Story, row: Mapping[Any, Any]) -> list[Block]:
 
 
 def _versions(story: Story) -> Paragraph:
-    """Return the versions of frameworks, tools, system and database."""
+    """Return the versions of compilers, frameworks, tools, system and database."""
     manifest = story.public
     frameworks = []
-    for row in story.sealed.drop_duplicates("server").sort_values("server").to_dict("records"):
+    servers = story.sealed.drop_duplicates("server").sort_values("server")
+    for row in servers.to_dict("records"):
         version = framework_version(manifest, row["server"], row["framework"])
         if version:
             frameworks.append(f"{row['framework']} {version}")
     versions = {
-        "Frameworks": ", ".join(frameworks),
+        "Compilers": captions.compilers(manifest, list(servers["server"])),
+        "Frameworks": ", ".join(frameworks) or "unknown",
         "Tools": ", ".join(f"{name} {version}" for name, version in manifest.tools.items()),
         "System": " ".join(filter(None, (manifest.machine.os, manifest.machine.kernel))),
     }

@@ -134,9 +134,27 @@ def manifest_facts(manifest: Manifest) -> dict[str, str]:
         "System": " ".join(filter(None, (facts.os, facts.kernel))),
         "CPU governor": facts.governor,
         "Idle CPUs": IDLE.get(manifest.idle or ""),
+        "Compilers": compilers(manifest, campaign.servers),
         "Tools": ", ".join(f"{name} {version}" for name, version in manifest.tools.items()),
     }
     return {what: str(value) for what, value in values.items() if value not in (None, "")}
+
+
+def compilers(manifest: Manifest, servers: Sequence[str]) -> str:
+    """Return the compilers of a run's servers: `go 1.26.8 (echo, gin), unknown (nginx)`.
+
+    Empty if the lab started no server. Runs from before compilers were recorded have
+    `unknown` only.
+    """
+    if manifest.engine is None or not servers:
+        return ""
+    if not manifest.compilers:
+        return "unknown"
+    found: dict[str, list[str]] = {}
+    for server in servers:
+        found.setdefault(manifest.compilers.get(server, "unknown"), []).append(server)
+    known = sorted(found, key=lambda compiler: (compiler == "unknown", compiler))
+    return ", ".join(f"{compiler} ({', '.join(found[compiler])})" for compiler in known)
 
 
 def database_place(manifest: Manifest) -> str:

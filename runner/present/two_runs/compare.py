@@ -56,7 +56,7 @@ ALWAYS = {
 """Conditions that change the numbers of all trials."""
 WITH_A_DATABASE = {Condition.DATABASE_CPUS, Condition.DATABASE}
 """Conditions that change the numbers of trials with a database."""
-ON_PURPOSE = {Condition.COMMIT, Condition.VARIABLES}
+ON_PURPOSE = {Condition.COMMIT, Condition.COMPILER, Condition.VARIABLES}
 """Conditions that users may have changed on purpose."""
 
 
@@ -86,8 +86,8 @@ def conditions(
 
 
 def changes(a: Manifest, b: Manifest) -> tuple[Difference, ...]:
-    """Return the differences that may be on purpose: the lab's commit and the servers'
-    variables.
+    """Return the differences that may be on purpose: the lab's commit, and the servers' compilers
+    and variables.
     """
     return tuple(each for each in a.differences_from(b) if each.condition in ON_PURPOSE)
 

@@ -62,6 +62,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     manifest = json.loads((run / "run.json").read_text()) | SECRETS
     manifest["machine"] |= {"hostname": "mallorys-laptop", "home": "/home/mallory"}
     manifest["tools"] |= {"k6_path": "/home/mallory/k6"}
+    manifest["compilers"] = {"axum": "rustc 1.95.0", "gin": "go 1.26.8"}
+    manifest["campaign"]["servers"] = ["axum", "gin", "nginx"]
     manifest["placement"] |= {"note": "hunter2"}
     manifest["campaign"] |= {"toml": "# /home/mallory", "path": "/home/mallory/mine.toml"}
     (run / "run.json").write_text(json.dumps(manifest))
@@ -337,6 +339,14 @@ def test_provenance_has_the_hash_of_every_file_and_record(bundle, run):
     about = facts["run"]
     assert (about["run_id"], about["git"]["commit"]) == (synthetic_run.RUN_ID, "0" * 40)
     assert about["tools"]["wrk"] == "4.1.0"
+    assert about["compilers"] == {"axum": "rustc 1.95.0", "gin": "go 1.26.8"}
+
+
+def test_post_and_report_name_compilers_and_tools(page, report):
+    for document in (page, report):
+        words = document.get_text(" ")
+        assert "go 1.26.8 (gin)" in words and "rustc 1.95.0 (axum)" in words
+        assert "k6 1.8.1" in words and "wrk 4.1.0" in words
 
 
 def test_nothing_says_where_or_by_whom_it_was_made(bundle):
