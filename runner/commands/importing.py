@@ -29,18 +29,46 @@ def import_(
             metavar="FILE", help="k6's end-of-test summary, one for each file: held against it."
         ),
     ] = None,
+    cpu: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="CPU and memory samples of the server, one for each file: docker stats, pidstat "
+            "-h, psrecord, a query_range of Prometheus, or a CSV with --map.",
+        ),
+    ] = None,
+    cpu_of: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The server's container or process, if --cpu has several."
+        ),
+    ] = None,
+    map_: Annotated[
+        str | None,
+        typer.Option(
+            "--map",
+            metavar="time=COL,cpu=COL",
+            help="Columns of --cpu if it is any CSV; also memory=COL and name=COL.",
+        ),
+    ] = None,
     json_: JsonFlag = False,
 ) -> None:
     """Import files of k6 as a run: each file is a trial, and several of one name are its trials."""
+    from runner.importing.cpu.catalogue import CpuFile
+    from runner.importing.cpu.table import columns_of
     from runner.importing.run import SUBJECT, Given, import_files
 
     names = _for_each(files, name or [SUBJECT], "--name")
-    summaries = (
-        _for_each(files, list(summary or []), "--summary") if summary else [None] * len(files)
+    columns = columns_of(map_) if map_ is not None else None
+    if not cpu and (cpu_of is not None or columns is not None):
+        raise LabError("--map and --cpu-of are about the samples of --cpu: give it, too.")
+    summaries = _for_each(files, summary, "--summary") if summary else [None] * len(files)
+    samples = (
+        [CpuFile(each, columns, cpu_of) for each in _for_each(files, cpu, "--cpu")]
+        if cpu
+        else [None] * len(files)
     )
-    given = [
-        Given(file, each, said) for file, each, said in zip(files, names, summaries, strict=True)
-    ]
+    given = [Given(*beside) for beside in zip(files, names, summaries, samples, strict=True)]
     with console.FileProgress() as progress:
         run = import_files(given, progress.read)
     failed = {

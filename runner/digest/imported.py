@@ -13,9 +13,9 @@ from pathlib import Path
 import duckdb
 import pyarrow.parquet as pq
 
-from runner.columns import schema_of
 from runner.digest import reconcile
 from runner.digest.endpoints import write_script_tables
+from runner.digest.imported_usage import ServerUse, no_rows, read_use
 from runner.digest.k6 import GeneratorSummary, RequestNumbers, digest_requests, read_summary
 from runner.digest.k6_csv import csv_lines
 from runner.digest.k6_raw import spool_points
@@ -101,10 +101,13 @@ def digest_imported(
     )
     load = seen[0].load
     trial = seen[0].trial
-    _write_no_resources(run, trial)
+    use = read_use(run.trial(trial.trial_id), points)
+    _write_resources(run, trial, use)
     summary = _summary(run, trial)
     metrics = metrics_of_points(points, trial.cell, None)
     metrics["dropped"] = points.dropped_iterations
+    if use is not None:
+        metrics |= use.metrics(points.requests)
     passed, failed = _checks_counted(points)
     if passed + failed:
         metrics |= {"checks": passed + failed, "checks_failed": failed}
@@ -117,10 +120,10 @@ def digest_imported(
         at_once=trial.cell.sockets,
     )
     checks = (*_held_against(summary, points), reconcile.succeeded(sent))
-    verdict = judge(_evidence(trial.cell, points, failed / max(1, passed + failed)))
+    verdict = judge(_evidence(trial.cell, points, use, failed / max(1, passed + failed)))
     known = {name: finite(value) for name, value in metrics.items()}
     digest = Digest(known, checks, verdict, mode=points.mode)
-    return ImportedDigest(trial, digest, tuple(_remarks(points, load, summary)))
+    return ImportedDigest(trial, digest, tuple(_remarks(points, load, use, summary)))
 
 
 def samples_of(folder: Path) -> Path:
@@ -149,9 +152,12 @@ def _held_against(summary: GeneratorSummary | None, points: RequestNumbers) -> l
     return list(reconcile.summary_checks(points, summary))
 
 
-def _evidence(cell: Cell, points: RequestNumbers, checks_failed_share: float) -> Evidence:
-    """Return the evidence for the verdict: no CPU use is known."""
+def _evidence(
+    cell: Cell, points: RequestNumbers, use: ServerUse | None, checks_failed_share: float
+) -> Evidence:
+    """Return the evidence for the verdict: at most the server's CPU use is known."""
     return Evidence(
+        server_used_cores=None if use is None else use.mean_pct / 100,
         server_share=None,
         generator_share=None,
         generator_peak_share=None,
@@ -166,7 +172,10 @@ def _evidence(cell: Cell, points: RequestNumbers, checks_failed_share: float) ->
 
 
 def _remarks(
-    points: RequestNumbers, load: LoadSeen | None, summary: GeneratorSummary | None
+    points: RequestNumbers,
+    load: LoadSeen | None,
+    use: ServerUse | None,
+    summary: GeneratorSummary | None,
 ) -> list[str]:
     """Return sentences that a reader of the trial's numbers needs."""
     said = []
@@ -188,12 +197,15 @@ def _remarks(
                 f"{100 / load.seconds:.0f} %, and shorter times than a second show nothing: let k6 "
                 "write K6_CSV_TIME_FORMAT=unix_micro."
             )
+    if use is not None:
+        said += use.words
     if summary is not None and not points.lines_lost:
         said.append("Counts and percentiles of the samples were held against k6's summary.")
     return said
 
 
-def _write_no_resources(run: RunFolder, trial: Trial) -> None:
-    """Write an empty part of the table of resources: nothing was sampled."""
+def _write_resources(run: RunFolder, trial: Trial, use: ServerUse | None) -> None:
+    """Write a part of the table of resources; it is empty if nothing was sampled."""
+    rows = no_rows() if use is None else use.rows(trial.trial_id)
     with replacing(part(run, "resources", trial.trial_id)) as temporary:
-        pq.write_table(schema_of("resources").empty_table(), temporary)
+        pq.write_table(rows, temporary)

@@ -60,8 +60,9 @@ def _rules(e: Evidence) -> Iterator[Rule]:
     # Failed requests cost more or less than right answers, so their rate shows no limit.
     yield Rule(e.wrong_share > MOST_FAILED, _what_failed(e))
     yield Rule(not e.disjoint, Cause.CPUS_SHARED)
-    yield Rule(e.server_share is None and e.generator_share is None, Cause.NO_CPU_KNOWN)
-    yield Rule(e.server_share is None, Cause.SERVER_CPU_UNKNOWN)
+    server_is_unknown = e.server_share is None and e.server_used_cores is None
+    yield Rule(server_is_unknown and e.generator_share is None, Cause.NO_CPU_KNOWN)
+    yield Rule(server_is_unknown, Cause.SERVER_CPU_UNKNOWN)
     yield Rule(e.generator_share is None, Cause.GENERATOR_CPU_UNKNOWN)
     one_quota_held_both = e.shared_quota and e.throttled and not e.saturated and e.share == 1
     yield Rule(one_quota_held_both, Cause.QUOTA_SHARED)

@@ -10,13 +10,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from runner.digest.imported import SUMMARY, ImportedDigest, cell_of, digest_imported, samples_of
+from runner.digest.imported_usage import SAMPLES
 from runner.digest.k6 import read_summary
 from runner.digest.tables import build_tables
+from runner.importing.cpu.catalogue import CpuFile, read_cpu, write_samples
 from runner.importing.files import K6File, recognize
 from runner.importing.names import subject_name, trial_ids
 from runner.manifest import CampaignOfRun, FileOfRun, Manifest, Origin
 from runner.model import SCHEMA, LabError, Trial, record_of
 from runner.store import (
+    IMPORTED_RAW,
     RunFolder,
     TrialRecord,
     free_bytes,
@@ -39,11 +42,14 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Given:
-    """A file to import, the name of what it loaded, and k6's summary of it if there is one."""
+    """A file to import, the name of what it loaded, and files that lie beside it."""
 
     path: Path
     subject: str = SUBJECT
     summary: Path | None = None
+    """k6's summary of the load."""
+    cpu: CpuFile | None = None
+    """Samples of the server's CPU."""
 
 
 def _no_progress(_name: str, _read_bytes: int, _bytes: int) -> None:
@@ -124,6 +130,8 @@ def _copy(run: RunFolder, trial: Trial, given: Given, file: K6File) -> None:
     shutil.copyfile(file.path, folder / file.raw_name)
     if given.summary is not None:
         shutil.copyfile(given.summary, folder / SUMMARY)
+    if given.cpu is not None:
+        write_samples(read_cpu(given.cpu), folder / SAMPLES)
 
 
 def _digested(
@@ -180,13 +188,15 @@ def _manifest(
     """Return the manifest: the files and what their samples show; no machine is known."""
     files = []
     for each, record in zip(given, records, strict=True):
-        samples = next(raw for name, raw in record["raw"].items() if name != SUMMARY)
+        samples = next(raw for name, raw in record["raw"].items() if name in IMPORTED_RAW)
         files.append(FileOfRun(name=each.path.name, subject=each.subject, **samples))
     names = ", ".join(each.name for each in files)
-    imported = (
-        f"The lab imported {names} and measured nothing itself: machine, CPU use and versions are "
-        "not known."
+    unknown = (
+        "machine and versions"
+        if any(each.cpu for each in given)
+        else "machine, CPU use and versions"
     )
+    imported = f"The lab imported {names} and measured nothing itself: {unknown} are not known."
     return Manifest(
         schema=SCHEMA,
         run_id=run.path.name,

@@ -99,7 +99,7 @@ class Evidence:
     """
 
     server_share: float | None
-    """None if the server's process is unknown."""
+    """None if the server's process, or the number of its CPUs, is unknown."""
     generator_share: float | None
     """Share of the CPUs that it can use: wrk with one thread fills one core. None if unknown."""
     generator_peak_share: float | None
@@ -137,6 +137,8 @@ class Evidence:
     """True if the generator is under the server's quota, too."""
     generator_throttled_share: float = 0.0
     """Share of the time in which a quota held the generator back; 0 if unknown."""
+    server_used_cores: float | None = None
+    """CPU use of the server in cores, if how many CPUs it had is not known; else None."""
     serial: Serial | None = None
     """Set for a load with one connection: one request after the other."""
     probing: Probing | None = None

@@ -235,6 +235,9 @@ def _numbers(evidence: Evidence) -> str:
 
 
 def _of_the_server(evidence: Evidence) -> str:
+    if evidence.server_used_cores is not None:
+        cores = short_number(evidence.server_used_cores)
+        return f"the server used the time of {cores} CPUs, of an unknown number"
     if evidence.server_share is None:
         return ""
     given = core_words(evidence.cores) if evidence.limited else "CPUs"

@@ -102,12 +102,16 @@ def _no_limit(trials: pd.DataFrame) -> Obstacle | None:
 
 
 def _kept_without_cpu(trials: pd.DataFrame) -> pd.Series[bool]:
-    """Return which trials kept an offered rate while no CPU use is known, as in an imported file.
+    """Return which trials kept an offered rate while the CPU use of k6 is not known.
+
+    That is so in an imported file.
 
     Their response times are compared, because no side is known to be at a limit.
     """
     kept = trials["load_model"].eq("open") & trials["dropped"].fillna(0).eq(0)
-    return has_cause(trials, Cause.NO_CPU_KNOWN) & kept
+    is_imported = has_cause(trials, Cause.NO_CPU_KNOWN)
+    is_imported |= has_cause(trials, Cause.GENERATOR_CPU_UNKNOWN)
+    return is_imported & kept
 
 
 def _work(_trials: pd.DataFrame) -> Obstacle | None:

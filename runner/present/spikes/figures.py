@@ -315,7 +315,7 @@ def _events_panel(every: Sequence[Events]) -> _Panel:
                 )
             else:
                 _draw_amounts(ax, lane, kind.kind, kind.amounts_ms)
-        ax.set_ylim(len(kinds) - 0.5, -0.5)
+        ax.set_ylim(max(1, len(kinds)) - 0.5, -0.5)
         ax.set_yticks(range(len(kinds)), [LANES[kind.kind] for kind in kinds])
         ax.tick_params(axis="y", length=0)
         ax.grid(visible=False, axis="y")

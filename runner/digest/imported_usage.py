@@ -1,0 +1,189 @@
+"""CPU and memory that another tool sampled beside an imported load.
+
+The tool has its own clock, which is aligned with the load's. Each row of the raw file is a reading
+of a counter of CPU time, as in a trial that the lab measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from runner.columns import schema_of
+from runner.digest.k6 import RequestNumbers
+from runner.digest.resources import Counter, rates, read_counters
+from runner.model import LabError, short_number
+
+SAMPLES = "resources.parquet"  # name of the raw file
+SERVER = "server"
+DAY_S = 86_400
+ZONE_STEP_S = 900
+"""Time zones differ by quarters of an hour."""
+MOST_ZONE_S = 14 * 3600
+"""Largest offset of a time zone from UTC."""
+COVERED = 0.9
+"""Share of the load that samples must cover before CPU per request is computed."""
+SHORT_S = 0.11
+LONG_S = 1.6
+"""Longest median intervals between samples for peaks over 0.1 s and over 1 s."""
+
+
+@dataclass(frozen=True, eq=False)
+class ServerUse:
+    """The server's CPU and memory during a load, by the clock of the load."""
+
+    counter: Counter
+    seconds: float
+    """Duration of the load."""
+    tool: str
+    words: tuple[str, ...]
+    """Sentences about the samples and their clock."""
+
+    @property
+    def covered(self) -> tuple[float, float]:
+        """The part of the load that has samples, in seconds since its begin."""
+        t_s = self.counter.t_s
+        return max(0.0, float(t_s[0])), min(self.seconds, float(t_s[-1]))
+
+    @property
+    def mean_pct(self) -> float:
+        """Mean CPU use over the covered part of the load, in % of a core."""
+        return self.counter.mean_pct(*self.covered)
+
+    def metrics(self, requests: int) -> Mapping[str, float | None]:
+        """Return the columns of `trials.parquet` about the server; None for what is not known."""
+        begin_s, end_s = self.covered
+        every_s = float(np.median(np.diff(self.counter.t_s)))
+        covers = end_s - begin_s >= COVERED * self.seconds
+        rss_bytes = self.counter.level("rss_bytes", begin_s, end_s)
+        return {
+            "server_cpu_mean_pct": self.mean_pct,
+            "server_cpu_peak_100ms_pct": self._peak_pct(0.1) if every_s <= SHORT_S else None,
+            "server_cpu_peak_1s_pct": self._peak_pct(1.0) if every_s <= LONG_S else None,
+            "server_cpu_ms_per_request": 10 * self.mean_pct * self.seconds / requests
+            if covers
+            else None,
+            "server_rss_peak_bytes": int(rss_bytes.max()) if len(rss_bytes) else None,
+        }
+
+    def _peak_pct(self, window_s: float) -> float:
+        return self.counter.peak_pct(*self.covered, window_s)
+
+    def rows(self, trial_id: str) -> pa.Table:
+        """Return the rows of the table of resources, from the load alone."""
+        begin_s, end_s = self.covered
+        inside = (self.counter.t_s > begin_s) & (self.counter.t_s < end_s)
+        at_s = np.concatenate([[begin_s], self.counter.t_s[inside], [end_s]])
+        rss = self.counter.column("rss_bytes")
+        last = np.clip(np.searchsorted(self.counter.t_s, at_s, side="right") - 1, 0, None)
+        columns = {
+            "cpu_s": np.interp(at_s, self.counter.t_s, self.counter.column("cpu_s")),
+            "rss_bytes": rss[last],
+        }
+        return rates(trial_id, {SERVER: Counter(at_s, columns)})
+
+
+def read_use(folder: Path, points: RequestNumbers) -> ServerUse | None:
+    """Return the server's use in a trial's folder; None if it has no samples.
+
+    Raise LabError if the samples do not overlap with the load.
+    """
+    path = folder / SAMPLES
+    if not path.is_file():
+        return None
+    known = _facts(path)
+    begin_s = points.first_start_ns / 1e9
+    seconds = (points.last_end_ns - points.first_start_ns) / 1e9
+    raw = read_counters(path, points.first_start_ns)[SERVER]
+    moved = _aligned(raw.t_s, known["clock"], begin_s, seconds)
+    counter = replace(raw, t_s=raw.t_s + moved.by_s)
+    if not (counter.t_s[0] < seconds and counter.t_s[-1] > 0):
+        raise LabError(
+            f"The CPU samples are of {_span(counter.t_s, begin_s)}, and the load is of "
+            f"{_span(np.array([0.0, seconds]), begin_s)}: give samples of the same time.",
+            exit_code=1,
+        )
+    use = ServerUse(counter, seconds, known["tool"], ())
+    first_s, last_s = use.covered
+    every_s = short_number(float(np.median(np.diff(counter.t_s))))
+    said = (
+        f"The server's CPU is that of {known['tool']}, with a sample every {every_s} s for "
+        f"{100 * (last_s - first_s) / seconds:.0f} % of the load."
+    )
+    note = f"{known['note']}." if known["note"] else ""
+    return replace(use, words=tuple(filter(None, (said, moved.words, note))))
+
+
+def no_rows() -> pa.Table:
+    """Return an empty table of resources: nothing was sampled."""
+    return schema_of("resources").empty_table()
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """By how much samples are moved, and what was assumed; empty if nothing was."""
+
+    by_s: float
+    words: str = ""
+
+
+def _aligned(
+    t_s: np.ndarray[Any, np.dtype[np.float64]], clock: str, begin_s: float, seconds: float
+) -> _Moved:
+    """Return how samples are aligned with a load that began at `begin_s` since the epoch.
+
+    `t_s` are the samples' times less `begin_s`.
+    """
+    if clock == "wall":
+        return _Moved(0.0)
+    if clock == "local":
+        return _in_zone(t_s, begin_s, seconds)
+    return _Moved(
+        -float(t_s[1]),
+        "These samples have no time of day, so their clock cannot be aligned: the first sample was "
+        "taken to be at the begin of the load.",
+    )
+
+
+def _in_zone(t_s: np.ndarray[Any, np.dtype[np.float64]], begin_s: float, seconds: float) -> _Moved:
+    """Return how times of an unknown zone are moved: to the zone with the longest overlap."""
+    days_s = DAY_S * math.floor(begin_s / DAY_S) if t_s[0] + begin_s < DAY_S else 0.0
+    zones = range(-MOST_ZONE_S, MOST_ZONE_S + 1, ZONE_STEP_S)
+
+    def overlap_s(by_s: float) -> float:
+        return min(seconds, float(t_s[-1]) + by_s) - max(0.0, float(t_s[0]) + by_s)
+
+    east_s = max(zones, key=lambda zone: (round(overlap_s(days_s - zone)), -abs(zone)))
+    hours, minutes = divmod(abs(east_s) // 60, 60)
+    zone = f"UTC{'-' if east_s < 0 else '+'}{hours}" + (f":{minutes:02d}" if minutes else "")
+    return _Moved(
+        days_s - east_s,
+        "The samples' times have no zone: they were taken as "
+        f"{zone if east_s else 'UTC'}, in which they overlap most with the load.",
+    )
+
+
+def _facts(path: Path) -> dict[str, str]:
+    """Return the tool and the clock of samples; raise LabError if the file cannot be read."""
+    try:
+        found = pq.read_schema(path).metadata or {}
+        known = {name.decode(): value.decode() for name, value in found.items()}
+        return {name: known[name] for name in ("tool", "clock", "note")}
+    except (OSError, pa.ArrowException, KeyError, UnicodeDecodeError) as error:
+        raise LabError(f"{path} cannot be read: {error}.", exit_code=1) from None
+
+
+def _span(t_s: np.ndarray[Any, np.dtype[np.float64]], begin_s: float) -> str:
+    first, last = (
+        datetime.fromtimestamp(float(at) + begin_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        for at in (t_s[0], t_s[-1])
+    )
+    return f"{first} to {last} UTC"

@@ -1,0 +1,95 @@
+"""The formats of CPU samples: a function and a line each, recognized by content."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from runner.importing.cpu.docker import read_docker_csv, read_docker_json
+from runner.importing.cpu.pidstat import read_pidstat
+from runner.importing.cpu.prometheus import read_prometheus
+from runner.importing.cpu.psrecord import read_psrecord
+from runner.importing.cpu.series import Series, chosen
+from runner.importing.cpu.table import read_table
+from runner.model import LabError
+
+LARGEST_BYTES = 256 * 2**20
+"""Largest file of samples that is read."""
+FORMATS: Mapping[str, Callable[[str], list[Series]]] = {
+    "psrecord": read_psrecord,
+    "Prometheus": read_prometheus,
+    "docker stats": read_docker_json,
+    "pidstat": read_pidstat,
+    "docker stats (CSV)": read_docker_csv,
+}
+"""Name of a format -> its reader, which returns no series for other files."""
+
+
+@dataclass(frozen=True)
+class CpuFile:
+    """A file with CPU samples of a server, and how to read it."""
+
+    path: Path
+    columns: Mapping[str, str] | None = None
+    """Columns of a CSV by --map; None for a format of the catalogue."""
+    server: str | None = None
+    """Name of the server's process or container; None if the file has only one."""
+
+
+@dataclass(frozen=True)
+class CpuSamples:
+    """The samples of the server, and the tool that took them."""
+
+    tool: str
+    series: Series
+
+
+def read_cpu(file: CpuFile) -> CpuSamples:
+    """Return the server's samples in a file; raise LabError if it has none."""
+    try:
+        if file.path.stat().st_size > LARGEST_BYTES:
+            raise LabError(f"{file.path} is larger than {LARGEST_BYTES >> 20} MiB: shorten it.")
+        text = file.path.read_text("utf-8", "replace")
+    except OSError as error:
+        raise LabError(f"{file.path} cannot be read: {error.strerror}.") from None
+    try:
+        tool, series = _recognized(text, file.columns)
+        return CpuSamples(tool, chosen(series, file.server))
+    except LabError as error:
+        raise LabError(f"{file.path}: {error}", error.exit_code) from None
+
+
+def _recognized(text: str, columns: Mapping[str, str] | None) -> tuple[str, list[Series]]:
+    """Return the format's name, and the series of a text."""
+    if columns is not None:
+        if series := read_table(text, columns):
+            return "CSV", series
+        raise LabError("It has no samples.", 1)
+    for tool, read in FORMATS.items():
+        if series := read(text):
+            return tool, series
+    raise LabError(
+        "It has no CPU samples of a known format (docker stats, pidstat -h, psrecord, Prometheus): "
+        "name the columns of a CSV by --map time=COLUMN,cpu=COLUMN.",
+        1,
+    )
+
+
+def write_samples(samples: CpuSamples, target: Path) -> None:
+    """Write the raw file of a trial: times by the tool's own clock, CPU time and memory."""
+    series = samples.series
+    rows = len(series.at_s)
+    table = pa.table(
+        {
+            "subject": ["server"] * rows,
+            "mono_ns": (series.at_s * 1e9).astype("int64"),
+            "cpu_ns": (series.cpu_s * 1e9).astype("int64"),
+            "rss_bytes": pa.array(series.rss_bytes, from_pandas=True),
+        }
+    )
+    known = {"tool": samples.tool, "clock": series.clock, "note": series.note}
+    pq.write_table(table.replace_schema_metadata(known), target, compression="zstd")

@@ -1,0 +1,113 @@
+"""Read what `docker stats` writes: by `--format json`, or by a template that makes a CSV.
+
+Docker writes no time. A line may have one before it, or in a field, if the user added it.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from runner.importing.cpu.series import (
+    Sample,
+    Series,
+    Time,
+    bytes_of,
+    percent_of,
+    series_of_samples,
+    time_of,
+)
+
+STREAM_S = 0.5
+"""Time between two samples of a container that `docker stats` streams to a terminal or a file."""
+CALL_S = 2.0
+"""Time that a call of `docker stats --no-stream` takes, roughly."""
+_SCREEN = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_PERCENT = re.compile(r"\d+(?:\.\d+)?%")
+_MEMORY = re.compile(r"[0-9.]+(?:[KMGT]i)?B\s*/\s*[0-9.]+(?:[KMGT]i)?B")
+_TIME_FIELDS = ("time", "timestamp", "ts", "@timestamp", "date", "read")
+
+
+def read_docker_json(text: str) -> list[Series]:
+    """Return the series of lines of `docker stats --format json`; none if it is another file."""
+    return _series(_of_json(_SCREEN.sub("", text)), _every_s(text))
+
+
+def read_docker_csv(text: str) -> list[Series]:
+    """Return the series of `--format '{{.Name}},{{.CPUPerc}},{{.MemUsage}}'`, in any order.
+
+    The first percentage of a line is the CPU's, as in all templates of Docker's documentation.
+    None if it is another file.
+    """
+    return _series(_of_csv(_SCREEN.sub("", text)), _every_s(text))
+
+
+def _every_s(text: str) -> float:
+    """Return the time between two samples: a stream clears the screen before each."""
+    return STREAM_S if _SCREEN.search(text) else CALL_S
+
+
+def _series(samples: Iterator[Sample], every_s: float) -> list[Series]:
+    """Return the series of samples; those without a time are `every_s` apart."""
+    found = list(samples)
+    if any(each.time.clock != "none" for each in found):
+        return series_of_samples(each for each in found if each.time.clock != "none")
+    seen: Counter[tuple[str, ...]] = Counter()
+    numbered = []
+    for each in found:
+        numbered.append(
+            Sample(
+                each.names,
+                Time(seen[each.names] * every_s, "none"),
+                each.cpu_pct,
+                each.rss_bytes,
+            )
+        )
+        seen[each.names] += 1
+    note = f"docker stats wrote no times: a sample every {every_s:g} s was assumed"
+    return series_of_samples(numbered, note)
+
+
+def _of_json(text: str) -> Iterator[Sample]:
+    for line in text.splitlines():
+        before, brace, rest = line.partition("{")
+        if not brace:
+            continue
+        try:
+            record = json.loads(brace + rest)
+        except (ValueError, RecursionError):
+            continue
+        if not isinstance(record, dict) or "CPUPerc" not in record:
+            continue
+        names = [str(record[key]) for key in ("Name", "ID", "Container") if record.get(key)]
+        given = [before, *(str(record[key]) for key in record if key.lower() in _TIME_FIELDS)]
+        cpu_pct = percent_of(str(record["CPUPerc"]))
+        if math.isfinite(cpu_pct):  # `--` while a container starts or after it has ended
+            rss_bytes = bytes_of(str(record.get("MemUsage", "")))
+            yield Sample(tuple(names) or ("container",), _time(given), cpu_pct, rss_bytes)
+
+
+def _of_csv(text: str) -> Iterator[Sample]:
+    for fields in csv.reader(text.splitlines()):
+        cells = [each.strip() for each in fields]
+        percents = [each for each in cells if _PERCENT.fullmatch(each)]
+        sizes = [each for each in cells if _MEMORY.fullmatch(each)]
+        if not percents or not sizes:
+            continue
+        time = _time(cells)
+        known = {*percents, *(each for each in cells if "/" in each)}
+        names = [each for each in cells if each not in known and time_of(each) is None]
+        yield Sample(
+            tuple(names) or ("container",), time, percent_of(percents[0]), bytes_of(sizes[0])
+        )
+
+
+def _time(texts: list[str]) -> Time:
+    """Return the first text that is a time of the wall clock; without a clock if none is."""
+    times = (time_of(each) for each in texts)
+    dated = (each for each in times if each is not None and each.clock != "relative")
+    return next(dated, Time(0.0, "none"))

@@ -1,0 +1,64 @@
+"""Read the answer of Prometheus to `/api/v1/query_range`."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+
+from runner.importing.cpu.series import Series, Time, series_of_percents
+from runner.model import LabError
+
+_COUNTER = "_seconds_total"
+_IN_CORES = "Prometheus's values have no name of a counter: they were taken as CPUs in use"
+
+
+def read_prometheus(text: str) -> list[Series]:
+    """Return a series for each of the result about CPU use; none if it is another file.
+
+    A metric `*_seconds_total` is a counter of CPU seconds. Values without a metric's name, such as
+    those of `rate()`, are CPUs in use. A metric `*_bytes` is the memory of the series with the same
+    labels, or of the only one. Raise LabError if a value is not a number.
+    """
+    if not text.lstrip().startswith("{"):
+        return []
+    try:
+        answer = json.loads(text)
+        data = answer["data"]
+        if data["resultType"] != "matrix":
+            return []
+        results = [_Result(each) for each in data["result"]]
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return []
+    memory = [each for each in results if each.metric.endswith("_bytes")]
+    return [each.series(memory) for each in results if each not in memory]
+
+
+class _Result:
+    """One series of the answer: its labels, times and values."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        labels = {str(name): str(value) for name, value in given["metric"].items()}
+        self.metric = labels.pop("__name__", "")
+        self.labels = labels
+        self.at_s = np.array([float(at_s) for at_s, _ in given["values"]])
+        self.values = np.array([float(value) for _, value in given["values"]])
+
+    def series(self, memory: list[_Result]) -> Series:
+        """Return the samples of CPU use, with the memory of the same labels."""
+        rss = np.full(len(self.at_s), math.nan)
+        same = [each for each in memory if each.labels == self.labels] or memory
+        if len(same) == 1:
+            rss = np.interp(self.at_s, same[0].at_s, same[0].values)
+        names = tuple(self.labels.values()) or (self.metric or "query",)
+        if not np.isfinite(self.values).all():
+            raise LabError(f"Prometheus's values of {names[0]} are not all numbers.", exit_code=1)
+        if self.metric.endswith(_COUNTER):
+            steps = np.diff(self.values, prepend=self.values[:1])
+            used_s = np.cumsum(np.where(steps < 0, self.values, steps))  # a restart begins at 0
+            return Series(names, "wall", self.at_s, used_s, rss)
+        times = [Time(float(at_s), "wall") for at_s in self.at_s]
+        note = "" if self.metric else _IN_CORES
+        return series_of_percents(names, times, list(100 * self.values), list(rss), note)

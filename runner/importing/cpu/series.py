@@ -1,0 +1,187 @@
+"""The samples of one process or container, whatever tool took them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from runner.model import LabError
+
+Floats = npt.NDArray[np.float64]
+Clock = Literal["wall", "local", "relative", "none"]
+"""What a time means: seconds since the epoch, the same in an unknown time zone, seconds since the
+tool began, or nothing, because the tool wrote no time.
+"""
+EPOCH_S = 1e8
+"""Numbers from here on are times since the epoch; lower ones are relative."""
+_UNITS_PER_S = {13: 1e3, 16: 1e6, 19: 1e9}
+"""Digits of a time since the epoch -> its units per second; seconds have fewer digits."""
+_SIZE = re.compile(r"([0-9.]+(?:e[+-]?\d+)?)\s*([kKMGT]?i?)B?", re.ASCII)
+_FACTORS = {
+    **{"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12},
+    **{"ki": 2**10, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40},
+}
+
+
+@dataclass(frozen=True)
+class Time:
+    """A time of a sample, and what it means."""
+
+    at_s: float
+    clock: Clock
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """Samples of one process or container, in order of time."""
+
+    names: tuple[str, ...]
+    """What a user may call it: names, ids, values of labels."""
+    clock: Clock
+    at_s: Floats
+    cpu_s: Floats
+    """CPU time used since the first sample."""
+    rss_bytes: Floats
+    """NaN if unknown."""
+    note: str = ""
+    """A sentence about what was assumed; empty if nothing was."""
+
+
+def series_of_percents(
+    names: Sequence[str],
+    times: Sequence[Time],
+    cpu_pct: Sequence[float],
+    rss_bytes: Sequence[float],
+    note: str = "",
+) -> Series:
+    """Return a series from CPU use in percent of one core since the sample before.
+
+    A first sample is that of an interval of median length, which a row at its begin shows. Raise
+    LabError if a time or a value is not finite, or the CPU use is negative.
+    """
+    order = np.argsort([each.at_s for each in times], kind="stable")
+    at_s = np.array([each.at_s for each in times], np.float64)[order]
+    pct = np.array(cpu_pct, np.float64)[order]
+    rss = np.array(rss_bytes, np.float64)[order]
+    if not np.isfinite(at_s).all() or not (np.isfinite(pct) & (pct >= 0)).all():
+        raise LabError(
+            f"The samples of {names[0]} have a time or a CPU use that is no number of 0 or more.",
+            exit_code=1,
+        )
+    if len({each.clock for each in times}) > 1:
+        raise LabError(f"The samples of {names[0]} have times of different forms.", exit_code=1)
+    steps_s = np.diff(at_s)
+    first_s = float(np.median(steps_s[steps_s > 0])) if (steps_s > 0).any() else 1.0
+    used_s = np.concatenate([[first_s], steps_s]) * pct / 100
+    return Series(
+        tuple(names),
+        times[0].clock,
+        np.concatenate([[at_s[0] - first_s], at_s]),
+        np.concatenate([[0.0], np.cumsum(used_s)]),
+        np.concatenate([[math.nan], rss]),
+        note,
+    )
+
+
+def time_of(text: str) -> Time | None:
+    """Return a time: a number, or ISO 8601 with or without a zone; None for any other text."""
+    text = text.strip().strip("[]")
+    try:
+        number = float(text)
+    except ValueError:
+        return _iso_time(text)
+    if not math.isfinite(number):
+        return None
+    if number < EPOCH_S:
+        return Time(number, "relative")
+    return Time(number / _UNITS_PER_S.get(len(text.partition(".")[0]), 1.0), "wall")
+
+
+def _iso_time(text: str) -> Time | None:
+    try:
+        found = datetime.fromisoformat(text.replace(",", "."))
+    except ValueError:
+        return None
+    if found.tzinfo is not None:
+        return Time(found.timestamp(), "wall")
+    return Time((found - datetime(1970, 1, 1)).total_seconds(), "local")
+
+
+def bytes_of(text: str) -> float:
+    """Return a size in bytes: `50.1MiB`, `50.1MiB / 7.6GiB`, `1024`; NaN for any other text."""
+    found = _SIZE.fullmatch(text.partition("/")[0].strip())
+    try:
+        return float(found[1]) * _FACTORS[found[2]] if found else math.nan
+    except (ValueError, KeyError):
+        return math.nan
+
+
+def percent_of(text: str) -> float:
+    """Return a percentage, with or without its sign; NaN for any other text."""
+    try:
+        return float(text.strip().removesuffix("%"))
+    except ValueError:
+        return math.nan
+
+
+def chosen(series: Sequence[Series], wanted: str | None) -> Series:
+    """Return the samples of the server: those of the only series, or the sum of all `wanted`.
+
+    Raise LabError if there are several and none is wanted, or none has that name.
+    """
+    found = [each for each in series if wanted is None or wanted in each.names]
+    if len(found) == 1:
+        return found[0]
+    if found and wanted is not None:
+        return _sum(found, wanted)
+    names = ", ".join(sorted({each.names[0] for each in series})[:8])
+    if wanted is None:
+        raise LabError(
+            f"The samples are those of several processes or containers ({names}): name the "
+            "server's by --cpu-of NAME."
+        )
+    raise LabError(f"No samples are those of {wanted}; there are: {names}.")
+
+
+def _sum(series: Sequence[Series], name: str) -> Series:
+    """Return the sum of several series, at the times of all."""
+    at_s = np.unique(np.concatenate([each.at_s for each in series]))
+    cpu_s = [np.interp(at_s, each.at_s, each.cpu_s) for each in series]
+    rss = [np.interp(at_s, each.at_s, each.rss_bytes) for each in series]
+    return Series(
+        (name,), series[0].clock, at_s, np.sum(cpu_s, axis=0), np.sum(rss, axis=0), series[0].note
+    )
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One sample of a tool that writes CPU use in percent of one core."""
+
+    names: tuple[str, ...]
+    time: Time
+    cpu_pct: float
+    rss_bytes: float = math.nan
+
+
+def series_of_samples(samples: Iterable[Sample], note: str = "") -> list[Series]:
+    """Return a series for each process or container of the samples."""
+    by_names: dict[tuple[str, ...], list[Sample]] = {}
+    for each in samples:
+        by_names.setdefault(each.names, []).append(each)
+    return [
+        series_of_percents(
+            names,
+            [each.time for each in group],
+            [each.cpu_pct for each in group],
+            [each.rss_bytes for each in group],
+            note,
+        )
+        for names, group in by_names.items()
+    ]
