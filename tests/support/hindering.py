@@ -1,7 +1,6 @@
 """Hinder a server of a running lab at known times: stop it, or burn CPU beside it."""
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -12,6 +11,8 @@ from pathlib import Path
 import psutil
 
 FOUND_EVERY_S = 0.05
+SERVED_CPU_S = 0.3
+"""A server that has used so much CPU time serves a load; a warm-up takes less."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Hinderer(threading.Thread):
     ) -> None:
         super().__init__(daemon=True)
         self.done: list[Hindered] = []
+        self._is_over = threading.Event()
         self._program = program
         self._stop_at_s = stop_at_s
         self._stop_s = stop_s
@@ -48,25 +50,35 @@ class Hinderer(threading.Thread):
 
     def run(self) -> None:
         server = self._served()
+        if server is None:
+            return
         begun_s = time.monotonic()
         _sleep_until(begun_s + self._stop_at_s)
         self._stop_server(server)
         _sleep_until(begun_s + self._busy_at_s)
         self._burn_beside(server)
 
-    def _served(self) -> psutil.Process:
-        """Wait until the server has used 0.3 s of CPU time, which a warm-up does not."""
-        while True:
-            for process in psutil.process_iter(["exe", "ppid"]):
-                if process.info["exe"] == str(self._program) and _cpu_s(process) > 0.3:
+    def end(self) -> None:
+        """Give up if no server was found, and wait until nothing is hindered any more."""
+        self._is_over.set()
+        self.join()
+
+    def _served(self) -> psutil.Process | None:
+        """Wait until the server has used 0.3 s of CPU time, which a warm-up does not.
+
+        None if the run ended before that.
+        """
+        while not self._is_over.wait(FOUND_EVERY_S):
+            for pid in psutil.pids():
+                if _program(pid) == self._program and (process := _busy(pid)) is not None:
                     return process
-            time.sleep(FOUND_EVERY_S)
+        return None
 
     def _stop_server(self, server: psutil.Process) -> None:
         begin_s = time.time()
-        os.kill(server.pid, signal.SIGSTOP)
+        server.suspend()
         time.sleep(self._stop_s)
-        os.kill(server.pid, signal.SIGCONT)
+        server.resume()
         self.done.append(Hindered("stopped", begin_s, time.time()))
 
     def _burn_beside(self, server: psutil.Process) -> None:
@@ -77,12 +89,26 @@ class Hinderer(threading.Thread):
         self.done.append(Hindered("busy", begin_s, time.time()))
 
 
-def _cpu_s(process: psutil.Process) -> float:
-    """Return the CPU time of a process; 0 if it has ended."""
+def _program(pid: int) -> Path | None:
+    """Return the program that a process runs now; None if it has ended.
+
+    `psutil.Process.exe` is not asked: it keeps its first answer, which is the parent's program if
+    the process was seen between fork and exec.
+    """
     try:
-        return float(sum(process.cpu_times()[:2]))
+        return Path(f"/proc/{pid}/exe").readlink()
+    except OSError:
+        return None
+
+
+def _busy(pid: int) -> psutil.Process | None:
+    """Return a process that has used 0.3 s of CPU time; None for any other, and if it has ended."""
+    try:
+        process = psutil.Process(pid)
+        used = process.cpu_times()
     except psutil.Error:
-        return 0.0
+        return None
+    return process if used.user + used.system > SERVED_CPU_S else None
 
 
 def _sleep_until(at_s: float) -> None:

