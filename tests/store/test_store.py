@@ -166,9 +166,15 @@ def test_a_folder_that_a_killed_process_left_is_removed_by_the_next(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_leaves_no_half_written_folder(tmp_path, number):
-    """The command line as it is, ended while it draws."""
+    """The command line as it is, ended while it draws.
+
+    A shell has its background jobs ignore some signals, and programs inherit that.
+    """
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "runner.cli", "publish", "sample", "--out", tmp_path / "post"]
+    command = [
+        *("env", "--default-signal=HUP,INT,TERM"),
+        *(sys.executable, "-m", "runner.cli", "publish", "sample", "--out", tmp_path / "post"),
+    ]
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, cwd=ROOT)
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob(".post.*/figures")) and time.monotonic() < deadline:
