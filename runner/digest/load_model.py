@@ -18,6 +18,8 @@ from runner.shapes import ForTime, LoadModel, Shape, Steps
 
 ARRIVALS = 3.0
 """Mean number of begins in a window: few, so that chance would show."""
+LATE_S = 0.005
+"""How late k6 begins an iteration under a light load."""
 LEAST_WINDOW_S = 0.02
 """Shortest window; k6 begins an iteration some milliseconds late under load."""
 MOST_WINDOWS = 1_000_000
@@ -57,6 +59,8 @@ class LoadSeen:
     first_rps: float
     last_rps: float
     """Rates of the first and the last tenth of the load."""
+    begins_s: float
+    """Seconds from the first iteration's begin to the last one's."""
     dropped: int
     iteration_ms: float
     """Mean duration of an iteration; NaN without one."""
@@ -71,11 +75,17 @@ class LoadSeen:
 
     @property
     def is_ramp(self) -> bool:
-        """True if the rate of an open load changed."""
+        """True if the rate of an open load changed.
+
+        A tenth of a load at a constant rate can have some begins more or fewer than that rate says:
+        its borders lie anywhere between two begins, and those near a border may be late.
+        """
         if self.dropped:
             return False
-        low, high = sorted((self.first_rps, self.last_rps))
-        return high > RAMPING * low
+        low_rps, high_rps = sorted((self.first_rps, self.last_rps))
+        more_begins = (high_rps - low_rps) * self.begins_s / 10
+        by_chance = 2 * (UNEVEN + LATE_S * high_rps)
+        return high_rps > RAMPING * low_rps and more_begins > by_chance
 
     @property
     def shape(self) -> Shape:
@@ -176,6 +186,7 @@ def see_load(database: duckdb.DuckDBPyConnection, points: RequestNumbers) -> Loa
         rate_rps=max(begun - 1, 1) / begins_s if is_open else facts["iterations"] / seconds,
         first_rps=first_rps,
         last_rps=last_rps,
+        begins_s=begins_s,
         dropped=points.dropped_iterations,
         iteration_ms=facts["mean_ms"],
         think_ms=max(0.0, facts["mean_ms"] - (occupied_ms or 0.0) / facts["iterations"]),
