@@ -56,6 +56,8 @@ OPTIONAL = (SLICES, *PROFILES, *OF_SCRIPTS)  # tables that a run may lack
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 """Ids of runs and trials are folder names; this pattern permits no path out of the parent folder.
 """
+OWNER = ".owner"
+"""File with the id of the process that fills a run's folder at once; gone once it is filled."""
 LARGEST_JSON = 64 * 2**20  # bytes; a manifest has a few kB, a trial's record a few dozen
 PACKED = "trials.jsonl.xz"
 """Records of an exported run, one per line, in the order of the trials."""
@@ -553,6 +555,35 @@ def _text_of(record: TrialRecord, indent: int | None = 1) -> bytes:
         ) from None
 
 
+@contextlib.contextmanager
+def filling_run(campaign: str) -> Iterator[RunFolder]:
+    """Yield the folder of a new run, which is whole when the block ends.
+
+    On an error the folder is removed. One that a killed process left is removed by the next call.
+    """
+    _remove_half_filled()
+    run = new_run(campaign)
+    owner = run.path / OWNER
+    owner.write_text(f"{os.getpid()}\n")
+    try:
+        yield run
+        owner.unlink()
+    except BaseException:
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise
+
+
+def _remove_half_filled() -> None:
+    """Remove the folders that killed processes were filling; one whose process runs is in use."""
+    for owner in (lab_root() / "data" / "runs").glob(f"*/{OWNER}"):
+        try:
+            pid = owner.read_text().strip()
+        except OSError:  # its process has just finished
+            continue
+        if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(owner.parent, ignore_errors=True)
+
+
 def new_run(campaign: str) -> RunFolder:
     """Create the folder of a new run under data/runs/; names sort by time."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
@@ -560,11 +591,6 @@ def new_run(campaign: str) -> RunFolder:
     (folder / "trials").mkdir(parents=True)
     fsync_folder(folder.parent)
     return RunFolder(folder)
-
-
-def remove_run(run: RunFolder) -> None:
-    """Remove the folder of a run that could not be made."""
-    shutil.rmtree(run.path, ignore_errors=True)
 
 
 def find_run(run: str) -> RunFolder:

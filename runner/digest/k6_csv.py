@@ -36,6 +36,10 @@ def csv_lines(blocks: Iterator[bytes]) -> Lines:
     return Lines(_Reader(tuple(columns)), chain([rest], blocks), 1)
 
 
+class _WrongValueError(Exception):
+    """A metric of k6 has a value that k6 does not write."""
+
+
 @dataclass(frozen=True)
 class _Reader:
     """Reads a block of lines with these columns."""
@@ -45,13 +49,15 @@ class _Reader:
     def __call__(self, block: bytes) -> Block:
         """Return the points of a block."""
         if not block:
-            return Block(np.empty(0, POINT), [], 0, Labelling())
+            return Block.without_points()
         try:
             return self._points(block)
-        except (pa.ArrowException, ValueError) as error:
-            said = str(error).splitlines()[0]
-            fault = DamageError(1, f"the lines from here on are no CSV of k6 ({said})")
-            return Block(np.empty(0, POINT), [], 0, Labelling(), fault)
+        except _WrongValueError as error:
+            said = str(error)
+        except (pa.ArrowException, ValueError):  # whose texts name Arrow's own types
+            said = "it has other columns, times or values"
+        fault = DamageError(1, f"a line from here on is no CSV of k6: {said}")
+        return Block.without_points(fault)
 
     def _points(self, block: bytes) -> Block:
         tags = [name for name in TAGS if name in self.columns]
@@ -105,9 +111,9 @@ def _distinct(texts: pa.ChunkedArray) -> tuple[list[str], NDArray[np.int32]]:
 
 
 def _require_values(points: NDArray[np.void], names: Sequence[str]) -> None:
-    """Raise ValueError if a point of a metric of k6 has no finite value of 0 or more."""
+    """Raise _WrongValueError if a point of a metric of k6 has no finite value of 0 or more."""
     of_k6 = np.array([name in KNOWN for name in names], bool)[points["metric"]]
     wrong = of_k6 & ~((points["value"] >= 0) & (points["value"] < 1e300))
     for at in np.flatnonzero(wrong)[:1]:
         metric = names[points["metric"][at]]
-        raise ValueError(f"the value of {metric} is not a finite number of 0 or more")
+        raise _WrongValueError(f"the value of {metric} is not a finite number of 0 or more")

@@ -408,6 +408,11 @@ class Block:
     fault: DamageError | None = None
     thresholds: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
+    @classmethod
+    def without_points(cls, fault: DamageError | None = None) -> Block:
+        """Return a block of which no line could be read, or which has none."""
+        return cls(np.empty(0, POINT), [], 0, Labelling(), fault)
+
 
 def _read(block: bytes) -> Block:
     """Parse a block; lines that are not in k6's form are read as JSON."""
@@ -431,14 +436,9 @@ def _read(block: bytes) -> Block:
             break
     try:
         apart = _taken_apart(b"\n".join(lines))
-    except ValueError as error:
-        return Block(
-            np.empty(0, POINT),
-            [],
-            0,
-            Labelling(),
-            DamageError(1, f"the lines from here on cannot be read ({error})"),
-        )
+    except ValueError:  # whose text names Arrow's own types
+        said = "a line from here on has a time or a value that k6 does not write"
+        return Block.without_points(DamageError(1, said))
     return Block(apart.points, apart.names, len(apart.fits), apart.labels, fault, thresholds)
 
 

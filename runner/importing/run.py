@@ -22,12 +22,11 @@ from runner.store import (
     IMPORTED_RAW,
     RunFolder,
     TrialRecord,
+    filling_run,
     free_bytes,
     lab_root,
-    new_run,
     public,
     raw_hashes,
-    remove_run,
     sha256,
     write_json,
 )
@@ -67,12 +66,8 @@ def import_files(given: Sequence[Given], progress: Progress = _no_progress) -> R
             read_summary(each.summary)
     files = [recognize(each.path) for each in given]
     _require_room(files)
-    run = new_run(CAMPAIGN)
-    try:
+    with filling_run(CAMPAIGN) as run:
         _fill(run, given, files, progress)
-    except BaseException:
-        remove_run(run)
-        raise
     return run
 
 

@@ -2,12 +2,26 @@
 
 import gzip
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
+import built
 import k6_samples
+import numpy as np
 import pyarrow as pa
 import pytest
+from k6_files import (
+    EPOCH_NS,
+    Request,
+    announce,
+    iteration_lines,
+    point_line,
+    request_lines,
+    write_lines,
+)
 from k6_samples import CLOSED, CSV, DROPPING, OPEN, SUMMARY
 
 from runner.digest.tables import rebuild
@@ -32,6 +46,19 @@ HOSTILE = {
         "no complete request",
     ),
     "csv without columns": (b"metric_name,timestamp,metric_value\nhttp_reqs\n", "no CSV of k6"),
+    "csv with a time of another kind": (
+        b"metric_name,timestamp,metric_value\nhttp_reqs,yesterday,1.000000\n",
+        "it has other columns, times or values",
+    ),
+    "csv with a negative value": (
+        b"metric_name,timestamp,metric_value\nhttp_req_duration,1764205200,-1.000000\n",
+        "the value of http_req_duration is not a finite number of 0 or more",
+    ),
+    "a month 13": (
+        b'{"metric":"http_reqs","type":"Point","data":{"time":"2026-13-21T00:56:31Z","value":1,'
+        b'"tags":{}}}\n',
+        "a time or a value that k6 does not write",
+    ),
     "no numbers": (
         b'{"metric":"http_reqs","type":"Point","data":{"time":"2026-11-21T00:56:31Z","value":"x",'
         b'"tags":{}}}\n',
@@ -135,6 +162,47 @@ def test_the_load_is_read_off_the_samples(bare_lab, path, model, users, rate_rps
         assert trial["rate_rps"] == pytest.approx(rate_rps, rel=0.03)
 
 
+def planned(begins_s, path):
+    """Write a load whose iterations begin at these seconds; a request takes 1 ms of each."""
+    lines = []
+    for begin_s in begins_s:
+        end_ns = EPOCH_NS + round(begin_s * 1e9) + 1_000_000
+        request = Request(end_ns, 1_000, 0, 10_000, 900_000, 89_000)
+        lines += request_lines(request, stock=True)
+        lines += iteration_lines(end_ns, 1_000_000, stock=True)
+    for second in range(int(max(begins_s)) + 1):
+        at_ns = EPOCH_NS + second * 10**9
+        lines += [point_line("vus", at_ns, "0", "{}"), point_line("vus_max", at_ns, "20", "{}")]
+    return write_lines(path, announce(lines))
+
+
+def told(path):
+    """Return what the lab says of the load that a file shows."""
+    (said,) = [
+        text for text in imported(path).manifest().host_warnings if "Its samples show" in text
+    ]
+    return said
+
+
+@pytest.mark.parametrize("offset_s", [0.0, 0.004])
+@pytest.mark.parametrize("rate_rps", [50, 213, 226])
+def test_a_short_load_at_a_constant_rate_is_no_ramp(bare_lab, tmp_path, rate_rps, offset_s):
+    """The borders of a tenth lie between two begins, and a k6 under load begins some late."""
+    numbers = np.arange(rate_rps)
+    begins_s = numbers / rate_rps + offset_s * (numbers % 3 == 0)
+    said = told(planned(begins_s, tmp_path / "results.json"))
+    assert "open load: " in said
+    assert "from" not in said
+
+
+def test_a_rising_rate_is_a_ramp(bare_lab, tmp_path):
+    """From 20/s to 40/s within 10 s: n(t) = 20 t + t^2 iterations have begun after t seconds."""
+    begins_s = -10 + np.sqrt(100 + np.arange(300))
+    said = told(planned(begins_s, tmp_path / "results.json"))
+    assert "open load: 30" in said
+    assert "from 21/s to 39/s" in said
+
+
 def test_dropped_iterations_are_counted(bare_lab):
     dropped = sum(each["value"] for each in k6_samples.points(DROPPING, "dropped_iterations"))
     assert only_trial(imported(DROPPING))["dropped"] == dropped
@@ -220,6 +288,35 @@ def test_other_files_end_in_one_sentence(bare_lab, tmp_path, kind):
         imported(path)
     assert str(path) in str(raised.value)
     assert not list((bare_lab / "data" / "runs").glob("*"))
+
+
+FILLING = """
+import sys, time
+from pathlib import Path
+from runner.importing import run
+def hold(*_): print("filling", flush=True); time.sleep(60)
+run.build_tables = hold
+run.import_files([run.Given(Path(sys.argv[1]))])
+"""
+"""Imports a file, and never comes to its end."""
+
+
+@pytest.mark.fault("an import is killed", "its half-filled run is removed by the next import")
+def test_a_killed_import_leaves_nothing_for_the_next(bare_lab):
+    runs = bare_lab / "data" / "runs"
+    environment = os.environ | {"PYTHONPATH": str(built.ROOT)}
+    command = [sys.executable, "-c", FILLING, OPEN]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout.readline() == b"filling\n"
+        (half_filled,) = runs.iterdir()
+        beside = imported(OPEN)
+        assert half_filled.exists()
+        process.kill()
+    found = imported(OPEN)
+    assert sorted(path.name for path in runs.iterdir()) == sorted(
+        [beside.path.name, found.path.name]
+    )
+    assert not any(found.path.glob(".*"))
 
 
 def test_the_command_fails_if_the_summary_differs(bare_lab, bench):
