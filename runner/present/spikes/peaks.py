@@ -12,7 +12,7 @@ from runner.present.look.numbers import number
 from runner.present.spikes.cause_words import cause_words
 from runner.present.spikes.causes import explain
 from runner.present.spikes.coincidence import events_of, seen
-from runner.present.spikes.found import Track, track
+from runner.present.spikes.found import ROUNDING_S, Track, track
 from runner.present.spikes.hindrance import hindrances
 from runner.present.spikes.view import surroundings
 
@@ -22,7 +22,7 @@ PEAK_COLUMNS = (
 )
 WINDOWS_S = {"peak_100ms_pct": 0.1, "peak_1s_pct": 1.0}
 """Column of a peak -> the seconds over which CPU use is averaged."""
-SHOWN = 15
+SHOWN = 10
 """Rows of the table on the page; the file has all."""
 
 
@@ -31,11 +31,11 @@ def peaks(tables: Tables) -> pd.DataFrame:
 
     Columns are PEAK_COLUMNS: `at_s` is the begin of the spike, or of the window of 0.1 s with the
     highest peak, in seconds since the load began. `height_pct` is the height above the baseline.
-    `peak_100ms_pct` and `peak_1s_pct` are the highest means over such windows that touch it; all
-    are in % of a core. `cause` and `meanwhile` are texts, empty for a peak that is no spike. The
-    highest above its baseline comes first. The first second of load and slices is left out. Trials
-    on a share of a core are left out, because a quota caps their peaks, and so are servers that
-    are there for calibration.
+    `peak_100ms_pct` and `peak_1s_pct` are the highest means over windows of this length within it,
+    or around it if it is shorter; all are in % of a core. `cause` and `meanwhile` are texts, empty
+    for a peak that is no spike. The highest above its baseline comes first. The first second of
+    load and slices is left out. Trials on a share of a core are left out, because a quota caps
+    their peaks, and so are servers that are there for calibration.
     """
     trials = sealed_trials(tables.trials)
     whole = trials[(trials["share"] == 1) & (trials["tier"] != CALIBRATION)]
@@ -75,7 +75,7 @@ def _of_trial(trial: dict[Any, Any], samples: pd.DataFrame) -> Iterator[dict[str
             "is_spike": False,
             "height_pct": float(peak_pct) - baseline_pct,
             "baseline_pct": baseline_pct,
-            **_peaks_around(server, at_s, float(end_s), duration_s),
+            **_peaks_within(server, at_s, float(end_s), duration_s),
             "cause": "",
             "meanwhile": "",
         }
@@ -93,7 +93,7 @@ def _of_spikes(samples: pd.DataFrame, found: Track, duration_s: float) -> Iterat
             "is_spike": True,
             "height_pct": spike.height_pct,
             "baseline_pct": spike.baseline_pct,
-            **_peaks_around(server, spike.start_s, spike.end_s, duration_s),
+            **_peaks_within(server, spike.start_s, spike.end_s, duration_s),
             "cause": cause_words(spike, explain(spike, around)),
             "meanwhile": ", ".join(seen(events, spike)),
         }
@@ -106,15 +106,16 @@ def _baseline_at(found: Track, at_s: float) -> float:
     return float(within[0]) if len(within) else float("nan")
 
 
-def _peaks_around(
+def _peaks_within(
     server: pd.DataFrame, start_s: float, end_s: float, duration_s: float
 ) -> dict[str, float]:
-    """Return the highest CPU use over each window that touches an interval."""
+    """Return the highest CPU use over windows within a stretch, or that contain a shorter one."""
     found = {}
     for column, window_s in WINDOWS_S.items():
-        curve = usage(server, window_s, duration_s + 1e-6)
-        near = curve["t_s"].between(start_s, end_s + window_s)
-        found[column] = float(curve.loc[near, "cpu_pct"].max())
+        curve = usage(server, window_s, duration_s + ROUNDING_S)
+        first_end_s, last_end_s = sorted((start_s + window_s, end_s))
+        there = curve["t_s"].between(first_end_s - ROUNDING_S, last_end_s + ROUNDING_S)
+        found[column] = float(curve.loc[there, "cpu_pct"].max())
     return found
 
 
@@ -137,11 +138,11 @@ def peak_table(found: pd.DataFrame) -> pd.DataFrame:
         "server": shown["server"],
         "load": shown["load"],
         "at, s": shown["at_s"].map("{:.2f}".format),
+        "cause": shown["cause"].mask(~shown["is_spike"].astype(bool), "no spike"),
         "above baseline, %": shown["height_pct"].map(number),
         "baseline, %": shown["baseline_pct"].map(number),
         "over 0.1 s, %": shown["peak_100ms_pct"].map(number),
         "over 1 s, %": shown["peak_1s_pct"].map(number),
-        "cause": shown["cause"].mask(~shown["is_spike"].astype(bool), "no spike"),
         "meanwhile": shown["meanwhile"].mask(shown["meanwhile"] == "", "–"),
         "trial": shown["trial_id"],
     }

@@ -568,6 +568,17 @@ def test_the_peaks_over_two_windows_are_those_of_the_samples():
     assert row["peak_1s_pct"] == pytest.approx(near_it.rolling(20).mean().max(), rel=0.01)
 
 
+def test_a_peak_is_its_height_above_the_baseline():
+    """Also beside a higher window that is no part of it: no row contradicts itself."""
+    found = peaks(run())
+    top_pct = found["height_pct"] + found["baseline_pct"]
+    is_spike = found["is_spike"].astype(bool)
+    assert (found["peak_100ms_pct"] <= top_pct + 0.1)[is_spike].all()
+    single = found[~is_spike]
+    assert len(single) > 0
+    assert single["peak_100ms_pct"].to_numpy() == pytest.approx(top_pct[~is_spike].to_numpy())
+
+
 def test_the_table_of_peaks_says_what_is_no_spike():
     table = peak_table(peaks(run(spikes=False)))
     assert (table["cause"] == "no spike").all()
