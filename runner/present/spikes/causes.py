@@ -24,6 +24,7 @@ import pandas as pd
 
 from runner.present.spikes.found import ROUNDING_S, Spike, Track, Windows, inside
 from runner.present.spikes.hindrance import Hindrance
+from runner.present.statistics.stats import Floats
 
 HALF = 0.5
 CATCHING_UP_S = 3.0
@@ -75,33 +76,54 @@ class Surroundings:
     hindrances: Sequence[Hindrance]
 
 
+@dataclass(frozen=True)
+class _Candidate:
+    """A cause, and the CPU time above the baseline that it accounts for; NaN if it is unknown."""
+
+    cause: Cause
+    accounted_ms: float = math.nan
+    hindrance: Hindrance | None = None
+
+
 def explain(spike: Spike, around: Surroundings) -> Explanation:
     """Return the cause of a spike by the rules above."""
+    cycles = _increase(around.samples, "gc_cycles", spike)
+    candidates = (
+        _caught_up(spike, around),
+        _Candidate(Cause.STOLEN, _sum_within(around.stolen, spike)),
+        _Candidate(Cause.COLLECTOR, 1000 * _unusual_increase(around.samples, "gc_cpu_s", spike)),
+        _Candidate(Cause.REQUESTS, _of_more_requests_ms(spike, around)),
+    )
     enough_ms = HALF * spike.excess_ms
-    busiest_pct = _busiest_thread_pct(spike, around.samples)
+    sufficient = [each for each in candidates if each.accounted_ms >= enough_ms]
+    decided = sufficient[0] if sufficient else _rest(candidates, collects=math.isfinite(cycles))
+    return Explanation(
+        decided.cause,
+        decided.accounted_ms,
+        decided.hindrance,
+        cycles,
+        pause_ms=_increase(around.samples, "gc_pause_total_ms", spike),
+        busiest_thread_pct=_busiest_thread_pct(spike, around.samples),
+    )
+
+
+def _caught_up(spike: Spike, around: Surroundings) -> _Candidate:
+    """Return the CPU time that the server had missed when something held it back before a spike."""
     held = _held_before(spike, around)
-    missing_ms = _missing_ms(spike, around.server)
-    if held is not None and missing_ms >= enough_ms:
-        return Explanation(Cause.CAUGHT_UP, missing_ms, held, busiest_thread_pct=busiest_pct)
-    stolen_ms = _within(around.stolen, spike)
-    if stolen_ms >= enough_ms:
-        return Explanation(Cause.STOLEN, stolen_ms, busiest_thread_pct=busiest_pct)
-    collector_ms = 1000 * _added(around.samples, "gc_cpu_s", spike, beyond_usual=True)
-    cycles = _added(around.samples, "gc_cycles", spike)
-    pause_ms = _added(around.samples, "gc_pause_total_ms", spike)
-    if collector_ms >= enough_ms:
-        return Explanation(
-            Cause.COLLECTOR, collector_ms, None, cycles, pause_ms, busiest_thread_pct=busiest_pct
-        )
-    requests_ms = _of_more_requests_ms(spike, around)
-    if requests_ms >= enough_ms:
-        return Explanation(
-            Cause.REQUESTS, requests_ms, None, cycles, pause_ms, busiest_thread_pct=busiest_pct
-        )
-    collects = math.isfinite(cycles)
-    all_known = math.isfinite(requests_ms) and (math.isfinite(collector_ms) or not collects)
-    cause = Cause.OWN_WORK if all_known else Cause.UNKNOWN
-    return Explanation(cause, math.nan, None, cycles, pause_ms, busiest_thread_pct=busiest_pct)
+    if held is None:
+        return _Candidate(Cause.CAUGHT_UP)
+    return _Candidate(Cause.CAUGHT_UP, _missing_ms(spike, around.server), held)
+
+
+def _rest(candidates: Sequence[_Candidate], *, collects: bool) -> _Candidate:
+    """Return the cause of a spike that no candidate explains: own work, or unknown.
+
+    `collects` is True if the server reports garbage collections.
+    """
+    accounted_ms = {each.cause: each.accounted_ms for each in candidates}
+    knows_requests = math.isfinite(accounted_ms[Cause.REQUESTS])
+    knows_collector = math.isfinite(accounted_ms[Cause.COLLECTOR]) or not collects
+    return _Candidate(Cause.OWN_WORK if knows_requests and knows_collector else Cause.UNKNOWN)
 
 
 def _held_before(spike: Spike, around: Surroundings) -> Hindrance | None:
@@ -119,52 +141,86 @@ def _missing_ms(spike: Spike, server: Track) -> float:
 
     It is the largest sum up to the spike's begin, from any instant of the CATCHING_UP_S before.
     """
-    start_s, end_s, value = server.windows
-    before = (end_s <= spike.start_s + ROUNDING_S) & (start_s >= spike.start_s - CATCHING_UP_S)
-    below_ms = 10 * ((server.baseline - value) * (end_s - start_s))[before]
+    windows = server.windows
+    is_before = windows.end_s <= spike.start_s + ROUNDING_S
+    is_near = windows.start_s >= spike.start_s - CATCHING_UP_S
+    length_s = windows.end_s - windows.start_s
+    below_ms = (10 * (server.baseline - windows.value) * length_s)[is_before & is_near]
     return float(np.cumsum(below_ms[::-1]).max(initial=0.0))
 
 
-def _within(windows: Windows, spike: Spike) -> float:
+def _sum_within(windows: Windows, spike: Spike) -> float:
     """Return the sum of the windows that overlap a spike."""
     overlaps = (windows.start_s < spike.end_s) & (windows.end_s > spike.start_s)
     return float(windows.value[overlaps].sum())
 
 
-def _added(
-    samples: pd.DataFrame, column: str, spike: Spike, *, beyond_usual: bool = False
-) -> float:
-    """Return the increase of a count of /stats around a spike; NaN if it is unknown.
+@dataclass(frozen=True, eq=False)
+class _Count:
+    """The answers of /stats to one count, and the places of those around a spike.
 
-    With `beyond_usual`, less what the load's mean rate gives for that time. The increase is that
-    from the last answer before the spike to the second one after it, because Go updates its numbers
-    of a collection when the collection ends.
+    `last` is the place of the second answer after the spike, because Go updates its numbers of a
+    collection when the collection ends.
     """
-    _, end_s, count = inside(samples, column, math.inf, -math.inf)
-    if len(count) < 2:
-        return math.nan
-    first = max(0, int(np.searchsorted(end_s, spike.start_s, side="right")) - 1)
-    last = min(len(count) - 1, int(np.searchsorted(end_s, spike.end_s)) + 1)
-    added = float(count[last] - count[first])
-    if not beyond_usual:
-        return added
-    usual_per_s = (count[-1] - count[0]) / (end_s[-1] - end_s[0])
-    return added - float(usual_per_s * (end_s[last] - end_s[first]))
+
+    at_s: Floats
+    value: Floats
+    first: int
+    last: int
+
+    @property
+    def increase(self) -> float:
+        """Increase around the spike."""
+        return float(self.value[self.last] - self.value[self.first])
+
+    @property
+    def length_s(self) -> float:
+        """Seconds between the two answers around the spike."""
+        return float(self.at_s[self.last] - self.at_s[self.first])
+
+    @property
+    def mean_per_s(self) -> float:
+        """Mean rate over all answers."""
+        return float((self.value[-1] - self.value[0]) / (self.at_s[-1] - self.at_s[0]))
+
+
+def _count(samples: pd.DataFrame, column: str, spike: Spike) -> _Count | None:
+    """Return the answers to a count of /stats around a spike; None if there are fewer than two."""
+    answers = inside(samples, column, math.inf, -math.inf)
+    if len(answers.value) < 2:
+        return None
+    before = int(np.searchsorted(answers.end_s, spike.start_s, side="right")) - 1
+    second_after = int(np.searchsorted(answers.end_s, spike.end_s)) + 1
+    last = min(len(answers.value) - 1, second_after)
+    return _Count(answers.end_s, answers.value, max(0, before), last)
+
+
+def _increase(samples: pd.DataFrame, column: str, spike: Spike) -> float:
+    """Return the increase of a count of /stats around a spike; NaN if it is unknown."""
+    count = _count(samples, column, spike)
+    return math.nan if count is None else count.increase
+
+
+def _unusual_increase(samples: pd.DataFrame, column: str, spike: Spike) -> float:
+    """Return the increase less what the load's mean rate gives for that time; NaN if unknown."""
+    count = _count(samples, column, spike)
+    return math.nan if count is None else count.increase - count.mean_per_s * count.length_s
 
 
 def _of_more_requests_ms(spike: Spike, around: Surroundings) -> float:
     """Return the usual CPU time of the requests beyond the load's mean rate; NaN if unknown."""
-    more = _added(around.samples, "requests", spike, beyond_usual=True)
-    _, end_s, count = inside(around.samples, "requests", math.inf, 0.0)
+    more = _unusual_increase(around.samples, "requests", spike)
+    answers = inside(around.samples, "requests", math.inf, 0.0)
+    count = answers.value
     if math.isnan(more) or len(count) < 2 or count[-1] == count[0]:
         return math.nan
-    rate_per_s = float((count[-1] - count[0]) / (end_s[-1] - end_s[0]))
+    rate_per_s = float((count[-1] - count[0]) / (answers.end_s[-1] - answers.end_s[0]))
     mean_pct = float(np.mean(around.server.windows.value))
     return more * 10 * mean_pct / rate_per_s
 
 
 def _busiest_thread_pct(spike: Spike, samples: pd.DataFrame) -> float:
     """Return the mean CPU use of the busiest thread during a spike; NaN if it is unknown."""
-    start_s, end_s, value = inside(samples, "busiest_thread_pct", math.inf)
-    overlaps = (start_s < spike.end_s) & (end_s > spike.start_s)
-    return float(value[overlaps].mean()) if overlaps.any() else math.nan
+    windows = inside(samples, "busiest_thread_pct", math.inf)
+    overlaps = (windows.start_s < spike.end_s) & (windows.end_s > spike.start_s)
+    return float(windows.value[overlaps].mean()) if overlaps.any() else math.nan

@@ -64,17 +64,12 @@ class Windows(NamedTuple):
     value: Floats
 
 
-@dataclass(frozen=True)
-class Spike:
-    """A stretch of windows above the limit; times are seconds since the load began."""
+@dataclass(frozen=True, kw_only=True)
+class Stretch:
+    """A part of a load; times are seconds since the load began."""
 
     start_s: float
     end_s: float
-    height_pct: float  # of its highest window above that window's baseline, in % of a core
-    baseline_pct: float
-    deviations: float  # the height in deviations
-    excess_ms: float  # CPU time above the baseline
-    settling: bool
 
     @property
     def length_s(self) -> float:
@@ -84,6 +79,17 @@ class Spike:
     def overlaps(self, start_s: float, end_s: float) -> bool:
         """True if it overlaps an interval."""
         return self.start_s < end_s and start_s < self.end_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spike(Stretch):
+    """A stretch of windows above the limit."""
+
+    height_pct: float  # of its highest window above that window's baseline, in % of a core
+    baseline_pct: float
+    deviations: float  # the height in deviations
+    excess_ms: float  # CPU time above the baseline
+    settling: bool
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,13 +8,13 @@ quota, has no such stretch.
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 import pandas as pd
 
-from runner.present.spikes.found import Windows, inside, runs, stand_out
+from runner.present.spikes.found import Stretch, Windows, inside, runs, stand_out
 
 LOST_FLOOR_PCT = 4.0
 """Smallest deviation of stolen and throttled time, in % of the time; so 20 % of a stretch is lost.
@@ -46,9 +46,9 @@ class Hold(StrEnum):
     WAITED = "waited"
 
 
-@dataclass(frozen=True)
-class Hindrance:
-    """A stretch in which a server was held back; times are seconds since the load began.
+@dataclass(frozen=True, kw_only=True)
+class Hindrance(Stretch):
+    """A stretch in which a server was held back.
 
     `lost_ms` is the time lost, summed over threads if they waited, and over CPUs if it was stolen.
     `others_pct` is the CPU use, in % of a core, of programs that are no part of the trial; NaN if
@@ -56,19 +56,8 @@ class Hindrance:
     """
 
     hold: Hold
-    start_s: float
-    end_s: float
     lost_ms: float
     others_pct: float = math.nan
-
-    @property
-    def length_s(self) -> float:
-        """Seconds from its begin to its end."""
-        return self.end_s - self.start_s
-
-    def overlaps(self, start_s: float, end_s: float) -> bool:
-        """True if it overlaps an interval."""
-        return self.start_s < end_s and start_s < self.end_s
 
 
 def hindrances(samples: pd.DataFrame, duration_s: float) -> tuple[Hindrance, ...]:
@@ -87,12 +76,7 @@ def hindrances(samples: pd.DataFrame, duration_s: float) -> tuple[Hindrance, ...
         ),
         *_lost(Hold.WAITED, inside(server, "waited_ms", duration_s), WAITED_FLOOR_PCT, fewest=2),
     ]
-    with_others = [
-        Hindrance(
-            each.hold, each.start_s, each.end_s, each.lost_ms, others_pct(each.start_s, each.end_s)
-        )
-        for each in found
-    ]
+    with_others = [replace(each, others_pct=others_pct(each.start_s, each.end_s)) for each in found]
     return tuple(sorted(with_others, key=lambda each: each.start_s))
 
 
@@ -101,7 +85,8 @@ def _stopped(windows: Windows) -> Iterator[Hindrance]:
     for first, last in runs(windows.value > 0):
         start_s = float(windows.start_s[first])
         end_s = float(windows.end_s[last])
-        yield Hindrance(Hold.STOPPED, start_s, end_s, 1000 * (end_s - start_s))
+        lost_ms = 1000 * (end_s - start_s)
+        yield Hindrance(hold=Hold.STOPPED, start_s=start_s, end_s=end_s, lost_ms=lost_ms)
 
 
 def _lost(hold: Hold, windows: Windows, floor_pct: float, fewest: int) -> Iterator[Hindrance]:
@@ -114,9 +99,9 @@ def _lost(hold: Hold, windows: Windows, floor_pct: float, fewest: int) -> Iterat
     for first, last in stand_out(shares, floor_pct, fewest=fewest).ranges:
         lost_ms = float(windows.value[first : last + 1].sum())
         if lost_ms >= LEAST_LOST_MS:
-            yield Hindrance(
-                hold, float(windows.start_s[first]), float(windows.end_s[last]), lost_ms
-            )
+            start_s = float(windows.start_s[first])
+            end_s = float(windows.end_s[last])
+            yield Hindrance(hold=hold, start_s=start_s, end_s=end_s, lost_ms=lost_ms)
 
 
 def others(samples: pd.DataFrame, duration_s: float) -> Windows:
