@@ -140,7 +140,8 @@ def replacing_folder(target: Path) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(target)
     suffix = f"{os.getpid()}-{secrets.token_hex(4)}"
-    new, old = (target.with_name(f".{target.name}.{suffix}.{end}") for end in ("tmp", "old"))
+    new = target.with_name(f".{target.name}.{suffix}.tmp")
+    old = target.with_name(f".{target.name}.{suffix}.old")
     new.mkdir()
     try:
         yield new

@@ -116,13 +116,17 @@ def least_mean(rows: pd.DataFrame) -> pd.Series[float]:
     return least.where(least > 0)
 
 
+def _shares_by(rows: pd.DataFrame, time: str, how: str) -> pd.DataFrame:
+    """Return the rows with the share of connections that are busy by one of their times."""
+    return rows.assign(share=under_way(rows, time), time=rows[time], how=how)
+
+
 def _little(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
-    rows, without = rows.assign(least_ms=least_mean(rows)), rows["mean_ms"].isna()
-    hows = {"mean_ms": "", "least_ms": " (at least, by the percentiles)", "p99_ms": " (p99)"}
-    said, more, less = (
-        rows.assign(share=under_way(rows, time), time=rows[time], how=how)
-        for time, how in hows.items()
-    )
+    rows = rows.assign(least_ms=least_mean(rows))
+    without = rows["mean_ms"].isna()
+    said = _shares_by(rows, "mean_ms", "")
+    more = _shares_by(rows, "least_ms", " (at least, by the percentiles)")
+    less = _shares_by(rows, "p99_ms", " (p99)")
     parts = [
         said,
         more[without & (more["share"] > MORE)],

@@ -468,8 +468,9 @@ def _hey(text: str, source: str, _: object) -> Iterator[Row]:
 
 def _oha(data: JsonObject, source: str, _: object) -> Iterator[Row]:
     """Yield oha's JSON output."""
-    named = ("summary", "latencyPercentiles", "statusCodeDistribution")
-    summary, quantiles, codes = (dict_of(data.get(name)) for name in named)
+    summary = dict_of(data.get("summary"))
+    quantiles = dict_of(data.get("latencyPercentiles"))
+    codes = dict_of(data.get("statusCodeDistribution"))
     times = {
         "mean_ms": summary.get("average"),
         "min_ms": summary.get("fastest"),

@@ -241,7 +241,8 @@ def _try_pieces(server: Server, seed: int, target: Target) -> Result:
             announced = False
             while requests and not announced:
                 target.count(1, 1)
-                answer, (_, expected) = connection.read(), requests.pop(0)
+                answer = connection.read()
+                _, expected = requests.pop(0)
                 announced = answer.announces_close
                 if not expected.holds(answer):
                     place = f"seed {seed}, {len(requests)} requests before the last"

@@ -89,7 +89,8 @@ def _try_bodies(
 
 def samples(seed: int, size: int) -> Iterator[bytes]:
     """Yield `size` valid bodies of at most 64 KiB; the same seed gives the same bodies."""
-    random, made = Random(seed), 0  # noqa: S311
+    random = Random(seed)  # noqa: S311
+    made = 0
     while made < size:
         variants = random.choice(
             (1, 2, 2, 3, 3, 4, 5, 7, 10, random.randint(1, MAX_VARIANTS), MAX_VARIANTS)

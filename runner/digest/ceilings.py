@@ -40,7 +40,9 @@ def calibrate(run: RunFolder) -> Calibration:
     ):
         server = load.groupby("server", sort=False)["rate"].median().idxmax()
         fastest = load[load["server"] == server]
-        rps, least, most = (float(each) for each in fastest["rate"].agg(["median", "min", "max"]))
+        rps = float(fastest["rate"].median())
+        least = float(fastest["rate"].min())
+        most = float(fastest["rate"].max())
         trial_count = len(fastest)
         verdict = fastest["verdict"].mode()[0]
         ceilings.append(

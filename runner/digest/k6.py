@@ -272,6 +272,11 @@ def connect(folder: Path, memory_mb: int, threads: int) -> duckdb.DuckDBPyConnec
 # --- numbers of the whole load --------------------------------------------------------------------
 
 
+def _by_generator(spool: Path, name: str) -> list[str]:
+    """Return the paths of a view's files, in the order of the generators."""
+    return sorted(map(str, spool.rglob(f"{name}.parquet")))
+
+
 def _open_spool(spool: Path, threads: int) -> duckdb.DuckDBPyConnection:
     """Open a DuckDB with the views `iterations`, `users`, `requests` and `every`.
 
@@ -281,12 +286,9 @@ def _open_spool(spool: Path, threads: int) -> duckdb.DuckDBPyConnection:
     is 0 if a connection was opened and then not used.
     """
     database = connect(spool, MEMORY_MB // 2, threads)
-    # In the order of the generators.
-    iterations, requests = (
-        sorted(map(str, spool.rglob(f"{name}.parquet"))) for name in ("iterations", "requests")
-    )
-    database.read_parquet(iterations).create_view("iterations")
-    if users := sorted(map(str, spool.rglob("users.parquet"))):
+    requests = _by_generator(spool, "requests")
+    database.read_parquet(_by_generator(spool, "iterations")).create_view("iterations")
+    if users := _by_generator(spool, "users"):
         database.read_parquet(users).create_view("users")
     more = (
         "*, status BETWEEN 200 AND 399 AND error_code = 0 AS ok,"
@@ -560,10 +562,11 @@ def read_summary(path: Path) -> GeneratorSummary:
             # k6 omits metrics without samples.
             return _number(metrics[metric][name]) if metric in metrics else 0.0
 
-        iterations, dropped, requests = (
-            int(said(name, "count")) for name in ("iterations", "dropped_iterations", "http_reqs")
-        )
-        kept, failed = (int(said("checks", name)) for name in ("passes", "fails"))
+        iterations = int(said("iterations", "count"))
+        dropped = int(said("dropped_iterations", "count"))
+        requests = int(said("http_reqs", "count"))
+        kept = int(said("checks", "passes"))
+        failed = int(said("checks", "fails"))
         stated = metrics["http_req_duration"] if requests else {}
         known = {
             name: key

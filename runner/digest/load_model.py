@@ -155,7 +155,8 @@ def see_load(database: duckdb.DuckDBPyConnection, points: RequestNumbers) -> Loa
     facts = database.sql(_ITERATIONS).to_arrow_table().to_pylist()[0]
     if not facts["iterations"]:
         return None
-    first_ns, last_ns = facts["first_ns"], facts["last_ns"]
+    first_ns = facts["first_ns"]
+    last_ns = facts["last_ns"]
     seconds = max((points.last_end_ns - min(first_ns, points.first_start_ns)) / 1e9, 1e-9)
     begins_s = max((last_ns - first_ns) / 1e9, 1e-9)
     begun = facts["iterations"] + points.dropped_iterations

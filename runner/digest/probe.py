@@ -196,9 +196,8 @@ def probe_percentiles(
     )
     chosen = np.concatenate([np.flatnonzero(each) for each in shown])
     within = np.concatenate([each[seen] for each, seen in zip(counted, shown, strict=True)])
-    latency_ms, service_ms = (
-        (probe.received_ns - begun)[chosen] / 1e6 for begun in (probe.scheduled_ns, probe.sent_ns)
-    )
+    latency_ms = (probe.received_ns - probe.scheduled_ns)[chosen] / 1e6
+    service_ms = (probe.received_ns - probe.sent_ns)[chosen] / 1e6
     ok = ((probe.status >= 200) & (probe.status < 400))[chosen]
     status = pa.array(probe.status[chosen], pa.int16())
     columns = {

@@ -439,10 +439,8 @@ def begun_together(measurement: Measurement, walls_ns: Sequence[tuple[int, int]]
     `walls_ns` has the begin and the end of each one's requests, by its own host's wall clock.
     """
     behind = [0, *(part.behind_ns(measurement) for part in measurement.parts)]
-    begins, ends = (
-        [wall[side] + apart for wall, apart in zip(walls_ns, behind, strict=True)]
-        for side in (0, 1)
-    )
+    begins = [begin + apart for (begin, _), apart in zip(walls_ns, behind, strict=True)]
+    ends = [end + apart for (_, end), apart in zip(walls_ns, behind, strict=True)]
     common = min(ends) - max(begins)
     longest = max(end - begin for begin, end in walls_ns)
     apart_ms = (max(begins) - min(begins)) / 1e6

@@ -177,10 +177,9 @@ def _piece(
 
     Empty if the counter has no row near the window.
     """
-    begin, started, ended = (
-        (at - zero_mono_ns) / 1e9
-        for at in (window.begin_mono_ns, window.started_mono_ns, window.ended_mono_ns)
-    )
+    begin = (window.begin_mono_ns - zero_mono_ns) / 1e9
+    started = (window.started_mono_ns - zero_mono_ns) / 1e9
+    ended = (window.ended_mono_ns - zero_mono_ns) / 1e9
     near = (counter.t_s >= started - margin_s) & (counter.t_s <= ended + MARGIN_S)
     if not near.any():
         return {}

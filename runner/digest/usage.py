@@ -111,7 +111,8 @@ def measure_usage(
     if database is None or server is None:
         return metrics
     metrics |= _cost("database", database, end_s, requests)
-    in_use, size = (server.level(name, 0.0, end_s) for name in ("pool_in_use", "pool_size"))
+    in_use = server.level("pool_in_use", 0.0, end_s)
+    size = server.level("pool_size", 0.0, end_s)
     if len(in_use):
         metrics["pool_in_use_max"] = int(in_use.max())
         metrics["pool_waiting_max"] = int(server.level("pool_waiting", 0.0, end_s).max())
@@ -196,10 +197,8 @@ def others_pct(
     used_pct = {
         name: each.mean_pct(0.0, end_s) for name, each in counters.items() if name not in elsewhere
     }
-    ran_pct, interrupts_pct = (
-        100 * counters["host"].between(0.0, end_s, name) / end_s
-        for name in ("ran_s", "interrupts_s")
-    )
+    ran_pct = 100 * counters["host"].between(0.0, end_s, "ran_s") / end_s
+    interrupts_pct = 100 * counters["host"].between(0.0, end_s, "interrupts_s") / end_s
     ticked_pct = used_pct.pop("host") - interrupts_pct
     # Otherwise the group is a container's, and includes only the container's programs.
     exact = ran_pct >= WHOLE * ticked_pct

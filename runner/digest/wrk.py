@@ -106,10 +106,11 @@ def read_wrk(path: Path) -> WrkResult:
     data = read_json(path)
     try:
         reported = _histogram(data["latency_us"])
-        names = ("ended_wall_us", "duration_us", "requests", "connections", "threads")
-        ended_us, duration_us, requests, connections, threads = (
-            _whole(data[name]) for name in names
-        )
+        ended_us = _whole(data["ended_wall_us"])
+        duration_us = _whole(data["duration_us"])
+        requests = _whole(data["requests"])
+        connections = _whole(data["connections"])
+        threads = _whole(data["threads"])
         errors = {
             name: _whole(data["errors"][name])
             for name in ("connect", "read", "write", "status", "timeout")

@@ -112,9 +112,10 @@ def dropped_packets(statistics: Path = STATISTICS) -> int | None:
     None if the kernel tracks no connections.
     """
     try:
-        head, *rows = (line.split() for line in statistics.read_text().splitlines())
-        return sum(int(row[head.index("drop")], 16) for row in rows)
-    except (OSError, ValueError):
+        lines = [line.split() for line in statistics.read_text().splitlines()]
+        place = lines[0].index("drop")
+        return sum(int(row[place], 16) for row in lines[1:])
+    except (OSError, ValueError, IndexError):
         return None
 
 
@@ -135,10 +136,8 @@ def wait_for_room(
     waiting = False
     while time.monotonic() < deadline:
         try:
-            used, size = (
-                int((netfilter / name).read_text())
-                for name in ("nf_conntrack_count", "nf_conntrack_max")
-            )
+            used = int((netfilter / "nf_conntrack_count").read_text())
+            size = int((netfilter / "nf_conntrack_max").read_text())
         except (OSError, ValueError):
             return  # the kernel tracks no connections
         needed = min(sum(map(connections_of, cells)), size // 2)

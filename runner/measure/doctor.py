@@ -22,11 +22,10 @@ from runner.planning.hosts import Hosts
 
 CALIBRATED = ("k6", "wrk")  # generators whose ceilings `bench calibrate` finds
 LEAST_FREE = 2**30  # free bytes on a generator host's disk, for its raw samples
-CONNECTIONS, CLOSE_OPENS = 3000, 4 * CLOSE_RPS
-"""Size of a large campaign: connections held by a load, and connections opened in close mode.
-
-The latter covers a load of 3 s and its warm-up.
-"""
+CONNECTIONS = 3000
+"""Connections that a load of a large campaign holds."""
+CLOSE_OPENS = 4 * CLOSE_RPS
+"""Connections that such a load opens in close mode, within 3 s and its warm-up."""
 
 
 def examine(

@@ -59,7 +59,8 @@ def lives(whose: str) -> bool:
 
     A process of another pid namespace cannot be checked.
     """
-    boot, numbering, pid, *_ = (*whose.split(":"), "", "", "")
+    parts = whose.split(":")
+    boot, numbering, pid = [*parts, "", "", ""][:3]
     if boot == boot_id() and numbering != str(pid_namespace()):
         return True
     return pid.isdigit() and identity(int(pid)) == whose

@@ -114,7 +114,8 @@ class Memory:
                     KeptFile(f"/proc/{pid}/stat"),
                     KeptFile(f"/proc/{pid}/statm"),
                 )
-                stat, statm = (file.read() for file in opened)
+                stat = opened[0].read()
+                statm = opened[1].read()
                 resident, shared = map(int, statm.split(None, 3)[1:3])
                 alone = alone + resident - shared
                 most_shared = max(most_shared, shared)

@@ -119,8 +119,10 @@ class _Watch:
 
     def __init__(self, sources: dict[str, Source]) -> None:
         self._sources = sources
-        self._subjects, self._names = list[str](), list[str]()
-        """Subject of each row, and the name of its source."""
+        self._subjects: list[str] = []
+        """Subject of each row."""
+        self._names: list[str] = []
+        """Name of each row's source."""
         self._numbers = array("q")  # the values of SAMPLE_COLUMNS, row by row
         self._stats: dict[int, dict[str, float]] = {}
         """Answers of /stats, by the number of the next row."""

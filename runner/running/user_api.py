@@ -28,10 +28,10 @@ RATE_RPS = 100
 DURATION_S = 15.0
 """Default duration of an open load: at RATE_RPS the probe then has enough answers for a median."""
 REPEATS = 3
-SESSIONS, SLICES = (
-    6,
-    6,
-)  # sessions, and slices per server in each, if servers are compared
+SESSIONS = 6
+"""Sessions, if servers are compared."""
+SLICES = 6
+"""Slices per server in each of them."""
 MOST_URLS = 8
 _TAKEN_BY_K6 = re.compile(
     r"([a-z0-9]|[a-z0-9][a-z0-9-]*[a-z0-9])(\.([a-z0-9]|[a-z0-9][a-z0-9-]*[a-z0-9]))*"

@@ -35,8 +35,9 @@ COLUMN_OF_HEADING = {
 def findings(tables: Tables) -> tuple[str, ...]:
     """Return the findings on a run's inserts as sentences."""
     table = _stored(summary.summarize(tables))
+    table = table[table["tier"] != CALIBRATION]
     trials = _stored(tables.trials)
-    table, trials = (rows[rows["tier"] != CALIBRATION] for rows in (table, trials))
+    trials = trials[trials["tier"] != CALIBRATION]
     sealed = sealed_trials(trials)
     if sealed.empty:
         return (

@@ -112,8 +112,8 @@ def _texts(rows: pd.DataFrame, by: str) -> pd.DataFrame:
 
 
 def _tail(row: Mapping[Any, Any]) -> str:
-    percent, ms = row["latency_tail_percent"], row["latency_tail_ms"]
-    return "–" if pd.isna(ms) else f"p{percent:g}: {number(ms)}"
+    ms = row["latency_tail_ms"]
+    return "–" if pd.isna(ms) else f"p{row['latency_tail_percent']:g}: {number(ms)}"
 
 
 def _seconds(value: float) -> str:

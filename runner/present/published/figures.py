@@ -34,9 +34,8 @@ def beside_ours(tables: Tables) -> Chart:
         published.setdefault(compared, []).append(row)
     found: list[_PublishedRatio] = []
     for rows in published.values():
-        of_go, of_rust = (
-            [row for row in rows if row.number.language == language] for language in ("Go", "Rust")
-        )
+        of_go = [row for row in rows if row.number.language == "Go"]
+        of_rust = [row for row in rows if row.number.language == "Rust"]
         # If a language has several published servers, only the first is shown.
         for rust, go in product(of_rust, of_go):
             if (go.number, rust.number) == (

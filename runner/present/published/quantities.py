@@ -51,10 +51,10 @@ def limit_numbers(tables: Tables, cell: Counterpart) -> str:
     """
     sealed = cell.sealed
     first = sealed.iloc[0]
-    rate, p50, probe_p50, exhausted = (
-        spread(sealed[name]).median
-        for name in ("rps", "latency_p50_ms", "probe_p50_ms", "pool_exhausted_pct")
-    )
+    rate = spread(sealed["rps"]).median
+    p50 = spread(sealed["latency_p50_ms"]).median
+    probe_p50 = spread(sealed["probe_p50_ms"]).median
+    exhausted = spread(sealed["pool_exhausted_pct"]).median
     said = [captions.verdict_counts(sealed)]
     for who, subject in (("the server", "server"), (first["tool"], "generator")):
         given = given_pct(tables, sealed, subject)

@@ -81,7 +81,8 @@ def events_of(
 
     `samples` are its rows of the resources table, `tracks` those of its subjects.
     """
-    server, host = (samples[samples["subject"] == subject] for subject in ("server", "host"))
+    server = samples[samples["subject"] == "server"]
+    host = samples[samples["subject"] == "host"]
     others_pct = others(samples, duration_s)
     switches = inside(host, "switches_per_s", duration_s)
     enough = ENOUGH // OTHERS_WINDOWS

@@ -116,10 +116,11 @@ class Track:
         """The spikes found."""
         found = []
         for first, last in self.ranges:
-            start, end, value, baseline = (
-                side[first : last + 1] for side in (*self.windows, self.baseline)
-            )
-            above = value - baseline
+            within = slice(first, last + 1)
+            start = self.windows.start_s[within]
+            end = self.windows.end_s[within]
+            baseline = self.baseline[within]
+            above = self.windows.value[within] - baseline
             top = int(above.argmax())
             spike = Spike(
                 start_s=float(start[0]),

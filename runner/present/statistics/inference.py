@@ -257,14 +257,12 @@ def ratio(a: Sample, b: Sample, *, confidence: float = CONFIDENCE) -> Ratio | No
     logs = matched(a, b)
     log_a, log_b = logs or (np.log(a.to_numpy()), np.log(b.to_numpy()))
     found = paired(log_a, log_b) if logs else unpaired(log_a, log_b)
-    middle, low, high = (
-        float(np.exp(end)) for end in (found.estimate, *found.interval(confidence))
-    )
+    log_low, log_high = found.interval(confidence)
     blocks = logs[0].size if logs else 0
     return Ratio(
-        middle,
-        low,
-        high,
+        float(np.exp(found.estimate)),
+        float(np.exp(log_low)),
+        float(np.exp(log_high)),
         float(found.p_value()),
         blocks,
         float(found.standard_error),

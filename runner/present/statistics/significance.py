@@ -174,8 +174,9 @@ def drift(order: ArrayLike, values: ArrayLike, cells: Iterable[Hashable]) -> Dri
         return None
     logs = np.log(frame["value"])
     residuals = logs - logs.groupby(frame["cell"]).transform("median")
-    at, over = (side.rank().to_numpy() for side in (residuals.round(12), frame["order"]))
+    at = residuals.round(12).rank().to_numpy()
     at = at - at.mean()
+    over = frame["order"].rank().to_numpy()
     over = over - over.mean()
     norm = math.sqrt(float(at @ at) * float(over @ over))
     if not norm:

@@ -53,7 +53,9 @@ def histogram_quantile(
     histogram is empty. `scipy.stats.rv_histogram` does the same for buckets that lie side by side;
     the latency table has none for latencies that did not occur.
     """
-    low, high, counts = (np.asarray(side, dtype=np.float64) for side in (lower, upper, count))
+    low = np.asarray(lower, dtype=np.float64)
+    high = np.asarray(upper, dtype=np.float64)
+    counts = np.asarray(count, dtype=np.float64)
     wanted = np.atleast_1d(np.asarray(q, dtype=np.float64))
     order = np.argsort(low)[counts[np.argsort(low)] > 0]
     low = low[order]
@@ -158,7 +160,9 @@ def _integrated(t_s: ArrayLike, dt_s: ArrayLike, value: ArrayLike) -> tuple[Floa
 
     One of NaN without any.
     """
-    ends, steps, rates = (np.asarray(side, dtype=np.float64) for side in (t_s, dt_s, value))
+    ends = np.asarray(t_s, dtype=np.float64)
+    steps = np.asarray(dt_s, dtype=np.float64)
+    rates = np.asarray(value, dtype=np.float64)
     if not ends.size:
         return np.array([np.nan]), np.array([np.nan])
     return np.concatenate([ends[:1] - steps[:1], ends]), np.concatenate(
