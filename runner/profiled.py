@@ -21,6 +21,8 @@ that is still warming up makes the same calls. Plain slices show the profile's c
 PLACES = len(KINDS)
 LONGEST_S = 1.0
 """Longest slice of a load that has no slices of its own."""
+KERNEL = "_[k]"
+"""Suffix of a kernel's function in a stack, as flame graphs have it."""
 STACKS = "perf.txt.gz"
 """Base name of the raw file with the call stacks of a recorded slice."""
 EVENTS = "perf-stat.json"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +24,21 @@ Out = Annotated[
 Speedscope = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write the call stacks for speedscope.")
 ]
+Flame = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the call stacks as a flame graph (SVG).")
+]
+
+
+@dataclass(frozen=True)
+class _Files:
+    """Files for the call stacks of one server under one load; None for those not wanted."""
+
+    folded: Path | None
+    speedscope: Path | None
+    flame: Path | None
+
+    def __bool__(self) -> bool:
+        return any((self.folded, self.speedscope, self.flame))
 
 
 def profile(
@@ -31,6 +47,7 @@ def profile(
     load: Load = "",
     folded: Out = None,
     speedscope: Speedscope = None,
+    flame: Flame = None,
     json_: JsonFlag = False,
 ) -> None:
     """Show where the CPU time of a request goes: µs by kind of work, and system calls.
@@ -53,8 +70,8 @@ def profile(
             f"No profiled load of run {folder.run_id} has {load!r} in its name: choose from "
             f"{', '.join(profiles.loads)}."
         )
-    if folded is not None or speedscope is not None:
-        _write(profiles, loads, server, folded, speedscope)
+    if files := _Files(folded, speedscope, flame):
+        _write(profiles, loads, server, files)
         return
     if json_:
         emit({"run_id": folder.run_id, "loads": {each: _plain(profiles, each) for each in loads}})
@@ -83,11 +100,9 @@ def _plain(profiles: Profiles, load: str) -> dict[str, Any]:
     }
 
 
-def _write(
-    profiles: Profiles, loads: list[str], server: str, folded: Path | None, speedscope: Path | None
-) -> None:
+def _write(profiles: Profiles, loads: list[str], server: str, files: _Files) -> None:
     """Write the call stacks of one server under one load."""
-    from runner.present.why import exports
+    from runner.present.why import exports, flame_pictures, flames
 
     found = [
         (each.server, name)
@@ -103,10 +118,23 @@ def _write(
         )
     who, name = found[0]
     stacks = profiles.stacks_of(who, name)
-    if folded is not None:
-        folded.write_text(exports.folded(stacks), encoding="utf-8")
-        console.note(f"Folded stacks: {folded}")
-    if speedscope is not None:
-        text = json.dumps(exports.speedscope(stacks, f"{who}, {name}"), ensure_ascii=False)
-        speedscope.write_text(text, encoding="utf-8")
-        console.note(f"For speedscope: {speedscope}")
+    if files.folded is not None:
+        _save(files.folded, exports.folded(stacks), "Folded stacks")
+    if files.speedscope is not None:
+        plain = exports.speedscope(stacks, f"{who}, {name}")
+        _save(files.speedscope, json.dumps(plain, ensure_ascii=False), "For speedscope")
+    if files.flame is not None:
+        svg = flame_pictures.svg(flames.of_server(profiles, who, name))
+        _save(files.flame, svg, "Flame graph")
+
+
+def _save(path: Path, text: str, noun: str) -> None:
+    """Write a file, and name it; raise LabError if it cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise LabError(
+            f"{path} cannot be written ({error.strerror}): name a file in a folder that exists and "
+            "that you may write to."
+        ) from None
+    console.note(f"{noun}: {path}")

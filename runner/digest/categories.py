@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-KERNEL = "_[k]"
-"""Suffix of a kernel's function in a stack, as flame graphs have it."""
+from runner.profiled import KERNEL
+
 KERNEL_OTHER = "kernel other"
 UNKNOWN = "unknown"
 _PASS = ""

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.digest.categories import KERNEL
 from runner.model import LabError
+from runner.profiled import KERNEL
 
 _HEAD = re.compile(r"^(?P<comm>\S.*?)\s+-?\d+/-?\d+\s+(?P<at>\d+\.\d+):\s+(?P<period>\d+)\s*$")
 _FRAME = re.compile(r"^\s+(?P<ip>[0-9a-f]+) (?P<name>.*) \((?P<module>[^()]*)(?: \(deleted\))?\)$")

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import base64
 import re
+import tomllib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,7 +28,13 @@ NUMBER = re.compile(
     rf"(≥ |< )?[-–]?[\d,.]*( ?%)?(–[\d,.]+)?( \[[\d,.]+–[\d,.]+\])?( {NOT_RANKED})?"
 )
 """A cell with a quantity, a range or an unknown value."""
-LABEL = re.compile(r'(?<=<div class="table" role="region" aria-label=")[^"]*(?=")')
+LABEL = re.compile(
+    r'(?<=<div class="table" role="region" aria-label=")[^"]*(?=")'
+    r'|(?<=<div aria-label=")[^"]*(?=" class="table")'
+)
+"""The label of a table, also in HTML from nbconvert, which sorts attributes."""
+FLAME = '<figure class="flame">'
+"""Begin of a flame graph; texts cannot have it, because their characters are escaped."""
 LONG = 20  # number of characters from which on a text is wrapped in its column
 SPECIAL = re.compile(r"[\\*~]|<(?=[A-Za-z/!?])|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])|\](?=[(\[:])")
 """Characters that are markup in Markdown."""
@@ -100,6 +107,24 @@ class Picture:
 
 
 @dataclass(frozen=True)
+class Flame:
+    """A flame graph: a static SVG, which the page's viewer replaces by one with search and zoom.
+
+    `data` is for the viewer (viewer/viewer.js). Sizes are CSS pixels. HTML folds the graph behind
+    its name, unless it is `opened`.
+    """
+
+    svg: str
+    data: Mapping[str, Any]
+    name: str
+    alt: str
+    caption: str
+    width_px: int
+    height_px: int
+    opened: bool = True
+
+
+@dataclass(frozen=True)
 class Code:
     """Code, or a command, as it is; `language` is for highlighters."""
 
@@ -131,7 +156,7 @@ class Downloads:
     """Links to the files with numbers and hashes that accompany a post."""
 
 
-Block = Heading | Paragraph | Bullets | TextTable | Picture | Code | Links | Downloads
+Block = Heading | Paragraph | Bullets | TextTable | Picture | Flame | Code | Links | Downloads
 """Blocks that are falsy, such as lists and tables without content, are left out of pages."""
 
 
@@ -159,7 +184,7 @@ def templates() -> Environment:
     """Return the templates and the functions that they call; HTML escapes texts."""
     found = Environment(
         loader=FileSystemLoader(Path(__file__).with_name("templates")),
-        autoescape=select_autoescape(["html"]),
+        autoescape=select_autoescape(["html", "svg"]),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -171,12 +196,15 @@ def templates() -> Environment:
         "columns": _columns,
     }
     # SVGs inserted directly would share their ids and styles, and have no alternative text.
-    found.filters["data_uri"] = lambda svg: (
-        f"data:image/svg+xml;base64,{base64.b64encode(svg.read_bytes()).decode()}"
-    )
+    found.filters["data_uri"] = lambda svg: _data_uri(svg.read_bytes())
+    found.filters["svg_uri"] = lambda svg: _data_uri(svg.encode())
     found.filters["fenced"] = fenced
     found.globals["dagger"] = NOT_RANKED
     return found
+
+
+def _data_uri(svg: bytes) -> str:
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
 
 
 def prose(text: str) -> Markup:
@@ -197,10 +225,11 @@ def fenced(text: str, language: str) -> str:
 
 
 def page(title: str, body: str, description: str = "", image: str = "") -> str:
-    """Return a page that has no script, and loads nothing but what `body` names.
+    """Return a page that loads nothing but what `body` names.
 
-    `title` and `description` are text, `body` is HTML. `image` is the file that other sites show
-    with a link to the page.
+    It has no script, unless `body` has flame graphs: then it has their viewer. `title` and
+    `description` are text, `body` is HTML. `image` is the file that other sites show with a link to
+    the page.
     """
     seen: Counter[str] = Counter()
 
@@ -212,8 +241,22 @@ def page(title: str, body: str, description: str = "", image: str = "") -> str:
     template = templates().get_template("page.html")
     apart = LABEL.sub(label, body)
     return template.render(
-        title=title, description=description, image=image, style=style_sheet(), body=apart
+        title=title,
+        description=description,
+        image=image,
+        style=style_sheet(),
+        body=apart,
+        viewer=viewer() if FLAME in body else "",
     )
+
+
+@cache
+def viewer() -> str:
+    """Return the script of flame graphs: d3-flame-graph, the parts of d3 it needs, and ours."""
+    folder = Path(__file__).with_name("viewer")
+    files = tomllib.loads((folder / "origins.toml").read_text(encoding="utf-8"))["file"]
+    names = [*(each["name"] for each in files), "viewer.js"]
+    return "\n".join((folder / name).read_text(encoding="utf-8") for name in names)
 
 
 def style_sheet() -> str:

@@ -122,6 +122,11 @@ def pale(color: str, paper: str = WHITE) -> str:
     return to_hex(tuple(0.45 * np.array(to_rgb(color)) + 0.55 * grey))
 
 
+def tint(color: str) -> str:
+    """Mix a colour with white, so that ink on it has a contrast of at least 4.5."""
+    return to_hex(tuple(0.45 * np.array(to_rgb(color)) + 0.55))
+
+
 def identities(trials: pd.DataFrame) -> dict[str, Identity]:
     """Return the look of each server of a run, by language, then by name.
 

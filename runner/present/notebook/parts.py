@@ -1,6 +1,7 @@
 """Parts of pages and posts: blocks computed from a run's tables, a trial, or two runs."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Any, TypeAlias
@@ -24,11 +25,13 @@ from runner.present.look.markup import (
     Paragraph,
     TextTable,
 )
+from runner.present.look.palette import identities
 from runner.present.published import claims, outcomes, published_table
 from runner.present.published.counterparts import WHY_STAND_INS, read_published, repeats
 from runner.present.published.judging import Judged, judge_all
 from runner.present.statistics.inference import FEWEST_TRIALS
 from runner.present.why import figures as why_figures
+from runner.present.why import flame_pictures
 from runner.present.why import words as why_words
 from runner.verdict.limits import Limit
 
@@ -89,6 +92,7 @@ def unknown(tables: Tables) -> Iterator[Block]:
             "load": load,
             "servers": ", ".join(map(summary.label, alike.to_dict("records"))),
             "why": why,
+            "flame graphs": flame_graphs,
         }
         for (load, why), alike in table[table["why_unknown"] != ""].groupby(
             ["load", "why_unknown"], sort=False
@@ -157,6 +161,24 @@ def why(tables: Tables) -> Iterator[Block]:
             why_words.categories_table(profiles.of(load)), "µs of CPU time per request, ± 95 %"
         )
         yield TextTable(why_words.events_table(profiles, load), "Events per request")
+
+
+def flame_graphs(tables: Tables) -> Iterator[Block]:
+    """Yield flame graphs of each profiled load: the difference of two servers, and each server.
+
+    Those of the figure's load are opened, the others folded.
+    """
+    profiles = why_figures.profiles_of(tables)
+    if profiles is None:
+        yield Paragraph(why_figures.NO_PROFILES)
+        return
+    looks = identities(tables.trials)
+    first = why_figures.load_of_figure(profiles)
+    for load in sorted(profiles.loads, key=lambda each: each != first):
+        words = why_words.load_words(tables, load)
+        yield Heading(words, rank=3)
+        for block in flame_pictures.blocks(profiles, looks, load, words):
+            yield replace(block, opened=load == first)
 
 
 def rates(tables: Tables) -> Iterator[Block]:
@@ -367,6 +389,7 @@ OF_A_RUN: dict[str, Part] = {
     "mixtures": mixtures,
     "checks": checks,
     "why": why,
+    "flame graphs": flame_graphs,
     "claims answer": claims_answer,
     "claims": claim_by_claim,
     "numbers": numbers,

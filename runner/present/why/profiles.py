@@ -154,13 +154,22 @@ class Profiles:
         ratios = (recorded.reindex(plain.index) / plain - 1).dropna()
         return Microseconds.of_slices(ratios.to_numpy()) if len(ratios) else None
 
+    def by_stack(self, server: str, load: str) -> pd.DataFrame:
+        """Return a server's µs per request under a load, by kind of work and call stack (rows).
+
+        Columns are the recorded slices, by their places.
+        """
+        chosen = self.stacks["server"].eq(server) & self.stacks["load"].eq(load)
+        mine = self.slices["server"].eq(server) & self.slices["load"].eq(load)
+        places = self.slices.loc[mine & self.slices["kind"].eq("recorded"), "place"]
+        table = self.stacks[chosen].pivot_table(
+            index=["category", "stack"], columns="place", values="us_per_request", aggfunc="sum"
+        )
+        return table.reindex(columns=sorted(places)).fillna(0.0)
+
     def stacks_of(self, server: str, load: str) -> pd.Series[float]:
         """Return a server's call stacks under a load with their mean µs per request."""
-        chosen = self.stacks["server"].eq(server) & self.stacks["load"].eq(load)
-        kind = self.slices["kind"].eq("recorded")
-        mine = self.slices["server"].eq(server) & self.slices["load"].eq(load)
-        rows = self.stacks[chosen].groupby("stack")["us_per_request"].sum()
-        return (rows / (kind & mine).sum()).sort_index()
+        return self.by_stack(server, load).mean(axis=1).groupby("stack").sum().sort_index()
 
 
 def read_profiles(run: RunFolder) -> Profiles | None:

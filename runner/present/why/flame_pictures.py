@@ -1,0 +1,200 @@
+"""Flame graphs as blocks of a page: a static SVG, and the data of the page's viewer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runner.present.look.markup import Flame, templates
+from runner.present.look.numbers import number
+from runner.present.look.palette import Identity, tint
+from runner.present.why.flames import (
+    Change,
+    Frame,
+    changed,
+    depth,
+    of_difference,
+    of_server,
+    own_us,
+    signed,
+    widest,
+)
+from runner.present.why.profiles import Profiles
+
+WIDTH_PX = 700
+ROW_PX = 17
+LETTER_PX = 6.4
+"""Width of a letter of the picture's font."""
+MARGIN_PX = 4.0
+FEWEST_LETTERS = 3
+MOST_DRAWN = 400
+"""Frames in a static picture, in which nobody can zoom."""
+MOST_SEARCHED = 1500
+"""Frames in the page's viewer."""
+CHANGES = {Change.LESS: "less", Change.UNSURE: "same", Change.MORE: "more"}
+PLAIN = "#C88500"
+"""Colour of a server's functions outside a page, where servers have no colours."""
+NAMED = 4
+"""Functions or kinds of work that a description names."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """A frame in the static picture, in pixels."""
+
+    x: float
+    y: float
+    width: float
+    kind: str
+    """Class of the style sheet: `kernel`, `program`, `less`, `same` or `more`."""
+    label: str
+    title: str
+
+
+def boxes(root: Frame, of_two: bool) -> Iterator[Box]:
+    """Yield the boxes of a tree, callers above their callees; widths are proportional to µs."""
+    scale = WIDTH_PX / root.us if root.us else 0.0
+    level = [_Placed(0.0, root)]
+    y = 0.0
+    while level:
+        for each in level:
+            yield _box(each, y, scale * each.frame.us, of_two)
+        level = [one for each in level for one in _below(each, scale)]
+        y += ROW_PX
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A frame and the pixel at which it begins."""
+
+    x: float
+    frame: Frame
+
+
+def _below(caller: _Placed, scale: float) -> Iterator[_Placed]:
+    """Yield the callees of a frame, side by side from its left end."""
+    x = caller.x
+    for callee in caller.frame.callees:
+        yield _Placed(x, callee)
+        x += scale * callee.us
+
+
+def _box(placed: _Placed, y: float, width: float, of_two: bool) -> Box:
+    frame = placed.frame
+    words = f"{signed(frame.more_us)} {frame.name}" if of_two else frame.name
+    letters = int((width - MARGIN_PX) / LETTER_PX)
+    label = ""
+    if letters >= FEWEST_LETTERS:
+        label = words if len(words) <= letters else f"{words[: letters - 1]}…"
+    return Box(placed.x, y, width, _kind(frame, of_two), label, _title(frame, of_two))
+
+
+def _kind(frame: Frame, of_two: bool) -> str:
+    if of_two:
+        return CHANGES[frame.change]
+    return "kernel" if frame.in_kernel else "program"
+
+
+def _title(frame: Frame, of_two: bool) -> str:
+    if not of_two:
+        return f"{frame.name}: {number(frame.us)} µs"
+    unsure = "" if frame.change else ", not sure"
+    return f"{frame.name}: {signed(frame.more_us)} µs{unsure}"
+
+
+def svg(root: Frame, color: str = PLAIN, of_two: bool = False) -> str:
+    """Return the static picture of a tree, the same bytes for the same tree.
+
+    `color` is the server's; a difference has red for more and hatched blue for less.
+    """
+    drawn = list(boxes(root.kept(MOST_DRAWN), of_two))
+    height = max(box.y for box in drawn) + ROW_PX
+    return (
+        templates()
+        .get_template("flame.svg")
+        .render(
+            boxes=drawn,
+            width=WIDTH_PX,
+            height=height,
+            row=ROW_PX,
+            color=tint(color),
+            of_two=of_two,
+        )
+    )
+
+
+def blocks(
+    profiles: Profiles, looks: Mapping[str, Identity], load: str, words: str
+) -> Iterator[Flame]:
+    """Yield the flame graph of the dearest server minus the cheapest, then those of all servers.
+
+    `words` name the load.
+    """
+    servers = [each.server for each in profiles.of(load)]
+    if len(servers) > 1:
+        less, more = servers[0], servers[-1]
+        apart = of_difference(profiles, less, more, load)
+        yield block_of_difference(apart, less, more, words)
+    for server in servers:
+        yield block_of_server(of_server(profiles, server, load), looks[server].color, words)
+
+
+def block_of_server(root: Frame, color: str, load: str) -> Flame:
+    """Return the flame graph of one server under a load, in words."""
+    hot = ", ".join(
+        f"{each.name} {number(own_us(each))}" for each in widest(root, NAMED) if own_us(each) > 0
+    )
+    total = f"{number(root.us)} µs of CPU time per request"
+    return Flame(
+        svg=svg(root, color),
+        data=_data(root, {"kind": "server", "color": tint(color)}),
+        name=f"{root.name}, {load}",
+        alt=f"Flame graph of {root.name}: {total}. Most µs in a function itself: {hot}.",
+        caption=(
+            f"{root.name}: {total}. Width: mean of the recorded slices; callees below their "
+            "callers; grey: kernel."
+        ),
+        width_px=WIDTH_PX,
+        height_px=ROW_PX * depth([root.kept(MOST_DRAWN)]),
+    )
+
+
+def block_of_difference(root: Frame, less: str, more: str, load: str) -> Flame:
+    """Return the flame graph of what `more` takes more per request than `less`."""
+    sure = ", ".join(f"{each.name} {signed(each.more_us)}" for each in changed(root, NAMED))
+    total = f"{signed(root.more_us)} µs of CPU time per request"
+    return Flame(
+        svg=svg(root, of_two=True),
+        data=_data(root, {"kind": "difference", "less": less, "more": more}),
+        name=f"{more} minus {less}, {load}",
+        alt=(
+            f"Flame graph of the difference of {more} and {less}: {total}. Sure kinds of work: "
+            f"{sure or 'none'}."
+        ),
+        caption=(
+            f"{more} minus {less}: {total}. Width: mean of both. Red and +: {more} takes more; "
+            f"hatched blue and −: less; grey: the interval includes zero. Stacks in the kernel "
+            "begin where it is entered, whichever program called it."
+        ),
+        width_px=WIDTH_PX,
+        height_px=ROW_PX * depth([root.kept(MOST_DRAWN)]),
+    )
+
+
+def _data(root: Frame, about: dict[str, Any]) -> dict[str, Any]:
+    return {**about, "root": _plain(root.kept(MOST_SEARCHED), of_two=about["kind"] != "server")}
+
+
+def _plain(frame: Frame, of_two: bool) -> dict[str, Any]:
+    """Return a frame for the viewer: name, µs, kind, difference, and callees."""
+    found: dict[str, Any] = {
+        "name": frame.name,
+        "value": round(frame.us, 4),
+        "kind": _kind(frame, of_two),
+    }
+    if of_two:
+        found["more"] = round(frame.more_us, 4)
+    if frame.callees:
+        found["children"] = [_plain(each, of_two) for each in frame.callees]
+    return found
