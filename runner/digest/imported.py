@@ -17,12 +17,23 @@ from runner.digest import reconcile
 from runner.digest.endpoints import write_script_tables
 from runner.digest.imported_usage import ServerUse, no_rows, read_use
 from runner.digest.k6 import GeneratorSummary, RequestNumbers, digest_requests, read_summary
+from runner.digest.k6_csv import TAGS as CSV_TAGS
 from runner.digest.k6_csv import csv_lines
 from runner.digest.k6_raw import spool_points
 from runner.digest.load_model import LoadSeen, see_load
 from runner.digest.loads import K6_TABLES, metrics_of_points, part, parts_of_script
+from runner.digest.thresholds import (
+    UNWATCHED,
+    StatedByK6,
+    Watched,
+    metric_rows,
+    read_stated,
+    threshold_rows,
+    write_rows,
+)
 from runner.digest.trial import Digest, finite
 from runner.digest.verdict import judge
+from runner.digest.watched import Watch
 from runner.model import OWN_SCRIPT, Cell, Check, LabError, Trial
 from runner.shapes import ForTime
 from runner.store import IMPORTED_RAW, RunFolder, replacing
@@ -77,14 +88,22 @@ def digest_imported(
     Raise LabError if the file is missing or is not k6's.
     """
     raw = samples_of(run.trial(trial.trial_id))
-    opened = csv_lines if ".csv" in raw.name else None
+    is_csv = ".csv" in raw.name
+    opened = csv_lines if is_csv else None
+    stated = _stated(run, trial)
+    watch = Watch(UNWATCHED, stated.selections)
     seen: list[_Seen] = []
 
     def look(database: duckdb.DuckDBPyConnection, points: RequestNumbers) -> None:
         load = see_load(database, points)
         cell = trial.cell if load is None else replace(trial.cell, shape=load.shape)
         seen.append(_Seen(load, replace(trial, cell=cell)))
-        write_script_tables(parts_of_script(run, trial), seen[0].trial, database, points)
+        parts = parts_of_script(run, trial)
+        write_script_tables(parts, seen[0].trial, database, points)
+        watched = Watched(database, watch, points, stated)
+        thresholds = threshold_rows(watched, CSV_TAGS if is_csv else None)
+        write_rows(parts["thresholds"], "thresholds", seen[0].trial, thresholds)
+        write_rows(parts["metrics"], "metrics", seen[0].trial, metric_rows(watched))
 
     names = {table: part(run, table, trial.trial_id) for table in K6_TABLES}
     names["requests"] = run.tables / "requests" / f"{trial.trial_id}.parquet"
@@ -96,7 +115,7 @@ def digest_imported(
         scratch=run.tables / "parts",
         held=None,
         threads=threads,
-        spool=partial(spool_points, salvage=True, progress=progress, opened=opened),
+        spool=partial(spool_points, salvage=True, progress=progress, opened=opened, watch=watch),
         look=look,
     )
     load = seen[0].load
@@ -137,6 +156,12 @@ def samples_of(folder: Path) -> Path:
 def _summary(run: RunFolder, trial: Trial) -> GeneratorSummary | None:
     path = run.trial(trial.trial_id) / SUMMARY
     return read_summary(path) if path.is_file() else None
+
+
+def _stated(run: RunFolder, trial: Trial) -> StatedByK6:
+    """Return what k6's summary says of the script's thresholds."""
+    path = run.trial(trial.trial_id) / SUMMARY
+    return read_stated(path) if path.is_file() else StatedByK6()
 
 
 def _checks_counted(points: RequestNumbers) -> tuple[int, int]:

@@ -61,7 +61,7 @@ TREND = {
 }
 """Statistic of a trend -> its name in k6's summary."""
 OF_ONE_GENERATOR = (
-    *("labels", "urls", "checked", "thresholds"),
+    *("labels", "urls", "checked", "thresholds", "kinds"),
     *("first_drop_ns", "last_drop_ns"),
 )
 """Facts of a Tally that are left out if several generators share a load.
@@ -278,7 +278,7 @@ def _by_generator(spool: Path, name: str) -> list[str]:
 
 
 def _open_spool(spool: Path, threads: int) -> duckdb.DuckDBPyConnection:
-    """Open a DuckDB with the views `iterations`, `users`, `requests` and `every`.
+    """Open a DuckDB with the views `iterations`, `users`, `requests`, `every` and `watched`.
 
     `requests` has the columns of k6_raw.py and also `ok` and `occupied_ms`, the time from asking
     for a connection to the last byte. `every` also has the requests to other ports: `own` is true
@@ -290,6 +290,8 @@ def _open_spool(spool: Path, threads: int) -> duckdb.DuckDBPyConnection:
     database.read_parquet(_by_generator(spool, "iterations")).create_view("iterations")
     if users := _by_generator(spool, "users"):
         database.read_parquet(users).create_view("users")
+    if watched := sorted(map(str, spool.rglob("watched.parquet"))):
+        database.read_parquet(watched, file_row_number=True).create_view("watched")
     more = (
         "*, status BETWEEN 200 AND 399 AND error_code = 0 AS ok,"
         " greatest(blocked_ms, connecting_ms + tls_ms) + duration_ms AS occupied_ms"
@@ -381,7 +383,12 @@ def _statistics(database: duckdb.DuckDBPyConnection, column: str, of: str = "req
     database.view(of).project(f"{column} AS ms").order("ms").create(f"sorted_{sorted_name}")
     ordered = database.table(f"sorted_{sorted_name}")
     ((mean, least, most),) = ordered.aggregate("fsum(ms) / count(*), min(ms), max(ms)").fetchall()
-    return {"mean": mean, "min": least, "max": most, **_quantiles(database, sorted_name, QUANTILES)}
+    return {
+        "mean": mean,
+        "min": least,
+        "max": most,
+        **quantiles_of(database, sorted_name, QUANTILES),
+    }
 
 
 def _tail_ms(
@@ -393,7 +400,7 @@ def _tail_ms(
     """
     if percent is None:
         return None
-    return _quantiles(database, f"{published}_of_requests", {"tail": percent / 100})["tail"]
+    return quantiles_of(database, f"{published}_of_requests", {"tail": percent / 100})["tail"]
 
 
 def _first_byte(database: duckdb.DuckDBPyConnection, published: str) -> Trend:
@@ -404,10 +411,10 @@ def _first_byte(database: duckdb.DuckDBPyConnection, published: str) -> Trend:
     """
     answered = database.view("requests").filter("status <> 0")
     answered.project(f"{published} - receiving_ms AS ms").order("ms").create("sorted_first_byte")
-    return _quantiles(database, "first_byte", {name: QUANTILES[name] for name in FIRST_BYTE})
+    return quantiles_of(database, "first_byte", {name: QUANTILES[name] for name in FIRST_BYTE})
 
 
-def _quantiles(
+def quantiles_of(
     database: duckdb.DuckDBPyConnection, sorted_name: str, quantiles: Mapping[str, float]
 ) -> Trend:
     """Return quantiles of the table `sorted_NAME`; empty if it has no rows."""

@@ -18,8 +18,13 @@ from pyarrow import csv
 
 from runner.digest.k6_raw import KNOWN, POINT, Block, DamageError, Lines, kept_tags
 from runner.digest.labels import Labelling
+from runner.digest.watched import TagSets
 
-TAGS = ("status", "error_code", "method", "name", "url", "group", "scenario", "check")
+TAGS = (
+    *("status", "error_code", "method", "name", "url", "group", "scenario", "check"),
+    *("expected_response", "proto"),
+)
+"""Tags of a point that are read; k6 may write further ones."""
 _FIRST = ("metric_name", "timestamp", "metric_value")
 _SEPARATOR = "\x1f"
 _UNITS = {10: 1_000_000_000, 13: 1_000_000, 16: 1_000, 19: 1}
@@ -84,10 +89,11 @@ class _Reader:
         sets, indices = _distinct(
             pc.binary_join_element_wise(*(table[name] for name in tags), _SEPARATOR)
         )
-        kept = [kept_tags(_tags(tags, each), labels) for each in sets]
+        known = [_tags(tags, each) for each in sets]
+        kept = [kept_tags(each, labels) for each in known]
         for name in ("status", "error_code", "port", "label"):
             points[name] = np.array([getattr(each, name) for each in kept])[indices]
-        return Block(points, names, len(table), labels)
+        return Block(points, names, len(table), labels, tags=TagSets(known, indices))
 
 
 def _tags(names: Sequence[str], joined: str) -> dict[str, str]:

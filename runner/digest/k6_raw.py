@@ -39,7 +39,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from zlib_ng import zlib_ng
 
-from runner.digest.labels import Checked, Labelling, Labels, thresholds_in
+from runner.digest.labels import Announced, Checked, Labelling, Labels, announced_in
+from runner.digest.watched import WATCHED, Selection, TagSets, Watch
 
 Ints = NDArray[np.int32]
 REQUEST_METRICS = (
@@ -101,7 +102,8 @@ _HEAD = b'{"metric":"'
 _SHORTEST_TIME = len("2026-11-21T00:56:31Z")
 _CODE = re.compile(r"[0-9]{1,4}")
 USE_BASE_URL = "let the script use __ENV.BASE_URL"
-_INFINITE = re.compile(rb'"value":[+-]Inf,"tags"')
+_INFINITE = re.compile(rb'"value":([+-])Inf,"tags"')
+_LARGEST = 1e300  # in place of an infinite value of a script's own metric
 
 
 class DamageError(Exception):
@@ -149,6 +151,8 @@ class Tally:
     first_drop_ns: int = 0
     thresholds: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Expressions of the script's thresholds, by metric."""
+    kinds: dict[str, str] = field(default_factory=dict)
+    """Kind of each metric, if the file says it: `counter`, `gauge`, `rate` or `trend`."""
 
 
 def spool_points(
@@ -162,6 +166,7 @@ def spool_points(
     block_bytes: int = BLOCK_BYTES,
     progress: Callable[[int], None] | None = None,
     opened: Callable[[Iterator[bytes]], Lines] | None = None,
+    watch: Watch | None = None,
 ) -> Tally:
     """Write requests.parquet (REQUESTS) and iterations.parquet (ITERATIONS) into `folder`.
 
@@ -170,33 +175,21 @@ def spool_points(
     the line of the first fault. With `salvage` a missing end is not a fault; its lines are counted
     in `lines_lost`. Each of the `threads` takes about `block_bytes` of lines at a time. `progress`
     receives the number of bytes of the file that were read. `opened` says how to read the lines of
-    another format than JSON.
+    another format than JSON. The points of `watch` go to watched.parquet (WATCHED).
     """
     file = _File(raw, block_bytes, progress or _ignored)
-    pairing = _Pairing(server_port)
+    pairing = _Pairing(server_port, watch)
     blocks = iter(file)
     lines = opened(blocks) if opened is not None else Lines(_read, blocks)
     tally = pairing.tally
     tally.lines = lines.skipped
     with ExitStack() as stack:
-        requests = stack.enter_context(GroupWriter(folder / "requests.parquet", LABELLED))
-        users = stack.enter_context(GroupWriter(folder / "users.parquet", USERS))
-        iterations = stack.enter_context(GroupWriter(folder / "iterations.parquet", ITERATIONS))
-        others = (
-            GroupWriter(folder / "elsewhere.parquet", ELSEWHERE)
-            if server_port is not None
-            else None
-        )
-        elsewhere = stack.enter_context(others) if others is not None else None
+        writers = _writers(stack, folder, server_port is not None, watch is not None)
         try:
             for found in _ahead(lines.read, lines.blocks, threads):
                 found.points["end_ns"] += behind_ns
                 rows = pairing.add(found)
-                requests.write(rows.requests)
-                iterations.write(rows.iterations)
-                users.write(rows.users)
-                if elsewhere is not None:
-                    elsewhere.write(rows.elsewhere)
+                rows.write(writers)
         except DamageError:
             deque(blocks, maxlen=0)
             if file.damage is None or file.damage.cut:
@@ -258,6 +251,21 @@ class GroupWriter(AbstractContextManager["GroupWriter"]):
         if len(self._waiting):
             self._flush(len(self._waiting))
         self._writer.close()
+
+
+def _writers(
+    stack: ExitStack, folder: Path, has_others: bool, is_watched: bool
+) -> dict[str, GroupWriter]:
+    """Open the files of a spool by the names of `_Rows`; `stack` closes them."""
+    schemas = {"requests": LABELLED, "users": USERS, "iterations": ITERATIONS}
+    if has_others:
+        schemas["elsewhere"] = ELSEWHERE
+    if is_watched:
+        schemas["watched"] = WATCHED
+    return {
+        name: stack.enter_context(GroupWriter(folder / f"{name}.parquet", schema))
+        for name, schema in schemas.items()
+    }
 
 
 def _ahead(
@@ -406,7 +414,8 @@ class Block:
     lines: int
     labels: Labelling
     fault: DamageError | None = None
-    thresholds: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    tags: TagSets = field(default_factory=TagSets)
+    announced: list[Announced] = field(default_factory=list)
 
     @classmethod
     def without_points(cls, fault: DamageError | None = None) -> Block:
@@ -419,27 +428,34 @@ def _read(block: bytes) -> Block:
     try:
         apart = _taken_apart(block)
         if apart.fits.all():
-            return Block(apart.points, apart.names, len(apart.fits), apart.labels)
+            return _block(apart)
         odd: Sequence[int] = np.flatnonzero(~apart.fits).tolist()
     except (ValueError, RecursionError):  # some line has an invalid part
         odd = range(block.count(b"\n"))
     lines = block.split(b"\n")
     fault = None
-    thresholds: dict[str, tuple[str, ...]] = {}
+    announced = []
     for at in odd:
         try:
-            thresholds |= thresholds_in(lines[at])
+            announced.append(announced_in(lines[at]))
             lines[at] = _rewritten(lines[at])
         except ValueError as error:
             lines = [*lines[:at], b""]
             fault = DamageError(at + 1, str(error))
             break
     try:
-        apart = _taken_apart(b"\n".join(lines))
+        apart = _taken_apart(b"\n".join(lines), rewritten=True)
     except ValueError:  # whose text names Arrow's own types
         said = "a line from here on has a time or a value that k6 does not write"
         return Block.without_points(DamageError(1, said))
-    return Block(apart.points, apart.names, len(apart.fits), apart.labels, fault, thresholds)
+    return _block(apart, fault, [each for each in announced if each is not None])
+
+
+def _block(
+    apart: _Apart, fault: DamageError | None = None, announced: Sequence[Announced] = ()
+) -> Block:
+    lines = len(apart.fits)
+    return Block(apart.points, apart.names, lines, apart.labels, fault, apart.tags, list(announced))
 
 
 @dataclass(frozen=True, eq=False)
@@ -453,6 +469,7 @@ class _Apart:
     """Which of the block's lines they are."""
     labels: Labelling
     """The labels that the points' column `label` numbers."""
+    tags: TagSets
 
 
 @dataclass(frozen=True)
@@ -467,8 +484,8 @@ class Tags:
     label: int
 
 
-def _taken_apart(block: bytes) -> _Apart:
-    """Return the points of the lines in k6's form.
+def _taken_apart(block: bytes, *, rewritten: bool = False) -> _Apart:
+    """Return the points of the lines in k6's form; `rewritten` lines are known to be valid JSON.
 
     Raise ValueError if the name, time, value or tags of some line are not valid JSON.
     """
@@ -482,12 +499,13 @@ def _taken_apart(block: bytes) -> _Apart:
     fits = _stands(block, begins, _HEAD) & _stands(block, ends - 2, b"}}") & (tags < ends - 2)
     # Arrow accepts numbers that JSON forbids: inf, .5, 5. and 007. Negative numbers are read as
     # JSON, too.
-    fits &= _is_digit(text[value]) & _is_digit(text[value_end - 1])
-    fits &= (text[value] != ord("0")) | ~_is_digit(text[np.minimum(value + 1, ends)])
+    if not rewritten:
+        fits &= _is_digit(text[value]) & _is_digit(text[value_end - 1])
+        fits &= (text[value] != ord("0")) | ~_is_digit(text[np.minimum(value + 1, ends)])
     rows = np.flatnonzero(fits)
     points = np.empty(len(rows), POINT)
     if not len(rows):
-        return _Apart(points, [], fits, Labelling())
+        return _Apart(points, [], fits, Labelling(), TagSets())
     points["line"] = rows
     names, points["metric"] = _distinct(_texts(block, name[rows], name_end[rows]))
     points["end_ns"] = _values(
@@ -498,12 +516,14 @@ def _taken_apart(block: bytes) -> _Apart:
         raise ValueError("a value is too large")
     tag_sets, indices = _distinct(_texts(block, tags[rows], ends[rows] - 2))
     labels = Labelling()
-    kept = [kept_tags(_json_object(each), labels) for each in tag_sets]
+    known = [_json_object(each) for each in tag_sets]
+    kept = [kept_tags(each, labels) for each in known]
     points["status"] = np.array([tags_of.status for tags_of in kept])[indices]
     points["error_code"] = np.array([tags_of.error_code for tags_of in kept])[indices]
     points["port"] = np.array([tags_of.port for tags_of in kept])[indices]
     points["label"] = np.array([tags_of.label for tags_of in kept])[indices]
-    return _Apart(points, [json.loads(f'"{name}"') for name in names], fits, labels)
+    names = [json.loads(f'"{name}"') for name in names]
+    return _Apart(points, names, fits, labels, TagSets(known, indices))
 
 
 def _json_object(text: str) -> dict[str, Any]:
@@ -596,12 +616,20 @@ def _batch(columns: Sequence[NDArray[Any]], schema: pa.Schema) -> pa.RecordBatch
 
 @dataclass(frozen=True)
 class _Rows:
-    """The rows completed by a block: LABELLED, ELSEWHERE, ITERATIONS and USERS."""
+    """The rows completed by a block: LABELLED, ELSEWHERE, ITERATIONS, USERS and WATCHED."""
 
     requests: pa.RecordBatch
     elsewhere: pa.RecordBatch
     iterations: pa.RecordBatch
     users: pa.RecordBatch
+    watched: pa.RecordBatch | None
+
+    def write(self, writers: Mapping[str, GroupWriter]) -> None:
+        """Write the rows for which there is a writer."""
+        for name, writer in writers.items():
+            rows = getattr(self, name)
+            if rows is not None:
+                writer.write(rows)
 
 
 class _Pairing:
@@ -610,8 +638,9 @@ class _Pairing:
     If a request's points straddle two blocks, they are kept until the next block.
     """
 
-    def __init__(self, server_port: int | None = None) -> None:
+    def __init__(self, server_port: int | None = None, watch: Watch | None = None) -> None:
         self.tally = Tally()
+        self._watch = watch
         self._server_port = server_port  # None if every request goes to the server
         self.waiting: Points = np.empty(0, POINT)
         self._labels = Labelling(self.tally.labels)
@@ -625,6 +654,10 @@ class _Pairing:
         """
         points = block.points
         tally = self.tally
+        self._note_announced(block.announced)
+        watched = None
+        if self._watch is not None:
+            watched = self._watch.rows(block.names, points["metric"], points["value"], block.tags)
         numbers = np.array(
             [self._metrics.setdefault(name, len(self._metrics)) for name in block.names],
             dtype=np.int32,
@@ -633,7 +666,6 @@ class _Pairing:
         if len(points):
             points["label"] = self._labels.numbers_of(block.labels)[points["label"]]
         tally.urls = self._labels.counts
-        tally.thresholds |= block.thresholds
         points["line"] += tally.lines + 1
         of_requests = np.concatenate([self.waiting, points[metrics < _POINTS]])
         _require_order(of_requests)
@@ -667,7 +699,16 @@ class _Pairing:
         gauges = points[is_allocated | (metrics == KNOWN.index("vus"))]
         which = is_allocated[is_allocated | (metrics == KNOWN.index("vus"))]
         users = _batch([gauges["end_ns"], gauges["value"], which], USERS)
-        return _Rows(_batch(own, LABELLED), _batch(other, ELSEWHERE), iterations, users)
+        return _Rows(_batch(own, LABELLED), _batch(other, ELSEWHERE), iterations, users, watched)
+
+    def _note_announced(self, announced: Sequence[Announced]) -> None:
+        """Note the kinds of metrics, and keep the points that their thresholds need."""
+        for each in announced:
+            self.tally.kinds[each.metric] = each.kind
+            if each.thresholds:
+                self.tally.thresholds[each.metric] = each.thresholds
+                if self._watch is not None:
+                    self._watch.add(Selection(each.metric))
 
     def _note_drops(self, points: Points) -> None:
         """Note when iterations were dropped."""
@@ -723,11 +764,11 @@ def _rewritten(line: bytes) -> bytes:
     """Return a line's point in k6's form; empty for the announcement of a metric.
 
     Raise ValueError with the reason if the line is invalid. k6 1.x writes infinite values of users'
-    metrics as `+Inf`, which is not JSON but accepted here. k6 2.x omits them, and says so in its
-    log. Only the names of users' metrics are needed.
+    metrics as `+Inf`, which is not JSON but accepted here as a large number. k6 2.x omits them, and
+    says so in its log.
     """
     try:
-        record = json.loads(_INFINITE.sub(b'"value":1e999,"tags"', line))
+        record = json.loads(_INFINITE.sub(_finite, line))
     except (ValueError, RecursionError):
         raise ValueError("the line is not JSON") from None
     match record:
@@ -748,12 +789,17 @@ def _rewritten(line: bytes) -> bytes:
         raise ValueError(f"the time of {metric} is not RFC 3339")
     known = {
         "time": time,
-        "value": value if metric in KNOWN else 0,
+        "value": max(-_LARGEST, min(value, _LARGEST)) if value == value else 0,  # noqa: PLR0124
         "tags": tags if isinstance(tags, dict) else {},
     }
     return json.dumps(
         {"metric": metric, "type": "Point", "data": known}, separators=(",", ":")
     ).encode()
+
+
+def _finite(found: re.Match[bytes]) -> bytes:
+    sign = b"-" if found[1] == b"-" else b""
+    return b'"value":' + sign + str(_LARGEST).encode() + b',"tags"'
 
 
 def _is_time(text: str) -> bool:

@@ -128,14 +128,32 @@ def collapsed(url: str) -> str:
     return f"{origin}{path}{'?' if names else ''}{'&'.join(names)}"
 
 
-def thresholds_in(line: bytes) -> dict[str, tuple[str, ...]]:
-    """Return the thresholds in the announcement of a metric, by the metric's name."""
+@dataclass(frozen=True)
+class Announced:
+    """What k6 writes about a metric before its first point."""
+
+    metric: str
+    kind: str
+    """`counter`, `gauge`, `rate` or `trend`; empty if the line does not say it."""
+    thresholds: tuple[str, ...]
+    """Expressions of the script's thresholds."""
+
+
+def announced_in(line: bytes) -> Announced | None:
+    """Return the announcement of a metric; None for any other line."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
-        return {}
+        return None
     match record:
-        case {"type": "Metric", "metric": str(metric), "data": {"thresholds": list(given)}}:
-            texts = tuple(each for each in given if isinstance(each, str))
-            return {metric: texts} if texts else {}
-    return {}
+        case {"type": "Metric", "metric": str(metric), "data": dict(data)}:
+            given = data.get("thresholds")
+            texts = [_expression(each) for each in given] if isinstance(given, list) else []
+            return Announced(metric, str(data.get("type", "")), tuple(filter(None, texts)))
+    return None
+
+
+def _expression(given: object) -> str:
+    """Return a threshold's expression; k6 writes an object if the threshold aborts the load."""
+    text = given.get("threshold") if isinstance(given, dict) else given
+    return text if isinstance(text, str) else ""

@@ -146,7 +146,7 @@ class Tables:
         )
 
     def of_script(self, table: str) -> pd.DataFrame:
-        """Return `endpoints` or `checks`, the tables of a user's script; no rows if there is none.
+        """Return a table of a user's script, such as `endpoints`; no rows if there is none.
 
         LabError for a file that cannot be read or lacks a column.
         """

@@ -6,7 +6,9 @@ import pytest
 from k6_samples import CLOSED
 
 from runner.digest.labels import MOST_LABELS, Labelling, collapsed
+from runner.digest.watched import Selection, selection_of
 from runner.importing.run import Given, import_files
+from runner.store import OF_SCRIPTS
 
 UUID = "3f2b8c1e-1111-4222-8333-abcdef012345"
 
@@ -18,13 +20,13 @@ def lab(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tables(lab):
-    """The rows of both tables of the stored closed load."""
+    """The rows of the tables of the stored closed load."""
     for name in ("servers", "notebooks"):
         (lab / name).mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BENCH_ROOT", str(lab))
         run = import_files([Given(CLOSED)])
-    return {name: pq.read_table(run.table(name)).to_pylist() for name in ("endpoints", "checks")}
+    return {name: pq.read_table(run.table(name)).to_pylist() for name in OF_SCRIPTS}
 
 
 @pytest.mark.parametrize(
@@ -69,6 +71,36 @@ def test_groups_have_rows_of_their_own(tables):
     requests = k6_samples.points(CLOSED, "http_reqs")
     browsed = [each for each in requests if each["tags"]["group"] == "::browse"]
     assert rows["::browse"]["requests"] == len(browsed)
+
+
+def test_thresholds_without_a_summary_are_those_of_the_file(tables):
+    durations = [each["value"] for each in k6_samples.points(CLOSED, "http_req_duration")]
+    checks = [each["value"] for each in k6_samples.points(CLOSED, "checks")]
+    found = {(row["metric"], row["threshold"]): row for row in tables["thresholds"]}
+    expected = {
+        ("http_req_duration", "p(95)<500"): (k6_samples.percentile(CLOSED, 95), True),
+        ("http_req_duration", "max<6"): (max(durations), False),
+        ("checks", "rate>0.9"): (checks.count(1) / len(checks), False),
+    }
+    assert set(found) == set(expected)
+    for name, (value, kept) in expected.items():
+        assert found[name]["value"] == pytest.approx(value)
+        assert (found[name]["kept"], found[name]["kept_by_k6"]) == (kept, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "selection"),
+    [
+        ("http_reqs", Selection("http_reqs")),
+        ("http_reqs{group:::G}", Selection("http_reqs", (("group", "::G"),))),
+        ("a{ y:2, x:'1' }", Selection("a", (("x", "1"), ("y", "2")))),
+        ("a{}", Selection("a")),
+        ("a{x}", None),
+        ("a{x:1", None),
+    ],
+)
+def test_selections_are_read_as_k6_writes_them(text, selection):
+    assert selection_of(text) == selection
 
 
 def test_checks_are_counted_by_name(tables):

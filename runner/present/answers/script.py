@@ -84,6 +84,71 @@ def checks_table(tables: Tables) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def thresholds_table(tables: Tables) -> pd.DataFrame:
+    """Return the thresholds of each trial's script as texts, broken ones first."""
+    found = tables.of_script("thresholds")
+    rows = [
+        {
+            "trial": row["trial_id"],
+            "metric": row["metric"],
+            "threshold": row["threshold"],
+            "value": _seconds(row["value"]),
+            "in the samples": _kept_words(row["kept"]),
+            "said k6": _kept_words(row["kept_by_k6"]),
+        }
+        for row in found.assign(
+            is_kept=found["kept"].fillna(found["kept_by_k6"]).fillna(value=True).astype(bool)
+        )
+        .sort_values(["is_kept"], kind="stable")
+        .to_dict("records")
+    ]
+    return pd.DataFrame(rows)
+
+
+def threshold_findings(tables: Tables) -> tuple[str, ...]:
+    """Return how many thresholds of each trial were broken, and where k6 says otherwise."""
+    said = []
+    for trial_id, rows in tables.of_script("thresholds").groupby("trial_id", sort=False):
+        known = rows[rows["kept"].notna()]
+        broken = int((~known["kept"].astype(bool)).sum())
+        words = f"{trial_id}: {broken} of {len(known)} thresholds were broken"
+        unknown = len(rows) - len(known)
+        if unknown:
+            words += f"; {unknown} cannot be evaluated from this file"
+        both = known[known["kept_by_k6"].notna()]
+        other = both[both["kept"].astype(bool) != both["kept_by_k6"].astype(bool)]
+        if len(other):
+            named = ", ".join(f"{row.metric} {row.threshold}" for row in other.itertuples())
+            words += f"; k6 says otherwise of {named}"
+        said.append(f"{words}.")
+    return tuple(said)
+
+
+def metrics_table(tables: Tables) -> pd.DataFrame:
+    """Return the metrics of each trial that are not about HTTP requests, as texts."""
+    columns = {"mean": "mean", "lowest": "least", "highest": "most"}
+    percentiles = ("p50", "p90", "p95", "p99")
+    rows = [
+        {
+            "trial": row["trial_id"],
+            "metric": row["metric"],
+            "kind": row["kind"] or "unknown",
+            "samples": f"{row['points']:,.0f}",
+            "sum": _seconds(row["total"]),
+            **{heading: _seconds(row[name]) for heading, name in columns.items()},
+            **{name: _seconds(row[name]) for name in percentiles},
+        }
+        for row in tables.of_script("metrics").to_dict("records")
+    ]
+    return pd.DataFrame(rows)
+
+
+def _kept_words(kept: bool | None) -> str:
+    if kept is None or pd.isna(kept):
+        return "–"
+    return "kept" if kept else "broken"
+
+
 def _endpoints(tables: Tables) -> pd.DataFrame:
     found = tables.of_script("endpoints")
     sealed = found["trial_id"].isin(sealed_trials(tables.trials)["trial_id"])

@@ -223,6 +223,25 @@ def checks(tables: Tables) -> Iterator[Block]:
     yield TextTable(script.checks_table(tables), "Checks", name="checks")
 
 
+def thresholds(tables: Tables) -> Iterator[Block]:
+    """Yield the thresholds of an imported file's script, or that none is known."""
+    found = script.thresholds_table(tables)
+    if found.empty:
+        yield Paragraph("No threshold is known. Give k6's summary by --summary, which has them.")
+        return
+    yield Bullets(script.threshold_findings(tables))
+    yield TextTable(found, "Thresholds", name="thresholds")
+
+
+def metrics(tables: Tables) -> Iterator[Block]:
+    """Yield the metrics of an imported file that are not about HTTP requests."""
+    found = script.metrics_table(tables)
+    if found.empty:
+        yield Paragraph("There is no metric of the script's own.")
+        return
+    yield TextTable(found, "Other metrics", name="metrics")
+
+
 def failures(tables: Tables) -> Iterator[Block]:
     """Yield the trials left out of all figures, with the reason of each."""
     trials = tables.trials
@@ -388,6 +407,8 @@ OF_A_RUN: dict[str, Part] = {
     "endpoints": endpoints,
     "mixtures": mixtures,
     "checks": checks,
+    "thresholds": thresholds,
+    "metrics": metrics,
     "why": why,
     "flame graphs": flame_graphs,
     "claims answer": claims_answer,

@@ -2,7 +2,7 @@
 
 import k6_samples
 import pytest
-from k6_samples import CLOSED
+from k6_samples import CLOSED, SUMMARY
 
 from runner.importing.run import Given, import_files
 from runner.present.answers import script
@@ -17,7 +17,7 @@ def tables(tmp_path_factory):
         (lab / name).mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BENCH_ROOT", str(lab))
-        yield read_tables(import_files([Given(CLOSED, "v1"), Given(CLOSED, "v1")]))
+        yield read_tables(import_files([Given(CLOSED, "v1", SUMMARY), Given(CLOSED, "v1")]))
 
 
 def test_each_trial_has_its_endpoints(tables):
@@ -33,6 +33,28 @@ def test_each_trial_has_its_endpoints(tables):
 def test_the_endpoint_that_failed_most_is_named(tables):
     for said in script.findings(tables):
         assert "POST buy failed most" in said
+
+
+def test_thresholds_stand_beside_what_k6_said(tables):
+    found = script.thresholds_table(tables)
+    first = found[found["trial"] == "v1-001"].set_index("threshold")
+    assert first["in the samples"].to_dict() == first["said k6"].to_dict()
+    assert first["said k6"].to_dict() == {
+        "p(95)<500": "kept",
+        "max<6": "broken",
+        "rate>0.9": "broken",
+    }
+    assert set(found.loc[found["trial"] == "v1-002", "said k6"]) == {"–"}
+    assert script.threshold_findings(tables) == (
+        "v1-001: 2 of 3 thresholds were broken.",
+        "v1-002: 2 of 3 thresholds were broken.",
+    )
+
+
+def test_own_metrics_are_listed(tables):
+    found = script.metrics_table(tables).set_index("metric")
+    lengths = [each["value"] for each in k6_samples.points(CLOSED, "group_duration")]
+    assert found["samples"].tolist()[0] == f"{len(lengths):,}"
 
 
 def test_groups_are_called_mixtures(tables):

@@ -1,0 +1,110 @@
+"""Keep the points of k6 that thresholds and a script's own metrics need.
+
+A selection is a metric, or those of its points that have certain tags, as k6 writes it:
+`http_req_duration{name:slow,method:GET}`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+WATCHED = pa.schema([("selection", pa.int32()), ("value", pa.float64())])
+"""One row per point and selection, in the file's order: the selection's number, and the value."""
+MOST_SELECTIONS = 500
+"""Highest number of selections of a load; points of further metrics are not kept."""
+_SELECTION = re.compile(r"([^{}]+)(?:\{(.*)\})?", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A metric, and the tags that its points must have."""
+
+    metric: str
+    tags: tuple[tuple[str, str], ...] = ()
+
+
+def selection_of(text: str) -> Selection | None:
+    """Return the selection that a text names; None if it is not of k6's form."""
+    found = _SELECTION.fullmatch(text.strip())
+    if found is None:
+        return None
+    pairs = [each.partition(":") for each in (found[2] or "").split(",") if each.strip()]
+    if any(not colon for _, colon, _ in pairs):
+        return None
+    tags = ((_bare(name), _bare(value)) for name, _, value in pairs)
+    return Selection(found[1].strip(), tuple(sorted(tags)))
+
+
+def _bare(text: str) -> str:
+    return text.strip().strip("\"'")
+
+
+@dataclass(frozen=True, eq=False)
+class TagSets:
+    """The different sets of tags of a block's points, and the set of each point."""
+
+    known: Sequence[Mapping[str, Any]] = ()
+    indices: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+
+
+class Watch:
+    """The selections of a load. Metrics that k6 does not have itself are added as they appear."""
+
+    def __init__(self, of_k6: Iterable[str], selections: Iterable[Selection] = ()) -> None:
+        self._of_k6 = frozenset(of_k6)
+        self._by_metric: dict[str, list[Selection]] = {}
+        self.numbers: dict[Selection, int] = {}
+        """Number of each selection in the rows."""
+        for each in selections:
+            self.add(each)
+
+    def add(self, selection: Selection) -> None:
+        """Keep the points of a selection from here on."""
+        if selection not in self.numbers and len(self.numbers) < MOST_SELECTIONS:
+            self.numbers[selection] = len(self.numbers)
+            self._by_metric.setdefault(selection.metric, []).append(selection)
+
+    def rows(
+        self,
+        names: Sequence[str],
+        metrics: NDArray[np.int32],
+        values: NDArray[np.float64],
+        tags: TagSets,
+    ) -> pa.RecordBatch | None:
+        """Return the rows of a block, whose points have indices of `names`; None without one."""
+        found = []
+        for place, name in enumerate(names):
+            if name not in self._of_k6:
+                self.add(Selection(name))
+            selections = self._by_metric.get(name, ())
+            if not selections:
+                continue
+            chosen = np.flatnonzero(metrics == place)
+            for each in selections:
+                rows = chosen[_have(each, tags)[tags.indices[chosen]]] if each.tags else chosen
+                found.append((self.numbers[each], values[rows]))
+        if not found:
+            return None
+        numbers = np.repeat(
+            np.array([number for number, _ in found], np.int32), [len(each) for _, each in found]
+        )
+        columns = [numbers, np.concatenate([each for _, each in found])]
+        return pa.record_batch([pa.array(each) for each in columns], schema=WATCHED)
+
+
+def _have(selection: Selection, tags: TagSets) -> NDArray[np.bool_]:
+    """Return which sets of tags have those of a selection."""
+    return np.array(
+        [
+            all(str(known.get(name, "")) == value for name, value in selection.tags)
+            for known in tags.known
+        ],
+        bool,
+    )
