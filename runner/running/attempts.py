@@ -136,7 +136,7 @@ def _needed(
             clock.skip(unit)
             report.skip(unit)
             continue
-        if clock.elapsed_s() + clock.takes_s(unit) > stopping.budget_s:
+        if clock.elapsed_s() + clock.takes_s(unit) > stopping.budget_s - stopping.kept_s:
             left = [trial for rest in units[number:] for trial in rest]
             budget = (
                 f"{stopping.budget_s / 60:g} min"

@@ -21,7 +21,7 @@ from runner.running import preparing
 from runner.running.attempts import RunResult
 from runner.running.creating import RunOptions, create
 from runner.running.preparing import Prepared, Setting
-from runner.running.profiling import profile_servers
+from runner.running.profiling import TimeBudget, kept_s, profile_servers, profiles_left
 from runner.running.resuming import (
     cannot_go_on,
     measure_remaining,
@@ -85,8 +85,7 @@ def run_campaign(
         script = planned.script if planned else None
         options = RunOptions(scale, stopping.until or None, warnings, script)
         run = create(setting, prepared, trials, inputs, options)
-        trial_count = measure_remaining(run, trials, prepared, report, stopping)
-        _profile(run, prepared, report)
+        trial_count = _measure(run, trials, prepared, report, stopping)
     return _finish(run, trial_count, report, is_new=True)
 
 
@@ -134,8 +133,8 @@ def resume_campaign(
 ) -> RunResult:
     """Resume an interrupted run with the same plan, order, engine and binaries.
 
-    Finished trials are not changed. An unfinished trial is repeated as a new attempt. Raise
-    LabError if a file, a binary or an image has changed.
+    Finished trials are not changed. An unfinished trial is repeated as a new attempt, an unfinished
+    profile from its first slice. Raise LabError if a file, a binary or an image has changed.
     """
     begun = _resumable(run, hosts)
     campaign = campaign_from_manifest(begun)
@@ -148,7 +147,9 @@ def resume_campaign(
     planned = plan_trials(campaign, servers)
     rest = rest_of(run, planned, campaign.attempts)
     verify_sealed(run)
-    if not rest.trials:
+    profiles = [trial for profile in profiles_left(run, campaign) for trial in profile.trials]
+    remaining = [*rest.trials, *profiles]
+    if not remaining:
         if rest.recorded:
             with open_lab("process"):  # only for its lock: no server is started
                 rest.write_down(run)
@@ -157,13 +158,13 @@ def resume_campaign(
     for api in campaign.owns:
         if why := why_not_same(api, run):
             raise cannot_go_on(why)
-    preparing.require_room(rest.trials, preparing.Room.of(run.path))
-    tools = preparing.tools_of(rest.trials)
+    preparing.require_room(remaining, preparing.Room.of(run.path))
+    tools = preparing.tools_of(remaining)
     changed = preparing.changed_file(begun, inputs_of(campaign, servers))
     if changed is not None:
         raise LabError(f"{changed}: put it back, or start a new run.")
     with open_lab(_engine(begun), campaign.owns, hosts, report.say) as opened:
-        setting = preparing.set_up(opened, campaign, planned, rest.trials, tools)
+        setting = preparing.set_up(opened, campaign, planned, remaining, tools)
         require_same_setting(begun, setting)
         preparing.greet(opened, (), report.say)
         prepared = preparing.prepare(
@@ -176,15 +177,30 @@ def resume_campaign(
             report.say,
         )
         require_same_servers(begun, prepared)
-        trial_count = measure_remaining(run, planned, prepared, report, stopping)
-        _profile(run, prepared, report)
+        trial_count = _measure(run, planned, prepared, report, stopping)
     return _finish(run, trial_count, report, is_new=False)
 
 
-def _profile(run: RunFolder, prepared: Prepared, report: TrialProgress) -> None:
-    """Profile the servers; report what could not be profiled."""
-    for said in profile_servers(run, prepared, report):
+def _measure(
+    run: RunFolder,
+    planned: Sequence[Trial],
+    prepared: Prepared,
+    report: TrialProgress,
+    stopping: Stopping,
+) -> int:
+    """Measure the remaining trials of a run, then its profiles; return the number of trials.
+
+    Report what could not be profiled. The budget covers both.
+    """
+    profiles = profiles_left(run, prepared.bench.campaign)
+    begun_s = stopping.clock()
+    kept = replace(stopping, kept_s=kept_s(profiles, stopping.budget_s))
+    trial_count = measure_remaining(run, planned, prepared, report, kept)
+    left_s = stopping.budget_s - (stopping.clock() - begun_s)
+    budget = TimeBudget(left_s, stopping.clock)
+    for said in profile_servers(run, profiles, prepared, report, budget):
         report.say(f"Warning: {said}")
+    return trial_count
 
 
 NEEDED = ("machine", "tools", "placement", "images", "artifacts", "engine", "host_warnings")

@@ -3,32 +3,66 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from runner.digest.profiles import build_profiles
 from runner.measure.profiling import Profiling
 from runner.measure.session import measure
-from runner.model import CannotGoOnError, LabError
+from runner.model import Campaign, CannotGoOnError, LabError, Trial
 from runner.planning.catalog import campaign_servers
+from runner.planning.plan import TimeLeft, estimate_s
 from runner.planning.profiles import Profile, plan_profiles
 from runner.running.attempts import run_unit
 from runner.running.preparing import Prepared
-from runner.store import RunFolder
+from runner.store import RunFolder, read_json
 
 if TYPE_CHECKING:
     from runner.console import TrialProgress
 
+MOST_OF_A_BUDGET = 0.5
+"""Largest share of a budget that is kept for the profiles: without trials a run has no ratios."""
 
-def profile_servers(run: RunFolder, prepared: Prepared, report: TrialProgress) -> tuple[str, ...]:
-    """Profile the servers under each load that asks for it, and write the tables of profiles.
+
+@dataclass(frozen=True)
+class TimeBudget:
+    """The time that a run's profiles may take, by a clock in seconds."""
+
+    seconds: float
+    clock: Callable[[], float]
+
+
+def kept_s(profiles: Sequence[Profile], budget_s: float) -> float:
+    """Return the part of a run's budget that is kept for its profiles, in seconds."""
+    estimated_s = sum(estimate_s(trial) for profile in profiles for trial in profile.trials)
+    return min(estimated_s, MOST_OF_A_BUDGET * budget_s)
+
+
+def profiles_left(run: RunFolder, campaign: Campaign) -> list[Profile]:
+    """Return the profiles of a run that have not ended: all of them in a new run."""
+    profiles = plan_profiles(campaign, campaign_servers(campaign))
+    return [each for each in profiles if not all(_ended(run, trial) for trial in each.trials)]
+
+
+def _ended(run: RunFolder, trial: Trial) -> bool:
+    path = run.profiles.record(trial.trial_id)
+    return path.is_file() and read_json(path)["status"] in ("sealed", "failed")
+
+
+def profile_servers(
+    run: RunFolder,
+    profiles: Sequence[Profile],
+    prepared: Prepared,
+    report: TrialProgress,
+    budget: TimeBudget,
+) -> tuple[str, ...]:
+    """Profile the servers under each load of `profiles`, and write the tables of profiles.
 
     Return a sentence for everything that was not profiled. The run's trials are valid without its
     profiles, so nothing is raised but an interruption.
     """
-    campaign = prepared.bench.campaign
-    profiles = plan_profiles(campaign, campaign_servers(campaign))
     if not profiles:
         return ()
     if prepared.bench.lab.fleet is not None:
@@ -38,32 +72,56 @@ def profile_servers(run: RunFolder, prepared: Prepared, report: TrialProgress) -
     except LabError as refused:
         return (f"The servers were not profiled: {refused}",)
     run.profiles.path.mkdir(exist_ok=True)
+    try:
+        return _profiled(run, profiles, prepared, report, budget, instrument)
+    except KeyboardInterrupt:
+        report.say(f"Interrupted: continue with {_resume(run)}.")
+        raise
+    finally:
+        build_profiles(run)
+
+
+def _profiled(
+    run: RunFolder,
+    profiles: Sequence[Profile],
+    prepared: Prepared,
+    report: TrialProgress,
+    budget: TimeBudget,
+    instrument: Profiling,
+) -> tuple[str, ...]:
+    """Make the profiles that fit in the budget; return a sentence for each that was not made."""
     measuring = partial(measure, instrument=instrument)
+    clock = TimeLeft([trial for each in profiles for trial in each.trials], budget.clock)
     failed: list[str] = []
-    for profile in _remaining(run, profiles):
+    for number, profile in enumerate(profiles):
+        if clock.elapsed_s() + clock.takes_s(profile.trials) > budget.seconds:
+            left = len(profiles) - number
+            return (
+                *failed,
+                f"The budget is used up, with the profiles of {left} of {len(profiles)} loads "
+                f"left: continue with {_resume(run)}.",
+            )
         report.say(f"Profiling {len(profile.trials)} servers under {profile.load_id} …")
         report.begin(profile.trials[0])
+        _remove_left(run, profile)
         try:
             records = run_unit(run.profiles, profile.trials, prepared, report.step, measuring)
         except CannotGoOnError as lost:
             return (*failed, f"The servers were not profiled: {lost}")
+        clock.end(profile.trials)
         failed += [
             f"The profile {each['trial_id']} failed: {each['error']}"
             for each in records
             if each["error"] is not None
         ]
-    build_profiles(run)
     return tuple(failed)
 
 
-def _remaining(run: RunFolder, profiles: Sequence[Profile]) -> list[Profile]:
-    """Return the profiles that have not ended; remove what an interrupted one left."""
-    folder = run.profiles
-    left = []
-    for profile in profiles:
-        if all(folder.record(trial.trial_id).is_file() for trial in profile.trials):
-            continue
-        left.append(profile)
-        for trial in profile.trials:
-            shutil.rmtree(folder.trial(trial.trial_id), ignore_errors=True)
-    return left
+def _remove_left(run: RunFolder, profile: Profile) -> None:
+    """Remove what an interrupted profile left."""
+    for trial in profile.trials:
+        shutil.rmtree(run.profiles.trial(trial.trial_id), ignore_errors=True)
+
+
+def _resume(run: RunFolder) -> str:
+    return f"`bench run --resume {run.path.name}`"

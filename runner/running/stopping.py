@@ -89,6 +89,8 @@ class Stopping:
     """
 
     budget_s: float = math.inf
+    kept_s: float = 0.0
+    """Seconds of the budget that are kept for the profiles after the trials."""
     until: str = ""
     clock: Callable[[], float] = time.monotonic
     """The clock of the budget, in seconds."""
@@ -121,4 +123,4 @@ def read_stopping(budget: str | None, until: str | None) -> Stopping:
             raise LabError(f"--budget must be a time such as 90s, 60m or 2h, not {budget!r}.")
     if until is not None:
         _half_width(until)
-    return Stopping(budget_s, until or "")
+    return Stopping(budget_s, until=until or "")
