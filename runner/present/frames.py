@@ -358,6 +358,8 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     is_open = typed["load_model"].eq("open")
     of_generator = success_rps(typed["requests"], typed["failed"], typed["duration_s"])
     typed["throughput_rps"] = typed["served_rps"].mask(is_open, of_generator)
+    switches = (f"server_{kind}_switches_per_request" for kind in ("voluntary", "involuntary"))
+    typed["server_switches_per_request"] = sum(typed[name] for name in switches)
     typed["quota_cores"] = typed["server_quota_cores"].fillna(math.inf)
     named = [LoadName.of(row) for row in typed[list(NAMED_BY)].to_dict("records")]
     typed["terms"] = [name.terms for name in named]

@@ -45,6 +45,8 @@ class Quantity:
     unit: float = 1.0
     group: str = ""
     """Heading above its ratios in the report."""
+    by_load: bool = True
+    """False if no load changes it, so that one load is enough."""
 
     @property
     def in_a_claim(self) -> str:
@@ -121,6 +123,34 @@ PEAK_1S = _peak("server_cpu_peak_1s_pct", "1 s")
 PEAK_100MS = _peak("server_cpu_peak_100ms_pct", "100 ms")
 PEAK_1S_AT_A_RATE = _peak_at_a_rate("server_cpu_peak_1s_pct", "1 s")
 PEAK_100MS_AT_A_RATE = _peak_at_a_rate("server_cpu_peak_100ms_pct", "0.1 s")
+
+
+def _per_request(column: str, noun: str) -> Quantity:
+    return Quantity(name=column, column=column, noun=noun, heading=noun, need=Need.WORK)
+
+
+def _once(column: str, noun: str, unit: float = 1.0) -> Quantity:
+    return Quantity(
+        name=column,
+        column=column,
+        noun=noun,
+        heading=noun,
+        need=Need.WORK,
+        unit=unit,
+        by_load=False,
+    )
+
+
+OF_THE_COUNTERS = (
+    _per_request("server_user_ms_per_request", "ms in its own code per request"),
+    _per_request("server_system_ms_per_request", "ms in the kernel per request"),
+    _per_request("server_switches_per_request", "context switches per request"),
+    _per_request("server_page_faults_per_request", "page faults per request"),
+    _once("server_start_ms", "time to start in ms"),
+    _once("server_rss_started_bytes", "memory once started in MiB", MIB),
+    _once("server_binary_bytes", "size of the binary in MiB", MIB),
+)
+"""Counters, start-up and sizes, which a table of the report compares between the servers."""
 ROWS = Quantity(
     name="rows_inserted",
     column="rows_inserted",
@@ -188,6 +218,7 @@ OF_A_CLAIM = (
 )
 """Quantities that a published claim may be about."""
 CATALOGUE = {
-    quantity.name: quantity for quantity in dict.fromkeys((*OF_A_REPORT, *OF_TWO_RUNS, *OF_A_CLAIM))
+    quantity.name: quantity
+    for quantity in dict.fromkeys((*OF_A_REPORT, *OF_THE_COUNTERS, *OF_TWO_RUNS, *OF_A_CLAIM))
 }
 """Every quantity by its name."""

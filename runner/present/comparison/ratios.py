@@ -6,7 +6,7 @@ They are the basis of the report's answer, and of the figure `ratios`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -26,6 +26,7 @@ from runner.present.comparison.quantity import (
     CATALOGUE,
     CPU_PER_REQUEST,
     OF_A_REPORT,
+    OF_THE_COUNTERS,
     THROUGHPUT,
     Need,
     Quantity,
@@ -86,8 +87,8 @@ LINEAR = (
 )
 
 
-@lru_cache(maxsize=2)
-def frame(tables: Tables) -> pd.DataFrame:
+@lru_cache(maxsize=4)
+def frame(tables: Tables, quantities: Sequence[Quantity] = OF_A_REPORT) -> pd.DataFrame:
     """Return one row per load, quantity, and pair of a server and its `base`.
 
     `ratio` says how many times better the base is: base / server for a rate, server / base for a
@@ -99,7 +100,7 @@ def frame(tables: Tables) -> pd.DataFrame:
     order = _order(tables)
     confidence = 1 - level(tables.manifest)
     rows: list[dict[str, Any]] = []
-    for quantity in OF_A_REPORT:
+    for quantity in quantities:
         for _, of_load in _with_quantity(tables, quantity).groupby("load_order"):
             by_server = dict(list(of_load.groupby("server")))
             sides = [Measured(by_server[name], quantity) for name in order if name in by_server]
@@ -252,7 +253,23 @@ def _with_quantity(tables: Tables, quantity: Quantity) -> pd.DataFrame:
     if quantity.need is Need.NO_LIMIT:
         known &= trials["load_model"].eq("open") & (trials["steps"] <= 1)
     chosen: pd.DataFrame = trials[known].sort_values(["load_order", "block"])
-    return chosen
+    if quantity not in OF_THE_COUNTERS:
+        return chosen
+    return _counted(chosen, trials[trials[quantity.column].eq(0)], quantity)
+
+
+def _counted(chosen: pd.DataFrame, zeros: pd.DataFrame, quantity: Quantity) -> pd.DataFrame:
+    """Return trials of a counter for which ratios make sense.
+
+    A load is left out if one of its trials counted nothing: zero has no logarithm, and the other
+    trials alone would be too many. If no load changes the quantity, one load with the most servers
+    is enough.
+    """
+    whole = chosen[~chosen["load"].isin(zeros["load"])]
+    if quantity.by_load or whole.empty:
+        return whole
+    servers = whole.groupby("load_order")["server"].nunique()
+    return whole[whole["load_order"].isin([servers.idxmax()])]
 
 
 def _order(tables: Tables) -> list[str]:
@@ -276,10 +293,10 @@ def words(row: Mapping[Any, Any]) -> str:
     return str(row["why"]) or ratio_words(row["ratio"], row["low"], row["high"])
 
 
-def table(tables: Tables) -> pd.DataFrame:
+def table(tables: Tables, quantities: Sequence[Quantity] = OF_A_REPORT) -> pd.DataFrame:
     """Return the ratios as texts: one row per quantity, load and pair."""
     rows = []
-    for row in frame(tables).to_dict("records"):
+    for row in frame(tables, quantities).to_dict("records"):
         quantity = CATALOGUE[row["quantity"]]
         # A rate is printed base first; a cost or a time other server first.
         names = [row["base"], row["server"]]

@@ -13,6 +13,7 @@ from runner.model import LabError
 from runner.present.answers import evidence, findings, inserts, script, summary
 from runner.present.chart.value import charts
 from runner.present.comparison import ratios, searches
+from runner.present.comparison.quantity import OF_THE_COUNTERS
 from runner.present.figures import sweeps
 from runner.present.frames import Tables, is_sealed, sealed_trials
 from runner.present.look import captions
@@ -92,7 +93,6 @@ def unknown(tables: Tables) -> Iterator[Block]:
             "load": load,
             "servers": ", ".join(map(summary.label, alike.to_dict("records"))),
             "why": why,
-            "flame graphs": flame_graphs,
         }
         for (load, why), alike in table[table["why_unknown"] != ""].groupby(
             ["load", "why_unknown"], sort=False
@@ -115,6 +115,8 @@ def ratios_of_servers(tables: Tables) -> Iterator[Block]:
         return
     yield TextTable(found)
     yield Paragraph(ratios.READING)
+    counted = ratios.table(tables, OF_THE_COUNTERS)
+    yield TextTable(counted, "By how much: counters, start-up and sizes")
     if not linear.empty:
         yield TextTable(linear, "Requests/s per core on a share, beside the whole core")
         yield Paragraph(ratios.LINEAR)
