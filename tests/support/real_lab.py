@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import preloaded
 import psutil
 import pytest
 
@@ -124,9 +125,10 @@ def process(*command: object, cpus: str = "", **how: Any) -> Iterator["subproces
 def start(
     root: Path, *arguments: str, program: Sequence[str] = BENCH, **environment: str
 ) -> "subprocess.Popen[str]":
+    """Start the command line in `root`: a fork of a preloaded process (preloaded.py)."""
     env = {**os.environ, "BENCH_ROOT": str(root), "COLUMNS": "200", **environment}
     pipe = subprocess.PIPE
-    return subprocess.Popen(
+    return preloaded.Popen(
         [*program, *arguments], cwd=root, env=env, stdout=pipe, stderr=pipe, text=True
     )
 

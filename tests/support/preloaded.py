@@ -1,0 +1,330 @@
+"""Programs of this interpreter that start without importing anew: a fork of a process that has
+imported the third-party modules of `bench` replaces `python -m MODULE` and `python -c CODE`.
+
+Such a start costs about 0.2 s of CPU time instead of 1.4 s. The fork imports the modules of
+`runner` by itself, and has what a started program has: arguments, environment, folder, standard
+streams, dispositions of signals, parent, and a session of its own if asked for. Only the command
+in /proc/PID/cmdline, and the number of BLAS threads, are those of the process that it was forked
+from.
+
+A start whose surroundings an import could have seen (variables but those of `FREE`, resource
+limits, CPUs, control group) is a real program.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import functools
+import gc
+import importlib
+import inspect
+import io
+import json
+import os
+import resource
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import types
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+MODULES = (
+    *("runner.cli", "runner.running.campaign", "runner.running.user_api"),
+    *("runner.running.profiling", "runner.present.blog.publish", "runner.present.two_runs.compare"),
+)
+"""Modules whose imports are loaded before a fork; those of `runner` are then forgotten."""
+FREE = {"BENCH_ROOT", "COLUMNS", "DOCKER_HOST", "JPY_PARENT_PID", "PATH", "PYTEST_CURRENT_TEST"} | {
+    "TMPDIR"
+}
+"""Environment variables that no module reads while it is imported."""
+ALONE = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+"""Environment variables by which imports start no thread: a fork would lack it."""
+PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
+REQUEST_BYTES = 2**17
+
+
+@dataclass(frozen=True)
+class Request:
+    """A program to start."""
+
+    argv: list[str]
+    """The interpreter, `-m` or `-c`, a module or code, and arguments."""
+    env: dict[str, str]
+    own_session: bool
+
+
+def surroundings(env: Mapping[str, str]) -> dict[str, Any]:
+    """Return what a program inherits, if it is not part of a request."""
+    umask = os.umask(0)
+    os.umask(umask)
+    names = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
+    return {
+        "env": {name: value for name, value in env.items() if name not in FREE},
+        "umask": umask,
+        "limits": [list(resource.getrlimit(getattr(resource, name))) for name in names],
+        "cpus": sorted(os.sched_getaffinity(0)),
+        "nice": os.getpriority(os.PRIO_PROCESS, 0),
+        "groups": Path("/proc/self/cgroup").read_text(),
+        "group": [os.getsid(0), os.getpgid(0)],
+        "spaces": [str(path.readlink()) for path in sorted(Path("/proc/self/ns").iterdir())],
+    }
+
+
+# --- in the process of the tests ------------------------------------------------------------------
+
+
+class Popen(subprocess.Popen[Any]):
+    """`subprocess.Popen`, which forks the program from a preloaded process if it can."""
+
+    is_forked = False
+
+    def _execute_child(self, *given: Any) -> None:
+        asked = inspect.signature(super()._execute_child).bind(*given).arguments
+        env = dict(os.environ if asked["env"] is None else asked["env"])
+        if _can_be_forked(asked) and (server := _server()).serves(env):
+            argv = [str(each) for each in asked["args"]]
+            request = Request(argv, env, asked["start_new_session"])
+            streams = [
+                number if asked[name] == -1 else asked[name]
+                for number, name in enumerate(("p2cread", "c2pwrite", "errwrite"))
+            ]
+            self.pid = server.fork(request, asked["cwd"] or ".", streams)
+            self.is_forked = True
+            self._child_created = True
+            ends = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+            self._close_pipe_fds(*(asked[name] for name in ends))
+        else:
+            super()._execute_child(*given)
+
+
+def _can_be_forked(asked: Mapping[str, Any]) -> bool:
+    """Return whether a start asks for nothing but what a `Request` says."""
+    argv = asked["args"]
+    plain = {
+        **{"executable": None, "preexec_fn": None, "pass_fds": (), "shell": False},
+        **{"close_fds": True, "restore_signals": True, "process_group": -1, "umask": -1},
+        **{"gid": None, "gids": None, "uid": None},
+    }
+    return (
+        not isinstance(argv, str | bytes | os.PathLike)
+        and len(argv) > 2
+        and str(argv[0]) == sys.executable
+        and argv[1] in ("-m", "-c")
+        and all(asked[name] == value for name, value in plain.items())
+    )
+
+
+@functools.cache
+def _server() -> Server:
+    return Server()
+
+
+class Server:
+    """The preloaded process. It ends with the process that started it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with other:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(other.fileno())],
+                env={**os.environ, **ALONE},
+                pass_fds=[other.fileno()],
+            )
+        self.pid = self._process.pid
+        self._surroundings = json.loads(self._socket.recv(REQUEST_BYTES))
+
+    def serves(self, env: Mapping[str, str]) -> bool:
+        """Return whether a program that starts now would find what the preloaded process found."""
+        return surroundings(env) == self._surroundings
+
+    def fork(self, request: Request, folder: os.PathLike[str] | str, streams: list[int]) -> int:
+        """Start a program as a child of this process; return its process id.
+
+        Raise OSError if there is no such folder, and RuntimeError if the preloaded process has
+        threads.
+        """
+        at = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+        try:
+            with self._lock, _adopting():
+                socket.send_fds(
+                    self._socket, [json.dumps(asdict(request)).encode()], [*streams, at]
+                )
+                answer = self._socket.recv(REQUEST_BYTES).decode()
+        finally:
+            os.close(at)
+        if not answer.isdecimal():
+            raise RuntimeError(answer or "the preloaded process has ended")
+        return int(answer)
+
+
+@contextlib.contextmanager
+def _adopting() -> Any:
+    """Make this process the parent of those below it whose parent ends."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl")
+    try:
+        yield
+    finally:
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+# --- in the preloaded process ---------------------------------------------------------------------
+
+
+def _preload() -> None:
+    """Import what `MODULES` import, and forget the modules of `runner`."""
+    for module in MODULES:
+        importlib.import_module(module)
+    for name in [each for each in sys.modules if each.partition(".")[0] == "runner"]:
+        del sys.modules[name]
+    for name in ALONE:
+        os.environ.pop(name, None)
+
+
+def _serve(connection: socket.socket) -> Request:
+    """Fork for each request. Return in the forks only; the process itself ends with its starter."""
+    on_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the tests end
+    _preload()
+    gc.collect()
+    gc.freeze()
+    connection.send(json.dumps(surroundings(os.environ)).encode())
+    while True:
+        text, descriptors, _, _ = socket.recv_fds(connection, REQUEST_BYTES, 4)
+        if not text:
+            os._exit(0)
+        threads = len(list(Path("/proc/self/task").iterdir()))
+        if threads > 1:
+            connection.send(f"it has {threads} threads, which a fork would lack".encode())
+        elif (pid := _fork_orphan()) == 0:
+            signal.signal(signal.SIGINT, on_interrupt)
+            connection.close()
+            request = Request(**json.loads(text))
+            _become(request, *descriptors)
+            return request
+        else:
+            connection.send(str(pid).encode())
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _fork_orphan() -> int:
+    """Fork, and end the fork's parent: its parent is then the process of the tests.
+
+    Return the id of the fork, and 0 in it.
+    """
+    reading, writing = os.pipe()
+    between = os.fork()
+    if between == 0:
+        parent = os.getpid()
+        fork = os.fork()
+        if fork:
+            os.write(writing, str(fork).encode())
+            os._exit(0)
+        os.close(reading)
+        os.close(writing)
+        while os.getppid() == parent:
+            time.sleep(0.0002)
+        return 0
+    os.close(writing)
+    os.waitpid(between, 0)
+    fork = int(os.read(reading, 20))
+    os.close(reading)
+    return fork
+
+
+def _become(request: Request, *descriptors: int) -> None:
+    """Give this fork what the program would have: the descriptors are its streams and folder."""
+    *streams, folder = descriptors
+    for number, descriptor in enumerate(streams):
+        os.dup2(descriptor, number)
+    os.fchdir(folder)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    if request.own_session:
+        os.setsid()
+    os.environ.clear()
+    os.environ.update(request.env)
+    sys.stdin, sys.stdout, sys.stderr = (
+        _opened(number, was) for number, was in enumerate((sys.stdin, sys.stdout, sys.stderr))
+    )
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    sys.orig_argv = request.argv
+    sys.argv = [request.argv[1], *request.argv[3:]]
+    sys.path[0] = str(Path.cwd()) if request.argv[1] == "-m" else ""
+    tempfile.tempdir = None
+
+
+def _opened(number: int, was: Any) -> io.TextIOWrapper:
+    """Return a standard stream as the interpreter opens it when it starts."""
+    mode = "w" if number else "r"
+    unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
+    raw = io.FileIO(number, mode, closefd=False)
+    raw.name = f"<{('stdin', 'stdout', 'stderr')[number]}>"
+    binary: Any = raw
+    if number == 0 or not unbuffered:
+        binary = (io.BufferedWriter if number else io.BufferedReader)(raw)
+    text = io.TextIOWrapper(
+        binary,
+        was.encoding,
+        was.errors,
+        "\n" if number else None,
+        line_buffering=not unbuffered and (number == 2 or raw.isatty()),
+        write_through=unbuffered,
+    )
+    text.mode = mode
+    return text
+
+
+class _Ending:
+    """The end of a fork.
+
+    The interpreter would destroy all modules, which takes 0.6 s of CPU time.
+    """
+
+    code: int | None = None
+    """Exit code, if the program has ended by itself or by SystemExit."""
+
+    def run(self, request: Request) -> None:
+        """Run the program as the module `__main__`."""
+        _, option, what, *_ = request.argv
+        try:
+            if option == "-m":
+                runpy.run_module(what, run_name="__main__", alter_sys=True)
+            else:
+                main = sys.modules["__main__"] = types.ModuleType("__main__")
+                exec(compile(what, "<string>", "exec"), vars(main))
+            self.code = 0
+        except SystemExit as ended:
+            is_number = isinstance(ended.code, int)
+            self.code = int(ended.code or 0) & 0xFF if is_number or ended.code is None else 1
+            raise
+
+    def end(self) -> None:
+        """End at once, after all other functions that run at the end.
+
+        Leave it to the interpreter if it has something to report.
+        """
+        gc.unfreeze()
+        if self.code is not None:
+            with contextlib.suppress(OSError, ValueError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(self.code)
+
+
+if __name__ == "__main__":
+    ending = _Ending()
+    atexit.register(ending.end)  # the first to be registered runs last
+    ending.run(_serve(socket.socket(fileno=int(sys.argv[1]))))
