@@ -8,6 +8,7 @@ from pathlib import Path
 
 import built
 import fake_lab
+import preloaded
 import pytest
 import real_lab
 
@@ -35,7 +36,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Have the garbage collector leave alone what stays: modules and tests."""
+    """Have the garbage collector leave alone what stays: modules and tests.
+
+    Let kernels be forks if a module that needs them is among the collected ones.
+    """
+    if launcher := sys.modules.get("jupyter_client.launcher"):
+        launcher.Popen = preloaded.Popen
     gc.collect()
     gc.freeze()
 

@@ -13,6 +13,9 @@ import psutil
 import pytest
 from built import ROOT
 from fake_lab import wait_for
+from jupyter_client import launcher
+
+from runner.present.notebook.kernels import Kernels
 
 STARTS = {"started": subprocess.Popen, "forked": preloaded.Popen}
 SEEN = """
@@ -84,6 +87,14 @@ def test_a_fork_sees_what_a_program_sees(tmp_path, given):
         assert started.pop("group") != forked.pop("group") != os.getpgid(0)
     assert started == forked
     assert forked["folder"] == str(tmp_path) and forked["parent"] == os.getpid()
+
+
+@pytest.mark.parametrize("how", STARTS)
+def test_a_session_of_its_own_is_there_at_once(how):
+    """A signal to the group of a program without one would hit the tests."""
+    for _ in range(10):
+        with start(how, "-c", "pass", start_new_session=True) as made:
+            assert os.getsid(made.pid) == os.getpgid(made.pid) == made.pid
 
 
 def test_a_module_sees_what_a_program_sees(tmp_path):
@@ -178,16 +189,33 @@ def test_a_folder_that_is_missing_is_an_error(tmp_path):
 
 
 def test_a_process_with_threads_is_not_forked(monkeypatch):
-    monkeypatch.setattr(preloaded, "ALONE", {})  # so that a library starts its threads
-    server = preloaded.Server()
+    monkeypatch.setitem(preloaded.WHILE_IMPORTED, "bench", {})  # so that a library starts threads
+    server = preloaded.Server("bench")
     request = preloaded.Request([sys.executable, "-c", "pass"], dict(os.environ), False)
     with pytest.raises(RuntimeError, match=r"it has \d threads"):
         server.fork(request, ".", [0, 1, 2])
 
 
 def test_the_preloaded_process_ends_with_its_starter():
-    code = "import preloaded; print(preloaded.Server().pid)"
+    code = "import preloaded; print(preloaded.Server('bench').pid)"
     env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests' / 'support'}"}
     done = ended("started", "-c", code, env=env)
     assert done[0] == 0, done[2]
     wait_for(lambda: not psutil.pid_exists(int(done[1])))
+
+
+def test_a_kernel_is_forked_and_draws_into_its_notebook(bare_lab, monkeypatch):
+    """Its backend of matplotlib is the one that a started kernel has."""
+    monkeypatch.setattr(launcher, "Popen", preloaded.Popen)
+    ask = "import matplotlib, os, sys; print(matplotlib.get_backend(), os.getpid(), sys.argv[0])"
+    said = []
+    with Kernels(1) as kernels, kernels.one() as kernel:
+        client = kernel.blocking_client()
+        client.start_channels()
+        client.wait_for_ready(60)
+        client.execute_interactive(ask, output_hook=said.append, timeout=60)
+        process = kernel.provisioner.process
+    (text,) = [each["content"]["text"] for each in said if each["msg_type"] == "stream"]
+    backend, pid, program = text.split()
+    assert process.is_forked and int(pid) == process.pid
+    assert "inline" in backend and program.endswith("ipykernel_launcher.py")

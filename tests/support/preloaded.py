@@ -38,17 +38,34 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-MODULES = (
-    *("runner.cli", "runner.running.campaign", "runner.running.user_api"),
-    *("runner.running.profiling", "runner.present.blog.publish", "runner.present.two_runs.compare"),
-)
-"""Modules whose imports are loaded before a fork; those of `runner` are then forgotten."""
+BENCH = "bench"
+KERNEL = "ipykernel_launcher"
+MODULES = {
+    BENCH: (
+        *("runner.cli", "runner.running.campaign", "runner.running.user_api"),
+        *("runner.running.profiling", "runner.present.blog.publish"),
+        "runner.present.two_runs.compare",
+    ),
+    KERNEL: (
+        *("ipykernel.kernelapp", "matplotlib_inline.backend_inline", "seaborn"),
+        *("runner.importing.opening", "runner.audit.page", "runner.present.notebook.pages"),
+    ),
+}
+"""Kind of a program -> modules whose imports are loaded before a fork.
+
+Those of `runner` are then forgotten.
+"""
 FREE = {"BENCH_ROOT", "COLUMNS", "DOCKER_HOST", "JPY_PARENT_PID", "PATH", "PYTEST_CURRENT_TEST"} | {
     "TMPDIR"
 }
 """Environment variables that no module reads while it is imported."""
 ALONE = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """Environment variables by which imports start no thread: a fork would lack it."""
+WHILE_IMPORTED = {
+    BENCH: ALONE,
+    KERNEL: {**ALONE, "MPLBACKEND": "module://matplotlib_inline.backend_inline"},
+}
+"""Kind of a program -> environment variables during its imports; a kernel sets the last itself."""
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 REQUEST_BYTES = 2**17
 
@@ -91,7 +108,7 @@ class Popen(subprocess.Popen[Any]):
     def _execute_child(self, *given: Any) -> None:
         asked = inspect.signature(super()._execute_child).bind(*given).arguments
         env = dict(os.environ if asked["env"] is None else asked["env"])
-        if _can_be_forked(asked) and (server := _server()).serves(env):
+        if _can_be_forked(asked) and (server := _server(_kind(asked))).serves(env):
             argv = [str(each) for each in asked["args"]]
             request = Request(argv, env, asked["start_new_session"])
             streams = [
@@ -124,21 +141,25 @@ def _can_be_forked(asked: Mapping[str, Any]) -> bool:
     )
 
 
+def _kind(asked: Mapping[str, Any]) -> str:
+    return KERNEL if asked["args"][2] == KERNEL else BENCH
+
+
 @functools.cache
-def _server() -> Server:
-    return Server()
+def _server(kind: str) -> Server:
+    return Server(kind)
 
 
 class Server:
-    """The preloaded process. It ends with the process that started it."""
+    """The preloaded process for a kind of program. It ends with the process that started it."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str) -> None:
         self._lock = threading.Lock()
         self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other:
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(other.fileno())],
-                env={**os.environ, **ALONE},
+                [sys.executable, __file__, kind, str(other.fileno())],
+                env={**os.environ, **WHILE_IMPORTED[kind]},
                 pass_fds=[other.fileno()],
             )
         self.pid = self._process.pid
@@ -183,20 +204,20 @@ def _adopting() -> Any:
 # --- in the preloaded process ---------------------------------------------------------------------
 
 
-def _preload() -> None:
+def _preload(kind: str) -> None:
     """Import what `MODULES` import, and forget the modules of `runner`."""
-    for module in MODULES:
+    for module in MODULES[kind]:
         importlib.import_module(module)
     for name in [each for each in sys.modules if each.partition(".")[0] == "runner"]:
         del sys.modules[name]
-    for name in ALONE:
+    for name in WHILE_IMPORTED[kind]:
         os.environ.pop(name, None)
 
 
-def _serve(connection: socket.socket) -> Request:
+def _serve(kind: str, connection: socket.socket) -> Request:
     """Fork for each request. Return in the forks only; the process itself ends with its starter."""
     on_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the tests end
-    _preload()
+    _preload(kind)
     gc.collect()
     gc.freeze()
     connection.send(json.dumps(surroundings(os.environ)).encode())
@@ -207,41 +228,29 @@ def _serve(connection: socket.socket) -> Request:
         threads = len(list(Path("/proc/self/task").iterdir()))
         if threads > 1:
             connection.send(f"it has {threads} threads, which a fork would lack".encode())
-        elif (pid := _fork_orphan()) == 0:
+        elif _fork_orphan():
             signal.signal(signal.SIGINT, on_interrupt)
-            connection.close()
             request = Request(**json.loads(text))
             _become(request, *descriptors)
+            connection.send(str(os.getpid()).encode())
+            connection.close()
             return request
-        else:
-            connection.send(str(pid).encode())
         for descriptor in descriptors:
             os.close(descriptor)
 
 
-def _fork_orphan() -> int:
-    """Fork, and end the fork's parent: its parent is then the process of the tests.
-
-    Return the id of the fork, and 0 in it.
-    """
-    reading, writing = os.pipe()
+def _fork_orphan() -> bool:
+    """Fork, and end the fork's parent: the process of the tests adopts it. Return True in it."""
     between = os.fork()
-    if between == 0:
-        parent = os.getpid()
-        fork = os.fork()
-        if fork:
-            os.write(writing, str(fork).encode())
-            os._exit(0)
-        os.close(reading)
-        os.close(writing)
-        while os.getppid() == parent:
-            time.sleep(0.0002)
-        return 0
-    os.close(writing)
-    os.waitpid(between, 0)
-    fork = int(os.read(reading, 20))
-    os.close(reading)
-    return fork
+    if between:
+        os.waitpid(between, 0)
+        return False
+    parent = os.getpid()
+    if os.fork():
+        os._exit(0)
+    while os.getppid() == parent:
+        time.sleep(0.0002)
+    return True
 
 
 def _become(request: Request, *descriptors: int) -> None:
@@ -327,4 +336,4 @@ class _Ending:
 if __name__ == "__main__":
     ending = _Ending()
     atexit.register(ending.end)  # the first to be registered runs last
-    ending.run(_serve(socket.socket(fileno=int(sys.argv[1]))))
+    ending.run(_serve(sys.argv[1], socket.socket(fileno=int(sys.argv[2]))))
