@@ -16,10 +16,16 @@ import pyarrow.parquet as pq
 from runner.digest import reconcile
 from runner.digest.endpoints import write_script_tables
 from runner.digest.imported_usage import ServerUse, no_rows, read_use
-from runner.digest.k6 import GeneratorSummary, RequestNumbers, digest_requests, read_summary
+from runner.digest.k6 import (
+    GeneratorSummary,
+    NoRequestsError,
+    RequestNumbers,
+    digest_requests,
+    read_summary,
+)
 from runner.digest.k6_csv import TAGS as CSV_TAGS
 from runner.digest.k6_csv import csv_lines
-from runner.digest.k6_raw import spool_points
+from runner.digest.k6_raw import Tally, spool_points
 from runner.digest.load_model import LoadSeen, see_load
 from runner.digest.loads import K6_TABLES, metrics_of_points, part, parts_of_script
 from runner.digest.thresholds import (
@@ -98,26 +104,39 @@ def digest_imported(
         load = see_load(database, points)
         cell = trial.cell if load is None else replace(trial.cell, shape=load.shape)
         seen.append(_Seen(load, replace(trial, cell=cell)))
-        parts = parts_of_script(run, trial)
-        write_script_tables(parts, seen[0].trial, database, points)
-        watched = Watched(database, watch, points, stated)
-        thresholds = threshold_rows(watched, CSV_TAGS if is_csv else None)
-        write_rows(parts["thresholds"], "thresholds", seen[0].trial, thresholds)
-        write_rows(parts["metrics"], "metrics", seen[0].trial, metric_rows(watched))
+        write_script_tables(parts_of_script(run, trial), seen[0].trial, database, points)
+        seconds = (points.last_end_ns - points.first_start_ns) / 1e9
+        watched = Watched(database, watch, points, stated, seconds)
+        _write_watched(run, seen[0].trial, watched, is_csv)
+
+    rest: list[Watched] = []
+
+    def look_at_rest(database: duckdb.DuckDBPyConnection, tally: Tally) -> None:
+        ((seconds,),) = database.sql(_ITERATIONS_S).fetchall()
+        rest.append(Watched(database, watch, tally, stated, seconds))
+        _write_watched(run, trial, rest[0], is_csv)
 
     names = {table: part(run, table, trial.trial_id) for table in K6_TABLES}
     names["requests"] = run.tables / "requests" / f"{trial.trial_id}.parquet"
-    points = digest_requests(
-        raw,
-        names.values(),
-        trial_id=trial.trial_id,
-        mode="keepalive",
-        scratch=run.tables / "parts",
-        held=None,
-        threads=threads,
-        spool=partial(spool_points, salvage=True, progress=progress, opened=opened, watch=watch),
-        look=look,
-    )
+    try:
+        points = digest_requests(
+            raw,
+            names.values(),
+            trial_id=trial.trial_id,
+            mode="keepalive",
+            scratch=run.tables / "parts",
+            held=None,
+            threads=threads,
+            spool=partial(
+                spool_points, salvage=True, progress=progress, opened=opened, watch=watch
+            ),
+            look=look,
+            look_at_rest=look_at_rest,
+        )
+    except NoRequestsError:
+        if not watch.numbers:
+            raise
+        return _without_requests(trial, rest[0].tally)
     load = seen[0].load
     trial = seen[0].trial
     use = read_use(run.trial(trial.trial_id), points)
@@ -143,6 +162,32 @@ def digest_imported(
     known = {name: finite(value) for name, value in metrics.items()}
     digest = Digest(known, checks, verdict, mode=points.mode)
     return ImportedDigest(trial, digest, tuple(_remarks(points, load, use, summary)))
+
+
+_ITERATIONS_S = """
+    SELECT coalesce(max(end_ns) - min(end_ns - (length_ms * 1e6)::BIGINT), 0) / 1e9 FROM iterations
+"""
+
+
+def _write_watched(run: RunFolder, trial: Trial, watched: Watched, is_csv: bool) -> None:
+    """Write the parts about thresholds and about metrics other than those of HTTP requests."""
+    parts = parts_of_script(run, trial)
+    thresholds = threshold_rows(watched, CSV_TAGS if is_csv else None)
+    write_rows(parts["thresholds"], "thresholds", trial, thresholds)
+    write_rows(parts["metrics"], "metrics", trial, metric_rows(watched))
+
+
+def _without_requests(trial: Trial, tally: Tally) -> ImportedDigest:
+    """Return the digest of a file without HTTP requests: it is in no figure."""
+    own = [name for name in tally.points if name not in UNWATCHED]
+    words = ", ".join(f"{name} ({tally.points[name]:,})" for name in sorted(own)[:8])
+    said = (
+        f"the file has no HTTP request, of which the lab's figures are; its {tally.iterations:,} "
+        f"iterations and its metrics are on the page of endpoints: {words}"
+    )
+    none_known = Evidence(None, None, None, disjoint=True, unit="iterations")
+    digest = Digest({}, (Check("0 requests", False, said),), judge(none_known))
+    return ImportedDigest(trial, digest, (f"T{said[1:]}.",))
 
 
 def samples_of(folder: Path) -> Path:

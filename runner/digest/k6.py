@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from duckdb import func
 
 from runner.digest.histogram import QUANTILES, bucket_index, latency_table
-from runner.digest.k6_raw import DamageError, GroupWriter, Tally, spool_points
+from runner.digest.k6_raw import DamageError, GroupWriter, NoRequests, Tally, spool_points
 from runner.model import LabError, carried_percent
 from runner.store import read_json, replacing
 
@@ -71,6 +71,10 @@ Each generator numbers its labels by itself.
 FIRST_BYTE = ("p50", "p99")
 """Percentiles of the time to the first byte in the tables."""
 Trend = Mapping[str, float]  # known statistics of one trend, in ms
+
+
+class NoRequestsError(LabError):
+    """A file of k6 has no HTTP request."""
 
 
 @dataclass(frozen=True)
@@ -152,13 +156,15 @@ def digest_requests(
     threads: int = 2,
     spool: Callable[..., Tally] = spool_points,
     look: Callable[[duckdb.DuckDBPyConnection, RequestNumbers], None] | None = None,
+    look_at_rest: Callable[[duckdb.DuckDBPyConnection, Tally], None] | None = None,
 ) -> RequestNumbers:
     """Digest k6's raw points, out of core, and return the numbers of the whole load.
 
     `tables` are the output paths for requests, latency and throughput, in this order; if it is
     empty, no table is written. `spool` reads the raw file; another generator passes its own. `mode`
     is the requested use of connections; `mode_of` derives the observed one, with the number of
-    connections that the load may hold (`held`). `look` reads more from the views of `_open_spool`.
+    connections that the load may hold (`held`). `look` reads more from the views of `_open_spool`;
+    so does `look_at_rest` if the file has no HTTP request, before this raises NoRequestsError.
 
     `latency_ms` is http_req_duration in mode `keepalive`. Otherwise it lasts from asking for a
     connection to the last byte: max(blocked, connecting + tls) + duration. Failed requests count,
@@ -179,6 +185,10 @@ def digest_requests(
                 look(database, points)
             if targets := [stack.enter_context(replacing(path)) for path in tables]:
                 _write_tables(database, targets, points, trial_id)
+        except NoRequests as rest:
+            if look_at_rest is not None:
+                look_at_rest(stack.enter_context(_open_spool(Path(name), threads)), rest.tally)
+            raise NoRequestsError(f"{raw}, line {rest.line}: {rest.reason}.", 1) from None
         except DamageError as damage:
             where = f"{raw}, line {damage.line}" if damage.line else str(raw)
             raise LabError(f"{where}: {damage.reason}.", exit_code=1) from None

@@ -155,6 +155,14 @@ class Tally:
     """Kind of each metric, if the file says it: `counter`, `gauge`, `rate` or `trend`."""
 
 
+class NoRequests(DamageError):  # noqa: N818 (a load may have none)
+    """A whole file without an HTTP request, such as that of a script for WebSockets."""
+
+    def __init__(self, tally: Tally) -> None:
+        super().__init__(tally.lines, "there is no complete request up to here")
+        self.tally = tally
+
+
 def spool_points(
     raw: Path,
     folder: Path,
@@ -210,7 +218,7 @@ def spool_points(
             f"{USE_BASE_URL}",
         )
     if tally.requests == 0:
-        raise damage or DamageError(tally.lines, "there is no complete request up to here")
+        raise damage or NoRequests(tally)
     tally.lines_lost = incomplete + (file.damage is not None)
     return tally
 

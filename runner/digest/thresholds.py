@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from runner.columns import schema_of
-from runner.digest.k6 import RequestNumbers, quantiles_of
-from runner.digest.k6_raw import KNOWN
+from runner.digest.k6 import quantiles_of
+from runner.digest.k6_raw import KNOWN, Tally
 from runner.digest.watched import Selection, Watch, selection_of
 from runner.model import Trial, carried_percent
 from runner.store import read_json, replacing
@@ -145,12 +145,14 @@ class Watched:
 
     database: duckdb.DuckDBPyConnection
     watch: Watch
-    points: RequestNumbers
+    tally: Tally
     stated: StatedByK6
+    seconds: float
+    """Duration of the load."""
 
     def kind(self, metric: str) -> str:
         """Return the kind of a metric; empty if it is not known."""
-        said = self.points.kinds.get(metric) or self.stated.kinds.get(metric)
+        said = self.tally.kinds.get(metric) or self.stated.kinds.get(metric)
         if said or metric in KINDS:
             return said or KINDS[metric]
         return "trend" if metric.startswith(OWN_TRENDS) else ""
@@ -194,8 +196,7 @@ class Watched:
     def _rate(self, selection: Selection, sink: _Sink) -> float | None:
         kind = self.kind(selection.metric)
         if kind == "counter":
-            seconds = (self.points.last_end_ns - self.points.first_start_ns) / 1e9
-            return sink.total / max(seconds, 1e-9)
+            return sink.total / max(self.seconds, 1e-9)
         return sink.nonzero / max(1, sink.points) if kind == "rate" else None
 
 
@@ -207,7 +208,7 @@ def threshold_rows(watched: Watched, known_tags: Sequence[str] | None) -> list[d
     """
     announced = (
         Stated(metric, expression)
-        for metric, expressions in watched.points.thresholds.items()
+        for metric, expressions in watched.tally.thresholds.items()
         for expression in expressions
     )
     by_name = {(each.metric, each.expression): each for each in announced}

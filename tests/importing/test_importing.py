@@ -11,6 +11,7 @@ from pathlib import Path
 import built
 import k6_samples
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from k6_files import (
@@ -22,7 +23,7 @@ from k6_files import (
     request_lines,
     write_lines,
 )
-from k6_samples import CLOSED, CSV, DROPPING, OPEN, SUMMARY
+from k6_samples import CLOSED, CSV, DROPPING, OPEN, OWN, OWN_SUMMARY, SUMMARY
 
 from runner.digest.tables import rebuild
 from runner.importing.names import trial_ids
@@ -31,6 +32,7 @@ from runner.model import LabError
 from runner.present.comparison.obstacle import Kind, obstacle
 from runner.present.comparison.quantity import P50, THROUGHPUT
 from runner.present.frames import read_tables
+from runner.present.notebook.parts import OF_A_RUN
 from runner.present.two_runs.compare import compare_runs, provenance
 from runner.store import RunFolder
 from runner.verdict.limits import Cause
@@ -265,6 +267,25 @@ def test_rates_of_closed_loads_are_not_compared(bare_lab, tmp_path):
     assert list(trials["verdict_cause"]) == [Cause.NO_CPU_KNOWN]
     assert obstacle(trials, THROUGHPUT).kind is Kind.ANOTHER_LIMIT
     assert obstacle(trials, P50).kind is Kind.ANOTHER_LIMIT
+
+
+def test_a_file_without_http_requests_has_its_other_metrics(bare_lab):
+    run = imported(OWN, summary=OWN_SUMMARY)
+    assert "no HTTP request" in only_trial(run)["error"]
+    rows = pd.read_parquet(run.table("metrics")).set_index("metric")
+    stated = json.loads(OWN_SUMMARY.read_text())["metrics"]
+    of_k6 = {"iterations", "iteration_duration", "vus", "vus_max", "checks"}
+    assert set(rows.index) == set(stated) - of_k6 - {"data_sent", "data_received"}
+    assert rows.loc["my_counter", "total"] == stated["my_counter"]["count"]
+    assert rows.loc["ws_sessions", "total"] == stated["ws_sessions"]["count"]
+    assert rows.loc["my_rate", "share"] == pytest.approx(stated["my_rate"]["value"])
+    assert rows.loc["my_trend", "mean"] == pytest.approx(stated["my_trend"]["avg"])
+    assert rows.loc["my_trend", "p50"] == pytest.approx(stated["my_trend"]["med"])
+    thresholds = pd.read_parquet(run.table("thresholds"))
+    assert thresholds["kept"].tolist() == thresholds["kept_by_k6"].tolist()
+    assert set(thresholds["kept"]) == {True, False}
+    found = OF_A_RUN["endpoints"](read_tables(run))
+    assert any("no HTTP request" in str(block) for block in found)
 
 
 def test_tables_are_rebuilt_from_the_files(bare_lab):

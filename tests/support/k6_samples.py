@@ -17,6 +17,9 @@ OPEN = SAMPLES / "k6-v2-open.json.gz"
 DROPPING = SAMPLES / "k6-v1-dropping.json.gz"
 """60 iterations/s for 3 s with one user, who is too slow."""
 SUMMARY = SAMPLES / "k6-v1-closed.summary.json"
+OWN = SAMPLES / "k6-v1-own.json.gz"
+"""4 users, 400 iterations without an HTTP request: own metrics, and WebSockets that fail."""
+OWN_SUMMARY = SAMPLES / "k6-v1-own.summary.json"
 
 
 def points(path: Path, metric: str) -> list[dict[str, Any]]:

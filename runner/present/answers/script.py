@@ -26,8 +26,18 @@ MOST_SHOWN = 20
 
 
 def has_script(tables: Tables) -> bool:
-    """Return whether a run has endpoints of a script."""
-    return not tables.of_script("endpoints").empty
+    """Return whether a run has endpoints of a script, or metrics of its own."""
+    return any(not tables.of_script(name).empty for name in ("endpoints", "metrics"))
+
+
+def without_requests(tables: Tables) -> tuple[str, ...]:
+    """Return the reasons of the trials whose file has no HTTP request."""
+    trials = tables.trials
+    known = set(tables.of_script("metrics")["trial_id"]) - set(
+        tables.of_script("endpoints")["trial_id"]
+    )
+    rows = trials[trials["trial_id"].isin(known)]
+    return tuple(f"{row.trial_id}: {row.error}." for row in rows.itertuples())
 
 
 def findings(tables: Tables) -> tuple[str, ...]:

@@ -204,8 +204,10 @@ def endpoints(tables: Tables) -> Iterator[Block]:
         yield Paragraph(script.NO_SCRIPT)
         return
     yield _warnings(tables)
-    yield Bullets(script.findings(tables))
-    yield TextTable(script.endpoints_table(tables), "Endpoints", name="endpoints")
+    yield Bullets((*script.findings(tables), *script.without_requests(tables)))
+    found = script.endpoints_table(tables)
+    if not found.empty:
+        yield TextTable(found, "Endpoints", name="endpoints")
 
 
 def mixtures(tables: Tables) -> Iterator[Block]:
