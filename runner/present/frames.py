@@ -361,7 +361,10 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     switches = (f"server_{kind}_switches_per_request" for kind in ("voluntary", "involuntary"))
     typed["server_switches_per_request"] = sum(typed[name] for name in switches)
     typed["quota_cores"] = typed["server_quota_cores"].fillna(math.inf)
-    named = [LoadName.of(row) for row in typed[list(NAMED_BY)].to_dict("records")]
+    # Only sealed trials know the state; the others have the one that was asked for.
+    is_mixed = sealed_trials(typed)["idle"].nunique() > 1
+    rows = typed[list(NAMED_BY)].to_dict("records")
+    named = [LoadName.of(row, says_idle=is_mixed) for row in rows]
     typed["terms"] = [name.terms for name in named]
     typed["terms_without_slices"] = [name.terms_without_slices for name in named]
     typed["load"] = [name.full for name in named]
@@ -429,7 +432,10 @@ NAMED_BY = (
 
 @dataclass(frozen=True)
 class LoadName:
-    """Name of a load: `experiments, N = 3000`, `wrk-matrix, keep-alive, 100 connections`."""
+    """Name of a load: `experiments, N = 3000`, `wrk-matrix, keep-alive, 100 connections`.
+
+    Idle CPUs are in it only if the trials of a run differ in them; otherwise the page says it once.
+    """
 
     full: str
     brief: str
@@ -443,16 +449,17 @@ class LoadName:
     without_pool: str
 
     @classmethod
-    def of(cls, row: Mapping[Any, Any]) -> LoadName:
-        """Return the name of a trial's load."""
+    def of(cls, row: Mapping[Any, Any], *, says_idle: bool) -> LoadName:
+        """Return the name of a trial's load; `says_idle` adds whether idle CPUs slept."""
         workload = str(row["workload"])
         pool = f"pool of {row['pool_size']:.0f}" if row["pool_size"] >= 0 else ""
         shape = _shape_words(row)
         quotas = _quota_words(row)
-        terms = [*quotas, *_other_terms(row)]
+        asleep = "idle CPUs asleep" if says_idle and row["idle"] == "system" else ""
+        slices = f"{row['slices']:.0f} slices" if row["slices"] >= 0 else ""
+        terms = [*quotas, asleep, slices]
         brief = _brief_shape_words(row)
         brief_quotas = [words.replace(" of a core", " core") for words in quotas]
-        asleep = "idle CPUs asleep" if row["idle"] == "system" else ""
         return cls(
             full=_joined(workload, *shape, pool, *terms),
             brief=_joined(workload, *brief, pool, *brief_quotas, asleep),
@@ -513,12 +520,6 @@ def _quota_words(row: Mapping[Any, Any]) -> list[str]:
     if row["database_share"] < 1:
         words.append(f"database on {row['database_share']:g} of a core")
     return words
-
-
-def _other_terms(row: Mapping[Any, Any]) -> list[str]:
-    asleep = "idle CPUs asleep" if row["idle"] == "system" else ""
-    slices = f"{row['slices']:.0f} slices" if row["slices"] >= 0 else ""
-    return [asleep, slices]
 
 
 def _joined(*parts: str) -> str:

@@ -117,7 +117,8 @@ def _alone(tables: Tables, sealed: pd.DataFrame) -> str:
     if known.empty:
         return ONLY_SEARCHES
     cell = known.sort_values("rps", ascending=False).iloc[0].to_dict()
-    trials = sealed[sealed["load"].eq(cell["load"]) & sealed["server"].eq(cell["server"])]
+    is_of_cell = sealed["load"].eq(cell["load"]) & sealed["server"].eq(cell["server"])
+    trials = ratios.compared(tables, sealed[is_of_cell])
     phrase = load_phrase(trials.iloc[0].to_dict())
     if tables.manifest.origin is not None:  # the server's CPUs are not known
         size = phrase.partition(", ")[2]

@@ -168,7 +168,7 @@ def _summary(cell: pd.DataFrame, tails_ms: pd.Series[float]) -> dict[str, object
         "cost_counts": is_the_servers(compared, CPU_PER_REQUEST),
         "limit": limit_words(sealed),
         "rank": "",
-        "why_unknown": why_unknown(sealed),
+        "why_unknown": why_unknown(compared),
         "requests": fewest,
         "tail_percent": carried_percent(fewest) or float("nan"),
         "tail_ms": mean_of(compared["trial_id"].map(tails_ms)).value,

@@ -10,17 +10,17 @@ from runner.verdict.limits import Limit
 NOT_RECORDED = "the reason is not recorded"
 
 
-def why_unknown(sealed: pd.DataFrame) -> str:
-    """Return the commonest reason why the limit of a cell's sealed trials is unknown.
+def why_unknown(compared: pd.DataFrame) -> str:
+    """Return the commonest reason why the limit of a cell's compared trials is unknown.
 
     Empty if all limits are known. The number of trials with this reason is added unless all have
     it. Numbers in the reason are from the first such trial.
     """
-    unknown = sealed[limits_of(sealed).eq(Limit.UNKNOWN)]
+    unknown = compared[limits_of(compared).eq(Limit.UNKNOWN)]
     if unknown.empty:
         return ""
     # Reasons that this version does not know count as separate ones.
     kinds = unknown["verdict_cause"].mask(unknown["verdict_cause"].eq(""), unknown["verdict_rule"])
     kind, count = Counter(kinds).most_common(1)[0]
     reason = unknown.loc[kinds.eq(kind), "verdict_rule"].iloc[0] or NOT_RECORDED
-    return reason if count == len(sealed) else f"{reason} ({count} of {len(sealed)} trials)"
+    return reason if count == len(compared) else f"{reason} ({count} of {len(compared)} trials)"

@@ -77,6 +77,7 @@ def caveat(story: Story) -> Paragraph:
     """Return what a reader must know before quoting a number."""
     sentences = (
         f"Before you quote this: {_place_words(story)}.",
+        _idle_words(story),
         _share_words(story),
         "Ratios may carry over to other machines; rates will not.",
         "± is the 95 % interval over repeats.",
@@ -105,6 +106,12 @@ def _place_words(story: Story) -> str:
         f"measured on {kind} with {captions.plural(facts.cpus or 0, 'CPU')} ({cpu}); servers ran "
         f"{engine}; server and load generator {cpus}"
     )
+
+
+def _idle_words(story: Story) -> str:
+    """Return that idle CPUs slept in all trials; empty if the loads' names say it, or if awake."""
+    asleep = story.sealed["idle"].eq("system").all()
+    return "Idle CPUs could fall asleep, and waking one takes time." if asleep else ""
 
 
 def _share_words(story: Story) -> str:

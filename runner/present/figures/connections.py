@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -117,10 +116,9 @@ def _matrix(
 
 def _terms(trials: pd.DataFrame) -> list[str]:
     """Return each trial's quotas, and whether idle CPUs slept if trials differ in that."""
-    common: dict[str, Any] = {"slices": math.nan}
-    if trials["idle"].nunique() == 1:
-        common["idle"] = "polling"
-    return [LoadName.of(row | common).terms for row in trials.to_dict("records")]
+    is_mixed = trials["idle"].nunique() > 1
+    rows = trials.assign(slices=math.nan).to_dict("records")
+    return [LoadName.of(row, says_idle=is_mixed).terms for row in rows]
 
 
 def _both_modes(frame: pd.DataFrame, quantity: Quantity, y: Axis) -> str:

@@ -114,14 +114,6 @@ class ExplorePage(RunPage):
             ]
         )
 
-    def has(self, rows: pd.DataFrame, sentence: str) -> bool:
-        """Return True if there are rows to draw; otherwise show `sentence` in place of a
-        picture.
-        """
-        if rows.empty:
-            show([Paragraph(sentence)])
-        return not rows.empty
-
     def show_drawn(self, name: str, drawn: Any, words: str) -> None:
         """Show seaborn's picture (a grid or axes) in the standard width, with `words` below it.
 

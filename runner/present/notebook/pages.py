@@ -70,8 +70,9 @@ class Page:
         show(named(self.parts, name, "part")(*details))
 
     def show_figure(self, name: str) -> None:
-        """Draw a figure and show it; show nothing if `chart` returns None."""
-        if chart := self.chart(name):
+        """Draw a figure and show it; show nothing if the run has no data for it."""
+        chart = self.chart(name)
+        if chart is not None and not chart.frame.empty:
             place = charts()[name].place if name in charts() else ""
             self.show_picture(name, draw(chart), describe(chart) + place)
 

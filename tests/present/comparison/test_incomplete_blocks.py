@@ -11,7 +11,7 @@ from scipy.stats import gmean
 from runner.present.answers import findings, summary
 from runner.present.comparison import ratios
 from runner.present.comparison.ratios import compared, incomplete, not_compared
-from runner.present.frames import Tables
+from runner.present.frames import Tables, with_causes
 
 OTHER = "wrk-matrix, keep-alive, 10 connections"
 
@@ -97,6 +97,23 @@ def test_means_and_ratios_are_those_of_complete_blocks(lacking):
     row = found[found["load"].eq(HUNDRED) & found["quantity"].eq("served_rps")].iloc[0]
     assert row["ours"] == pytest.approx(gmean(axum)) and row["sessions"] == 5
     assert len(compared(lacking, lacking.trials[of(lacking)])) == 15
+
+
+def test_reasons_for_an_unknown_limit_are_those_of_compared_trials(lacking):
+    """The second block is not compared, so that its reason is not said."""
+    of_axum = of(lacking, "axum")
+    dropped = {"verdict": "inconclusive", "verdict_reason": "the rate was not sustained: 7"}
+    busy = {"verdict": "inconclusive", "verdict_reason": "both sides were busy: 99 %"}
+    every = changed(lacking, of_axum, **dropped)
+    only_second = changed(lacking, of_axum & lacking.trials["block"].eq(2), **dropped)
+    second_too = changed(every, of_axum & lacking.trials["block"].gt(2), **busy)
+    said = [
+        summary.summarize(replace(each, trials=with_causes(each.trials)))
+        .set_index(["load", "server"])
+        .loc[(HUNDRED, "axum"), "why_unknown"]
+        for each in (every, only_second, second_too)
+    ]
+    assert said == ["the rate was not sustained", "", "both sides were busy (4 of 5 trials)"]
 
 
 def test_a_block_left_out_is_said_with_its_reason(lacking):

@@ -38,7 +38,9 @@ CELLS = ("distributions", "cpu-by-rate", "cpu-of-a-trial", "wrk-matrix", "percen
 EXPLORED = tuple(f"explore-{cell}" for cell in CELLS)
 PARAMETERS = {"compare": {"run_a", "run_b"}, "history": {"runs"}, "audit": {"files"}}
 """Of the notebooks that are not about one run."""
-FIGURES = charts("report")
+FIGURES = charts("report").keys() - {"cpu-peaks", "ratios"}
+"""Those of the report that the synthetic sample has data for: no offered rate, and three trials."""
+OF_WRK = {"wrk-requests", "wrk-cpu-per-request"}
 STORED_FIGURES = charts("postgres")
 
 
@@ -116,7 +118,7 @@ def test_papermill_inside_notebooks_with_a_run(lab, tmp_path):
     out = tmp_path / "out.ipynb"
     done = papermill(lab / "notebooks", "report.ipynb", str(out), "-p", "run", "latest")
     assert done.returncode == 0, done.stderr
-    assert sorted(notebooks.figures_shown(out) or []) == sorted(FIGURES)
+    assert sorted(notebooks.figures_shown(out) or []) == sorted(FIGURES - OF_WRK)
     assert (lab / "figures" / synthetic_run.RUN_ID / "latency-spectrum.svg").exists()
 
 
@@ -203,7 +205,7 @@ def test_build_report_of_a_run_with_a_database(in_lab):
         "postgres.html",
         "published.html",
     ]
-    assert set(chain.from_iterable(report.values())) >= {*FIGURES, *STORED_FIGURES}
+    assert set(chain.from_iterable(report.values())) >= {*OF_WRK, *STORED_FIGURES}
     page = pages["postgres.html"].read_text()
     assert "<title>Inserts into PostgreSQL: " in page and "<script" not in page
     assert page.count('alt="') == len(STORED_FIGURES)
@@ -249,6 +251,20 @@ def test_an_empty_run_shows_sentences(in_lab, tmp_path, capsys):
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "is_shown"), [("wrk-requests", False), ("ratios", False), ("latency-spectrum", True)]
+)
+def test_a_figure_without_data_is_left_out(name, is_shown, in_lab):
+    """The run `seeds` has no load by wrk, and too few trials for a ratio."""
+    report = open_report(str(ROOT / "data" / "seeds"))
+    shown = []
+    report.display = lambda *given, **_: shown.append(given)
+    report.figures = in_lab / "figures" / "seeds"
+    report.show_figure(name)
+    assert report.chart(name).frame.empty is not is_shown
+    assert (len(shown), report.shown) == ((1, [name]) if is_shown else (0, []))
+
+
 # --- to explore a run -----------------------------------------------------------------------------
 
 
@@ -289,13 +305,9 @@ def test_the_notebook_for_exploring_shows_five_pictures(report):
     assert page.read_text().count('alt="') == len(CELLS) and "sns." not in page.read_text()
 
 
-NO_WRK = {"wrk-matrix": "This run has no closed load by wrk without a database."}
-NO_K6 = {"percentiles-over-time": "This load has no response times by second: only k6 keeps them."}
-NEITHER = {
-    "distributions": "This run has no sealed trial with response times.",
-    "cpu-by-rate": "This run has no sealed trial whose server's CPU is known.",
-    "cpu-of-a-trial": "This run has no samples of a trial's CPU.",
-}
+NO_WRK = {"wrk-matrix"}
+NO_K6 = {"percentiles-over-time"}
+NEITHER = {"distributions", "cpu-by-rate", "cpu-of-a-trial"}
 LACKING = [
     ({"k6": (), "wrk": False}, NEITHER | NO_WRK | NO_K6),
     ({"wrk": False}, NO_WRK),
@@ -306,13 +318,13 @@ LACKING = [
 @pytest.mark.parametrize(
     ("given", "without"), long_but((), LACKING), ids=["empty", "without wrk", "without k6"]
 )
-def test_a_missing_part_of_a_run_is_a_sentence(kernel, tmp_path, given, without):
+def test_a_cell_without_data_shows_nothing(kernel, tmp_path, given, without):
     run = synthetic_run.build(tmp_path / "run", trials=2, **given)
     out = tmp_path / "out.ipynb"
     notebooks.execute(ROOT / "notebooks" / "explore.ipynb", {"run": str(run)}, out, kernel)
     found = explored(out)
-    assert {name: words for name, (picture, words) in found.items() if not picture} == without
-    assert all(words for _, words in found.values())
+    assert {name for name, (picture, words) in found.items() if not (picture or words)} == without
+    assert all(picture and words for name, (picture, words) in found.items() if name not in without)
 
 
 @pytest.mark.parametrize("name", ["sample", "all"])
