@@ -252,10 +252,10 @@ def tidy(parts: Iterable[pd.DataFrame]) -> pd.DataFrame:
 
 
 MEAN_AND_BAR = (
-    "Value: mean of the trials; bar: its 95 % interval, or minimum to maximum of fewer than "
-    f"{FEWEST_TRIALS}."
+    "Bars are 95 % intervals of the means, or minimum to maximum of fewer than "
+    f"{FEWEST_TRIALS} trials."
 )
-"""What `mean_points` draws."""
+"""A caption: what `mean_points` draws."""
 
 
 def mean_points(

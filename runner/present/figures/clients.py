@@ -70,15 +70,10 @@ def two_clients(case: Case) -> Chart:
     if len(seen):
         theirs = number(float(case.row["latency_p50_ms"]))
         title = f"{tool} said {theirs} ms, a second client {number(median)} ms"
-    dots = ", each request of the probe as a dot" if len(seen) else ""
-    words = [
-        "Share of a client's requests in bins 10.5 % wide, to one scale; upright mark and number: "
-        "its median."
-    ]
-    if timed:
-        words.append(f"Over time: {tool}'s median of each second as a line{dots}.")
-    if not len(seen):
-        words.append("There was no probe.")
+    words = (
+        "Height is the share of a client's requests that took so long, and the upright mark its "
+        "median."
+    )
     x = Axis("latency, ms (log scale)", "response time in ms", " ms", log=True)
     y = Axis("share, %", "the share of a client's requests")
     frame = tidy(curves + over_time * timed)
@@ -86,12 +81,14 @@ def two_clients(case: Case) -> Chart:
         tool: palette.identities(case.tables.trials)[str(case.row["server"])],
         PROBE: palette.PROBE,
     }
-    caption = captions.caption(case.tables, " ".join(words))
+    caption = captions.caption(case.tables, words)
     heading = (
         f"{case.row['server']}, {case.row['workload']}",
         captions.load_heading(case.frame, "response time"),
     )
-    headings = {SHARE: heading} | ({TIMES: ("Over time", "")} if timed else {})
+    dots = ", and each request of the probe as a dot" if len(seen) else ""
+    over_time_words = f"{tool}'s median of each second as a line{dots}"
+    headings = {SHARE: heading} | ({TIMES: ("Over time", over_time_words)} if timed else {})
     draw = partial(_draw_clients, case=case)
     describe = partial(_describe_clients, case=case)
     return Chart(
@@ -188,8 +185,8 @@ def cpu(case: Case) -> Chart:
     if not curves:
         return empty(title, "The CPU of this trial was not sampled for long enough.")
     said = (
-        f"Lines: means over windows of {width:g} s. Dashed: the CPU that the side was given; 100 % "
-        "is one core busy."
+        f"Lines are means over windows of {width:g} s, and dashed lines the CPU that the side was "
+        "given."
     )
     headings = {}
     for side in curves:

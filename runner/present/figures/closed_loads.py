@@ -84,14 +84,12 @@ def spectrum(tables: Tables) -> Chart:
         "percentile."
     )
     frame = tidy(_spectrum(cell, tables.latency) for cell in cells(tables, trials))
-    band_words = "Line: geometric mean of the trials; band: its 95 % interval, at each percentile."
+    words = "Lines are means of the trials, and bands their 95 % intervals."
     if trials.groupby(["load", "server"])["trial_id"].nunique().min() < FEWEST_TRIALS:
-        otherwise = f"from {FEWEST_TRIALS} trials on: the mean's 95 % interval"
-        band_words = f"Line: geometric mean of the trials; band: minimum to maximum ({otherwise})."
-    words = (
-        f"{band_words} A curve ends where fewer than {REQUESTS_BEYOND} requests of a trial lie "
-        "beyond the percentile."
-    )
+        words = (
+            "Lines are means of the trials, and bands their 95 % intervals, or minimum to maximum "
+            f"of fewer than {FEWEST_TRIALS}."
+        )
     x = Axis("percentile of the requests", "percentile of the requests", log=True)
     return by_load(
         tables,
@@ -215,11 +213,7 @@ def density(tables: Tables) -> Chart:
         shares = density_of(cell.trials, tables.latency, BIN)
         p50_ms = mean_of(cell.trials["latency_p50_ms"]).value
         ridges_of.append(points(cell, "share", shares.index, shares, median=p50_ms))
-    words = (
-        "Height: share of the requests in bins 5 % wide, to one scale in each panel, every "
-        "trial weighing the same. "
-        "Upright mark, and the number on the right: p50, the mean of the trials'."
-    )
+    words = "Height is the share of the requests that took so long, and a mark the mean p50."
     y = Axis("share, %", "the share of the requests")
     verdicts = captions.verdict_counts(trials)
     frame = tidy(ridges_of)
@@ -304,9 +298,9 @@ def requests_over_time(tables: Tables) -> Chart:
         frame,
         slices.axis(frame),
         Axis("requests/s", "requests per second", "/s"),
-        f"{slices.words(frame, trials)} Pale: the server was not the limit in every trial; do not "
-        "rank.",
+        slices.words(trials),
         "throughput",
+        key="Pale: the server was not the limit in every trial; do not rank.",
         nothing="The throughput table has no requests of this load.",
         statistic="median of the trials over time; rate: their mean, in brackets the line from "
         "lowest to highest",

@@ -41,7 +41,7 @@ def requests(tables: Tables) -> Chart:
     Points are hollow and pale if the server was not the limit.
     """
     y = Axis("requests/s", "requests per second", "/s")
-    words = (
+    key = (
         "Filled: the server was the limit in every repeat, so rates compare. Hollow, pale: it was "
         "not; do not rank."
     )
@@ -51,8 +51,8 @@ def requests(tables: Tables) -> Chart:
         "requests per second",
         THROUGHPUT,
         y,
-        words,
         extreme(CONNECTIONS, y, "highest rate"),
+        key,
         pale,
     )
 
@@ -61,9 +61,8 @@ def requests(tables: Tables) -> Chart:
 def cpu_per_request(tables: Tables) -> Chart:
     """Return the chart of the server's CPU milliseconds per request by connections."""
     y = Axis("CPU ms per request", "CPU ms per request", " ms")
-    words = "CPU time per request has no window and compares whatever was the limit."
     lowest = extreme(CONNECTIONS, y, "lowest cost", lowest=True)
-    return _matrix(tables, "CPU per request", CPU_PER_REQUEST, y, words, lowest)
+    return _matrix(tables, "CPU per request", CPU_PER_REQUEST, y, lowest)
 
 
 def _matrix(
@@ -71,13 +70,13 @@ def _matrix(
     called: str,
     quantity: Quantity,
     y: Axis,
-    words: str,
     fact: Fact,
+    key: str = "",
     pale: str = "",
 ) -> Chart:
     """Return the chart of a quantity by connections.
 
-    `pale` describes the points at which the server was not the limit.
+    `key` is the legend. `pale` describes the points at which the server was not the limit.
     """
     finding = ratios.finding(tables, quantity, "wrk")
     solid = ranks_by_throughput if pale else lambda _: True
@@ -104,7 +103,8 @@ def _matrix(
         frame,
         CONNECTIONS,
         y,
-        f"{words} {NEW_CONNECTIONS} {MEAN_AND_BAR}",
+        MEAN_AND_BAR,
+        key=f"{key} {NEW_CONNECTIONS}".strip(),
         kind="Dot plot",
         statistic="mean of the trials",
         pale=pale,

@@ -58,7 +58,7 @@ def over_time(tables: Tables) -> Chart:
         frame,
         slices.axis(frame),
         CPU,
-        f"{slices.words(frame, trials)} 100 % is one busy core.",
+        slices.words(trials),
         "CPU",
         nothing=UNSAMPLED,
         key="Dashed: the quota, or the CPUs that the server was given.",

@@ -84,7 +84,7 @@ def peaks(tables: Tables) -> Chart:
         frame,
         Axis(""),
         Axis("", "the server's CPU peaks over 1 s and 0.1 s in % of a core, and its CPU in ms"),
-        f"Each sweep at the highest rate that every server kept. {MEAN_AND_BAR}",
+        MEAN_AND_BAR,
         "offered-rate trial",
         nothing="No server kept a rate of this run, or the CPU was not sampled.",
         kind="Dot plot",

@@ -81,7 +81,6 @@ def _by_pool_size(
     enough = trials["requests"].map(carried_quantile) >= 0.99
     trials = trials.assign(latency_p99_ms=trials["latency_p99_ms"].where(enough))
     shown = cells(tables, trials, by="loop")
-    words = f"{MEAN_AND_BAR.rstrip('.')}; thin grey: the other servers."
     return of_trials(
         tables,
         trials,
@@ -89,9 +88,9 @@ def _by_pool_size(
         tidy(mean_points(cell, column, "pool_size", ranks_by_throughput) for cell in shown),
         SIZES,
         y,
-        words,
+        MEAN_AND_BAR,
         "sweep of pool size",
-        key=key,
+        key=f"{key} Thin grey: the other servers.",
         facets=tuple(Facet(c.panel, c.server, (f"limit: {limit_words(c.trials)}",)) for c in shown),
         pale=pale,
         noun="loop",

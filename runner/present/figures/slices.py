@@ -143,20 +143,16 @@ def axis(frame: pd.DataFrame) -> Axis:
     return Axis(label, label, " s")
 
 
-def words(frame: pd.DataFrame, trials: pd.DataFrame) -> str:
-    """Return what a line and a band are, and what a break is, for the caption."""
+def words(trials: pd.DataFrame) -> str:
+    """Return the caption: what a line and a band are."""
     counts = trials.groupby(["load", "server"])["trial_id"].nunique()
-    text = "Line: median of the trials, up to the end of the shortest."
     if counts.max() == 1:
-        text = "Line: the only trial."
-    elif counts.max() >= FEWEST_OF_QUARTILES:
-        text += " Band: the middle half of the trials"
-        text += ", or all of fewer than four." if counts.min() < FEWEST_OF_QUARTILES else "."
-    else:
-        text += " Band: minimum to maximum."
-    if len(frame) and frame["number"].nunique() > 1:
-        text += " In a break between two slices other servers are loaded."
-    return text
+        return "Each line is the only trial."
+    band_words = "minimum to maximum"
+    if counts.max() >= FEWEST_OF_QUARTILES:
+        is_of_all = counts.min() >= FEWEST_OF_QUARTILES
+        band_words = f"the middle half of them{'' if is_of_all else ', or all of fewer than four'}"
+    return f"Lines are medians of the trials, and bands {band_words}."
 
 
 def solid_band(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:

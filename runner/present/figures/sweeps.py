@@ -290,13 +290,10 @@ def latency(tables: Tables) -> Chart:
     y = Axis("ms (log scale)", "response time in ms", " ms", log=True)
     are_dots = all(len(sweep.outcomes) < FEWEST_RATES for sweep in found.values())
     shape = _dots(frame, unit, y) if are_dots else _lines(found, unit)
-    words = (
-        "Points: mean of the trials; bars: "
-        f"{'its 95 % interval' if each >= FEWEST_TRIALS else 'minimum to maximum'}; a percentile "
-        f"is left out if fewer than {REQUESTS_BEYOND} requests of a rate's trials lie beyond it."
-    )
-    if OWN_SCRIPT in set(trials["workload"]):
-        words += " The probe asked for one path alone, not for what the script does."
+    bars = "their 95 % intervals" if each >= FEWEST_TRIALS else "minimum to maximum"
+    words = f"Points are means of the trials, and bars {bars}."
+    of_script = "The probe asked for one path alone, not for what the script does."
+    key = f"{shape.key} {of_script}" if OWN_SCRIPT in set(trials["workload"]) else shape.key
     return of_trials(
         tables,
         trials,
@@ -306,7 +303,7 @@ def latency(tables: Tables) -> Chart:
         y,
         words,
         "trial at a constant arrival rate",
-        key=shape.key,
+        key=key,
         facets=shape.facets,
         kind="Dot plot" if are_dots else "Line chart",
         statistic=shape.statistic,

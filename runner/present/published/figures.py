@@ -61,7 +61,7 @@ def beside_ours(tables: Tables) -> Chart:
         "Forest plot on a logarithmic axis: by how much a Rust server is ahead of a Go server, in "
         f"{len(known)} published ratios with ours beside them, {own} of which are the servers' own."
     )
-    words = "Ours are ratios of means within blocks; the published ones have no interval."
+    words = "Ours are ratios of means within blocks, and the published ones have no interval."
     caption = captions.caption(tables, words)
     return forest.forest(BESIDE, caption, key, groups, "Rust is ahead by a factor of", head)
 

@@ -11,7 +11,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from runner.generator_traits import traits_of
 from runner.present.chart.drawing import DASHED, seconds_axes
 from runner.present.chart.value import Chart, ServerLoad, chart, points
 from runner.present.figures import clients, seconds
@@ -64,7 +63,6 @@ def spikes(view: View) -> Chart:
     In the frame, panel is the side, x the end of a window, low and high are the baseline, and solid
     is False in a spike.
     """
-    row = view.case.row
     names = clients.names(view.case)
     curves = []
     for side, track in view.tracks.items():
@@ -74,19 +72,10 @@ def spikes(view: View) -> Chart:
             solid[first : last + 1] = False
         cell = ServerLoad(side, names[side], view.case.frame)
         curves.append(points(cell, "CPU", end_s, cpu_pct, track.baseline, track.baseline, solid))
-    remarks = [f"Trial {view.case.trial_id}, {row['load']}."]
-    if (view.start_s, view.stop_s) != (0.0, view.duration_s):
-        remarks.append("A part of the load.")
-    remarks.append(
-        f"Shaded and numbered: spikes, {view.server.fewest} windows or more in a row above the "
-        f"dashed line ({LIMIT:g} deviations above the baseline); pale: in the first second of "
-        "load or slice."
+    words = (
+        f"A numbered spike of trial {view.case.trial_id} is {view.server.fewest} windows or more "
+        f"in a row above the dashed line, {LIMIT:g} deviations above the baseline."
     )
-    if not traits_of(row["tool"]).keeps_requests:
-        remarks.append(f"{row['tool']} keeps no times of single requests.")
-    if view.case.probe is None:
-        remarks.append("There was no probe.")
-    words = " ".join(remarks)
     frame = pd.concat(curves, ignore_index=True)
     title = cause_words.title(view)
     caption = captions.caption(view.case.tables, words)

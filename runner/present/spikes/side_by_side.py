@@ -84,8 +84,8 @@ def side_by_side(tables: Tables) -> Chart:
             )
         )
     words = (
-        f"{trials['load'].iloc[0]}, one trial of each server. Shaded: spikes, "
-        "several windows in a row above the server's usual use."
+        "Shaded are spikes of one trial of each server: several windows in a row above its usual "
+        "use."
     )
     sentences = _sentences(shown)
     return Chart(

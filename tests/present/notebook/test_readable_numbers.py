@@ -4,15 +4,21 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from figure_checks import chart_of, tables_of
+from built import ROOT
+from committed import charts_of, subjects_of
+from figure_checks import tables_of
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from shown import cells
 
 from runner.audit.page import of_published
+from runner.present.chart.drawing import draw
 from runner.present.chart.sentences import describe
-from runner.present.chart.value import Chart, charts
-from runner.present.frames import Case, Tables, choose
+from runner.present.chart.value import Chart
+from runner.present.frames import Case, Tables
 from runner.present.look import markup
-from runner.present.notebook import parts
-from runner.present.spikes.view import View, most_pronounced, survey, view
+from runner.present.notebook import explore_page, parts
 
 MOST_DIGITS = 4
 """Significant digits of a number that is no count; a count has no decimal point."""
@@ -21,7 +27,10 @@ AS_A_COMPUTER = (
     re.compile(r"\de[+-]\d"),
     re.compile(r"(?<![\w`])(?:nan|inf)(?!\w)", re.IGNORECASE),
     re.compile(r"(?<![\w.,–-])[-−]0(?:\.0+)?(?![\d.,\w-])"),
+    re.compile(r"\\math|\d\^\{?"),
 )
+WITHOUT_COMMA = re.compile(r"(?<![\w.,-])\d{5,}(?![\w.])")
+"""A tick of an axis that is hard to read; elsewhere such digits are parts of names."""
 
 
 def unreadable(text: str) -> list[str]:
@@ -40,6 +49,7 @@ def unreadable(text: str) -> list[str]:
         ("1e+02 % of a core", ["1e+0"]),
         ("a mean of nan ms", ["nan"]),
         ("a change of -0 %", ["-0"]),
+        (r"$\mathdefault{10^{2}}$", [r"\math", "0^{"]),
         ("12,345.6 requests", ["12,345.6"]),
         ("0.0412 ms, 1.097 [1.010–1.191], 29,416 requests/s, -0.5 %", []),
         ("PostgreSQL 15.20, k6 v1.7.1, nginx, information", []),
@@ -59,27 +69,75 @@ def of_chart(chart: Chart) -> Iterator[str]:
 
 def of_run(tables: Tables) -> Iterator[tuple[str, str]]:
     """Every text of a run's pages, with the name of its part or figure."""
-    case = choose(tables)
-    spike = most_pronounced(survey(tables))
-    subjects = {
-        Tables: tables,
-        Case: case,
-        View: view(tables, spike, "") if spike else None,
-    }
-    for name, found in charts().items():
-        subject = subjects.get(found.subject)
-        if subject is not None and found.needs(tables):
-            yield from ((name, text) for text in of_chart(chart_of(name, subject)))
+    for name, chart in charts_of(tables).items():
+        yield from ((name, text) for text in of_chart(chart))
+    case = subjects_of(tables)[Case]
     every = parts.about(tables, parts.OF_A_RUN) | parts.about(case, parts.OF_A_TRIAL)
     for name, part in every.items():
         yield from ((name, markup.markdown([block])) for block in part())
 
 
+def texts_of(figure: Figure) -> set[str]:
+    """Every text of a drawn figure, ticks and numbers at marks too."""
+    figure.draw_without_rendering()
+    texts = (each for each in figure.findobj(Text) if isinstance(each, Text) and each.get_visible())
+    return {text.get_text() for text in texts}
+
+
+def bad_in(figure: Figure) -> set[str]:
+    """What a person would not write so in a figure."""
+    return {
+        found
+        for text in texts_of(figure)
+        for found in (*unreadable(text), *WITHOUT_COMMA.findall(text))
+    }
+
+
+def test_ticks_that_a_person_would_not_write_are_found() -> None:
+    figure, ax = plt.subplots()
+    ax.set_xticks([0.1 + 0.2], [str(0.1 + 0.2)])
+    ax.set_yticks([1.0], ["125000"])
+    assert bad_in(figure) == {str(0.1 + 0.2), "125000"}
+    plt.close(figure)
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("run", ["seeds", "sample"])
+@pytest.mark.parametrize("run", ["seeds", "sample", "all"])
 def test_numbers_of_a_run_are_those_of_a_person(run: str) -> None:
     bad = {(name, *found) for name, text in of_run(tables_of(run)) if (found := unreadable(text))}
     assert not bad
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("run", ["seeds", "sample", "all"])
+def test_numbers_in_drawn_figures_are_those_of_a_person(run: str) -> None:
+    every = charts_of(tables_of(run))
+    bad = {name: found for name, chart in every.items() if (found := bad_in(draw(chart)))}
+    assert not bad
+
+
+def explored(run: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[set[str], str]]:
+    """What is bad in each figure of the page for exploring a run, and its words."""
+    found: dict[str, tuple[set[str], str]] = {}
+
+    def keep(_: object, name: str, figure: Figure, alt: str) -> None:
+        found[name] = (bad_in(figure), alt)
+
+    monkeypatch.setattr(explore_page.ExplorePage, "show_picture", keep)
+    monkeypatch.setattr(explore_page, "show", lambda _: None)
+    names = {"run": str(ROOT / "data" / run), "trial": ""}
+    for source in cells("explore")[1:]:  # the first has the parameters
+        if "show_part" not in source and "finish" not in source:
+            exec(source, names)
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("run", ["seeds", "sample", "all"])
+def test_numbers_of_the_explore_page_are_those_of_a_person(run, monkeypatch) -> None:
+    found = explored(run, monkeypatch)
+    assert len(found) >= 4
+    assert not {name for name, (bad, alt) in found.items() if bad or unreadable(alt)}
 
 
 def test_numbers_of_the_published_audit_are_those_of_a_person() -> None:

@@ -1,0 +1,30 @@
+"""The figures of a run, as its pages show them."""
+
+from typing import Any
+
+from figure_checks import chart_of
+
+from runner.present.chart.value import Chart, charts
+from runner.present.frames import Case, Tables, choose
+from runner.present.spikes.view import View, most_pronounced, survey, view
+
+
+def subjects_of(tables: Tables) -> dict[type, Any]:
+    """What a run's figures are about, by its type; None for a trial that it does not have."""
+    spike = most_pronounced(survey(tables))
+    return {
+        Tables: tables,
+        Case: choose(tables),
+        View: view(tables, spike, "") if spike else None,
+    }
+
+
+def charts_of(tables: Tables) -> dict[str, Chart]:
+    """Every figure that has data in a run, by its name."""
+    subjects = subjects_of(tables)
+    made = {
+        name: chart_of(name, subjects[found.subject])
+        for name, found in charts().items()
+        if subjects.get(found.subject) is not None and found.needs(tables)
+    }
+    return {name: chart for name, chart in made.items() if not chart.frame.empty}
