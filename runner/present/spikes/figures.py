@@ -72,9 +72,10 @@ def spikes(view: View) -> Chart:
             solid[first : last + 1] = False
         cell = ServerLoad(side, names[side], view.case.frame)
         curves.append(points(cell, "CPU", end_s, cpu_pct, track.baseline, track.baseline, solid))
+    spike = "A numbered spike" if view.numbered else "A spike"
     words = (
-        f"A numbered spike of trial {view.case.trial_id} is {view.server.fewest} windows or more "
-        f"in a row above the dashed line, {LIMIT:g} deviations above the baseline."
+        f"{spike} of trial {view.case.trial_id} is {view.server.fewest} windows or more in a row "
+        f"above the dashed line, {LIMIT:g} deviations above the baseline."
     )
     frame = pd.concat(curves, ignore_index=True)
     title = cause_words.title(view)

@@ -488,7 +488,7 @@ def test_a_figure_of_one_trial_is_described_by_that_trial(tmp_path: Path) -> Non
     report = pages.open_report(str(case.tables.folder.path), case.trial_id)
     report.display = shown.append
     report.figures = tmp_path
-    subjects = {"verdict-cpu": case, "cpu-peaks": case.tables}
+    subjects = {"verdict-cpu": case, "requests-over-time": case.tables}
     for name in subjects:
         report.show_figure(name)
     assert [image.alt for image in shown] == [
