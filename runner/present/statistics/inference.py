@@ -6,8 +6,9 @@ Bioequivalence is shown in this way (FDA 2001, Statistical Approaches to Establi
 Bioequivalence). docs/decisions.md compares its coverage with the usual bootstrap of log medians,
 and tests/present/statistics/test_inference_simulated.py repeats that.
 
-The distributions come from `scipy.special`. `scipy.stats` takes a second of CPU longer to load; a
-docstring that mentions one of its functions has the reason why it is not used.
+The distributions come from `scipy.special`. Loading it takes half a second of CPU, which scipy
+delays until the first use: `bench run` needs it with `--until` only. `scipy.stats` takes a second
+longer to load; a docstring that mentions one of its functions has the reason why it is not used.
 """
 
 import math
@@ -17,8 +18,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
+import scipy
 from numpy.typing import ArrayLike
-from scipy.special import bdtr, nctdtrinc, stdtr, stdtrit
 
 from runner.manifest import Manifest
 from runner.present.statistics.stats import (
@@ -69,7 +70,7 @@ def sure_spread(values: ArrayLike, confidence: float = CONFIDENCE) -> Spread:
     known = np.sort(np.asarray(values, dtype=np.float64))
     known = known[~np.isnan(known)]
     n = known.size
-    tails = bdtr(np.arange(n // 2), n, 0.5)
+    tails = scipy.special.bdtr(np.arange(n // 2), n, 0.5)
     wide_enough = np.flatnonzero(1 - 2 * tails >= confidence - 1e-12)
     if not wide_enough.size:
         return spread(known)
@@ -155,14 +156,14 @@ class LogRatio:
 
     def interval(self, confidence: float = CONFIDENCE) -> tuple[Floats, Floats]:
         """Return the lower and upper ends of Student's intervals."""
-        half = stdtrit(self.degrees, (1 + confidence) / 2) * self.standard_error
+        half = scipy.special.stdtrit(self.degrees, (1 + confidence) / 2) * self.standard_error
         return np.asarray(self.estimate - half), np.asarray(self.estimate + half)
 
     def p_value(self) -> Floats:
         """Return the two-sided p-values of a log ratio of 0; 1 if there is no difference at all."""
         with np.errstate(divide="ignore", invalid="ignore"):
             t = np.abs(self.estimate) / self.standard_error
-        return np.asarray(np.where(np.isnan(t), 1.0, 2 * stdtr(self.degrees, -t)))
+        return np.asarray(np.where(np.isnan(t), 1.0, 2 * scipy.special.stdtr(self.degrees, -t)))
 
 
 def one_sample(logs: Floats) -> LogRatio:
@@ -231,7 +232,7 @@ class Ratio:
         """
         distance = (math.log(self.ratio) - math.log(border)) * (1 if above else -1)
         if self.standard_error > 0:
-            return float(stdtr(self.degrees, -distance / self.standard_error))
+            return float(scipy.special.stdtr(self.degrees, -distance / self.standard_error))
         return 0.0 if distance > ROUNDING else 1.0
 
     def detectable(self, alpha: float = ALPHA, power: float = POWER) -> float:
@@ -242,7 +243,8 @@ class Ratio:
         (Cohen 1988, Statistical Power Analysis, 2nd ed., chapter 2), whose lower tail, beyond minus
         the critical value, counts for nothing.
         """
-        noncentrality = nctdtrinc(self.degrees, 1 - power, -stdtrit(self.degrees, alpha / 2))
+        critical = scipy.special.stdtrit(self.degrees, alpha / 2)
+        noncentrality = scipy.special.nctdtrinc(self.degrees, 1 - power, -critical)
         return math.exp(noncentrality * self.standard_error)
 
 
