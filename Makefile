@@ -19,6 +19,8 @@ DISTURBED := 9
 marked = $$(grep -rl --include='test_*.py' 'mark\.$(1)' tests | sort)
 LOCK := $(BIN)/uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
 	--no-emit-index-url --no-emit-find-links --no-header --no-annotate
+# In the folder of the binaries: macros and common dependencies are compiled once.
+CLIPPY := cargo clippy --quiet --release --locked --all-targets --target-dir ../common-rust/target/servers -- -D warnings
 SHELL_SCRIPTS := .ci/run $(wildcard setup/*.sh servers/*/*.sh)
 
 .PHONY: help
@@ -75,7 +77,7 @@ lint: setup ## Lint and type-check Python, Rust, Go and shell
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	@set -e; for server in $(SERVERS_RUST); do echo "clippy $$server"; \
-	  (cd $$server && cargo fmt --check && cargo clippy --quiet --release --locked --all-targets -- -D warnings); done
+	  (cd $$server && cargo fmt --check && $(CLIPPY)); done
 	@set -e; for server in $(SERVERS_GO); do echo "go vet $$server"; \
 	  (cd $$server && test -z "$$(gofmt -l .)" && go vet ./...); done
 	@if command -v shellcheck > /dev/null; then shellcheck -x $(SHELL_SCRIPTS); \
