@@ -37,16 +37,20 @@ report: setup ## The main job: measure the quick campaign, make tables, figures 
 test: setup ## Run the tests that a change must pass before its commit (all but the long ones)
 test-all: setup k6-both test-servers ## Run all tests: long loads, every server, containers, browser and faults too
 test: ONLY := not long and
+test-all: BUILT := $(notdir $(patsubst %/server.toml,%,$(wildcard servers/*/server.toml)))
 # First what measures nothing. Then what holds something against the clock: one process more than there are CPUs, as most
 # of it waits. Then real loads, alone. Only modules that give the mark are collected for these two. What fails is run once
 # again, alone, and that decides, but where the hypervisor disturbed it (tests/support/disturbance.py); all is printed.
+# The binaries that long tests need are built beside the first tests, so that no compiler runs beside a clock.
 test test-all:
 	@status=0; \
+	$(if $(BUILT),PYTHONPATH=. $(BIN)/python setup/servers.py $(BUILT),:) & builds=$$!; \
 	phase() { code=0; $(PYTEST) "$$@" || code=$$?; [ $$code != 1 ] || code=$(DISTURBED); \
 	  for attempt in second third last; do [ $$code = $(DISTURBED) ] || break; code=0; \
 	    ATTEMPT=$$attempt $(PYTEST) --last-failed --last-failed-no-failures none "$${@: -2}" || code=$$?; done; \
 	  [ $$code = 0 ] || status=1; }; \
 	phase --numprocesses logical --dist worksteal -m "$(ONLY) not load and not timed"; \
+	wait $$builds || echo "not every server could be built: the tests that need it say so"; \
 	phase --numprocesses $$(( $$(nproc) + 1 )) --dist loadfile $(call marked,timed) -m "$(ONLY) timed and not load"; \
 	phase $(call marked,load) -m "$(ONLY) load"; \
 	exit $$status
