@@ -47,14 +47,17 @@ def plan_profiles(campaign: Campaign, servers: Sequence[Server]) -> list[Profile
 
 
 def _shape(cell: Cell) -> Shape | None:
-    """Return the shape of a cell over all slices of a profile; None if it cannot be sliced."""
+    """Return the shape of a cell over all slices of a profile; None if it cannot be sliced.
+
+    A load of a number of iterations becomes one for a time: how long a tenth of the iterations
+    takes is not known, and a slice of some milliseconds would have too few samples.
+    """
     slices = cell.slices or 1
     match cell.shape:
         case ForTime(duration_s=whole_s) as shape:
             return replace(shape, duration_s=PLACES * min(whole_s / slices, LONGEST_S))
-        case Closed(iterations=iterations, users=users) as shape:
-            each = max(users, iterations // (cell.slices or PLACES))
-            return replace(shape, iterations=PLACES * each)
+        case Closed(users=users):
+            return ForTime(users, PLACES * LONGEST_S)
         case Steps(steps=1, step_s=whole_s) as shape:
             return replace(shape, step_s=PLACES * min(whole_s / slices, LONGEST_S))
         case Steps() | Search():

@@ -47,6 +47,7 @@ ROOMS = {
         "published",
         "spikes",
         "notebook",
+        "why",
     ),
 }
 """The rooms of `present`, each with those that it may look into."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from runner.planning.catalog import campaign_servers, load_campaign
 from runner.planning.plan import with_profile
 from runner.planning.profiles import plan_profiles
-from runner.profiled import KINDS, PLACES
+from runner.profiled import KINDS, LONGEST_S, PLACES
 
 QUICK = load_campaign("quick")
 
@@ -29,6 +29,15 @@ def test_the_slices_of_a_profile_are_as_long_as_the_loads():
     cell = profile.trials[0].cell
     assert cell.slices == PLACES
     assert cell.shape.duration_s / PLACES == 0.5
+
+
+def test_a_number_of_iterations_becomes_a_time():
+    """The published load of 20,000 iterations would otherwise be slices of unknown length."""
+    (profile,) = [
+        each for each in planned(with_profile(QUICK)) if each.load_id == "experiments-vus500"
+    ]
+    shape = profile.trials[0].cell.shape
+    assert (shape.users, shape.duration_s) == (500, PLACES * LONGEST_S)
 
 
 def test_ramps_and_searches_are_not_profiled():

@@ -33,6 +33,8 @@ from runner.present.published.counterparts import repeats
 from runner.present.published.judging import Judged, judge_all
 from runner.present.published.sources import addresses, title_of
 from runner.present.statistics.inference import FEWEST_TRIALS
+from runner.present.why import figures as why_figures
+from runner.present.why import words as why_words
 from runner.verdict.limits import Limit
 
 MOST_SERVERS = 10
@@ -71,6 +73,20 @@ def finding(story: Story) -> list[str]:
     )
     sentences = [sentence for sentence in preferred if sentence]
     return sentences or list(findings.sentences(story.tables)[:MOST_SENTENCES])
+
+
+def reason(story: Story) -> list[Block]:
+    """Return on what the dearest server spends more than the cheapest, by their profiles.
+
+    Nothing without profiles, or if no difference is sure.
+    """
+    profiles = why_figures.profiles_of(story.tables)
+    if profiles is None:
+        return []
+    load = why_figures.load_of_figure(profiles)
+    said = why_words.reason(profiles, load)
+    where = why_words.load_words(story.tables, load)
+    return [Paragraph(f"Profiled under {where}, {said}")] if said else []
 
 
 def caveat(story: Story) -> Paragraph:

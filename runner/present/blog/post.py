@@ -224,6 +224,7 @@ def _post(story: Story, figures: Sequence[Picture]) -> list[Block]:
     )
     blocks: list[Block] = [
         Paragraph(" ".join(chapters.finding(story))),
+        *chapters.reason(story),
         chapters.caveat(story),
     ]
     for title, content in contents:

@@ -25,6 +25,8 @@ from runner.present.notebook.pages import RunPage, has_reader, opener, show
 from runner.present.spikes import words as spike_words
 from runner.present.spikes.peaks import peak_table, peak_words, peaks
 from runner.present.spikes.view import View, most_pronounced, survey, view, windows
+from runner.present.why import figures as why_figures
+from runner.present.why import words as why_words
 from runner.store import replacing
 
 CHOSEN = "It was chosen from the list."
@@ -67,6 +69,7 @@ class SpikePage(RunPage):
             **self.parts,
             **parts.about(None, PARTS, spike_words.NO_TRIAL_TO_LOOK_AT),
             "control": self._control,
+            "ran": self._ran,
             "peaks": self._peaks,
         }
         if trial:
@@ -174,6 +177,22 @@ class SpikePage(RunPage):
             yield TextTable(
                 spike_words.control_table(self.survey), "All sealed trials of the run, by server"
             )
+
+    def _ran(self) -> Iterator[Block]:
+        """Yield what the trial's server ran in its profile under this load, if there is one."""
+        profiles = why_figures.profiles_of(self.tables)
+        if profiles is None or self.view is None:
+            return
+        case = self.view.case
+        load = why_words.load_of_trial(profiles, self.tables, case.trial_id)
+        server = str(case.row["server"])
+        for profile in profiles.of(load):
+            if profile.server == server:
+                yield Paragraph(
+                    f"{server} was profiled under this load after its trials: "
+                    f"{why_words.work_words(profile)}. The profile is of other seconds, so it does "
+                    "not show what ran in a spike."
+                )
 
     def show_picture(self, name: str, figure: Figure, alt: str) -> None:
         """Show the figure with its words; for a reader as a widget.

@@ -38,8 +38,23 @@ LEAST_US = 0.05
 
 def load_words(tables: Tables, load: str) -> str:
     """Return a profiled load in the words of its trials; its name if it has none."""
-    trials = tables.trials[tables.trials["trial_id"].str.endswith(f"-{load}")]
+    trials = tables.trials[_first_attempts(tables).str.endswith(f"-{load}")]
     return str(trials["load_brief"].iloc[0]) if len(trials) else load
+
+
+def _first_attempts(tables: Tables) -> pd.Series[str]:
+    """Return the id of each trial's first attempt, which ends with the name of its load."""
+    names: pd.Series[str] = tables.trials["trial_id"].str.replace(r"\.a\d+$", "", regex=True)
+    return names
+
+
+def load_of_trial(profiles: Profiles, tables: Tables, trial_id: str) -> str:
+    """Return the profiled load of a trial; empty if its server was not profiled under it."""
+    chosen = tables.trials["trial_id"].eq(trial_id)
+    server = str(tables.trials.loc[chosen, "server"].iloc[0])
+    name = _first_attempts(tables)[chosen].iloc[0]
+    mine = profiles.slices.loc[profiles.slices["server"].eq(server), "load"].unique()
+    return next((str(load) for load in mine if name.endswith(f"-{server}-{load}")), "")
 
 
 def us(value: Microseconds) -> str:
@@ -116,6 +131,23 @@ def sentences(profiles: Profiles, load: str) -> list[str]:
     """Return a sentence for each server of a load that is compared with the cheapest one."""
     found = profiles.of(load)
     return [difference_words(each.less(found[0])) for each in found[1:]]
+
+
+def reason(profiles: Profiles, load: str) -> str:
+    """Return what the dearest server takes more than the cheapest; empty if nothing is sure."""
+    found = profiles.of(load)
+    apart = found[-1].less(found[0]) if len(found) > 1 else None
+    if apart is None or not apart.total.is_sure:
+        return ""
+    sure = any(each.is_sure and abs(each.mean) >= LEAST_US for each in apart.categories.values())
+    return difference_words(apart) if sure else ""
+
+
+def work_words(profile: ServerProfile, most: int = 4) -> str:
+    """Return on what a server spends most CPU time per request: `most` kinds of work in µs."""
+    kinds = sorted(profile.categories.items(), key=lambda each: -each[1].mean)[:most]
+    spent = ", ".join(f"{number(value.mean)} {_WHERE.get(name, name)}" for name, value in kinds)
+    return f"{number(profile.total.mean)} µs of CPU time per request, of which {spent}"
 
 
 def remarks(profiles: Profiles, load: str) -> list[str]:

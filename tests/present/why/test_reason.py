@@ -1,0 +1,80 @@
+"""Where the reason for a difference is told: in a post, and beside a trial's spikes."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from figure_checks import tables_of
+from made_profiles import profiles_of
+
+from runner.present.blog import chapters
+from runner.present.notebook import spike_page
+from runner.present.why import figures
+from runner.present.why.words import load_of_trial, load_words, reason
+
+US = {
+    "axum": {"main": ("HTTP", 4.0), "main;tcp_[k]": ("kernel network", 9.0)},
+    "gin": {"main": ("HTTP", 9.0), "main;tcp_[k]": ("kernel network", 9.0)},
+}
+LOAD = "wrk-matrix-c100-keepalive"
+
+
+def of_load(profiles, load=LOAD):
+    return type(profiles)(
+        profiles.stacks.assign(load=load), profiles.slices.assign(load=load), profiles.counters
+    )
+
+
+@pytest.fixture
+def tables():
+    """Six blocks, with ids as the lab gives them: bNN-SERVER-LOAD."""
+    made = tables_of("six of wrk")
+    names = made.trials["trial_id"].str.replace(r"^(.*)-b(\d+)$", r"b0\2-\1", regex=True)
+    return replace(made, trials=made.trials.assign(trial_id=names))
+
+
+def story(tables):
+    return type("Story", (), {"tables": tables})()
+
+
+def test_a_post_gives_the_reason_from_what_is_sure(tables, monkeypatch):
+    monkeypatch.setattr(figures, "profiles_of", lambda _: of_load(profiles_of(US, noise_us=0.1)))
+    (said,) = chapters.reason(story(tables))
+    words = load_words(tables, LOAD)
+    assert words in set(tables.trials["load_brief"])
+    assert said.text.startswith(f"Profiled under {words}, gin takes ")
+    assert " in HTTP" in said.text and "kernel" not in said.text
+
+
+def test_a_post_without_a_sure_reason_has_none(tables, monkeypatch):
+    monkeypatch.setattr(figures, "profiles_of", lambda _: None)
+    assert chapters.reason(story(tables)) == []
+    same = {"axum": US["axum"], "gin": US["axum"]}
+    monkeypatch.setattr(figures, "profiles_of", lambda _: of_load(profiles_of(same, noise_us=1.0)))
+    assert chapters.reason(story(tables)) == []
+    # A server alone is compared with none.
+    assert reason(of_load(profiles_of({"axum": US["axum"]})), LOAD) == ""
+
+
+@pytest.mark.parametrize("attempt", ["", ".a2"])
+def test_a_trial_finds_the_profile_of_its_load(tables, attempt):
+    profiles = of_load(profiles_of(US))
+    chosen = tables.trials["server"].eq("gin") & tables.trials["trial_id"].str.endswith(LOAD)
+    trial = tables.trials.loc[chosen, "trial_id"].iloc[0]
+    names = tables.trials["trial_id"].replace(trial, trial + attempt)
+    renamed = replace(tables, trials=tables.trials.assign(trial_id=names))
+    assert load_of_trial(profiles, renamed, trial + attempt) == LOAD
+    other = tables.trials.loc[tables.trials["server"].eq("gin") & ~chosen, "trial_id"].iloc[0]
+    assert load_of_trial(profiles, tables, other) == ""
+
+
+def test_the_page_of_spikes_says_what_the_server_runs(tables, monkeypatch):
+    profiles = of_load(profiles_of(US))
+    monkeypatch.setattr(figures, "profiles_of", lambda _: profiles)
+    rows = tables.trials[tables.trials["server"].eq("gin")]
+    trial = rows.loc[rows["trial_id"].str.endswith(LOAD), "trial_id"].iloc[0]
+    case = type("Case", (), {"trial_id": trial, "row": pd.Series({"server": "gin"})})()
+    page = type("Page", (), {"tables": tables, "view": type("View", (), {"case": case})()})()
+    (said,) = spike_page.SpikePage._ran(page)
+    assert said.text.startswith("gin was profiled under this load after its trials: 18.0 µs")
+    assert "9.00 in HTTP" in said.text and "9.00 in the kernel's network code" in said.text
