@@ -21,7 +21,13 @@ from runner.running import preparing
 from runner.running.attempts import RunResult
 from runner.running.creating import RunOptions, create
 from runner.running.preparing import Prepared, Setting
-from runner.running.profiling import TimeBudget, kept_s, profile_servers, profiles_left
+from runner.running.profiling import (
+    TimeBudget,
+    kept_s,
+    note_missing,
+    profile_servers,
+    profiles_left,
+)
 from runner.running.resuming import (
     cannot_go_on,
     measure_remaining,
@@ -198,8 +204,11 @@ def _measure(
     trial_count = measure_remaining(run, planned, prepared, report, kept)
     left_s = stopping.budget_s - (stopping.clock() - begun_s)
     budget = TimeBudget(left_s, stopping.clock)
-    for said in profile_servers(run, profiles, prepared, report, budget):
+    missing = profile_servers(run, profiles, prepared, report, budget)
+    for said in missing:
         report.say(f"Warning: {said}")
+    if profiles:
+        note_missing(run, missing)
     return trial_count
 
 

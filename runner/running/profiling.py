@@ -22,6 +22,8 @@ from runner.store import RunFolder, read_json
 if TYPE_CHECKING:
     from runner.console import TrialProgress
 
+NOT_PROFILED = "The servers were not profiled"
+"""Begin of each sentence about a missing profile."""
 MOST_OF_A_BUDGET = 0.5
 """Largest share of a budget that is kept for the profiles: without trials a run has no ratios."""
 
@@ -66,11 +68,11 @@ def profile_servers(
     if not profiles:
         return ()
     if prepared.bench.lab.fleet is not None:
-        return ("The servers were not profiled: profiles of other hosts are not supported.",)
+        return (f"{NOT_PROFILED}: profiles of other hosts are not supported.",)
     try:
         instrument = Profiling.of(prepared.bench)
     except LabError as refused:
-        return (f"The servers were not profiled: {refused}",)
+        return (f"{NOT_PROFILED}: {refused}",)
     run.profiles.path.mkdir(exist_ok=True)
     try:
         return _profiled(run, profiles, prepared, report, budget, instrument)
@@ -98,8 +100,8 @@ def _profiled(
             left = len(profiles) - number
             return (
                 *failed,
-                f"The budget is used up, with the profiles of {left} of {len(profiles)} loads "
-                f"left: continue with {_resume(run)}.",
+                f"{NOT_PROFILED} under {left} of {len(profiles)} loads: the budget is used up. "
+                f"Continue with {_resume(run)}.",
             )
         report.say(f"Profiling {len(profile.trials)} servers under {profile.load_id} …")
         report.begin(profile.trials[0])
@@ -107,14 +109,26 @@ def _profiled(
         try:
             records = run_unit(run.profiles, profile.trials, prepared, report.step, measuring)
         except CannotGoOnError as lost:
-            return (*failed, f"The servers were not profiled: {lost}")
+            return (*failed, f"{NOT_PROFILED}: {lost}")
         clock.end(profile.trials)
         failed += [
-            f"The profile {each['trial_id']} failed: {each['error']}"
+            f"{NOT_PROFILED}: {each['trial_id']} failed: {each['error']}"
             for each in records
             if each["error"] is not None
         ]
     return tuple(failed)
+
+
+def note_missing(run: RunFolder, missing: Sequence[str]) -> None:
+    """Write the sentences about missing profiles into the manifest, for the report.
+
+    They replace those of an earlier part of the run.
+    """
+    manifest = run.manifest()
+    others = [said for said in manifest.host_warnings if not said.startswith(NOT_PROFILED)]
+    warnings = (*others, *missing)
+    if warnings != tuple(manifest.host_warnings):
+        run.write_manifest(manifest.model_copy(update={"host_warnings": warnings}))
 
 
 def _remove_left(run: RunFolder, profile: Profile) -> None:

@@ -13,6 +13,8 @@ from runner.measure.perf import refusal
 from runner.planning.catalog import campaign_servers, load_campaign
 from runner.planning.plan import estimate_s, with_profile
 from runner.planning.profiles import plan_profiles
+from runner.present.answers import summary
+from runner.present.frames import read_tables
 from runner.running import profiling
 from runner.running.profiling import TimeBudget, kept_s, profiles_left
 from runner.store import RunFolder
@@ -67,8 +69,8 @@ def test_profiles_beyond_the_budget_are_left(tmp_path, monkeypatch, fit, left):
     said = profiling.profile_servers(RunFolder(tmp_path), PROFILES, prepared, report, budget)
     assert len(made) == fit
     expected = (
-        f"The budget is used up, with the profiles of {left} of {len(PROFILES)} loads left: "
-        f"continue with `bench run --resume {tmp_path.name}`."
+        f"The servers were not profiled under {left} of {len(PROFILES)} loads: the budget is used "
+        f"up. Continue with `bench run --resume {tmp_path.name}`."
     )
     assert said == ((expected,) if left else ())
 
@@ -99,10 +101,15 @@ def test_without_perf_the_run_goes_on_and_names_the_remedy(tmp_path, monkeypatch
     done = fake_lab.bench(tmp_path / "lab", "run", str(campaign), "--engine", "process")
     said = " ".join(done.stderr.split())
     assert done.returncode == 0, said
-    assert (
-        "Warning: The servers were not profiled: perf is not installed: install it with `apt-get "
-        "install linux-perf`."
-    ) in said
+    sentence = (
+        "The servers were not profiled: perf is not installed: install it with `apt-get install "
+        "linux-perf`."
+    )
+    assert f"Warning: {sentence}" in said
+    (folder,) = (tmp_path / "lab" / "data" / "runs").iterdir()
+    assert sentence in summary.warnings_of(read_tables(RunFolder(folder))), "the report has it"
+    doctor = fake_lab.bench(tmp_path / "lab", "doctor")
+    assert sentence.partition(": ")[2] in " ".join((doctor.stdout + doctor.stderr).split())
 
 
 @needs_perf
@@ -116,6 +123,9 @@ def test_an_interrupted_profile_is_made_when_the_run_goes_on(tmp_path):
     (profile,) = run.profiles.path.glob("trials/*/trial.json")
     profile.write_text(json.dumps(json.loads(profile.read_text()) | {"status": "interrupted"}))
     shutil.rmtree(folder / "tables")
+    edit = {"host_warnings": ["The servers were not profiled: of an earlier part."]}
+    manifest = folder / "run.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | edit))
     for said in (f"Profiling 1 servers under {LOAD['workload']}", "is finished: no trial is left"):
         again = fake_lab.bench(tmp_path, "run", "--resume", folder.name)
         assert (again.returncode, said in again.stderr) == (0, True), again.stderr
@@ -123,3 +133,4 @@ def test_an_interrupted_profile_is_made_when_the_run_goes_on(tmp_path):
     assert made["status"] in ("sealed", "failed")  # a busy machine may disturb the load of scripts
     assert run.table("profiles").is_file() == (made["status"] == "sealed")
     assert {path: path.read_bytes() for path in before} == before
+    assert "of an earlier part" not in manifest.read_text()

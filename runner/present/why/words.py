@@ -32,6 +32,8 @@ _WHERE = {
     "unknown": "in functions without a name",
 }
 TOTAL = "all"
+MOST_MISSED = 0.05
+"""Share of the kernel's count by which the samples may differ without a remark."""
 LEAST_US = 0.05
 """Smallest difference of a category that a sentence names."""
 
@@ -161,6 +163,13 @@ def remarks(profiles: Profiles, load: str) -> list[str]:
             f"Recording call stacks changed the CPU time per request by {100 * cost.mean:+.1f} "
             f"%{interval}: profiled slices are in no comparison."
         )
+    for each in profiles.of(load):
+        share = each.total.mean / each.cpu_us_per_request
+        if abs(share - 1) > MOST_MISSED:
+            said.append(
+                f"The samples are {100 * share:.0f} % of the CPU time that the kernel counted for "
+                f"{each.server}: perf does not sample the switch from one thread to another."
+            )
     said += [
         f"{100 * each.unknown_share:.0f} % of {each.server}'s CPU time is in functions without a "
         "known name: build it with its symbol table and with frame pointers."

@@ -110,6 +110,15 @@ def test_the_cost_of_profiling_is_stated():
     assert said[0].startswith("Recording call stacks changed the CPU time per request by +10.0 %")
 
 
+@pytest.mark.parametrize(("share", "words"), [(0.76, "76 %"), (1.2, "120 %"), (0.96, "")])
+def test_samples_that_miss_cpu_time_are_named(share, words):
+    profiles = profiles_of({"mine": {"HTTP": 10.0, "unknown": 0.0}})
+    slices = profiles.slices.assign(cpu_us_per_request=10.0 / share)
+    said = remarks(Profiles(profiles.stacks, slices, profiles.counters), LOAD)
+    found = [each for each in said if each.startswith("The samples are")]
+    assert [f"The samples are {words} of" in each for each in found] == [True] * bool(words)
+
+
 def test_many_unknown_functions_have_a_remedy():
     profiles = profiles_of({"mine": {"HTTP": 6.0, "unknown": 4.0}})
     assert "40 % of mine's CPU time" in remarks(profiles, LOAD)[-1]
