@@ -23,6 +23,7 @@ ROWS = {
     "counters": "profile and event; only in a run with profiles",
     "endpoints": "trial and endpoint, group or scenario of a k6 script",
     "checks": "trial and check of a k6 script",
+    "users": "trial and second of a k6 script",
     "thresholds": "trial and threshold of an imported file's script",
     "metrics": "trial and metric of an imported file, without those of HTTP requests",
 }

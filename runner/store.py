@@ -50,7 +50,7 @@ _RAW = re.compile(
 TABLES = ("trials", "latency", "throughput", "resources")
 SLICES = "slices"  # additional table of a run with sessions
 PROFILES = ("profiles", "profile_slices", "counters")  # additional tables of a run with profiles
-OF_SCRIPTS = ("endpoints", "checks", "thresholds", "metrics")
+OF_SCRIPTS = ("endpoints", "checks", "users", "thresholds", "metrics")
 """Additional tables of a run with a user's script; the last two are only of imported files."""
 OPTIONAL = (SLICES, *PROFILES, *OF_SCRIPTS)  # tables that a run may lack
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")

@@ -45,7 +45,10 @@ def write_script_tables(
     database: duckdb.DuckDBPyConnection,
     points: RequestNumbers,
 ) -> None:
-    """Write the parts `endpoints` and `checks` of a trial, from the views of `k6._open_spool`."""
+    """Write the parts `endpoints`, `checks` and `users` of a trial.
+
+    The rows are those of the views of `k6._open_spool`.
+    """
     known = {
         "trial_id": trial.trial_id,
         "server": trial.cell.server,
@@ -59,6 +62,9 @@ def write_script_tables(
     _write(targets["endpoints"], "endpoints", rows)
     checks = [{**known, **row} for row in _checks(points)]
     _write(targets["checks"], "checks", checks)
+    users = database.sql(_USERS, params={"first_ns": points.first_start_ns})
+    rows = [{**known, **row} for row in users.to_arrow_table().to_pylist()]
+    _write(targets["users"], "users", rows)
 
 
 def _write(path: Path, table: str, rows: list[dict[str, Any]]) -> None:
@@ -129,7 +135,8 @@ def _sums(keys: Mapping[int, int], counts: Mapping[int, int]) -> Mapping[int, in
 
 _COUNTS = """
     SELECT key, count(*) AS requests, count(*) FILTER (NOT ok) AS failed,
-           sum(occupied_ms) AS occupied_ms, fsum(latency) / count(*) AS latency_mean_ms
+           sum(occupied_ms) AS occupied_ms, fsum(latency) / count(*) AS latency_mean_ms,
+           count(*) FILTER (latency > $slow_ms) AS slow
     FROM (SELECT *, {published} AS latency FROM requests) JOIN keys USING (label)
     GROUP BY key ORDER BY key
 """
@@ -150,7 +157,10 @@ def _rows(
     published = "duration_ms" if points.mode == "keepalive" else "occupied_ms"
     keys = pa.table({"label": list(kind.keys), "key": list(kind.keys.values())})
     database.register("keys", keys)
-    counts = database.sql(_COUNTS.format(published=published)).to_arrow_table().to_pylist()
+    slow = {"slow_ms": points.latency["p99"]}
+    found = database.sql(_COUNTS.format(published=published), params=slow)
+    counts = found.to_arrow_table().to_pylist()
+    all_slow = sum(each["slow"] for each in counts)
     failures: defaultdict[int, list[str]] = defaultdict(list)
     for key, status, error_code, failed in database.sql(_FAILURES).fetchall():
         failures[key].append(f"{failed} x {_failure(status, error_code)}")
@@ -160,12 +170,14 @@ def _rows(
     for each, latency in zip(counts, latencies, strict=True):
         occupied_ms = each.pop("occupied_ms")
         key = each.pop("key")
+        slow_requests = each.pop("slow")
         yield {
             **kind.columns[key],
             **each,
             **latency,
             "rps": each["requests"] / seconds,
             "failures": "; ".join(failures[key][:8]) or None,
+            "share_of_slowest": slow_requests / all_slow if all_slow else None,
             "share_of_iteration": occupied_ms / iterations_ms if iterations_ms else None,
         }
     database.unregister("keys")
@@ -218,7 +230,15 @@ def _around(rank: float) -> tuple[int, int]:
     return math.floor(rank), math.ceil(rank)
 
 
-# --- the checks -----------------------------------------------------------------------------------
+# --- the users and the checks ---------------------------------------------------------------------
+
+
+_USERS = """
+    SELECT (at_ns - $first_ns) / 1e9 AS t_s,
+           max(vus) FILTER (NOT allocated)::BIGINT AS users,
+           max(vus) FILTER (allocated)::BIGINT AS allocated
+    FROM users GROUP BY at_ns ORDER BY at_ns
+"""
 
 
 def _checks(points: RequestNumbers) -> Iterable[dict[str, Any]]:

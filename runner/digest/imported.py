@@ -164,6 +164,8 @@ def digest_imported(
     return ImportedDigest(trial, digest, tuple(_remarks(points, load, use, summary)))
 
 
+_NO_URL = {("", "", "")}
+"""Labels of checks, which are not about one request."""
 _ITERATIONS_S = """
     SELECT coalesce(max(end_ns) - min(end_ns - (length_ms * 1e6)::BIGINT), 0) / 1e9 FROM iterations
 """
@@ -258,6 +260,12 @@ def _remarks(
         said.append(
             f"It has {len(scenarios)} scenarios ({', '.join(scenarios[:8])}): the load is that of "
             "all together, and may be closed and open at once."
+        )
+    endpoints = len({(label.method, label.name, label.url) for label in points.labels} - _NO_URL)
+    if endpoints > 1:
+        said.append(
+            f"Percentiles of the whole load are those of a mixture of {endpoints:,} endpoints: the "
+            "page of endpoints has those of each."
         )
     if load is not None:
         said += load.words()

@@ -41,24 +41,30 @@ def without_requests(tables: Tables) -> tuple[str, ...]:
 
 
 def findings(tables: Tables) -> tuple[str, ...]:
-    """Return, for each trial with several endpoints, the slowest and the one that failed most."""
+    """Return, for each trial with several endpoints, which makes the tail, and which failed most.
+
+    The tail is the slowest 1 % of the requests.
+    """
     said = []
     for trial_id, rows in _endpoints(tables).groupby("trial_id", sort=False):
-        known = rows[rows["latency_tail_ms"].notna()]
-        if len(rows) < 2 or known.empty:
+        if len(rows) < 2:
             continue
-        slowest = known.sort_values("latency_tail_ms").iloc[-1]
-        words = (
-            f"{trial_id}: the tail is {slowest['endpoint']}'s, with "
-            f"{number(slowest['latency_tail_ms'])} ms at p{slowest['latency_tail_percent']:g}"
-        )
+        parts = []
+        if rows["share_of_slowest"].notna().any():
+            slowest = rows.sort_values("share_of_slowest").iloc[-1]
+            of_all = slowest["requests"] / rows["requests"].sum()
+            parts.append(
+                f"{slowest['endpoint']} makes the tail, {100 * slowest['share_of_slowest']:.0f} % "
+                f"of the slowest 1 % of the requests ({100 * of_all:.0f} % of all are its own)"
+            )
         failed = rows.sort_values("failed").iloc[-1]
         if failed["failed"]:
-            words += (
-                f"; {failed['endpoint']} failed most, {failed['failed']:,.0f} of "
+            parts.append(
+                f"{failed['endpoint']} failed most, {failed['failed']:,.0f} of "
                 f"{failed['requests']:,.0f} requests"
             )
-        said.append(f"{words}.")
+        if parts:
+            said.append(f"{trial_id}: {'; '.join(parts)}.")
     return tuple(said)
 
 
