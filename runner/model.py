@@ -32,6 +32,8 @@ STATS_COLUMNS = (
 
 `requests` is a key of the answer; `pool_size` is the key `size` of its object `pool`.
 """
+OTHER_ENDPOINTS = "(all other endpoints)"
+"""Name of the row of a script's endpoints that are too many for rows of their own: a mixture."""
 OWN_SCRIPT = "own"
 """Workload of a user's script: an iteration may have several requests, and pauses."""
 OWN_GET = "own-get"  # workload of a plain GET of a user's URL

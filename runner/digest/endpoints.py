@@ -21,12 +21,11 @@ import pyarrow.parquet as pq
 from runner.columns import schema_of
 from runner.digest.k6 import RequestNumbers
 from runner.digest.labels import Labels
-from runner.model import Trial, carried_percent
+from runner.model import OTHER_ENDPOINTS, Trial, carried_percent
 from runner.store import replacing
 
 MOST_ENDPOINTS = 200
 """Highest number of endpoints of a trial; the last one holds all others."""
-OTHERS = "(all other endpoints)"
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99_9": 99.9}
 """Percentiles in the tables; one is null if too few requests lie beyond it."""
 
@@ -99,9 +98,9 @@ def _by_endpoint(
     requests: Counter[str] = Counter()
     for number, each in found.items():
         requests[each] += counts[number]
-    names = [name for name, _ in requests.most_common()]
-    if len(names) > MOST_ENDPOINTS:
-        names = [*names[: MOST_ENDPOINTS - 1], OTHERS]
+    names = [name for name, _ in requests.most_common() if name != OTHER_ENDPOINTS]
+    if len(names) > MOST_ENDPOINTS or OTHER_ENDPOINTS in requests:
+        names = [*names[: MOST_ENDPOINTS - 1], OTHER_ENDPOINTS]
     places = {name: place for place, name in enumerate(names)}
     keys = {number: places.get(each, len(names) - 1) for number, each in found.items()}
     of_names = {each: labels[number] for number, each in found.items()}

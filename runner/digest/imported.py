@@ -26,6 +26,7 @@ from runner.digest.k6 import (
 from runner.digest.k6_csv import TAGS as CSV_TAGS
 from runner.digest.k6_csv import csv_lines
 from runner.digest.k6_raw import Tally, spool_points
+from runner.digest.labels import MOST_LABELS
 from runner.digest.load_model import LoadSeen, see_load
 from runner.digest.loads import K6_TABLES, metrics_of_points, part, parts_of_script
 from runner.digest.thresholds import (
@@ -263,9 +264,10 @@ def _remarks(
         )
     endpoints = len({(label.method, label.name, label.url) for label in points.labels} - _NO_URL)
     if endpoints > 1:
+        number = f"{endpoints:,}" if endpoints < MOST_LABELS else f"more than {MOST_LABELS:,}"
         said.append(
-            f"Percentiles of the whole load are those of a mixture of {endpoints:,} endpoints: the "
-            "page of endpoints has those of each."
+            f"Percentiles of the whole load are those of a mixture of {number} endpoints: the page "
+            "of endpoints has those of each."
         )
     if load is not None:
         said += load.words()

@@ -102,6 +102,8 @@ _HEAD = b'{"metric":"'
 _SHORTEST_TIME = len("2026-11-21T00:56:31Z")
 _CODE = re.compile(r"[0-9]{1,4}")
 USE_BASE_URL = "let the script use __ENV.BASE_URL"
+_OLDER_HEAD = b'{"type":"Point","data":{'
+_OLDER = re.compile(rb'^\{"type":"Point","data":(\{.*\}),"metric":"([^"\\]*)"\}$', re.MULTILINE)
 _INFINITE = re.compile(rb'"value":([+-])Inf,"tags"')
 _LARGEST = 1e300  # in place of an infinite value of a script's own metric
 
@@ -432,7 +434,12 @@ class Block:
 
 
 def _read(block: bytes) -> Block:
-    """Parse a block; lines that are not in k6's form are read as JSON."""
+    """Parse a block; lines that are not in k6's form are read as JSON.
+
+    Older versions of k6 write the metric at the end of a line, which is moved to its begin.
+    """
+    if block.startswith(_OLDER_HEAD) or b"\n" + _OLDER_HEAD in block:
+        block = _OLDER.sub(rb'{"metric":"\2","type":"Point","data":\1}', block)
     try:
         apart = _taken_apart(block)
         if apart.fits.all():

@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
+from runner.model import OTHER_ENDPOINTS
+
 MOST_LABELS = 5_000
 """Highest number of labels of a load; further points have the label OTHER."""
 MOST_URLS = 100_000
@@ -40,7 +42,7 @@ class Labels:
     check: str = ""
 
 
-OTHER = Labels(name="(other endpoints)")
+OTHER = Labels(name=OTHER_ENDPOINTS)
 """Label of the points beyond MOST_LABELS."""
 
 

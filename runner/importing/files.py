@@ -14,7 +14,7 @@ HEAD_BYTES = 65_536
 """Bytes of a file, packed or not, by which it is recognized."""
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
-_JSON_HEADS = (b'{"type":"Metric"', b'{"metric":"')
+_JSON_HEADS = (b'{"type":"Metric"', b'{"metric":"', b'{"type":"Point"')
 _CSV_HEAD = b"metric_name,timestamp,metric_value"
 
 

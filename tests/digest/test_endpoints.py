@@ -1,13 +1,19 @@
 """The tables of a script's load, held against the lines of a stored file."""
 
+from itertools import product
+from string import ascii_lowercase
+
+import k6_files
 import k6_samples
 import pyarrow.parquet as pq
 import pytest
 from k6_samples import CLOSED
 
+from runner.digest.endpoints import MOST_ENDPOINTS
 from runner.digest.labels import MOST_LABELS, Labelling, collapsed
 from runner.digest.watched import Selection, selection_of
 from runner.importing.run import Given, import_files
+from runner.model import OTHER_ENDPOINTS
 from runner.store import OF_SCRIPTS
 
 UUID = "3f2b8c1e-1111-4222-8333-abcdef012345"
@@ -66,6 +72,36 @@ def test_endpoints_have_the_percentiles_of_their_lines(tables):
             assert rows[name]["latency_tail_ms"] == pytest.approx(tail)
 
 
+def test_too_many_endpoints_share_one_row(bare_lab, tmp_path):
+    """6,000 paths without an identifier: more than rows, and more than labels."""
+    names = ["".join(letters) for letters in product(ascii_lowercase[:19], repeat=3)][:6000]
+    lines = []
+    for place, name in enumerate([*names, *names[:150]]):
+        request = k6_files.Request(k6_files.EPOCH_NS + place * 1_000_000, 1, 0, 1, 10**6, 1)
+        own = k6_files.request_lines(request, stock=True)
+        lines += [line.replace("/experiments", f"/{name}") for line in own]
+        lines += k6_files.iteration_lines(request.end_ns, 1_100_000, stock=True)
+    path = k6_files.write_lines(tmp_path / "results.json", lines)
+    run = import_files([Given(path)])
+    rows = [row for row in pq.read_table(run.table("endpoints")).to_pylist() if row["endpoint"]]
+    assert len(rows) == MOST_ENDPOINTS
+    others = [row for row in rows if row["endpoint"] == OTHER_ENDPOINTS]
+    assert len(others) == 1
+    assert sum(row["requests"] for row in rows) == 6150
+    assert sum(row["urls"] for row in rows) == 6000
+    assert {row["requests"] for row in rows[:150]} == {2}
+
+
+def test_the_slowest_requests_are_shared_out(tables):
+    """Independently: which requests are above the 99th percentile of all."""
+    durations = k6_samples.points(CLOSED, "http_req_duration")
+    limit_ms = k6_samples.percentile(CLOSED, 99)
+    slow = [each["tags"]["method"] for each in durations if each["value"] > limit_ms]
+    rows = [row for row in tables["endpoints"] if row["endpoint"]]
+    for row in rows:
+        assert row["share_of_slowest"] == pytest.approx(slow.count(row["method"]) / len(slow))
+
+
 def test_groups_have_rows_of_their_own(tables):
     rows = {row["group"]: row for row in tables["endpoints"] if row["endpoint"] is None}
     requests = k6_samples.points(CLOSED, "http_reqs")
@@ -114,4 +150,4 @@ def test_labels_beyond_the_limit_share_one():
     labels = Labelling()
     numbers = {labels.number({"name": f"page {each}"}) for each in range(MOST_LABELS + 50)}
     assert len(numbers) <= MOST_LABELS + 2
-    assert labels.labels[-1].name == "(other endpoints)"
+    assert labels.labels[-1].name == OTHER_ENDPOINTS

@@ -100,6 +100,23 @@ def test_packing_changes_no_number(bare_lab, tmp_path, ending):
     assert other["latency_p99_ms"] == trial["latency_p99_ms"]
 
 
+def test_lines_of_older_versions_of_k6_are_read(bare_lab, tmp_path):
+    """They have the metric at the end, and no line announces a metric."""
+    records = [json.loads(line) for line in gzip.decompress(CLOSED.read_bytes()).splitlines()]
+    lines = [
+        json.dumps({name: record[name] for name in ("type", "data", "metric")}, separators=",:")
+        for record in records
+        if record["type"] == "Point"
+    ]
+    path = tmp_path / "results.json"
+    path.write_text("\n".join([*lines, ""]))
+    trial, other = (only_trial(imported(each)) for each in (CLOSED, path))
+    assert other["requests"] == len(k6_samples.points(CLOSED, "http_reqs"))
+    for percent in (50, 90, 99):
+        name = f"latency_p{percent}_ms"
+        assert other[name] == trial[name] == pytest.approx(k6_samples.percentile(CLOSED, percent))
+
+
 def test_the_csv_of_a_load_has_the_numbers_of_its_json(bare_lab):
     trial, other = (only_trial(imported(path, summary=SUMMARY)) for path in (CLOSED, CSV))
     assert other["status"] == "sealed"

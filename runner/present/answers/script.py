@@ -7,12 +7,17 @@ from typing import Any
 
 import pandas as pd
 
+from runner.model import OTHER_ENDPOINTS
 from runner.present.frames import Tables, sealed_trials
 from runner.present.look.numbers import number
 
 MIXTURE = (
     "The percentiles of a group or a scenario are those of a mixture of endpoints: compare "
     "endpoints with each other instead."
+)
+OTHERS = (
+    f"“{OTHER_ENDPOINTS}” is a row for all that are too rare for one of their own. Its percentiles "
+    "are those of a mixture."
 )
 NO_SCRIPT = "This run has no script of a user, and no imported file: there are no endpoints."
 _TIMES = {
@@ -54,18 +59,29 @@ def findings(tables: Tables) -> tuple[str, ...]:
             slowest = rows.sort_values("share_of_slowest").iloc[-1]
             of_all = slowest["requests"] / rows["requests"].sum()
             parts.append(
-                f"{slowest['endpoint']} makes the tail, {100 * slowest['share_of_slowest']:.0f} % "
+                f"{_name(slowest)} makes the tail, {100 * slowest['share_of_slowest']:.0f} % "
                 f"of the slowest 1 % of the requests ({100 * of_all:.0f} % of all are its own)"
             )
         failed = rows.sort_values("failed").iloc[-1]
         if failed["failed"]:
             parts.append(
-                f"{failed['endpoint']} failed most, {failed['failed']:,.0f} of "
+                f"{_name(failed)} failed most, {failed['failed']:,.0f} of "
                 f"{failed['requests']:,.0f} requests"
             )
         if parts:
             said.append(f"{trial_id}: {'; '.join(parts)}.")
     return tuple(said)
+
+
+def _name(row: pd.Series[Any]) -> str:
+    """Return an endpoint's name in a sentence."""
+    name = str(row["endpoint"])
+    return "the mixture of all other endpoints" if name == OTHER_ENDPOINTS else name
+
+
+def has_others(tables: Tables) -> bool:
+    """Return whether a trial has so many endpoints that some share a row."""
+    return bool(_endpoints(tables)["endpoint"].eq(OTHER_ENDPOINTS).any())
 
 
 def endpoints_table(tables: Tables) -> pd.DataFrame:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from runner.model import OTHER_ENDPOINTS
 from runner.present.chart.drawing import Shared, beside
 from runner.present.chart.value import (
     Axis,
@@ -94,7 +95,8 @@ def latency(tables: Tables) -> Chart:
 
 def _distribution(cell: ServerLoad, found: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Yield the percentiles of the endpoints of a cell that have most requests."""
-    rows = found[found["trial_id"].isin(cell.trials["trial_id"])]
+    is_one = found["endpoint"] != OTHER_ENDPOINTS
+    rows = found[found["trial_id"].isin(cell.trials["trial_id"]) & is_one]
     requests = rows.groupby("endpoint", sort=False)["requests"].sum()
     most = requests.sort_values(ascending=False, kind="stable").index[:MOST_DRAWN]
     panel = f"{cell.server}: {cell.panel}"

@@ -208,6 +208,8 @@ def endpoints(tables: Tables) -> Iterator[Block]:
     found = script.endpoints_table(tables)
     if not found.empty:
         yield TextTable(found, "Endpoints", name="endpoints")
+    if script.has_others(tables):
+        yield Paragraph(script.OTHERS, "note")
 
 
 def mixtures(tables: Tables) -> Iterator[Block]:
