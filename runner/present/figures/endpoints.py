@@ -54,7 +54,7 @@ def _endpoints(tables: Tables) -> pd.DataFrame:
     return found[found["endpoint"].notna() & sealed]
 
 
-@chart("endpoints-latency", notebook="endpoints", needs=_has_endpoints, table="Endpoints")
+@chart("endpoints-latency", notebook="endpoints", needs=_has_endpoints, table="The answer")
 def latency(tables: Tables) -> Chart:
     """Return the chart of each endpoint's percentiles: the median of the trials."""
     found = _endpoints(tables)
@@ -67,7 +67,8 @@ def latency(tables: Tables) -> Chart:
     look = replace(next(iter(identities(tables.trials).values())), marker="o")
     shown = frame["server"].nunique()
     left_out = found["endpoint"].nunique() > shown
-    words = f"The {shown} endpoints with most requests. " if left_out else ""
+    words = "A percentile is missing if fewer than 100 requests lie beyond it"
+    words += f", and these are the {shown} endpoints with most requests." if left_out else "."
     made = of_trials(
         tables,
         trials,
@@ -75,7 +76,7 @@ def latency(tables: Tables) -> Chart:
         frame,
         Axis(""),
         Axis("ms (log scale)", "response time", " ms", log=True),
-        f"{words}A percentile is missing if fewer than 100 requests lie beyond it.",
+        words,
         key="Dots, from left to right: p50, p90, p95, p99 and p99.9. The highest has its number.",
         kind="Dot plot",
         statistic="percentiles of each endpoint, the median of the trials",
