@@ -173,11 +173,18 @@ def answer_table(story: Story) -> list[Block]:
     if timed:
         kept_load = str(next(iter(timed.values()))["load"])
         words.append(f"Response times: {story.phrase_of(kept_load)}.")
+        untimed = [str(row["server"]) for row in rows if row["server"] not in timed]
+        if untimed:
+            words.append(f"{captions.joined(untimed)} had no such load.")
     yardsticks = [name for name in YARDSTICKS if name in set(under_load["server"])]
     if yardsticks:
         words.append(
             f"{captions.joined(yardsticks)} answers fixed bodies: what the machine can do."
         )
+    words += [
+        f"{label} is {server} under a second label, which shows the noise."
+        for label, server in story.tables.copies.items()
+    ]
     if not under_load["server_bound"].all():
         words.append(f"{NOT_RANKED} The server was not the limit: do not rank.")
     return [

@@ -2,13 +2,13 @@
 
 import re
 
-from figure_checks import with_facts
+from figure_checks import tables_of, with_facts
 from published_runs import plain
 
 from runner.present.blog import chapters
 from runner.present.blog.story import Story
 from runner.present.frames import Tables
-from runner.present.look.markup import Bullets
+from runner.present.look.markup import Bullets, Paragraph, TextTable
 from runner.present.published.sources import ADDRESS_OF_SOURCE
 
 
@@ -30,3 +30,13 @@ def test_the_caveat_names_the_cpus_of_server_and_generator() -> None:
     assert "had CPUs of their own (server on CPU 0, generator on CPUs 1 and 2)" in text
     without = chapters.caveat(story_of(with_facts(plain(), placement={"disjoint": False}))).text
     assert "server and load generator shared CPUs." in without
+
+
+def test_the_table_says_which_server_was_not_timed_and_what_a_second_label_is() -> None:
+    """In the sample gin was never loaded at a set rate, and has a second label."""
+    note, table, *_ = chapters.answer_table(story_of(tables_of("sample")))
+    assert isinstance(note, Paragraph) and isinstance(table, TextTable)
+    rows = table.frame.set_index("server")["p50 at a set rate, ms"]
+    assert rows[rows == "–"].index.tolist() == ["gin"]
+    assert "gin had no such load." in note.text
+    assert "gin-b is gin under a second label" in note.text
