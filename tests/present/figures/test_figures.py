@@ -437,26 +437,31 @@ from pathlib import Path
 from figure_checks import picture, read
 from runner.present.chart.value import (charts)
 from runner.present.look.style import save
-run, folder = map(Path, sys.argv[1:3])
-tables = read(run)
-for name in charts(sys.argv[3]):
-    save(picture(name, tables), folder, name)
+folder, *drawn = sys.argv[1:]
+for notebook, run in zip(drawn[::2], drawn[1::2]):
+    tables = read(Path(run))
+    for name in charts(notebook):
+        save(picture(name, tables), Path(folder, notebook), name)
 """
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("notebook", "run"), [("report", "three"), ("postgres", "database")])
-def test_files_are_byte_stable_across_processes(notebook: str, run: str, tmp_path: Path) -> None:
+def test_files_are_byte_stable_across_processes(tmp_path: Path) -> None:
+    drawn = {"report": "three", "postgres": "database"}
+    given = [each for name, run in drawn.items() for each in (name, str(folder_of(run).path))]
     sums = []
     for seed in ("1", "2"):
         folder = tmp_path / seed
         environment = {**os.environ, "PYTHONHASHSEED": seed}
-        command = [sys.executable, "-c", DRAW, str(folder_of(run).path), str(folder), notebook]
+        command = [sys.executable, "-c", DRAW, str(folder), *given]
         subprocess.run(command, check=True, env=environment, cwd=ROOT / "tests" / "support")
         sums.append(
-            {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+            {
+                str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+                for path in folder.glob("*/*")
+            }
         )
-    assert len(sums[0]) == 2 * len(charts(notebook))
+    assert len(sums[0]) == 2 * sum(len(charts(notebook)) for notebook in drawn)
     assert sums[0] == sums[1]
 
 
