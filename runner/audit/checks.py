@@ -1,4 +1,4 @@
-"""Nine checks of whether the numbers of a table can be true together.
+"""Checks of whether the numbers of a table can be true together.
 
 laws.toml has the law behind each check, and what a finding does not prove.
 """
@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 
 from runner.audit.finding import Audit, Finding, Rule, Severity, laws, of_row, of_test
-from runner.audit.formats import BELOW
+from runner.audit.formats.values import BELOW
 from runner.model import short_number
 from runner.present.look.captions import plural
 
-IMPOSSIBLE, SUSPICIOUS, KNOWING = Severity
+VOID, IMPOSSIBLE, SUSPICIOUS, KNOWING = Severity
 Rules = Sequence[Rule]
 MORE = 1.1
 """Share of connections in use up to which rounding alone can explain it.
@@ -53,6 +53,26 @@ CLOSE = 0.05
 DIGITS = 10_000
 ALIKE = ["rate", "mean_ms", "stdev_ms", "p50_ms", "p99_ms", "max_ms", "requests"]
 OLD_DAYS = 180
+SHOWN_APART = 3
+"""More rows of one test that break a rule are one finding."""
+NAMED = 5
+"""Rows that such a finding names."""
+MANY_ERRORS = 0.05
+"""From this share of errors on, it shows whether a rate counts them."""
+SHORT_S = 2.0
+"""In a shorter load, a rate that is the mean of samples is not the count by the time."""
+AGREEING = 0.03
+"""Deviation up to which a rate agrees with requests / time."""
+FEW_FOR_P99 = 200
+"""Of fewer requests, p99 may be the slowest one."""
+OTHER_SIZE = 3.0
+"""Ratio of the sizes of answers from which on they are not the same answer."""
+PER_REQUEST = ("locust", "jmeter", "gatling")
+"""Tools whose rows are the requests of one load, which nobody ranks."""
+HEADERS_BYTES = 300
+"""A smaller difference can be that of the headers."""
+EXACT_TOOLS = ("wrk", "hey", "oha", "ab", "vegeta", "ghz", "fortio", "h2load", "jmeter")
+"""Tools that compute their rate from the count and the time that they print."""
 
 
 def audit(rows: pd.DataFrame) -> Audit:
@@ -67,21 +87,44 @@ def audit(rows: pd.DataFrame) -> Audit:
                 f"{law.name} (takes {' or '.join(', '.join(names.split()) for names in law.needs)})"
             )
     grave = list(Severity)
-    return Audit(
-        rows,
-        tuple(sorted(found, key=lambda finding: grave.index(finding.severity))),
-        tuple(not_done),
-    )
+    order = sorted(found, key=lambda each: (grave.index(each.severity), -each.effect))
+    return Audit(rows, tuple(order), tuple(not_done))
 
 
 def _broken(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
-    """Yield a finding for each row that breaks a rule.
+    """Yield a finding for each row that breaks a rule, or one for many rows of a test.
 
     Names with an @ in a rule's expression are constants of this module.
     """
     for rule in rules:
-        for row in rows.query(rule.breaks, engine="python").to_dict("records"):
-            yield of_row(rule.severity, row, rule.says)
+        broken = rows.query(rule.breaks, engine="python")
+        if rule.effect:
+            broken = broken.sort_values(rule.effect, ascending=False, kind="stable")
+        for (source, test), same in broken.groupby(["source", "test"], sort=False):
+            every = int((rows["source"].eq(str(source)) & rows["test"].eq(str(test))).sum())
+            yield from _of_rule(rule, same, every)
+
+
+def _of_rule(rule: Rule, broken: pd.DataFrame, every: int) -> Iterator[Finding]:
+    """Yield the findings on the rows of a test that break a rule, the gravest first.
+
+    `every` is the number of rows of the test.
+    """
+    found = [
+        replace(
+            of_row(rule.severity, row, rule.says),
+            effect=float(row[rule.effect]) if rule.effect else 0.0,
+        )
+        for row in broken.to_dict("records")
+    ]
+    if len(found) <= SHOWN_APART:
+        yield from found
+        return
+    names = list(dict.fromkeys(each.subject or each.row for each in found[1:]))
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    others = f"{', '.join(names[:NAMED])}{more}"
+    said = f"{found[0].says} {len(found):,} of {every:,} rows are like this, also {others}."
+    yield replace(found[0], says=said)
 
 
 def _loads(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
@@ -98,8 +141,18 @@ def under_way(rows: pd.DataFrame, time: str = "mean_ms") -> pd.Series[float]:
     NaN for open loads, and if one of these numbers is unknown. `time` names the column used as the
     mean.
     """
-    share = rows["rate"] * rows[time] / 1000 / (rows["connections"] * rows["depth"])
+    return _share(rows, rows[time])
+
+
+def _share(rows: pd.DataFrame, time_ms: pd.Series[float]) -> pd.Series[float]:
+    """Return the mean share of the connections that requests of this time keep in use."""
+    share = rows["rate"] * time_ms / 1000 / (rows["connections"] * rows["depth"])
     return share.where(rows["load_model"] != "open")
+
+
+def _slack_ms(rows: pd.DataFrame) -> pd.Series[float]:
+    """Return how far a printed time may lie from the true one, beyond its last digits."""
+    return rows["resolution_ms"].fillna(0.0)
 
 
 def least_mean(rows: pd.DataFrame) -> pd.Series[float]:
@@ -117,8 +170,18 @@ def least_mean(rows: pd.DataFrame) -> pd.Series[float]:
 
 
 def _shares_by(rows: pd.DataFrame, time: str, how: str) -> pd.DataFrame:
-    """Return the rows with the share of connections that are busy by one of their times."""
-    return rows.assign(share=under_way(rows, time), time=rows[time], how=how)
+    """Return the rows with the share of connections that one of their times keeps in use.
+
+    `least_share` and `most_share` are its bounds, as the tool rounds times.
+    """
+    slack_ms = _slack_ms(rows)
+    return rows.assign(
+        share=under_way(rows, time),
+        least_share=_share(rows, rows[time] - slack_ms),
+        most_share=_share(rows, rows[time] + slack_ms),
+        time=rows[time],
+        how=how,
+    )
 
 
 def _little(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
@@ -134,14 +197,30 @@ def _little(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
     ]
     known = pd.concat(parts, ignore_index=True).query("share > 0")
     known = known.assign(
+        effect=np.log(known["share"]).abs(),
         under=known["rate"] * known["time"] / 1000,
         deep=known["depth"].map(lambda depth: f" x {depth:g}" if depth != 1 else ""),
         why=np.where(known["tool"] == "wrk", WRK_MEAN, ""),
         slow=np.where(known["how"] == "", "", ", or one request in 100 took most of the time"),
     )
-    yield from _broken(
-        known.loc[np.log(known["share"]).abs().sort_values(ascending=False).index], rules
-    )
+    yield from _broken(known, rules)
+    yield from _streams(rows)
+
+
+def _streams(rows: pd.DataFrame) -> Iterator[Finding]:
+    """Yield a remark on each test whose connections carry an unknown number of requests at once."""
+    unknown = rows[rows["protocol"].eq("h2") & rows["depth"].isna()]
+    under_way_each = unknown["rate"] * unknown["mean_ms"] / 1000 / unknown["connections"]
+    for (source, test), each in under_way_each.dropna().groupby(
+        [unknown["source"], unknown["test"]], sort=False
+    ):
+        if each.max() > MORE:
+            said = (
+                f"a connection of HTTP/2 carries several requests at once, and the table does not "
+                f"say how many: {plural(len(each), 'row')} would need up to "
+                f"{max(2, round(each.max()))} (give --depth)."
+            )
+            yield Finding(KNOWING, said, str(source), str(test))
 
 
 @dataclass(frozen=True)
@@ -207,7 +286,8 @@ def _plateau(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
 
 
 def _ties(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
-    for load in _loads(rows.query("rate > 0")):
+    subjects = rows[~rows["tool"].isin(PER_REQUEST)]
+    for load in _loads(subjects.query("rate > 0")):
         ranked = load.sort_values("rate", ascending=False).drop_duplicates("subject")
         spread = ranked.dropna(subset=["rate_low", "rate_high"])
         if len(spread) > 1:
@@ -255,7 +335,8 @@ def _percentiles(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
     mean = rows["mean_ms"]
     bottom = rows["min_ms"].clip(lower=0).fillna(0.0)
     widest = ((rows["max_ms"] * ROUNDED - mean) * (mean - bottom)).abs().pow(0.5) * ROUNDED
-    rows = rows.assign(least=least_mean(rows), widest=widest)
+    slack = _slack_ms(rows)
+    rows = rows.assign(least=least_mean(rows) - slack, widest=widest + slack, slack=slack)
     for name, said in NAMES.items():
         yield from _broken(
             rows, [Rule(f"{name} < 0", IMPOSSIBLE, f"{said} is {{{name}}} ms, below zero.")]
@@ -266,14 +347,15 @@ def _percentiles(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
         says = f"{{lower_name}} {{lower}} ms is above {NAMES[name]} {{{name}}} ms."
         beside = rows.assign(lower=lower, lower_name=lower_name)
         yield from _broken(
-            beside, [Rule(f"lower > {name} * @ROUNDED and {name} >= 0", IMPOSSIBLE, says)]
+            beside,
+            [Rule(f"lower > {name} * @ROUNDED + slack and {name} >= 0", IMPOSSIBLE, says)],
         )
         known = rows[name] >= 0
         lower = rows[name].where(known, lower)
         lower_name = np.where(known, NAMES[name], lower_name)
     yield from _broken(rows, rules)
     for one, other, severity in (("mean_ms", "p99_ms", SUSPICIOUS), ("p99_ms", "max_ms", KNOWING)):
-        same = f"{one} == {other} and {one} > 0"
+        same = f"{one} == {other} and {one} > 50 * slack and not requests < @FEW_FOR_P99"
         stands_in = ": one stands in for the other."
         for (source, test), group in rows.dropna(subset=[one, other]).groupby(
             ["source", "test"], sort=False
@@ -294,17 +376,68 @@ def _percentiles(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
 
 def _counts(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
     counted = (rows["requests"] / rows["duration_s"]).where(rows["duration_s"] > 0)
-    apart = (counted / rows["rate"] - 1).abs().where(rows["rate"] > 0)
-    longer = (rows["elapsed_s"] - rows["duration_s"]).abs()
-    wrong_pct = 100 * rows["errors"] / rows["requests"]
+    good = counted * (1 - (rows["errors"] / rows["requests"]).fillna(0.0))
+    apart = pd.concat([_apart(counted, rows), _apart(good, rows)], axis=1).min(axis=1)
     beside = rows.assign(
         counted=counted,
         apart=apart,
-        longer=longer,
-        wrong_pct=wrong_pct,
-        cpu_tolerance=rows["cpu_tolerance"].fillna(0.0),
+        is_exact=rows["tool"].isin(EXACT_TOOLS),
+        is_short=rows["duration_s"] < SHORT_S,
+        longer=(rows["elapsed_s"] - rows["duration_s"]).abs(),
+        wrong_place=(rows["errors"] / rows["requests"]).clip(upper=1) * _part_of_best(rows),
+        wrong_pct=100 * rows["errors"] / rows["requests"],
+        tried=rows["unmade"] + rows["connections"].fillna(0.0),
+        unmade_part=rows["unmade"] / (rows["unmade"] + rows["connections"].fillna(0.0)),
+        over=rows["cpu_pct"] / rows["cpu_given_pct"] - 1 - rows["cpu_tolerance"].fillna(0.0),
     )
     yield from _broken(beside, rules)
+
+
+def _part_of_best(rows: pd.DataFrame) -> pd.Series[float]:
+    """Return each rate as a part of the best one of its load: the higher, the more it displaces."""
+    best = rows.groupby(["source", "test", "connections"], dropna=False)["rate"].transform("max")
+    return (rows["rate"] / best).fillna(0.0)
+
+
+def _apart(counted: pd.Series[float], rows: pd.DataFrame) -> pd.Series[float]:
+    """Return how far the rates lie from counts per second, as a share of the rate."""
+    return (counted / rows["rate"] - 1).abs().where(rows["rate"] > 0)
+
+
+def _one_rule(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
+    known = rows[(rows["errors"] > MANY_ERRORS * rows["requests"]) & (rows["duration_s"] > 0)]
+    counted = known["requests"] / known["duration_s"]
+    good = (known["requests"] - known["errors"]) / known["duration_s"]
+    counts_errors = _apart(counted, known) < AGREEING
+    leaves_them_out = (_apart(good, known) < AGREEING) & ~counts_errors
+    for source, same in known.groupby("source", sort=False):
+        with_errors = same.loc[counts_errors[same.index], "subject"].unique()
+        without = same.loc[leaves_them_out[same.index], "subject"].unique()
+        if len(with_errors) and len(without):
+            said = (
+                f"the rates of {', '.join(with_errors[:NAMED])} count errors, and those of "
+                f"{', '.join(without[:NAMED])} do not: they cannot be ranked against each other."
+            )
+            yield Finding(SUSPICIOUS, said, str(source))
+
+
+def _sizes(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
+    from_rate = rows["bytes_per_s"] / rows["rate"]
+    subjects = rows[~rows["tool"].isin(PER_REQUEST)]
+    known = subjects.assign(size=subjects["answer_bytes"].fillna(from_rate)).query("size > 0")
+    for (source, test), same in known.groupby(["source", "test"], sort=False):
+        sizes = same.groupby("subject", sort=False)["size"].median().sort_values()
+        if len(sizes) < 2:
+            continue
+        differs = sizes.iloc[-1] > OTHER_SIZE * sizes.iloc[0]
+        if not differs or sizes.iloc[-1] - sizes.iloc[0] < HEADERS_BYTES:
+            continue
+        of_a_tool = same["tool"].ne("").all()  # whose reports may be of different requests
+        said = (
+            f"an answer has {sizes.iloc[0]:,.0f} bytes from {sizes.index[0]} and "
+            f"{sizes.iloc[-1]:,.0f} from {sizes.index[-1]}: the subjects did not answer the same."
+        )
+        yield Finding(KNOWING if of_a_tool else SUSPICIOUS, said, str(source), str(test))
 
 
 def _levels(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
@@ -313,7 +446,9 @@ def _levels(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
     known = known.drop_duplicates([*subject, "connections"]).sort_values([*subject, "connections"])
     levels = known.groupby(subject, sort=False)
     known = known.assign(fewer=levels["connections"].shift(), before=levels["rate"].shift())
-    yield from _broken(known.assign(change=known["rate"] / known["before"]), rules)
+    known["change"] = known["rate"] / known["before"]
+    known["effect"] = np.abs(np.log(known["change"]))
+    yield from _broken(known, rules)
 
 
 def _missing(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
@@ -339,13 +474,57 @@ def _missing(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
 
 
 def _duplicates(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
+    yield from _equal_rows(rows)
+    yield from _repeated_counts(rows)
+    yield from _old_rows(rows)
+
+
+def _equal_rows(rows: pd.DataFrame) -> Iterator[Finding]:
+    """Yield a finding for rows that agree in every digit, within a file and across files."""
     known = rows[(rows["rate"] * 10 >= DIGITS) & (rows[ALIKE].notna().sum(axis=1) >= 3)]
-    for _, group in known.groupby(["source", *ALIKE], sort=False, dropna=False):
-        if group["subject"].nunique() > 1 or group["connections"].nunique() > 1:
-            first, *others = group.to_dict("records")
-            named = ", ".join(f"{row['subject']} ({row['row']})" for row in others[:3])
-            says = "the same numbers to the last digit as {others}: {rate} requests/s."
-            yield of_row(SUSPICIOUS, {**first, "others": named}, says)
+    copies: dict[tuple[str, str], list[Finding]] = {}
+    for _, group in known.groupby(ALIKE, sort=False, dropna=False):
+        differ = any(group[name].nunique() > 1 for name in ("source", "subject", "connections"))
+        if differ:
+            finding = _copy(
+                group, "the same numbers to the last digit as {others}: {rate} requests/s."
+            )
+            files = group["source"].unique()
+            copies.setdefault((files[0], files[-1]), []).append(finding)
+    for (first, last), found in copies.items():
+        if first != last and len(found) > SHOWN_APART:
+            said = f"{len(found):,} rows of {last} have the numbers of {first} to the last digit."
+            yield Finding(SUSPICIOUS, said, first)
+        else:
+            yield from found
+
+
+def _repeated_counts(rows: pd.DataFrame) -> Iterator[Finding]:
+    """Yield a finding for rows with one count, mean and maximum, but different rates."""
+    counts = ["requests", "mean_ms", "max_ms"]
+    known = rows[rows["requests"] * 10 >= DIGITS].dropna(subset=[*counts, "rate"])
+    for _, group in known.groupby(counts, sort=False):
+        if group["rate"].nunique() > 1:
+            yield _copy(
+                group,
+                "the count, mean and maximum of {others}, but another rate: {rate} requests/s.",
+            )
+
+
+def _copy(rows: pd.DataFrame, says: str) -> Finding:
+    """Return a finding on rows that repeat numbers, about the first of them."""
+    first, *others = rows.to_dict("records")
+    named = ", ".join(
+        f"{row['subject']} ({row['row']})"
+        if row["source"] == first["source"]
+        else f"{row['subject']} ({row['source']}, {row['row']})"
+        for row in others[:3]
+    )
+    return of_row(SUSPICIOUS, {**first, "others": named}, says)
+
+
+def _old_rows(rows: pd.DataFrame) -> Iterator[Finding]:
+    """Yield a finding for rows that are much older than the newest of their file."""
     days = pd.to_datetime(
         rows["day"].str.replace("-", "").where(rows["day"] != ""), format="%Y%m%d", errors="coerce"
     )
@@ -368,6 +547,7 @@ CHECKS = {
         "busy": _busy,
         "percentiles": _percentiles,
     },
-    **{"counts": _counts, "levels": _levels, "missing": _missing, "duplicates": _duplicates},
+    **{"counts": _counts, "one_rule": _one_rule, "sizes": _sizes, "levels": _levels},
+    **{"missing": _missing, "duplicates": _duplicates},
 }
 """By the law's name in laws.toml: the function that finds the rows that break it."""

@@ -18,8 +18,13 @@ from runner.present.look.captions import plural
 
 
 class Severity(StrEnum):
-    """How certain a finding is, most severe first."""
+    """What a finding does to a number, most severe first.
 
+    A void number is none of what it is ranked as. An impossible one contradicts another by any
+    reading of the columns, any rounding, and the usual error of the instrument.
+    """
+
+    VOID = "void"
     IMPOSSIBLE = "impossible"
     SUSPICIOUS = "suspicious"
     KNOWING = "worth knowing"
@@ -39,6 +44,8 @@ class Finding:
     subject: str = ""
     row: str = ""
     check: str = ""  # name of the law; filled in by `audit`
+    effect: float = 0.0
+    """How far the numbers are apart, by which findings of one severity are ordered."""
 
     @property
     def where(self) -> str:
@@ -56,6 +63,8 @@ class Rule:
     breaks: str
     severity: Severity
     says: str
+    effect: str = ""
+    """Column with the size of the contradiction, by which findings are ordered."""
 
 
 @dataclass(frozen=True)
@@ -155,9 +164,7 @@ def summary(found: Audit) -> Summary:
     gravest = "All numbers that are there go together."
     if found.findings:
         first = found.findings[0]
-        kinds = Counter(each.check for each in found.findings if each.severity is first.severity)
-        most = ", ".join(f"{name} {count}" for name, count in kinds.most_common(3))
-        gravest = f"Most of the gravest are about {most}; such as {first.where}: {first.says}"
+        gravest = f"The gravest finding, {first.where or first.source}: {first.says}"
         if first.severity is Severity.KNOWING:
             gravest = first.says
     missed = (

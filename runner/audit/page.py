@@ -12,7 +12,7 @@ import pandas as pd
 from runner.audit import figures
 from runner.audit.checks import audit
 from runner.audit.finding import Audit, Severity, laws, summary, table
-from runner.audit.formats import NUMBERS, TEXTS
+from runner.audit.formats.values import NUMBERS, TEXTS
 from runner.audit.reading import read_all
 from runner.audit.stored import SUFFIX, load
 from runner.model import QUOTA_PERIOD_S

@@ -8,7 +8,6 @@ from __future__ import annotations
 import http.client
 import json
 import math
-import re
 import sys
 import time
 import urllib.error
@@ -21,39 +20,24 @@ from typing import Any
 
 import pandas as pd
 
-from runner.audit.formats import BELOW, FORMATS, NUMBERS, POSITIVE, TEXTS, Row, as_number
+from runner.audit.formats.catalog import JSON_FORMATS, NAMES, TABLE_FORMATS
+from runner.audit.formats.text_reports import TOOLS, rows_of_reports
+from runner.audit.formats.values import (
+    BELOW,
+    NUMBERS,
+    POSITIVE,
+    TEXTS,
+    Row,
+    as_number,
+    dict_of,
+    value_of,
+)
 from runner.model import LabError
 
 MOST_BYTES = 64 * 2**20
 MOST_ROWS = 500_000
 SECURE = "https://"
 FETCH_S = 60
-MS = {
-    **{"ns": 1e-6, "ms": 1.0, "m": 6e4, "h": 3.6e6},
-    **dict.fromkeys(("us", "µs", "μs"), 1e-3),
-    **dict.fromkeys(("s", "sec", "secs"), 1e3),
-}
-PREFIXES = {
-    "": 1,
-    "K": 1e3,
-    "M": 1e6,
-    "G": 1e9,
-    "T": 1e12,
-    "Ki": 2**10,
-    "Mi": 2**20,
-    "Gi": 2**30,
-    "Ti": 2**40,
-}
-UNITS = {
-    "_ms": MS,
-    "bytes_per_s": {
-        f"{prefix}{letter}": factor for prefix, factor in PREFIXES.items() for letter in "bB"
-    },
-    "_s": {unit: ms / 1e3 for unit, ms in MS.items()},
-    "_pct": {"%": 1.0},
-}
-"""By suffix of a column's name: units in texts, with their factors."""
-MEASURE = re.compile(r"\s*(-?\d[\d.,]{0,30}(?:[eE][+-]?\d{1,3})?)\s*([A-Za-zµμ%]{0,6})(?:/s)?\s*")
 
 
 def read_all(
@@ -155,30 +139,66 @@ def parse(
         raise LabError(
             f"{source} has more than {MOST_BYTES // 2**20} MiB: audit a part of it.", exit_code=1
         )
-    text = data.decode("utf-8", errors="replace").removeprefix("\ufeff")
-    known = [each for each in FORMATS if format_name in ("", each.name)]
-    if not known:
-        raise LabError(
-            f"--format must be one of {', '.join(each.name for each in FORMATS)}, not "
-            f"{format_name!r}."
-        )
-    content = None
+    if format_name and format_name not in NAMES:
+        raise LabError(f"--format must be one of {', '.join(NAMES)}, not {format_name!r}.")
+    text = data.decode("utf-8", errors="replace").removeprefix("\ufeff").replace("\r\n", "\n")
+    rows = _rows(text, source, format_name, columns or {})
+    found = _tidy(rows, source)
+    found["depth"] = found["depth"].fillna(depth or math.nan)
+    # Without a word about it, a connection of HTTP/1 has one request under way.
+    found["depth"] = found["depth"].mask(found["depth"].isna() & found["protocol"].eq(""), 1.0)
+    return found.fillna({"connections": connections or math.nan})
+
+
+def _rows(text: str, source: str, format_name: str, columns: Mapping[str, str]) -> Iterable[Row]:
+    """Return the rows of a text by the first format that fits; raise LabError if none does."""
+    if text.lstrip().startswith(("{", "[")):
+        content = _json(text, source)
+        for known in JSON_FORMATS:
+            if format_name in ("", known.name) and known.fits(content):
+                return known.rows(content, source)
+        raise LabError(_unknown_json(content, source, format_name), exit_code=1)
+    tools = [tool for tool in TOOLS if format_name in ("", tool.name)]
+    if reports := rows_of_reports(text, source, tools):
+        return reports
+    for table in TABLE_FORMATS:
+        if format_name in ("", table.name) and table.fits(text):
+            return table.rows(text, source, columns)
+    raise LabError(_unknown_text(text, source, format_name), exit_code=1)
+
+
+def _json(text: str, source: str) -> Any:
+    """Return the content of a JSON text; raise LabError with the line of its first fault."""
     try:
-        if text.lstrip().startswith(("{", "[")):
-            content = json.loads(text, parse_constant=lambda _: None)
+        return json.loads(text, parse_constant=lambda _: None)
     except RecursionError:
         raise LabError(f"{source} is nested too deeply.", exit_code=1) from None
-    except ValueError:
-        pass  # not JSON
-    for each in known:
-        subject = content if each.of_json else text
-        if subject is not None and each.fits(subject):
-            found = _tidy(each.rows(subject, source, columns or {}), source)
-            return found.fillna({"connections": connections or math.nan, "depth": depth or 1.0})
-    names = ", ".join(each.name for each in known)
-    raise LabError(
-        f"{source} has none of the formats {names}: for another CSV name its columns by --map.",
-        exit_code=1,
+    except json.JSONDecodeError as error:
+        raise LabError(
+            f"{source} is no valid JSON from line {error.lineno} on: {error.msg}.", exit_code=1
+        ) from None
+    except ValueError:  # a number of thousands of digits
+        raise LabError(f"{source} has a number that is too long.", exit_code=1) from None
+
+
+def _unknown_json(content: Any, source: str, format_name: str) -> str:
+    """Return a sentence about JSON that no format fits: what was tried, and what it has."""
+    names = format_name or ", ".join(dict.fromkeys(each.name for each in JSON_FORMATS))
+    first = content[0] if isinstance(content, list) and content else content
+    has = ", ".join(_clean(name) for name in list(dict_of(first))[:6])
+    what = f"it has {has}" if has else "it has no names"
+    return f"{source} is JSON of none of the formats {names}: {what}."
+
+
+def _unknown_text(text: str, source: str, format_name: str) -> str:
+    """Return a sentence about a text that no format fits: what was tried, and the first line."""
+    tried = format_name or ", ".join(dict.fromkeys(each.name for each in (*TOOLS, *TABLE_FORMATS)))
+    line = next((line for line in text.splitlines() if line.strip()), "")
+    if not line:
+        return f"{source} is empty."
+    return (
+        f'{source} has none of the formats {tried}: its first line is "{_clean(line)[:60]}". For a '
+        "CSV of other names give --map rps=NAME,connections=NAME."
     )
 
 
@@ -194,31 +214,21 @@ def _tidy(rows: Iterable[Row], source: str) -> pd.DataFrame:
     columns["row"] = [row or str(number) for number, row in enumerate(columns["row"], start=1)]
     frame = pd.DataFrame(columns, dtype=object)
     missing = pd.Series("", frame.index, dtype=object)
+    is_coarse = pd.Series([as_number(row.get("resolution_ms")) > 0 for row in found], frame.index)
     for name in NUMBERS:
         said = pd.Series([value_of(name, row.get(name)) for row in found], frame.index, dtype=float)
         expected = pd.Series(
             [name in row.get("expected", ()) for row in found], frame.index, dtype=bool
         )
-        void = said.eq(-1) | (said.eq(0) & (name in POSITIVE)) | (said.isna() & expected)
+        is_rounded_to_0 = is_coarse & name.endswith("_ms")
+        is_0 = said.eq(0) & (name in POSITIVE) & ~is_rounded_to_0
+        void = said.eq(-1) | is_0 | (said.isna() & expected)
         below = said.lt(0) & ~void & (name in POSITIVE)
         missing += void.map({True: f" {name}", False: ""}) + below.map(
             {True: f" {name}{BELOW}", False: ""}
         )
         frame[name] = said.mask(void | below)
     return frame.assign(missing=missing.str.strip())
-
-
-def value_of(column: str, value: Any) -> float:
-    """Return a column's number from a value in a file, such as `1.71ms`, `3.99GB/s` or `12 %`."""
-    units = next((units for end, units in UNITS.items() if column.endswith(end)), None)
-    if units is None or not isinstance(value, str):
-        return as_number(value)
-    found = MEASURE.fullmatch(value[:64])
-    return (
-        as_number(found[1]) * (units.get(found[2], math.nan) if found[2] else 1.0)
-        if found
-        else math.nan
-    )
 
 
 def _clean(value: Any) -> str:

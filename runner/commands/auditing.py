@@ -35,7 +35,7 @@ FailOn = Annotated[
     str,
     typer.Option(
         metavar="SEVERITY",
-        help="Exit with 1 from this severity on: impossible, suspicious, worth knowing, never.",
+        help="Exit with 1 from here on: void, impossible, suspicious, worth knowing, never.",
     ),
 ]
 Fetch = Annotated[bool, typer.Option("--fetch", help="Allow https addresses as files.")]

@@ -16,9 +16,9 @@ from built import ROOT
 from runner.audit.checks import audit, under_way
 from runner.audit.finding import Severity, summary
 from runner.audit.finding import table as table_of
-from runner.audit.formats import NUMBERS
+from runner.audit.formats.values import NUMBERS, value_of
 from runner.audit.page import HARD, of_published, open_audit, rows_of
-from runner.audit.reading import MOST_BYTES, parse, read_all, value_of
+from runner.audit.reading import MOST_BYTES, parse, read_all
 from runner.audit.stored import store_beside
 from runner.model import LabError
 from runner.present.frames import read_tables
@@ -51,7 +51,7 @@ def test_a_sound_table_is_silent() -> None:
     assert done.findings == () and [each.split(" (")[0] for each in done.not_done] == []
     assert (
         summary(done).counted
-        == "12 rows of 1 test in 1 file: 0 impossible, 0 suspicious, 0 worth knowing."
+        == "12 rows of 1 test in 1 file: 0 void, 0 impossible, 0 suspicious, 0 worth knowing."
     )
 
 
@@ -62,14 +62,17 @@ def test_a_sound_table_is_silent() -> None:
         ({"mean_ms": 8.7, "p99_ms": 22}, LITTLE, "suspicious"),
         ({"mean_ms": 2, "p50_ms": 1, "p99_ms": 9}, LITTLE, "suspicious"),
         ({"mean_ms": 4, "p50_ms": 8.3}, TIMES, "impossible"),
-        ({"cpu_pct": 100.5}, COUNTS, "suspicious"),
+        ({"cpu_pct": 100.5}, COUNTS, "worth knowing"),
+        ({"cpu_pct": 106}, COUNTS, "suspicious"),
+        ({"errors": 12_000}, COUNTS, "suspicious"),
+        ({"errors": 140_255}, COUNTS, "void"),  # as many as requests
         ({"p50_ms": 50}, TIMES, "impossible"),
         ({"max_ms": 5}, TIMES, "impossible"),
         ({"p99_ms": -1.5}, "missing values", "impossible"),
         ({"p99_ms": -1}, "missing values", "worth knowing"),
         ({"requests": 50_000}, COUNTS, "impossible"),
         ({"requests": 152_000}, COUNTS, "suspicious"),
-        ({"cpu_pct": 104}, COUNTS, "impossible"),
+        ({"cpu_pct": 112}, COUNTS, "impossible"),
         ({"rps": -1}, "missing values", "suspicious"),
         ({"p99_ms": 6.9}, TIMES, "suspicious"),  # few requests would make the mean
         ({"p99_ms": sound()["mean_ms"][5]}, TIMES, "suspicious"),
@@ -264,7 +267,7 @@ def test_httparena() -> None:
     assert (one["cpu_pct"][0], one["cpu_given_pct"][0]) == (6644.3, 6400) and one["bytes_per_s"][
         0
     ] == 3.99e9
-    assert ("counts", "impossible", "a") in found(one)
+    assert ("counts", "worth knowing", "a") in found(one)
     several = {"framework": "a", "json": {"4096": row}, "tls": [row | {"target_rate": 10}]}
     many = parse(json.dumps(several).encode(), "a.json")
     assert list(many["test"]) == ["json/4096", "tls"] and list(many["load_model"]) == [
@@ -447,8 +450,9 @@ def test_the_tolerance_of_a_quota_is_two_of_its_periods_in_a_slice() -> None:
 
     tolerance = float(row["cpu_tolerance"].iloc[0])
     assert findings(50 * (1 + tolerance) - 0.01) == []
-    assert findings(50 * (1 + tolerance) + 0.01) == [Severity.SUSPICIOUS]
-    assert findings(50 * (1.01 + tolerance) + 0.01) == [Severity.IMPOSSIBLE]
+    assert findings(50 * (1 + tolerance) + 0.01) == [Severity.KNOWING]
+    assert findings(50 * (1.05 + tolerance) + 0.01) == [Severity.SUSPICIOUS]
+    assert findings(50 * (1.1 + tolerance) + 0.01) == [Severity.IMPOSSIBLE]
 
 
 # --- hostile files --------------------------------------------------------------------------------
@@ -505,7 +509,8 @@ def test_a_hostile_file_ends_in_a_sentence_or_in_findings(kind: str) -> None:
 REFUSED = {
     "64 MiB": (bytes(MOST_BYTES + 1), ""),
     "--format must be one of techempower": (b"{}", "nope"),
-    r"has none of the formats wrk: ": (b"{}", "wrk"),
+    r"x is JSON of none of the formats wrk: it has no names": (b"{}", "wrk"),
+    r"x has none of the formats wrk: its first line is": (b"a,b", "wrk"),
 }
 
 

@@ -18,7 +18,7 @@ from figure_checks import readable
 
 from runner.audit import figures
 from runner.audit.checks import audit
-from runner.audit.formats import FORMATS
+from runner.audit.formats.catalog import NAMES
 from runner.audit.stored import load
 from runner.model import LabError
 from runner.present.chart.drawing import draw
@@ -235,7 +235,7 @@ def test_the_notebook_runs_as_it_is(tmp_path, bare_lab):
 
 def test_formats_are_those_of_the_page():
     text = (ROOT / "docs" / "audit.md").read_text()
-    assert all(f"`{each.name}`" in text for each in FORMATS)
+    assert all(f"`{name}`" in text for name in NAMES)
 
 
 def test_what_a_file_holds_does_not_steer_the_terminal(bench, tmp_path):

@@ -42,6 +42,8 @@ def sound(n: int = 12) -> dict[str, Any]:
         "p99_ms": (300_000 / rate).round(3),
         "max_ms": (900_000 / rate).round(3),
         "requests": (10 * rate).round(),
+        "errors": 0,
+        "bytes_per_s": (180 * rate).round(),
         "duration_s": 10,
         "cpu_pct": 95,
         "cpu_given_pct": 100,

@@ -1,0 +1,1 @@
+"""Readers of other people's tables, and of what load generators print."""

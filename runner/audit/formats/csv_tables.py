@@ -1,0 +1,282 @@
+"""Read tables: CSV, tables in Markdown, Locust's statistics, JMeter's lists of requests."""
+
+import csv
+import io
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from runner.audit.formats.values import NUMBERS, PRINTED_QUANTILES, TEXTS, Row, as_number
+from runner.model import LabError
+
+ALIASES = {
+    "rate": (
+        "rps",
+        "requests_per_second",
+        "requests_per_second_median",
+        "req_per_sec",
+        "requests/s",
+        "requests/sec",
+    ),
+    "connections": ("concurrency", "clients", "vus", "connections"),
+    "subject": ("framework", "server", "name", "subject"),
+    "test": ("test", "scenario", "workload"),
+    "mean_ms": ("latency_mean_ms", "latency_avg_ms", "mean_ms", "avg_ms"),
+    "duration_s": ("duration", "seconds"),
+    "language": ("language",),
+}
+"""Our column -> CSV headers read as that column, unless `--map` says otherwise."""
+
+
+def _csv_rows(text: str) -> Iterator[dict[str, str]]:
+    reader = csv.DictReader(io.StringIO(text), restkey="")
+    try:
+        for row in reader:
+            yield {
+                str(name).strip(): value for name, value in row.items() if isinstance(value, str)
+            }
+    except csv.Error as error:
+        raise LabError(
+            f"The CSV cannot be read from line {reader.line_num} on: {error}.", exit_code=1
+        ) from None
+
+
+def header_of(text: str) -> list[str]:
+    """Return the names in the first line of a CSV."""
+    first = re.split(r"[\r\n]", text, maxsplit=1)[0][:10_000]
+    return [name.strip() for name in next(csv.reader([first]), [])]
+
+
+def is_csv(text: str) -> bool:
+    """True if a text can be a CSV: its first line has several names."""
+    return len(set(header_of(text))) > 1 and not text.lstrip().startswith(("{", "["))
+
+
+PUBLISHED = {
+    "rps": "rate",
+    **{f"latency_p{q}": f"p{q}_ms" for q in PRINTED_QUANTILES},
+    "cpu_peak": "cpu_pct",
+}
+
+
+def published(text: str, _source: str, _columns: Mapping[str, str]) -> Iterator[Row]:
+    """Yield a row for each load and server of a CSV with one number per line.
+
+    data/published.csv has this form.
+    """
+    cells: dict[tuple[str, ...], Row] = {}
+    for row in _csv_rows(text):
+        key = tuple(
+            row.get(name, "")
+            for name in ("source", "scenario", "load", "server", "mode", "connections")
+        )
+        cell = cells.setdefault(
+            key,
+            {
+                "test": f"{key[1]} ({key[0]})",
+                "subject": key[3],
+                "mode": key[4],
+                "connections": key[5],
+                "language": row.get("language"),
+                "load_model": "open" if "ramping" in key[2] else "closed",
+            },
+        )
+        if (column := PUBLISHED.get(row.get("metric", ""))) is not None:
+            cell[column] = row.get("value")
+    yield from cells.values()
+
+
+def named_columns(text: str, source: str, renamed: Mapping[str, str]) -> Iterator[Row]:
+    """Yield the rows of a CSV, whose columns are known by ALIASES, or named in `renamed`."""
+    header = header_of(text)
+    by_name = {name.lower(): name for name in reversed(header)}
+    columns = {
+        ours: by_name[name]
+        for ours, names in ALIASES.items()
+        for name in reversed(names)
+        if name in by_name
+    }
+    columns |= {name: name for name in (*NUMBERS, "load_model", "day") if name in header}
+    for name, theirs in renamed.items():
+        ours = {"rps": "rate"}.get(name, name.removeprefix("latency_"))
+        if theirs not in header or ours not in (*NUMBERS, *TEXTS):
+            what = f"no column {theirs!r}" if theirs not in header else f"no quantity {ours!r}"
+            raise LabError(
+                f"--map: {source} has {what}; its columns are {', '.join(header)}.", exit_code=1
+            )
+        columns[ours] = theirs
+    if "rate" not in columns:
+        what = f"{source} has no column that is known as a rate: name one by --map rps=NAME"
+        raise LabError(f"{what}, of {', '.join(header)}.", exit_code=1)
+    versions = [
+        name
+        for name in ("mode", "version", "framework_version")
+        if name in set(header) - {*columns.values()}
+    ]
+    expected = tuple(name for name in columns if name in NUMBERS)
+    for row in _csv_rows(text):
+        found: Row = {ours: row.get(theirs) for ours, theirs in columns.items()}
+        subject = " ".join(
+            [found.get("subject") or "", *(row.get(name) or "" for name in versions)]
+        ).strip()
+        yield {**found, "mode": row.get("mode"), "subject": subject, "expected": expected}
+
+
+# --- tables in Markdown ---------------------------------------------------------------------------
+
+_RULE = re.compile(r"^\s{0,3}\|?\s*:?-{2,}:?\s*(\|\s*:?-{2,}:?\s*)+\|?\s*$")
+
+
+def has_markdown_table(text: str) -> bool:
+    """True if a text has a table in Markdown: a line of names, and one of dashes and bars."""
+    return any(_RULE.match(line) for line in text.splitlines()[1:5000])
+
+
+def markdown(text: str, source: str, renamed: Mapping[str, str]) -> Iterator[Row]:
+    """Yield the rows of the tables in a Markdown text that have a rate.
+
+    A table that names no test is named after the heading above it.
+    """
+    tables = list(_markdown_tables(text))
+    rated = [table for table in tables if _has_rate(table.names, renamed)]
+    for table in rated or tables[:1]:
+        for row in named_columns(table.as_csv(), source, renamed):
+            yield row if row.get("test") else row | {"test": table.heading or source}
+
+
+@dataclass(frozen=True)
+class _MarkdownTable:
+    """A table in Markdown, and the heading above it."""
+
+    heading: str
+    names: list[str]
+    rows: list[list[str]]
+
+    def as_csv(self) -> str:
+        """Return the table as CSV."""
+        out = io.StringIO()
+        csv.writer(out).writerows([self.names, *self.rows])
+        return out.getvalue()
+
+
+def _markdown_tables(text: str) -> Iterator[_MarkdownTable]:
+    lines = text.splitlines()
+    heading = ""
+    for number, line in enumerate(lines[:-1]):
+        if line.startswith("#"):
+            heading = line.strip("# \t")
+        if _RULE.match(lines[number + 1]) and "|" in line:
+            rows = []
+            for below in lines[number + 2 :]:
+                if "|" not in below:
+                    break
+                rows.append(_cells(below))
+            yield _MarkdownTable(heading, _cells(line), rows)
+
+
+def _cells(line: str) -> list[str]:
+    """Return the cells of a line, without the marks of bold text and code."""
+    return [cell.strip(" \t*`_") for cell in line.strip().strip("|").split("|")]
+
+
+def _has_rate(names: Sequence[str], renamed: Mapping[str, str]) -> bool:
+    """True if a table has a column that is a rate by its name or by `--map`."""
+    by_option = {renamed.get("rps"), renamed.get("rate")} & set(names)
+    return bool(by_option or {name.lower() for name in names} & set(ALIASES["rate"]))
+
+
+# --- Locust ---------------------------------------------------------------------------------------
+
+LOCUST = {
+    "requests": "Request Count",
+    "errors": "Failure Count",
+    "rate": "Requests/s",
+    "mean_ms": "Average Response Time",
+    "min_ms": "Min Response Time",
+    "max_ms": "Max Response Time",
+    "p50_ms": "50%",
+    "p90_ms": "90%",
+    "p95_ms": "95%",
+    "p99_ms": "99%",
+    "answer_bytes": "Average Content Size",
+}
+
+
+def is_locust(header: Collection[str]) -> bool:
+    """True for the file that Locust writes by `--csv`, whose name ends in _stats.csv."""
+    return {"Request Count", "Failure Count", "Requests/s", "Average Response Time"} <= set(header)
+
+
+def locust(text: str, source: str, _columns: Mapping[str, str]) -> Iterator[Row]:
+    """Yield a row for each request of Locust's statistics.
+
+    `Aggregated` is their sum and no row. Locust rounds percentiles: above 100 ms to tens, and above
+    1 s to hundreds.
+    """
+    for row in _csv_rows(text):
+        if row.get("Name") == "Aggregated" and not row.get("Type"):
+            continue
+        found: Row = {ours: row.get(theirs) for ours, theirs in LOCUST.items()}
+        slowest_ms = as_number(row.get("Max Response Time"))
+        step_ms = 1.0 if slowest_ms < 100 else 10.0 if slowest_ms < 1000 else 100.0
+        yield found | {
+            "test": source,
+            "subject": " ".join(filter(None, (row.get("Type"), row.get("Name")))),
+            "tool": "locust",
+            "load_model": "unknown",
+            "resolution_ms": step_ms / 2,
+        }
+
+
+# --- JMeter ---------------------------------------------------------------------------------------
+
+JMETER = ("timeStamp", "elapsed", "label", "success", "bytes")
+
+
+def is_jmeter(header: Collection[str]) -> bool:
+    """True for the results that JMeter writes as CSV (JTL): a line for each request."""
+    return {"timeStamp", "elapsed", "label", "success"} <= set(header)
+
+
+def jmeter(text: str, source: str, _columns: Mapping[str, str]) -> Iterator[Row]:
+    """Yield a row for each label of JMeter's results, computed from its requests."""
+    wanted = [name for name in (*JMETER, "allThreads") if name in header_of(text)]
+    try:
+        requests = pd.read_csv(io.StringIO(text), usecols=wanted, on_bad_lines="skip")
+    except (ValueError, pd.errors.ParserError) as error:
+        said = str(error).splitlines()[0]
+        raise LabError(f"{source} is no list of requests by JMeter: {said}.", exit_code=1) from None
+    numbers = requests[["timeStamp", "elapsed"]].apply(pd.to_numeric, errors="coerce")
+    requests[["timeStamp", "elapsed"]] = numbers
+    requests = requests.dropna(subset=["timeStamp", "elapsed"])
+    for label, group in requests.groupby("label", sort=False):
+        yield _jmeter_row(group) | {"test": source, "subject": str(label), "row": str(label)}
+
+
+def _jmeter_row(requests: pd.DataFrame) -> Row:
+    """Return the row of the requests of one label; JMeter's times are whole milliseconds."""
+    elapsed_ms = requests["elapsed"]
+    ended_ms = requests["timeStamp"] + elapsed_ms
+    duration_s = float(ended_ms.max() - requests["timeStamp"].min()) / 1000
+    failed = ~requests["success"].astype(str).str.lower().eq("true")
+    threads = requests["allThreads"].max() if "allThreads" in requests else math.nan
+    quantiles = {f"p{q}_ms": float(elapsed_ms.quantile(q / 100)) for q in PRINTED_QUANTILES}
+    size = requests["bytes"].mean() if "bytes" in requests else math.nan
+    return {
+        "tool": "jmeter",
+        "load_model": "unknown",
+        "connections": threads,
+        "rate": len(requests) / duration_s if duration_s > 0 else math.nan,
+        "requests": len(requests),
+        "duration_s": duration_s,
+        "mean_ms": float(elapsed_ms.mean()),
+        "min_ms": float(elapsed_ms.min()),
+        "max_ms": float(elapsed_ms.max()),
+        **quantiles,
+        "resolution_ms": 1.0,
+        "errors": int(failed.sum()),
+        "answer_bytes": size,
+    }

@@ -1,0 +1,396 @@
+"""Read the JSON that load generators write: one row for each load."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from runner.audit.formats.values import (
+    PRINTED_QUANTILES,
+    JsonObject,
+    Row,
+    as_number,
+    counted,
+    dict_of,
+    dicts_of,
+    list_of,
+    sum_of,
+    wrong,
+)
+
+NS = 1e-6
+"""Milliseconds in a nanosecond."""
+US = 1e-3
+S = 1e3
+ABORTED = "aborted due to deadline"
+"""What oha calls the requests under way when its time is over."""
+
+
+def scaled(values: Mapping[str, Any], names: Mapping[str, str], unit_ms: float) -> Row:
+    """Return times in ms by our columns; `names` maps ours to those of `values`."""
+    return {ours: unit_ms * as_number(values.get(theirs)) for ours, theirs in names.items()}
+
+
+def oha(data: JsonObject, source: str) -> Iterator[Row]:
+    """Yield oha's JSON output (`--json`, `--output-format json`)."""
+    summary = dict_of(data.get("summary"))
+    codes = dict_of(data.get("statusCodeDistribution"))
+    failures = dict_of(data.get("errorDistribution"))
+    unfinished = sum_of(failures, [ABORTED])
+    failed = sum_of(failures, [name for name in failures if name != ABORTED])
+    times = {"mean_ms": "average", "min_ms": "fastest", "max_ms": "slowest"}
+    quantiles = {f"p{percent}_ms": f"p{percent}" for percent in PRINTED_QUANTILES}
+    yield {
+        "test": source,
+        "subject": source,
+        "tool": "oha",
+        "load_model": "closed",
+        **scaled(summary, times, S),
+        **scaled(dict_of(data.get("latencyPercentiles")), quantiles, S),
+        "rate": summary.get("requestsPerSec"),
+        "duration_s": summary.get("total"),
+        "requests": plus(counted(codes), failed, unfinished),
+        "errors": plus(wrong(codes), failed),
+        "unfinished": unfinished,
+        "bytes_per_s": summary.get("sizePerSec"),
+        "answer_bytes": summary.get("sizePerRequest"),
+    }
+
+
+def plus(*counts: float) -> float:
+    """Return the sum of counts, of which an unknown one is 0; NaN if all are unknown."""
+    known = [each for each in counts if not math.isnan(each)]
+    return sum(known) if known else math.nan
+
+
+def bombardier(data: JsonObject, source: str) -> Iterator[Row]:
+    """Yield bombardier's JSON output (`--format json`), whose times are microseconds."""
+    spec = dict_of(data.get("spec"))
+    result = dict_of(data.get("result"))
+    latency = dict_of(result.get("latency"))
+    codes = {str(each): result.get(f"req{each}xx") for each in (1, 2, 3, 4, 5)}
+    answered = sum_of(codes, codes)
+    others = as_number(result.get("others"))
+    quantiles = {f"p{percent}_ms": str(percent) for percent in PRINTED_QUANTILES}
+    times = {"mean_ms": "mean", "stdev_ms": "stddev", "max_ms": "max"}
+    yield {
+        "test": source,
+        "subject": source,
+        "tool": "bombardier",
+        "load_model": "open" if as_number(spec.get("rate")) > 0 else "closed",
+        "protocol": "h2" if spec.get("client") == "nethttp2" else "",
+        "connections": spec.get("numberOfConnections"),
+        "target_rate": spec.get("rate"),
+        **scaled(latency, times, US),
+        **scaled(dict_of(latency.get("percentiles")), quantiles, US),
+        "rate": dict_of(result.get("rps")).get("mean"),
+        "duration_s": result.get("timeTakenSeconds"),
+        "requests": plus(answered, others),
+        "errors": plus(sum_of(codes, ("4", "5")), others),
+        "answer_bytes": as_number(result.get("bytesRead")) / answered if answered else math.nan,
+    }
+
+
+def vegeta(data: JsonObject, source: str) -> Iterator[Row]:
+    """Yield vegeta's JSON report, whose times are nanoseconds."""
+    latencies = dict_of(data.get("latencies"))
+    codes = dict_of(data.get("status_codes"))
+    quantiles = {f"p{percent}_ms": f"{percent}th" for percent in PRINTED_QUANTILES}
+    times = {"mean_ms": "mean", "min_ms": "min", "max_ms": "max"}
+    yield {
+        "test": source,
+        "subject": source,
+        "tool": "vegeta",
+        "load_model": "open",
+        **scaled(latencies, times, NS),
+        **scaled(latencies, quantiles, NS),
+        "rate": data.get("rate"),
+        "duration_s": NS / S * as_number(data.get("duration")),
+        "requests": data.get("requests"),
+        "errors": wrong(codes) if codes else math.nan,
+        "answer_bytes": dict_of(data.get("bytes_in")).get("mean"),
+    }
+
+
+def autocannon(data: JsonObject, source: str) -> Iterator[Row]:
+    """Yield autocannon's JSON output (`--json`).
+
+    It records whole milliseconds, and cuts off the rest.
+    """
+    latency = dict_of(data.get("latency"))
+    requests = dict_of(data.get("requests"))
+    failed = plus(sum_of(data, ("errors", "resets", "mismatches")))
+    quantiles = {f"p{percent}_ms": f"p{percent}" for percent in PRINTED_QUANTILES}
+    quantiles["p95_ms"] = "p95"
+    times = {"mean_ms": "average", "stdev_ms": "stddev", "min_ms": "min", "max_ms": "max"}
+    yield {
+        "test": source,
+        "subject": str(data.get("title") or source),
+        "tool": "autocannon",
+        "load_model": "closed",
+        "connections": data.get("connections"),
+        "depth": data.get("pipelining"),
+        **scaled(latency, times, 1.0),
+        **scaled(latency, quantiles, 1.0),
+        "resolution_ms": 1.0,
+        "rate": requests.get("average"),
+        "duration_s": data.get("duration"),
+        "requests": plus(as_number(requests.get("total")), failed),
+        "errors": plus(as_number(data.get("non2xx")), failed),
+        "bytes_per_s": dict_of(data.get("throughput")).get("average"),
+    }
+
+
+def fortio(data: JsonObject, source: str) -> Iterator[Row]:
+    """Yield fortio's JSON (`-json FILE`), whose times are seconds.
+
+    Its percentiles are interpolated within the buckets of a histogram, those of its default options
+    from 1 ms on.
+    """
+    histogram = dict_of(data.get("DurationHistogram"))
+    every_bucket = dicts_of(histogram.get("Data"))
+    up_to_p99 = sum(as_number(each.get("Percent")) < 99 for each in every_bucket) + 1
+    buckets = every_bucket[:up_to_p99]
+    widths_ms = [
+        S * (as_number(each.get("End")) - as_number(each.get("Start"))) for each in buckets
+    ]
+    known = {
+        as_number(each.get("Percentile")): as_number(each.get("Value"))
+        for each in dicts_of(histogram.get("Percentiles"))
+    }
+    codes = dict_of(data.get("RetCodes"))
+    answers = {code: count for code, count in codes.items() if as_number(code) > 0}
+    unanswered = sum_of(codes, [code for code in codes if code not in answers and code != "OK"])
+    requested = as_number(data.get("RequestedQPS"))
+    times = {"mean_ms": "Avg", "stdev_ms": "StdDev", "min_ms": "Min", "max_ms": "Max"}
+    yield {
+        "test": source,
+        "subject": str(data.get("Labels") or source),
+        "tool": "fortio",
+        "load_model": "open" if requested > 0 else "closed",
+        "target_rate": requested,
+        "connections": data.get("NumThreads"),
+        **scaled(histogram, times, S),
+        **{f"p{each}_ms": S * known.get(float(each), math.nan) for each in PRINTED_QUANTILES},
+        "resolution_ms": max((each for each in widths_ms if each > 0), default=0.0),
+        "rate": data.get("ActualQPS"),
+        "duration_s": NS / S * as_number(data.get("ActualDuration")),
+        "requests": counted(codes),
+        "errors": plus(wrong(answers), unanswered),
+        "answer_bytes": dict_of(data.get("Sizes")).get("Avg"),
+    }
+
+
+def nighthawk(data: JsonObject, source: str) -> Iterator[Row]:
+    """Yield a row for the global result of Nighthawk's JSON output."""
+    options = dict_of(data.get("options"))
+    workers = as_number(options.get("concurrency"))
+    for result in dicts_of(data.get("results")):
+        if result.get("name") != "global":
+            continue
+        statistics = {str(each.get("id")): each for each in dicts_of(result.get("statistics"))}
+        latency = statistics.get("benchmark_http_client.request_to_response", {})
+        known = {
+            round(100 * as_number(each.get("percentile")), 3): each.get("duration")
+            for each in dicts_of(latency.get("percentiles"))
+            if not math.isnan(as_number(each.get("percentile")))
+        }
+        counters = {
+            str(each.get("name")): each.get("value") for each in dicts_of(result.get("counters"))
+        }
+        answers = {
+            f"{each}00": counters.get(f"benchmark.http_{each}xx") for each in (1, 2, 3, 4, 5)
+        }
+        failed = sum_of(counters, ("benchmark.stream_resets", "benchmark.pool_connection_failure"))
+        duration = result.get("execution_duration") or options.get("duration")
+        duration_s = as_number(str(duration).removesuffix("s"))
+        requests = plus(counted(answers), failed)
+        yield {
+            "test": source,
+            "subject": source,
+            "tool": "nighthawk",
+            "load_model": "closed" if options.get("open_loop") is False else "open",
+            "connections": as_number(options.get("connections")) * (workers if workers > 0 else 1),
+            "target_rate": as_number(options.get("requests_per_second")) * (workers or 1),
+            "protocol": "h2" if "HTTP2" in str(options.get("protocol") or "") else "",
+            "mean_ms": latency.get("mean"),
+            "stdev_ms": latency.get("pstdev"),
+            "min_ms": latency.get("min"),
+            "max_ms": latency.get("max"),
+            **{f"p{each}_ms": known.get(float(each)) for each in PRINTED_QUANTILES},
+            "rate": requests / duration_s if duration_s > 0 else math.nan,
+            "duration_s": duration_s,
+            "requests": requests,
+            "errors": plus(wrong(answers), failed),
+        }
+
+
+def ghz(data: JsonObject, source: str) -> Iterator[Row]:
+    """Yield ghz's JSON output (`-O json`), whose times are nanoseconds."""
+    options = dict_of(data.get("options"))
+    known = {
+        as_number(each.get("percentage")): NS * as_number(each.get("latency"))
+        for each in dicts_of(data.get("latencyDistribution"))
+    }
+    codes = dict_of(data.get("statusCodeDistribution"))
+    rate = as_number(options.get("rps"))
+    times = {"mean_ms": "average", "min_ms": "fastest", "max_ms": "slowest"}
+    yield {
+        "test": source,
+        "subject": str(data.get("name") or source),
+        "tool": "ghz",
+        "load_model": "open" if rate > 0 else "closed",
+        "protocol": "h2",
+        "target_rate": rate if rate > 0 else math.nan,
+        "connections": options.get("concurrency"),
+        "depth": 1,
+        **scaled(data, times, NS),
+        **{f"p{each}_ms": known.get(float(each)) for each in PRINTED_QUANTILES},
+        "rate": data.get("rps"),
+        "duration_s": NS / S * as_number(data.get("total")),
+        "requests": data.get("count"),
+        "errors": sum_of(codes, [code for code in codes if code != "OK"]) if codes else math.nan,
+    }
+
+
+GATLING_QUANTILES = {
+    "percentiles1": "p50_ms",
+    "percentiles3": "p95_ms",
+    "percentiles4": "p99_ms",
+}
+"""Gatling's names of percentiles, as its configuration sets them by default."""
+
+
+def gatling(data: JsonObject, source: str) -> Iterator[Row]:
+    """Yield a row for each request of Gatling's stats.json; for all together of global_stats."""
+    requests = list(_gatling_requests(data, 0))
+    if requests:
+        yield from (_gatling_row(each, source) for each in requests)
+    else:
+        yield _gatling_row(dict_of(data.get("stats")) or data, source)
+
+
+def _gatling_requests(data: JsonObject, level: int) -> Iterator[JsonObject]:
+    """Yield the statistics of requests, also of those within groups."""
+    if level > 8:
+        return
+    for each in dict_of(data.get("contents")).values():
+        entry = dict_of(each)
+        if entry.get("type") == "REQUEST":
+            yield dict_of(entry.get("stats"))
+        else:
+            yield from _gatling_requests(entry, level + 1)
+
+
+def _gatling_row(stats: JsonObject, source: str) -> Row:
+    def total(name: str) -> Any:
+        return dict_of(stats.get(name)).get("total")
+
+    name = str(stats.get("name") or source)
+    return {
+        "test": source,
+        "subject": name,
+        "row": name,
+        "tool": "gatling",
+        "load_model": "unknown",
+        "mean_ms": total("meanResponseTime"),
+        "stdev_ms": total("standardDeviation"),
+        "min_ms": total("minResponseTime"),
+        "max_ms": total("maxResponseTime"),
+        **{ours: total(theirs) for theirs, ours in GATLING_QUANTILES.items()},
+        "resolution_ms": 1.0,
+        "rate": total("meanNumberOfRequestsPerSecond"),
+        "requests": total("numberOfRequests"),
+        "errors": dict_of(stats.get("numberOfRequests")).get("ko"),
+    }
+
+
+CRANK_TOOLS = {"wrk": 1.0, "bombardier": US, "http": 1.0, "h2load": 1.0}
+"""Prefix of crank's results -> milliseconds in the unit of its latencies."""
+
+
+def crank(data: JsonObject, source: str) -> Iterator[Row]:
+    """Yield a row for each load of crank's JSON output (`--json`)."""
+    jobs = dict_of(dict_of(data.get("jobResults")).get("jobs"))
+    results = {name: dict_of(dict_of(job).get("results")) for name, job in jobs.items()}
+    served = results.get("application", {})
+    for name, found in results.items():
+        for tool, unit_ms in CRANK_TOOLS.items():
+            if f"{tool}/rps/mean" in found:
+                yield _crank_row(name, found, tool, unit_ms) | {
+                    "test": source,
+                    "subject": source,
+                    "cpu_pct": served.get("benchmarks/cpu"),
+                    "cpu_given_pct": 100.0 if "benchmarks/cpu" in served else math.nan,
+                }
+
+
+def _crank_row(name: str, found: JsonObject, tool: str, unit_ms: float) -> Row:
+    prefix = f"{tool}/latency/"
+    quantiles = {f"p{percent}_ms": f"{prefix}{percent}" for percent in PRINTED_QUANTILES}
+    times = {"mean_ms": f"{prefix}mean", "max_ms": f"{prefix}max"}
+    failed = sum_of(
+        found,
+        (f"{tool}/errors/badresponses", f"{tool}/errors/socketerrors", f"{tool}/badresponses"),
+    )
+    return {
+        "row": name,
+        "tool": tool,
+        "load_model": "closed",
+        **scaled(found, times | quantiles, unit_ms),
+        "rate": found.get(f"{tool}/rps/mean"),
+        "requests": found.get(f"{tool}/requests"),
+        "errors": failed,
+        "connections": found.get(f"{tool}/connections"),
+    }
+
+
+def is_oha(data: JsonObject) -> bool:
+    """True for oha's output."""
+    return {"summary", "latencyPercentiles"} <= data.keys()
+
+
+def is_bombardier(data: JsonObject) -> bool:
+    """True for bombardier's output."""
+    return {"spec", "result"} <= data.keys() and "latency" in dict_of(data["result"])
+
+
+def is_vegeta(data: JsonObject) -> bool:
+    """True for vegeta's report."""
+    return {"latencies", "status_codes"} <= data.keys()
+
+
+def is_autocannon(data: JsonObject) -> bool:
+    """True for autocannon's output."""
+    return {"latency", "requests", "throughput", "connections"} <= data.keys()
+
+
+def is_fortio(data: JsonObject) -> bool:
+    """True for fortio's output."""
+    return {"DurationHistogram", "ActualQPS"} <= data.keys()
+
+
+def is_nighthawk(data: JsonObject) -> bool:
+    """True for Nighthawk's output."""
+    results = dicts_of(data.get("results"))
+    return any({"statistics", "counters"} <= each.keys() for each in results)
+
+
+def is_ghz(data: JsonObject) -> bool:
+    """True for ghz's output."""
+    return {"count", "rps", "fastest", "slowest"} <= data.keys()
+
+
+def is_gatling(data: JsonObject) -> bool:
+    """True for Gatling's stats.json and global_stats.json."""
+    stats = dict_of(data.get("stats")) or data
+    return isinstance(stats.get("meanNumberOfRequestsPerSecond"), dict)
+
+
+def is_crank(data: JsonObject) -> bool:
+    """True for crank's output."""
+    return "jobs" in dict_of(data.get("jobResults"))
+
+
+def objects(data: Any) -> list[JsonObject]:
+    """Return a report, or the reports in a list of them."""
+    return [dict_of(each) for each in list_of(data)] or [dict_of(data)]

@@ -1,0 +1,440 @@
+"""Read what load generators print: one row for each report in a text.
+
+A text may have several reports, of one tool or of several, with other text around them.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from runner.audit.formats import k6_summaries
+from runner.audit.formats.json_reports import ABORTED, plus
+from runner.audit.formats.values import PRINTED_QUANTILES, Row, as_number, value_of
+
+Begins = Callable[[str], Iterable[int]]
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A load generator that prints a report."""
+
+    name: str
+    begins: Begins
+    """Returns where its reports begin in a text."""
+    rows: Callable[[str, str], Iterator[Row]]
+    """Reads one report; the second argument is its name."""
+
+
+@dataclass(frozen=True)
+class _Report:
+    """One report in a text."""
+
+    tool: Tool
+    begin: int
+    end: int
+
+
+def at(pattern: str) -> Begins:
+    """Return a function that finds where reports begin: at each match of a pattern."""
+    compiled = re.compile(pattern, re.M)
+    return lambda text: [match.start() for match in compiled.finditer(text)]
+
+
+def at_first(*patterns: str) -> Begins:
+    """Return a function that finds where reports begin: the first pattern that matches anywhere."""
+    compiled = [re.compile(pattern, re.M) for pattern in patterns]
+
+    def begins(text: str) -> list[int]:
+        for pattern in compiled:
+            if found := [match.start() for match in pattern.finditer(text)]:
+                return found
+        return []
+
+    return begins
+
+
+def rows_of_reports(text: str, source: str, tools: Sequence[Tool]) -> list[Row]:
+    """Return the rows of all reports in a text; none if there is no report.
+
+    One report is named after its file. Of several, each is named after the heading above it, or the
+    address that it loaded.
+    """
+    reports = _reports(text, tools)
+    if len(reports) == 1:
+        only = reports[0]
+        return list(only.tool.rows(text[only.begin :], source))
+    names = _names(text, reports)
+    rows: list[Row] = []
+    for name, report in zip(names, reports, strict=True):
+        for row in report.tool.rows(text[report.begin : report.end], source):
+            part = row.get("row")
+            where = f"{name}, {part}" if part else name
+            rows.append(row | {"subject": name, "row": where})
+    return rows
+
+
+def _reports(text: str, tools: Sequence[Tool]) -> list[_Report]:
+    """Return the reports in a text, in their order; each ends where the next one begins."""
+    begins = sorted(
+        (begin, number) for number, tool in enumerate(tools) for begin in tool.begins(text)
+    )
+    after_last = [(len(text), -1)]
+    return [
+        _Report(tools[number], begin, end)
+        for (begin, number), (end, _) in pairwise([*begins, *after_last])
+    ]
+
+
+HEADING = re.compile(r"^\s{0,3}#{1,6}\s+(.{1,120}?)\s*#*\s*$", re.M)
+ADDRESS = re.compile(r"https?://[^\s\"'`<>)]{1,120}")
+
+
+def _names(text: str, reports: Sequence[_Report]) -> list[str]:
+    """Return a name for each report; equal ones get a number."""
+    names = []
+    before = 0
+    for number, report in enumerate(reports, start=1):
+        above = text[before : report.begin]
+        headings = HEADING.findall(above)
+        shown = text[report.begin : report.end][:2000]
+        addresses = ADDRESS.findall(shown) or ADDRESS.findall(above)
+        names.append(headings[-1] if headings else (addresses or [f"report {number}"])[-1])
+        before = report.begin
+    count = Counter(names)
+    seen: Counter[str] = Counter()
+    told = []
+    for name in names:
+        seen[name] += 1
+        told.append(f"{name} ({seen[name]})" if count[name] > 1 else name)
+    return told
+
+
+def _first(pattern: str, text: str) -> str | None:
+    """Return the first group of a pattern's first match in a text."""
+    found = re.search(pattern, text, re.M)
+    return None if found is None else found[1]
+
+
+def _numbers(patterns: Mapping[str, str], text: str) -> Row:
+    """Return what the patterns' first groups match, by column."""
+    found = {column: _first(pattern, text) for column, pattern in patterns.items()}
+    return {column: value for column, value in found.items() if value is not None}
+
+
+QUANTILE = re.compile(
+    r"^\s+([\d.]{1,8})\s*%{1,2}\s+(?:in\s+)?([\d.]{1,20})\s?(secs?|ms|us|µs|ns|s|m)?\s*$", re.M
+)
+"""A line of a percentile: its percentage, the time, and its unit."""
+
+
+def _quantiles(text: str, unit: str = "") -> Row:
+    """Return printed percentiles in ms; `unit` is that of a time without one."""
+    times = {
+        as_number(percent): value_of("_ms", f"{value}{printed or unit}")
+        for percent, value, printed in QUANTILE.findall(text)
+    }
+    return {f"p{each}_ms": times[each] for each in PRINTED_QUANTILES if each in times}
+
+
+def _in_table(text: str, heading: str, label: str) -> dict[str, str]:
+    """Return the values of a row of a printed table by the names of its columns.
+
+    `heading` matches the line of the names, of which the first group has the names; `label` matches
+    the row's own name.
+    """
+    names = _first(heading, text)
+    values = _first(rf"^\s*{label}\s+(\S.{{0,200}})$", text)
+    if names is None or values is None:
+        return {}
+    return dict(zip(re.split(r"\s{1,20}", names.strip()), values.split(), strict=False))
+
+
+def _coarsest_ms(text: str, pattern: str) -> float:
+    """Return the largest half of a last digit, in ms, of the times that a pattern finds in s."""
+    digits = [len(each.partition(".")[2]) for each in re.findall(pattern, text, re.M)]
+    return 500 * 10.0 ** -min(digits) if digits else 0.0
+
+
+# --- wrk and wrk2 ---------------------------------------------------------------------------------
+
+WRK = {
+    "rate": r"^Requests/sec:\s+([\d.]{1,20})",
+    "requests": r"^\s+(\d{1,18}) requests in",
+    "duration_s": r"requests in (\S{1,20}),",
+    "bytes_per_s": r"^Transfer/sec:\s+(\S{1,20})",
+}
+WRK_COLUMNS = {"Avg": "mean_ms", "Stdev": "stdev_ms", "Max": "max_ms", "99%": "p99_ms"}
+"""Names in the heading of wrk's statistics; wrk2 has 99% in place of the maximum."""
+SOCKET_ERRORS = (
+    r"Socket errors: connect (\d{1,18}), read (\d{1,18}), write (\d{1,18}), timeout (\d{1,18})"
+)
+
+
+def wrk(text: str, source: str) -> Iterator[Row]:
+    """Yield the output of wrk or wrk2.
+
+    Each thread opens connections / threads, rounded down.
+    """
+    sockets = re.search(SOCKET_ERRORS, text)
+    unmade = as_number(sockets[1]) if sockets else 0.0
+    broken = sum(as_number(each) for each in sockets.groups()[1:]) if sockets else 0.0
+    refused = as_number(_first(r"Non-2xx or 3xx responses: (\d{1,18})", text) or 0)
+    opened = re.search(r"([1-9]\d{0,8}) threads? and (\d{1,9}) connections", text)
+    tried = int(opened[2]) // int(opened[1]) * int(opened[1]) if opened else math.nan
+    columns = _in_table(text, r"Thread Stats\s+(Avg.{0,80})$", "Latency")
+    times = {ours: columns.get(theirs) for theirs, ours in WRK_COLUMNS.items() if theirs in columns}
+    yield {
+        "test": source,
+        "subject": source,
+        "tool": "wrk",
+        "load_model": "open" if "Thread calibration" in text else "closed",
+        "connections": tried - unmade if unmade < tried else math.nan,
+        "unmade": unmade,
+        **times,
+        **_quantiles(text),
+        **_numbers(WRK, text),
+        "errors": broken + refused,
+    }
+
+
+# --- hey, oha, ghz: a summary, quantiles, answers by status ---------------------------------------
+
+_TIME = r"\s+([\d.]{1,20}\s*(?:secs?|ms|us|µs|s)?)"
+SUMMARY = {
+    "rate": r"^\s*Requests/sec:\s*([\d.]{1,20})",
+    "mean_ms": rf"^\s*Average:{_TIME}",
+    "min_ms": rf"^\s*Fastest:{_TIME}",
+    "max_ms": rf"^\s*Slowest:{_TIME}",
+    "duration_s": rf"^\s*Total:{_TIME}",
+}
+BY_STATUS = re.compile(r"^\s+\[(\w{1,20})\]\s+(\d{1,18}) res", re.M)
+BY_ERROR = re.compile(r"^\s+\[(\d{1,18})\]\s+(?!\d{1,18} res)(\S.{0,200})$", re.M)
+
+
+def _with_summary(text: str, source: str, tool: str) -> Row:
+    """Return what hey, oha and ghz print alike."""
+    codes: dict[str, float] = {}
+    for code, count in BY_STATUS.findall(text):
+        codes[code] = codes.get(code, 0.0) + as_number(count)
+    failures = BY_ERROR.findall(text) if tool != "ghz" else []
+    unfinished = sum(as_number(count) for count, why in failures if why.startswith(ABORTED))
+    failed = sum(as_number(count) for count, _ in failures) - unfinished
+    good = {code: count for code, count in codes.items() if _is_good(code)}
+    answered = sum(codes.values()) if codes else math.nan
+    return {
+        "test": source,
+        "subject": source,
+        "tool": tool,
+        "load_model": "closed",
+        **_numbers(SUMMARY, text),
+        **_quantiles(text, "s"),
+        "requests": plus(answered, failed, unfinished) if codes or failures else math.nan,
+        "errors": sum(codes.values()) - sum(good.values()) + failed,
+        "unfinished": unfinished,
+    }
+
+
+def _is_good(code: str) -> bool:
+    """True for a status that was asked for: below 400, or gRPC's OK."""
+    return code == "OK" or 100 <= as_number(code) < 400
+
+
+def hey(text: str, source: str) -> Iterator[Row]:
+    """Yield the output of hey, which prints times in seconds with four decimals."""
+    size = _first(r"^\s*Size/request:\s+([\d.]{1,20}) bytes", text)
+    resolution_ms = _coarsest_ms(text, r"^\s*(?:Average|Fastest|Slowest):\s+([\d.]{1,20}) secs")
+    yield _with_summary(text, source, "hey") | {
+        "answer_bytes": size,
+        "resolution_ms": resolution_ms,
+    }
+
+
+def oha(text: str, source: str) -> Iterator[Row]:
+    """Yield the output of oha."""
+    resolution_ms = _coarsest_ms(text, r"^\s*(?:Average|Fastest|Slowest):\s+([\d.]{1,20}) sec\b")
+    yield _with_summary(text, source, "oha") | {"resolution_ms": resolution_ms}
+
+
+def ghz(text: str, source: str) -> Iterator[Row]:
+    """Yield the output of ghz."""
+    count = _first(r"^\s*Count:\s+(\d{1,18})", text)
+    yield _with_summary(text, source, "ghz") | {"requests": count, "protocol": "h2", "depth": 1}
+
+
+# --- ab -------------------------------------------------------------------------------------------
+
+AB = {
+    "connections": r"^Concurrency Level:\s+(\d{1,9})",
+    "duration_s": r"^Time taken for tests:\s+([\d.]{1,20}) seconds",
+    "requests": r"^Complete requests:\s+(\d{1,18})",
+    "rate": r"^Requests per second:\s+([\d.]{1,20})",
+    "mean_ms": r"^Time per request:\s+([\d.]{1,20}) \[ms\] \(mean\)",
+}
+AB_FAILED = (
+    r"\(Connect: (\d{1,18}), Receive: (\d{1,18}), Length: \d{1,18}, Exceptions: (\d{1,18})\)"
+)
+AB_TOTAL = r"^Total:\s+(\d{1,12})\s+\d{1,12}\s+[\d.]{1,20}\s+\d{1,12}\s+(\d{1,12})"
+"""The line whose columns are minimum, mean, standard deviation, median and maximum."""
+
+
+def ab(text: str, source: str) -> Iterator[Row]:
+    """Yield the output of ApacheBench, which prints percentiles in whole milliseconds.
+
+    An answer whose length differs from that of the first one is `failed` for ab, and none here,
+    because pages may differ.
+    """
+    parts = re.search(AB_FAILED, text)
+    failed = (
+        sum(as_number(each) for each in parts.groups())
+        if parts
+        else as_number(_first(r"^Failed requests:\s+(\d{1,18})", text) or 0)
+    )
+    refused = as_number(_first(r"^Non-2xx responses:\s+(\d{1,18})", text) or 0)
+    total = re.search(AB_TOTAL, text, re.M)
+    percentages = text.partition("Percentage of the requests")[2]
+    yield {
+        "test": source,
+        "subject": source,
+        "tool": "ab",
+        "load_model": "closed",
+        "mode": "keepalive" if "Keep-Alive requests:" in text else "close",
+        **_numbers(AB, text),
+        "min_ms": total and total[1],
+        "max_ms": total and total[2],
+        **_quantiles(percentages, "ms"),
+        "resolution_ms": 1.0,
+        "errors": failed + refused,
+        "answer_bytes": _first(r"^Document Length:\s+(\d{1,12}) bytes", text),
+    }
+
+
+# --- bombardier -----------------------------------------------------------------------------------
+
+
+def bombardier(text: str, source: str) -> Iterator[Row]:
+    """Yield the output of bombardier."""
+    rates = _in_table(text, r"^Statistics\s+(Avg.{0,60})$", "Reqs/sec")
+    times = _in_table(text, r"^Statistics\s+(Avg.{0,60})$", "Latency")
+    codes = {
+        code: as_number(count) for code, count in re.findall(r"\b([1-5])xx - (\d{1,18})", text)
+    }
+    others = as_number(_first(r"^\s+others - (\d{1,18})", text) or 0)
+    yield {
+        "test": source,
+        "subject": source,
+        "tool": "bombardier",
+        "load_model": "closed",
+        "connections": _first(r"using (\d{1,9}) connection", text),
+        "rate": rates.get("Avg"),
+        "mean_ms": times.get("Avg"),
+        "stdev_ms": times.get("Stdev"),
+        "max_ms": times.get("Max"),
+        **_quantiles(text),
+        "requests": sum(codes.values()) + others if codes else math.nan,
+        "errors": codes.get("4", 0.0) + codes.get("5", 0.0) + others,
+        "bytes_per_s": None,
+    }
+
+
+# --- vegeta ---------------------------------------------------------------------------------------
+
+VEGETA_TIMES = {
+    "min": "min_ms",
+    "mean": "mean_ms",
+    "50": "p50_ms",
+    "90": "p90_ms",
+    "95": "p95_ms",
+    "99": "p99_ms",
+    "max": "max_ms",
+}
+
+
+def _listed(text: str, label: str) -> dict[str, str]:
+    """Return a line of vegeta's report: the values behind the names in its brackets."""
+    found = re.search(rf"^{label}\s+\[([^\]\n]{{1,200}})\]\s+(\S.{{0,200}})$", text, re.M)
+    if found is None:
+        return {}
+    names = [name.strip() for name in found[1].split(",")]
+    values = [value.strip() for value in found[2].split(",")]
+    return dict(zip(names, values, strict=False))
+
+
+def vegeta(text: str, source: str) -> Iterator[Row]:
+    """Yield vegeta's text report."""
+    requests = _listed(text, "Requests")
+    duration = _listed(text, "Duration")
+    times = _listed(text, "Latencies")
+    statuses = _first(r"^Status Codes.{0,40}\](.{0,500})$", text) or ""
+    codes = dict(re.findall(r"\b(\d{1,3}):(\d{1,18})", statuses))
+    failed = sum(as_number(count) for code, count in codes.items() if not _is_good(code))
+    yield {
+        "test": source,
+        "subject": source,
+        "tool": "vegeta",
+        "load_model": "open",
+        "requests": requests.get("total"),
+        "rate": requests.get("rate"),
+        "duration_s": duration.get("attack"),
+        **{ours: times.get(theirs) for theirs, ours in VEGETA_TIMES.items()},
+        "errors": failed if codes else math.nan,
+        "answer_bytes": _listed(text, "Bytes In").get("mean"),
+    }
+
+
+# --- h2load ---------------------------------------------------------------------------------------
+
+H2LOAD_TIMES = {
+    "min": "min_ms",
+    "mean": "mean_ms",
+    "max": "max_ms",
+    "sd": "stdev_ms",
+    "median": "p50_ms",
+    "p95": "p95_ms",
+    "p99": "p99_ms",
+}
+H2LOAD_COUNTS = (
+    r"^requests: (\d{1,18}) total, \d{1,18} started, (\d{1,18}) done, (\d{1,18}) succeeded, "
+    r"(\d{1,18}) failed, (\d{1,18}) errored, (\d{1,18}) timeout"
+)
+
+
+def h2load(text: str, source: str) -> Iterator[Row]:
+    """Yield the output of h2load, which does not print how many streams a connection has."""
+    columns = _in_table(text, r"^\s{10,40}(min\s.{0,120})$", r"(?:time for )?request\s*:")
+    counts = re.search(H2LOAD_COUNTS, text, re.M)
+    clients = [as_number(each) for each in re.findall(r"(\d{1,9}) total client\(s\)", text)]
+    statuses = text.partition("status codes")[2]
+    refused = [as_number(each) for each in re.findall(r"(\d{1,18}) [45]xx", statuses)]
+    unanswered = as_number(counts[5]) + as_number(counts[6]) if counts else 0.0
+    is_http_1 = bool(re.search(r"^Application protocol: http/1", text, re.M))
+    yield {
+        "test": source,
+        "subject": source,
+        "tool": "h2load",
+        "load_model": "closed",
+        "protocol": "" if is_http_1 else "h2",
+        "connections": sum(clients) or None,
+        "rate": _first(r"^finished in \S{1,20}, ([\d.]{1,20}) req/s", text),
+        "duration_s": _first(r"^finished in ([\d.]{1,20}\w{1,2}),", text),
+        "bytes_per_s": _first(r"req/s, (\S{1,20}B)/s", text),
+        **{ours: columns.get(theirs) for theirs, ours in H2LOAD_TIMES.items()},
+        "requests": as_number(counts[2]) if counts else math.nan,
+        "errors": sum(refused) + unanswered,
+    }
+
+
+TOOLS = (
+    Tool("wrk", at(r"^Running \S{1,20} test @"), wrk),
+    Tool("hey", at(r"^Summary:\s*\n(?=\s*Total:)"), hey),
+    Tool("oha", at(r"^Summary:\s*\n(?=\s*Success rate:)"), oha),
+    Tool("ghz", at(r"^Summary:\s*\n(?=\s*(?:Name:.*\n\s*)?Count:)"), ghz),
+    Tool("ab", at_first(r"^This is ApacheBench", r"^Server Software:"), ab),
+    Tool("bombardier", at(r"^Bombarding \S{1,200} "), bombardier),
+    Tool("vegeta", at(r"^Requests\s+\[total, rate"), vegeta),
+    Tool("h2load", at_first(r"^starting benchmark", r"^finished in \S{1,20}, \d"), h2load),
+    Tool("k6", k6_summaries.begins_of_text, k6_summaries.printed),
+)
+"""All tools whose text is read."""
