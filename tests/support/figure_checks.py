@@ -96,7 +96,8 @@ def changed(tables: Tables, rows: pd.Series | None = None, **values: Any) -> Tab
     if "served_rps" in values:
         closed = trials["load_model"].eq("closed")
         trials["throughput_rps"] = trials["throughput_rps"].mask(closed, trials["served_rps"])
-    return replace(tables, trials=trials.astype(tables.trials.dtypes))
+    typed = trials.astype(tables.trials.dtypes)
+    return replace(tables, trials=typed.copy())  # in a few blocks, to which columns can be added
 
 
 def of(tables: Tables, server: str = "", load: str = HUNDRED) -> pd.Series:

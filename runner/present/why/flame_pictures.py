@@ -34,7 +34,7 @@ MOST_SEARCHED = 1500
 """Frames in the page's viewer."""
 CHANGES = {Change.LESS: "less", Change.UNSURE: "same", Change.MORE: "more"}
 PLAIN = "#C88500"
-"""Colour of a server's functions outside a page, where servers have no colours."""
+"""Colour of a server's functions if the server has no colour: in a file, or without a trial."""
 NAMED = 4
 """Functions or kinds of work that a description names."""
 
@@ -137,7 +137,8 @@ def blocks(
         apart = of_difference(profiles, less, more, load)
         yield block_of_difference(apart, less, more, words)
     for server in servers:
-        yield block_of_server(of_server(profiles, server, load), looks[server].color, words)
+        color = looks[server].color if server in looks else PLAIN
+        yield block_of_server(of_server(profiles, server, load), color, words)
 
 
 def block_of_server(root: Frame, color: str, load: str) -> Flame:

@@ -171,6 +171,12 @@ def test_the_same_tables_give_the_same_bytes_in_any_order():
 LOOKS = {"axum": KNOWN["rust", "axum"], "gin": KNOWN["go", "gin"]}
 
 
+def test_a_server_without_a_trial_has_a_graph():
+    """The budget of its run may have had room for a profile only."""
+    names = [each.name for each in pictures.blocks(profiles_of(US), {}, LOAD, "a load")]
+    assert names == ["gin minus axum, a load", "axum, a load", "gin, a load"]
+
+
 def test_hostile_names_are_shown_and_do_nothing():
     profiles = profiles_of({"axum": {HOSTILE: ("HTTP", 9.0)}, "gin": US["gin"]})
     names = [title for title, *_ in drawn(pictures.svg(of_server(profiles, "axum", LOAD)))]
