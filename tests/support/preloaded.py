@@ -159,7 +159,8 @@ class Server:
         with other:
             self._process = subprocess.Popen(
                 [sys.executable, __file__, kind, str(other.fileno())],
-                env={**os.environ, **WHILE_IMPORTED[kind]},
+                # ipykernel reads the id of its kernels' parent, this process, when it is imported.
+                env={**os.environ, **WHILE_IMPORTED[kind], "JPY_PARENT_PID": str(os.getpid())},
                 pass_fds=[other.fileno()],
             )
         self.pid = self._process.pid
