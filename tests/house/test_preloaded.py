@@ -204,7 +204,7 @@ def test_the_preloaded_process_ends_with_its_starter():
     wait_for(lambda: not psutil.pid_exists(int(done[1])))
 
 
-def test_a_kernel_is_forked_and_draws_into_its_notebook(bare_lab, monkeypatch):
+def test_a_kernel_is_forked_and_draws_into_its_notebook(bare_lab, monkeypatch, capfd):
     """Its backend of matplotlib is the one that a started kernel has."""
     monkeypatch.setattr(launcher, "Popen", preloaded.Popen)
     ask = "import matplotlib, os, sys; print(matplotlib.get_backend(), os.getpid(), sys.argv[0])"
@@ -219,3 +219,4 @@ def test_a_kernel_is_forked_and_draws_into_its_notebook(bare_lab, monkeypatch):
     backend, pid, program = text.split()
     assert process.is_forked and int(pid) == process.pid
     assert "inline" in backend and program.endswith("ipykernel_launcher.py")
+    assert capfd.readouterr() == ("", ""), "it does not know its parent"
