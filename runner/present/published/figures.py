@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from itertools import product
 
 from runner.present.chart.value import Chart, chart, empty
+from runner.present.comparison.compare import widen
 from runner.present.comparison.obstacle import is_the_servers
+from runner.present.comparison.ratios import noise_floor
 from runner.present.figures import forest
 from runner.present.frames import MODES, Tables
 from runner.present.look import captions, style
@@ -17,7 +19,7 @@ from runner.present.published.counterparts import METRICS, repeats
 from runner.present.published.judging import Judged, judge_all
 from runner.present.published.outcomes import ABSENT, HOLDS, OUTCOMES
 from runner.present.published.published_table import Row
-from runner.present.statistics.inference import FEWEST_TRIALS, ratio
+from runner.present.statistics.inference import FEWEST_TRIALS, level, ratio
 
 BESIDE = "How far Rust is ahead of Go, as published and here"
 
@@ -42,7 +44,7 @@ def beside_ours(tables: Tables) -> Chart:
                 of_go[0].number,
                 of_rust[0].number,
             ) and go.metric == rust.metric:
-                found.append(_ratio(go, rust))
+                found.append(_ratio(tables, go, rust))
     known = [each for each in found if each.row.marks]
     if not known:
         return empty(BESIDE, "This run has no load and pair of servers that a source compares.")
@@ -76,17 +78,19 @@ class _PublishedRatio:
     row: forest.ForestRow
 
 
-def _ratio(go: Row, rust: Row) -> _PublishedRatio:
+def _ratio(tables: Tables, go: Row, rust: Row) -> _PublishedRatio:
     """Return by how much a Rust server is ahead of a Go server, as published and here.
 
-    The row has no mark if this was not measured.
+    The row has no mark if this was not measured. The interval is that of the report: at the level
+    of the run, and widened by its noise.
     """
     number = go.number
     quantity = go.quantity.quantity
     ahead, behind = (rust, go) if quantity.more_is_better else (go, rust)
     said = ahead.number.value / behind.number.value
     group, label = _names(go, rust)
-    found = ratio(ahead.sample, behind.sample)
+    narrow = ratio(ahead.sample, behind.sample, confidence=1 - level(tables.manifest))
+    found = None if narrow is None else widen(narrow, _noise(tables, go, rust))
     middle = found.ratio if found else ahead.ours.value / behind.ours.value
     if not math.isfinite(middle):
         return _PublishedRatio(group, 0, forest.ForestRow(label, "", other=said))
@@ -103,6 +107,20 @@ def _ratio(go: Row, rust: Row) -> _PublishedRatio:
         said=f"published {said:.2f}, here {here}",
     )
     return _PublishedRatio(group, list(METRICS).index(number.metric), row)
+
+
+def _noise(tables: Tables, go: Row, rust: Row) -> float:
+    """Return the largest ratio (>= 1) that noise alone made under the loads of two rows."""
+    column = go.quantity.quantity.column
+    return max(
+        noise_floor(
+            tables,
+            each.cell.load,
+            column,
+            within=bool(each.cell.sealed["session"].ne("").all()),
+        )
+        for each in (go, rust)
+    )
 
 
 def _names(go: Row, rust: Row) -> tuple[str, str]:

@@ -23,7 +23,7 @@ from runner.present.published.counterparts import (
 )
 from runner.present.published.outcomes import ABSENT, FAILS, HOLDS, Outcome
 from runner.present.published.quantities import sample_for
-from runner.present.statistics.inference import FEWEST_TRIALS, mean_of, ratio
+from runner.present.statistics.inference import FEWEST_TRIALS, level, mean_of, ratio
 from runner.present.statistics.stats import spread
 from runner.verdict.limits import Limit
 
@@ -196,7 +196,8 @@ def _over_windows(each: Counterpart, unit: str, divisor: float = 1.0) -> str:
 def md5_price(tables: Tables, cells: Cells) -> Iterator[str]:
     """Yield the CPU cost of MD5, which can be compared whatever the limit was."""
     plain, md5 = cells[0]
-    if price := ratio(*(sample_for(CPU_PER_REQUEST, tables, each) for each in (md5, plain))):
+    samples = [sample_for(CPU_PER_REQUEST, tables, each) for each in (md5, plain)]
+    if price := ratio(*samples, confidence=1 - level(tables.manifest)):
         words = "In CPU time per request, which can be compared at any rate, the MD5 costs"
         yield f"{words} {plain.server} {times(price)}."
 
@@ -213,7 +214,8 @@ def start_of_axum(tables: Tables, cells: Cells) -> Iterator[str]:
     for (gnet,) in cells:
         trials = offered(tables, "postgres-insert")
         axum = cell(trials[trials["load"] == gnet.load], "axum", gnet.load)
-        if found := ratio(*(sample_for(CATALOGUE[name], tables, axum) for name in names)):
+        samples = [sample_for(CATALOGUE[name], tables, axum) for name in names]
+        if found := ratio(*samples, confidence=1 - level(tables.manifest)):
             yield f"The same of axum: {times(found)} ({gnet.load})."
 
 

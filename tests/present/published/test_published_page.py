@@ -18,8 +18,9 @@ from synthetic_published import RPS, World
 from runner.model import LabError
 from runner.present.chart.drawing import draw
 from runner.present.chart.value import charts
+from runner.present.comparison import ratios as report_ratios
 from runner.present.comparison.ratios import not_compared
-from runner.present.frames import Tables, sealed_trials
+from runner.present.frames import Tables, read_tables, sealed_trials
 from runner.present.look.markup import NOT_RANKED, Heading
 from runner.present.notebook import notebooks
 from runner.present.notebook.pages import open_report
@@ -29,6 +30,7 @@ from runner.present.published.claims import read_claims
 from runner.present.published.counterparts import METRICS, read_published
 from runner.present.published.judging import Judged, judge, judge_all
 from runner.present.published.outcomes import ABSENT, HOLDS, OUTCOMES
+from runner.store import find_run
 
 PUBLISHED_FIGURES = charts("published")
 
@@ -280,6 +282,22 @@ def test_the_published_ratios_stand_beside_ours() -> None:
     drawn = [float(x[0]) for x, _ in lines(figure, 0, "other")]
     assert sorted(drawn) == pytest.approx(sorted(found["other"]))
     assert len(lines(figure, 0, "interval")) == len(found)
+
+
+def test_the_figure_has_the_intervals_of_the_report() -> None:
+    """Of axum and gin at 100 connections: at the level of the run, and widened by its noise."""
+    tables = read_tables(find_run("sample"))
+    of_figure = ratios(tables).reset_index()
+    of_report = report_ratios.frame(tables)
+    is_rate = of_report["quantity"].eq("served_rps") & of_report["server"].eq("gin")
+    for mode in ("close", "keep-alive"):
+        load = of_report["load"].str.contains(f"wrk-matrix, {mode}, 100 connections")
+        (reported,) = of_report[is_rate & load].to_dict("records")
+        group = of_figure["panel"].eq(f"axum beside gin: requests/s of count, {mode}")
+        label = of_figure["server"].eq("100 connections")
+        (drawn,) = of_figure[group & label].to_dict("records")
+        for name, of_row in (("y", "ratio"), ("low", "low"), ("high", "high")):
+            assert drawn[name] == pytest.approx(reported[of_row], rel=1e-9), mode
 
 
 def test_ratios_that_are_not_the_servers_are_hollow() -> None:
