@@ -38,7 +38,31 @@ FORGET = "%reset -f"
 """Removes every variable of a notebook."""
 FOLDER = "bench-kernels-"  # prefix of folders with sockets
 QUIET = ["--log-level=40"]  # errors only: kernels warn about their sockets on loopback
+ANSWERED_WITHIN_S = 1.0
+"""How often a kernel that has not answered is checked to be alive."""
 AT_ONCE = min(2, len(os.sched_getaffinity(0)))  # each takes a CPU and a few hundred MB
+
+
+@dataclass(frozen=True, eq=False)
+class _Idle:
+    """A kernel without a notebook, and the id of the request that it was sent last."""
+
+    kernel: KernelManager
+    client: BlockingKernelClient
+    asked: str
+
+    def finish(self) -> None:
+        """Wait until the kernel has answered; raise LabError if it died.
+
+        A notebook has a connection of its own, and a kernel takes requests of two connections in
+        any order: it could forget the variables of a notebook that has begun.
+        """
+        while run_sync(self.kernel.is_alive)():  # type: ignore[arg-type]
+            with contextlib.suppress(queue.Empty):
+                answer = self.client.get_shell_msg(timeout=ANSWERED_WITHIN_S)
+                if answer["parent_header"].get("msg_id") == self.asked:
+                    return
+        raise LabError("The kernel of a notebook died: try again.", exit_code=1)
 
 
 class Kernels:
@@ -54,9 +78,7 @@ class Kernels:
         self.count = count
         self.started: list[KernelManager] = []
         """All kernels, with and without a notebook."""
-        self._idle: queue.SimpleQueue[tuple[KernelManager, BlockingKernelClient]] = (
-            queue.SimpleQueue()
-        )
+        self._idle: queue.SimpleQueue[_Idle] = queue.SimpleQueue()
         made = _new_folder()
         self._folder = made.path
         self._lock = made.lock
@@ -71,8 +93,7 @@ class Kernels:
             run_sync(kernel.start_kernel)(extra_arguments=QUIET, cwd=str(lab_root()))  # type: ignore[arg-type]
             client = kernel.blocking_client()
             client.start_channels()
-            client.execute(LOAD, silent=True)
-            self._idle.put((kernel, client))
+            self._idle.put(_Idle(kernel, client, client.execute(LOAD, silent=True)))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -87,14 +108,13 @@ class Kernels:
 
         It finishes its previous work before the notebook's first cell. Raise LabError if it died.
         """
-        kernel, client = self._idle.get()
+        idle = self._idle.get()
         try:
-            if not run_sync(kernel.is_alive)():  # type: ignore[arg-type]
-                raise LabError("The kernel of a notebook died: try again.", exit_code=1)
-            yield kernel
+            idle.finish()
+            yield idle.kernel
         finally:
-            client.execute(FORGET, silent=True)
-            self._idle.put((kernel, client))
+            asked = idle.client.execute(FORGET, silent=True)
+            self._idle.put(_Idle(idle.kernel, idle.client, asked))
 
 
 @dataclass(frozen=True)

@@ -225,6 +225,18 @@ def test_kernels_that_have_just_worked_end_without_a_word(capfd):
     assert capfd.readouterr() == ("", "")
 
 
+def test_a_notebook_begins_when_the_variables_of_the_last_are_forgotten(tmp_path, monkeypatch):
+    """They have connections of their own, whose requests a kernel takes in any order."""
+    done = tmp_path / "done"
+    slow = f"import time, pathlib; time.sleep(0.5); pathlib.Path({str(done)!r}).touch()"
+    monkeypatch.setattr("runner.present.notebook.kernels.FORGET", slow)
+    with Kernels(1) as kernels:
+        with kernels.one():
+            pass
+        with kernels.one():
+            assert done.exists()
+
+
 def test_a_kernel_that_died_is_said_at_once_and_none_is_left(in_lab):
     with pytest.raises(LabError, match="kernel of a notebook died"), Kernels(2) as kernels:
         pids = [kernel.provisioner.pid for kernel in kernels.started]
