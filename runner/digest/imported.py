@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from runner.digest import reconcile
 from runner.digest.endpoints import write_script_tables
 from runner.digest.imported_usage import ServerUse, no_rows, read_use
+from runner.digest.invariants import Invariant
 from runner.digest.k6 import (
     GeneratorSummary,
     NoRequestsError,
@@ -189,7 +190,8 @@ def _without_requests(trial: Trial, tally: Tally) -> ImportedDigest:
         f"iterations and its metrics are on the page of endpoints: {words}"
     )
     none_known = Evidence(None, None, None, disjoint=True, unit="iterations")
-    digest = Digest({}, (Check("0 requests", False, said),), judge(none_known))
+    check = Invariant.HAS_REQUESTS.check(False, said)
+    digest = Digest({}, (check,), judge(none_known))
     return ImportedDigest(trial, digest, (f"T{said[1:]}.",))
 
 

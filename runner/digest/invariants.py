@@ -120,6 +120,12 @@ class Rule:
 class Invariant(Enum):
     """An invariant of a trial, as the only maker of its check."""
 
+    HAS_REQUESTS = Rule(
+        "1 the samples have HTTP requests",
+        "the HTTP requests in the samples; one or more",
+        generators=_runs_scripts,
+        loads="imported files",
+    )
     ITERATIONS = Rule(
         "1 iterations asked = completed + interrupted + dropped",
         "the iterations that the load asks for; those that were completed, interrupted and dropped",

@@ -66,5 +66,5 @@ def _what_else(path: Path, start: bytes) -> str:
         )
     return (
         f"{path} is not a file that k6 wrote by --out json=FILE or --out csv=FILE: "
-        "`bench audit` reads tables of results and the output of wrk, oha and hey."
+        "`bench audit` reads tables of results, and what other load generators write."
     )

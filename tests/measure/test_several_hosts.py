@@ -197,8 +197,8 @@ def test_two_generators_are_digested_as_one_whatever_the_clocks(tmp_path):
         two = k6_file(tmp_path / f"k6.g2.{ahead_ns}.json.gz", second, ahead_ns)
         found, merged = digested(one, two, -ahead_ns)
         # Each file announces its metrics by lines of its own, and numbers its labels by itself.
-        own = {"steady": None, "lines": 0, "labels": [], "urls": {}}
-        assert (found.labels, found.urls) == ([], {})
+        own = {"steady": None, "lines": 0, "labels": [], "urls": {}, "kinds": {}}
+        assert (found.labels, found.urls, found.kinds) == ([], {}, {})
         assert replace(found, **own) == replace(expected, **own)
         for name in ("seconds", "in_flight", "iteration_mean_ms"):
             assert getattr(found.steady, name) == pytest.approx(

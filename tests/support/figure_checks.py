@@ -11,6 +11,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import imported_run
 import numpy as np
 import pandas as pd
 import synthetic_database
@@ -52,6 +53,7 @@ RUNS: dict[str, Callable[[Path], Path]] = {
     ),
     "long rates": synthetic_spikes.build,
     "profiled": synthetic_profiles.build,
+    "script": imported_run.build,
     "published": synthetic_published.build,
     "probed": partial(synthetic_rates.build, blocks=2, rates=False),
 }

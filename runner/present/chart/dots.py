@@ -21,7 +21,7 @@ ROW_IN = 0.28
 BELOW = 0.3
 """Distance between a server's row and the marks of the probe below it, in rows."""
 LABEL_PT = 7.0  # distance between a dot and its number
-ABOVE_PT = 6.0  # distance between the middle of the number and the line of the range
+ABOVE_PT = 6.8  # distance between the middle of the number and the line of the range
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,6 +39,7 @@ RUNS = {
     "postgres": ("database",),
     "rates": ("rates",),
     "verdict": ("probed",),
+    "endpoints": ("script",),
 }
 """Notebook -> the runs with whose data its figures are drawn.
 

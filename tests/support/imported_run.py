@@ -1,0 +1,45 @@
+"""A run that was imported from a file of k6, with endpoints, failures and users."""
+
+import functools
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import built
+import pandas as pd
+import pytest
+from k6_files import go_time
+from k6_samples import CLOSED
+
+from runner.importing.run import Given, import_files
+
+TIMES = 8
+"""How often the stored load follows itself, so that its endpoints have requests for percentiles."""
+EVERY_S = 4
+compact = functools.partial(json.dumps, separators=(",", ":"))
+"""Writes JSON as k6 does."""
+
+
+def build(folder: Path) -> Path:
+    """Import the file into a lab in a folder; return the run's folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "results.json"
+    path.write_text("".join(f"{line}\n" for line in _lines()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BENCH_ROOT", str(built.bare_lab(folder)))
+        return import_files([Given(path, "v1.4")]).path
+
+
+def _lines() -> Iterator[str]:
+    """Yield the lines of the stored load, again and again."""
+    with gzip.open(CLOSED, "rt") as file:
+        records = [json.loads(line) for line in file]
+    for number in range(TIMES):
+        for record in records:
+            if record["type"] == "Point":
+                data = record["data"]
+                ns = pd.Timestamp(data["time"]).value + number * EVERY_S * 10**9
+                yield compact(record | {"data": data | {"time": go_time(ns)}})
+            elif number == 0:
+                yield compact(record)
