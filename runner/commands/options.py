@@ -129,7 +129,7 @@ def write_page(notebook: str, given: Mapping[str, object], page: Path | None, ti
 
 
 def _option(*names: str, **more: Any) -> Any:
-    return typer.Option(*names, rich_help_panel="An API of your own (docs/own-api.md)", **more)
+    return typer.Option(*names, rich_help_panel="An API of your own (docs/your-api.md)", **more)
 
 
 Url = Annotated[

@@ -347,7 +347,7 @@ def session_of(pid):
 
 @pytest.fixture
 def documented(root):
-    """The blocks of commands of docs/own-api.md, and what runs some as they are, on a port that is
+    """The blocks of commands of docs/your-api.md, and what runs some as they are, on a port that is
     free here.
     """
     shutil.copytree(
@@ -355,7 +355,7 @@ def documented(root):
     )
     (root / ".venv").symlink_to(real_lab.REPOSITORY / ".venv")
     blocks = re.findall(
-        r"```sh\n(.*?)```", (real_lab.REPOSITORY / "docs" / "own-api.md").read_text(), re.S
+        r"```sh\n(.*?)```", (real_lab.REPOSITORY / "docs" / "your-api.md").read_text(), re.S
     )
 
     def go(commands):
