@@ -44,7 +44,8 @@ def test_few_blocks_give_no_ratio():
 @pytest.mark.long
 @real_lab.needs("k6")
 def test_every_variant_is_loaded_and_only_the_observers_that_it_has_cost_anything(root):
-    arguments = ("--engine", "process", "--vus", "50", "--iterations", "3000", "--repeats", "1")
+    # So many that the load is long enough for the probe, on a fast machine too.
+    arguments = ("--engine", "process", "--vus", "50", "--iterations", "40000", "--repeats", "1")
     done = real_lab.bench(root, "overhead", *arguments, "--json", code=0)
     printed = json.loads(done.stdout)
     rows = {row["variant"]: row for row in printed if row["load"] == "gin, N = 50"}
