@@ -162,8 +162,10 @@ def _in_zone(t_s: np.ndarray[Any, np.dtype[np.float64]], begin_s: float, seconds
         return min(seconds, float(t_s[-1]) + by_s) - max(0.0, float(t_s[0]) + by_s)
 
     east_s = max(zones, key=lambda zone: (round(overlap_s(days_s - zone)), -abs(zone)))
-    hours, minutes = divmod(abs(east_s) // 60, 60)
-    zone = f"UTC{'-' if east_s < 0 else '+'}{hours}" + (f":{minutes:02d}" if minutes else "")
+    sign = "-" if east_s < 0 else "+"
+    minutes_away = abs(east_s) // 60
+    minutes = f":{minutes_away % 60:02d}" if minutes_away % 60 else ""
+    zone = f"UTC{sign}{minutes_away // 60}{minutes}"
     return _Moved(
         days_s - east_s,
         "The samples' times have no zone: they were taken as "

@@ -26,7 +26,13 @@ import pyarrow.parquet as pq
 from duckdb import func
 
 from runner.digest.histogram import QUANTILES, bucket_index, latency_table
-from runner.digest.k6_raw import DamageError, GroupWriter, NoRequests, Tally, spool_points
+from runner.digest.k6_raw import (
+    DamageError,
+    GroupWriter,
+    MissingRequestsError,
+    Tally,
+    spool_points,
+)
 from runner.model import LabError, carried_percent
 from runner.store import read_json, replacing
 
@@ -185,7 +191,7 @@ def digest_requests(
                 look(database, points)
             if targets := [stack.enter_context(replacing(path)) for path in tables]:
                 _write_tables(database, targets, points, trial_id)
-        except NoRequests as rest:
+        except MissingRequestsError as rest:
             if look_at_rest is not None:
                 look_at_rest(stack.enter_context(_open_spool(Path(name), threads)), rest.tally)
             raise NoRequestsError(f"{raw}, line {rest.line}: {rest.reason}.", 1) from None

@@ -20,6 +20,7 @@ reported as damage.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -157,7 +158,7 @@ class Tally:
     """Kind of each metric, if the file says it: `counter`, `gauge`, `rate` or `trend`."""
 
 
-class NoRequests(DamageError):  # noqa: N818 (a load may have none)
+class MissingRequestsError(DamageError):
     """A whole file without an HTTP request, such as that of a script for WebSockets."""
 
     def __init__(self, tally: Tally) -> None:
@@ -220,7 +221,7 @@ def spool_points(
             f"{USE_BASE_URL}",
         )
     if tally.requests == 0:
-        raise damage or NoRequests(tally)
+        raise damage or MissingRequestsError(tally)
     tally.lines_lost = incomplete + (file.damage is not None)
     return tally
 
@@ -802,9 +803,10 @@ def _rewritten(line: bytes) -> bytes:
         raise ValueError(f"the value of {metric} is not a finite number of 0 or more")
     if not _is_time(time):
         raise ValueError(f"the time of {metric} is not RFC 3339")
+    is_nan = isinstance(value, float) and math.isnan(value)
     known = {
         "time": time,
-        "value": max(-_LARGEST, min(value, _LARGEST)) if value == value else 0,  # noqa: PLR0124
+        "value": 0 if is_nan else max(-_LARGEST, min(value, _LARGEST)),
         "tags": tags if isinstance(tags, dict) else {},
     }
     return json.dumps(

@@ -59,8 +59,9 @@ def lives(whose: str) -> bool:
 
     A process of another pid namespace cannot be checked.
     """
-    parts = whose.split(":")
-    boot, numbering, pid = [*parts, "", "", ""][:3]
+    boot, _, rest = whose.partition(":")
+    numbering, _, rest = rest.partition(":")
+    pid = rest.partition(":")[0]
     if boot == boot_id() and numbering != str(pid_namespace()):
         return True
     return pid.isdigit() and identity(int(pid)) == whose

@@ -26,9 +26,14 @@ def build(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "results.json"
     path.write_text("".join(f"{line}\n" for line in _lines()))
+    return run_of(folder, Given(path, "v1.4"))
+
+
+def run_of(folder: Path, *given: Given) -> Path:
+    """Import files into a lab in an existing folder; return the run's folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BENCH_ROOT", str(built.bare_lab(folder)))
-        return import_files([Given(path, "v1.4")]).path
+        return import_files(given).path
 
 
 def _lines() -> Iterator[str]:

@@ -59,9 +59,11 @@ def _sample(line: str, columns: list[str], date_s: float, last_s: float) -> Samp
 
 def _date_s(date: re.Match[str]) -> float:
     """Return the begin of a day in seconds since the epoch; 0 if the text is no date."""
-    month, day, year, *iso = date.groups()
-    if month is None:
-        year, month, day = iso
+    parts = date.groups()
+    if parts[0] is None:
+        year, month, day = parts[3:]
+    else:
+        month, day, year = parts[:3]
     century = "20" if len(year) == 2 else ""
     try:
         began = datetime(int(century + year), int(month), int(day))

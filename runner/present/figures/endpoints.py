@@ -121,7 +121,8 @@ def _finding(frame: pd.DataFrame) -> str:
     if frame["panel"].nunique() != 1 or frame["server"].nunique() < 2:
         return ""
     medians = frame[frame["series"] == "p50"].dropna(subset="y").sort_values("y")
-    slowest, fastest = medians.iloc[-1], medians.iloc[0]
+    fastest = medians.iloc[0]
+    slowest = medians.iloc[-1]
     return (
         f"{slowest['server']} has a median of {number(slowest['y'])} ms, {fastest['server']} one "
         f"of {number(fastest['y'])} ms"
@@ -138,7 +139,8 @@ def _draw(chart: Chart) -> Figure:
         for rows in rows_of.values()
     ]
     figure, grid = style.page(chart.title, chart.caption, sizes, key=chart.key, may_shrink=False)
-    low, high = chart.frame["y"].min() / 1.2, chart.frame["y"].max() * 1.2
+    low = chart.frame["y"].min() / 1.2
+    high = chart.frame["y"].max() * 1.2
     for (ax,), (panel, endpoints) in zip(grid, rows_of.items(), strict=True):
         style.heading(ax, panel)
         for place, (name, rows) in enumerate(endpoints.items()):

@@ -133,7 +133,8 @@ def blocks(
     """
     servers = [each.server for each in profiles.of(load)]
     if len(servers) > 1:
-        less, more = servers[0], servers[-1]
+        less = servers[0]
+        more = servers[-1]
         apart = of_difference(profiles, less, more, load)
         yield block_of_difference(apart, less, more, words)
     for server in servers:

@@ -2,22 +2,20 @@
 
 import k6_samples
 import pytest
+from imported_run import run_of
 from k6_samples import CLOSED, SUMMARY
 
-from runner.importing.run import Given, import_files
+from runner.importing.run import Given
 from runner.present.answers import script
 from runner.present.frames import read_tables
 from runner.present.notebook.parts import OF_A_RUN
+from runner.store import RunFolder
 
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
-    lab = tmp_path_factory.mktemp("lab")
-    for name in ("servers", "notebooks"):
-        (lab / name).mkdir()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BENCH_ROOT", str(lab))
-        yield read_tables(import_files([Given(CLOSED, "v1", SUMMARY), Given(CLOSED, "v1")]))
+    run = run_of(tmp_path_factory.mktemp("lab"), Given(CLOSED, "v1", SUMMARY), Given(CLOSED, "v1"))
+    return read_tables(RunFolder(run))
 
 
 def test_each_trial_has_its_endpoints(tables):

@@ -6,23 +6,21 @@ import k6_samples
 import numpy as np
 import pandas as pd
 import pytest
+from imported_run import run_of
 from k6_samples import CLOSED
 
-from runner.importing.run import Given, import_files
+from runner.importing.run import Given
 from runner.present.chart.drawing import draw
 from runner.present.chart.value import made
 from runner.present.figures import endpoints
 from runner.present.frames import read_tables
+from runner.store import RunFolder
 
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
-    lab = tmp_path_factory.mktemp("lab")
-    for name in ("servers", "notebooks"):
-        (lab / name).mkdir()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BENCH_ROOT", str(lab))
-        yield read_tables(import_files([Given(CLOSED, "v1.4")]))
+    run = run_of(tmp_path_factory.mktemp("lab"), Given(CLOSED, "v1.4"))
+    return read_tables(RunFolder(run))
 
 
 def with_endpoints(tables, monkeypatch, rows):
