@@ -68,12 +68,12 @@ def _recognized(text: str, columns: Mapping[str, str] | None) -> tuple[str, list
     if columns is not None:
         if series := read_table(text, columns):
             return "CSV", series
-        raise LabError("It has no samples.", 1)
+        raise LabError("it has no samples.", 1)
     for tool, read in FORMATS.items():
         if series := read(text):
             return tool, series
     raise LabError(
-        "It has no CPU samples of a known format (docker stats, pidstat -h, psrecord, Prometheus): "
+        "it has no CPU samples of a known format (docker stats, pidstat -h, psrecord, Prometheus): "
         "name the columns of a CSV by --map time=COLUMN,cpu=COLUMN.",
         1,
     )

@@ -1,6 +1,7 @@
 """What a page says about the endpoints of a script."""
 
 import k6_samples
+import pandas as pd
 import pytest
 from imported_run import run_of
 from k6_samples import CLOSED, SUMMARY
@@ -64,3 +65,34 @@ def test_a_run_without_a_script_has_no_endpoints(tables, monkeypatch):
     monkeypatch.setattr(type(tables), "of_script", lambda *_: tables.trials.iloc[:0])
     assert not script.has_script(tables)
     assert script.NO_SCRIPT in str(next(iter(OF_A_RUN["endpoints"](tables))))
+
+
+def with_shares(tables, monkeypatch, requests, share_of_slowest):
+    """Replace the run's endpoints by two of one trial, the first with these facts."""
+    row = tables.of_script("endpoints").dropna(subset="endpoint").iloc[:1]
+    facts = {"endpoint": "GET /a", "requests": requests, "share_of_slowest": share_of_slowest}
+    rest = {
+        "endpoint": "GET /b",
+        "requests": 10_000 - requests,
+        "share_of_slowest": 1 - share_of_slowest,
+    }
+    made_up = pd.concat([row.assign(**facts), row.assign(**rest)], ignore_index=True)
+    monkeypatch.setattr(type(tables), "of_script", lambda *_: made_up)
+
+
+@pytest.mark.parametrize(
+    ("requests", "share_of_slowest", "makes_it"),
+    [
+        (5000, 0.51, False),  # about as many as its share of all
+        (5000, 0.55, False),  # 55 of 100 for 50: chance makes that in one of five
+        (5000, 0.7, True),  # 70 of 100 for 50: in one of 25,000
+        (100, 0.6, True),
+    ],
+)
+def test_an_endpoint_makes_the_tail_if_chance_does_not(
+    tables, monkeypatch, requests, share_of_slowest, makes_it
+):
+    with_shares(tables, monkeypatch, requests, share_of_slowest)
+    (said,) = script.findings(tables)[:1]
+    assert ("no endpoint makes the tail: GET /a has" in said) is not makes_it
+    assert ("GET /a makes the tail, " in said) is makes_it
