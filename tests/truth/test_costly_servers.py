@@ -37,7 +37,7 @@ CONNECTIONS = 4
 WAKE_MS = 0.1
 """What an idle CPU of a virtual machine takes to wake, at least: a server whose requests cost
 0.05 ms has a median of 0.15 to 0.2 ms here, to stock k6 alone too, by how often its CPU sleeps; one
-of 1 ms had 1.16 to 1.18 ms to stock k6, and 1.08 to 1.09 ms to the lab, whose sampler wakes CPUs.
+of 1 ms had 1.16 to 1.18 ms to stock k6, and 1.08 to 1.09 ms to the lab, for a reason not known.
 """
 SURE = 0.999
 """So that a dozen intervals fail by chance in one of a hundred runs."""
