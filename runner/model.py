@@ -509,6 +509,11 @@ class UserApi:
     """Name and SHA-256 of the script and of each file that it imports or opens."""
     also: tuple[int, ...] = ()
     """Further ports of its host that the script may use."""
+    ca: str | None = None
+    """File with the certificates to trust, relative to the lab's root; None for the system's."""
+    ca_sha256: str | None = None
+    insecure: bool = False
+    """True if any certificate is accepted."""
 
 
 @dataclass(frozen=True)

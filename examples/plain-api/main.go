@@ -1,9 +1,11 @@
-// An API that knows nothing of the lab: GET /items, POST /items, each held for DELAY_MS, on 127.0.0.1:PORT.
+// An API that knows nothing of the lab: GET /items, POST /items, each held for DELAY_MS, on ADDRESS:PORT (127.0.0.1).
+// With TLS_CERT and TLS_KEY, files in PEM form, it speaks HTTPS, and HTTP/2 with clients that can.
 package main
 
 import (
 	"encoding/json"
 	"log"
+	"net"
 	"net/http"
 	"os"
 	"strconv"
@@ -55,6 +57,13 @@ func main() {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /items", held(delay, list))
 	mux.HandleFunc("POST /items", held(delay, add))
-	server := &http.Server{Addr: "127.0.0.1:" + port, Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	address := os.Getenv("ADDRESS")
+	if address == "" {
+		address = "127.0.0.1"
+	}
+	server := &http.Server{Addr: net.JoinHostPort(address, port), Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	if certificate := os.Getenv("TLS_CERT"); certificate != "" {
+		log.Fatal(server.ListenAndServeTLS(certificate, os.Getenv("TLS_KEY")))
+	}
 	log.Fatal(server.ListenAndServe())
 }

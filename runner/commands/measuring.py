@@ -83,6 +83,8 @@ def _asked(of_api: ApiOptions) -> Asked:
         server_cpus=of_api.server_cpus,
         close=of_api.close,
         also=tuple(dict.fromkeys(of_api.also or ())),
+        ca=of_api.ca,
+        insecure=of_api.insecure,
     )
 
 

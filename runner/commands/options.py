@@ -176,6 +176,11 @@ Also = Annotated[
         help="Another port of the URL's host that the script may use.",
     ),
 ]
+Ca = Annotated[
+    str | None,
+    _option(metavar="FILE", help="Trust only the certificates in this file, for an https:// URL."),
+]
+Insecure = Annotated[bool, _option("--insecure", help="Accept any certificate of an https:// URL.")]
 ServerCpus = Annotated[
     int | None, _option(min=1, max=1024, help="CPUs of a server from a --folder; default: 1.")
 ]
@@ -226,6 +231,8 @@ class ApiOptions:
     server_cpus: ServerCpus = None
     i_own_this_host: OwnedHost = None
     also: Also = None
+    ca: Ca = None
+    insecure: Insecure = False
 
 
 def grouped(*groups: type) -> Callable[[Callable[..., None]], Callable[..., None]]:

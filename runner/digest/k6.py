@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
@@ -134,6 +135,9 @@ class RequestNumbers(Tally):
     """Requests that k6 sent to other ports; no other number includes them."""
     all_durations: Trend | None = None
     """`durations` including requests to other ports; None if there were none."""
+    proto: str | None = None
+    """HTTP versions of the answers, the most frequent first; None if the samples do not say it."""
+    tls_version: str | None = None
     opened: int = 0  # requests that opened a connection
     mode: str = "keepalive"
     """Observed use of connections: `keepalive`, `close` or `mixed`; it may differ from the
@@ -336,6 +340,7 @@ _FACTS = """
            (SELECT coalesce(max(length_ms), 0) FROM iterations) AS iteration_max_ms
     FROM every
 """
+_ANSWERS_BY_LABEL = "SELECT label, count(*) FROM requests WHERE status <> 0 GROUP BY label"
 _OTHER_PORTS = """
     SELECT port, count(*) AS requests, count(*) FILTER (NOT ok) AS failed
     FROM every WHERE NOT own AND NOT list_contains($blocked, error_code) GROUP BY port ORDER BY port
@@ -379,8 +384,21 @@ def _numbers_of_load(
         steady=steady_state(database),
         mode=mode,
         answered_by_end=answered,
+        proto=_protocol(database, tally, "proto"),
+        tls_version=_protocol(database, tally, "tls_version"),
         **facts,
     )
+
+
+def _protocol(database: duckdb.DuckDBPyConnection, tally: Tally, name: str) -> str | None:
+    """Return a protocol of the answers, `proto` or `tls_version`; several are joined by commas."""
+    known = [getattr(label, name) for label in tally.labels]
+    if not any(known):
+        return None
+    counts: Counter[str] = Counter()
+    for number, answers in database.sql(_ANSWERS_BY_LABEL).fetchall():
+        counts[known[number]] += answers
+    return ", ".join(word for word, _ in counts.most_common() if word) or None
 
 
 def _other_ports(database: duckdb.DuckDBPyConnection) -> tuple[PortUse, ...]:

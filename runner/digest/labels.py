@@ -23,6 +23,7 @@ MOST_LABELS = 5_000
 MOST_URLS = 100_000
 """Highest number of different URLs that are counted for a label."""
 LONGEST = 300  # characters of a name that are kept
+_KEPT_TAGS = ("method", "group", "scenario", "proto", "tls_version")
 _UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 _ID = re.compile(rf"\d+|{_UUID}|(?=[0-9a-fA-F]*\d)[0-9a-fA-F]{{16,}}|(?=\S*\d)[A-Za-z0-9_-]{{22,}}")
 """Segments of a path that identify one object: numbers, UUIDs, hashes and long tokens."""
@@ -40,6 +41,9 @@ class Labels:
     group: str = ""
     scenario: str = ""
     check: str = ""
+    proto: str = ""
+    """HTTP version of the answer, such as `HTTP/2.0`."""
+    tls_version: str = ""
 
 
 OTHER = Labels(name=OTHER_ENDPOINTS)
@@ -100,7 +104,7 @@ class Labelling:
 
 def _labels_of(tags: Mapping[str, Any]) -> Labels:
     """Return the label of a point's tags."""
-    known = {name: str(tags.get(name, ""))[:LONGEST] for name in ("method", "group", "scenario")}
+    known = {name: str(tags.get(name, ""))[:LONGEST] for name in _KEPT_TAGS}
     name = str(tags.get("name", ""))
     url = str(tags.get("url", name))
     # k6 repeats a given name in the tag `url`.

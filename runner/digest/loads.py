@@ -52,6 +52,8 @@ SUMS = (
     "checks_failed",
 )
 """Counts of a load, which are added up over its slices."""
+PROTOCOLS = ("proto", "tls_version")
+"""Metrics with the protocols of a load's answers, in words."""
 UNCOUNTED = Counters(None, None, None)
 K6_TABLES = {"requests": "t_s", "latency": "second", "throughput": "t_s"}
 """Tables of a load whose raw file has every request, each with its column of times."""
@@ -238,6 +240,7 @@ def metrics_of_points(points: RequestNumbers, cell: Cell, window_s: float | None
     says_connecting = TRAITS[cell.tool].says_connecting
     return {
         "requests": points.requests,
+        **{name: said for name in PROTOCOLS if (said := getattr(points, name)) is not None},
         **({"opened_pct": 100 * points.opened / points.requests} if says_connecting else {}),
         "failed": points.failed,
         "duration_s": duration_s,
@@ -271,6 +274,7 @@ def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTria
         metrics |= {
             name: _mean(parts, name, "requests") for name in ("opened_pct",) if name in first
         }
+        metrics |= {name: _all_words(parts, name) for name in PROTOCOLS if name in first}
         if metrics.get("ended_late_s") is not None:
             metrics["ended_late_s"] = max(load.metrics["ended_late_s"] for load in parts)
     counts = {
@@ -284,6 +288,12 @@ def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTria
         mode=modes.pop() if len(modes) == 1 else "mixed",
         answered=sum(load.answered for load in parts),
     )
+
+
+def _all_words(loads: Sequence[LoadOfTrial], name: str) -> str:
+    """Return the words of a metric in all loads, each once."""
+    known = [load.metrics[name] for load in loads if name in load.metrics]
+    return ", ".join(dict.fromkeys(word for text in known for word in text.split(", ")))
 
 
 def _mean(loads: Sequence[LoadOfTrial], name: str, weight: str) -> float | None:

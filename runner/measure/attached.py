@@ -19,8 +19,10 @@ from runner.measure import cgroups
 from runner.measure.engine import UNKNOWN_PID, Running, RunningDatabase, ask
 from runner.measure.leftovers import boot_id, start_ticks
 from runner.measure.procfs import descendants
+from runner.measure.tls import Tls
 from runner.measurement import NO_EXIT_CODE, Placement
 from runner.model import LabError, Server, UserApi
+from runner.store import lab_root
 
 INIT = 1
 FORWARDERS = ("docker-proxy", "rootlessport", "slirp4netns", "pasta", "ssh", "socat")
@@ -153,6 +155,15 @@ def place(apis: Sequence[UserApi]) -> Placement:
     return Placement(server, others or cpus[1:] or cpus)
 
 
+def tls_of(api: UserApi) -> Tls | None:
+    """Return how to reach a user's server over TLS; None if its URL is plain HTTP."""
+    parts = urlsplit(str(api.url))
+    if parts.scheme != "https":
+        return None
+    ca = None if api.ca is None else str((lab_root() / api.ca).resolve())
+    return Tls(str(parts.hostname), ca, api.insecure)
+
+
 def target(api: UserApi, found: Listener) -> Running:
     """Return the server of `api` as a Running that the lab cannot end."""
     pid = found.pid
@@ -185,6 +196,7 @@ def target(api: UserApi, found: Listener) -> Running:
         # True if the process's control group holds only the process and its descendants.
         alone=group is not None and set(cgroups.members(group.folder)) <= set(descendants(pid)),
         cpus=lambda: cpus_of(pid) if known else (),
+        tls=tls_of(api),
     )
     return running
 

@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 from runner.http_response import Response, ResponseReader, read_response
 from runner.measure import memory
 from runner.measure.machine import ephemeral_ports
+from runner.measure.tls import HTTP_1, Tls
 from runner.measurement import ended
 from runner.model import LabError, Server
 from runner.store import last_line
@@ -52,11 +53,18 @@ class Running:
     began_wall_ns: int | None = None
     """Time at which its program began; None if the lab did not start it here."""
     image_bytes: int | None = None
+    tls: Tls | None = None  # how to reach it over TLS; None for plain HTTP
 
     @property
     def origin(self) -> str:
         """Beginning of its resources' URLs."""
-        return f"http://{self.host or f'{self.address}:{self.port}'}"
+        scheme = "http" if self.tls is None else "https"
+        return f"{scheme}://{self.host or f'{self.address}:{self.port}'}"
+
+    def connect(self, timeout_s: float) -> socket.socket:
+        """Return a new connection to it, over TLS if it has that; raise OSError if it fails."""
+        channel = socket.create_connection((self.address, self.port), timeout=timeout_s)
+        return channel if self.tls is None else self.tls.secured(channel, HTTP_1)
 
 
 @dataclass(frozen=True)
@@ -132,7 +140,7 @@ def ask(
     Return None if the answer is not HTTP; raise OSError if there is none.
     """
     host = running.origin.partition("//")[2]
-    with socket.create_connection((running.address, running.port), timeout=timeout_s) as channel:
+    with running.connect(timeout_s) as channel:
         try:
             channel.sendall(
                 f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()

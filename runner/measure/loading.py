@@ -7,7 +7,7 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -145,12 +145,14 @@ class Watchers:
             self._polling({"poll": running.port, "address": running.address, "of": subject})
         self._is_probing = self._probe is not None and hz > 0
         if self._probe is not None and self._is_probing:
-            request = {
+            request: dict[str, object] = {
                 "method": shot.method,
                 "path": shot.path,
                 "body": shot.body,
                 "host": shot.host,
             }
+            if running.tls is not None:
+                request["tls"] = asdict(running.tls)
             self._probe({**request, "port": running.port, "address": running.address, "hz": hz})
 
     def end(self) -> dict[str, Any] | None:

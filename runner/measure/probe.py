@@ -2,8 +2,9 @@
 
 Run as `python -m runner.measure.probe HZ CPUS`; loading.py is the runner's side. Commands are JSON
 lines on standard input. A request (`method`, `path`, `body`, `port`, optionally `address` and
-`host` instead of 127.0.0.1 and `lab`) begins a series. `pause` ends it and returns its samples and
-their CPU cost. `hz` in a request replaces HZ for this server. The probe ends at the end of input.
+`host` instead of 127.0.0.1 and `lab`, and `tls` with the fields of `Tls`) begins a series. `pause`
+ends it and returns its samples and their CPU cost. `hz` in a request replaces HZ for this server.
+The probe ends at the end of input.
 
 Latency counts from the scheduled time. If a server hangs for a second, every request of that second
 is late, as for users who come and go. Closed-loop generators omit these.
@@ -15,28 +16,34 @@ import os
 import random
 import select
 import socket
+import ssl
 import sys
 import time
 from array import array
+from collections.abc import Callable
 
 from runner.http_response import RECEIVE_BYTES, Response, ResponseReader
 from runner.measure.idle import answer, become_instrument
+from runner.measure.tls import HTTP_1, Tls
 from runner.measurement import PROBE_COLUMNS, PROBE_CONNECTIONS
 
 GIVE_UP_NS = 10_000_000_000  # longer than the slowest answer that the contract allows
 END = "end"  # command that stands for the end of input
+Securing = Callable[[socket.socket], ssl.SSLSocket]
+"""Begins TLS on a connected socket."""
 
 
 class Connection:
     """One kept connection to the server, with at most one request under way.
 
     Connecting does not block: if a server drops the first SYN, one request is late by a second, but
-    not all requests due in that second.
+    not all requests due in that second. Neither does the handshake of TLS, which is part of
+    connecting.
     """
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address: tuple[str, int], securing: Securing | None = None) -> None:
         family, kind, protocol, _, place = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
-        self.channel = socket.socket(family, kind, protocol)
+        self.channel: socket.socket = socket.socket(family, kind, protocol)
         self.channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # It is read only when ready, so it needs no timeout, which would cost a system call each
         # time.
@@ -45,7 +52,9 @@ class Connection:
         if code not in (0, errno.EINPROGRESS):
             self.channel.close()
             raise OSError(code, os.strerror(code))
-        self.is_connecting = code != 0
+        self._securing = securing
+        self.is_connecting = code != 0 or securing is not None
+        self.waits_for_reading = False  # False while the next step of connecting is to write
         self.row = -1  # number of the request under way
         self._reader = ResponseReader()
         self._waiting = b""
@@ -61,11 +70,22 @@ class Connection:
         if not self.is_connecting:
             self.channel.sendall(request)
 
-    def connected(self) -> None:
-        """Send the waiting request, because the connection is established; OSError if it failed."""
+    def go_on_connecting(self) -> None:
+        """Send the waiting request if the connection is established; OSError if it failed."""
         code = self.channel.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
+        if self._securing is not None and not isinstance(self.channel, ssl.SSLSocket):
+            self.channel = self._securing(self.channel)  # it keeps its file descriptor
+        if isinstance(self.channel, ssl.SSLSocket):
+            try:
+                self.channel.do_handshake()
+            except ssl.SSLWantReadError:
+                self.waits_for_reading = True
+                return
+            except ssl.SSLWantWriteError:
+                self.waits_for_reading = False
+                return
         self.is_connecting = False
         self.channel.sendall(self._waiting)
 
@@ -76,11 +96,24 @@ class Connection:
         """
         try:
             received = self.channel.recv(RECEIVE_BYTES)
-        except BlockingIOError:
-            # It was ready before: the kernel dropped a packet with a wrong checksum.
+        except (BlockingIOError, ssl.SSLWantReadError):
+            # It was ready before: the kernel dropped a packet with a wrong checksum, or TLS has not
+            # received a whole record.
             return None
         self._reader.feed(received)
         return self._reader.take()
+
+    def is_closed(self) -> bool:
+        """Return whether the server closed this idle connection, which is ready to be read."""
+        if not isinstance(self.channel, ssl.SSLSocket):
+            return True
+        try:
+            self.channel.recv(RECEIVE_BYTES)
+        except ssl.SSLWantReadError:
+            return False  # a record of TLS itself, such as a session ticket
+        except OSError:
+            return True
+        return True
 
 
 class Beat:
@@ -127,11 +160,18 @@ class Schedule:
     their wait would look like the server's.
     """
 
-    def __init__(self, address: tuple[str, int], request: bytes, beat: Beat) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        request: bytes,
+        beat: Beat,
+        securing: Securing | None = None,
+    ) -> None:
         self.rows = {name: array("q") for name in PROBE_COLUMNS}
         self._address = address
         self._request = request
         self._beat = beat
+        self._securing = securing
         self._idle: dict[int, Connection] = {}  # by file descriptor, like `_busy`
         self._busy: dict[int, Connection] = {}
 
@@ -149,12 +189,13 @@ class Schedule:
             wait_s = (
                 0.5 if command or is_full else min(0.5, max(0.0, (self._beat.due_ns - now) / 1e9))
             )
-            # An idle connection becomes readable when the server closes it.
-            watched = [
-                *(each for each, one in self._busy.items() if not one.is_connecting),
-                *self._idle,
+            making = [
+                each
+                for each, one in self._busy.items()
+                if one.is_connecting and not one.waits_for_reading
             ]
-            making = [each for each, one in self._busy.items() if one.is_connecting]
+            # An idle connection becomes readable when the server closes it.
+            watched = [*(each for each in self._busy if each not in making), *self._idle]
             ready, made, _ = select.select(
                 watched if command else [0, *watched], making, [], wait_s
             )
@@ -163,10 +204,7 @@ class Schedule:
                 command = sys.stdin.readline() or END
                 self._beat.stop()
             for descriptor in made:
-                try:
-                    self._busy[descriptor].connected()
-                except OSError:
-                    self._end(self._busy[descriptor].row)
+                self._go_on_connecting(descriptor)
             for descriptor in ready:
                 self._receive(descriptor)
             if not command:
@@ -192,22 +230,36 @@ class Schedule:
                 self.rows[name].append(value)
             self._beat.advance()
             try:
-                connection = connection or Connection(self._address)
+                connection = connection or Connection(self._address, self._securing)
                 self._busy[connection.channel.fileno()] = connection
                 connection.send(row, self._request)
             except OSError:
                 self._end(row)
                 return  # answers and commands come first
 
+    def _go_on_connecting(self, descriptor: int) -> None:
+        """Take the next step of connecting; end the request if it fails."""
+        connection = self._busy[descriptor]
+        try:
+            connection.go_on_connecting()
+        except OSError:
+            self._end(connection.row)
+
     def _receive(self, descriptor: int) -> None:
         """Read an answer from a connection that is ready.
 
         Close an idle connection that the server has closed.
         """
-        if idle := self._idle.pop(descriptor, None):
-            idle.channel.close()
+        idle = self._idle.get(descriptor)
+        if idle is not None:
+            if idle.is_closed():
+                del self._idle[descriptor]
+                idle.channel.close()
             return
         connection = self._busy[descriptor]
+        if connection.is_connecting:
+            self._go_on_connecting(descriptor)
+            return
         try:
             answer = connection.read()
         except (OSError, ValueError):
@@ -248,6 +300,7 @@ def main() -> None:
     beats: dict[tuple[str, int], Beat] = {}
     while line := sys.stdin.readline():
         given = json.loads(line)
+        securing = Tls(**given["tls"]).begin(HTTP_1) if "tls" in given else None
         answer("ok")
         begun_ns = time.monotonic_ns()
         idle_ns = time.process_time_ns()
@@ -258,7 +311,7 @@ def main() -> None:
         if address not in beats:
             period_ns = round(1e9 / given["hz"]) if "hz" in given else usual_period_ns
             beats[address] = Beat(period_ns, seed=len(beats) + 1)
-        schedule = Schedule(address, request, beats[address])
+        schedule = Schedule(address, request, beats[address], securing)
         if schedule.run() == END:
             return
         cost = {

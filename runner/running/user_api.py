@@ -12,11 +12,21 @@ from pathlib import Path
 from string import ascii_lowercase
 from urllib.parse import urlsplit
 
+from runner.http_response import Response
 from runner.measure import attached
 from runner.measure.attached import Listener
-from runner.measure.engine import Answers, require_answer
+from runner.measure.engine import Answers, Running, ask, require_answer
 from runner.measure.generators.script import COPY, Script, read_script
 from runner.measure.quotas import quota_of
+from runner.measure.tls import (
+    HTTP_2,
+    HandshakeError,
+    only_http_2,
+    require_certificates,
+    require_tls,
+    speaks_plainly,
+    speaks_tls,
+)
 from runner.measure.tools import need_tool
 from runner.measurement import Quota
 from runner.model import OWN_GET, OWN_SCRIPT, Campaign, LabError, Load, UserApi, core_words
@@ -37,6 +47,9 @@ _TAKEN_BY_K6 = re.compile(
     r"([a-z0-9]|[a-z0-9][a-z0-9-]*[a-z0-9])(\.([a-z0-9]|[a-z0-9][a-z0-9-]*[a-z0-9]))*"
 )
 """Host names that k6's option `hosts` accepts (lib/types/hosts.go): no underscore, no final dot."""
+DEFAULT_PORTS = {"http": 80, "https": 443}
+TRUSTED = "SSL_CERT_FILE"
+"""Variable by which OpenSSL and Go find the certificates that a user trusts."""
 FINE = 3  # if the first this many requests are all answered with 2xx, no more are sent
 
 
@@ -56,6 +69,8 @@ class Asked:
     server_cpus: int | None = None
     close: bool = False
     also: tuple[int, ...] = ()  # further ports of the URL's host that the script may use
+    ca: str | None = None  # file with the certificates to trust
+    insecure: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +91,7 @@ def plan_user_api(asked: Asked, repeats: int | None, seed: int | None) -> Planne
         raise LabError(f"--probe-path {asked.probe_path!r} must begin with a slash.")
     if asked.also and asked.script is None:
         raise LabError("--also needs a --script, because a plain GET uses its URL only: omit it.")
+    _check_trust(asked)
     found = _at_urls(asked) if asked.urls else (_Found(_in_folder(asked)),)
     apis = tuple(replace(each.api, also=asked.also) for each in found)
     for api in apis:
@@ -159,12 +175,7 @@ def _at_url(asked: Asked, url: str) -> _Found:
         port = parts.port
     except ValueError as error:
         raise LabError(f"{url!r} is not a URL ({error}): check it.") from None
-    if parts.scheme == "https":
-        raise LabError(
-            "https:// is not supported, because the probe uses plain HTTP only: give the http:// "
-            "address of the server behind its TLS proxy."
-        )
-    if parts.scheme != "http" or not parts.hostname or port == 0:
+    if parts.scheme not in DEFAULT_PORTS or not parts.hostname or port == 0:
         raise LabError(
             f"{url!r} is not the address of an HTTP server: write one such as "
             "http://127.0.0.1:9000/."
@@ -175,7 +186,7 @@ def _at_url(asked: Asked, url: str) -> _Found:
             "would show them: omit them, and let a --script send what the server needs."
         )
     host = parts.hostname
-    port = port or 80
+    port = port or DEFAULT_PORTS[parts.scheme]
     if ":" not in host and not _TAKEN_BY_K6.fullmatch(host):
         raise LabError(
             f"k6 does not accept the host name {host}: give the server's address, such as "
@@ -189,13 +200,90 @@ def _at_url(asked: Asked, url: str) -> _Found:
             "same URL: omit it."
         )
     api = UserApi(USER_API, path, asked.probe_path or path, url=url, address=address, port=port)
+    api = _over_tls(api, asked)
     found = attached.find(api)
     running = attached.target(api, found)
-    first = require_answer("your server", running, api.probe_path, enough=FINE)
-    return _Found(
-        replace(api, process=found.identity),
-        _remarks_on_answers(f"{running.origin}{api.probe_path}", first),
-    )
+    preferred = _preferred_protocol(api, running)
+    first = _first_answers(api, running, preferred)
+    remarks = _remarks_on_tls(api, preferred)
+    remarks += _remarks_on_answers(f"{running.origin}{api.probe_path}", first)
+    return _Found(replace(api, process=found.identity), remarks)
+
+
+def _preferred_protocol(api: UserApi, running: Running) -> str | None:
+    """Return the protocol that a server over TLS prefers (`require_tls`); None without TLS."""
+    if running.tls is None:
+        return None
+    url = str(api.url)
+    try:
+        return require_tls(url, (running.address, running.port), running.tls)
+    except HandshakeError:
+        reply = _reply(replace(running, tls=None), api.probe_path)
+        if reply is not None and reply.status < 400:
+            raise speaks_plainly(url) from None
+        raise
+    except OSError as error:
+        raise LabError(
+            f"Nothing answers at {url} ({error.strerror or error}): start your server first."
+        ) from None
+
+
+def _first_answers(api: UserApi, running: Running, preferred: str | None) -> Answers:
+    """Return the first answers of a server; raise LabError if none is a success."""
+    try:
+        return require_answer("your server", running, api.probe_path, enough=FINE)
+    except LabError:
+        if running.tls is None and speaks_tls((running.address, running.port)):
+            there = str(api.url).replace("http://", "https://", 1)
+            raise LabError(f"The server at {api.url} speaks TLS: write {there}.") from None
+        if preferred == HTTP_2 and _reply(running, api.probe_path) is None:
+            raise only_http_2(str(api.url)) from None
+        raise
+
+
+def _reply(running: Running, path: str) -> Response | None:
+    """Return a server's answer to a GET; None if it is not HTTP/1.1."""
+    try:
+        return ask(running, path, timeout_s=2.0)
+    except OSError:
+        return None
+
+
+def _check_trust(asked: Asked) -> None:
+    """Raise LabError if --ca or --insecure cannot be used."""
+    if asked.ca is None and not asked.insecure:
+        return
+    name = "--insecure" if asked.insecure else "--ca"
+    if asked.ca is not None and asked.insecure:
+        raise LabError("--insecure accepts any certificate, so --ca has no use: omit one of them.")
+    if not any(url.startswith("https://") for url in asked.urls):
+        raise LabError(f"{name} is for a --url that begins with https://: omit it.")
+    if asked.ca is not None:
+        require_certificates(asked.ca)
+
+
+def _over_tls(api: UserApi, asked: Asked) -> UserApi:
+    """Return a user's API with the certificates to trust, if it is reached over TLS."""
+    if not str(api.url).startswith("https://"):
+        return api
+    file = asked.ca or (None if asked.insecure else os.environ.get(TRUSTED))
+    if not file:
+        return replace(api, insecure=asked.insecure)
+    path = Path(file).resolve()
+    require_certificates(str(path))
+    return replace(api, ca=os.path.relpath(path, lab_root()), ca_sha256=sha256(path))
+
+
+def _remarks_on_tls(api: UserApi, preferred: str | None) -> tuple[str, ...]:
+    """Return notes about a server over TLS that prefers a protocol."""
+    said = []
+    if api.insecure:
+        said.append(f"The certificate of {api.url} is not verified (--insecure).")
+    if preferred == HTTP_2:
+        said.append(
+            f"k6 speaks HTTP/2 with {api.url}, and the probe, the second witness, HTTP/1.1."
+        )
+    return tuple(said)
 
 
 def _remarks_on_answers(url: str, first: Answers) -> tuple[str, ...]:
@@ -360,6 +448,11 @@ def _remarks_on_script(apis: Sequence[UserApi], script: Script) -> Iterator[str]
         )
 
 
+def _has_changed(path: Path, digest: str | None) -> bool:
+    """Return whether a file is missing or has another SHA-256 than it had."""
+    return not path.is_file() or sha256(path) != digest
+
+
 def why_not_same(api: UserApi, run: RunFolder) -> str | None:
     """Return why a run cannot be resumed: its script, or the process that it loads, has changed.
 
@@ -367,8 +460,10 @@ def why_not_same(api: UserApi, run: RunFolder) -> str | None:
     """
     for name, digest in api.files:
         path = run.scripts / COPY / name
-        if not path.is_file() or sha256(path) != digest:
+        if _has_changed(path, digest):
             return f"{path} has changed since it began"
+    if api.ca is not None and _has_changed(lab_root() / api.ca, api.ca_sha256):
+        return f"{api.ca} has changed since it began"
     if api.url is not None and api.process is None:
         return "the process that it loaded is unknown, so that a restart would go unnoticed"
     if api.url is not None and attached.find(api).identity != api.process:

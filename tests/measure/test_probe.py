@@ -3,6 +3,7 @@
 import contextlib
 import json
 import socketserver
+import ssl
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from cells import cell_of, changed
 from measured import measured
+from tls_servers import Authority
 
 from runner.digest import probe as digest
 from runner.digest.probe import (
@@ -47,8 +49,12 @@ class Server(socketserver.ThreadingTCPServer):
 
     daemon_threads = True
 
-    def __init__(self, reply=lambda _: ANSWER, one_at_a_time=False, backlog=128):
+    def __init__(self, reply=lambda _: ANSWER, one_at_a_time=False, backlog=128, files=None):
         self.request_queue_size = backlog
+        self.secured = None
+        if files is not None:
+            self.secured = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self.secured.load_cert_chain(files.certificate, files.key)
         self.reply = reply
         self.lock = threading.Lock() if one_at_a_time else contextlib.nullcontext()
         self.seen = []
@@ -60,7 +66,14 @@ class Server(socketserver.ThreadingTCPServer):
         self.accepted += 1
         super().process_request(channel, address)
 
-    def finish_request(self, channel, _):
+    def finish_request(self, channel, address):
+        if self.secured is None:
+            self.answer(channel)
+            return
+        with self.secured.wrap_socket(channel, server_side=True) as secured:
+            self.answer(secured)
+
+    def answer(self, channel):
         while data := channel.recv(65536):
             with self.lock:
                 self.seen.append(data)
@@ -76,25 +89,23 @@ def after(seconds):
     return ANSWER
 
 
-def started(port):
+def started(port, **more):
     """Start the real probe, and have it ask a server."""
     command = [sys.executable, "-m", "runner.measure.probe", "40", "0,1"]
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
-    process.stdin.write(
-        json.dumps({"method": "POST", "path": "/devices", "body": '{"mac":"é"}', "port": port})
-        + "\n"
-    )
+    asked = {"method": "POST", "path": "/devices", "body": '{"mac":"é"}', "port": port, **more}
+    process.stdin.write(json.dumps(asked) + "\n")
     process.stdin.flush()
     assert process.stdout.readline() == "ok\n"
     return process
 
 
-def probe(server, seconds):
+def probe(server, seconds, **more):
     """Run the real probe for a while and return its columns, and how late each answer was in
     milliseconds.
     """
-    process = started(server.server_address[1])
+    process = started(server.server_address[1], **more)
     time.sleep(seconds)
     out, _ = process.communicate('{"pause": true}\n', timeout=20)
     server.shutdown()
@@ -117,6 +128,37 @@ def test_a_known_delay_comes_back_and_the_schedule_is_kept():
     assert latency_ms.min() >= 5 and np.median(latency_ms) == pytest.approx(5, abs=1.5)
     body = '{"mac":"é"}'.encode()
     assert server.seen[0].endswith(b"\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+
+
+def over_tls(folder, reply, **tls):
+    """Probe a server over TLS for a while, as `probe` does; return the server, too."""
+    authority = Authority(folder)
+    server = Server(reply, files=authority.certificate())
+    trusted = {"name": "127.0.0.1", "ca": str(authority.ca), **tls}
+    return (*probe(server, 2.0, tls=trusted), server)
+
+
+def test_a_known_delay_comes_back_over_tls(tmp_path):
+    """From the second request on; the first one has the handshake in its time, too."""
+    rows, latency_ms, server = over_tls(tmp_path, lambda _: after(0.005))
+    assert 75 <= len(rows["status"]) <= 82 and set(rows["status"]) == {200}
+    assert rows["opened"].sum() == server.accepted <= 3
+    assert latency_ms.min() >= 5 and np.median(latency_ms) == pytest.approx(5, abs=1.5)
+
+
+def test_a_long_answer_over_tls_comes_whole(tmp_path):
+    """Of many records, the last of which ends it; and a closed connection is opened again."""
+    long = b"HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n" + 300_000 * b"x"
+    closing = long.replace(b"OK\r\n", b"OK\r\nConnection: close\r\n")
+    rows, _, server = over_tls(tmp_path, lambda number: closing if number % 2 else long)
+    assert len(rows["status"]) > 70 and set(rows["status"]) == {200}
+    assert rows["opened"].sum() == server.accepted > 30
+
+
+def test_an_untrusted_certificate_is_no_answer(tmp_path):
+    rows, _, server = over_tls(tmp_path, lambda _: ANSWER, ca=None)
+    assert len(rows["status"]) > 70 and set(rows["status"]) == {0}
+    assert server.seen == []
 
 
 def series(process, server, hz, seconds):

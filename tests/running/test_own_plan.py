@@ -85,7 +85,7 @@ ADDRESSES = {
     "http://no-such-host.invalid/": "has no address",
     "http://my_api:9000/": "k6 does not accept the host name my_api: give the server's address",
     "SERVER/broken": "answers 500: give an address, or a --probe-path, that answers 200",
-    "https://127.0.0.1/": "https:// is not supported",
+    "https://127.0.0.1:1/": "Nothing answers at https://127.0.0.1:1/ (Connection refused)",
     "ftp://127.0.0.1/": "is not the address of an HTTP server",
     "127.0.0.1:9000": "is not the address of an HTTP server",
     "http://127.0.0.1:70000/": "is not a URL (Port out of range",

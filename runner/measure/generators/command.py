@@ -13,6 +13,7 @@ from runner.model import OWN, OWN_SCRIPT, Cell, LoadPart, Workload
 
 K6_SYSTEM_TAGS = "status,error_code"
 K6_ENDPOINT_TAGS = ",name,method,group,check"  # of the table of endpoints
+K6_PROTOCOL_TAGS = ",proto,tls_version"
 K6_URL_TAG = ",url"
 """Tag that tells a script's requests to the server from those to other ports; it costs memory."""
 GO_MEMORY_BYTES = 4 * 2**30
@@ -110,8 +111,13 @@ def shot_of(
     shot = Shot(tool, workload.script, url, workload.method, path, body)
     if not is_own:
         return shot
-    more = {"OPTIONS": json.dumps(fence(running, workload.also)), **FENCE}
-    tags = K6_SYSTEM_TAGS
+    options = fence(running, workload.also)
+    more = {**FENCE}
+    if running.tls is not None:
+        options["insecureSkipTLSVerify"] = running.tls.insecure
+        more |= running.tls.of_go
+    more["OPTIONS"] = json.dumps(options)
+    tags = K6_SYSTEM_TAGS + K6_PROTOCOL_TAGS
     if workload.name == OWN_SCRIPT:
         more["BASE_URL"] = f"{running.origin}{workload.path}".rstrip("/")
         tags += K6_ENDPOINT_TAGS

@@ -1,0 +1,192 @@
+"""TLS to a server that already runs: what is trusted, and why a server cannot be used.
+
+k6 trusts and verifies like Go. The contexts here do the same, so that both witnesses accept the
+same certificates.
+"""
+
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from os import devnull
+
+from runner.model import LabError
+
+HTTP_1 = "http/1.1"
+HTTP_2 = "h2"
+"""Names of the protocols that a client offers (ALPN, RFC 7301)."""
+EXPIRED = 10
+NOT_YET_VALID = 9
+WRONG_NAMES = (62, 64)
+"""Codes of OpenSSL for an unfit certificate (include/openssl/x509_vfy.h)."""
+NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
+"""Reasons of OpenSSL if the peer answers in plain text."""
+OF_WRONG_PROTOCOL = "NO_APPLICATION_PROTOCOL"
+OF_NO_CERTIFICATE = "CERTIFICATE_REQUIRED"
+TIMEOUT_S = 5.0
+ALERT_S = 0.2
+"""Time in which a server that wants a client's certificate says so (TLS 1.3)."""
+
+
+class HandshakeError(LabError):
+    """A handshake that failed for another reason than the server's certificate or protocols."""
+
+
+@dataclass(frozen=True)
+class Tls:
+    """How to reach a server over TLS."""
+
+    name: str
+    """Host of its URL, which its certificate must name."""
+    ca: str | None = None
+    """File with the only certificates to trust; None for those of the system."""
+    insecure: bool = False
+    """True if any certificate is accepted."""
+
+    @property
+    def of_go(self) -> dict[str, str]:
+        """Environment variables by which k6 trusts `ca` only (Go's crypto/x509/root_unix.go)."""
+        return {} if self.ca is None else {"SSL_CERT_FILE": self.ca, "SSL_CERT_DIR": devnull}
+
+    def begin(self, *protocols: str) -> Callable[[socket.socket], ssl.SSLSocket]:
+        """Return a function that begins TLS on a connected socket, without its handshake.
+
+        The client offers `protocols`.
+        """
+        context = _context(self, protocols)
+        return partial(
+            context.wrap_socket, server_hostname=self.name, do_handshake_on_connect=False
+        )
+
+    def secured(self, channel: socket.socket, *protocols: str) -> ssl.SSLSocket:
+        """Return a connected socket after TLS's handshake; raise OSError if it fails."""
+        secured = self.begin(*protocols)(channel)
+        try:
+            secured.do_handshake()
+        except OSError:
+            secured.close()
+            raise
+        return secured
+
+
+@lru_cache
+def _context(tls: Tls, protocols: tuple[str, ...]) -> ssl.SSLContext:
+    """Return a client's context that verifies as Go does: by subject alternative names only."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols(list(protocols))
+    if tls.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        return context
+    context.hostname_checks_common_name = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    if tls.ca is None:
+        context.load_default_certs()
+    else:
+        context.load_verify_locations(tls.ca)
+    return context
+
+
+def require_certificates(path: str) -> None:
+    """Raise LabError if a file has no certificates that can be trusted."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except (OSError, ValueError) as error:
+        why = "it does not exist" if isinstance(error, FileNotFoundError) else "it has none"
+        raise LabError(
+            f"--ca {path} must name a file with certificates in PEM form, and {why}: check it."
+        ) from None
+
+
+def require_tls(url: str, address: tuple[str, int], tls: Tls) -> str | None:
+    """Return the protocol that a server prefers, `h2` or `http/1.1`; None if it names none.
+
+    Raise LabError with the remedy if k6 or the probe could not use it over TLS, and OSError if
+    nothing listens.
+    """
+    _shake(url, address, tls, HTTP_1)
+    return _shake(url, address, tls, HTTP_2, HTTP_1)
+
+
+def _shake(url: str, address: tuple[str, int], tls: Tls, *protocols: str) -> str | None:
+    """Make a handshake; return the chosen protocol. Raise LabError if it fails."""
+    channel = socket.create_connection(address, timeout=TIMEOUT_S)
+    try:
+        with tls.secured(channel, *protocols) as secured:
+            secured.settimeout(ALERT_S)
+            with contextlib.suppress(TimeoutError):
+                secured.recv(1)
+            chosen = secured.selected_alpn_protocol()
+    except ssl.SSLCertVerificationError as error:
+        raise _unfit(url, tls, error) from None
+    except OSError as error:
+        raise _refused(url, error) from None
+    if chosen not in (None, *protocols):
+        raise only_http_2(url)
+    return chosen
+
+
+def _unfit(url: str, tls: Tls, error: ssl.SSLCertVerificationError) -> LabError:
+    """Return the error for a certificate that is not accepted."""
+    anyway = "accept any certificate by --insecure"
+    if error.verify_code == EXPIRED:
+        return LabError(f"The certificate of {url} has expired: renew it, or {anyway}.")
+    if error.verify_code == NOT_YET_VALID:
+        return LabError(f"The certificate of {url} is not valid yet: check the clock, or {anyway}.")
+    if error.verify_code in WRONG_NAMES:
+        return LabError(
+            f"The certificate of {url} is not for {tls.name}: give a URL with a host among its "
+            f"subject alternative names, or {anyway}."
+        )
+    remedy = "give its certificate authority by --ca FILE"
+    if tls.ca is not None:
+        remedy = f"give a file with its certificate authority by --ca, other than {tls.ca}"
+    return LabError(
+        f"The certificate of {url} is not trusted ({error.verify_message}): {remedy}, or {anyway}."
+    )
+
+
+def _refused(url: str, error: OSError) -> LabError:
+    """Return the error for a handshake that failed for another reason than the certificate."""
+    # Python names only some of OpenSSL's reasons; the text has all, in words.
+    reason = str(error).upper().replace(" ", "_")
+    if any(name in reason for name in NO_TLS):
+        return speaks_plainly(url)
+    if OF_WRONG_PROTOCOL in reason:
+        return only_http_2(url)
+    if OF_NO_CERTIFICATE in reason:
+        return LabError(
+            f"The server at {url} requires a client's certificate, which the lab cannot present: "
+            "give an address that does not."
+        )
+    said = error.strerror or str(error) or type(error).__name__
+    return HandshakeError(
+        f"The server at {url} ended TLS's handshake ({said}): give the address of an HTTPS server."
+    )
+
+
+def speaks_plainly(url: str) -> LabError:
+    """Return the error for a server without TLS at an `https://` URL."""
+    there = url.replace("https://", "http://", 1)
+    return LabError(f"The server at {url} does not speak TLS: write {there}.")
+
+
+def only_http_2(url: str) -> LabError:
+    """Return the error for a server that does not speak HTTP/1.1."""
+    return LabError(
+        f"The server at {url} speaks HTTP/2 only, and the probe, the second witness, speaks "
+        "HTTP/1.1: let the server offer HTTP/1.1, too."
+    )
+
+
+def speaks_tls(address: tuple[str, int]) -> bool:
+    """Return whether a server answers a TLS handshake, with any certificate."""
+    anyone = Tls("localhost", insecure=True)
+    try:
+        with socket.create_connection(address, timeout=TIMEOUT_S) as channel:
+            anyone.secured(channel, HTTP_2, HTTP_1).close()
+    except OSError:
+        return False
+    return True
