@@ -6,30 +6,49 @@ import signal
 import sys
 import tempfile
 import traceback
+from importlib.metadata import version
 from types import FrameType
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
 from runner import console
-from runner.commands import auditing, importing, machine, measuring, presenting, profiling
+from runner.commands import (
+    auditing,
+    importing,
+    installing,
+    machine,
+    measuring,
+    options,
+    presenting,
+    profiling,
+)
 from runner.model import LabError
 
 app = typer.Typer(
     name="bench",
-    help="Benchmark web API servers; every number carries a verdict of what it measured.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 
 SIGNALLED = 128
 """Exit code of a program that a signal ended, less the signal's number."""
+DISTRIBUTION = "web-bench-lab"
+"""Name of the installed package."""
 FORWARDED = {"allow_extra_args": True, "ignore_unknown_options": True}
 """A command with these settings takes all options as they are, for the program that it starts."""
 
+
+def _print_version(is_asked: bool) -> None:
+    """Print the version and end, if it is asked for."""
+    if is_asked:
+        typer.echo(f"{DISTRIBUTION} {version(DISTRIBUTION)}")
+        raise typer.Exit
+
+
 for command in (
-    *(machine.doctor, machine.list_, machine.build, machine.check),
+    *(machine.doctor, machine.list_, installing.setup, installing.notebooks),
+    *(machine.build, machine.check),
     *(measuring.run, measuring.calibrate, measuring.overhead),
     *(
         importing.import_,
@@ -45,7 +64,19 @@ for command in (
         command.__name__.rstrip("_"),
         context_settings=FORWARDED if starts_another else None,
         add_help_option=not starts_another,
-    )(command)
+    )(command if starts_another else options.with_data(command))
+
+
+@app.callback()
+def lab(
+    print_version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_print_version, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Benchmark web API servers; every number carries a verdict of what it measured."""
 
 
 def _end_with(number: int, _frame: FrameType | None) -> NoReturn:

@@ -3,8 +3,10 @@
 Plain text if the output is not a terminal.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import rich.console
 from rich.markup import escape
@@ -23,7 +25,12 @@ from runner.planning.plan import TimeLeft
 from runner.served import throughput_rps
 from runner.store import TrialRecord
 
+if TYPE_CHECKING:
+    from runner.measure.tool_setup import Step
+
 _LEVELS = {"ok": "green", "warning": "yellow", "missing": "red", "failed": "red"}
+NOTED_EVERY_S = 30.0
+"""Time between the notes about a set-up if the output is not a terminal."""
 out = rich.console.Console(highlight=False)
 err = rich.console.Console(stderr=True, highlight=False, soft_wrap=True)
 """Coloured only on a terminal, as rich decides; NO_COLOR is respected."""
@@ -111,6 +118,36 @@ class FileProgress(Progress):
         if name not in self._files:
             self._files[name] = self.add_task(escape(name), total=all_bytes)
         self.update(self._files[name], completed=read_bytes)
+
+
+class SetupProgress(Progress):
+    """The program that is being set up, with its time.
+
+    Without a terminal, one line when it begins, and then every 30 s.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            TextColumn("{task.description}"),
+            console=err,
+            refresh_per_second=2,
+            disable=not err.is_terminal,
+        )
+        self._task = self.add_task("", total=None, visible=False)
+        self._next_s: dict[str, float] = {}
+
+    def show(self, step: Step) -> None:
+        """Show a step of the set-up."""
+        text = f"{step.name}: {step.lines} lines of its build, {step.seconds:.0f} s"
+        self.update(self._task, description=text, visible=True)
+        if self.disable and step.seconds >= self._next_s.get(step.name, 0.0):
+            self._next_s[step.name] = step.seconds + NOTED_EVERY_S
+            note(text)
+
+    def done(self, text: str) -> None:
+        """Print the result of a program's set-up."""
+        self.update(self._task, visible=False)
+        note(text)
 
 
 class TrialProgress(Progress):

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypeAlias, TypedDict, TypeVa
 
 from runner.generator_traits import TRAITS
 from runner.model import SCHEMA, LabError, State
+from runner.places import places
 from runner.profiled import EVENTS, STACKS
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ OPTIONAL = (SLICES, *PROFILES, *OF_SCRIPTS)  # tables that a run may lack
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 """Ids of runs and trials are folder names; this pattern permits no path out of the parent folder.
 """
+LEFT_OUT = ("all", "seeds")
+"""Committed runs that a wheel does not contain."""
 OWNER = ".owner"
 """File with the id of the process that fills a run's folder at once; gone once it is filled."""
 LARGEST_JSON = 64 * 2**20  # bytes; a manifest has a few kB, a trial's record a few dozen
@@ -67,23 +70,8 @@ _DECODERS: dict[type, Any] = {}
 
 
 def lab_root() -> Path:
-    """Return the folder that holds servers/ and notebooks/.
-
-    It is $BENCH_ROOT, or the current folder or the nearest one above it, or the checkout from which
-    this package was installed in editable mode.
-    """
-    named = os.environ.get("BENCH_ROOT")
-    candidates = (
-        [Path(named)] if named else [Path.cwd(), *Path.cwd().parents, Path(__file__).parents[1]]
-    )
-    for folder in candidates:
-        if (folder / "servers").is_dir() and (folder / "notebooks").is_dir():
-            return folder.resolve()
-    where = f"$BENCH_ROOT ({named})" if named else f"{Path.cwd()} or a folder above it"
-    raise LabError(
-        f"There is no lab in {where}: run this inside a checkout (the folder with servers/ and "
-        "notebooks/), or set BENCH_ROOT."
-    )
+    """Return the folder in which the user works: a checkout, $BENCH_ROOT or the current folder."""
+    return places().root
 
 
 def raw_name(name: str, number: int | None, generator: int = 1) -> str:
@@ -263,9 +251,9 @@ def as_manifest(given: Any, where: str) -> Manifest:
 
 def public(text: str) -> str:
     """Return a text fit for publication: without paths above the lab, and passwords in URLs."""
-    package = Path(__file__).parents[1]
+    own = ((lab_root(), "."), (places().data, "DATA"), (Path(__file__).parents[1], "."))
     temporary = Path(tempfile.gettempdir())
-    for path, name in ((lab_root(), "."), (package, "."), (Path.home(), "~"), (temporary, "TMP")):
+    for path, name in (*own, (Path.home(), "~"), (temporary, "TMP")):
         if path != Path("/"):
             text = text.replace(str(path), name)
     return re.sub(r"://[^@/\s]+@", "://***@", text)
@@ -339,7 +327,7 @@ class TrialRecord(TypedDict):
 
 @dataclass(frozen=True)
 class RunFolder:
-    """One run on disk: data/runs/<run_id>/, or an exported one such as data/sample/."""
+    """One run on disk: runs/<run_id>/ among the data, or an exported one such as data/sample/."""
 
     path: Path
 
@@ -576,7 +564,7 @@ def filling_run(campaign: str) -> Iterator[RunFolder]:
 
 def _remove_half_filled() -> None:
     """Remove the folders that killed processes were filling; one whose process runs is in use."""
-    for owner in (lab_root() / "data" / "runs").glob(f"*/{OWNER}"):
+    for owner in runs_folder().glob(f"*/{OWNER}"):
         try:
             pid = owner.read_text().strip()
         except OSError:  # its process has just finished
@@ -586,9 +574,9 @@ def _remove_half_filled() -> None:
 
 
 def new_run(campaign: str) -> RunFolder:
-    """Create the folder of a new run under data/runs/; names sort by time."""
+    """Create the folder of a new run; names sort by time."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    folder = lab_root() / "data" / "runs" / f"{stamp}-{campaign}-{secrets.token_hex(2)}"
+    folder = runs_folder() / f"{stamp}-{campaign}-{secrets.token_hex(2)}"
     (folder / "trials").mkdir(parents=True)
     fsync_folder(folder.parent)
     return RunFolder(folder)
@@ -599,18 +587,19 @@ def find_run(run: str) -> RunFolder:
 
     Raise LabError if it has no readable manifest.
     """
-    data = lab_root() / "data"
     if run == "latest":
-        known = sorted(path.parent for path in data.glob("runs/*/run.json"))
+        known = sorted(path.parent for path in runs_folder().glob("*/run.json"))
         if not known:
             raise LabError("There is no run yet: run `bench run quick`, or use `sample`.")
         folder = known[-1]
     elif "/" in run or run in {".", ".."}:
         folder = Path(run).expanduser().resolve()
     else:
-        committed = data / run / "run.json"
-        folder = committed.parent if committed.is_file() else data / "runs" / run
+        kept = (place / run for place in _named_places())
+        folder = next((each for each in kept if (each / "run.json").is_file()), runs_folder() / run)
     if not (folder / "run.json").is_file():
+        if run in LEFT_OUT:
+            places().need_checkout(f"The run {run!r}")
         raise LabError(f"There is no run {run!r}: {folder} has no run.json.")
     found = RunFolder(folder)
     found.manifest()  # raises for an invalid one, before any work
@@ -624,15 +613,19 @@ def find_run(run: str) -> RunFolder:
 
 def figures_folder(run: RunFolder) -> Path:
     """Return figures/<run_id>/; for a committed run the folder of its name (figures/sample/)."""
-    root = lab_root()
-    name = run.path.name if run.path.parent == root / "data" else run.run_id
-    return root / "figures" / name
+    name = run.path.name if run.path.parent in _named_places() else run.run_id
+    return places().figures / name
 
 
 def short_name(run: RunFolder) -> str:
     """Return the shortest name by which `find_run` finds a run."""
-    data = lab_root() / "data"
-    return run.path.name if run.path.parent in {data, data / "runs"} else str(run.path)
+    known = (*_named_places(), runs_folder())
+    return run.path.name if run.path.parent in known else str(run.path)
+
+
+def _named_places() -> tuple[Path, Path]:
+    """Return the folders whose exported runs are found by their folder's name."""
+    return places().data, places().committed
 
 
 def remember(run: RunFolder) -> None:
@@ -651,7 +644,7 @@ def begun_here(run: RunFolder) -> bool:
 
 
 def _note_of(run: RunFolder) -> Path:
-    return lab_root() / "data" / ".begun" / run.path.name
+    return places().data / ".begun" / run.path.name
 
 
 def sweep(run: RunFolder) -> None:
@@ -662,10 +655,15 @@ def sweep(run: RunFolder) -> None:
 
 
 def data_folder() -> Path:
-    """Return the lab's data/, created if missing: runs, published numbers, calibrations."""
-    folder = lab_root() / "data"
-    folder.mkdir(exist_ok=True)
+    """Return the folder of runs, calibrations and locks, created if missing."""
+    folder = places().data
+    folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def runs_folder() -> Path:
+    """Return the folder of the runs, which the first run creates."""
+    return places().data / "runs"
 
 
 def free_bytes(folder: Path) -> int:

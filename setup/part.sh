@@ -3,19 +3,34 @@
 # begin, and one at its end with the time or the error. All other output goes to its log.
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 set -euo pipefail
+# The folder of built tools; `bench setup` names one of the user's if there is no checkout.
+tools=${BENCH_TOOLS:-.tools}
 
 # fail SENTENCE: end the part with an error before it begins.
 fail() { echo "Error: $*" >&2; exit 2; }
 
 # begin WHAT: print the first line; from here on, output goes to the part's log.
 begin() {
-  what=$1 log=.tools/setup-$(basename "$0" .sh).log
-  mkdir -p .tools
+  what=$1 log=$tools/setup-$(basename "$0" .sh).log
+  mkdir -p "$tools"
   exec 3>&1 4>&2 > "$log" 2>&1
   echo "$what ..." >&3
   SECONDS=0
   trap 'ended $?' EXIT
   trap 'trap - EXIT; exit 130' INT TERM
+}
+
+# fresh BUILT LOCK: whether a tool was built from what LOCK says. The copy of LOCK beside it decides, because an installed
+# package has new files each time; a tool without one is fresh if it is newer.
+fresh() {
+  [ -x "$1" ] || return 1
+  if [ -e "$1.lock" ]; then cmp -s "$2" "$1.lock"; else [ "$1" -nt "$2" ]; fi
+}
+
+# finish BUILT LOCK: put BUILT.new into its place.
+finish() {
+  cp "$2" "$1.lock"
+  mv "$1.new" "$1"
 }
 
 # reason: the log's first line that begins with error, else its last.

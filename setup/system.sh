@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# Finds wrk, nginx, PostgreSQL and perf, or installs them from the system's packages.
+# setup/system.sh [wrk|nginx|perf|postgres ...]: find these, or all, or install them from the system's packages.
 # shellcheck source=setup/part.sh
 . "$(dirname "$0")/part.sh"
 
 has() { PATH="$PATH:/usr/local/sbin:/usr/sbin" command -v "$1" > /dev/null; }
 has_postgres() { has initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' > /dev/null; }
+wanted=" ${*:-wrk nginx perf postgres} "
+wants() { [[ $wanted == *" $1 "* ]]; }
 missing=()
-has wrk || missing+=(wrk)
-has nginx || missing+=(nginx-light)
-has perf || ! apt-cache show linux-perf > /dev/null 2>&1 || missing+=(linux-perf)
-has_postgres || missing+=(postgresql)
+! wants wrk || has wrk || missing+=(wrk)
+! wants nginx || has nginx || missing+=(nginx-light)
+! wants perf || has perf || ! apt-cache show linux-perf > /dev/null 2>&1 || missing+=(linux-perf)
+! wants postgres || has_postgres || missing+=(postgresql)
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 # Without wrk no campaign runs. Without nginx, PostgreSQL or perf only the campaigns that need them fail.
@@ -30,7 +32,7 @@ install_missing() {
 begin "${missing[*]} from the system's packages"
 # Keep the packages of nginx and PostgreSQL from starting a server and creating a cluster; the lab starts its own.
 no_cluster=/etc/postgresql-common/createcluster.d/web-bench-lab.conf
-if ! has_postgres; then
+if wants postgres && ! has_postgres; then
   "${as_root[@]}" mkdir -p "${no_cluster%/*}"
   echo "create_main_cluster = false" | "${as_root[@]}" tee "$no_cluster" > /dev/null
 fi

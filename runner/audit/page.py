@@ -16,11 +16,11 @@ from runner.audit.formats.values import NUMBERS, TEXTS
 from runner.audit.reading import read_all
 from runner.audit.stored import SUFFIX, load
 from runner.model import QUOTA_PERIOD_S
+from runner.places import places
 from runner.present.frames import Tables, given_pct, sealed_trials
 from runner.present.look import captions
 from runner.present.look.markup import Block, Bullets, Paragraph, TextTable
 from runner.present.notebook.pages import Page, opener
-from runner.store import data_folder, lab_root
 
 LINUX_QUOTA_PERIOD_S = 0.1
 """The kernel's default period of a CPU quota, which containers have that the lab did not start."""
@@ -37,13 +37,14 @@ def open_audit(
 ) -> Page:
     """Audit files for a notebook: a list of paths, or a text with paths separated by commas.
 
-    A path that contains a comma needs a list. Relative paths are also searched in the lab's folder.
-    The other parameters are the options of `bench audit`; 0 means that the files say it. A single
-    `.audit.parquet` file is an audit that `bench audit --html` has stored: it is shown as it is.
+    A path that contains a comma needs a list. Relative paths are also searched among the lab's own
+    files. The other parameters are the options of `bench audit`; 0 means that the files say it. A
+    single `.audit.parquet` file is an audit that `bench audit --html` has stored: it is shown as it
+    is.
     """
     names = files.split(",") if isinstance(files, str) else files
     paths = [Path(name.strip()).expanduser() for name in names if name.strip()]
-    given = [path if path.exists() else lab_root() / path for path in paths]
+    given = [path if path.exists() else places().project / path for path in paths]
     if len(given) == 1 and given[0].name.endswith(SUFFIX):
         found = load(given[0])
         file_count = found.rows["source"].nunique()
@@ -61,7 +62,7 @@ def open_audit(
     }
     return Page(
         about=captions.plural(file_count, "file"),
-        figures=lab_root() / "figures" / f"audit-{paths[0].stem}",
+        figures=places().figures / f"audit-{paths[0].stem}",
         parts={
             "answer": lambda: [Bullets(summary(found).sentences)],
             "findings": lambda: [TextTable(table(found), about="Findings")],
@@ -134,7 +135,7 @@ def of_run(tables: Tables) -> Iterator[Block]:
 
 def of_published() -> Iterator[Block]:
     """Yield the result of auditing the published numbers."""
-    found = audit(read_all([data_folder() / "published.csv"]))
+    found = audit(read_all([places().published]))
     yield Bullets(summary(found).sentences)
     closed = found.rows.query(
         "load_model == 'closed' and rate > 0 and p50_ms.notna()", engine="python"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def run(what: CampaignOptions, of_api: ApiOptions, json_: JsonFlag = False) -> None:
     """Run a campaign, each trial with a fresh server, or load an API of your own.
 
-    Raw samples are written to data/runs/.
+    Raw samples are written to data/runs/ of a checkout, elsewhere to bench-data/runs/.
     """
     from runner.running.campaign import resume_campaign
     from runner.running.stopping import read_stopping
@@ -212,16 +212,15 @@ def benchmark_file(name: str) -> Path:
 
     Raise LabError if there is none.
     """
-    from runner.store import lab_root
+    from runner import places
 
     inside = Path("benchmarks", f"{name}.py")
-    file = catalog.PACKAGE.parent / inside
-    if not file.is_file():
-        file = lab_root() / inside
+    own = places.OWN_CHECKOUT / inside
+    file = own if own.is_file() else places.places().need_checkout(f"`bench {name}`") / inside
     if not file.is_file():
         raise LabError(
-            f"`bench {name}` needs a checkout of the lab, and {lab_root()} has no {inside}: run it "
-            "inside a checkout, or set BENCH_ROOT to one."
+            f"`bench {name}` needs a whole checkout of the lab, and {file.parents[1]} has no "
+            f"{inside}: check it out."
         )
     return file
 

@@ -3,6 +3,7 @@
 import functools
 import inspect
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -13,6 +14,7 @@ import typer
 
 from runner import console
 from runner.model import LabError
+from runner.places import DATA_VARIABLE
 from runner.planning.hosts import Hosts, read_hosts
 from runner.store import RunFolder, find_run
 
@@ -32,6 +34,12 @@ def page_of(name: str) -> Path:
 
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
+DataFolder = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR", help="Keep runs here, and figures in its figures/; default: see the README."
+    ),
+]
 EngineOption = Annotated[
     Any,
     typer.Option(
@@ -90,6 +98,32 @@ Html = Annotated[
         "--html", metavar="PATH", parser=page_of, help="Also write a page and its notebook."
     ),
 ]
+
+
+def choose_data(folder: str | None) -> None:
+    """Keep runs and figures of this process, and of programs that it starts, in `folder`."""
+    if folder is not None:
+        os.environ[DATA_VARIABLE] = str(Path(folder).expanduser().resolve())
+
+
+def with_data(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command with the option `--data`, which applies before it begins."""
+    parameters = inspect.signature(command, eval_str=True).parameters
+    option = inspect.Parameter(
+        "data", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=DataFolder
+    )
+
+    @functools.wraps(command)
+    def with_option(*given: Any, data: str | None = None, **named: Any) -> None:
+        choose_data(data)
+        command(*given, **named)
+
+    with_option.__signature__ = inspect.Signature([*parameters.values(), option])  # type: ignore[attr-defined]
+    with_option.__annotations__ = {
+        **{name: each.annotation for name, each in parameters.items()},
+        "data": DataFolder,
+    }
+    return with_option
 
 
 def emit(value: Any) -> None:

@@ -5,6 +5,9 @@ from typing import Any
 
 from runner.model import Campaign
 
+EVERYWHERE = ("help", "data")
+"""Options of every command, which the page describes once."""
+
 
 def campaigns_table(campaigns: Sequence[Campaign]) -> str:
     """Return the table of campaigns as Markdown: name, and title as the TOML file has it."""
@@ -27,7 +30,7 @@ def _command(name: str, command: Any) -> str:
 
     from runner.present.look.markup import to_markdown
 
-    given = [each for each in command.params if each.name != "help" and not each.hidden]
+    given = [each for each in command.params if each.name not in EVERYWHERE and not each.hidden]
     arguments = [each for each in given if each.param_type_name == "argument"]
     heading = " ".join([f"### bench {name}", *map(_placeholder, arguments)])
     said = [" ".join(part.split()) for part in (command.help or "").split("\n\n")]

@@ -33,7 +33,7 @@ def spread_over(
     try:
         dask, distributed = map(importlib.import_module, ("dask", "distributed"))
     except ImportError:
-        raise LabError("--cluster needs Dask: pip install '.[cluster]'.") from None
+        raise LabError("--cluster needs Dask: pip install 'web-bench-lab[cluster]'.") from None
     dask.config.set({"distributed.scheduler.allowed-failures": LOST_WORKERS})
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     with contextlib.ExitStack() as stack:

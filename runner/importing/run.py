@@ -22,11 +22,12 @@ from runner.store import (
     IMPORTED_RAW,
     RunFolder,
     TrialRecord,
+    data_folder,
     filling_run,
     free_bytes,
-    lab_root,
     public,
     raw_hashes,
+    runs_folder,
     sha256,
     write_json,
 )
@@ -74,7 +75,7 @@ def import_files(given: Sequence[Given], progress: Progress = _no_progress) -> R
 def found_or_imported(path: Path, progress: Progress = _no_progress) -> RunFolder:
     """Return the run that was imported from this file alone, or import it now."""
     wanted = path.stat().st_size
-    for known in sorted((lab_root() / "data" / "runs").glob(f"*-{CAMPAIGN}-*/run.json")):
+    for known in sorted(runs_folder().glob(f"*-{CAMPAIGN}-*/run.json")):
         run = RunFolder(known.parent)
         origin = run.manifest().origin
         files = () if origin is None else origin.files
@@ -86,7 +87,7 @@ def found_or_imported(path: Path, progress: Progress = _no_progress) -> RunFolde
 def _require_room(files: Sequence[K6File]) -> None:
     """Raise LabError if the copies of the files have no room on the disk of the runs."""
     needed = sum(each.path.stat().st_size for each in files)
-    free = free_bytes(lab_root())
+    free = free_bytes(data_folder())
     if needed > free:
         raise LabError(
             f"The files have {needed / 1e9:.1f} GB, and the disk of the lab has room for "

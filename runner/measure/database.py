@@ -16,7 +16,7 @@ from runner.measure.engine import BY_FILE, Engine, RunningDatabase, waiting
 from runner.measure.leftovers import temporary
 from runner.measurement import DatabaseCounters
 from runner.model import LabError, Server
-from runner.store import lab_root
+from runner.planning.catalog import schema_file
 
 if TYPE_CHECKING:
     import psycopg
@@ -133,7 +133,7 @@ def serving(engine: Engine, cpus: tuple[int, ...], log: Path) -> Iterator[Databa
     password = secrets.token_hex(16)
     with engine.database(cpus, scram_verifier(password), log) as running:
         with _connected(running, password, log) as connection:
-            connection.execute((lab_root() / "servers" / "schema.sql").read_bytes())
+            connection.execute(schema_file().read_bytes())
             version = connection.info.parameter_status("server_version") or "unknown"
         yield Database(running, version.split()[0], password, log)
 
@@ -144,7 +144,12 @@ def scram_verifier(password: str) -> str:
     It does not reveal the password. It uses PostgreSQL's default of 4096 iterations, whose cost
     servers pay for each connection, as in production.
     """
-    from psycopg.pq import PGconn  # noqa: PLC0415 - see above
+    try:
+        from psycopg.pq import PGconn  # noqa: PLC0415 - see above
+    except ModuleNotFoundError:
+        raise LabError(
+            "Loads with a database need psycopg: pip install 'web-bench-lab[postgres]'."
+        ) from None
 
     # libpq requires a connection object, but it need not be connected
     unconnected = PGconn.connect(b"host=/nowhere")

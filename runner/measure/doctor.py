@@ -17,6 +17,7 @@ from runner.measure.machine import Diagnosis, MachineFacts, judged
 from runner.measure.procfs import ROOT
 from runner.measure.tools import Tool, find_program, find_tool, remedy
 from runner.model import LabError, short_number
+from runner.places import places
 from runner.planning.catalog import load_server, server_names
 from runner.planning.hosts import Hosts
 
@@ -113,14 +114,17 @@ def examine_tools(installed: Mapping[str, Tool]) -> list[Diagnosis]:
     it.
     """
     findings = []
+    no_servers = places().checkout is None
     for name, traits in TRAITS.items():
         tool = installed.get(name)
+        # Without a checkout nothing is loaded by generators that run no scripts.
+        is_optional = traits.is_optional or (no_servers and not traits.runs_scripts)
         if tool is None or tool.unfit is not None:
             why = "not installed" if tool is None else tool.unfit
             words = f"{why}: {remedy(name)}"
-            if traits.is_optional:
+            if is_optional:
                 words += f"; without it the workloads of {name} cannot run"
-            findings.append(Diagnosis(name, "warning" if traits.is_optional else "missing", words))
+            findings.append(Diagnosis(name, "warning" if is_optional else "missing", words))
         else:
             findings.append(
                 Diagnosis(name, "ok", f"{tool.version} ({tool.path.parent.name}/{tool.path.name})")

@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import ClassVar, TypeAlias
 
 from runner.measure import cgroups
-from runner.store import lab_root, replacing
+from runner.places import places
+from runner.store import replacing
 
 PREFIX = "bench-"
 """Prefix of temporary folders and control groups; the lab never removes anything else."""
@@ -114,7 +115,7 @@ def ledger() -> Iterator[Ledger]:
     On leaving, remove everything that it still lists.
     """
     pid = os.getpid()
-    path = lab_root() / "data" / ".live" / f"{pid}-{start_ticks(pid)}.jsonl"
+    path = places().data / ".live" / f"{pid}-{start_ticks(pid)}.jsonl"
     argv = [sys.executable, "-m", "runner.measure.leftovers", "watchdog", str(path)]
     watchdog = subprocess.Popen(
         argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
@@ -271,7 +272,7 @@ def dead_ledgers() -> list[Path]:
     """Return the ledgers of runners that are dead."""
     return [
         path
-        for path in sorted((lab_root() / "data" / ".live").glob("*-*.jsonl"))
+        for path in sorted((places().data / ".live").glob("*-*.jsonl"))
         if not lives(StoredLedger.read(path).runner)
     ]
 

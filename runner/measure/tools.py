@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.model import LabError, Server
-from runner.store import lab_root, sha256
+from runner.places import places
+from runner.store import sha256
 
 _VERSION_ARGS = {"k6": ["version"], "wrk": ["-v"], "nginx": ["-v"], "vegeta": ["-version"]}
 _REMEDIES = {
-    "k6": "run `make setup`, or install k6 1.8 to 2.x and put it on PATH",
-    "wrk": "install it with `apt-get install wrk`",
-    "vegeta": "run `make setup`, or install vegeta 12 and put it on PATH",
-    "oha": "run `make oha`, or install oha 1.16 and put it on PATH",
+    "k6": "run `bench setup k6`, or install k6 1.8 to 2.x and put it on PATH",
+    "wrk": "run `bench setup wrk`, or install it with `apt-get install wrk`",
+    "vegeta": "run `bench setup vegeta`, or install vegeta 12 and put it on PATH",
+    "oha": "run `bench setup oha`, or install oha 1.16 and put it on PATH",
     "nginx": "install it with `apt-get install nginx-light`",
     "perf": "install it with `apt-get install linux-perf`",
     "postgres": "install it with `apt-get install postgresql`",
@@ -67,8 +68,8 @@ def remedy(name: str) -> str:
 def find_program(name: str) -> Path | None:
     """Return a program's path.
 
-    Folders are searched in this order: .tools/ of the lab, PATH, the system's sbin folders, and the
-    newest PostgreSQL's.
+    Folders are searched in this order: tools that the set-up has built, PATH, the system's sbin
+    folders, and the newest PostgreSQL's.
     """
     # Debian has a folder for each major version's programs, which is not on PATH.
     versions = [
@@ -76,7 +77,7 @@ def find_program(name: str) -> Path | None:
     ]
     versions.sort(key=lambda path: int(path.parent.name), reverse=True)
     folders = [
-        lab_root() / ".tools",
+        places().tools,
         os.environ.get("PATH", ""),
         "/usr/local/sbin",
         "/usr/sbin",

@@ -21,6 +21,7 @@ from runner.model import (
     Workload,
     check_name,
 )
+from runner.places import places
 from runner.planning.toml_files import (
     BuildTable,
     CampaignFile,
@@ -61,13 +62,22 @@ def _known(kind: str, name: str, known: list[str]) -> str:
 
 
 def server_names() -> list[str]:
-    """Return the names of all folders under servers/ that have a server.toml."""
-    return sorted(path.parent.name for path in (lab_root() / "servers").glob("*/server.toml"))
+    """Return the names of all folders under servers/ that have a server.toml.
+
+    Empty without a checkout.
+    """
+    checkout = places().checkout
+    found = () if checkout is None else (checkout / "servers").glob("*/server.toml")
+    return sorted(path.parent.name for path in found)
 
 
 def load_server(name: str) -> Server:
-    """Return the server described by servers/<name>/server.toml."""
-    return read_server(lab_root() / "servers" / _known("server", name, server_names()))
+    """Return the server described by servers/<name>/server.toml.
+
+    Raise LabError without a checkout, or if there is no such server.
+    """
+    checkout = places().need_checkout(f"The server {name!r}")
+    return read_server(checkout / "servers" / _known("server", name, server_names()))
 
 
 def read_server(folder: Path) -> Server:
@@ -351,6 +361,11 @@ def campaign_from_manifest(manifest: Manifest) -> Campaign:
     return found
 
 
+def schema_file() -> Path:
+    """Return the database's schema; raise LabError without a checkout."""
+    return places().need_checkout("A load with a database") / "servers" / "schema.sql"
+
+
 _BUILT = ("target", "build", "__pycache__")
 
 
@@ -373,6 +388,6 @@ def inputs_of(campaign: Campaign, servers: Sequence[Server]) -> dict[str, str]:
         files[f"workloads/{name}.toml"] = PACKAGE / "workloads" / f"{name}.toml"
         files[f"workloads/{workload.script.name}"] = workload.script
         if workload.database:
-            files["schema.sql"] = lab_root() / "servers" / "schema.sql"
+            files["schema.sql"] = schema_file()
             files |= {f"postgres/{path.name}": path for path in POSTGRES.iterdir()}
     return {name: sha256(path) for name, path in sorted(files.items())}

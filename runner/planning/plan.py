@@ -10,6 +10,7 @@ from typing import assert_never, cast, get_args
 
 from runner.generator_traits import TRAITS
 from runner.model import Campaign, Cell, LabError, Load, Server, Trial, Workload, short_number
+from runner.places import places
 from runner.planning.catalog import campaign_workload, server_names
 from runner.planning.search import Objective
 from runner.shapes import Bisections, Closed, ForTime, Idle, Search, Steps, SweepOfCapacity
@@ -166,11 +167,13 @@ def choose(
 ) -> Campaign:
     """Return the campaign with the changes of the command line.
 
-    Raise LabError if it names an unknown server.
+    Raise LabError if it names an unknown server, or any server without a checkout.
     """
     chosen = campaign.scaled(scale)
     if servers:
         chosen = replace(chosen, servers=tuple(dict.fromkeys(servers)))
+    if chosen.servers:
+        places().need_checkout(f"The campaign {campaign.name!r}")
     known = server_names()
     copies = dict(campaign.copies)
     for name in chosen.servers:

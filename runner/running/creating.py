@@ -13,9 +13,10 @@ from runner.manifest import CampaignOfRun, Git, Manifest, PlacementOfRun
 from runner.measure.generators.script import Script, store_script
 from runner.measure.tools import find_tool
 from runner.model import CLAIMS, SCHEMA, Campaign, Trial, record_of
+from runner.places import places
 from runner.planning.catalog import PACKAGE, WRAPPER
 from runner.running.preparing import Prepared, Setting
-from runner.store import RunFolder, lab_root, new_run, remember, sha256
+from runner.store import RunFolder, new_run, remember, sha256
 
 PACKAGES = (
     "docker",
@@ -27,6 +28,7 @@ PACKAGES = (
     "psutil",
     "pyarrow",
     "seaborn",
+    "web-bench-lab",
 )
 """Python packages whose versions the manifest records."""
 
@@ -118,9 +120,12 @@ def _campaign(campaign: Campaign, scale: float) -> CampaignOfRun:
 
 def _git() -> Git | None:
     """Return the commit, and whether tracked files differ from it; None outside a checkout."""
+    checkout = places().checkout
+    if checkout is None:
+        return None
     said = []
     for arguments in (("rev-parse", "HEAD"), ("status", "--porcelain")):
-        command = ["git", "-C", str(lab_root()), *arguments]
+        command = ["git", "-C", str(checkout), *arguments]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
         except (FileNotFoundError, subprocess.CalledProcessError):

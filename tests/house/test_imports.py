@@ -53,14 +53,15 @@ ROOMS = {
 """The rooms of `present`, each with those that it may look into."""
 ALLOWED = {
     "planning": (
-        *("generator_traits", "shapes", "flat", "manifest", "model", "profiled", "store"),
+        *("generator_traits", "shapes", "flat", "manifest", "model", "places", "profiled", "store"),
         "planning",
     ),
     "model": ("generator_traits", "shapes", "flat"),
     "flat": ("generator_traits", "shapes"),
     "contract": ("model", "http_response", "contract"),
     "manifest": ("measurement",),
-    "store": ("generator_traits", "manifest", "model", "profiled"),
+    "places": ("model",),
+    "store": ("generator_traits", "manifest", "model", "places", "profiled"),
     "verdict": ("model", "measurement", "verdict"),
     **dict.fromkeys(
         (

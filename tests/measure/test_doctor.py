@@ -265,8 +265,8 @@ def test_a_series_of_k6_that_the_lab_does_not_know_is_refused(bare_lab, version,
     if taken:
         assert need_tool("k6").path == k6
     else:
-        assert "the lab needs 1.8 to 2.x: run `make setup`" in finding.text
-        with pytest.raises(LabError, match=r"the lab needs 1\.8 to 2\.x: run `make setup`"):
+        assert "the lab needs 1.8 to 2.x: run `bench setup k6`" in finding.text
+        with pytest.raises(LabError, match=r"the lab needs 1\.8 to 2\.x: run `bench setup k6`"):
             need_tool("k6")
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from built import bare_lab
 from cells import changed
 from oha_loads import CLOSED, OPEN
 
@@ -195,15 +196,15 @@ def test_ceilings_of_other_generators_say_nothing_of_it():
     ("version", "level"), [("1.16.0", "ok"), ("1.15.9", "warning"), ("2.0.0", "warning")]
 )
 def test_the_doctor_warns_of_an_oha_that_does_not_fit(tmp_path, monkeypatch, version, level):
-    for name in ("servers", "notebooks", ".tools"):
-        (tmp_path / name).mkdir()
+    bare_lab(tmp_path)
+    (tmp_path / ".tools").mkdir()
     program = tmp_path / ".tools" / "oha"
     program.write_text(f"#!/bin/sh\necho 'oha {version}'\n")
     program.chmod(0o755)
     monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
     (finding,) = (each for each in examine_tools(find_generators()) if each.subject == "oha")
     assert finding.level == level
-    assert level == "ok" or "run `make oha`" in finding.text
+    assert level == "ok" or "run `bench setup oha`" in finding.text
 
 
 def test_every_generator_has_its_traits():

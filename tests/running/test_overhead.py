@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 import real_lab
+from built import bare_lab
 from overhead import VARIANTS, costs, in_words
 
-from runner.planning import catalog
+from runner import places
 
 
 def observations(variants, blocks=8, noise=0.01, seed=1):
@@ -87,16 +88,16 @@ def test_an_option_that_the_benchmark_does_not_have_is_refused(bench):
 
 
 @pytest.mark.parametrize(
-    ("folders", "says"),
+    ("is_lab", "says"),
     [
-        ((), "run this inside a checkout"),
-        (("servers", "notebooks"), "has no benchmarks/overhead.py"),
+        (False, "`bench overhead` needs a checkout of the lab: run `git clone"),
+        (True, "has no benchmarks/overhead.py"),
     ],
 )
-def test_without_a_checkout_one_sentence_says_so(bench, tmp_path, monkeypatch, folders, says):
-    for name in folders:
-        (tmp_path / name).mkdir()
-    monkeypatch.setattr(catalog, "PACKAGE", tmp_path / "site-packages" / "runner")
+def test_without_a_checkout_one_sentence_says_so(bench, tmp_path, monkeypatch, is_lab, says):
+    if is_lab:
+        bare_lab(tmp_path)
+    monkeypatch.setattr(places, "OWN_CHECKOUT", tmp_path / "site-packages")
     monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
     code, _, err = bench(command="overhead")
     assert code == 2

@@ -90,6 +90,7 @@ def bare_lab(folder: Path) -> Path:
     Return it.
     """
     (folder / "servers").mkdir(parents=True)
+    shutil.copy(ROOT / "servers" / "CONTRACT.md", folder / "servers")  # which marks a checkout
     shutil.copytree(ROOT / "notebooks", folder / "notebooks")
     (folder / "data").mkdir(exist_ok=True)
     shutil.copy(ROOT / "data" / "published.csv", folder / "data")

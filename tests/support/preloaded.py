@@ -55,8 +55,9 @@ MODULES = {
 
 Those of `runner` are then forgotten.
 """
-FREE = {"BENCH_ROOT", "COLUMNS", "DOCKER_HOST", "JPY_PARENT_PID", "PATH", "PYTEST_CURRENT_TEST"} | {
-    "TMPDIR"
+FREE = {"BENCH_DATA", "BENCH_ROOT", "COLUMNS", "DOCKER_HOST", "JPY_PARENT_PID", "PATH"} | {
+    "PYTEST_CURRENT_TEST",
+    "TMPDIR",
 }
 """Environment variables that no module reads while it is imported."""
 ALONE = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}

@@ -5,7 +5,7 @@ import subprocess
 from dataclasses import dataclass
 
 from runner.manifest import Manifest
-from runner.store import lab_root
+from runner.places import places
 
 NAMES_OF_PATH = {
     "/count": ("count",),
@@ -68,9 +68,10 @@ def framework_version(manifest: Manifest, server: str, framework: str) -> str:
 def _at_the_commit(manifest: Manifest, path: str) -> str:
     """Return a file as the run's commit has it; empty without that commit, or with changes."""
     git = manifest.git
-    if git is None or git.dirty or not COMMIT.fullmatch(git.commit or ""):
+    checkout = places().checkout
+    if git is None or git.dirty or checkout is None or not COMMIT.fullmatch(git.commit or ""):
         return ""
-    command = ["git", "-C", str(lab_root()), "show", f"{git.commit}:{path}"]
+    command = ["git", "-C", str(checkout), "show", f"{git.commit}:{path}"]
     try:
         shown = subprocess.run(
             command, capture_output=True, text=True, timeout=TIMEOUT_OF_GIT_S, check=False

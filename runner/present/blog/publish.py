@@ -11,6 +11,7 @@ from typing import Any
 from runner.columns import columns
 from runner.manifest import Manifest
 from runner.model import LabError
+from runner.places import places
 from runner.present.answers.summary import summarize
 from runner.present.blog.card import draw_card
 from runner.present.blog.front_matter import Site
@@ -28,7 +29,6 @@ from runner.present.spikes.view import View, most_pronounced, survey, view
 from runner.store import (
     TABLES,
     RunFolder,
-    data_folder,
     read_json,
     replacing_folder,
     sha256,
@@ -159,7 +159,7 @@ def _provenance(
     inputs = {
         "run.json": run.path / "run.json",
         **used,
-        "published.csv": data_folder() / "published.csv",
+        "published.csv": places().published,
     }
     return {
         "made_by": KIND,

@@ -23,6 +23,7 @@ from papermill.execute import execute_notebook
 from papermill.inspection import inspect_notebook
 
 from runner.model import LabError
+from runner.places import places
 from runner.present.answers.script import has_script
 from runner.present.chart.value import charts
 from runner.present.frames import Tables, read_tables
@@ -46,7 +47,7 @@ def execute(
 ) -> list[str]:
     """Execute `notebook` with the parameters `given`, write it to `output`, and return its figures.
 
-    Use `kernel`, which stays alive, or a new one in the lab's root. The same run gives the same
+    Use `kernel`, which stays alive, or a new one in the user's folder. The same run gives the same
     bytes: no paths, times and random ids. After a failure, the broken notebook stays at `output`,
     and a LabError is raised. The output of `Page.finish` proves that the last cell ran; if a kernel
     dies, cells can look completed.
@@ -199,7 +200,7 @@ def build_report(
     }
     left_out |= {name for name, needs in NEEDS.items() if not needs(tables)}
     paths = sorted(
-        (lab_root() / "notebooks").glob("*.ipynb"), key=lambda path: (path.stem != "report", path)
+        places().notebooks.glob("*.ipynb"), key=lambda path: (path.stem != "report", path)
     )
     notebooks = [path for path in paths if path.stem not in left_out and "run" in parameters(path)]
     if not notebooks:
@@ -248,6 +249,6 @@ def build_page(
     Return its figures.
     """
     executed = html.with_suffix(".ipynb")
-    shown = execute(lab_root() / "notebooks" / f"{notebook}.ipynb", given, executed, kernel)
+    shown = execute(places().notebooks / f"{notebook}.ipynb", given, executed, kernel)
     export_html(executed, html, about)
     return shown

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from typing import Any
 
-import ipywidgets as widgets
 import matplotlib as mpl
 import pandas as pd
 from IPython.display import display
@@ -28,6 +27,11 @@ from runner.present.spikes.view import View, most_pronounced, survey, view, wind
 from runner.present.why import figures as why_figures
 from runner.present.why import words as why_words
 from runner.store import replacing
+
+try:
+    import ipywidgets as widgets
+except ModuleNotFoundError:  # it comes with the extra `lab`, and without it no page is interactive
+    widgets = None
 
 CHOSEN = "It was chosen from the list."
 PEAKS_FILE = "cpu-peaks.csv"
@@ -61,7 +65,7 @@ class SpikePage(RunPage):
 
     def __init__(self, run: str, trial: str, start_s: float, stop_s: float) -> None:
         super().__init__(run)
-        self.live = has_reader()
+        self.live = has_reader() and widgets is not None
         # Counts the spikes, as the other displays do.
         self._choices = widgets.IntText() if self.live else None
         self.survey = survey(self.tables)

@@ -13,6 +13,7 @@ import pandas as pd
 
 from runner.generator_traits import is_sized_by_connections
 from runner.model import CALIBRATION, LabError
+from runner.places import places
 from runner.present.comparison.quantity import (
     P50,
     P90,
@@ -25,7 +26,6 @@ from runner.present.comparison.quantity import (
 from runner.present.comparison.ratios import not_compared
 from runner.present.frames import MODES, Tables, is_sealed, sealed_trials
 from runner.present.statistics.inference import geometric_mean
-from runner.store import data_folder
 
 
 class Number(NamedTuple):
@@ -113,7 +113,7 @@ def read_published() -> list[Number]:
 
     Raise LabError if the file is missing, lacks a column, or has a metric that is not in `METRICS`.
     """
-    path = data_folder() / "published.csv"
+    path = places().published
     try:
         frame = pd.read_csv(path)
     except (OSError, ValueError) as error:

@@ -1,0 +1,5 @@
+"""`python -m runner` is `bench`."""
+
+from runner.cli import main
+
+main()

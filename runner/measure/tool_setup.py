@@ -1,0 +1,105 @@
+"""Set up the programs that the lab drives, by the scripts of setup/.
+
+k6, vegeta and oha are built from locked modules; the others are packages of the system.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.measure.tools import Tool, find_tool, need_tool
+from runner.model import LabError
+from runner.places import places
+
+SCRIPTS: dict[str, tuple[str, ...]] = {
+    "k6": ("k6.sh",),
+    "vegeta": ("vegeta.sh",),
+    "oha": ("oha.sh",),
+    **{name: ("system.sh", name) for name in ("wrk", "nginx", "postgres", "perf")},
+}
+"""Name of a program -> script of setup/ that finds, builds or installs it, with its arguments."""
+LOOKED_EVERY_S = 0.5
+
+
+@dataclass(frozen=True)
+class Step:
+    """The state of a program's set-up."""
+
+    name: str
+    seconds: float
+    lines: int
+    """Lines that the compiler or the package manager has written; k6 has some 500."""
+
+
+def set_up(name: str, report: Callable[[Step], None] = lambda _: None) -> Tool:
+    """Return a program, built or installed if it is missing or unfit.
+
+    Raise LabError for a name that the lab does not set up, or if the set-up fails. `report` is
+    called twice a second meanwhile.
+    """
+    if name not in SCRIPTS:
+        raise LabError(f"The lab sets up no {name!r}: choose from {', '.join(SCRIPTS)}.")
+    found = find_tool(name)
+    if found is not None and found.unfit is None and found.path.parent != places().tools:
+        return found
+    with _alone(places().tools):
+        _run(name, report)
+    return need_tool(name)
+
+
+@contextlib.contextmanager
+def _alone(tools: Path) -> Iterator[None]:
+    """Wait until no other process sets up programs in this folder."""
+    tools.mkdir(parents=True, exist_ok=True)
+    with (tools / ".lock").open("a") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _run(name: str, report: Callable[[Step], None]) -> None:
+    """Run the script of a program; raise LabError with its error if it fails."""
+    script, *arguments = SCRIPTS[name]
+    tools = places().tools
+    log = tools / f"setup-{Path(script).stem}.log"
+    log.unlink(missing_ok=True)
+    begun = time.monotonic()
+    with _group(["bash", str(places().setup / script), *arguments], tools) as process:
+        while process.poll() is None:
+            if log.exists():  # nothing is written if the program is there, or cannot be made
+                lines = log.read_bytes().count(b"\n")
+                report(Step(name, time.monotonic() - begun, lines))
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(LOOKED_EVERY_S)
+        _, errors = process.communicate()
+    if process.returncode != 0:
+        said = errors.strip().splitlines()
+        reason = said[-1].removeprefix("Error: ") if said else f"{script} failed"
+        raise LabError(f"{reason.rstrip('.')}.")
+
+
+@contextlib.contextmanager
+def _group(command: Sequence[str], tools: Path) -> Iterator[subprocess.Popen[str]]:
+    """Yield a program in a process group of its own, which ends with the context."""
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, "BENCH_TOOLS": str(tools)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait()

@@ -1,0 +1,120 @@
+"""The folders of the lab: where its own files are, and where it writes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.model import LabError
+
+OWN_CHECKOUT = Path(__file__).parents[1]
+"""The checkout of this code, unless it is installed from a wheel."""
+PACKAGED = Path(__file__).parent / "packaged"
+"""Files of the checkout that a wheel contains, in the same folders as in the checkout."""
+ROOT_VARIABLE = "BENCH_ROOT"
+"""Environment variable with the folder to work in, instead of the current one."""
+DATA_VARIABLE = "BENCH_DATA"
+"""Environment variable with the folder of runs and figures; kernels of notebooks inherit it."""
+CLONE = "git clone REPOSITORY web-bench-lab && cd web-bench-lab && make setup"
+"""How to get a checkout. A wheel does not know the address from which its project is cloned."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """The folders that a command reads and writes.
+
+    In a checkout all are parts of it. Outside, the lab's own files are those of the installed
+    package, and the lab writes into the folder that the user works in.
+    """
+
+    project: Path
+    """The lab's own files: a checkout, or the part of it that a wheel contains."""
+    root: Path
+    """Folder in which the user works: relative paths in manifests begin here."""
+    data: Path
+    """Runs, calibrations and notes about processes that run."""
+    figures: Path
+    """A folder of figures and pages for each run."""
+    tools: Path
+    """Programs that the set-up has built; they precede those on PATH."""
+
+    @property
+    def checkout(self) -> Path | None:
+        """The checkout; None without one."""
+        return self.project if is_checkout(self.project) else None
+
+    @property
+    def notebooks(self) -> Path:
+        """Folder of the lab's notebooks."""
+        return self.project / "notebooks"
+
+    @property
+    def committed(self) -> Path:
+        """Folder of the committed runs, such as `sample`, and of the published numbers."""
+        return self.project / "data"
+
+    @property
+    def published(self) -> Path:
+        """Table of the published numbers that the lab judges."""
+        return self.committed / "published.csv"
+
+    @property
+    def setup(self) -> Path:
+        """Folder of the scripts and locked modules from which tools are built."""
+        return self.project / "setup"
+
+    def need_checkout(self, subject: str) -> Path:
+        """Return the checkout; without one raise LabError, which begins with `subject`."""
+        if self.checkout is None:
+            raise LabError(
+                f"{subject} needs a checkout of the lab: run `{CLONE}`, and then the command in "
+                "that folder."
+            )
+        return self.checkout
+
+
+def is_checkout(folder: Path) -> bool:
+    """Return True if a folder is a checkout of the lab: it has its servers and notebooks."""
+    return (folder / "servers" / "CONTRACT.md").is_file() and (folder / "notebooks").is_dir()
+
+
+def places() -> Places:
+    """Return the folders for the current folder and environment.
+
+    The checkout is $BENCH_ROOT, or the current folder or the nearest one above it, or the one from
+    which this package was installed in editable mode. Runs and figures are in its data/ and
+    figures/. Without one, or if $BENCH_ROOT is another folder, they are in the bench-data/ and
+    bench-figures/ of $BENCH_ROOT or the current folder. $BENCH_DATA (`bench --data`) precedes
+    both: runs are then in this folder, and figures in its figures/. Raise LabError if $BENCH_ROOT
+    is not a folder.
+    """
+    named = os.environ.get(ROOT_VARIABLE)
+    if named and not Path(named).is_dir():
+        raise LabError(f"There is no lab in ${ROOT_VARIABLE} ({named}): name an existing folder.")
+    around = [Path(named)] if named else [Path.cwd(), *Path.cwd().parents]
+    checkout = next((each.resolve() for each in (*around, OWN_CHECKOUT) if is_checkout(each)), None)
+    root = Path(named).resolve() if named else checkout or Path.cwd()
+    inside = root == checkout
+    data = root / ("data" if inside else "bench-data")
+    figures = root / ("figures" if inside else "bench-figures")
+    if chosen := os.environ.get(DATA_VARIABLE):
+        data = Path(chosen).resolve()
+        figures = data / "figures"
+    return Places(
+        project=checkout or PACKAGED,
+        root=root,
+        data=data,
+        figures=figures,
+        tools=checkout / ".tools" if checkout else user_cache() / "tools",
+    )
+
+
+def user_cache() -> Path:
+    """Return the folder of files of this user that can be made again: $XDG_CACHE_HOME or ~/.cache.
+
+    Source: XDG Base Directory Specification 0.8, which ignores relative paths.
+    """
+    chosen = Path(os.environ.get("XDG_CACHE_HOME") or "")
+    folder = chosen if chosen.is_absolute() else Path.home() / ".cache"
+    return folder / "web-bench-lab"
