@@ -125,7 +125,7 @@ sample: setup ## Make the committed runs anew by real ones: data/sample (claims)
 
 .PHONY: lock
 lock: setup ## Resolve the dependencies anew into requirements.lock, and uv into setup/uv.txt (hashes, no addresses)
-	$(LOCK) --group dev --extra cluster --extra fleet pyproject.toml -o requirements.lock
+	$(LOCK) --group dev --extra cluster --extra fleet --extra lab --extra postgres pyproject.toml -o requirements.lock
 	echo uv | $(LOCK) - -o setup/uv.txt
 
 # $(call block,NAME,OPTION,PAGE): write what `bench list OPTION` prints between the marks of NAME in PAGE.

@@ -1,0 +1,54 @@
+"""The lab's version, read at each build (`[tool.hatch.version]` in pyproject.toml).
+
+It is the last tag's, such as v0.2.0. Commits after it make a development version of the next patch,
+0.2.1.dev5+g1a2b3c4; without tags, of the newest version in the changelog. An sdist has its version
+in PKG-INFO. It needs the standard library only, because builds install nothing for it.
+"""
+
+import re
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+TAG = re.compile(r"v(\d+)\.(\d+)\.(\d+)-(\d+)-(g[0-9a-f]+)")
+HEADING = re.compile(r"^## (\d+\.\d+\.\d+)", re.M)
+
+
+def git(*arguments: str) -> str:
+    """Return what git prints about this checkout; empty without git, or if it fails."""
+    if not (ROOT / ".git").exists():
+        return ""
+    command = ["git", "-C", str(ROOT), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def version_of(described: str, newest: str, count: str, commit: str) -> str:
+    """Return a version (PEP 440).
+
+    `described` is the output of `git describe --long`, empty without a tag. `newest` is the newest
+    version of the changelog, `count` the number of commits, and `commit` the last one, shortened.
+    """
+    if match := TAG.fullmatch(described):
+        major, minor, patch, since, last = match.groups()
+        if since == "0":
+            return f"{major}.{minor}.{patch}"
+        return f"{major}.{minor}.{int(patch) + 1}.dev{since}+{last}"
+    return f"{newest}.dev{count or 0}" + (f"+g{commit}" if commit else "")
+
+
+def newest_of_changelog() -> str:
+    """Return the newest version in the changelog."""
+    found = HEADING.search((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+    return found[1] if found else "0.0.0"
+
+
+__version__ = version_of(
+    git("describe", "--tags", "--long", "--match", "v[0-9]*.[0-9]*.[0-9]*"),
+    newest_of_changelog(),
+    git("rev-list", "--count", "HEAD"),
+    git("rev-parse", "--short", "HEAD"),
+)

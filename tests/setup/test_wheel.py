@@ -1,0 +1,187 @@
+"""The wheel in an empty environment and an empty folder: the lab without a checkout."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import nbformat
+import own_api
+import pytest
+import real_lab
+from built import ROOT
+from installed_lab import Installed, built
+from k6_samples import CLOSED
+
+NOTEBOOKS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
+CLONE = "git clone "
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    return built("wheel", tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def lab(wheel, tmp_path_factory):
+    """The installed wheel, with the k6 of the checkout on PATH."""
+    return Installed.of(wheel, tmp_path_factory.mktemp("lab"), [ROOT / ".tools"])
+
+
+@pytest.fixture(scope="module")
+def without_tools(wheel, tmp_path_factory):
+    return Installed.of(wheel, tmp_path_factory.mktemp("bare"))
+
+
+@pytest.fixture
+def bare(without_tools, tmp_path):
+    """The installed wheel of a user who has neither k6 nor Go on PATH, in an empty folder."""
+    return replace(without_tools, folder=tmp_path)
+
+
+def files(folder):
+    """All files of a folder with size and time of change, without bytecode."""
+    return {
+        path.relative_to(folder): (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
+
+
+def test_the_wheel_has_the_files_of_the_checkout(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        for inside in (*(f"notebooks/{name}" for name in NOTEBOOKS), "setup/k6/v1/go.sum"):
+            assert archive.read(f"runner/packaged/{inside}") == (ROOT / inside).read_bytes()
+    assert {"runner/campaigns/quick.toml", "runner/packaged/data/published.csv"} <= names
+    assert not [name for name in names if name.startswith(("servers/", "tests/", "data/"))]
+    metadata = next(name for name in names if name.endswith("/METADATA"))
+    with zipfile.ZipFile(wheel) as archive:
+        text = archive.read(metadata).decode()
+    always = re.findall(r"^Requires-Dist: ([\w-]+)[^;\n]*$", text, re.M)
+    assert {"papermill", "ipykernel", "pyarrow"} <= set(always)
+    assert not {"jupyterlab", "ipympl", "psycopg", "distributed", "paramiko"} & set(always)
+    assert set(re.findall(r"^Provides-Extra: (\w+)$", text, re.M)) == {
+        *("cluster", "fleet", "lab", "postgres")
+    }
+
+
+def test_a_wheel_of_the_sdist_is_the_same(wheel, tmp_path):
+    sdist = built("sdist", tmp_path)
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path / "source", filter="data")
+    (source,) = (tmp_path / "source").iterdir()
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=120)
+    again = tmp_path / wheel.name  # so the version is the same without git
+    assert zipfile.ZipFile(again).namelist() == zipfile.ZipFile(wheel).namelist()
+
+
+def test_what_needs_no_tool_works_in_an_empty_folder(bare):
+    assert re.fullmatch(r"web-bench-lab \d+\.\d+\.\d+\S*\n", bare.bench("--version").stdout)
+    found = bare.json("list")
+    assert found["servers"] == [] and "quick" in {each["name"] for each in found["campaigns"]}
+    assert [Path(each["path"]).name for each in bare.json("notebooks")] == NOTEBOOKS
+    assert "_BENCH_COMPLETE" in bare.call("bench", "--show-completion", "bash").stdout
+    assert list(bare.folder.iterdir()) == [], "to list writes nothing"
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (("run", "quick"), CLONE),
+        (("check", "gin"), CLONE),
+        (("build", "gin"), CLONE),
+        (("overhead",), CLONE),
+        (("report", "seeds"), CLONE),
+        (("report",), "There is no run yet"),
+        (("run", "--folder", ".", "--script", "load.js"), "run `bench setup k6`"),
+        (("setup", "k6"), "install k6 or Go (go.dev/dl)"),
+        (("setup", "k7"), "choose from k6,"),
+    ],
+)
+def test_what_is_missing_is_one_sentence(bare, command, says):
+    (bare.folder / "load.js").write_text("export default function () {}\n")
+    (bare.folder / "Dockerfile").touch()
+    said = bare.bench(*command, code=2).stderr.strip()
+    assert says in said and len(said.splitlines()) == 1, said
+
+
+def test_notebooks_are_copied_but_never_over_changed_ones(bare):
+    bare.bench("notebooks", "--copy", "mine")
+    copied = bare.folder / "mine"
+    assert sorted(path.name for path in copied.iterdir()) == NOTEBOOKS
+    bare.bench("notebooks", "--copy", "mine")
+    (copied / "report.ipynb").write_text("{}")
+    assert "exists and differs" in bare.bench("notebooks", "--copy", "mine", code=2).stderr
+
+
+@pytest.mark.long
+@pytest.mark.load
+@real_lab.needs_two_cpus
+def test_a_user_without_a_checkout(lab):
+    """Measures an API by its URL, reads a file of k6, and makes everything of them.
+
+    Nothing is written outside of the folder, but what libraries keep in the user's cache.
+    """
+    real_lab.k6_of("v1")
+    before = files(lab.environment)
+    shutil.copy(CLOSED, lab.folder / "results.json.gz")
+    with own_api.tiny(2) as server:
+        arguments = ("--url", f"{server.url}/items", "--rate", "50", "--duration", "2")
+        measured = lab.json("run", *arguments, "--repeats", "1")
+    assert Path(measured["path"]).parent == lab.folder / "bench-data" / "runs"
+    manifest = json.loads((Path(measured["path"]) / "run.json").read_text())
+    assert "git" not in manifest or manifest["git"] is None
+    assert str(lab.folder) not in json.dumps(manifest)
+    report = lab.json("report", "results.json.gz")
+    assert Path(report["html"]).is_relative_to(lab.folder / "bench-figures") and report["figures"]
+    assert all(Path(figure).is_file() for figure in report["figures"])
+    imported = report["run_id"]
+    lab.bench("import", "results.json.gz", "--name", "v2")
+    lab.bench("compare", imported, "latest", "--force", "--html", "compare.html")
+    lab.bench("history", imported, "latest", "--force")
+    lab.bench("publish", imported, "--out", "post")
+    lab.bench("audit", str(ROOT / "tests/support/samples/audit/wrk.txt"), "--html", "audit.html")
+    lab.bench("doctor")
+    lab.bench("notebooks", "--copy", "notebooks")
+    lab.call(
+        "python", "-m", "papermill", "notebooks/endpoints.ipynb", "out.ipynb", "-p", "run", "latest"
+    )
+    cells = nbformat.read(lab.folder / "out.ipynb", as_version=4).cells
+    assert any(cell.get("outputs") for cell in cells)
+    shown = {path.name for path in lab.folder.iterdir()}
+    assert shown == {
+        *("results.json.gz", "bench-data", "bench-figures", "notebooks", "out.ipynb", "post"),
+        *("compare.html", "compare.ipynb", "audit.html", "audit.ipynb", "audit.audit.parquet"),
+    }
+    assert files(lab.environment) == before
+    outside = {path.relative_to(lab.home).parts[0] for path in lab.home.rglob("*")}
+    assert outside <= {".cache"}, outside
+
+
+@pytest.mark.long
+def test_a_build_is_kept_as_long_as_its_lock_is_the_same(wheel, tmp_path):
+    """By a stand-in for Go that writes a program which says the locked version."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    go = '#!/bin/sh\necho built >> "$HOME/builds"\nwhile [ "$1" != -o ]; do shift; done\n'
+    go += 'printf \'#!/bin/sh\\necho "k6 v1.8.1 (go1.26)"\\n\' > "$2"\nchmod +x "$2"\n'
+    real_lab.program(programs / "go", go)
+    lab = Installed.of(wheel, tmp_path, [programs])
+    tools = lab.home / ".cache" / "web-bench-lab" / "tools"
+    (first,) = lab.json("setup")
+    assert Path(first["path"]) == tools / "k6" and first["version"] == "1.8.1"
+    for path in lab.environment.rglob("go.sum"):
+        path.touch()  # a new installation of the same package
+    assert lab.json("setup", "k6") == [first]
+    assert (lab.home / "builds").read_text() == "built\n"
+    for path in lab.environment.rglob("k6/v1/go.sum"):
+        path.write_text("another module\n")
+    assert lab.json("setup", "k6") == [first]
+    assert (lab.home / "builds").read_text() == "built\nbuilt\n"
