@@ -85,6 +85,7 @@ def _asked(of_api: ApiOptions) -> Asked:
         also=tuple(dict.fromkeys(of_api.also or ())),
         ca=of_api.ca,
         insecure=of_api.insecure,
+        objective=of_api.objective,
     )
 
 
@@ -236,6 +237,7 @@ def show_result(outcome: Any, json_: bool) -> None:
         reasons_unknown,
         summarize,
     )
+    from runner.present.comparison import searches
     from runner.present.frames import read_tables
     from runner.present.look.markup import DAGGER, NOT_RANKED
     from runner.present.why.figures import first_sentences
@@ -248,16 +250,21 @@ def show_result(outcome: Any, json_: bool) -> None:
     findings = (*sentences(tables), *reasons, *other_ports.sentences(tables))
     missing = notes(table, more)
     unknown = reasons_unknown(table)
+    kept = searches.printable(searches.answers(tables))
     if json_:
         result = {
             "run_id": outcome.run.run_id,
             "path": str(outcome.run.path),
             "trials": outcome.trials,
         }
+        result |= {"searches": kept.to_dict("records")}
         result |= {"failed": outcome.failed, "warnings": outcome.warnings, "findings": findings}
         emit(result | {"summary": shown.to_dict("records"), "notes": missing, "unknown": unknown})
         return
-    console.frame(f"run {outcome.run.run_id}", shown)
+    if len(shown) or kept.empty:
+        console.frame(f"run {outcome.run.run_id}", shown)
+    if len(kept):
+        console.frame(f"searches of run {outcome.run.run_id}", kept)
     if len(shown) and shown["requests/s"].str.contains(NOT_RANKED).any():
         console.note(DAGGER)
     console.note(*missing, *unknown)

@@ -196,6 +196,13 @@ Rates = Annotated[
 Duration = Annotated[
     float | None, _option(min=1.0, max=3600.0, help="Seconds of an open load; default: 15.")
 ]
+ObjectiveText = Annotated[
+    str | None,
+    _option(
+        metavar="TEXT",
+        help="Search the highest rate that keeps this, such as 'p99<=50ms'; two --rate bound it.",
+    ),
+]
 Close = Annotated[bool, _option("--close", help="A new connection for each request.")]
 ProbePath = Annotated[
     str | None,
@@ -267,6 +274,7 @@ class ApiOptions:
     also: Also = None
     ca: Ca = None
     insecure: Insecure = False
+    objective: ObjectiveText = None
 
 
 def grouped(*groups: type) -> Callable[[Callable[..., None]], Callable[..., None]]:

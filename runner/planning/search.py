@@ -14,6 +14,9 @@ from runner.shapes import Search
 
 FEWEST_BEYOND = 10
 """Requests that must lie above a percentile; p99 of 100 requests is only the slowest one."""
+NARROW = 1.05
+"""Quotient of a bracket's ends from which on a step repeats the lower one, to confirm it."""
+ROUNDING_RPS = 1.0  # rates are whole numbers
 _OBJECTIVE = re.compile(r"(p50|p90|p95|p99|p999)\s*<=\s*([0-9]+(?:\.[0-9]+)?)\s*ms")
 
 
@@ -34,6 +37,11 @@ class Objective:
                 "p99 or p999)."
             )
         return cls(found[1], float(found[2]))
+
+    @property
+    def text(self) -> str:
+        """The objective as campaigns write it: `p99 <= 10 ms`."""
+        return f"{self.percentile} <= {self.limit_ms:g} ms"
 
     @property
     def least_requests(self) -> int:
@@ -117,6 +125,7 @@ class Searches:
         """Return the trial with its arrival rate, if it is a step of a search.
 
         The rate is the geometric mean of the bracket so far, at first of `from_rps` and `to_rps`.
+        If the bracket is NARROW, the step confirms its lower end.
         """
         cell = trial.cell
         if not isinstance(cell.shape, Search):
@@ -124,9 +133,19 @@ class Searches:
         known = bracket(self._outcomes[_key(trial.block, vars(cell.columns()))])
         low_rps = known.kept_rps or cell.shape.low_rps
         high_rps = min(known.broken_rps, cell.shape.high_rps)
-        rate_rps = float(round(math.sqrt(low_rps * high_rps)))
+        is_narrow = high_rps <= NARROW * low_rps + ROUNDING_RPS
+        rate_rps = float(round(low_rps if is_narrow else math.sqrt(low_rps * high_rps)))
         settled = replace(cell.shape, rate_rps=rate_rps)
         return replace(trial, cell=replace(cell, shape=settled))
+
+
+def steps_between(low_rps: float, high_rps: float) -> int:
+    """Return the steps of a search between two rates: until it is narrow, and one to confirm.
+
+    Each step takes the root of the quotient of the bracket's ends.
+    """
+    halvings = math.log2(math.log(high_rps / low_rps) / math.log(NARROW))
+    return max(1, math.ceil(halvings)) + 1
 
 
 def _key(block: int, cell: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import math
 import os
 import re
 import socket
@@ -31,12 +32,15 @@ from runner.measure.tools import need_tool
 from runner.measurement import Quota
 from runner.model import OWN_GET, OWN_SCRIPT, Campaign, LabError, Load, UserApi, core_words
 from runner.planning.catalog import PACKAGE, USER_API, WRAPPER, user_server
-from runner.shapes import Form, Iterations, Mode, Sweep
+from runner.planning.search import Objective, steps_between
+from runner.shapes import Bisections, Form, Iterations, Mode, Sweep
 from runner.store import RunFolder, lab_root, sha256
 
 RATE_RPS = 100
 DURATION_S = 15.0
 """Default duration of an open load: at RATE_RPS the probe then has enough answers for a median."""
+MOST_RPS = 10_000
+"""Highest rate of a search without --rate: about what one core of k6 can send."""
 REPEATS = 3
 SESSIONS = 6
 """Sessions, if servers are compared."""
@@ -71,6 +75,7 @@ class Asked:
     also: tuple[int, ...] = ()  # further ports of the URL's host that the script may use
     ca: str | None = None  # file with the certificates to trust
     insecure: bool = False
+    objective: str | None = None  # to search for the highest rate that keeps it
 
 
 @dataclass(frozen=True)
@@ -356,8 +361,11 @@ def _load(asked: Asked, repeats: int | None, *, several: bool) -> Load:
     users = asked.vus
     duration_s = asked.duration_s
     rates = tuple(map(float, dict.fromkeys(asked.rates_rps)))
+    slices = SLICES if several and asked.objective is None else None  # a search is not sliced
     form: Form
-    if users is not None and asked.iterations is not None and not rates and duration_s is None:
+    if asked.objective is not None:
+        form = _search(asked.objective, asked, rates)
+    elif users is not None and asked.iterations is not None and not rates and duration_s is None:
         form = Iterations(asked.iterations)
         if asked.iterations < (least := users * (SLICES if several else 1)):
             each = f" in each of {SLICES} slices" if several else ""
@@ -373,7 +381,7 @@ def _load(asked: Asked, repeats: int | None, *, several: bool) -> Load:
         each_s = length_s / SLICES if several else length_s
         form = Sweep(rates or (float(RATE_RPS),), each_s)
     modes: tuple[Mode, ...] = ("close",) if asked.close else ("keepalive",)
-    repeats = repeats or (SESSIONS if several else REPEATS)
+    repeats = repeats or (REPEATS if slices is None else SESSIONS)
     # Without --vus, the warm-up of each trial decides how many users an open load may have.
     return Load(
         workload,
@@ -382,7 +390,37 @@ def _load(asked: Asked, repeats: int | None, *, several: bool) -> Load:
         form,
         modes,
         users=() if users is None else (users,),
-        slices=SLICES if several else None,
+        slices=slices,
+    )
+
+
+def _search(text: str, asked: Asked, rates_rps: Sequence[float]) -> Bisections:
+    """Return a search for the highest rate that keeps an objective.
+
+    It is between two rates; by default between the lowest at which a step has enough requests, and
+    MOST_RPS.
+    """
+    objective = Objective.parse(text)
+    if asked.iterations is not None:
+        raise LabError(
+            "--objective searches among open loads, which --iterations has no use for: omit it."
+        )
+    if len(rates_rps) not in (0, 2):
+        raise LabError(
+            "--objective searches between two rates: give none, or the lowest and the highest as "
+            "two --rate."
+        )
+    duration_s = asked.duration_s or DURATION_S
+    least_rps = math.ceil(objective.least_requests / duration_s)
+    low_rps, high_rps = sorted(rates_rps or (float(least_rps), float(MOST_RPS)))
+    if low_rps < least_rps or low_rps == high_rps:
+        raise LabError(
+            f"At {low_rps:g}/s a step of {duration_s:g} s has too few requests for its percentile, "
+            f"which needs {objective.least_requests:,}: give --duration "
+            f"{math.ceil(objective.least_requests / low_rps)} or more, or higher rates."
+        )
+    return Bisections(
+        objective.text, low_rps, high_rps, steps_between(low_rps, high_rps), duration_s
     )
 
 

@@ -1,6 +1,7 @@
 """The search for the highest rate that keeps an objective, against servers whose limit is known."""
 
 import math
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -9,7 +10,7 @@ from real_lab import campaign, load
 from runner.model import LabError
 from runner.planning.catalog import campaign_servers
 from runner.planning.plan import choose, plan_trials
-from runner.planning.search import Bracket, Objective, Searches, bracket
+from runner.planning.search import Bracket, Objective, Searches, bracket, steps_between
 from runner.shapes import Search
 
 CAMPAIGN = campaign(
@@ -169,3 +170,43 @@ def test_steps_too_short_for_their_percentile_are_refused(read_campaign):
         match=r"sends only 600 requests at 100/s, but its percentile needs 1,000: .* by 1.67, or",
     ):
         choose(campaign, [], None, 0.5)
+
+
+def searched(steps, kept):
+    """Play the steps of a search, of which `kept` says whether a rate is kept; return the rates."""
+    searches = Searches(())
+    rates = []
+    for planned in steps:
+        trial = searches.settle(planned)
+        rates.append(trial.cell.shape.rate_rps)
+        searches.note(record(trial, kept(rates)))
+    return rates
+
+
+def long_search(steps, count):
+    """Return as many steps of a search between 100 and 6,400 requests/s."""
+    first = steps[0]
+    shapes = [replace(first.cell.shape, bisection=number) for number in range(1, count + 1)]
+    return [replace(first, cell=replace(first.cell, shape=shape)) for shape in shapes]
+
+
+def test_the_last_step_confirms_the_highest_rate_that_was_kept(steps):
+    count = steps_between(100, 6400)
+    rates = searched(long_search(steps, count), lambda tried: tried[-1] <= 1000)
+    assert rates[-1] == max(rate for rate in rates[:-1] if rate <= 1000)
+    assert min(rate for rate in rates if rate > 1000) / rates[-1] <= 1.06
+
+
+def test_a_rate_that_is_not_confirmed_is_broken(steps):
+    """A further step would be tried below it."""
+    count = steps_between(100, 6400) + 1
+    rates = searched(
+        long_search(steps, count), lambda tried: tried[-1] <= 1000 and len(tried) != count - 1
+    )
+    assert rates[-2] <= 1000 and rates[-1] < rates[-2]
+
+
+@pytest.mark.parametrize(("high_rps", "count"), [(110, 1 + 1), (6400, 7 + 1), (1_000_000, 8 + 1)])
+def test_a_search_has_steps_until_its_ends_are_within_five_percent(high_rps, count):
+    """log2(ln(64) / ln(1.05)) is 6.4."""
+    assert steps_between(100, high_rps) == count

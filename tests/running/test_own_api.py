@@ -412,10 +412,19 @@ def test_the_documented_five_minutes(root, documented):
 
 @pytest.mark.long
 @needs_go
+def test_the_documented_search(root, documented):
+    blocks, go = documented
+    said, (trials,) = go(blocks[0].splitlines()[0] + "\n" + blocks[3])
+    assert set(trials["objective"]) == {"p95 <= 50 ms"} and len(trials) == 6
+    assert "highest rate that kept it, requests/s" in " ".join(said.split())
+
+
+@pytest.mark.long
+@needs_go
 @real_lab.needs("openssl")
 def test_the_documented_server_over_tls(root, documented):
     blocks, go = documented
-    _, (trials,) = go(blocks[0].splitlines()[0] + "\n" + blocks[3])
+    _, (trials,) = go(blocks[0].splitlines()[0] + "\n" + blocks[4])
     assert_offered(trials)
     assert set(trials["proto"]) == {"HTTP/2.0"} and set(trials["tls_version"]) == {"tls1.3"}
 
@@ -427,7 +436,7 @@ def test_the_documented_server_over_tls(root, documented):
 def test_the_documented_folder_with_a_dockerfile(root, documented):
     blocks, go = documented
     go(blocks[0].splitlines()[0])
-    said, (trials,) = go(blocks[4])
+    said, (trials,) = go(blocks[5])
     assert "Engine: docker" in said
     of_20_ms(trials)
     assert trials["server_cpu_mean_pct"].gt(0).all()
@@ -453,7 +462,7 @@ def test_a_container_that_ends_at_once_fails_with_what_it_said(root):
 @needs_go
 def test_the_documented_folder_of_the_lab_s_kind(root, documented):
     blocks, go = documented
-    _, (trials,) = go(blocks[5])
+    _, (trials,) = go(blocks[6])
     assert_offered(trials)
     assert set(trials["language"]) == {"Go"}
     assert trials["requests"].to_numpy() == pytest.approx(2 * 50 * 5, abs=4)

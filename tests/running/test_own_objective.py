@@ -1,0 +1,70 @@
+"""`bench run --url ... --objective`: the rate that it finds is the known limit of a server."""
+
+import pytest
+import real_lab
+from own_api import run, tiny
+
+from runner.model import LabError
+from runner.running.user_api import Asked, plan_user_api
+
+
+@pytest.fixture(scope="module")
+def server():
+    with tiny(1) as running:
+        yield running
+
+
+def search(server, **asked):
+    """Return the load that is planned for an objective."""
+    planned = plan_user_api(Asked(urls=(server.url,), **asked), None, None)
+    (load,) = planned.campaign.loads
+    return load.columns()
+
+
+def test_a_search_begins_where_a_step_has_enough_requests(server):
+    """Ten requests beyond p99 are 1,000 in 15 s."""
+    load = search(server, objective="p99<=50ms")
+    assert (load.objective, load.from_rps, load.to_rps) == ("p99 <= 50 ms", 67, 10_000)
+    assert (load.duration_s, load.repeats, load.slices) == (15, 3, None)
+    # (10,000 / 67) ** (1 / 2 ** 7) is 1.04, and one step confirms it.
+    assert load.bisections == 8
+
+
+def test_two_rates_are_the_ends_of_a_search(server):
+    load = search(server, objective="p50 <= 2.5 ms", rates_rps=(900, 30), duration_s=1.0)
+    assert (load.from_rps, load.to_rps, load.duration_s) == (30, 900, 1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"objective": "p98<=5ms"}, "is not an objective"),
+        ({"objective": "p99<5ms"}, "is not an objective"),
+        ({"objective": "p99<=5ms", "iterations": 50}, "which --iterations has no use for"),
+        ({"objective": "p99<=5ms", "rates_rps": (50,)}, "as two --rate"),
+        ({"objective": "p99<=5ms", "rates_rps": (50, 500)}, "give --duration 20 or more"),
+        ({"objective": "p999<=5ms", "duration_s": 1.0}, "needs 10,000"),
+    ],
+)
+def test_a_search_that_cannot_be_is_refused(server, asked, words):
+    with pytest.raises(LabError) as caught:
+        search(server, **asked)
+    assert words in str(caught.value)
+
+
+@pytest.mark.load
+@pytest.mark.long
+@real_lab.needs("k6")
+@real_lab.needs_two_cpus
+def test_the_answer_is_the_server_s_limit(root):
+    """One thread of 5 ms of CPU a request answers less than 200 requests/s."""
+    ends = ("--rate", "50", "--rate", "800", "--duration", "2")
+    with tiny(0, BURN_MS="5") as server:
+        made = run(root, "--objective", "p50<=100ms", *ends, url=server.url)
+    steps = made.trials.sort_values("bisection")
+    kept = steps.loc[steps["objective_kept"] == True, "rate_rps"]  # noqa: E712 - of numpy
+    broken = steps.loc[steps["objective_kept"] == False, "rate_rps"]  # noqa: E712
+    answer = kept[kept < broken.min()].max()
+    assert 50 <= answer <= 205
+    assert len(steps) == 7
+    assert "the highest rate that kept it" in " ".join(made.done.stdout.split())
