@@ -34,8 +34,8 @@ report: setup ## The main job: measure the quick campaign, make tables, figures 
 	  $(BIN)/bench report latest; exit $$status
 
 .PHONY: test test-all
-test: setup ## Run the tests that a change must pass before its commit (all but the long ones)
-test-all: setup k6-both test-servers ## Run all tests: long loads, every server, containers, browser and faults too
+test: setup vegeta ## Run the tests that a change must pass before its commit (all but the long ones)
+test-all: setup vegeta k6-both test-servers ## Run all tests: long loads, every server, containers, browser and faults too
 test: ONLY := not long and
 test-all: BUILT := $(notdir $(patsubst %/server.toml,%,$(wildcard servers/*/server.toml)))
 # First what measures nothing. Then what holds something against the clock: one process more than there are CPUs, as most
@@ -70,6 +70,10 @@ setup: ## Set up .venv, k6, wrk, nginx, PostgreSQL and the quick campaign's bina
 .PHONY: k6-both
 k6-both: setup ## Build every series of k6 that the lab drives, for the tests of both (part of make test-all)
 	@setup/k6.sh $(notdir $(wildcard setup/k6/*))
+
+.PHONY: vegeta
+vegeta: ## Build vegeta, another load generator, for its workloads (part of make test)
+	@setup/vegeta.sh
 
 .PHONY: oha
 oha: ## Build oha, another load generator, for its workloads (static-oha, static-oha-open): many minutes

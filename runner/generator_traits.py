@@ -82,6 +82,7 @@ TRAITS: dict[str, Traits] = {
     "vegeta": Traits(
         "vus",
         keeps_requests=True,
+        is_optional=True,
         raw_files=("vegeta.csv.gz", "vegeta.json"),
         is_divisible=False,
         lead_s=LEAD_S,

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Sets up everything; independent parts run side by side. If a part fails, the others still finish, and the exit code is 2.
+# Sets up all that the quick campaign needs; independent parts run side by side. If a part fails, the others still finish,
+# and the exit code is 2.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 set -m # a process group a part, so that none outlives an interrupt
@@ -12,7 +13,7 @@ stop() {
 }
 trap stop INT TERM
 
-for part in python k6 vegeta system servers; do
+for part in python k6 system servers; do
   "setup/$part.sh" < /dev/null &
   parts+=($!)
 done

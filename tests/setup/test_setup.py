@@ -22,7 +22,7 @@ from fake_lab import wait_for
 from runner.planning.catalog import load_server, server_names
 
 SETUP = real_lab.REPOSITORY / "setup"
-PARTS = ("python", "k6", "vegeta", "system", "servers")
+PARTS = ("python", "k6", "system", "servers")
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_parts_run_side_by_side_and_fail_alone(lab):
         )
     done = run(lab, "all")
     assert done.returncode == 2
-    assert {path.stem for path in lab.glob("*.ended")} == {"python", "vegeta", "system", "servers"}
+    assert {path.stem for path in lab.glob("*.ended")} == {"python", "system", "servers"}
     assert [line for line in done.stderr.splitlines() if line] == [
         "Error: k6 failed: no reason given (see .tools/setup-k6.log)."
     ]
