@@ -112,7 +112,8 @@ def test_make_repeats_failures_and_disturbed_ones_twice_more(tmp_path, codes, ru
         'echo "$ATTEMPT $*" >> calls; code=$(head -n 1 codes); sed -i 1d codes; exit "${code:-0}"'
     )
     (tmp_path / "pytest").write_text(program)
-    command = ["make", "-f", str(ROOT / "Makefile"), "-o", "setup", "test", "PYTEST=bash pytest"]
+    made = ["-o", "setup", "-o", "vegeta"]
+    command = ["make", "-f", str(ROOT / "Makefile"), *made, "test", "PYTEST=bash pytest"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     calls = (tmp_path / "calls").read_text().splitlines()
     assert (len(calls), done.returncode != 0) == (runs, fails), done.stderr
