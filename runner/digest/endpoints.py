@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from runner.columns import schema_of
-from runner.digest.k6 import RequestNumbers
-from runner.digest.labels import Labels
+from runner.digest.k6 import MEMORY_MB, RequestNumbers, connect
+from runner.digest.labels import Checked, Labelling, Labels
 from runner.model import OTHER_ENDPOINTS, Trial, carried_percent
 from runner.store import replacing
 
@@ -28,6 +28,31 @@ MOST_ENDPOINTS = 200
 """Highest number of endpoints of a trial; the last one holds all others."""
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99_9": 99.9}
 """Percentiles in the tables; one is null if too few requests lie beyond it."""
+
+
+@dataclass(frozen=True)
+class _Load:
+    """What the tables of a script need of its load, beside the rows in DuckDB."""
+
+    labelling: Labelling
+    checked: Mapping[int, Checked]
+    """Results of the script's checks by label."""
+    mode: str
+    first_start_ns: int
+    last_end_ns: int
+    slow_ms: float
+    """99th percentile of the published latency."""
+
+
+@dataclass(frozen=True)
+class ScriptSlice:
+    """A script's requests in one slice of a session: rows on disk, and what the rows refer to."""
+
+    labelling: Labelling
+    checked: Mapping[int, Checked]
+    first_start_ns: int
+    files: Mapping[str, Path]
+    """File of each view in `_OF_SLICES`."""
 
 
 @dataclass(frozen=True)
@@ -48,20 +73,114 @@ def write_script_tables(
 
     The rows are those of the views of `k6._open_spool`.
     """
+    load = _Load(
+        labelling=points.labelling,
+        checked=points.checked,
+        mode=points.mode,
+        first_start_ns=points.first_start_ns,
+        last_end_ns=points.last_end_ns,
+        slow_ms=points.latency["p99"],
+    )
+    _write_tables(targets, trial, database, load)
+
+
+_OF_SLICES = {
+    "requests": "label, status, error_code, ok, duration_ms, occupied_ms",
+    "iterations": "length_ms",
+    "users": "at_ns, vus, allocated",
+}
+"""Columns of the views that are kept of each slice."""
+
+
+def keep_slice(
+    place: Callable[[str], Path], database: duckdb.DuckDBPyConnection, points: RequestNumbers
+) -> ScriptSlice:
+    """Keep the rows of one slice for `write_tables_of_slices`.
+
+    `place` returns the path of the file for a view's rows.
+    """
+    files = {}
+    for view, names in _OF_SLICES.items():
+        files[view] = place(view)
+        files[view].parent.mkdir(parents=True, exist_ok=True)
+        database.view(view).project(names).write_parquet(str(files[view]))
+    return ScriptSlice(points.labelling, points.checked, points.first_start_ns, files)
+
+
+def write_tables_of_slices(
+    targets: Mapping[str, Path],
+    trial: Trial,
+    slices: Sequence[ScriptSlice],
+    seconds: Sequence[float],
+    mode: str,
+    slow_ms: float,
+) -> None:
+    """Write the parts of a trial whose slices follow one another, each as long as `seconds` says.
+
+    Each slice numbers its labels by itself, so they are numbered again.
+    """
+    begin_ns = slices[0].first_start_ns
+    labelling = Labelling()
+    checked: dict[int, Checked] = {}
+    with connect(targets["endpoints"].parent, MEMORY_MB // 2, threads=2) as database:
+        views: defaultdict[str, list[duckdb.DuckDBPyRelation]] = defaultdict(list)
+        at_ns = begin_ns
+        for place, (each, length_s) in enumerate(zip(slices, seconds, strict=True)):
+            numbers = labelling.numbers_of(each.labelling)
+            later_ns = at_ns - each.first_start_ns
+            _add_checks(checked, each, [int(number) for number in numbers], later_ns)
+            renumbered = pa.table({"label": range(len(numbers)), "number": numbers})
+            database.register(f"numbers_{place}", renumbered)
+            for view, path in each.files.items():
+                rows = database.read_parquet(str(path))
+                if view == "requests":
+                    rows = rows.join(database.view(f"numbers_{place}"), "label")
+                    rows = rows.project("* REPLACE (number AS label)")
+                if view == "users":
+                    rows = rows.project(f"* REPLACE (at_ns + {later_ns} AS at_ns)")
+                views[view].append(rows)
+            at_ns += round(1e9 * length_s)
+        for view, parts in views.items():
+            whole = parts[0]
+            for rows in parts[1:]:
+                whole = whole.union(rows)
+            whole.create_view(view)
+        load = _Load(labelling, checked, mode, begin_ns, at_ns, slow_ms)
+        _write_tables(targets, trial, database, load)
+
+
+def _add_checks(
+    checked: dict[int, Checked], of_slice: ScriptSlice, numbers: Sequence[int], later_ns: int
+) -> None:
+    """Add the results of one slice's checks, whose times are `later_ns` later in the whole."""
+    for label, each in of_slice.checked.items():
+        whole = checked.setdefault(numbers[label], Checked())
+        whole.passes += each.passes
+        whole.fails += each.fails
+        if each.fails:
+            whole.first_fail_ns = whole.first_fail_ns or each.first_fail_ns + later_ns
+            whole.last_fail_ns = each.last_fail_ns + later_ns
+
+
+def _write_tables(
+    targets: Mapping[str, Path],
+    trial: Trial,
+    database: duckdb.DuckDBPyConnection,
+    load: _Load,
+) -> None:
+    """Write the parts `endpoints`, `checks` and `users` of a trial."""
     known = {
         "trial_id": trial.trial_id,
         "server": trial.cell.server,
         "load": trial.cell.load_id,
     }
     rows = [
-        {**known, **row}
-        for kind in _kinds(database, points)
-        for row in _rows(database, points, kind)
+        {**known, **row} for kind in _kinds(database, load) for row in _rows(database, load, kind)
     ]
     _write(targets["endpoints"], "endpoints", rows)
-    checks = [{**known, **row} for row in _checks(points)]
+    checks = [{**known, **row} for row in _checks(load)]
     _write(targets["checks"], "checks", checks)
-    users = database.sql(_USERS, params={"first_ns": points.first_start_ns})
+    users = database.sql(_USERS, params={"first_ns": load.first_start_ns})
     rows = [{**known, **row} for row in users.to_arrow_table().to_pylist()]
     _write(targets["users"], "users", rows)
 
@@ -74,16 +193,17 @@ def _write(path: Path, table: str, rows: list[dict[str, Any]]) -> None:
 # --- the endpoints --------------------------------------------------------------------------------
 
 
-def _kinds(database: duckdb.DuckDBPyConnection, points: RequestNumbers) -> Iterable[_Kind]:
+def _kinds(database: duckdb.DuckDBPyConnection, load: _Load) -> Iterable[_Kind]:
     """Yield the division by endpoint, and those by group and by scenario if there are several."""
     counts = dict(database.sql("SELECT label, count(*) FROM requests GROUP BY label").fetchall())
-    labels = {number: points.labels[number] for number in sorted(counts)}
-    yield _by_endpoint(labels, counts, points.urls)
+    labels = {number: load.labelling.labels[number] for number in sorted(counts)}
+    known_urls = load.labelling.counts
+    yield _by_endpoint(labels, counts, known_urls)
     for name in ("group", "scenario"):
         values = list(dict.fromkeys(getattr(label, name) for label in labels.values()))
         if len(values) > 1:
             keys = {number: values.index(getattr(each, name)) for number, each in labels.items()}
-            urls = _sums(keys, points.urls)
+            urls = _sums(keys, known_urls)
             columns = [{name: value, "urls": urls[key]} for key, value in enumerate(values)]
             yield _Kind(keys, columns)
 
@@ -150,13 +270,13 @@ _FAILURES = """
 
 
 def _rows(
-    database: duckdb.DuckDBPyConnection, points: RequestNumbers, kind: _Kind
+    database: duckdb.DuckDBPyConnection, load: _Load, kind: _Kind
 ) -> Iterable[dict[str, Any]]:
     """Yield a row for each key, in the order of its columns."""
-    published = "duration_ms" if points.mode == "keepalive" else "occupied_ms"
+    published = "duration_ms" if load.mode == "keepalive" else "occupied_ms"
     keys = pa.table({"label": list(kind.keys), "key": list(kind.keys.values())})
     database.register("keys", keys)
-    slow = {"slow_ms": points.latency["p99"]}
+    slow = {"slow_ms": load.slow_ms}
     found = database.sql(_COUNTS.format(published=published), params=slow)
     counts = found.to_arrow_table().to_pylist()
     all_slow = sum(each["slow"] for each in counts)
@@ -164,7 +284,7 @@ def _rows(
     for key, status, error_code, failed in database.sql(_FAILURES).fetchall():
         failures[key].append(f"{failed} x {_failure(status, error_code)}")
     latencies = _percentiles(database, [each["requests"] for each in counts], published)
-    seconds = max((points.last_end_ns - points.first_start_ns) / 1e9, 1e-9)
+    seconds = max((load.last_end_ns - load.first_start_ns) / 1e9, 1e-9)
     ((iterations_ms,),) = database.sql("SELECT sum(length_ms) FROM iterations").fetchall()
     for each, latency in zip(counts, latencies, strict=True):
         occupied_ms = each.pop("occupied_ms")
@@ -240,21 +360,21 @@ _USERS = """
 """
 
 
-def _checks(points: RequestNumbers) -> Iterable[dict[str, Any]]:
+def _checks(load: _Load) -> Iterable[dict[str, Any]]:
     """Yield a row for each check of the script, with the seconds at which it failed."""
-    for number, checked in points.checked.items():
-        label = points.labels[number]
+    for number, checked in load.checked.items():
+        label = load.labelling.labels[number]
         yield {
             "check": label.check,
             "group": label.group or None,
             "scenario": label.scenario or None,
             "passes": checked.passes,
             "fails": checked.fails,
-            "first_fail_s": _since(checked.first_fail_ns, points),
-            "last_fail_s": _since(checked.last_fail_ns, points),
+            "first_fail_s": _since(checked.first_fail_ns, load),
+            "last_fail_s": _since(checked.last_fail_ns, load),
         }
 
 
-def _since(at_ns: int, points: RequestNumbers) -> float | None:
+def _since(at_ns: int, load: _Load) -> float | None:
     """Return seconds since the begin of the load; None for no time."""
-    return (at_ns - points.first_start_ns) / 1e9 if at_ns else None
+    return (at_ns - load.first_start_ns) / 1e9 if at_ns else None

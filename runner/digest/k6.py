@@ -68,7 +68,7 @@ TREND = {
 }
 """Statistic of a trend -> its name in k6's summary."""
 OF_ONE_GENERATOR = (
-    *("labels", "urls", "checked", "thresholds", "kinds"),
+    *("labelling", "checked", "thresholds", "kinds"),
     *("first_drop_ns", "last_drop_ns"),
 )
 """Facts of a Tally that are left out if several generators share a load.

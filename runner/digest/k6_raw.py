@@ -144,10 +144,8 @@ class Tally:
 
     The number of lines never written is unknown.
     """
-    labels: list[Labels] = field(default_factory=list)
-    """The labels of requests and checks, by number."""
-    urls: dict[int, int] = field(default_factory=dict)
-    """Number of different URLs by label."""
+    labelling: Labelling = field(default_factory=Labelling)
+    """The labels of requests and checks, by number, and their URLs."""
     checked: dict[int, Checked] = field(default_factory=dict)
     """Results of the script's checks by label."""
     last_drop_ns: int = 0  # wall-clock time of the last dropped iteration
@@ -156,6 +154,11 @@ class Tally:
     """Expressions of the script's thresholds, by metric."""
     kinds: dict[str, str] = field(default_factory=dict)
     """Kind of each metric, if the file says it: `counter`, `gauge`, `rate` or `trend`."""
+
+    @property
+    def labels(self) -> list[Labels]:
+        """The labels of requests and checks, by number."""
+        return self.labelling.labels
 
 
 class MissingRequestsError(DamageError):
@@ -659,7 +662,6 @@ class _Pairing:
         self._watch = watch
         self._server_port = server_port  # None if every request goes to the server
         self.waiting: Points = np.empty(0, POINT)
-        self._labels = Labelling(self.tally.labels)
         self._metrics = {name: number for number, name in enumerate(KNOWN)}
         """Number of each metric; metrics of user scripts come after the known ones."""
 
@@ -680,8 +682,7 @@ class _Pairing:
         )
         points["metric"] = metrics = numbers[points["metric"]]
         if len(points):
-            points["label"] = self._labels.numbers_of(block.labels)[points["label"]]
-        tally.urls = self._labels.counts
+            points["label"] = tally.labelling.numbers_of(block.labels)[points["label"]]
         points["line"] += tally.lines + 1
         of_requests = np.concatenate([self.waiting, points[metrics < _POINTS]])
         _require_order(of_requests)

@@ -13,7 +13,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from runner.digest import oha, reconcile
-from runner.digest.endpoints import write_script_tables
+from runner.digest.endpoints import (
+    ScriptSlice,
+    keep_slice,
+    write_script_tables,
+    write_tables_of_slices,
+)
 from runner.digest.histogram import QUANTILES, bucket_index, latency_table, merge_counts
 from runner.digest.k6 import (
     FIRST_BYTE,
@@ -168,6 +173,8 @@ class LoadOfTrial:
     mode: str
     answered: int  # answers until the planned end of the load
     wrk: WrkResult | None = None
+    script: ScriptSlice | None = None
+    """The requests of a user's script in one slice; None for any other load."""
 
 
 def read_load(
@@ -196,9 +203,8 @@ def read_load(
     if not TRAITS[cell.tool].keeps_requests:
         return _wrk_load(raw, cell, measurement)
     files = _SAMPLES[cell.tool]
-    look = None
-    if cell.workload == OWN_SCRIPT and of_slice is None and not measurement.parts:
-        look = partial(write_script_tables, parts_of_script(run, trial), trial)
+    script = _OfScript(run, trial, of_slice)
+    look = script.look if cell.workload == OWN_SCRIPT and not measurement.parts else None
     window_s = None if salvage else cell.window_s
     given: dict[str, Any] = {
         "trial_id": trial.trial_id,
@@ -229,7 +235,30 @@ def read_load(
     begin_ns = points.first_start_ns
     answered = points.answered_by_end
     metrics |= reconciled.metrics
-    return LoadOfTrial(metrics, reconciled.checks, begin_ns, sent, points.mode, answered)
+    return LoadOfTrial(
+        metrics, reconciled.checks, begin_ns, sent, points.mode, answered, script=script.kept
+    )
+
+
+@dataclass
+class _OfScript:
+    """Writes the tables of a user's script; of one slice, it keeps the requests until later."""
+
+    run: RunFolder
+    trial: Trial
+    of_slice: int | None
+    kept: ScriptSlice | None = None
+
+    def look(self, database: duckdb.DuckDBPyConnection, points: RequestNumbers) -> None:
+        """Read what the tables need from the views of a load."""
+        if self.of_slice is None:
+            parts = parts_of_script(self.run, self.trial)
+            write_script_tables(parts, self.trial, database, points)
+            return
+        name = f"{self.trial.trial_id}.{self.of_slice}"
+        self.kept = keep_slice(
+            lambda view: part(self.run, f"script-{view}", name), database, points
+        )
 
 
 def metrics_of_points(points: RequestNumbers, cell: Cell, window_s: float | None) -> Metrics:
@@ -434,7 +463,19 @@ def _samples_together(
     mean_ms = _mean([load for _, load in loads], "latency_mean_ms", "requests")
     has_first_byte = TRAITS[trial.cell.tool].runs_scripts
     first_byte = first_byte_percentiles(whole["requests"]) if has_first_byte else {}
-    return {"latency_mean_ms": mean_ms, **exact_percentiles(whole["requests"]), **first_byte}
+    percentiles = exact_percentiles(whole["requests"])
+    scripts = [load.script for _, load in loads if load.script is not None]
+    if scripts:
+        modes = {load.mode for _, load in loads}
+        write_tables_of_slices(
+            parts_of_script(run, trial),
+            trial,
+            scripts,
+            [load.metrics["duration_s"] for _, load in loads],
+            modes.pop() if len(modes) == 1 else "mixed",
+            percentiles["latency_p99_ms"],
+        )
+    return {"latency_mean_ms": mean_ms, **percentiles, **first_byte}
 
 
 # --- wrk ------------------------------------------------------------------------------------------
