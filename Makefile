@@ -118,6 +118,10 @@ bench-overhead: setup ## What the lab itself costs: k6's samples, the sampler, t
 bench-k6: k6-both ## CPU that each series of k6 takes for an iteration: their ratio (five minutes)
 	@$(BIN)/python benchmarks/k6_series.py
 
+.PHONY: bench-false-alarms
+bench-false-alarms: setup ## How often `bench ab` is wrong on the noise of real sessions (simulated; some minutes)
+	@$(BIN)/python benchmarks/false_alarms.py
+
 .PHONY: soak
 soak: setup ## One trial of ten million iterations: memory flat, counts agree; a row in docs/soak.md (half an hour)
 	@$(BIN)/python benchmarks/soak.py

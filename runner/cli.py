@@ -14,6 +14,7 @@ import typer
 
 from runner import console
 from runner.commands import (
+    ab,
     auditing,
     importing,
     installing,
@@ -49,7 +50,7 @@ def _print_version(is_asked: bool) -> None:
 for command in (
     *(machine.doctor, machine.list_, installing.setup, installing.notebooks),
     *(machine.build, machine.check),
-    *(measuring.run, measuring.calibrate, measuring.overhead),
+    *(measuring.run, ab.ab, measuring.calibrate, measuring.overhead),
     *(
         importing.import_,
         presenting.report,

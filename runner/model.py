@@ -514,6 +514,10 @@ class UserApi:
     ca_sha256: str | None = None
     insecure: bool = False
     """True if any certificate is accepted."""
+    commit: str | None = None
+    """The commit in `folder`, a temporary checkout; None if the folder is the user's."""
+    start: str | None = None
+    """Shell command that starts it in `folder` as a plain process that listens at $PORT."""
 
 
 @dataclass(frozen=True)

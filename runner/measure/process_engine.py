@@ -143,7 +143,7 @@ class ProcessEngine:
         """Check that everything the server needs to run exists; return None, because it has no
         image.
         """
-        if not server.contract:
+        if not server.contract and not server.run_command:
             raise LabError(
                 "A folder with a Dockerfile needs a Docker engine, and this run has none "
                 f"({self.reason}): start one, or start the server yourself and give its address by "
@@ -169,6 +169,8 @@ class ProcessEngine:
                 "PATH": os.pathsep.join([SYSTEM_PATH, os.environ.get("PATH", "")]),
                 "TMPDIR": str(temporary),
             }
+            if not server.contract:  # a user's own: many programs need a home, and few know ADDR
+                env |= {"PORT": str(port), "HOME": os.environ.get("HOME", str(temporary))}
             if BY_FILE in handed:
                 env[BY_FILE] = str(temporary / BY_FILE)
                 with os.fdopen(

@@ -24,7 +24,7 @@ from runner.measure.engine import (
     wait_ready,
 )
 from runner.measure.generators.catalogue import GENERATORS
-from runner.measure.generators.command import Shot, shot_of
+from runner.measure.generators.command import Shot, WarmedUp, shot_of
 from runner.measure.loading import Bench, Watchers, generate, watching, write_rows, write_samples
 from runner.measure.memory import Kills
 from runner.measure.sites import Job, Site
@@ -192,6 +192,19 @@ def measure(
     return failed | {
         name: live.error or _measurement(bench, live, loads) for name, live in lives.items()
     }
+
+
+def try_server(bench: Bench, workload: Workload, member: Member) -> WarmedUp:
+    """Start a server, warm it up on its share, stop it, and return the warm-up's results.
+
+    Raise LabError if it does not start or answer, or if its share cannot be set.
+    """
+    with _started(bench, workload, member) as live:
+        cell = member.cell
+        if cell.share < 1:
+            live.running.limit(cell.share * len(bench.placement.server))
+        shot = shot_of(workload, bench.tools[cell.tool], live.running, "warm-up")
+        return warm_up(bench, cell, shot, member.folder / "generator.log")
 
 
 @contextlib.contextmanager

@@ -131,13 +131,22 @@ def load_workload(name: str) -> Workload:
 
 def user_server(api: UserApi) -> Server:
     """Return a user's server: by its folder's server.toml, or without one as a server without
-    contract.
+    contract. A command that starts it comes before a server.toml.
     """
     folder = lab_root() if api.folder is None else (lab_root() / api.folder).resolve()
-    if api.folder is not None and (folder / "server.toml").is_file():
+    if api.folder is not None and api.start is None and (folder / "server.toml").is_file():
         server = read_server(folder)
         return server if api.name == USER_API else replace(server, name=api.name)
-    return Server(api.name, folder, "unknown", api.name, "realistic", implements=(), contract=False)
+    return Server(
+        api.name,
+        folder,
+        "unknown",
+        api.name,
+        "realistic",
+        implements=(),
+        run_command=() if api.start is None else ("sh", "-c", api.start),
+        contract=False,
+    )
 
 
 _SIZES_OF_FORM: dict[type[Form], tuple[str, ...]] = {

@@ -86,12 +86,13 @@ def run_trials(
     Return a sentence for each failed trial. `execute` makes an attempt (default: `run_unit`).
 
     If the user or the machine ends the run (the engine stopped responding, a disk is full), say how
-    to resume it.
+    to resume it, if that is possible.
     """
     machine.raise_open_files()
     report.plan(trials)
     failed = []
-    resume = f"`bench run --resume {run.path.name}`"
+    can_resume = all(api.commit is None for api in prepared.bench.campaign.owns)
+    resume = f"continue with `bench run --resume {run.path.name}`" if can_resume else ""
     # The last attempt of each trial, as `note` gets it below; disturbed attempts are ignored.
     searches = Searches({record["order"]: record for record in run.records()}.values())
     try:
@@ -106,7 +107,7 @@ def run_trials(
                 if record["error"] is not None:
                     failed.append(f"{record['trial_id']}: {record['error']}")
     except KeyboardInterrupt:
-        report.say(f"Interrupted: continue with {resume}.")
+        report.say(f"Interrupted: {resume}." if resume else "Interrupted.")
         raise
     except (CannotGoOnError, OSError) as error:
         said = (
@@ -114,7 +115,8 @@ def run_trials(
             if isinstance(error, LabError)
             else f"The operating system reports: {error.strerror or error}."
         )
-        raise LabError(f"{said} Then continue with {resume}.", exit_code=1) from error
+        then = f" Then {resume}." if resume else ""
+        raise LabError(f"{said}{then}", exit_code=1) from error
     return tuple(failed)
 
 
@@ -143,10 +145,8 @@ def _needed(
                 if stopping.budget_s >= 60
                 else f"{stopping.budget_s:g} s"
             )
-            report.say(
-                f"The budget of {budget} is used up, with {len(left)} trials left: continue with "
-                f"{resume}."
-            )
+            then = f", with {len(left)} trials left: {resume}" if resume else ""
+            report.say(f"The budget of {budget} is used up{then}.")
             report.skip(left)
             return
         yield unit

@@ -204,7 +204,7 @@ def prepare(
     errors = {}
     database = None
     for server in servers:
-        if engine.name != "attached":
+        if engine.name != "attached" and not (server.run_command and not server.contract):
             say(f"Building {server.name} …")
         try:
             binary = build(server)

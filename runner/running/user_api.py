@@ -1,7 +1,6 @@
 """Plan a campaign for a user's API: check its address, the permission to load it, and the load."""
 
 import contextlib
-import hashlib
 import math
 import os
 import re
@@ -115,10 +114,7 @@ def plan_user_api(asked: Asked, repeats: int | None, seed: int | None) -> Planne
         script = read_script(
             Path(asked.script), PACKAGE / "workloads" / WRAPPER, need_tool("k6").path
         )
-        digests = tuple(
-            (name, hashlib.sha256(data).hexdigest()) for name, data in sorted(script.files.items())
-        )
-        apis = tuple(replace(api, script=script.name, files=digests) for api in apis)
+        apis = tuple(replace(api, script=script.name, files=script.digests) for api in apis)
     where = " and ".join(str(api.url or api.folder) for api in apis)
     campaign = Campaign(
         name=USER_API,
@@ -496,6 +492,8 @@ def why_not_same(api: UserApi, run: RunFolder) -> str | None:
 
     None if it can be resumed.
     """
+    if api.commit is not None:
+        return "the folders of its two commits were temporary, and `bench ab` measures them anew"
     for name, digest in api.files:
         path = run.scripts / COPY / name
         if _has_changed(path, digest):

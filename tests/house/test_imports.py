@@ -25,6 +25,7 @@ ROOMS = {
     "why": ("look", "statistics", "chart"),
     "spikes": ("look", "statistics", "chart", "figures", "answers"),
     "two_runs": ("look", "statistics", "comparison", "chart", "figures", "answers"),
+    "two_commits": ("look", "statistics", "comparison", "chart"),
     "notebook": (
         "look",
         "statistics",

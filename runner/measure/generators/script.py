@@ -1,5 +1,6 @@
 """A user's k6 script: check it with k6, find its imports, and copy it to a run's folder."""
 
+import hashlib
 import json
 import os
 import re
@@ -38,6 +39,13 @@ class Script:
     name: str  # its path among `files`
     files: dict[str, bytes]  # by path relative to their common folder
     unused: tuple[str, ...]  # exports that the lab does not use: options, handleSummary
+
+    @property
+    def digests(self) -> tuple[tuple[str, str], ...]:
+        """Name and SHA-256 of each file, by name."""
+        return tuple(
+            (name, hashlib.sha256(data).hexdigest()) for name, data in sorted(self.files.items())
+        )
 
     @property
     def reads_base_url(self) -> bool:

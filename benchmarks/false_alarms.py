@@ -1,0 +1,151 @@
+"""How often `bench ab` is wrong: its rule on the noise of real sessions, simulated.
+
+The noise is that of committed runs: the residuals of every session's logarithms, once each server's
+mean is subtracted. A simulated run draws three servers of one load, then sessions in stretches of
+three (a moving-block bootstrap, which keeps drifts over neighbouring sessions), and calls the first
+server base, the second base again, and the third head, whose costs it multiplies by 1 + effect.
+
+Run as `benchmarks/false_alarms.py [--runs N]`; it prints the table of docs/two-commits.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import typer
+
+from runner.present.comparison.quantity import CPU_PER_REQUEST, MEMORY, THROUGHPUT, Quantity
+from runner.present.comparison.ratios import compared
+from runner.present.frames import Tables, read_tables
+from runner.present.statistics.stats import Floats
+from runner.present.two_commits.decision import (
+    FAIL_ABOVE_PCT,
+    Effects,
+    Judged,
+    Outcome,
+    Rule,
+    judge,
+)
+from runner.store import RunFolder
+
+ROOT = Path(__file__).parents[1]
+STRETCH = 3
+"""Neighbouring sessions that are drawn together."""
+LEAST_SESSIONS = 6
+SERVERS = 3
+QUANTITIES = (CPU_PER_REQUEST, THROUGHPUT, MEMORY)
+"""The quantities of a closed load; the last one is judged more strictly, as `rows_of` does."""
+DECIDING = 2
+OTHERS = 5
+"""Quantities that share the level of those that do not decide."""
+EFFECTS_PCT = (0.0, 1.0, 2.5, 3.0, 5.0, 10.0, 20.0)
+SESSIONS = (10, 16, 20, 28, 36)
+"""Sessions that fit into a budget."""
+SEED = 20_261_127
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """Residuals of one load: logarithms by session, server and quantity."""
+
+    load: str
+    residuals: Floats
+
+    @property
+    def spread_pct(self) -> float:
+        """Standard deviation of the first quantity between sessions, in percent."""
+        return float(100 * self.residuals[:, :, 0].std())
+
+
+def noises(tables: Tables, quantities: Sequence[Quantity] = QUANTITIES) -> Iterator[Noise]:
+    """Yield the noise of each load in sessions of at least three servers."""
+    trials = compared(tables, tables.trials)
+    trials = trials[trials["session"].ne("") & trials["load_model"].eq("closed")]
+    for load, of_load in trials.groupby("load", sort=False):
+        names = [quantity.column for quantity in quantities]
+        wide = of_load.pivot_table(index="block", columns="server", values=names)
+        whole = wide.where(wide > 0).dropna().map(math.log)
+        servers = of_load["server"].nunique()
+        if len(whole) < LEAST_SESSIONS or servers < SERVERS:
+            continue
+        cube = np.stack([whole[name].to_numpy() for name in names], axis=2)
+        # Subtracting the mean shrinks residuals by this factor.
+        grown = np.sqrt(len(whole) / (len(whole) - 1))
+        yield Noise(str(load), (cube - cube.mean(axis=0)) * grown)
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """One simulated run: its outcome, and how many sessions it took."""
+
+    outcome: Outcome
+    sessions: int
+
+
+def simulate(
+    noise: Noise, effect: float, rule: Rule, sessions: int, generator: np.random.Generator
+) -> Simulated:
+    """Return one simulated run of at most `sessions` sessions; `effect` is head's added cost."""
+    count, servers, _ = noise.residuals.shape
+    chosen = generator.choice(servers, SERVERS, replace=False)
+    starts = generator.integers(0, count, -(-sessions // STRETCH))
+    drawn = (starts[:, None] + np.arange(STRETCH)).ravel()[:sessions] % count
+    values = np.exp(noise.residuals[drawn][:, chosen])
+    values[:, 2, 0] *= 1 + effect
+    values[:, 2, 1] /= 1 + effect
+    strict = Rule(rule.fail_above, OTHERS)
+    judged = [
+        judge(
+            Effects.of(*values[:, :, place].T, more_is_better=quantity.more_is_better),
+            rule if place < DECIDING else strict,
+            ended=True,
+        )
+        for place, quantity in enumerate(QUANTITIES)
+    ]
+    return Simulated(_outcome(judged), max(each.sessions for each in judged[:DECIDING]))
+
+
+def _outcome(judged: Sequence[Judged]) -> Outcome:
+    outcomes = [each.outcome for each in judged]
+    if Outcome.WORSE in outcomes:
+        return Outcome.WORSE
+    if Outcome.UNDECIDED in outcomes[:DECIDING]:
+        return Outcome.UNDECIDED
+    return Outcome.BETTER if Outcome.BETTER in outcomes else Outcome.TIE
+
+
+def rates(
+    found: Sequence[Noise], effect_pct: float, rule: Rule, sessions: int, runs: int
+) -> dict[str, float]:
+    """Return the share of runs of each outcome, and their median number of sessions."""
+    generator = np.random.default_rng([SEED, sessions, round(10 * effect_pct)])
+    made = [
+        simulate(found[run % len(found)], effect_pct / 100, rule, sessions, generator)
+        for run in range(runs)
+    ]
+    outcomes = [each.outcome for each in made]
+    shares = {str(outcome): outcomes.count(outcome) / runs for outcome in Outcome}
+    return shares | {"sessions": float(np.median([each.sessions for each in made]))}
+
+
+def main(runs: int = 2000, fail_above: float = FAIL_ABOVE_PCT, run: str = "data/sample") -> None:
+    """Print the table of outcomes by effect and number of sessions, as Markdown."""
+    found = list(noises(read_tables(RunFolder(ROOT / run))))
+    for each in found:
+        typer.echo(f"<!-- {each.load}: {each.residuals.shape}, {each.spread_pct:.1f} % -->")
+    names = [str(outcome) for outcome in Outcome]
+    typer.echo(f"| slowdown | sessions | {' | '.join(names)} | median sessions |")
+    typer.echo(f"|{'---:|' * (len(names) + 3)}")
+    for effect_pct in EFFECTS_PCT:
+        for sessions in SESSIONS:
+            shares = rates(found, effect_pct, Rule(fail_above / 100), sessions, runs)
+            cells = " | ".join(f"{100 * shares[name]:.1f} %" for name in names)
+            typer.echo(f"| {effect_pct:g} % | {sessions} | {cells} | {shares['sessions']:.0f} |")
+
+
+if __name__ == "__main__":
+    typer.run(main)

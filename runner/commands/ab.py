@@ -1,0 +1,219 @@
+"""The command that compares two commits of one server."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from runner import console
+from runner.commands.options import EngineOption, JsonFlag, Profile, emit, grouped
+from runner.console import TrialProgress
+from runner.model import LabError
+
+if TYPE_CHECKING:
+    from runner.present.two_commits.words import Compared
+    from runner.running.two_commits import Asked
+
+EXIT_CODES = {"worse": 3, "not decided": 4}
+"""Exit code of each outcome; 0 for the others."""
+FAIL_ABOVE_PCT = 2.5
+
+
+@dataclass(frozen=True)
+class CommitOptions:
+    """The options that say what is compared."""
+
+    folder: Annotated[
+        str, typer.Option(metavar="FOLDER", help="Folder of the server in its git repository.")
+    ] = "."
+    base: Annotated[str, typer.Option(metavar="COMMIT", help="The commit to compare with.")] = (
+        "main"
+    )
+    head: Annotated[str, typer.Option(metavar="COMMIT", help="The commit to judge.")] = "HEAD"
+    build: Annotated[
+        str | None, typer.Option(metavar="CMD", help="Shell command that builds a commit.")
+    ] = None
+    start: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CMD",
+            help="Shell command that starts a server, which listens at $PORT; else the Dockerfile "
+            "or server.toml.",
+        ),
+    ] = None
+    server_cpus: Annotated[int, typer.Option(min=1, max=1024, help="CPUs of the servers.")] = 1
+    engine: EngineOption = "auto"
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """The options that say how both commits are loaded."""
+
+    script: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="A k6 script whose default function is an iteration; else a GET."
+        ),
+    ] = None
+    path: Annotated[
+        str, typer.Option(metavar="PATH", help="Path of the GET, or that must answer first.")
+    ] = "/"
+    probe_path: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Path that the probe requests.")
+    ] = None
+    vus: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=10_000, help="Number of users of the closed load; default: by a warm-up."
+        ),
+    ] = None
+    rate: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=100_000, help="Iterations/s of the open load; default: by a warm-up."
+        ),
+    ] = None
+    share: Annotated[
+        float, typer.Option(min=0.05, max=1.0, help="Share of a core under the closed load.")
+    ] = 0.5
+    objective: Annotated[
+        str | None,
+        typer.Option(metavar="'p99<=20ms'", help="Response time that head must keep if base does."),
+    ] = None
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the order of the slices.")] = 1
+    profile: Profile = False
+
+
+@dataclass(frozen=True)
+class DecisionOptions:
+    """The options that say when it is decided, and where the result goes."""
+
+    fail_above: Annotated[
+        float,
+        typer.Option(metavar="PCT", min=0.1, max=100, help="Smallest difference that counts."),
+    ] = FAIL_ABOVE_PCT
+    budget: Annotated[
+        str, typer.Option(metavar="TIME", help="End after this time, such as 10m, even undecided.")
+    ] = "15m"
+    markdown: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write a sentence and a table as Markdown."),
+    ] = None
+    junit: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write the result as JUnit XML.")
+    ] = None
+
+
+@grouped(CommitOptions, LoadOptions, DecisionOptions)
+def ab(
+    commits: CommitOptions, load: LoadOptions, decision: DecisionOptions, json_: JsonFlag = False
+) -> None:
+    """Compare two commits of one server, side by side, until it is decided which is better.
+
+    Exit codes: 0 a tie or better, 1 a trial failed, 2 wrong usage, 3 worse, 4 not decided.
+    """
+    from runner.planning.search import Objective
+    from runner.present.frames import read_tables
+    from runner.present.two_commits.comparing import kept_of, plain, rows_of
+    from runner.present.two_commits.decision import Rule
+    from runner.present.two_commits.words import Compared, sentence, table
+    from runner.running.two_commits import run_two_commits
+
+    rule = Rule(decision.fail_above / 100)
+    with TrialProgress() as progress:
+        made = run_two_commits(_asked(commits, load, decision, rule), progress)
+    tables = read_tables(made.result.run)
+    rows = rows_of(tables, rule, ended=True)
+    objective = None if load.objective is None else Objective.parse(load.objective)
+    found = Compared(
+        made.base.words,
+        made.head.words,
+        rows,
+        decision.fail_above,
+        decision.budget,
+        made.result.run.run_id,
+        None if objective is None else kept_of(tables, objective),
+    )
+    _write(decision, found, made.remarks)
+    if json_:
+        emit(
+            {
+                "run_id": found.run_id,
+                "path": str(made.result.run.path),
+                "base": made.base.sha,
+                "head": made.head.sha,
+                "outcome": found.outcome.value,
+                "sentence": sentence(found),
+                "fail_above_pct": decision.fail_above,
+                "rows": [plain(row) for row in rows],
+                "objective": None if found.kept is None else asdict(found.kept),
+                "failed": made.result.failed,
+                "notes": made.remarks,
+            }
+        )
+    else:
+        console.frame(sentence(found), table(found))
+        console.note(
+            *([] if found.kept is None else [f"Objective {found.kept.words}."]),
+            *made.result.failed[:5],
+            f"Raw samples and tables: {made.result.run.path}",
+        )
+    _end(found, made.result.failed)
+
+
+def _asked(
+    commits: CommitOptions, load: LoadOptions, decision: DecisionOptions, rule: Any
+) -> Asked:
+    """Return the options of the command line; raise LabError if they contradict each other."""
+    from runner.planning.search import Objective
+    from runner.running.two_commits import Asked
+
+    if commits.build is not None and commits.start is None:
+        raise LabError("--build needs --start: a Dockerfile and a server.toml build by themselves.")
+    if commits.start is not None and commits.engine == "docker":
+        raise LabError("--start starts a plain process: omit --engine docker.")
+    for name, path in (("--path", load.path), ("--probe-path", load.probe_path)):
+        if path is not None and not path.startswith("/"):
+            raise LabError(f"{name} {path!r} must begin with a slash.")
+    return Asked(
+        folder=commits.folder,
+        base=commits.base,
+        head=commits.head,
+        build=commits.build,
+        start=commits.start,
+        script=load.script,
+        path=load.path,
+        probe_path=load.probe_path,
+        users=load.vus,
+        rate_rps=load.rate,
+        share=load.share,
+        server_cpus=commits.server_cpus,
+        engine="process" if commits.start is not None else commits.engine,
+        budget=decision.budget,
+        objective=None if load.objective is None else Objective.parse(load.objective),
+        rule=rule,
+        seed=load.seed,
+        profile=load.profile,
+    )
+
+
+def _write(decision: DecisionOptions, found: Compared, remarks: tuple[str, ...]) -> None:
+    """Write the files that the user asked for."""
+    from runner.present.two_commits.words import junit, markdown
+
+    if decision.markdown is not None:
+        decision.markdown.write_text(markdown(found, remarks), encoding="utf-8")
+    if decision.junit is not None:
+        decision.junit.write_text(junit(found), encoding="utf-8")
+
+
+def _end(found: Compared, failed: tuple[str, ...]) -> None:
+    """End with the exit code of the outcome; with 1 if trials failed and nothing is decided."""
+    code = EXIT_CODES.get(found.outcome.value, 0)
+    if code == EXIT_CODES["not decided"] and failed:
+        code = 1
+    if code:
+        raise typer.Exit(code)

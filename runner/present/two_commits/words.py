@@ -1,0 +1,195 @@
+"""The result of two commits in words: a sentence, a table, Markdown, and JUnit XML."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+import pandas as pd
+
+from runner.present.look.markup import to_markdown
+from runner.present.look.numbers import number
+from runner.present.two_commits.comparing import Kept, Row, outcome_of, sessions_of
+from runner.present.two_commits.decision import SMALLEST_FOUND, Change, Outcome
+
+READING = (
+    "Changes are of head against base, from sessions in which both, and base again, ran side by "
+    "side and were loaded in turn. `base again` is the same comparison of base with itself: noise. "
+    "A difference counts if it is beyond the border and the noise, and if further sessions "
+    "confirmed it."
+)
+INFORMATION = "–"
+"""Outcome of a quantity that decides nothing."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The rows of a run, with the names of its commits."""
+
+    base: str
+    head: str
+    rows: tuple[Row, ...]
+    fail_above_pct: float
+    budget: str
+    run_id: str
+    kept: Kept | None = None
+    """How often the objective was kept; None without one."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """The outcome of the run."""
+        return outcome_of(self.rows, self.kept)
+
+
+def change_words(ratio: float, *, inverted: bool) -> str:
+    """Return a ratio as a change in percent: `+4.8 %`, `−0.3 %`; `–` if unknown.
+
+    `inverted` is True if the ratio is base / head.
+    """
+    if not 0 < ratio < math.inf:
+        return "–"
+    change_pct = 100 * ((1 / ratio if inverted else ratio) - 1)
+    digits = 1 if abs(change_pct) < 100 else 0
+    text = f"{abs(change_pct):,.{digits}f}"
+    sign = "" if float(text.replace(",", "")) == 0 else "−" if change_pct < 0 else "+"
+    return f"{sign}{text} %"
+
+
+def _words(change: Change, *, inverted: bool) -> str:
+    """Return a change with its interval: `+4.8 % [+3.1 % to +6.5 %]`."""
+    ends = [change.low, change.high]
+    if inverted:
+        ends.reverse()
+    low, high = (change_words(end, inverted=inverted) for end in ends)
+    return f"{change_words(change.ratio, inverted=inverted)} [{low} to {high}]"
+
+
+def _change(row: Row) -> str:
+    """Return the change of a row, or why there is none."""
+    if row.judged is None:
+        return row.why
+    return _words(row.judged.head, inverted=row.quantity.more_is_better)
+
+
+def _noise(row: Row) -> str:
+    """Return how base again differed from base."""
+    if row.judged is None:
+        return INFORMATION
+    return _words(row.judged.same, inverted=row.quantity.more_is_better)
+
+
+def _outcome(row: Row) -> str:
+    if row.judged is not None and row.judged.suspected and not row.is_shown_only:
+        return "suspected, not confirmed"
+    return INFORMATION if row.outcome is None else row.outcome.value
+
+
+def table(found: Compared) -> pd.DataFrame:
+    """Return the rows as texts, those that decide first."""
+    ordered = sorted(found.rows, key=lambda row: (not row.is_deciding, row.is_shown_only))
+    rows = [
+        {
+            "load": row.load,
+            "quantity": row.quantity.heading,
+            "base": number(row.base),
+            "head": number(row.head),
+            "change [95 %]": _change(row),
+            "base again [95 %]": _noise(row),
+            "outcome": _outcome(row),
+        }
+        for row in ordered
+    ]
+    names = ("load", "quantity", "base", "head", "change [95 %]", "base again [95 %]", "outcome")
+    return pd.DataFrame(rows, columns=names)
+
+
+def sentence(found: Compared) -> str:
+    """Return the outcome in one sentence."""
+    outcome = found.outcome
+    sessions = sessions_of(found.rows)
+    what = f"{found.head} against {found.base}"
+    border = f"{found.fail_above_pct:g} %"
+    if outcome is Outcome.WORSE and found.kept is not None and found.kept.is_broken:
+        return f"{what}: worse, with {found.kept.words}."
+    if outcome in (Outcome.WORSE, Outcome.BETTER):
+        rows = [row for row in found.rows if row.outcome is outcome]
+        named = "; ".join(f"{row.quantity.noun} {_change(row)}" for row in _largest_first(rows))
+        return (
+            f"{what}: {outcome}, with {named}, beyond the border of {border} and the noise, after "
+            f"{sessions} sessions."
+        )
+    deciding = [row for row in found.rows if row.is_deciding and row.judged is not None]
+    if outcome is Outcome.TIE:
+        named = "; ".join(f"{row.quantity.noun} {_change(row)}" for row in deciding)
+        most = f"{SMALLEST_FOUND * found.fail_above_pct:g} %"
+        return f"{what}: a tie (no slowdown of {most}), with {named}, after {sessions} sessions."
+    if not deciding:
+        return f"{what}: not decided, because too few sessions could be compared."
+    row = next((row for row in deciding if row.outcome is Outcome.UNDECIDED), deciding[0])
+    return (
+        f"{what}: not decided within {found.budget}, with {row.quantity.noun} {_change(row)} after "
+        f"{sessions} sessions; base again {_noise(row)}. Raise --budget or --fail-above, or use a "
+        "calmer machine."
+    )
+
+
+def _largest_first(rows: Sequence[Row]) -> list[Row]:
+    """Return rows with a difference: those that decide first, then by size."""
+
+    def rank(row: Row) -> tuple[bool, float]:
+        return not row.is_deciding, -abs(math.log(row.judged.head.ratio)) if row.judged else 0.0
+
+    return sorted(rows, key=rank)[:3]
+
+
+def markdown(found: Compared, remarks: Sequence[str], link: str | None = None) -> str:
+    """Return what the comment of a pull request shows: a sentence, and a table.
+
+    `link` leads to the difference of the flame graphs.
+    """
+    shown = table(found)
+    parts = [f"**{sentence(found)}**", to_markdown(shown)]
+    parts += [] if found.kept is None else [f"Objective {found.kept.words}."]
+    parts += [f"> {said}" for said in remarks]
+    if link is not None:
+        parts.append(f"[Difference of the flame graphs]({link})")
+    parts.append(f"<sub>{READING} Run `{found.run_id}`.</sub>")
+    return "\n\n".join(parts) + "\n"
+
+
+def junit(found: Compared) -> str:
+    """Return JUnit XML: a case for each quantity that is judged; worse ones are failures.
+
+    A quantity that is not decided is skipped, unless it decides: then it is an error.
+    """
+    judged = [row for row in found.rows if not row.is_shown_only]
+    suite = ElementTree.Element("testsuite", name="bench ab")
+    counts = {"failures": 0, "errors": 0, "skipped": 0}
+    for row in judged:
+        name = f"{row.quantity.noun}, {row.load}"
+        case = ElementTree.SubElement(suite, "testcase", classname="bench.ab", name=name)
+        said = f"{_change(row)}, base again {_noise(row)}, {_outcome(row)}"
+        kind = _junit_kind(row)
+        if kind:
+            ElementTree.SubElement(case, kind, message=said)
+            counts[{"failure": "failures", "error": "errors"}.get(kind, kind)] += 1
+        else:
+            ElementTree.SubElement(case, "system-out").text = said
+    suite.attrib |= {"tests": str(len(judged))} | {key: str(count) for key, count in counts.items()}
+    suites = ElementTree.Element("testsuites", name=sentence(found))
+    suites.append(suite)
+    ElementTree.indent(suites)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(
+        suites, encoding="unicode"
+    )
+
+
+def _junit_kind(row: Row) -> str:
+    """Return the element of a test case that did not pass; empty if it did."""
+    if row.outcome is Outcome.WORSE:
+        return "failure"
+    if row.outcome is Outcome.UNDECIDED and row.is_deciding:
+        return "error"
+    return "skipped" if row.outcome in (None, Outcome.UNDECIDED) else ""

@@ -1,0 +1,192 @@
+"""Check commits of a user's git repository out into folders of the lab's, and build them there.
+
+Nothing is written into the repository: a folder is a repository of its own that borrows the
+objects of the user's (git's `objects/info/alternates`). `git worktree add` would write into the
+user's `.git`, and a killed run would leave that behind.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.measure.leftovers import Ledger
+from runner.model import LabError
+from runner.store import public
+
+RUNS = "bench-data"
+FIGURES = "bench-figures"
+"""Folders of the lab outside of a checkout, which may be in the user's repository."""
+LINES_SHOWN = 5
+"""Last lines of a failed build that its error shows."""
+BUILT_WITHIN_S = 1800.0
+ASKED_WITHIN_S = 120.0
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit as its user named it, with its full id."""
+
+    named: str
+    sha: str
+
+    @property
+    def words(self) -> str:
+        """The name with the first digits of the id: `main (1a2b3c4d5e)`."""
+        short = self.sha[:10]
+        return short if self.sha.startswith(self.named) else f"{self.named} ({short})"
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A git repository, and the user's folder in it."""
+
+    top: Path
+    inside: Path
+    """The folder relative to `top`; `.` for the whole repository."""
+
+    @classmethod
+    def around(cls, folder: Path) -> Repository:
+        """Return the repository of a folder; raise LabError if there is none."""
+        if shutil.which("git") is None:
+            raise LabError("git is not installed: `apt-get install git`.")
+        if not folder.is_dir():
+            raise LabError(f"There is no folder {folder}: give the --folder of your server.")
+        found = _git(folder, "rev-parse", "--show-toplevel")
+        if found.returncode != 0:
+            if "dubious ownership" in found.stderr:
+                raise LabError(
+                    f"git refuses {folder}, because another user owns it: run `git config --global "
+                    f"--add safe.directory {folder.resolve()}`."
+                )
+            raise LabError(
+                f"{folder} is in no git repository: run `git init` there and commit both "
+                "versions, or give the --folder of one."
+            )
+        top = Path(found.stdout.strip())
+        return cls(top, folder.resolve().relative_to(top.resolve()))
+
+    @property
+    def name(self) -> str:
+        """The name of the user's folder."""
+        return (self.top / self.inside).resolve().name
+
+    def commit(self, named: str, option: str) -> Commit:
+        """Return the commit of a branch, a tag or an id; raise LabError if it is unknown."""
+        found = _git(self.top, "rev-parse", "--verify", "--quiet", f"{named}^{{commit}}")
+        if found.returncode != 0:
+            shallow = _git(self.top, "rev-parse", "--is-shallow-repository").stdout.strip()
+            fetch = (
+                "fetch the whole history (`git fetch --unshallow`, or `fetch-depth: 0` of "
+                "actions/checkout), because this clone is shallow"
+                if shallow == "true"
+                else f"give a branch, a tag or the id of a commit as {option}"
+            )
+            raise LabError(f"The repository {self.top} has no commit {named!r}: {fetch}.")
+        return Commit(named, found.stdout.strip())
+
+    def uncommitted(self) -> int:
+        """Return the number of files with uncommitted changes, new ones included.
+
+        The folders of the lab's runs and figures do not count.
+        """
+        others = [f":(exclude,glob)**/{folder}/**" for folder in (RUNS, FIGURES)]
+        found = _git(self.top, "status", "--porcelain", "--untracked-files=all", "--", ".", *others)
+        return len(found.stdout.splitlines())
+
+    def check_out(self, commit: Commit, to: Path) -> Path:
+        """Check a commit out into the new folder `to`; return the user's folder in it.
+
+        Raise LabError if the commit does not have the folder.
+        """
+        objects = self._path("objects")
+        shallow = self._path("shallow")
+        origin = _git(self.top, "config", "remote.origin.url").stdout.strip()
+        _must(to.parent, "init", "--quiet", str(to))
+        (to / ".git" / "objects" / "info" / "alternates").write_text(f"{objects}\n")
+        if shallow.is_file():
+            shutil.copy(shallow, to / ".git" / "shallow")
+        if origin:  # of which submodules with relative addresses are fetched
+            _must(to, "config", "remote.origin.url", origin)
+        tags = _git(self.top, "show-ref", "--tags").stdout
+        if tags:  # for versions by `git describe`
+            (to / ".git" / "packed-refs").write_text(tags)
+        _must(to, "-c", "advice.detachedHead=false", "checkout", "--quiet", "--detach", commit.sha)
+        folder = to / self.inside
+        if not folder.is_dir():
+            raise LabError(f"Commit {commit.words} has no folder {self.inside}.")
+        return folder
+
+    def _path(self, name: str) -> Path:
+        found = _git(self.top, "rev-parse", "--path-format=absolute", "--git-path", name)
+        return Path(found.stdout.strip())
+
+
+def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run git in a folder, without locks that would write into the repository."""
+    variables = {name: value for name, value in os.environ.items() if not _is_of_another(name)}
+    return subprocess.run(
+        ["git", "-C", str(folder), *arguments],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=ASKED_WITHIN_S,
+        check=False,
+        env={**variables, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
+    )
+
+
+def _is_of_another(variable: str) -> bool:
+    """True if a variable would make git use another repository, as it does within a hook."""
+    return variable in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
+
+
+def _must(folder: Path, *arguments: str) -> None:
+    done = _git(folder, *arguments)
+    if done.returncode != 0:
+        raise LabError(
+            f"git could not check the commit out: {_last_lines(done.stderr, 1)}.", exit_code=1
+        )
+
+
+def build_commit(
+    command: str, folder: Path, commit: Commit, ledger: Ledger, say: Callable[[str], None]
+) -> None:
+    """Run a user's build command in a folder; raise LabError with its last lines if it fails."""
+    say(f"Building {commit.words}: {command} …")
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            ["sh", "-c", command],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        ledger.add_process(process.pid)
+        try:
+            code = process.wait(timeout=BUILT_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            raise LabError(
+                f"The build of {commit.words} took more than {BUILT_WITHIN_S / 60:.0f} min and "
+                "was ended.",
+                exit_code=1,
+            ) from None
+        output.seek(0)
+        said = output.read().decode(errors="replace")
+    if code != 0:
+        raise LabError(
+            f"The build of {commit.words} failed with exit code {code}. Its last lines:\n"
+            f"{_last_lines(said, LINES_SHOWN)}",
+            exit_code=1,
+        )
+
+
+def _last_lines(said: str, count: int) -> str:
+    lines: Sequence[str] = [line for line in said.splitlines() if line.strip()]
+    return public("\n".join(lines[-count:])) or "(no output)"
