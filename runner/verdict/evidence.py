@@ -1,7 +1,7 @@
 """The evidence of a verdict: CPU use, waiting times, and other causes of limits.
 
-The digest computes it, the rules judge it, and `trials.parquet` stores it: each value is a column
-whose name begins with `evidence_`.
+The digest computes the evidence, and the rules of `runner/digest/verdict.py` judge it.
+`trials.parquet` stores each value in a column whose name begins with `evidence_`.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ CROWDED = 0.80
 FULL_SECOND = 0.95
 """Above this share of its CPUs in some second, a generator may have limited that second's rate."""
 HELD = 0.97
-"""A full second is harmless if a server on a quota used this share of the quota overall.
+"""If a server on a quota used this share of its quota overall, full seconds of the generator are
+ignored.
 
-It can then have cost at most 3 % of the rate.
+They can then have cost at most 3 % of the rate.
 """
 THROTTLED = 0.01
 """Above this share of time held back by its quota, a server has used up the quota."""
 NEAR_CEILING = 0.90
 """Above this share of the generator's ceiling, the generator may be the limit."""
 HARDLY_IDLE = 0.60
-"""A generator near its ceiling is the limit only if it used this share of its CPUs.
+"""A generator near its ceiling is the limit only if it also used this share of its CPUs.
 
-The calibration may have met a slow moment of the machine.
+The machine may have been slow during the calibration, and then the ceiling is too low.
 """
 NETWORK_FULL = 0.80
 """Above this share of a measured transfer's bytes per second, the network is the limit.
@@ -53,39 +54,53 @@ The server may then look idle without being so.
 OTHERS = 0.15
 """Above this share of CPU time, programs outside the trial count as a disturbance.
 
-The kernel counts the machine's time in ticks and the trial's time exactly, so their difference is
-rough: docs/method.md has measured values.
+The time of other programs is the machine's time minus the trial's time. The kernel counts the first
+in ticks and the second exactly, so the difference is rough: docs/method.md has measured values.
 """
 MANY_TIMES = 5.0
-"""The generator queues requests if its percentile is this many times the probe's."""
+"""A client waited longer if its percentile is more than this many times the other client's."""
 APART_MS = {"p50": 1.0, "p95": 5.0, "p99": 5.0}
-"""The percentiles must also differ by this much, in ms."""
+"""The two percentiles must also differ by more than this, in ms."""
 SHARE_BEYOND = {"p50": 0.5, "p95": 0.05, "p99": 0.01}
-"""Share of requests beyond a percentile: this share of new connections can explain it."""
+"""Share of the requests that lie above a percentile.
+
+If at least this share of the requests opened a connection, opening them can explain the percentile.
+"""
 ALIKE = 1.5
-"""If both percentiles exceed APART_MS and are within this ratio, both clients waited alike."""
+"""Both clients waited alike if both percentiles exceed APART_MS, and the larger percentile is at
+most this many times the smaller.
+"""
 STIRRING = 0.25
 """A generator below this share of its CPUs in every second did not delay requests.
 
 In the committed runs, generators that delayed requests used 52 % or more.
 """
 PROBED = 0.8
-"""Share of the probe's due requests that must be answered; the lowest observed was 99 %."""
+"""Share of the probe's due requests that must be answered.
+
+The lowest share observed so far was 99 %.
+"""
 BY_CHANCE = 2.0
 """Allowed deviation of the number of probes from the number due, in standard deviations.
 
-Probes are sent at random times.
+The number varies, because probes are sent at random times.
 """
 LAST_ANSWER_LATE_S = 0.5
-"""If the last answer of an open load comes later than this after its end, it is reported."""
+"""The verdict mentions the last answer of an open load if it comes this long after the load's end.
+"""
 BUSY_USERS = 0.9
 """If this share of an open load's users is busy on average, the users are the limit."""
 ROOM = 2.0
-"""Factor between busy and recommended users, because response times rise under load."""
+"""The lab recommends this many times as many users as would be busy at the rate.
+
+The surplus is needed because response times rise under load.
+"""
 MOSTLY = 0.5
-"""If the pool is exhausted in this share of the samples, it is the limit."""
+"""If the pool is exhausted in this share of the samples, the pool is the limit."""
 CLEARLY_MORE = 2.0
-"""Factor between the CPU time of database and generator if the database fills shared CPUs."""
+"""If database and generator fill the CPUs that they share, the database is the limit only if it
+used at least this many times the generator's CPU time.
+"""
 
 PREFIX = "evidence_"
 
@@ -101,7 +116,10 @@ class Evidence:
     server_share: float | None
     """None if the server's process, or the number of its CPUs, is unknown."""
     generator_share: float | None
-    """Share of the CPUs that it can use: wrk with one thread fills one core. None if unknown."""
+    """CPU use as a share of the CPUs that the generator can use. None if unknown.
+
+    wrk with one thread, for example, can use only one core.
+    """
     generator_peak_share: float | None
     """Highest share over one second, or over the whole load if that is shorter."""
     disjoint: bool
@@ -112,7 +130,7 @@ class Evidence:
     """Requests that an open load could not send in time."""
     database: DatabaseEvidence | None = None
     waits: tuple[Wait, ...] = ()
-    """Percentiles measured by both generator and probe, if the two can be compared."""
+    """Percentiles measured by both generator and probe; empty if the two cannot be compared."""
     throttled_share: float | None = 0.0
     """Share of the time in which a quota held the server back; None if unknown."""
     stolen_share: float = 0.0
@@ -122,15 +140,18 @@ class Evidence:
     ceiling_share: float | None = None
     """The rate as a share of the generator's ceiling; None without a calibration."""
     failed_share: float = 0.0
-    """Share of the requests that failed. Errors may be faster or slower than right answers."""
+    """Share of the requests that failed.
+
+    Errors may be faster or slower than right answers, so the rate then says little.
+    """
     checks_failed_share: float = 0.0
     """Share of a script's checks of its answers that failed."""
     unit: str = "requests"
-    """What an open load starts at its rate: requests, or iterations of several requests."""
+    """What the rate of an open load counts: requests, or iterations of several requests."""
     share: float = 1.0
-    """The lab's quota: share of each of the server's CPUs that it may use."""
+    """The lab's quota: the share of each of its CPUs that the server may use."""
     cores: float = 1.0
-    """The quota in cores, over all CPUs, or the `foreign_quota`."""
+    """The server's quota in cores, summed over its CPUs: the foreign quota if there is one."""
     foreign_quota: bool = False
     """True if a quota set outside the lab gave the server less."""
     shared_quota: bool = False
@@ -138,9 +159,9 @@ class Evidence:
     generator_throttled_share: float = 0.0
     """Share of the time in which a quota held the generator back; 0 if unknown."""
     server_used_cores: float | None = None
-    """CPU use of the server in cores, if how many CPUs it had is not known; else None."""
+    """CPU use of the server in cores. Set only if the number of the server's CPUs is unknown."""
     serial: Serial | None = None
-    """Set for a load with one connection: one request after the other."""
+    """Set for a load with one connection, which sends one request after the other."""
     probing: Probing | None = None
     """The probe's requests; None if there was no probe, or if it cannot be compared."""
     unprobed: bool = False
@@ -156,9 +177,7 @@ class Evidence:
 
     @property
     def wrong_share(self) -> float:
-        """Larger of two shares: requests that failed by status, and checks of a script that
-        failed.
-        """
+        """The larger of two shares: of requests that failed, and of a script's failed checks."""
         return max(self.failed_share, self.checks_failed_share)
 
     @property
@@ -214,7 +233,7 @@ class Network:
     """Effect of the network between hosts on a load."""
 
     share: float
-    """Bytes carried, as a share of those of a measured transfer."""
+    """Bytes per second of the load, as a share of those of a transfer measured before the run."""
     lost_share: float
     """Share of TCP segments that were sent again."""
     round_trip_ms: float
@@ -230,14 +249,14 @@ class Network:
 
 @dataclass(frozen=True)
 class Serial:
-    """A load with one request at a time: nothing queues.
+    """A load with one request at a time.
 
-    The rate is 1 / (the time of one cycle).
+    Nothing queues, so the rate is 1 / (the time of one cycle).
     """
 
     cycle_us: float
     server_share: float
-    """CPU use of the server as a share of one core, which is its share of the cycle."""
+    """CPU use of the server as a share of one core, which is also its share of the cycle's time."""
     generator_share: float
     """CPU use of the generator as a share of one core."""
     idle: str | None
@@ -299,7 +318,8 @@ class Users:
     def are_the_limit(self) -> bool:
         """True if nearly all users were busy.
 
-        A user may wait up to one interval of the rate until its next iteration is due.
+        Between two iterations, a user may wait up to one interval of the rate until its next
+        iteration is due, so even a fully used user is not busy all the time.
         """
         longest_share = self.iteration_ms / (self.iteration_ms + 1000 / self.rate_rps)
         return self.busy is not None and self.busy >= BUSY_USERS * longest_share * self.count
@@ -329,7 +349,7 @@ class DatabaseEvidence:
     limited: bool = False
     """True if the lab's quota gave the database only a part of its CPUs.
 
-    It cannot fill CPUs that it shares then.
+    A database with such a quota cannot fill the CPUs that it shares.
     """
 
 

@@ -22,7 +22,7 @@ class Limit(StrEnum):
     """
 
     verdict: str
-    """Code in the column `verdict`. `DATABASE` and `POOL` share one."""
+    """Code in the column `verdict`. `DATABASE` and `POOL` have the same code."""
     letter: str
     """Abbreviation for figures without room for the word; empty if there was no limit."""
     noun: str
@@ -127,7 +127,7 @@ class Limit(StrEnum):
     def of(cls, verdict: str, cause: str = "") -> Limit:
         """Return the limit in a trial's columns `verdict` and `verdict_cause`.
 
-        UNKNOWN for a verdict that this version does not know.
+        For a verdict that this version does not know, the limit is UNKNOWN.
         """
         if verdict == cls.POOL.verdict and cause == Cause.POOL_EXHAUSTED:
             return cls.POOL

@@ -52,13 +52,16 @@ _RULES: tuple[tuple[str, Cause], ...] = (
     (r"the server made generator and probe wait alike", Cause.BOTH_WAITED_ALIKE),
     (r"neither side was busy", Cause.NEITHER_SIDE_BUSY),
 )
-"""Beginning of a stored reason -> the rule that wrote it; longer beginnings come first."""
+"""Beginning of a stored reason, as a pattern, and the rule that wrote it.
+
+The first match counts, so longer beginnings come first.
+"""
 
 _NUMBERS_ALONE: dict[Limit, Cause] = {
     Limit.SERVER: Cause.SERVER_BUSY,
     Limit.GENERATOR: Cause.GENERATOR_BUSY,
 }
-"""Limits whose reason may consist of numbers without a rule."""
+"""Limits whose reason may consist of numbers without a rule, and the rule that they imply."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +71,13 @@ class CauseInWords:
     cause: Cause | None
     """None if this version has no such rule."""
     rule: str
-    """The rule's words without its numbers, or the whole sentence if it has no rule."""
+    """The rule's words without the numbers, or the whole sentence if it consists of one part."""
 
 
 def older_verdict(verdict: str, reason: str) -> CauseInWords:
     """Return the cause that a stored reason names, and its words.
 
-    If the rule does not lead to the stored `verdict`, there is no cause.
+    A rule counts only if its limit has the stored `verdict`.
     """
     rule, colon, numbers = reason.partition(": ")
     words = rule if colon and numbers else reason

@@ -1,6 +1,6 @@
 """The rules that decide what limited a trial, as a table for readers (docs/method.md).
 
-`runner/digest/verdict.py` applies them; the thresholds are those of `evidence.py`.
+`runner/digest/verdict.py` applies the rules, and `evidence.py` defines their thresholds.
 """
 
 from __future__ import annotations

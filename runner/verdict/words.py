@@ -42,7 +42,7 @@ def brief_words(cause: Cause) -> str:
 
 
 def takers(stolen_share: float, others_share: float) -> str:
-    """Return what else took much CPU time, and which share; empty if it was little."""
+    """Say who else took much CPU time, and how much of it; empty if nobody took much."""
     much = _much(stolen_share, others_share)
     return ", ".join(
         f"{who} took {100 * share:.0f} % of the CPUs' time" for who, share in much.items()
@@ -50,7 +50,7 @@ def takers(stolen_share: float, others_share: float) -> str:
 
 
 def _much(stolen_share: float, others_share: float) -> dict[str, float]:
-    """By source of disturbance: its share of the CPU time, if that is large."""
+    """Return the sources of disturbance that took a large share of the CPU time, and the share."""
     much = {}
     if stolen_share >= STOLEN:
         much["the hypervisor"] = stolen_share
@@ -130,13 +130,13 @@ def _rate_sustained(evidence: Evidence) -> str:
 
 
 def probing_words(probing: Probing) -> str:
-    """Return the sentence part on how many of its requests the probe sent."""
+    """Return the part of a sentence that says how many of its due requests the probe sent."""
     failed = f", and {probing.failed} failed" if probing.failed else ""
     return f"the probe sent {probing.sent} of its {probing.due} requests{failed}"
 
 
 def users_words(users: Users) -> str:
-    """Return the sentence part on the users as the limit, and the number that would be enough."""
+    """Return the part of a sentence that names the users as the limit, and how many are enough."""
     noun = "user" if users.count == 1 else "users"
     iteration = short_number(users.iteration_ms)
     rate = short_number(users.most_rps)
