@@ -1,1 +1,1 @@
-"""Plan a run: TOML files to typed values, trials in order, and the next rate of a search."""
+"""Plan a run: read its TOML files, put its trials in order, and find a search's next rate."""

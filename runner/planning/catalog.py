@@ -49,10 +49,11 @@ RESERVED = (
     "DATABASE_URL",
     "DATABASE_URL_FILE",
     "DB_POOL_SIZE",
-)  # the contract's variables
+)  # environment variables that the lab itself sets, by the contract
 USER_API = "own-api"  # name of a user's server without a server.toml, and of its campaign
 WRAPPER = "own.js"
-"""Module that runs a user's script: in workloads/, and in a run beside the script's copy."""
+"""Module that runs a user's script: in workloads/, and in a run's folder beside the script's copy.
+"""
 
 
 def _known(kind: str, name: str, known: list[str]) -> str:
@@ -81,7 +82,7 @@ def load_server(name: str) -> Server:
 
 
 def read_server(folder: Path) -> Server:
-    """Return the server described by the server.toml of a folder; the folder's name is its name."""
+    """Return the server that a folder's server.toml describes. It has the name of the folder."""
     top = read_table(folder / "server.toml")
     top.read(ServerFile)
     server = top.table("server").read(ServerTable)
@@ -130,8 +131,10 @@ def load_workload(name: str) -> Workload:
 
 
 def user_server(api: UserApi) -> Server:
-    """Return a user's server: by its folder's server.toml, or without one as a server without
-    contract. A command that starts it comes before a server.toml.
+    """Return a user's server.
+
+    If a server.toml is in its folder and no command starts it, the server.toml describes it. Any
+    other server implements no part of the contract.
     """
     folder = lab_root() if api.folder is None else (lab_root() / api.folder).resolve()
     if api.folder is not None and api.start is None and (folder / "server.toml").is_file():
@@ -169,8 +172,8 @@ _FORMS: dict[tuple[str, str], tuple[type[Form], ...]] = {
 }
 """Possible forms of a `[[load]]`, by tool and load model.
 
-A load has the first form whose identifying size is given, and otherwise the last form: an open load
-of k6 is a search, a sweep of rates or of percentages, or a ramp.
+A load has the first form whose identifying size is given. If it gives none of these sizes, it has
+the last form: an open load of k6 is a search, a sweep of rates, a sweep of percentages, or a ramp.
 """
 _ALL_SIZES = (
     "vus",
@@ -237,7 +240,10 @@ def load_campaign(name: str) -> Campaign:
 
 
 def campaign_servers(campaign: Campaign) -> list[Server]:
-    """Return a campaign's servers in its order; a copy is the same server with another name."""
+    """Return a campaign's servers in the campaign's order.
+
+    A copy is the same server with another name.
+    """
     if campaign.owns:
         return [user_server(api) for api in campaign.owns]
     copies = dict(campaign.copies)
@@ -267,9 +273,10 @@ def campaign_workload(campaign: Campaign, name: str, scripts: Path = Path()) -> 
 
 
 def _load(table: Table, written: Collection[str], servers: Collection[str]) -> Load:
-    """Return the load of a table, which may include values of the campaign.
+    """Return the load that a table describes.
 
-    `written` are the keys that the load itself gives.
+    The table may include shared settings of the campaign. `written` has only the keys that stand in
+    the load's own table.
     """
     given = table.read(LoadTable).given()
     name = given["workload"]
@@ -313,7 +320,7 @@ def _load(table: Table, written: Collection[str], servers: Collection[str]) -> L
 def _check_sizes(
     table: Table, workload: Workload, given: Mapping[str, Any], needed: Collection[str]
 ) -> None:
-    """Raise LabError if sizes are missing or too many, or a rate is too high for the generator."""
+    """Raise LabError if a size is missing or unexpected, or a rate too high for the generator."""
     for key in (*_ALL_SIZES, "pool_sizes"):
         if (key in given) != (key in needed):
             verb = "needs" if key in needed else "takes no"
@@ -381,7 +388,8 @@ _BUILT = ("target", "build", "__pycache__")
 def inputs_of(campaign: Campaign, servers: Sequence[Server]) -> dict[str, str]:
     """Return the SHA-256 of a campaign's source files by name.
 
-    These are requests, scripts, the database's settings, and the files of servers without a build.
+    These are the workloads with their scripts, the schema and settings of the database, each
+    server's server.toml, and all files of the servers that need no build.
     """
     files: dict[str, Path] = {}
     for folder, is_built in {

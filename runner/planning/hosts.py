@@ -20,9 +20,9 @@ class Host:
     name: str
     engine: str
     """`local`, `unix:///SOCKET`, `ssh://USER@HOST`, or `tcp://HOST:PORT` with certificates."""
-    address: str  # in the network between the hosts; the load goes there
-    certificates: Path | None = None  # folder with ca.pem, cert.pem and key.pem, named as by Docker
-    cpus: tuple[int, ...] = ()  # CPUs that the lab may use; empty: all
+    address: str  # IP address in the network between the hosts, to which the load is sent
+    certificates: Path | None = None  # folder with ca.pem, cert.pem and key.pem (Docker's names)
+    cpus: tuple[int, ...] = ()  # CPUs that the lab may use; empty if it may use all
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,10 @@ MOST_TRIALS = 100_000
 
 
 def cells_of(load: Load, workload: Workload, servers: Sequence[Server]) -> list[Cell]:
-    """Return the cells of one load: each of its sizes for each server that implements it."""
+    """Return the cells of one load: every combination of its settings, for each server.
+
+    Servers that do not implement the workload, or that the load does not name, are left out.
+    """
     fitting = [
         server
         for server in servers
@@ -60,8 +63,9 @@ def cells_of(load: Load, workload: Workload, servers: Sequence[Server]) -> list[
 def plan_trials(campaign: Campaign, servers: Sequence[Server]) -> list[Trial]:
     """Return randomised complete blocks: every cell once per block, in a seeded order.
 
-    The shuffle gives a search its places, and its steps take them in their sequence. The trials of
-    a session, one per server, follow each other.
+    The shuffle decides which places of a block belong to a search. The search's steps take these
+    places in ascending order, because each step depends on the results of the steps before it. The
+    trials of a session, one per server, follow each other.
     """
     cells = [
         (load.repeats, cell)
@@ -99,7 +103,10 @@ def plan_trials(campaign: Campaign, servers: Sequence[Server]) -> list[Trial]:
 
 
 def by_session(trials: Sequence[Trial]) -> list[list[Trial]]:
-    """Return the trials in their order, in lists: the trials of one session, or a single trial."""
+    """Return the trials in their order, as lists.
+
+    A list has all trials of one session, or a single trial that is not in a session.
+    """
     return [
         list(unit) for _, unit in groupby(trials, key=lambda trial: trial.session or trial.trial_id)
     ]
@@ -108,11 +115,12 @@ def by_session(trials: Sequence[Trial]) -> list[list[Trial]]:
 def slice_order(names: Sequence[str], slices: int, seed: str) -> list[tuple[str, int]]:
     """Return the order in which the slices of a session are loaded, as (trial id, place).
 
-    Places are numbered from 1 to `slices`. Each place is a row of a Williams design over the
-    servers: each server follows each other one equally often (E. J. Williams, Aust. J. Sci. Res. A
-    2, 1949). Each second place reverses the one before it (ABBA), so that a steady drift over two
-    places adds the same to all servers. `seed` decides which rows are used, and which server has
-    which letter.
+    Places are numbered from 1 to `slices`, and every server is loaded once in each place. The order
+    of the servers in a place is a row of a Williams design, in which each server follows each other
+    server equally often (E. J. Williams, Aust. J. Sci. Res. A 2, 1949). Every second place reverses
+    the order of the place before it (ABBA), so that a steady drift over two places adds the same to
+    all servers. `seed` decides which rows are used, and which server has which letter of the
+    design.
     """
     shuffler = random.Random(seed)  # noqa: S311 - reproducible on purpose
     letters = list(names)
@@ -133,7 +141,10 @@ def slice_order(names: Sequence[str], slices: int, seed: str) -> list[tuple[str,
 
 
 def _in_sequence(cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells; the steps of each search are in sequence within the search's places."""
+    """Return the cells with the steps of each search in ascending order.
+
+    A search keeps the places that its steps have in `cells`.
+    """
     searches = [_search_id(cell) for cell in cells]
     waiting: dict[str, list[Cell]] = {}
     for cell in sorted(cells, key=_bisection, reverse=True):
@@ -142,7 +153,7 @@ def _in_sequence(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _search_id(cell: Cell) -> str:
-    """Return a name that all steps of a search share; for any other cell its own name."""
+    """Return a name that all steps of a search share, or the cell's own name for any other load."""
     if isinstance(cell.shape, Search):
         return replace(cell, shape=replace(cell.shape, bisection=0)).cell_id
     return cell.cell_id
@@ -156,7 +167,7 @@ def _bisection(cell: Cell) -> int:
 def next_attempt(trial: Trial, attempt: int) -> Trial:
     """Return `trial` as its `attempt`-th attempt.
 
-    The first keeps the plain name, later ones end in `.a2`, `.a3` ...
+    The first attempt has the plain trial id. The ids of later attempts end in `.a2`, `.a3` ...
     """
     name = trial.trial_id.split(".a")[0]
     return replace(trial, trial_id=name if attempt == 1 else f"{name}.a{attempt}", attempt=attempt)
@@ -165,9 +176,10 @@ def next_attempt(trial: Trial, attempt: int) -> Trial:
 def choose(
     campaign: Campaign, servers: Sequence[str] | None, repeats: int | None, scale: float
 ) -> Campaign:
-    """Return the campaign with the changes of the command line.
+    """Return the campaign with the servers, repeats and scale that the command line gives.
 
-    Raise LabError if it names an unknown server, or any server without a checkout.
+    Raise LabError if a server is unknown, if a copy has the name of a server, if there are servers
+    but no checkout, or if a step of a search sends too few requests for its percentile.
     """
     chosen = campaign.scaled(scale)
     if servers:
@@ -208,9 +220,10 @@ def choose(
 
 
 def with_rates(campaign: Campaign, capacity: Callable[[Workload], float] | None) -> Campaign:
-    """Return the campaign with rates in place of percentages of the slowest server's capacity.
+    """Return the campaign with rates instead of percentages of the slowest server's capacity.
 
-    `capacity` returns that capacity for a workload. Raise LabError if it is missing and needed.
+    `capacity` returns that capacity for a workload. Raise LabError if it is None although a load
+    has percentages.
     """
     if not any(isinstance(load.form, SweepOfCapacity) for load in campaign.loads):
         return campaign
@@ -229,7 +242,10 @@ def with_rates(campaign: Campaign, capacity: Callable[[Workload], float] | None)
 
 
 def with_idle(campaign: Campaign, idle: str | None) -> Campaign:
-    """Return the campaign with all loads under one state of idle CPUs; unchanged if it is None."""
+    """Return the campaign with the state `idle` of idle CPUs for all loads.
+
+    If `idle` is None, the campaign is unchanged.
+    """
     if idle is None:
         return campaign
     if idle not in get_args(Idle):
@@ -257,7 +273,10 @@ def estimate_s(trial: Trial) -> float:
 
 
 def _load_s(cell: Cell) -> float:
-    """Return an estimate of the duration of a cell's load, before the server is known."""
+    """Return an estimate of the duration of a cell's load.
+
+    For a number of iterations it assumes 7,000 iterations per second, whatever the server.
+    """
     match cell.shape:
         case Closed() as load:
             return load.iterations / 7000 + 1.5
@@ -274,7 +293,7 @@ def _load_s(cell: Cell) -> float:
 class TimeLeft:
     """Predict the remaining time of a campaign from the estimated and real times of its trials.
 
-    `clock` returns seconds. The campaign begins now.
+    The campaign begins when the object is made. `clock` returns seconds.
     """
 
     def __init__(
@@ -299,9 +318,9 @@ class TimeLeft:
         return self._clock() - self._started_s
 
     def takes_s(self, trials: Sequence[Trial] | None = None) -> float:
-        """Return an estimate for trials, or for all that are left, in seconds.
+        """Return an estimate for the given trials, or for all remaining trials, in seconds.
 
-        It is scaled by the ratio of real to estimated times so far.
+        The estimate is scaled by the ratio of real to estimated times so far.
         """
         estimated_s = self._left_s if trials is None else sum(map(estimate_s, trials))
         return max(

@@ -1,4 +1,4 @@
-"""The trials of a run's profiles: a session for each profiled load, after the run's trials."""
+"""The trials that profile servers: one session per profiled load, after the run's other trials."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def plan_profiles(campaign: Campaign, servers: Sequence[Server]) -> list[Profile
         for cell in cells:
             order += 1
             name = f"p-{cell.server}-{load_id}"
-            # The last attempt: a profile is not repeated.
+            # Marked as the last attempt, so that the profile is not repeated.
             trials.append(Trial(name, order, 1, cell, campaign.attempts, f"p-{load_id}"))
         profiles.append(Profile(load_id, tuple(trials)))
     return profiles
@@ -49,8 +49,9 @@ def plan_profiles(campaign: Campaign, servers: Sequence[Server]) -> list[Profile
 def _shape(cell: Cell) -> Shape | None:
     """Return the shape of a cell over all slices of a profile; None if it cannot be sliced.
 
-    A load of a number of iterations becomes one for a time: how long a tenth of the iterations
-    takes is not known, and a slice of some milliseconds would have too few samples.
+    A load with a number of iterations is replaced by a load with a duration. It is not known how
+    long a slice's share of the iterations would take, and a slice of a few milliseconds would have
+    too few samples.
     """
     slices = cell.slices or 1
     match cell.shape:

@@ -13,10 +13,16 @@ from runner.model import LabError, Trial
 from runner.shapes import Search
 
 FEWEST_BEYOND = 10
-"""Requests that must lie above a percentile; p99 of 100 requests is only the slowest one."""
+"""Number of requests that must lie above a percentile.
+
+With fewer, the percentile depends on single requests: p99 of 100 requests is just the slowest one.
+"""
 NARROW = 1.05
-"""Quotient of a bracket's ends from which on a step repeats the lower one, to confirm it."""
-ROUNDING_RPS = 1.0  # rates are whole numbers
+"""A bracket is narrow if the quotient of its ends is at most this.
+
+The next step then repeats the lower end, to confirm it.
+"""
+ROUNDING_RPS = 1.0  # tolerance for narrow brackets, because rates are whole numbers
 _OBJECTIVE = re.compile(r"(p50|p90|p95|p99|p999)\s*<=\s*([0-9]+(?:\.[0-9]+)?)\s*ms")
 
 
@@ -45,9 +51,9 @@ class Objective:
 
     @property
     def least_requests(self) -> int:
-        """Return the requests that a percentile needs so that FEWEST_BEYOND lie above it.
+        """Number of requests that a trial needs so that FEWEST_BEYOND lie above the percentile.
 
-        1,000 for p99, and 10,000 for p999.
+        For p99 it is 1,000, and for p999 it is 10,000.
         """
         return round(FEWEST_BEYOND / (1 - float(f"0.{self.percentile[1:]}")))
 
@@ -70,8 +76,8 @@ class Bracket:
 def bracket(outcomes: Iterable[tuple[float, bool]]) -> Bracket:
     """Return the bracket of one search from the (rate, kept) of its steps.
 
-    Only the lowest broken rate counts, because users would meet it first. A kept rate above it is
-    noise.
+    Of the rates at which the objective was broken, only the lowest counts, because users would meet
+    it first. If the objective was kept at a higher rate, that is noise.
     """
     steps = list(outcomes)
     broken_rps = min((rate for rate, kept in steps if not kept), default=math.inf)
@@ -90,11 +96,11 @@ SEARCH = (
     "search_high_rps",
     "step_s",
 )
-"""Key that all steps of one search in one block share."""
+"""Columns of a cell that identify a search within a block: all of its steps share their values."""
 
 
 class Searches:
-    """Results of the steps of a run's searches so far; they give the rate of each next step."""
+    """Results of the steps of a run's searches so far, from which each next step gets its rate."""
 
     def __init__(self, records: Iterable[Mapping[str, Any]]) -> None:
         self._outcomes: dict[tuple[Any, ...], list[tuple[float, bool]]] = defaultdict(list)
@@ -124,8 +130,9 @@ class Searches:
     def settle(self, trial: Trial) -> Trial:
         """Return the trial with its arrival rate, if it is a step of a search.
 
-        The rate is the geometric mean of the bracket so far, at first of `from_rps` and `to_rps`.
-        If the bracket is NARROW, the step confirms its lower end.
+        The rate is the geometric mean of the two ends of the bracket so far. The first bracket
+        reaches from `from_rps` to `to_rps`. If the bracket is narrow, the rate is its lower end,
+        so that the step confirms it.
         """
         cell = trial.cell
         if not isinstance(cell.shape, Search):
@@ -140,9 +147,10 @@ class Searches:
 
 
 def steps_between(low_rps: float, high_rps: float) -> int:
-    """Return the steps of a search between two rates: until it is narrow, and one to confirm.
+    """Return the number of steps of a search between two rates.
 
-    Each step takes the root of the quotient of the bracket's ends.
+    These are the steps until the bracket is narrow, and one step to confirm its lower end. Each
+    step reduces the quotient of the bracket's ends to its square root.
     """
     halvings = math.log2(math.log(high_rps / low_rps) / math.log(NARROW))
     return max(1, math.ceil(halvings)) + 1

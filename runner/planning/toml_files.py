@@ -122,7 +122,7 @@ class ServerFile(TableModel):
 
 
 class ServerTable(TableModel):
-    """`[server]`: its description, and the parts of the contract that it implements."""
+    """`[server]`: a server's description, and the parts of the contract that it implements."""
 
     language: Text
     framework: Text
@@ -133,7 +133,7 @@ class ServerTable(TableModel):
 
 
 class BuildTable(TableModel):
-    """`[build]`: build of its binary on the host."""
+    """`[build]`: how the server's binary is built on the host."""
 
     needs: Texts = ()
     command: Texts = ()
@@ -142,7 +142,7 @@ class BuildTable(TableModel):
 
 
 class RunTable(TableModel):
-    """`[run]`: its start."""
+    """`[run]`: how the server is started."""
 
     needs: Texts = ()
     command: Texts = ("{artifact}",)
@@ -150,7 +150,7 @@ class RunTable(TableModel):
 
 
 class ImageTable(TableModel):
-    """`[image]`: build of its image."""
+    """`[image]`: how the server's container image is built."""
 
     base: Annotated[Base, _one_of(Base)] = "scratch"
     context: Annotated[Context, _one_of(Context)] = "."
@@ -174,7 +174,7 @@ class WorkloadFile(TableModel):
 
 
 class SharedSettings(TableModel):
-    """Settings of a campaign for all of its loads, or of a load for itself."""
+    """Settings that a campaign gives for all of its loads, or a load for itself."""
 
     repeats: Count | None = None
     server_share: Shares | None = None
@@ -184,7 +184,7 @@ class SharedSettings(TableModel):
 
 
 class SessionsTable(TableModel):
-    """`[sessions]`: number and length of slices."""
+    """`[sessions]`: how many slices each server has in a session, and how long they are."""
 
     slices: EvenCount | None = None
     slice_s: SliceSeconds | None = None

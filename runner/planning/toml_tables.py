@@ -15,14 +15,18 @@ from pydantic_core import CoreSchema, ErrorDetails, core_schema
 from runner.model import LabError
 
 LONGEST_LINE = 10_000
-"""Longest line in characters: tomllib takes a second for a key that long, and a minute for one ten
-times as long.
+"""Longest allowed line, in characters.
+
+tomllib needs a second for a key of this length, and a minute for a key ten times as long.
 """
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Annotation that says in words what a value must be; every error of the value has them."""
+    """Annotation that says in words what a value must be.
+
+    Every error about the value contains these words.
+    """
 
     words: str
 
@@ -42,7 +46,7 @@ class TableModel(BaseModel):
 
     @classmethod
     def keys(cls) -> list[str]:
-        """Return the keys: first the table's own, then the ones that it shares with others."""
+        """Return the keys: first the table's own, then those that it shares with other tables."""
         return [
             key
             for each in cls.mro()
@@ -51,7 +55,7 @@ class TableModel(BaseModel):
         ]
 
     def given(self) -> dict[str, Any]:
-        """Return the values of the file by key, without defaults."""
+        """Return the values that the file gives, by key; keys left to their defaults are absent."""
         return {key: value for key, value in self if key in self.model_fields_set}
 
 
@@ -146,7 +150,7 @@ def read_table(path: Path) -> Table:
     except (
         ValueError,
         RecursionError,
-    ) as error:  # tomllib's error is a ValueError; a number that is too long raises one, too
+    ) as error:  # tomllib's error is a ValueError, and a number with too many digits raises one
         raise LabError(f"{path}: {error}.") from None
 
 
