@@ -145,7 +145,7 @@ endef
 
 .PHONY: readme
 readme: setup ## Write the tables that README.md and docs/ take from the code
-	$(call block,servers,--markdown,README.md)
+	$(call block,servers,--markdown,docs/servers.md)
 	$(call block,claims,--claims,README.md)
 	$(call block,columns,--columns,docs/data.md)
 	$(call block,causes,--causes,docs/method.md)

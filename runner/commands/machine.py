@@ -36,7 +36,7 @@ def list_(
     context: typer.Context,
     json_: JsonFlag = False,
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the servers as the README's table.")
+        bool, typer.Option("--markdown", help="Print the servers as the table of docs/servers.md.")
     ] = False,
     columns: Annotated[
         bool, typer.Option("--columns", help="Print the tables' columns as in docs/data.md.")
@@ -159,7 +159,7 @@ def _claims() -> str:
 
 
 def servers_table(servers: Sequence[Server]) -> str:
-    """Return the README's table of servers: description, implemented parts, and choices."""
+    """Return the table of docs/servers.md: description, implemented parts, and choices."""
     import pandas as pd
 
     from runner.present.look.markup import to_markdown

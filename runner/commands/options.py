@@ -37,7 +37,8 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON
 DataFolder = Annotated[
     str | None,
     typer.Option(
-        metavar="DIR", help="Keep runs here, and figures in its figures/; default: see the README."
+        metavar="DIR",
+        help="Keep runs here, and figures in its figures/; default: see docs/installing.md.",
     ),
 ]
 EngineOption = Annotated[

@@ -17,11 +17,13 @@ from runner.present.comparison import ratios
 from runner.present.frames import choose
 from runner.present.look.numbers import number
 
+COMMITTED_RUNS = ROOT / "docs" / "committed-runs.md"
+
 
 @pytest.mark.parametrize(
     ("page", "part", "option"),
     [
-        ("README.md", "servers", "--markdown"),
+        ("docs/servers.md", "servers", "--markdown"),
         ("README.md", "claims", "--claims"),
         ("docs/data.md", "columns", "--columns"),
         ("docs/method.md", "causes", "--causes"),
@@ -57,7 +59,7 @@ def test_the_table_of_the_published_size_is_that_of_its_run():
         md5 = "with" if workload.endswith("md5") else "without"
         rows.append(f"| {server} | {md5} | {' | '.join(map(number, means))} |")
         assert len(alike) == 3
-    assert "\n".join(rows) in (ROOT / "README.md").read_text()
+    assert "\n".join(rows) in COMMITTED_RUNS.read_text()
 
 
 @pytest.mark.parametrize("run", ["sample", "all", "seeds"])
@@ -116,12 +118,12 @@ def test_the_readmes_numbers_are_those_of_the_committed_run():
     assert (counts.min(), counts.max()) == (6, 10)
     assert (
         f"98 minutes, {len(sealed)} sealed trials, six to ten of each server under each load"
-        in text
+        in COMMITTED_RUNS.read_text()
     )
 
 
-def test_the_second_committed_run_is_what_the_readme_says():
-    text = " ".join((ROOT / "README.md").read_text().split())
+def test_the_second_committed_run_is_what_its_page_says():
+    text = " ".join(COMMITTED_RUNS.read_text().split())
     trials = tables_of("all").trials
     names = trials["trial_id"].str.replace(r"\.a\d+$", "", regex=True)
     sealed = names[trials["status"] == "sealed"]
@@ -138,3 +140,36 @@ def test_the_table_of_faults_has_not_drifted():
     for page in (fault_table.PAGE, fault_table.FLEET):
         assert fault_table.page(page) == page.read_text(encoding="utf-8"), "run `make reliability`"
     assert len(list(fault_table.faults())) > 30
+
+
+def test_every_link_between_the_documents_leads_somewhere():
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    broken = []
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
+            is_elsewhere = "://" in target
+            if not is_elsewhere and not (page.parent / target).exists():
+                broken.append(f"{page.name}: {target}")
+    assert broken == []
+
+
+def test_every_anchor_of_a_link_is_a_heading():
+    """As GitHub makes anchors: lower case, no punctuation, hyphens for spaces."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    broken = []
+    for page in pages:
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)]+)\)", page.read_text()):
+            if "://" in target:
+                continue
+            text = ((page.parent / target) if target else page).read_text()
+            headings = re.findall(r"^#+ (.+)$", text, re.M)
+            anchors = [re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings]
+            if anchor not in anchors:
+                broken.append(f"{page.name}: {target}#{anchor}")
+    assert broken == []
+
+
+def test_the_readme_is_read_in_five_minutes():
+    """Its prose without code and tables."""
+    text = re.sub(r"^(    |\||```).*$", "", (ROOT / "README.md").read_text(), flags=re.M)
+    assert len(text.split()) <= 1000
