@@ -1,8 +1,8 @@
 """Check a started server against the HTTP contract in servers/CONTRACT.md.
 
 Most checks are rows: `rows.Exchange` states what to send, which answers to expect and what must be
-true afterwards. Checks that need time, other clients or the database are functions. All of them use
-`client`, which tallies the requests sent; the server's counters must equal this tally.
+true afterwards. Checks that need time, other clients or the database are functions. All checks send
+their requests by `client`, which counts them. The server's counters must equal this tally.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""HTTP/1.1 client of the checks, on a bare socket; it tallies the requests that it sends."""
+"""HTTP/1.1 client of the checks, on a bare socket. It counts the requests that it sends."""
 
 from __future__ import annotations
 
@@ -82,7 +82,8 @@ class TimedResponse(Response):
 class Target:
     """Address of the server under test, and the tally of counted requests sent to it.
 
-    The tally is a range from `least` to `most`, because the contract leaves some requests open.
+    The tally is a range from `least` to `most`, because the contract allows the server to count
+    some requests or not.
     """
 
     host: str
@@ -101,15 +102,15 @@ class Target:
     def connect(
         self, timeout_s: float = TIMEOUT_S, receive_bytes: int | None = None
     ) -> Iterator[CheckConnection]:
-        """Open a connection and close it afterwards; each step may take `timeout_s`.
+        """Open a connection and close it afterwards; each socket operation may take `timeout_s`.
 
         `receive_bytes` limits roughly how much the kernel buffers before the client reads.
         """
         with socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET) as channel:
             if receive_bytes is not None:
                 channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-                # Small segments: with loopback's 64 KiB the server's side of the connection holds
-                # megabytes.
+                # Use small segments: with loopback's segments of 64 KiB, the server's side of the
+                # connection would buffer megabytes.
                 channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
             channel.settimeout(timeout_s)
             channel.connect((self.host, self.port))
@@ -127,7 +128,7 @@ class Target:
 
 @dataclass(frozen=True)
 class LastAnswers:
-    """Responses on a connection until it was closed, or silent for too long."""
+    """Responses on a connection until the server closed it, or was silent for too long."""
 
     answers: list[TimedResponse]
     closed: bool
@@ -151,7 +152,8 @@ class CheckConnection:
     def send(self, message: Message) -> None:
         """Send all bytes of a message, and add it to the tally.
 
-        A server may answer and close before it has received everything.
+        It is no error if the server closes before it has received everything: it may already have
+        answered.
         """
         self._target.count(message.least, message.most)
         self._to_head = message.data.startswith(b"HEAD ")
@@ -163,7 +165,7 @@ class CheckConnection:
                 time.sleep(message.pause_s)
 
     def read(self, within_s: float | None = None) -> TimedResponse:
-        """Return the next answer, which may be a 1xx one.
+        """Return the next answer, which may have a 1xx status.
 
         An answer to HEAD is read without a body, whatever its headers say.
         """

@@ -51,8 +51,8 @@ def connection_rows(server: Server) -> Rows:
             UNKNOWN, IS_NOT_FOUND, KEPT_REQUESTS
         ),
         "close: Connection: close closes": Exchange(closing, same, End.CLOSED),
-        # RFC 9112, section 9.6: after this, the server must not process requests of this
-        # connection.
+        # RFC 9112, section 9.6: after a request with `Connection: close`, the server must not
+        # process further requests of this connection.
         "close: nothing after it is answered": Exchange(
             (closing + UNKNOWN).maybe_counted(), OK, End.CLOSED
         ),
@@ -64,7 +64,7 @@ def connection_rows(server: Server) -> Rows:
         "header names in any case": Exchange(
             _health("hOST: lab\r\ncONNECTION:close\r\n"), OK, End.CLOSED
         ),
-        # RFC 9112, section 3.2.2: every server must accept it, not only proxies.
+        # RFC 9112, section 3.2.2: every server must accept such a target, not only proxies.
         "an absolute-form target": Exchange(
             _health("Host: lab\r\n", target="http://lab/health"), IS_HEALTH
         ),
@@ -102,7 +102,10 @@ def pipelining_rows(server: Server, seed: int) -> Rows:
 
 
 def mixed_requests(server: Server, size: int) -> list[tuple[Message, Expected]]:
-    """Return `size` counted requests of every kind that the server implements, with answers."""
+    """Return `size` counted requests of every kind that the server implements.
+
+    Each comes with its expected answer.
+    """
     made = []
     for number in range(size):
         body = experiment_body(f"page {number} " + "é" * (7 * number % 150))
@@ -157,8 +160,8 @@ def _try_http_1_0_keep_alive(target: Target) -> Result:
                 "sent HTTP/1.0 with keep-alive twice; expected 200 twice; got "
                 f"{shown([answer, second])}",
             )
-        # If the server keeps the connection, it must say so: otherwise the client waits for its
-        # end.
+        # A server that keeps the connection must say so. Otherwise the client waits until the
+        # connection is closed.
         last = connection.read_to_the_end()
         ok = answer.status == 200 and not last.answers and last.closed
         return (
@@ -173,7 +176,8 @@ def _try_half_closed(target: Target) -> Result:
         connection.send(UNKNOWN.maybe_counted())
         connection.channel.shutdown(socket.SHUT_WR)
         last = connection.read_to_the_end(1.0)
-    # Servers may take the half-close for a client that left; what they may not do is hang.
+    # A server may assume that the client has left, and close without an answer. But it must not
+    # hang.
     ok = [answer.status for answer in last.answers] in ([], [200]) and last.closed
     return (
         ok,
@@ -192,7 +196,8 @@ def _try_slow_reader(server: Server, target: Target) -> Result:
     if "devices" in server.implements:
         sent = request("GET", "/devices")
         expected = IS_DEVICES
-    # The requests must fit into the server's socket, because a blocked server need not read.
+    # The requests must fit into the receive buffer of the server's socket, because a server that is
+    # blocked in a write need not read.
     times = 500
     with target.connect(2 * TIMEOUT_S, receive_bytes=4096) as connection:
         connection.send(joined([sent] * times))
@@ -264,7 +269,7 @@ GROWTH_BYTES = 16 << 20
 GROWTH_SHARE = 0.2
 """Allowed growth after the first round: 16 MiB or 20 %, whichever is more.
 
-Garbage collectors grow the heap in steps.
+Some growth is no leak, because garbage collectors grow the heap in steps.
 """
 SPARE_FILES = 16
 CONNECTIONS_SETTLE_S = 2.0
@@ -276,7 +281,7 @@ UNFINISHED_BODY = raw(
 
 @dataclass(frozen=True)
 class Junk:
-    """The size of a round of junk: whole requests, and requests that their client abandons."""
+    """The size of a round of junk: numbers of complete requests, and of abandoned requests."""
 
     requests: int = 2000
     abandoned: int = 500
@@ -387,7 +392,10 @@ def _settled(reading: Reading, limit: int | None) -> int | None:
 def _judge(
     what: str, values: list[int | None], spare: int, share: float, _target: Target
 ) -> Result:
-    """Compare the last reading with the first; it may be larger by `spare`, or by `share`."""
+    """Compare the last reading with the first.
+
+    It may be larger by `spare`, or by `share` of the first reading, whichever is more.
+    """
     known = [value for value in values if value is not None]
     if len(known) < ROUNDS:
         raise LabError(f"the server's {what} could not be read after each of {ROUNDS} rounds", 1)

@@ -31,7 +31,7 @@ from runner.contract.rows import Exchange, Expected, Result, Rows, error, status
 from runner.model import LabError, Server
 
 PATH = "/devices"
-RECOVER_WITHIN_S = 5.0  # the contract's time for inserts to work after an outage
+RECOVER_WITHIN_S = 5.0  # the contract: this long after an outage, inserts must work again
 MAX_CHARS = 100
 MAC = "02-00-00-00-00-01"
 ANSWERED = ["id", "uuid", "mac", "firmware", "created_at"]
@@ -56,7 +56,8 @@ VERBATIM = (
 class DeviceDatabase(Protocol):
     """A PostgreSQL database with the table of servers/schema.sql.
 
-    Only the server under test writes to it. Methods raise LabError if the database does not obey.
+    Only the server under test writes to it. Methods raise LabError if the database does not do what
+    they ask for.
     """
 
     def rows(self, firmware: str) -> Sequence[tuple[Any, ...]]:
@@ -69,7 +70,10 @@ class DeviceDatabase(Protocol):
         """Return the number of rows with this firmware."""
 
     def pause(self) -> None:
-        """Stop all database processes (SIGSTOP): it accepts connections but does not answer."""
+        """Stop all processes of the database by SIGSTOP.
+
+        The kernel still accepts connections, but the database does not answer.
+        """
 
     def resume(self) -> None:
         """Let the stopped processes continue."""
@@ -128,7 +132,10 @@ def insert_rows(
     pool_size: int,
     recover_within_s: float = RECOVER_WITHIN_S,
 ) -> Rows:
-    """Return rows for inserts, if the server implements them, with or without a database."""
+    """Return the rows for inserts; none if the server does not implement them.
+
+    Without a database, the rows check that the server refuses inserts.
+    """
     if "devices-insert" not in server.implements:
         return {}
     if database is None:
@@ -183,7 +190,7 @@ def rows_without_database() -> Rows:
 
 
 def insert_row(firmware: str) -> Exchange:
-    """Return the row of one insert, which must be answered with 201 and the five fields."""
+    """Return the row of one insert. The server must answer it with 201 and the five fields."""
     sent = {"mac": MAC, "firmware": firmware}
     words = f"201 and {', '.join(ANSWERED)}"
     return Exchange(
@@ -326,7 +333,7 @@ def _try_parallel(database: DeviceDatabase, target: Target) -> Result:
             f"{len(bodies)} answers have {len(ids)} ids and {len(uuids)} uuids; expected all "
             "different",
         )
-    # A bit equal in all of 640 UUIDs is not random; six bits are fixed by version and variant.
+    # A bit that is equal in all 640 UUIDs is not random. Version and variant fix six bits.
     always = ~0
     never = 0
     for uuid in uuids:
@@ -359,9 +366,10 @@ def outage_rows(
     pool_size: int,
     recover_within_s: float = RECOVER_WITHIN_S,
 ) -> Rows:
-    """Return rows that pause and kill the database under more requests than pool connections.
+    """Return rows that pause and kill the database while inserts are under way.
 
-    Inserts must work again within `recover_within_s`.
+    During the pause there are more inserts than connections in the pool. After each outage, inserts
+    must work again within `recover_within_s`.
     """
     recovered = partial(_try_recovered, recover_within_s)
     outage = _Outage(server, database, pool_size)
@@ -373,7 +381,7 @@ def outage_rows(
         "pool: at rest after the database hung": try_at_rest,
         "database dies: 201 or 503 meanwhile": partial(_try_restart, database),
         "database is back: inserts work again": recovered,
-        # As late as the contract allows: a server may take its time before it retries.
+        # Checked this late, because a server may wait before it retries an insert.
         "database is back: no row that nobody asked for": outage.judge_rows,
         "database is back: rows equal answers": partial(_try_rows, database),
         "pool: at rest after the database died": try_at_rest,

@@ -85,7 +85,8 @@ def endpoint_rows(server: Server, nonce: str) -> Rows:
                     f"method: {method} {path}": Exchange(request(method, path), error(405))
                     for method in methods
                 }
-    # A server may refuse HEAD and may close. A body would be read as the start of the next answer.
+    # A server may refuse HEAD, and may close. If it sent a body, a client would read the body as
+    # the start of the next answer.
     head = status(200, 404, 405, 501)
     for path in ("/health", "/count", "/no-such-path"):
         rows[f"HEAD {path} has no body"] = Exchange(
@@ -174,16 +175,19 @@ SENT = {
     ),
     "devices": (request("GET", "/devices"), request("PUT", "/devices")),
 }
-"""By feature: requests that reach it, valid and invalid ones."""
+"""Valid and invalid requests to each feature's paths, by feature."""
 
 
 def is_counting(server: Server) -> bool:
-    """True if the server has counters; without `stats` its /count may be a constant."""
+    """True if the server has counters.
+
+    If the server does not implement `stats`, its /count may be a constant.
+    """
     return {"count", "stats"} <= set(server.implements)
 
 
 def counting_rows(server: Server) -> Rows:
-    """Return rows that send requests one by one and compare the counters after each."""
+    """Return rows that send requests, and compare the server's counters with the number sent."""
     if not is_counting(server):
         return {}
     sent = [
@@ -203,9 +207,10 @@ def counting_rows(server: Server) -> Rows:
 
 
 def counted(target: Target, server: Server, name: str, checks: Iterable[Check]) -> Iterator[Check]:
-    """Run the checks, then add one of that name: /count must have grown by the requests sent.
+    """Run the checks, then yield one more check, called `name`.
 
-    Nothing is added if the server has no counters or the checks send nothing.
+    It requires that /count has grown by the number of counted requests that the checks sent. It is
+    left out if the server has no counters, or if the checks sent no such request.
     """
     first: int | None = None
     with contextlib.suppress(OSError, LabError):
@@ -219,7 +224,8 @@ def counted(target: Target, server: Server, name: str, checks: Iterable[Check]) 
             return False, "GET /count did not answer at the beginning"
         low = target.least - least
         high = target.most - most
-        # GET /count adds itself to the counter after answering, so the first reading lacks itself.
+        # A server counts GET /count after it has answered, so the first reading does not include
+        # its own request.
         number = read_count(target) - first - 1
         detail = (
             f"sent {low} counted requests, and {high - low} that may be counted or not; counted "

@@ -21,7 +21,7 @@ Ruling = Literal["accepted", "rejected", "open"]
 class ExperimentCase:
     """One body for an endpoint, with the expected outcome: accepted, rejected (400), or either.
 
-    If it is rejected, the error text must name `field`.
+    If the body is rejected, the text of the error must name `field`.
     """
 
     expected: Ruling
@@ -44,7 +44,8 @@ WRONG_TYPES: tuple[tuple[str, object], ...] = (
     ("an object", {"name": "x"}),
 )
 CHARACTERS = (("one-byte", "x"), ("two-byte", "é"), ("three-byte", "€"), ("four-byte", "😀"))
-"""One character of each UTF-8 length: limits count characters, not bytes or UTF-16 units."""
+"""One character of each UTF-8 length, because limits count characters, not bytes or UTF-16 units.
+"""
 
 
 def text_cases(
@@ -136,8 +137,8 @@ The server ignores unknown fields, but must still reject invalid JSON.
 def json_cases(body: bytes, text: bytes) -> Iterator[ExperimentCase]:
     """Yield bodies that JSON allows or forbids, and bodies that JSON libraries treat differently.
 
-    `body` is a valid object that contains the string `text`. Where libraries differ, the server may
-    accept or answer 400, but must not crash, hang or answer 500.
+    `body` is a valid object that contains the string `text`. If libraries differ in a body, the
+    server may accept it or answer 400, but it must not crash, hang or answer 500.
     """
     malformed = {
         "empty body": b"",
@@ -217,7 +218,10 @@ PUBLISHED_BODY = (
 )
 """The request body of the published comparison."""
 PUBLISHED_ANSWER = PUBLISHED_BODY.replace(b"50.0", b"50")
-"""The expected answer to it: compact, fields in order, whole numbers without a fraction."""
+"""The expected answer to PUBLISHED_BODY.
+
+It is compact, has its fields in order, and its whole numbers have no fraction.
+"""
 
 
 def experiment_body(
@@ -301,7 +305,7 @@ def _invalid() -> Iterator[ExperimentCase]:
             rest = 99 if value is True else 100
             yield rejected(f"percentage {label}", PERCENT, experiment_body(percents=[value, rest]))
     for number in ("-0.01", "-5e-324", "100.00000000000001", "100.01", "1e300", "-1e300"):
-        # The sum is right, only the range is wrong.
+        # The sum is right, but one percentage is out of range.
         yield rejected(
             f"percentage of {number}",
             PERCENT,
@@ -374,8 +378,8 @@ Accepts = Callable[[ExperimentCase, TimedResponse], bool]
 def case_row(path: str, case: ExperimentCase, accepts: Accepts) -> Exchange:
     """Return the row of a case.
 
-    The status must be the expected one; then the error must name the field (rejected), or `accepts`
-    must return True for the answer (accepted).
+    The answer must have the expected status. For a rejected body, its error must name the field.
+    For an accepted body, `accepts` must return True for the answer.
     """
     field = f" naming {case.field}" if case.field else ""
     words = {"accepted": "success", "rejected": f"400{field}", "open": "success or 400"}[
@@ -410,9 +414,9 @@ def echo_of(body: bytes) -> dict[str, object]:
 
 
 def is_echo(case: ExperimentCase, answer: TimedResponse, names: Collection[str] = ()) -> bool:
-    """True if the answer repeats the experiment sent, with numbers compared as doubles.
+    """True if the answer repeats the experiment that was sent; numbers are compared as doubles.
 
-    The answer may also have one of the other `names`.
+    If `names` is not empty, the answer must have one of these names instead of the one sent.
     """
     echo = echo_of(case.body)
     body = answer.json()

@@ -65,7 +65,8 @@ MALFORMED = (
 )
 """Malformed requests.
 
-The server must close the connection, with a 4xx or 5xx answer except 500, or with none.
+The server must close the connection. Before that, it may send one answer with a status of 4xx or
+5xx, except 500.
 """
 
 BOTH_LENGTHS = (
@@ -89,7 +90,10 @@ BOTH_LENGTHS = (
 
 CODINGS = (b"xchunked", b"chunked, identity", b"chunked;x=1, gzip", b"gzip", b"identity")
 UNKNOWN_CODINGS = [b"Transfer-Encoding: " + name for name in CODINGS]
-"""Codings without `chunked` at the end: without Content-Length, the body's end is unknown."""
+"""Codings that do not end with `chunked`.
+
+If there is no Content-Length either, the server cannot know where the body ends.
+"""
 
 TWO_LENGTHS = (
     ("the smaller first", b"Content-Length: 4\r\nContent-Length: %d"),
@@ -102,7 +106,7 @@ TWO_LENGTHS = (
 
 def head_rows() -> Rows:
     """Return rows for malformed heads, and for well-formed heads at the limits of size."""
-    numbered = [b"X-Header-%d: %d" % (n, n) for n in range(SERVED_HEADERS - 1)]  # Host is one, too
+    numbered = [b"X-Header-%d: %d" % (n, n) for n in range(SERVED_HEADERS - 1)]  # and Host
     huge = [b"X-Header-%d: %b" % (n, b"x" * 4000) for n in range(HUGE_HEAD_BYTES // 4000)]
     refused = Expected("a 4xx", lambda answer: 400 <= answer.status < 500)
     served = Expected("200 or a 4xx", lambda answer: answer.status == 200 or refused.holds(answer))
@@ -125,16 +129,16 @@ def head_rows() -> Rows:
 def malformed(message: Message) -> Exchange:
     """Return the row of a malformed message: the server must refuse it and close.
 
-    It must not answer a request behind it, because the end of the message is unknown (RFC 9112,
-    section 6.3).
+    The server must not answer the request that follows the message, because it cannot know where
+    the message ends (RFC 9112, section 6.3).
     """
     return Exchange(message + HEALTH, REFUSED, End.CLOSED, may_be_silent=True)
 
 
 def smuggling_rows(server: Server) -> Rows:
-    """Return rows for request smuggling: every spelling, in both orders and both shapes.
+    """Return rows for request smuggling: requests whose framing headers contradict each other.
 
-    Rows with two Content-Lengths are sent only to servers without an endpoint that takes a body.
+    A server without an endpoint that takes a body gets only the rows with two Content-Lengths.
     """
     has_body = "experiments" in server.implements
     path = b"/experiments" if has_body else b"/no-such-path"
@@ -149,7 +153,8 @@ def smuggling_rows(server: Server) -> Rows:
             for name, line in BOTH_LENGTHS
         }
         rows |= {f"smuggling: {line.decode()}": _hiding(line) for line in UNKNOWN_CODINGS}
-        # RFC 9112, section 6.1: the framing is faulty. The server must close, whatever it answers.
+        # RFC 9112, section 6.1: Transfer-Encoding in HTTP/1.0 is faulty framing. The server must
+        # close, whatever it answers.
         kept = (b"Connection: keep-alive", b"Transfer-Encoding: chunked")
         rows["smuggling: Transfer-Encoding in HTTP/1.0"] = tuple(
             _hiding(*kept, *more, version=b"HTTP/1.0") for more in ((), (b"Content-Length: 4",))
@@ -167,10 +172,13 @@ def _hiding(*lines: bytes, body: bytes = b"", version: bytes = b"HTTP/1.1") -> E
 def _both(line: bytes) -> Iterator[Exchange]:
     """Yield requests with both Content-Length and Transfer-Encoding, in both orders.
 
-    Each hides another request: in the first shape HIDDEN follows the body if the server reads by
-    Content-Length, in the second if it reads by Transfer-Encoding. RFC 9112, section 6.1: the
-    server may refuse, or use Transfer-Encoding alone; it must close after its answer in both cases.
-    None of these bodies is an experiment, so any reading gives 400.
+    Each request hides another one, HIDDEN. In the first shape, HIDDEN comes after the body if the
+    server reads the body by its Content-Length. In the second shape, HIDDEN comes after the body if
+    the server reads it by its chunks.
+
+    By RFC 9112, section 6.1, the server may refuse the request, or use Transfer-Encoding alone. In
+    both cases it must close after its answer. None of these bodies is an experiment, so the server
+    answers 400 in whichever way it reads them.
     """
     inside = chunked(HIDDEN)
     behind = chunked() + HIDDEN
@@ -214,7 +222,8 @@ def post_chunks(data: bytes) -> Message:
 def _chunks_written(size: str, end: bytes = b"\r\n") -> bytes:
     """Return a body as one chunk with an unusual size line.
 
-    `size` is a format string for the body's length, whose hexadecimal form has letters.
+    `size` is a format string for the length of the body. In hexadecimal this length has letters, so
+    their case matters.
     """
     body = PUBLISHED_BODY.ljust(0xABC)
     return size.format(len(body)).encode() + b"\r\n" + body + b"\r\n0\r\n" + end
@@ -285,7 +294,8 @@ def _try_expect_too_large(target: Target) -> Result:
                 second.status == 413,
                 f"sent Expect for 1 MiB; expected 413 after 100; got {second.brief}",
             )
-        # The client may now send the body or not, so the server either closes or reads it.
+        # The client may now send the body or not, so the server must either close the connection
+        # or read the body.
         ok, detail = usable_or_closed(connection, LARGE_BODY)
     return ok and _is_too_large(
         first
@@ -326,7 +336,7 @@ ROWS: Rows = {
     ),
     "Expect: 100-continue": _expect("100-continue"),
     "Expect: 100-Continue": _expect("100-Continue"),
-    # The server may omit the 100, because the body has arrived (RFC 9110, section 10.1.1).
+    # The server may omit status 100 if the body has already arrived (RFC 9110, section 10.1.1).
     "Expect: 100-continue, without waiting": Exchange(
         request("POST", PATH, PUBLISHED_BODY, (EXPECT,)) + HEALTH, (OK, OK), may_continue=True
     ),

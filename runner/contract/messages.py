@@ -15,8 +15,9 @@ class Message:
     """One message: a request, several pipelined requests, or bytes that are no request.
 
     `a + b` sends b directly after a. With `pause_s`, each piece is sent separately; otherwise all
-    are sent at once. The message adds `least` to `most` to the server's counter: a request that is
-    refused or abandoned before a route answers may be counted or not.
+    pieces are sent at once. The message raises the server's counter by a number from `least` to
+    `most`: the server may or may not count a request that is refused or abandoned before a route
+    answers it.
     """
 
     pieces: tuple[bytes, ...] = ()
@@ -51,7 +52,7 @@ def joined(messages: Iterable[Message]) -> Message:
 
 
 def raw(data: bytes, least: int = 0, most: int = 1) -> Message:
-    """Return these bytes as a message; by default it counts as one request or none."""
+    """Return these bytes as a message. By default the server may count it as a request or not."""
     return Message((data,), least, most)
 
 

@@ -1,4 +1,4 @@
-"""Checks with random experiments: valid ones in unusual spellings, and damaged ones."""
+"""Checks with random bodies: valid experiments in unusual spellings, and damaged experiments."""
 
 from __future__ import annotations
 
@@ -175,7 +175,8 @@ def _written(random: Random, value: object, depth: int = 0) -> str:
     elif isinstance(value, list):
         text = f"[{','.join(_written(random, each, depth) for each in value) or _space(random)}]"
     elif isinstance(value, dict):
-        # "x" makes sure that no key is a known one in other case; the contract leaves those open.
+        # "x" makes sure that no unknown key is a known key in another case, because the contract
+        # does not say how servers must treat such keys.
         few = range(random.choice((0, 0, 0, 1, 3)))
         unknown = {"x" + _text(random, random.randint(0, 8)): _any(random, depth) for _ in few}
         items = list((unknown | value).items())
@@ -228,8 +229,8 @@ def _letter(random: Random, letter: str, escaped_share: float) -> str:
 def mutations(seed: int, size: int) -> Iterator[bytes]:
     """Yield `size` damaged bodies.
 
-    Each is a short valid body with up to three bytes or pieces removed, doubled, changed or
-    inserted.
+    Each is a short valid body with one to three changes. A change removes, doubles or replaces a
+    few bytes, or inserts a piece.
     """
     random = Random(seed)  # noqa: S311
     short = [case.body for case in CASES if case.expected == "accepted" and len(case.body) < 300]
@@ -269,7 +270,7 @@ def judge(body: bytes) -> Ruling:
 
 def _double(text: str) -> float:
     number = float(text)
-    # Too large or too small for a double: JSON libraries differ.
+    # JSON libraries treat numbers that are too large or too small for a double differently.
     if abs(number) == float("inf") or (number == 0 and text.lower().partition("e")[0].strip("-0.")):
         raise _OpenError
     return number

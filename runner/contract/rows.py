@@ -1,4 +1,4 @@
-"""How checks are made: most are an Exchange under its name, the others are functions."""
+"""The building blocks of checks: most checks are an Exchange with a name, the others functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runner.contract.client import TIMEOUT_S, CheckConnection, Target, TimedResp
 from runner.contract.messages import HEALTH, Message
 from runner.model import Check, LabError
 
-Result = tuple[bool, str]  # whether it succeeded, and the detail: what was compared
+Result = tuple[bool, str]  # whether the check succeeded, and the detail: what was compared
 Procedure = Callable[[Target], Result]
 Rows = Mapping[str, Procedure | tuple[Procedure, ...]]
 """Procedures by the name of their check; a check succeeds if all its procedures do."""
@@ -31,7 +31,7 @@ def status(*statuses: int) -> Expected:
 
 
 def json_body(code: int, body: object) -> Expected:
-    """Expect a status and a body that means the same JSON, with the Content-Type of JSON."""
+    """Expect a status, a body with this JSON value in any spelling, and JSON's Content-Type."""
     words = f"{code} {json.dumps(body, ensure_ascii=False)[:120]} as application/json"
     return Expected(
         words, lambda answer: answer.status == code and answer.is_json and answer.json() == body
@@ -44,7 +44,7 @@ def same_bytes(body: bytes) -> Expected:
 
 
 def error(code: int) -> Expected:
-    """Expect a status and a body of `{"error":"…"}`."""
+    """Expect a status, and `{"error":"…"}` with any text as the body."""
     return Expected(
         f'{code} {{"error":…}}', lambda answer: answer.status == code and answer.error is not None
     )
@@ -122,7 +122,7 @@ class Exchange:
 def usable_or_closed(connection: CheckConnection, unsent: bytes = b"") -> Result:
     """Send the rest of a body, then GET /health.
 
-    Succeed if its answer comes, or if the connection ends without another answer.
+    Succeed if 200 is the only answer, or if the server closes the connection without an answer.
     """
     connection.send(Message((unsent,)) + HEALTH)
     last = connection.read_to_the_end()
@@ -132,7 +132,7 @@ def usable_or_closed(connection: CheckConnection, unsent: bytes = b"") -> Result
 
 
 def shown(answers: list[TimedResponse], closed: bool | None = None) -> str:
-    """Return the answers, and how the connection ended if known, for a check's detail."""
+    """Return the answers as text for a check's detail, and the end of the connection if known."""
     words = [answer.brief for answer in answers[:5]] + ["…"] * (len(answers) > 5) or ["no answer"]
     return ", ".join(words + ([] if closed is None else ["closed" if closed else "still open"]))
 
