@@ -1,1 +1,1 @@
-"""Statistics as pure functions: numbers to intervals, tests, ranks and bands."""
+"""Statistics as pure functions that turn numbers into intervals, tests, ranks and bands."""

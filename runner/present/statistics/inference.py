@@ -1,14 +1,16 @@
 """Intervals of medians, of ratios of two servers and of latency curves, over trials.
 
-Too few trials give no interval. A ratio's interval is Student's t on logarithms: of the differences
-within blocks if both servers ran in the same blocks, otherwise Welch's for two samples.
-Bioequivalence is shown in this way (FDA 2001, Statistical Approaches to Establishing
-Bioequivalence). docs/decisions.md compares its coverage with the usual bootstrap of log medians,
-and tests/present/statistics/test_inference_simulated.py repeats that.
+With too few trials there is no interval. A ratio's interval is a Student's t interval of
+logarithms. If both servers ran in the same blocks, it is computed from the differences within
+blocks; otherwise it is Welch's interval for two samples. Bioequivalence is shown in the same way
+(FDA 2001, Statistical Approaches to Establishing Bioequivalence). docs/decisions.md compares the
+coverage of this interval with the coverage of the usual bootstrap of log medians, and
+tests/present/statistics/test_inference_simulated.py repeats the comparison.
 
-The distributions come from `scipy.special`. Loading it takes half a second of CPU, which scipy
-delays until the first use: `bench run` needs it with `--until` only. `scipy.stats` takes a second
-longer to load; a docstring that mentions one of its functions has the reason why it is not used.
+The distributions come from `scipy.special`. Loading it takes half a second of CPU. scipy delays the
+loading until the first use, so `bench run` pays for it only with `--until`. `scipy.stats` takes a
+second longer to load. Each docstring that mentions a function of `scipy.stats` says why that
+function is not used.
 """
 
 import math
@@ -32,27 +34,32 @@ from runner.present.statistics.stats import (
 
 CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE
-LOOKS = (6, 9, 12, 16, 20)  # sessions after which a run that stops when it knows is looked at
+LOOKS = (6, 9, 12, 16, 20)
+"""Numbers of sessions after which a run with `--until` checks whether it can stop (a "look")."""
 LOOK_ALPHA = 0.0155
-"""Level of each look, with which 5 % of such runs decide wrongly at any of them.
+"""Significance level of each look.
 
-Pocock's bounds for looks at these sessions (1977, Biometrika 64, 191), with Student's t for few
-sessions; tests/present/statistics/test_inference_simulated.py has the rate.
+With this level, 5 % of the runs with `--until` make a wrong decision at one of their looks. The
+level is Pocock's bound for looks after these sessions (1977, Biometrika 64, 191), computed with
+Student's t because there are few sessions. tests/present/statistics/test_inference_simulated.py
+simulates the rate of wrong decisions.
 """
 POWER = 0.8
 FEWEST_TRIALS = 5
-"""Trials a side below which no ratio is given: fewer say too little of their spread."""
+"""Fewest trials that each side of a ratio needs: fewer trials do not show how much they vary."""
 ROUNDING = 1e-12  # differences of logarithms below this are rounding errors of equal values
 Sample: TypeAlias = "pd.Series[float]"
-"""The trials of one cell: positive values.
+"""The trials of one cell: positive values, indexed by the block of each trial.
 
-The index has their blocks, of which equal ones are the same block.
+Trials with the same index value ran in the same block.
 """
 
 
 def level(manifest: Manifest) -> float:
-    """Return the level of a run's decisions: lower for one that was looked at several times, to
-    stop when it knew.
+    """Return the significance level of a run's decisions.
+
+    The level of a run with `--until` is lower, because it tests after several numbers of sessions
+    (`LOOKS`), and each test may err.
     """
     return LOOK_ALPHA if manifest.until else ALPHA
 
@@ -63,9 +70,10 @@ def sure_spread(values: ArrayLike, confidence: float = CONFIDENCE) -> Spread:
 
     The interval runs from the j-th smallest to the j-th largest of n values, with the largest j
     whose coverage is at least `confidence`. The coverage, 1 - 2 P(Binomial(n, 1/2) < j), is the
-    result's `confidence`. If even minimum and maximum cover less, they are the ends, and it is
-    None: below six values for 95 % (five have 93.75 %). NaN are left out. Source: David & Nagaraja,
-    Order Statistics, 3rd ed., section 7.1.
+    result's `confidence`. If even the interval from minimum to maximum covers less, the result has
+    minimum and maximum as its ends, and None as its `confidence`. For 95 % this happens with fewer
+    than six values (five values cover 93.75 %). NaN are left out. Source: David & Nagaraja, Order
+    Statistics, 3rd ed., section 7.1.
     """
     known = np.sort(np.asarray(values, dtype=np.float64))
     known = known[~np.isnan(known)]
@@ -85,7 +93,10 @@ def sure_spread(values: ArrayLike, confidence: float = CONFIDENCE) -> Spread:
 
 
 def sample_of(values: Iterable[float], blocks: Iterable[Any]) -> Sample:
-    """Return the values that have a logarithm, by their blocks: numbers or names."""
+    """Return the finite positive values, indexed by their blocks (numbers or names).
+
+    Other values have no logarithm, so they are left out.
+    """
     known = pd.Series(list(values), index=list(blocks), dtype=np.float64)
     return known[np.isfinite(known) & (known > 0)]
 
@@ -99,9 +110,9 @@ def geometric_mean(sample: Sample) -> float:
 class Mean:
     """The geometric mean of a cell's trials with its interval; all NaN if `trials` is 0.
 
-    The ratio of two cells is the quotient of two of these, so this is what is shown of a quantity
-    that is compared. Without a `confidence` there are too few trials for an interval, and low and
-    high are their minimum and maximum.
+    The ratio of two cells is the quotient of their geometric means. Therefore reports show this
+    mean of every quantity that they compare. If `confidence` is None, there are too few trials for
+    an interval, and low and high are the minimum and maximum of the trials.
     """
 
     trials: int
@@ -112,16 +123,18 @@ class Mean:
 
     @property
     def half_pct(self) -> float:
-        """Half the interval's width in percent of the mean: it is as wide in logarithms on both
-        sides.
+        """Half the interval's width, in percent of the mean.
+
+        One number is enough, because the interval is symmetric on a logarithmic scale.
         """
         return 100 * (math.sqrt(self.high / self.low) - 1)
 
 
 def mean_of(values: Iterable[float], confidence: float = CONFIDENCE) -> Mean:
-    """Return the geometric mean of trials, with Student's interval of the logarithms.
+    """Return the geometric mean of trials, with Student's t interval of the logarithms.
 
-    Values without a logarithm are left out. Fewer than `FEWEST_TRIALS` give minimum and maximum.
+    Values that are not finite and positive have no logarithm, so they are left out. With fewer than
+    `FEWEST_TRIALS` trials, low and high are the minimum and maximum.
     """
     known = np.asarray(list(values), dtype=np.float64)
     known = known[np.isfinite(known) & (known > 0)]
@@ -130,7 +143,7 @@ def mean_of(values: Iterable[float], confidence: float = CONFIDENCE) -> Mean:
     if known.size < FEWEST_TRIALS:
         lowest = float(known.min())
         highest = float(known.max())
-        # The logarithm's rounding would put the mean of equal values beside them.
+        # Without the clip, rounding could put the mean of equal values outside minimum and maximum.
         value = float(np.clip(np.exp(np.log(known).mean()), lowest, highest))
         return Mean(known.size, value, lowest, highest)
     logs = one_sample(np.log(known))
@@ -146,8 +159,9 @@ def mean_of(values: Iterable[float], confidence: float = CONFIDENCE) -> Mean:
 
 @dataclass(frozen=True, eq=False)
 class LogRatio:
-    """Estimates of a mean of logarithms, mostly a log ratio, one an element: estimate, standard
-    error, degrees of freedom (or one number of them for all).
+    """Estimated means of logarithms (usually log ratios), as arrays with one element per estimate.
+
+    The degrees of freedom may also be a single number that applies to all estimates.
     """
 
     estimate: Floats
@@ -155,12 +169,15 @@ class LogRatio:
     degrees: Floats
 
     def interval(self, confidence: float = CONFIDENCE) -> tuple[Floats, Floats]:
-        """Return the lower and upper ends of Student's intervals."""
+        """Return the lower and upper ends of Student's t intervals."""
         half = scipy.special.stdtrit(self.degrees, (1 + confidence) / 2) * self.standard_error
         return np.asarray(self.estimate - half), np.asarray(self.estimate + half)
 
     def p_value(self) -> Floats:
-        """Return the two-sided p-values of a log ratio of 0; 1 if there is no difference at all."""
+        """Return the two-sided p-values of the null hypothesis that the log ratio is 0.
+
+        The p-value is 1 if there is neither a difference nor a spread.
+        """
         with np.errstate(divide="ignore", invalid="ignore"):
             t = np.abs(self.estimate) / self.standard_error
         return np.asarray(np.where(np.isnan(t), 1.0, 2 * scipy.special.stdtr(self.degrees, -t)))
@@ -169,8 +186,8 @@ class LogRatio:
 def one_sample(logs: Floats) -> LogRatio:
     """Estimate the mean of logarithms with Student's t (Student 1908, Biometrika 6, 1).
 
-    The last axis is the trials. `scipy.stats.t.interval` has the same ends, but NaN if all trials
-    are equal.
+    The last axis of `logs` is the trials. `scipy.stats.t.interval` returns the same ends, but it
+    returns NaN if all trials are equal.
     """
     n = logs.shape[-1]
     error = logs.std(axis=-1, ddof=1) / np.sqrt(n)
@@ -178,12 +195,12 @@ def one_sample(logs: Floats) -> LogRatio:
 
 
 def paired(log_a: Floats, log_b: Floats) -> LogRatio:
-    """Compare logarithms within blocks: the last axis is the blocks, in the same order on both
-    sides.
+    """Compare logarithms within blocks.
 
-    Intervals and p-values are those of `scipy.stats.ttest_rel`. Its result lacks the standard
-    error, which `Ratio.p_beyond` and `Ratio.detectable` need, and its p-value of equal sides is
-    NaN.
+    The last axis of both arguments is the blocks, in the same order. Intervals and p-values equal
+    those of `scipy.stats.ttest_rel`. That function is not used because its result lacks the
+    standard error, which `Ratio.p_beyond` and `Ratio.detectable` need, and because its p-value is
+    NaN if both sides are equal.
     """
     difference = log_a - log_b
     return one_sample(np.where(np.abs(difference) < ROUNDING, 0.0, difference))
@@ -192,9 +209,10 @@ def paired(log_a: Floats, log_b: Floats) -> LogRatio:
 def unpaired(log_a: Floats, log_b: Floats) -> LogRatio:
     """Compare logarithms of two samples without common blocks (Welch 1947, Biometrika 34, 28).
 
-    The last axis is the trials. Intervals and p-values are those of `scipy.stats.ttest_ind`. Its
-    result lacks the standard error, and it prints a warning if all trials of a side are equal, as
-    the memory of a server may be.
+    The last axis of both arguments is the trials. Intervals and p-values equal those of
+    `scipy.stats.ttest_ind`. That function is not used because its result lacks the standard error,
+    and because it prints a warning if all trials of a side are equal. A server's memory, for
+    example, may be equal in all trials.
     """
     a = one_sample(log_a)
     b = one_sample(log_b)
@@ -211,9 +229,10 @@ def unpaired(log_a: Floats, log_b: Floats) -> LogRatio:
 class Ratio:
     """The ratio a / b of two servers' geometric means with its interval (95 % by default).
 
-    `mean_a` and `mean_b` are these means, over the trials compared. `p` is the t test's p-value of
-    no difference. `blocks` is the number of compared blocks, 0 if the two have no blocks in common.
-    The interval is made from `standard_error` (of the log ratio) and `degrees`.
+    `mean_a` and `mean_b` are the geometric means of the compared trials. `p` is the t test's
+    p-value of the null hypothesis that the servers do not differ. `blocks` is the number of blocks
+    within which the servers were compared, or 0 if they were compared as two samples. The interval
+    follows from `standard_error` (of the log ratio) and `degrees` (of freedom).
     """
 
     ratio: float
@@ -227,8 +246,10 @@ class Ratio:
     mean_b: float = math.nan
 
     def p_beyond(self, border: float, *, above: bool) -> float:
-        """Return the p-value of "not above `border`", or "not below" it: Student's one-sided test
-        of the logarithm.
+        """Return the p-value of Student's one-sided t test of the log ratio against `border`.
+
+        With `above`, the null hypothesis is that the true ratio is not above `border`, otherwise
+        that it is not below `border`.
         """
         distance = (math.log(self.ratio) - math.log(border)) * (1 if above else -1)
         if self.standard_error > 0:
@@ -236,12 +257,12 @@ class Ratio:
         return 0.0 if distance > ROUNDING else 1.0
 
     def detectable(self, alpha: float = ALPHA, power: float = POWER) -> float:
-        """Return the smallest ratio (> 1) that as many trials with this spread distinguish from 1
-        at `alpha`.
+        """Return the smallest true ratio (> 1) that such a comparison would probably detect.
 
-        They do so with probability `power`. The t statistic then has a noncentral t distribution
-        (Cohen 1988, Statistical Power Analysis, 2nd ed., chapter 2), whose lower tail, beyond minus
-        the critical value, counts for nothing.
+        A comparison of as many trials with the same spread finds a difference at level `alpha` with
+        probability `power`. If the true ratio is not 1, the t statistic has a noncentral t
+        distribution (Cohen 1988, Statistical Power Analysis, 2nd ed., chapter 2). The chance of
+        finding a difference in the wrong direction is ignored.
         """
         critical = scipy.special.stdtrit(self.degrees, alpha / 2)
         noncentrality = scipy.special.nctdtrinc(self.degrees, 1 - power, -critical)
@@ -251,8 +272,8 @@ class Ratio:
 def ratio(a: Sample, b: Sample, *, confidence: float = CONFIDENCE) -> Ratio | None:
     """Return the ratio of two servers with its interval.
 
-    None if a side has fewer than `FEWEST_TRIALS` trials. The servers are compared within common
-    blocks if there are at least `FEWEST_TRIALS` of them, otherwise as two samples.
+    Return None if a side has fewer than `FEWEST_TRIALS` trials. The servers are compared within
+    blocks if they have at least `FEWEST_TRIALS` blocks in common, otherwise as two samples.
     """
     if min(len(a), len(b)) < FEWEST_TRIALS:
         return None
@@ -275,9 +296,10 @@ def ratio(a: Sample, b: Sample, *, confidence: float = CONFIDENCE) -> Ratio | No
 
 
 def matched(a: Sample, b: Sample) -> tuple[Floats, Floats] | None:
-    """Return the logarithms of both sides over their common blocks.
+    """Return the logarithms of both sides in their common blocks, in the same order.
 
-    None if these are fewer than `FEWEST_TRIALS`, or a side has several trials in a block.
+    Return None if there are fewer than `FEWEST_TRIALS` common blocks, or if a side has several
+    trials in one block.
     """
     common = a.index.intersection(b.index).sort_values()
     if len(common) < FEWEST_TRIALS or not (a.index.is_unique and b.index.is_unique):
@@ -286,28 +308,29 @@ def matched(a: Sample, b: Sample) -> tuple[Floats, Floats] | None:
 
 
 def noise_floor(same: Ratio) -> float:
-    """Return the largest ratio (>= 1) that noise alone makes, from one server measured under two
-    labels (A/A).
+    """Return the largest ratio (>= 1) that noise alone causes.
 
-    It is the end of their ratio's interval that lies farther from 1: which label is first must not
-    matter.
+    `same` is the ratio of one server measured under two labels (A/A). The noise floor is the end of
+    its interval that lies farther from 1, inverted if it is below 1, so that the order of the
+    labels does not matter.
     """
     return max(same.high, 1 / same.low, 1.0)
 
 
 def is_tie(found: Ratio, floor: float = 1.0) -> bool:
-    """Whether a ratio says nothing: its interval overlaps 1, or lies inside the noise floor."""
+    """Return whether a ratio shows no difference.
+
+    That is so if its interval includes 1, or lies within 1 / `floor` to `floor`, the noise floor.
+    """
     return found.low <= 1 <= found.high or (1 / floor <= found.low and found.high <= floor)
 
 
 def trial_curves(latency: pd.DataFrame, q: ArrayLike) -> Floats:
-    """Return the quantiles `q` of each trial, one row per trial, in ms.
+    """Return the quantiles `q` of each trial's response times, one row per trial, in ms.
 
-    NaN if a trial does not carry one.
-
-    `latency` holds trial_id, lower_ms, upper_ms and count. Seconds are added up, so wrk's rows,
-    which have none, serve as well. A trial carries the quantiles above which it has
-    `REQUESTS_BEYOND` requests.
+    `latency` has the columns trial_id, lower_ms, upper_ms and count. The counts of all seconds are
+    added up, so wrk's rows, which are not split into seconds, can be used too. A value is NaN if
+    the trial has fewer than `REQUESTS_BEYOND` requests above that quantile.
     """
     wanted = np.atleast_1d(np.asarray(q, dtype=np.float64))
     merged = latency.groupby(["trial_id", "lower_ms", "upper_ms"], as_index=False)["count"].sum()
@@ -321,7 +344,7 @@ def trial_curves(latency: pd.DataFrame, q: ArrayLike) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """A mean curve and both ends of its pointwise interval, in ms."""
+    """A mean curve and the two ends of its interval at each point, in ms."""
 
     middle_ms: Floats
     low_ms: Floats
@@ -329,12 +352,12 @@ class Band:
 
 
 def band(curves: Floats) -> Band:
-    """Return the geometric mean of curves (ms, one row per trial), with Student's pointwise
-    interval.
+    """Return the geometric mean of curves, with Student's t interval at each point.
 
-    The unit is the trial: the difference between trials already includes the variation within one
-    (seconds, requests that wait for each other). docs/decisions.md has the reason against a
-    hierarchical bootstrap. Fewer than `FEWEST_TRIALS` trials give mean, minimum and maximum.
+    `curves` has one row per trial, in ms. The sample's unit is the trial, because the differences
+    between trials already include the variation within a trial (between its seconds, and between
+    requests that wait for each other). docs/decisions.md says why no hierarchical bootstrap is
+    used. With fewer than `FEWEST_TRIALS` trials, the band is the mean with minimum and maximum.
     """
     if len(curves) < FEWEST_TRIALS:
         lowest = curves.min(axis=0)

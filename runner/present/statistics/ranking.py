@@ -1,14 +1,16 @@
-"""Rank servers by their trials: servers without a found difference share a letter.
+"""Rank servers by their trials: servers that were not found to differ share a letter.
 
-Every two servers are compared (`significance.difference_p`). With Holm's correction the probability
-that any two equal ones are called different is at most 5 %. Two differ if the corrected p-value is
-at most 5 %, the ratio's interval excludes 1, and it does not lie inside the noise floor. This is
-not transitive: a may beat c while b differs from neither. Therefore a ranking has:
+Every pair of servers is compared (`significance.difference_p`). Holm's correction keeps the
+probability that any pair of equal servers is called different at 5 % or less. Two servers differ if
+the corrected p-value is at most 5 %, and the ratio's interval excludes 1 and does not lie within
+the noise floor. This relation is not transitive: a may beat c while b differs neither from a nor
+from c. Therefore a ranking has:
 
-- letters: two servers differ exactly if they share no letter (above a: a, b: ab, c: b). A letter
-  is a largest set of servers of which no two differ (compact letter display by insertion and
-  absorption, Piepho 2004, Journal of Computational and Graphical Statistics 13, 456);
-- the rank: 1 + the number of servers that beat this one (above 1, 1 and 2).
+- letters: two servers differ if and only if they share no letter (in the example a has the letter
+  a, b has ab, and c has b). Each letter stands for a set of servers of which no two differ, and
+  which cannot be extended (compact letter display by insertion and absorption, Piepho 2004, Journal
+  of Computational and Graphical Statistics 13, 456);
+- the rank: 1 + the number of servers that beat this one (in the example 1, 1 and 2).
 """
 
 from collections import Counter
@@ -33,10 +35,10 @@ from runner.present.statistics.significance import difference_p, holm
 
 @dataclass(frozen=True)
 class ServerPair:
-    """Two servers compared: the ratio first / second, and whether they differ.
+    """The comparison of two servers: the ratio first / second, and whether they differ.
 
-    `detectable` is the ratio (> 1) that these trials would have shown with 80 % power at Holm's
-    strictest step.
+    `detectable` is the smallest true ratio (> 1) that these trials would have shown with 80 % power
+    at the strictest level of Holm's correction.
     """
 
     ratio: Ratio
@@ -56,9 +58,10 @@ class RankedServer:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Servers by geometric mean, the best first, and every pair by their names, in the same order.
+    """Servers sorted by geometric mean, the best first, and the comparison of every pair.
 
-    `few` are those with too few trials.
+    `pairs` is keyed by two names in the order of `places`. `few` names the servers that have too
+    few trials to be ranked.
     """
 
     places: tuple[RankedServer, ...]
@@ -67,8 +70,10 @@ class Ranking:
 
     @property
     def transitive(self) -> bool:
-        """True if the order is complete: two servers differ exactly if some neighbours between
-        them do.
+        """True if the differences form groups of equal servers, so that the order is complete.
+
+        That is so if any two servers differ exactly when, between them in the order, some
+        neighbours differ.
         """
         names = [place.name for place in self.places]
         apart = [self.pairs[neighbours].differ for neighbours in pairwise(names)]
@@ -84,10 +89,10 @@ def rank(
 ) -> Ranking | None:
     """Return the ranking of servers by their trials.
 
-    None if fewer than two have `FEWEST_TRIALS` of them.
-
-    `floor` is the ratio (>= 1) that noise alone makes: an interval between 1 / floor and floor is a
-    tie. So is a pair that failed trials turn round.
+    Return None if fewer than two servers have at least `FEWEST_TRIALS` trials. `floor` is the ratio
+    (>= 1) that noise alone can cause: a pair is a tie if its interval lies between 1 / `floor` and
+    `floor`. A pair is also a tie if the ratio within common blocks favours the server with the
+    worse mean over all its trials. This can happen if trials failed.
     """
     able = {name: sample for name, sample in samples.items() if len(sample) >= FEWEST_TRIALS}
     few = tuple(name for name in samples if name not in able)
@@ -116,9 +121,10 @@ def rank(
 
 
 def letter_display(names: Sequence[str], apart: Collection[tuple[str, str]]) -> dict[str, str]:
-    """Return letters for each name so that two share one exactly if they are not in `apart`.
+    """Return letters for each name, so that two names share a letter unless they are in `apart`.
 
-    a goes to the set that holds the foremost name, and so on; after z come aa, bb.
+    The set that contains the first name gets the letter a, the next set b, and so on. After z come
+    aa, bb, cc.
     """
     groups = [frozenset(names)]
     for first, second in apart:

@@ -1,4 +1,7 @@
-"""Tests of two servers, their correction for many pairs, an effect size, and the drift of a run."""
+"""Tests of whether two servers differ, and of whether a run drifts.
+
+The module also has Holm's correction for many pairs, and Cliff's delta as an effect size.
+"""
 
 import math
 from collections.abc import Hashable, Iterable
@@ -24,29 +27,30 @@ from runner.present.statistics.stats import Floats
 RESAMPLES = 9_999
 SEED = 20_261_121
 DRIFT_RESAMPLES = 1_999
-EXACT_BLOCKS = 14  # blocks up to which every one of the 2^n permutations is tried
+EXACT_BLOCKS = 14  # highest number of blocks (n) for which all 2^n permutations are tried
 RESOLUTION = 10
-"""A permutation test is used only if its smallest p-value is this many times below its threshold.
+"""A permutation test is used only if its smallest possible p-value, times this, is within `alpha`.
 
-With n blocks that p-value is 2^(1-n), if one server wins every block. Five blocks cannot reach 5 %,
-nor ten the 0.14 % that Holm requires of the best of 36 pairs. Near that limit the test requires
-unanimity and has no power.
+With n blocks the smallest possible p-value is 2^(1-n); it occurs if one server wins every block. So
+five blocks cannot reach 5 %, and ten blocks cannot reach the 0.14 % that Holm's correction requires
+of the best of 36 pairs. With only a few blocks more, a server would have to win almost every block,
+so the test would have little power.
 """
 MAGNITUDES = ((0.147, "negligible"), (0.33, "small"), (0.474, "medium"), (math.inf, "large"))
-"""Upper bounds of |Cliff's delta| with their words: Romano et al.
+"""Upper bounds of |Cliff's delta|, each with the word for values below it.
 
-2006, Annual Meeting of the Florida Association of Institutional Research.
+Source: Romano et al. 2006, Annual Meeting of the Florida Association of Institutional Research.
 """
 
 
 def difference_p(a: Sample, b: Sample, alpha: float = ALPHA) -> float:
-    """Return the two-sided p-value of no difference between two servers.
+    """Return the two-sided p-value of the null hypothesis that two servers do not differ.
 
-    Each needs at least `FEWEST_TRIALS` trials. With common blocks the test permutes the two servers
-    within each block, without them it is the exact Mann-Whitney test: neither assumes a
-    distribution of the noise. If their smallest possible p-value is not `RESOLUTION` times below
-    `alpha`, the level of the strictest step, the t test of the ratio's interval (Student's or
-    Welch's, on logarithms) replaces them.
+    Each server needs at least `FEWEST_TRIALS` trials. If the servers have common blocks, the test
+    permutes the two servers within each block; otherwise it is the Mann-Whitney test. Neither test
+    assumes a distribution of the noise. `alpha` is the strictest level of Holm's correction. If the
+    smallest possible p-value, times `RESOLUTION`, exceeds `alpha`, the test is the t test that
+    belongs to the ratio's interval (Student's or Welch's, on logarithms).
     """
     if logs := matched(a, b):
         return float(within_blocks(*logs, alpha))
@@ -56,7 +60,10 @@ def difference_p(a: Sample, b: Sample, alpha: float = ALPHA) -> float:
 
 
 def within_blocks(log_a: Floats, log_b: Floats, alpha: float = ALPHA) -> Floats:
-    """Return p-values of no difference; the last axis is the blocks, in one order on both sides."""
+    """Return the p-values of the null hypothesis that two servers do not differ within blocks.
+
+    The last axis of both arguments is the blocks, in the same order.
+    """
     n = log_a.shape[-1]
     smallest = 2.0 ** (1 - n) if n <= EXACT_BLOCKS else 1 / (RESAMPLES + 1)
     if smallest * RESOLUTION > alpha:
@@ -67,15 +74,17 @@ def within_blocks(log_a: Floats, log_b: Floats, alpha: float = ALPHA) -> Floats:
 def permutation_p(differences: Floats) -> Floats:
     """Return two-sided p-values of the permutation test within blocks; the last axis is the blocks.
 
-    `differences` are a - b in each block (here of logarithms). If the servers are equal, each is as
-    likely with the opposite sign: p is the share of the 2^n choices of signs whose sum is at least
-    as far from 0. Exact up to `EXACT_BLOCKS` blocks; beyond, from `RESAMPLES` seeded choices, with
-    the observed one counted in (Phipson & Smyth 2010, Statistical Applications in Genetics and
-    Molecular Biology 9(1), 39).
+    `differences` are a - b in each block (here of logarithms). If the servers are equal, each
+    difference is equally likely with the opposite sign. So p is the share of the 2^n choices of
+    signs for which the sum of the differences is at least as far from 0 as the observed sum. With
+    more than `EXACT_BLOCKS` blocks, p is estimated from `RESAMPLES` seeded choices plus the
+    observed one (Phipson & Smyth 2010, Statistical Applications in Genetics and Molecular Biology
+    9(1), 39).
 
-    `scipy.stats.permutation_test(permutation_type="samples")` has the same exact p-values, at 170
-    (10 blocks) to 1,100 times (14) the CPU time, for one sample per call. Beyond, its two-sided
-    p-value is twice that of the statistic's side, so it cannot fall below 2 / (RESAMPLES + 1).
+    `scipy.stats.permutation_test(permutation_type="samples")` returns the same exact p-values, but
+    it takes one sample per call, and 170 times (10 blocks) to 1,100 times (14 blocks) as much CPU
+    time. With more blocks, its two-sided p-value is twice the one-sided p-value, so it cannot fall
+    below 2 / (RESAMPLES + 1).
     """
     observed = np.abs(differences.sum(axis=-1))
     n = differences.shape[-1]
@@ -86,8 +95,11 @@ def permutation_p(differences: Floats) -> Floats:
 
 @lru_cache(maxsize=32)
 def _signs(n: int) -> Floats:
-    """Return choices of n signs, one per row: all with a leading +, which stand for both halves, or
-    seeded ones.
+    """Return choices of n signs, one choice per row.
+
+    Up to `EXACT_BLOCKS` signs, return all choices whose first sign is +. The other half are their
+    mirror images, whose sums have the same absolute values. Beyond, return `RESAMPLES` seeded
+    random choices.
     """
     if n <= EXACT_BLOCKS:
         return np.array([(1.0, *signs) for signs in product((1.0, -1.0), repeat=n - 1)])
@@ -95,7 +107,10 @@ def _signs(n: int) -> Floats:
 
 
 def mann_whitney_p(a: ArrayLike, b: ArrayLike) -> float:
-    """Return the two-sided p-value of the Mann-Whitney test: exact, or approximate with ties."""
+    """Return the two-sided p-value of the Mann-Whitney test.
+
+    It is exact if all values are distinct, otherwise the normal approximation.
+    """
     left = np.asarray(a, dtype=np.float64)
     right = np.asarray(b, dtype=np.float64)
     exact = np.unique(np.concatenate([left, right])).size == left.size + right.size
@@ -108,13 +123,13 @@ def mann_whitney_p(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def holm(p_values: ArrayLike) -> Floats:
-    """Return p-values corrected for their number.
+    """Return p-values corrected for the number of tests in their family (the last axis).
 
-    The chance of one false rejection among all stays at the level.
-
-    The i-th smallest of m is multiplied by m + 1 - i, and never less than the one before it (Holm
-    1979, Scandinavian Journal of Statistics 6, 65). The last axis is the family. scipy has only
-    `false_discovery_control`, which keeps another promise: few false among those rejected.
+    If every corrected p-value is compared with one level, the chance of any false rejection in the
+    family is at most this level. The i-th smallest of m p-values is multiplied by m + 1 - i, and
+    raised to the corrected p-value before it if it is smaller (Holm 1979, Scandinavian Journal of
+    Statistics 6, 65). scipy only has `false_discovery_control`, which limits something else: the
+    share of false rejections among all rejections.
     """
     p = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(p, axis=-1, kind="stable")
@@ -128,11 +143,10 @@ def holm(p_values: ArrayLike) -> Floats:
 def cliffs_delta(a: ArrayLike, b: ArrayLike) -> float:
     """Return Cliff's delta: P(a > b) - P(a < b) over all pairs of values, from -1 to 1.
 
-    NaN without values.
-
-    Source: Cliff 1993, Psychological Bulletin 114, 494. It measures the separation in rank, not its
-    size: with little noise a ratio of 1.001 can have +1. It is 2 U / (n m) - 1 of
-    `scipy.stats.mannwhitneyu`, which takes longer to load than these lines to write.
+    Return NaN if a side has no values. Cliff's delta measures how well the ranks are separated, not
+    how large the difference is: with little noise, a ratio of 1.001 can have a delta of +1. Source:
+    Cliff 1993, Psychological Bulletin 114, 494. It equals 2 U / (n m) - 1 with the U of
+    `scipy.stats.mannwhitneyu`, which is not used because `scipy.stats` takes a second to load.
     """
     differences = np.subtract.outer(
         np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
@@ -147,8 +161,9 @@ def magnitude(delta: float) -> str:
 
 @dataclass(frozen=True)
 class Drift:
-    """Spearman's rho of the order of trials against their residuals, its p-value, and the number of
-    trials.
+    """Spearman's rho between the order of trials and their residuals.
+
+    `p` is its p-value, and `n` the number of trials.
     """
 
     rho: float
@@ -157,15 +172,18 @@ class Drift:
 
 
 def drift(order: ArrayLike, values: ArrayLike, cells: Iterable[Hashable]) -> Drift | None:
-    """Return whether values rise or fall over a run; None with fewer than `FEWEST_TRIALS` trials.
+    """Return how strongly values rise or fall over a run.
 
-    A residual is the logarithm of a value minus the median of its cell's. Values without a
-    logarithm and cells of a single trial are left out. The p-value is that of rho among
-    `DRIFT_RESAMPLES` seeded shuffles of each cell's trials, the observed order counted in.
-    Residuals of a cell depend on each other through its median, for which the textbook's
-    distribution of rho is too narrow: with three trials a cell it calls 10 % of steady runs
-    drifting instead of 5 %. `scipy.stats.spearmanr` has that distribution, and
-    `scipy.stats.permutation_test` shuffles all trials alike, not within cells.
+    Return None with fewer than `FEWEST_TRIALS` usable trials, or if all residuals are equal. A
+    residual is the logarithm of a value minus the median of the logarithms of its cell. Values
+    without a logarithm and cells with a single trial are left out.
+
+    The p-value is the share of orders whose rho is at least as far from 0 as the observed rho,
+    among `DRIFT_RESAMPLES` seeded shuffles of the trials within each cell and the observed order.
+    The textbook distribution of rho is too narrow, because the residuals of a cell depend on each
+    other through its median: with three trials per cell it would call 10 % of steady runs drifting
+    instead of 5 %. `scipy.stats.spearmanr` uses the textbook distribution, and
+    `scipy.stats.permutation_test` shuffles all trials together instead of within cells.
     """
     frame = pd.DataFrame({"order": order, "value": values, "cell": list(cells)})
     frame = frame[np.isfinite(frame["value"]) & (frame["value"] > 0)]
@@ -182,7 +200,7 @@ def drift(order: ArrayLike, values: ArrayLike, cells: Iterable[Hashable]) -> Dri
     if not norm:
         return None
     observed = float(at @ over)
-    # Each row has the values of each cell in a random order among its places.
+    # Each row is one shuffle: the values of each cell, in random order, at the places of that cell.
     places = frame.groupby("cell", sort=False).ngroup().to_numpy()
     keys = places + np.random.default_rng(SEED).random((DRIFT_RESAMPLES, at.size))
     shuffled = np.empty_like(keys)

@@ -23,7 +23,8 @@ Z_99 = NormalDist().inv_cdf(
 class Spread:
     """Median and range of the trials of one cell; all NaN if `n` is 0.
 
-    With a `confidence`, low and high are the ends of an interval that covers the median with it.
+    If `confidence` is given, low and high are the ends of a confidence interval of the median at
+    that level, otherwise the minimum and maximum.
     """
 
     n: int
@@ -34,7 +35,7 @@ class Spread:
 
 
 def spread(values: Iterable[float]) -> Spread:
-    """Return the exact median with minimum and maximum; values that are NaN are left out.
+    """Return the exact median with minimum and maximum; ignore NaN.
 
     The median of an even number of values is the mean of the middle two, as in `numpy.median`.
     """
@@ -47,11 +48,11 @@ def histogram_quantile(
 ) -> Floats:
     """Return the quantiles `q` (0 to 1) of a histogram, in the unit of its bucket borders.
 
-    `lower`, `upper` and `count` have one entry a bucket, in any order. Inside a bucket the values
-    are taken as evenly spread (linear interpolation, as Prometheus' `histogram_quantile` does), so
-    the error is at most the bucket's width: 1 % for the buckets of the latency table. NaN if the
-    histogram is empty. `scipy.stats.rv_histogram` does the same for buckets that lie side by side;
-    the latency table has none for latencies that did not occur.
+    `lower`, `upper` and `count` have one entry per bucket, in any order. The values in a bucket are
+    assumed to be evenly spread (linear interpolation, like Prometheus' `histogram_quantile`), so
+    the error is at most the bucket's width, which is 1 % in the latency table. Return NaN if the
+    histogram is empty. `scipy.stats.rv_histogram` does the same, but it needs buckets without gaps,
+    while the latency table has no buckets for latencies that did not occur.
     """
     low = np.asarray(lower, dtype=np.float64)
     high = np.asarray(upper, dtype=np.float64)
@@ -73,10 +74,11 @@ def histogram_quantile(
 
 
 def histogram_quantiles(buckets: pd.DataFrame, quantiles: pd.Series[float]) -> pd.Series[float]:
-    """Return a quantile of each of many histograms at once, as `histogram_quantile` has it.
+    """Return one quantile of each trial's histogram in ms, by trial.
 
-    `buckets` are rows of the latency table (`trial_id`, `lower_ms`, `upper_ms`, `count`),
-    `quantiles` the wanted one (0 to 1) by trial. Trials without a bucket are left out.
+    This is `histogram_quantile` for many histograms at once. `buckets` are rows of the latency
+    table (`trial_id`, `lower_ms`, `upper_ms`, `count`). `quantiles` maps each trial to the wanted
+    quantile (0 to 1). Trials without a bucket are left out.
     """
     if buckets.empty:
         return pd.Series(dtype=float)
@@ -95,19 +97,17 @@ def histogram_quantiles(buckets: pd.DataFrame, quantiles: pd.Series[float]) -> p
 
 
 def carried_quantile(requests: float) -> float:
-    """Return the highest quantile (0 to 1) that has at least `REQUESTS_BEYOND` of `requests` above
-    it.
-    """
+    """Return the highest quantile (0 to 1) above which at least `REQUESTS_BEYOND` requests lie."""
     return max(0.0, 1.0 - REQUESTS_BEYOND / requests) if requests > 0 else 0.0
 
 
 def tail_error_pct(requests: float, q: float) -> float:
-    """Return how far the share of requests beyond a sample's quantile `q` can be from 1 - q, in %
-    of 1 - q.
+    """Return the relative error of the share of requests beyond a sample's quantile `q`, in %.
 
-    A binomial count's normal approximation: z * sqrt(q (1 - q) / requests) of a share of 1 - q,
-    with 99 % confidence. It takes requests as independent; those of a server that queues are not,
-    so a sample carries this at best. NaN without requests.
+    The true share differs from 1 - q by at most this percentage of 1 - q, with 99 % confidence. The
+    formula is the normal approximation of a binomial count: z * sqrt(q (1 - q) / requests), divided
+    by 1 - q. It assumes that requests are independent. If the server queues requests, they are not,
+    so the true error is larger. Return NaN without requests.
     """
     if requests <= 0:
         return np.nan
@@ -115,13 +115,13 @@ def tail_error_pct(requests: float, q: float) -> float:
 
 
 def mlperf_requests(q: float) -> int:
-    """Return how many requests MLPerf asks for to state the quantile `q`: a margin of 5 % of 1 - q,
-    99 % confidence.
+    """Return how many requests MLPerf requires before it accepts the quantile `q`.
 
-    262,742 for p99 and 2.65 million for p99.9 (Reddi et al. 2020, MLPerf Inference Benchmark, ISCA,
-    table IV), which is about 2,650 requests beyond the quantile. `carried_quantile` asks for
-    `REQUESTS_BEYOND` of them, a margin of 26 % with the same confidence: enough to draw a curve,
-    not to promise a service level.
+    MLPerf allows an error of 5 % of 1 - q with 99 % confidence. That takes 262,742 requests for p99
+    and 2.65 million for p99.9 (Reddi et al. 2020, MLPerf Inference Benchmark, ISCA, table IV), so
+    about 2,650 requests lie beyond the quantile. `carried_quantile` requires only `REQUESTS_BEYOND`
+    requests beyond it, which means an error of 26 % with the same confidence. That is enough to
+    draw a curve, but not enough to promise a service level.
     """
     return round(Z_99**2 * q * (1 - q) / ((1 - q) / 20) ** 2)
 
@@ -131,10 +131,11 @@ def sliding_mean(
 ) -> tuple[Floats, Floats]:
     """Return (window ends, means) of a rate over trailing windows of `window_s` seconds.
 
-    `t_s` are the ends of the sampled intervals in rising order, `dt_s` their lengths, `value` the
-    rate in each. The rate is integrated and the integral interpolated, so windows need not match
-    the ticks. Only windows fully inside the samples are returned. The integral is that of steps,
-    not of the straight lines between points that `scipy.integrate` has.
+    `t_s` are the ends of the sampled intervals in rising order, `dt_s` their lengths, and `value`
+    the rate in each interval. The rate is integrated and the integral is interpolated, so windows
+    need not begin or end at a sample. Only windows that lie fully inside the samples are returned.
+    The rate is constant within an interval. `scipy.integrate` is not used because it would join the
+    points by straight lines.
     """
     times, integral = _integrated(t_s, dt_s, value)
     full = times[1:][times[1:] - window_s >= times[0] - 1e-9]
@@ -146,8 +147,8 @@ def sliding_mean(
 def window_means(t_s: ArrayLike, dt_s: ArrayLike, value: ArrayLike, edges: ArrayLike) -> Floats:
     """Return the mean of a rate between each two neighbouring `edges` (seconds, rising).
 
-    `t_s`, `dt_s` and `value` are as in `sliding_mean`. NaN for windows that are not fully inside
-    the samples.
+    `t_s`, `dt_s` and `value` are as in `sliding_mean`. The mean is NaN for a window that does not
+    lie fully inside the samples.
     """
     times, integral = _integrated(t_s, dt_s, value)
     at = np.asarray(edges, dtype=np.float64)
@@ -156,9 +157,9 @@ def window_means(t_s: ArrayLike, dt_s: ArrayLike, value: ArrayLike, edges: Array
 
 
 def _integrated(t_s: ArrayLike, dt_s: ArrayLike, value: ArrayLike) -> tuple[Floats, Floats]:
-    """Return the borders of the sampled intervals and the rate's integral up to each.
+    """Return the borders of the sampled intervals and the rate's integral up to each border.
 
-    One of NaN without any.
+    Without intervals, both arrays contain a single NaN.
     """
     ends = np.asarray(t_s, dtype=np.float64)
     steps = np.asarray(dt_s, dtype=np.float64)
