@@ -26,15 +26,17 @@ class Bound:
     """A ratio known only on one side, because one of the two values is a lower bound."""
 
     ratio: Ratio
-    """Its `high` is infinite if the first server could do more; its `low` is 0 if the second
-    could.
+    """The ratio with one open end.
+
+    Its `high` is infinite if the first server's value is a lower bound; its `low` is 0 if the
+    second server's value is a lower bound.
     """
     obstacle: Obstacle
 
 
 @dataclass(frozen=True)
 class NotComparable:
-    """Two cells without a ratio, and the reason."""
+    """The reason why two cells have no ratio."""
 
     obstacle: Obstacle | None
     """None if the reason is too few trials."""
@@ -49,20 +51,20 @@ Comparison = Ratio | Bound | NotComparable
 
 
 def sample(trials: pd.DataFrame, quantity: Quantity) -> Sample:
-    """Return the values of a column of trials, in the quantity's unit, by block."""
+    """Return the quantity of each trial in the quantity's unit, indexed by block."""
     return sample_of(trials[quantity.column] / quantity.unit, trials["block"])
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """A quantity of a cell's sealed trials, with values and obstacle computed once."""
+    """A quantity of a cell's sealed trials. Its values and its obstacle are computed only once."""
 
     trials: pd.DataFrame
     quantity: Quantity
 
     @cached_property
     def sample(self) -> Sample:
-        """The values, by block."""
+        """The values, indexed by block."""
         return sample(self.trials, self.quantity)
 
     @cached_property
@@ -80,8 +82,8 @@ def compare(
 ) -> Comparison:
     """Return the ratio first / second of one quantity of two cells.
 
-    `noise_floor` (>= 1) is the ratio that noise alone can cause; it widens the interval at both
-    ends.
+    `noise_floor` (>= 1) is the largest ratio that noise alone can cause; it widens the interval at
+    both ends. The result is a bound, or NotComparable, if an obstacle requires it (see `decide`).
     """
     found = ratio(first.sample, second.sample, confidence=confidence)
     widened = None if found is None else widen(found, noise_floor)
@@ -98,8 +100,9 @@ def decide(
 ) -> Comparison:
     """Return a ratio, a bound or NotComparable, depending on the obstacles of both cells.
 
-    Without obstacles, it is the ratio. It is a bound if one value is a lower bound and the other
-    has no obstacle.
+    Without obstacles, return the ratio. If the value of one cell is a lower bound and the other
+    cell has no obstacle, return a bound. Otherwise, or if there is no ratio (`found` is None),
+    return NotComparable.
     """
     if found is None:
         return NotComparable(None)

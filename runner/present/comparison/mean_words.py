@@ -1,17 +1,18 @@
-"""Write a mean with its interval, as it stands beside the ratios that it makes."""
+"""Write a mean with its interval, as reports print it beside the ratios of means."""
 
 from runner.present.look.numbers import number
 from runner.present.statistics.inference import Mean
 
 SMALLEST_HALF_PCT = 0.005
-"""Half an interval's width, in percent, that is not shown as 0."""
+"""Smallest half width of an interval, in percent, that is not shown as 0."""
 
 
 def mean_words(mean: Mean) -> str:
     """Return a mean with its 95 % interval: `29,416 ±1.8 %`.
 
-    Too few trials for an interval have minimum and maximum: `29,416 (28,900–30,120)`; one trial, or
-    trials that all print alike, have neither. `–` if unknown.
+    If there are too few trials for an interval, return minimum and maximum instead:
+    `29,416 (28,900–30,120)`. If there is one trial, or if all trials print alike, return the mean
+    only. Return `–` if the mean is unknown.
     """
     value = number(mean.value)
     low = number(mean.low)
@@ -24,7 +25,7 @@ def mean_words(mean: Mean) -> str:
 
 
 def _half_words(half_pct: float) -> str:
-    """Return half an interval's width: `12 %`, `1.8 %`, `0.3 %`, `140 %`."""
+    """Return half an interval's width as text: `12 %`, `1.8 %`, `0.3 %`, `140 %`."""
     if half_pct < SMALLEST_HALF_PCT:
         return "0 %"
     if half_pct < 1:

@@ -40,9 +40,12 @@ class Obstacle:
     limit: Limit | None = None
     """The limit of the trials, if that is the obstacle."""
     cause: Cause | None = None
-    """The commonest cause, if that limit is unknown."""
+    """The most frequent cause of an unknown limit, if `limit` is unknown."""
     is_floor: bool = False
-    """True if the value is a lower bound of the server's: it bounds a ratio on one side."""
+    """True if the value is a lower bound of the server's capacity.
+
+    Such a value bounds a ratio on one side.
+    """
 
     @property
     def words(self) -> str:
@@ -51,8 +54,9 @@ class Obstacle:
 
 
 def obstacle(trials: pd.DataFrame, quantity: Quantity) -> Obstacle | None:
-    """Return why a quantity of a cell's sealed trials cannot be attributed to the server; None
-    if it can.
+    """Return why a quantity of a cell's sealed trials cannot be attributed to the server.
+
+    Return None if it can be attributed to the server.
     """
     if not did_the_work(trials):
         return Obstacle(Kind.REQUESTS_FAILED)
@@ -78,7 +82,10 @@ def ranks_by_throughput(trials: pd.DataFrame) -> bool:
 
 
 def foremost(obstacles: Iterable[Obstacle]) -> Obstacle | None:
-    """Return the obstacle to report: one with a known limit, by the priority of limits."""
+    """Return the obstacle to report, or None if there is no obstacle.
+
+    It is the obstacle whose limit comes first in `Limit`. Obstacles without a limit come last.
+    """
     order = [*Limit, None]
     return min(obstacles, key=lambda each: order.index(each.limit), default=None)
 
@@ -102,11 +109,10 @@ def _no_limit(trials: pd.DataFrame) -> Obstacle | None:
 
 
 def _kept_without_cpu(trials: pd.DataFrame) -> pd.Series[bool]:
-    """Return which trials kept an offered rate while the CPU use of k6 is not known.
+    """Return a mask of the trials that kept an offered rate, but whose CPU use is unknown.
 
-    That is so in an imported file.
-
-    Their response times are compared, because no side is known to be at a limit.
+    Files imported from elsewhere contain such trials. Their response times are compared, because
+    neither side is known to have been at a limit.
     """
     kept = trials["load_model"].eq("open") & trials["dropped"].fillna(0).eq(0)
     is_imported = has_cause(trials, Cause.NO_CPU_KNOWN)
@@ -115,7 +121,7 @@ def _kept_without_cpu(trials: pd.DataFrame) -> pd.Series[bool]:
 
 
 def _work(_trials: pd.DataFrame) -> Obstacle | None:
-    return None  # every quantity needs this anyway
+    return None  # `obstacle` has checked already that the work was done
 
 
 def _room(trials: pd.DataFrame) -> Obstacle | None:
@@ -139,14 +145,17 @@ _RULES: dict[Need, Callable[[pd.DataFrame], Obstacle | None]] = {
 
 
 def _another_limit(trials: pd.DataFrame, others: set[Limit], *, is_floor: bool = False) -> Obstacle:
-    """Return the obstacle of the first other limit, with its commonest cause if it is unknown."""
+    """Return the obstacle that names the first of the `others` in the order of `Limit`.
+
+    If this limit is unknown, the obstacle also has the most frequent cause.
+    """
     limit = next(limit for limit in Limit if limit in others)
     cause = _commonest_cause(trials) if limit is Limit.UNKNOWN else None
     return Obstacle(Kind.ANOTHER_LIMIT, limit, cause, is_floor)
 
 
 def _commonest_cause(trials: pd.DataFrame) -> Cause | None:
-    """Return the commonest known cause of trials whose limit is unknown."""
+    """Return the most frequent cause among trials whose limit is unknown; None if none is known."""
     unknown = limits_of(trials).eq(Limit.UNKNOWN)
     codes = [code for code in trials.loc[unknown, "verdict_cause"] if code]
     if not codes:

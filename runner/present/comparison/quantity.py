@@ -9,19 +9,19 @@ MIB = 2.0**20
 
 
 class Need(StrEnum):
-    """Condition for all trials of a cell if a quantity is to be attributed to the server.
+    """Condition that all trials of a cell must meet, so that a quantity is the server's own.
 
-    In addition, at most 1 in 1000 requests may fail.
+    For every quantity, at most 1 in 1000 requests may have failed in addition.
     """
 
     SERVER_LIMIT = "the server was the limit of a closed load"
-    """For a rate: otherwise it is not the server's capacity."""
+    """For a rate: otherwise the rate is not the server's capacity."""
     NO_LIMIT = "a rate was offered and kept, and nobody was at a limit"
-    """For a response time: otherwise it includes a queue."""
+    """For a response time: otherwise the response time includes the wait in a queue."""
     WORK = "the work was done"
     """For a cost per request, or memory: valid whatever the limit was."""
     ROOM = "the server never filled its CPUs"
-    """For a peak: otherwise nothing can rise above the rest."""
+    """For a CPU peak: if the CPUs are full all the time, there can be no peak."""
     LIMIT_OF_A_RAMP = "the rate rose beyond what the server can do"
     """For rows inserted: at lower rates, all servers insert as many rows as requested."""
 
@@ -31,9 +31,9 @@ class Quantity:
     """A quantity of a cell that can be compared."""
 
     name: str
-    """Its key in claims.toml."""
+    """Name of the quantity in claims.toml."""
     column: str
-    """Column of the trials; its value is divided by `unit`."""
+    """Column of the trials table that has the values; they are divided by `unit`."""
     noun: str
     """Phrase within a sentence about two servers: `axum's CPU time per request`."""
     heading: str
@@ -44,13 +44,13 @@ class Quantity:
     """Quantile of a response time; each trial must have enough requests for it."""
     unit: float = 1.0
     group: str = ""
-    """Heading above its ratios in the report."""
+    """Heading above the quantity's ratios in the report."""
     by_load: bool = True
-    """False if no load changes it, so that one load is enough."""
+    """False if the quantity does not depend on the load, so that one load is enough."""
 
     @property
     def in_a_claim(self) -> str:
-        """Phrase in a claim, before values: `axum/gin CPU ms/request`."""
+        """Phrase for the quantity in a claim, after the servers: `axum/gin CPU ms/request`."""
         return self.heading if self.need is Need.WORK and self.unit == 1 else self.noun
 
 
@@ -150,7 +150,7 @@ OF_THE_COUNTERS = (
     _once("server_rss_started_bytes", "memory once started in MiB", MIB),
     _once("server_binary_bytes", "size of the binary in MiB", MIB),
 )
-"""Counters, start-up and sizes, which a table of the report compares between the servers."""
+"""Counters, start-up time and sizes; a table of the report compares them between the servers."""
 ROWS = Quantity(
     name="rows_inserted",
     column="rows_inserted",
@@ -198,7 +198,7 @@ OF_A_REPORT = (
 )
 """Quantities that the report compares between the servers of one run."""
 OF_TWO_RUNS = (THROUGHPUT, P50, P90, P99, CPU_PER_REQUEST, MEMORY)
-"""Quantities that `bench compare` and `bench history` follow over runs."""
+"""Quantities that `bench compare` and `bench history` compare between runs."""
 OF_A_CLAIM = (
     THROUGHPUT,
     P50,

@@ -1,6 +1,6 @@
-"""Ratios of the servers under every load to one of them, with intervals.
+"""Ratios, under every load, of each server to one server that is the base, with intervals.
 
-They are the basis of the report's answer, and of the figure `ratios`.
+The report's answer and the figure `ratios` are made from these ratios.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ from runner.present.statistics.stats import carried_quantile
 from runner.verdict.limits import Cause
 
 YARDSTICKS = ("nginx",)
-"""Servers that show the capacity of the machine.
+"""Servers that show how much the machine can do at most.
 
-They answer fixed bodies, so they are the last choice as the base of a comparison.
+They only answer fixed bodies, so they become the base of a comparison only if there is no other
+server.
 """
 FRAME_COLUMNS = (
     "quantity",
@@ -79,7 +80,7 @@ SAME_LOAD = (
     "database_share",
     "idle",
 )
-"""Columns that trials of one load on different shares of a core have in common."""
+"""Columns that are equal in trials of one load on different shares of a core."""
 LINEAR = (
     "A share of a core may stand for a core where the rate on it, divided by the share, is the "
     "rate on the whole "
@@ -92,10 +93,11 @@ def frame(tables: Tables, quantities: Sequence[Quantity] = OF_A_REPORT) -> pd.Da
     """Return one row per load, quantity, and pair of a server and its `base`.
 
     `ratio` says how many times better the base is: base / server for a rate, server / base for a
-    cost or a time. Above 1 the base is ahead. `low` and `high` are its 95 % interval over sessions
-    or blocks; an end is 0 or infinite if only a bound is known. If there is no ratio, `why` has the
-    reason. `ours` and `theirs` are the geometric means of base and server whose quotient it is.
-    `sessions` is the number compared. The frame is cached; callers must not change it.
+    cost or a time. Above 1 the base is ahead. `low` and `high` are the 95 % interval of the ratio
+    over sessions or blocks; an end is 0 or infinite if only a bound is known. If there is no ratio,
+    `why` has the reason. `ours` and `theirs` are the geometric means of base and server; the ratio
+    is their quotient. `sessions` is the number of sessions or blocks that were compared. The frame
+    is cached; callers must not change it.
     """
     order = _order(tables)
     confidence = 1 - level(tables.manifest)
@@ -146,16 +148,19 @@ def _row_of(load: str, base: Measured, other: Measured, outcome: Comparison) -> 
 
 
 def _mean_of(side: Measured) -> float:
-    """Return the mean of one side; NaN if a trial has too few requests for the percentile."""
+    """Return the geometric mean of one side.
+
+    Return NaN if the quantity is a percentile and a trial has too few requests for it.
+    """
     carried = carried_quantile(float(side.trials["requests"].min()))
     return geometric_mean(side.sample) if carried >= side.quantity.quantile else math.nan
 
 
 def disturbed(trials: pd.DataFrame) -> pd.Series[bool]:
-    """Return a mask of trials whose session is left out because CPU time was taken away.
+    """Return a mask of trials whose session is left out because others took CPU time from it.
 
-    Such a disturbance does not depend on the server, so the session is left out for all servers
-    under that load, unless fewer than `FEWEST_TRIALS` would remain.
+    Such a disturbance does not depend on the server. Therefore the session is left out for all
+    servers under that load, unless fewer than `FEWEST_TRIALS` sessions would remain.
     """
     robbed = has_cause(trials, Cause.CPU_TAKEN)
     robbed &= is_sealed(trials) & trials["session"].ne("")
@@ -165,9 +170,10 @@ def disturbed(trials: pd.DataFrame) -> pd.Series[bool]:
 def incomplete(trials: pd.DataFrame) -> pd.Series[bool]:
     """Return a mask of trials whose block lacks the sealed trial of a server under that load.
 
-    Ratios are within blocks, so such a block would count for the mean of one server and not for
-    its ratio. It is left out for all servers, unless fewer than `FEWEST_TRIALS` would remain. A
-    server with fewer sealed trials than that has no ratio, and no block is left out for it.
+    Ratios are computed within blocks. So an incomplete block would change a server's mean, but not
+    the server's ratio. Therefore the block is left out for all servers, unless fewer than
+    `FEWEST_TRIALS` blocks would remain. A server with fewer than `FEWEST_TRIALS` sealed trials has
+    no ratio, so no block is left out because of that server.
     """
     sealed = trials[is_sealed(trials)]
     if sealed.empty:
@@ -187,8 +193,8 @@ def incomplete(trials: pd.DataFrame) -> pd.Series[bool]:
 def not_compared(tables: Tables) -> pd.Series[bool]:
     """Return a mask of the trials of disturbed sessions and of incomplete blocks.
 
-    They take no part in ratios, nor in the means beside these. The mask is cached; callers must not
-    change it.
+    These trials are left out of the ratios, and of the means that are printed beside the ratios.
+    The mask is cached; callers must not change it.
     """
     is_disturbed = disturbed(tables.trials)
     rest = incomplete(tables.trials[~is_disturbed])
@@ -196,16 +202,17 @@ def not_compared(tables: Tables) -> pd.Series[bool]:
 
 
 def compared(tables: Tables, trials: pd.DataFrame) -> pd.DataFrame:
-    """Return those of a run's trials that take part in ratios and means."""
+    """Return the rows of `trials` from which ratios and means are computed."""
     return trials[is_sealed(trials) & ~not_compared(tables).loc[trials.index]]
 
 
 def _of_blocks(
     trials: pd.DataFrame, chosen: pd.Series[bool], blocks: pd.Series[Any]
 ) -> pd.Series[bool]:
-    """Return a mask of the blocks that have a chosen trial, by load.
+    """Return a mask of all trials whose block has a chosen trial under the same load.
 
-    No block of a load is chosen if fewer than `FEWEST_TRIALS` with a sealed trial would remain.
+    If leaving these blocks out would leave a load with fewer than `FEWEST_TRIALS` blocks that have
+    a sealed trial, the mask is False for all trials of that load.
     """
     out: pd.Series[bool] = chosen.groupby([trials["load"], blocks]).transform("any")
     remaining = blocks[~out & is_sealed(trials)].groupby(trials["load"]).nunique()
@@ -216,9 +223,10 @@ def _of_blocks(
 def noise_floor(tables: Tables, load: object, column: str, *, within: bool = False) -> float:
     """Return the factor (>= 1) by which intervals of `column` are widened under a load.
 
-    It is the largest ratio caused by noise alone, measured on a program with two labels (A/A); 1
-    without such labels. Intervals of comparisons `within` sessions include this noise already
-    (docs/method.md), so they are widened only if the two labels differ significantly.
+    The factor is the largest ratio that noise alone caused between two labels of one program (A/A).
+    It is 1 if the run has no such labels. If comparisons are made `within` sessions, their
+    intervals already include this noise (docs/method.md), so they are widened only if the two
+    labels differ significantly.
     """
     trials = compared(tables, tables.trials[tables.trials["load"] == load])
     factors = [1.0]
@@ -231,7 +239,7 @@ def noise_floor(tables: Tables, load: object, column: str, *, within: bool = Fal
 
 
 def between(tables: Tables, one: str, other: str) -> list[float]:
-    """Return the geometric mean ratio of two servers' rates, for each closed load of both."""
+    """Return the ratio of two servers' geometric mean rates, for each closed load that both ran."""
     trials = compared(tables, tables.trials)
     trials = trials[trials["load_model"].eq("closed")]
     wide = trials.assign(log=np.log(trials["served_rps"])).pivot_table(
@@ -241,9 +249,10 @@ def between(tables: Tables, one: str, other: str) -> list[float]:
 
 
 def _with_quantity(tables: Tables, quantity: Quantity) -> pd.DataFrame:
-    """Return the sealed trials that have the quantity.
+    """Return the sealed trials in which the quantity was measured, sorted by load and block.
 
-    Rates come from closed loads; response times and peaks come from constant offered rates.
+    Rates are taken from closed loads only; response times and peaks at a rate are taken from
+    constant offered rates only.
     """
     trials = compared(tables, tables.trials)
     known = trials["tier"].ne(CALIBRATION) & trials["objective"].eq("")
@@ -259,11 +268,11 @@ def _with_quantity(tables: Tables, quantity: Quantity) -> pd.DataFrame:
 
 
 def _counted(chosen: pd.DataFrame, zeros: pd.DataFrame, quantity: Quantity) -> pd.DataFrame:
-    """Return trials of a counter for which ratios make sense.
+    """Return the trials for which ratios of a counter make sense.
 
-    A load is left out if one of its trials counted nothing: zero has no logarithm, and the other
-    trials alone would be too many. If no load changes the quantity, one load with the most servers
-    is enough.
+    A load is left out if one of its trials counted zero events. Zero has no logarithm, and the mean
+    of the other trials alone would be too high. If the quantity does not depend on the load, only
+    the load with the most servers is used.
     """
     whole = chosen[~chosen["load"].isin(zeros["load"])]
     if quantity.by_load or whole.empty:
@@ -273,10 +282,10 @@ def _counted(chosen: pd.DataFrame, zeros: pd.DataFrame, quantity: Quantity) -> p
 
 
 def _order(tables: Tables) -> list[str]:
-    """Return the servers in the order in which they are used as the base.
+    """Return the servers in order of priority as the base of comparisons.
 
-    Servers that ran under more loads come first, then those with less CPU per request, which is
-    known under every load. Yardsticks come last.
+    Servers that ran under more loads come first. Among equals, the server that takes less CPU time
+    per request comes first, because this quantity is known under every load. Yardsticks come last.
     """
     trials = _with_quantity(tables, CPU_PER_REQUEST)
     wide = trials.pivot_table(index="load", columns="server", values=CPU_PER_REQUEST.column)
@@ -298,7 +307,7 @@ def table(tables: Tables, quantities: Sequence[Quantity] = OF_A_REPORT) -> pd.Da
     rows = []
     for row in frame(tables, quantities).to_dict("records"):
         quantity = CATALOGUE[row["quantity"]]
-        # A rate is printed base first; a cost or a time other server first.
+        # For a rate, print the base first; for a cost or a time, print the other server first.
         names = [row["base"], row["server"]]
         values = [number(row["ours"]), number(row["theirs"])]
         if not quantity.more_is_better:
@@ -316,9 +325,10 @@ def table(tables: Tables, quantities: Sequence[Quantity] = OF_A_REPORT) -> pd.Da
 
 
 def linearity(tables: Tables) -> pd.DataFrame:
-    """Return (rate on a share / share) / (rate on a whole core) as texts.
+    """Return how far the rate is proportional to the share of a core, as texts.
 
-    There is one row per server, load and share.
+    There is one row per server, load and share, with the ratio of (rate on the share / share) to
+    the rate on a whole core. A ratio of 1 means that the rate is proportional to the share.
     """
     rows = []
     sealed = _with_quantity(tables, THROUGHPUT)
@@ -337,11 +347,12 @@ def linearity(tables: Tables) -> pd.DataFrame:
 
 
 def finding(tables: Tables, quantity: Quantity, tool: str = "") -> str:
-    """Return the largest difference of a quantity in a few words.
+    """Return the largest difference between two servers in a few words.
 
-    For example `gin takes 1.54 to 2.37 times axum's CPU time ...`. It is the range over the loads
-    (of one tool, if named) of the two servers that differ most. Each of their ratios must be
-    significantly on one side of 1; empty if there is no such pair.
+    For example `gin takes 1.5 to 2.4 times axum's CPU time per request`. The numbers are the range
+    of the ratio over the loads (of one tool, if `tool` is given), for the two servers that differ
+    most. Only pairs are considered whose ratio is significantly above 1 under every load. Return an
+    empty text if there is no such pair.
     """
     rows = frame(tables)
     is_asked_for = rows["quantity"].eq(quantity.name) & rows["why"].eq("")

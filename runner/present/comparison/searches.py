@@ -1,11 +1,12 @@
 """Searches for the highest arrival rate at which each server keeps an objective.
 
 Each search (a server in a block) ends in a bracket: the highest rate that kept the objective, and
-the lowest that broke it. If the server, or nothing, was the limit of the step that broke it, the
-server's highest rate lies in this bracket. If the generator or the database was the limit, or the
-limit is unknown, the server may keep a higher rate, so the bracket has no upper end. The same holds
-if no step broke the objective. The median of the true rates lies between the median of the lower
-ends and the median of the upper ends, which may be infinite.
+the lowest rate that broke it. If the server, or nothing, was the limit of the step that broke the
+objective, the server's highest rate lies in this bracket. If the generator or the database was the
+limit, or the limit is unknown, the server may be able to keep a higher rate, so the bracket has no
+upper end. It has no upper end either if no step broke the objective. The median of the true highest
+rates lies between the median of the lower ends and the median of the upper ends; the latter may be
+infinite.
 """
 
 import math
@@ -24,7 +25,9 @@ from runner.present.statistics.inference import sure_spread
 from runner.verdict.limits import Limit
 
 LIMITS_THAT_DECIDE = (Limit.SERVER, Limit.NONE)
-"""Limits of a broken step that make the answer the server's: its CPUs were full, or nobody's were.
+"""Limits of a step that show that the server itself broke the objective.
+
+Either the server's CPUs were full, or no program was at a limit.
 """
 RANGE_ENDS = "end of the search"
 TOO_FEW_SEARCHES = "not enough trials"
@@ -51,20 +54,24 @@ WHY: dict[str, str] = {
 
 @dataclass(frozen=True)
 class SearchOutcome:
-    """Results of the sealed steps of one search."""
+    """The result of one search, from its sealed steps."""
 
     low_rps: float
-    """The highest rate at which the server kept the objective; 0 if it was shown at none."""
+    """The highest rate at which the server kept the objective; 0 if it kept the objective at none.
+    """
     high_rps: float
-    """The lowest rate at which the server broke it; infinite if that was not shown."""
+    """The lowest rate at which the server broke the objective; infinite if that was not shown."""
     limit: str
-    """What limited the step at the lowest rate that broke the objective."""
+    """What limited the step at the lowest rate that broke the objective.
+
+    It is `RANGE_ENDS` if no step broke the objective.
+    """
     probe_p95_ms: float
     """The probe's 95th percentile in that step; NaN if no step broke the objective."""
 
 
 def outcome(steps: pd.DataFrame) -> SearchOutcome:
-    """Return the results of the sealed steps of one search."""
+    """Return the result of one search; `steps` are its sealed steps."""
     known = bracket(zip(steps["rate_rps"].astype(float), steps["objective_kept"] == 1, strict=True))
     if math.isinf(known.broken_rps):
         return SearchOutcome(known.kept_rps, math.inf, RANGE_ENDS, math.nan)
@@ -81,10 +88,11 @@ def outcome(steps: pd.DataFrame) -> SearchOutcome:
 def answers(tables: Tables) -> pd.DataFrame:
     """Return one row per search and server, with the columns `ANSWER_COLUMNS`.
 
-    kept_rps and broken_rps enclose the median over the searches. From six searches on, low_rps and
-    high_rps are its exact 95 % interval (`confidence`); with fewer, they are minimum and maximum
-    with a confidence of NaN. 0 means that no rate was kept. inf means unknown, usually for the
-    reason `why_open`.
+    The median over the searches of the highest rate that the server keeps lies between kept_rps and
+    broken_rps. With at least six searches, low_rps and high_rps are the exact 95 % interval of the
+    median, and `confidence` is its coverage. With fewer searches, low_rps and high_rps are the
+    minimum and maximum, and `confidence` is NaN. A rate of 0 means that no rate was kept. A rate of
+    inf means that no upper end is known, usually for the reason `why_open`.
     """
     rows = []
     for cell in cells(tables, tables.searches()):
@@ -110,16 +118,19 @@ def answers(tables: Tables) -> pd.DataFrame:
 
 
 def words(row: Mapping[Any, Any]) -> str:
-    """Return the highest rate that a server keeps, and why it is not known better.
+    """Return the highest rate that a server keeps, and why it is not known more precisely.
 
-    `4,120`, `at least 1,542 (k6 was the limit)`, `less than 250` or `unknown (...)`.
+    Examples: `4,120`, `at least 1,542 (k6 was the limit)`, `less than 250`, `unknown (...)`.
     """
     kept = kept_words(row, at_least="at least", less_than="less than")
     return f"{kept} ({row['why_open']})" if math.isinf(row["broken_rps"]) else kept
 
 
 def kept_words(row: Mapping[Any, Any], at_least: str, less_than: str) -> str:
-    """Return the highest rate that a server keeps, with words or signs for an open end."""
+    """Return the highest rate that a server keeps.
+
+    `at_least` and `less_than` are the words or signs to print if only one end is known.
+    """
     kept_rps = row["kept_rps"]
     if math.isinf(row["broken_rps"]):
         return f"{at_least} {kept_rps:,.0f}" if kept_rps > 0 else "unknown"
@@ -127,7 +138,7 @@ def kept_words(row: Mapping[Any, Any], at_least: str, less_than: str) -> str:
 
 
 def interval(row: Mapping[Any, Any]) -> str:
-    """Return `3,980–4,300` with `≥` and `<` for open ends."""
+    """Return the interval as `3,980–4,300`; with an open end, as `≥ 3,980` or `< 4,300`."""
     low = row["low_rps"]
     high = row["high_rps"]
     if math.isinf(high):
@@ -136,7 +147,7 @@ def interval(row: Mapping[Any, Any]) -> str:
 
 
 def printable(table: pd.DataFrame) -> pd.DataFrame:
-    """Return `answers` as texts."""
+    """Return the table of `answers` with its values as texts and headings for readers."""
     rows = table.to_dict("records")
     few = [
         f" (minimum–maximum; {TOO_FEW_SEARCHES})" * math.isnan(row["confidence"]) for row in rows
