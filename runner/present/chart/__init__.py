@@ -1,4 +1,4 @@
-"""A figure is a `Chart`, a frozen value with a tidy frame.
+"""A figure is a `Chart`: a frozen value with a tidy frame.
 
-`drawing` draws it, `sentences` describes it, and prints it as a table.
+`drawing` draws the chart. `sentences` describes it in words and turns it into a table.
 """

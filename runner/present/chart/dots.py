@@ -1,4 +1,4 @@
-"""Draw dots in rows, with the number beside each: panels below each other share their axes."""
+"""Draw dots in rows, with the number beside each dot. Panels in one column share their x axis."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ ABOVE_PT = 6.8  # distance between the middle of the number and the line of the 
 
 @dataclass(frozen=True, eq=False)
 class DotPanel:
-    """A panel: one row for each server of its group.
+    """A panel with one row for each server of its group.
 
-    `rows` has the columns of a chart's frame; y is the value, from low to high. Several dots of a
-    server stand in one row, each with its `series` before the number if `names_series`. `second`
-    has the marks of a second client, which are drawn grey below the rows.
+    `rows` has the columns of a chart's frame: y is the value of a dot, and low and high are the
+    ends of its range. A server may have several dots in its row. With `names_series`, the number
+    beside each dot begins with the dot's `series`. `words` are printed above the panel. `second`
+    has the values of a second client; they are drawn as grey marks below the rows.
     """
 
     rows: pd.DataFrame
@@ -41,7 +42,7 @@ class DotPanel:
 
 @dataclass(frozen=True, eq=False)
 class DotGroup:
-    """Panels beside each other, which have the same servers, the first on top.
+    """Panels beside each other that have the same servers as rows, the first server on top.
 
     A panel is None if nothing was measured there.
     """
@@ -52,9 +53,10 @@ class DotGroup:
 
 
 def draw_dots(chart: Chart, groups: Sequence[DotGroup], axes: Sequence[Axis]) -> Figure:
-    """Return the figure: a row of panels for each group, a column for each axis.
+    """Return the figure, with a row of panels for each group and a column for each axis.
 
-    Equal axes have equal limits, from zero or logarithmic, so that all their panels compare.
+    Equal axes have equal limits, so that their panels can be compared. A linear axis begins at
+    zero.
     """
     longest = [server for group in groups for server in group.servers]
     every = [panel for group in groups for panel in group.panels if panel is not None]
@@ -105,7 +107,7 @@ def draw_dots(chart: Chart, groups: Sequence[DotGroup], axes: Sequence[Axis]) ->
 
 
 def _limits(ax: Axes, axis: Axis, panels: Sequence[DotPanel]) -> tuple[float, float]:
-    """Return the limits that leave space for the number beside the last dot."""
+    """Return limits of the x axis that leave space for the number beside the last dot."""
     rows = pd.concat([each for panel in panels for each in (panel.rows, panel.second) if len(each)])
     high = float(rows[["y", "high"]].max().max())
     words = [_words(row, panel) for panel in panels for row in panel.rows.to_dict("records")]
@@ -156,10 +158,9 @@ def _label(ax: Axes, rows: pd.DataFrame, place: float, panel: DotPanel) -> None:
 
 
 def _draw_dot(ax: Axes, row: dict[Any, Any], place: float, look: Identity) -> None:
-    """Draw a server's dot over a pale line, which is the range.
+    """Draw a server's dot, and its range as a pale line behind the dot.
 
-    The number stands above the line, so it can begin at the dot. An unranked dot is hollow and
-    pale.
+    A dot is hollow and pale if its server is not ranked by it.
     """
     color = look.color if row["solid"] else pale(look.color)
     if math.isfinite(row["low"]) and math.isfinite(row["high"]):

@@ -24,32 +24,33 @@ OTHERS: Any = {
     "label": "_other",
     "zorder": 1,
 }
-"""Style of the other servers' lines behind a panel's server."""
-THIN: Any = (0, (4, 2))  # dashes of a bound, and of a line to an unranked point
+"""Style of the other servers' lines, behind the line of a panel's own server."""
+THIN: Any = (0, (4, 2))  # dashes of a line to an unranked point
 MOST_IN_A_PANEL = 4
+"""Most servers that share one panel; if there are more, each server has a small panel."""
 PANELS_ACROSS = 3
-"""Number of small panels in a row, if there are too many servers for one panel."""
+"""Number of small panels per row, for up to `MOST_IN_ROWS_OF_THREE` servers."""
 MOST_IN_ROWS_OF_THREE = 6
 CROWDED_ACROSS = 5
-"""Number of small panels in a row, if three would make too many rows."""
+"""Number of small panels per row, for more than `MOST_IN_ROWS_OF_THREE` servers."""
 FEWEST_SIZES = 3
-"""Number of load sizes from which on points with ranges are joined to a curve.
+"""Smallest number of load sizes for which points with ranges are joined to a curve.
 
-With fewer sizes, each size has a panel with a row per server.
+With fewer sizes, each size has its own panel with a row per server.
 """
 NUDGE = 1.045
-"""Factor that shifts each server's points along x, so that ranges of equal servers are visible."""
+"""Factor that shifts each server's points along x, so that equal ranges do not hide each other."""
 SPARE = 1.08
 """Factor by which the y axis extends beyond the highest value."""
 SPARE_LOG = 1.3
 """The same factor for a logarithmic y axis."""
 Grid = Sequence[Sequence[Axes]]
 Mark = Callable[[Axes, pd.DataFrame, Identity, str], None]
-"""Draws the rows of a server in its look, with its name as label."""
+"""A function that draws a server's rows with the given look and label."""
 
 
 def draw(chart: Chart) -> Figure:
-    """Return the figure; without data, a small one with the reason."""
+    """Return the chart as a figure; without data, return a small figure that says why."""
     with style.rc():
         if chart.frame.empty:
             figure, ((ax,),) = style.page(chart.title, "", [style.PanelRow(1, 0.5, 0.05, 0.05)])
@@ -61,16 +62,16 @@ def draw(chart: Chart) -> Figure:
 
 
 def lines_of(ax: Axes, rows: pd.DataFrame, **drawn: Any) -> None:
-    """Draw a line for each server by seaborn.
+    """Draw a line for each server with seaborn, interrupted wherever y is NaN.
 
-    NaN interrupts a line; seaborn alone would join its ends.
+    seaborn alone would join the points before and after a NaN.
     """
     runs = rows["y"].isna().cumsum()[rows["y"].notna()]
     known = rows.loc[runs.index]
     if len(known):
         import seaborn as sns  # noqa: PLC0415 - a second, which a run that ends in a few sentences need not wait for
 
-        # Series, not columns, whose names would become axis labels.
+        # Pass arrays instead of columns, because seaborn would use column names as axis labels.
         x = known["x"].to_numpy(float)
         y = known["y"].to_numpy(float)
         units = pd.factorize(known["server"])[0] * (len(rows) + 1) + runs.to_numpy()
@@ -80,9 +81,9 @@ def lines_of(ax: Axes, rows: pd.DataFrame, **drawn: Any) -> None:
 
 
 def band(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
-    """Draw a curve with its low-high band, and a mark at its last point.
+    """Draw a curve with a band from low to high, and a mark at its last point.
 
-    Draw it pale if it does not rank.
+    The curve is pale if a point of it is not ranked.
     """
     known = rows[rows["y"].notna()]
     color = look.color if rows["solid"].all() else pale(look.color)
@@ -102,9 +103,10 @@ def ranged(
     *,
     across: bool = False,
 ) -> None:
-    """Draw a row's point at (x, y) with its low-high range, vertically or horizontally (`across`).
+    """Draw a row's point at (x, y) with its range from low to high.
 
-    Draw it hollow and pale if it is not solid.
+    The range is vertical, or horizontal with `across`. The point is hollow and pale if the row is
+    not `solid`.
     """
     color = look.color if row["solid"] else pale(look.color)
     ends: Any = {"xerr" if across else "yerr": [[row["y"] - row["low"]], [row["high"] - row["y"]]]}
@@ -119,7 +121,7 @@ def ranged(
 def beside(
     ax: Axes, x: float, y: float, words: str, away_pt: float = 8, above_pt: float = 0
 ) -> None:
-    """Write words to the right of a point, and `above_pt` above it."""
+    """Write words to the right of a point at a distance of `away_pt`, raised by `above_pt`."""
     ax.annotate(
         words,
         (x, y),
@@ -131,9 +133,9 @@ def beside(
 
 
 def bars(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
-    """Draw points with their low-high ranges, joined by lines.
+    """Draw points with their ranges from low to high, joined by lines.
 
-    Unranked points are hollow and pale, with dashed lines.
+    Unranked points are hollow and pale, and the lines to them are dashed.
     """
     found = rows.dropna(subset="y").to_dict("records")
     sure: Any = {"color": look.color, "lw": 1.8}
@@ -146,10 +148,10 @@ def bars(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
 
 
 def ridges(ax: Axes, chart: Chart, panel: str, bin_width: float, height: float) -> None:
-    """Draw a ridge for each server of a panel, the first on top, with its `median` marked.
+    """Draw a ridge (the outline of a histogram) for each server of a panel, the first on top.
 
-    The values of x are centres of bins that are `bin_width` wide in logarithms; an empty bin has no
-    row.
+    A dark line marks each server's `median`. The values of x are the centres of bins that are
+    `bin_width` wide in logarithms. An empty bin has no row in the frame.
     """
     curves = {
         server: rows for server, rows in chart.of_panel(panel).items() if rows["y"].notna().any()
@@ -211,10 +213,11 @@ def sheet(
     axis_in: float = 0.38,
     below_in: float = 0.26,
 ) -> dict[Facet, Axes]:
-    """Return an empty panel for each facet, with headings: server, load if several, and notes.
+    """Return an empty panel for each facet.
 
-    Up to `alone` panels are in one column, more in two. Pairs of sizes are for one column and for
-    two.
+    The heading of a panel is its server, its load if the chart has several loads, and the facet's
+    notes. Up to `alone` panels are drawn in one column, more panels in two columns. `panel_in` and
+    `right_in` have two sizes: for one column, and for two columns.
     """
     shown = chart.facets
     columns = 1 if len(shown) <= alone else 2
@@ -264,7 +267,7 @@ def facets(chart: Chart, mark: Mark = band) -> Figure:
         bound = rows["series"] == (chart.dashed or None)
         lines_of(ax, rows[~own & ~bound], **OTHERS)
         lines_of(ax, rows[own & bound], color=style.INK, lw=1.0, ls=DASHED, label="bound")
-        # Solid, because each server has its own panel, in which the dashed line is the bound.
+        # The server's line is solid in its own panel, because a dashed line there is the bound.
         mark(ax, rows[own & ~bound], replace(chart.looks[facet.server], dash="-"), facet.server)
         style.limit(ax, "y", *limits, log=chart.y.log)
         ax.set_ylabel(chart.y.label)
@@ -281,9 +284,9 @@ def facets(chart: Chart, mark: Mark = band) -> Figure:
 
 
 def finish(ax: Axes, chart: Chart, panel: str) -> None:
-    """Set the scales of a load's panel; linear ones begin at zero.
+    """Set the scales and limits of a load's panel.
 
-    The limits include all values of the load.
+    A linear axis begins at zero. The limits include all values of the load.
     """
     rows = chart.frame[chart.frame["panel"] == panel]
     for axis, kind, values in (
@@ -306,11 +309,12 @@ class _Plan:
 
 @dataclass(frozen=True)
 class Shared:
-    """Draws a chart with one panel per load, `panel_in` high, if there are few servers.
+    """A way to draw a chart: all servers of a load share one panel if there are few of them.
 
-    If there are more, or with `apart`, each server has a small panel, with the others in grey
-    behind it. With `alone` it has one without the others, and panels without points are kept.
-    `finish` sets scales, limits and ticks of a panel.
+    The shared panel is `panel_in` high. If there are more servers, or with `apart`, each server has
+    a small panel, with the other servers in grey behind it. With `alone`, each server has a small
+    panel without the other servers, and servers without points have a panel, too. `finish` sets the
+    scales, limits and ticks of a panel.
     """
 
     panel_in: float = 2.6
@@ -331,7 +335,7 @@ class Shared:
         return figure
 
     def _plan(self, chart: Chart, panel: str) -> _Plan:
-        """Return the rows of panels that a load needs."""
+        """Return the rows of panels that a load needs, and the function that draws them."""
         every = chart.of_panel(panel)
         curves = {
             server: rows for server, rows in every.items() if rows["y"].notna().any() or self.alone
@@ -418,7 +422,7 @@ def _fill_ranking(
 ) -> None:
     """Draw a panel for each x value, with a row for each server.
 
-    This is used if there are too few x values for curves.
+    This replaces curves if there are too few x values.
     """
     style.heading(axes[0], chart.headings[panel][0], above_in=0.34)
     top = max(float(rows["high"].max()) for rows in curves.values())

@@ -1,8 +1,8 @@
-"""Write the alternative text of a chart: its kind, then its values, in a length fit for listening.
+"""Write the alternative text of a chart, short enough for somebody who listens to it.
 
 Following WAI's tutorial on complex images (w3.org/WAI/tutorials/images/complex), the first sentence
-identifies the figure, its kind and its axes. The others give the values, relations and trends that
-a reader sees.
+names the figure, its kind and its axes. The other sentences give the values, relations and trends
+that a reader sees.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ Lines = Mapping[str, pd.DataFrame]  # server -> its points in a panel
 
 
 def describe(chart: Chart) -> str:
-    """Return the alternative text of a figure: its kind, then each panel's facts by server.
+    """Return the alternative text of a figure: its kind, then the facts of each panel.
 
-    If it is too long, include only the first and the last server.
+    If the text would be too long, name only the first and the last server of each panel. If it is
+    still too long, leave out the last panels.
     """
     if chart.frame.empty:
         return f"Nothing is drawn of “{chart.title}”. {chart.nothing}"
@@ -53,9 +54,10 @@ def describe(chart: Chart) -> str:
 
 
 def fit(head: str, parts: Sequence[str], noun: str) -> str:
-    """Return `head` and as many of `parts` as fit in `LIMIT`, at least one; count the rest.
+    """Return `head` and as many of `parts` as fit into `LIMIT` characters, at least one part.
 
-    Each part is a sentence about one `noun`.
+    Each part is a sentence about one `noun`, such as a load. A last sentence says how many are not
+    described.
     """
     for kept in range(len(parts), 0, -1):
         left = len(parts) - kept
@@ -71,7 +73,7 @@ def fit(head: str, parts: Sequence[str], noun: str) -> str:
 
 
 def _clause(chart: Chart, panel: str, *, short: bool) -> str:
-    """Return a panel's facts, its pale points, and the notes above its facets."""
+    """Return a clause with a panel's facts, its pale points, and the notes above its facets."""
     curves = chart.of_panel(panel)
     known = {
         server: rows for server, points in curves.items() if len(rows := points.dropna(subset="y"))
@@ -94,10 +96,10 @@ def _clause(chart: Chart, panel: str, *, short: bool) -> str:
 
 
 def said(fact: Fact, known: Lines, names: Collection[str], *, short: bool = False) -> str:
-    """Return the clause `the medians are, shortest first, axum 250 ms and gin 280 ms`.
+    """Return a fact as a clause: `the medians are, shortest first, axum 250 ms and gin 280 ms`.
 
-    With `short`, more than two servers are reduced to the first and the last, and the number
-    between. The other `names`, and NaN values, are reported as unknown.
+    With `short`, and more than two servers, name only the first and the last server and how many
+    lie between them. Servers in `names` without a known value are reported as unknown.
     """
     values = {
         name: value for name, rows in known.items() if math.isfinite(value := fact.value(rows))
@@ -126,9 +128,9 @@ def said(fact: Fact, known: Lines, names: Collection[str], *, short: bool = Fals
 
 
 def pale(known: Lines, *, short: bool = False) -> str:
-    """Return which points are pale.
+    """Return a clause that says which points are pale.
 
-    With `short`, return only how many, unless a whole line is pale or solid.
+    With `short`, say only how many points are pale if some line has both pale and solid points.
     """
     places = {
         name: list(rows.loc[~rows["solid"].astype(bool), "x"]) for name, rows in known.items()
@@ -149,7 +151,10 @@ def pale(known: Lines, *, short: bool = False) -> str:
 
 
 def grouped(texts: Mapping[str, str], form: str = "{text} ({names})", most: int = 4) -> list[str]:
-    """Return each text with its names, the most frequent first; beyond `most` only a number."""
+    """Return each text with the names that have it, the most frequent text first.
+
+    If there are more than `most` texts, the last item only counts the servers with other texts.
+    """
     ordered = Counter(texts.values()).most_common()
     named = [
         (text, names_or_count([name for name in texts if texts[name] == text]))
@@ -161,21 +166,21 @@ def grouped(texts: Mapping[str, str], form: str = "{text} ({names})", most: int 
 
 
 def names_or_count(names: Sequence[str], most: int = 4) -> str:
-    """Return up to `most` names, or a number: `7 servers`."""
+    """Return the names, or, if there are more than `most`, only their number: `7 servers`."""
     return captions.joined(names) if len(names) <= most else captions.plural(len(names), "server")
 
 
 def ends(values: pd.Series[float]) -> str:
-    """Return the lowest and highest of values, `98.2 to 99.1`, or one if both print alike."""
+    """Return the lowest and highest value, `98.2 to 99.1`; if both print alike, return one."""
     low = number(float(values.min()))
     high = number(float(values.max()))
     return low if low == high else f"{low} to {high}"
 
 
 def to_table(chart: Chart) -> pd.DataFrame:
-    """Return the points of a chart as texts: server, x, y and the range.
+    """Return the points of a chart as a table of texts, with the columns server, x, y and range.
 
-    Panel and series are added if there are several.
+    The table also has a column for the panel, or for the series, if the chart has several of them.
     """
     frame = chart.frame
     columns = {

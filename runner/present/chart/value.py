@@ -1,4 +1,7 @@
-"""A figure as one value: a tidy frame with axes, words and colours; and the registry of figures."""
+"""`Chart`, which is a figure as one value (a tidy frame with axes, words and colours).
+
+The module also has the registry of all figures by their names.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +33,10 @@ POINT_COLUMNS = ("panel", "server", "series", "x", "y", "low", "high", "solid")
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis: its `label`, its `name` in a sentence with the unit (`inserts answered per second`).
+    """An axis of a chart.
 
-    `unit` follows a value in a sentence: `/s`, or ` ms`. The values of an `even` axis are drawn at
-    equal distances.
+    `words` name the axis in a sentence (`inserts answered per second`). `unit` follows a value in a
+    sentence: `/s`, or ` ms`. The values of an `even` axis are drawn at equal distances.
     """
 
     label: str
@@ -42,16 +45,17 @@ class Axis:
     log: bool = False
     even: bool = False
     noun: str = ""
-    """Noun that the values count, in the singular: `connection`."""
+    """What the values of the axis count, as a noun in the singular: `connection`."""
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A sentence on one value of each server in a panel, sorted by this value.
+    """A clause of the description: one value for each server in a panel, sorted by this value.
 
-    NaN means unknown. `text` replaces value and unit by words made from the points. The lowest and
-    highest value of the column `ends_of` follow in brackets. `rising` puts the smallest value
-    first; `order` names the order: `shortest first`.
+    `value` computes the value from a server's points; NaN means unknown. `noun` names the value. If
+    `text` is given, it makes the words that replace value and unit. If `ends_of` names a column,
+    the lowest and highest value of this column follow in brackets. With `rising`, the smallest
+    value comes first. `order` names the order in the sentence: `shortest first`.
     """
 
     noun: str
@@ -66,7 +70,7 @@ class Fact:
 def extreme(
     x: Axis, y: Axis, noun: str = "highest point", *, lowest: bool = False, rising: bool = False
 ) -> Fact:
-    """Return the fact of each line's highest or lowest point, and its x value."""
+    """Return the fact that names each line's highest (or `lowest`) point and its x value."""
 
     def text(rows: pd.DataFrame) -> str:
         found = rows.iloc[int(rows["y"].argmin() if lowest else rows["y"].argmax())]
@@ -82,10 +86,10 @@ def extreme(
 
 @dataclass(frozen=True, eq=False)
 class Facet:
-    """The panel of one server under one load, if each server has a panel.
+    """The panel of one server under one load, if each server has its own panel.
 
-    `notes` are paragraphs below the server's name, also part of the description. `ticks` are x
-    values with labels (default: round numbers); `limits` are those of the x axis.
+    `notes` are paragraphs below the server's name; they are also part of the description. `ticks`
+    are x values with their labels (default: round numbers). `limits` are the limits of the x axis.
     """
 
     panel: str
@@ -99,9 +103,10 @@ class Facet:
 class Chart:
     """One figure, with everything that a reader needs to understand it.
 
-    `frame` has the columns `POINT_COLUMNS` in the order of drawing: panel (a load), server, series
-    (a curve of a server). low and high enclose y, or are NaN. solid is False if a point does not
-    rank. NaN in y breaks a line.
+    `frame` has the columns `POINT_COLUMNS`, and its rows are in the order of drawing. A panel is
+    usually a load, and a series is a curve of a server. low and high are the ends of the range
+    around y, or NaN. solid is False if the server is not ranked by this point. A NaN in y
+    interrupts a line.
     """
 
     title: str
@@ -113,16 +118,16 @@ class Chart:
     caption: str = ""
     key: str = ""  # legend above the panels: meaning of marks and lines
     headings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Panel -> its name and the words below it, if servers share a panel.
+    """Panel -> its heading and the words below the heading, if servers share a panel.
 
-    If empty, the panels' names are used.
+    If the mapping and `facets` are empty, each panel's name is its heading.
     """
     facets: tuple[Facet, ...] = ()
-    """One per panel and server; empty if the servers of a load share a panel."""
+    """One facet per panel and server; empty if the servers of a load share a panel."""
     dashed: str = ""  # the series drawn as a dashed black line, such as the offered rate
     kind: str = "Line chart"
     statistic: str = "median of the trials"
-    """Meaning of a point, for the sentence; more sentences may follow."""
+    """What a point shows, for the description; more sentences may follow."""
     pale: str = ""  # a sentence on the meaning of pale points; empty if there are none
     noun: str = "load"  # what a panel shows
     facts: tuple[Fact, ...] = ()
@@ -130,8 +135,9 @@ class Chart:
     nothing: str = "There is nothing to show of this load."
     """Sentence that replaces an empty panel, or the whole figure if the frame is empty."""
     draw: Callable[[Chart], Figure] | None = None
-    """Function that draws it, if `drawing.facets` and `drawing.Shared()` cannot."""
-    describe: Callable[[Chart], str] | None = None  # describes charts of other shapes
+    """Function that draws the chart; None means `drawing.facets` or `drawing.Shared()`."""
+    describe: Callable[[Chart], str] | None = None
+    """Function that describes the chart; None means the usual description."""
 
     def __post_init__(self) -> None:
         if not self.headings and not self.facets:
@@ -139,17 +145,18 @@ class Chart:
 
     @property
     def panels(self) -> list[str]:
-        """The panels in their order."""
+        """The panels in the order of the frame."""
         return list(dict.fromkeys(self.frame["panel"]))
 
     @property
     def servers(self) -> list[str]:
-        """The servers with a row in any panel, in the order of all figures."""
+        """The servers that have a row in any panel, in the order that all figures share."""
         return [server for server in self.looks if self.frame["server"].eq(server).any()]
 
     def of_panel(self, panel: str) -> dict[str, pd.DataFrame]:
-        """Return each server's rows of a panel, in the order of the frame, without the dashed
-        series.
+        """Return each server's rows of a panel, in the order of the frame.
+
+        Rows of the dashed series are left out.
         """
         rows = self.frame[
             (self.frame["panel"] == panel) & (self.frame["series"] != (self.dashed or None))
@@ -173,10 +180,10 @@ def of_trials(
     called: str = "trial",
     **more: Any,
 ) -> Chart:
-    """Return a chart about `trials` of a run, including failed ones.
+    """Return a chart about `trials` of a run; `trials` include the failed ones.
 
-    If no trial is sealed, the chart only says so, and names them `called`. `words` begin its
-    caption; `more` are further fields of `Chart`.
+    If no trial is sealed, the chart is empty and only says so; `called` is the word for a trial in
+    that sentence. The caption begins with `words`. `more` are further fields of `Chart`.
     """
     if sealed_trials(trials).empty:
         return empty(title, captions.unsealed(trials, called))
@@ -225,7 +232,8 @@ def points(
 ) -> pd.DataFrame:
     """Return the rows of a cell's curves: columns `POINT_COLUMNS` and `more`.
 
-    `series` is the name of one curve, or each point's. Without points, return one row of NaN.
+    `series` is the name of the curve, or an array with a name for each point. Without points,
+    return one row of NaN.
     """
     if not np.size(x):
         x = [np.nan]
@@ -242,7 +250,7 @@ def points(
 
 
 def tidy(parts: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """Return the joined frame of all curves; empty if it has no value."""
+    """Return one frame with the rows of all curves; return no rows if every y is NaN."""
     frame = (
         pd.concat(parts, ignore_index=True)
         if (parts := list(parts))
@@ -255,15 +263,16 @@ MEAN_AND_BAR = (
     "Bars are 95 % intervals of the means, or minimum to maximum of fewer than "
     f"{FEWEST_TRIALS} trials."
 )
-"""A caption: what `mean_points` draws."""
+"""Sentence for the caption of a chart made by `mean_points`."""
 
 
 def mean_points(
     cell: ServerLoad, column: str, by: str, solid: Callable[[pd.DataFrame], bool]
 ) -> pd.DataFrame:
-    """Return the mean of a column with its interval (`mean_of`) for each value of the column `by`.
+    """Return a cell's mean of `column` with its interval (`mean_of`), for each value of `by`.
 
-    Values without known data are left out.
+    Values of `by` for which `column` is not known in any trial are left out. `solid` decides from
+    the trials of one value of `by` whether the point is drawn solid.
     """
     known = cell.trials[cell.trials[column] > 0]
     by_x = {float(str(x)): cell.trials[cell.trials[by] == x] for x in sorted(set(known[by]))}
@@ -299,17 +308,18 @@ MODULES = (
 )
 """Modules that register charts, in the order of a post; other modules of `figures` follow.
 
-They import this room, so they are imported when the first chart is requested.
+These modules import this module, so they are imported only when the first chart is requested.
 """
 
 
 @dataclass(frozen=True)
 class Registered:
-    """A figure under its name.
+    """A figure that is registered under a name.
 
-    `notebook` is the file stem of the notebook that shows it. `needs` is True for runs with the
-    kind of load that it shows. `table` is the heading of the table in this notebook with the same
-    means, or empty. `subject` is the type of its source: a run's tables, or one trial.
+    `notebook` is the file stem of the notebook that shows the figure. `make` makes the chart from
+    its source, and `subject` is the type of this source: a run's tables, or one trial. `needs`
+    returns True for a run that has the kind of load that the figure shows. `table` is the heading
+    of the table in the notebook that has the same numbers, or empty.
     """
 
     name: str
@@ -321,9 +331,7 @@ class Registered:
 
     @property
     def place(self) -> str:
-        """A sentence that names the table with the numbers in its notebook; empty if there is
-        none.
-        """
+        """A sentence that names the table with the figure's numbers; empty without such a table."""
         return f" For a table see “{self.table}”." if self.table else ""
 
 
@@ -350,7 +358,7 @@ def chart(
 
 @cache
 def _places() -> dict[str, int]:
-    """Import every module that registers charts; return each one's place in a post."""
+    """Import every module that registers charts; return each module's place in a post."""
     figures = importlib.import_module("runner.present.figures")
     others = sorted(f"figures.{module.name}" for module in pkgutil.iter_modules(figures.__path__))
     modules = [
@@ -361,7 +369,7 @@ def _places() -> dict[str, int]:
 
 
 def charts(notebook: str = "") -> dict[str, Registered]:
-    """Return every figure by its name, or those of one notebook, in the order of a post."""
+    """Return every figure by its name, or the figures of one notebook, in the order of a post."""
     places = _places()
     ordered = sorted(
         _known.values(), key=lambda each: places.get(each.make.__module__, len(places))
