@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ ROOT_VARIABLE = "BENCH_ROOT"
 """Environment variable with the folder to work in, instead of the current one."""
 DATA_VARIABLE = "BENCH_DATA"
 """Environment variable with the folder of runs and figures; kernels of notebooks inherit it."""
+LIBRARIES = {"MPLCONFIGDIR": "matplotlib", "IPYTHONDIR": "ipython"}
+"""Environment variable with the folder of a library's files -> folder in the user's cache."""
 CLONE = "git clone REPOSITORY web-bench-lab && cd web-bench-lab && make setup"
 """How to get a checkout. A wheel does not know the address from which its project is cloned."""
 
@@ -108,6 +111,19 @@ def places() -> Places:
         figures=figures,
         tools=checkout / ".tools" if checkout else user_cache() / "tools",
     )
+
+
+def keep_libraries_in_cache() -> None:
+    """Let matplotlib and IPython keep their files in this user's cache, if there is no checkout.
+
+    Otherwise they make folders in the home folder. A variable that the user has set is kept.
+    """
+    if places().checkout is None:
+        for variable, name in LIBRARIES.items():
+            folder = user_cache() / name
+            with contextlib.suppress(OSError):  # then they choose a temporary folder
+                folder.mkdir(parents=True, exist_ok=True)
+            os.environ.setdefault(variable, str(folder))
 
 
 def user_cache() -> Path:

@@ -14,7 +14,7 @@ import typer
 
 from runner import console
 from runner.model import LabError
-from runner.places import DATA_VARIABLE
+from runner.places import DATA_VARIABLE, keep_libraries_in_cache
 from runner.planning.hosts import Hosts, read_hosts
 from runner.store import RunFolder, find_run
 
@@ -108,7 +108,7 @@ def choose_data(folder: str | None) -> None:
 
 
 def with_data(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command with the option `--data`, which applies before it begins."""
+    """Return a command that has the option `--data`, and keeps to the lab's folders."""
     parameters = inspect.signature(command, eval_str=True).parameters
     option = inspect.Parameter(
         "data", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=DataFolder
@@ -117,6 +117,7 @@ def with_data(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def with_option(*given: Any, data: str | None = None, **named: Any) -> None:
         choose_data(data)
+        keep_libraries_in_cache()
         command(*given, **named)
 
     with_option.__signature__ = inspect.Signature([*parameters.values(), option])  # type: ignore[attr-defined]

@@ -48,6 +48,7 @@ class Installed:
         # Python ignores .pth files in a folder that a .pth file names, so that this checkout,
         # which is installed there in editable mode, is not seen.
         (packages / "others.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+        (environment / "share").symlink_to(Path(sys.prefix) / "share")  # templates of nbconvert
         script = f"#!{environment}/bin/python\nfrom runner.cli import main\nmain()\n"
         (environment / "bin" / "bench").write_text(script)
         (environment / "bin" / "bench").chmod(0o755)
