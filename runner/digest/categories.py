@@ -11,25 +11,28 @@ from runner.profiled import KERNEL
 KERNEL_OTHER = "kernel other"
 UNKNOWN = "unknown"
 _PASS = ""
-"""Category of functions that work for their callers."""
+"""Category of functions that work for their callers: the category of the caller counts."""
 _BEFORE = ("<", "&", "*", "dyn ", "mut ", "const ")
 
 
 @dataclass(frozen=True)
 class Rules:
-    """Categories by the beginnings of functions' names."""
+    """Categories of functions, by the beginnings of their names."""
 
     kernel: Mapping[str, str]
     program: Mapping[str, str]
 
     def category(self, stack: Sequence[str]) -> str:
-        """Return the category of a stack: functions from the thread's first to the running one."""
+        """Return the category of a stack.
+
+        `stack` lists its functions, from the thread's first function to the running one.
+        """
         if not stack:
             return UNKNOWN
         in_kernel = stack[-1].endswith(KERNEL)
         for function in reversed(stack):
             if function.endswith(KERNEL) != in_kernel:
-                break  # a program that called the kernel does not say what the kernel did
+                break  # the program's functions do not tell what the kernel did for them
             if found := _first(function, self, in_kernel):
                 return found
         return KERNEL_OTHER if in_kernel else UNKNOWN
@@ -41,7 +44,7 @@ class Rules:
 
 @functools.lru_cache(maxsize=100_000)
 def _first(function: str, rules: Rules, in_kernel: bool) -> str:
-    """Return the category of a function alone; empty if no rule knows it."""
+    """Return the category of a single function; empty if it has no rule."""
     known = rules.kernel if in_kernel else rules.program
     name = function.removesuffix(KERNEL)
     while name.startswith(_BEFORE):

@@ -16,10 +16,10 @@ from runner.verdict.limits import Limit
 
 
 def calibrate(run: RunFolder) -> Calibration:
-    """Return the ceilings shown by a run's sealed trials.
+    """Return the generators' ceilings, from the sealed trials of a calibration run.
 
-    The ceiling of a load is the highest median rate among its servers. Raise LabError if no trial
-    is sealed.
+    The ceiling of a load is the median rate of the server with the highest median rate. Raise
+    LabError if no trial is sealed.
     """
     manifest = run.manifest()
     trials = pq.read_table(run.table("trials")).to_pandas()
@@ -54,7 +54,7 @@ def calibrate(run: RunFolder) -> Calibration:
         made_at=manifest.started_at or "",
         fingerprint=manifest.machine.fingerprint,
         tools={name: version for name, version in manifest.tools.items() if name in TRAITS},
-        # Those of all generators together.
+        # The number of CPUs of all generators together.
         generator_cpus=sum(map(len, cpus)) or len(manifest.placement.generator),
         ceilings=tuple(ceilings),
     )
@@ -75,8 +75,8 @@ def _rate(row: pd.Series, bins: pd.DataFrame) -> float:
 def capacity(run: RunFolder, servers: Sequence[str], workload: Workload) -> float:
     """Return the capacity of the slowest server for a workload's path, in requests/s on one core.
 
-    A server's capacity is its median rate in loads that it limited, divided by its share of a core.
-    Raise LabError if a server has no such load.
+    A server's capacity is its median rate, divided by its share of a core, in the closed keep-alive
+    loads that were limited by this server. Raise LabError if a server has no such load.
     """
     found: dict[str, list[float]] = defaultdict(list)
     for record in run.records():

@@ -17,18 +17,19 @@ from runner.model import LabError
 
 WORKER_BYTES = 2**30
 """Memory limit of a worker: 400 MB for DuckDB, 200 MB for Python and libraries, and a reserve."""
-LOST_WORKERS = 3  # a task that lost this many workers counts as the cause
+LOST_WORKERS = 3  # a task may lose this many workers; if it loses one more, Dask gives it up
 
 
 @contextlib.contextmanager
 def spread_over(
     address: str, say: Callable[[str], None], *, workers: int | None = None
 ) -> Iterator[Spread]:
-    """Yield a `map()` that runs on Dask workers: `local` ones, or those of a scheduler's address.
+    """Yield a `map()` that runs on Dask workers.
 
-    `local` starts `workers` processes, by default one per usable CPU, connected by TLS with
-    temporary keys. For a scheduler (tcp://host:port, tls://host:port), Dask's configuration has the
-    keys. Raise LabError if Dask is not installed or the scheduler does not answer.
+    If `address` is `local`, start `workers` processes, by default one per usable CPU. They are
+    connected by TLS with temporary keys. Otherwise `address` is that of a scheduler
+    (tcp://host:port or tls://host:port), and the keys come from Dask's configuration. Raise
+    LabError if Dask is not installed or the scheduler does not answer.
     """
     try:
         dask, distributed = map(importlib.import_module, ("dask", "distributed"))
@@ -61,7 +62,7 @@ def spread_over(
         ) -> Iterator[dict[str, Any]]:
             """Yield the function's result for each item, in order of completion.
 
-            Raise the first error of a call.
+            If a call raises an error, raise it.
             """
             futures = client.map(function, list(items), pure=False)
             for done, future in enumerate(distributed.as_completed(futures), start=1):

@@ -1,7 +1,7 @@
 """Make the tables of a script's load: its endpoints, its checks, and its thresholds.
 
-A percentile of an endpoint is exact: DuckDB sorts the requests of each endpoint, on disk if memory
-is short.
+The percentiles of an endpoint are exact, because DuckDB sorts the requests of each endpoint. If
+memory is short, it sorts on disk.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from runner.model import OTHER_ENDPOINTS, Trial, carried_percent
 from runner.store import replacing
 
 MOST_ENDPOINTS = 200
-"""Highest number of endpoints of a trial; the last one holds all others."""
+"""Highest number of endpoints in a trial's table. The last of them holds all rarer endpoints."""
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99_9": 99.9}
-"""Percentiles in the tables; one is null if too few requests lie beyond it."""
+"""Percentiles in the tables. A percentile is null if too few requests lie beyond it."""
 
 
 @dataclass(frozen=True)
 class _Load:
-    """What the tables of a script need of its load, beside the rows in DuckDB."""
+    """Facts about a script's load that its tables need, beside the rows in DuckDB."""
 
     labelling: Labelling
     checked: Mapping[int, Checked]
@@ -46,21 +46,23 @@ class _Load:
 
 @dataclass(frozen=True)
 class ScriptSlice:
-    """A script's requests in one slice of a session: rows on disk, and what the rows refer to."""
+    """A script's requests in one slice of a session: the rows on disk, and the labels in them."""
 
     labelling: Labelling
     checked: Mapping[int, Checked]
     first_start_ns: int
     files: Mapping[str, Path]
-    """File of each view in `_OF_SLICES`."""
+    """File with the rows of each view, by the view's name in `_OF_SLICES`."""
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """A way to divide the requests: the key of each label, and the columns of each key."""
+    """A way to divide the requests into groups, such as endpoints. A key is a group's number."""
 
     keys: Mapping[int, int]
+    """The key of each label, by the label's number."""
     columns: Sequence[Mapping[str, Any]]
+    """The columns that describe each group, by its key."""
 
 
 def write_script_tables(
@@ -89,7 +91,7 @@ _OF_SLICES = {
     "iterations": "length_ms",
     "users": "at_ns, vus, allocated",
 }
-"""Columns of the views that are kept of each slice."""
+"""The views whose rows are kept for each slice, and the columns that are kept."""
 
 
 def keep_slice(
@@ -115,9 +117,10 @@ def write_tables_of_slices(
     mode: str,
     slow_ms: float,
 ) -> None:
-    """Write the parts of a trial whose slices follow one another, each as long as `seconds` says.
+    """Write the parts of a trial as if its slices had followed one another without a gap.
 
-    Each slice numbers its labels by itself, so they are numbered again.
+    `seconds` has the length of each slice. Every slice numbers its labels for itself, so all labels
+    are numbered again.
     """
     begin_ns = slices[0].first_start_ns
     labelling = Labelling()
@@ -152,7 +155,10 @@ def write_tables_of_slices(
 def _add_checks(
     checked: dict[int, Checked], of_slice: ScriptSlice, numbers: Sequence[int], later_ns: int
 ) -> None:
-    """Add the results of one slice's checks, whose times are `later_ns` later in the whole."""
+    """Add the results of one slice's checks to `checked`.
+
+    `numbers` has the new number of each label. `later_ns` is added to the times of the slice.
+    """
     for label, each in of_slice.checked.items():
         whole = checked.setdefault(numbers[label], Checked())
         whole.passes += each.passes
@@ -194,7 +200,10 @@ def _write(path: Path, table: str, rows: list[dict[str, Any]]) -> None:
 
 
 def _kinds(database: duckdb.DuckDBPyConnection, load: _Load) -> Iterable[_Kind]:
-    """Yield the division by endpoint, and those by group and by scenario if there are several."""
+    """Yield the division by endpoint.
+
+    Yield also the division by group if there are several groups, and by scenario likewise.
+    """
     counts = dict(database.sql("SELECT label, count(*) FROM requests GROUP BY label").fetchall())
     labels = {number: load.labelling.labels[number] for number in sorted(counts)}
     known_urls = load.labelling.counts
@@ -211,7 +220,10 @@ def _kinds(database: duckdb.DuckDBPyConnection, load: _Load) -> Iterable[_Kind]:
 def _by_endpoint(
     labels: Mapping[int, Labels], counts: Mapping[int, int], urls: Mapping[int, int]
 ) -> _Kind:
-    """Return the division by endpoint; the rarest beyond MOST_ENDPOINTS are one."""
+    """Return the division by endpoint.
+
+    If there are more than MOST_ENDPOINTS, the rarest of them become one endpoint.
+    """
     origins = {_origin(label.url) for label in labels.values() if label.url}
     only = origins.pop() if len(origins) == 1 else ""
     found = {number: _endpoint(label, only) for number, label in labels.items()}
@@ -234,7 +246,10 @@ def _by_endpoint(
 
 
 def _endpoint(label: Labels, only_origin: str) -> str:
-    """Return the name of an endpoint; a URL is without its origin if all share one."""
+    """Return the name of an endpoint: the method, and the name or URL without `only_origin`.
+
+    `only_origin` is the origin that all URLs share; it is empty if there are several.
+    """
     where = label.name or label.url.removeprefix(only_origin) or "(no URL)"
     return " ".join(filter(None, (label.method, where)))
 
@@ -245,7 +260,7 @@ def _origin(url: str) -> str:
 
 
 def _sums(keys: Mapping[int, int], counts: Mapping[int, int]) -> Mapping[int, int]:
-    """Return the sums of the labels' counts by key."""
+    """Return for each key the sum of the counts of its labels."""
     sums: defaultdict[int, int] = defaultdict(int)
     for number, key in keys.items():
         sums[key] += counts.get(number, 0)
@@ -272,7 +287,7 @@ _FAILURES = """
 def _rows(
     database: duckdb.DuckDBPyConnection, load: _Load, kind: _Kind
 ) -> Iterable[dict[str, Any]]:
-    """Yield a row for each key, in the order of its columns."""
+    """Yield a row of the table `endpoints` for each key, in ascending order."""
     published = "duration_ms" if load.mode == "keepalive" else "occupied_ms"
     keys = pa.table({"label": list(kind.keys), "key": list(kind.keys.values())})
     database.register("keys", keys)
@@ -303,14 +318,17 @@ def _rows(
 
 
 def _failure(status: int, error_code: int) -> str:
-    """Return a failure in words: its status, or k6's code of an error without an answer."""
+    """Return a failure in words: its status, or k6's error code if there was no answer."""
     return f"status {status}" if status else f"k6 error {error_code}"
 
 
 def _percentiles(
     database: duckdb.DuckDBPyConnection, requests: Sequence[int], published: str
 ) -> list[dict[str, float | None]]:
-    """Return the latency columns of each key, whose requests are counted in the keys' order."""
+    """Return the latency columns of each key.
+
+    `requests` has the number of requests of each key, in the order of the keys.
+    """
     wanted = []
     begin = 0
     for count in requests:
@@ -361,7 +379,7 @@ _USERS = """
 
 
 def _checks(load: _Load) -> Iterable[dict[str, Any]]:
-    """Yield a row for each check of the script, with the seconds at which it failed."""
+    """Yield a row for each check of the script, with the times of its first and last failure."""
     for number, checked in load.checked.items():
         label = load.labelling.labels[number]
         yield {
@@ -376,5 +394,5 @@ def _checks(load: _Load) -> Iterable[dict[str, Any]]:
 
 
 def _since(at_ns: int, load: _Load) -> float | None:
-    """Return seconds since the begin of the load; None for no time."""
+    """Return the seconds from the beginning of the load to `at_ns`; None if `at_ns` is 0."""
     return (at_ns - load.first_start_ns) / 1e9 if at_ns else None

@@ -20,7 +20,7 @@ A latency of 1 us or more is at most 0.499 % (GROWTH**0.5) from the geometric mi
 The same holds for every quantile (nearest rank) read from a histogram.
 """
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
-"""Quantiles in the tables, by the name in their columns."""
+"""Quantiles in the tables, by the name that their columns contain."""
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -29,8 +29,8 @@ Floats = NDArray[np.float64]
 def bucket_index(latency_us: ArrayLike) -> Ints:
     """Return the bucket of each latency in us: floor(ln(us) / ln(1.01)), and 0 below 1 us.
 
-    Rounding errors of the logarithm are corrected, so that `bucket_bounds_ms` always enclose the
-    latency. Raise ValueError for NaN, infinite or negative latencies.
+    Rounding errors of the logarithm are corrected, so that the `bucket_bounds` always enclose a
+    latency of 1 us or more. Raise ValueError for NaN, infinite or negative latencies.
     """
     values = np.asarray(latency_us, dtype=np.float64)
     if not np.all(np.isfinite(values)) or np.any(values < 0):
@@ -48,9 +48,9 @@ class Bounds:
     """Bounds of buckets."""
 
     lower_ms: Floats
-    """Inclusive."""
+    """Inclusive lower bounds."""
     upper_ms: Floats
-    """Exclusive."""
+    """Exclusive upper bounds."""
 
 
 def bucket_bounds(bucket: ArrayLike) -> Bounds:
@@ -60,9 +60,10 @@ def bucket_bounds(bucket: ArrayLike) -> Bounds:
 
 
 def merge_counts(keys: ArrayLike, counts: ArrayLike) -> tuple[NDArray[Any], Ints]:
-    """Add up the counts of equal keys: return (keys, counts), ascending, without zero counts.
+    """Return the sums of the counts of equal keys, as (keys, sums) in ascending order of the keys.
 
-    Exact for any int64 sum. Raise ValueError if a count is no integer, or negative.
+    Keys whose sum is 0 are left out. Sums are exact if they fit into an int64. Raise ValueError if
+    a count is no integer, or negative.
     """
     given: NDArray[Any] = np.asarray(counts).ravel()
     if given.size and (not np.issubdtype(given.dtype, np.integer) or np.any(given < 0)):
@@ -97,9 +98,10 @@ def latency_table(
 def to_hgrm(upper_ms: ArrayLike, counts: ArrayLike) -> str:
     """Return a histogram in HdrHistogram's text form (`.hgrm`, in ms), a line per non-empty bucket.
 
-    Values are upper bounds of buckets, at most 1 % too high; the mean uses the buckets' middles.
-    Format: outputPercentileDistribution of HdrHistogram 2.1, read by its plotter. Raise ValueError
-    if the histogram is empty.
+    A value is the upper bound of its bucket, so it is at most 1 % too high. The mean is computed
+    from the middles of the buckets. The format is that of outputPercentileDistribution in
+    HdrHistogram 2.1, which HdrHistogram's plotter reads. Raise ValueError if the histogram is
+    empty.
     """
     upper, each = merge_counts(upper_ms, counts)
     if not each.size:

@@ -1,6 +1,6 @@
 """Digest a file of k6 that somebody else recorded: one trial of an imported run.
 
-The lab measured nothing beside it, so its verdict says that no CPU use is known.
+The lab measured nothing during that load, so the verdict is that no CPU use is known.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ SUMMARY = "k6-summary.json"  # base name of the summary beside the samples
 
 @dataclass(frozen=True)
 class ImportedDigest:
-    """A trial's digest, the trial with the load that its samples show, and sentences about them."""
+    """A trial's digest, the trial with the load that its samples show, and remarks for readers."""
 
     trial: Trial
     digest: Digest
@@ -61,9 +61,10 @@ class ImportedDigest:
 
 @dataclass(frozen=True)
 class _Seen:
-    """The load that the samples show, None without an iteration, and the trial with it."""
+    """The load that the samples show, and the trial with this load."""
 
     load: LoadSeen | None
+    """None if the samples have no iteration."""
     trial: Trial
 
 
@@ -92,8 +93,8 @@ def digest_imported(
 ) -> ImportedDigest:
     """Write the parts of the tables for an imported trial, and return its digest.
 
-    A missing end of the file is no fault. `progress` receives the number of bytes read so far.
-    Raise LabError if the file is missing or is not k6's.
+    If the end of the file is missing, the part before it is digested. `progress` receives the
+    number of bytes read so far. Raise LabError if the file is missing or is not k6's.
     """
     raw = samples_of(run.trial(trial.trial_id))
     is_csv = ".csv" in raw.name
@@ -167,14 +168,14 @@ def digest_imported(
 
 
 _NO_URL = {("", "", "")}
-"""Labels of checks, which are not about one request."""
+"""(method, name, url) of the labels of checks, which do not belong to a request."""
 _ITERATIONS_S = """
     SELECT coalesce(max(end_ns) - min(end_ns - (length_ms * 1e6)::BIGINT), 0) / 1e9 FROM iterations
 """
 
 
 def _write_watched(run: RunFolder, trial: Trial, watched: Watched, is_csv: bool) -> None:
-    """Write the parts about thresholds and about metrics other than those of HTTP requests."""
+    """Write the part about thresholds, and the part about metrics that are not of HTTP requests."""
     parts = parts_of_script(run, trial)
     thresholds = threshold_rows(watched, CSV_TAGS if is_csv else None)
     write_rows(parts["thresholds"], "thresholds", trial, thresholds)
@@ -182,7 +183,7 @@ def _write_watched(run: RunFolder, trial: Trial, watched: Watched, is_csv: bool)
 
 
 def _without_requests(trial: Trial, tally: Tally) -> ImportedDigest:
-    """Return the digest of a file without HTTP requests: it is in no figure."""
+    """Return the digest of a file without HTTP requests. Such a trial appears in no figure."""
     own = [name for name in tally.points if name not in UNWATCHED]
     words = ", ".join(f"{name} ({tally.points[name]:,})" for name in sorted(own)[:8])
     said = (
@@ -209,7 +210,7 @@ def _summary(run: RunFolder, trial: Trial) -> GeneratorSummary | None:
 
 
 def _stated(run: RunFolder, trial: Trial) -> StatedByK6:
-    """Return what k6's summary says of the script's thresholds."""
+    """Return the thresholds in k6's summary and their results; empty if there is no summary."""
     path = run.trial(trial.trial_id) / SUMMARY
     return read_stated(path) if path.is_file() else StatedByK6()
 
@@ -221,7 +222,10 @@ def _checks_counted(points: RequestNumbers) -> tuple[int, int]:
 
 
 def _held_against(summary: GeneratorSummary | None, points: RequestNumbers) -> list[Check]:
-    """Return the checks of the samples against k6's own summary; none if the file is cut off."""
+    """Return the checks of the samples against k6's own summary.
+
+    Without a summary, or if the file is cut off, there are none.
+    """
     if summary is None or points.lines_lost:
         return []
     return list(reconcile.summary_checks(points, summary))
@@ -230,7 +234,7 @@ def _held_against(summary: GeneratorSummary | None, points: RequestNumbers) -> l
 def _evidence(
     cell: Cell, points: RequestNumbers, use: ServerUse | None, checks_failed_share: float
 ) -> Evidence:
-    """Return the evidence for the verdict: at most the server's CPU use is known."""
+    """Return the evidence for the verdict. Of the CPU use, only the server's may be known."""
     return Evidence(
         server_used_cores=None if use is None else use.mean_pct / 100,
         server_share=None,
@@ -252,7 +256,7 @@ def _remarks(
     use: ServerUse | None,
     summary: GeneratorSummary | None,
 ) -> list[str]:
-    """Return sentences that a reader of the trial's numbers needs."""
+    """Return sentences that a reader must know to understand the trial's numbers."""
     said = []
     if points.lines_lost:
         said.append(
@@ -287,7 +291,7 @@ def _remarks(
 
 
 def _write_resources(run: RunFolder, trial: Trial, use: ServerUse | None) -> None:
-    """Write a part of the table of resources; it is empty if nothing was sampled."""
+    """Write the trial's part of the table of resources; it is empty if nothing was sampled."""
     rows = no_rows() if use is None else use.rows(trial.trial_id)
     with replacing(part(run, "resources", trial.trial_id)) as temporary:
         pq.write_table(rows, temporary)

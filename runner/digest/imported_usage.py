@@ -1,7 +1,7 @@
 """CPU and memory that another tool sampled beside an imported load.
 
-The tool has its own clock, which is aligned with the load's. Each row of the raw file is a reading
-of a counter of CPU time, as in a trial that the lab measured.
+The tool has its own clock, so its times are moved to the clock of the load. Each row of the raw
+file is a reading of a counter of CPU time, as in a trial that the lab measured.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ MOST_ZONE_S = 14 * 3600
 COVERED = 0.9
 """Share of the load that samples must cover before CPU per request is computed."""
 SHORT_S = 0.11
+"""Longest median interval between samples for which a peak over 0.1 s is computed."""
 LONG_S = 1.6
-"""Longest median intervals between samples for peaks over 0.1 s and over 1 s."""
+"""Longest median interval between samples for which a peak over 1 s is computed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +50,7 @@ class ServerUse:
 
     @property
     def covered(self) -> tuple[float, float]:
-        """The part of the load that has samples, in seconds since its begin."""
+        """Begin and end of the part of the load that has samples, in seconds since its begin."""
         t_s = self.counter.t_s
         return max(0.0, float(t_s[0])), min(self.seconds, float(t_s[-1]))
 
@@ -59,7 +60,7 @@ class ServerUse:
         return self.counter.mean_pct(*self.covered)
 
     def metrics(self, requests: int) -> Mapping[str, float | None]:
-        """Return the columns of `trials.parquet` about the server; None for what is not known."""
+        """Return the columns of `trials.parquet` about the server; unknown values are None."""
         begin_s, end_s = self.covered
         every_s = float(np.median(np.diff(self.counter.t_s)))
         covers = end_s - begin_s >= COVERED * self.seconds
@@ -78,7 +79,7 @@ class ServerUse:
         return self.counter.peak_pct(*self.covered, window_s)
 
     def rows(self, trial_id: str) -> pa.Table:
-        """Return the rows of the table of resources, from the load alone."""
+        """Return the rows of the table of resources, without samples from outside the load."""
         begin_s, end_s = self.covered
         inside = (self.counter.t_s > begin_s) & (self.counter.t_s < end_s)
         at_s = np.concatenate([[begin_s], self.counter.t_s[inside], [end_s]])
@@ -123,24 +124,26 @@ def read_use(folder: Path, points: RequestNumbers) -> ServerUse | None:
 
 
 def no_rows() -> pa.Table:
-    """Return an empty table of resources: nothing was sampled."""
+    """Return an empty table of resources, for a load of which nothing was sampled."""
     return schema_of("resources").empty_table()
 
 
 @dataclass(frozen=True)
 class _Moved:
-    """By how much samples are moved, and what was assumed; empty if nothing was."""
+    """By how much the times of samples are moved."""
 
     by_s: float
     words: str = ""
+    """What was assumed about the samples' clock; empty if nothing was assumed."""
 
 
 def _aligned(
     t_s: np.ndarray[Any, np.dtype[np.float64]], clock: str, begin_s: float, seconds: float
 ) -> _Moved:
-    """Return how samples are aligned with a load that began at `begin_s` since the epoch.
+    """Return how samples are moved, so that their times are those of the load.
 
-    `t_s` are the samples' times less `begin_s`.
+    `begin_s` is the time when the load began, in seconds since the epoch, and `t_s` are the
+    samples' times minus `begin_s`.
     """
     if clock == "wall":
         return _Moved(0.0)
@@ -154,7 +157,10 @@ def _aligned(
 
 
 def _in_zone(t_s: np.ndarray[Any, np.dtype[np.float64]], begin_s: float, seconds: float) -> _Moved:
-    """Return how times of an unknown zone are moved: to the zone with the longest overlap."""
+    """Return how samples are moved if the zone of their times is unknown.
+
+    The zone is taken in which the samples overlap most with the load.
+    """
     days_s = DAY_S * math.floor(begin_s / DAY_S) if t_s[0] + begin_s < DAY_S else 0.0
     zones = range(-MOST_ZONE_S, MOST_ZONE_S + 1, ZONE_STEP_S)
 
@@ -174,7 +180,10 @@ def _in_zone(t_s: np.ndarray[Any, np.dtype[np.float64]], begin_s: float, seconds
 
 
 def _facts(path: Path) -> dict[str, str]:
-    """Return the tool and the clock of samples; raise LabError if the file cannot be read."""
+    """Return tool, clock and note from the metadata of a file of samples.
+
+    Raise LabError if the file cannot be read.
+    """
     try:
         found = pq.read_schema(path).metadata or {}
         known = {name.decode(): value.decode() for name, value in found.items()}

@@ -1,6 +1,6 @@
 """The invariants: what must be true of a trial's numbers. A trial that breaks one fails.
 
-`reconcile.py` asks them. `bench list --invariants` prints the table of docs/method.md.
+`reconcile.py` checks them. `bench list --invariants` prints them as the table in docs/method.md.
 """
 
 from collections.abc import Callable
@@ -11,15 +11,18 @@ from runner.generator_traits import GENERATOR_LATE_S, TRAITS, Tool, Traits
 from runner.model import Blame, Check
 
 ROUNDING_MS = 0.001
-"""k6 adds in nanoseconds and prints milliseconds: only float rounding may differ."""
+"""Allowed rounding error: k6 adds nanoseconds, but prints milliseconds as floats."""
 MIN_COVERAGE = 0.99
 MOST_IDLE = 0.005  # as a share of a core
 SETTLED_S = 0.1
-"""Time that a generator needs to move to its CPUs: taskset sets them, then starts it."""
+"""Time at the start in which a generator may run on other CPUs.
+
+taskset first sets the CPUs, and then starts the generator.
+"""
 MAX_LATE = 0.2
 """Allowed share of requests that the probe itself sends late.
 
-The maximum observed is 3 %, when the hypervisor took CPU time.
+The largest share observed is 3 %, when the hypervisor took CPU time.
 """
 OWN_CONNECTIONS = 3
 """Connections of the lab and of wrk that are not part of the load.
@@ -28,12 +31,21 @@ wrk connects once to test the address (wrk.resolve in wrk.lua). The lab connects
 and keeps one connection to /stats during the load.
 """
 STRANGERS = 20
-"""Allowed number of foreign connections in the network namespace, if only the kernel counts."""
+"""Allowed number of connections of other programs in the network namespace.
+
+It applies if the kernel counts the connections, because the kernel does not count by server.
+"""
 LITTLE_TOLERANCE = 0.05
 LONG = 5.0
-"""Minimum length of a steady part, in mean iterations; in shorter parts users still begin."""
+"""Minimum length of a steady part, in mean iterations.
+
+In a shorter part, users are still starting.
+"""
 CPU_TOLERANCE = 1.02
-"""Allowed factor of CPU time: the kernel counts in ticks, and two may fall outside a short load."""
+"""Used CPU time may be this many times the time of the CPUs.
+
+The kernel counts in ticks, and two of the ticks that it counts may lie outside a short load.
+"""
 STEPPED_S = 0.05
 """Allowed difference between the wall clock and the monotonic clock over a load."""
 SLEWED = 0.001
@@ -42,21 +54,23 @@ SLEWED = 0.001
 NTP may slew the wall clock by 0.05 % (adjtimex(2)).
 """
 TOGETHER = 0.9
-"""Lowest share of the longest generator's time during which all generators must run."""
+"""All generators must run at the same time for at least this share of the longest one's time."""
 APART_NS = 150_000_000
 """Allowed difference between the begins (or ends) of generators.
 
 Programs take tens of milliseconds to start and to end.
 """
 UNDER_WAY = 0.5
-"""Lowest share of wrk's connections with a request under way, by rate x mean latency.
+"""On average, at least this share of wrk's connections must have a request under way.
 
-0.9 was observed on a busy CPU.
+The mean number of requests under way is rate x mean latency. On a busy CPU, a share of 0.9 was
+observed.
 """
 MOVED_NS = 5_000_000
 """Allowed drift between two hosts' clocks over a load.
 
-Clocks align the seconds of the hosts, but no latency depends on them.
+The clocks only tell which second of one host is which second of another. No latency depends on
+them.
 """
 
 IF_BROKEN = {
@@ -65,7 +79,7 @@ IF_BROKEN = {
     Blame.REST: "is repeated if nothing else failed; in the last attempt its whole session fails",
     Blame.MACHINE: "is repeated, whatever else failed",
 }
-"""Blame of a broken invariant -> the fate of the trial."""
+"""Blame of a broken invariant -> what happens to the trial."""
 
 
 def _every_generator(_: Traits) -> bool:
@@ -105,20 +119,21 @@ class Rule:
     """What an invariant demands, and of which trials."""
 
     check_name: str
-    """Name of its check: a stored text, with the invariant's number if it has one."""
+    """Name of the check, which is stored. It begins with the invariant's number, if there is one.
+    """
     compares: str
     """The numbers that must agree."""
     tolerance: str = "none"
-    """How far they may lie apart."""
+    """How far these numbers may lie apart."""
     generators: Callable[[Traits], bool] = _every_generator
-    """The generators of whose loads it is asked."""
+    """True for the traits of a generator if the invariant applies to the generator's loads."""
     loads: str = "all"
-    """The loads and machines of which it is asked."""
+    """The loads and machines to which the invariant applies."""
     blame: Blame = Blame.TRIAL
 
 
 class Invariant(Enum):
-    """An invariant of a trial, as the only maker of its check."""
+    """An invariant of a trial. Its check is made only by its method `check`."""
 
     HAS_REQUESTS = Rule(
         "1 the samples have HTTP requests",
@@ -351,20 +366,23 @@ class Invariant(Enum):
 
     @property
     def check_name(self) -> str:
-        """Name of its check, a stored text."""
+        """Name of the invariant's check, which is stored."""
         return self.value.check_name
 
     @property
     def generators(self) -> list[str]:
-        """The generators of whose loads it is asked."""
+        """The generators to whose loads the invariant applies."""
         return [tool for tool, traits in TRAITS.items() if self.value.generators(traits)]
 
     def is_asked_of(self, tool: Tool) -> bool:
-        """True if it is asked of loads of a generator."""
+        """True if the invariant applies to the loads of a generator."""
         return self.value.generators(TRAITS[tool])
 
     def check(self, ok: bool, detail: str) -> Check:
-        """Return its outcome for one trial; `detail` has the numbers that were compared."""
+        """Return the check of the invariant for one trial.
+
+        `detail` has the numbers that were compared.
+        """
         return Check(self.check_name, ok, detail, self.value.blame)
 
 

@@ -1,6 +1,7 @@
 """Digest k6's raw samples and summary into three tables and the numbers for the invariants.
 
-k6_raw.py writes one row per request; this module runs SQL on those rows, out of core.
+k6_raw.py writes one row per request. This module runs SQL on these rows, and DuckDB moves data to
+disk if memory is short.
 
 It relies on these facts of k6's source (lib/netext/httpext/tracer.go, equal in 1.8.1 and 2.2.0):
 
@@ -38,20 +39,20 @@ from runner.model import LabError, carried_percent
 from runner.store import read_json, replacing
 
 CLOSED_SHARE = 0.99
-"""At or above this share of requests that opened a connection, the mode is `close`.
+"""If at least this share of the requests opened a connection, the mode is `close`.
 
-k6 reports no connecting time if connecting failed.
+The share may be less than 1, because k6 reports no connecting time if connecting failed.
 """
 SETTLED = 0.1
 """Share of a load excluded at its beginning, because virtual users start one after the other."""
 BIN_NS = 100_000_000  # width of a bin of the throughput table
 GROUP_ROWS = 61_440  # rows in a row group of the table of requests
 LONGEST_NS = 30 * 86_400 * 10**9
-"""Longest load. A longer span means that the clock was set.
+"""Longest possible load. A longer time between requests means that the clock was set.
 
-The throughput table has one row per bin, so a wrong clock would make it huge.
+It is refused, because the throughput table has one row per bin, and would become huge.
 """
-MEMORY_MB = 400  # memory of a digest; half of it is DuckDB's
+MEMORY_MB = 400  # memory limit of a digest; DuckDB may use half of it
 BLOCKED = (1110, 1111)
 """k6's error_code for a blocked address or host name (lib/netext/httpext/error_codes.go)."""
 TREND = {
@@ -66,17 +67,17 @@ TREND = {
     },
     "max": "max",
 }
-"""Statistic of a trend -> its name in k6's summary."""
+"""Statistic of a trend -> the statistic's name in k6's summary."""
 OF_ONE_GENERATOR = (
     *("labelling", "checked", "thresholds", "kinds"),
     *("first_drop_ns", "last_drop_ns"),
 )
 """Facts of a Tally that are left out if several generators share a load.
 
-Each generator numbers its labels by itself.
+They cannot be added up, because each generator numbers its labels for itself.
 """
 FIRST_BYTE = ("p50", "p99")
-"""Percentiles of the time to the first byte in the tables."""
+"""The percentiles of the time to the first byte that the tables have."""
 Trend = Mapping[str, float]  # known statistics of one trend, in ms
 
 
@@ -86,7 +87,7 @@ class NoRequestsError(LabError):
 
 @dataclass(frozen=True)
 class Steady:
-    """Part of a load in steady state: from 10 % of it until the last iteration begins."""
+    """The steady part of a load: from a tenth of its time until its last iteration begins."""
 
     seconds: float
     in_flight: float  # mean number of concurrent iterations within this part
@@ -114,8 +115,8 @@ class RequestNumbers(Tally):
     script_runs: int
     """Number of data_sent points.
 
-    k6 writes one for each iteration, also interrupted ones, and one each for setup() and
-    teardown().
+    k6 writes one such point for each iteration, even if it was interrupted, and one each for
+    setup() and teardown().
     """
     first_start_ns: int
     """Begin of the load in wall-clock time.
@@ -125,14 +126,18 @@ class RequestNumbers(Tally):
     last_end_ns: int
     durations: Trend  # exact statistics of http_req_duration, in every mode
     latency: Trend
-    """The published latency: `durations` if connections were reused, otherwise with connecting."""
+    """The published latency: `durations` if connections were reused.
+
+    Otherwise it also contains the time of connecting.
+    """
     worst_residual_ms: float  # largest |sending + waiting + receiving - duration|
     iteration_max_ms: float  # largest iteration_duration; 0 without a completed iteration
     steady: Steady | None
     """The steady part of the load; None without a completed iteration."""
     blocked: int = 0  # requests that k6 did not send, because their host or port was not allowed
     other_ports: tuple[PortUse, ...] = ()
-    """Requests that k6 sent to other ports; no other number includes them."""
+    """Requests that k6 sent to other ports. Except `all_durations`, no other number includes them.
+    """
     all_durations: Trend | None = None
     """`durations` including requests to other ports; None if there were none."""
     proto: str | None = None
@@ -140,11 +145,12 @@ class RequestNumbers(Tally):
     tls_version: str | None = None
     opened: int = 0  # requests that opened a connection
     mode: str = "keepalive"
-    """Observed use of connections: `keepalive`, `close` or `mixed`; it may differ from the
-    request.
+    """Observed use of connections: `keepalive`, `close` or `mixed`.
+
+    It may differ from the mode that the load asked for.
     """
     answered_by_end: int = 0
-    """Responses received until the planned end of the load; all of them if it is unknown."""
+    """Responses received until the planned end of the load; all responses if it is unknown."""
     tail_percent: float | None = None  # highest percentile that this number of requests supports
     tail_ms: float | None = None  # that percentile of the published latency
     first_byte: Trend = field(default_factory=dict)
@@ -170,15 +176,18 @@ def digest_requests(
 ) -> RequestNumbers:
     """Digest k6's raw points, out of core, and return the numbers of the whole load.
 
-    `tables` are the output paths for requests, latency and throughput, in this order; if it is
-    empty, no table is written. `spool` reads the raw file; another generator passes its own. `mode`
-    is the requested use of connections; `mode_of` derives the observed one, with the number of
-    connections that the load may hold (`held`). `look` reads more from the views of `_open_spool`;
-    so does `look_at_rest` if the file has no HTTP request, before this raises NoRequestsError.
+    - `tables` are the output paths for requests, latency and throughput, in this order. If it is
+      empty, no table is written.
+    - `mode` is the requested use of connections, and `held` the number of connections that the load
+      may hold. `mode_of` derives the observed mode from them.
+    - `window_s` is the planned duration of an open load, from the begin of its first request.
+    - `spool` is the function that reads the raw file. Other generators pass their own.
+    - `look` is called to read more from the views of `_open_spool`. If the file has no HTTP
+      request, `look_at_rest` is called instead, and then NoRequestsError is raised.
 
-    `latency_ms` is http_req_duration in mode `keepalive`. Otherwise it lasts from asking for a
-    connection to the last byte: max(blocked, connecting + tls) + duration. Failed requests count,
-    too. An open load lasts `window_s` from the begin of its first request.
+    In mode `keepalive`, the column `latency_ms` is http_req_duration. Otherwise it lasts from
+    asking for a connection to the last byte: max(blocked, connecting + tls) + duration. Failed
+    requests count, too.
 
     If the raw file is damaged, raise LabError (exit code 1) with its name and the line, and write
     no table.
@@ -240,9 +249,9 @@ def spool_together(
 
 
 def merge_summaries(summaries: Sequence[GeneratorSummary]) -> GeneratorSummary:
-    """Merge the summaries of several generators: add counts, and weight means by them.
+    """Merge the summaries of several generators.
 
-    Percentiles are left out.
+    Counts are added, and the mean is weighted by the numbers of requests. Percentiles are left out.
     """
     names = ("iterations", "dropped", "requests", "rps", "checks", "checks_failed")
     whole = GeneratorSummary(
@@ -260,9 +269,10 @@ def merge_summaries(summaries: Sequence[GeneratorSummary]) -> GeneratorSummary:
 def mode_of(asked: str, opened: int, connected: int, held: int | None) -> str:
     """Return the observed use of a load's connections: `keepalive`, `close` or `mixed`.
 
-    Either side may have closed them. `opened` requests opened a connection; `connected` requests
-    had one. If connections are kept, at most `held` are opened: one per user, for its first
-    request. If `held` is None, return `asked`.
+    `opened` requests opened a connection, and `connected` requests had one, new or kept. If
+    connections are kept, the load opens at most `held` of them: each user opens one for its first
+    request. More than `held` means that the generator or the server closed connections. If `held`
+    is None, return `asked`.
     """
     if held is None:
         return asked
@@ -272,9 +282,9 @@ def mode_of(asked: str, opened: int, connected: int, held: int | None) -> str:
 
 
 def connect(folder: Path, memory_mb: int, threads: int) -> duckdb.DuckDBPyConnection:
-    """Open an in-memory DuckDB with limits of memory and threads, which spills into `folder`.
+    """Open an in-memory DuckDB with limited memory and threads, which spills data into `folder`.
 
-    It loads no extensions and prints nothing.
+    It installs no extensions and shows no progress bar.
     """
     connection = duckdb.connect(
         config={
@@ -300,10 +310,12 @@ def _by_generator(spool: Path, name: str) -> list[str]:
 def _open_spool(spool: Path, threads: int) -> duckdb.DuckDBPyConnection:
     """Open a DuckDB with the views `iterations`, `users`, `requests`, `every` and `watched`.
 
-    `requests` has the columns of k6_raw.py and also `ok` and `occupied_ms`, the time from asking
-    for a connection to the last byte. `every` also has the requests to other ports: `own` is true
-    for the server's, and `port` is the port of the others. Blocked contains connecting and TLS, but
-    is 0 if a connection was opened and then not used.
+    `requests` has the columns of k6_raw.py, and also `ok` and `occupied_ms`, which is the time from
+    asking for a connection to the last byte. `every` has in addition the requests to other ports:
+    `own` is true for requests to the server, and `port` is the port of all other requests.
+
+    The blocked time contains the times of connecting and TLS, but k6 writes 0 if a connection was
+    opened and then not used. So `occupied_ms` uses the larger of the two.
     """
     database = connect(spool, MEMORY_MB // 2, threads)
     requests = _by_generator(spool, "requests")
@@ -391,7 +403,10 @@ def _numbers_of_load(
 
 
 def _protocol(database: duckdb.DuckDBPyConnection, tally: Tally, name: str) -> str | None:
-    """Return a protocol of the answers, `proto` or `tls_version`; several are joined by commas."""
+    """Return the values of the label `name` (`proto` or `tls_version`) in the answers.
+
+    Several values are joined by commas, the most frequent first. None if no label has a value.
+    """
     known = [getattr(label, name) for label in tally.labels]
     if not any(known):
         return None
@@ -402,7 +417,7 @@ def _protocol(database: duckdb.DuckDBPyConnection, tally: Tally, name: str) -> s
 
 
 def _other_ports(database: duckdb.DuckDBPyConnection) -> tuple[PortUse, ...]:
-    """Return the number of requests to each other port, without those that k6 blocked."""
+    """Return the numbers of requests to each other port, without requests that k6 blocked."""
     found = database.sql(_OTHER_PORTS, params={"blocked": BLOCKED}).to_arrow_table().to_pylist()
     return tuple(PortUse(**each) for each in found)
 
@@ -440,8 +455,8 @@ def _tail_ms(
 def _first_byte(database: duckdb.DuckDBPyConnection, published: str) -> Trend:
     """Return percentiles of the time to the first byte of the answer.
 
-    It is the latency column `published` without the time of receiving. Empty if no request was
-    answered.
+    This time is the latency column `published` without the time of receiving. The result is empty
+    if no request was answered.
     """
     answered = database.view("requests").filter("status <> 0")
     answered.project(f"{published} - receiving_ms AS ms").order("ms").create("sorted_first_byte")
@@ -487,12 +502,12 @@ _STEADY = """
 def steady_state(database: duckdb.DuckDBPyConnection) -> Steady | None:
     """Return the steady part of a load, from the rows of `iterations` in any order.
 
-    None if there is none.
+    Return None if the load has no steady part.
 
-    Little's law: in a steady state the mean number of requests under way is their rate times the
-    time each takes (J. D. C. Little, A Proof for the Queuing Formula L = lambda W, Operations
-    Research 9, 1961). In a closed loop without think time this number is the number of users, so
-    the throughput determines the mean response time.
+    Little's law: in a steady state, the mean number of requests under way is their rate times the
+    mean time of a request (J. D. C. Little, A Proof for the Queuing Formula L = lambda W,
+    Operations Research 9, 1961). In a closed loop without think time, this number is the number of
+    users, so the throughput determines the mean response time.
     """
     ((seconds, under_way_s, mean_ms),) = database.sql(
         _STEADY, params={"settled": SETTLED}
@@ -526,7 +541,8 @@ _THROUGHPUT = """
                FROM answers GROUP BY bin) USING (bin)
     ORDER BY bin
 """
-"""One row per bin, from the begin of the load to its last request: a stall shows as zeros."""
+"""One row per bin from the begin of the load to its last request, so that a stall shows as zeros.
+"""
 
 
 def _write_tables(
@@ -587,7 +603,7 @@ class GeneratorSummary:
     """Number of check() calls of the script; `checks_failed` counts the failed ones."""
     checks_failed: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
-    """What else a generator counted of its answers, by the names that `points` has for it."""
+    """Further counts of a generator, by the names that the same counts have in `Tally.points`."""
 
 
 def read_summary(path: Path) -> GeneratorSummary:
@@ -626,10 +642,11 @@ def read_summary(path: Path) -> GeneratorSummary:
 
 
 def _summarized_metrics(data: Any) -> dict[str, Any]:
-    """Return the values of each metric in a summary of any of k6's three forms.
+    """Return the values of each metric, from a summary in any of k6's three forms.
 
-    `--summary-export` has the values of a metric beside each other, handleSummary() has them under
-    `values`, and the machine-readable summary has a list of metrics and calls p(90) `p90`.
+    - `--summary-export` writes the values directly into the object of a metric.
+    - handleSummary() gets them in the member `values` of a metric.
+    - The machine-readable summary has a list of metrics, and calls p(90) `p90`.
     """
     if "results" in data:
         listed = {each["name"]: dict(each["values"]) for each in data["results"]["metrics"]}

@@ -1,7 +1,7 @@
 """Read the lines of k6's `--out csv=FILE` as points, which k6_raw.py combines into requests.
 
-The first line names the columns. A value has six decimals, so times are exact to a nanosecond, but
-k6 dates a point by whole seconds unless K6_CSV_TIME_FORMAT says otherwise.
+The first line names the columns. A value has six decimals, so durations in ms are exact to a
+nanosecond. But the time of a point is in whole seconds, unless K6_CSV_TIME_FORMAT says otherwise.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TAGS = (
     *("status", "error_code", "method", "name", "url", "group", "scenario", "check"),
     *("expected_response", "proto"),
 )
-"""Tags of a point that are read; k6 may write further ones."""
+"""Tags of a point that are read; k6 may write further tags."""
 _FIRST = ("metric_name", "timestamp", "metric_value")
 _SEPARATOR = "\x1f"
 _UNITS = {10: 1_000_000_000, 13: 1_000_000, 16: 1_000, 19: 1}
@@ -32,7 +32,10 @@ _UNITS = {10: 1_000_000_000, 13: 1_000_000, 16: 1_000, 19: 1}
 
 
 def csv_lines(blocks: Iterator[bytes]) -> Lines:
-    """Return how to read the blocks of a CSV file, whose first line is taken off."""
+    """Return the reader of a CSV file, and the file's blocks without the first line.
+
+    Raise DamageError if the first line does not name k6's columns.
+    """
     first = next(blocks, b"")
     head, _, rest = first.partition(b"\n")
     columns = head.decode("utf-8", "replace").lstrip("\ufeff").strip().split(",")
@@ -47,7 +50,7 @@ class _WrongValueError(Exception):
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reads a block of lines with these columns."""
+    """A function that parses a block of lines with these columns."""
 
     columns: tuple[str, ...]
 
@@ -59,7 +62,7 @@ class _Reader:
             return self._points(block)
         except _WrongValueError as error:
             said = str(error)
-        except (pa.ArrowException, ValueError):  # whose texts name Arrow's own types
+        except (pa.ArrowException, ValueError):  # the texts of these errors name Arrow's types
             said = "it has other columns, times or values"
         fault = DamageError(1, f"a line from here on is no CSV of k6: {said}")
         return Block.without_points(fault)

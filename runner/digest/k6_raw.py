@@ -13,8 +13,8 @@ are parsed once per block). Python's json reads a line in any other form; it eit
 line in k6's form or reports its fault.
 
 The points of a request are consecutive lines, because k6 writes one sample container at a time. So
-the request metrics, picked from all lines, must repeat in exactly their order. Anything else is
-reported as damage.
+if the points of request metrics are picked from all lines, their metrics must repeat in exactly the
+order of REQUEST_METRICS. Any other order is reported as damage.
 """
 
 from __future__ import annotations
@@ -88,15 +88,18 @@ error_code is 0 if there was no error.
 LABELLED = REQUESTS.append(pa.field("label", pa.int32()))
 """One row per request, with the number of its label (`Tally.labels`)."""
 ELSEWHERE = LABELLED.append(pa.field("port", pa.int32()))
-"""One row per request of a user's script to another port than the server's, with that port."""
+"""One row per request of a user's script to another port than the server's, with the other port."""
 NO_PORT = -1  # the port if the tag `url` is not a URL, because the script gave the request a name
 DEFAULT_PORTS = {"http": 80, "https": 443}
 ITERATIONS = pa.schema([("end_ns", pa.int64()), ("length_ms", pa.float64())])
 """One row per completed iteration: wall-clock end and iteration_duration."""
 USERS = pa.schema([("at_ns", pa.int64()), ("vus", pa.float64()), ("allocated", pa.bool_())])
-"""One row per second and gauge of k6: users with an iteration (`vus`), or all users (`vus_max`)."""
-BLOCK_BYTES = 2 << 20  # of lines read at once
-_PIECE_BYTES = 32 << 10  # of a Zstandard stream
+"""One row per second and gauge of k6.
+
+The gauge is the number of users that run an iteration (`vus`), or of all users (`vus_max`).
+"""
+BLOCK_BYTES = 2 << 20  # size of a block of lines that is read at once
+_PIECE_BYTES = 32 << 10  # size of a piece of a Zstandard stream
 _LINE_LIMIT = 16 << 20  # no line of k6 is longer
 _TIME = re.compile(r"(19|20|21)\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
 _HEAD = b'{"metric":"'
@@ -110,9 +113,9 @@ _LARGEST = 1e300  # in place of an infinite value of a script's own metric
 
 
 class DamageError(Exception):
-    """The raw file is not as k6 wrote it: line and reason.
+    """The raw file is not as k6 wrote it.
 
-    `cut` is True if only its end is missing.
+    `cut` is True if only the end of the file is missing.
     """
 
     def __init__(self, line: int, reason: str, *, cut: bool = False) -> None:
@@ -134,7 +137,7 @@ class Tally:
     lines: int = 0
     requests: int = 0  # requests to the server
     elsewhere: int = 0  # requests of a user's script to other ports
-    unnamed: int = 0  # requests among `requests` whose port is unknown
+    unnamed: int = 0  # requests that are counted in `requests` although their port is unknown
     iterations: int = 0
     dropped_iterations: int = 0
     late: int = 0
@@ -182,14 +185,22 @@ def spool_points(
     opened: Callable[[Iterator[bytes]], Lines] | None = None,
     watch: Watch | None = None,
 ) -> Tally:
-    """Write requests.parquet (REQUESTS) and iterations.parquet (ITERATIONS) into `folder`.
+    """Write a raw file's rows into Parquet files in `folder`, and return the counts.
 
-    Return the counts. With `server_port`, requests whose tag `url` names another port go to
-    elsewhere.parquet (ELSEWHERE) instead. `behind_ns` is added to all times. Raise DamageError with
-    the line of the first fault. With `salvage` a missing end is not a fault; its lines are counted
-    in `lines_lost`. Each of the `threads` takes about `block_bytes` of lines at a time. `progress`
-    receives the number of bytes of the file that were read. `opened` says how to read the lines of
-    another format than JSON. The points of `watch` go to watched.parquet (WATCHED).
+    The files are requests.parquet (LABELLED), iterations.parquet (ITERATIONS) and users.parquet
+    (USERS).
+
+    - `behind_ns` is added to all times.
+    - `threads` parse the lines, each about `block_bytes` of lines at a time.
+    - With `salvage`, a missing end of the file is not a fault. The lines lost are counted in
+      `lines_lost`.
+    - With `server_port`, requests whose tag `url` names another port are written to
+      elsewhere.parquet (ELSEWHERE) instead.
+    - `progress` receives the number of bytes of the file that were read.
+    - `opened` returns the reader of a file whose format is not JSON.
+    - With `watch`, the points that it selects are written to watched.parquet (WATCHED).
+
+    Raise DamageError with the line of the first fault.
     """
     file = _File(raw, block_bytes, progress or _ignored)
     pairing = _Pairing(server_port, watch)
@@ -208,7 +219,7 @@ def spool_points(
             deque(blocks, maxlen=0)
             if file.damage is None or file.damage.cut:
                 raise
-            # A corrupt stream explains more than the line at which it was noticed.
+            # The file has a corrupt stream: report this, not the faulty line that it caused.
     damage = file.damage
     incomplete = len(pairing.waiting)
     if damage:
@@ -231,11 +242,12 @@ def spool_points(
 
 @dataclass(frozen=True)
 class Lines:
-    """How to read the lines of a file: a function, the blocks that it reads, and lines before."""
+    """The lines of a file in blocks, and the function that parses a block."""
 
     read: Callable[[bytes], Block]
     blocks: Iterator[bytes]
     skipped: int = 0
+    """Number of lines before the first block, such as a line that names the columns."""
 
 
 class GroupWriter(AbstractContextManager["GroupWriter"]):
@@ -270,7 +282,7 @@ class GroupWriter(AbstractContextManager["GroupWriter"]):
 def _writers(
     stack: ExitStack, folder: Path, has_others: bool, is_watched: bool
 ) -> dict[str, GroupWriter]:
-    """Open the files of a spool by the names of `_Rows`; `stack` closes them."""
+    """Open the files of a spool, by the names of the fields of `_Rows`; `stack` closes them."""
     schemas = {"requests": LABELLED, "users": USERS, "iterations": ITERATIONS}
     if has_others:
         schemas["elsewhere"] = ELSEWHERE
@@ -285,7 +297,7 @@ def _writers(
 def _ahead(
     function: Callable[[bytes], Block], items: Iterator[bytes], threads: int
 ) -> Iterator[Block]:
-    """Yield the function's result for each item, in their order, computed by `threads` threads."""
+    """Yield the function's result for each item, in the items' order; `threads` compute them."""
     with ThreadPoolExecutor(threads) as pool:
         coming: deque[Future[Block]] = deque()
         for item in items:
@@ -303,7 +315,7 @@ def _ahead(
 class _File:
     """The complete lines of a file, in blocks of about `block_bytes`.
 
-    `damage` is the fault that ended them early, without its line.
+    If the lines end early, `damage` is the fault. Its line number is not set.
     """
 
     raw: Path
@@ -385,7 +397,10 @@ def _inflated(raw: Path, most_bytes: int, progress: Callable[[int], None]) -> It
 
 
 class _Pieces(Iterator[bytes]):
-    """The content of a Zstandard stream in small pieces: Arrow loses the one that is cut off."""
+    """The content of a Zstandard stream in pieces.
+
+    They are small, because Arrow loses the piece in which a stream is cut off.
+    """
 
     def __init__(self, stream: pa.CompressedInputStream) -> None:
         self._stream = stream
@@ -421,7 +436,7 @@ Status or error_code is -1 if it is not a number.
 
 @dataclass
 class Block:
-    """Content of a block of lines up to its first faulty line, whose `fault` it holds."""
+    """Content of a block of lines, up to the first faulty line. `fault` is that line's fault."""
 
     points: Points
     names: list[str]  # names of the metrics
@@ -433,14 +448,14 @@ class Block:
 
     @classmethod
     def without_points(cls, fault: DamageError | None = None) -> Block:
-        """Return a block of which no line could be read, or which has none."""
+        """Return a block without points: it has no lines, or its lines could not be read."""
         return cls(np.empty(0, POINT), [], 0, Labelling(), fault)
 
 
 def _read(block: bytes) -> Block:
     """Parse a block; lines that are not in k6's form are read as JSON.
 
-    Older versions of k6 write the metric at the end of a line, which is moved to its begin.
+    Older versions of k6 write the metric at the end of a line. It is moved to the line's begin.
     """
     if block.startswith(_OLDER_HEAD) or b"\n" + _OLDER_HEAD in block:
         block = _OLDER.sub(rb'{"metric":"\2","type":"Point","data":\1}', block)
@@ -464,7 +479,7 @@ def _read(block: bytes) -> Block:
             break
     try:
         apart = _taken_apart(b"\n".join(lines), rewritten=True)
-    except ValueError:  # whose text names Arrow's own types
+    except ValueError:  # the text of this error names Arrow's types
         said = "a line from here on has a time or a value that k6 does not write"
         return Block.without_points(DamageError(1, said))
     return _block(apart, fault, [each for each in announced if each is not None])
@@ -485,7 +500,7 @@ class _Apart:
     names: list[str]
     """Names of the points' metrics."""
     fits: NDArray[np.bool_]
-    """Which of the block's lines they are."""
+    """Mask of the block's lines: True for each line in k6's form."""
     labels: Labelling
     """The labels that the points' column `label` numbers."""
     tags: TagSets
@@ -496,9 +511,9 @@ class Tags:
     """The tags of a point that are kept."""
 
     status: int
-    """-1 if it is not a number, as `error_code`."""
+    """-1 if the tag is not a number."""
     error_code: int
-    """0 if the tag is missing."""
+    """0 if the tag is missing, and -1 if it is not a number."""
     port: int
     label: int
 
@@ -516,8 +531,8 @@ def _taken_apart(block: bytes, *, rewritten: bool = False) -> _Apart:
     time_end, value = _split(block, np.minimum(time + _SHORTEST_TIME, ends), ends, '","value":')
     value_end, tags = _split(block, value, ends, ',"tags":')
     fits = _stands(block, begins, _HEAD) & _stands(block, ends - 2, b"}}") & (tags < ends - 2)
-    # Arrow accepts numbers that JSON forbids: inf, .5, 5. and 007. Negative numbers are read as
-    # JSON, too.
+    # Arrow accepts numbers that JSON forbids: inf, .5, 5. and 007. Read such lines, and those with
+    # negative numbers, as JSON.
     if not rewritten:
         fits &= _is_digit(text[value]) & _is_digit(text[value_end - 1])
         fits &= (text[value] != ord("0")) | ~_is_digit(text[np.minimum(value + 1, ends)])
@@ -578,7 +593,7 @@ def _port(url: str) -> int:
         return NO_PORT
 
 
-# unsigned: values below 0 wrap round to 200 and more
+# The type is unsigned, so the difference wraps round to more than 200 for characters below "0".
 def _is_digit(characters: NDArray[np.uint8]) -> NDArray[np.bool_]:
     return np.asarray(characters - np.uint8(ord("0")) < 10)
 
@@ -586,7 +601,7 @@ def _is_digit(characters: NDArray[np.uint8]) -> NDArray[np.bool_]:
 def _texts(block: bytes, begins: Ints, ends: Ints) -> pa.StringArray:
     """Return slices of a block, in their order, as an Arrow string array, without a copy.
 
-    The bytes between two slices become a null.
+    Between two slices the array has a null, for the bytes between them.
     """
     offsets = np.column_stack([begins, ends])
     every_second = bytes([0b01010101]) * (len(begins) // 4 + 1)
@@ -616,7 +631,7 @@ def _split(block: bytes, begins: Ints, ends: Ints, needle: str) -> tuple[Ints, I
 
 
 def _stands(block: bytes, places: Ints, needle: bytes) -> NDArray[np.bool_]:
-    """Return a mask of the positions of the needle."""
+    """Return a mask of the places at which the block contains the needle."""
     last = len(block) - len(needle)
     if last < 0:
         return np.zeros(len(places), bool)
@@ -654,7 +669,7 @@ class _Rows:
 class _Pairing:
     """Count points and combine them into rows.
 
-    If a request's points straddle two blocks, they are kept until the next block.
+    If only a part of a request's points is in a block, these points wait for the next block.
     """
 
     def __init__(self, server_port: int | None = None, watch: Watch | None = None) -> None:
@@ -719,7 +734,7 @@ class _Pairing:
         return _Rows(_batch(own, LABELLED), _batch(other, ELSEWHERE), iterations, users, watched)
 
     def _note_announced(self, announced: Sequence[Announced]) -> None:
-        """Note the kinds of metrics, and keep the points that their thresholds need."""
+        """Note the kinds and thresholds of metrics, and watch the metrics that have thresholds."""
         for each in announced:
             self.tally.kinds[each.metric] = each.kind
             if each.thresholds:
@@ -821,7 +836,7 @@ def _finite(found: re.Match[bytes]) -> bytes:
 
 
 def _is_time(text: str) -> bool:
-    """True if `text` is RFC 3339 as Go writes it, and an existing date of this age."""
+    """True if `text` is RFC 3339 as Go writes it, and a date that exists, from 1900 to 2199."""
     try:
         return bool(_TIME.fullmatch(text) and datetime.fromisoformat(text[:19]))
     except ValueError:

@@ -1,7 +1,7 @@
 """Label the points of k6: the endpoint, group and scenario of a request, and the name of a check.
 
-An endpoint is the tag `name` of a request. If the script gave it none, k6 repeats the URL there,
-and the endpoint is the URL with its identifiers collapsed.
+The endpoint of a request is its tag `name`. If the script gives a request no name, k6 sets the tag
+to the URL, and the endpoint is the URL with its identifiers collapsed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from runner.model import OTHER_ENDPOINTS
 
 MOST_LABELS = 5_000
-"""Highest number of labels of a load; further points have the label OTHER."""
+"""Highest number of labels of a load; points with any further label get the label OTHER."""
 MOST_URLS = 100_000
 """Highest number of different URLs that are counted for a label."""
 LONGEST = 300  # characters of a name that are kept
@@ -31,7 +31,7 @@ _ID = re.compile(rf"\d+|{_UUID}|(?=[0-9a-fA-F]*\d)[0-9a-fA-F]{{16,}}|(?=\S*\d)[A
 
 @dataclass(frozen=True)
 class Labels:
-    """The tags by which requests and checks are grouped; empty if there are none."""
+    """The tags by which requests and checks are grouped; a missing tag is empty."""
 
     method: str = ""
     name: str = ""
@@ -52,7 +52,7 @@ OTHER = Labels(name=OTHER_ENDPOINTS)
 
 @dataclass
 class Checked:
-    """Results of one check of a script; wall-clock times are 0 if it never failed."""
+    """Results of one check of a script; the wall-clock times are 0 if the check never failed."""
 
     passes: int = 0
     fails: int = 0
@@ -62,21 +62,21 @@ class Checked:
 
 @dataclass
 class Labelling:
-    """Number labels in the order in which they appear, and count the URLs of each."""
+    """Labels, numbered in the order in which they appear, and the different URLs of each label."""
 
     labels: list[Labels] = field(default_factory=list)
     _numbers: dict[Labels, int] = field(default_factory=dict)
     _urls: dict[int, set[int]] = field(default_factory=dict)
 
     def number(self, tags: Mapping[str, Any]) -> int:
-        """Return the number of a point's label; count its URL."""
+        """Return the number of the label that a point's tags give, and count the point's URL."""
         number = self._add(_labels_of(tags))
         if url := tags.get("url", tags.get("name")):
             self._count(number, {hash(str(url))})
         return number
 
     def numbers_of(self, others: Labelling) -> NDArray[np.int32]:
-        """Return this numbering's number for each label of another one, whose URLs are added."""
+        """Return this object's number for each label of `others`, and add the URLs of `others`."""
         numbers = [self._add(each) for each in others.labels]
         for number, label in zip(numbers, range(len(numbers)), strict=True):
             self._count(number, others._urls.get(label, set()))
@@ -84,7 +84,7 @@ class Labelling:
 
     @property
     def counts(self) -> dict[int, int]:
-        """Number of different URLs by label, at most MOST_URLS."""
+        """Number of different URLs, by the label's number; counting ends at about MOST_URLS."""
         return {number: len(urls) for number, urls in self._urls.items()}
 
     def _add(self, label: Labels) -> int:
@@ -107,7 +107,7 @@ def _labels_of(tags: Mapping[str, Any]) -> Labels:
     known = {name: str(tags.get(name, ""))[:LONGEST] for name in _KEPT_TAGS}
     name = str(tags.get("name", ""))
     url = str(tags.get("url", name))
-    # k6 repeats a given name in the tag `url`.
+    # If a script gives a name, k6 repeats the name in the tag `url`.
     has_name = bool(name) and (name != url or "://" not in name)
     return Labels(
         **known,
@@ -140,7 +140,7 @@ class Announced:
 
     metric: str
     kind: str
-    """`counter`, `gauge`, `rate` or `trend`; empty if the line does not say it."""
+    """`counter`, `gauge`, `rate` or `trend`; empty if the line does not say which."""
     thresholds: tuple[str, ...]
     """Expressions of the script's thresholds."""
 

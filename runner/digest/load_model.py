@@ -1,7 +1,7 @@
-"""Read the load model of a k6 run off its samples: closed or open, users, rate and think time.
+"""Derive the load model of a k6 run from its samples: closed or open, users, rate, think time.
 
-An open load begins its iterations at planned times, so they are evenly spaced. The iterations of a
-closed load begin whenever earlier ones end.
+An open load begins its iterations at planned times, so the begins are evenly spaced. In a closed
+load, an iteration begins whenever an earlier iteration ends.
 """
 
 from __future__ import annotations
@@ -17,30 +17,45 @@ from runner.model import setting_text, short_number
 from runner.shapes import ForTime, LoadModel, Shape, Steps
 
 ARRIVALS = 3.0
-"""Mean number of begins in a window: few, so that chance would show."""
+"""Mean number of iterations that begin in a window of time.
+
+It is small, so that the numbers would differ visibly between windows if begins were random.
+"""
 LATE_S = 0.005
 """How late k6 begins an iteration under a light load."""
 LEAST_WINDOW_S = 0.02
-"""Shortest window; k6 begins an iteration some milliseconds late under load."""
+"""Shortest window. It must be longer than the few milliseconds by which k6 may begin late."""
 MOST_WINDOWS = 1_000_000
 UNEVEN = 1.5
-"""Allowed deviation of a window's begins from the mean of its neighbours."""
+"""A window is even if the number of iterations that begin in it deviates by at most this from the
+mean of the two windows beside it.
+"""
 UNEVEN_SHARE = 0.1
-"""The same as a share of the begins, for high rates."""
+"""At high rates, a window may deviate by this share of the mean of the windows beside it."""
 EVEN = 0.75
-"""From this share of even windows on, the begins were planned."""
+"""If at least this share of the windows is even, the iterations began at planned times."""
 BUSY = 0.95
-"""From this mean share of users with an iteration on, all users were busy: a closed load."""
+"""If on average at least this share of the users runs an iteration, all users were busy.
+
+The load is then closed.
+"""
 FEW_BUSY = 0.5
-"""Below this share of users with an iteration at once, k6 allocated them for an open load."""
+"""If fewer than this share of the allocated users ever ran an iteration at once, the load is open.
+
+k6 allocates spare users only for open loads. This rule is needed for times in whole seconds.
+"""
 ENDING = 0.05
-"""Drops in this last part of a load are those of iterations that had no time left."""
+"""Iterations that are dropped in this last part of a load do not count as dropped.
+
+No time was left for them.
+"""
 CONSTANT = 0.9
-"""Share of the seconds that must have the highest number of users, if it is constant."""
+"""The number of users is constant if it has its highest value in this share of the seconds."""
 RAMPING = 1.1
-"""Factor between the rates of the first and the last tenth from which on the rate is a ramp."""
+"""The rate is a ramp if the rates of the first and the last tenth differ by more than this factor.
+"""
 FASTEST = 0.01
-"""The fastest requests, by which the time of a request without waiting is estimated."""
+"""This share of the requests, the fastest, shows how long a request takes without waiting."""
 
 
 @dataclass(frozen=True)
@@ -49,21 +64,25 @@ class LoadSeen:
 
     model: LoadModel
     users: int
-    """Highest number of users with an iteration at once; of an open load, of allocated users."""
+    """Closed load: highest number of users that ran an iteration at once.
+
+    Open load: number of allocated users.
+    """
     constant_users: bool
     begun: int
-    """Iterations begun and dropped."""
+    """Number of iterations that were completed or dropped."""
     seconds: float
     rate_rps: float
-    """Iterations due per second, on the average."""
+    """Mean rate of iterations per second: completed (closed load), or due (open load)."""
     first_rps: float
+    """Rate of the first tenth of the load."""
     last_rps: float
-    """Rates of the first and the last tenth of the load."""
+    """Rate of the last tenth of the load."""
     begins_s: float
     """Seconds from the first iteration's begin to the last one's."""
     dropped: int
     iteration_ms: float
-    """Mean duration of an iteration; NaN without one."""
+    """Mean duration of an iteration."""
     think_ms: float
     """Mean time of an iteration outside its requests."""
     fastest_ms: float
@@ -77,8 +96,9 @@ class LoadSeen:
     def is_ramp(self) -> bool:
         """True if the rate of an open load changed.
 
-        A tenth of a load at a constant rate can have some begins more or fewer than that rate says:
-        its borders lie anywhere between two begins, and those near a border may be late.
+        Even at a constant rate, two tenths of a load may differ by a few iterations: a border
+        between tenths lies anywhere between two begins, and a begin near a border may be late. Such
+        a difference is no ramp.
         """
         if self.dropped:
             return False
@@ -96,7 +116,10 @@ class LoadSeen:
         return Steps(self.users, rate_rps, rate_rps, 1, float(max(1, round(self.seconds))))
 
     def words(self) -> tuple[str, ...]:
-        """Return sentences about the load, and about what the number of users did to the times."""
+        """Return sentences about the load.
+
+        For a closed load, they also say how the number of users determined the response times.
+        """
         think = f"{short_number(self.think_ms)} ms of each iteration outside its requests"
         users = f"{self.users} user{'s' * (self.users != 1)}"
         if self.model == "open":
@@ -111,7 +134,7 @@ class LoadSeen:
         return (said, *self._by_littles_law())
 
     def _by_littles_law(self) -> tuple[str, ...]:
-        """Return how much of the response times the number of users can have made."""
+        """Return a sentence on how much of the response time may be waiting behind other users."""
         if not self.constant_users or not self.rate_rps or math.isnan(self.fastest_ms):
             return ()
         made_ms = 1000 * self.users / self.rate_rps
@@ -170,7 +193,7 @@ def see_load(database: duckdb.DuckDBPyConnection, points: RequestNumbers) -> Loa
     dropped_before_ns = points.last_end_ns - ENDING * seconds * 1e9
     drops = points.dropped_iterations > 0 and points.first_drop_ns < dropped_before_ns
     few_are_busy = most < FEW_BUSY * (allocated or most)
-    if facts["whole_seconds"]:  # which hide how evenly iterations begin
+    if facts["whole_seconds"]:  # whole seconds hide how evenly iterations begin
         is_even = is_even or few_are_busy
     is_open = drops or (is_even and not are_busy)
     ((occupied_ms, request_ms, fastest_ms, requests),) = database.sql(

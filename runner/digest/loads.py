@@ -47,7 +47,10 @@ from runner.shapes import Closed
 from runner.store import OF_SCRIPTS, RunFolder, raw_name, replacing
 
 FEWEST_KEPT = 0.5
-"""Share of a session's places that must be undisturbed to leave out the disturbed ones."""
+"""If at least this share of a session's places is undisturbed, the disturbed places are left out.
+
+Otherwise the session is repeated.
+"""
 SUMS = (
     "requests",
     "elsewhere",
@@ -58,13 +61,16 @@ SUMS = (
 )
 """Counts of a load, which are added up over its slices."""
 PROTOCOLS = ("proto", "tls_version")
-"""Metrics with the protocols of a load's answers, in words."""
+"""Metrics that name the protocols of a load's answers."""
 UNCOUNTED = Counters(None, None, None)
 K6_TABLES = {"requests": "t_s", "latency": "second", "throughput": "t_s"}
-"""Tables of a load whose raw file has every request, each with its column of times."""
+"""Tables of a load whose raw file has every request -> the table's column of times."""
 Metrics = dict[str, Any]
 Raw = Callable[..., Path]
-"""Return the path of a load's raw file, from its base name and the generator's number."""
+"""Function that returns the path of a load's raw file.
+
+Its arguments are the file's base name and the generator's number.
+"""
 
 
 def part(run: RunFolder, table: str, trial_id: str) -> Path:
@@ -90,8 +96,8 @@ class LeftOut:
 def left_out_places(taken: Sequence[Sequence[str]]) -> LeftOut:
     """Leave out the places of a session in which a server lost much CPU time.
 
-    `taken` has, for each server and slice, who took the time; empty if it was little. If too few
-    places remain, all of them count, and the session must be repeated.
+    For each server and slice, `taken` names the programs that took the time; the text is empty if
+    they took little. If too few places remain, none is left out, and the session must be repeated.
     """
     disturbed = {place: who for each in taken for place, who in enumerate(each, start=1) if who}
     places = max((len(each) for each in taken), default=0)
@@ -107,9 +113,10 @@ def left_out_places(taken: Sequence[Sequence[str]]) -> LeftOut:
 
 
 def join_parts(parts: Sequence[Path], begins_s: Sequence[float], column: str, out: Path) -> None:
-    """Write several tables one after the other.
+    """Write several tables one after the other into `out`.
 
-    The times in `column` count from the begin of the first table.
+    The begin of each table is added to its times in `column`, so that they count from the begin of
+    the first table.
     """
     schema = pq.read_schema(parts[0])
     at = schema.get_field_index(column)
@@ -158,7 +165,7 @@ def _first_byte(known: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def _tail(percent: float | None, ms: float | None) -> dict[str, float | None]:
-    """Return the highest percentile that a load supports, as columns of trials.parquet."""
+    """Return the columns of trials.parquet for the highest percentile that a load supports."""
     return {"latency_tail_percent": percent, "latency_tail_ms": ms}
 
 
@@ -174,7 +181,7 @@ class LoadOfTrial:
     answered: int  # answers until the planned end of the load
     wrk: WrkResult | None = None
     script: ScriptSlice | None = None
-    """The requests of a user's script in one slice; None for any other load."""
+    """The requests of a user's script in one slice; None for any other load or a whole trial."""
 
 
 def read_load(
@@ -187,11 +194,11 @@ def read_load(
     salvage: bool,
     threads: int = 2,
 ) -> LoadOfTrial:
-    """Read a trial's load, numbered from 1, and check its invariants.
+    """Read the raw files of a trial's load, write its tables as parts, and check its invariants.
 
-    `measurement` and `probe` are of this load alone. k6's tables are written as parts. With
-    `salvage` the end of k6's samples may be missing, and no invariant is checked. Raise LabError if
-    a file is missing or corrupt.
+    `number` is that of the slice, from 1. `measurement` and `probe` are of this load alone. With
+    `salvage`, the end of k6's samples may be missing, and no invariant is checked. Raise LabError
+    if a file is missing or corrupt.
     """
     folder = run.trial(trial.trial_id)
     cell = trial.cell.slice(number)
@@ -212,14 +219,14 @@ def read_load(
         "window_s": window_s,
         "threads": threads,
     }
-    # On the run's disk, because that has enough room; removed together with the parts.
+    # Scratch files are on the run's disk, which has enough room, and are removed with the parts.
     given["scratch"] = run.tables / "parts"
     tables = _k6_tables(run, trial, of_slice).values()
     held = reconcile.may_hold(cell, reopened_share(probe))
     digest = partial(digest_requests, raw(files.samples), tables, **given, held=held, look=look)
     spool = files.spool(raw, cell, measurement, salvage)
     whole = points = digest(spool=spool)
-    if cell.lead_s:  # reconcile all requests; only those after the lead are the load
+    if cell.lead_s:  # all requests are reconciled, but the load is only those after the lead
         points = digest(spool=partial(spool, lead_s=cell.lead_s))
     metrics = metrics_of_points(points, cell, window_s)
     metrics["dropped"] = points.dropped_iterations + points.late + reconcile.missed(cell, whole)
@@ -242,7 +249,10 @@ def read_load(
 
 @dataclass
 class _OfScript:
-    """Writes the tables of a user's script; of one slice, it keeps the requests until later."""
+    """Writer of the tables of a user's script.
+
+    For one slice it only keeps the requests, because the tables are made of all slices together.
+    """
 
     run: RunFolder
     trial: Trial
@@ -250,7 +260,7 @@ class _OfScript:
     kept: ScriptSlice | None = None
 
     def look(self, database: duckdb.DuckDBPyConnection, points: RequestNumbers) -> None:
-        """Read what the tables need from the views of a load."""
+        """Write the tables from the views of a load, or keep the requests if it is one slice."""
         if self.of_slice is None:
             parts = parts_of_script(self.run, self.trial)
             write_script_tables(parts, self.trial, database, points)
@@ -284,7 +294,10 @@ def metrics_of_points(points: RequestNumbers, cell: Cell, window_s: float | None
 
 
 def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]) -> LoadOfTrial:
-    """Combine several slices, given with their numbers, into one load and join their tables."""
+    """Combine several slices into one load, and join their tables.
+
+    `loads` has pairs of a slice's number and its load.
+    """
     parts = [load for _, load in loads]
     first = parts[0].metrics
     sums = {
@@ -320,7 +333,7 @@ def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTria
 
 
 def _all_words(loads: Sequence[LoadOfTrial], name: str) -> str:
-    """Return the words of a metric in all loads, each once."""
+    """Return the words that a metric has in any of the loads, each once, joined by commas."""
     known = [load.metrics[name] for load in loads if name in load.metrics]
     return ", ".join(dict.fromkeys(word for text in known for word in text.split(", ")))
 
@@ -342,9 +355,9 @@ class SampleFiles:
     samples: str
     """Base name of the raw file with every request."""
     spool: Callable[[Raw, Cell, Measurement, bool], Callable[..., Any]]
-    """Return the function that spools a load's samples, of all generators together."""
+    """Function that returns the function to spool a load's samples, of all generators together."""
     summaries: Callable[[Raw, Measurement], list[GeneratorSummary]]
-    """Return each generator's own summary."""
+    """Function that returns each generator's own summary."""
 
 
 def _k6_spool(raw: Raw, _cell: Cell, measurement: Measurement, salvage: bool) -> Callable[..., Any]:
@@ -392,7 +405,7 @@ _SAMPLES = {
 
 
 def _k6_tables(run: RunFolder, trial: Trial, of_slice: int | None) -> dict[str, Path]:
-    """Return the paths of k6's tables, of a whole trial or of one slice."""
+    """Return the paths of k6's tables for one slice, or for a whole trial if `of_slice` is None."""
     name = trial.trial_id if of_slice is None else f"{trial.trial_id}.{of_slice}"
     final = (
         {"requests": run.tables / "requests" / f"{trial.trial_id}.parquet"}
@@ -404,7 +417,7 @@ def _k6_tables(run: RunFolder, trial: Trial, of_slice: int | None) -> dict[str, 
 
 @dataclass(frozen=True)
 class _Reconciled:
-    """What the generator's summary adds to the samples."""
+    """What is known about a load from the summaries of its generators."""
 
     metrics: Metrics = field(default_factory=dict)
     """Results of the script's checks, if it has any."""
@@ -414,10 +427,11 @@ class _Reconciled:
 def _reconciled(
     raw: Raw, cell: Cell, given: dict[str, Any], points: RequestNumbers, measurement: Measurement
 ) -> _Reconciled:
-    """Return the results of the script's checks, if it has any, and the invariants.
+    """Return the results of the script's checks, if it has any, and the checks of the invariants.
 
     `given` holds the arguments of digest_requests. The invariants compare the samples with the
-    generator's summary; if there are several generators, also with each one's summary alone.
+    generator's summary. If there are several generators, they compare the samples of all with the
+    merged summary, and the samples of each with its own summary.
     """
     files = _SAMPLES[cell.tool]
     summaries = files.summaries(raw, measurement)
@@ -432,7 +446,7 @@ def _reconciled(
         walls.append((own.first_start_ns, own.last_end_ns))
         if isinstance(of_part.shape, Closed):
             asked = of_part.shape.iterations
-            if abs(own.script_runs - asked) <= 1:  # the sum is held exactly
+            if abs(own.script_runs - asked) <= 1:  # a part may be off by 1, their sum may not
                 of_part = replace(of_part, shape=replace(of_part.shape, iterations=own.script_runs))
         found = reconcile.request_checks(of_part, own, each, uncounted)
         checks += [
@@ -449,9 +463,9 @@ def _reconciled(
 def _samples_together(
     run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]
 ) -> Metrics:
-    """Join the tables of slices, each after the one before it.
+    """Join the tables of slices, one after the other.
 
-    Return the percentiles of all requests.
+    Return the percentiles of all requests. Return nothing if the trial has no slices.
     """
     if trial.cell.slices is None:
         return {}
@@ -536,7 +550,7 @@ def _wrk_metrics(result: WrkResult) -> Metrics:
 def _wrk_together(
     run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTrial]]
 ) -> Metrics:
-    """Write the joint histogram of wrk's slices; return its percentiles and mean."""
+    """Write the merged histogram of wrk's slices, and return the metrics of the slices together."""
     result = merge_slices([load.wrk for _, load in loads if load.wrk is not None])
     latencies_us, counts = result.raw
     table = latency_table(trial.trial_id, None, *merge_counts(bucket_index(latencies_us), counts))

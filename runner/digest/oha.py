@@ -1,12 +1,16 @@
 """Convert oha's requests, one per line, and its report to the same tables as k6's samples.
 
-This relies on facts of oha's source (src/client.rs, src/db.rs, src/printer.rs of 1.16). All times
-are seconds since oha began, of which only the whole second is known; the lab started oha some tens
-of milliseconds before. `start` is the time at which a connection began a request, and `end` the
-time of its last byte; between them is also the connecting of a request that opens its connection.
-`start_latency_correction` is the turn of a request, up to a millisecond late; `duration` then
-begins there. Turns follow each other at the offered rate since oha began, so that the order gives
-each due time. Requests without an answer are in the report only.
+The module relies on these facts of oha's source (src/client.rs, src/db.rs, src/printer.rs of 1.16):
+
+- All times are in seconds since oha began. Only the whole second of this begin is known. The lab
+  started oha some tens of milliseconds before it.
+- `start` is the time at which a connection began a request, and `end` the time of the last byte of
+  the answer. If the request opened its connection, connecting lies between the two.
+- With an offered rate, `start_latency_correction` is the time at which it was a request's turn, up
+  to a millisecond late. `duration` then begins at that time, not at `start`.
+- Turns follow each other at the offered rate from the begin of oha, so the due time of a request
+  follows from its place in the order.
+- Requests without an answer are only in the report.
 """
 
 from pathlib import Path
@@ -20,7 +24,7 @@ from runner.model import LabError
 from runner.store import read_json
 
 LONGEST_START_S = 10
-"""How much later than the lab started it oha may say that it began."""
+"""Allowed time from the lab's start of oha to the second at which oha says that it began."""
 BYTES = "bytes of answers"
 _COLUMNS = {
     "start": "DOUBLE",
@@ -31,7 +35,7 @@ _COLUMNS = {
     "len_bytes": "BIGINT",
     "run": "BIGINT",
 }
-"""Of oha's table, in the order of the raw file; times in seconds since oha began."""
+"""Columns of oha's table, in the order of the raw file. Times are in seconds since oha began."""
 _REQUESTS = """
     SELECT $began_ns + round_even("end" * 1e9, 0)::BIGINT AS end_ns, duration * 1e3 AS duration_ms,
            0.0::DOUBLE AS blocked_ms, 0.0::DOUBLE AS connecting_ms, 0.0::DOUBLE AS tls_ms,
@@ -70,11 +74,12 @@ def spool_requests(
 ) -> Tally:
     """Write requests.parquet and iterations.parquet into `folder`, as k6_raw.spool_points does.
 
-    Return the counts; each request is an iteration. `began_ns` is the wall clock's time at which
-    the lab started oha. `rate_rps` is 0 for a closed load; otherwise `late` is the number of
-    requests that began more than 10 ms after they were due. Requests that were due in the first
-    `lead_s` are left out. Raise DamageError if the file is not as the lab wrote it, or is of
-    another load.
+    Return the counts. Each request counts as an iteration, and `late` counts the requests of an
+    open load that began more than 10 ms after they were due.
+
+    `began_ns` is the wall-clock time at which the lab started oha. `rate_rps` is the offered rate,
+    or 0 for a closed load. Requests that were due in the first `lead_s` are left out. Raise
+    DamageError if the file is not as the lab wrote it, or is of another load.
     """
     lead = {"lead": round(rate_rps * lead_s)}
     try:
@@ -108,7 +113,7 @@ def _answers(status: object) -> str:
 
 
 def _require_one_load(connection: duckdb.DuckDBPyConnection, began_ns: int) -> None:
-    """Raise DamageError if the lines are not of one load, the one that began then."""
+    """Raise DamageError unless all lines are of one load, which the lab started at `began_ns`."""
     ((runs, first_s, last_s, odd),) = connection.sql(_ODD).fetchall()
     if not runs:
         raise DamageError(0, "there is no request in it")
@@ -125,9 +130,9 @@ def _require_one_load(connection: duckdb.DuckDBPyConnection, began_ns: int) -> N
 def read_report(path: Path) -> GeneratorSummary:
     """Read oha's report of a load.
 
-    Raise LabError (exit code 1) if it is missing, damaged or not oha's. Its requests include those
-    without an answer. Its mean, minimum and maximum are exact; its percentiles are left out,
-    because they are not interpolated between two requests.
+    The number of requests includes requests without an answer. Mean, minimum and maximum are exact.
+    Percentiles are left out, because oha does not interpolate them between two requests. Raise
+    LabError (exit code 1) if the report is missing, damaged or not oha's.
     """
     data = read_json(path)
     try:

@@ -36,14 +36,15 @@ class Stacks:
 
 @dataclass(frozen=True)
 class Event:
-    """A count of perf; None if the machine cannot count the event."""
+    """An event, and how often perf counted it."""
 
     name: str
     count: float | None
+    """None if the machine cannot count the event."""
 
 
 def read_stacks(path: Path, begin_s: float, end_s: float) -> Stacks:
-    """Return the call stacks between two times of a slice, with `;` between functions.
+    """Return the call stacks between two times of a slice; a stack's functions are joined by `;`.
 
     Raise LabError if the file is damaged.
     """

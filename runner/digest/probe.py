@@ -1,6 +1,6 @@
 """Read the probe's samples, and decide how far they can be trusted.
 
-The probe measures response times without queueing in a client.
+The probe is a second client. It measures response times without queueing in the client.
 """
 
 from __future__ import annotations
@@ -21,18 +21,24 @@ from runner.model import OWN_SCRIPT, Cell, LabError
 from runner.store import replacing
 
 ENOUGH = {"p50": LEAST_PROBED, "p95": 100, "p99": 500}
-"""Number of samples that a percentile needs: five beyond it. Otherwise its column is empty."""
+"""Number of samples that a percentile needs, so that five lie above it.
+
+With fewer samples, the column of the percentile is empty.
+"""
 
 LATE_NS = 100_000_000
 """Above this delay, a request of the probe was sent late.
 
-These are four scheduling periods: on a busy machine even a process with priority waits for some
-milliseconds.
+A delay of some milliseconds is normal: on a busy machine, even a process with priority has to wait.
+The limit is four times the interval between requests at the probe's highest rate.
 """
 CONNECTING_NS = 1_000_000_000
 """The probe abandons a connection that is not accepted within this time."""
 AS_OFTEN = 0.1
-"""Shares of requests on closed connections, of load and probe, count as equal within this."""
+"""Load and probe met closed connections equally often if their shares differ by at most this.
+
+A share is that of the requests whose kept connection the server had closed.
+"""
 PACKED: dict[str, object] = {
     "compression": "zstd",
     "compression_level": 9,
@@ -43,7 +49,7 @@ PACKED: dict[str, object] = {
 }
 """Compression of tables/probe.
 
-Each trial has its own file, and many are hardly larger than their metadata.
+The metadata are kept small, because each trial has its own file, and many files have few rows.
 """
 
 
@@ -56,12 +62,12 @@ class ProbeSamples:
     received_ns: npt.NDArray[np.int64]
     status: npt.NDArray[np.int64]  # 0 without an answer
     opened: npt.NDArray[np.int64]  # 1 if the request opened a connection
-    series: npt.NDArray[np.int64]  # number of the trial's load during which it was sent, from 0
+    series: npt.NDArray[np.int64]  # number of the load during which a request was sent, from 0
     cpu_share: float | None = None  # the probe's own CPU use, as a share of a core
 
     @property
     def loads(self) -> int:
-        """Number of loads during which the probe was sent."""
+        """Number of loads during which the probe sent requests."""
         return int(self.series.max(initial=0)) + 1
 
     def only(self, load: int) -> ProbeSamples:
@@ -97,16 +103,16 @@ def read_probe(raw: Path) -> ProbeSamples | None:
 
 
 def late_share(probe: ProbeSamples, windows: Sequence[Window], hz: float) -> float:
-    """Return the share of requests due within the load that the probe itself sent late or never.
+    """Return the share of due requests that the probe, by its own fault, sent late or not at all.
 
-    `hz` is the probe's planned rate. Delays while the probe waits for the server do not count:
-    while a connection is not accepted, or while it has its maximum of requests under way. 0 for a
-    load with fewer than ten requests.
+    Only requests due within the load count. `hz` is the probe's planned rate. Delays do not count
+    while the probe waits for the server: until a connection is accepted, or while the maximum
+    number of its requests is under way. For a load with fewer than ten requests, return 0.
     """
     punctual = (probe.sent_ns - probe.scheduled_ns <= LATE_NS) | _held_up(probe, probe.scheduled_ns)
     late = []
     for window in windows:
-        due = window.seconds * hz - 1  # one per period, at a random time
+        due = window.seconds * hz - 1  # one request per period, at a random time within it
         t_s = (probe.scheduled_ns - window.begin_mono_ns) / 1e9
         within = (t_s >= 0) & (t_s < window.seconds)
         in_time = int(punctual[within].sum())
@@ -138,8 +144,8 @@ def _held_up(probe: ProbeSamples, at_ns: npt.NDArray[Any]) -> npt.NDArray[np.boo
 def reopened_share(probe: ProbeSamples | None) -> float:
     """Return the share of the probe's requests whose kept connection the server had closed.
 
-    Only requests for which an idle connection could exist are counted. 0 with fewer than ten of
-    them, or without a probe. Each series begins with new connections.
+    Only requests for which an idle connection could exist are counted. Each series begins with new
+    connections. Return 0 if there are fewer than ten such requests, or no probe.
     """
     if probe is None:
         return 0.0
@@ -159,7 +165,8 @@ def without_probe(measurement: Measurement, probe: ProbeSamples | None) -> Measu
     """Return a load's measurement without the probe's requests and connections."""
     if probe is None:
         return measurement
-    # Without an answer, the connection may never have been accepted.
+    # Subtract only answered requests: without an answer, the server may never have accepted the
+    # connection.
     answered = int((probe.status > 0).sum())
     opened = int(probe.opened[probe.status > 0].sum())
     after = measurement.counters_after
@@ -189,7 +196,7 @@ def probe_percentiles(
     ]
     # A load without slices also shows the requests due before and after it.
     shown = [each | (len(windows) == probe.loads == 1) for each in counted]
-    # A slice begins at the end of the one before.
+    # In the table, a slice begins at the end of the slice before it.
     begins_s = np.cumsum([0.0, *(window.seconds for window in windows)])
     t_s = np.concatenate(
         [due_s[each] + begun for due_s, each, begun in zip(dues_s, shown, begins_s, strict=False)]
@@ -227,10 +234,12 @@ def probe_percentiles(
 def saw_the_same(cell: Cell, mode: str, metrics: Mapping[str, float | int | None]) -> bool:
     """True if the response times of probe and load are comparable.
 
-    A user's script may request anything, but the probe requests one path. The probe keeps its
-    connections if the server allows it. A load that opens new ones also waits to be accepted; the
-    probe does so only if the server closes its connections as often. In that case, both latencies
-    include connecting.
+    For a user's script they are not: the script may request anything, but the probe requests only
+    one path.
+
+    The probe keeps its connections if the server allows it. A load that opens new connections also
+    waits until the server accepts them. The probe waits for that equally often only if the server
+    closes its connections as often. Then the latencies of both include connecting.
     """
     if cell.workload == OWN_SCRIPT:
         return False

@@ -30,13 +30,13 @@ class _Slice:
     answered: int
     """Requests between these times."""
     counted: int
-    """Requests while perf ran, which begins before the load and ends after it."""
+    """Requests while perf ran. perf starts before the load and stops after it."""
     cpu_us_per_request: float | None
 
 
 @dataclass(frozen=True)
 class _Profile:
-    """A sealed profile: its record, its folder, and its slices that count."""
+    """A sealed profile: its record, its folder, and its slices except those that were left out."""
 
     record: TrialRecord
     folder: Path
@@ -94,9 +94,9 @@ def _profiles(folder: RunFolder) -> Iterator[_Profile]:
 
 
 def _slice(row: Mapping[str, Any], facts: Mapping[str, Any]) -> _Slice:
-    """Return a slice from its row of the table of slices, and its facts in the record.
+    """Return a slice, from its row in the table of slices and its facts in the record.
 
-    If the server counts no requests, those of generator and probe are used.
+    If the server does not count requests, `counted` is the number of answers.
     """
     before = facts["counters_before"]["requests"]
     after = facts["counters_after"]["requests"]

@@ -1,4 +1,4 @@
-"""Check the invariants of a trial; `invariants.py` says what each demands."""
+"""Check the invariants of a trial; `invariants.py` says what each of them demands."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +36,9 @@ from runner.shapes import Closed, ForTime, Mode, Search, Steps
 THROWN = "lab_iterations_thrown"
 """Metric of workloads/own.js: iterations of a script that threw an error."""
 CLOSING = 0.9
-"""If the probe finds its connection closed this often, the server closes on every client."""
+"""If this share of the probe's requests finds its connection closed, the server closes all
+connections, also those of the load.
+"""
 BATCH_PER_HOST = 6
 """Maximum number of connections of a k6 user for one http.batch() (its option batchPerHost)."""
 
@@ -77,15 +79,15 @@ def request_checks(
             not differ,
             "; ".join(differ) or ", ".join(f"{n} {name}" for name, n in summary.counts.items()),
         )
-    if Invariant.PHASES.is_asked_of(cell.tool):  # else each request is one iteration with one time
+    if Invariant.PHASES.is_asked_of(cell.tool):  # other generators' requests have only one time
         yield _phases(points)
         yield _longest(points)
     # The percentiles of vegeta, of oha, and of several generators together are not exact.
     has_exact_percentiles = TRAITS[cell.tool].runs_scripts and not measurement.parts
     yield _quantiles(points, summary, ("mean", "min", "max") if not has_exact_percentiles else None)
-    # Several generators may end at different times, so each one's part is checked alone.
+    # Several generators may end at different times, so the part of each generator is checked alone.
     steady = None if measurement.parts else points.steady
-    # In a closed loop without think time every virtual user has a request under way at any time.
+    # In a closed loop without think time, every virtual user has a request under way at any time.
     users = None if cell.is_open else cell.shape.users
     if (
         users is not None
@@ -115,7 +117,7 @@ def request_checks(
 def summary_checks(points: RequestNumbers, summary: GeneratorSummary) -> Iterator[Check]:
     """Check invariants 2 to 4 of a file that the lab did not record, against k6's own summary.
 
-    The summary may lack percentiles, which are then not compared.
+    Percentiles that the summary lacks are not compared.
     """
     yield _points(points, summary)
     yield _phases(points)
@@ -144,7 +146,7 @@ def _points(points: RequestNumbers, summary: GeneratorSummary) -> Check:
 
 
 def _phases(points: RequestNumbers) -> Check:
-    """Check that the phases of each request make its duration."""
+    """Check that the phases of each request add up to its duration."""
     return Invariant.PHASES.check(
         points.worst_residual_ms <= ROUNDING_MS,
         f"largest difference {points.worst_residual_ms:.6f} ms",
@@ -164,7 +166,10 @@ def _longest(points: RequestNumbers) -> Check:
 def _quantiles(
     points: RequestNumbers, summary: GeneratorSummary, names: Sequence[str] | None
 ) -> Check:
-    """Check statistics of the durations; all that the samples have if `names` is None."""
+    """Check the statistics `names` of the durations against the summary.
+
+    If `names` is None, check all statistics that were computed from the samples.
+    """
     durations = points.all_durations or points.durations
     stated = summary.http_req_duration
     apart = [
@@ -178,10 +183,10 @@ def _quantiles(
 def _iterations(cell: Cell, points: RequestNumbers, summary: GeneratorSummary) -> Iterator[Check]:
     """Check invariant 1: the number of iterations.
 
-    k6 reports interrupted iterations only in its log, but each leaves a data_sent point. At an
-    arrival rate, k6 begins as many iterations as fit into each step, give or take one. Iterations
-    that it drops because no virtual user is free, and those that it begins too late (`missed`),
-    mean that the rate was not sustained. This is a result, not an error.
+    k6 reports interrupted iterations only in its log, but each of them leaves a data_sent point. At
+    an arrival rate, k6 begins as many iterations as fit into each step, give or take one. k6 drops
+    an iteration if no virtual user is free, and it may be too late to begin one (`missed`). In both
+    cases the rate was not sustained, which is a result and not an error.
     """
     interrupted = points.script_runs - points.iterations
     done = summary.iterations + interrupted + summary.dropped
@@ -189,7 +194,7 @@ def _iterations(cell: Cell, points: RequestNumbers, summary: GeneratorSummary) -
     match cell.shape:
         case Closed() as load:
             wanted = load.iterations
-        case ForTime():  # it asks for as many as were begun in its time
+        case ForTime():  # it asks for no number: all iterations that began in its time are right
             wanted = done
         case Steps() | Search():
             wanted = cell.to_begin
@@ -211,11 +216,12 @@ def _iterations(cell: Cell, points: RequestNumbers, summary: GeneratorSummary) -
 
 
 def may_hold(cell: Cell, reopened: float) -> int | None:
-    """Return the number of connections that a load opens if they are kept: one per user.
+    """Return the number of connections that a load opens if connections are kept: one per user.
 
-    If the server often closed the probe's connections (`reopened`, a share), return 0. Otherwise a
-    load with hardly more requests than users could not show whether connections are kept. Return
-    None if the generator does not say which requests opened a connection.
+    `reopened` is the share of the probe's requests whose connection the server had closed. If it is
+    at least CLOSING, return 0, so that the load counts as one whose connections are closed. A load
+    with hardly more requests than users could not show this by itself. Return None if the
+    generator does not say which requests opened a connection.
     """
     if not TRAITS[cell.tool].says_connecting:
         return None
@@ -225,8 +231,9 @@ def may_hold(cell: Cell, reopened: float) -> int | None:
 
 
 def slack(cell: Cell) -> int:
-    """Return the allowed deviation of k6's iterations: one per step of an open load, and one
-    more.
+    """Return how far the number of k6's iterations may deviate from the planned number.
+
+    For an open load it is one per step, and one more. For other loads it is 0.
     """
     return len(cell.rates_rps) + 1 if cell.is_open else 0
 
@@ -252,9 +259,9 @@ def own_checks(cell: Cell, points: RequestNumbers, measurement: Measurement) -> 
     if measurement.counters_before.requests is None:
         said = "not checked: the server does not say what it counted"
         yield Invariant.SENT.check(True, said)
-    # In close mode each answer needs a new connection. Only the kernel counts these, for the whole
-    # network namespace. It may include other servers' connections, so there is no upper limit. A
-    # server on another host is not in the count.
+    # In close mode each answer needs a new connection. Only the kernel counts connections, for the
+    # whole network namespace. The count may include connections of other servers, so there is no
+    # upper limit. A server on another host cannot be checked, because it is not in the count.
     accepted = _added(measurement, "passive_opens")
     if cell.mode == "close" and accepted is not None and measurement.placement.server:
         said = f"the kernel accepted {accepted}, for {points.with_status} answers"
@@ -284,7 +291,7 @@ def _where_to(points: RequestNumbers, measurement: Measurement) -> Iterator[Chec
 
 @dataclass(frozen=True)
 class _Connections:
-    """How many connections a server must have accepted of a load."""
+    """Lowest and highest number of connections that a server must have accepted from a load."""
 
     least: int
     most: int
@@ -295,14 +302,17 @@ def _mode_proof(
 ) -> Check:
     """Check a load's mode by the number of accepted connections.
 
-    With close there is one for each request; up to `cut_off` requests were under way when the load
-    ended, and are not among `requests`. With keep-alive there are as many as were `kept`. The
-    server's count is exact except for the lab's own connections. The kernel's PassiveOpens counts
-    the whole network namespace, so a few foreign connections are allowed.
+    In close mode there must be one connection for each request. Up to `cut_off` requests were under
+    way when the load ended; they also needed a connection, but `requests` does not include them. In
+    keep-alive mode the number must be within `kept`.
+
+    The server's count is exact, except that it includes the lab's own connections. If the server
+    does not count, the kernel's PassiveOpens is used. It counts the whole network namespace, so a
+    few foreign connections are allowed.
     """
     accepted = _added(measurement, "connections")
     source = "the server"
-    # Each further generator, too, connects once to see whether the address answers.
+    # Each further generator connects once, too, to see whether the address answers.
     allowed = OWN_CONNECTIONS + len(measurement.parts)
     if accepted is None:
         accepted = _added(measurement, "passive_opens")
@@ -322,9 +332,10 @@ def _mode_proof(
 
 
 def whole(sent: Sequence[Sent], measurement: Measurement) -> tuple[Check, ...]:
-    """Check invariant 5 over all slices, by the requests sent in each.
+    """Check invariant 5 over all slices; `sent` has the outcome of the requests of each slice.
 
-    Between two slices only the lab sends requests.
+    Between two slices no generator sends requests. So requests that the server counted there were
+    sent in a slice and not answered in it, and there can be no more of them than such requests.
     """
     counted = _added(measurement, "requests")
     if counted is None:
@@ -343,8 +354,9 @@ def whole(sent: Sequence[Sent], measurement: Measurement) -> tuple[Check, ...]:
 def database_checks(sent: Sent, measurement: Measurement) -> tuple[Check, ...]:
     """Check invariant 6: each insert that was answered with 2xx has left a row.
 
-    An insert that was answered with an error or lost its answer may have left a row. Answers can be
-    lost if a server dies or the load is cut off, at most as many as requests were under way.
+    An insert may also have left a row if it was answered with an error, or if its answer was lost.
+    Answers are lost if a server dies or the load is cut off, but at most as many as there were
+    requests under way.
     """
     use = measurement.database
     if use is None:
@@ -360,9 +372,7 @@ def database_checks(sent: Sent, measurement: Measurement) -> tuple[Check, ...]:
 
 
 def kept_packets(measurement: Measurement) -> Check:
-    """Check that the kernel's connection tracking dropped no packet of the load for lack of
-    space.
-    """
+    """Check that the kernel dropped no packet because its table of connections was full."""
     dropped = _added(measurement, "dropped_packets") or 0
     return Invariant.PACKETS.check(
         dropped == 0, f"{dropped} dropped, as nf_conntrack_max was reached"
@@ -370,7 +380,7 @@ def kept_packets(measurement: Measurement) -> Check:
 
 
 def succeeded(sent: Sent) -> Check:
-    """Check that at least one request succeeded; otherwise all numbers describe errors."""
+    """Check that at least one request succeeded. Otherwise all numbers describe errors."""
     asked = sent.ok + sent.refused + sent.lost
     return Invariant.SUCCEEDED.check(
         sent.ok > 0, f"{sent.ok} of {asked} were answered with 2xx or 3xx"
@@ -386,7 +396,7 @@ def lived(measurement: Measurement) -> Check:
 
 
 def clock(measurement: Measurement) -> Check:
-    """Check that the wall clock, by which k6 and wrk date events, ran evenly during the load."""
+    """Check that the wall clock, by which k6 and wrk date events, was not set during the load."""
     wall_ns = measurement.load_ended_wall_ns - measurement.load_started_wall_ns
     mono_ns = measurement.load_ended_mono_ns - measurement.load_started_mono_ns
     stepped_s = (wall_ns - mono_ns) / 1e9
@@ -403,8 +413,8 @@ def wrk_checks(
 ) -> Iterator[Check]:
     """Check invariants 5 and 7 of a wrk trial.
 
-    When wrk stops, each connection may have one request under way. `parts` are the results of its
-    generators.
+    When wrk stops, each connection may have one request under way. `parts` are the results of the
+    single generators, if there are several.
     """
     requests = result.requests
     connections = result.connections
@@ -436,7 +446,7 @@ def wrk_checks(
 def begun_together(measurement: Measurement, walls_ns: Sequence[tuple[int, int]]) -> Check:
     """Check that several generators ran at the same time.
 
-    `walls_ns` has the begin and the end of each one's requests, by its own host's wall clock.
+    `walls_ns` has the begin and the end of each generator's requests, by its host's wall clock.
     """
     behind = [0, *(part.behind_ns(measurement) for part in measurement.parts)]
     begins = [begin + apart for (begin, _), apart in zip(walls_ns, behind, strict=True)]
@@ -452,9 +462,9 @@ def begun_together(measurement: Measurement, walls_ns: Sequence[tuple[int, int]]
 def answered_all_along(cell: Cell, parts: Sequence[tuple[float, float, int]]) -> tuple[Check, ...]:
     """Check each of wrk's parts by Little's law.
 
-    A generator without answers for a time has too few requests under way. `parts` has each one's
-    requests/s, mean latency in seconds and connections. In close mode the latency excludes
-    connecting, so nothing is checked.
+    If a generator gets no answers for some time, rate x mean latency is less than its number of
+    connections. `parts` has each generator's requests/s, mean latency in seconds, and number of
+    connections. In close mode the latency excludes connecting, so nothing is checked.
     """
     if cell.mode != "keepalive" or len(parts) < 2:
         return ()
@@ -467,7 +477,7 @@ def answered_all_along(cell: Cell, parts: Sequence[tuple[float, float, int]]) ->
 
 
 def between(measurement: Measurement) -> tuple[Check, ...]:
-    """Check the hosts' clocks against each other; yield nothing on one machine."""
+    """Check the hosts' clocks against each other; on one machine there is nothing to check."""
     hosts = measurement.between
     if hosts is None:
         return ()
@@ -491,10 +501,10 @@ def sample_checks(
 ) -> Iterator[Check]:
     """Check invariant 9 by the sampler's samples.
 
-    `raw` has all samples, `counters` those without the pauses between slices. Every process must
-    live and stay on its CPUs (a tool, or a manager of control groups, may move one). It must use no
-    more CPU than these offer, and stay idle while other servers of the session are loaded. The
-    sampler must have run all the time.
+    `raw` has all samples, and `counters` only the samples outside the pauses between slices. Every
+    process must survive the load, and stay on its CPUs: another tool, or a manager of control
+    groups, may have moved it. It must not use more CPU time than its CPUs offer. A server must be
+    idle while other servers of its session are loaded. The sampler must have run all the time.
     """
     yield lived(measurement)
     yield kept_packets(measurement)
@@ -539,7 +549,7 @@ def sample_checks(
 
 
 def probe_schedule(late_share: float) -> Check:
-    """Check invariant 9 for the probe: delays of its requests must come from the server."""
+    """Check invariant 9 for the probe: its requests may be late only if the server delays them."""
     return Invariant.PROBE_IN_TIME.check(
         late_share <= MAX_LATE, f"it was late with {100 * late_share:.0f} % of them"
     )

@@ -5,8 +5,9 @@ The module relies on these facts of vegeta's source (lib/attack.go, lib/results.
 - Requests are paced by the time since the attack began, and numbered in this order (`seq`,
   from 0).
 - `timestamp` is the time at which a worker began the request; `latency` ends with the last byte.
-- If no worker is free in time, the request begins late, so lateness is the generator's fault.
-- Requests not begun when the time is over are not sent. So vegeta gets GENERATOR_LATE_S more time.
+- If no worker is free in time, a request begins late. So lateness is the generator's fault.
+- When the time is over, vegeta sends no further request, even if one is due. So the lab gives it
+  GENERATOR_LATE_S more time.
 """
 
 from pathlib import Path
@@ -34,7 +35,7 @@ _COLUMNS = {
     "url": "VARCHAR",
     "headers": "VARCHAR",
 }
-"""Columns of `vegeta encode --to csv`, in its order; times are in nanoseconds."""
+"""Columns that `vegeta encode --to csv` writes, in this order. Times are in nanoseconds."""
 _REQUESTS = f"""
     SELECT timestamp + latency AS end_ns, latency / 1e6 AS duration_ms,
            0.0::DOUBLE AS blocked_ms, 0.0::DOUBLE AS connecting_ms, 0.0::DOUBLE AS tls_ms,
@@ -57,9 +58,9 @@ def spool_results(
 ) -> Tally:
     """Write requests.parquet and iterations.parquet into `folder`, as k6_raw.spool_points does.
 
-    Each request counts as an iteration. Return the counts; `late` counts requests that began more
-    than 10 ms late. Requests due in the first `lead_s` are left out. Raise DamageError if the file
-    is not as vegeta wrote it.
+    Return the counts. Each request counts as an iteration, and `late` counts the requests that
+    began more than 10 ms after they were due. Requests that were due in the first `lead_s` are left
+    out. Raise DamageError if the file is not as vegeta wrote it.
     """
     lead = {"lead": round(rate_rps * lead_s)}
     try:
@@ -86,9 +87,9 @@ def spool_results(
 def read_report(path: Path) -> GeneratorSummary:
     """Read the output of `vegeta report --type json`.
 
-    Mean, minimum and maximum are exact. Percentiles are left out: vegeta approximates them
-    (t-digest), and is far off if response times jump. Raise LabError (exit code 1) if the file is
-    missing, broken or not vegeta's.
+    Mean, minimum and maximum are exact. Percentiles are left out, because vegeta approximates them
+    (t-digest), and the error is large if response times jump. Raise LabError (exit code 1) if the
+    file is missing, broken or not vegeta's.
     """
     data = read_json(path)
     try:
