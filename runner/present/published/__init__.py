@@ -1,1 +1,1 @@
-"""Published comparisons next to a run: their numbers, ours, and the outcome of each claim."""
+"""Compare published numbers and claims with the numbers of a run, and judge each claim."""

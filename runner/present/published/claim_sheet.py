@@ -1,4 +1,4 @@
-"""The figure of the claims: a table of claim, published range, ratio here, and outcome."""
+"""Draw the figure of the claims: a table of claim, published range, ratio here, and outcome."""
 
 import itertools
 import math
@@ -22,23 +22,24 @@ KEY = (
     "here, with its 95 % interval. Two joined dots: the lowest and the highest of several."
 )
 CLAIM_IN = 2.3  # width for the claim
-PUBLISHED_IN = 0.95  # width for its range
+PUBLISHED_IN = 0.95  # width for the published range
 HERE_IN = 0.95  # width for the measured ratios
 OUTCOME_IN = 1.15  # width for the outcome
 ROW_IN = 0.1  # padding of a row beyond its text
 HEAD_IN = 0.3  # height of the columns' headings
-BETWEEN_IN = 0.14  # distance of claims with different outcomes
-NARROWEST = 1.25  # smallest extent of the axis from 1
-WIDEST = 8.0  # largest extent of the axis from 1
+BETWEEN_IN = 0.14  # distance between claims with different outcomes
+NARROWEST = 1.25  # the axis extends at least to this factor and its inverse
+WIDEST = 8.0  # the axis extends at most to this factor and its inverse
 EDGE = 0.05  # share of the axis left free at both ends
 TICKS = ((0.25, 0.5, 1.0, 2.0, 4.0), (0.5, 1.0, 2.0), (0.2, 1.0, 5.0), (1.0,))
 
 
 @dataclass(frozen=True)
 class ClaimRow:
-    """A claim in words, the range in which it holds, the ratios here, and its outcome.
+    """A claim in words, the range of ratios in which it holds, our ratios, and its outcome.
 
-    Claims of the same `group` stand together. The range is open at 0 and at infinity.
+    Claims of the same `group` stand together. If `at_least` is 0 or `at_most` is infinite, the
+    range is open at this end.
     """
 
     words: str
@@ -50,7 +51,7 @@ class ClaimRow:
 
     @property
     def published(self) -> str:
-        """The range in which it holds: `> 1`, `0.95–1.05`."""
+        """The range in which the claim holds: `> 1`, `0.95–1.05`."""
         if self.at_most == math.inf:
             return f"> {self.at_least:g}"
         if not self.at_least:
@@ -59,7 +60,7 @@ class ClaimRow:
 
     @property
     def here(self) -> str:
-        """The lowest and the highest ratio: `0.45–0.68`."""
+        """The lowest and the highest of our ratios: `0.45–0.68`."""
         ends = dict.fromkeys(f"{end:.2f}" for end in (min(self.middles), max(self.middles)))
         return "–".join(ends)
 
@@ -70,7 +71,7 @@ class ClaimRow:
 
     @property
     def lines(self) -> list[str]:
-        """The words broken into lines."""
+        """The claim in words, broken into lines."""
         return style.wrap(self.words, style.SMALL_PT, CLAIM_IN - 0.2)
 
     @property
@@ -80,7 +81,7 @@ class ClaimRow:
 
     @property
     def height_in(self) -> float:
-        """Height of the row."""
+        """Height of the row in inches."""
         return ROW_IN + style.LINE_IN * max(len(self.lines), len(self.outcome_lines))
 
     @property
@@ -90,10 +91,11 @@ class ClaimRow:
 
 
 def claim_sheet(title: str, caption: str, rows: Sequence[ClaimRow]) -> Chart:
-    """Return the chart of claims, of which those of one group follow each other.
+    """Return the chart of claims; `rows` must be sorted by group.
 
-    The frame has a point for each ratio: panel is the group, server the claim in words, y the
-    ratio. Its columns `at_least` and `at_most` are the range in which the claim holds.
+    The chart's frame has a row for each ratio. There `panel` is the group, `server` is the claim in
+    words, and `y` is the ratio. The columns `at_least` and `at_most` are the range in which the
+    claim holds.
     """
     points = [
         (
@@ -158,7 +160,7 @@ def _sheet(chart: Chart, rows: Sequence[ClaimRow]) -> Figure:
 
 
 def _tops(rows: Sequence[ClaimRow]) -> list[float]:
-    """Return the upper edge of each row in inches below the panel's."""
+    """Return the distance of each row's upper edge from the panel's upper edge, in inches."""
     tops = [HEAD_IN + 0.05]
     for row, following in itertools.pairwise(rows):
         tops.append(tops[-1] + row.height_in + BETWEEN_IN * (row.group != following.group))
@@ -166,7 +168,7 @@ def _tops(rows: Sequence[ClaimRow]) -> list[float]:
 
 
 def _ends(rows: Sequence[ClaimRow]) -> tuple[float, float]:
-    """Return the ends of the axis, which include every ratio and every end of a range."""
+    """Return the ends of the axis, so that it includes all ratios and ranges up to `WIDEST`."""
     values = [end for row in rows for each in row.ratios for end in (each.low, each.high)]
     values += [end for row in rows for end in (row.at_least, row.at_most)]
     inside = [value for value in values if 0 < value < math.inf]
@@ -183,7 +185,7 @@ def _columns() -> tuple[float, float, float, float]:
 
 
 def _draw(ax: Axes, row: ClaimRow, top: float) -> None:
-    """Draw a row below the height `top`."""
+    """Draw a row whose upper edge is at `top`."""
     middle = top + row.height_in / 2
     left, right = np.clip((row.at_least, row.at_most), *ax.get_xlim())
     ax.barh(
@@ -211,7 +213,7 @@ def _draw(ax: Axes, row: ClaimRow, top: float) -> None:
 
 
 def _line(ax: Axes, ends: tuple[float, float], y: float, width_pt: float, label: str) -> None:
-    """Draw a line between two ratios, as far as the axis reaches."""
+    """Draw a line between two ratios, cut off at the ends of the axis."""
     inside = np.clip(ends, *ax.get_xlim())
     ax.plot(inside, [y, y], color=style.INK, lw=width_pt, zorder=3, label=label)
 

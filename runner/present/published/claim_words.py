@@ -1,4 +1,4 @@
-"""Claims in a few plain words, which a figure has room for."""
+"""Claims in a few plain words, so short that they fit into a figure."""
 
 from runner.present.published.claims import Claim
 
@@ -32,5 +32,5 @@ SENTENCES = {
 
 
 def sentence(claim: Claim) -> str:
-    """Return a claim in a sentence; of a claim that has none here, its short words."""
+    """Return a claim as a sentence; if `SENTENCES` has none for it, return its short words."""
     return SENTENCES.get(claim.name, claim.short)

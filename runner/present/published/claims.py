@@ -37,7 +37,10 @@ WHOLE = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True)
 class Against:
-    """Properties in which the divisor of a ratio differs from the dividend; empty if equal."""
+    """Properties in which the divisor of a ratio differs from the dividend.
+
+    A property is None or empty if it is the same for both.
+    """
 
     __pydantic_config__ = WHOLE
     quantity: QuantityName | None = None
@@ -50,9 +53,10 @@ class Against:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Ratios for a claim, one per load: the first server's quantity divided by the second's.
+    """An entry that asks for ratios, one per load, by which a claim is judged.
 
-    The head of claims.toml explains the keys.
+    Each ratio is the first server's quantity divided by the second server's. The comment at the top
+    of claims.toml explains the keys.
     """
 
     __pydantic_config__ = WHOLE
@@ -80,10 +84,11 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim in our words, and the range of a ratio in which it holds (open: 0 and infinity).
+    """One claim in our words, and the range of a ratio in which it holds.
 
-    It is decided by comparisons, or by the named function in special_claims.py. The head of
-    claims.toml explains the keys.
+    The range is open if `at_least` is 0 or `at_most` is infinite. The claim is judged by the
+    comparisons in `compare`, or by the function in special_claims.py that `judge` names. The
+    comment at the top of claims.toml explains the keys.
     """
 
     __pydantic_config__ = WHOLE
@@ -113,7 +118,7 @@ class Claim:
     def range_words(self) -> str:
         """The range in words: `above 1`, `below 0.75`, `0.95 to 1.05`.
 
-        Empty if the claim is not about a ratio.
+        The text is empty if the claim is not about a ratio.
         """
         if self.at_most == math.inf:
             return f"above {self.at_least:g}" if self.at_least else ""
@@ -122,15 +127,15 @@ class Claim:
         )
 
     def nearest_border(self, ratio: float) -> float:
-        """Return the end of the range that is closest to a ratio."""
+        """Return the end of the range that is closest to a ratio on a logarithmic scale."""
         borders = [border for border in (self.at_least, self.at_most) if 0 < border < math.inf]
         return min(borders, key=lambda border: abs(math.log(border / ratio)))
 
 
 def read_claims(path: Path = CLAIMS) -> tuple[Claim, ...]:
-    """Return the claims of claims.toml in their order.
+    """Return the claims in the order of claims.toml.
 
-    Raise LabError with file and line if an entry is incomplete.
+    Raise LabError with file and line if an entry is incomplete or contradictory.
     """
     top = read_table(path)
     adapter = TypeAdapter(Claim)
@@ -154,7 +159,7 @@ def read_claims(path: Path = CLAIMS) -> tuple[Claim, ...]:
 
 
 def rules_words(manifest: Manifest) -> str:
-    """Say when the rules were last changed, and whether a run began with the same."""
+    """Say when claims.toml was last changed, and whether that was before the run began."""
     written = read_table(CLAIMS).value("written", Day)
     known = manifest.claims_sha256
     now = sha256(CLAIMS)

@@ -1,4 +1,4 @@
-"""The published numbers, and the loads and servers of a run that repeat them."""
+"""Read the published numbers, and find the loads and servers of a run that repeat them."""
 
 from __future__ import annotations
 
@@ -39,14 +39,17 @@ class Number(NamedTuple):
     language: str
     mode: str
     connections: float
-    """Or virtual users; NaN if the source only gives its highest rate."""
+    """Number of connections or virtual users; NaN if the source only gives its highest rate."""
     metric: str
     value: float
     unit: str
 
 
 WINDOWS = {"1 s": "server_cpu_peak_1s_pct", "100 ms": "server_cpu_peak_100ms_pct"}
-"""Our CPU peaks are over these windows; the published peaks name no window."""
+"""Length of a window -> the column with our CPU peak over windows of this length.
+
+The published CPU peaks do not say over which window they were measured.
+"""
 
 
 @dataclass(frozen=True)
@@ -56,11 +59,11 @@ class OurMetric:
     quantity: Quantity
     words: str
     window: str = ""
-    """Window of ours, if the published one names none."""
+    """Window of our metric, if the source does not say which window it used."""
 
     @property
     def column(self) -> str:
-        """Column of the trials."""
+        """Column of the trials table that has the metric."""
         return self.quantity.column
 
     @property
@@ -76,7 +79,10 @@ class OurMetric:
 
     @property
     def heading(self) -> str:
-        """Heading in tables, where the published number has no window."""
+        """Heading in tables.
+
+        For a CPU peak it says that the window is ours, because the published number has no window.
+        """
         return f"{self.label} here" if self.window else self.words
 
 
@@ -90,7 +96,7 @@ METRICS: dict[str, tuple[OurMetric, ...]] = {
         OurMetric(PEAK_100MS, "CPU peak, %", "100 ms"),
     ),
 }
-"""Published metric -> ours; several if ours have a window."""
+"""Published metric -> our metrics that correspond to it; for a CPU peak, one for each window."""
 WORKLOADS = {
     "experiments": ("experiments", "rates"),
     "experiments-md5": ("experiments-md5", "rates-md5"),
@@ -98,7 +104,7 @@ WORKLOADS = {
     "static": ("static", "static-k6", "static-ramp", "static-rates"),
     "postgres-insert": ("devices-insert", "devices-insert-k6", "devices-insert-ramp"),
 }
-"""Published scenario -> workloads that repeat it, in closed loops or at offered rates."""
+"""Published scenario -> our workloads that repeat it, in closed loops or at offered rates."""
 USERS = 3000  # virtual users of the published k6 loads
 STAND_INS = {"rust": ("axum", "actix")}
 WHY_STAND_INS = (
@@ -111,7 +117,8 @@ WHY_STAND_INS = (
 def read_published() -> list[Number]:
     """Return the published numbers in the order of their file.
 
-    Raise LabError if the file is missing, lacks a column, or has a metric that is not in `METRICS`.
+    Raise LabError if the file cannot be read, lacks a column, or has a metric that is not in
+    `METRICS`.
     """
     path = places().published
     try:
@@ -135,10 +142,10 @@ def threads_of(load: str) -> int:
 
 
 def opened(connections: int, threads: int) -> int:
-    """Return the number of connections that wrk opens: connections / threads, rounded down, per
-    thread.
+    """Return the number of connections that wrk opens if it is asked for `connections`.
 
-    0 if wrk refuses. Source: wrk.c of wrk 4.0 to 4.2, and docs/method.md.
+    Each thread opens connections / threads, rounded down. Return 0 if wrk refuses to start because
+    there are more threads than connections. Source: wrk.c of wrk 4.0 to 4.2, and docs/method.md.
     """
     return connections // threads * threads
 
@@ -148,10 +155,11 @@ def opened(connections: int, threads: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Counterpart:
-    """One server under one load of a run: its trials, and the other servers under this load.
+    """One server under one load of a run, which repeats a published number.
 
-    Failed trials are included. `trials` is empty if the server, or the load, is not in the run;
-    `load` is then the description of the missing load.
+    `trials` are the server's trials, including failed ones. `others` are the other servers that ran
+    under this load. If the server or the load is not in the run, `trials` is empty. If the load is
+    not in the run, `load` describes the load that is missing.
     """
 
     server: str
@@ -166,7 +174,7 @@ class Counterpart:
 
     @property
     def absence(self) -> str:
-        """Why there is no number; empty if there is one."""
+        """Why the cell has no number; empty if it has one."""
         if len(self.sealed):
             return ""
         if len(self.trials):
@@ -177,9 +185,10 @@ class Counterpart:
 
 
 def cell(trials: pd.DataFrame, server: str, sought: str) -> Counterpart:
-    """Return a server's trials of one load, without those of sessions that are left out.
+    """Return a server's cell under one load, without trials that are left out of comparisons.
 
-    `sought` names the load if there are no trials.
+    `trials` are the trials of all servers under the load. If there are none, `sought` describes the
+    load.
     """
     load = str(trials["load"].iloc[0]) if len(trials) else sought
     trials = trials[~trials["left_out"]]
@@ -188,9 +197,11 @@ def cell(trials: pd.DataFrame, server: str, sought: str) -> Counterpart:
 
 
 def standing_in(server: str, trials: pd.DataFrame) -> tuple[str, ...]:
-    """Return our servers that correspond to a published one: those that ran, or else the first.
+    """Return our servers that correspond to a published server.
 
-    This is the server of the same name, or several servers if a language was published.
+    Usually this is the server of the same name. If the published "server" is a language, these are
+    our frameworks of that language that have `trials`. If none has trials, return the first
+    framework.
     """
     names = STAND_INS.get(server, (server,))
     return tuple(name for name in names if name in set(trials["server"])) or names[:1]
@@ -198,10 +209,10 @@ def standing_in(server: str, trials: pd.DataFrame) -> tuple[str, ...]:
 
 @lru_cache(maxsize=16)
 def published_trials(tables: Tables, scenario: str = "") -> pd.DataFrame:
-    """Return the trials of a published scenario, or of all, sorted by load.
+    """Return the trials that repeat a published scenario (by default any scenario), sorted by load.
 
-    Failed trials are included, steps of a search are not. The column `left_out` is that of
-    `ratios.not_compared`. The frame is cached; callers must not change it.
+    Failed trials are included; steps of a search are not. The additional column `left_out` is the
+    mask of `ratios.not_compared`. The frame is cached; callers must not change it.
     """
     scenarios = [scenario] if scenario else WORKLOADS
     trials = tables.trials
@@ -218,13 +229,13 @@ def published_trials(tables: Tables, scenario: str = "") -> pd.DataFrame:
 
 
 def closed(tables: Tables, scenario: str) -> pd.DataFrame:
-    """Return the trials of a scenario in closed loops."""
+    """Return the trials that repeat a scenario in closed loops."""
     trials = published_trials(tables, scenario)
     return trials[trials["load_model"] == "closed"]
 
 
 def offered(tables: Tables, scenario: str) -> pd.DataFrame:
-    """Return the trials of a scenario at offered rates."""
+    """Return the trials that repeat a scenario at offered rates."""
     trials = published_trials(tables, scenario)
     return trials[trials["load_model"] == "open"]
 
@@ -246,7 +257,10 @@ LOADS = {
     "inserts closed": ("postgres-insert", (closed,), "inserts in a closed loop"),
     "inserts offered": ("postgres-insert", (offered,), "inserts at offered rates"),
 }
-"""Kind of load -> published scenario, functions that choose its trials, and text without trials."""
+"""`load` of an entry -> published scenario, functions that choose its trials, and a description.
+
+The description is printed if the run has no such trials.
+"""
 
 
 def connections(tables: Tables, mode: str, number: int) -> pd.DataFrame:
@@ -262,18 +276,15 @@ def connections_words(mode: str, number: int) -> str:
 
 
 def sizes(trials: pd.DataFrame) -> pd.Series[float]:
-    """Return the number of requests that a closed loop keeps under way.
+    """Return, for each trial, the number of requests that the closed loop keeps under way.
 
-    These are k6's virtual users or wrk's connections.
+    This is the number of k6's virtual users, or of wrk's connections.
     """
     return trials["vus"].fillna(trials["connections"])
 
 
 def nearest(trials: pd.DataFrame, size: float) -> pd.DataFrame:
-    """Return the trials of the loads whose size is closest to `size` in ratio.
-
-    Return all trials if none has a size.
-    """
+    """Return the trials of the loads whose size is closest to `size` on a logarithmic scale."""
     apart = (np.log(sizes(trials)) - np.log(size)).abs()
     chosen: pd.DataFrame = trials[apart == apart.min()]
     return chosen
@@ -282,13 +293,13 @@ def nearest(trials: pd.DataFrame, size: float) -> pd.DataFrame:
 def counterpart(tables: Tables, number: Number, server: str) -> Counterpart:
     """Return the cell of a run that repeats a published number.
 
-    For wrk it has the same number of connections; for k6 the closest number of users; the share of
-    a core is the largest. If the source gives only its highest rate, use the load with the server's
-    highest mean rate.
+    For wrk the cell has the same number of connections, for k6 the closest number of users. If
+    there are loads on several shares of a core, the largest share is used. If the source gives only
+    its highest rate, the load with the server's highest mean rate is used.
     """
     trials = closed(tables, number.scenario)
     trials = trials[trials["mode"] == number.mode]
-    if number.metric == "cpu_peak":  # there are no peaks under a quota
+    if number.metric == "cpu_peak":  # under a quota the CPU use cannot show a peak
         trials = trials[(trials["share"] == 1) & np.isinf(trials["quota_cores"])]
     sought = (
         f"{WORKLOADS.get(number.scenario, (number.scenario,))[0]}, "
@@ -317,7 +328,7 @@ def counterpart(tables: Tables, number: Number, server: str) -> Counterpart:
 
 
 def repeats(tables: Tables, trials: int = 1) -> bool:
-    """True if a run has a cell with this many sealed trials under a published load."""
+    """Return whether a run has a cell with at least `trials` sealed trials under a published load."""
     return bool(
         (sealed_trials(published_trials(tables)).groupby(["load", "server"]).size() >= trials).any()
     )

@@ -1,4 +1,7 @@
-"""Figures of the published page: how far Rust is ahead of Go, there and here; and the claims."""
+"""Figures of the page on published numbers.
+
+One shows how far Rust is ahead of Go, as published and in this run. The other shows the claims.
+"""
 
 import math
 from collections import Counter
@@ -26,9 +29,9 @@ BESIDE = "How far Rust is ahead of Go, as published and here"
 
 @chart("published-ratios", notebook="published", needs=repeats)
 def beside_ours(tables: Tables) -> Chart:
-    """Return the chart of each published ratio of a Rust and a Go server, next to ours.
+    """Return the chart of each published ratio of a Rust and a Go server, next to our ratio.
 
-    Right of 1 the Rust server is ahead in each row, because it does more or takes less.
+    In every row a ratio above 1 means that the Rust server is ahead: it does more, or takes less.
     """
     published: dict[tuple[str, ...], list[Row]] = {}
     for row in published_table.rows(tables):
@@ -38,7 +41,7 @@ def beside_ours(tables: Tables) -> Chart:
     for rows in published.values():
         of_go = [row for row in rows if row.number.language == "Go"]
         of_rust = [row for row in rows if row.number.language == "Rust"]
-        # If a language has several published servers, only the first is shown.
+        # If a source has several servers of a language, show only the first server.
         for rust, go in product(of_rust, of_go):
             if (go.number, rust.number) == (
                 of_go[0].number,
@@ -70,19 +73,19 @@ def beside_ours(tables: Tables) -> Chart:
 
 @dataclass(frozen=True)
 class _PublishedRatio:
-    """The row of two published numbers, and the group in which the figure has it."""
+    """The figure's row for the ratio of two published numbers, and the group of this row."""
 
     group: str
     place: int
-    """Place of its quantity within the group."""
+    """Place of the row's quantity within the group."""
     row: forest.ForestRow
 
 
 def _ratio(tables: Tables, go: Row, rust: Row) -> _PublishedRatio:
     """Return by how much a Rust server is ahead of a Go server, as published and here.
 
-    The row has no mark if this was not measured. The interval is that of the report: at the level
-    of the run, and widened by its noise.
+    The row has no mark if the run did not measure the ratio. The interval is computed as in the
+    report: at the level of the run, and widened by the run's noise.
     """
     number = go.number
     quantity = go.quantity.quantity
@@ -110,7 +113,7 @@ def _ratio(tables: Tables, go: Row, rust: Row) -> _PublishedRatio:
 
 
 def _noise(tables: Tables, go: Row, rust: Row) -> float:
-    """Return the largest ratio (>= 1) that noise alone made under the loads of two rows."""
+    """Return the largest ratio (>= 1) that noise alone caused under the loads of two rows."""
     column = go.quantity.quantity.column
     return max(
         noise_floor(
@@ -126,8 +129,9 @@ def _noise(tables: Tables, go: Row, rust: Row) -> float:
 def _names(go: Row, rust: Row) -> tuple[str, str]:
     """Return the words for the group of a published ratio, and for its row.
 
-    The matrix of wrk has one quantity at many numbers of connections; other loads have many
-    quantities at one number of users.
+    wrk's loads of GET /count have one quantity at many numbers of connections, so each row of their
+    group is named by the number of connections. Other loads have many quantities at one number of
+    users, so each row is named by its quantity.
     """
     number = go.number
     servers = f"{rust.cell.server} beside {go.cell.server}"
@@ -149,7 +153,7 @@ def _names(go: Row, rust: Row) -> tuple[str, str]:
     "published-claims", notebook="published", needs=lambda tables: repeats(tables, FEWEST_TRIALS)
 )
 def claimed_and_measured(tables: Tables) -> Chart:
-    """Return the chart of the claims about ratios: what was claimed, what was measured, outcome."""
+    """Return the chart of the claims about ratios, with the claimed range, our ratios and outcome."""
     judged = [
         each
         for each in judge_all(tables)

@@ -1,4 +1,7 @@
-"""Judge the claims in a run: measure the ratios of an entry and compare them with its range."""
+"""Judge the claims by a run: compute the ratios that a claim needs, and test them.
+
+A claim holds if its ratios lie within the range that claims.toml gives for it.
+"""
 
 import functools
 import math
@@ -74,7 +77,10 @@ class Judged:
 
     @property
     def direction(self) -> str:
-        """Its `Direction` if the claim does not hold and has ratios; otherwise its outcome."""
+        """The direction in which the claim fails: `understated`, `overstated` or `opposite`.
+
+        If the claim does not fail, or has no ratios, this is its outcome.
+        """
         if self.found.outcome != FAILS:
             return self.found.outcome
         beyond = [
@@ -102,7 +108,7 @@ class Judged:
 
     @property
     def remedy(self) -> str:
-        """The way to decide an undecided claim; empty otherwise."""
+        """What to measure so that an undecided claim can be decided; empty if it is decided."""
         parts = [part for part in self.found.parts if part.outcome == self.found.outcome]
         if self.found.outcome == CLOSE:
             times = min(sessions_needed(part.ratio, self.claim) for part in parts if part.ratio)
@@ -116,7 +122,7 @@ class Judged:
 
     @property
     def plain(self) -> dict[str, object]:
-        """All fields as plain values, for programs; None is an open end of a range."""
+        """All fields as plain values, for programs; None stands for an open end of a range."""
 
         def end(value: float) -> float | None:
             return value if 0 < value < math.inf else None
@@ -142,10 +148,11 @@ class Judged:
 
 
 def sessions_needed(found: Ratio, claim: Claim) -> float:
-    """Return the factor of sessions needed to show on which side of the nearest border a ratio is.
+    """Return how many times as many sessions would decide the claim.
 
-    The width of an interval is proportional to 1 / sqrt(sessions), and the ratio is assumed not to
-    change.
+    With that many sessions, the ratio's interval would lie on one side of the nearest border of the
+    claim's range. The width of an interval is proportional to 1 / sqrt(sessions), and the ratio is
+    assumed to stay the same. Return infinity if the ratio lies exactly on the border.
     """
     off = abs(math.log(claim.nearest_border(found.ratio) / found.ratio))
     reach = max(
@@ -156,14 +163,18 @@ def sessions_needed(found: Ratio, claim: Claim) -> float:
 
 @functools.lru_cache(maxsize=1)
 def judge_all(tables: Tables) -> tuple[Judged, ...]:
-    """Return every claim with its outcome in a run; raise LabError for an incomplete entry."""
+    """Return every claim with its outcome in a run.
+
+    Raise LabError if an entry of claims.toml is incomplete.
+    """
     return tuple(Judged(claim, judge(tables, claim)) for claim in claims.read_claims())
 
 
 def judge(tables: Tables, claim: Claim) -> Outcome:
     """Return the outcome of a claim in the trials of a run.
 
-    A claim about a language is judged for each of its frameworks that ran, and in each `reading`.
+    A claim about a language is judged separately for each framework of this language that ran. If
+    the claim can be read in several ways (`reading`), it is judged separately for each reading.
     """
     if claim.judge:
         return JUDGES[claim.judge](tables)
@@ -197,12 +208,13 @@ def judge(tables: Tables, claim: Claim) -> Outcome:
 def combined(
     parts: Sequence[ClaimPart], claim: Claim, alpha: float = ALPHA, readings: int = 1
 ) -> Outcome:
-    """Decide a claim from its parts, at the level `alpha`.
+    """Decide a claim from its parts (its comparisons), at the level `alpha`.
 
-    A claim about all parts holds if each part does: an intersection-union test, which needs no
-    correction (Berger 1982, Technometrics 24, 295). It fails if one part does, with Holm's
-    correction over the parts, and over its readings if there are several. For a claim about any
-    part, the reverse applies.
+    A claim about all parts holds if every part holds. This is an intersection-union test, which
+    needs no correction (Berger 1982, Technometrics 24, 295). Such a claim fails if one part fails,
+    so these p-values are corrected by Holm's method for the number of parts, and multiplied by the
+    number of `readings`. A claim about any part holds if one part holds, and fails if every part
+    fails, so Holm's correction is applied to the p-values for holding instead.
     """
     every = claim.combine == "all"
     whole = list(parts)
@@ -242,9 +254,10 @@ def combined(
 
 
 def _whichever(outcomes: Mapping[str, Outcome], depends_on: str) -> Outcome:
-    """Judge an ambiguous claim: it holds if all its readings do, and fails if one does.
+    """Judge an ambiguous claim: it holds if it holds in all readings, and fails if it fails in one.
 
-    `outcomes` has the readings by name; `depends_on` names the ambiguity of the source.
+    `outcomes` has the outcome of each reading by the reading's name. `depends_on` says in words
+    what the source left open.
     """
     found = list(outcomes.values())
     parts = tuple(part for each in found for part in each.parts)
@@ -266,7 +279,7 @@ def _whichever(outcomes: Mapping[str, Outcome], depends_on: str) -> Outcome:
 
 @dataclass(frozen=True, eq=False)
 class LoadTrials:
-    """A load's trials under all conditions."""
+    """The trials of one load under all conditions (`TERMS`)."""
 
     label: str
     """Short name of the load."""
@@ -276,27 +289,31 @@ class LoadTrials:
 
 
 TERMS = ["idle", "share", "quota_cores", "database_share"]
-"""Conditions of a load, in order of preference.
+"""Columns with the conditions under which a load ran.
 
-Idle CPUs that poll come first, then the largest share of a core. The first usable one is judged.
+A claim is judged under the first conditions that can be compared. Conditions with idle CPUs that
+poll come first. Among equals, the largest share of a core comes first.
 """
 
 
 def _parts(
     tables: Tables, claim: Claim, asked: Comparison, stand_in: Mapping[str, str]
 ) -> list[ClaimPart]:
-    """Return the ratios for an entry, each under the first usable conditions."""
+    """Return the ratios that an entry asks for, one per load, each under the best conditions.
+
+    `stand_in` maps a published language to the framework that stands for it.
+    """
     servers = [stand_in.get(name, name) for name in asked.servers]
     kind = asked.against.load or asked.load
     sizes = asked.against.connections or asked.connections
     loads = _loads(tables, asked, servers)
     others = _loads(tables, replace(asked, load=kind, connections=sizes), servers)
-    if asked.against.load:  # if there are several rates, those of both
+    if asked.against.load:  # if there are several rates, use the rates that both loads have
         by_label = {other.label: other for other in others}
         loads = [load for load in loads if load.label in by_label] or loads[:1]
         others = [by_label.get(load.label, others[0]) for load in loads]
     found = []
-    # Chosen by the limits of the trials, never by a value.
+    # Choose the conditions by the limits of the trials, never by a measured value.
     for load, other in zip(loads, others, strict=True):
         rows = _by_terms(load.trials)
         rest = _by_terms(other.trials)
@@ -306,16 +323,17 @@ def _parts(
             b = cell(rest.get(terms, other.trials), servers[-1], other.sought)
             candidates.append(_part(tables, claim, asked, load.label, a, b))
         found.append(min(candidates, key=lambda part: part.worth))
-    # A claim about offered rates is judged at the usable rates, because the claim does not choose
-    # the rates of a run.
+    # Judge a claim about offered rates only at the rates that can be compared, because the claim
+    # does not say which rates a run should offer.
     return [part for part in found if asked.load.endswith(" offered") and part.serves] or found
 
 
 def _loads(tables: Tables, asked: Comparison, servers: Sequence[str]) -> list[LoadTrials]:
-    """Return the loads of the kind in an entry.
+    """Return the loads that an entry asks for.
 
-    For static answers and inserts, use loads that all `servers` ran. Without such a load, use any
-    one; its cells have the reason.
+    For loads other than `count`, `experiments` and `experiments-md5`, return the loads that all
+    `servers` ran. If there is no such load, return any one load; its cells then say which server
+    did not run.
     """
     if asked.load == "count":
         pairs = product(asked.modes, asked.connections)
@@ -336,12 +354,15 @@ def _loads(tables: Tables, asked: Comparison, servers: Sequence[str]) -> list[Lo
     chosen = common or loads[:1]
     if not chosen:
         return [LoadTrials(sought, trials, sought)]
-    # The name of a rate does not depend on the request.
+    # `load_shape` names the rate without the request, so loads of two requests can be matched.
     return [LoadTrials(str(rows["load_shape"].iloc[0]), rows, sought) for rows in chosen]
 
 
 def _by_terms(trials: pd.DataFrame) -> dict[tuple[Any, ...], pd.DataFrame]:
-    """Return the trials by conditions, the preferred ones first; empty without trials."""
+    """Return the trials by their conditions, with the preferred conditions first.
+
+    Without trials, return one entry with empty conditions.
+    """
     ordered = trials.sort_values(TERMS, ascending=[True, False, False, False], kind="stable")
     return {
         tuple(terms): rows for terms, rows in ordered.groupby(TERMS, sort=False, dropna=False)
@@ -351,7 +372,10 @@ def _by_terms(trials: pd.DataFrame) -> dict[tuple[Any, ...], pd.DataFrame]:
 def _part(
     tables: Tables, claim: Claim, asked: Comparison, load: str, a: Counterpart, b: Counterpart
 ) -> ClaimPart:
-    """Return the ratio a / b with its obstacles, before the claim is decided from all parts."""
+    """Return the comparison of two cells: the ratio a / b, or why there is none.
+
+    Its outcome is preliminary: `combined` decides it from all comparisons of the claim.
+    """
     name = asked.quantity
     other = asked.against.quantity or asked.quantity
     quantity = CLAIM_QUANTITIES[name]
@@ -416,9 +440,9 @@ def _part(
 
 
 def _not_compared(part: ClaimPart, obstacle: Obstacle | None) -> ClaimPart:
-    """Return a part without ratio and bound, with its reason and remedy.
+    """Return the comparison with the reason why it has neither ratio nor bound, and the remedy.
 
-    Without an obstacle the reason is too few trials.
+    If there is no obstacle, the reason is that there are too few trials.
     """
     if obstacle is None:
         finding = Finding.TOO_FEW_TRIALS
@@ -428,10 +452,11 @@ def _not_compared(part: ClaimPart, obstacle: Obstacle | None) -> ClaimPart:
 
 
 def tested(part: ClaimPart, claim: Claim, floor: float) -> ClaimPart:
-    """Return a part with the p-values of one-sided tests.
+    """Return the comparison with the p-values of one-sided tests against the claim's range.
 
-    A bound on one side allows only one test. The noise measured on one program with two labels
-    (`floor`) is added to the distance from every border.
+    If the ratio is only a bound, only the test on its known side is possible. `floor` (>= 1) is the
+    ratio between two labels of one program. A ratio must lie beyond a border by more than this
+    factor.
     """
     found = part.ratio
     tests = []

@@ -23,16 +23,19 @@ OUTCOMES = (HOLDS, FAILS, CLOSE, ABSENT)
 
 @dataclass(frozen=True)
 class Rule:
-    """Outcome of one comparison for a claim, and when it has it."""
+    """The outcome of one comparison for a claim, and the condition for this outcome."""
 
     outcome: str
     when: str
     reason: str = ""
-    """What pages say of it; empty if the obstacle or the absence says it."""
+    """The reason that pages print.
+
+    It is empty if pages print the obstacle, or what is missing, instead.
+    """
 
 
 class Finding(Enum):
-    """What a comparison shows of a claim, in the order in which the rules are tried."""
+    """What a comparison shows about a claim. The rules are tried in the order of the members."""
 
     NOT_MEASURED = Rule(ABSENT, "the run has no trial of a side, or did not record the quantity")
     NOT_COMPARABLE = Rule(
@@ -67,7 +70,7 @@ class Finding(Enum):
 
     @property
     def reason(self) -> str:
-        """What pages say of it; empty if the obstacle or the absence says it."""
+        """The reason that pages print; empty if they print the obstacle, or what is missing."""
         return self.value.reason
 
     @classmethod
@@ -86,11 +89,14 @@ PRIORITIES: dict[Combine, tuple[str, ...]] = {
     "all": (FAILS, ABSENT, CLOSE, HOLDS),
     "any": (HOLDS, ABSENT, CLOSE, FAILS),
 }
-"""How comparisons combine -> outcomes: a claim has the first of them that a comparison has."""
+"""How comparisons combine -> outcomes in order of priority.
+
+A claim has the first of these outcomes that at least one of its comparisons has.
+"""
 
 
 def combined_outcome(outcomes: Collection[str], combine: Combine) -> str:
-    """Return the outcome of a claim from those of its comparisons, or of its readings."""
+    """Return the outcome of a claim from the outcomes of its comparisons, or of its readings."""
     return next(outcome for outcome in PRIORITIES[combine] if outcome in outcomes)
 
 
@@ -98,11 +104,11 @@ class Direction(StrEnum):
     """How a measured ratio lies beyond the range of a claim."""
 
     UNDERSTATED = "understated"
-    """There is more of a difference than claimed, or one where none is claimed."""
+    """The difference is larger than claimed, or there is a difference although none is claimed."""
     OVERSTATED = "overstated"
     """The difference is smaller than claimed."""
     OPPOSITE = "opposite"
-    """The other side is ahead."""
+    """The side that is behind according to the claim is ahead."""
 
 
 def direction_of(
@@ -110,9 +116,10 @@ def direction_of(
 ) -> Direction:
     """Return how a ratio lies beyond the range from `at_least` to `at_most`.
 
-    A range above 1 claims that the first side has more, one below 1 that it has less, and one
-    around 1 that both are equal. If the ratio's interval includes 1 (`may_be_one`), the other side
-    is not known to be ahead.
+    A range above 1 claims that the first side has more; a range below 1 claims that it has less; a
+    range around 1 claims that both sides are equal. If the ratio's interval includes 1
+    (`may_be_one`), the other side is not known to be ahead, so the claim is overstated and not
+    opposite.
     """
     if at_least < 1 < at_most:
         return Direction.UNDERSTATED
@@ -126,7 +133,7 @@ def direction_of(
 def combined_direction(directions: Collection[Direction]) -> str:
     """Return the directions of a claim's comparisons in words: `understated and opposite`.
 
-    Empty without any.
+    Return an empty text if there are no directions.
     """
     return " and ".join(direction for direction in Direction if direction in directions)
 
@@ -163,13 +170,17 @@ def _claim_rows(claim: str, combine: Combine) -> list[tuple[str, ...]]:
 
 @dataclass(frozen=True, order=True)
 class Worth:
-    """Sort key of a comparison under several conditions: the least is the best."""
+    """Sort key to choose between the conditions under which a comparison was measured.
+
+    The conditions with the smallest key are the best.
+    """
 
     nothing_measured: bool = True
     obstacles: int = 0
-    """Number of obstacles of its ratio.
+    """Weight of the obstacles of both sides: 1 for a lower bound, 2 for any other obstacle.
 
-    With one it is only a bound; with more it cannot be attributed to the servers.
+    With a sum of 1, the ratio is a bound. With a larger sum, it cannot be attributed to the
+    servers.
     """
     too_few_trials: bool = True
 
@@ -178,12 +189,12 @@ class Worth:
 class ClaimPart:
     """One comparison for a claim, from the cells in which it was measured.
 
-    `ratio` is the measured one with its 95 % interval; an end is 0 or infinite if only a bound is
-    known. It is None if there are too few trials. `finding` is AT_THE_BORDER until the tests of all
-    comparisons are combined. `p_holds` and `p_fails` are the p-values against
-    disagreement and agreement with the claim. `why` is a short reason, which several parts may
-    share; `numbers` are its evidence; `remedy` would decide it. `worth` ranks it against the same
-    comparison under other conditions.
+    `ratio` is the measured ratio with its 95 % interval; an end is 0 or infinite if only a bound is
+    known. `ratio` is None if there are too few trials. `finding` is AT_THE_BORDER until the tests
+    of all comparisons are combined. A small `p_holds` shows that the claim holds, and a small
+    `p_fails` shows that it fails. `why` is a short reason that several comparisons may share, and
+    `numbers` are the evidence for it. `remedy` says what would decide the comparison. `worth` ranks
+    the comparison against the same comparison under other conditions.
     """
 
     words: str
@@ -200,12 +211,15 @@ class ClaimPart:
 
     @property
     def outcome(self) -> str:
-        """Its outcome, one of `OUTCOMES`."""
+        """The outcome of the comparison, one of `OUTCOMES`."""
         return self.finding.outcome
 
     @property
     def serves(self) -> bool:
-        """True if there is a ratio or a bound; this depends on limits, never on values."""
+        """True if the comparison can give a ratio or a bound.
+
+        This depends on the limits of the trials, never on the measured values.
+        """
         return not self.worth.nothing_measured and self.worth.obstacles < 2
 
     @property
@@ -226,7 +240,10 @@ class ClaimPart:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of a claim (one of `OUTCOMES`), its reason, comparisons and further observations."""
+    """Outcome of a claim (one of `OUTCOMES`), with its reason and comparisons.
+
+    `seen` are sentences with further observations.
+    """
 
     outcome: str
     why: str
@@ -235,8 +252,9 @@ class Outcome:
 
 
 def count_words(directions: Sequence[str]) -> str:
-    """Return the counts of `Judged.direction`: `Of 28 published claims 12 hold here, 9 do not
-    (5 understated, 4 opposite), ...`.
+    """Return a sentence that counts the claims by `Judged.direction`.
+
+    For example: `Of 28 published claims 12 hold here, 9 do not (5 understated, 4 opposite), ...`.
     """
     counts = Counter(directions)
     hold = counts[HOLDS]
@@ -257,7 +275,11 @@ def count_words(directions: Sequence[str]) -> str:
 
 
 def _place(direction: str) -> tuple[bool, int, int]:
-    """Return the sort key of a direction in words: single ones first, and none last."""
+    """Return the sort key of a text of directions.
+
+    Single directions come first, then several directions. Failed claims without a direction come
+    last.
+    """
     first = direction.split(" ", maxsplit=1)[0]
     place = list(Direction).index(Direction(first)) if direction != FAILS else len(Direction)
     return direction == FAILS, direction.count(" and "), place

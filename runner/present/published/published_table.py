@@ -1,4 +1,4 @@
-"""Table of every published number with ours: load, server, value and ratio."""
+"""Make the table of every published number with ours: load, server, value and ratio."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -43,13 +43,13 @@ REMARKS = {
     },
     "cpu_peak": {Limit.GENERATOR: "at the rate that the generator could send"},
 }
-"""Kind of metric -> limit of a trial -> what this means for the number."""
+"""Kind of metric -> limit of a trial -> what this limit means for the number."""
 ABSENT = {
     "rps": "this run did not record it",
     **dict.fromkeys(QUANTILE_OF_METRIC, "too few requests in a trial for this percentile"),
     "cpu_peak": "the load was shorter than the window",
 }
-"""Published metric -> why a sealed cell has no such number."""
+"""Published metric -> why a cell with sealed trials does not have this metric."""
 INTERVALS = (
     f"[ ]: 95 % interval of the mean, from {FEWEST_TRIALS} trials on. ( ): minimum to maximum of "
     "fewer, which claims nothing."
@@ -58,10 +58,10 @@ INTERVALS = (
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A published number, the cell of a run that repeats it, and our trials with the `quantity`.
+    """A published number with the cell of a run that repeats it.
 
-    `ours` is their mean. `remarks` are phrases on differences between the two numbers; without
-    ours, the reason.
+    `sample` has our values of the `quantity`, and `ours` is their mean. `remarks` are phrases that
+    say how the two numbers differ. If there is no number of ours, they say why.
     """
 
     number: Number
@@ -73,12 +73,12 @@ class Row:
 
     @property
     def metric(self) -> str:
-        """The published metric, as in tables."""
+        """The published metric, as tables name it."""
         return self.quantity.heading
 
     @property
     def ratio(self) -> tuple[float, ...]:
-        """Ours / published, for the mean and the ends."""
+        """Our number / the published number: for our mean and for both ends of its interval."""
         return tuple(
             value / self.number.value for value in (self.ours.value, self.ours.low, self.ours.high)
         )
@@ -92,9 +92,10 @@ class Row:
 
 
 def rows(tables: Tables) -> list[Row]:
-    """Return every published number with ours, in the order of the file.
+    """Return a row for every published number, in the order of the file.
 
-    A published language has a row for each of its frameworks, and a CPU peak one for each window.
+    A published language has a row for each of our frameworks of that language. A published CPU peak
+    has a row for each of our windows.
     """
     found = []
     for number in read_published():
@@ -116,7 +117,10 @@ def rows(tables: Tables) -> list[Row]:
 
 
 def _remarks(tables: Tables, number: Number, cell: Counterpart) -> list[str]:
-    """Return the differences between a published number and ours, as phrases."""
+    """Return phrases that say how our measurement differs from the published one.
+
+    They also say what limited our trials.
+    """
     size = number.connections
     here = float(sizes(cell.sealed).iloc[0])
     share = float(cell.sealed["share"].iloc[0])
@@ -149,7 +153,10 @@ def _remarks(tables: Tables, number: Number, cell: Counterpart) -> list[str]:
 
 
 def sheets(tables: Tables) -> Iterator[Block]:
-    """Yield a table for each source and scenario, and remarks that apply to all its numbers."""
+    """Yield a table for each source, scenario and published load.
+
+    Remarks that apply to all numbers of a table follow it as a paragraph.
+    """
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows(tables):
         groups.setdefault((row.number.source, row.number.scenario, row.number.load), []).append(row)
@@ -168,9 +175,11 @@ def sheets(tables: Tables) -> Iterator[Block]:
 
 
 def printable(found: Sequence[Row], shared: Sequence[str] = ()) -> pd.DataFrame:
-    """Return rows of one source and scenario as texts, without the load and the remarks they share.
+    """Return the rows of one source and scenario as a table of texts.
 
-    A dagger marks rates that are not the server's.
+    The column of the load is left out if all rows have the same load, and so are the `shared`
+    remarks. A dagger marks a rate that is not the server's throughput, because something else
+    limited it.
     """
     lines = []
     for row in found:
@@ -200,9 +209,10 @@ def printable(found: Sequence[Row], shared: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def _with_ends(ours: Mean, middle: str, low: str, high: str) -> str:
-    """Return a value with its ends in brackets, whose shape tells what they are.
+    """Return a value with its two ends in brackets.
 
-    A single trial has no ends.
+    Square brackets mean a 95 % interval; round brackets mean minimum and maximum. For a single
+    trial return the value only.
     """
     ends = f"({low}–{high})" if ours.confidence is None else f"[{low}–{high}]"
     return f"{middle} {ends}" if ours.trials > 1 else middle

@@ -1,4 +1,4 @@
-"""Values per trial for claims, and the numbers behind obstacles."""
+"""Compute the values per trial that claims compare, and the numbers that explain obstacles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from runner.verdict.words import brief_words
 
 
 def obstacle_words(found: Obstacle) -> str:
-    """Return why a cell cannot be compared, including why its limit is unknown."""
+    """Return why a cell cannot be compared; if its limit is unknown, say why it is unknown."""
     if found.limit is Limit.SERVER:
         return f"{found.words}, so that its response time is that of a queue"
     if found.cause is not None:
@@ -35,7 +35,7 @@ def obstacle_words(found: Obstacle) -> str:
 
 
 def obstacle_numbers(tables: Tables, cell: Counterpart, found: Obstacle) -> str:
-    """Return the numbers behind an obstacle."""
+    """Return the numbers that show why there is an obstacle."""
     if found.kind is Kind.TOO_FEW_REQUESTS:
         return f"{cell.sealed['requests'].min():,.0f} in the shortest trial"
     if found.kind is Kind.CPUS_WERE_FULL:
@@ -45,9 +45,11 @@ def obstacle_numbers(tables: Tables, cell: Counterpart, found: Obstacle) -> str:
 
 
 def limit_numbers(tables: Tables, cell: Counterpart) -> str:
-    """Return the limit of a cell in numbers, as medians.
+    """Return the numbers that show what limited a cell.
 
-    They are verdicts, CPU of both sides, the probe, and Little's law.
+    They are the counts of verdicts, and medians of these: the CPU use of server and generator, the
+    response time of generator and probe, the response time by Little's law, and the time in which
+    the pool was exhausted.
     """
     sealed = cell.sealed
     first = sealed.iloc[0]
@@ -60,7 +62,8 @@ def limit_numbers(tables: Tables, cell: Counterpart) -> str:
         given = given_pct(tables, sealed, subject)
         share = spread(sealed[f"{subject}_cpu_mean_pct"] / given).median
         said += [f"{who} used {100 * share:.0f} % of its CPU"] if math.isfinite(share) else []
-    # The probe keeps its connections, so it does not wait to be accepted as new ones do.
+    # Compare with the probe only if the load keeps its connections, because the probe does, too. A
+    # new connection has to wait until the server accepts it.
     if math.isfinite(probe_p50) and first["mode"] == "keepalive":
         said.append(
             f"p50 {number(p50)} ms to {first['tool']} and {number(probe_p50)} ms to the probe"
@@ -78,18 +81,16 @@ def limit_numbers(tables: Tables, cell: Counterpart) -> str:
 
 @dataclass(frozen=True)
 class Timeline:
-    """A value of a trial computed from its course: points over time `t_s`, and a function of
-    them.
-    """
+    """How to compute one value of a trial from its points over time."""
 
     points: Callable[[pd.DataFrame, Tables], pd.DataFrame]
-    """From trials and tables to the columns trial_id, t_s and value."""
+    """Function of trials and tables that returns points, with the columns trial_id, t_s, value."""
     value: Callable[[pd.Series[float]], float]
-    """From a trial's values, indexed by time, to one value."""
+    """Function that turns a trial's points (values indexed by t_s) into one value."""
 
 
 def sample_for(quantity: Quantity, tables: Tables, cell: Counterpart) -> Sample:
-    """Return the values of a cell's sealed trials."""
+    """Return the quantity of each sealed trial of a cell, indexed by block."""
     timeline = TIMELINES.get(quantity.name)
     trials = cell.sealed
     if timeline is None:
@@ -100,8 +101,10 @@ def sample_for(quantity: Quantity, tables: Tables, cell: Counterpart) -> Sample:
 
 
 def _unsteadiness(values: pd.Series[float]) -> float:
-    """Return the standard deviation of the steps of the logarithm; a slow rise hardly changes
-    it.
+    """Return how much a series of values jumps up and down.
+
+    This is the standard deviation of the differences between successive logarithms, which a slow
+    rise hardly changes. Return NaN for fewer than three positive values.
     """
     logs = np.log(values[values > 0])
     return float(np.diff(logs).std(ddof=1)) if logs.size > 2 else math.nan
@@ -115,6 +118,6 @@ TIMELINES = {
     catalogue.P90_UNSTEADINESS.name: Timeline(_P90, _unsteadiness),
     catalogue.CPU_UNSTEADINESS.name: Timeline(_CPU, _unsteadiness),
 }
-"""Quantities that are not a column of the trials."""
+"""Name of a quantity that has no column in the trials table -> how it is computed."""
 CLAIM_QUANTITIES = {quantity.name: quantity for quantity in catalogue.OF_A_CLAIM}
 """Name in claims.toml -> quantity."""

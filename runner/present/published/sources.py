@@ -16,16 +16,19 @@ ADDRESS_OF_SOURCE = {
     ),
     "Gin and Axum: a short comparison": "https://blog.wsm.moe/2024/06/web-frameworks",
 }
-"""Beginning of a source's name -> its address; of the first a copy, of the third the code."""
+"""Beginning of a source's name -> its address.
+
+The first address is a copy of the article, and the third is its code.
+"""
 
 
 def title_of(source: str) -> str:
-    """Return the title by which the links of a post name a source; without one, its name."""
+    """Return the title of a source in a post's links; if its address is unknown, its name."""
     return next((begin for begin in ADDRESS_OF_SOURCE if source.startswith(begin)), source)
 
 
 def addresses(sources: Iterable[str]) -> dict[str, str]:
-    """Return the addresses of sources by their names; those without one are left out."""
+    """Return the address of each source by its title; leave out sources without an address."""
     named = list(dict.fromkeys(sources))
     return {
         begin: address

@@ -1,4 +1,7 @@
-"""Functions that entries of claims.toml name: claims without ratios, and further observations."""
+"""Functions that the entries of claims.toml refer to by name.
+
+Some judge claims that are not about ratios (`judge`); the others add observations (`also`).
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -29,11 +32,11 @@ from runner.verdict.limits import Limit
 
 GNET_AND_AXUM = ("gnet", "axum")
 
-# --- claims about no ratio ------------------------------------------------------------------------
+# --- claims that are not about a ratio ------------------------------------------------------------
 
 
 def no_failed_requests(tables: Tables) -> Outcome:
-    """Judge whether any request failed, including trials left out of the figures."""
+    """Judge whether no request failed; trials that the figures leave out count, too."""
     trials = pd.concat([users(tables, scenario) for scenario in ("experiments", "experiments-md5")])
     counted = trials[trials["failed"].notna() & trials["requests"].notna()]
     counted = counted[counted["server"].isin((*STAND_INS["rust"], "echo"))]
@@ -61,8 +64,9 @@ def no_failed_requests(tables: Tables) -> Outcome:
 
 
 def postgres_not_the_limit(tables: Tables) -> Outcome:
-    """Judge whether PostgreSQL limited any insert trial of axum and gnet, and whether its CPU
-    was full.
+    """Judge whether PostgreSQL was never the limit when axum and gnet inserted rows.
+
+    The claim holds only if PostgreSQL's CPU was not full either.
     """
     trials = counterparts.published_trials(tables, "postgres-insert")
     sealed = trials[is_sealed(trials) & trials["server"].isin(GNET_AND_AXUM)]
@@ -92,7 +96,7 @@ def postgres_not_the_limit(tables: Tables) -> Outcome:
     elif missing:
         found = ABSENT
         why = f"this run has no inserts of {joined(missing)}"
-    elif count or not used.high < 90:  # in % of its CPUs, the limit in its verdict
+    elif count or not used.high < 90:  # verdicts call the database the limit from 90 % of its CPUs
         where = (
             f"in {count} of {plural(len(sealed), 'trial')} the limit was the database or is unknown"
         )
@@ -136,7 +140,10 @@ def wrk_opens_what_it_is_asked(tables: Tables) -> Outcome:
 
 
 def counters_race(tables: Tables) -> Outcome:
-    """Judge, from the checks of the trials, whether axum or gin lost requests in their counters."""
+    """Judge whether the counters of axum or gin lost requests.
+
+    Each trial has a check that compares the server's count with the number of requests sent.
+    """
     trials = closed(tables, "count")
     servers = dict(zip(trials["trial_id"], trials["server"], strict=True))
     checks = {
@@ -164,13 +171,14 @@ def counters_race(tables: Tables) -> Outcome:
     )
 
 
-# --- what else was seen ---------------------------------------------------------------------------
+# --- further observations -------------------------------------------------------------------------
 
-Cells = Sequence[tuple[Counterpart, ...]]  # the cells of each ratio of the claim
+Cells = Sequence[tuple[Counterpart, ...]]
+"""For each ratio of the claim, the cells from which it was computed."""
 
 
 def cpu_peaks(tables: Tables, cells: Cells) -> Iterator[str]:
-    """Say what the published number, the CPU peak, is here, with its windows."""
+    """Yield the CPU peaks of the claim's cells over our windows (the claim is about CPU peaks)."""
     cpus = tables.manifest.placement.server
     room = f"; the server has {plural(len(cpus), 'CPU')} here" if cpus else ""
     for pair in cells:
@@ -180,7 +188,7 @@ def cpu_peaks(tables: Tables, cells: Cells) -> Iterator[str]:
 
 
 def echo_peaks(tables: Tables, _cells: Cells) -> Iterator[str]:
-    """Yield by how much Echo's CPU peaks exceed its mean, for comparison."""
+    """Yield the ratio of Echo's CPU peaks to its mean CPU use, for comparison."""
     echo = cell(users(tables, "experiments"), "echo", "")
     if (mean_pct := mean_of(echo.sealed["server_cpu_mean_pct"]).value) > 0:
         yield f"Peak / mean of echo's CPU: {_over_windows(echo, '', mean_pct)}."
@@ -194,7 +202,7 @@ def _over_windows(each: Counterpart, unit: str, divisor: float = 1.0) -> str:
 
 
 def md5_price(tables: Tables, cells: Cells) -> Iterator[str]:
-    """Yield the CPU cost of MD5, which can be compared whatever the limit was."""
+    """Yield what MD5 costs in CPU time per request, which can be compared whatever the limit was."""
     plain, md5 = cells[0]
     samples = [sample_for(CPU_PER_REQUEST, tables, each) for each in (md5, plain)]
     if price := ratio(*samples, confidence=1 - level(tables.manifest)):
@@ -203,13 +211,16 @@ def md5_price(tables: Tables, cells: Cells) -> Iterator[str]:
 
 
 def tier_of_gnet(tables: Tables, _cells: Cells) -> Iterator[str]:
-    """Yield gnet's version here: the published one works below HTTP, ours may parse requests."""
+    """Yield the tier of our gnet server.
+
+    The published gnet server does not parse HTTP requests, but ours may do so.
+    """
     for tier in tables.trials.loc[tables.trials["server"] == "gnet", "tier"].unique()[:1]:
         yield f"gnet is of the tier {tier}; here it answers what the contract of all servers asks."
 
 
 def start_of_axum(tables: Tables, cells: Cells) -> Iterator[str]:
-    """Yield a comparison of axum's first second with its later ones on the same ramps."""
+    """Yield a comparison of axum's first second with its later seconds, on the same ramps."""
     names = ("p90_of_first_second", "p90_of_later_seconds")
     for (gnet,) in cells:
         trials = offered(tables, "postgres-insert")
@@ -220,7 +231,7 @@ def start_of_axum(tables: Tables, cells: Cells) -> Iterator[str]:
 
 
 def rows_and_answers(tables: Tables, _cells: Cells) -> Iterator[str]:
-    """Yield whether the database has as many rows as there were answers."""
+    """Yield whether the database has as many rows as the servers answered inserts."""
     trials = offered(tables, "postgres-insert")
     if words := rows_equal_answers(
         trials[trials["server"].isin(GNET_AND_AXUM) & is_sealed(trials)]
@@ -229,7 +240,10 @@ def rows_and_answers(tables: Tables, _cells: Cells) -> Iterator[str]:
 
 
 def price_of_connecting(tables: Tables, _cells: Cells) -> Iterator[str]:
-    """Yield the connection's part of a request's CPU time, most of which is the kernel's."""
+    """Yield the share of a request's CPU time that a new connection costs.
+
+    The kernel takes most of this time.
+    """
     said = []
     for server in ("gin", "axum"):
         cells = [
@@ -248,8 +262,9 @@ def price_of_connecting(tables: Tables, _cells: Cells) -> Iterator[str]:
 
 
 def shared_cpus(tables: Tables, _cells: Cells) -> Iterator[str]:
-    """Say whether server and generator shared CPUs, as they did on the one machine of the
-    source.
+    """Yield whether server and generator shared CPUs.
+
+    In the source they did, because both ran on one machine.
     """
     place = tables.manifest.placement
     if place.server and place.generator:
