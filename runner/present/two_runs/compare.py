@@ -63,10 +63,10 @@ ON_PURPOSE = {Condition.COMMIT, Condition.COMPILER, Condition.VARIABLES}
 def conditions(
     a: Manifest, b: Manifest, trials: pd.DataFrame, *, force: bool
 ) -> tuple[Difference, ...]:
-    """Return differences between two runs' manifests that change the numbers of `trials`.
+    """Return the differences between two runs' manifests that change the numbers of `trials`.
 
-    Tools, and what is about the database, count only if one of these trials used them. LabError if
-    something differs, unless `force`.
+    A difference in a tool, or in the database, counts only if one of these trials used it. Raise
+    LabError if there is any difference, unless `force`.
     """
     tools = set(trials["tool"]) | (set(trials["server"]) & {"nginx"})
     stored = bool(trials["pool_size"].notna().any())
@@ -86,15 +86,17 @@ def conditions(
 
 
 def changes(a: Manifest, b: Manifest) -> tuple[Difference, ...]:
-    """Return the differences that may be on purpose: the lab's commit, and the servers' compilers
-    and variables.
+    """Return the differences that users may have made on purpose.
+
+    These are the lab's commit, and the servers' compilers and variables.
     """
     return tuple(each for each in a.differences_from(b) if each.condition in ON_PURPOSE)
 
 
 def same_binary(a: Manifest, b: Manifest, servers: Sequence[str]) -> tuple[str, ...]:
-    """Return the servers that ran with one binary (image, if none is known) and the same
-    variables in both.
+    """Return the servers that ran the same binary with the same variables in both runs.
+
+    If the binary is not known, the image is compared instead.
     """
     others = {each.what for each in a.differences_from(b) if each.condition is Condition.PROGRAM}
     return tuple(server for server in servers if a.program_of(server) and server not in others)
@@ -105,14 +107,14 @@ def same_binary(a: Manifest, b: Manifest, servers: Sequence[str]) -> tuple[str, 
 
 @dataclass(frozen=True)
 class CellComparison:
-    """One quantity of one cell in both runs, and the change from the first run, A, to the second,
-    B.
+    """One quantity of one cell in both runs, and its change from the first run (A) to the second.
 
-    `a` and `b` are geometric means with their 95 % intervals. `ratio` is B / A. `p` is corrected by
-    Holm over all comparisons of the two runs. `detectable` is the ratio (> 1) that these trials
-    detect with 80 % power at Holm's strictest step. `delta` is Cliff's delta of B to A with its
-    conventional word. `floor` is the largest ratio (>= 1) caused by noise alone in either run, from
-    one program under two labels.
+    The second run is called B. `a` and `b` are geometric means with their 95 % intervals. `ratio`
+    is B / A. `p` is corrected by Holm's method over all comparisons of the two runs. `detectable`
+    is the smallest true ratio (> 1) that these trials detect with 80 % power at the strictest level
+    of Holm's correction. `delta` is Cliff's delta of B against A, and `magnitude` the usual word
+    for its size. `floor` is the largest ratio (>= 1) that noise alone caused in either run, between
+    two labels of one program. `verdict` is one of `VERDICTS`.
     """
 
     load: str
@@ -132,7 +134,7 @@ class CellComparison:
 
     @property
     def words(self) -> str:
-        """The verdict, and whether it is a regression."""
+        """The verdict; for a regression, also the word `regression`."""
         return f"{self.verdict}, regression" if self.regression else self.verdict
 
 
@@ -140,10 +142,12 @@ class CellComparison:
 class RunComparison:
     """The comparison of two runs, and their differences.
 
-    `differences` change numbers, so they are present only with `force`. `changes` (commit,
-    binaries, variables) may be the subject of the comparison. `same_binary` names the servers that
-    ran the same binary in both runs. `incomparable` are quantities that only one run's verdicts
-    allow to compare, with both verdicts.
+    `differences` are conditions that change the numbers, so they are present only if the comparison
+    was made with `force`. `changes` (commit, compilers, variables) may be what the user wants to
+    compare. `same_binary` names the servers that ran the same binary in both runs. `only_a` and
+    `only_b` are the cells of one run only. `unsealed` are the cells without a sealed trial in one
+    of the runs. `incomparable` are the quantities of cells that cannot be compared because the
+    verdicts of one run do not allow it; each is a text with the verdicts of both runs.
     """
 
     run_a: str
@@ -158,7 +162,7 @@ class RunComparison:
     incomparable: tuple[str, ...]
     fail_above_pct: float | None
     imported: bool = False
-    """True if a run was imported, so that the lab measured nothing beside its samples."""
+    """True if a run was imported, so that the lab itself did not measure CPU use, for example."""
 
     @property
     def regressions(self) -> tuple[CellComparison, ...]:
@@ -171,7 +175,7 @@ class RunComparison:
         return Counter(each.verdict for each in self.comparisons)
 
     def plain(self) -> dict[str, object]:
-        """Return all of it as plain values, as `--json` prints it."""
+        """Return the comparison as plain values, as `--json` prints them."""
 
         def sides(differences: Iterable[Difference]) -> list[dict[str, object]]:
             return [{"what": each.what, "a": each.here, "b": each.there} for each in differences]
@@ -185,16 +189,18 @@ class RunComparison:
 def compare_runs(
     a: RunFolder, b: RunFolder, force: bool = False, fail_above_pct: float | None = None
 ) -> RunComparison:
-    """Compare run B with run A over the cells that both have; failed trials are left out.
+    """Compare run B with run A in the cells that both runs have; failed trials are left out.
 
-    A cell is a server under a load with its size and warm-up. The runs share no blocks, so ratios
-    are Welch's. Values differ if the ratio's interval excludes 1 and the noise of one program under
-    two labels, and if a test agrees after Holm's correction over all comparisons. So at most 5 % of
-    comparisons of equal runs report any difference. A regression is a change for the worse whose
-    whole interval is beyond `fail_above_pct` percent.
+    A cell is a server under a load with its size and warm-up. The runs have no blocks in common, so
+    the intervals of the ratios are Welch's. Two values differ if two conditions are met: the
+    ratio's interval excludes 1 and does not lie within the noise between two labels of one program,
+    and a test finds a difference after Holm's correction over all comparisons. Therefore, if two
+    runs are equal, the chance that the comparison reports any difference is at most 5 %. A
+    regression is a change for the worse whose whole interval is worse by more than `fail_above_pct`
+    percent.
 
-    Raise LabError if the runs were made under different conditions (unless `force`), or have no
-    common cell.
+    Raise LabError if the runs were made under different conditions (unless `force`), or if they
+    have no common cell.
     """
     sides = read_tables(a), read_tables(b)
     cells_a, cells_b = map(cells_of, sides)
@@ -235,12 +241,12 @@ SIZES = {
     "duration_s": "{} s",
     "warmup_s": "{} s of warm-up",
 }
-"""Properties in which loads of one name may differ -> print format."""
+"""Property in which loads of the same name may differ -> how it is printed."""
 
 
 @dataclass(frozen=True)
 class SizedCell:
-    """A server under a load, with the sizes that the load's name leaves out, in words."""
+    """A server under a load; `sizes` are the sizes that the load's name does not say, in words."""
 
     server: str
     load: str
@@ -256,7 +262,7 @@ Followed = tuple[SizedCell, Quantity]
 def cells_of(tables: Tables) -> dict[SizedCell, pd.DataFrame]:
     """Return the trials of each cell, including failed ones.
 
-    Steps of a search are left out, because each has another rate. Disturbed sessions and
+    Steps of a search are left out, because each step has a different rate. Disturbed sessions and
     incomplete blocks are left out, as in the ratios of one run.
     """
     chosen = tables.trials["objective"].eq("") & ~not_compared(tables)
@@ -280,12 +286,15 @@ def cells_of(tables: Tables) -> dict[SizedCell, pd.DataFrame]:
 def samples_of(
     runs: Sequence[Mapping[SizedCell, pd.DataFrame]],
 ) -> dict[Followed, dict[int, Sample]]:
-    """Return the valid samples of each cell and quantity, by number of the run, from 1."""
+    """Return, for each cell and quantity, the sample of each run, by the run's number from 1.
+
+    A run is left out of a cell if its verdicts do not allow the quantity to be compared.
+    """
     found: dict[Followed, dict[int, Sample]] = {}
     for run_number, cells in enumerate(runs, start=1):
         for cell, trials in cells.items():
             sealed = sealed_trials(trials)
-            # Blocks of different runs are not related.
+            # Name blocks by run, because blocks of different runs are not related.
             blocks = [f"{run_number} {block}" for block in sealed["block"]]
             for quantity in OF_TWO_RUNS:
                 if is_the_servers(sealed, quantity) and (sealed[quantity.column] > 0).any():
@@ -299,9 +308,9 @@ def _compared(
     samples: Mapping[Followed, Mapping[int, Sample]],
     fail_above_pct: float | None,
 ) -> Iterator[CellComparison]:
-    """Yield a comparison for each cell and quantity of both runs.
+    """Yield a comparison for each cell and quantity that both runs have.
 
-    p-values are corrected over all of them.
+    The p-values are corrected over all these comparisons.
     """
     asked = [
         (*key, pair[1], pair[2], ratio(pair[2], pair[1]))
@@ -348,7 +357,8 @@ def _compared(
 def tables(found: RunComparison) -> dict[str, pd.DataFrame]:
     """Return the comparisons of each load as a table of texts.
 
-    The two means stand without their intervals, so that the ratio's fits a terminal beside them.
+    The two means are printed without their intervals, so that the table with the ratio's interval
+    fits into a terminal.
     """
     by_load: dict[str, list[dict[str, str]]] = {}
     for row in found.comparisons:
@@ -387,7 +397,7 @@ def findings(found: RunComparison) -> list[str]:
 
 
 def provenance(found: RunComparison) -> list[str]:
-    """Return the equal and the changed conditions of the two runs."""
+    """Return sentences on what is equal in both runs and what changed, apart from the numbers."""
     said = ["What changed on the machine between the two runs is in the ratios as well."]
     if found.imported:
         said.append(
@@ -402,7 +412,7 @@ def provenance(found: RunComparison) -> list[str]:
 
 
 def left_out(found: RunComparison) -> dict[str, tuple[str, ...]]:
-    """Return the reasons for missing comparisons: reason -> cells, or quantities of cells."""
+    """Return which comparisons are missing: reason -> cells, or quantities of cells."""
     reasons = {
         f"Only in {found.run_a}": found.only_a,
         f"Only in {found.run_b}": found.only_b,
@@ -418,7 +428,7 @@ def left_out(found: RunComparison) -> dict[str, tuple[str, ...]]:
 def ratios(found: RunComparison, looks: Mapping[str, Identity]) -> Chart:
     """Return the chart of the ratio B / A of each comparison, grouped by load.
 
-    `looks` are the looks of the servers.
+    `looks` has the look of each server by name; other servers are grey.
     """
     if not found.comparisons:
         return empty(TITLE, "No cell of both runs has a quantity that may be compared in both.")

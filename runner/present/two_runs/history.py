@@ -1,4 +1,4 @@
-"""Follow cells over many runs by time: medians with intervals, and lasting changes."""
+"""Follow cells over many runs in time: means with intervals, and lasting changes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,17 +28,20 @@ from runner.present.two_runs.compare import cells_of, conditions, samples_of
 from runner.store import RunFolder
 
 AT_EACH_SIDE = 2  # minimum number of runs before and after a change
-LEAST = 6  # minimum number of runs to search for changes
+LEAST = 6  # minimum number of runs in which changes are searched
 SIMULATED = 20_000
+"""Number of simulated series without a change, with which an observed change is compared."""
 SEED = 20_261_123
-PANELS = 8  # panels of the figure, those with changes first; the table has all
+PANELS = 8
+"""Most panels of the figure; panels with changes come first. The table shows everything."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """A change at the run with number `at` (the first is 1).
+    """A lasting change that begins with the run of number `at` (the first run is 1).
 
-    From then on, values are `ratio` times those since the previous change.
+    From this run on, the values are `ratio` times the values between the previous change and this
+    one. `p` is the p-value of the change.
     """
 
     at: int
@@ -49,7 +52,11 @@ class Change:
 
 @dataclass(frozen=True, eq=False)
 class Course:
-    """One quantity of one cell: mean with interval by number of the run, and the changes."""
+    """One quantity of one cell over the runs.
+
+    `sides` has the mean with its interval by the number of the run, and `changes` are the lasting
+    changes.
+    """
 
     load: str
     server: str
@@ -60,7 +67,7 @@ class Course:
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """Runs by time, and the course of each cell that at least two of them have."""
+    """Runs sorted by time, and the course of each quantity and cell that at least two runs have."""
 
     runs: tuple[str, ...]
     days: tuple[str, ...]
@@ -70,7 +77,7 @@ class History:
 
     @property
     def regressions(self) -> tuple[Course, ...]:
-        """Courses whose last change is for the worse by more than the limit."""
+        """Courses whose last change is for the worse by more than `fail_above_pct` percent."""
         margin = np.inf if self.fail_above_pct is None else self.fail_above_pct / 100
         last = [(course, course.changes[-1]) for course in self.courses if course.changes]
         return tuple(
@@ -81,18 +88,19 @@ class History:
 def history(
     runs: Sequence[RunFolder], *, force: bool = False, fail_above_pct: float | None = None
 ) -> History:
-    """Follow each cell over runs, sorted by their begin.
+    """Follow each cell over runs, sorted by the time at which they started.
 
-    A run without a valid quantity is skipped. Each run is one value, the mean of its trials'
-    logarithms, because changes on a machine between runs affect all trials of a run. Raise LabError
-    for fewer than two runs, for one named twice, for runs of different conditions (unless `force`),
-    and for runs without a common cell.
+    A run in which a quantity cannot be compared is skipped for that quantity. Each run counts as
+    one value, the mean of its trials' logarithms, because what changes on a machine between runs
+    affects all trials of a run. Raise LabError if there are fewer than two runs, if a run is named
+    twice, if the runs were made under different conditions (unless `force`), or if no two runs have
+    a common cell.
     """
     tables = sorted(map(read_tables, runs), key=lambda each: each.manifest.started_at or "")
     names = tuple(each.manifest.run_id for each in tables)
     if len(names) < 2 or len(set(names)) < len(names):
         raise LabError("A history needs two or more different runs.")
-    for before, after in pairwise(tables):  # raises an error if they differ
+    for before, after in pairwise(tables):  # `conditions` raises LabError if they differ
         conditions(
             before.manifest, after.manifest, pd.concat([before.trials, after.trials]), force=force
         )
@@ -123,11 +131,12 @@ def history(
 
 
 def changes(values: Floats, alpha: float = ALPHA) -> Iterator[tuple[int, float]]:
-    """Yield the positions at which a series changes its mean, in order, each with its p-value.
+    """Yield the positions at which the mean of a series changes, in order, each with its p-value.
 
-    The largest t statistic over all positions is compared with its simulated distribution without
-    any change. Then both sides are tested in the same way (Worsley 1979, JASA 74, 365; Vostrikova
-    1981 for the halving).
+    The t statistic is computed for each position. The largest one is compared with the simulated
+    distribution of the largest t statistic in series without a change (Worsley 1979, JASA 74, 365).
+    If it shows a change, the values before and after this position are searched in the same way
+    (binary segmentation, Vostrikova 1981).
     """
     if values.size < LEAST:
         return
@@ -144,7 +153,8 @@ def changes(values: Floats, alpha: float = ALPHA) -> Iterator[tuple[int, float]]
 def squared_t(rows: Floats) -> Floats:
     """Return the squared t statistic of each position in each row.
 
-    It compares the values before the position with those from it on.
+    The t statistic of a position compares the values before the position with the values from the
+    position on.
     """
     n = rows.shape[-1]
     centred = rows - rows.mean(axis=-1, keepdims=True)
@@ -157,7 +167,10 @@ def squared_t(rows: Floats) -> Floats:
 
 @lru_cache(maxsize=256)
 def _without_change(n: int) -> Floats:
-    """Return simulated values of the largest statistic of n values of one normal distribution."""
+    """Return the largest squared t statistic of each of `SIMULATED` series without a change.
+
+    Each series has n values drawn from one normal distribution.
+    """
     rng = np.random.default_rng(SEED)
     parts = [
         squared_t(rng.standard_normal((1_000, n))).max(axis=-1) for _ in range(SIMULATED // 1_000)
@@ -166,7 +179,7 @@ def _without_change(n: int) -> Floats:
 
 
 def findings(found: History) -> list[str]:
-    """Return each change as a sentence, and the number of courses without changes."""
+    """Return a sentence with the number of courses without changes, and one for each change."""
     steady = sum(not course.changes for course in found.courses)
     few = "" if len(found.runs) >= LEAST else f" A change is looked for in {LEAST} runs or more."
     return [
@@ -195,7 +208,7 @@ def table(found: History) -> pd.DataFrame:
 
 
 def timeline(found: History) -> Chart:
-    """Return the chart of means with intervals by run, one panel per load and quantity."""
+    """Return the chart of each run's mean with its interval, one panel per load and quantity."""
     panels: dict[str, list[Course]] = {}
     for course in sorted(found.courses, key=lambda course: not course.changes):
         panels.setdefault(f"{course.load}: {course.quantity}", []).append(course)
