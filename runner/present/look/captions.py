@@ -17,12 +17,12 @@ IDLE = {
     "system": "left to sleep as the system is set up",
     "both": "kept awake and left to sleep, by load",
 }
-"""State of idle CPUs in a manifest -> in words."""
+"""How a manifest names the state of idle CPUs -> the same in words."""
 DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
 
 
 def load_words(trials: pd.DataFrame) -> str:
-    """Return how the trials of one load were driven."""
+    """Return in words how one load was driven: as open or closed loop, with its rate or users."""
     first = trials.iloc[0].to_dict()
     size = first.get("pool_size", math.nan)
     pool = "" if math.isnan(size) else f", pool of {size:.0f}"
@@ -38,7 +38,7 @@ def load_heading(trials: pd.DataFrame, quantity: str) -> str:
     """Return how the trials of one load were driven, and what this implies for `quantity`.
 
     A closed loop without think time is always at saturation: its mean response time is N / X
-    (Little's law). A user's script may pause between requests, so nothing is implied there.
+    (Little's law). A user's script may pause between requests, so its load implies nothing.
     """
     first = trials.iloc[0]
     is_saturated = first["load_model"] != "open" and first["workload"] != OWN_SCRIPT
@@ -46,9 +46,9 @@ def load_heading(trials: pd.DataFrame, quantity: str) -> str:
 
 
 def load_headings(trials: pd.DataFrame, quantity: str) -> dict[str, tuple[str, str]]:
-    """Return each load's workload and the text of `load_heading`.
+    """Return, for each load, the name of its workload and the text of `load_heading`.
 
-    Quota, idle CPUs and the like are added if loads differ in them.
+    If the loads differ in their terms (such as quota or idle CPUs), the name also has the terms.
     """
     differ = trials["terms"].nunique() > 1
     headings = {}
@@ -60,7 +60,7 @@ def load_headings(trials: pd.DataFrame, quantity: str) -> dict[str, tuple[str, s
 
 
 def verdict_counts(trials: pd.DataFrame) -> str:
-    """Return the counts of the verdicts: `generator-bound 3 of 3`, the most frequent first."""
+    """Return how often each verdict occurs, the most frequent first: `generator-bound 3 of 3`."""
     counts = (
         trials["verdict"].value_counts().sort_index().sort_values(ascending=False, kind="stable")
     )
@@ -81,7 +81,7 @@ def joined(names: Sequence[str]) -> str:
 def trial_counts(trials: pd.DataFrame) -> str:
     """Return the numbers of sealed trials, of repeated attempts, and of trials left out.
 
-    Trials are also counted per server and load.
+    The text also says how many sealed trials there are per server and load.
     """
     sealed = sealed_trials(trials)
     cells = sealed.groupby(["server", "load"]).size()
@@ -101,7 +101,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def machine(manifest: Manifest) -> str:
-    """Name the machine: CPU model and number of CPUs; `unknown` for an imported run."""
+    """Return the CPU model and the number of CPUs; `unknown` if neither is known."""
     facts = manifest.machine
     if facts.cpu_model is None and facts.cpus is None:
         return "unknown"
@@ -109,7 +109,7 @@ def machine(manifest: Manifest) -> str:
 
 
 def manifest_facts(manifest: Manifest) -> dict[str, str]:
-    """Return the facts of a manifest that a reader asks for, by what they are about."""
+    """Return the facts of a manifest that readers look for: subject -> fact in words."""
     campaign = manifest.campaign
     git = manifest.git or Git()
     facts = manifest.machine
@@ -143,8 +143,8 @@ def manifest_facts(manifest: Manifest) -> dict[str, str]:
 def compilers(manifest: Manifest, servers: Sequence[str]) -> str:
     """Return the compilers of a run's servers: `go 1.26.8 (echo, gin), unknown (nginx)`.
 
-    Empty if the lab started no server. Runs from before compilers were recorded have
-    `unknown` only.
+    Return an empty text if the lab started no server. Return `unknown` for a run that was made
+    before compilers were recorded.
     """
     if manifest.engine is None or not servers:
         return ""
@@ -158,9 +158,9 @@ def compilers(manifest: Manifest, servers: Sequence[str]) -> str:
 
 
 def database_place(manifest: Manifest) -> str:
-    """Return which CPUs PostgreSQL has, and whether it shares them with the load generator.
+    """Return how many CPUs PostgreSQL has, and whether it shares them with the load generator.
 
-    Empty if unknown.
+    Return an empty text if this is unknown.
     """
     cpus = manifest.placement.database
     if not cpus:
@@ -184,7 +184,10 @@ def durability(manifest: Manifest) -> str:
 
 
 def rows_equal_answers(trials: pd.DataFrame) -> str:
-    """Return whether the database has as many rows as there were 2xx answers, with the number."""
+    """Return whether the database has as many rows as there were 2xx answers, with the number.
+
+    Return an empty text if no trial has both counts.
+    """
     known = trials[trials["rows_inserted"].notna() & trials["inserts"].notna()]
     if known.empty:
         return ""
@@ -204,14 +207,14 @@ def rows_equal_answers(trials: pd.DataFrame) -> str:
 
 
 def caption(tables: Tables, words: str = "") -> str:
-    """Return a figure's caption: `words`, and a line that names the source."""
+    """Return a figure's caption: `words`, and a line that names the run."""
     return "\n".join(filter(None, [words, f"Data: run {tables.manifest.run_id}."]))
 
 
 def provenance(tables: Tables) -> str:
     """Return where a run's figures come from: run, trials, verdicts, engine, machine and tools.
 
-    Files of figures have it as metadata, and pages at their end.
+    This text is written into the metadata of figures' files, and at the end of pages.
     """
     manifest = tables.manifest
     tools = ", ".join(f"{name} {version}" for name, version in manifest.tools.items())
@@ -228,7 +231,7 @@ def provenance(tables: Tables) -> str:
 
 
 def trials_and_verdicts(trials: pd.DataFrame) -> dict[str, str]:
-    """Return the counts of trials and of verdicts in words, by what they are about."""
+    """Return the counts of trials and of verdicts: heading -> counts in words."""
     sealed = sealed_trials(trials)
     if sealed.empty:
         return {}
@@ -236,7 +239,7 @@ def trials_and_verdicts(trials: pd.DataFrame) -> dict[str, str]:
 
 
 def nothing(tables: Tables, tool: str) -> str:
-    """Return why there is no figure of `tool`'s trials."""
+    """Return a sentence that says why there is no figure of `tool`'s trials."""
     if len(tables.sealed(tool)) and not len(tables.timed(tool)):
         return (
             f"Every closed load by {tool} was on a share of a core, where a server waits for its "
@@ -246,7 +249,10 @@ def nothing(tables: Tables, tool: str) -> str:
 
 
 def unsealed(trials: pd.DataFrame, noun: str) -> str:
-    """Return why none of `trials` can be shown: there are none, or none is sealed."""
+    """Return a sentence that says why no trial can be shown.
+
+    Either there are no trials, or no trial is sealed. `noun` is the word for a trial.
+    """
     if trials.empty:
         return f"This run has no {noun}s to show."
     return (

@@ -1,6 +1,6 @@
-"""Blocks of which pages and posts consist, as HTML and as Markdown, and the HTML page around them.
+"""The blocks of which pages and posts consist, and their output as HTML and Markdown by templates.
 
-Templates define the output.
+The module also makes the HTML page around the blocks.
 """
 
 from __future__ import annotations
@@ -27,22 +27,25 @@ DAGGER = (
 NUMBER = re.compile(
     rf"(≥ |< )?[-–]?[\d,.]*( ?%)?(–[\d,.]+)?( \[[\d,.]+–[\d,.]+\])?( {NOT_RANKED})?"
 )
-"""A cell with a quantity, a range or an unknown value."""
+"""Pattern of a cell that has a number, a range or `–`; columns of such cells are aligned right."""
 LABEL = re.compile(
     r'(?<=<div class="table" role="region" aria-label=")[^"]*(?=")'
     r'|(?<=<div aria-label=")[^"]*(?=" class="table")'
 )
-"""The label of a table, also in HTML from nbconvert, which sorts attributes."""
+"""Pattern of a table's label in HTML.
+
+The second form is needed because nbconvert sorts the attributes of a tag.
+"""
 FLAME = '<figure class="flame">'
-"""Begin of a flame graph; texts cannot have it, because their characters are escaped."""
-LONG = 20  # number of characters from which on a text is wrapped in its column
+"""Start of a flame graph in HTML; a text cannot contain it, because texts are escaped."""
+LONG = 20  # a column is wrapped if it has a text with more characters
 SPECIAL = re.compile(r"[\\*~]|<(?=[A-Za-z/!?])|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])|\](?=[(\[:])")
-"""Characters that are markup in Markdown."""
+"""Characters that Markdown would take as markup."""
 
 
 @dataclass(frozen=True)
 class Heading:
-    """A heading; rank 1 is the title of a page."""
+    """A heading; a heading of rank 1 is the title of a page."""
 
     text: str
     rank: int = 2
@@ -50,7 +53,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph. Its kind is empty, `lead` or `note`, a class of the style sheet."""
+    """A paragraph; `kind` is a class of the style sheet: `lead`, `note` or empty."""
 
     text: str
     kind: str = ""
@@ -58,9 +61,9 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Bullets:
-    """A list of sentences; warnings are highlighted.
+    """A list of sentences, which is highlighted if `warn` is True.
 
-    HTML folds it behind the line `folded`, if there is one.
+    If `folded` is not empty, HTML hides the list behind this line until the reader opens it.
     """
 
     sentences: tuple[str, ...]
@@ -73,9 +76,10 @@ class Bullets:
 
 @dataclass(frozen=True, eq=False)
 class TextTable:
-    """A table of texts below the heading `title`; `about` is its label for screen readers.
+    """A table of texts below the heading `title`.
 
-    `name` is the stem of its files in a published folder: NAME.md and NAME.csv.
+    `about` is the table's label for screen readers. `name` is the stem of the table's files in a
+    published folder: NAME.md and NAME.csv.
     """
 
     frame: pd.DataFrame
@@ -91,9 +95,9 @@ class TextTable:
 class Picture:
     """A figure in the files NAME.svg and NAME.png; its dark version has the suffix `-dark`.
 
-    `caption` says what is shown, and names the run. Sizes are CSS pixels;
-    the PNG has twice as many. `trial_id` is empty if the figure covers the whole run. A page has
-    the file inside, or a link to it if the picture is not `inside`.
+    `caption` says what is shown, and names the run. Sizes are CSS pixels; the PNG has two pixels
+    per CSS pixel. `trial_id` is empty if the figure is about the whole run. If `inside` is True,
+    the file is embedded in the page; otherwise the page has a link to the file.
     """
 
     folder: Path
@@ -108,10 +112,10 @@ class Picture:
 
 @dataclass(frozen=True)
 class Flame:
-    """A flame graph: a static SVG, which the page's viewer replaces by one with search and zoom.
+    """A flame graph: a static SVG, which the page's script replaces by one with search and zoom.
 
-    `data` is for the viewer (viewer/viewer.js). Sizes are CSS pixels. HTML folds the graph behind
-    its name, unless it is `opened`.
+    The script (viewer/viewer.js) draws it from `data`. Sizes are CSS pixels. Unless `opened` is
+    True, HTML hides the graph behind its name until the reader opens it.
     """
 
     svg: str
@@ -126,7 +130,7 @@ class Flame:
 
 @dataclass(frozen=True)
 class Code:
-    """Code, or a command, as it is; `language` is for highlighters."""
+    """Code, or a command, printed unchanged; `language` tells highlighters its language."""
 
     text: str
     language: str = ""
@@ -134,7 +138,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Link:
-    """An address with words for it, and words that follow."""
+    """A link with its words and its address; `after` is text that follows the link."""
 
     words: str
     address: str
@@ -157,16 +161,16 @@ class Downloads:
 
 
 Block = Heading | Paragraph | Bullets | TextTable | Picture | Flame | Code | Links | Downloads
-"""Blocks that are falsy, such as lists and tables without content, are left out of pages."""
+"""A block of a page. Blocks that are falsy (lists and tables without content) are left out."""
 
 
 def html(blocks: Iterable[Block]) -> str:
-    """Return blocks as HTML, without empty ones."""
+    """Return blocks as HTML; leave out empty blocks."""
     return "\n".join(_rendered("blocks.html", blocks))
 
 
 def markdown(blocks: Iterable[Block]) -> str:
-    """Return blocks as Markdown, without empty ones; characters of texts are escaped."""
+    """Return blocks as Markdown with escaped texts; leave out empty blocks."""
     return "\n\n".join(_rendered("blocks.md", blocks))
 
 
@@ -181,7 +185,10 @@ def _rendered(template: str, blocks: Iterable[Block]) -> list[str]:
 
 @cache
 def templates() -> Environment:
-    """Return the templates and the functions that they call; HTML escapes texts."""
+    """Return the environment with the templates and the functions that they call.
+
+    The HTML templates escape texts.
+    """
     found = Environment(
         loader=FileSystemLoader(Path(__file__).with_name("templates")),
         autoescape=select_autoescape(["html", "svg"]),
@@ -195,7 +202,8 @@ def templates() -> Environment:
         "table": literal_table,
         "columns": _columns,
     }
-    # SVGs inserted directly would share their ids and styles, and have no alternative text.
+    # Embed SVGs as data URIs. SVGs in the page itself would share ids and styles with each other,
+    # and would have no alternative text.
     found.filters["data_uri"] = lambda svg: _data_uri(svg.read_bytes())
     found.filters["svg_uri"] = lambda svg: _data_uri(svg.encode())
     found.filters["fenced"] = fenced
@@ -208,28 +216,28 @@ def _data_uri(svg: bytes) -> str:
 
 
 def prose(text: str) -> Markup:
-    """Return a sentence as HTML, with code between backticks."""
+    """Return a sentence as escaped HTML; text between backticks becomes code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 (escaped)
 
 
 def literal(text: str) -> str:
-    """Return a text escaped for Markdown, except for code between backticks."""
+    """Return a text escaped for Markdown; backticks stay, so they still mark code."""
     return SPECIAL.sub(r"\\\g<0>", text)
 
 
 def fenced(text: str, language: str) -> str:
-    """Return code as Markdown, in a fence that is longer than any in the code."""
+    """Return code as Markdown, between fences with more backticks than the code itself has."""
     longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
 
 
 def page(title: str, body: str, description: str = "", image: str = "") -> str:
-    """Return a page that loads nothing but what `body` names.
+    """Return an HTML page around `body`, which loads no files except those that `body` names.
 
-    It has no script, unless `body` has flame graphs: then it has their viewer. `title` and
-    `description` are text, `body` is HTML. `image` is the file that other sites show with a link to
-    the page.
+    If `body` has flame graphs, the page has their script, otherwise it has no script. `title` and
+    `description` are text; `body` is HTML. `image` is the file of the picture that other sites show
+    beside a link to the page.
     """
     seen: Counter[str] = Counter()
 
@@ -237,7 +245,7 @@ def page(title: str, body: str, description: str = "", image: str = "") -> str:
         seen[found[0]] += 1
         return f"{found[0]} ({seen[found[0]]})" if seen[found[0]] > 1 else found[0]
 
-    # Number tables with the same label, because a screen reader lists regions by their labels.
+    # Number the tables that have the same label, because a screen reader lists tables by label.
     template = templates().get_template("page.html")
     apart = LABEL.sub(label, body)
     return template.render(
@@ -252,7 +260,10 @@ def page(title: str, body: str, description: str = "", image: str = "") -> str:
 
 @cache
 def viewer() -> str:
-    """Return the script of flame graphs: d3-flame-graph, the parts of d3 it needs, and ours."""
+    """Return the script for flame graphs.
+
+    It consists of d3-flame-graph, the parts of d3 that d3-flame-graph needs, and our viewer.js.
+    """
     folder = Path(__file__).with_name("viewer")
     files = tomllib.loads((folder / "origins.toml").read_text(encoding="utf-8"))["file"]
     names = [*(each["name"] for each in files), "viewer.js"]
@@ -260,7 +271,7 @@ def viewer() -> str:
 
 
 def style_sheet() -> str:
-    """Return the style sheet of all pages, which covers phones, dark screens and paper."""
+    """Return the style sheet of all pages, which has rules for phones, dark screens and paper."""
     return Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
@@ -270,7 +281,7 @@ def literal_table(frame: pd.DataFrame) -> str:
 
 
 def to_markdown(frame: pd.DataFrame) -> str:
-    """Return a table of texts as Markdown, without index, with numbers aligned right."""
+    """Return a table of texts as Markdown; numbers are aligned right, and the index is left out."""
     rules = ["---:" if _are_numbers(frame[name]) else "---" for name in frame.columns]
     rows = [list(frame.columns), rules, *frame.itertuples(index=False, name=None)]
     texts = ([str(value).replace("|", "\\|").replace("\n", " ") for value in row] for row in rows)
@@ -278,10 +289,11 @@ def to_markdown(frame: pd.DataFrame) -> str:
 
 
 def _columns(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the name, the cells' tag and the classes of each column.
+    """Return the name, the HTML tag of the cells, and the CSS classes of each column.
 
-    The first column names a row, together with the second if both are needed. Numbers are aligned
-    right, and long texts get more width.
+    The cells of the first column are the names of the rows. If they are not unique, but unique
+    together with the second column, both columns name the rows. Numbers are aligned right, and
+    columns with long texts are wider.
     """
     first = frame.iloc[:, :1]
     both = frame.iloc[:, :2]

@@ -4,9 +4,9 @@ import math
 
 
 def number(value: float) -> str:
-    """Return a quantity with about three significant digits: 9,254 or 84.5 or 0.0412.
+    """Return a quantity with at least three significant digits: 9,254 or 84.5 or 0.0412.
 
-    `–` if unknown.
+    Return `–` if the value is not finite.
     """
     if not math.isfinite(value):
         return "–"
@@ -19,9 +19,9 @@ def number(value: float) -> str:
 def ratio_words(ratio: float, low: float, high: float, digits: int = 2, *, sign: str = "") -> str:
     """Return a ratio with its interval: `2.15 [2.05–2.26]`.
 
-    A bound is the known end of the interval, because the data exclude values beyond it: `at least
-    2.05` if `high` is infinite, `at most 2.26` if `low` is 0. `sign` precedes the number: `at least
-    ×2.05`.
+    If only one end of the interval is known, return this end as a bound, because the data exclude
+    values beyond it: `at least 2.05` if `high` is infinite, `at most 2.26` if `low` is 0. `sign`
+    precedes the number: `at least ×2.05`.
     """
 
     def written(value: float) -> str:

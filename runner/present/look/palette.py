@@ -1,4 +1,7 @@
-"""Look of each server in all figures: hue by language; shade, marker and dashes by framework."""
+"""The look of each server, the same in all figures.
+
+The hue shows the language; shade, marker and dashes show the framework.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,7 +27,7 @@ NIGHT = "#15171C"  # background of a dark page
 class Identity:
     """Look of one server in all figures of a run.
 
-    `dark` is the colour's partner on a dark page.
+    `color` is used on a light page, and `dark` replaces it on a dark page.
     """
 
     color: str
@@ -34,7 +37,7 @@ class Identity:
 
     @property
     def ink(self) -> str:
-        """The colour used for text on white."""
+        """The colour of text on white: `color`, darkened until it is legible."""
         return legible(self.color)
 
 
@@ -51,10 +54,10 @@ KNOWN = {
 }
 """(language, framework) -> look.
 
-The colours come from a random search for distant colours with a contrast of 3 : 1, near those used
-before. On light and on dark pages, any two differ by at least 18 in CIELAB, also for people without
-red or without green cones, and by at least 16 for people without blue ones (Machado, Oliveira and
-Fernandes 2009).
+The colours were found by a random search near the colours that were used before. Each has a
+contrast of at least 3 : 1 with the page. On light and on dark pages, any two colours differ by at
+least 18 in CIELAB, also for people without red cones or without green cones. For people without
+blue cones they differ by at least 16 (Machado, Oliveira and Fernandes 2009).
 """
 REFERENCE = Identity("#4D4D4D", "#BDBFC4", "x", DOTS)
 PROBE = Identity("#767676", "#97999D", "", (0, (3.2, 1.4)))
@@ -64,29 +67,30 @@ FAMILIES = {
     "go": (("#6C7EC9", "#99A3E1"), ("#1C3A6B", "#E2E0FF"), ("#2A8B9F", "#5EB3C5")),
     "c": (("#00573F", "#A1ECCD"), ("#43A288", "#499A7A")),
 }
-"""Further shades of a language's hue, for frameworks not in KNOWN: (on white, on dark)."""
+"""Language -> further shades of its hue, for frameworks not in KNOWN: (on white, on dark)."""
 OTHER_FAMILIES = (
     (("#B8608F", "#D78EB3"), ("#723663", "#F5B5E5"), ("#BE72A8", "#BC779E")),
     (("#7A6B0C", "#CBB97B"), ("#91801E", "#B2A364"), ("#4E4514", "#EEDC9C")),
 )
 
 SHADE = ("#FBE3B3", "#453615")
-"""Highlight of a stretch of time: (on white, on dark)."""
+"""Colours that highlight a stretch of time: (on white, on dark)."""
 SHADE_EDGE = ("#E9B44C", "#8F6E24")
-"""Outline of the highlight: (on white, on dark)."""
+"""Colours of the outline of a highlight: (on white, on dark)."""
 
 
 def to_rgb(color: str) -> tuple[float, float, float]:
     """Return the shares of red, green and blue, 0 to 1, in a colour `#RRGGBB`.
 
-    It equals matplotlib's function, which commands that draw nothing need not load.
+    It does the same as matplotlib's function, so that commands that draw nothing need not load
+    matplotlib.
     """
     red, green, blue = bytes.fromhex(color.removeprefix("#"))
     return red / 255, green / 255, blue / 255
 
 
 def to_hex(rgb: Iterable[float]) -> str:
-    """Return the colour `#rrggbb` with these shares, rounded to 255ths."""
+    """Return the colour `#rrggbb` with these shares of red, green and blue (0 to 1)."""
     return "#" + "".join(f"{round(255 * float(share)):02x}" for share in rgb)
 
 
@@ -111,28 +115,29 @@ def legible(color: str, paper: str = WHITE) -> str:
 
 
 def pale(color: str, paper: str = WHITE) -> str:
-    """Mix a colour with grey near the background: its hue is still recognisable, but less
-    prominent.
+    """Return a less prominent shade of a colour, whose hue can still be recognised.
 
-    Lines have a contrast of 3 : 1 against the background (WCAG 2.2, 1.4.11). Pale lines, which must
-    not be ranked, have 2 : 1. That is more than the grid (1.3) and the lines of other servers in
-    the background (1.6 to 1.9).
+    The colour is mixed with a grey that is similar to the background. Usual lines have a contrast
+    of 3 : 1 against the background (WCAG 2.2, 1.4.11). Pale lines, which mean that servers must not
+    be ranked by them, have 2 : 1. That is still more than the contrast of the grid (1.3 : 1) and of
+    the lines of other servers in the background (1.6 : 1 to 1.9 : 1).
     """
     grey = 0.78 if paper == WHITE else 0.28
     return to_hex(tuple(0.45 * np.array(to_rgb(color)) + 0.55 * grey))
 
 
 def tint(color: str) -> str:
-    """Mix a colour with white, so that ink on it has a contrast of at least 4.5."""
+    """Mix a colour with white, so that dark text on it has a contrast of at least 4.5."""
     return to_hex(tuple(0.45 * np.array(to_rgb(color)) + 0.55))
 
 
 def identities(trials: pd.DataFrame) -> dict[str, Identity]:
-    """Return the look of each server of a run, by language, then by name.
+    """Return the look of each server of a run, sorted by language, then by name.
 
     Pass all trials of the run, so that a server has the same look in all figures. If several
-    servers use one framework, the server with its name gets its look, or else the first.
-    Calibration servers come last and look alike.
+    servers use one framework, the server that has the framework's name gets the framework's look.
+    If there is no such server, the first server gets it. Calibration servers come last, and all
+    have the same look.
     """
     servers = trials.drop_duplicates("server")[
         ["server", "language", "framework", "tier"]

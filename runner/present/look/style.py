@@ -29,7 +29,7 @@ WIDTH_IN = 7.0
 PNG_DPI = 200  # two pixels per CSS pixel, if the figure is 700 CSS pixels wide
 TALLEST_IN = 16.0  # 1,600 pixels on a page 700 pixels wide
 LEAST_OF_PANEL = 0.4
-"""Share of its height that a panel keeps at least, if a figure would be too tall."""
+"""Smallest share of its height to which a panel is shrunk if a figure would be too tall."""
 TITLE_PT = 15.5
 TEXT_PT = 12.5
 SMALL_PT = 12.0
@@ -41,16 +41,14 @@ INK, SOFT, GREY = (
     "#444444",
     "#767676",
 )
-"""Colours of text, of captions, and of axes and everything that is not a server's."""
+"""Colours of text, of captions, and of axes and other marks that do not belong to a server."""
 BEHIND, GRID = (
     "#CFCFCF",
     "#E6E6E6",
 )
 """Colours of the other servers' lines behind a panel's server, and of the grid."""
 HINTING = 1.03
-"""Factor between the drawn and the computed width of text, because letters start on whole
-pixels.
-"""
+"""Factor by which text is drawn wider than computed, because letters start on whole pixels."""
 STEPS = ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))  # ticks within a decade, from many to few
 APART_IN = 0.08  # minimum distance between labels of the x axis, in inches
 NO_BREAK = "\u00a0"
@@ -67,7 +65,7 @@ RC: Any = {
     "font.family": "DejaVu Sans",
     "grid.color": GRID,
     "grid.linewidth": 0.8,
-    "text.parse_math": False,  # a dollar sign in a name is not mathematics
+    "text.parse_math": False,  # otherwise a dollar sign in a name would start a formula
     "lines.linewidth": 1.8,
     "figure.dpi": 100,
     "svg.hashsalt": "lab",
@@ -84,8 +82,8 @@ def rc() -> AbstractContextManager[None]:
 class PanelRow:
     """A row of panels; sizes and margins are in inches.
 
-    `heading_in` is the space above them for `heading`, `axis_in` the space below, `gap_in` the
-    space between two panels.
+    `heading_in` is the space above the panels for `heading`, `axis_in` is the space below the
+    panels, and `gap_in` is the space between two panels.
     """
 
     columns: int = 1
@@ -106,11 +104,11 @@ def page(
     below_in: float = 0.0,
     may_shrink: bool = True,
 ) -> tuple[Figure, list[list[Axes]]]:
-    """Return an empty figure of blog width with title, key, caption and rows of panels.
+    """Return a figure of the blog's width with title, key, caption and rows of empty panels.
 
-    It is as high as its content. Panels that `may_shrink` are lower than asked for if it would be
-    taller than `TALLEST_IN`; those with rows of text may not. `below_in` is additional space below
-    the lowest panels.
+    The figure is as high as its content. If it would be taller than `TALLEST_IN`, its panels are
+    made lower if they `may_shrink`. Panels with rows of text may not shrink. `below_in` is
+    additional space below the lowest panels.
     """
     room = WIDTH_IN - 0.2
     heads = wrap(title, TITLE_PT, room, "bold")
@@ -156,10 +154,10 @@ def heading(
     color: str = INK,
     above_in: float = 0.1,
 ) -> None:
-    """Write a panel's heading `above_in` above it: `name` in bold, `words` below it.
+    """Write a heading `above_in` above a panel: `name` in bold, and `words` below the name.
 
-    Either may be empty. It starts `indent_in` left of the panel, or at the figure's left margin if
-    that is nearer.
+    Either text may be empty. The heading starts `indent_in` to the left of the panel, but not left
+    of the figure's margin.
     """
     figure = figure_of(ax)
     box = ax.get_position()
@@ -174,7 +172,7 @@ def heading(
 
 
 def short(name: str, longest: int = 16) -> str:
-    """Shorten a long name, with an ellipsis."""
+    """Shorten a name to at most `longest` characters, the last of which is an ellipsis."""
     return name if len(name) <= longest else name[: longest - 1] + "…"
 
 
@@ -195,7 +193,7 @@ def text_in(text: str, size_pt: float, weight: str = "normal") -> float:
 
 
 def wrap(text: str, size_pt: float, width_in: float, weight: str = "normal") -> list[str]:
-    """Wrap each line of `text` to `width_in`, but keep numbers with their units."""
+    """Wrap each line of `text` to `width_in`, but do not separate a number from its unit."""
     lines: list[str] = []
     for first, *words in (line.split(" ") for line in UNIT.sub(NO_BREAK, text).split("\n")):
         lines.append(first)
@@ -207,7 +205,7 @@ def wrap(text: str, size_pt: float, width_in: float, weight: str = "normal") -> 
 
 
 def label_room(names: Sequence[str]) -> float:
-    """Return the width in inches of the labels beside a panel."""
+    """Return the width in inches that `names` need as labels beside a panel."""
     return 0.38 + max((text_in(short(name), TEXT_PT) for name in names), default=0.0)
 
 
@@ -265,10 +263,12 @@ def log_axis(
     apart_in: float = 0.0,
     fewest: int = 2,
 ) -> None:
-    """Give a logarithmic axis as many ticks 0.1, 0.2, 0.5, 1, 2, 5 … as fit.
+    """Give a logarithmic axis as many round ticks (0.1, 0.2, 0.5, 1, 2, 5 …) as fit.
 
-    Call it when the limits are final. Other `choices` go from fine to coarse. At least `fewest`
-    ticks must be inside, `apart_in` apart (0: the size of their labels).
+    Call it when the limits are final. `choices` are sets of ticks to choose from instead of the
+    usual ones, from fine to coarse. The first set is used whose ticks are at least `apart_in` apart
+    (0: so far that their labels do not overlap) and of which at least `fewest` ticks are inside the
+    limits.
     """
     low, high = sorted(getattr(ax, f"get_{axis}lim")())
     inch = size_in(ax)[0 if axis == "x" else 1] / math.log10(high / low)
@@ -287,9 +287,10 @@ def log_axis(
 
 
 def ticks_across(ax: Axes, ticks: Sequence[float], label: Callable[[float], str] = plain) -> None:
-    """Label the ascending `ticks` as far as their labels fit, beginning with the lowest.
+    """Give the x axis those of the ascending `ticks` whose labels do not overlap.
 
-    Call it when limits and scales are final. A label may have several lines.
+    The lowest tick is always kept. Call it when limits and scales are final. A label may have
+    several lines.
     """
     kept: list[float] = []
     edge = -math.inf
@@ -313,9 +314,10 @@ def fix(ax: Axes, axis: str, ticks: Sequence[float], label: Callable[[float], st
 
 
 def label_ends(ax: Axes, ends: Sequence[tuple[str, Identity, float, float]]) -> None:
-    """Write each line's name right of the panel, near its end, without overlap, joined by a leader.
+    """Write each line's name to the right of the panel, as near to the line's end as possible.
 
-    `ends` holds (name, look, x, y) in data units. Call it when limits and scales are final.
+    The names do not overlap, and a thin leader joins each name to its line. `ends` has the end of
+    each line as (name, look, x, y), in data units. Call it when limits and scales are final.
     """
     panel_pt = size_in(ax)[1] * 72
     to_axes = ax.transData + ax.transAxes.inverted()
@@ -337,10 +339,10 @@ def label_ends(ax: Axes, ends: Sequence[tuple[str, Identity, float, float]]) -> 
 
 
 def spread_out(heights: Sequence[float], gap: float) -> list[float]:
-    """Move sorted heights (0 to 1) apart to at least `gap`, as little as possible, within 0 to 1.
+    """Move sorted heights (0 to 1) apart, so that neighbours are at least `gap` apart.
 
-    Neighbours that are too close form a block around their mean (isotonic regression, pooling
-    adjacent violators).
+    The heights are moved as little as possible, and stay between 0 and 1. Neighbours that are too
+    close form a block around their mean (isotonic regression by pooling adjacent violators).
     """
     from scipy.optimize import isotonic_regression  # noqa: PLC0415 - half a second, which only a drawing needs
 
@@ -351,9 +353,10 @@ def spread_out(heights: Sequence[float], gap: float) -> list[float]:
 
 
 def save(figure: Figure, folder: Path, name: str, provenance: str = "") -> tuple[Path, Path]:
-    """Write NAME.png (two pixels per CSS pixel at 700 px) and NAME.svg.
+    """Write NAME.png and NAME.svg, and return their paths.
 
-    The same figure gives the same bytes. Both files have `provenance` as their description.
+    The PNG has two pixels per CSS pixel if the figure is 700 CSS pixels wide. The same figure
+    always gives the same bytes. Both files have `provenance` as their description.
     """
     about = PngInfo()
     if provenance:
@@ -365,7 +368,7 @@ def save(figure: Figure, folder: Path, name: str, provenance: str = "") -> tuple
         data = pixels.getvalue()
         width = int(figure.get_figwidth() * PNG_DPI)
         whole = Image.frombytes("RGBA", (width, len(data) // (4 * width)), data)
-        # 256 colours take a third of the bytes, without a visible difference.
+        # With 256 colours the file takes a third of the bytes, without a visible difference.
         picture = whole.convert("RGB").quantize(256, dither=Image.Dither.NONE)
         with replacing(png) as temporary:
             picture.save(temporary, format="PNG", compress_level=6, pnginfo=about)

@@ -1,4 +1,4 @@
-"""Recolour figures for dark pages, by the dark partner of each colour."""
+"""Recolour figures for dark pages: each colour is replaced by its dark partner."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,18 +25,18 @@ COLOURED: dict[type[Artist], tuple[str, ...]] = {
     Patch: ("edgecolor", "facecolor"),
     Collection: ("edgecolor", "facecolor"),
 }
-"""Artist -> its colour properties, in the order in which they are set."""
+"""Kind of artist -> its colour properties, in the order in which they are set."""
 Partners = dict[str, str]  # colour on white -> its partner on a dark page
 
 
 @dataclass(frozen=True)
 class DarkPartners:
-    """The dark partners of the colours that looks have."""
+    """The dark partners of the colours in which servers are drawn."""
 
     of_marks: Partners
-    """Of drawing colours."""
+    """Partners of the colours of lines and areas."""
     of_texts: Partners
-    """Of text colours."""
+    """Partners of the colours of texts."""
 
 
 def save_both(
@@ -44,8 +44,8 @@ def save_both(
 ) -> tuple[Path, ...]:
     """Write NAME.png and .svg as `style.save` does, then NAME-dark.png and .svg.
 
-    The figure is dark afterwards. `looks` are the identities that the figure may show. Raise
-    LabError if it has any other colour that is not grey.
+    The figure itself is dark afterwards. `looks` are the looks of servers that the figure may show.
+    Raise LabError if the figure has a colour that is neither grey nor known from `looks`.
     """
     light = style.save(figure, folder, name, provenance)
     darken(figure, looks)
@@ -55,20 +55,20 @@ def save_both(
 def darken(figure: Figure, looks: Iterable[Identity]) -> None:
     """Recolour a drawn figure in place for a dark page.
 
-    Greys are mapped by `night`, which exchanges ink and background. A look's colour, its pale shade
-    and its ink become their dark partners, as do the highlights. Raise LabError for any other
-    colour; the figure is then partly recoloured.
+    Greys are mapped by `night`, which makes the background dark and the ink light. The colours of
+    `looks` (colour, pale shade and ink) and the highlights are replaced by their dark partners.
+    Raise LabError if there is any other colour; some artists may have been recoloured by then.
     """
     known = partners(looks)
     with style.rc():
-        figure.draw_without_rendering()  # creates the ticks, which do not exist before
-    # Compare by identity, because an artist found twice must be recoloured only once.
+        figure.draw_without_rendering()  # creates the ticks, so that they can be recoloured
+    # Key artists by identity, because an artist that is found twice must be recoloured only once.
     for artist in {id(found): found for found in figure.findobj()}.values():
         _recolour(artist, known)
 
 
 def partners(looks: Iterable[Identity]) -> DarkPartners:
-    """Return the dark partners of the drawing colours of `looks`, and of their text colours."""
+    """Return the dark partners of the colours of `looks`, and of the highlights."""
     marks: Partners = {to_hex(light): to_hex(dark) for light, dark in (SHADE, SHADE_EDGE)}
     words: Partners = {}
     for look in looks:
@@ -82,7 +82,7 @@ def partners(looks: Iterable[Identity]) -> DarkPartners:
 def night(grey: str) -> str:
     """Return the dark partner of a grey.
 
-    White becomes the dark background, ink and darker greys become light ink, greys between are
+    White becomes the dark background. Ink and darker greys become light ink. The greys between are
     interpolated.
     """
     paper = to_rgb(WHITE)[0]
