@@ -1,1 +1,1 @@
-"""Figures of a run: from tables to charts."""
+"""The figures of a run. Their functions make charts from a run's tables."""

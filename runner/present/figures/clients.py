@@ -1,4 +1,4 @@
-"""Figures of one trial: a server's response times seen by two clients, and the CPU use."""
+"""Figures of one trial: the response times that two clients measured, and the CPU use."""
 
 import math
 from functools import partial
@@ -25,7 +25,7 @@ TIMES = "over time"
 
 
 def names(case: Case) -> dict[str, str]:
-    """Return the name of each side of a trial."""
+    """Return the name of the program on each side of a trial, by side."""
     return {"server": str(case.row["server"]), "generator": case.tool, "database": "PostgreSQL"}
 
 
@@ -43,9 +43,10 @@ def _curve(
     subject=Case,
 )
 def two_clients(case: Case) -> Chart:
-    """Return the chart of generator's and probe's response times: distribution and course.
+    """Return the chart of the response times that generator and probe measured.
 
-    The column `server` holds the client; `median` is the median of all its requests.
+    One panel shows their distribution, and the other shows them over time. In the chart's frame,
+    the column `server` has the client, and `median` has the median of all requests of this client.
     """
     tool = case.tool
     histogram = case.tables.latency[case.tables.latency["trial_id"] == case.trial_id]
@@ -130,7 +131,7 @@ def _draw_clients(chart: Chart, case: Case) -> Figure:
 
 
 def _describe_clients(chart: Chart, case: Case) -> str:
-    """Describe both medians, the difference, and their course."""
+    """Describe both clients' medians, their ratio, and the response times over time."""
     medians = {name: float(rows["median"].iloc[0]) for name, rows in chart.of_panel(SHARE).items()}
     said = f"{case.tool}'s median is {number(medians[case.tool])} ms"
     if PROBE in medians:
@@ -163,9 +164,9 @@ def _describe_clients(chart: Chart, case: Case) -> str:
 
 @chart("verdict-cpu", notebook="verdict", needs=probed, table="The verdict", subject=Case)
 def cpu(case: Case) -> Chart:
-    """Return the chart of each side's CPU over time, beside its allowance (column `given`).
+    """Return the chart of each side's CPU over time; each panel is a side of the trial.
 
-    A panel is a side.
+    The column `given` has the CPU that the side was given, which is drawn as a dashed line.
     """
     title = "CPU of both sides, beside what each was given"
     width = seconds.bin_width(case.frame)

@@ -1,7 +1,4 @@
-"""Figures of closed loads.
-
-k6: response times, requests per second and CPU. wrk: the matrix of connections.
-"""
+"""Figures of k6's closed loads: response times, and requests per second over time."""
 
 from __future__ import annotations
 
@@ -43,11 +40,12 @@ POINTS_PER_DECADE = 24
 TICKS = (2.0, *(10.0**power for power in range(1, 9)))
 """The percentiles 50, 90, 99, 99.9 and so on, as 1 / (1 - q)."""
 BIN = math.log(1.01) * 5
-"""Width of the density's bins in logarithms: five buckets of 1 % are 5.1 % wide."""
+"""Width of the density's bins in logarithms: five buckets of 1 %, which together span 5.1 %."""
 MEDIANS_IN = 1.0  # width of the medians' column to the right of the densities
 MS = Axis("latency, ms (log scale)", "response time at saturation in ms", " ms", log=True)
 STEADY_PCT = 85.0
-"""A server slows down if its rate in the last third is less than this of the middle third's."""
+"""A server slows down if the rate of the last third is below this percentage of the middle third's.
+"""
 
 
 def by_load(
@@ -61,9 +59,10 @@ def by_load(
     quantity: str,
     **more: Any,
 ) -> Chart:
-    """Return a chart of k6's closed loads.
+    """Return a chart of k6's closed loads, with a panel for each load.
 
-    Each heading says how the load was driven, and what `quantity` means under it.
+    The heading of a panel says how the load was driven, and whether `quantity` was measured at
+    saturation.
     """
     if trials.empty:
         return empty(title, captions.nothing(tables, "k6"))
@@ -75,9 +74,7 @@ def by_load(
 
 @chart("latency-spectrum", notebook="report", table=captions.BY_LOAD)
 def spectrum(tables: Tables) -> Chart:
-    """Return the chart of latency against percentile: the mean of each server's trials, with a
-    band.
-    """
+    """Return the chart of latency by percentile: the mean of each server's trials, with a band."""
     trials = ratios.compared(tables, tables.timed("k6"))
     nothing = (
         f"Too few requests: no trial has {REQUESTS_BEYOND} beyond its {FIRST_QUANTILE:.0%} "
@@ -108,10 +105,11 @@ def spectrum(tables: Tables) -> Chart:
 
 
 def _spectrum_finding(frame: pd.DataFrame, trials: pd.DataFrame) -> str:
-    """Return the highest percentile of `TICKS` that all lines reach, of the fastest and slowest.
+    """Return a sentence that compares the fastest and the slowest server, for use as the title.
 
-    Under several loads, return how many times the fastest's the slowest's is. Empty if a line
-    reaches none of them.
+    They are compared at the highest percentile of `TICKS` that all lines reach. If there are
+    several loads, the sentence gives the ratio of slowest to fastest. Return an empty text if a
+    line does not reach any percentile of `TICKS`.
     """
     known = frame.dropna(subset="y")
     reach = float(known.groupby(["panel", "server"])["x"].max().min()) if len(known) else 0.0
@@ -137,9 +135,9 @@ def _spectrum_finding(frame: pd.DataFrame, trials: pd.DataFrame) -> str:
 
 
 def _spectrum(cell: ServerLoad, latency: pd.DataFrame) -> pd.DataFrame:
-    """Return a server's line with its band, up to the last quantile that all trials support.
+    """Return a server's line with its band, where x is 1 / (1 - q) for the quantile q.
 
-    x is 1 / (1 - q).
+    The line ends at the last quantile for which all trials have enough requests.
     """
     grid = np.arange(
         round(np.log10(1 / (1 - FIRST_QUANTILE)) * POINTS_PER_DECADE), 8 * POINTS_PER_DECADE
@@ -167,14 +165,14 @@ def _spectrum_axes(ax: Axes, chart: Chart, panel: str) -> None:
 
 
 def _percentile(x: float) -> str:
-    """Print the percentile of a place on the axis: 99.9 for 1000."""
+    """Return the percentile at a place on the x axis as text: 99.9 for x = 1000."""
     return f"{100 - 100 / x:.10g}"
 
 
 def _percentile_facts(frame: pd.DataFrame) -> tuple[Fact, ...]:
-    """Return the facts at the first and last of p90, p99, p99.9 … that all lines reach.
+    """Return the facts about the values at p90 and at the highest of p99, p99.9 … that all reach.
 
-    If there is none, return the end of each line.
+    If not all lines reach p90, return the fact about the highest percentile that all lines reach.
     """
     last = frame.dropna(subset="y").groupby(["panel", "server"])["x"].max().min()
     powers = [10.0**power for power in range(1, 9) if 10.0**power <= last * 1.001] or [last]
@@ -191,13 +189,13 @@ def _percentile_facts(frame: pd.DataFrame) -> tuple[Fact, ...]:
 
 
 def density_of(trials: pd.DataFrame, latency: pd.DataFrame, width: float) -> pd.Series[float]:
-    """Return the share of requests, in %, per bin; bins are `width` wide in logarithms.
+    """Return the share of requests in each bin of response time, in %.
 
-    The index is the bin's centre in ms. Trials have equal weight, whatever their number of
-    requests.
+    Bins are `width` wide in logarithms. The index is the bin's centre in ms. All trials have equal
+    weight, whatever their number of requests.
     """
     rows = latency[latency["trial_id"].isin(trials["trial_id"])]
-    # Use the bucket's centre, because its rounded border could fall into the bin below.
+    # Assign a bucket by its centre, because its rounded border could fall into the bin below.
     bins = np.floor(np.log(np.sqrt(rows["lower_ms"].clip(lower=1e-6) * rows["upper_ms"])) / width)
     whole = rows.groupby("trial_id")["count"].transform("sum")
     shares = (100 * rows["count"] / whole).groupby(bins).sum() / trials["trial_id"].nunique()
@@ -262,9 +260,10 @@ def _draw_density(chart: Chart) -> Figure:
 def rates(trials: pd.DataFrame, throughput: pd.DataFrame, width: float) -> pd.DataFrame:
     """Return requests/s of one server's trials under one load: a column per trial, a row per bin.
 
-    All trials are cut to the shortest, so that each median is over the same trials. The last 0.1 s
-    of a load is left out, because it is rarely a full bin. Lengths are computed from the bins,
-    because `duration_s`, unlike `t_s`, may exclude the generator's start-up.
+    All trials are cut to the length of the shortest trial, so that each median is over the same
+    trials. The last 0.1 s of a load is left out, because it is rarely a full bin. The lengths of
+    trials are taken from the bins, because `duration_s`, unlike `t_s`, may exclude the generator's
+    start-up.
     """
     rows = throughput[throughput["trial_id"].isin(trials["trial_id"])]
     end_s = rows.groupby("trial_id")["t_s"].max().min()
@@ -313,7 +312,11 @@ def requests_over_time(tables: Tables) -> Chart:
 def _rates_by_slice(
     tables: Tables, trials: pd.DataFrame, width_s: float
 ) -> dict[int, pd.DataFrame]:
-    """Return requests/s of a cell's trials in each slice, by seconds since the slice began."""
+    """Return requests/s of a cell's trials in each slice.
+
+    The result maps the number of a slice to a frame that has a column per trial. Its index is the
+    centre of the bin, in seconds since the slice began.
+    """
     by_trial = {str(name): rows for name, rows in tables.throughput.groupby("trial_id")}
     shifted: dict[int, list[pd.DataFrame]] = {}
     for part in slices.parts_of(tables, trials):
@@ -328,9 +331,10 @@ def _rates_by_slice(
 
 
 def _pace_finding(frame: pd.DataFrame) -> str:
-    """Return whether a server's rate falls: that of the last third, relative to the middle one.
+    """Return a sentence that says whether a server's rate falls, for use as the title.
 
-    A third is of each slice, or of the whole load. Empty if a line has too few points.
+    The rate in the last third of each slice (or of the whole load) is compared with the rate in the
+    middle third. Return an empty text if there are too few points.
     """
     known = frame.dropna(subset="y")
     if known.empty:

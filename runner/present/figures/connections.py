@@ -1,4 +1,4 @@
-"""Figures of the wrk matrix: requests per second and CPU per request by connections."""
+"""Figures of wrk's loads: requests per second and CPU per request, by number of connections."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NEW_CONNECTIONS = "Close: a new connection for each request."
 def requests(tables: Tables) -> Chart:
     """Return the chart of requests/s by connections.
 
-    Points are hollow and pale if the server was not the limit.
+    A point is hollow and pale if the server was not the limit in every trial.
     """
     y = Axis("requests/s", "requests per second", "/s")
     key = (
@@ -115,14 +115,17 @@ def _matrix(
 
 
 def _terms(trials: pd.DataFrame) -> list[str]:
-    """Return each trial's quotas, and whether idle CPUs slept if trials differ in that."""
+    """Return each trial's quotas in words; say also whether idle CPUs slept, if trials differ."""
     is_mixed = trials["idle"].nunique() > 1
     rows = trials.assign(slices=math.nan).to_dict("records")
     return [LoadName.of(row, says_idle=is_mixed).terms for row in rows]
 
 
 def _both_modes(frame: pd.DataFrame, quantity: Quantity, y: Axis) -> str:
-    """Return the best value over kept and over new connections; empty if a mode is missing."""
+    """Return a sentence with the best value over kept connections, and over new connections.
+
+    Return an empty text if the run does not have both modes.
+    """
     by_mode = frame.groupby("mode")["y"].agg("max" if quantity.more_is_better else "min")
     if not set(MODES) <= set(by_mode.index):
         return ""
@@ -138,10 +141,10 @@ def _draw(chart: Chart, *, best_is_highest: bool) -> Figure:
 
 
 def _groups(frame: pd.DataFrame, *, best_is_highest: bool) -> list[DotGroup]:
-    """Return the rows of panels: a workload and number of connections each, the modes beside each
-    other.
+    """Return the rows of panels, one for each workload and number of connections.
 
-    If a mode has such a load twice, on different quotas, each is a row.
+    The modes are beside each other. If a mode has several loads with this number of connections, on
+    different quotas, each of these loads has its own row.
     """
     modes = [mode for mode in MODES if frame["mode"].eq(mode).any()]
     by_load = {
@@ -163,7 +166,10 @@ def _groups(frame: pd.DataFrame, *, best_is_highest: bool) -> list[DotGroup]:
 
 
 def _ranked(sides: Sequence[pd.DataFrame], best_is_highest: bool) -> list[str]:
-    """Return the servers, the best of the first mode on top."""
+    """Return the servers, sorted from best to worst in the first mode.
+
+    Servers that are missing in the first mode follow, sorted in the same way by the next mode.
+    """
     ordered = [rows.sort_values("y", ascending=not best_is_highest)["server"] for rows in sides]
     return list(dict.fromkeys(pd.concat(ordered)))
 

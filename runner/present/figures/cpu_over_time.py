@@ -1,4 +1,4 @@
-"""Figure of the servers' CPU over time under k6's closed loads, beside what they were given."""
+"""Figure of CPU use over time under k6's closed loads, and of the CPU that servers were given."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from runner.present.statistics.stats import window_means
 
 UNSAMPLED = "The CPU of this run's k6 trials was not sampled."
 USED_UP = 0.9
-"""A quota is used up if its server typically uses this share of it."""
+"""A server uses up its quota if it typically (median over time) uses at least this share of it."""
 LABEL_IN = 0.24
 """Space above the quota's line for its label."""
 
@@ -31,7 +31,7 @@ LABEL_IN = 0.24
 def over_time(tables: Tables) -> Chart:
     """Return the chart of each server's CPU over time: the median of its trials, with a band.
 
-    A dashed line is the quota, or the CPUs that the server was given.
+    A dashed line shows the quota, or the CPUs that the server was given.
     """
     trials = ratios.compared(tables, tables.of("k6"))
     samples = {
@@ -72,7 +72,7 @@ def over_time(tables: Tables) -> Chart:
 
 
 def _is_held(trials: pd.DataFrame) -> bool:
-    """Return whether the servers of a load have a quota."""
+    """Return whether the server has a quota of CPU time; `trials` are those of one load."""
     first = trials.iloc[0]
     return bool(first["share"] < 1 or math.isfinite(first["quota_cores"]))
 
@@ -80,9 +80,10 @@ def _is_held(trials: pd.DataFrame) -> bool:
 def _by_slice(
     tables: Tables, trials: pd.DataFrame, samples: dict[str, pd.DataFrame], width_s: float
 ) -> dict[int, pd.DataFrame]:
-    """Return a cell's CPU in each slice: a column for each trial, a row for each bin.
+    """Return a cell's CPU use in % of a core: number of the slice -> frame.
 
-    The index is the centre of the bin, in seconds since the slice began.
+    A frame has a column for each trial and a row for each bin. Its index is the centre of the bin,
+    in seconds since the slice began.
     """
     by_number: dict[int, dict[str, pd.Series[float]]] = {}
     for part in slices.parts_of(tables, trials):
@@ -98,7 +99,11 @@ def _by_slice(
 
 
 def _finding(frame: pd.DataFrame) -> str:
-    """Return whether the servers use up their quotas, and what they and k6 use on whole cores."""
+    """Return a sentence on the servers' CPU use, for use as the title.
+
+    It says whether the servers use up their quotas, and how much CPU servers without a quota and k6
+    use. Return an empty text without data.
+    """
     if frame.empty:
         return ""
     columns = {"y": "median", "given": "first", "is_quota": "first", "generator_pct": "first"}

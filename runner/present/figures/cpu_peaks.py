@@ -1,4 +1,8 @@
-"""Figure of CPU peaks at offered rates, where nothing but the server decides how high they are."""
+"""Figure of CPU peaks at offered rates.
+
+At an offered rate all servers get the same requests, so the height of a peak depends on the server
+alone.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +43,7 @@ COLUMN_OF_SERIES = {
     FINE_PEAK: "server_cpu_peak_100ms_pct",
     PRICE: "server_cpu_ms_per_request",
 }
-"""Series of the dots -> column of the trials."""
+"""Series of dots -> column of the trials table."""
 AXIS_OF_SERIES = {
     PEAK: Axis("highest 1 s, % of a core"),
     FINE_PEAK: Axis("highest 0.1 s, %"),
@@ -51,8 +55,8 @@ AXIS_OF_SERIES = {
 def peaks(tables: Tables) -> Chart:
     """Return the chart of the server's CPU peaks and its CPU per request, by sweep.
 
-    A sweep is shown at the highest rate that every server kept. On a share of a core a peak is the
-    quota, so these loads are left out.
+    Each sweep is shown at one rate: the highest of the rates that most servers kept. Loads on a
+    share of a core are left out, because a peak is limited by the quota there.
     """
     title = "CPU peaks at offered rates"
     trials = swept(tables)
@@ -105,7 +109,10 @@ def _point(cell: ServerLoad, series: str) -> pd.DataFrame:
 
 
 def _at_one_rate(kept: list[ServerLoad]) -> list[ServerLoad]:
-    """Return each sweep's cells at the highest of the rates that most servers kept."""
+    """Return the cells of each sweep at one rate.
+
+    This is the rate that most servers kept; if there are several, the highest.
+    """
     rows = pd.DataFrame(
         [
             (cell.trials["sweep"].iloc[0], float(cell.trials["rate_rps"].iloc[0]), cell.panel)
@@ -119,7 +126,7 @@ def _at_one_rate(kept: list[ServerLoad]) -> list[ServerLoad]:
 
 
 def _fact(noun: str, series: str, unit: str) -> Fact:
-    """Return the fact of a series, the least first."""
+    """Return the fact of a series, sorted from the lowest to the highest value."""
 
     def value(rows: pd.DataFrame) -> float:
         return float(rows.loc[rows["series"] == series, "y"].max())
@@ -128,9 +135,9 @@ def _fact(noun: str, series: str, unit: str) -> Fact:
 
 
 def _finding(frame: pd.DataFrame) -> str:
-    """Return the highest peak over 1 s of all sweeps, and the lowest of the same sweep.
+    """Return a sentence with the highest peak over 1 s, and the lowest one of the same sweep.
 
-    Empty without any.
+    Return an empty text if there are no peaks.
     """
     found = frame[frame["series"].eq(PEAK) & frame["y"].notna()].sort_values("y")
     if found.empty:

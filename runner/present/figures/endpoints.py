@@ -1,4 +1,4 @@
-"""Figures of a k6 script: response times of its endpoints, failures and users over time."""
+"""Figures of a k6 script: response times of its endpoints, and failures and users over time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from runner.present.look.numbers import number
 from runner.present.look.palette import identities, pale
 
 MOST_DRAWN = 12
-"""Highest number of endpoints of a panel; the table has more."""
+"""Most endpoints in a panel; the table may have more."""
 MOST_PANELS = 4
 PERCENTILES = {
     "p50": "latency_p50_ms",
@@ -39,7 +39,7 @@ PERCENTILES = {
     "p99.9": "latency_p99_9_ms",
 }
 MOST_BINS = 120
-"""Highest number of points of a line over time."""
+"""Most points in a line over time."""
 LONGEST_NAME = 34  # characters of an endpoint's name in the figure
 NO_ENDPOINTS = "No endpoint of this run has enough requests for a percentile."
 
@@ -56,7 +56,7 @@ def _endpoints(tables: Tables) -> pd.DataFrame:
 
 @chart("endpoints-latency", notebook="endpoints", needs=_has_endpoints, table="The answer")
 def latency(tables: Tables) -> Chart:
-    """Return the chart of each endpoint's percentiles: the median of the trials."""
+    """Return the chart of each endpoint's percentiles, as medians of the trials."""
     found = _endpoints(tables)
     trials = tables.trials[tables.trials["trial_id"].isin(found["trial_id"])]
     title = "Response times by endpoint"
@@ -95,7 +95,7 @@ def latency(tables: Tables) -> Chart:
 
 
 def _distribution(cell: ServerLoad, found: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Yield the percentiles of the endpoints of a cell that have most requests."""
+    """Yield the percentiles of a cell's endpoints, for the endpoints with the most requests."""
     is_one = found["endpoint"] != OTHER_ENDPOINTS
     rows = found[found["trial_id"].isin(cell.trials["trial_id"]) & is_one]
     requests = rows.groupby("endpoint", sort=False)["requests"].sum()
@@ -117,7 +117,10 @@ def _in_words(rows: pd.DataFrame) -> str:
 
 
 def _finding(frame: pd.DataFrame) -> str:
-    """Return which endpoint is the slowest, and by how much, if one panel can say it."""
+    """Return a sentence with the medians of the slowest and the fastest endpoint.
+
+    Return an empty text if there are several panels, or if there is only one endpoint.
+    """
     if frame["panel"].nunique() != 1 or frame["server"].nunique() < 2:
         return ""
     medians = frame[frame["series"] == "p50"].dropna(subset="y").sort_values("y")
@@ -130,7 +133,7 @@ def _finding(frame: pd.DataFrame) -> str:
 
 
 def _draw(chart: Chart) -> Figure:
-    """Draw a row for each endpoint: a line from its median to its highest percentile, with dots."""
+    """Draw a row for each endpoint: a dot for each percentile, over a line that joins them."""
     rows_of = {panel: chart.of_panel(panel) for panel in chart.panels}
     names = [name for rows in rows_of.values() for name in rows]
     left_in = 0.3 + max(style.text_in(name, style.SMALL_PT) for name in names)
@@ -174,7 +177,7 @@ def _draw(chart: Chart) -> Figure:
 
 
 def _of_scripts(tables: Tables) -> pd.DataFrame:
-    """Return the sealed trials of scripts, whose endpoints are known."""
+    """Return the sealed trials of scripts, which are the trials in the table of endpoints."""
     trials = sealed_trials(tables.trials)
     return trials[trials["trial_id"].isin(tables.of_script("endpoints")["trial_id"])]
 
@@ -211,7 +214,7 @@ def failures_over_time(tables: Tables) -> Chart:
 
 @chart("users-over-time", notebook="endpoints", needs=_has_users)
 def users_over_time(tables: Tables) -> Chart:
-    """Return the chart of k6's users with an iteration, over time."""
+    """Return the chart of how many of k6's users ran an iteration, over time."""
     trials = _of_scripts(tables)
     users = tables.of_script("users")
     frame = tidy(_users(cell, users) for cell in cells(tables, trials))
@@ -236,14 +239,14 @@ def _failures(cell: ServerLoad, tables: Tables) -> pd.DataFrame:
     rows = tables.throughput[tables.throughput["trial_id"].isin(cell.trials["trial_id"])]
     width_s = _bin_s(cell)
     bins = rows.groupby((rows["t_s"] // width_s).astype(int))[["requests", "failed"]].sum()
-    whole = max(1, int(cell.trials["duration_s"].min() // width_s))  # the last bin has few requests
+    whole = max(1, int(cell.trials["duration_s"].min() // width_s))  # leave out an incomplete bin
     known = bins[(bins["requests"] > 0) & (bins.index < whole)]
     share_pct = 100 * known["failed"] / known["requests"]
     return points(cell, "failed", (known.index + 0.5) * width_s, share_pct)
 
 
 def _users(cell: ServerLoad, users: pd.DataFrame) -> pd.DataFrame:
-    """Return the median number of users of a cell, in bins of a second or more."""
+    """Return the median number of users in a cell's trials, in bins of a second or more."""
     rows = users[users["trial_id"].isin(cell.trials["trial_id"]) & (users["t_s"] >= 0)]
     width_s = _bin_s(cell)
     bins = rows.groupby((rows["t_s"] // width_s).astype(int))["users"].median()
@@ -251,5 +254,5 @@ def _users(cell: ServerLoad, users: pd.DataFrame) -> pd.DataFrame:
 
 
 def _bin_s(cell: ServerLoad) -> int:
-    """Return a whole number of seconds, so that a line has at most MOST_BINS points."""
+    """Return the width of a bin: so many whole seconds that a line has at most MOST_BINS points."""
     return max(1, math.ceil(float(cell.trials["duration_s"].max()) / MOST_BINS))

@@ -16,11 +16,11 @@ from runner.present.chart.value import POINT_COLUMNS, Axis, Chart
 from runner.present.look import style
 
 LABEL_IN = 2.2  # width for the words to the left of the axis
-NOTE_IN = 2.3  # width for those to the right
+NOTE_IN = 2.3  # width for the words to the right of the axis
 ROW_IN = 0.16  # padding of a row beyond its text
 MARK_IN = 0.16  # height of each mark
-DENSE_IN = 0.065  # height of each mark in a row of many, at most
-MOST_DENSE_IN = 0.8  # height of all marks in such a row, at most
+DENSE_IN = 0.065  # maximum height of each mark in a dense row
+MOST_DENSE_IN = 0.8  # maximum height of all marks in a dense row together
 HEADING_IN = 0.4  # height of a group's heading
 TICKS = (
     (0.9, 0.92, 0.94, 0.96, 0.98, 1.0, 1.02, 1.04, 1.06, 1.08, 1.1),
@@ -33,14 +33,14 @@ TICKS = (
 )
 """Candidate ticks, from fine to coarse."""
 TICK_IN = 0.45  # minimum distance between ticks
-NARROWEST = 1.06  # smallest extent of the axis from 1
-WIDEST = 20.0  # largest extent of the axis from 1
+NARROWEST = 1.06  # the axis extends at least to this ratio and its inverse
+WIDEST = 20.0  # the axis extends at most to this ratio and its inverse
 EDGE = 0.06  # share of the axis left free at both ends
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A ratio and its interval, not drawn if NaN; a `hollow` mark claims nothing."""
+    """A ratio with its interval. NaN is not drawn. A `hollow` mark does not claim a difference."""
 
     ratio: float
     low: float
@@ -52,12 +52,12 @@ class Mark:
 
 @dataclass(frozen=True)
 class ForestRow:
-    """One row: words on its left and right, and its marks, one below the other.
+    """One row: `words` on the left, `note` on the right, and its marks, one below the other.
 
-    `band` is a pale range behind them. `other` is a second ratio for comparison (a diamond).
-    `limit` is a vertical tick. `floor` is a ratio (> 1) drawn as dotted lines on both sides of 1.
-    NaN is not drawn. The description uses `said` instead of the note. A `dense` row has many small
-    marks.
+    `band` is a pale range behind the marks. `other` is a second ratio for comparison, drawn as a
+    diamond. `limit` is a ratio drawn as a vertical tick. `floor` is a ratio (> 1) drawn as two
+    dotted lines, at `floor` and 1 / `floor`. NaN is not drawn. If `said` is not empty, the
+    description uses it instead of the note. A `dense` row has many small marks.
     """
 
     words: str
@@ -72,7 +72,7 @@ class ForestRow:
 
     @property
     def mark_in(self) -> float:
-        """Height of each mark."""
+        """Height of each mark in inches."""
         if not self.dense:
             return MARK_IN
         return min(DENSE_IN, MOST_DENSE_IN / max(1, len(self.marks)))
@@ -89,7 +89,7 @@ class ForestRow:
 
     @property
     def height_in(self) -> float:
-        """Height of the row."""
+        """Height of the row in inches."""
         lines = max(1, len(self.left_lines), len(self.right_lines))
         return ROW_IN + max(self.mark_in * len(self.marks), style.LINE_IN * lines)
 
@@ -100,9 +100,10 @@ Groups = Mapping[str, Sequence[ForestRow]]
 def forest(title: str, caption: str, key: str, groups: Groups, axis: str, head: str) -> Chart:
     """Return the chart of groups of rows.
 
-    `axis` names the ratio, and `head` begins the description. The frame has a point for each mark:
-    panel is the group, server the words of the row, y the ratio, solid whether it claims something.
-    `other` is the row's second ratio. A row without marks has one point of NaN.
+    `axis` names the ratio, and `head` is the first sentence of the description. The chart's frame
+    has a row for each mark: `panel` is the group, `server` the words of the row, and `y` the ratio;
+    `solid` is False for a hollow mark. `other` is the row's second ratio. For a row without marks,
+    the frame has one row of NaN.
     """
     points = [
         (
@@ -176,13 +177,13 @@ def _sheet(chart: Chart, groups: Groups) -> Figure:
         for row in group:
             _draw(ax, row, at)
             at += row.height_in
-        # Skip the headings, which may extend as far.
+        # Do not draw the line at 1 through the headings, which may be long enough to reach it.
         ax.plot([1, 1], [top, at], color=style.GREY, lw=1.1, zorder=1, label="_one")
     return figure
 
 
 def _draw(ax: Axes, row: ForestRow, top: float) -> None:
-    """Draw a row below the height `top`; NaN is not drawn."""
+    """Draw a row whose upper edge is at `top`."""
     middle = top + row.height_in / 2
     half = row.height_in / 2 - 0.05
     upright = [middle - half, middle + half]

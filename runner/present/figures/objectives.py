@@ -28,7 +28,10 @@ from runner.present.look.palette import DOTS, pale
     table="The answer",
 )
 def kept(tables: Tables) -> Chart:
-    """Return the chart of the highest rate that keeps each objective, with all brackets."""
+    """Return the chart of the highest rate at which each server keeps each objective.
+
+    It also shows the bracket of every search.
+    """
 
     def said(rows: pd.DataFrame) -> str:
         median = rows.iloc[0]
@@ -88,10 +91,10 @@ def kept(tables: Tables) -> Chart:
 
 
 def _curves(tables: Tables, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Yield the `median` of each search and server with its interval, and every `search`.
+    """Yield the points of each server and objective: its `median`, and one point per `search`.
 
-    Both are also given as texts. A median is solid if it is known. low and high of a search are its
-    bracket.
+    The median has its interval as low and high, and it is solid if both of its ends are known. Its
+    row also has the rate and the interval as texts. A search has its bracket as low and high.
     """
     for cell, row in zip(cells(tables, tables.searches()), table.to_dict("records"), strict=True):
         known = row["kept_rps"] > 0 and math.isfinite(row["broken_rps"])
@@ -125,9 +128,10 @@ def _curves(tables: Tables, table: pd.DataFrame) -> Iterator[pd.DataFrame]:
 
 
 def _draw(chart: Chart, limits: tuple[float, float]) -> Figure:
-    """Draw a row for each server: the median with its interval, over every search's bracket.
+    """Draw a row for each server: the median with its interval, and below it each search's bracket.
 
-    Unknown ranges are dotted: beyond an open bracket, and beyond an unknown median.
+    A line is dotted where the highest rate is unknown: in a bracket without an upper end, and above
+    a median without an upper end.
     """
     left_in = max(0.95, style.label_room(chart.servers))
     row_in = style.PanelRow(1, 0.2 + 0.5 * len(chart.servers), 0.36, left_in=left_in, right_in=2.2)

@@ -31,7 +31,7 @@ SIZES = Axis("pool size (evenly spaced)", "the size of the server's pool of conn
 def inserts_by_pool_size(tables: Tables) -> Chart:
     """Return the chart of requests/s by pool size.
 
-    Points are hollow and pale if the server was not the limit in every trial.
+    A point is hollow and pale if the server was not the limit in every trial.
     """
     y = Axis("inserts/s", "inserts per second", "/s")
     key = (
@@ -66,7 +66,7 @@ def p99_by_pool_size(tables: Tables) -> Chart:
 def pool_sweeps(tables: Tables) -> pd.DataFrame:
     """Return the closed-loop trials of loads that ran with several pool sizes.
 
-    The column `loop` names the load without the pool size.
+    The additional column `loop` is the name of the load without the pool size.
     """
     trials = tables.pools()
     trials = trials.assign(loop=trials["load_without_pool"])

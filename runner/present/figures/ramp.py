@@ -35,9 +35,9 @@ from runner.present.look.palette import Identity
 from runner.present.statistics.stats import Floats, spread
 
 ACROSS = 2
-"""Panels beside each other."""
+"""Number of panels beside each other."""
 PANEL_IN = 1.55  # height of a panel with few servers
-LABEL_IN = 0.215  # height of a server's name beside a panel
+LABEL_IN = 0.215  # height per server that the servers' names beside a panel need
 LEFT_IN = 0.72
 GAP_IN = 0.68
 SPARE = 1.12
@@ -45,16 +45,20 @@ SPARE = 1.12
 TABLE = "The answer"
 SECONDS = Axis("seconds; requests/s offered", "seconds since the load began", " s")
 DASHED = "dashed"
-"""Ending of the series of a quantity's bound, such as the offered rate."""
+"""Suffix of the series that is a quantity's bound, such as the offered rate."""
 Bound = Callable[[ServerLoad, Tables, OfferedSteps], tuple[Floats, ArrayLike]]
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A quantity over the seconds of a ramp: `values` as in `seconds`, and its `bound`, dashed."""
+    """A quantity that is drawn over the seconds of a ramp.
+
+    `values` returns the points of the line, like the functions in `seconds`. `bound` returns the
+    points of a dashed line, such as the offered rate.
+    """
 
     heading: str
-    """Heading of its panel, with the unit."""
+    """Heading of the quantity's panel, with the unit."""
     peak: str
     """Noun of a server's highest value."""
     unit: str
@@ -70,7 +74,7 @@ def _offered(_: ServerLoad, __: Tables, steps: OfferedSteps) -> tuple[Floats, Ar
 def _given(
     cell: ServerLoad, tables: Tables, steps: OfferedSteps, subject: str
 ) -> tuple[Floats, ArrayLike]:
-    """Return the CPU that the trials of a cell gave to a subject, in % of a core."""
+    """Return a line over the ramp at the CPU that a subject was given in a cell, in % of a core."""
     return steps.edges_s[[0, -1]], given_pct(tables, cell.trials, subject).iloc[0]
 
 
@@ -112,8 +116,9 @@ MEMORY = Quantity(
 def _register(
     name: str, title: str, quantities: Sequence[Quantity], key: str, *, database: bool
 ) -> None:
-    """Register the figure of quantities over the seconds of the ramps with a database, or of those
-    without.
+    """Register a figure that shows quantities over the seconds of ramps.
+
+    It shows the ramps with a database, or those without one.
     """
 
     def make(tables: Tables) -> Chart:
@@ -148,12 +153,15 @@ def _register(
 
 
 def _curves(quantity: Quantity, shown: Sequence[ServerLoad], tables: Tables) -> list[pd.DataFrame]:
-    """Return the points of a quantity in each cell, and of its bound if it has values."""
+    """Return the points of a quantity in each cell, and the points of its bound.
+
+    Cells in which the quantity was not measured are left out.
+    """
     parts = list[pd.DataFrame]()
     for cell in shown:
         found = _by_second(quantity.values(cell.trials, tables), cell.trials)
         by_time = found.groupby("t_s")["value"]
-        # NaN interrupts the line if fewer than half of the trials have a point.
+        # If fewer than half of the trials have a point, set NaN, which interrupts the line.
         curve = by_time.agg(["median", "min", "max"]).where(2 * by_time.count() >= len(cell.trials))
         if not curve["median"].notna().any():
             continue
@@ -168,7 +176,11 @@ def _curves(quantity: Quantity, shown: Sequence[ServerLoad], tables: Tables) -> 
 
 
 def _by_second(found: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
-    """Return the means of full seconds; with bins of a second, the points as they are."""
+    """Return the mean of each second.
+
+    If the bins are finer than a second, a second is left out unless at least half of its bins have
+    a point.
+    """
     width_s = seconds.bin_width(trials)
     fewest = 0.5 * seconds.SECOND_S / width_s
     second = np.floor(found["t_s"]) + seconds.SECOND_S / 2
@@ -181,7 +193,7 @@ def _by_second(found: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def _kept(shown: Sequence[ServerLoad], tables: Tables) -> str:
-    """Return the highest rate that each server of a load kept, and the limit beyond it."""
+    """Return in words the highest rate that each server of a load kept, and its limit beyond."""
     by_rate: dict[float, list[str]] = {}
     for cell in shown:
         rate_rps = spread(seconds.kept_rps(cell.trials, tables.throughput)).median
@@ -202,7 +214,10 @@ def _kept(shown: Sequence[ServerLoad], tables: Tables) -> str:
 
 
 def _draw(chart: Chart, quantities: Sequence[Quantity]) -> Figure:
-    """Draw a group of panels for each load, with the servers' names beside the last of a row."""
+    """Draw a group of panels for each load.
+
+    The servers' names are written to the right of the last panel of each row.
+    """
     rows = list[style.PanelRow]()
     plans = list[tuple[str, tuple[Quantity, ...], tuple[str, str] | None]]()
     for load, (_, kept) in chart.headings.items():
@@ -243,7 +258,7 @@ def _draw(chart: Chart, quantities: Sequence[Quantity]) -> Figure:
 def _panel(
     ax: Axes, chart: Chart, load: str, quantity: Quantity, *, named: bool, ticks: bool
 ) -> None:
-    """Draw a quantity under a load: a line for each server, and the bounds."""
+    """Draw a quantity under a load: a line for each server, and dashed lines for the bounds."""
     of_load = chart.frame[chart.frame["panel"] == load]
     own = of_load[of_load["series"] == quantity.heading]
     bounds = of_load[of_load["series"] == f"{quantity.heading} {DASHED}"]
@@ -275,7 +290,10 @@ def _panel(
 
 
 def _offered_ticks(ax: Axes, of_load: pd.DataFrame, *, ticks: bool) -> None:
-    """Label the seconds at which the rate rose, with the rate below them, or nothing."""
+    """Label the x axis at the seconds at which the rate rose, with the new rate below each.
+
+    Without `ticks` the axis has no labels.
+    """
     offered = of_load[of_load["series"] == f"{ANSWERED.heading} {DASHED}"]
     labels = {float(x): y for x, y in zip(offered["x"], offered["y"], strict=True)}
     labels.pop(max(labels, default=0.0), None)
@@ -291,9 +309,9 @@ def _offered_ticks(ax: Axes, of_load: pd.DataFrame, *, ticks: bool) -> None:
 
 
 def _describe(chart: Chart, quantities: Sequence[Quantity]) -> str:
-    """Return the alternative text: what was kept, and the highest values of each quantity.
+    """Return the alternative text: the rates that were kept, and the peaks of each quantity.
 
-    The last quantities are left out if they have no room.
+    If the text would be too long, the last quantities are left out.
     """
     count = captions.plural(len(chart.servers), "server")
     head = f"Line charts (up) by seconds of rising rates (across), of {count}."
@@ -308,13 +326,16 @@ def _describe(chart: Chart, quantities: Sequence[Quantity]) -> str:
 
 
 def _peaks(of_load: pd.DataFrame, quantity: Quantity) -> str:
-    """Return the servers' highest values of a quantity, and its bound; empty without points."""
+    """Return the servers' highest values of a quantity, and the quantity's bound, in words.
+
+    Return an empty text without points.
+    """
     rows = of_load[of_load["series"] == quantity.heading]
     known = {str(server): curve for server, curve in rows.groupby("server", sort=False)}
     if not known:
         return ""
     fact = Fact(quantity.peak, lambda curve: float(curve["y"].max()), quantity.unit)
-    if quantity is ANSWERED:  # the name of the load has its rates
+    if quantity is ANSWERED:  # the load's name already says the offered rates
         return said(fact, known, list(known), short=True)
     bound = of_load.loc[of_load["series"] == f"{quantity.heading} {DASHED}", "y"].max()
     limit = f" (dashed: {number(bound)}{quantity.unit})" if math.isfinite(bound) else ""

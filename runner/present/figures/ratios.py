@@ -1,4 +1,4 @@
-"""The figure of the known ratios of two servers, by quantity and server."""
+"""The figure of the ratios between servers, by quantity and server."""
 
 import math
 
@@ -14,16 +14,16 @@ from runner.present.look.palette import Identity, identities
 from runner.present.statistics.inference import FEWEST_TRIALS
 
 MOST_ROWS = 14
-"""Servers beside the base, over all quantities, that a figure has room for."""
+"""Most rows of the figure; each quantity has a row for each server except the base."""
 OF_THE_FIGURE = (THROUGHPUT, CPU_PER_REQUEST, P50, P99)
-"""Quantities in the figure, as far as they have room. The table has all of them."""
+"""Quantities of the figure by priority. If they have too many rows, the last ones are left out."""
 
 
 @chart("ratios", notebook="report", table="By how much")
 def ratios(tables: Tables) -> Chart:
-    """Return the chart of the known ratios of each server to the base, a mark for each load.
+    """Return the chart of the known ratios between the base and each server.
 
-    On the right of 1 the base is ahead.
+    Each mark is a load. A mark to the right of 1 means that the base is ahead.
     """
     found = frame(tables)
     known = found[found["why"] == ""]
@@ -53,9 +53,9 @@ def ratios(tables: Tables) -> Chart:
 
 
 def _groups(known: pd.DataFrame, looks: dict[str, Identity]) -> dict[str, list[forest.ForestRow]]:
-    """Return the rows of each quantity and base, sorted by their ratios.
+    """Return the rows of the figure, grouped by quantity and base, sorted by the median ratio.
 
-    Quantities that do not fit into `MOST_ROWS` are left out, but never the first.
+    Quantities that do not fit into `MOST_ROWS` are left out, except the first quantity.
     """
     groups: dict[str, list[forest.ForestRow]] = {}
     for quantity in OF_THE_FIGURE:

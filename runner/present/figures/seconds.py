@@ -1,7 +1,8 @@
-"""Values per second of a trial: rates, latency, CPU, memory, pool, rows, and the offered rate.
+"""Values of a trial over time: rates, latency, CPU, memory, pool, and the offered rate.
 
-The functions up to `_within` take trials and the tables of a run and return points: trial_id, t_s
-(centre of a bin, seconds since the load began) and value.
+`answered`, `latency`, `cpu` and `sampled` take trials and the tables of a run. They return points
+with the columns trial_id, t_s and value, where t_s is the centre of a bin in seconds since the load
+began.
 """
 
 from __future__ import annotations
@@ -22,35 +23,36 @@ SECONDS = "seconds since the load began"
 TIME = Axis(SECONDS, SECONDS, " s")
 CPU = Axis("CPU, %", "CPU in % of a core", " %")
 FINE_S = 0.1
-"""Bin width of the throughput table."""
+"""Bin width of the throughput table, in seconds."""
 SECOND_S = 1.0
-"""Bin width of other series."""
+"""Bin width of other series, in seconds."""
 SHORT_LOAD_S = 20.0
-"""Length of a load from which on it has the wider bins."""
+"""Loads shorter than this have bins of `FINE_S`, and other loads have bins of `SECOND_S`."""
 BINS = f"means over {SECOND_S:g} s ({FINE_S:g} s where a trial is under {SHORT_LOAD_S:g} s)"
 FEWEST_BEYOND = 10
-"""Requests beyond a second's percentile required to draw it.
+"""Requests that must lie beyond a percentile of one second, so that this percentile is drawn.
 
-The standard error is 1/sqrt(10) = 32 % then.
+With 10 requests the relative standard error of their number is 1/sqrt(10) = 32 %.
 """
 KEPT = 0.98
-"""A step's rate is sustained if this share of its requests succeeds within the step."""
-SPARE = 2.0  # additional requests that a step may lack: those under way at its end
+"""A step's rate is sustained if at least this share of its requests succeeds within the step."""
+SPARE = 2.0  # requests that a step may lack in addition, because they are under way at its end
 
 
 def bin_width(trials: pd.DataFrame) -> float:
     """Return the bin width for rates and CPU, in seconds: 1, but 0.1 for loads under 20 s.
 
-    So a line has at least 20 points, and a short ramp has several per step.
+    With these widths a line of a long load has at least 20 points, and a short ramp has several
+    points per step.
     """
     return FINE_S if trials["duration_s"].min() < SHORT_LOAD_S else SECOND_S
 
 
 def usage(samples: pd.DataFrame, window_s: float, end_s: float = math.inf) -> pd.DataFrame:
-    """Return the CPU use over trailing windows inside the load: t_s (the end), cpu_pct.
+    """Return the CPU use over trailing windows of `window_s` seconds inside the load.
 
-    100 is one busy core. `samples` are the rows of the resources table of one subject in one trial;
-    the load ends at `end_s`.
+    The columns are t_s (the end of the window) and cpu_pct (100 is one busy core). `samples` are
+    the rows of the resources table for one subject in one trial. The load ends at `end_s`.
     """
     rows = samples[samples["cpu_pct"].notna()].sort_values("t_s")
     t_s, cpu_pct = sliding_mean(rows["t_s"], rows["dt_s"], rows["cpu_pct"], window_s)
@@ -61,8 +63,8 @@ def usage(samples: pd.DataFrame, window_s: float, end_s: float = math.inf) -> pd
 def answered(trials: pd.DataFrame, tables: Tables) -> pd.DataFrame:
     """Return the rate of successes (2xx or 3xx) per second, in bins of `bin_width`.
 
-    A ramp is cut off at the end of its last step, because later answers come from a queue and not
-    from an offered rate.
+    A ramp is cut off at the end of its last step, because later answers belong to queued requests;
+    no rate is offered any more.
     """
     width = bin_width(trials)
     trials = trials.assign(
@@ -80,13 +82,13 @@ def answered(trials: pd.DataFrame, tables: Tables) -> pd.DataFrame:
 def rates_in_bins(
     t_s: pd.Series[float], counts: pd.Series[float], width: float, end_s: float
 ) -> pd.Series[float]:
-    """Return counts per second in the full bins up to `end_s`, indexed by the begin of a bin.
+    """Return counts per second in the full bins up to `end_s`, indexed by the start of the bin.
 
-    There is at least one bin. Empty bins have 0.
+    There is at least one bin. The value of an empty bin is 0.
     """
     bins = max(1, int(np.floor(end_s / width + 1e-6)))
-    # Bin starts are multiples of 0.1 s, except for rounding errors; half a fine bin makes floor
-    # safe.
+    # The times t_s are multiples of 0.1 s, except for rounding errors. Adding half of 0.1 s keeps
+    # these errors from moving a count into the bin before.
     number = np.floor((t_s + FINE_S / 2) / width).astype(int)
     found = counts.groupby(number).sum().reindex(range(bins), fill_value=0) / width
     return found.set_axis(found.index * width)
@@ -95,7 +97,7 @@ def rates_in_bins(
 def latency(trials: pd.DataFrame, tables: Tables, quantile: float) -> pd.DataFrame:
     """Return a quantile of each second's latencies in ms.
 
-    Seconds with fewer than `FEWEST_BEYOND` requests beyond it are left out.
+    A second is left out if fewer than `FEWEST_BEYOND` of its requests lie beyond the quantile.
     """
     rows = tables.latency[tables.latency["trial_id"].isin(trials["trial_id"])]
     found = [
@@ -127,7 +129,7 @@ def cpu(trials: pd.DataFrame, tables: Tables, subject: str) -> pd.DataFrame:
 
 
 def sampled(trials: pd.DataFrame, tables: Tables, column: str, unit: float = 1.0) -> pd.DataFrame:
-    """Return the mean of each second's samples of the server, in multiples of `unit`."""
+    """Return the mean of a column of the server's samples in each second, divided by `unit`."""
     rows = tables.resources[tables.resources["subject"] == "server"]
     middle = rows["t_s"] - rows["dt_s"] / 2  # a sample's t_s is the end of its interval
     rows = rows.assign(t_s=np.floor(middle) + 0.5, value=rows[column] / unit)[middle >= 0]
@@ -141,9 +143,9 @@ def _each(
     one: Callable[[pd.DataFrame], pd.Series[float]],
     width_s: float,
 ) -> pd.DataFrame:
-    """Apply `one` to each trial's rows of the table, and join the results.
+    """Apply `one` to each trial's rows of the table, and return the results as points.
 
-    `one` returns values by the begin of a bin. Trials without rows are skipped.
+    `one` returns values indexed by the start of the bin. Trials without rows are skipped.
     """
     by_trial = table[table["trial_id"].isin(trials["trial_id"])].groupby("trial_id")
     parts = {trial_id: one(rows) for trial_id, rows in by_trial} or {"": pd.Series(dtype=float)}
@@ -153,7 +155,7 @@ def _each(
 
 def _within(points: pd.DataFrame, trials: pd.DataFrame, width_s: float = SECOND_S) -> pd.DataFrame:
     """Return the points of `trials` whose bins end within the trial's load."""
-    # An empty frame may have another type.
+    # Convert the types, because the columns of an empty frame may have other types.
     points = points[TIMELINE_COLUMNS].astype({"t_s": float, "value": float})
     ends = points["trial_id"].map(trials.set_index("trial_id")["duration_s"]).astype(float)
     return points[points["t_s"] + width_s / 2 <= ends + FINE_S / 2].reset_index(drop=True)
@@ -164,15 +166,15 @@ class OfferedSteps:
     """The steps of a ramp."""
 
     edges_s: Floats
-    """Begin of each step, and the end of the last one, since the load began."""
+    """Start of each step and end of the last step, in seconds since the load began."""
     rates_rps: Floats
     """Offered rate of each step."""
 
 
 def offered_steps(trials: pd.DataFrame) -> OfferedSteps:
-    """Return the ramp of one load's trials.
+    """Return the steps of a load; `trials` are the trials of this load.
 
-    A load without steps is one step, as long as its shortest trial.
+    A load without steps counts as one step, which is as long as the shortest trial.
     """
     first = trials.iloc[0]
     number = 1 if np.isnan(first["steps"]) else int(first["steps"])
@@ -185,15 +187,15 @@ def offered_steps(trials: pd.DataFrame) -> OfferedSteps:
 def kept_rps(trials: pd.DataFrame, throughput: pd.DataFrame) -> list[float]:
     """Return, for each trial of one load, the highest rate up to which every step was sustained.
 
-    0 if none was. A step is sustained if `KEPT` of its requests succeed while it lasts, with a
-    tolerance of `SPARE` requests.
+    The rate is 0 if the first step was not sustained. A step is sustained if the share `KEPT` of
+    its requests, less `SPARE` requests, succeeds before the step ends.
     """
     offered = offered_steps(trials)
     asked = offered.rates_rps * np.diff(offered.edges_s)
     found = []
     for trial_id in trials["trial_id"]:
         bins = throughput[throughput["trial_id"] == trial_id]
-        # Use the bin's centre, because its rounded start could fall into the step before.
+        # Assign a bin by its centre, because its rounded start could fall into the step before.
         succeeded = bins["requests"] - bins["failed"]
         good, _ = np.histogram(bins["t_s"] + 0.05, offered.edges_s, weights=succeeded)
         steps = int(np.logical_and.accumulate(good >= KEPT * asked - SPARE).sum())

@@ -1,4 +1,4 @@
-"""The slices of k6's closed loads beside each other on one axis, with the breaks between them."""
+"""Draw the slices of k6's closed loads beside each other on one time axis, with breaks between."""
 
 from __future__ import annotations
 
@@ -20,15 +20,19 @@ from runner.present.look.palette import Identity
 BREAK = 0.12
 """Width of the break between two slices, as a share of the longest slice."""
 FEWEST_OF_QUARTILES = 4
-"""Trials from which on a band is between the quartiles; with fewer it has all of them."""
+"""Fewest trials for a band between the quartiles.
+
+With fewer trials a band is from minimum to maximum.
+"""
 MIDDLE = (0.25, 0.75)
-"""Quantiles of the trials between which a band lies."""
+"""Quantiles of the trials that are the ends of a band."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A slice of a trial, or the whole load of a trial without slices; times since the load
-    began.
+    """A slice of a trial, or the whole load of a trial without slices.
+
+    Times are seconds since the load began.
     """
 
     trial_id: str
@@ -37,9 +41,10 @@ class Part:
     end_s: float
 
     def of(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Return the rows of a trial whose `t_s` is in this part, since its begin.
+        """Return the rows of a trial whose `t_s` is in this part; `t_s` then counts from its start.
 
-        Half a bin of the throughput table makes rounded times safe.
+        The ends of the part are moved by half a bin of the throughput table, so that rounded times
+        fall into the right part.
         """
         inside = rows["t_s"].between(self.begin_s - FINE_S / 2, self.end_s - FINE_S / 2, "left")
         return rows[inside].assign(t_s=rows["t_s"] - self.begin_s)
@@ -48,7 +53,8 @@ class Part:
 def parts_of(tables: Tables, trials: pd.DataFrame) -> list[Part]:
     """Return the parts of the trials.
 
-    The tables have the slices that count, each after the one before, without the pauses.
+    Only slices that are kept have a part. In the tables of a run, the times of the kept slices
+    follow each other without the pauses between slices.
     """
     known = tables.slices()
     kept = known[known["kept"].astype(bool) & known["trial_id"].isin(trials["trial_id"])]
@@ -67,13 +73,13 @@ def parts_of(tables: Tables, trials: pd.DataFrame) -> list[Part]:
 
 
 def bin_width(parts: list[Part]) -> float:
-    """Return the bin width for parts of this length, in seconds: about ten bins or more each."""
+    """Return the bin width in seconds, so that the shortest part has at least about ten bins."""
     shortest_s = min(part.end_s - part.begin_s for part in parts)
     return next((width for width in (1.0, 0.5, 0.2) if shortest_s >= 10 * width), 0.1)
 
 
 def with_widths(tables: Tables, trials: pd.DataFrame) -> Iterator[tuple[ServerLoad, float]]:
-    """Yield each cell with the width of its bins, in seconds: cells of a load have the same."""
+    """Yield each cell with the width of its bins in seconds, which all cells of a load share."""
     for _, of_load in trials.groupby("load", sort=False):
         width_s = bin_width(parts_of(tables, of_load))
         for cell in cells(tables, of_load):
@@ -81,10 +87,11 @@ def with_widths(tables: Tables, trials: pd.DataFrame) -> Iterator[tuple[ServerLo
 
 
 def curve(cell: ServerLoad, by_number: Mapping[int, pd.DataFrame], **more: Any) -> pd.DataFrame:
-    """Return the rows of a cell's curve: the median of its trials and a band, by slice.
+    """Return the points of a cell's curve: the median of its trials with a band, slice by slice.
 
-    Each frame has a column for each trial, and seconds since the slice began as its index. Bins
-    after the end of the shortest trial are NaN there, and are left out.
+    `by_number` maps the number of a slice to a frame. The frame has a column for each trial, and
+    its index is seconds since the slice began. Bins in which a trial has NaN are left out, because
+    they lie after the end of the shortest trial.
     """
     found = []
     for number, values in sorted(by_number.items()):
@@ -99,10 +106,11 @@ def curve(cell: ServerLoad, by_number: Mapping[int, pd.DataFrame], **more: Any) 
 
 
 def laid_out(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return curves with their slices beside each other, and a row of NaN in each break.
+    """Return curves with their slices moved beside each other, and a row of NaN in each break.
 
-    `x` is seconds since the slice began; it becomes the place on the axis, and `begin` that of the
-    slice. All slices of a panel take as much space as the longest.
+    In `frame`, `x` is in seconds since the slice began. In the result, `x` is the place on the
+    axis, and the additional column `begin` is the place where the slice begins. All slices of a
+    panel take as much space as the longest slice.
     """
     if frame.empty:
         return frame
@@ -128,13 +136,17 @@ def across(ax: Axes, chart: Chart, panel: str) -> None:
         return
     ax.set_xlim(0, end)
     step_s = next((step for step in (10.0, 5.0, 2.0, 1.0, 0.5) if step <= longest_s * 0.9), 0.2)
-    # The last slice alone has room for a second tick.
+    # Only the last slice has room for a second tick.
     seconds = dict.fromkeys(begins, 0.0) | {begins[-1] + step_s: step_s}
     style.ticks_across(ax, list(seconds), lambda x: style.plain(seconds[x]))
 
 
 def axis(frame: pd.DataFrame) -> Axis:
-    """Return the axis of time, named by what all panels have: loads, slices, or both."""
+    """Return the axis of time.
+
+    Its label says whether time counts from the start of the load, of the slice, or (if some panels
+    have slices) of both.
+    """
     counts = frame.groupby("panel")["number"].nunique() if len(frame) else pd.Series(dtype=int)
     if (counts <= 1).all():
         return Axis(SECONDS, SECONDS, " s")
@@ -144,7 +156,7 @@ def axis(frame: pd.DataFrame) -> Axis:
 
 
 def words(trials: pd.DataFrame) -> str:
-    """Return the caption: what a line and a band are."""
+    """Return the sentence of the caption that says what lines and bands show."""
     counts = trials.groupby(["load", "server"])["trial_id"].nunique()
     if counts.max() == 1:
         return "Each line is the only trial."
@@ -156,5 +168,8 @@ def words(trials: pd.DataFrame) -> str:
 
 
 def solid_band(ax: Axes, rows: pd.DataFrame, look: Identity, label: str) -> None:
-    """Draw a curve with its band; without dashes, because its panel has no other in colour."""
+    """Draw a curve with its band.
+
+    It has no dashes, because it is the only coloured curve in its panel.
+    """
     band(ax, rows, replace(look, dash="-"), label)

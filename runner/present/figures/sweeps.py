@@ -1,4 +1,4 @@
-"""Sweeps of constant arrival rates: response times by offered rate, their knee, and the limits."""
+"""Sweeps, which are series of constant arrival rates: response times by rate, knee and limits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from runner.present.statistics.inference import FEWEST_TRIALS, mean_of
 from runner.present.statistics.stats import spread
 from runner.verdict.limits import Limit
 
-KNEE_OF = "p90"  # p99 of a trial with 2,500 requests depends on only 25 of them
+KNEE_OF = "p90"  # not p99, which in a trial with 2,500 requests depends on 25 requests only
 FEWEST_RATES = 3
 
 
@@ -58,9 +58,9 @@ class Series:
     column: str
     label: str
     quantile: float | None
-    """Quantile that the trials of a rate must support.
+    """Quantile for which the trials of a rate must have enough requests.
 
-    None for the probe's percentiles, which are empty otherwise.
+    None for the probe's percentiles, which are NaN in the table if the probe had too few requests.
     """
     of_probe: bool = False
 
@@ -72,13 +72,13 @@ SERIES = {
     "probe p50": Series("probe_p50_ms", "p50", None, of_probe=True),
     "probe p95": Series("probe_p95_ms", "p95", None, of_probe=True),
 }
-"""The curves by their names."""
+"""Name of a curve -> the curve."""
 
 
 def swept(tables: Tables) -> pd.DataFrame:
     """Return the trials of the sweeps, including failed ones.
 
-    The new column `sweep` names the load without its rate.
+    The additional column `sweep` is the name of the load without its rate.
     """
     trials = tables.sweeps()
     several = trials.groupby(["workload", "mode"])["vus"].transform("nunique") > 1
@@ -91,7 +91,7 @@ def swept(tables: Tables) -> pd.DataFrame:
 class Knee:
     """The rate beyond which response times grow faster than the rate.
 
-    NaN if it is unknown, with the reason in `why`.
+    If the knee is unknown, the rate is NaN and `why` says the reason.
     """
 
     rate_rps: float
@@ -99,14 +99,14 @@ class Knee:
 
 
 def knee(rates_rps: ArrayLike, latency_ms: ArrayLike, sustained: ArrayLike) -> Knee:
-    """Return the knee of one curve, whose rates ascend; rates with NaN are left out.
+    """Return the knee of one curve; the rates must ascend, and latencies of NaN are left out.
 
-    It is the rate at which Kleinrock's power, rate / response time, is greatest (Kleinrock 1979,
-    Power and Deterministic Rules of Thumb for Probabilistic Problems in Computer Communications,
-    ICC; Jain 1991, The Art of Computer Systems Performance Analysis, section 3.3). There is no knee
-    if the power still rises at the highest rate. docs/method.md compares it with two alternatives.
-    From the first rate that was not sustained on, rates cannot be the knee, because their queue
-    grows as long as the load lasts.
+    The knee is the rate at which Kleinrock's power, rate / response time, is greatest (Kleinrock
+    1979, Power and Deterministic Rules of Thumb for Probabilistic Problems in Computer
+    Communications, ICC; Jain 1991, The Art of Computer Systems Performance Analysis, section 3.3).
+    If the power still rises at the highest rate, there is no knee. docs/method.md compares this
+    definition with two alternatives. The first rate that was not sustained, and all higher rates,
+    cannot be the knee, because the queue grows there as long as the load lasts.
     """
     rates = np.asarray(rates_rps, dtype=float)
     latency = np.asarray(latency_ms, dtype=float)
@@ -136,11 +136,12 @@ class Sweep:
 
     @cached_property
     def curves(self) -> pd.DataFrame:
-        """Points of its curves: series, rate_rps, mean, low, high (ms), sorted by curve and rate.
+        """Points of the server's curves, sorted by curve and rate.
 
-        low and high are the ends of the mean's interval; with few trials, minimum and maximum. A
-        percentile is left out if the trials of a rate together have fewer than `REQUESTS_BEYOND`
-        requests beyond it.
+        The columns are series, rate_rps, and mean, low and high in ms. low and high are the ends of
+        the mean's interval, or minimum and maximum if there are too few trials. A percentile is
+        left out if all trials of a rate together have fewer than `REQUESTS_BEYOND` requests beyond
+        it.
         """
         found = []
         for (name, series), (rate, trials) in product(
@@ -156,11 +157,11 @@ class Sweep:
 
     @cached_property
     def outcomes(self) -> pd.DataFrame:
-        """Result of each rate, ascending: rate_rps, sustained, offered, letter.
+        """The result of each rate, in ascending order of rates.
 
-        `sustained` is True if more than half of the trials sustained the rate. `offered` is True if
-        this was the verdict of every trial. `letter` stands for the most frequent other verdict, or
-        is empty.
+        The columns are rate_rps, sustained, offered and letter. `sustained` is True if more than
+        half of the trials sustained the rate. `offered` is True if every trial has the verdict
+        "offered". Otherwise `letter` stands for the most frequent other verdict.
         """
         found = []
         for rate, trials in self.trials.groupby("rate_rps"):
@@ -178,22 +179,22 @@ class Sweep:
 
     @cached_property
     def knee(self) -> Knee:
-        """The knee, computed from the means of the trials."""
+        """The knee of the curve `KNEE_OF`, computed from the means of the trials."""
         rates = self.outcomes["rate_rps"]
         ms = self.curves[self.curves["series"] == KNEE_OF].set_index("rate_rps")
         return knee(rates, ms["mean"].reindex(rates), self.outcomes["sustained"])
 
     @property
     def sustained_rps(self) -> float:
-        """Highest rate up to which all rates were sustained; NaN if the lowest was not."""
+        """Highest rate up to which all rates were sustained; NaN if the lowest rate was not."""
         return float(self.outcomes.loc[self.outcomes["sustained"].cummin(), "rate_rps"].max())
 
     @property
     def first_beyond_knee(self) -> pd.DataFrame:
-        """The trials at the first rate above the knee that had a limit.
+        """The trials at the first rate above the knee at which something was the limit.
 
-        If no rate had one, the trials at the next rate. The knee comes before the limit: a single
-        queue has it at half of its capacity.
+        If no rate above the knee had a limit, these are the trials at the next rate above the knee.
+        The knee lies below the limit: for a single queue, it is at half of the capacity.
         """
         above = self.trials["rate_rps"] > self.knee.rate_rps
         at_a_limit = above & (self.trials["verdict"] != Limit.NONE.verdict)
@@ -202,7 +203,7 @@ class Sweep:
 
     @property
     def knee_note(self) -> str:
-        """The knee in words."""
+        """The knee in words; it says so if the generator was the limit beyond the knee."""
         words = (
             f"knee: {self.knee.why}" if self.knee.why else f"knee at {plain(self.knee.rate_rps)}/s"
         )
@@ -213,13 +214,13 @@ class Sweep:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The notes above its panel; nothing about a knee that so few rates cannot have."""
+        """The notes above the server's panel; the knee is mentioned if there are enough rates."""
         has_enough = len(self.outcomes) >= FEWEST_RATES
         return (self.knee_note, self.sustained_note) if has_enough else (self.sustained_note,)
 
     @property
     def sustained_note(self) -> str:
-        """The highest sustained rate, and the limit of the next one, in words."""
+        """The highest sustained rate, and the limit at the next rate, in words."""
         last = self.sustained_rps
         if math.isnan(last):
             return "not sustained at any rate"
@@ -235,9 +236,10 @@ def next_above(trials: pd.DataFrame, rate_rps: float) -> pd.DataFrame:
 
 
 def knee_table(tables: Tables) -> pd.DataFrame:
-    """Return a table of texts: knee, its range over the blocks, and sustained rate.
+    """Return a table of texts with a row per server and sweep.
 
-    It has a row per server and sweep.
+    Its columns are the knee, the knee's range over the blocks, the sustained rate, and the limits
+    beyond the knee and beyond the sustained rate.
     """
     rows = []
     unit = rate_unit(tables.sweeps()["workload"])
@@ -277,7 +279,10 @@ def knee_table(tables: Tables) -> pd.DataFrame:
     table="The answer",
 )
 def latency(tables: Tables) -> Chart:
-    """Return the chart of response times by offered rate: generator, probe, results and knee."""
+    """Return the chart of response times by offered rate, measured by generator and probe.
+
+    It also shows the result of each rate, and the knee.
+    """
 
     def lowest(rows: pd.DataFrame) -> float:
         return float(rows.loc[rows["series"] == KNEE_OF, "y"].head(1).max())
@@ -316,7 +321,7 @@ def latency(tables: Tables) -> Chart:
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """What differs between the lines of many rates and the dots of a few."""
+    """The properties of the chart that differ between lines (many rates) and dots (few rates)."""
 
     title: str
     key: str
@@ -342,8 +347,9 @@ def _lines(found: Mapping[ServerLoad, Sweep], unit: str) -> Shape:
 
 
 def _sustained_finding(found: Mapping[ServerLoad, Sweep], unit: str) -> str:
-    """Return the highest and the lowest rate that a server sustained, and who was the limit
-    beyond.
+    """Return a sentence with the highest and the lowest rate that the servers sustained.
+
+    It also says if the generator was the limit at all next rates.
     """
     rates = {cell: sweep.sustained_rps for cell, sweep in found.items()}
     known = {cell: 0.0 if math.isnan(rate) else rate for cell, rate in rates.items()}
@@ -375,7 +381,10 @@ def _dots(frame: pd.DataFrame, unit: str, y: Axis) -> Shape:
 
 
 def _percentile_finding(frame: pd.DataFrame, unit: str) -> str:
-    """Return the range over servers of the highest percentile that is known of each."""
+    """Return a sentence with the range of a percentile over the servers.
+
+    It is the highest percentile that is known of every server and rate.
+    """
     servers = frame[["panel", "server", "x"]].dropna().drop_duplicates()
     for name, share in (("p99", 99), ("p90", 90), ("p50", 50)):
         known = frame[frame["series"].eq(name) & frame["y"].notna()]
@@ -390,7 +399,7 @@ def _percentile_finding(frame: pd.DataFrame, unit: str) -> str:
 
 
 def _groups(chart: Chart, unit: str) -> list[DotGroup]:
-    """Return a panel for each sweep and rate, the server with the lowest p90 on top."""
+    """Return a group of one panel for each sweep and rate, with the lowest p90 on top."""
     curves = chart.frame[chart.frame["series"].isin(SERIES) & chart.frame["y"].notna()]
     found = []
     for _, rows in curves.groupby(["panel", "x"], sort=False):
@@ -404,7 +413,11 @@ def _groups(chart: Chart, unit: str) -> list[DotGroup]:
 
 
 def _curves(cell: ServerLoad, sweep: Sweep) -> list[pd.DataFrame]:
-    """Return a sweep's curves, the result of each rate as `outcome`, and the `knee` (or NaN)."""
+    """Return the points of a sweep.
+
+    They are its curves, a point of the series `outcome` for each rate, and one point of the series
+    `knee` (NaN if the knee is unknown).
+    """
     outcomes = sweep.outcomes
     at = sweep.knee.rate_rps
     every = pd.concat([sweep.curves, outcomes[["rate_rps"]].assign(series="outcome")]).merge(
@@ -419,7 +432,7 @@ def _curves(cell: ServerLoad, sweep: Sweep) -> list[pd.DataFrame]:
 def _course(rows: pd.DataFrame) -> str:
     """Return p90 at the lowest rate and at the knee: `0.3 ms at 250/s to 2 ms at 4,000/s`.
 
-    Without a knee, use the highest rate.
+    If the knee is unknown, the highest rate replaces it.
     """
     p90, knee = (rows[rows["series"] == series] for series in (KNEE_OF, "knee"))
     shown = pd.concat([p90.head(1), p90.tail(1) if knee.empty else knee]).drop_duplicates("x")
@@ -470,9 +483,9 @@ def _draw(chart: Chart) -> Figure:
 
 
 def _write_letters(ax: Axes, outcomes: pd.DataFrame) -> None:
-    """Write each rate's letter at the top of its panel.
+    """Write the letter of each rate's limit at the top of the panel.
 
-    A letter equal to its neighbour's is written only if there is space.
+    If a letter equals the letter before it, it is written only if there is enough space.
     """
     left, right = ax.get_xlim()
     decade_in = style.size_in(ax)[0] / math.log10(right / left)
@@ -489,9 +502,9 @@ def _write_letters(ax: Axes, outcomes: pd.DataFrame) -> None:
 
 
 def _draw_curve(ax: Axes, series: str, rows: pd.DataFrame, look: Identity, *, probe: bool) -> None:
-    """Draw a curve.
+    """Draw a curve, which is pale at rates that were not sustained.
 
-    It is pale for rates not sustained, whose response times grow with the load's length.
+    At such rates response times grow as long as the load lasts.
     """
     found = rows.to_dict("records")
     for a, b in pairwise(found):
