@@ -328,7 +328,7 @@ def counterpart(tables: Tables, number: Number, server: str) -> Counterpart:
 
 
 def repeats(tables: Tables, trials: int = 1) -> bool:
-    """Return whether a run has a cell with at least `trials` sealed trials under a published load."""
+    """Return whether any cell under a published load has at least `trials` sealed trials."""
     return bool(
         (sealed_trials(published_trials(tables)).groupby(["load", "server"]).size() >= trials).any()
     )

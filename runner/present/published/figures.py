@@ -153,7 +153,7 @@ def _names(go: Row, rust: Row) -> tuple[str, str]:
     "published-claims", notebook="published", needs=lambda tables: repeats(tables, FEWEST_TRIALS)
 )
 def claimed_and_measured(tables: Tables) -> Chart:
-    """Return the chart of the claims about ratios, with the claimed range, our ratios and outcome."""
+    """Return the chart of claims about ratios: the claimed range, our ratios and the outcome."""
     judged = [
         each
         for each in judge_all(tables)

@@ -202,7 +202,7 @@ def _over_windows(each: Counterpart, unit: str, divisor: float = 1.0) -> str:
 
 
 def md5_price(tables: Tables, cells: Cells) -> Iterator[str]:
-    """Yield what MD5 costs in CPU time per request, which can be compared whatever the limit was."""
+    """Yield what MD5 costs in CPU time per request; this can be compared whatever the limit was."""
     plain, md5 = cells[0]
     samples = [sample_for(CPU_PER_REQUEST, tables, each) for each in (md5, plain)]
     if price := ratio(*samples, confidence=1 - level(tables.manifest)):
