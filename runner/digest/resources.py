@@ -1,4 +1,7 @@
-"""Rates from cumulative counters: CPU in percent of one core, over the time actually passed."""
+"""Compute rates from cumulative counters, such as CPU use in percent of one core.
+
+A rate is over the time that actually passed between two samples.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +20,9 @@ Floats = npt.NDArray[np.float64]
 
 
 class Window(NamedTuple):
-    """The time of a load: `seconds` from `begin_mono_ns` on count.
+    """The time of a load: the `seconds` from `begin_mono_ns` on.
 
-    Its generator ran from start to end.
+    The generator's process ran longer, from `started_mono_ns` to `ended_mono_ns`.
     """
 
     begin_mono_ns: int
@@ -30,25 +33,27 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True)
 class Counter:
-    """One subject's samples; `t_s` is in seconds since the load's begin, ascending.
-
-    If the load has slices, `t_s` counts only the time within slices, and no peak spans a seam
-    between two (`seams`).
-    """
+    """The samples of one subject, such as the server or the host."""
 
     t_s: Floats
+    """Times in seconds since the load's begin, ascending. Only the time within slices counts."""
     columns: Mapping[str, Floats]
-    """Samples by column, NaN if unknown.
+    """Samples by column; unknown values are NaN.
 
-    Some are cumulative, such as the CPU time `cpu_s`; others are levels, such as `rss_bytes`. Only
-    the host has `steal_s` (CPU time that the hypervisor gave to other guests), `interrupts_s` (CPU
-    time of interrupts), `ran_s` (CPU time of all programs) and `switches` (between tasks). Subjects
-    have `throttled_s`, `threads` and `foreign_cpus` (CPUs that a subject may use beside its own).
-    Servers have `waited_s` (time that its threads waited for a CPU), `busiest_thread_pct` (CPU use
-    of one thread since the row before) and `stopped` (1 if a signal had stopped it).
-    STATS_COLUMNS come from the server's /stats.
+    Some columns are cumulative, such as the CPU time `cpu_s`; others are levels, such as
+    `rss_bytes`.
+
+    - Only the host has `steal_s` (CPU time that the hypervisor gave to other guests),
+      `interrupts_s` (CPU time of interrupts), `ran_s` (CPU time of all programs) and `switches`
+      (between tasks).
+    - The other subjects have `throttled_s`, `threads` and `foreign_cpus` (CPUs that the subject may
+      use beside its own).
+    - The server also has `waited_s` (time that its threads waited for a CPU), `busiest_thread_pct`
+      (CPU use of its busiest thread since the row before), `stopped` (1 if a signal had stopped
+      it), and the STATS_COLUMNS, which come from its /stats.
     """
     seams: tuple[float, ...] = ()
+    """Times at which a slice follows another one. No peak spans a seam."""
 
     def level(self, name: str, begin_s: float, end_s: float) -> Floats:
         """Return the known values of a level between two times."""
@@ -62,8 +67,8 @@ class Counter:
     def between(self, begin_s: float, end_s: float, name: str = "cpu_s") -> float:
         """Return the increase of a cumulative column between two times; NaN if it was not counted.
 
-        Values are interpolated between samples, and constant outside them. `cpu_s` is the CPU time
-        used.
+        Values are interpolated between samples. Before the first and after the last sample they are
+        constant.
         """
         first, last = np.interp([begin_s, end_s], self.t_s, self.column(name))
         return float(last - first)
@@ -73,9 +78,9 @@ class Counter:
         return 100 * self.between(begin_s, end_s) / (end_s - begin_s)
 
     def peak_pct(self, begin_s: float, end_s: float, window_s: float) -> float:
-        """Return the highest mean over any window of `window_s` within the load.
+        """Return the highest mean CPU use over any window of `window_s` within the load.
 
-        Windows begin or end at a sample. NaN if the load is shorter than the window.
+        Windows begin or end at a sample. Return NaN if the load is shorter than the window.
         """
         if end_s - begin_s < window_s * 0.999:
             return float("nan")
@@ -92,7 +97,7 @@ class Counter:
 
 CUMULATIVE = ("cpu_s", "throttled_s", "waited_s", "steal_s", "switches", "interrupts_s", "ran_s")
 MARGIN_S = 0.1
-"""Margin around a slice in which its rows are searched: two ticks of the sampler."""
+"""Rows up to this far from a slice are used for it. It is two ticks of the sampler."""
 
 
 def read_counters(
@@ -101,10 +106,11 @@ def read_counters(
     *,
     throttled_known: bool = False,
 ) -> dict[str, Counter]:
-    """Read resources.parquet (raw counters) by subject, times relative to `zero_mono_ns`.
+    """Read the raw counters in resources.parquet, by subject.
 
-    A null throttled time means unknown. In files from before quotas were recorded it means 0, as it
-    does with `throttled_known`. Raise LabError if the file cannot be read.
+    Their times are relative to `zero_mono_ns`. A null as the throttled time means that the time is
+    unknown. With `throttled_known` it means 0, as in files from before quotas were recorded. Raise
+    LabError if the file cannot be read.
     """
     try:
         table = pq.read_table(path)
@@ -135,14 +141,17 @@ def read_counters(
 
 
 def _use_pct(used_s: Floats, t_s: Floats) -> Floats:
-    """Return CPU use in % of a core from the CPU time since the row before; NaN in the first."""
+    """Return CPU use in % of a core from the CPU time since the row before.
+
+    It is NaN in the first row.
+    """
     passed_s = np.diff(t_s, prepend=np.nan)
     passed_s[passed_s <= 0] = np.nan
     return np.asarray(100 * used_s / passed_s, dtype=np.float64)
 
 
 def _floats(table: pa.Table, name: str) -> Floats:
-    """Return a column with NaN for nulls, or only NaN if the file has no such column."""
+    """Return a column with NaN instead of nulls, or only NaN if the file has no such column."""
     if name not in table.column_names:
         return np.full(table.num_rows, np.nan)
     return np.asarray(
@@ -151,7 +160,7 @@ def _floats(table: pa.Table, name: str) -> Floats:
 
 
 def stitched(raw: Mapping[str, Counter], windows: Sequence[Window]) -> dict[str, Counter]:
-    """Return the counters of several loads as if these had followed each other without a pause.
+    """Return the counters of several loads as if the loads had followed each other without a pause.
 
     `raw` comes from read_counters, with the first window's begin as zero.
     """
@@ -211,8 +220,8 @@ def _joined(name: str, pieces: Sequence[Floats]) -> Floats:
 def tick_coverage(host: Counter, windows: Sequence[Window], hz: float) -> float:
     """Return the share of the sampler's planned ticks in the windows that have a `host` row.
 
-    One tick may be missing, because a load that begins between two ticks may hold one more or less
-    than its length suggests.
+    One tick per window may be missing, because a load that begins between two ticks may contain one
+    tick more or less than its length suggests.
     """
     expected = taken = 0
     for window in windows:
@@ -235,7 +244,7 @@ def rates(trial_id: str, counters: Mapping[str, Counter]) -> pa.Table:
 
 def _subject_rates(trial_id: str, subject: str, counter: Counter) -> pa.Table:
     dt = np.diff(counter.t_s)
-    kept = dt > 0.001  # two rows at the same time mean that a subject was just added
+    kept = dt > 0.001  # the sampler writes two rows at the same time when it adds a subject
     dt = dt[kept]
 
     def added(name: str) -> Floats:

@@ -1,4 +1,4 @@
-"""What a server took per request beside CPU time, how it started, and its size."""
+"""CPU time by mode, switches and page faults per request; start-up time, memory and sizes."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -9,7 +9,7 @@ from runner.measurement import Footprint, Measurement
 def spent_per_request(loads: Sequence[Measurement], requests: int) -> dict[str, float | None]:
     """Return CPU time by mode, switches and page faults per request, by column of trials.parquet.
 
-    Each is None if it is unknown for one of the loads, or if there were no requests.
+    The result is empty if they are unknown for one of the loads, or if there were no requests.
     """
     known = [asdict(each.spent) for each in loads if each.spent is not None]
     if len(known) < len(loads) or not requests:
@@ -25,7 +25,10 @@ def spent_per_request(loads: Sequence[Measurement], requests: int) -> dict[str, 
 
 
 def footprint(measurement: Measurement) -> dict[str, float | int | None]:
-    """Return start-up time, memory around the loads, and sizes, by column of trials.parquet."""
+    """Return start-up time, memory around the loads, and sizes, by column of trials.parquet.
+
+    The result is empty if they were not measured.
+    """
     known = measurement.footprint
     if known is None:
         return {}

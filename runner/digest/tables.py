@@ -32,23 +32,27 @@ from runner.store import (
     sha256,
 )
 
-GROUP_ROWS = 200_000  # rows in a row group; one group per trial would need five times the space
+GROUP_ROWS = 200_000  # rows in a row group; with a group per trial, files are five times as large
 STEPS = {"t_s": 2**-14, "dt_s": 2**-14, "cpu_pct": 2**-7, "switches_per_s": 2**-3}
-"""Rounding of an exported run's samples.
+"""Steps to which the samples of an exported run are rounded, by column.
 
-The steps are far below the sampler's resolution, and powers of two leave bytes of zeros to
-compress.
+They are far below the sampler's resolution. They are powers of two, because numbers rounded to such
+steps end with zero bytes, which compress well.
 """
 Record: TypeAlias = TrialRecord
 Spread = Callable[[Callable[[Any], dict[str, Any]], Iterable[Any]], Iterable[dict[str, Any]]]
-"""Calls a function with each item, in any order and possibly twice: `map`, or many processes."""
+"""Function that calls a function with each item, and returns the results in any order.
+
+It may call the function twice for an item. `map` is such a function; another one uses many
+processes.
+"""
 
 
 def build_tables(run: RunFolder, salvaged: Mapping[str, Record] | None = None) -> None:
-    """Write trials, latency, throughput and resources from the trials' records and parts.
+    """Write the run's tables from the trials' records and parts, and remove the parts.
 
-    The parts are removed. `salvaged` has records by trial id that replace those on disk; the files
-    of these records stay as they were sealed.
+    `salvaged` has records by trial id. They are used instead of the records on disk, which are not
+    changed.
     """
     records = run.records()
     sealed = [record["order"] for record in records if record["status"] == "sealed"]
@@ -77,7 +81,7 @@ def build_tables(run: RunFolder, salvaged: Mapping[str, Record] | None = None) -
 
 
 def _names(records: Iterable[Record]) -> tuple[str, ...]:
-    """Return the names of a run's tables; a run with sessions has one more."""
+    """Return the names of a run's tables; a run with sessions also has the table of slices."""
     return (*TABLES, SLICES) if any(map(_is_sliced, records)) else TABLES
 
 
@@ -136,9 +140,9 @@ def shrink(path: Path) -> None:
 
 
 def have_tables(run: RunFolder) -> bool:
-    """True if every table exists, is whole, and has all trials that ended.
+    """True if every table exists, is intact, and has all trials that ended.
 
-    A run without records has only its tables, which are then valid.
+    A run without records consists only of its tables, so they are then taken as they are.
     """
     try:
         records = run.records()
@@ -162,7 +166,10 @@ def _have_probes(run: RunFolder, records: Sequence[Record]) -> bool:
 
 
 def have_parts(run: RunFolder) -> bool:
-    """True if every sealed trial has its parts of the tables; a user may have removed tables/."""
+    """True if every sealed trial has its parts of the tables.
+
+    They are missing if a user has removed tables/.
+    """
     records = run.records()
     sealed = [record["trial_id"] for record in records if record["status"] == "sealed"]
     return all(part(run, "resources", trial_id).is_file() for trial_id in sealed) and _have_probes(
@@ -194,7 +201,7 @@ def _verify_raw(run: RunFolder, record: Record) -> None:
 
 
 def ensure_tables(run: RunFolder, say: Callable[[str], None], *, salvage: bool = False) -> None:
-    """Rebuild the run's tables if one is missing, or to salvage damaged samples."""
+    """Rebuild the run's tables if a table is missing, or if damaged samples are to be salvaged."""
     if salvage or not have_tables(run):
         say("Rebuilding the tables from the raw samples …")
         rebuild(run, salvage=salvage)
@@ -205,10 +212,10 @@ def rebuild(
 ) -> None:
     """Digest all trials again from their sealed raw files, and rewrite the tables.
 
-    With `salvage`, intact samples of a damaged k6 file go into the tables, but their trial counts
-    as failed. `spread` may distribute the sessions over processes, with `threads` threads each.
-    Raise LabError if a raw file is missing or changed, or if the metrics differ from the sealed
-    ones.
+    With `salvage`, the intact samples of a damaged k6 file go into the tables, but their trial
+    counts as failed. `spread` may distribute the sessions over processes, each of which uses
+    `threads` threads. Raise LabError if a raw file is missing or has changed, or if metrics differ
+    from the sealed metrics.
     """
     again = partial(_rebuild_session, run.path.resolve(), salvage=salvage, threads=threads)
     is_imported = run.manifest().origin is not None
@@ -227,12 +234,14 @@ def rebuild(
 def _rebuild_session(
     path: Path, session: Sequence[Record], *, salvage: bool, threads: int
 ) -> dict[str, Record]:
-    """Rewrite the parts of the tables of a session's trials.
+    """Rewrite the parts of the tables of a session's trials, and return the salvaged records.
 
-    Return the records of the salvaged ones. A record of an earlier version may have fewer columns.
-    Records without a `mode` come from a version that excluded connecting from percentiles and let
-    open loads end with their last answer; their sealed values are kept. Raise LabError if a trial's
-    result differs.
+    Raise LabError if the digest of a trial differs from its record. Only columns of the record are
+    compared, because a record of an earlier version may have fewer columns.
+
+    A record without a `mode` is of a version that excluded connecting from percentiles, and let an
+    open load end with its last answer. If this would change the numbers of a trial, they are not
+    compared.
     """
     run = RunFolder(path)
     if run.manifest().origin is not None:
@@ -271,7 +280,10 @@ def _rebuild_imported(run: RunFolder, records: Sequence[Record], threads: int) -
 
 
 def _trial_of(record: Record, said: str) -> Trial:
-    """Return a record's trial; raise LabError, which begins with `said`, if it is none."""
+    """Return the trial in a record.
+
+    If the record has no valid trial, raise LabError with a message that begins with `said`.
+    """
     return decode(Trial, {each.name: record.get(each.name) for each in fields(Trial)}, said)
 
 
@@ -306,9 +318,9 @@ def _damaged(run: RunFolder, record: Record) -> bool:
 def _again(
     run: RunFolder, records: Sequence[Record], *, salvage: bool = False, threads: int = 2
 ) -> list[tuple[Record, Digest]]:
-    """Digest the trials of a session again.
+    """Digest the trials of a session again, and return each with its record.
 
-    Leave out trials whose digest failed before and fails again.
+    A trial whose digest failed before and fails again is left out.
     """
     said = (
         f"{records[0]['trial_id'] if records else ''}: its record is not one that this lab can "

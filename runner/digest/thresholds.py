@@ -2,8 +2,8 @@
 
 The grammar is that of k6 (metrics/thresholds_parser.go): an aggregation, an operator and a number,
 such as `p(95)<200`. Percentiles interpolate between order statistics, as k6's do. The rate of a
-counter is per second from the first request's begin to the last one's end; k6 divides by the time
-of its whole test.
+counter is per second of the time from the begin of the first request to the end of the last
+request. k6 itself divides by the time of its whole test, so the two may differ slightly.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KINDS = {
     **dict.fromkeys(("http_req_failed", "checks"), "rate"),
     **dict.fromkeys(("vus", "vus_max"), "gauge"),
 }
-"""Kinds of k6's own metrics; the others are trends."""
+"""Kinds of k6's own metrics; k6's other metrics are trends."""
 OWN_TRENDS = ("http_req_", "iteration_duration", "group_duration", "ws_", "grpc_req_")
 """Beginnings of the names of k6's own trends."""
 UNWATCHED = (*KNOWN, "data_sent", "data_received", "http_req_failed")
@@ -58,33 +58,35 @@ PERCENTILES = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0}
 
 @dataclass(frozen=True)
 class Stated:
-    """A threshold, and what k6 said of it; None if it is not known."""
+    """A threshold, and whether it was kept according to k6."""
 
     metric: str
-    """With its tags: `http_req_duration{name:slow}`."""
+    """The metric with its tags: `http_req_duration{name:slow}`."""
     expression: str
     kept: bool | None = None
+    """None if k6's summary does not say it."""
 
 
 @dataclass(frozen=True)
 class StatedByK6:
-    """What a summary of k6 says of thresholds, and the kinds of its metrics."""
+    """The thresholds in a summary of k6, and the kinds of the metrics in it."""
 
     thresholds: tuple[Stated, ...] = ()
     kinds: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def selections(self) -> list[Selection]:
-        """The points that the thresholds need."""
+        """The selections of points that the thresholds need."""
         found = (selection_of(each.metric) for each in self.thresholds)
         return [each for each in found if each is not None]
 
 
 def read_stated(path: Path) -> StatedByK6:
-    """Return the thresholds of a summary that read_summary() accepts; none if its form has none.
+    """Return the thresholds in a summary that read_summary() accepts.
 
-    `--summary-export` has true for a threshold that was crossed, and handleSummary() has an object
-    with `ok`.
+    The machine-readable form has no thresholds, so the result is empty. In the form of
+    `--summary-export`, true means that a threshold was crossed. handleSummary() instead has an
+    object with `ok`.
     """
     metrics = read_json(path).get("metrics")
     if not isinstance(metrics, dict):
@@ -119,7 +121,7 @@ def _kind_of(values: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class _Sink:
-    """The values of a selection, as k6 aggregates them; zeros without points, as in k6."""
+    """The values of a selection, aggregated as in k6: without points, all of them are 0."""
 
     points: int
     total: float
@@ -141,7 +143,7 @@ _SINK = """
 
 @dataclass(frozen=True, eq=False)
 class Watched:
-    """The points that were kept of a load: aggregates of its selections."""
+    """The selected points of a load, and the facts needed to aggregate them."""
 
     database: duckdb.DuckDBPyConnection
     watch: Watch
@@ -174,7 +176,10 @@ class Watched:
         return found
 
     def value(self, selection: Selection, aggregation: str, percent: str | None) -> float | None:
-        """Return the value that a threshold is about; None if the kind of its metric is unknown."""
+        """Return the value that a threshold compares with its limit.
+
+        Return None if there is no such value, for example a rate of a metric of unknown kind.
+        """
         if percent is not None and not 0 <= float(percent) <= 100:
             return None
         if percent is not None:
@@ -201,10 +206,10 @@ class Watched:
 
 
 def threshold_rows(watched: Watched, known_tags: Sequence[str] | None) -> list[dict[str, Any]]:
-    """Return a row for each threshold, with its value, and whether it was kept.
+    """Return a row for each threshold, with its value, and whether the threshold was kept.
 
-    `known_tags` are the tags that the file's points have, None for all. A threshold that needs
-    another tag, or that is not of k6's grammar, has no value.
+    `known_tags` are the tags that the points of the file have; None means all tags. If a threshold
+    needs another tag, or does not follow k6's grammar, its row has no value.
     """
     announced = (
         Stated(metric, expression)
@@ -238,7 +243,7 @@ def _threshold_row(
 
 
 def metric_rows(watched: Watched) -> list[dict[str, Any]]:
-    """Return a row for each metric of the script's own, or of a protocol other than HTTP."""
+    """Return a row for each metric that the script defines, or that is of another protocol."""
     return [
         _metric_row(watched, each)
         for each in watched.watch.numbers
@@ -270,7 +275,7 @@ def _metric_row(watched: Watched, selection: Selection) -> dict[str, Any]:
 
 
 def write_rows(path: Path, table: str, trial: Trial, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write a trial's part of a table of scripts."""
+    """Write a trial's part of one of the tables about scripts."""
     known = {
         "trial_id": trial.trial_id,
         "server": trial.cell.server,

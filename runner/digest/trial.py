@@ -54,12 +54,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Digest:
-    """Result of one trial's raw files. A failed check is an outcome, not an exception."""
+    """Result of digesting one trial's raw files. A failed check is a result, not an exception."""
 
     metrics: Metrics
     checks: tuple[Check, ...]
     verdict: Verdict
-    taken: str | None = None  # who took so much CPU time that the trial is repeated
+    taken: str | None = None  # says who took so much CPU time that the trial must be repeated
     mode: str | None = None
     """Observed use of the load's connections: `keepalive`, `close` or `mixed`."""
 
@@ -77,15 +77,16 @@ class Digest:
 
     @property
     def restless(self) -> bool:
-        """True if the server was busy while others of its session were loaded."""
+        """True if the server was busy while other servers of its session were loaded."""
         return Blame.REST in self._blamed
 
     @property
     def disturbed(self) -> bool:
         """True if the machine disturbed the trial.
 
-        Causes are CPU time taken away, late sampling or probing, a process on foreign CPUs, lost
-        packets, and a stepped clock.
+        Disturbances are CPU time taken away, late sampling or probing, a process on other CPUs than
+        its own, lost packets, and a clock that was set. Except for the last two, a trial that also
+        breaks an invariant by its own fault does not count as disturbed.
         """
         if Blame.MACHINE in self._blamed:
             return True
@@ -95,14 +96,14 @@ class Digest:
 
     @property
     def _blamed(self) -> set[Blame]:
-        """Causes of the broken invariants."""
+        """What is to blame for the broken invariants."""
         return {check.blame for check in self.checks if not check.ok}
 
 
 TIMES = ("latency_", "first_byte_", "iteration_mean_ms", "wrk_reported_", "probe_p")
-"""Columns left empty if the lab's quota held the server back.
+"""Beginnings of the columns that are left empty if the lab gave server or database a quota.
 
-These times include waiting for the quota's next period.
+These times would include waiting for the quota's next period.
 """
 
 
@@ -111,14 +112,14 @@ class _Counters:
     """The counters of some slices by subject, in seconds from the begin of the first of them."""
 
     raw: Mapping[str, Counter]
-    """As they were read, with the times between the slices."""
+    """The counters as they were read, including the times between the slices."""
     of_slices: Mapping[str, Counter]
-    """Of the slices alone, one directly after the other."""
+    """The counters within the slices, as if each slice followed directly after the one before."""
 
 
 @dataclass(frozen=True)
 class _Seen:
-    """All data read of a trial, before the slices that count are chosen."""
+    """All data that was read of a trial, before it is decided which slices are left out."""
 
     trial: Trial
     measurement: Measurement
@@ -138,7 +139,10 @@ class _Seen:
         return _Counters(raw, stitched(raw, windows) if self.measurement.slices else raw)
 
     def takers(self) -> list[str]:
-        """Return what took much CPU time in each slice, or an empty text; empty without slices."""
+        """Say for each slice who took much CPU time; the text is empty if nobody did.
+
+        The list is empty if the trial has no slices.
+        """
         taken = []
         for at, window in enumerate(self.windows if self.measurement.slices else ()):
             counters = self.counters([at]).of_slices
@@ -152,8 +156,9 @@ class _Seen:
         return taken
 
     def checks(self) -> tuple[Check, ...]:
-        """Return the invariants of all slices: each name once, with the detail of each broken
-        slice.
+        """Return the checks of the invariants: one per name for all slices together.
+
+        If a check failed in some slices, its detail has the details of these slices.
         """
         by_name: dict[str, list[Check]] = {}
         for each, load in zip(self.measurement.loads, self.loads, strict=True):
@@ -187,9 +192,9 @@ def digest_session(
 ) -> dict[Trial, Digest | LabError]:
     """Write the parts of the tables for a session's trials, or for a single trial.
 
-    Return the digest of each trial, or a LabError if its raw file is missing or corrupt. With
-    `salvage` the end of k6's samples may be missing: the samples before it count, and no invariant
-    is checked.
+    Return the digest of each trial, or a LabError if a raw file of the trial is missing or corrupt.
+    With `salvage`, the end of k6's samples may be missing. The samples before it are then used, and
+    the invariants of the load are not checked.
     """
     seen = {
         trial: _or_error(_read, run, _settled(trial, each), each, salvage, threads)
@@ -203,7 +208,7 @@ def digest_session(
 
 
 def _settled(trial: Trial, measurement: Measurement) -> Trial:
-    """Return the trial with its actual number of virtual users, if its warm-up decided it."""
+    """Return the trial with the number of virtual users that its warm-up chose, if it chose one."""
     if measurement.users is None:
         return trial
     return replace(trial, cell=trial.cell.with_users(measurement.users))
@@ -220,7 +225,7 @@ def _or_error(function: Callable[..., T], *arguments: Any) -> T | LabError:
 def _read(
     run: RunFolder, trial: Trial, measurement: Measurement, salvage: bool, threads: int
 ) -> _Seen:
-    """Digest the generator's files of each slice, and read the sampler's and the probe's."""
+    """Digest the generator's files of each slice, and read the files of sampler and probe."""
     folder = run.trial(trial.trial_id)
     ends = [
         (f" of generator {part.number}", part.number, part.generator_exit)
@@ -255,13 +260,16 @@ def _read(
 
 
 def _digest(run: RunFolder, seen: _Seen, left_out: LeftOut) -> Digest:
-    """Sum up the slices that count, and judge them; every slice must keep the invariants."""
+    """Combine the slices that are not left out, and judge them.
+
+    The invariants are checked in every slice, also in those left out.
+    """
     trial = seen.trial
     measurement = seen.measurement
     cell = seen.trial.cell
     every = range(len(seen.loads))
-    # A server that died may have no slice but in places that are left out; its trial has failed
-    # anyway.
+    # If a server died, all of its slices may be in places that are left out. Then use all slices:
+    # the trial has failed anyway.
     kept = [at for at in every if not measurement.slices or at + 1 not in left_out.places]
     kept = kept or list(every)
     load = together(run, trial, [(at + 1, seen.loads[at]) for at in kept])

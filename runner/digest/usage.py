@@ -1,4 +1,4 @@
-"""CPU, memory and database work of a load, and whether the samples can be trusted."""
+"""CPU, memory and database work of a load, and the evidence for its verdict."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,9 +23,10 @@ from runner.verdict.evidence import (
 
 Metrics = Mapping[str, Any]
 WHOLE = 0.5
-"""Share of the machine's ticks that the exact CPU time of all programs must reach.
+"""The exact CPU time of all programs is used if it is at least this share of the ticked time.
 
-A quota may double the ticks, but not more.
+A quota may double the time that the kernel counts in ticks, but not more. If the difference is
+larger, the exact time does not include all programs.
 """
 SERVER = (
     *(
@@ -43,14 +44,16 @@ def read_usage(
 ) -> dict[str, Counter]:
     """Read a trial's raw counters, with times in seconds from the first window's begin.
 
-    Further generator hosts have the subjects `generator 2` and so on; each generator's host has
-    `host 1`, `sampler 1` and so on. Raise LabError if a subject is missing.
+    With several hosts, further generators are the subjects `generator 2` and so on. The hosts of
+    the generators and their samplers are `host 1`, `sampler 1` and so on. Raise LabError if a
+    subject is missing.
     """
     zero_mono_ns = windows[0].begin_mono_ns
     path = folder / "resources.parquet"
     older = measurement.quota is None
     raw = read_counters(path, zero_mono_ns, throttled_known=older)
-    # A server not started by the lab has no CPUs and no rows if its process was not found.
+    # If the lab did not start the server and did not find its process, there are no CPUs of the
+    # server, and no rows.
     for subject in ("host", "server", "generator", "sampler"):
         if subject not in raw and (subject != "server" or measurement.placement.server):
             raise LabError(f"{path} has no samples of the {subject}.", exit_code=1)
@@ -69,7 +72,7 @@ def used(counters: Mapping[str, Counter], end_s: float, requests: int) -> dict[s
     """Return the CPU and memory columns of trials.parquet that every load has."""
     server = counters.get("server")
     generator = counters["generator"]
-    of_server: dict[str, float | None] = dict.fromkeys(SERVER)  # None if its process was not found
+    of_server: dict[str, float | None] = dict.fromkeys(SERVER)  # all None without its process
     if server is not None:
         of_server |= _cost("server", server, end_s, requests)
         of_server["server_cpu_peak_100ms_pct"] = server.peak_pct(0.0, end_s, 0.1)
@@ -129,7 +132,8 @@ def measure_usage(
 def _generator_throttled_share(counters: Mapping[str, Counter], end_s: float) -> float | None:
     """Return the share of the time in which a quota held a generator back.
 
-    The maximum of several generators; None if it is unknown for all.
+    If there are several generators, it is the highest of their shares. Return None if it is unknown
+    for all of them.
     """
     names = [name for name in counters if name.partition(" ")[0] == "generator"]
     shares = [counters[name].between(0.0, end_s, "throttled_s") / end_s for name in names]
@@ -139,7 +143,7 @@ def _generator_throttled_share(counters: Mapping[str, Counter], end_s: float) ->
 def _of_generators(
     counters: Mapping[str, Counter], measurement: Measurement, end_s: float
 ) -> Metrics:
-    """Return CPU use and stolen time of the busiest generator host, and the network's numbers."""
+    """Return the CPU use of the busiest generator, the highest stolen share, and network use."""
     between = [(each, each.between) for each in measurement.loads if each.between is not None]
     hosts = between[0][1].generators
     names = ["generator", *(f"generator {part.number}" for part in measurement.parts)]
@@ -174,15 +178,17 @@ def others_pct(
 ) -> float | None:
     """Return the CPU use of programs outside the trial, 100 = one core; None if unknown.
 
-    The kernel's exact CPU time of all programs is used if available, otherwise its ticks. Ticks
-    cannot measure less than a second, nor loads under a quota, whose periods may be in step with
-    them. A user's server may have helpers that the lab does not know, so the value is unknown, too.
-    Interrupts are excluded, because some kernels count the work of the trial's connections there
+    The kernel's exact CPU time of all programs is used if it is available, and otherwise its ticks.
+    With ticks, the value is unknown for loads of less than a second, and for loads under a quota,
+    because the quota's periods may be in step with the ticks. It is also unknown for a user's
+    server, because the lab does not know the server's helper programs.
+
+    Interrupts are excluded. Some kernels count the work for the trial's connections as interrupts,
     and not for any program (CONFIG_IRQ_TIME_ACCOUNTING).
     """
     if cell.workload in OWN:
         return None
-    # Subjects sampled on other machines than the server's, and these machines.
+    # The subjects on other machines than the server's, including the hosts themselves.
     elsewhere: set[str] = set()
     if measurement.between is not None:
         server, generator, database = measurement.placement.hosts
@@ -200,7 +206,8 @@ def others_pct(
     ran_pct = 100 * counters["host"].between(0.0, end_s, "ran_s") / end_s
     interrupts_pct = 100 * counters["host"].between(0.0, end_s, "interrupts_s") / end_s
     ticked_pct = used_pct.pop("host") - interrupts_pct
-    # Otherwise the group is a container's, and includes only the container's programs.
+    # Otherwise the exact time is that of a container's control group, and includes only the
+    # container's programs.
     exact = ran_pct >= WHOLE * ticked_pct
     # The probe runs beside the first generator, possibly on another host.
     probe_pct = 0.0 if probe is None or "generator" in elsewhere else 100 * (probe.cpu_share or 0.0)
@@ -210,14 +217,14 @@ def others_pct(
 
 
 def limited(cell: Cell) -> bool:
-    """True if a CPU quota of the lab held the server or the database back."""
+    """True if the lab gave the server or the database a CPU quota."""
     return cell.share < 1 or cell.database_share < 1
 
 
 def others_share(measurement: Measurement, taken_pct: float | None) -> float:
     """Return the share of CPU time used by programs outside the trial.
 
-    0 if the machine has CPUs that the trial does not use.
+    Return 0 if the machine has CPUs that the trial does not use, because programs can run there.
     """
     if measurement.cpus > measurement.placement.cpus:
         return 0.0
@@ -241,8 +248,8 @@ def evidence(
     generator_has_pct = _generator_has_pct(measurement, metrics)
     quotas = _quotas(cell, measurement, metrics)
     stolen_share = _count(metrics, "host_steal_pct") / (100 * measurement.cpus)
-    # A server on a share of a core waits for its next period; probe and load may meet such waits
-    # differently.
+    # A server on a share of a core sometimes waits for the next period of its quota. Such waits may
+    # affect probe and load differently.
     is_comparable = cell.share == 1 and saw_the_same(cell, mode, metrics)
     return Evidence(
         server_share=_divided(server_pct, 100 * quotas["cores"]),
@@ -287,7 +294,7 @@ def _divided(value: float | None, whole: float) -> float | None:
 
 
 def _generator_has_pct(measurement: Measurement, metrics: Metrics) -> float:
-    """Return the CPU that the generator can use, in % of a core: one core per thread of wrk."""
+    """Return the CPU that the generator can use, in % of a core; wrk uses one core per thread."""
     cpus = int(_count(metrics, "generator_cpus") or len(measurement.placement.generator))
     threads = int(_count(metrics, "threads") or cpus)
     return 100 * min(cpus, threads)
@@ -353,7 +360,7 @@ def _probing(measurement: Measurement, metrics: Metrics) -> Probing | None:
 def _ceiling_share(cell: Cell, measurement: Measurement, metrics: Metrics) -> float | None:
     """Return the rate as a share of the generator's ceiling; None without a calibration.
 
-    None for a ramp, because its mean rate does not show the rate of its last step.
+    Return None for a ramp, too, because its mean rate does not show the rate of its last step.
     """
     ceiling_rps = measurement.generator_ceiling_rps
     if not ceiling_rps or len(cell.rates_rps) > 1:
@@ -362,7 +369,7 @@ def _ceiling_share(cell: Cell, measurement: Measurement, metrics: Metrics) -> fl
 
 
 def _users(cell: Cell, metrics: Metrics) -> Users | None:
-    """Return the use of an open k6 load's users; None for another load."""
+    """Return how busy the users of an open k6 load were; None for any other load."""
     iteration_ms = metrics.get("iteration_mean_ms")
     runs_scripts = TRAITS[cell.tool].runs_scripts
     users = cell.shape.users
@@ -382,7 +389,7 @@ def _quotas(cell: Cell, measurement: Measurement, metrics: Metrics) -> dict[str,
     return {
         "cores": quota.cores if foreign else cores,
         "foreign_quota": foreign,
-        # Only if all run on one machine, the generator runs beside the lab.
+        # A quota of the lab's own group limits the generator only if it runs on this machine.
         "shared_quota": quota.shared and measurement.between is None,
         "throttled_share": None if unknown else throttled_pct / 100,
         "generator_throttled_share": metrics.get("generator_throttled_share") or 0.0,

@@ -25,7 +25,7 @@ from runner.verdict.words import takers
 
 @dataclass(frozen=True)
 class Rule:
-    """A cause, and whether it applies."""
+    """A cause, and whether it applies to the trial."""
 
     holds: bool
     cause: Cause
@@ -43,9 +43,9 @@ def judge(evidence: Evidence) -> Verdict:
 def disturbance(evidence: Evidence) -> str:
     """Return what took so much CPU time that the trial must be repeated; empty if nothing did.
 
-    A trial limited by its generator, or undecided for another reason, is not repeated: quiet CPUs
-    would not change its verdict. A server may seem to have room only because other programs took
-    CPU time, so that trial is repeated.
+    A trial that was limited by its generator, or whose limit is unknown for another reason, is not
+    repeated, because its verdict would be the same on quiet CPUs. There is one exception: if other
+    programs took much CPU time, a server may have seemed to have room only for that reason.
     """
     calm = judge(replace(evidence, stolen_share=0.0, others_share=0.0)).limit
     hidden = calm is Limit.UNKNOWN and evidence.others_share >= OTHERS
@@ -57,7 +57,7 @@ def disturbance(evidence: Evidence) -> str:
 
 def _rules(e: Evidence) -> Iterator[Rule]:
     """Yield all rules in order of priority."""
-    # Failed requests cost more or less than right answers, so their rate shows no limit.
+    # Failed requests may cost more or less than right answers, so their rate shows no limit.
     yield Rule(e.wrong_share > MOST_FAILED, _what_failed(e))
     yield Rule(not e.disjoint, Cause.CPUS_SHARED)
     server_is_unknown = e.server_share is None and e.server_used_cores is None
@@ -67,7 +67,7 @@ def _rules(e: Evidence) -> Iterator[Rule]:
     one_quota_held_both = e.shared_quota and e.throttled and not e.saturated and e.share == 1
     yield Rule(one_quota_held_both, Cause.QUOTA_SHARED)
     if e.serial is not None and not (e.limited and e.saturated):
-        # Neither side can be full, because each waits for the other.
+        # Neither side can use up its CPUs, because each waits for the other.
         yield Rule(e.wrong_share > 0, _what_failed(e))
         yield _cpu_taken(e)
         yield Rule(True, Cause.ONE_REQUEST)
@@ -113,7 +113,8 @@ def _of_database(e: Evidence, database: DatabaseEvidence) -> Iterator[Rule]:
         yield Rule(mostly_its_own, Cause.DATABASE_FILLED_SHARED_CPUS)
         yield Rule(True, Cause.DATABASE_AND_GENERATOR_FILLED_CPUS)
     yield Rule(not database.shared and busy, Cause.DATABASE_BUSY)
-    # A server held back by its quota keeps its connections meanwhile, so the pool is not the limit.
+    # While a quota holds the server back, it keeps its connections. So an exhausted pool is then
+    # not the limit.
     held_back = e.limited and e.saturated
     exhausted = database.pool_exhausted_share >= MOSTLY
     yield Rule(exhausted and not held_back, Cause.POOL_EXHAUSTED)
@@ -129,11 +130,11 @@ def _of_a_lossy_or_long_way(e: Evidence) -> Iterator[Rule]:
 
 
 def _of_contradicting_witnesses(e: Evidence) -> Iterator[Rule]:
-    """Yield the rules for a generator that waited many times as long as the probe beside it.
+    """Yield the rules for a generator that waited many times as long as the probe did meanwhile.
 
-    If the generator had work and the probe was served, the queue is in the generator. If
-    connections are not reused, requests may also have waited in the kernel, because a burst
-    overflowed the backlog.
+    If the generator was busy and the probe got its answers, the queue was in the generator. If
+    connections were not reused, requests may instead have waited in the kernel until they were
+    accepted, because a burst overflowed the backlog.
     """
     queued = [wait for wait in e.waits if wait.longer == "generator"]
     if not queued:
@@ -145,7 +146,7 @@ def _of_contradicting_witnesses(e: Evidence) -> Iterator[Rule]:
 
 
 def _were_perhaps_accepted_late(queued: list[Wait], e: Evidence) -> bool:
-    """True if new connections can explain every percentile that was longer."""
+    """True if new connections can explain every percentile at which the generator waited."""
     return all(SHARE_BEYOND[wait.name] <= e.connecting_share for wait in queued)
 
 
@@ -165,12 +166,12 @@ def _of_a_load_with_room(e: Evidence) -> Iterator[Rule]:
 
 
 def _what_failed(e: Evidence) -> Cause:
-    """Return the cause of a load with failures: its requests, or its script's checks."""
+    """Return what failed more in a load with failures: its requests, or its script's checks."""
     if e.checks_failed_share > e.failed_share:
         return Cause.CHECKS_FAILED
     return Cause.REQUESTS_FAILED
 
 
 def _cpu_taken(e: Evidence) -> Rule:
-    """Return the rule for a load from which other programs took much CPU time."""
+    """Return the rule for a trial from which the hypervisor or other programs took CPU time."""
     return Rule(e.stolen_share >= STOLEN or e.others_share >= OTHERS, Cause.CPU_TAKEN)

@@ -1,6 +1,6 @@
 """Keep the points of k6 that thresholds and a script's own metrics need.
 
-A selection is a metric, or those of its points that have certain tags, as k6 writes it:
+A selection is all points of a metric, or only the points that have certain tags. k6 writes it as
 `http_req_duration{name:slow,method:GET}`.
 """
 
@@ -16,15 +16,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 WATCHED = pa.schema([("selection", pa.int32()), ("value", pa.float64())])
-"""One row per point and selection, in the file's order: the selection's number, and the value."""
+"""One row per point and selection: the selection's number, and the point's value.
+
+The rows of a selection are in the file's order.
+"""
 MOST_SELECTIONS = 500
-"""Highest number of selections of a load; points of further metrics are not kept."""
+"""Highest number of selections of a load; points of further selections are not kept."""
 _SELECTION = re.compile(r"([^{}]+)(?:\{(.*)\})?", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Selection:
-    """A metric, and the tags that its points must have."""
+    """A metric, and the tags that a point of the metric must have to be selected."""
 
     metric: str
     tags: tuple[tuple[str, str], ...] = ()
@@ -48,14 +51,14 @@ def _bare(text: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class TagSets:
-    """The different sets of tags of a block's points, and the set of each point."""
+    """The different sets of tags of a block's points, and for each point the index of its set."""
 
     known: Sequence[Mapping[str, Any]] = ()
     indices: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
 
 
 class Watch:
-    """The selections of a load. Metrics that k6 does not have itself are added as they appear."""
+    """The selections of a load. Metrics that are not in `of_k6` are added when they appear."""
 
     def __init__(self, of_k6: Iterable[str], selections: Iterable[Selection] = ()) -> None:
         self._of_k6 = frozenset(of_k6)
@@ -78,7 +81,10 @@ class Watch:
         values: NDArray[np.float64],
         tags: TagSets,
     ) -> pa.RecordBatch | None:
-        """Return the rows of a block, whose points have indices of `names`; None without one."""
+        """Return the rows of the selected points of a block; None if there are none.
+
+        `metrics` has for each point the index of its metric in `names`.
+        """
         found = []
         for place, name in enumerate(names):
             if name not in self._of_k6:
@@ -100,7 +106,7 @@ class Watch:
 
 
 def _have(selection: Selection, tags: TagSets) -> NDArray[np.bool_]:
-    """Return which sets of tags have those of a selection."""
+    """Return a mask of the sets of tags that contain all tags of a selection."""
     return np.array(
         [
             all(str(known.get(name, "")) == value for name, value in selection.tags)

@@ -15,11 +15,12 @@ from runner.store import read_json
 Histogram = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 """Distinct latencies in microseconds, ascending, and the count of each."""
 LONGEST_US = 60_000_000
-"""wrk counts requests longer than its --timeout as timeouts, outside of the histogram.
+"""Longest latency that a histogram of wrk can contain.
 
-The lab sets --timeout to 10 s.
+wrk counts requests that take longer than its --timeout as timeouts, not in the histogram. The lab
+sets --timeout to 10 s.
 """
-MOST_STEPS = 2_000_000_000  # steps to undo the back-fill: a few seconds. A few million are usual.
+MOST_STEPS = 2_000_000_000  # to undo the back-fill, in a few seconds; usual are a few million
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class WrkResult:
 def backfill_interval_us(duration_us: int, requests: int, connections: int) -> int | None:
     """Return the interval of wrk's back-fill (integer division as in wrk.c).
 
-    None if wrk did not back-fill.
+    Return None if wrk did not back-fill.
     """
     each = requests // connections
     return duration_us // each if each > 0 else None
@@ -51,10 +52,11 @@ def backfill_interval_us(duration_us: int, requests: int, connections: int) -> i
 def undo_backfill(reported: Histogram, interval_us: int) -> Histogram:
     """Return the histogram before wrk's `stats_correct(interval_us)`.
 
-    For each latency n >= 2 * interval, wrk adds n's count at n - interval, n - 2 * interval, ...
-    down to more than interval. These additions come only from larger latencies. So a walk from the
-    largest down finds each original count before it is needed (wrk 4.0 to 4.2, stats.c). Raise
-    LabError if a count would become negative: the histogram is not wrk's, or has another interval.
+    For each latency n >= 2 * interval, wrk adds n's count at n - interval, n - 2 * interval, ... as
+    long as these are more than interval (wrk 4.0 to 4.2, stats.c). A count therefore contains
+    additions from larger latencies only. So a walk from the largest latency down has undone all
+    additions to a count before this count is used. Raise LabError if a count would become
+    negative, because then the histogram is not wrk's, or was made with another interval.
     """
     values, counts = reported
     if len(values) == 0:
@@ -102,7 +104,7 @@ def mean_ms(histogram: Histogram) -> float:
 
 
 def read_wrk(path: Path) -> WrkResult:
-    """Read wrk.json as histogram.lua writes it; raise LabError with its name for anything else."""
+    """Read wrk.json as histogram.lua writes it; raise LabError for any other content."""
     data = read_json(path)
     try:
         reported = _histogram(data["latency_us"])
@@ -147,8 +149,8 @@ def merge_slices(results: Sequence[WrkResult]) -> WrkResult:
 def merge_generators(results: Sequence[WrkResult]) -> WrkResult:
     """Combine results of concurrent generators: add counts, histograms and rates.
 
-    The duration is chosen so that counts / duration is the sum of the rates. The number of threads
-    is the first one's.
+    The duration is chosen so that requests / duration is the sum of the generators' rates. The
+    number of threads is that of the first generator.
     """
     if len(results) == 1:
         return results[0]
