@@ -1,1 +1,1 @@
-"""Functions that notebooks call, and the execution of notebooks into pages."""
+"""Functions that notebooks call, and functions that execute notebooks and turn them into pages."""

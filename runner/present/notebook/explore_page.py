@@ -1,4 +1,4 @@
-"""Tables and pictures for the notebook in which readers explore a run with seaborn."""
+"""The page of the notebook in which readers explore the tables of a run with seaborn."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -30,14 +30,14 @@ ROWS = {
     "resources": ("sealed trial, subject and interval", "t_s, dt_s, subject, cpu_pct, rss_bytes"),
     "requests()": ("request of the trial (k6)", "t_s, latency_ms, waiting_ms, status, ok"),
 }
-"""Table -> meaning of a row, and the most useful columns."""
+"""Table -> what a row stands for, and the most useful columns."""
 
 
 class ExplorePage(RunPage):
-    """An open run in the notebook: its tables for seaborn, and functions to show pictures.
+    """A run that is open in the notebook: its tables, and functions to show pictures.
 
-    Every table has only sealed trials. Each row has the trial's `trial_id`, `server`, `tool` and
-    `load`; docs/data.md describes the other columns.
+    The tables contain sealed trials only. Each row has the `trial_id`, `server`, `tool` and `load`
+    of its trial. docs/data.md describes the other columns.
     """
 
     def __init__(self, run: str, trial: str) -> None:
@@ -47,11 +47,11 @@ class ExplorePage(RunPage):
         sealed = sealed_trials(self.tables.trials)
         if trial and trial not in set(sealed["trial_id"]):
             raise LabError(f"This run has no sealed trial {trial!r}.")
-        # Colour of each server, for seaborn's `palette`; the same as in all figures of the run.
+        # Colour of each server, for seaborn's `palette`. All figures of the run use these colours.
         self.colors = {
             server: look.color for server, look in identities(self.tables.trials).items()
         }
-        # One row per trial, sorted by load. `compared` tells whether means and ratios have it.
+        # One row per trial, sorted by load. `compared` is True if means and ratios include it.
         placed = sealed.assign(
             place=sealed["server"].map(list(self.colors).index),
             compared=~not_compared(self.tables).loc[sealed.index],
@@ -61,25 +61,26 @@ class ExplorePage(RunPage):
         has_users = trials["tool"].map(lambda tool: traits_of(tool).runs_scripts).astype(bool)
         by_users = trials[has_users] if has_users.any() else trials
         timed = trials[trials["latency_p50_ms"].notna()]
-        # The load with most trials that have response times, of virtual users (k6) if there are
-        # any; empty without trials.
+        # Choose the load that has the most trials with response times. Loads of virtual users (k6)
+        # are preferred. The name is empty if there are no trials.
         most = next(filter(len, (timed[has_users[timed.index]], timed)), by_users)
         self.load = str(most["load"].value_counts(sort=False).idxmax()) if len(most) else ""
         highest = by_users.sort_values("server_cpu_peak_100ms_pct", ascending=False)
         # The trial that the notebook examines; empty if the run has none.
         self.trial = trial or next(iter(highest["trial_id"]), "")
-        # Number of a trial's requests that took `lower_ms` to `upper_ms` in a second; `second` is
-        # null for wrk.
+        # How many requests of a trial took `lower_ms` to `upper_ms`, for each second of the load.
+        # wrk does not record seconds, so `second` is null for its trials.
         self.latency = self._joined(self.tables.latency)
-        # Number of a k6 trial's requests answered in each 0.1 s; `t_s` is the begin.
+        # How many requests of a k6 trial were answered in each 0.1 s that starts at `t_s`.
         self.throughput = self._joined(self.tables.throughput)
-        # CPU and memory of each subject of a trial in the `dt_s` seconds that end at `t_s`; 100 %
-        # is one core.
+        # CPU and memory of each subject of a trial in the `dt_s` seconds that end at `t_s`. A CPU
+        # use of 100 % is one core.
         self.resources = self._joined(self.tables.resources)
 
     def requests(self, trial: str = "") -> pd.DataFrame:
-        """Return the requests of a k6 trial, one row per request; empty if the run did not keep
-        them.
+        """Return the requests of a k6 trial, one row per request.
+
+        The frame is empty if the run did not keep single requests.
         """
         return self._joined(self.tables.samples("requests", trial or self.trial))
 
@@ -89,7 +90,10 @@ class ExplorePage(RunPage):
     def percentiles(
         self, rows: pd.DataFrame, by: Sequence[str], shares: Sequence[float] = (0.5, 0.95, 0.99)
     ) -> pd.DataFrame:
-        """Return percentiles of rows of `latency`: columns `by`, `percentile` (p95) and `ms`."""
+        """Return percentiles of the rows of `latency` that are equal in the columns `by`.
+
+        The columns are those of `by`, `percentile` (such as p95), and `ms`.
+        """
         found = []
         for key, alike in rows.groupby(list(by)):
             ms = histogram_quantile(alike["lower_ms"], alike["upper_ms"], alike["count"], shares)
@@ -99,7 +103,7 @@ class ExplorePage(RunPage):
         return pd.DataFrame(found, columns=[*by, "percentile", "ms"])
 
     def show_tables(self) -> None:
-        """Show the tables of the run, and the meaning of a row in each."""
+        """Show which tables the run has, and what a row of each stands for."""
         frames = (self.trials, self.latency, self.throughput, self.resources, self.requests())
         rows = [
             (name, f"{len(frame):,}", *ROWS[name]) for name, frame in zip(ROWS, frames, strict=True)
@@ -115,17 +119,18 @@ class ExplorePage(RunPage):
         )
 
     def show_drawn(self, name: str, drawn: Any, words: str) -> None:
-        """Show seaborn's picture (a grid or axes) in the standard width, with `words` below it.
+        """Show a picture by seaborn (a grid or axes) in the usual width, with `words` below it.
 
-        `words`, the axes and the colours are its alternative text. Unless the page is live, it is
-        saved as explore-NAME.png and .svg in the run's figures folder.
+        The alternative text consists of `words` and a description of the axes and the legend.
+        Unless the page is live, the picture is saved as explore-NAME.png and .svg in the run's
+        figures folder.
         """
         figure: Figure = drawn.figure
         figure.set_figwidth(style.WIDTH_IN)
         figure.set_layout_engine("constrained")
-        if figure.legends:  # above the panels, so that they are legible on a phone
+        if figure.legends:  # move the legend above the panels, so that they are legible on a phone
             sns.move_legend(figure, "outside upper left", ncols=4, frameon=False, alignment="left")
-        figure.draw_without_rendering()  # ticks depend on the available space
+        figure.draw_without_rendering()  # lays the panels out, because ticks depend on their sizes
         for ax, axis in product(figure.axes, "xy"):
             if getattr(ax, f"get_{axis}scale")() == "log":
                 style.log_axis(ax, axis)
@@ -138,15 +143,15 @@ class ExplorePage(RunPage):
 def open_tables(run: str, trial: str = "") -> ExplorePage:
     """Open a run for the notebook for exploring.
 
-    From then on, pictures have the lab's fonts and colours. An empty `trial` selects the k6 trial
-    whose server had the highest CPU peak, or another tool's. Raise LabError as `RunPage` does, and
-    if the trial is not sealed.
+    From then on, pictures have the lab's fonts and colours. An empty `trial` selects the trial
+    whose server had the highest CPU peak, among the k6 trials if there are any. Raise LabError as
+    `RunPage` does, and if the trial is not sealed.
     """
     return ExplorePage(run, trial)
 
 
 def _described(figure: Figure, words: str) -> str:
-    """Return a picture's alternative text: `words`, then its panels, axes and colours."""
+    """Return a picture's alternative text: `words`, then its panels, axes and legend."""
     axes = figure.axes
     parts = [words]
     if len(axes) > 1:

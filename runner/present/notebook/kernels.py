@@ -1,6 +1,6 @@
-"""Kernels that execute several notebooks each, one after the other.
+"""Jupyter kernels, each of which executes several notebooks one after the other.
 
-Each loads the project's modules once, while other work continues.
+Each kernel loads the project's modules only once, in the background.
 """
 
 # mypy: allow-untyped-calls
@@ -25,37 +25,38 @@ from jupyter_core.utils import run_sync
 from runner.model import LabError
 from runner.store import lab_root
 
-# The validator of notebooks, imported below, would compile the grammar of IRIs for two seconds,
-# although notebooks have no IRIs.
+# Keep the validator of notebooks, which is imported later, from loading this module. It would
+# compile the grammar of IRIs for two seconds, although notebooks contain no IRIs.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 LOAD = "__import__('runner.present.notebook.pages')"
-"""Loads the modules without defining a name.
+"""Code that loads the modules in a kernel without defining a name.
 
 A name would have to be removed before the first notebook, which takes half a second.
 """
 FORGET = "%reset -f"
-"""Removes every variable of a notebook."""
+"""Code that removes every variable of a notebook."""
 FOLDER = "bench-kernels-"  # prefix of folders with sockets
-QUIET = ["--log-level=40"]  # errors only: kernels warn about their sockets on loopback
+QUIET = ["--log-level=40"]  # log errors only, because kernels warn about sockets on loopback
 ANSWERED_WITHIN_S = 1.0
-"""How often a kernel that has not answered is checked to be alive."""
-AT_ONCE = min(2, len(os.sched_getaffinity(0)))  # each takes a CPU and a few hundred MB
+"""Time to wait for an answer, in seconds, before checking that the kernel is still alive."""
+AT_ONCE = min(2, len(os.sched_getaffinity(0)))  # each kernel takes a CPU and a few hundred MB
 
 
 @dataclass(frozen=True, eq=False)
 class _Idle:
-    """A kernel without a notebook, and the id of the request that it was sent last."""
+    """A kernel that has no notebook; `asked` is the id of the last request sent to it."""
 
     kernel: KernelManager
     client: BlockingKernelClient
     asked: str
 
     def finish(self) -> None:
-        """Wait until the kernel has answered; raise LabError if it died.
+        """Wait until the kernel has answered its last request; raise LabError if the kernel died.
 
-        A notebook has a connection of its own, and a kernel takes requests of two connections in
-        any order: it could forget the variables of a notebook that has begun.
+        This wait is needed because a notebook has its own connection, and a kernel may handle the
+        requests of two connections in any order. Without the wait, the kernel could execute a late
+        `FORGET` and remove the variables of a notebook that has already started.
         """
         while run_sync(self.kernel.is_alive)():  # type: ignore[arg-type]
             with contextlib.suppress(queue.Empty):
@@ -66,12 +67,12 @@ class _Idle:
 
 
 class Kernels:
-    """A few kernels, each with one notebook at a time; they load modules while other work
-    continues.
+    """A context with a few kernels, each of which executes one notebook at a time.
 
-    Leaving the context kills them, because a kernel that is asked to end during work prints a
-    traceback. They listen on sockets in a folder of this user. With ports, two processes could find
-    the same free one.
+    The kernels load the modules in the background. Leaving the context kills the kernels, because a
+    kernel that is asked to end while it works prints a traceback. The kernels listen on Unix
+    sockets in a folder of this user. They do not use ports, because two processes could choose the
+    same free port.
     """
 
     def __init__(self, count: int = AT_ONCE) -> None:
@@ -104,9 +105,9 @@ class Kernels:
 
     @contextlib.contextmanager
     def one(self) -> Iterator[KernelManager]:
-        """Wait for a kernel without a notebook.
+        """Wait for a kernel without a notebook, and yield it when its previous work is finished.
 
-        It finishes its previous work before the notebook's first cell. Raise LabError if it died.
+        Raise LabError if the kernel died.
         """
         idle = self._idle.get()
         try:
@@ -119,20 +120,17 @@ class Kernels:
 
 @dataclass(frozen=True)
 class _LockedFolder:
-    """A folder for sockets."""
+    """A folder for sockets, which is locked by this process."""
 
     path: Path
     lock: int
-    """Descriptor whose lock is released when it is closed, or when this process ends."""
+    """File descriptor that holds the lock until it is closed, or until this process ends."""
 
 
 def _new_folder() -> _LockedFolder:
-    """Return a new folder for sockets.
-
-    Remove folders whose process was killed.
-    """
+    """Return a new locked folder for sockets; remove the folders of processes that were killed."""
     for left in Path(tempfile.gettempdir()).glob(f"{FOLDER}*"):
-        # another process holds it, or it belongs to another user
+        # An OSError means that another process holds the lock, or that another user owns it.
         with contextlib.suppress(OSError):
             os.close(_locked(left))
             shutil.rmtree(left)

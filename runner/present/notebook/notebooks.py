@@ -1,4 +1,4 @@
-"""Execute notebooks with papermill, and export them as HTML pages that load nothing."""
+"""Execute notebooks with papermill, and export them as HTML pages that load no other files."""
 
 # mypy: allow-untyped-calls
 # papermill, nbformat and nbconvert ship without type annotations.
@@ -33,24 +33,25 @@ from runner.present.notebook.kernels import QUIET, Kernels
 from runner.present.notebook.pages import COMPLETE
 from runner.store import RunFolder, figures_folder, lab_root, replacing, short_name
 
-# If a kernel dies, an error reports it; if the user interrupts it, no message is needed.
+# Papermill's log is not needed: if a kernel dies, a LabError reports it.
 logging.getLogger("papermill").disabled = True
 LONGEST = ("report", "published")
-"""Notebooks that start first, so that no long one is left for the end."""
+"""Notebooks that take longest; they start first, so that no kernel waits for them at the end."""
 NEEDS: dict[str, Callable[[Tables], bool]] = {"endpoints": has_script}
-"""Notebook without figures -> whether a run has content for it."""
-LONGEST_CELL_S = 900  # cells take seconds, even for the largest runs; a slower one hangs
+"""Notebook without figures -> function that says whether a run has content for it."""
+LONGEST_CELL_S = 900  # cells take seconds even for the largest runs, so a slower cell hangs
 
 
 def execute(
     notebook: Path, given: Mapping[str, Any], output: Path, kernel: KernelManager | None = None
 ) -> list[str]:
-    """Execute `notebook` with the parameters `given`, write it to `output`, and return its figures.
+    """Execute `notebook` with the parameters `given`, and write the result to `output`.
 
-    Use `kernel`, which stays alive, or a new one in the user's folder. The same run gives the same
-    bytes: no paths, times and random ids. After a failure, the broken notebook stays at `output`,
-    and a LabError is raised. The output of `Page.finish` proves that the last cell ran; if a kernel
-    dies, cells can look completed.
+    Return the names of its figures. Use `kernel`, which stays alive, or start a new kernel. The
+    same run always gives the same bytes, because paths, times and random ids are removed. If a cell
+    fails, raise LabError and leave the broken notebook at `output`. The notebook counts as complete
+    only if it has the output of `Page.finish`, because cells may look completed although the kernel
+    died.
     """
     missing = sorted(set(given) - parameters(notebook))
     if missing:
@@ -128,8 +129,9 @@ def parameters(notebook: Path) -> set[str]:
 
 
 def figures_shown(executed: Path) -> list[str] | None:
-    """Return the figures listed by an executed notebook's last cell; None if that cell did not
-    run.
+    """Return the names of figures that the last cell of an executed notebook lists.
+
+    Return None if the last cell did not run.
     """
     cells = [
         cell for cell in nbformat.read(executed, as_version=4).cells if cell.cell_type == "code"
@@ -142,11 +144,11 @@ def figures_shown(executed: Path) -> list[str] | None:
 
 
 def export_html(executed: Path, html: Path, about: str = "") -> None:
-    """Write an executed notebook as one page, readable on a phone.
+    """Write an executed notebook as one HTML page, which is also readable on a phone.
 
-    It has no code, contains its figures, and loads nothing. Its title ends with `about`, or with
-    the folder's name. Headings whose cells show nothing, for example about a database, are left
-    out.
+    The page has no code. It contains its figures and loads no other files. Its title ends with
+    `about`, or with the folder's name. Sections whose cells show nothing (for example sections on
+    databases, if the run has none) are left out.
     """
     notebook = nbformat.read(executed, as_version=4)
     notebook.cells = _shown(notebook.cells)
@@ -162,10 +164,10 @@ def export_html(executed: Path, html: Path, about: str = "") -> None:
 
 
 def _shown(cells: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
-    """Return the cells of a page: words and outputs, without sections whose cells have no output.
+    """Return the cells of a page, without sections whose code cells all have no output.
 
-    A section goes from a heading to the next of the same or a higher level. A section without code
-    consists of words only, and stays.
+    A section goes from a heading to the next heading of the same or a higher level. A section
+    without code cells consists of words only, and it is kept.
     """
     headings = [
         re.match(r"#{1,6}(?= )", cell.source) if cell.cell_type == "markdown" else None
@@ -185,12 +187,12 @@ def _shown(cells: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
 def build_report(
     run: RunFolder, say: Callable[[str], None] = lambda _: None, kernels: Kernels | None = None
 ) -> dict[Path, list[str]]:
-    """Execute every notebook that has a parameter `run`; write to figures/<run>/.
+    """Execute every notebook that has a parameter `run`, and write the pages to figures/<run>/.
 
     Return the HTML pages, the general report first, each with the names of its figures. Notebooks
-    without content for the run are left out. `say` is called for each finished notebook. `kernels`
-    may be started beforehand; their number is the number of notebooks executed at a time. Raise
-    LabError if there is no such notebook or one fails.
+    without content for the run are left out. `say` is called with a progress message for each
+    finished notebook. `kernels` may be started by the caller beforehand; each kernel executes one
+    notebook at a time. Raise LabError if there is no such notebook, or if a notebook fails.
     """
     tables = read_tables(run)
     folder = figures_folder(run)
@@ -233,7 +235,8 @@ def build_report(
                     f"{took_s:.0f} s"
                 )
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)  # running ones end with their kernels
+            # Do not wait for running notebooks: they end when their kernels are killed.
+            pool.shutdown(wait=False, cancel_futures=True)
     return {folder / f"{notebook.stem}.html": shown[notebook] for notebook in notebooks}
 
 
@@ -244,9 +247,9 @@ def build_page(
     about: str = "",
     kernel: KernelManager | None = None,
 ) -> list[str]:
-    """Execute a notebook of the lab; write its page to `html`, and the notebook beside it.
+    """Execute a notebook of the lab; write its page to `html`, and the notebook beside the page.
 
-    Return its figures.
+    Return the names of its figures.
     """
     executed = html.with_suffix(".ipynb")
     shown = execute(places().notebooks / f"{notebook}.ipynb", given, executed, kernel)

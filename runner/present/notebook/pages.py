@@ -1,6 +1,6 @@
-"""Pages that notebooks open: a run, two compared runs, or the history of many runs.
+"""Pages that notebooks open: about a run, two compared runs, or the history of many runs.
 
-Each cell shows a part or a figure.
+Each cell of a notebook then shows a part or a figure of its page.
 """
 
 # mypy: allow-untyped-calls
@@ -39,34 +39,38 @@ T = TypeVar("T")
 COMPLETE = "lab_complete"
 """Key of the output metadata that proves that a notebook's last cell ran."""
 PLAIN = (str, int, float, bool, list, tuple, dict, type(None))
-"""Types of variables that were possibly meant as parameters."""
+"""Types of variables that the user may have meant as parameters of the notebook."""
 
 
 @dataclass(eq=False)
 class Page:
-    """A page of a notebook; each method shows the output of one cell."""
+    """What a notebook shows; each cell of the notebook calls one method."""
 
     about: str  # the run or runs, in words
     figures: Path  # folder in which figures are saved
     # name -> function that returns the content of a cell
     parts: Mapping[str, Callable[..., Iterable[Block]]]
     charts: Mapping[str, Callable[[], Chart | None]]
-    """Name -> function that returns a figure; None if the run has no data for it."""
-    shown: list[str] = field(default_factory=list)  # the figures saved so far
-    live: bool = False  # True if a reader uses the page interactively; then no file is changed
-    provenance: str = ""  # where its figures come from, for the metadata of their files
+    """Name -> function that returns a figure, or None if the run has no data for the figure."""
+    shown: list[str] = field(default_factory=list)  # names of the figures saved so far
+    live: bool = False  # True if a reader uses the page interactively; then no file is written
+    provenance: str = ""  # where the figures come from, for the metadata of their files
     display: Callable[..., object] = display
-    """Shows a picture, or the end of the notebook, below the cell."""
+    """Function that shows a picture, or the end of the notebook, below the cell."""
 
     def chart(self, name: str) -> Chart | None:
-        """Return a figure as a value, whose `frame` has its points.
+        """Return a figure as a `Chart`, whose `frame` has its points.
 
-        None if the run has no load of its kind. Raise LabError for an unknown name.
+        Return None if the run has no load that the figure could show. Raise LabError for an unknown
+        name.
         """
         return named(self.charts, name, "figure")()
 
     def show_part(self, name: str, *details: str) -> None:
-        """Show the words and tables of a part; raise LabError for an unknown name."""
+        """Show the words and tables of a part.
+
+        `details` are passed to the part's function. Raise LabError for an unknown name.
+        """
         show(named(self.parts, name, "part")(*details))
 
     def show_figure(self, name: str) -> None:
@@ -77,8 +81,9 @@ class Page:
             self.show_picture(name, draw(chart), describe(chart) + place)
 
     def show_picture(self, name: str, figure: Figure, alt: str) -> None:
-        """Show a figure with its alternative text; save it as PNG and SVG unless the page is
-        live.
+        """Show a figure with its alternative text.
+
+        Unless the page is live, also save the figure as PNG and SVG.
         """
         if self.live:
             with style.rc():
@@ -90,20 +95,20 @@ class Page:
         self.display(Image(data=png, format="png", width=700, alt=alt))
 
     def finish(self) -> None:
-        """Mark the notebook as complete, for `notebooks.execute`."""
+        """Show an output by which `notebooks.execute` recognises that the notebook is complete."""
         words = f"{captions.plural(len(self.shown), 'figure')} of {self.about}."
         self.display({"text/plain": words}, raw=True, metadata={COMPLETE: list(self.shown)})
 
 
 def named(known: Mapping[str, T], name: str, noun: str) -> T:
-    """Return the entry with this name; raise LabError that lists the names if there is none."""
+    """Return the entry with this name; if there is none, raise LabError with the known names."""
     if name not in known:
         raise LabError(f"There is no {noun} {name!r}: choose from {', '.join(known)}.")
     return known[name]
 
 
 def show(blocks: Iterable[Block]) -> None:
-    """Show blocks, each as HTML and as Markdown."""
+    """Show each block below the running cell, as HTML and as Markdown."""
     for block in blocks:
         if block:
             plain = markup.markdown([block])
@@ -112,10 +117,11 @@ def show(blocks: Iterable[Block]) -> None:
 
 
 def has_reader() -> bool:
-    """True if the front end of the running cell has a reader, so that widgets work.
+    """Return whether a reader uses the notebook interactively, so that widgets work.
 
-    It is `allow_stdin` in the cell's execute_request (Jupyter's messaging protocol): true for
-    JupyterLab, false for papermill and nbconvert. False outside a notebook.
+    This is the value of `allow_stdin` in the cell's execute_request (Jupyter's messaging protocol),
+    which is true in JupyterLab, and false in papermill and nbconvert. Outside a notebook, return
+    False.
     """
     kernel = getattr(get_ipython(), "kernel", None)
     request = kernel.get_parent("shell") if kernel is not None else {}
@@ -123,10 +129,11 @@ def has_reader() -> bool:
 
 
 def opener(open_page: Callable[..., T]) -> Callable[..., T]:
-    """Decorate a function that a notebook calls with its parameters: check them by its annotations.
+    """Decorate a function that a notebook calls with the notebook's parameters.
 
-    Raise LabError for a value of a wrong type, and for a variable that is not a parameter
-    (papermill only warns about these). From then on, the notebook shows a LabError as one sentence.
+    The decorated function checks the parameters by its annotations. It raises LabError for a value
+    of a wrong type, and for a variable of the notebook that is not a parameter (papermill only
+    warns about such variables). From then on, the notebook shows a LabError as one sentence.
     """
     checked = validate_call(config=ConfigDict(strict=True, arbitrary_types_allowed=True))(open_page)
 
@@ -146,8 +153,8 @@ def opener(open_page: Callable[..., T]) -> Callable[..., T]:
                 if name[0] != "_" and isinstance(value, PLAIN)
             }
             unknown = ", ".join(sorted(plain - set(given)))
-            # If there is a page, a cell is being run again, and other variables belong to the
-            # reader.
+            # If a page exists already, the reader runs the cell again. Other variables are then the
+            # reader's own, so they are not reported.
             if unknown and not any(isinstance(value, Page) for value in variables.values()):
                 has = f"parameter{'s' * (len(given) > 1)} {captions.joined(list(given))}"
                 raise LabError(f"Unknown parameter {unknown}: this notebook has the {has} only.")
@@ -164,7 +171,7 @@ def opener(open_page: Callable[..., T]) -> Callable[..., T]:
 
 
 def _show_sentence(shell: Any, kind: type, error: LabError, _traceback: Any, **_: Any) -> None:
-    """Show an error as its sentence; papermill still receives an error."""
+    """Show an error as one sentence, without a traceback; papermill still sees that it failed."""
     shell._showtraceback(kind, error, [f"{kind.__name__}: {error}"])
 
 
@@ -172,13 +179,14 @@ class RunPage(Page):
     """A page about one run, with all parts and figures that notebooks show."""
 
     tables: Tables  # the tables of the run, for further exploration
-    case: Case | None  # the trial of the page, if any
+    case: Case | None  # the trial that the page is about, if it is about one
 
     def __init__(self, run: str, trial: str | None = None) -> None:
         """Read a run: an id, a path, `latest` or `sample`.
 
-        An empty `trial` is chosen by `case.choose`. Raise LabError if there is no such run or
-        trial, or if the trial cannot be compared with the probe.
+        If `trial` is empty, `choose` selects a trial; if it is None, the page is not about a trial.
+        Raise LabError if there is no such run or trial, or if the trial cannot be compared with the
+        probe.
         """
         folder = find_run(run)
         self.tables = read_tables(folder)
@@ -188,7 +196,7 @@ class RunPage(Page):
                 f"In the trial {trial!r} the script and the probe sent different requests, which "
                 "cannot be compared: choose another trial."
             )
-        # Sources of figures.
+        # Type of a figure's source -> the source.
         self.subjects: dict[type, Any] = {
             Tables: self.tables,
             Case: self.case,
@@ -211,9 +219,9 @@ class RunPage(Page):
 
 @opener
 def open_report(run: str, trial: str | None = None) -> RunPage:
-    """Open a run for a notebook; with `trial`, for a notebook about this trial.
+    """Open a run for a notebook; with `trial`, open it for a notebook about this trial.
 
-    The parameters are those of `RunPage`.
+    `RunPage` explains the parameters.
     """
     return RunPage(run, trial)
 
@@ -224,8 +232,9 @@ def open_comparison(
 ) -> Page:
     """Compare run B with run A for a notebook; each is an id, a path, `latest` or `sample`.
 
-    `force` compares runs of different machines, tools or CPUs. A change for the worse by
-    `fail_above` % or more is a regression. Raise LabError as `compare.compare_runs` does.
+    With `force`, runs are compared even if their machines, tools or CPUs differ. A change for the
+    worse is a regression if its whole interval is worse by more than `fail_above` %. Raise LabError
+    as `compare.compare_runs` does.
     """
     folders = find_run(run_a), find_run(run_b)
     found = compare.compare_runs(*folders, force=force, fail_above_pct=fail_above)
@@ -240,8 +249,7 @@ def open_comparison(
         parts={
             "answer": lambda: [about, Bullets(tuple(compare.findings(found)))],
             "conditions": partial(_conditions, found, [each.manifest for each in tables]),
-            # A table for each load: medians, ratio with interval, detectable difference, and
-            # verdict.
+            # A table for each load: means, ratio with interval, detectable difference and verdict.
             "loads": lambda: [
                 TextTable(texts, load) for load, texts in compare.tables(found).items()
             ],
@@ -252,7 +260,7 @@ def open_comparison(
 
 
 def _conditions(found: compare.RunComparison, manifests: list[Manifest]) -> Iterator[Block]:
-    """Yield differences between the runs, deliberate changes, and both manifests."""
+    """Yield the conditions that differ between the runs, and the facts of both manifests."""
     rows = [
         {"differs": each.what, "A": each.here_in_words, "B": each.there_in_words}
         for each in found.differences
@@ -289,8 +297,8 @@ def open_history(
 ) -> Page:
     """Follow the cells of several runs for a notebook.
 
-    `runs` are ids, paths, `latest` or `sample`, separated by commas. Raise LabError as
-    `history.history` does.
+    `runs` are ids, paths, `latest` or `sample`, separated by commas. `force` and `fail_above` are
+    as in `open_comparison`. Raise LabError as `history.history` does.
     """
     folders = [find_run(name.strip()) for name in runs.split(",") if name.strip()]
     found = history(folders, force=force, fail_above_pct=fail_above)

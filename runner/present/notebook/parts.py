@@ -1,4 +1,4 @@
-"""Parts of pages and posts: blocks computed from a run's tables, a trial, or two runs."""
+"""Parts of pages and posts: functions that make blocks from a run's tables, or from one trial."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -45,7 +45,7 @@ ELSEWHERE = (
 
 
 def loads(tables: Tables) -> Iterator[Block]:
-    """Yield the means of every load and server, and findings on them."""
+    """Yield tables with the means of every load and server, notes on them, and the findings."""
     sheets = []
     notes = list[str]()
     more = summary.of_own_api(tables)
@@ -71,7 +71,7 @@ def loads(tables: Tables) -> Iterator[Block]:
 
 
 def _with_dagger(*sheets: TextTable) -> Iterator[Block]:
-    """Yield tables, and the meaning of the dagger if one of them has it."""
+    """Yield tables; if a table contains the dagger, also yield a note that explains it."""
     yield from sheets
     if any(
         NOT_RANKED in str(cell)
@@ -83,8 +83,10 @@ def _with_dagger(*sheets: TextTable) -> Iterator[Block]:
 
 
 def unknown(tables: Tables) -> Iterator[Block]:
-    """Yield missing comparisons with reasons, the noise, and reasons for unknown limits, by
-    load.
+    """Yield what the run does not show.
+
+    This is which comparisons are missing and why, how large the noise is, and, for each load, why a
+    limit is unknown.
     """
     yield Bullets(findings.unknown(tables))
     table = summary.summarize(tables)
@@ -104,7 +106,10 @@ def unknown(tables: Tables) -> Iterator[Block]:
 
 
 def ratios_of_servers(tables: Tables) -> Iterator[Block]:
-    """Yield the ratios of servers for every load, and whether shares of a core scale linearly."""
+    """Yield the ratios between servers for every load.
+
+    For loads on a share of a core, also yield whether the rate is proportional to the share.
+    """
     yield Bullets(findings.further(tables))
     found = ratios.table(tables)
     linear = ratios.linearity(tables)
@@ -123,13 +128,13 @@ def ratios_of_servers(tables: Tables) -> Iterator[Block]:
 
 
 def _warnings(tables: Tables) -> Bullets:
-    """Return the warnings of a run, folded behind one line; nothing without a warning."""
+    """Return the warnings of a run, folded behind one line; the list is empty without warnings."""
     line = summary.warnings_line(tables)
     return Bullets(summary.warnings_of(tables), warn=True, folded=line)
 
 
 def inserts_answer(tables: Tables) -> Iterator[Block]:
-    """Yield the findings on inserts into a database, or that the run has none."""
+    """Yield the findings on inserts into a database; if the run has no inserts, say so."""
     if not tables.has_database():
         yield Paragraph(inserts.NO_DATABASE)
         return
@@ -144,13 +149,13 @@ def inserts_answer(tables: Tables) -> Iterator[Block]:
 
 
 def answer(tables: Tables) -> Iterator[Block]:
-    """Yield the findings of the first screen, the reason for a difference, and the warnings."""
+    """Yield the most important findings, the reason for a difference, and the warnings."""
     yield Bullets((*findings.first_screen(tables), *why_figures.first_sentences(tables)))
     yield _warnings(tables)
 
 
 def why(tables: Tables) -> Iterator[Block]:
-    """Yield what one server takes more than another and on what, for each profiled load."""
+    """Yield, for each profiled load, on what one server spends more CPU time than another."""
     profiles = why_figures.profiles_of(tables)
     if profiles is None:
         yield Paragraph(why_figures.NO_PROFILES)
@@ -168,7 +173,7 @@ def why(tables: Tables) -> Iterator[Block]:
 def flame_graphs(tables: Tables) -> Iterator[Block]:
     """Yield flame graphs of each profiled load: the difference of two servers, and each server.
 
-    Those of the figure's load are opened, the others folded.
+    The flame graphs of the load that is shown in the figure are open; the others are folded.
     """
     profiles = why_figures.profiles_of(tables)
     if profiles is None:
@@ -184,7 +189,10 @@ def flame_graphs(tables: Tables) -> Iterator[Block]:
 
 
 def rates(tables: Tables) -> Iterator[Block]:
-    """Yield the results of constant rates: knees, and the highest rates that keep an objective."""
+    """Yield the results of loads at constant arrival rates.
+
+    They are the knees, and the highest rates at which servers keep an objective.
+    """
     if not any(found.needs(tables) for found in charts("rates").values()):
         yield Paragraph(
             "This run has no load at a constant arrival rate, and no search for an objective."
@@ -199,7 +207,7 @@ def rates(tables: Tables) -> Iterator[Block]:
 
 
 def endpoints(tables: Tables) -> Iterator[Block]:
-    """Yield the endpoints of a script, or that the run has none."""
+    """Yield the findings on a script's endpoints; if the run has no script, say so."""
     if not script.has_script(tables):
         yield Paragraph(script.NO_SCRIPT)
         return
@@ -213,7 +221,7 @@ def endpoints(tables: Tables) -> Iterator[Block]:
 
 
 def mixtures(tables: Tables) -> Iterator[Block]:
-    """Yield the requests of a script by group and by scenario, if it has several."""
+    """Yield the requests of a script by group and by scenario, if there are several of them."""
     sheets = [
         TextTable(found, f"By {by}", name=f"endpoints-by-{by}")
         for by in ("group", "scenario")
@@ -230,7 +238,7 @@ def checks(tables: Tables) -> Iterator[Block]:
 
 
 def thresholds(tables: Tables) -> Iterator[Block]:
-    """Yield the thresholds of an imported file's script, or that none is known."""
+    """Yield the thresholds of an imported file's script; if none is known, say so."""
     found = script.thresholds_table(tables)
     if found.empty:
         yield Paragraph("No threshold is known. Give k6's summary by --summary, which has them.")
@@ -249,7 +257,7 @@ def metrics(tables: Tables) -> Iterator[Block]:
 
 
 def failures(tables: Tables) -> Iterator[Block]:
-    """Yield the trials left out of all figures, with the reason of each."""
+    """Yield the trials that are left out of all figures, each with the reason."""
     trials = tables.trials
     out = trials[~is_sealed(trials)].sort_values("trial_order")
     if out.empty:
@@ -259,7 +267,7 @@ def failures(tables: Tables) -> Iterator[Block]:
 
 
 def verdicts(tables: Tables) -> Iterator[Block]:
-    """Yield the count and meaning of each verdict, with an example of its reason."""
+    """Yield how often each verdict occurs, what it means, and an example of its reason."""
     sealed = sealed_trials(tables.trials)
     if sealed.empty:
         yield Paragraph("No trial was sealed, so there is no verdict.")
@@ -284,13 +292,13 @@ def machine(tables: Tables) -> list[Block]:
     return [TextTable(facts, about="Machine and run")]
 
 
-# --- a run beside what was published --------------------------------------------------------------
+# --- a run beside published numbers and claims ----------------------------------------------------
 
 
 def claims_of(tables: Tables) -> Iterator[Block]:
-    """Yield the outcomes of the published claims, and each claim that this run could judge.
+    """Yield the number of claims by outcome, and each published claim that this run can judge.
 
-    Empty if the run has none of their loads.
+    Yield nothing if the run has none of the loads that the claims are about.
     """
     if not repeats(tables, FEWEST_TRIALS):
         return
@@ -311,9 +319,7 @@ def claims_of(tables: Tables) -> Iterator[Block]:
 
 
 def claims_answer(tables: Tables) -> Iterator[Block]:
-    """Yield the numbers of claims that hold, do not hold and are undecided, with names and
-    reasons.
-    """
+    """Yield how many claims hold, do not hold or are undecided, and each claim with its reason."""
     judged = judge_all(tables)
     rows = published_table.rows(tables)
     found = {row.number for row in rows if row.ours.trials}
@@ -335,7 +341,7 @@ def claims_answer(tables: Tables) -> Iterator[Block]:
 def _reason(judged: Judged) -> str:
     """Return the measured and the claimed value, and why a claim has its outcome.
 
-    The usual remedy is below the table.
+    The most frequent remedy is left out, because it is written below the table.
     """
     if (
         judged.claim.range_words
@@ -348,22 +354,22 @@ def _reason(judged: Judged) -> str:
 
 
 def numbers(tables: Tables) -> Iterator[Block]:
-    """Yield every published number with ours, one table per source and scenario."""
+    """Yield every published number with ours, in one table per source and scenario."""
     yield Paragraph(f"{published_table.INTERVALS} {DAGGER}")
     yield Paragraph(WHY_STAND_INS)
     yield from published_table.sheets(tables)
 
 
 def claim_by_claim(tables: Tables, source: str = "") -> Iterator[Block]:
-    """Yield every claim whose source contains `source`, as `judged_claims` does."""
+    """Yield every claim of the run whose source contains `source`; see `judged_claims`."""
     yield from judged_claims(judge_all(tables), source)
 
 
 def judged_claims(judged: Sequence[Judged], source: str = "") -> Iterator[Block]:
-    """Yield those claims whose source contains `source`: comparison, evidence and outcome.
+    """Yield each claim whose source contains `source`, with its evidence and outcome.
 
-    Without `source`, yield claims whose source has no published number, under a heading. Raise
-    LabError if no source matches.
+    Without `source`, yield the claims whose source has no published number, under a heading of
+    their own. Raise LabError if no source matches.
     """
     if source:
         found = [each for each in judged if source.lower() in each.claim.source.lower()]
@@ -381,9 +387,11 @@ def judged_claims(judged: Sequence[Judged], source: str = "") -> Iterator[Block]
 
 
 def evidence_words(judged: Judged) -> Iterator[str]:
-    """Yield the evidence on a claim: comparison, agreeing ratio, observations, and reason.
+    """Yield sentences with the evidence on a claim.
 
-    Comparisons without data for the same reason share a sentence.
+    They say what was looked at, which ratio agrees with the claim, what each comparison shows, what
+    else was observed, and why the claim has its outcome. Comparisons that lack data for the same
+    reason share a sentence.
     """
     words = judged.claim.range_words
     agrees = f" A ratio {'of ' * words[0].isdigit()}{words} agrees." if words else ""
@@ -403,7 +411,7 @@ def evidence_words(judged: Judged) -> Iterator[str]:
 # --- by their names -------------------------------------------------------------------------------
 
 OF_A_RUN: dict[str, Part] = {
-    # The findings in at most three sentences, and a line on the warnings, which unfolds.
+    # The findings in at most three sentences, and a line that unfolds to show the warnings.
     "answer": answer,
     "unknown": unknown,
     "loads": loads,
@@ -424,7 +432,7 @@ OF_A_RUN: dict[str, Part] = {
     "verdicts": verdicts,
     "machine": machine,
 }
-"""Name of a part of a run's pages -> its content."""
+"""Name of a part of a run's pages -> function of the run's tables that returns its blocks."""
 OF_A_TRIAL: dict[str, Part] = {
     "trial": lambda case: [Paragraph(evidence.trial_words(case))],
     "generator": lambda case: [
@@ -447,11 +455,14 @@ OF_A_TRIAL: dict[str, Part] = {
         TextTable(evidence.evidence_table(case)),
     ],
 }
-"""Name of a part about one trial -> its content."""
+"""Name of a part about one trial -> function of the trial that returns its blocks."""
 
 
 def about(subject: Any, parts: Mapping[str, Part], nothing: str = "") -> dict[str, Part]:
-    """Return the parts bound to a subject; without one, the first part shows `nothing`."""
+    """Return the parts bound to a subject, so that they can be called without it.
+
+    If the subject is None, the first part shows the sentence `nothing`, and the others are empty.
+    """
     if subject is None:
         return {
             name: partial(list, [] if place else [Paragraph(nothing)])

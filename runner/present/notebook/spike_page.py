@@ -1,6 +1,6 @@
-"""Page of the notebook about CPU spikes: a trial, its spikes and coinciding events.
+"""The page of the notebook about CPU spikes: a trial, its spikes, and events at the same time.
 
-In a live notebook, the reader can choose the trial.
+If a reader uses the notebook interactively, the reader can choose the trial.
 """
 
 # mypy: allow-untyped-calls
@@ -30,13 +30,13 @@ from runner.store import replacing
 
 try:
     import ipywidgets as widgets
-except ModuleNotFoundError:  # it comes with the extra `lab`, and without it no page is interactive
+except ModuleNotFoundError:  # the extra `lab` installs it; without it no page is interactive
     widgets = None
 
 CHOSEN = "It was chosen from the list."
 PEAKS_FILE = "cpu-peaks.csv"
 INTERACTIVE = "cpu-spikes"
-"""The figure that is a widget for a reader."""
+"""Name of the figure that is shown as a widget if a reader uses the notebook interactively."""
 PARTS: dict[str, parts.Part] = {
     "trial": lambda view: [Paragraph(spike_words.trial_words(view))],
     "spikes": lambda view: [
@@ -53,20 +53,20 @@ PARTS: dict[str, parts.Part] = {
     ],
     "limits": lambda view: [Bullets(spike_words.limits(view))],
 }
-"""Name of a part about the trial -> its content."""
+"""Name of a part about the trial -> function of the view that returns its blocks."""
 
 
 class SpikePage(RunPage):
-    """A page about one trial; with a reader (`live`), it is updated for each choice."""
+    """A page about one trial. If it is `live`, it is updated when the reader chooses a trial."""
 
     view: View | None = None
-    controls: Any = None  # the list of trials and the slider, once shown
-    canvas: Any = None  # the figure as a widget, once shown to a reader
+    controls: Any = None  # the list of trials and the slider, after they have been shown
+    canvas: Any = None  # the figure as a widget, after it has been shown
 
     def __init__(self, run: str, trial: str, start_s: float, stop_s: float) -> None:
         super().__init__(run)
         self.live = has_reader() and widgets is not None
-        # Counts the spikes, as the other displays do.
+        # Counts the choices of the reader. What is shown observes it, to be updated.
         self._choices = widgets.IntText() if self.live else None
         self.survey = survey(self.tables)
         self.parts = {
@@ -82,7 +82,10 @@ class SpikePage(RunPage):
             self.choose(chosen, spike_words.why(self.survey, chosen), start_s, stop_s)
 
     def choose(self, trial: str, why: str = "", start_s: float = 0.0, stop_s: float = 0.0) -> None:
-        """Choose a trial, or a part of its load, and update everything shown."""
+        """Choose a trial, or a part of its load, and update everything that is shown.
+
+        `why` is a sentence that says why the trial was chosen.
+        """
         self.view = self.subjects[View] = view(self.tables, trial, why, start_s, stop_s)
         self.parts = {
             **self.parts,
@@ -92,7 +95,7 @@ class SpikePage(RunPage):
             self._choices.value += 1
 
     def show_controls(self) -> None:
-        """Show a list of trials and a slider for the part of the load, if there is a reader."""
+        """Show a list of trials and a slider for the part of the load, if the page is live."""
         if not self.live or self.view is None:
             return
         rows = self.survey[["trial_id", "spikes", "peak_pct"]].itertuples(index=False)
@@ -132,15 +135,15 @@ class SpikePage(RunPage):
         display(self.controls)
 
     def show_part(self, name: str, *details: str) -> None:
-        """Show a part; parts about the trial can be updated later."""
+        """Show a part, so that it can be updated when the reader makes a choice."""
         self._in_place(partial(super().show_part, name, *details))
 
     def show_figure(self, name: str) -> None:
-        """Show the figure, which can be updated later."""
+        """Show a figure, so that it can be updated when the reader makes a choice."""
         self._in_place(partial(super().show_figure, name))
 
     def _in_place(self, render: Callable[[], None]) -> None:
-        """Show an object; in an interactive notebook, at a place where it can be updated."""
+        """Call `render`; if the page is live, call it again at the same place after each choice."""
         if self._choices is None or self.view is None:
             render()
         else:
@@ -148,20 +151,20 @@ class SpikePage(RunPage):
 
     @cached_property
     def peaks(self) -> pd.DataFrame:
-        """The highest peaks of all trials, the highest above its baseline first."""
+        """The CPU peaks of all trials; the peak that is highest above its baseline comes first."""
         return peaks(self.tables)
 
     def windows(self) -> pd.DataFrame:
-        """Return a tidy frame of the trial: a row per window of the sampler and subject.
+        """Return a tidy frame of the trial, with a row per window of the sampler and per subject.
 
-        Raise LabError if no trial is shown.
+        Raise LabError if the page shows no trial.
         """
         if self.view is None:
             raise LabError(spike_words.NO_TRIAL_TO_LOOK_AT)
         return windows(self.view)
 
     def _peaks(self) -> Iterator[Block]:
-        """Yield the highest peaks of all trials, and write all of them to a file."""
+        """Yield the highest CPU peaks of all trials, and write all peaks to a file."""
         yield Paragraph(peak_words(self.peaks))
         yield TextTable(peak_table(self.peaks), about="Highest CPU peaks of all trials")
         if not self.live and len(self.peaks):
@@ -173,8 +176,9 @@ class SpikePage(RunPage):
             )
 
     def _control(self) -> Iterator[Block]:
-        """Yield each server's rate of spikes in the run, beside servers without garbage
-        collection.
+        """Yield how often each server of the run has spikes.
+
+        Servers without garbage collection serve as the control.
         """
         if self.view is not None:
             yield Paragraph(spike_words.control_words(self.survey, self.view.case.trial_id))
@@ -183,7 +187,10 @@ class SpikePage(RunPage):
             )
 
     def _ran(self) -> Iterator[Block]:
-        """Yield what the trial's server ran in its profile under this load, if there is one."""
+        """Yield what the trial's server ran under this load, according to its profile.
+
+        Yield nothing if the server was not profiled under this load.
+        """
         profiles = why_figures.profiles_of(self.tables)
         if profiles is None or self.view is None:
             return
@@ -199,9 +206,10 @@ class SpikePage(RunPage):
                 )
 
     def show_picture(self, name: str, figure: Figure, alt: str) -> None:
-        """Show the figure with its words; for a reader as a widget.
+        """Show a figure with its alternative text.
 
-        All panels zoom and pan together. Values under the pointer are shown below (`format_coord`).
+        If the page is live, the figure `INTERACTIVE` is shown as a widget. Its panels zoom and pan
+        together, and the values under the pointer are shown below it (`format_coord`).
         """
         if not self.live or name != INTERACTIVE:
             super().show_picture(name, figure, alt)
@@ -210,11 +218,11 @@ class SpikePage(RunPage):
 
         if self.canvas is not None:
             self.canvas.close()
-        mpl.rcParams.update(style.RC)  # ticks created while zooming use them
+        mpl.rcParams.update(style.RC)  # also applies to ticks that are created while zooming
         first, *others = figure.axes
         for ax in others:
             ax.sharex(first)
-        for label in first.texts:  # numbers of spikes, which can be panned out of sight
+        for label in first.texts:  # hide the numbers of spikes that are panned out of the panel
             label.set_clip_on(True)
         for ax in figure.axes:
             if ax.get_yscale() == "log":
@@ -231,8 +239,9 @@ class SpikePage(RunPage):
 def open_spikes(run: str, trial: str = "", start_s: float = 0.0, stop_s: float = 0.0) -> SpikePage:
     """Open a run for the notebook about CPU spikes.
 
-    An empty `trial` selects the one with the most prominent spike, or without spikes the highest
-    peak. `start_s` to `stop_s` is the displayed part of the load; 0 and 0 mean all of it. Raise
-    LabError as `RunPage` does, and if the seconds are outside the load.
+    An empty `trial` selects the trial with the most prominent spike or, if there are no spikes, the
+    trial with the highest peak. `start_s` to `stop_s` is the part of the load that is shown; 0 and
+    0 mean the whole load. Raise LabError as `RunPage` does, and if the seconds are outside the
+    load.
     """
     return SpikePage(run, trial, start_s, stop_s)
