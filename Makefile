@@ -131,6 +131,13 @@ sample: setup ## Make the committed runs anew by real ones: data/sample (claims)
 	@set -e; $(BIN)/bench run claims --repeats 20 --until decided --budget 2h; $(BIN)/bench export latest --out data/sample; \
 	  for run in all seeds; do $(BIN)/bench run $$run; $(BIN)/bench export latest --out data/$$run; done; for run in sample all seeds; do $(BIN)/bench report $$run; done
 
+.PHONY: dist
+dist: setup ## Build wheel, sdist and bill of materials (CycloneDX) into dist/; the version is the last tag's
+	@rm -rf dist && $(BIN)/python -m hatchling build -d dist
+	@$(BIN)/python -m cyclonedx_py environment --pyproject pyproject.toml --output-reproducible $(BIN)/python 2> dist/sbom.log \
+	  | $(BIN)/python setup/sbom.py dist/*.whl || { cat dist/sbom.log >&2; exit 1; }
+	@rm dist/sbom.log; ls dist
+
 .PHONY: lock
 lock: setup ## Resolve the dependencies anew into requirements.lock, and uv into setup/uv.txt (hashes, no addresses)
 	$(LOCK) --group dev --extra cluster --extra fleet --extra lab --extra postgres pyproject.toml -o requirements.lock

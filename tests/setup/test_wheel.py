@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import real_lab
 from built import ROOT
 from installed_lab import Installed, built
 from k6_samples import CLOSED
+from packaging.version import Version
 
 NOTEBOOKS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
 CLONE = "git clone "
@@ -163,6 +165,72 @@ def test_a_user_without_a_checkout(lab):
         *("history.html", "history.ipynb", "audit.html", "audit.ipynb", "audit.audit.parquet"),
     }
     assert files(lab.environment) == before
+
+
+@pytest.mark.parametrize(
+    ("described", "version"),
+    [
+        ("v1.4.2-0-gabc1234", "1.4.2"),
+        ("v1.4.2-17-gabc1234", "1.4.3.dev17+gabc1234"),
+        ("", "0.2.0.dev900+gabc1234"),
+    ],
+)
+def test_the_version_is_the_tags(described, version):
+    version_of = runpy.run_path(str(ROOT / "setup" / "version.py"))["version_of"]
+    assert version_of(described, "0.2.0", "900", "abc1234") == version
+    assert str(Version(version)) == version, "as PEP 440 writes it"
+
+
+def test_a_version_is_known_without_git(tmp_path):
+    """As of an archive of the sources, which has no tags: it is that of the changelog."""
+    (tmp_path / "setup").mkdir()
+    shutil.copy(ROOT / "setup" / "version.py", tmp_path / "setup")
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n\n## 3.1.4\n\n## 3.1.3\n")
+    found = runpy.run_path(str(tmp_path / "setup" / "version.py"))
+    assert found["__version__"] == "3.1.4.dev0"
+
+
+def test_the_changelog_is_sorted_by_version():
+    found = re.findall(r"^## (.+?)(?: - .*)?$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert found[0] == "Unreleased" and found[1:] == sorted(found[1:], key=Version, reverse=True)
+
+
+def test_the_bill_has_what_is_needed_and_no_more(tmp_path, monkeypatch):
+    needs = {
+        "lab": [
+            "a>=1",
+            'b; extra == "more"',
+            'c; python_version < "3"',
+            'd[fast]; extra == "more"',
+        ],
+        "a": ["e", 'test-tool; extra == "test"'],
+        "d": ['f; extra == "fast"', 'test-tool; extra == "slow"'],
+        **{name: [] for name in ("b", "c", "e", "f", "test-tool", "unrelated")},
+    }
+    for name, lines in needs.items():
+        folder = tmp_path / f"{name.replace('-', '_')}-1.0.dist-info"
+        folder.mkdir()
+        text = "".join(f"Requires-Dist: {line}\n" for line in lines)
+        (folder / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{text}"
+        )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    sbom = runpy.run_path(str(ROOT / "setup" / "sbom.py"))
+    assert sbom["needed"]("lab", ()) == {"lab", "a", "e"}
+    names = sbom["needed"]("lab", ("more",))
+    assert names == {"lab", "a", "b", "d", "e", "f"}
+    bom = {
+        "metadata": {"component": {"bom-ref": "root", "name": "lab"}},
+        "components": [{"bom-ref": f"{name}==1.0", "name": name} for name in needs],
+        "dependencies": [
+            {"ref": "root", "dependsOn": ["a==1.0", "test-tool==1.0"]},
+            {"ref": "test-tool==1.0"},
+        ],
+    }
+    made = sbom["of_wheel"](bom, names, "2.0")
+    assert made["metadata"]["component"]["version"] == "2.0"
+    assert {each["name"] for each in made["components"]} == names
+    assert made["dependencies"] == [{"ref": "root", "dependsOn": ["a==1.0"]}]
 
 
 @pytest.mark.long

@@ -1,0 +1,70 @@
+"""Write the bill of materials of a wheel (CycloneDX) from that of the environment .venv.
+
+`setup/sbom.py WHEEL < ENVIRONMENT.json` writes WHEEL's name with .cdx.json beside it: the lab with
+the wheel's version, and the locked packages that it needs, with those of all extras. Packages of
+the development tools are left out. cyclonedx-py itself would count them: it takes the packages that
+any extra of another package needs, if they are installed.
+"""
+
+import json
+import sys
+from importlib.metadata import PackageNotFoundError, metadata, requires
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+NAME = "web-bench-lab"
+
+
+def needed(name: str, extras: tuple[str, ...]) -> set[str]:
+    """Return the names of the installed packages that a package with these extras needs here."""
+    found: set[str] = set()
+    seen: set[tuple[str, str]] = set()
+    waiting = [(canonicalize_name(name), extra) for extra in ("", *extras)]
+    while waiting:
+        of, extra = waiting.pop()
+        if (of, extra) in seen:
+            continue
+        seen.add((of, extra))
+        try:
+            lines = requires(of) or ()
+        except PackageNotFoundError:  # of another platform
+            continue
+        found.add(of)
+        for need in map(Requirement, lines):
+            if need.marker is None or need.marker.evaluate({"extra": extra}):
+                waiting += [(canonicalize_name(need.name), each) for each in ("", *need.extras)]
+    return found
+
+
+def of_wheel(bom: dict[str, Any], names: set[str], version: str) -> dict[str, Any]:
+    """Return a bill of materials with the components of these names only.
+
+    Its main component has the version `version`.
+    """
+    components = [each for each in bom["components"] if canonicalize_name(each["name"]) in names]
+    main = bom["metadata"]["component"] | {"version": version}
+    kept = {main["bom-ref"], *(each["bom-ref"] for each in components)}
+    return bom | {
+        "metadata": bom["metadata"] | {"component": main},
+        "components": components,
+        "dependencies": [
+            each | {"dependsOn": [ref for ref in each.get("dependsOn", ()) if ref in kept]}
+            for each in bom["dependencies"]
+            if each["ref"] in kept
+        ],
+    }
+
+
+def main(wheel: Path) -> None:
+    """Read the environment's bill from stdin, and write the wheel's."""
+    version = wheel.name.split("-")[1]
+    extras = tuple(metadata(NAME).get_all("Provides-Extra") or ())
+    found = of_wheel(json.load(sys.stdin), needed(NAME, extras) - {NAME}, version)
+    wheel.with_suffix(".cdx.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
