@@ -21,6 +21,8 @@ ROWS = {
     "profiles": "profiled slice and call stack; only in a run with profiles",
     "profile_slices": "slice of a profile; only in a run with profiles",
     "counters": "profile and event; only in a run with profiles",
+    "timeline_windows": "interval of the sampler in a timeline; only in a run with timelines",
+    "timeline_samples": "sample of perf in a timeline; only in a run with timelines",
     "endpoints": "trial and endpoint, group or scenario of a k6 script",
     "checks": "trial and check of a k6 script",
     "users": "trial and second of a k6 script",

@@ -1,5 +1,7 @@
 """The slices of a profile: which are recorded, which are counted, and which are left alone.
 
+A profile is a session of slices, or a timeline: one load in one piece, recorded as a whole.
+
 Imports nothing from this project.
 """
 
@@ -18,17 +20,34 @@ Two places in a row have the same kind, because each second place of a session r
 the servers. So a steady drift adds the same to all servers. Counts come first, because a server
 that is still warming up makes the same calls. Plain slices show the profile's cost.
 """
+WHOLE: tuple[Kind, ...] = ("recorded",)
+"""Kind of the only slice of a timeline."""
 PLACES = len(KINDS)
 LONGEST_S = 1.0
 """Longest slice of a load that has no slices of its own."""
+TIMELINE_S = (5.0, 30.0)
+"""Shortest load that has a timeline, and the longest timeline.
+
+A spike is found beside a baseline of some seconds.
+"""
+SLICED = "p-"
+TIMELINE = "t-"
+"""Beginnings of the names of sessions and trials of a profile; the name of the load follows."""
 KERNEL = "_[k]"
 """Suffix of a kernel's function in a stack, as flame graphs have it."""
 STACKS = "perf.txt.gz"
 """Base name of the raw file with the call stacks of a recorded slice."""
+DATABASE_STACKS = "perf-database.txt.gz"
+"""Base name of the raw file with the call stacks of the slice's database."""
 EVENTS = "perf-stat.json"
 """Base name of the raw file with the events of a counted slice."""
 
 
-def kind_of(place: int) -> Kind:
-    """Return the kind of a server's slice; places count from 1."""
-    return KINDS[place - 1]
+def kind_of(session: str, place: int) -> Kind:
+    """Return the kind of a server's slice in a profile's session; places count from 1."""
+    return (WHOLE if session.startswith(TIMELINE) else KINDS)[place - 1]
+
+
+def load_of(session: str) -> str:
+    """Return the name of the load of a profile's session."""
+    return session.partition("-")[2]

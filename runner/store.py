@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypeAlias, TypedDict, TypeVa
 from runner.generator_traits import TRAITS
 from runner.model import SCHEMA, LabError, State
 from runner.places import places
-from runner.profiled import EVENTS, STACKS
+from runner.profiled import DATABASE_STACKS, EVENTS, STACKS
 
 if TYPE_CHECKING:
     import pydantic
@@ -41,6 +41,7 @@ RAW_FILES = (
     "resources.parquet",
     "probe.parquet",
     STACKS,
+    DATABASE_STACKS,
     EVENTS,
 )  # base names; `raw_name` adds numbers
 _RAW = re.compile(
@@ -50,7 +51,10 @@ _RAW = re.compile(
 )
 TABLES = ("trials", "latency", "throughput", "resources")
 SLICES = "slices"  # additional table of a run with sessions
-PROFILES = ("profiles", "profile_slices", "counters")  # additional tables of a run with profiles
+PROFILES = (
+    *("profiles", "profile_slices", "counters"),
+    *("timeline_windows", "timeline_samples"),
+)  # additional tables of a run with profiles
 OF_SCRIPTS = ("endpoints", "checks", "users", "thresholds", "metrics")
 """Additional tables of a run with a user's script; the last two are only of imported files."""
 OPTIONAL = (SLICES, *PROFILES, *OF_SCRIPTS)  # tables that a run may lack

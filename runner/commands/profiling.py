@@ -54,9 +54,10 @@ def profile(
 
     The call stacks of one server under one load can be written for other viewers.
     """
-    from runner.present.why.profiles import need_profiles
+    from runner.present.why.profiles import need_profiles, read_profiles
     from runner.present.why.words import (
         categories_table,
+        database_words,
         events_table,
         remarks,
         sentences,
@@ -70,11 +71,17 @@ def profile(
             f"No profiled load of run {folder.run_id} has {load!r} in its name: choose from "
             f"{', '.join(profiles.loads)}."
         )
+    databases = read_profiles(folder, "database")
     if files := _Files(folded, speedscope, flame):
         _write(profiles, loads, server, files)
         return
     if json_:
-        emit({"run_id": folder.run_id, "loads": {each: _plain(profiles, each) for each in loads}})
+        emit(
+            {
+                "run_id": folder.run_id,
+                "loads": {each: _plain(profiles, databases, each) for each in loads},
+            }
+        )
         return
     for each in loads:
         chosen = [one for one in profiles.of(each) if server in ("", one.server)]
@@ -86,17 +93,30 @@ def profile(
             f"{each}: events", events[[events.columns[0], *(one.server for one in chosen)]]
         )
         console.note(*(() if server else sentences(profiles, each)), *remarks(profiles, each))
+        if databases is not None and each in databases.loads:
+            beside = [one for one in databases.of(each) if server in ("", one.server)]
+            console.frame(
+                f"{each}: CPU time of PostgreSQL, by the server that sent the requests",
+                categories_table(beside),
+            )
+            console.note(*database_words(databases, each))
 
 
-def _plain(profiles: Profiles, load: str) -> dict[str, Any]:
+def _plain(profiles: Profiles, databases: Profiles | None, load: str) -> dict[str, Any]:
     from runner.present.why.words import sentences
 
     return {
-        "servers": {
-            each.server: {name: vars(value) for name, value in each.categories.items()}
-            for each in profiles.of(load)
-        },
+        "servers": _categories(profiles, load),
+        "databases": {} if databases is None else _categories(databases, load),
         "findings": sentences(profiles, load),
+    }
+
+
+def _categories(profiles: Profiles, load: str) -> dict[str, Any]:
+    """Return µs per request with their intervals, by server and kind of work."""
+    return {
+        each.server: {name: vars(value) for name, value in each.categories.items()}
+        for each in profiles.of(load)
     }
 
 

@@ -5,9 +5,11 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from runner.profiled import KERNEL
 
+Observed = Literal["server", "database"]
 KERNEL_OTHER = "kernel other"
 UNKNOWN = "unknown"
 _PASS = ""
@@ -54,8 +56,8 @@ def _first(function: str, rules: Rules, in_kernel: bool) -> str:
 
 
 @functools.cache
-def the_rules() -> Rules:
-    """Return the rules of categories.toml."""
+def the_rules(subject: Observed = "server") -> Rules:
+    """Return the rules of categories.toml for servers, or for PostgreSQL's processes."""
     with Path(__file__).with_suffix(".toml").open("rb") as file:
         tables = tomllib.load(file)
 
@@ -63,4 +65,5 @@ def the_rules() -> Rules:
         return {prefix: category for category, prefixes in table.items() for prefix in prefixes}
 
     passed = dict.fromkeys(tables["pass"]["program"], _PASS)
-    return Rules(flat(tables["kernel"]), flat(tables["program"]) | passed)
+    own = {"server": flat(tables["program"]) | passed, "database": flat(tables["postgres"])}
+    return Rules(flat(tables["kernel"]), own[subject])

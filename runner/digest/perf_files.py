@@ -49,17 +49,22 @@ def read_stacks(path: Path, begin_s: float, end_s: float) -> Stacks:
     Raise LabError if the file is damaged.
     """
     found = Stacks(Counter(), Counter())
+    for sample in read_samples(path, begin_s, end_s):
+        stack = ";".join(sample.stack)
+        found.samples[stack] += 1
+        found.cpu_ns[stack] += sample.period_ns
+    return found
+
+
+def read_samples(path: Path, begin_s: float, end_s: float) -> Iterator[Sample]:
+    """Yield the samples between two times of a slice; raise LabError if the file is damaged."""
     try:
         with gzip.open(path, "rt", encoding="utf-8", errors="replace") as lines:
             for sample in parse_stacks(lines):
-                if not begin_s <= sample.at_s < end_s:
-                    continue
-                stack = ";".join(sample.stack)
-                found.samples[stack] += 1
-                found.cpu_ns[stack] += sample.period_ns
+                if begin_s <= sample.at_s < end_s:
+                    yield sample
     except (OSError, EOFError, ValueError) as error:
         raise LabError(f"{path} is damaged: {error}.", exit_code=1) from None
-    return found
 
 
 def parse_stacks(lines: Iterable[str]) -> Iterator[Sample]:

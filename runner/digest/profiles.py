@@ -1,4 +1,4 @@
-"""Build the tables of a run's profiles: call stacks, slices and events."""
+"""Build the tables of a run's profiles: call stacks, slices, events, and timelines."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,11 +10,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from runner.columns import schema_of
-from runner.digest.categories import the_rules
-from runner.digest.perf_files import Stacks, read_events, read_stacks
+from runner.digest.categories import Observed, Rules, the_rules
+from runner.digest.perf_files import Stacks, read_events, read_samples, read_stacks
 from runner.digest.tables import build_tables, have_parts, rebuild
 from runner.model import LabError
-from runner.profiled import EVENTS, STACKS, kind_of
+from runner.profiled import (
+    DATABASE_STACKS,
+    EVENTS,
+    STACKS,
+    TIMELINE,
+    Kind,
+    kind_of,
+    load_of,
+)
 from runner.store import SLICES, RunFolder, TrialRecord, raw_name, replacing
 
 Rows = list[dict[str, Any]]
@@ -45,12 +53,25 @@ class _Profile:
     @property
     def names(self) -> dict[str, str]:
         """Columns that every row of the profile has."""
-        session = str(self.record.get("session"))
         return {
             "trial_id": self.record["trial_id"],
             "server": str(self.record["cell"]["server"]),
-            "load": session.removeprefix("p-"),
+            "load": load_of(self.session),
         }
+
+    @property
+    def session(self) -> str:
+        """Name of the profile's session."""
+        return str(self.record.get("session"))
+
+    @property
+    def is_timeline(self) -> bool:
+        """True if it is one load in one piece, whose samples keep their times."""
+        return self.session.startswith(TIMELINE)
+
+    def of_kind(self, kind: Kind) -> list[_Slice]:
+        """Return its slices of one kind."""
+        return [each for each in self.slices if kind_of(self.session, each.place) == kind]
 
 
 def build_profiles(run: RunFolder) -> None:
@@ -65,11 +86,18 @@ def build_profiles(run: RunFolder) -> None:
         build_tables(folder)
     else:
         rebuild(folder)
-    profiles = list(_profiles(folder))
+    every = list(_profiles(folder))
+    profiles = [each for each in every if not each.is_timeline]
+    timelines = [each for each in every if each.is_timeline]
     stacks, slices = _recorded(profiles)
     _write(run.table("profiles"), "profiles", stacks)
     _write(run.table("profile_slices"), "profile_slices", slices)
     _write(run.table("counters"), "counters", _counted(profiles))
+    if timelines:
+        windows = list(_windows(folder, timelines))
+        _write(run.table("timeline_windows"), "timeline_windows", windows)
+        samples = [row for each in timelines for row in _samples(each)]
+        _write(run.table("timeline_samples"), "timeline_samples", samples)
 
 
 def ensure_profiles(run: RunFolder) -> None:
@@ -118,19 +146,36 @@ def _recorded(profiles: Iterable[_Profile]) -> tuple[Rows, Rows]:
     slices: Rows = []
     for profile in profiles:
         for each in profile.slices:
-            row = {**profile.names, "place": each.place, "kind": kind_of(each.place)}
-            row |= {"requests": each.answered, "cpu_us_per_request": each.cpu_us_per_request}
-            if kind_of(each.place) == "recorded" and each.answered:
-                path = profile.folder / raw_name(STACKS, each.place)
-                found = read_stacks(path, each.begin_s, each.end_s)
-                stacks += _stack_rows({**profile.names, "place": each.place}, found, each.answered)
-                row["sampled_us_per_request"] = found.cpu_ns.total() / 1000 / each.answered
+            kind = kind_of(profile.session, each.place)
+            names = {**profile.names, "place": each.place}
+            row = {**names, "kind": kind, "subject": "server", "requests": each.answered}
+            row |= {"cpu_us_per_request": each.cpu_us_per_request}
             slices.append(row)
+            if kind != "recorded" or not each.answered:
+                continue
+            mine, row["sampled_us_per_request"] = _sampled(profile, each, "server")
+            stacks += mine
+            if (profile.folder / raw_name(DATABASE_STACKS, each.place)).is_file():
+                theirs, sampled_us = _sampled(profile, each, "database")
+                stacks += theirs
+                beside = {"subject": "database", "cpu_us_per_request": None}
+                slices.append({**row, **beside, "sampled_us_per_request": sampled_us})
     return stacks, slices
 
 
-def _stack_rows(names: Mapping[str, Any], found: Stacks, requests: int) -> Iterator[dict[str, Any]]:
-    rules = the_rules()
+def _sampled(profile: _Profile, each: _Slice, subject: Observed) -> tuple[Rows, float]:
+    """Return the rows of `profiles` of a recorded slice, and their sum in µs per request."""
+    file = STACKS if subject == "server" else DATABASE_STACKS
+    found = read_stacks(profile.folder / raw_name(file, each.place), each.begin_s, each.end_s)
+    names = {**profile.names, "place": each.place, "subject": subject}
+    rules = the_rules(subject)
+    rows = list(_stack_rows(names, found, each.answered, rules))
+    return rows, found.cpu_ns.total() / 1000 / each.answered
+
+
+def _stack_rows(
+    names: Mapping[str, Any], found: Stacks, requests: int, rules: Rules
+) -> Iterator[dict[str, Any]]:
     for stack, cpu_ns in sorted(found.cpu_ns.items()):
         yield {
             **names,
@@ -145,7 +190,7 @@ def _counted(profiles: Iterable[_Profile]) -> Rows:
     """Return the rows of `counters`: the events of all counted slices of a profile together."""
     rows = []
     for profile in profiles:
-        counted = [each for each in profile.slices if kind_of(each.place) == "counted"]
+        counted = profile.of_kind("counted")
         requests = sum(each.counted for each in counted)
         counts: dict[str, list[float | None]] = defaultdict(list)
         for each in counted if requests else ():
@@ -158,6 +203,34 @@ def _counted(profiles: Iterable[_Profile]) -> Rows:
             row = {"event": name, "per_request": per_request, "supported": supported}
             rows.append({**profile.names, **row})
     return rows
+
+
+def _windows(folder: RunFolder, timelines: Sequence[_Profile]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of `timeline_windows`: the servers' CPU use by the sampler."""
+    names = {each.record["trial_id"]: each.names for each in timelines}
+    table = pq.read_table(
+        folder.table("resources"),
+        columns=["trial_id", "t_s", "dt_s", "cpu_pct"],
+        filters=[("subject", "=", "server"), ("trial_id", "in", list(names))],
+    )
+    for row in table.to_pylist():
+        yield {**row, **names[row["trial_id"]]}
+
+
+def _samples(timeline: _Profile) -> Iterator[dict[str, Any]]:
+    """Yield a timeline's rows of `timeline_samples`, in the order of their times."""
+    rules = the_rules()
+    for each in timeline.of_kind("recorded"):
+        path = timeline.folder / raw_name(STACKS, each.place)
+        found = read_samples(path, each.begin_s, each.end_s)
+        for sample in sorted(found, key=lambda one: one.at_s):
+            yield {
+                **timeline.names,
+                "t_s": sample.at_s - each.begin_s,
+                "cpu_ms": sample.period_ns / 1e6,
+                "category": rules.category(sample.stack),
+                "stack": ";".join(sample.stack),
+            }
 
 
 def _write(path: Path, name: str, rows: Rows) -> None:

@@ -1,5 +1,7 @@
 """Record call stacks and count events of a server's processes by perf."""
 
+from __future__ import annotations
+
 import contextlib
 import gzip
 import os
@@ -8,10 +10,12 @@ import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
 
 from runner.measure.leftovers import Ledger
+from runner.measure.procfs import descendants
 from runner.measure.tools import find_program, remedy
 from runner.model import LabError
 from runner.store import replacing
@@ -34,13 +38,16 @@ TRACEPOINTS = Path("/sys/kernel/tracing/events")
 PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 PATIENCE_S = 20.0
 """Longest wait for an answer of perf, which normally comes within 0.1 s."""
+STARTS = 5
+"""Most starts of perf on processes of which some end meanwhile."""
 
 
 def refusal() -> str | None:
     """Return why servers cannot be profiled, and what to do, in one sentence; None if they can."""
-    perf = find_program("perf")
-    if perf is None:
-        return f"perf is not installed: {remedy('perf')}."
+    try:
+        perf = need_perf()
+    except LabError as missing:
+        return str(missing)
     argv = [str(perf), "stat", "-e", f"cpu-clock,{ALL_CALLS}", "true"]
     if subprocess.run(argv, capture_output=True, check=False, timeout=PATIENCE_S).returncode == 0:
         return None
@@ -55,6 +62,14 @@ def refusal() -> str | None:
         "The kernel refuses perf: run on the host, or give the container the capabilities PERFMON "
         "and SYS_ADMIN, with /sys/kernel/tracing mounted."
     )
+
+
+def need_perf() -> Path:
+    """Return the path of perf; raise LabError if it is not installed."""
+    path = find_program("perf")
+    if path is None:
+        raise LabError(f"perf is not installed: {remedy('perf')}.")
+    return path
 
 
 def events() -> tuple[str, ...]:
@@ -73,10 +88,10 @@ class Perf:
     ledger: Ledger
 
     @contextlib.contextmanager
-    def recording(self, pids: Sequence[int], out: Path) -> Iterator[None]:
-        """Record the call stacks of processes while the context is open, and write them to `out`.
+    def recording(self, pid: int, out: Path) -> Iterator[None]:
+        """Record the call stacks of a process and its descendants while the context is open.
 
-        `out` is a gzipped text of `perf script`. It is written while the processes still run,
+        `out` gets a gzipped text of `perf script`. It is written while the processes still run,
         because only then perf can find the files of a container. Raise LabError if perf fails.
         """
         with replacing(out) as text:
@@ -84,7 +99,7 @@ class Perf:
             argv = ["record", "-q", "-F", str(HZ), "-e", "cpu-clock", "--call-graph", "fp"]
             argv += ["-k", "CLOCK_MONOTONIC", "--no-buildid-cache", "--no-buildid", "-o", str(data)]
             try:
-                with self._enabled(argv, pids):
+                with self._enabled(argv, pid):
                     yield
                 stacks = self._run("script", "-i", str(data), "--no-inline", *_FIELDS)
             finally:
@@ -92,51 +107,55 @@ class Perf:
             text.write_bytes(gzip.compress(stacks, 6, mtime=0))
 
     @contextlib.contextmanager
-    def counting(self, pids: Sequence[int], out: Path) -> Iterator[None]:
-        """Count events of processes while the context is open, and write them to `out`.
+    def counting(self, pid: int, out: Path) -> Iterator[None]:
+        """Count events of a process and its descendants while the context is open.
 
-        `out` has one JSON object per line and event. Raise LabError if perf fails.
+        `out` gets one JSON object per line and event. Raise LabError if perf fails.
         """
         with replacing(out) as text:
-            with self._enabled(["stat", "-j", "-e", ",".join(events()), "-o", str(text)], pids):
+            with self._enabled(["stat", "-j", "-e", ",".join(events()), "-o", str(text)], pid):
                 yield
             lines = text.read_text().splitlines()
             text.write_text("\n".join(line for line in lines if line.startswith("{")) + "\n")
 
     @contextlib.contextmanager
-    def _enabled(self, argv: Sequence[str], pids: Sequence[int]) -> Iterator[None]:
-        """Run perf on processes; it counts only while the context is open."""
-        to_perf, from_perf = os.pipe(), os.pipe()
-        control = f"--control=fd:{to_perf[0]},{from_perf[1]}"
-        command = [*self._prefix, *argv, "-D", "-1", control, "-p", ",".join(map(str, pids))]
-        process = subprocess.Popen(
-            command,
-            stdin=DEVNULL,
-            stdout=DEVNULL,
-            stderr=PIPE,
-            pass_fds=(to_perf[0], from_perf[1]),
-            start_new_session=True,
-        )
-        self.ledger.add_process(process.pid)
+    def _enabled(self, argv: Sequence[str], pid: int) -> Iterator[None]:
+        """Run perf on a process and its descendants; it counts only while the context is open."""
+        started = self._started(argv, pid)
+        process = started.process
         try:
-            os.close(to_perf[0])
-            os.close(from_perf[1])
-            _tell(to_perf[1], from_perf[0], b"enable\n")
             yield
-            _tell(to_perf[1], from_perf[0], b"disable\n")
+            started.tell(b"disable\n")
             process.send_signal(signal.SIGINT)
             _, said = process.communicate(timeout=PATIENCE_S)
         except (OSError, subprocess.TimeoutExpired) as error:
-            process.kill()
-            _, said = process.communicate()
-            raise LabError(f"perf stopped responding{_last(said)}.", exit_code=1) from error
+            raise LabError(f"perf stopped responding{started.end()}.", exit_code=1) from error
         finally:
-            process.kill()
-            process.wait()
-            os.close(to_perf[1])
-            os.close(from_perf[0])
+            started.end()
         if process.returncode not in (0, -signal.SIGINT, 128 + signal.SIGINT):
             raise LabError(f"perf {argv[0]} failed{_last(said)}.", exit_code=1)
+
+    def _started(self, argv: Sequence[str], pid: int) -> _Started:
+        """Start perf on a process and its descendants; return it once it counts.
+
+        perf refuses a process that has ended since they were listed, such as a connection of
+        PostgreSQL. So list them again, up to STARTS times. Raise LabError if perf does not start.
+        """
+        for start in range(1, STARTS + 1):
+            pids = ",".join(map(str, descendants(pid)))
+            started = _Started.of([*self._prefix, *argv, "-D", "-1"], pids)
+            self.ledger.add_process(started.process.pid)
+            try:
+                started.tell(b"enable\n")
+                return started
+            except OSError as error:
+                said = started.end()
+                if start == STARTS:
+                    raise LabError(f"perf did not start{said}.", exit_code=1) from error
+            except BaseException:
+                started.end()
+                raise
+        raise AssertionError("a loop of at least one start")
 
     def _run(self, *arguments: str) -> bytes:
         done = subprocess.run(
@@ -154,11 +173,50 @@ class Perf:
 _FIELDS = ("-F", "comm,pid,tid,time,period,ip,sym,dso")
 
 
-def _tell(to_perf: int, from_perf: int, command: bytes) -> None:
-    """Send perf a command and wait for its acknowledgement; raise OSError without one."""
-    os.write(to_perf, command)
-    if not select.select([from_perf], [], [], PATIENCE_S)[0] or not os.read(from_perf, 64):
-        raise OSError("no acknowledgement")
+@dataclass(frozen=True)
+class _Started:
+    """A perf that was started, with the pipes by which it is controlled."""
+
+    process: subprocess.Popen[bytes]
+    to_perf: FileIO
+    from_perf: FileIO
+
+    @classmethod
+    def of(cls, argv: Sequence[str], pids: str) -> _Started:
+        """Start perf on processes; it counts nothing before it is told to."""
+        to_perf, from_perf = os.pipe(), os.pipe()
+        theirs = (to_perf[0], from_perf[1])
+        process = subprocess.Popen(
+            [*argv, f"--control=fd:{theirs[0]},{theirs[1]}", "-p", pids],
+            stdin=DEVNULL,
+            stdout=DEVNULL,
+            stderr=PIPE,
+            pass_fds=theirs,
+            start_new_session=True,
+        )
+        for each in theirs:
+            os.close(each)
+        return cls(process, FileIO(to_perf[1], "w"), FileIO(from_perf[0], "r"))
+
+    def tell(self, command: bytes) -> None:
+        """Send perf a command and wait for its acknowledgement; raise OSError without one."""
+        self.to_perf.write(command)
+        ready = select.select([self.from_perf], [], [], PATIENCE_S)[0]
+        if not ready or not self.from_perf.read(64):
+            raise OSError("no acknowledgement")
+
+    def end(self) -> str:
+        """End perf if it still runs; return its last error as `_last` does.
+
+        A second call does nothing.
+        """
+        said = b""
+        self.process.kill()
+        if self.process.stderr is not None and not self.process.stderr.closed:
+            _, said = self.process.communicate()
+        self.to_perf.close()
+        self.from_perf.close()
+        return _last(said)
 
 
 def _last(said: bytes) -> str:

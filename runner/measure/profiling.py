@@ -5,13 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.measure.engine import UNKNOWN_PID, Running
+from runner.measure.engine import UNKNOWN_PID
 from runner.measure.loading import Bench
-from runner.measure.perf import Perf, refusal
-from runner.measure.procfs import descendants
-from runner.measure.tools import find_program
+from runner.measure.perf import Perf, need_perf
+from runner.measure.session import Observed
 from runner.model import LabError
-from runner.profiled import EVENTS, STACKS, kind_of
+from runner.profiled import DATABASE_STACKS, EVENTS, STACKS, kind_of
 from runner.store import raw_name
 
 
@@ -20,33 +19,42 @@ class Profiling:
     """perf around the loads of a profile's slices."""
 
     perf: Perf
+    session: str = ""
+    """Name of the profile's session."""
 
     @classmethod
     def of(cls, bench: Bench) -> "Profiling":
-        """Return the profiling of a lab's servers; raise LabError if perf is missing or refused."""
-        if (why := refusal()) is not None:
-            raise LabError(why)
-        path = find_program("perf")
-        assert path is not None
+        """Return the profiling of a lab's servers; raise LabError if perf is not installed."""
+        path = need_perf()
         cpus = bench.cpus_of(bench.sites.server)
         return cls(Perf(path, cpus, bench.lab.ledger))
 
     @contextlib.contextmanager
-    def __call__(self, running: Running, place: int, folder: Path) -> Iterator[None]:
-        """Record or count a server's processes while the context is open, as its place says."""
-        if running.pid == UNKNOWN_PID:
+    def __call__(self, observed: Observed, place: int, folder: Path) -> Iterator[None]:
+        """Record or count processes while the context is open, as the slice's place says.
+
+        The database is recorded, too, but not counted.
+        """
+        server = observed.server
+        if server.pid == UNKNOWN_PID:
             raise LabError(
                 "The server's process is unknown, so it cannot be profiled: run the lab as the "
                 "user of the server, or as root.",
                 exit_code=1,
             )
-        pids = list(descendants(running.pid))
-        match kind_of(place):
-            case "recorded":
-                with self.perf.recording(pids, folder / raw_name(STACKS, place)):
-                    yield
-            case "counted":
-                with self.perf.counting(pids, folder / raw_name(EVENTS, place)):
-                    yield
-            case "plain":
-                yield
+        with contextlib.ExitStack() as stack:
+            match kind_of(self.session, place):
+                case "recorded":
+                    if observed.database is not None:
+                        out = folder / raw_name(DATABASE_STACKS, place)
+                        stack.enter_context(self.perf.recording(observed.database.pid, out))
+                    stack.enter_context(
+                        self.perf.recording(server.pid, folder / raw_name(STACKS, place))
+                    )
+                case "counted":
+                    stack.enter_context(
+                        self.perf.counting(server.pid, folder / raw_name(EVENTS, place))
+                    )
+                case "plain":
+                    pass
+            yield

@@ -70,12 +70,20 @@ Other runtimes look once, before the quota is set.
 """
 
 
-Instrument = Callable[[Running, int, Path], contextlib.AbstractContextManager[None]]
+@dataclass(frozen=True)
+class Observed:
+    """A loaded server, and its database if it has one."""
+
+    server: Running
+    database: Running | None
+
+
+Instrument = Callable[[Observed, int, Path], contextlib.AbstractContextManager[None]]
 """Observes a server's load in a place of its session, and writes raw files to a folder."""
 
 
 def nothing(
-    _running: Running, _place: int, _folder: Path
+    _observed: Observed, _place: int, _folder: Path
 ) -> contextlib.AbstractContextManager[None]:
     """Observe nothing: the instrument of every trial."""
     return contextlib.nullcontext()
@@ -370,7 +378,8 @@ def _load_slice(
     spent_before = _spent(bench, running)
     watchers.begin(sites.server, live.subject, server, running, probe, live.probe_hz)
     try:
-        with instrument(running, place, member.folder):
+        database = None if live.database is None else live.database.running
+        with instrument(Observed(running, database), place, member.folder):
             generated = generate(bench, planned, watchers)
     finally:
         probed = watchers.end()

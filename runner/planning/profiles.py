@@ -1,14 +1,18 @@
-"""The trials that profile servers: one session per profiled load, after the run's other trials."""
+"""The trials of a run's profiles, after the run's trials.
+
+Each profiled load has a session, and a long one in one piece also a timeline.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 from runner.model import Campaign, Cell, Server, Trial
 from runner.planning.catalog import campaign_workload
 from runner.planning.plan import cells_of
-from runner.profiled import LONGEST_S, PLACES
+from runner.profiled import LONGEST_S, PLACES, SLICED, TIMELINE, TIMELINE_S
 from runner.shapes import Closed, ForTime, Search, Shape, Steps
 
 
@@ -19,31 +23,53 @@ class Profile:
     load_id: str
     trials: tuple[Trial, ...]
 
+    @property
+    def session(self) -> str:
+        """Name of the session, which says which of its slices are recorded."""
+        return str(self.trials[0].session)
+
 
 def plan_profiles(campaign: Campaign, servers: Sequence[Server]) -> list[Profile]:
     """Return the profiles of a campaign, in the order of its loads.
 
-    Ramps and searches are left out, because their rate changes between slices.
+    Sessions of slices come first, then timelines. Ramps and searches are left out, because their
+    rate changes between slices.
     """
-    loads: dict[str, list[Cell]] = {}
+    sliced: dict[str, list[Cell]] = {}
+    whole: dict[str, list[Cell]] = {}
     for load in campaign.loads if any(each.profile for each in campaign.loads) else ():
         if not load.profile:
             continue
         for cell in cells_of(load, campaign_workload(campaign, load.workload), servers):
             if (shape := _shape(cell)) is not None:
-                sliced = replace(cell, shape=shape, slices=PLACES)
-                loads.setdefault(cell.load_id, []).append(sliced)
-    order = 0
-    profiles = []
+                made = replace(cell, shape=shape, slices=PLACES)
+                sliced.setdefault(cell.load_id, []).append(made)
+            if (shape := _whole_shape(cell)) is not None:
+                made = replace(cell, shape=shape, slices=1)
+                whole.setdefault(cell.load_id, []).append(made)
+    order = count(1)
+    return [
+        *_profiles(SLICED, sliced, campaign.attempts, order),
+        *_profiles(TIMELINE, whole, campaign.attempts, order),
+    ]
+
+
+def _profiles(
+    kind: str, loads: Mapping[str, Sequence[Cell]], attempts: int, order: Iterator[int]
+) -> Iterator[Profile]:
+    """Yield the profiles of one kind; `order` numbers their trials.
+
+    Each is marked as the last attempt, so that the profile is not repeated.
+    """
     for load_id, cells in loads.items():
-        trials = []
-        for cell in cells:
-            order += 1
-            name = f"p-{cell.server}-{load_id}"
-            # Marked as the last attempt, so that the profile is not repeated.
-            trials.append(Trial(name, order, 1, cell, campaign.attempts, f"p-{load_id}"))
-        profiles.append(Profile(load_id, tuple(trials)))
-    return profiles
+        session = f"{kind}{load_id}"
+        yield Profile(
+            load_id,
+            tuple(
+                Trial(f"{kind}{cell.server}-{load_id}", next(order), 1, cell, attempts, session)
+                for cell in cells
+            ),
+        )
 
 
 def _shape(cell: Cell) -> Shape | None:
@@ -62,4 +88,18 @@ def _shape(cell: Cell) -> Shape | None:
         case Steps(steps=1, step_s=whole_s) as shape:
             return replace(shape, step_s=PLACES * min(whole_s / slices, LONGEST_S))
         case Steps() | Search():
+            return None
+
+
+def _whole_shape(cell: Cell) -> Shape | None:
+    """Return the shape of a cell's timeline; None if its load is sliced, too short, or changes."""
+    shortest_s, longest_s = TIMELINE_S
+    if cell.slices is not None:
+        return None
+    match cell.shape:
+        case ForTime(duration_s=whole_s) as shape if whole_s >= shortest_s:
+            return replace(shape, duration_s=min(whole_s, longest_s))
+        case Steps(steps=1, step_s=whole_s) as shape if whole_s >= shortest_s:
+            return replace(shape, step_s=min(whole_s, longest_s))
+        case _:
             return None

@@ -25,6 +25,7 @@ from runner.running.profiling import (
     TimeBudget,
     kept_s,
     note_missing,
+    obstacle,
     profile_servers,
     profiles_left,
 )
@@ -154,8 +155,12 @@ def resume_campaign(
     rest = rest_of(run, planned, campaign.attempts)
     verify_sealed(run)
     profiles = [trial for profile in profiles_left(run, campaign) for trial in profile.trials]
-    remaining = [*rest.trials, *profiles]
+    missing = obstacle(of_hosts=hosts is not None) if profiles else None
+    remaining = [*rest.trials, *(profiles if missing is None else ())]
     if not remaining:
+        if missing is not None:
+            report.say(f"Warning: {missing}")
+            note_missing(run, (missing,))
         if rest.recorded:
             with open_lab("process"):  # only for its lock: no server is started
                 rest.write_down(run)

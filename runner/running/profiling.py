@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from runner.digest.profiles import build_profiles
+from runner.measure.perf import refusal
 from runner.measure.profiling import Profiling
 from runner.measure.session import measure
-from runner.model import Campaign, CannotGoOnError, LabError, Trial
+from runner.model import Campaign, CannotGoOnError, Trial
 from runner.planning.catalog import campaign_servers
 from runner.planning.plan import TimeLeft, estimate_s
 from runner.planning.profiles import Profile, plan_profiles
+from runner.profiled import TIMELINE
 from runner.running.attempts import run_unit
 from runner.running.preparing import Prepared
 from runner.store import RunFolder, read_json
@@ -48,6 +50,15 @@ def profiles_left(run: RunFolder, campaign: Campaign) -> list[Profile]:
     return [each for each in profiles if not all(_ended(run, trial) for trial in each.trials)]
 
 
+def obstacle(*, of_hosts: bool) -> str | None:
+    """Return why no server can be profiled here, in one sentence; None if they can.
+
+    `of_hosts` is True for a run on several hosts.
+    """
+    why = "profiles of other hosts are not supported." if of_hosts else refusal()
+    return None if why is None else f"{NOT_PROFILED}: {why}"
+
+
 def _ended(run: RunFolder, trial: Trial) -> bool:
     path = run.profiles.record(trial.trial_id)
     return path.is_file() and read_json(path)["status"] in ("sealed", "failed")
@@ -67,12 +78,9 @@ def profile_servers(
     """
     if not profiles:
         return ()
-    if prepared.bench.lab.fleet is not None:
-        return (f"{NOT_PROFILED}: profiles of other hosts are not supported.",)
-    try:
-        instrument = Profiling.of(prepared.bench)
-    except LabError as refused:
-        return (f"{NOT_PROFILED}: {refused}",)
+    if (why := obstacle(of_hosts=prepared.bench.lab.fleet is not None)) is not None:
+        return (why,)
+    instrument = Profiling.of(prepared.bench)
     run.profiles.path.mkdir(exist_ok=True)
     try:
         return _profiled(run, profiles, prepared, report, budget, instrument)
@@ -92,7 +100,6 @@ def _profiled(
     instrument: Profiling,
 ) -> tuple[str, ...]:
     """Make the profiles that fit in the budget; return a sentence for each that was not made."""
-    measuring = partial(measure, instrument=instrument)
     clock = TimeLeft([trial for each in profiles for trial in each.trials], budget.clock)
     failed: list[str] = []
     for number, profile in enumerate(profiles):
@@ -103,10 +110,12 @@ def _profiled(
                 f"{NOT_PROFILED} under {left} of {len(profiles)} loads: the budget is used up. "
                 f"Continue with {_resume(run)}.",
             )
-        report.say(f"Profiling {len(profile.trials)} servers under {profile.load_id} …")
+        report.say(_doing(profile))
         report.begin(profile.trials[0])
         _remove_left(run, profile)
         try:
+            of_session = replace(instrument, session=profile.session)
+            measuring = partial(measure, instrument=of_session)
             records = run_unit(run.profiles, profile.trials, prepared, report.step, measuring)
         except CannotGoOnError as lost:
             return (*failed, f"{NOT_PROFILED}: {lost}")
@@ -117,6 +126,15 @@ def _profiled(
             if each["error"] is not None
         ]
     return tuple(failed)
+
+
+def _doing(profile: Profile) -> str:
+    """Return what a profile does, for the user who waits for it."""
+    count = len(profile.trials)
+    servers = f"{count} server{'s' * (count != 1)}"
+    if not profile.session.startswith(TIMELINE):
+        return f"Profiling {servers} under {profile.load_id} …"
+    return f"Recording {servers} under {profile.load_id} in one piece, for what a spike runs …"
 
 
 def note_missing(run: RunFolder, missing: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 from runner.digest.perf_files import read_events, read_stacks
@@ -43,7 +44,7 @@ def cpu_s(pid):
 @pytest.mark.timed
 def test_samples_add_up_to_the_cpu_time(tool, tmp_path):
     out = tmp_path / "perf.txt.gz"
-    with running(BURN) as process, tool.recording([process.pid], out):
+    with running(BURN) as process, tool.recording(process.pid, out):
         before = cpu_s(process.pid)
         time.sleep(0.6)
         used = cpu_s(process.pid) - before
@@ -59,7 +60,7 @@ def test_perf_counts_the_calls_that_were_made(tool, tmp_path):
         process.stdin.write(b"x" * 10)
         process.stdin.flush()
         time.sleep(0.5)  # it waits in read
-        with tool.counting([process.pid], out):
+        with tool.counting(process.pid, out):
             process.stdin.write(b"x" * 500)
             process.stdin.flush()
             time.sleep(0.3)
@@ -70,12 +71,33 @@ def test_perf_counts_the_calls_that_were_made(tool, tmp_path):
 
 
 @needs_perf
+@pytest.mark.timed
+def test_a_child_that_ends_while_perf_starts_is_left_out(tool, tmp_path, monkeypatch):
+    """Like a connection of PostgreSQL: it was listed, and has ended when perf looks for it."""
+    looks = []
+
+    def listed(pid):
+        looks.append(pid)
+        return [pid, gone.pid] if len(looks) < 3 else [pid]
+
+    with running("pass") as gone:
+        gone.wait()
+    monkeypatch.setattr(perf, "descendants", listed)
+    before = psutil.Process().num_fds()
+    with running(BURN) as process, tool.recording(process.pid, tmp_path / "perf.txt.gz"):
+        time.sleep(0.3)
+    assert len(looks) == 3
+    assert read_stacks(tmp_path / "perf.txt.gz", 0.0, 1e12).cpu_ns.total() > 0
+    assert psutil.Process().num_fds() == before, "a pipe was left open"
+
+
+@needs_perf
 def test_a_process_that_ended_is_an_error(tool, tmp_path):
     with running("pass") as process:
         process.wait()
         with (
             pytest.raises(perf.LabError, match="perf"),
-            tool.recording([process.pid], tmp_path / "perf.txt.gz"),
+            tool.recording(process.pid, tmp_path / "perf.txt.gz"),
         ):
             pass
     assert not list(tmp_path.iterdir())

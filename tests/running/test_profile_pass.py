@@ -61,7 +61,8 @@ def test_profiles_beyond_the_budget_are_left(tmp_path, monkeypatch, fit, left):
 
     monkeypatch.setattr(profiling, "run_unit", run_unit)
     monkeypatch.setattr(profiling, "build_profiles", lambda run: None)
-    monkeypatch.setattr(profiling.Profiling, "of", lambda bench: None)
+    monkeypatch.setattr(profiling, "obstacle", lambda **_: None)
+    monkeypatch.setattr(profiling.Profiling, "of", lambda bench: profiling.Profiling(None))
     seconds = sum(estimate_s(trial) for each in PROFILES[:fit] for trial in each.trials) + 0.1
     prepared = SimpleNamespace(bench=SimpleNamespace(lab=SimpleNamespace(fleet=None)))
     report = SimpleNamespace(say=print, begin=print, step=print)
@@ -108,6 +109,12 @@ def test_without_perf_the_run_goes_on_and_names_the_remedy(tmp_path, monkeypatch
     assert f"Warning: {sentence}" in said
     (folder,) = (tmp_path / "lab" / "data" / "runs").iterdir()
     assert sentence in summary.warnings_of(read_tables(RunFolder(folder))), "the report has it"
+    again = fake_lab.bench(tmp_path / "lab", "run", "--resume", folder.name)
+    words = " ".join(again.stderr.split())
+    assert again.returncode == 0, words
+    assert f"Warning: {sentence}" in words and "is finished: no trial is left to run." in words
+    assert "Building" not in words, "nothing is started for a profile that cannot be made"
+    assert json.loads((folder / "run.json").read_text())["host_warnings"].count(sentence) == 1
     doctor = fake_lab.bench(tmp_path / "lab", "doctor")
     assert sentence.partition(": ")[2] in " ".join((doctor.stdout + doctor.stderr).split())
 
@@ -126,7 +133,7 @@ def test_an_interrupted_profile_is_made_when_the_run_goes_on(tmp_path):
     edit = {"host_warnings": ["The servers were not profiled: of an earlier part."]}
     manifest = folder / "run.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | edit))
-    for said in (f"Profiling 1 servers under {LOAD['workload']}", "is finished: no trial is left"):
+    for said in (f"Profiling 1 server under {LOAD['workload']}", "is finished: no trial is left"):
         again = fake_lab.bench(tmp_path, "run", "--resume", folder.name)
         assert (again.returncode, said in again.stderr) == (0, True), again.stderr
     made = json.loads(profile.read_text())

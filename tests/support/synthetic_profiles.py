@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import synthetic_run
 
@@ -12,6 +13,39 @@ US = {
 """Server -> kind of work -> µs per request."""
 LOAD = "wrk-matrix-c100-keepalive"
 SLICES = range(1, 7)
+TIMELINE_S, WINDOW_S, SAMPLE_MS = 12.0, 0.05, 2.0
+USUAL_PCT, BURST_PCT = 20, 50
+"""CPU use of the timeline, and what its burst adds, in % of a core."""
+BURST_S = (6.0, 6.5)
+BURST = "main;collect;sweep_pages"
+"""Call stack of the burst; all other samples have another one."""
+
+
+def timeline_tables(server: str = "axum", burst_stack: str = BURST) -> dict[str, pd.DataFrame]:
+    """Return the tables of a timeline of one server with one burst of a known function.
+
+    Samples are at equal distances of CPU time in each window.
+    """
+    names = {"trial_id": f"t-{server}", "server": server, "load": LOAD}
+    ends = np.arange(1, round(TIMELINE_S / WINDOW_S) + 1) * WINDOW_S
+    starts = ends - WINDOW_S
+    bursts = (starts >= BURST_S[0] - 1e-9) & (ends <= BURST_S[1] + 1e-9)
+    cpu_pct = USUAL_PCT + BURST_PCT * bursts
+    windows = pd.DataFrame({"t_s": ends, "dt_s": WINDOW_S, "cpu_pct": cpu_pct})
+    samples = []
+    for start, is_burst in zip(starts, bursts, strict=True):
+        for stack, category, pct in (
+            ("main;serve", "HTTP", USUAL_PCT),
+            (burst_stack, "runtime and garbage collector", BURST_PCT * int(is_burst)),
+        ):
+            count = round(10 * pct * WINDOW_S / SAMPLE_MS)
+            at_s = start + (np.arange(count) + 0.5) / max(1, count) * WINDOW_S
+            samples += [(at, SAMPLE_MS, category, stack) for at in at_s]
+    columns = ["t_s", "cpu_ms", "category", "stack"]
+    return {
+        "timeline_windows": windows.assign(**names),
+        "timeline_samples": pd.DataFrame(samples, columns=columns).assign(**names),
+    }
 
 
 def build(folder: Path) -> Path:
@@ -36,6 +70,7 @@ def build(folder: Path) -> Path:
         for each in names
     ]
     tables = {"profiles": stacks, "profile_slices": slices, "counters": counters}
-    for name, rows in tables.items():
-        pd.DataFrame(rows).to_parquet(folder / "tables" / f"{name}.parquet")
+    made = {name: pd.DataFrame(rows) for name, rows in tables.items()} | timeline_tables()
+    for name, frame in made.items():
+        frame.to_parquet(folder / "tables" / f"{name}.parquet")
     return folder

@@ -304,7 +304,7 @@ MODULES = (
         "figures.objectives",
     ),
     *("published.figures", "figures.clients", "why.figures", "spikes.figures"),
-    "spikes.side_by_side",
+    *("spikes.side_by_side", "spikes.ran_figure"),
 )
 """Modules that register charts, in the order of a post; other modules of `figures` follow.
 

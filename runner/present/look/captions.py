@@ -258,3 +258,8 @@ def unsealed(trials: pd.DataFrame, noun: str) -> str:
     return (
         f"No {noun} of this run was sealed: {plural(len(trials), 'trial')} failed or stopped early."
     )
+
+
+def printable(name: str) -> str:
+    """Return a symbol's name without characters that a page cannot show, or that hide others."""
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in name)

@@ -168,6 +168,20 @@ def why(tables: Tables) -> Iterator[Block]:
             why_words.categories_table(profiles.of(load)), "µs of CPU time per request, ± 95 %"
         )
         yield TextTable(why_words.events_table(profiles, load), "Events per request")
+        yield from _database_why(tables, load)
+
+
+def _database_why(tables: Tables, load: str) -> Iterator[Block]:
+    """Yield on what PostgreSQL spends CPU time under each server's load; nothing without one."""
+    databases = why_figures.databases_of(tables)
+    if databases is None or load not in databases.loads:
+        return
+    yield Heading("PostgreSQL under this load", rank=3)
+    yield Bullets(why_words.database_words(databases, load))
+    yield TextTable(
+        why_words.categories_table(databases.of(load)),
+        "µs of PostgreSQL's CPU time per request, by the server that sent it, ± 95 %",
+    )
 
 
 def flame_graphs(tables: Tables) -> Iterator[Block]:

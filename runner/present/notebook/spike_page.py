@@ -21,8 +21,11 @@ from runner.present.look.markup import Block, Bullets, Link, Links, Paragraph, T
 from runner.present.look.numbers import number
 from runner.present.notebook import parts
 from runner.present.notebook.pages import RunPage, has_reader, opener, show
+from runner.present.spikes import ran_words
 from runner.present.spikes import words as spike_words
 from runner.present.spikes.peaks import peak_table, peak_words, peaks
+from runner.present.spikes.ran import what_ran
+from runner.present.spikes.ran_figure import timelines_of
 from runner.present.spikes.view import View, most_pronounced, survey, view, windows
 from runner.present.why import figures as why_figures
 from runner.present.why import words as why_words
@@ -74,6 +77,7 @@ class SpikePage(RunPage):
             **parts.about(None, PARTS, spike_words.NO_TRIAL_TO_LOOK_AT),
             "control": self._control,
             "ran": self._ran,
+            "in spikes": self._in_spikes,
             "peaks": self._peaks,
         }
         if trial:
@@ -204,6 +208,15 @@ class SpikePage(RunPage):
                     f"{why_words.work_words(profile)}. The profile is of other seconds, so it does "
                     "not show what ran in a spike."
                 )
+
+    def _in_spikes(self) -> Iterator[Block]:
+        """Yield what the spikes of each timeline of the run ran; nothing without a timeline."""
+        for timeline in timelines_of(self.tables):
+            ran = what_ran(timeline)
+            load = why_words.load_words(self.tables, timeline.load)
+            yield Paragraph(ran_words.timeline_words(timeline, ran, load))
+            yield Bullets(tuple(map(ran_words.ran_words, ran)))
+            yield TextTable(ran_words.ran_table(ran), f"What a spike ran: {timeline.server}")
 
     def show_picture(self, name: str, figure: Figure, alt: str) -> None:
         """Show a figure with its alternative text.

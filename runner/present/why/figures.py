@@ -28,8 +28,13 @@ NO_PROFILES = "This run has no profiles: measure with `bench run CAMPAIGN --prof
 
 
 def profiles_of(tables: Tables) -> Profiles | None:
-    """Return the profiles of a run; None if it has none."""
+    """Return the profiles of a run's servers; None if it has none."""
     return None if tables.folder is None else read_profiles(tables.folder)
+
+
+def databases_of(tables: Tables) -> Profiles | None:
+    """Return the profiles of the databases of a run's servers; None if it has none."""
+    return None if tables.folder is None else read_profiles(tables.folder, "database")
 
 
 def is_profiled(tables: Tables) -> bool:

@@ -10,6 +10,7 @@ from itertools import chain
 import numpy as np
 import pandas as pd
 
+from runner.present.look.captions import printable
 from runner.present.why.profiles import ORDER, Microseconds, Profiles
 from runner.profiled import KERNEL
 
@@ -157,11 +158,6 @@ def _without(frame: Frame, width_us: float) -> Frame:
     """Return a tree without frames that are not wider than `width_us`."""
     kept = tuple(_without(each, width_us) for each in frame.callees if each.us > width_us)
     return Frame(frame.name, frame.us, frame.more_us, frame.change, frame.in_kernel, kept)
-
-
-def printable(name: str) -> str:
-    """Return a symbol's name without characters that a page cannot show, or that hide others."""
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in name)
 
 
 def signed(us: float) -> str:

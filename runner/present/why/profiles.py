@@ -18,9 +18,12 @@ UNKNOWN = "unknown"
 ORDER = (
     *("kernel network", "kernel other", "scheduler", "runtime and garbage collector", "allocator"),
     *("HTTP", "routing and framework", "JSON", "hash", "database client", "application"),
+    *("client protocol", "parser and planner", "executor", "storage and locks", "WAL"),
     UNKNOWN,
 )
-"""Categories from the kernel to the application, as every table and figure has them."""
+"""Categories from the kernel to the application, then those of PostgreSQL, as every table and
+figure has them.
+"""
 MOST_UNKNOWN = 0.15
 """Share of unknown CPU time above which a profile says too little."""
 
@@ -172,11 +175,24 @@ class Profiles:
         return self.by_stack(server, load).mean(axis=1).groupby("stack").sum().sort_index()
 
 
-def read_profiles(run: RunFolder) -> Profiles | None:
-    """Return the profiles of a run; None if it has none."""
-    names = ("profiles", "profile_slices", "counters")
-    tables = Profiles(*(read_table(run, name) for name in names))
+def read_profiles(run: RunFolder, subject: str = "server") -> Profiles | None:
+    """Return the profiles of a run's servers, or of their databases; None if it has none.
+
+    The profiles of databases have the names of the servers that loaded them, and no counters.
+    """
+    stacks, slices = (_of_subject(read_table(run, name), subject) for name in _OF_SUBJECTS)
+    counters = read_table(run, "counters")
+    tables = Profiles(stacks, slices, counters if subject == "server" else counters.iloc[:0])
     return tables if len(tables.slices) else None
+
+
+_OF_SUBJECTS = ("profiles", "profile_slices")
+
+
+def _of_subject(table: pd.DataFrame, subject: str) -> pd.DataFrame:
+    """Return the rows of a subject; older runs do not name it, and have servers only."""
+    mine = table["subject"].eq(subject)
+    return table[mine | table["subject"].isna()] if subject == "server" else table[mine]
 
 
 def need_profiles(run: RunFolder) -> Profiles:

@@ -29,6 +29,11 @@ _WHERE = {
     "hash": "in the hash",
     "database client": "in the database client",
     "application": "in the application",
+    "client protocol": "in the client protocol",
+    "parser and planner": "in parser and planner",
+    "executor": "in the executor",
+    "storage and locks": "in storage and locks",
+    "WAL": "in the WAL",
     "unknown": "in functions without a name",
 }
 TOTAL = "all"
@@ -177,3 +182,18 @@ def remarks(profiles: Profiles, load: str) -> list[str]:
         if each.unknown_share > MOST_UNKNOWN
     ]
     return said
+
+
+def database_words(databases: Profiles, load: str) -> tuple[str, ...]:
+    """Return what PostgreSQL spends under each server's load, and what has no known name."""
+    found = databases.of(load)
+    said = [
+        f"Under {each.server}, PostgreSQL takes {work_words(each)}; "
+        f"{100 * each.unknown_share:.0f} % has no known name."
+        for each in found
+    ]
+    return (
+        *said,
+        "Debian's PostgreSQL has only the names of its global functions: a static function counts "
+        "for its nearest caller with a name.",
+    )

@@ -50,6 +50,7 @@ RUNS_OF = {
     "cpu-peaks": ("sample", "rates"),
     "cpu-side-by-side": ("long rates",),
     "why-categories": ("profiled",),
+    "cpu-spikes-ran": ("profiled",),
 }
 """Figure -> the same of a figure for which the runs of its notebook lack trials of its kind."""
 CASES = [

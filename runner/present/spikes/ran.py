@@ -1,0 +1,244 @@
+"""What a server ran in a CPU spike and not around it, by the samples of a timeline.
+
+A timeline is a load in one piece during which perf looked 499 times per second of the server's CPU
+time. Its spikes are found as in any trial (found.py), from the sampler's windows. The surroundings
+of a spike are the windows outside of spikes of which the middle is at most BASELINE_S / 2 from the
+spike's. More CPU time of a function, with all that it calls, is its time in the spike, minus its
+time in the surroundings, scaled to the spike's length.
+
+From a thread's first function on, the callee with the most more CPU time is followed as long as it
+has MOST_OF_MORE of the spike's. The last one followed is the spike's function. It stands out if its
+share of the spike's samples exceeds its share of the surrounding ones by Fisher's exact test. If it
+does not, the spike was more of the same work.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.stats import fisher_exact
+
+from runner.present.frames import read_table
+from runner.present.spikes.found import BASELINE_S, Spike, Track, track
+from runner.present.statistics.stats import Floats
+from runner.store import RunFolder
+
+MOST_OF_MORE = 0.5
+FEWEST_SAMPLES = 10
+"""Samples of a spike below which nothing is said about its functions."""
+ALPHA = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """A server's CPU use over a recorded load, and perf's samples of it."""
+
+    trial_id: str
+    server: str
+    load: str
+    track: Track
+    samples: pd.DataFrame
+    """Columns `t_s`, `cpu_ms`, `category` and `stack` of `timeline_samples`."""
+    duration_s: float
+
+    @property
+    def highest(self) -> float:
+        """Height of the highest counted spike in deviations; 0 without one."""
+        return max((spike.deviations for spike in self.track.counted), default=0.0)
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of a call stack, and its share of the samples in a spike and around it."""
+
+    callers: tuple[str, ...]
+    """From the thread's first function to the caller."""
+    name: str
+    more_ms: float
+    share: float
+    usual_share: float
+    stands_out: bool
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a spike ran more than its surroundings."""
+
+    number: int
+    """Number of the spike in its timeline, from 1."""
+    spike: Spike
+    samples: int
+    more_ms: float
+    function: Function | None
+    """None if there are too few samples, or no function has most of the spike's time."""
+    kinds: Mapping[str, float]
+    """More CPU time in ms by kind of work, the largest first."""
+
+
+def read_timelines(run: RunFolder) -> list[Timeline]:
+    """Return the timelines of a run, in their order; empty if it has none."""
+    windows = read_table(run, "timeline_windows")
+    samples = dict(list(read_table(run, "timeline_samples").groupby("trial_id")))
+    found = []
+    for trial_id, rows in windows.groupby("trial_id", sort=False):
+        first = rows.iloc[0]
+        duration_s = float(rows["t_s"].max())
+        mine = samples.get(trial_id, pd.DataFrame(columns=["t_s", "cpu_ms", "category", "stack"]))
+        found.append(
+            Timeline(
+                str(trial_id),
+                str(first["server"]),
+                str(first["load"]),
+                track(rows, duration_s),
+                mine.reset_index(drop=True),
+                duration_s,
+            )
+        )
+    return found
+
+
+def what_ran(timeline: Timeline) -> list[Ran]:
+    """Return what each counted spike of a timeline ran more than its surroundings."""
+    return [
+        _ran(timeline, number, spike)
+        for number, spike in enumerate(timeline.track.spikes, start=1)
+        if not spike.settling
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class _Beside:
+    """The samples of a spike and of its surroundings, with the scale of the latter."""
+
+    inside: pd.DataFrame
+    around: pd.DataFrame
+    scale: float
+    """Length of the spike, divided by that of the surroundings; 0 without any."""
+
+
+def _ran(timeline: Timeline, number: int, spike: Spike) -> Ran:
+    beside = _beside(timeline, spike)
+    kinds = _more_by(beside, "category")
+    more_ms = float(sum(kinds.values()))
+    function = None
+    if len(beside.inside) >= FEWEST_SAMPLES and more_ms > 0:
+        function = _function(beside, more_ms)
+    ordered = dict(sorted(kinds.items(), key=lambda each: -each[1]))
+    return Ran(number, spike, len(beside.inside), more_ms, function, ordered)
+
+
+def _beside(timeline: Timeline, spike: Spike) -> _Beside:
+    windows = timeline.track.windows
+    middle_s = (windows.start_s + windows.end_s) / 2
+    usual = np.ones(len(middle_s), dtype=bool)
+    for first, last in timeline.track.ranges:
+        usual[first : last + 1] = False
+    near = np.abs(middle_s - (spike.start_s + spike.end_s) / 2) <= BASELINE_S / 2
+    usual &= near
+    around_s = float((windows.end_s - windows.start_s)[usual].sum())
+    at_s = timeline.samples["t_s"].to_numpy(dtype=np.float64)
+    inside = (at_s >= spike.start_s) & (at_s < spike.end_s)
+    around = _within(at_s, windows.start_s, windows.end_s, usual)
+    scale = spike.length_s / around_s if around_s else 0.0
+    return _Beside(timeline.samples[inside], timeline.samples[around], scale)
+
+
+def _within(
+    at_s: Floats, start_s: Floats, end_s: Floats, chosen: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Return which times lie in one of the chosen windows."""
+    place = np.searchsorted(start_s, at_s, side="right") - 1
+    known = (place >= 0) & (at_s < end_s[place]) if len(end_s) else np.zeros(len(at_s), dtype=bool)
+    return np.asarray(known & chosen[place]) if len(end_s) else known
+
+
+def _more_by(beside: _Beside, column: str) -> dict[str, float]:
+    """Return more CPU time in ms by the values of a column."""
+    inside_ms, around_ms = (
+        each.groupby(column)["cpu_ms"].sum() for each in (beside.inside, beside.around)
+    )
+    inside_ms, around_ms = inside_ms.align(around_ms, join="outer", fill_value=0.0)
+    return {str(name): float(ms) for name, ms in (inside_ms - beside.scale * around_ms).items()}
+
+
+@dataclass
+class _Node:
+    """A function below its callers: samples and CPU time in the spike and around it."""
+
+    inside: int = 0
+    around: int = 0
+    more_ms: float = 0.0
+    callees: dict[str, _Node] = field(default_factory=lambda: defaultdict(_Node))
+
+
+def _tree(beside: _Beside) -> _Node:
+    root = _Node()
+    for stack, count, cpu_ms in _by_stack(beside.inside):
+        for node in _nodes(root, stack):
+            node.inside += count
+            node.more_ms += cpu_ms
+    for stack, count, cpu_ms in _by_stack(beside.around):
+        for node in _nodes(root, stack):
+            node.around += count
+            node.more_ms -= beside.scale * cpu_ms
+    return root
+
+
+def _by_stack(samples: pd.DataFrame) -> Iterator[tuple[str, int, float]]:
+    """Yield each call stack with the number of its samples and their CPU time in ms."""
+    by_stack = samples.groupby("stack")["cpu_ms"].agg(["size", "sum"])
+    for stack, count, cpu_ms in by_stack.itertuples():
+        yield str(stack), int(count), float(cpu_ms)
+
+
+def _nodes(root: _Node, stack: str) -> Iterator[_Node]:
+    """Yield the root and the node of each function of a call stack; make those that are new."""
+    node = root
+    yield node
+    for function in stack.split(";"):
+        node = node.callees[function]
+        yield node
+
+
+def _function(beside: _Beside, more_ms: float) -> Function | None:
+    """Return the last callee that has most of a spike's time; None if no function has it."""
+    root = node = _tree(beside)
+    path: list[str] = []
+    while node.callees:
+        name, callee = max(node.callees.items(), key=lambda each: (each[1].more_ms, each[0]))
+        if callee.more_ms < MOST_OF_MORE * more_ms:
+            break
+        path.append(name)
+        node = callee
+    if not path:
+        return None
+    share = node.inside / root.inside
+    usual_share = node.around / root.around if root.around else 0.0
+    return Function(
+        callers=tuple(path[:-1]),
+        name=path[-1],
+        more_ms=node.more_ms,
+        share=share,
+        usual_share=usual_share,
+        stands_out=_stands_out(node, root),
+    )
+
+
+def _stands_out(node: _Node, root: _Node) -> bool:
+    table = np.array(
+        [
+            [node.inside, root.inside - node.inside],
+            [node.around, root.around - node.around],
+        ]
+    )
+    return bool(fisher_exact(table, alternative="greater").pvalue < ALPHA)
+
+
+def in_order(timelines: Sequence[Timeline]) -> list[Timeline]:
+    """Return timelines, the one with the spike that stands out most first."""
+    return sorted(timelines, key=lambda each: (-each.highest, each.server))

@@ -1,0 +1,92 @@
+"""Words and a table on what the spikes of a timeline ran."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from runner.present.look.captions import plural, printable
+from runner.present.look.numbers import number
+from runner.present.spikes.ran import FEWEST_SAMPLES, Function, Ran, Timeline
+from runner.profiled import KERNEL
+
+LONGEST_NAME = 60
+"""Letters of a function's name in a sentence; a table has all of it."""
+CALLERS = 3
+KINDS = 3
+"""Kinds of work that a row names."""
+
+
+def short_function(name: str, longest: int = LONGEST_NAME) -> str:
+    """Return a function's name without the mark of the kernel, cut off at its begin if too long.
+
+    The end of a name is the function, its begin the module.
+    """
+    plain = printable(name.removesuffix(KERNEL))
+    return plain if len(plain) <= longest else f"…{plain[1 - longest :]}"
+
+
+def timeline_words(timeline: Timeline, ran: Sequence[Ran], load: str) -> str:
+    """Return how a timeline was made, and how many spikes it has; `load` is in words."""
+    spikes = plural(len(ran), "spike") if ran else "no spike"
+    return (
+        f"{timeline.server} was loaded once more for {timeline.duration_s:.0f} s ({load}) while "
+        f"perf noted which function ran: {spikes} in {number(timeline.track.settled_s)} s. "
+        "Recording takes CPU time itself, so that this load is in no comparison."
+    )
+
+
+def ran_words(each: Ran) -> str:
+    """Return on what a spike spent more CPU time than its surroundings, in one sentence."""
+    spike = each.spike
+    begin = (
+        f"Spike {each.number} ({spike.start_s:.2f} s, {spike.length_s:.2f} s long) has "
+        f"{number(each.more_ms)} ms of CPU time more than usual around it"
+    )
+    if each.samples < FEWEST_SAMPLES:
+        few = plural(each.samples, "sample")
+        return f"{begin}; {few} of perf are too few to say in which functions."
+    found = each.function
+    if found is None:
+        return f"{begin}, of which no function has most."
+    part = f"{100 * found.more_ms / each.more_ms:.0f} %"
+    if not found.stands_out:
+        return f"{begin}, in the same functions as around it: more of the same work."
+    return f"{begin}: {part} of it in {short_function(found.name)}, {_usual_words(found)}."
+
+
+def _usual_words(found: Function) -> str:
+    if found.usual_share == 0:
+        return "which did not run around it"
+    return f"which has {100 * found.usual_share:.1f} % of the CPU time around it"
+
+
+def ran_table(ran: Sequence[Ran]) -> pd.DataFrame:
+    """Return a row for each spike with its function and its kinds of work, as texts."""
+    return pd.DataFrame([_row(each) for each in ran])
+
+
+def _row(each: Ran) -> dict[str, str]:
+    found = each.function
+    kinds = [(name, ms) for name, ms in each.kinds.items() if ms > 0][:KINDS]
+    return {
+        "spike": str(each.number),
+        "start, s": f"{each.spike.start_s:.2f}",
+        "length, s": f"{each.spike.length_s:.2f}",
+        "height, % of a core": number(each.spike.height_pct),
+        "CPU ms more, by samples": number(each.more_ms),
+        "function with most of it": (
+            "–" if found is None else printable(found.name.removesuffix(KERNEL))
+        ),
+        "its share of the spike": "–" if found is None else f"{100 * found.share:.0f} %",
+        "its share around": "–" if found is None else f"{100 * found.usual_share:.1f} %",
+        "called by": "–" if found is None else _callers(found),
+        "kinds of work, ms more": ", ".join(f"{name} {number(ms)}" for name, ms in kinds) or "–",
+    }
+
+
+def _callers(found: Function) -> str:
+    """Return the nearest callers, the nearest first."""
+    nearest = found.callers[: -CALLERS - 1 : -1]
+    return " < ".join(short_function(name) for name in nearest) or "–"
