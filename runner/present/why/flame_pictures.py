@@ -82,12 +82,23 @@ def _below(caller: _Placed, scale: float) -> Iterator[_Placed]:
 
 def _box(placed: _Placed, y: float, width: float, of_two: bool) -> Box:
     frame = placed.frame
-    words = f"{signed(frame.more_us)} {frame.name}" if of_two else frame.name
     letters = int((width - MARGIN_PX) / LETTER_PX)
-    label = ""
-    if letters >= FEWEST_LETTERS:
-        label = words if len(words) <= letters else f"{words[: letters - 1]}…"
+    label = _label(frame, letters, of_two) if letters >= FEWEST_LETTERS else ""
     return Box(placed.x, y, width, _kind(frame, of_two), label, _title(frame, of_two))
+
+
+def _label(frame: Frame, letters: int, of_two: bool) -> str:
+    """Return a box's text of at most `letters`.
+
+    A difference that does not fit is left out but for its sign, because half a number misleads.
+    """
+    words = frame.name
+    if of_two:
+        whole = f"{signed(frame.more_us)} {frame.name}"
+        if len(whole) <= letters:
+            return whole
+        words = f"{whole[0]} {frame.name}" if frame.change else frame.name
+    return words if len(words) <= letters else f"{words[: letters - 1]}…"
 
 
 def _kind(frame: Frame, of_two: bool) -> str:

@@ -4,10 +4,19 @@
   const COLORS = { kernel: "#d9d9d9", same: "#e4e4e4", more: "#f6a48c", less: "url(#flame-less)" };
   const FOUND = "#f2e24b";
   const ROW_PX = 22;
+  const LETTER_PX = 8.5; // of the labels' font in page.css
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
 
   const number = (us) => us.toPrecision(3);
   const signed = (us) => (us < 0 ? "−" : "+") + Math.abs(us).toFixed(2);
+
+  // The label of a frame that is `px` wide. A number that does not fit is left out: half of one misleads.
+  function label(data, frame, px) {
+    if (data.kind === "server") return frame.name;
+    const whole = `${signed(frame.more)} ${frame.name}`;
+    if (whole.length * LETTER_PX + 6 <= px) return whole;
+    return frame.kind === "same" ? frame.name : `${signed(frame.more)[0]} ${frame.name}`;
+  }
 
   function element(tag, attributes, ...children) {
     const made = document.createElement(tag);
@@ -83,9 +92,7 @@
         .minFrameSize(0.5)
         .transitionDuration(calm ? 0 : 200)
         .setLabelHandler((node) => words(data, node.data))
-        .getName((node) =>
-          data.kind === "server" ? node.data.name : `${signed(node.data.more)} ${node.data.name}`
-        )
+        .getName((node) => label(data, node.data, (node.x1 - node.x0) * width))
         .setColorMapper((node) =>
           node.highlight ? FOUND : (COLORS[node.data.kind] ?? data.color)
         )
