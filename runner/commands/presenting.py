@@ -21,7 +21,7 @@ from runner.commands.options import (
 )
 from runner.model import LabError
 from runner.present.blog.front_matter import Site
-from runner.store import short_name
+from runner.store import RunFolder, short_name
 
 
 def report(
@@ -116,6 +116,12 @@ def history(
     runs: Annotated[
         list[str], typer.Argument(help="Run ids, paths, `latest` or `sample`: two or more.")
     ],
+    append: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Copy the runs into this folder, and follow all runs in it."
+        ),
+    ] = None,
     force: Force = False,
     fail_above: FailAbove = None,
     html: Html = None,
@@ -126,6 +132,11 @@ def history(
     from runner.present.two_runs.history import history as history_of
 
     folders = [opened(run) for run in runs]
+    if append is not None:
+        folders = _appended(folders, append)
+        if len(folders) == 1:
+            console.note(f"{append} has one run, and a history needs two: append the next one.")
+            return
     found = history_of(folders, force=force, fail_above_pct=fail_above)
     if json_:
         emit(
@@ -145,6 +156,18 @@ def history(
             f"{len(found.regressions)} last changes are regressions of more than {fail_above:g} %."
         )
         raise typer.Exit(1)
+
+
+def _appended(folders: list[RunFolder], to: Path) -> list[RunFolder]:
+    """Export runs into a folder of runs; return all runs in it."""
+    from runner.digest.tables import shrink
+    from runner.store import export_compact
+
+    to.mkdir(parents=True, exist_ok=True)
+    for folder in folders:
+        if not (to / folder.run_id).exists():
+            export_compact(folder, to / folder.run_id, shrink)
+    return [opened(str(path.parent.resolve())) for path in sorted(to.glob("*/run.json"))]
 
 
 def claims(run: Run = "latest", json_: JsonFlag = False) -> None:

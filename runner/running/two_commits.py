@@ -54,18 +54,18 @@ NAME = "ab"
 """Name of the campaign."""
 CLOSED_SLICES = 6
 """Slices per server and session of the closed load."""
-CLOSED_SLICE_S = 0.8
+CLOSED_SLICE_S = 1.0
 """Longest length of such a slice, in seconds.
 
 Slices are short, because neighbouring ones differ by as much noise if they are longer: many short
 ones tell more than few long ones (docs/decisions.md).
 """
-EACH = 20
+EACH = 10
 """Iterations of each user in a slice, at least: in shorter ones, users begin and end unevenly."""
 TRIED_USERS = 10
 """Users of the first load of each commit, which decides the sizes of the others."""
 FEWEST_USERS = 2
-MOST_USERS = 20
+MOST_USERS = 40
 OPEN_SLICES = 2
 OPEN_SLICE_S = 1.0
 LONGEST_OPEN_SLICE_S = 10.0

@@ -24,7 +24,7 @@ CONFIRMING = 4
 """Sessions after a suspicion that must confirm it."""
 SUSPICION_ALPHA = 0.05
 """Two-sided level of each look for a suspicion, which alone has no consequence."""
-CONFIRMING_ALPHA = 0.25
+CONFIRMING_ALPHA = 0.2
 """One-sided level at which the confirming sessions alone must show the difference."""
 CONFIRMING_PART = 0.5
 """Part of the border and of the noise that the few confirming sessions alone must exceed."""

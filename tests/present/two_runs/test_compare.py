@@ -441,6 +441,25 @@ def test_the_command_says_it_and_fails_on_request(weeks, bench):
     assert {course["changes"][0]["at"] for course in found["courses"] if course["changes"]} == {5}
 
 
+def test_runs_are_appended_to_a_folder_as_they_come(weeks, bench, tmp_path):
+    """A run a week, of which only the copy in the folder is kept."""
+    kept = tmp_path / "kept"
+    for number, run in enumerate(weeks(6, worse=4), start=1):
+        run.journal.touch()
+        arguments = ("latest", "--append", str(kept), "--json") if number == 6 else ()
+        arguments = arguments or (run.run_id, "--append", str(kept), "--json")
+        code, out, err = bench(*arguments, command="history")
+        assert code == 0 and len(list(kept.iterdir())) == number
+        if number == 1:
+            assert "has one run, and a history needs two" in " ".join(err.split())
+        else:
+            assert len(json.loads(out)["runs"]) == number
+    changes = [course["changes"] for course in json.loads(out)["courses"] if course["changes"]]
+    assert {change[0]["at"] for change in changes} == {4}
+    code, out, _ = bench(run.run_id, "--append", str(kept), "--json", command="history")
+    assert code == 0 and len(json.loads(out)["runs"]) == 6, "a run is in the folder only once"
+
+
 @pytest.mark.long
 def test_the_notebook_shows_the_same(weeks, tmp_path):
     executed = tmp_path / "out.ipynb"
