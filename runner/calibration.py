@@ -1,6 +1,6 @@
 """The load generators' ceilings on this machine, as measured by `bench calibrate`.
 
-A fingerprint says which machine they belong to.
+A fingerprint says to which machine they belong.
 """
 
 from collections.abc import Mapping
@@ -19,19 +19,22 @@ FEWEST_OF_A_CEILING = 3  # trials that a ceiling needs before a verdict relies o
 
 @dataclass(frozen=True)
 class Ceiling:
-    """The highest rate that a generator reached against the fastest server tried."""
+    """The highest rate that a generator reached, measured with the fastest of several servers."""
 
     tool: str
     load_model: str
     mode: str
     connections: int  # connections of wrk, virtual users of k6
-    rps: float  # median of the trials; of an open load the highest rate of a step
+    rps: float  # median of the trials' rates; the rate of an open load is its highest step's
     rps_min: float
     rps_max: float
     trials: int
     server: str
     verdict: str
-    """`generator-bound` if the generator was the limit; otherwise the rate is a lower bound."""
+    """`generator-bound` if the generator was the limit.
+
+    Otherwise the generator can reach at least this rate.
+    """
 
     @property
     def known(self) -> bool:
@@ -56,12 +59,15 @@ class Calibration:
     ceilings: tuple[Ceiling, ...]
 
     def as_json(self) -> dict[str, JsonValue]:
-        """Return the calibration as a manifest and calibration.json have it."""
+        """Return the calibration in the form of a manifest's entry and of calibration.json."""
         ceilings: list[JsonValue] = [asdict(ceiling) for ceiling in self.ceilings]
         return {**asdict(self), "ceilings": ceilings}
 
     def valid_for(self, machine: Machine, tools: Mapping[str, str], generator_cpus: int) -> bool:
-        """True if it was made on the same machine, tool versions and number of generator CPUs."""
+        """True if the calibration was made under these conditions.
+
+        They are the same machine, versions of the tools, and number of the generator's CPUs.
+        """
         same_tools = all(
             self.tools.get(name, version) == version for name, version in tools.items()
         )
@@ -74,8 +80,9 @@ class Calibration:
     def ceiling_of(self, cell: Cell) -> Ceiling | None:
         """Return the ceiling for a cell's tool, load model and mode.
 
-        It is the higher ceiling of the two neighbours in connections. None unless the generator was
-        the limit at both: a lower bound says nothing about a rate above it.
+        Of the ceilings with the nearest lower and the nearest higher number of connections, it is
+        the higher one. Return None if the generator was not the limit at both of them, because then
+        a higher rate than the measured rate may be possible.
         """
         kind = attrgetter("tool", "load_model", "mode")
         alike = sorted(

@@ -1,4 +1,4 @@
-"""The `bench` command: parse arguments, call, set the exit code; no logic."""
+"""The `bench` command: parse the arguments, call a function, and set the exit code; no logic."""
 
 import io
 import os
@@ -33,7 +33,7 @@ app = typer.Typer(
 )
 
 SIGNALLED = 128
-"""Exit code of a program that a signal ended, less the signal's number."""
+"""The exit code of a program that was ended by a signal is this plus the signal's number."""
 DISTRIBUTION = "web-bench-lab"
 """Name of the installed package."""
 FORWARDED = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -41,7 +41,7 @@ FORWARDED = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 def _print_version(is_asked: bool) -> None:
-    """Print the version and end, if it is asked for."""
+    """Print the version and end the program, if the version is asked for."""
     if is_asked:
         typer.echo(f"{DISTRIBUTION} {version(DISTRIBUTION)}")
         raise typer.Exit
@@ -81,12 +81,15 @@ def lab(
 
 
 def _end_with(number: int, _frame: FrameType | None) -> NoReturn:
-    """End as a shell reports a signal; open folders and processes are cleaned up on the way."""
+    """End the program with the exit code by which a shell reports a signal.
+
+    It ends by an exception, so that open folders and processes are cleaned up.
+    """
     sys.exit(SIGNALLED + number)
 
 
 def _clean_up_on_signals() -> None:
-    """End by an exception if a signal would end this process without any clean-up."""
+    """Turn the signals that would end this process without clean-up into an exception."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _end_with)
@@ -103,7 +106,7 @@ def main() -> None:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - itself, with the same arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # Print the number of a letter that the terminal lacks.
+            # Print the code of a character that the terminal's encoding lacks.
             stream.reconfigure(errors="backslashreplace")
     _clean_up_on_signals()
     try:

@@ -1,6 +1,6 @@
-"""The columns of a run's tables, from columns.csv; the digest writes them, the readers use them.
+"""The columns of a run's tables, from columns.csv. The digest writes them, and readers use them.
 
-Imports nothing from this project.
+This module imports nothing from this project.
 """
 
 import csv

@@ -1,6 +1,6 @@
 """Terminal output: tables on stdout, progress and notes on stderr.
 
-Plain text if the output is not a terminal.
+If the output is not a terminal, it is plain text.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 _LEVELS = {"ok": "green", "warning": "yellow", "missing": "red", "failed": "red"}
 NOTED_EVERY_S = 30.0
-"""Time between the notes about a set-up if the output is not a terminal."""
+"""Time between two notes about a set-up, if the output is not a terminal."""
 out = rich.console.Console(highlight=False)
 err = rich.console.Console(stderr=True, highlight=False, soft_wrap=True)
-"""Coloured only on a terminal, as rich decides; NO_COLOR is respected."""
+"""Like `out`, it is coloured only if rich detects a terminal and NO_COLOR is not set."""
 if not out.is_terminal:
     out.width = 160
 
@@ -121,9 +121,9 @@ class FileProgress(Progress):
 
 
 class SetupProgress(Progress):
-    """The program that is being set up, with its time.
+    """Display of the program that is being set up, with the time that this has taken.
 
-    Without a terminal, one line when it begins, and then every 30 s.
+    Without a terminal, print a line when the set-up of a program begins, and then every 30 s.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
-"""Convert cells and loads to flat columns for the disk, and back; other columns are empty.
+"""Convert cells and loads to flat columns for the disk, and back.
 
-trial.json, run.json and the tables have these columns, and other programs read them. In the lab a
-load is a shape (`runner/shapes.py`). `Cell` and `Load` use this module when they are stored and
-read.
+trial.json, run.json and the tables have these columns, and other programs read them. Columns that a
+load does not need are empty. Within the lab a load is a shape (`runner/shapes.py`). `Cell` and
+`Load` use this module when they are stored and read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Differences between the load generators, for plans, tables and pages.
 
-Imports nothing from this project.
+This module imports nothing from this project.
 """
 
 import math
@@ -10,19 +10,20 @@ from typing import Literal
 Tool = Literal["k6", "wrk", "vegeta", "oha"]
 """The load generators."""
 SizeColumn = Literal["vus", "connections"]
-"""Columns of the trials with a load's users."""
+"""Columns of the table of trials that can hold the number of a load's users."""
 
 
 LEAD_S = 0.5
 """Time for which vegeta and oha send requests before the load begins.
 
-Meanwhile they open their connections, which makes vegeta's requests late by 80 ms and more.
+In this time they open their connections. Opening them makes vegeta's requests late by 80 ms and
+more, which therefore does not disturb the load itself.
 """
 GENERATOR_LATE_S = 0.01
-"""Largest delay of a request of an open load.
+"""A request of an open load counts as late if it begins this long after it was due.
 
-The timer with which a generator ends a load may be as late. 1.5 ms were observed of k6 at 2,000
-requests/s.
+The timer by which a generator ends a load may be late by as much. The largest delay observed was
+1.5 ms, of k6 at 2,000 requests/s.
 """
 
 
@@ -31,15 +32,16 @@ class Traits:
     """Traits in which a generator differs from the others."""
 
     size_column: SizeColumn
-    """Column of the trials that holds the size of a closed load."""
+    """Column of the table of trials that holds the number of a closed load's users."""
     keeps_requests: bool
-    """True if its raw file has every request, which gives a timeline."""
+    """True if its raw file has every request, so that there is a timeline."""
     raw_files: tuple[str, ...]
-    """Base names of a load's raw files: samples if it keeps them, then its summary."""
+    """Base names of a load's raw files: the samples if the generator keeps them, and its summary.
+    """
     says_connecting: bool = True
     """True if its raw file says which requests opened a connection.
 
-    Otherwise the mode is proven by the connections that were accepted.
+    Otherwise the use of connections is proven by the number of connections that were accepted.
     """
     says_statuses: bool = False
     """True if its summary has the number of answers of each status, and their bytes."""
@@ -48,11 +50,11 @@ class Traits:
     most_rps: float = math.inf
     """The highest rate of an open load at which its requests begin one by one."""
     runs_scripts: bool = False
-    """True if it runs user scripts: iterations, virtual users, time to the first byte."""
+    """True if it runs user scripts, with iterations, virtual users, and times to the first byte."""
     keeps_connections_by_itself: bool = True
     """True if its loads keep connections by default, so that a load's name needs no mode."""
     whole_seconds: bool = False
-    """True if its loads last whole seconds; slices may be shorter."""
+    """True if its loads must last whole seconds; slices may be shorter."""
     is_divisible: bool = True
     """True if several generators can share a load."""
     lead_s: float = 0.0
@@ -60,7 +62,7 @@ class Traits:
     late_s: float = 0.0
     """Extra time after the end of an open load in which delayed requests may begin."""
     between_slices_s: float = 1.0
-    """Approximate time that it takes to start and to end."""
+    """Approximate time that the generator needs between two slices, to end and to start again."""
 
 
 TRAITS: dict[str, Traits] = {
@@ -86,7 +88,7 @@ TRAITS: dict[str, Traits] = {
         raw_files=("vegeta.csv.gz", "vegeta.json"),
         is_divisible=False,
         lead_s=LEAD_S,
-        # It starts no request after its time is over, so delayed requests need extra time.
+        # vegeta begins no request after its time is over, so delayed requests need extra time.
         late_s=GENERATOR_LATE_S,
     ),
     "oha": Traits(
@@ -96,7 +98,7 @@ TRAITS: dict[str, Traits] = {
         says_connecting=False,
         says_statuses=True,
         is_optional=True,
-        # Its clock ticks in milliseconds: at higher rates requests begin in bunches.
+        # oha's clock ticks in milliseconds, so at higher rates several requests begin at once.
         most_rps=1000,
         keeps_connections_by_itself=False,
         is_divisible=False,
@@ -118,11 +120,11 @@ def is_sized_by_connections(tool: object) -> bool:
 def users_column(tool: object, load_model: str) -> SizeColumn:
     """Return the column of the trials that holds the number of a load's users.
 
-    An open load has no size of its own: its users are the most that the generator may have.
+    For an open load, this number is not its size, but the highest number of users that may run.
     """
     return traits_of(tool).size_column if load_model == "closed" else "vus"
 
 
 def traits_of(tool: object) -> Traits:
-    """Return the traits of a generator named in a table; defaults if the lab does not drive it."""
+    """Return the traits of a generator; defaults for a generator that the lab does not drive."""
     return TRAITS.get(str(tool), _UNKNOWN)

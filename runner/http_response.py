@@ -1,8 +1,9 @@
 """Parse HTTP/1 responses from bytes as they arrive (RFC 9112); no other module parses them.
 
-The probe and the poll of /stats feed it without waiting; the contract and the start of servers use
-`read_response`, which waits. h11 would take sixteen times the CPU time, and accepts lines that end
-in a bare LF (docs/decisions.md). Tests compare the two.
+The probe and the poll of /stats feed bytes to a `ResponseReader` without waiting. The contract and
+the start of servers use `read_response`, which waits. The library h11 is not used, because it takes
+sixteen times the CPU time, and accepts lines that end in a bare LF (docs/decisions.md). Tests
+compare the two parsers.
 """
 
 import re
@@ -18,7 +19,7 @@ MOST_BYTES = (
 _END = b"\r\n\r\n"
 _STATUS_LINE = re.compile(r"HTTP/1\.([0-9]) ([0-9]{3})(?![0-9])")
 _FOLD = re.compile(r"\r\n[ \t]+")
-"""A header value continues in the next line; this is read as a space (RFC 9112, section 5.2)."""
+"""A header value that continues on the next line: read as a space (RFC 9112, section 5.2)."""
 _FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\0\r\n]*?)[ \t]*")
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]+")
 
@@ -28,7 +29,7 @@ class Response:
     """One response: its status, headers and body, and whether the connection is kept."""
 
     status: int
-    headers: Mapping[str, str]  # names in lower case; the last line of a name counts
+    headers: Mapping[str, str]  # names in lower case; if a name has several lines, the last counts
     kept: bool  # True if the server keeps the connection
     length: int | None  # bytes of the body; None if chunks or the connection's end delimit it
     chunked: bool
@@ -65,7 +66,7 @@ def parse_head(text: bytes) -> Response:
 
 
 def _headers(lines: Sequence[str]) -> dict[str, str]:
-    """Parse header lines; the last of each name counts.
+    """Parse header lines; if a name has several lines, the last line counts.
 
     Raise ValueError for an invalid line, and for two different lengths.
     """
@@ -99,9 +100,10 @@ class ResponseReader:
     def take(self, *, head_only: bool = False, interim: bool = False) -> Response | None:
         """Return the next response; None if it is incomplete.
 
-        With `head_only`, ignore the body, as for an answer to HEAD. Skip responses with a status
-        below 200, which announce another one, unless `interim` is True. Raise ConnectionResetError
-        if the connection ended early, and ValueError for bytes that are not HTTP.
+        With `head_only`, read no body, as for an answer to HEAD. A response with a status below 200
+        announces another response. It is skipped unless `interim` is True. Raise
+        ConnectionResetError if the connection ended early, and ValueError for bytes that are not
+        HTTP.
         """
         while self._head is None:
             text, end, rest = self.pending.partition(_END)
@@ -127,7 +129,8 @@ class ResponseReader:
     def _body(self, head: Response) -> bytes | None:
         """Return the body if it is complete, otherwise None.
 
-        Chunks are complete with the fields and the blank line after the last one.
+        A body in chunks is complete when the trailer fields and the blank line after the last chunk
+        have arrived.
         """
         if not head.chunked:
             if len(self.pending) < (head.length or 0) or (head.length is None and not self._ended):
@@ -167,7 +170,8 @@ def read_response(
 ) -> Response:
     """Return the next response from a blocking socket.
 
-    Raise OSError, ValueError as ResponseReader does, and ValueError beyond MOST_BYTES.
+    Raise OSError if the connection fails or ends early. Raise ValueError for bytes that are not
+    HTTP, and for a response of more than MOST_BYTES.
     """
     while (response := reader.take(head_only=head_only, interim=interim)) is None:
         if len(reader.pending) > MOST_BYTES:

@@ -1,7 +1,7 @@
 """The manifest of a run (run.json): its campaign, programs, tools and machine.
 
-The types are lenient, because a run of another version may lack a field or have an additional one.
-A missing field has a default. An unknown field is kept, and written again.
+The types are lenient, because a run of another version may lack a field, or have further fields.
+A missing field gets a default. An unknown field is kept, and written again.
 `Manifest.differences_from` compares the conditions of two runs.
 """
 
@@ -18,9 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, Strict, model_vali
 
 from runner.measurement import Placement
 
-THE_DATABASE = "the database"  # its name in a list of servers
+THE_DATABASE = "the database"  # name of the database in a list of servers
 MACHINE_FACTS = ("cpu_model", "cpus", "kernel", "governor", "turbo", "hypervisor")
-"""The facts of a machine that a number depends on, beside its memory."""
+"""The facts of a machine on which measured numbers depend, beside its memory."""
 BYTES_OF_A_GIB = 2**30
 
 
@@ -52,12 +52,12 @@ class Condition(StrEnum):
 
 
 IF_BOTH_KNOW = {Condition.COMPILER}
-"""Conditions that no difference is made of if one of the runs does not know them."""
+"""Conditions that are compared only if both runs know them."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A condition that differs between two runs, with its value in each; None if it is unknown."""
+    """A condition that differs between two runs, with its value in each run; None if unknown."""
 
     condition: Condition
     what: str
@@ -99,8 +99,8 @@ Flag: TypeAlias = Annotated[bool, Strict()]
 class Facts(BaseModel):
     """A frozen part of a manifest: each field has a default, and unknown fields are kept.
 
-    Values are not converted: a number written as text is an error. A null counts as missing if the
-    field's default is not None.
+    Values are not converted, so a number that is written as text is an error. A null counts as a
+    missing value, unless None is the default of the field.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
@@ -128,11 +128,11 @@ class Facts(BaseModel):
         return cls.model_validate(facts)
 
     def says(self, name: str) -> bool:
-        """Return whether the field was given."""
+        """Return whether the manifest has the field."""
         return name in self.model_fields_set
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields that were given, without defaults, as run.json has them."""
+        """Return the fields in the form of run.json; fields left to their defaults are absent."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
@@ -144,9 +144,9 @@ class Git(Facts):
 
 
 class Machine(Facts):
-    """Facts of a machine; None if the machine does not provide one, or an older run lacks it.
+    """Facts of a machine.
 
-    Memory is in bytes.
+    A fact is None if the machine does not provide it, or if an older run did not record it.
     """
 
     cpu_model: str | None = None
@@ -177,7 +177,8 @@ class Machine(Facts):
     def fingerprint(self) -> str:
         """12 hexadecimal digits of a SHA-256 over the facts that change a machine's numbers.
 
-        An unknown fact is null: two machines count as one only if all facts are equal.
+        Two machines count as the same machine only if all of these facts are equal. An unknown fact
+        counts as null.
         """
         known = {name: getattr(self, name) for name in MACHINE_FACTS}
         known["memory_gib"] = self.memory_gib
@@ -185,14 +186,14 @@ class Machine(Facts):
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def conditions(self) -> Iterator[tuple[str, Value]]:
-        """Yield name and value of each fact in `fingerprint`."""
+        """Yield name and value of each fact that `fingerprint` contains."""
         for name in MACHINE_FACTS:
             yield name, getattr(self, name)
         yield "memory", None if self.memory_gib is None else f"{self.memory_gib} GiB"
 
 
 class HostOfRun(Facts):
-    """One of several hosts: its roles, its CPUs in the run, its clock's error, and its machine."""
+    """One of several hosts: its roles, the CPUs used, the error of its clock, and its machine."""
 
     roles: str = ""
     cpus_used: tuple[Int, ...] = ()
@@ -207,7 +208,7 @@ class PlacementOfRun(Facts):
     generator: tuple[Int, ...] = ()
     database: tuple[Int, ...] = ()
     hosts: tuple[str, ...] = ()
-    """As `Placement.hosts` has them."""
+    """The same as `Placement.hosts`."""
     disjoint: Flag = True
     database_shared: Flag = False
 
@@ -224,13 +225,13 @@ class PlacementOfRun(Facts):
         return place.model_copy(update={"hosts": placement.hosts}) if placement.hosts else place
 
     def cpus_of(self, subject: str) -> tuple[int, ...]:
-        """Return the CPUs of the server, the generator or the database; none for other parts."""
+        """Return the CPUs of `server`, `generator` or `database`; empty for any other subject."""
         known = {"server": self.server, "generator": self.generator, "database": self.database}
         return known.get(subject, ())
 
 
 class DatabaseOfRun(Facts):
-    """The database: its version, its image (None if it ran without one) and its settings."""
+    """The database: its version, its image (None if it ran without a container), its settings."""
 
     version: str | None = None
     image: str | None = None
@@ -238,9 +239,9 @@ class DatabaseOfRun(Facts):
 
 
 class LoadOfRun(Facts):
-    """The fields of a `[[load]]` that are read here; others are kept unchanged.
+    """The fields of a `[[load]]` that are read from a manifest; other fields are kept unchanged.
 
-    `campaign_from_manifest` returns all of them.
+    `campaign_from_manifest` returns loads with all of their fields.
     """
 
     workload: str | None = None
@@ -252,7 +253,7 @@ class LoadOfRun(Facts):
 
 
 class ApiOfRun(Facts):
-    """A user's API, as `runner.model.UserApi` has it."""
+    """A user's API, with fields of `runner.model.UserApi`."""
 
     name: str | None = None
     path: str | None = None
@@ -268,7 +269,7 @@ class ApiOfRun(Facts):
 
 
 class CampaignOfRun(Facts):
-    """The campaign as it was run, with its TOML as given and the factor of its sizes."""
+    """The campaign as it was run, with its original TOML, and the factor that scaled its sizes."""
 
     name: str | None = None
     title: str | None = None
@@ -288,13 +289,13 @@ class CampaignOfRun(Facts):
 
     @property
     def apis(self) -> tuple[ApiOfRun, ...]:
-        """The user's APIs. The file has a single one as an object, several as a list."""
+        """The user's APIs. In the file, a single API is an object, and several are a list."""
         if self.own is None:
             return ()
         return self.own if isinstance(self.own, tuple) else (self.own,)
 
     def variables_of(self, server: str | None = None) -> tuple[str, ...]:
-        """Return the variables of a server as texts; without a name, those of all servers."""
+        """Return the variables of a server, or of all servers if none is named, as texts."""
         return tuple(
             f"{name}={value} of {owner}"
             for owner, name, value in self.environment
@@ -306,7 +307,7 @@ class CampaignOfRun(Facts):
 
 
 class FileOfRun(Facts):
-    """A file of an imported run: its name, and what it had when it was imported."""
+    """A file of an imported run: name, loaded subject, and size and SHA-256 when imported."""
 
     name: str = ""
     subject: str = ""
@@ -315,7 +316,7 @@ class FileOfRun(Facts):
 
 
 class Origin(Facts):
-    """Where an imported run comes from; its trials are its files, in their order."""
+    """The files from which a run was imported, in the order of the run's trials."""
 
     files: tuple[FileOfRun, ...] = ()
 
@@ -332,11 +333,11 @@ class Manifest(Facts):
     git: Git | None = None
     """None outside a git checkout."""
     machine: Machine = Field(default_factory=Machine)
-    """The server's machine, if there are several hosts."""
+    """The machine of the run; if there are several hosts, the server's machine."""
     hosts: tuple[HostOfRun, ...] | None = None
     """None if all ran on one machine."""
     tools: dict[str, str] = Field(default_factory=dict)
-    """Versions, by name."""
+    """Versions of programs, by name."""
     packages: dict[str, str] = Field(default_factory=dict)
     """Versions of Python packages, by name."""
     engine: str | None = None
@@ -347,14 +348,14 @@ class Manifest(Facts):
     artifacts: dict[str, str] = Field(default_factory=dict)
     """SHA-256 of each server's binary."""
     compilers: dict[str, str] = Field(default_factory=dict)
-    """Name and version of the compiler of each server's binary; only known ones."""
+    """Name and version of the compiler of each server's binary; unknown compilers are left out."""
     inputs: dict[str, str] = Field(default_factory=dict)
     """SHA-256 of each source file of the campaign."""
     claims_sha256: str | None = None
     """SHA-256 of the rules that judge the claims."""
     database: DatabaseOfRun | None = None
     calibration: dict[str, JsonValue] | None = None
-    """As `runner.calibration.Calibration` has it, which alone reads it."""
+    """The calibration, in the form of `runner.calibration.Calibration`, which alone reads it."""
     idle: str | None = None
     """State of idle CPUs: `polling`, `system`, or `both` in turn."""
     until: str | None = None
@@ -382,12 +383,13 @@ class Manifest(Facts):
         This is the one place that decides whether two runs were made under the same conditions. The
         caller picks the kinds of differences that matter to its question.
 
-        Compared are: the machine and the hosts, the engine, the state of idle CPUs, the placement
-        of CPUs, the sampling rate, the requests to a user's API, the versions of tools and
-        database, the lab's commit, the servers' variables, compilers, binaries and images, and the
-        campaign's source files. A compiler counts only if both runs know it. Not compared are:
-        names, dates, seeds, plans, Python packages, warnings, and facts of a machine that change no
-        number.
+        These are compared: the machine and the hosts, the engine, the state of idle CPUs, the
+        placement of CPUs, the sampling rate, the requests to a user's API, the versions of tools
+        and database, the lab's commit, the servers' variables, compilers, binaries and images, and
+        the campaign's source files. A compiler is compared only if both runs know it.
+
+        These are not compared: names, dates, seeds, plans, Python packages, warnings, and facts of
+        a machine on which no number depends.
         """
         here = dict(self._conditions())
         there = dict(other._conditions())
@@ -399,7 +401,10 @@ class Manifest(Facts):
         )
 
     def _conditions(self) -> Iterator[tuple[tuple[Condition, str], Value]]:
-        """Yield kind and name of each condition with its value, in the order of their naming."""
+        """Yield kind and name of each condition with its value.
+
+        Differences are named to readers in this order.
+        """
         for name, value in self.machine.conditions():
             yield (Condition.MACHINE, name), value
         machines = (f"{host.roles}: {host.machine.fingerprint}" for host in self.hosts or ())
@@ -425,9 +430,10 @@ class Manifest(Facts):
             yield (Condition.INPUT, name), digest
 
     def _conditions_of_requests(self) -> Iterator[tuple[tuple[Condition, str], Value]]:
-        """Return the requests to a user's API, which may differ between runs of the same name.
+        """Yield the conditions about the requests to a user's API.
 
-        All APIs of a run get the same requests.
+        The requests may differ between runs of the same name. All APIs of a run get the same
+        requests.
         """
         api = next(iter(self.campaign.apis), ApiOfRun())
         files = tuple(f"{name} {digest[:12]}" for name, digest in api.files)

@@ -1,13 +1,13 @@
-"""Measurements of one load, as `measure` passes them to the digest and stores in trial.json."""
+"""Measurements of one load, which `measure` passes to the digest and stores in trial.json."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
 NO_EXIT_CODE = 256
-"""Exit code of a server that has ended but is not the lab's child process.
+"""Stands for the exit code of a server that has ended, if the server is not the lab's child.
 
-No program can end with this code.
+The real exit code is then unknown. No program can end with 256.
 """
 
 PROBE_HZ = 40.0  # highest rate of the probe: enough for a percentile per second or two
@@ -16,14 +16,14 @@ PROBE_SHARE = 0.01
 PROBE_CONNECTIONS = 100  # maximum number of concurrent requests of the probe
 LEAST_PROBED = 10  # answers of the probe needed for a median
 PROBE_COLUMNS = ("scheduled_ns", "sent_ns", "received_ns", "status", "opened")
-"""Columns of the probe's samples; times are of CLOCK_MONOTONIC.
+"""Columns of the probe's samples. Times are those of CLOCK_MONOTONIC.
 
-status is 0 without an answer; opened is 1 if the request opened a connection.
+`status` is 0 if there was no answer, and `opened` is 1 if the request opened a connection.
 """
 
 
 def ended(code: int) -> str:
-    """Return the sentence part that a server has ended, with its exit code."""
+    """Return the part of a sentence that says that a server has ended, with its exit code."""
     return "ended" if code == NO_EXIT_CODE else f"ended with exit code {code}"
 
 
@@ -31,9 +31,9 @@ def ended(code: int) -> str:
 class Placement:
     """CPUs of the server, of the generator (with runner and sampler), and of the database.
 
-    Server and generator share none if there are two CPUs. The database shares the generator's if
-    there are too few. For a server not started by the lab, the CPUs are the observed ones, or none
-    if its process was not found.
+    If there are at least two CPUs, server and generator share none of them. The database shares the
+    generator's CPUs if there are too few. If the lab did not start the server, its CPUs are those
+    that were observed, or none if its process was not found.
     """
 
     server: tuple[int, ...]
@@ -67,17 +67,17 @@ class Placement:
 class Quota:
     """A server's CPU quota set outside the lab, on its control group or on one above it."""
 
-    cores: float | None = None  # the tightest quota found; None without one
-    known: bool = True  # False if some group could not be read: it may have a tighter quota
+    cores: float | None = None  # the tightest quota that was found; None if there is none
+    known: bool = True  # False if a group could not be read, because it may have a tighter quota
     shared: bool = False  # True if the lab itself is in a group with such a quota
 
 
 @dataclass(frozen=True)
 class Counters:
-    """Counts read around a load, of the server (`/stats`) and of the host.
+    """Counts that are read before and after a load, from the server (`/stats`) and from the host.
 
-    The host counts TCP's PassiveOpens and tracked connections. A field is None if the server does
-    not offer it.
+    The host counts TCP's PassiveOpens and tracked connections. A count is None if the server or the
+    host does not offer it.
     """
 
     requests: int | None
@@ -89,9 +89,9 @@ class Counters:
 
 @dataclass(frozen=True)
 class Spent:
-    """What a server's processes took: CPU time by mode, context switches, page faults.
+    """Resources that a server's processes used: CPU time by mode, context switches, page faults.
 
-    Voluntary switches are waits, involuntary ones are preemptions.
+    A voluntary switch means that a thread waited, and an involuntary switch that it was preempted.
     """
 
     user_ns: int
@@ -101,26 +101,26 @@ class Spent:
     page_faults: int
 
     def since(self, before: Spent) -> Spent:
-        """Return what was taken since an earlier reading."""
+        """Return what was used since an earlier reading."""
         names = [each.name for each in fields(self)]
         return Spent(*(getattr(self, name) - getattr(before, name) for name in names))
 
     def plus(self, other: Spent) -> Spent:
-        """Return what both took together."""
+        """Return what both used together."""
         names = [each.name for each in fields(self)]
         return Spent(*(getattr(self, name) + getattr(other, name) for name in names))
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """Size and start of a server; a field is None if it is unknown."""
+    """Start-up time, memory and sizes of a server; unknown values are None."""
 
     start_ns: int | None = None
     """Time from the begin of its program to its first answer."""
     rss_started_bytes: int | None = None
-    """Resident memory once it has answered, before any load."""
+    """Resident memory after the server's first answer and before any load."""
     rss_after_bytes: int | None = None
-    """Resident memory after its last load."""
+    """Resident memory after the server's last load."""
     binary_bytes: int | None = None
     image_bytes: int | None = None
 
@@ -162,7 +162,7 @@ class GeneratorHost:
 class Between:
     """The network between the hosts of a load: clocks, bytes and TCP segments.
 
-    Bytes are of the server's host, segments of all hosts.
+    Bytes are counted on the server's host, and segments on all hosts.
     """
 
     clock_error_ns: int
@@ -176,21 +176,23 @@ class Between:
     """Throughput of the slowest network to a generator, in a transfer before the run."""
     generators: tuple[GeneratorHost, ...]
     round_trip_ns: int = 0
-    """Round trip between the server and the farthest generator before the run; 0 if not
-    measured.
+    """Round trip between the server and the farthest generator, measured before the run.
+
+    It is 0 if it was not measured.
     """
 
     def share(self, seconds: float) -> float:
-        """Return the share of that throughput that a load used, in its busier direction."""
+        """Return the share of `transfer_bytes_s` that a load used in its busier direction."""
         return max(self.received_bytes, self.sent_bytes) / seconds / self.transfer_bytes_s
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """Exit code and times of a generator; `load_*` enclose its process.
+    """Exit code and times of a generator.
 
-    Wall times are nanoseconds since the epoch by its host's clock. Monotonic times are
-    CLOCK_MONOTONIC by the runner's clock.
+    The times are those just before its process started and just after it ended. Wall times are in
+    nanoseconds since the epoch, by the clock of the generator's host. Monotonic times are those of
+    CLOCK_MONOTONIC on the runner's machine.
     """
 
     generator_exit: int
@@ -210,7 +212,7 @@ class Generated(Loaded):
 
 @dataclass(frozen=True, kw_only=True)
 class Part(Generated):
-    """The part of a load sent by a generator other than the first."""
+    """The part of a load that another generator than the first one sent."""
 
     number: int  # number of the generator, from 2
 
@@ -222,7 +224,10 @@ class Part(Generated):
 
 @dataclass(frozen=True, kw_only=True)
 class LoadFacts(Generated):
-    """Facts of one load (of a whole trial or of one slice), with the first generator's part."""
+    """Facts of one load (of a whole trial or of one slice).
+
+    The fields of `Generated` are those of the first generator.
+    """
 
     counters_before: Counters
     counters_after: Counters
@@ -230,15 +235,15 @@ class LoadFacts(Generated):
     parts: tuple[Part, ...] = ()  # the other generators' parts
     between: Between | None = None  # None if all run on one machine
     spent: Spent | None = None
-    """What the server took; None in older runs, or if its process was not found."""
+    """Resources that the server used; None in older runs, or if its process was not found."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Slice(LoadFacts):
     """One slice of a trial's load.
 
-    `place` numbers the slices of one server from 1; in each place of a session every server has one
-    slice. `position` numbers all slices of the session from 1, in the order of loading.
+    `place` numbers the slices of one server from 1. In each place of a session, every server has
+    one slice. `position` numbers all slices of the session from 1, in the order of loading.
     """
 
     place: int
@@ -247,10 +252,10 @@ class Slice(LoadFacts):
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement(LoadFacts):
-    """The measurement of one trial; its raw files are in the trial's folder.
+    """The measurement of one trial, whose raw files are in the trial's folder.
 
-    For a trial in a session, the fields of LoadFacts span its first to its last slice, and argv is
-    the first slice's.
+    For a trial in a session, the fields of LoadFacts span the time from the first to the last
+    slice, and `argv` is that of the first slice.
     """
 
     engine: str
@@ -277,9 +282,13 @@ class Measurement(LoadFacts):
     others_loaded: tuple[tuple[int, int], ...] = ()
     """Begin and end, in ns, of the loads on the session's other servers."""
     probe_hz: float = PROBE_HZ
-    """Rate of the probe; 0 if any would have loaded the server too much."""
+    """Rate of the probe; 0 if there was no probe, because it would have loaded the server too much.
+    """
     users: int | None = None
-    """Virtual users of an open load that names none, chosen from the warm-up's iterations."""
+    """Number of virtual users that was chosen after the warm-up.
+
+    None if the load itself names the number.
+    """
     # a quota set outside the lab; None in older runs, which did not record it
     quota: Quota | None = None
     also_ports: tuple[int, ...] = ()
@@ -288,12 +297,12 @@ class Measurement(LoadFacts):
 
     @property
     def cpus(self) -> int:
-        """Number of the machine's CPUs, or of the trial's if unknown."""
+        """Number of the machine's CPUs, or of the trial's CPUs if the first is unknown."""
         return self.host_cpus or self.placement.cpus
 
     @property
     def loads(self) -> tuple[Measurement, ...]:
-        """The slices, each as a measurement; the measurement itself if there are none."""
+        """Each slice as a measurement of its own; without slices, the measurement itself."""
         if not self.slices:
             return (self,)
         names = [each.name for each in fields(LoadFacts)]

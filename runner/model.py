@@ -30,17 +30,21 @@ STATS_COLUMNS = (
 )
 """Columns of resources.parquet with values of /stats.
 
-`requests` is a key of the answer; `pool_size` is the key `size` of its object `pool`.
+They are named after the keys in the answer: `requests` is the key `requests`, and `pool_size` is
+the key `size` of the object `pool`.
 """
 OTHER_ENDPOINTS = "(all other endpoints)"
-"""Name of the row of a script's endpoints that are too many for rows of their own: a mixture."""
+"""Name of the row that stands for all endpoints of a script that have no row of their own.
+
+If there are too many endpoints, the rarest ones have none.
+"""
 OWN_SCRIPT = "own"
 """Workload of a user's script: an iteration may have several requests, and pauses."""
 OWN_GET = "own-get"  # workload of a plain GET of a user's URL
 OWN = (OWN_SCRIPT, OWN_GET)
 CLAIMS = (
     Path(__file__).parent / "present" / "published" / "claims.toml"
-)  # and the rules by which they are judged
+)  # file with the published claims, and the rules by which they are judged
 POSTGRES = (
     Path(__file__).parent / "postgres"
 )  # the database's configuration, start script and Dockerfile
@@ -115,16 +119,16 @@ The kernel's default of 0.1 s would stop a server for tens of milliseconds.
 REQUESTS_BEYOND = 100
 """Requests that must lie beyond a percentile before it is drawn or printed.
 
-The count beyond a percentile is binomial: with 100 its relative standard error is 1/sqrt(100) = 10
-%.
+The number of requests beyond a percentile is binomial. If it is 100, its relative standard error is
+1/sqrt(100) = 10 %.
 """
 
 
 def carried_percent(requests: float) -> float | None:
     """Return the highest percentile with at least `REQUESTS_BEYOND` of `requests` above it.
 
-    It is rounded down: to a whole number up to 99, to one decimal up to 99.9, and to two above.
-    None if even the median has fewer requests above it.
+    It is rounded down: to a whole number up to 99, to one decimal up to 99.9, and to two decimals
+    above that. Return None if even the median has fewer requests above it.
     """
     if not requests >= 2 * REQUESTS_BEYOND:
         return None
@@ -159,23 +163,32 @@ class Server:
     """The binary that the build leaves in `folder`; None if `run_command` is a script."""
     run_needs: tuple[str, ...] = ()
     run_command: tuple[str, ...] = ()
-    """How the process engine starts it in `folder`; `{artifact}` is the built binary."""
+    """Command with which the process engine starts the server in `folder`.
+
+    `{artifact}` is the built binary.
+    """
     base: str | None = None
     """Image that the Dockerfile's first stage needs (`debian`), or None for FROM scratch."""
     shared: bool = False
-    """True if its image is built in servers/, because it shares code with other servers."""
+    """True if the server's image is built in servers/, because servers share code."""
     notes: str = ""
     secrets_by_file: bool = False
-    """True if it reads the database's URL from a file, not from its environment."""
+    """True if the server reads the database's URL from a file, not from its environment."""
     contract: bool = True
-    """True if it implements the lab's contract; any other server only answers HTTP at its port."""
+    """True if the server implements the lab's contract.
+
+    Of any other server the lab only assumes that it answers HTTP at its port.
+    """
 
     def __post_init__(self) -> None:
         check_name("Server", self.name)
 
     @property
     def implementation(self) -> str:
-        """The folder's name, which the server reports; a copy has another `name`."""
+        """Name of the folder, which is also the name that the server reports.
+
+        A copy has another `name`, but the same implementation.
+        """
         return self.folder.name
 
 
@@ -191,12 +204,12 @@ class Workload:
     method: str
     path: str
     body: str = ""
-    """Body of the request; the trial's tag, by which inserted rows are counted, replaces `{tag}`.
+    """Body of the request. `{tag}` in it is replaced by the trial's tag, by which rows are counted.
     """
     needs: tuple[str, ...] = ()
     database: bool = False  # True: each server has a fresh PostgreSQL
     probe_path: str | None = None
-    """Path that the probe requests by GET; None if it sends the load's request."""
+    """Path that the probe requests by GET; None if the probe sends the same request as the load."""
     also: tuple[int, ...] = ()  # further ports of the server's host that a user's script may use
 
     def __post_init__(self) -> None:
@@ -207,8 +220,10 @@ class Workload:
 class Cell:
     """A server under a load.
 
-    With `slices` the cell is one server's part of a session, and the lengths of its shape are the
-    sums over its slices. On disk a cell is flat (`columns`), and pydantic reads that form.
+    With `slices`, the cell is one server's part of a session. The iterations and durations of its
+    shape are then sums over all of its slices.
+
+    On disk a cell is a flat record (`columns`), and pydantic reads this form.
     """
 
     server: str
@@ -225,11 +240,11 @@ class Cell:
     share: float = 1.0
     """Share of each of its CPUs that a CPU quota lets the server use; 1.0 without a quota."""
     database_share: float = 1.0
-    """The same for the database."""
+    """Share of each of its CPUs that a CPU quota lets the database use; 1.0 without a quota."""
     idle: Idle = "polling"
     """Requested state of idle CPUs."""
     slices: int | None = None
-    """Number of its slices in a session; None if the trial is in no session."""
+    """Number of slices that the server has in a session; None if the trial is in no session."""
 
     @classmethod
     def from_columns(cls, columns: CellColumns) -> Cell:
@@ -253,7 +268,10 @@ class Cell:
 
     @property
     def load_model(self) -> LoadModel:
-        """Closed: a request waits for the answer to the one before; open: it begins at its time."""
+        """`closed`: each user waits for an answer before its next request.
+
+        `open`: requests begin at planned times.
+        """
         return self.shape.load_model
 
     @property
@@ -305,36 +323,36 @@ class Cell:
 
     @property
     def last_rate_rps(self) -> float | None:
-        """Last arrival rate of an open load; None for a closed one."""
+        """Last arrival rate of an open load; None for a closed load."""
         return self.shape.last_rate_rps
 
     @property
     def offered_s(self) -> float:
-        """Duration of an open load in seconds, without its lead; 0 for a closed one."""
+        """Duration of an open load in seconds, without its lead; 0 for a closed load."""
         return self.shape.offered_s
 
     @property
     def window_s(self) -> float | None:
         """Seconds in which all iterations of an open load must begin; None for a closed load.
 
-        It is longer than the load where a generator begins no iteration after its time: iterations
-        that are late at the end need this time.
+        It is longer than the load for a generator that begins no iteration after the time that it
+        is given. The additional time lets it begin iterations that are late at the end.
         """
         return self.offered_s + TRAITS[self.tool].late_s if self.rates_rps else None
 
     @property
     def lead_s(self) -> float:
-        """Lead of an open load in seconds, which does not count; 0 for a closed one."""
+        """Seconds for which an open load is sent before it counts; 0 for a closed load."""
         return TRAITS[self.tool].lead_s if self.rates_rps else 0.0
 
     @property
     def to_begin(self) -> int:
-        """Iterations that an open load must begin, including its lead; 0 for a closed one."""
+        """Number of iterations that an open load must begin, including its lead; 0 if closed."""
         return self.shape.to_begin(self.lead_s)
 
     @property
     def sockets(self) -> int:
-        """Number of connections that the load holds open at once; 0 if not known yet."""
+        """Number of connections that the load holds open at once; 0 if it is not known yet."""
         return self.shape.users or 0
 
     @property
@@ -390,14 +408,14 @@ class Trial:
     cell: Cell
     attempt: int = 1
     session: str | None = None
-    """Name of its session, whose servers run side by side; None for a single trial."""
+    """Name of the trial's session, whose servers run side by side; None without a session."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """One `[[load]]` of a campaign: a workload, and the sizes to cross with the servers.
+    """One `[[load]]` of a campaign: a workload, and the sizes with which each server is loaded.
 
-    In run.json a load is flat (`columns`), and pydantic reads that form.
+    In run.json a load is a flat record (`columns`), and pydantic reads this form.
     """
 
     workload: str
@@ -406,14 +424,17 @@ class Load:
     form: Form
     modes: tuple[Mode, ...] = ("keepalive",)
     users: tuple[int, ...] = ()
-    """Numbers of users, one cell each; empty if the warm-ups of an open load decide its number."""
+    """Numbers of users; each of them makes a cell.
+
+    Empty for an open load whose warm-up decides the number of users.
+    """
     size_column: SizeColumn = "vus"
-    """Name of the users: virtual users, or connections."""
+    """`vus` if the users are virtual users, or `connections`."""
     pool_sizes: tuple[int, ...] = ()
     servers: tuple[str, ...] = ()
-    """Servers of the campaign that this load is for; empty: all."""
+    """Servers of the campaign to which this load is applied; empty if it is applied to all."""
     shares: tuple[float, ...] = (1.0,)
-    """Shares of each CPU of the server, one cell each."""
+    """Shares of each of its CPUs that the server may use; each of them makes a cell."""
     database_share: float = 1.0
     idle: tuple[Idle, ...] = ("polling",)
     slices: int | None = None
@@ -448,7 +469,7 @@ class Load:
     def scaled(self, factor: float) -> Load:
         """Return the load with iterations and durations multiplied by `factor`.
 
-        `Campaign.scaled` has the lower limits.
+        `Campaign.scaled` describes the lower limits.
         """
         counts_users = self.size_column == "vus" and bool(self.users)
         least_iterations = max(self.users, default=1) * (self.slices or 1)
@@ -462,14 +483,17 @@ _LOAD_COLUMNS = tuple(
 
 
 def _require_same(made: CellColumns | LoadColumns, given: CellColumns | LoadColumns) -> None:
-    """Raise ValueError if columns have values that the shape made of them lacks."""
+    """Raise ValueError if `given` has a value that a cell or load made from it does not keep.
+
+    `made` has the columns of that cell or load.
+    """
     for each in fields(given):
         if getattr(made, each.name) != getattr(given, each.name):
             raise ValueError(f"{each.name} = {getattr(given, each.name)!r} contradicts the others")
 
 
 def _read_flat(columns_schema: Any, convert: Any) -> Any:
-    """Return pydantic's schema for reading columns and then converting them."""
+    """Return a pydantic schema that reads columns and then converts them by `convert`."""
     from pydantic_core import core_schema  # noqa: PLC0415 - only decoding needs it
 
     return core_schema.no_info_after_validator_function(convert, columns_schema)
@@ -492,9 +516,10 @@ def record_of(value: Any) -> Any:
 class UserApi:
     """A user's API in a campaign: its address or folder, and the requests."""
 
-    name: str  # its name among the campaign's servers
+    name: str  # name of the API among the campaign's servers
     path: str
-    """Path and query of its URL, for a plain GET; a script's BASE_URL ends in them."""
+    """Path and query of the URL: a plain GET requests them, and a script's BASE_URL ends in them.
+    """
     probe_path: str  # path that the probe requests
     url: str | None = None
     """URL of a server that already runs; None if the lab starts one from `folder`."""
@@ -502,22 +527,23 @@ class UserApi:
     """IP address of the URL's host; the load can reach no other address."""
     port: int | None = None
     process: str | None = None
-    """Identity of the process that listened there before the run (attached.Listener), if known."""
+    """Identity of the process that listened at `port` before the run (attached.Listener), if known.
+    """
     folder: str | None = None  # relative to the lab's root
     script: str | None = None  # the script among `files`; None for a plain GET
     files: tuple[tuple[str, str], ...] = ()
     """Name and SHA-256 of the script and of each file that it imports or opens."""
     also: tuple[int, ...] = ()
-    """Further ports of its host that the script may use."""
+    """Further ports of the URL's host that the script may use."""
     ca: str | None = None
     """File with the certificates to trust, relative to the lab's root; None for the system's."""
     ca_sha256: str | None = None
     insecure: bool = False
     """True if any certificate is accepted."""
     commit: str | None = None
-    """The commit in `folder`, a temporary checkout; None if the folder is the user's."""
+    """Commit of which `folder` is a temporary checkout; None if `folder` is the user's own."""
     start: str | None = None
-    """Shell command that starts it in `folder` as a plain process that listens at $PORT."""
+    """Shell command that starts the server in `folder`, as a plain process that uses $PORT."""
 
 
 @dataclass(frozen=True)
@@ -533,7 +559,9 @@ class Campaign:
     sample_hz: float
     database_cpus: int = 1
     attempts: int = 3
-    """Highest number of attempts at a trial; the last one counts if it keeps every invariant."""
+    """Highest number of attempts at a trial. Even if the last one was disturbed, it counts if it
+    keeps every invariant.
+    """
     environment: tuple[tuple[str, str, str], ...] = ()
     """Environment variables in addition to the contract's: (server, name, value)."""
     copies: tuple[tuple[str, str], ...] = ()  # second labels of servers: (label, server)
@@ -544,9 +572,9 @@ class Campaign:
     def scaled(self, factor: float) -> Campaign:
         """Return the campaign with iterations and durations multiplied by `factor` (> 0).
 
-        At least one iteration per virtual user remains, and at least 0.2 s of each duration and
-        step; 1 s if virtual users send the load, because k6 accepts no less. Arrival rates and the
-        number of a search's steps do not change.
+        At least one iteration per virtual user remains. Durations and steps remain at least 0.2 s
+        long, or 1 s if virtual users send the load, because k6 accepts no less. Arrival rates and
+        the number of a search's steps do not change.
         """
         if not 0 < factor < math.inf:
             raise LabError(f"--scale must be a number greater than 0, not {factor:g}.")
@@ -559,13 +587,13 @@ class Blame(StrEnum):
     TRIAL = "trial"
     """The server, the generator or their numbers: the trial fails."""
     LAB = "lab"
-    """An instrument that was late, or whose clock moved: the trial is repeated, if no other
-    invariant failed.
+    """An instrument that was late, or whose clock moved: the trial is repeated, unless another
+    invariant failed, too.
     """
     REST = "rest"
-    """A server that was busy while others of its session were loaded: as LAB.
+    """A server that was busy while others of its session were loaded: repeated as for LAB.
 
-    It slows the others down, so it fails the session even in the last attempt.
+    Such a server slows the others down, so in the last attempt the whole session fails.
     """
     MACHINE = "machine"
     """The machine: the trial is repeated, even if other invariants failed, too."""

@@ -14,7 +14,7 @@ OWN_CHECKOUT = Path(__file__).parents[1]
 PACKAGED = Path(__file__).parent / "packaged"
 """Files of the checkout that a wheel contains, in the same folders as in the checkout."""
 ROOT_VARIABLE = "BENCH_ROOT"
-"""Environment variable with the folder to work in, instead of the current one."""
+"""Environment variable with the folder to work in, instead of the current folder."""
 DATA_VARIABLE = "BENCH_DATA"
 """Environment variable with the folder of runs and figures; kernels of notebooks inherit it."""
 LIBRARIES = {"MPLCONFIGDIR": "matplotlib", "IPYTHONDIR": "ipython"}
@@ -27,24 +27,24 @@ CLONE = "git clone REPOSITORY web-bench-lab && cd web-bench-lab && make setup"
 class Places:
     """The folders that a command reads and writes.
 
-    In a checkout all are parts of it. Outside, the lab's own files are those of the installed
-    package, and the lab writes into the folder that the user works in.
+    In a checkout, all of them are in the checkout. Outside a checkout, the lab's own files are in
+    the installed package, and the lab writes into the folder in which the user works.
     """
 
     project: Path
     """The lab's own files: a checkout, or the part of it that a wheel contains."""
     root: Path
-    """Folder in which the user works: relative paths in manifests begin here."""
+    """Folder in which the user works. Relative paths in manifests begin here."""
     data: Path
-    """Runs, calibrations and notes about processes that run."""
+    """Folder of runs, calibrations, and notes about processes that run."""
     figures: Path
-    """A folder of figures and pages for each run."""
+    """Folder with a subfolder of figures and pages for each run."""
     tools: Path
-    """Programs that the set-up has built; they precede those on PATH."""
+    """Folder of the programs that the set-up has built. They are used before programs on PATH."""
 
     @property
     def checkout(self) -> Path | None:
-        """The checkout; None without one."""
+        """The folder of the checkout; None without a checkout."""
         return self.project if is_checkout(self.project) else None
 
     @property
@@ -68,7 +68,10 @@ class Places:
         return self.project / "setup"
 
     def need_checkout(self, subject: str) -> Path:
-        """Return the checkout; without one raise LabError, which begins with `subject`."""
+        """Return the folder of the checkout.
+
+        Without a checkout raise LabError with a message that begins with `subject`.
+        """
         if self.checkout is None:
             raise LabError(
                 f"{subject} needs a checkout of the lab: run `{CLONE}`, and then the command in "
@@ -85,12 +88,16 @@ def is_checkout(folder: Path) -> bool:
 def places() -> Places:
     """Return the folders for the current folder and environment.
 
-    The checkout is $BENCH_ROOT, or the current folder or the nearest one above it, or the one from
-    which this package was installed in editable mode. Runs and figures are in its data/ and
-    figures/. Without one, or if $BENCH_ROOT is another folder, they are in the bench-data/ and
-    bench-figures/ of $BENCH_ROOT or the current folder. $BENCH_DATA (`bench --data`) precedes
-    both: runs are then in this folder, and figures in its figures/. Raise LabError if $BENCH_ROOT
-    is not a folder.
+    The checkout is the first of these that exists:
+
+    - $BENCH_ROOT, if it is a checkout; if $BENCH_ROOT is not set, the current folder or the nearest
+      folder above it that is a checkout;
+    - the checkout from which this package was installed in editable mode.
+
+    Runs are in data/ and figures in figures/ of the checkout. If there is no checkout, or
+    $BENCH_ROOT is not one, they are in bench-data/ and bench-figures/ of $BENCH_ROOT or of the
+    current folder. If $BENCH_DATA (`bench --data`) is set, runs are in that folder, and figures in
+    its subfolder figures/. Raise LabError if $BENCH_ROOT is not a folder.
     """
     named = os.environ.get(ROOT_VARIABLE)
     if named and not Path(named).is_dir():
@@ -121,15 +128,16 @@ def keep_libraries_in_cache() -> None:
     if places().checkout is None:
         for variable, name in LIBRARIES.items():
             folder = user_cache() / name
-            with contextlib.suppress(OSError):  # then they choose a temporary folder
+            with contextlib.suppress(OSError):  # on an error, the libraries use a temporary folder
                 folder.mkdir(parents=True, exist_ok=True)
             os.environ.setdefault(variable, str(folder))
 
 
 def user_cache() -> Path:
-    """Return the folder of files of this user that can be made again: $XDG_CACHE_HOME or ~/.cache.
+    """Return the lab's folder in the user's cache, which is $XDG_CACHE_HOME or ~/.cache.
 
-    Source: XDG Base Directory Specification 0.8, which ignores relative paths.
+    Files in a cache can be made again. A relative path in the variable is ignored, as the XDG Base
+    Directory Specification 0.8 demands.
     """
     chosen = Path(os.environ.get("XDG_CACHE_HOME") or "")
     folder = chosen if chosen.is_absolute() else Path.home() / ".cache"

@@ -1,14 +1,14 @@
-"""The slices of a profile: which are recorded, which are counted, and which are left alone.
+"""The slices of a profile: which of them are recorded, counted, or not observed at all.
 
 A profile is a session of slices, or a timeline: one load in one piece, recorded as a whole.
 
-Imports nothing from this project.
+This module imports nothing from this project.
 """
 
 from typing import Literal
 
 Kind = Literal["recorded", "plain", "counted"]
-"""`recorded` has call stacks, `counted` has events, and `plain` has neither."""
+"""A `recorded` slice has call stacks, a `counted` slice has events, and a `plain` one neither."""
 KINDS: tuple[Kind, ...] = (
     *("counted", "counted", "recorded", "recorded"),
     *("plain", "plain", "recorded", "recorded"),
@@ -16,9 +16,11 @@ KINDS: tuple[Kind, ...] = (
 )
 """Kind of each slice of a server, by its place.
 
-Two places in a row have the same kind, because each second place of a session reverses the order of
-the servers. So a steady drift adds the same to all servers. Counts come first, because a server
-that is still warming up makes the same calls. Plain slices show the profile's cost.
+Two places in a row have the same kind. Every second place of a session reverses the order of the
+servers, so that a steady drift over the two places adds the same to all servers.
+
+Counted slices come first, because a server makes the same calls even while it is still warming up.
+Plain slices show how much CPU time the profiling itself costs.
 """
 WHOLE: tuple[Kind, ...] = ("recorded",)
 """Kind of the only slice of a timeline."""
@@ -26,9 +28,9 @@ PLACES = len(KINDS)
 LONGEST_S = 1.0
 """Longest slice of a load that has no slices of its own."""
 TIMELINE_S = (5.0, 30.0)
-"""Shortest load that has a timeline, and the longest timeline.
+"""Length of the shortest load that has a timeline, and of the longest timeline.
 
-A spike is found beside a baseline of some seconds.
+A timeline must be some seconds long, because a spike is found by its difference from a baseline.
 """
 SLICED = "p-"
 TIMELINE = "t-"

@@ -1,4 +1,4 @@
-"""The definition of a server's throughput. Imports nothing from this project."""
+"""The definition of a server's throughput. This module imports nothing from this project."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,9 +17,9 @@ def served_rps(
 ) -> Any:
     """Return the rate of all requests that a server answered with success, per second.
 
-    The probe's requests count like the generator's: a server that answers 50 requests a second, 10
-    of them the probe's, has a throughput of 50. `requests` and `failed` are the generator's. The
-    arguments are numbers, or columns of numbers.
+    The probe's requests count like the generator's. For example, a server that answers 40 requests
+    of the generator and 10 of the probe per second has a throughput of 50. `requests` and `failed`
+    are the generator's. The arguments are numbers, or columns of numbers.
     """
     of_generator = success_rps(requests, failed, duration_s)
     of_probe = success_rps(probe_requests, probe_failed, duration_s)
@@ -42,9 +42,11 @@ def served_rps_of(metrics: Mapping[str, Any]) -> float | None:
 
 
 def throughput_rps(metrics: Mapping[str, Any], *, is_open: bool) -> float | None:
-    """Return the rate shown for a load: a closed load's throughput, including the probe.
+    """Return the rate that is shown for a load.
 
-    For an open load, which requests a rate, it is the generator's successful requests only.
+    For a closed load it is the server's throughput, which includes the probe's requests. For an
+    open load it is the rate of the generator's successful requests, so that it can be compared with
+    the offered rate.
     """
     if not is_open:
         return served_rps_of(metrics)

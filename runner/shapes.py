@@ -1,7 +1,8 @@
 """The shapes of a load, and the forms of a campaign's loads that they are made from.
 
-A load is one of four shapes: `Closed`, `ForTime`, `Steps` or `Search`. Their differences are
-methods. `runner/flat.py` converts shapes to the columns of the tables, and back.
+A load has one of four shapes: `Closed`, `ForTime`, `Steps` or `Search`. All have the same methods,
+so that other code need not distinguish them. `runner/flat.py` converts shapes to the columns of the
+tables, and back.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import ClassVar, Literal
 LoadModel = Literal["closed", "open"]
 Mode = Literal["keepalive", "close"]
 Idle = Literal["polling", "system"]
-"""State of idle CPUs: kept awake, or as the machine is set up."""
+"""State of idle CPUs: kept awake (`polling`), or as the machine is set up (`system`)."""
 
 
 def _portion(whole: int, number: int, count: int) -> int:
@@ -22,7 +23,10 @@ def _portion(whole: int, number: int, count: int) -> int:
 
 
 def _begun(rates_rps: tuple[float, ...], step_s: float, lead_s: float) -> int:
-    """Return the number of iterations that begin at each rate; the lead adds to the first."""
+    """Return the number of iterations that begin at all rates together.
+
+    The lead is additional time at the first rate.
+    """
     return round(sum(rates_rps) * step_s + rates_rps[0] * lead_s) if rates_rps else 0
 
 
@@ -36,13 +40,13 @@ class ClosedLoad:
     last_rate_rps: ClassVar[float | None] = None
     offered_s: ClassVar[float] = 0.0
     size_name: ClassVar[str | None] = None
-    """A closed load is named by its users."""
+    """None, because a closed load is named by its users."""
 
     users: int
-    """Virtual users of k6, or connections of a generator that counts those."""
+    """Number of virtual users of k6, or of connections of a generator without virtual users."""
 
     def to_begin(self, _lead_s: float) -> int:
-        """Return 0: a closed load has no planned begins."""
+        """Return 0, because a closed load does not plan when iterations begin."""
         return 0
 
 
@@ -51,34 +55,34 @@ class Closed(ClosedLoad):
     """A closed load with a number of iterations."""
 
     iterations: int
-    """Total of all users, and of all slices of a session."""
+    """Total over all users and all slices of a session."""
 
     def slice(self, number: int, count: int) -> Closed:
-        """Return the load of one slice of `count`, counted from 1.
+        """Return the load of the `number`-th of `count` slices.
 
-        The first slices get the remainder of an equal division.
+        The first slices get the remainder of an equal division, one iteration each.
         """
         return replace(self, iterations=_portion(self.iterations, number, count))
 
     def part(self, number: int, count: int) -> Closed:
-        """Return the part of one generator of `count`, counted from 1."""
+        """Return the part of the `number`-th of `count` generators."""
         users = _portion(self.users, number, count)
         return Closed(users, round(self.iterations * users / self.users))
 
 
 @dataclass(frozen=True)
 class ForTime(ClosedLoad):
-    """A closed load for a time."""
+    """A closed load with a duration."""
 
     duration_s: float
-    """Total of all slices of a session."""
+    """Total over all slices of a session."""
 
     def slice(self, _number: int, count: int) -> ForTime:
-        """Return the load of any slice of `count`: all are alike."""
+        """Return the load of one of `count` slices; all slices are alike."""
         return replace(self, duration_s=self.duration_s / count)
 
     def part(self, number: int, count: int) -> ForTime:
-        """Return the part of one generator of `count`, counted from 1."""
+        """Return the part of the `number`-th of `count` generators."""
         return replace(self, users=_portion(self.users, number, count))
 
 
@@ -89,7 +93,7 @@ class Steps:
     load_model: ClassVar[LoadModel] = "open"
 
     users: int | None
-    """The most that the generator has for it; None until a warm-up has shown how many it needs."""
+    """Highest number of users that may run; None until a warm-up shows how many are needed."""
     first_rate_rps: float
     rate_rps: float
     """Last rate; the only one of a load with one step."""
@@ -110,7 +114,7 @@ class Steps:
 
     @property
     def offered_s(self) -> float:
-        """Its duration in seconds, without its lead."""
+        """Duration of the load in seconds, without its lead."""
         return self.steps * self.step_s
 
     def to_begin(self, lead_s: float) -> int:
@@ -125,11 +129,11 @@ class Steps:
         return f"r{self.rate_rps:g}"
 
     def slice(self, _number: int, count: int) -> Steps:
-        """Return the load of any slice of `count`: all are alike."""
+        """Return the load of one of `count` slices; all slices are alike."""
         return replace(self, step_s=self.step_s / count)
 
     def part(self, number: int, count: int) -> Steps:
-        """Return the part of one generator of `count`, counted from 1."""
+        """Return the part of the `number`-th of `count` generators."""
         return replace(
             self,
             users=None if self.users is None else _portion(self.users, number, count),
@@ -145,7 +149,7 @@ class Search:
     load_model: ClassVar[LoadModel] = "open"
 
     users: int | None
-    """The most that the generator has for it; None until a warm-up has shown how many it needs."""
+    """Highest number of users that may run; None until a warm-up shows how many are needed."""
     objective: str
     """Objective, such as `p99 <= 10 ms`."""
     low_rps: float
@@ -155,7 +159,7 @@ class Search:
     """Number of the step, from 1."""
     step_s: float
     rate_rps: float | None = None
-    """Its arrival rate; None until the steps before it have ended."""
+    """Arrival rate of the step; None until the steps before it have ended."""
 
     @property
     def rates_rps(self) -> tuple[float, ...]:
@@ -169,7 +173,7 @@ class Search:
 
     @property
     def offered_s(self) -> float:
-        """Its duration in seconds, without its lead; 0 before its rate is known."""
+        """Duration of the step in seconds, without its lead; 0 before its rate is known."""
         return 0.0 if self.rate_rps is None else self.step_s
 
     def to_begin(self, lead_s: float) -> int:
@@ -183,11 +187,11 @@ class Search:
         return f"{re.sub(r'[^a-z0-9_]+', '', objective)}-s{self.bisection}"
 
     def slice(self, _number: int, count: int) -> Search:
-        """Return the load of any slice of `count`: all are alike."""
+        """Return the load of one of `count` slices; all slices are alike."""
         return replace(self, step_s=self.step_s / count)
 
     def part(self, number: int, count: int) -> Search:
-        """Return the part of one generator of `count`, counted from 1."""
+        """Return the part of the `number`-th of `count` generators."""
         return replace(
             self,
             users=None if self.users is None else _portion(self.users, number, count),
@@ -201,7 +205,7 @@ Shape = Closed | ForTime | Steps | Search
 
 @dataclass(frozen=True)
 class Scale:
-    """Factor of a load's lengths, and the lower limits of what can be measured."""
+    """Factor by which a load's iterations and durations are multiplied, and their lower limits."""
 
     factor: float
     least_iterations: int
@@ -222,16 +226,17 @@ class Iterations:
 
     iterations: int
     slice_s: float | None = None
-    """Length of slices in the campaign's sessions. This load has no duration, but the manifest
-    records it.
+    """Length of the slices in the campaign's sessions.
+
+    The load does not use it, because it has a number of iterations, but the manifest records it.
     """
 
     def shapes(self, users: int | None, _slices: int | None) -> list[Shape]:
-        """Return the shapes of one number of users."""
+        """Return the shapes that have the given number of users."""
         return [Closed(_needed(users), self.iterations)]
 
     def scaled(self, scale: Scale) -> Iterations:
-        """Return the form with a length that `scale` gives."""
+        """Return the form with its lengths multiplied by the factor of `scale`."""
         return Iterations(
             scale.iterations(self.iterations),
             None if self.slice_s is None else scale.seconds(self.slice_s),
@@ -243,14 +248,14 @@ class Duration:
     """A `[[load]]` with a duration: a `ForTime` for each number of users."""
 
     each_s: float
-    """Seconds of each slice; without slices, of the load."""
+    """Seconds of each slice, or of the whole load if it has no slices."""
 
     def shapes(self, users: int | None, slices: int | None) -> list[Shape]:
-        """Return the shapes of one number of users."""
+        """Return the shapes that have the given number of users."""
         return [ForTime(_needed(users), _whole_s(self.each_s, slices))]
 
     def scaled(self, scale: Scale) -> Duration:
-        """Return the form with a length that `scale` gives."""
+        """Return the form with its lengths multiplied by the factor of `scale`."""
         return Duration(scale.seconds(self.each_s))
 
 
@@ -268,11 +273,11 @@ class Ramp:
     step_s: float
 
     def shapes(self, users: int | None, _slices: int | None) -> list[Shape]:
-        """Return the shapes of one number of users."""
+        """Return the shapes that have the given number of users."""
         return [Steps(users, self.from_rps, self.to_rps, self.steps, self.step_s)]
 
     def scaled(self, scale: Scale) -> Ramp:
-        """Return the form with a length that `scale` gives."""
+        """Return the form with its lengths multiplied by the factor of `scale`."""
         return replace(self, step_s=max(LEAST_STEP_S, self.step_s * scale.factor))
 
 
@@ -282,43 +287,43 @@ class Sweep:
 
     rates_rps: tuple[float, ...]
     each_s: float
-    """How long each slice lasts; of a load without slices, how long each rate is held."""
+    """Seconds of each slice, or seconds at each rate if the load has no slices."""
 
     def shapes(self, users: int | None, slices: int | None) -> list[Shape]:
-        """Return the shapes of one number of users."""
+        """Return the shapes that have the given number of users."""
         step_s = _whole_s(self.each_s, slices)
         return [Steps(users, rate_rps, rate_rps, 1, step_s) for rate_rps in self.rates_rps]
 
     def scaled(self, scale: Scale) -> Sweep:
-        """Return the form with a length that `scale` gives."""
+        """Return the form with its lengths multiplied by the factor of `scale`."""
         return replace(self, each_s=scale.seconds(self.each_s))
 
 
 @dataclass(frozen=True)
 class SweepOfCapacity:
-    """A `Sweep` whose rates are still unknown: in % of the slowest server's capacity."""
+    """A `Sweep` whose rates are given in % of the slowest server's capacity, and not yet known."""
 
     rates_pct: tuple[float, ...]
     each_s: float
-    """How long each slice lasts; of a load without slices, how long each rate is held."""
+    """Seconds of each slice, or seconds at each rate if the load has no slices."""
 
     def shapes(self, _users: int | None, _slices: int | None) -> list[Shape]:
-        """Return no shapes: the rates are unknown until a run has measured the capacity."""
+        """Return no shapes, because the rates are unknown until a run has measured the capacity."""
         return []
 
     def scaled(self, scale: Scale) -> SweepOfCapacity:
-        """Return the form with a length that `scale` gives."""
+        """Return the form with its lengths multiplied by the factor of `scale`."""
         return replace(self, each_s=scale.seconds(self.each_s))
 
     def sweep(self, capacity_rps: float) -> Sweep:
-        """Return the sweep for a known capacity; its rates have two digits."""
+        """Return the sweep for a known capacity, with rates rounded to two significant digits."""
         rates = (float(f"{capacity_rps * share_pct / 100:.2g}") for share_pct in self.rates_pct)
         return Sweep(tuple(rates), self.each_s)
 
 
 @dataclass(frozen=True)
 class Bisections:
-    """A `[[load]]` that searches for a rate: a `Search` for each bisection."""
+    """A `[[load]]` that searches the highest rate that keeps an objective: a `Search` per step."""
 
     objective: str
     from_rps: float
@@ -328,7 +333,7 @@ class Bisections:
     """Seconds of each step."""
 
     def shapes(self, users: int | None, slices: int | None) -> list[Shape]:
-        """Return the shapes of one number of users."""
+        """Return the shapes that have the given number of users."""
         step_s = _whole_s(self.duration_s, slices)
         return [
             Search(users, self.objective, self.from_rps, self.to_rps, bisection, step_s)
@@ -336,7 +341,7 @@ class Bisections:
         ]
 
     def scaled(self, scale: Scale) -> Bisections:
-        """Return the form with a length that `scale` gives."""
+        """Return the form with its lengths multiplied by the factor of `scale`."""
         return replace(self, duration_s=scale.seconds(self.duration_s))
 
 

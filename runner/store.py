@@ -1,6 +1,6 @@
 """Everything about data/: paths, formats, the schema version, atomic writes, and the journal.
 
-No other module builds its paths.
+No other module builds paths inside data/.
 """
 
 from __future__ import annotations
@@ -59,12 +59,14 @@ OF_SCRIPTS = ("endpoints", "checks", "users", "thresholds", "metrics")
 """Additional tables of a run with a user's script; the last two are only of imported files."""
 OPTIONAL = (SLICES, *PROFILES, *OF_SCRIPTS)  # tables that a run may lack
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-"""Ids of runs and trials are folder names; this pattern permits no path out of the parent folder.
+"""Pattern of the ids of runs and trials.
+
+The ids are names of folders, so the pattern permits no path out of the parent folder.
 """
 LEFT_OUT = ("all", "seeds")
 """Committed runs that a wheel does not contain."""
 OWNER = ".owner"
-"""File with the id of the process that fills a run's folder at once; gone once it is filled."""
+"""File with the id of the process that is filling a run's folder; removed when it has finished."""
 LARGEST_JSON = 64 * 2**20  # bytes; a manifest has a few kB, a trial's record a few dozen
 PACKED = "trials.jsonl.xz"
 """Records of an exported run, one per line, in the order of the trials."""
@@ -79,7 +81,10 @@ def lab_root() -> Path:
 
 
 def raw_name(name: str, number: int | None, generator: int = 1) -> str:
-    """Return a raw file's name: `k6-03.g2.json.gz` is of the third slice and second generator."""
+    """Return a raw file's name.
+
+    `k6-03.g2.json.gz` is the file of the third slice and the second generator.
+    """
     stem, _, ending = name.partition(".")
     of_slice = "" if number is None else f"-{number:02d}"
     of_generator = "" if generator == 1 else f".g{generator}"
@@ -155,7 +160,8 @@ def replacing_folder(target: Path) -> Iterator[Path]:
 def _remove_abandoned(target: Path) -> None:
     """Remove the temporary folders that processes left beside `target` when they were killed.
 
-    Their names have the process id. One whose process runs is in use.
+    The name of such a folder contains the id of its process. If the process still runs, the folder
+    is in use, and is kept.
     """
     for folder in target.parent.glob(f".{glob.escape(target.name)}.*-*.tmp"):
         pid = folder.name.removeprefix(f".{target.name}.").partition("-")[0]
@@ -200,9 +206,9 @@ def read_json(path: Path) -> Any:
 def decode(kind: type[T], value: Any, said: str, *, more: bool = False, exit_code: int = 1) -> T:
     """Return plain JSON values as the frozen dataclass `kind`, including nested ones.
 
-    Raise LabError, which begins with `said`, if a value is missing or of another type. Without
-    `more`, also raise it for a field that `kind` does not have: a later version may have changed
-    the meaning of the others.
+    Raise LabError with a message that begins with `said` if a value is missing or of another type.
+    Without `more`, also raise it for a field that `kind` does not have. Such a field is of a later
+    version of the lab, which may have changed the meaning of the other fields.
     """
     import pydantic  # noqa: PLC0415 - slow (0.1 s), and most commands decode nothing
 
@@ -219,7 +225,7 @@ def decode(kind: type[T], value: Any, said: str, *, more: bool = False, exit_cod
 
 
 def _first_fault(error: pydantic.ValidationError) -> str:
-    """Return a sentence part about the first fault of a value: its place, and what is wrong."""
+    """Return the part of a sentence that says where a value has its first fault, and which one."""
     fault = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(map(str, fault["loc"]))
     if fault["type"] == "model_type":  # pydantic's message would name a class
@@ -231,8 +237,8 @@ def _first_fault(error: pydantic.ValidationError) -> str:
 def as_manifest(given: Any, where: str) -> Manifest:
     """Return plain JSON values as a manifest; `where` is their source, for errors.
 
-    Raise LabError for another schema, a missing run id, or a value of another type than the lab
-    writes. Fields may be missing, and unknown ones are kept.
+    Fields may be missing, and unknown fields are kept. Raise LabError for another schema, a missing
+    run id, or a value of another type than the lab writes.
     """
     import pydantic  # noqa: PLC0415 - slow (0.1 s), and many commands read no manifest
 
@@ -254,7 +260,7 @@ def as_manifest(given: Any, where: str) -> Manifest:
 
 
 def public(text: str) -> str:
-    """Return a text fit for publication: without paths above the lab, and passwords in URLs."""
+    """Return a text that may be published: without paths above the lab and passwords in URLs."""
     own = ((lab_root(), "."), (places().data, "DATA"), (Path(__file__).parents[1], "."))
     temporary = Path(tempfile.gettempdir())
     for path, name in (*own, (Path.home(), "~"), (temporary, "TMP")):
@@ -280,7 +286,7 @@ def sha256(path: Path) -> str:
 
 
 Values: TypeAlias = dict[str, Any]
-"""Values by name; columns.csv describes the names."""
+"""Values by name. The names are those of columns, which columns.csv describes."""
 
 
 class RawFile(TypedDict):
@@ -300,7 +306,7 @@ class RecordedVerdict(TypedDict):
 
 
 class TrialRecord(TypedDict):
-    """Everything known about one trial: trial.json, also of a failed one.
+    """Content of trial.json: everything known about one trial, whether it succeeded or failed.
 
     Optional fields are missing in runs of earlier versions.
     """
@@ -347,7 +353,7 @@ class RunFolder:
 
     @property
     def profiles(self) -> ProfileFolder:
-        """Folder of the run's profiles: sessions of their own, with the files of a run."""
+        """Folder of the run's profiles, which are sessions with the same files as a run."""
         return ProfileFolder(self.path / "profiles")
 
     @property
@@ -357,19 +363,19 @@ class RunFolder:
 
     @property
     def packed(self) -> Path:
-        """Records of an exported run; any other run has a folder for each trial."""
+        """File with the records of an exported run; any other run has a folder for each trial."""
         return self.path / PACKED
 
     def table(self, name: str) -> Path:
-        """Path of a table by its name, such as `trials`."""
+        """Return the path of a table by its name, such as `trials`."""
         return self.tables / f"{name}.parquet"
 
     def trial(self, trial_id: str) -> Path:
-        """Folder of one trial."""
+        """Return the folder of one trial."""
         return self.path / "trials" / trial_id
 
     def record(self, trial_id: str) -> Path:
-        """trial.json of one trial."""
+        """Return the path of one trial's trial.json."""
         return self.trial(trial_id) / "trial.json"
 
     def manifest(self) -> Manifest:
@@ -378,7 +384,7 @@ class RunFolder:
         return as_manifest(read_json(path), str(path))
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Write run.json, atomically: only fields that were given, no defaults."""
+        """Write run.json atomically, with only the fields that were given, and no defaults."""
         write_json(self.path / "run.json", manifest.as_json())
 
     @property
@@ -389,7 +395,7 @@ class RunFolder:
     def records(self) -> list[TrialRecord]:
         """Return the record of every trial, in the order of the trials.
 
-        Raise LabError if one is not a trial's record.
+        Raise LabError if a file is not a trial's record.
         """
         paths = sorted(self.path.glob("trials/*/trial.json"))
         if self.packed.exists() and paths:
@@ -401,8 +407,9 @@ class RunFolder:
         return sorted(found, key=lambda record: (record["order"], record["attempt"]))
 
     def record_hashes(self) -> dict[str, str]:
-        """Return the SHA-256 of each trial's trial.json by trial id; for an exported run, of the
-        original file.
+        """Return the SHA-256 of each trial's trial.json, by trial id.
+
+        For an exported run, these are the hashes of the original files.
         """
         return {
             record["trial_id"]: hashlib.sha256(_text_of(record)).hexdigest()
@@ -412,8 +419,8 @@ class RunFolder:
     def append(self, state: State, trial_id: str, **facts: Any) -> None:
         """Append one fsynced line to the journal: the trial's new state, the time, and `facts`.
 
-        Remove an incomplete last line first: it is from a crash while appending, before the change
-        that it describes.
+        First remove an incomplete last line. It is left by a crash while the line was appended. The
+        change that it describes was not yet made, because a change follows its line.
         """
         line = {"at": datetime.now(UTC).isoformat(), "trial_id": trial_id, "state": state, **facts}
         first = not self.journal.exists()
@@ -464,7 +471,7 @@ class _JournalLine:
 
 @dataclass(frozen=True)
 class _RecordedCell:
-    """Columns of a cell without which no trial has a name."""
+    """Columns that every recorded cell must have, because trials are named by them."""
 
     server: str
     workload: str
@@ -550,9 +557,10 @@ def _text_of(record: TrialRecord, indent: int | None = 1) -> bytes:
 
 @contextlib.contextmanager
 def filling_run(campaign: str) -> Iterator[RunFolder]:
-    """Yield the folder of a new run, which is whole when the block ends.
+    """Yield the folder of a new run, for a block that fills the folder completely.
 
-    On an error the folder is removed. One that a killed process left is removed by the next call.
+    On an error the folder is removed. A folder that a killed process left is removed by the next
+    call.
     """
     _remove_half_filled()
     run = new_run(campaign)
@@ -567,7 +575,10 @@ def filling_run(campaign: str) -> Iterator[RunFolder]:
 
 
 def _remove_half_filled() -> None:
-    """Remove the folders that killed processes were filling; one whose process runs is in use."""
+    """Remove the folders that killed processes were filling.
+
+    If the process of a folder still runs, the folder is kept.
+    """
     for owner in runs_folder().glob(f"*/{OWNER}"):
         try:
             pid = owner.read_text().strip()
@@ -578,7 +589,7 @@ def _remove_half_filled() -> None:
 
 
 def new_run(campaign: str) -> RunFolder:
-    """Create the folder of a new run; names sort by time."""
+    """Create the folder of a new run. Names of runs sort by time."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     folder = runs_folder() / f"{stamp}-{campaign}-{secrets.token_hex(2)}"
     (folder / "trials").mkdir(parents=True)
@@ -589,7 +600,7 @@ def new_run(campaign: str) -> RunFolder:
 def find_run(run: str) -> RunFolder:
     """Find a run by its id, its path, `latest`, or the name of a committed run (`sample`).
 
-    Raise LabError if it has no readable manifest.
+    Raise LabError if the run has no readable manifest, or contains a link or a device.
     """
     if run == "latest":
         known = sorted(path.parent for path in runs_folder().glob("*/run.json"))
@@ -616,7 +627,10 @@ def find_run(run: str) -> RunFolder:
 
 
 def figures_folder(run: RunFolder) -> Path:
-    """Return figures/<run_id>/; for a committed run the folder of its name (figures/sample/)."""
+    """Return the folder of a run's figures: figures/<run_id>/.
+
+    For a committed run, it is the folder with the run's name, such as figures/sample/.
+    """
     name = run.path.name if run.path.parent in _named_places() else run.run_id
     return places().figures / name
 
@@ -628,12 +642,12 @@ def short_name(run: RunFolder) -> str:
 
 
 def _named_places() -> tuple[Path, Path]:
-    """Return the folders whose exported runs are found by their folder's name."""
+    """Return the folders in which runs are found by the names of their folders."""
     return places().data, places().committed
 
 
 def remember(run: RunFolder) -> None:
-    """Record that a run was begun in this lab, with its manifest, for `begun_here`."""
+    """Record for `begun_here` that a run with this manifest was begun in this lab."""
     note = _note_of(run)
     note.parent.mkdir(exist_ok=True)
     note.write_text(sha256(run.path / "run.json") + "\n", encoding="utf-8")
@@ -652,7 +666,7 @@ def _note_of(run: RunFolder) -> Path:
 
 
 def sweep(run: RunFolder) -> None:
-    """Remove temporary files and partial tables that a dead runner left."""
+    """Remove temporary files and parts of tables that a runner left when it ended early."""
     for path in run.path.rglob(".*.tmp"):
         path.unlink()
     shutil.rmtree(run.tables / "parts", ignore_errors=True)
@@ -696,8 +710,9 @@ def export_compact(
 ) -> None:
     """Copy the parts of a run that figures need: manifest, journal, records, and tables.
 
-    Single requests are left out, and large tables are reduced. An exported run at `destination` is
-    replaced once the copy is complete. Raise LabError if the folder holds anything else.
+    Single requests are left out, and large tables are reduced. If there already is an exported run
+    at `destination`, it is replaced when the copy is complete. Raise LabError if the folder
+    contains anything else.
     """
     if destination.exists() and any(destination.iterdir()):
         known = (destination / name for name in ("run.json", "journal.jsonl", "tables"))
