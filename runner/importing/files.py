@@ -11,7 +11,7 @@ import pyarrow as pa
 from runner.model import LabError
 
 HEAD_BYTES = 65_536
-"""Bytes of a file, packed or not, by which it is recognized."""
+"""Number of bytes at the begin of a file, before or after unpacking, by which it is recognized."""
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _JSON_HEADS = (b'{"type":"Metric"', b'{"metric":"', b'{"type":"Point"')
@@ -24,11 +24,11 @@ class K6File:
 
     path: Path
     raw_name: str
-    """Its name in a trial's folder: `k6.json.gz`."""
+    """Name of the file's copy in a trial's folder: `k6.json.gz`."""
 
 
 def recognize(path: Path) -> K6File:
-    """Return what a file is; raise LabError if it is not k6's."""
+    """Return a file of k6 with the name for its copy; raise LabError if it is not k6's."""
     if not path.is_file():
         raise LabError(f"{path} is not a file: name a file that k6 wrote by --out json=FILE.")
     with path.open("rb") as file:
@@ -45,7 +45,7 @@ def recognize(path: Path) -> K6File:
 
 
 def _unpacked(path: Path, head: bytes) -> tuple[str, bytes]:
-    """Return the ending of a packed file's name, and the first bytes of its content."""
+    """Return the ending for the name of a packed file, else none, and the first bytes unpacked."""
     try:
         if head.startswith(_GZIP):
             return ".gz", zlib.decompressobj(wbits=31).decompress(head, HEAD_BYTES)

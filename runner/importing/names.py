@@ -1,4 +1,7 @@
-"""Names of what imported files loaded: as users write versions, and as ids of trials."""
+"""Names of the subjects that imported files loaded, and ids of trials made from these names.
+
+A subject is a server, or a version of it, with a name that the user writes.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,8 @@ _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]+")
 def subject_name(text: str) -> str:
     """Return a subject's name; raise LabError if it is empty, too long or not printable.
 
-    `v1.4`, `main@3f2a1c` and `next release` are names. Pages escape them, and ids of trials have
-    other characters.
+    `v1.4`, `main@3f2a1c` and `next release` are valid names. Pages escape them, and ids of trials
+    contain other characters instead, so all printable characters are allowed.
     """
     if not 0 < len(text) <= LONGEST or not text.isprintable() or text != text.strip():
         raise LabError(
@@ -26,9 +29,10 @@ def subject_name(text: str) -> str:
 
 
 def trial_ids(subjects: Sequence[str]) -> list[str]:
-    """Return an id for the trial of each file, such as `v1-4-001` for the first of `v1.4`.
+    """Return an id for the trial of each file, such as `v1-4-001` for the first file of `v1.4`.
 
-    Ids are names of folders: each consists of letters, digits, `-` and `_`, and no two are equal.
+    Ids are used as names of folders. So they consist of letters, digits, `-` and `_`, and no two of
+    them are equal.
     """
     stems: dict[str, str] = {}
     for subject in dict.fromkeys(subjects):
@@ -40,7 +44,7 @@ def trial_ids(subjects: Sequence[str]) -> list[str]:
 
 
 def _free_stem(subject: str, taken: set[str]) -> str:
-    """Return the begin of a subject's ids; a number tells it from stems that are equal."""
+    """Return the begin of a subject's ids; if it is already taken, a number is added."""
     stem = _NOT_IN_IDS.sub("-", subject).strip("-_") or "subject"
     number = 1
     free = stem

@@ -1,4 +1,4 @@
-"""Open a run for a notebook, or a file of k6, which is imported first.
+"""Open a run for a notebook. A file of k6 is first imported as a run.
 
 A file that was imported before is not imported again.
 """
@@ -15,7 +15,7 @@ from runner.store import short_name
 
 @opener
 def open_report(run: str, trial: str | None = None) -> RunPage:
-    """Open a run for a notebook; with `trial`, for a notebook about this trial."""
+    """Open a run for a notebook, or one of its trials for a notebook about this trial."""
     return pages.open_report(run_named(run), trial)
 
 
@@ -26,7 +26,7 @@ def run_named(run: str) -> str:
 
 @opener
 def open_tables(run: str, trial: str = "") -> ExplorePage:
-    """Open a run for the notebook for exploring."""
+    """Open a run for the notebook in which users explore its tables."""
     return explore_page.open_tables(run_named(run), trial)
 
 

@@ -1,4 +1,4 @@
-"""Make a run of files of k6: one trial for each file, with the file as its raw samples."""
+"""Make a run from files of k6. Each file becomes a trial, with the file as its raw samples."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from runner.verdict.words import reason
 
 CAMPAIGN = "imported"
 SUBJECT = "imported"
-"""Name of the server behind files for which none is given."""
+"""Name of the server that a file loaded, if the user gives none."""
 Progress = Callable[[str, int, int], None]
-"""Receives a file's name, how many of its bytes were read, and how many it has."""
+"""Function that receives a file's name, the number of bytes read so far, and its size."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """A file to import, the name of what it loaded, and files that lie beside it."""
+    """A file to import, the name of the server that it loaded, and further files about the load."""
 
     path: Path
     subject: str = SUBJECT
@@ -57,9 +57,9 @@ def _no_progress(_name: str, _read_bytes: int, _bytes: int) -> None:
 
 
 def import_files(given: Sequence[Given], progress: Progress = _no_progress) -> RunFolder:
-    """Return a new run with a trial for each file; several of one subject are its trials.
+    """Return a new run with a trial for each file; files of the same subject are its repeats.
 
-    Raise LabError, and leave no run, if a file cannot be imported.
+    If a file cannot be imported, raise LabError and leave no run.
     """
     for each in given:
         subject_name(each.subject)
@@ -73,7 +73,7 @@ def import_files(given: Sequence[Given], progress: Progress = _no_progress) -> R
 
 
 def found_or_imported(path: Path, progress: Progress = _no_progress) -> RunFolder:
-    """Return the run that was imported from this file alone, or import it now."""
+    """Return the run that was imported from this file alone; import the file if there is none."""
     wanted = path.stat().st_size
     for known in sorted(runs_folder().glob(f"*-{CAMPAIGN}-*/run.json")):
         run = RunFolder(known.parent)
@@ -85,7 +85,7 @@ def found_or_imported(path: Path, progress: Progress = _no_progress) -> RunFolde
 
 
 def _require_room(files: Sequence[K6File]) -> None:
-    """Raise LabError if the copies of the files have no room on the disk of the runs."""
+    """Raise LabError if the disk of the runs has too little room for copies of the files."""
     needed = sum(each.path.stat().st_size for each in files)
     free = free_bytes(data_folder())
     if needed > free:
@@ -120,7 +120,7 @@ def _fill(
 
 
 def _copy(run: RunFolder, trial: Trial, given: Given, file: K6File) -> None:
-    """Copy a file into its trial's folder, with k6's summary beside it."""
+    """Copy a file into its trial's folder, with k6's summary and CPU samples if they are given."""
     folder = run.trial(trial.trial_id)
     folder.mkdir()
     shutil.copyfile(file.path, folder / file.raw_name)
@@ -133,7 +133,7 @@ def _copy(run: RunFolder, trial: Trial, given: Given, file: K6File) -> None:
 def _digested(
     run: RunFolder, trial: Trial, given: Given, progress: Progress
 ) -> tuple[TrialRecord, tuple[str, ...]]:
-    """Digest a trial; return its record, and sentences for the reader."""
+    """Digest a trial; return its record, and remarks for the reader."""
     size = given.path.stat().st_size
     try:
         found = digest_imported(
@@ -147,7 +147,7 @@ def _digested(
 
 
 def _record(run: RunFolder, found: ImportedDigest) -> TrialRecord:
-    """Return trial.json of an imported trial."""
+    """Return the record of an imported trial, which is the content of its trial.json."""
     digest = found.digest
     trial = found.trial
     error = None if digest.broken is None else public(digest.broken)
@@ -181,7 +181,7 @@ def _manifest(
     records: Sequence[TrialRecord],
     remarks: Sequence[str],
 ) -> Manifest:
-    """Return the manifest: the files and what their samples show; no machine is known."""
+    """Return the manifest: the files, and remarks about them. The machine is not known."""
     files = []
     for each, record in zip(given, records, strict=True):
         samples = next(raw for name, raw in record["raw"].items() if name in IMPORTED_RAW)

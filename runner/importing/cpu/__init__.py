@@ -1,1 +1,1 @@
-"""Read samples of CPU and memory that other tools took beside a load test."""
+"""Read samples of CPU and memory that other tools took during a load test."""

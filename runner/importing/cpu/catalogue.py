@@ -1,4 +1,7 @@
-"""The formats of CPU samples: a function and a line each, recognized by content."""
+"""The formats of CPU samples.
+
+A format is a function that reads it, and a line in FORMATS. It is recognized by a file's content.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ FORMATS: Mapping[str, Callable[[str], list[Series]]] = {
     "pidstat": read_pidstat,
     "docker stats (CSV)": read_docker_csv,
 }
-"""Name of a format -> its reader, which returns no series for other files."""
+"""Name of a format -> its reader, which returns no series for a file of another format."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class CpuFile:
 
     path: Path
     columns: Mapping[str, str] | None = None
-    """Columns of a CSV by --map; None for a format of the catalogue."""
+    """Columns of a CSV, as --map names them; None for one of the FORMATS."""
     server: str | None = None
     """Name of the server's process or container; None if the file has only one."""
 
@@ -49,7 +52,7 @@ class CpuSamples:
 
 
 def read_cpu(file: CpuFile) -> CpuSamples:
-    """Return the server's samples in a file; raise LabError if it has none."""
+    """Return the server's samples in a file; raise LabError if there are none."""
     try:
         if file.path.stat().st_size > LARGEST_BYTES:
             raise LabError(f"{file.path} is larger than {LARGEST_BYTES >> 20} MiB: shorten it.")
@@ -64,7 +67,7 @@ def read_cpu(file: CpuFile) -> CpuSamples:
 
 
 def _recognized(text: str, columns: Mapping[str, str] | None) -> tuple[str, list[Series]]:
-    """Return the format's name, and the series of a text."""
+    """Return the name of a text's format, and the series in the text."""
     if columns is not None:
         if series := read_table(text, columns):
             return "CSV", series

@@ -1,6 +1,6 @@
 """Read what `docker stats` writes: by `--format json`, or by a template that makes a CSV.
 
-Docker writes no time. A line may have one before it, or in a field, if the user added it.
+Docker writes no times. But the user may have added a time before each line, or in a field.
 """
 
 from __future__ import annotations
@@ -40,19 +40,23 @@ def read_docker_json(text: str) -> list[Series]:
 def read_docker_csv(text: str) -> list[Series]:
     """Return the series of `--format '{{.Name}},{{.CPUPerc}},{{.MemUsage}}'`, in any order.
 
-    The first percentage of a line is the CPU's, as in all templates of Docker's documentation.
-    None if it is another file.
+    The first percentage of a line is the CPU use, as in all templates of Docker's documentation.
+    There is no series if the text is of another format.
     """
     return _series(_of_csv(_SCREEN.sub("", text)), _every_s(text))
 
 
 def _every_s(text: str) -> float:
-    """Return the time between two samples: a stream clears the screen before each."""
+    """Return the time between two samples; a stream is recognized by its codes for the screen."""
     return STREAM_S if _SCREEN.search(text) else CALL_S
 
 
 def _series(samples: Iterator[Sample], every_s: float) -> list[Series]:
-    """Return the series of samples; those without a time are `every_s` apart."""
+    """Return the series of samples.
+
+    If none has a time, the samples of a container are assumed to be `every_s` apart. Otherwise
+    samples without a time are left out.
+    """
     found = list(samples)
     if any(each.time.clock != "none" for each in found):
         return series_of_samples(each for each in found if each.time.clock != "none")
@@ -86,7 +90,7 @@ def _of_json(text: str) -> Iterator[Sample]:
         names = [str(record[key]) for key in ("Name", "ID", "Container") if record.get(key)]
         given = [before, *(str(record[key]) for key in record if key.lower() in _TIME_FIELDS)]
         cpu_pct = percent_of(str(record["CPUPerc"]))
-        if math.isfinite(cpu_pct):  # `--` while a container starts or after it has ended
+        if math.isfinite(cpu_pct):  # it is `--` while a container starts, and after it has ended
             rss_bytes = bytes_of(str(record.get("MemUsage", "")))
             yield Sample(tuple(names) or ("container",), _time(given), cpu_pct, rss_bytes)
 
@@ -107,7 +111,7 @@ def _of_csv(text: str) -> Iterator[Sample]:
 
 
 def _time(texts: list[str]) -> Time:
-    """Return the first text that is a time of the wall clock; without a clock if none is."""
+    """Return the first time of day or date among texts; a time without a clock if there is none."""
     times = (time_of(each) for each in texts)
     dated = (each for each in times if each is not None and each.clock != "relative")
     return next(dated, Time(0.0, "none"))

@@ -14,10 +14,10 @@ _DAY_S = 86_400
 
 
 def read_pidstat(text: str) -> list[Series]:
-    """Return a series for each process; none if it is another file.
+    """Return a series for each process; none if the text is of another format.
 
-    Times of day have the date of the first line, in an unknown time zone. Those of `-H` are seconds
-    since the epoch.
+    Times of day are on the date of the first line, in an unknown time zone. With `-H`, pidstat
+    writes seconds since the epoch instead.
     """
     return series_of_samples(_samples(text))
 
@@ -39,7 +39,10 @@ def _samples(text: str) -> Iterator[Sample]:
 
 
 def _sample(line: str, columns: list[str], date_s: float, last_s: float) -> Sample | None:
-    """Return the sample of a line; a time of day before the last one is of the next day."""
+    """Return the sample of a line; None if the line has none.
+
+    A time of day that is much earlier than the last one is of the next day.
+    """
     cells = line.split()
     if len(cells) > 1 and cells[1] in ("AM", "PM"):
         cells[0:2] = [" ".join(cells[:2])]

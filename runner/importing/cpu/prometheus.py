@@ -16,11 +16,12 @@ _IN_CORES = "Prometheus's values have no name of a counter: they were taken as C
 
 
 def read_prometheus(text: str) -> list[Series]:
-    """Return a series for each of the result about CPU use; none if it is another file.
+    """Return the series about CPU use in the answer; none if the text is of another format.
 
     A metric `*_seconds_total` is a counter of CPU seconds. Values without a metric's name, such as
-    those of `rate()`, are CPUs in use. A metric `*_bytes` is the memory of the series with the same
-    labels, or of the only one. Raise LabError if a value is not a number.
+    those of `rate()`, are numbers of CPUs in use. A metric `*_bytes` is the memory of the series
+    with the same labels. If there is only one such metric, it is the memory of every series. Raise
+    LabError if a value is not a number.
     """
     if not text.lstrip().startswith("{"):
         return []
@@ -47,7 +48,7 @@ class _Result:
         self.values = np.array([float(value) for _, value in given["values"]])
 
     def series(self, memory: list[_Result]) -> Series:
-        """Return the samples of CPU use, with the memory of the same labels."""
+        """Return the samples of CPU use, with the memory of the result that has the same labels."""
         rss = np.full(len(self.at_s), math.nan)
         same = [each for each in memory if each.labels == self.labels] or memory
         if len(same) == 1:

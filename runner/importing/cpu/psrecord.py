@@ -8,7 +8,7 @@ _HEAD = "# Elapsed time"
 
 
 def read_psrecord(text: str) -> list[Series]:
-    """Return the series of the process; none if it is another file.
+    """Return the series of the process; none if the text is of another format.
 
     A row has the seconds since psrecord began, CPU use in percent of one core, and resident memory
     in MiB.

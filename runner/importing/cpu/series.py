@@ -16,13 +16,17 @@ from runner.model import LabError
 
 Floats = npt.NDArray[np.float64]
 Clock = Literal["wall", "local", "relative", "none"]
-"""What a time means: seconds since the epoch, the same in an unknown time zone, seconds since the
-tool began, or nothing, because the tool wrote no time.
+"""What a time means.
+
+- `wall`: seconds since the epoch;
+- `local`: seconds since the epoch in an unknown time zone;
+- `relative`: seconds since the tool began;
+- `none`: nothing, because the tool wrote no times.
 """
 EPOCH_S = 1e8
-"""Numbers from here on are times since the epoch; lower ones are relative."""
+"""Numbers from here on are times since the epoch; lower numbers are relative times."""
 _UNITS_PER_S = {13: 1e3, 16: 1e6, 19: 1e9}
-"""Digits of a time since the epoch -> its units per second; seconds have fewer digits."""
+"""Number of digits of a time since the epoch -> units per second. Seconds have fewer digits."""
 _SIZE = re.compile(r"([0-9.]+(?:e[+-]?\d+)?)\s*([kKMGT]?i?)B?", re.ASCII)
 _FACTORS = {
     **{"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12},
@@ -43,7 +47,7 @@ class Series:
     """Samples of one process or container, in order of time."""
 
     names: tuple[str, ...]
-    """What a user may call it: names, ids, values of labels."""
+    """Names by which a user may choose the series: names, ids, values of labels."""
     clock: Clock
     at_s: Floats
     cpu_s: Floats
@@ -51,7 +55,7 @@ class Series:
     rss_bytes: Floats
     """NaN if unknown."""
     note: str = ""
-    """A sentence about what was assumed; empty if nothing was."""
+    """A sentence about what was assumed; empty if nothing was assumed."""
 
 
 def series_of_percents(
@@ -61,10 +65,11 @@ def series_of_percents(
     rss_bytes: Sequence[float],
     note: str = "",
 ) -> Series:
-    """Return a series from CPU use in percent of one core since the sample before.
+    """Return a series from samples whose CPU use is in percent of one core since the sample before.
 
-    A first sample is that of an interval of median length, which a row at its begin shows. Raise
-    LabError if a time or a value is not finite, or the CPU use is negative.
+    For the first sample, an interval of median length is assumed. The series therefore has an
+    additional row, at the begin of this interval. Raise LabError if a time or a value is not
+    finite, or if the CPU use is negative.
     """
     order = np.argsort([each.at_s for each in times], kind="stable")
     at_s = np.array([each.at_s for each in times], np.float64)[order]
@@ -132,9 +137,10 @@ def percent_of(text: str) -> float:
 
 
 def chosen(series: Sequence[Series], wanted: str | None) -> Series:
-    """Return the samples of the server: those of the only series, or the sum of all `wanted`.
+    """Return the samples of the server: the series named `wanted`, or the only series.
 
-    Raise LabError if there are several and none is wanted, or none has that name.
+    If several series have this name, return their sum. Raise LabError if there are several series
+    and `wanted` is None, or if no series has the name.
     """
     found = [each for each in series if wanted is None or wanted in each.names]
     if len(found) == 1:
@@ -151,7 +157,7 @@ def chosen(series: Sequence[Series], wanted: str | None) -> Series:
 
 
 def _sum(series: Sequence[Series], name: str) -> Series:
-    """Return the sum of several series, at the times of all."""
+    """Return the sum of several series, at all times at which one of them has a sample."""
     at_s = np.unique(np.concatenate([each.at_s for each in series]))
     cpu_s = [np.interp(at_s, each.at_s, each.cpu_s) for each in series]
     rss = [np.interp(at_s, each.at_s, each.rss_bytes) for each in series]

@@ -21,7 +21,7 @@ KEYS = ("time", "cpu", "memory", "name")
 
 
 def columns_of(text: str) -> dict[str, str]:
-    """Return the columns that `--map` names; raise LabError if it is not of its form."""
+    """Return the columns that a value of `--map` names; raise LabError if its form is wrong."""
     pairs = dict(each.partition("=")[::2] for each in text.split(","))
     if not {"time", "cpu"} <= set(pairs) <= set(KEYS) or not all(pairs.values()):
         raise LabError(
@@ -32,10 +32,10 @@ def columns_of(text: str) -> dict[str, str]:
 
 
 def read_table(text: str, columns: Mapping[str, str]) -> list[Series]:
-    """Return the series of a CSV with a line of column names, separated by `,`, `;` or tabs.
+    """Return the series of a CSV whose first line names the columns.
 
-    CPU use is in percent of one core, memory in bytes or with a unit. Raise LabError if a column is
-    missing, or a row has no time or CPU use.
+    Cells are separated by `,`, `;` or tabs. CPU use is in percent of one core, and memory in bytes
+    or with a unit. Raise LabError if a column is missing, or if a row has no time or CPU use.
     """
     head = text.partition("\n")[0]
     separator = max(",;\t", key=head.count)
