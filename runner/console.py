@@ -138,7 +138,8 @@ class SetupProgress(Progress):
 
     def show(self, step: Step) -> None:
         """Show a step of the set-up."""
-        text = f"{step.name}: {step.lines} lines of its build, {step.seconds:.0f} s"
+        written = f", {step.lines} lines in its log" if step.lines else ""
+        text = f"{step.name}: being set up, {step.seconds:.0f} s{written}"
         self.update(self._task, description=text, visible=True)
         if self.disable and step.seconds >= self._next_s.get(step.name, 0.0):
             self._next_s[step.name] = step.seconds + NOTED_EVERY_S
