@@ -69,7 +69,7 @@ def lines_of(ax: Axes, rows: pd.DataFrame, **drawn: Any) -> None:
     runs = rows["y"].isna().cumsum()[rows["y"].notna()]
     known = rows.loc[runs.index]
     if len(known):
-        import seaborn as sns  # noqa: PLC0415 - a second, which a run that ends in a few sentences need not wait for
+        import seaborn as sns  # noqa: PLC0415 - takes a second to load, and only drawings need it
 
         # Pass arrays instead of columns, because seaborn would use column names as axis labels.
         x = known["x"].to_numpy(float)

@@ -25,7 +25,9 @@ from runner.present.look.palette import Identity, identities
 from runner.present.statistics.inference import FEWEST_TRIALS, mean_of
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure  # takes most of a second; sentences need no figure
+    from matplotlib.figure import (
+        Figure,
+    )  # takes most of a second to load, and only drawings need it
 
 POINT_COLUMNS = ("panel", "server", "series", "x", "y", "low", "high", "solid")
 """Columns of a chart's frame, in which a row is a point. A chart may have more columns."""
@@ -129,7 +131,7 @@ class Chart:
     statistic: str = "median of the trials"
     """What a point shows, for the description; more sentences may follow."""
     pale: str = ""  # a sentence on the meaning of pale points; empty if there are none
-    noun: str = "load"  # what a panel shows
+    noun: str = "load"  # what a panel stands for, as a noun in the singular
     facts: tuple[Fact, ...] = ()
     """Facts in the description of each panel; empty means the highest point of each line."""
     nothing: str = "There is nothing to show of this load."

@@ -1,4 +1,4 @@
-"""Ratios, under every load, of each server to one server that is the base, with intervals.
+"""Ratios of each server to one server, the base, under every load, with intervals.
 
 The report's answer and the figure `ratios` are made from these ratios.
 """

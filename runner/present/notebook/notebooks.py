@@ -68,7 +68,7 @@ def execute(
             progress_bar=sys.stderr.isatty() and kernel is None,
             resources={
                 "metadata": {"path": str(lab_root())}
-            },  # papermill's `cwd` applies to the whole process
+            },  # papermill's `cwd` would change the folder of the whole process
             extra_arguments=QUIET,
             execution_timeout=LONGEST_CELL_S,
             **({} if kernel is None else {"km": kernel}),
@@ -85,7 +85,7 @@ def execute(
         NoSuchKernel,
         OSError,
         RuntimeError,
-    ) as error:  # of a dead kernel
+    ) as error:  # not only PapermillException, because a dead kernel raises other errors
         raise LabError(
             f"{notebook.name} could not be executed: {error} (see {output}).", exit_code=1
         ) from error

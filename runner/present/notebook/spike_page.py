@@ -69,7 +69,7 @@ class SpikePage(RunPage):
     def __init__(self, run: str, trial: str, start_s: float, stop_s: float) -> None:
         super().__init__(run)
         self.live = has_reader() and widgets is not None
-        # Counts the choices of the reader. What is shown observes it, to be updated.
+        # Counts the choices of the reader. Displays observe this count, so each choice updates them.
         self._choices = widgets.IntText() if self.live else None
         self.survey = survey(self.tables)
         self.parts = {
@@ -227,7 +227,7 @@ class SpikePage(RunPage):
         if not self.live or name != INTERACTIVE:
             super().show_picture(name, figure, alt)
             return
-        from ipympl import backend_nbagg  # noqa: PLC0415 - makes widgets when imported, which no page may have
+        from ipympl import backend_nbagg  # noqa: PLC0415 - creates widgets when imported, which static pages must not contain
 
         if self.canvas is not None:
             self.canvas.close()

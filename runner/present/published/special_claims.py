@@ -231,7 +231,7 @@ def start_of_axum(tables: Tables, cells: Cells) -> Iterator[str]:
 
 
 def rows_and_answers(tables: Tables, _cells: Cells) -> Iterator[str]:
-    """Yield whether the database has as many rows as the servers answered inserts."""
+    """Yield a sentence that says whether the database has as many rows as inserts were answered."""
     trials = offered(tables, "postgres-insert")
     if words := rows_equal_answers(
         trials[trials["server"].isin(GNET_AND_AXUM) & is_sealed(trials)]
@@ -278,7 +278,7 @@ def shared_cpus(tables: Tables, _cells: Cells) -> Iterator[str]:
 
 _JUDGES = no_failed_requests, postgres_not_the_limit, wrk_opens_what_it_is_asked, counters_race
 JUDGES = {judge.__name__: judge for judge in _JUDGES}
-"""`judge` of an entry -> the function that judges it."""
+"""Name in the `judge` of an entry -> function that judges the claim."""
 _NOTES = (
     *(
         cpu_peaks,
@@ -292,4 +292,4 @@ _NOTES = (
     shared_cpus,
 )
 NOTES = {note.__name__: note for note in _NOTES}
-"""Name in an entry's `also` -> the function for this further observation."""
+"""Name in the `also` of an entry -> function that yields this further observation."""

@@ -39,8 +39,8 @@ LOOKS = (6, 9, 12, 16, 20)
 LOOK_ALPHA = 0.0155
 """Significance level of each look.
 
-With this level, 5 % of the runs with `--until` make a wrong decision at one of their looks. The
-level is Pocock's bound for looks after these sessions (1977, Biometrika 64, 191), computed with
+It is so low that only 5 % of the runs with `--until` make a wrong decision at any of their looks.
+The level is Pocock's bound for looks after these sessions (1977, Biometrika 64, 191), computed with
 Student's t because there are few sessions. tests/present/statistics/test_inference_simulated.py
 simulates the rate of wrong decisions.
 """

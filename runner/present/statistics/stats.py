@@ -14,9 +14,8 @@ from runner.model import REQUESTS_BEYOND
 
 Floats = NDArray[np.float64]
 
-Z_99 = NormalDist().inv_cdf(
-    0.995
-)  # standard errors on either side of a value, with 99 % confidence
+Z_99 = NormalDist().inv_cdf(0.995)
+"""Half the width of a 99 % confidence interval, in standard errors (normal distribution)."""
 
 
 @dataclass(frozen=True)
