@@ -69,7 +69,7 @@ class SpikePage(RunPage):
     def __init__(self, run: str, trial: str, start_s: float, stop_s: float) -> None:
         super().__init__(run)
         self.live = has_reader() and widgets is not None
-        # Counts the choices of the reader. Displays observe this count, so each choice updates them.
+        # Counts the choices of the reader. Displays observe the count, so each choice updates them.
         self._choices = widgets.IntText() if self.live else None
         self.survey = survey(self.tables)
         self.parts = {
