@@ -7,6 +7,7 @@ from docker import DockerClient
 from docker.errors import DockerException
 from requests.exceptions import RequestException
 
+from runner.measure.adapters import Abandonable, OverTls
 from runner.store import public
 
 TROUBLE = (DockerException, RequestException)
@@ -18,6 +19,7 @@ _KNOWN = (
         "connection refused",
         "timed out",
         "no route to host",
+        "unable to connect",
     ),
     *("certificate verify failed", "known_hosts"),
 )
@@ -32,6 +34,44 @@ class _Secured(docker.APIClient):
 
     trust_env = property(lambda _: False, lambda _, __: None)
 
+    def __init__(self, engine: str, tls: Any, timeout_s: int) -> None:
+        super().__init__(engine, version=_FIRST_VERSION, tls=tls, timeout=timeout_s)
+        self.mount("https://", OverTls())
+        _ask_version(self)
+
+
+_FIRST_VERSION = "1.41"
+"""The version of Docker 20.10, with which a client asks for the engine's own."""
+
+
+class _Tunnelled(docker.APIClient):
+    """A client over ssh."""
+
+    def __init__(self, engine: str, timeout_s: int) -> None:
+        from runner.measure.over_ssh import OverSsh  # noqa: PLC0415 - paramiko is optional
+
+        super().__init__("http://ssh:22", version=_FIRST_VERSION, timeout=timeout_s)
+        self._custom_adapter = OverSsh(engine, timeout_s)
+        self.mount("http+docker://ssh", self._custom_adapter)
+        self.base_url = "http+docker://ssh"
+        _ask_version(self)
+
+
+def _ask_version(api: Any) -> None:
+    """Use the engine's version from now on, as docker-py does by itself with its own adapters."""
+    api._version = api._retrieve_server_version()
+
+
+def abandon(client: DockerClient) -> None:
+    """End every call to an engine that is under way, and refuse further ones: its host is lost."""
+    api: Any = client.api
+    adapters = list(api.adapters.values())
+    api.adapters.clear()
+    api._custom_adapter = None  # docker-py's stand-in for a missing adapter
+    for each in adapters:
+        if isinstance(each, Abandonable):
+            each.abandon()
+
 
 def connect(engine: str = "", certificates: str = "", *, timeout_s: int = 60) -> DockerClient:
     """Return a client of this machine's engine, or of the one at a URL.
@@ -44,11 +84,12 @@ def connect(engine: str = "", certificates: str = "", *, timeout_s: int = 60) ->
         pair: Any = (f"{certificates}/cert.pem", f"{certificates}/key.pem")
         tls = docker.tls.TLSConfig(client_cert=pair, ca_cert=f"{certificates}/ca.pem", verify=True)
         client = docker.DockerClient.__new__(docker.DockerClient)
-        client.api = _Secured(base_url=engine, tls=tls, timeout=timeout_s)
+        client.api = _Secured(engine, tls, timeout_s)
+    elif engine.startswith("ssh://"):
+        client = docker.DockerClient.__new__(docker.DockerClient)
+        client.api = _Tunnelled(engine, timeout_s)
     elif engine:
-        # Over ssh, docker-py keeps a channel for each of the last URLs, but sshd allows only ten
-        # (MaxSessions).
-        client = docker.DockerClient(base_url=engine, timeout=timeout_s, num_pools=3)
+        client = docker.DockerClient(base_url=engine, timeout=timeout_s)
     else:
         client = docker.from_env(timeout=timeout_s)
     try:

@@ -161,7 +161,8 @@ def _connect(running: RunningDatabase, password: str) -> psycopg.Connection[tupl
 
     where = (
         f"host={running.address} port={running.port} user=lab dbname=lab sslmode=disable "
-        "connect_timeout=10"
+        "connect_timeout=10 tcp_user_timeout=8000 keepalives_idle=2 keepalives_interval=2 "
+        "keepalives_count=3"
     )
     return psycopg.connect(
         where, password=password, autocommit=True, options="-c statement_timeout=60s"

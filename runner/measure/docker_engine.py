@@ -224,8 +224,8 @@ class DockerHost:
         """Build an image with `make` and return its id once it is on this host."""
         return make(self.client)
 
-    def watch(self, pid: int) -> None:
-        """Register a container's process, so that the watchdog ends it if this runner dies."""
+    def watch(self, container: str) -> None:
+        """Register a container by its full id, so that its host ends it without this runner."""
 
 
 class DockerEngine:
@@ -329,9 +329,9 @@ class DockerEngine:
         try:
             if secret is not None:
                 container.put_archive(SECRETS, _packed(BY_FILE, secret.encode()))
+            host.watch(str(container.id))
             container.start()
             container.reload()
-            host.watch(container.attrs["State"]["Pid"])
             yield container
         except TROUBLE as error:
             raise _failure(host, f"The Docker engine failed with {name}", error) from None

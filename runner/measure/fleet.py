@@ -16,8 +16,9 @@ from docker.errors import APIError, DockerException
 from docker.types import Mount
 
 from runner.measure import docker_engine
-from runner.measure.connecting import TROUBLE, connect, reason
+from runner.measure.connecting import TROUBLE, abandon, connect, reason
 from runner.measure.docker_engine import DockerEngine, DockerHost, build_image, debian_base, sweep
+from runner.measure.heartbeat import Vigil
 from runner.measure.idle import IdleCpus
 from runner.measure.leftovers import ContainerEntry, Ledger
 from runner.measure.machine import Diagnosis, Hello, MachineFacts
@@ -25,7 +26,7 @@ from runner.measure.sites import Sites, Transfer
 from runner.measure.station_client import Channel, StationClient
 from runner.measure.tools import need_tool
 from runner.measurement import GeneratorHost, Placement
-from runner.model import LabError
+from runner.model import CannotGoOnError, LabError
 from runner.planning.hosts import LOCAL, Host, Hosts
 from runner.shapes import Idle
 
@@ -97,9 +98,9 @@ class Place(DockerHost):
         _bring(self._builder, self.client, image)
         return image
 
-    def watch(self, pid: int) -> None:
-        """Register a container's process, so that the station ends it if this runner dies."""
-        self.station.ask("watch", pid=pid)
+    def watch(self, container: str) -> None:
+        """Register a container, so that the station ends it if this runner dies or is cut off."""
+        self.station.ask("watch", container=container)
 
 
 class FleetIdle(IdleCpus):
@@ -261,9 +262,11 @@ class Fleet:
             port = server.ask("listen", address=server.address)
             ways.append(generator.reach(server.address, port, WAYS))
             for sender, receiver in ((generator, server), (server, generator)):
+                secret = token_hex(16)
                 port = receiver.ask("listen", address=receiver.address)
-                answer = receiver.begin("receive", peer=sender.address)
-                sender.ask("send", address=receiver.address, port=port, seconds=TRANSFER_S)
+                answer = receiver.begin("receive", secret=secret)
+                to = {"address": receiver.address, "port": port, "secret": secret}
+                sender.ask("send", seconds=TRANSFER_S, **to)
                 rates.append(float(answer()))
         return Transfer(min(rates), max(ways)) if rates else None
 
@@ -274,7 +277,8 @@ def open_fleet(hosts: Hosts, ledger: Ledger, say: Callable[[str], None]) -> Iter
 
     Raise LabError for a host that cannot be used.
     """
-    with contextlib.ExitStack() as stack:
+    vigil = Vigil(say)
+    with _naming_the_lost(vigil), contextlib.ExitStack() as stack:
         clients = {
             name: stack.enter_context(_client(hosts[name], hosts.roles(name)))
             for name in hosts.used
@@ -295,35 +299,60 @@ def open_fleet(hosts: Hosts, ledger: Ledger, say: Callable[[str], None]) -> Iter
                 )
         say("Building the image of the instruments …")
         image = _instruments(builder)
+        stack.enter_context(vigil.kept())
         places = {}
         for name, client in clients.items():
             role = hosts.roles(name)
             say(f"Connecting to the host of the {role} …")
             _bring(builder, client, image)
-            station = stack.enter_context(_station(client, image, hosts[name], role, ledger))
+            station = stack.enter_context(_station(client, image, hosts[name], role, ledger, vigil))
             places[name] = Place(hosts[name], role, client, builder, station)
             station.look_at_clock()
         _require_apart(hosts, places)
         for place in places.values():
-            addresses = [each.address for each in places.values()]
-            # The host also needs this machine's address as seen from there, because the runner
-            # queries the database.
-            with (
-                socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe,
-                contextlib.suppress(OSError),
-            ):
-                probe.connect((place.address, 9))  # sends nothing
-                addresses.append(str(probe.getsockname()[0]))
-            place.clients = tuple(dict.fromkeys(f"{address}/32" for address in addresses))
+            place.clients = _clients_of(place, places)
         yield Fleet(hosts, places, ledger)
 
 
+@contextlib.contextmanager
+def _naming_the_lost(vigil: Vigil) -> Iterator[None]:
+    """Raise the loss of a host instead of an error that it caused, such as an engine's."""
+    try:
+        yield
+    except (LabError, OSError, *TROUBLE) as error:
+        if vigil.loss and vigil.loss not in str(error):
+            raise CannotGoOnError(vigil.loss) from error
+        raise
+
+
+def _clients_of(place: Place, places: Mapping[str, Place]) -> tuple[str, ...]:
+    """Return the addresses that may connect to a database on a host, as networks.
+
+    This machine's address as seen from there is one, because the runner queries the database.
+    """
+    addresses = [each.address for each in places.values()]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+        probe.connect((place.address, 9))  # sends nothing
+        addresses.append(str(probe.getsockname()[0]))
+    return tuple(dict.fromkeys(f"{address}/32" for address in addresses))
+
+
 def reap_fleet(hosts: Hosts) -> list[str]:
-    """Remove the containers of dead runners from every host; return a list of them in words."""
+    """Remove the containers of dead runners from every host; return a list of them in words.
+
+    A host that cannot be reached does not keep the others from it: its LabError is raised last.
+    """
     removed = []
+    unreached = list[LabError]()
     for name in hosts.used:
-        with _client(hosts[name], hosts.roles(name)) as client:
-            removed += [f"{each} of the {hosts.roles(name)}" for each in sweep(client)]
+        try:
+            with _client(hosts[name], hosts.roles(name)) as client:
+                removed += [f"{each} of the {hosts.roles(name)}" for each in sweep(client)]
+        except LabError as error:
+            unreached.append(error)
+    if unreached:
+        done = f" Removed from the other hosts: {', '.join(removed)}." if removed else ""
+        raise LabError(f"{unreached[0]}{done}", exit_code=1)
     return removed
 
 
@@ -382,7 +411,7 @@ def _bring(builder: Any, client: Any, image: str) -> None:
 
 @contextlib.contextmanager
 def _station(
-    client: Any, image: str, host: Host, role: str, ledger: Ledger
+    client: Any, image: str, host: Host, role: str, ledger: Ledger, vigil: Vigil
 ) -> Iterator[StationClient]:
     """Start the station of a host; it ends with its input, and its container is removed."""
     options: dict[str, object] = {
@@ -414,17 +443,19 @@ def _station(
             f"The station of the {role} could not be started: {reason(error)}.", exit_code=1
         ) from None
     ledger.add(ContainerEntry(str(container.id), _reached(host)))
-    channel = station = None
+    channel = None
     try:
         channel = Channel(container)
         container.start()
-        station = StationClient(role, container, channel, host.address)
-        yield station
+        channel.silence.heard()  # from now on it is to show signs of life
+        vigil.watch(role, channel, lambda: abandon(client))
+        yield StationClient(role, container, channel, host.address, vigil)
     finally:
         if channel is not None:
+            vigil.forget(channel)
             channel.close()
         # a lost station stays in the ledger, for another try
-        if station is None or not station.is_lost:
+        if not vigil.is_lost(role):
             with contextlib.suppress(*TROUBLE):
                 container.remove(force=True, v=True)
 

@@ -24,11 +24,14 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from runner.measure import cgroups
 from runner.places import places
 from runner.store import replacing
+
+if TYPE_CHECKING:
+    from docker import DockerClient
 
 PREFIX = "bench-"
 """Prefix of temporary folders and control groups; the lab never removes anything else."""
@@ -43,6 +46,12 @@ def start_ticks(pid: int) -> int | None:
     """Return a process's start time, in clock ticks since boot; None without such a process."""
     fields = _stat(pid)
     return int(fields[19]) if fields else None
+
+
+def is_running(pid: int) -> bool:
+    """Return whether a process exists and has not ended, as a zombie has."""
+    fields = _stat(pid)
+    return fields is not None and fields[0] not in "ZX"
 
 
 def pid_namespace() -> int:
@@ -135,6 +144,51 @@ def ledger() -> Iterator[Ledger]:
             watchdog.wait(timeout=30)
 
 
+class Engines:
+    """The engines of a ledger's containers.
+
+    Each is connected once, and an engine that does not answer is not tried again.
+    """
+
+    def __init__(self) -> None:
+        self._clients: dict[tuple[str, ...], DockerClient | None] = {}
+
+    def remove(self, engine: tuple[str, ...], container: str) -> list[str] | None:
+        """Remove a container; return it in words, or None if its engine does not answer.
+
+        `engine` is its URL and folder of certificates, empty for this machine's.
+        """
+        # Removing processes must not wait for the import of docker-py.
+        from docker.errors import NotFound  # noqa: PLC0415
+
+        from runner.measure.connecting import TROUBLE  # noqa: PLC0415
+
+        try:
+            client = self._client(engine)
+            if client is None:
+                return None
+            client.containers.get(container).remove(force=True, v=True)
+        except NotFound:
+            return []
+        except TROUBLE:
+            self._clients[engine] = None
+            return None
+        return [f"container {container[:12]}"]
+
+    def _client(self, engine: tuple[str, ...]) -> DockerClient | None:
+        from runner.measure.connecting import connect  # noqa: PLC0415 - see above
+
+        if engine not in self._clients:
+            url, certificates = engine
+            self._clients[engine] = connect(url, certificates, timeout_s=5 if url else 20)
+        return self._clients[engine]
+
+    def close(self) -> None:
+        """Close all connections."""
+        for client in filter(None, self._clients.values()):
+            client.close()
+
+
 @dataclass(frozen=True)
 class ProcessEntry:
     """A process that leads a session, with all processes of that session."""
@@ -147,7 +201,7 @@ class ProcessEntry:
     def __str__(self) -> str:
         return f"process {self.pid}"
 
-    def remove(self, same_boot: bool) -> list[str] | None:
+    def remove(self, same_boot: bool, engines: Engines) -> list[str] | None:  # noqa: ARG002
         """Kill the session, unless the machine has been started anew since."""
         pids = kill_session(self.pid, self.start) if same_boot else []
         return [f"process {pid}" for pid in pids]
@@ -163,7 +217,7 @@ class GroupEntry:
     def __str__(self) -> str:
         return f"cgroup {self.path}"
 
-    def remove(self, same_boot: bool) -> list[str] | None:
+    def remove(self, same_boot: bool, engines: Engines) -> list[str] | None:  # noqa: ARG002
         """Kill the group's processes and remove it, unless the machine has been started anew."""
         folder = Path(self.path)
         if not same_boot or not folder.name.startswith(PREFIX):
@@ -181,7 +235,7 @@ class FolderEntry:
     def __str__(self) -> str:
         return f"folder {self.path}"
 
-    def remove(self, same_boot: bool) -> list[str] | None:  # noqa: ARG002
+    def remove(self, same_boot: bool, engines: Engines) -> list[str] | None:  # noqa: ARG002
         """Remove the folder with all in it."""
         folder = Path(self.path)
         if not folder.name.startswith(PREFIX) or not folder.is_dir():
@@ -205,23 +259,9 @@ class ContainerEntry:
     def __str__(self) -> str:
         return f"container {self.id}"
 
-    def remove(self, same_boot: bool) -> list[str] | None:  # noqa: ARG002 - a container outlives a boot
+    def remove(self, same_boot: bool, engines: Engines) -> list[str] | None:  # noqa: ARG002 - a container outlives a boot
         """Remove the container; None if its engine does not answer."""
-        # Removing processes must not wait for the import of docker-py.
-        from docker.errors import NotFound  # noqa: PLC0415
-
-        from runner.measure.connecting import TROUBLE, connect  # noqa: PLC0415
-
-        url, certificates = self.engine or ("", "")
-        timeout_s = 5 if self.engine else 20
-        try:
-            with contextlib.closing(connect(url, certificates, timeout_s=timeout_s)) as client:
-                client.containers.get(self.id).remove(force=True, v=True)
-        except NotFound:
-            return []
-        except TROUBLE:
-            return None
-        return [f"container {self.id[:12]}"]
+        return engines.remove(tuple(self.engine or ("", "")), self.id)
 
 
 Entry: TypeAlias = ProcessEntry | GroupEntry | FolderEntry | ContainerEntry
@@ -289,13 +329,14 @@ def reap(path: Path) -> list[str]:
     same_boot = stored.runner.partition(":")[0] == boot_id()
     removed: list[str] = []
     kept: list[Entry] = []
-    # Last started, first removed: the generator before the server, a cgroup after its processes.
-    for entry in reversed(stored.entries):
-        gone = entry.remove(same_boot)
-        if gone is None:
-            kept.insert(0, entry)
-        else:
-            removed += gone
+    with contextlib.closing(Engines()) as engines:
+        # Last started, first removed: the generator before the server, a group after its processes.
+        for entry in reversed(stored.entries):
+            gone = entry.remove(same_boot, engines)
+            if gone is None:
+                kept.insert(0, entry)
+            else:
+                removed += gone
     if kept:
         StoredLedger(stored.runner, kept).write(path)
     else:

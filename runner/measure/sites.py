@@ -80,6 +80,11 @@ class Site:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
+    @property
+    def loss(self) -> str:
+        """A sentence that names the hosts that were lost; empty, because this machine cannot be."""
+        return ""
+
     def quota(self, pid: int) -> Quota:
         """Return the tightest quota of a process, as `quotas.quota_of` does."""
         return quotas.quota_of(pid)

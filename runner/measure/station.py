@@ -2,30 +2,36 @@
 
 station_client.py is the runner's side. The station answers each JSON line on its standard input,
 `{"id": 7, "do": NAME, …}`, with one line: `{"id": 7, "done": …}` or `{"id": 7, "error": SENTENCE}`.
-It also sends a sign of life now and then. At the end of its input, it ends with all that it
-started; the input ends when the runner does, for whatever reason. This module imports only modules
-that are in the instruments' image.
+It also sends a sign of life every second, and expects the runner's. At the end of its input, or
+without any line for `heartbeat.LEASE_S`, it ends with all that it started, and with the containers
+that the lab started on this host. The input ends when the runner does; without a network it only
+falls silent. This module imports only modules that are in the instruments' image.
 """
 
 import contextlib
+import hmac
 import json
 import os
+import queue
 import shutil
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from runner.measure import machine, memory
+from runner.measure.cgroups import kill_all
 from runner.measure.engine import free_port
 from runner.measure.generators.command import Command
+from runner.measure.heartbeat import BEAT, BEAT_S, LEASE_S, LOOK_S, Silence
 from runner.measure.idle import IdleCpus
-from runner.measure.leftovers import Ledger, boot_id, start_ticks
+from runner.measure.leftovers import Ledger, boot_id, is_running
 from runner.measure.machine import Diagnosis, Hello
+from runner.measure.procfs import descendants
 from runner.measure.sites import Ask, Job, Site
 from runner.measurement import Placement
 from runner.model import LabError
@@ -35,8 +41,8 @@ WORK = Path("/work")  # folder of the loads' files
 # bytes sent at a time: on a long network, TCP's slow start takes 5 s for 256 KiB
 TRANSFER_BYTES = 1 << 16
 TRANSFER_LIMIT_S = 5.0  # longest wait of a transfer for its other side
-ALIVE_S = 3.0
-"""Interval of a station's signs of life, because an answer may take as long as a load."""
+STRANGER_S = 1.0  # longest wait for the secret of a connection, which others may open, too
+KILLING_S = 3.0  # longest time to kill what a station leaves behind
 
 
 class Station(Site):
@@ -52,7 +58,7 @@ class Station(Site):
         self.transfer_limit_s = transfer_limit_s
         self._instruments: dict[str, tuple[contextlib.ExitStack, Ask]] = {}
         self._idle = IdleCpus()
-        self._watched: dict[int, int | None] = {}
+        self._watched: set[str] = set()
         self._listening: socket.socket | None = None
 
     def hello(self) -> Hello:
@@ -133,9 +139,12 @@ class Station(Site):
         loaded = self.load(load, sampler)()
         return {"loaded": loaded, "files": sorted(path.name for path in log.parent.iterdir())}
 
-    def watch(self, pid: int) -> None:
-        """Kill a container's process when this station ends, because the runner may be dead."""
-        self._watched[pid] = start_ticks(pid)
+    def watch(self, container: str) -> None:
+        """Kill the processes of a container when this station ends.
+
+        `container` is its full id. It need not run yet.
+        """
+        self._watched.add(container)
 
     def listen(self, address: str) -> int:
         """Listen on an address, for one transfer or for connections that are closed at once.
@@ -148,25 +157,29 @@ class Station(Site):
         self._listening.settimeout(self.transfer_limit_s)
         return int(self._listening.getsockname()[1])
 
-    def receive(self, peer: str) -> float:
-        """Receive a transfer from `peer` only; return the bytes per second."""
-        assert self._listening is not None
-        with self._listening as listening:
-            channel, whose = listening.accept()
-            with channel:
-                if whose[0] != peer:
-                    raise LabError("Another host connected to the transfer.", exit_code=1)
-                channel.settimeout(self.transfer_limit_s)
-                buffer = bytearray(TRANSFER_BYTES)
-                received = 0
-                begun = time.monotonic()
-                while count := channel.recv_into(buffer):
-                    received += count
-                return received / max(time.monotonic() - begun, 1e-9)
+    def receive(self, secret: str) -> float:
+        """Receive a transfer that begins with `secret`; return the bytes per second.
 
-    def send(self, address: str, port: int, seconds: float) -> None:
-        """Send as much as possible to another station for `seconds`."""
+        Other connections are closed. Raise LabError if none has the secret in time.
+        """
+        assert self._listening is not None
+        until = time.monotonic() + self.transfer_limit_s
+        with self._listening as listening:
+            while (left_s := until - time.monotonic()) > 0:
+                listening.settimeout(left_s)
+                channel, _ = listening.accept()
+                with channel:
+                    channel.settimeout(min(left_s, STRANGER_S))
+                    if not _begins_with(channel, secret):
+                        continue
+                    channel.settimeout(self.transfer_limit_s)
+                    return _speed(channel)
+        raise TimeoutError
+
+    def send(self, address: str, port: int, seconds: float, secret: str) -> None:
+        """Send the secret, then as much as possible, to another station for `seconds`."""
         with socket.create_connection((address, port), timeout=self.transfer_limit_s) as channel:
+            channel.sendall(secret.encode())
             until = time.monotonic() + seconds
             chunk = bytes(TRANSFER_BYTES)
             while time.monotonic() < until:
@@ -177,10 +190,58 @@ class Station(Site):
         for name in list(self._instruments):
             self.end(name)
         self._idle.close()
-        for pid, begun in self._watched.items():
-            if begun is not None and start_ticks(pid) == begun:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        kill_all(lambda: processes_of(self._watched), KILLING_S)
+
+    def abandon(self) -> NoReturn:
+        """Kill the watched containers and everything that this process started, then end it."""
+        own = os.getpid()
+
+        def left() -> list[int]:
+            children = [pid for pid in descendants(own) if pid != own and is_running(pid)]
+            return [*processes_of(self._watched), *children]
+
+        kill_all(left, KILLING_S)
+        os._exit(1)
+
+
+def processes_of(containers: Set[str]) -> list[int]:
+    """Return the running processes in the control groups of containers, by their full ids.
+
+    A group's path holds the id, whichever driver of groups the engine uses. A process that was
+    started again has another pid but the same group.
+    """
+    found = []
+    for entry in Path("/proc").iterdir() if containers else ():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and is_running(int(entry.name)):
+                groups = (entry / "cgroup").read_text()
+                found += [int(entry.name)] if any(each in groups for each in containers) else []
+    return found
+
+
+def _begins_with(channel: socket.socket, secret: str) -> bool:
+    """Return whether the other side sends `secret` first, within the channel's timeout."""
+    expected = secret.encode()
+    found = b""
+    try:
+        while len(found) < len(expected):
+            part = channel.recv(len(expected) - len(found))
+            if not part:
+                return False
+            found += part
+    except OSError:
+        return False
+    return hmac.compare_digest(found, expected)
+
+
+def _speed(channel: socket.socket) -> float:
+    """Receive until the other side ends; return the bytes per second."""
+    buffer = bytearray(TRANSFER_BYTES)
+    received = 0
+    begun = time.monotonic()
+    while count := channel.recv_into(buffer):
+        received += count
+    return received / max(time.monotonic() - begun, 1e-9)
 
 
 def answer(station: Station, line: str) -> str:
@@ -205,12 +266,36 @@ def answer(station: Station, line: str) -> str:
     return json.dumps({"id": number, **found}, default=vars)
 
 
+def _read(requests: "queue.SimpleQueue[str | None]", lease: Silence, over: threading.Event) -> None:
+    """Pass the runner's requests on; each of its lines renews the lease, also during a load."""
+    for line in sys.stdin:
+        lease.heard()
+        if line.strip() != BEAT:
+            requests.put(line)
+    requests.put(None)
+    over.set()
+
+
+def _guard(station: Station, lease: Silence, over: threading.Event) -> NoReturn:
+    """Wait for the end of the lease, or of the input if a load still runs then; end everything."""
+    while lease.seconds() <= LEASE_S:
+        if over.wait(LOOK_S):
+            time.sleep(LOOK_S)  # without a load, the main thread ends by itself
+            break
+    station.abandon()
+
+
+def _say_alive(say: Callable[[str], None]) -> NoReturn:
+    while True:
+        time.sleep(BEAT_S)
+        say(json.dumps({"alive": time.monotonic_ns()}))
+
+
 def main() -> None:
-    """Answer until the end of input or a signal; at the deadline SIGALRM ends it."""
-    for number in (signal.SIGTERM, signal.SIGALRM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(1))
-    if len(sys.argv) > 1:
-        signal.alarm(int(sys.argv[1]))
+    """Answer until the end of input, the end of the lease, or a signal.
+
+    At the deadline SIGALRM ends it.
+    """
     saying = threading.Lock()
 
     def say(line: str) -> None:
@@ -218,14 +303,21 @@ def main() -> None:
             sys.stdout.write(line + "\n")
             sys.stdout.flush()
 
-    def say_alive() -> None:
-        while True:
-            time.sleep(ALIVE_S)
-            say(json.dumps({"alive": time.monotonic_ns()}))
-
-    threading.Thread(target=say_alive, daemon=True).start()
     with contextlib.closing(Station(Path(os.environ.get("LAB_WORK", str(WORK))))) as station:
-        for line in sys.stdin:
+        for number in (signal.SIGTERM, signal.SIGALRM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, lambda *_: station.abandon())
+        if len(sys.argv) > 1:
+            signal.alarm(int(sys.argv[1]))
+        lease = Silence()
+        requests = queue.SimpleQueue[str | None]()
+        over = threading.Event()
+        for work, given in (
+            (_say_alive, (say,)),
+            (_read, (requests, lease, over)),
+            (_guard, (station, lease, over)),
+        ):
+            threading.Thread(target=work, args=given, daemon=True).start()
+        while (line := requests.get()) is not None:
             say(answer(station, line))
 
 

@@ -9,6 +9,7 @@ import contextlib
 import json
 import queue
 import shutil
+import socket
 import struct
 import tarfile
 import threading
@@ -20,6 +21,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from runner.measure.generators.command import Shot
+from runner.measure.heartbeat import BEAT, BEAT_S, Silence, Vigil
 from runner.measure.memory import Kills
 from runner.measure.sites import Ask, Clock, Job, Site
 from runner.measurement import Counters, Loaded, Quota
@@ -29,15 +31,21 @@ from runner.store import replacing
 if TYPE_CHECKING:
     from docker.models.containers import Container
 
-SILENT_S = 20.0
-"""A station sends a sign of life every 3 s; after this silence it counts as lost."""
+ANSWER_S = 60.0
+"""Longest wait for an answer from a station that shows signs of life."""
+LOAD_S = 40.0
+"""Longest time between a generator's own limit and the end of its load there."""
+LOOK_S = 0.25
+"""Interval at which a wait for an answer asks whether a host was lost."""
+SIGN_OF_LIFE = b'{"alive"'
+"""Begin of a station's line that answers nothing."""
 WORK = PurePosixPath("/work")
 LAB = Path("/lab")
 CLOCK_QUESTIONS = 30
 
 
 class Channel:
-    """Lines to and from a container's standard input and output.
+    """Lines to and from a container's standard input and output, and signs of life both ways.
 
     Stdout and stderr come in frames (Docker's attach protocol).
     """
@@ -49,12 +57,18 @@ class Channel:
         self._socket: Any = getattr(self._raw, "_sock", self._raw)
         self._socket.settimeout(None)
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._sending = threading.Lock()
+        self._closed = threading.Event()
+        self.silence = Silence()
+        self.is_over = False
         self.complaint = b""  # the last output on its standard error
         threading.Thread(target=self._read, daemon=True).start()
+        threading.Thread(target=self._beat, daemon=True).start()
 
     def send(self, line: str) -> None:
         """Send a line; raise OSError if the container has ended."""
-        self._socket.sendall(line.encode() + b"\n")
+        with self._sending:
+            self._socket.sendall(line.encode() + b"\n")
 
     def take(self, timeout_s: float) -> bytes | None:
         """Return the next line; None if the station has ended.
@@ -65,9 +79,18 @@ class Channel:
 
     def close(self) -> None:
         """End the station by ending its input."""
+        self._closed.set()
+        with contextlib.suppress(OSError, EOFError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads
         for each in (self._socket, self._raw):
             with contextlib.suppress(OSError, EOFError):
                 each.close()
+
+    def _beat(self) -> None:
+        """Show the station every BEAT_S that this runner lives."""
+        with contextlib.suppress(OSError, EOFError, ValueError):
+            while not self._closed.wait(BEAT_S):
+                self.send(BEAT)
 
     def _read(self) -> None:
         pending = b""
@@ -75,12 +98,15 @@ class Channel:
             while head := self._exactly(8):
                 stream, length = struct.unpack(">BxxxL", head)
                 text = self._exactly(length)
+                self.silence.heard()
                 if stream == 1:
                     *lines, pending = (pending + text).split(b"\n")
                     for line in lines:
-                        self._lines.put(line)
+                        if not line.startswith(SIGN_OF_LIFE):
+                            self._lines.put(line)
                 else:
                     self.complaint = (self.complaint + text)[-2000:]
+        self.is_over = True
         self._lines.put(None)
 
     def _exactly(self, count: int) -> bytes:
@@ -96,58 +122,68 @@ class Channel:
 class StationClient(Site):
     """Another host as a Site, which sends its calls to the host's station."""
 
-    def __init__(self, name: str, container: Container, channel: Channel, address: str) -> None:
+    def __init__(
+        self, name: str, container: Container, channel: Channel, address: str, vigil: Vigil
+    ) -> None:
         self.name = name
         self.address = address
-        self.is_lost = False  # True if no more answers will come
         self._container = container
         self._channel = channel
+        self._vigil = vigil
         # Request id: replies to abandoned requests are discarded.
         self._asked = 0
 
-    def ask(self, do: str, timeout_s: float = 3 * SILENT_S, **more: Any) -> Any:
+    @property
+    def loss(self) -> str:
+        """A sentence that names the hosts that were lost, this or others; empty without one."""
+        return self._vigil.loss
+
+    def ask(self, do: str, timeout_s: float = ANSWER_S, **more: Any) -> Any:
         """Call a method of the station and return the result.
 
-        Raise LabError with the station's error, or if no answer comes.
+        Raise LabError with the station's error, or if no answer comes; raise CannotGoOnError if a
+        host of the run is lost.
         """
         return self.begin(do, timeout_s, **more)()
 
-    def begin(self, do: str, timeout_s: float = 3 * SILENT_S, **more: Any) -> Callable[[], Any]:
+    def begin(self, do: str, timeout_s: float = ANSWER_S, **more: Any) -> Callable[[], Any]:
         """Begin a call; the returned function waits for its result."""
-        if self.is_lost:
-            raise CannotGoOnError(
-                f"The host of the {self.name} stopped responding: "
-                "check that it and its Docker engine run."
-            )
+        self._vigil.require()
         self._asked += 1
         try:
             self._channel.send(json.dumps({"id": self._asked, "do": do, **more}))
         except OSError:
-            raise self._lost("stopped responding") from None
+            raise self._ended() from None
         return lambda: self._answer(timeout_s)
 
     def _answer(self, timeout_s: float) -> Any:
         found: dict[str, object] = {}
         until = time.monotonic() + timeout_s
         while found.get("id") != self._asked:
+            self._vigil.require()
+            if time.monotonic() > until:
+                raise LabError(
+                    f"The host of the {self.name} did not answer within {timeout_s:.0f} s.",
+                    exit_code=1,
+                )
             try:
-                line = self._channel.take(min(SILENT_S, max(0.1, until - time.monotonic())))
+                line = self._channel.take(LOOK_S)
             except queue.Empty:
-                raise self._lost("did not answer") from None
-            if time.monotonic() > until + SILENT_S:
-                raise self._lost(f"did not answer within {timeout_s:.0f} s")
+                continue
             if line is None:
-                raise self._lost("stopped responding")
+                raise self._ended()
             found = json.loads(line)
         if "error" in found:
             raise LabError(f"On the host of the {self.name}: {found['error']}", exit_code=1)
         return found["done"]
 
-    def _lost(self, how: str) -> LabError:
-        self.is_lost = True
+    def _ended(self) -> CannotGoOnError:
+        """Give up the host, because its station has ended; return the error."""
+        self._vigil.lose(self._channel)
         last = self._channel.complaint.decode(errors="replace").strip().splitlines()[-1:]
-        said = f" (its last message: {last[0][:200]})" if last else ""
-        return LabError(f"The host of the {self.name} {how}{said}.", exit_code=1)
+        said = f" Its station's last message: {last[0][:200]}" if last else ""
+        lost = self.loss or f"The host of the {self.name} stopped responding."
+        return CannotGoOnError(f"{lost}{said}")
 
     def look_at_clock(self) -> int:
         """Measure the clock's offset again, by the request with the fastest answer.
@@ -212,7 +248,7 @@ class StationClient(Site):
         self.ask("start", name=name, hz=hz, cpus=list(cpus))
         try:
             yield lambda command: str(
-                self.ask("command", 2 * SILENT_S, name=name, command=dict(command))
+                self.ask("command", ANSWER_S, name=name, command=dict(command))
             )
         finally:
             with contextlib.suppress(LabError):
@@ -238,7 +274,7 @@ class StationClient(Site):
             "folder": folder,
         }
         asked |= {"begin_mono_ns": begin, "sampled": sampler is not None}
-        answer = self.begin("run", load.command.timeout_s + 2 * SILENT_S, **asked)
+        answer = self.begin("run", load.command.timeout_s + LOAD_S, **asked)
 
         def wait() -> Loaded:
             done = answer()

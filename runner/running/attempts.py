@@ -221,17 +221,23 @@ def run_unit(
             fate.state = "failed"
             fate.error = fate.error or _sentence(unknown)
     finally:
-        if any(fate.state == "failed" for fate in fates.values()) and (
-            full := _full_disk(run, prepared.bench.sites)
-        ):
-            said = next((fate.error for fate in fates.values() if fate.error is not None), None)
-            _interrupt(fates, f"{full} The trial said: {said}")
+        if any(fate.state == "failed" for fate in fates.values()):
+            _blame_the_machines(run, prepared.bench.sites, fates)
         records = [_record(run, trial, started, fates[trial.trial_id]) for trial in unit]
         for record in records:
             write_json(run.record(record["trial_id"]), record)
         for record in records:
             run.append(record["status"], record["trial_id"], error=record["error"])
     return records
+
+
+def _blame_the_machines(run: RunFolder, sites: Sites, fates: Mapping[str, _Fate]) -> None:
+    """Interrupt the trials if a host was lost or a disk is full, because that made them fail."""
+    if loss := next((site.loss for site in sites.all if site.loss), ""):
+        _interrupt(fates, loss)
+    elif full := _full_disk(run, sites):
+        said = next((fate.error for fate in fates.values() if fate.error is not None), None)
+        _interrupt(fates, f"{full} The trial said: {said}")
 
 
 def _interrupt(fates: Mapping[str, _Fate], error: str) -> None:

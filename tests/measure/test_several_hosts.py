@@ -39,6 +39,7 @@ from runner.digest.verdict import judge
 from runner.digest.wrk import merge_generators, read_wrk
 from runner.measure.fleet import NEEDS, Fleet
 from runner.measure.generators.command import Command
+from runner.measure.heartbeat import Vigil
 from runner.measure.lab import Lab
 from runner.measure.sites import Job
 from runner.measure.station import Station, answer
@@ -341,9 +342,12 @@ def test_a_station_answers_any_request_and_never_ends_by_it(station):
     }
 
 
-@pytest.mark.parametrize("sends", [b"", b"a little"])
+SECRET = "5ec4e7" * 5
+
+
+@pytest.mark.parametrize("sends", [b"", SECRET.encode(), SECRET.encode() + b"a little"])
 def test_a_network_that_is_silent_is_said_in_a_sentence(tmp_path, sends):
-    receive = json.dumps({"id": 1, "do": "receive", "peer": "127.0.0.1"})
+    receive = json.dumps({"id": 1, "do": "receive", "secret": SECRET})
     with (
         contextlib.closing(Station(tmp_path, transfer_limit_s=0.2)) as station,
         socket.create_connection(("127.0.0.1", station.listen("127.0.0.1"))) as channel,
@@ -354,13 +358,21 @@ def test_a_network_that_is_silent_is_said_in_a_sentence(tmp_path, sends):
     assert found == {"id": 1, "error": error}
 
 
-def test_a_transfer_is_taken_from_its_peer_only(station):
+def test_a_transfer_is_taken_from_who_knows_its_secret_only(station):
+    """Others, also of the same address, are sent away, and do not keep the peer from it."""
     port = station.listen("127.0.0.1")
-    with (
-        socket.create_connection(("127.0.0.1", port)),
-        pytest.raises(LabError, match="Another host"),
-    ):
-        station.receive("10.0.0.9")
+    with contextlib.ExitStack() as stack:
+        wrong, silent, gone, peer = (
+            stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(4)
+        )
+        wrong.sendall(b"x" * 100_000)
+        gone.close()
+        peer.sendall(SECRET.encode() + bytes(1_000_000))
+        peer.shutdown(socket.SHUT_WR)
+        assert station.receive(SECRET) > 1e6
+        for each in (wrong, silent):
+            with contextlib.suppress(ConnectionResetError):
+                assert each.recv(1) == b""
 
 
 SKEWED = """
@@ -421,7 +433,8 @@ def test_stations_with_wrong_clocks_begin_together(tmp_path):
         for name, ahead_ns in (("a", 8 * 10**9), ("b", -3 * 10**9)):
             (tmp_path / name).mkdir()
             pipe = stack.enter_context(contextlib.closing(Pipe(tmp_path / name, ahead_ns)))
-            stations.append(StationClient(name, Folder(tmp_path / name), pipe, "127.0.0.1"))
+            vigil = Vigil(print)
+            stations.append(StationClient(name, Folder(tmp_path / name), pipe, "127.0.0.1", vigil))
             stations[-1].look_at_clock()
             clock = stations[-1].clock
             assert abs(clock.offset_ns - ahead_ns) <= clock.error_ns < 20_000_000

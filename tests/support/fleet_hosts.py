@@ -203,6 +203,17 @@ class Machine:
     def client(self) -> "contextlib.closing[docker.DockerClient]":
         return contextlib.closing(docker.DockerClient(base_url=self.socket, timeout=30))
 
+    def programs(self) -> set[str]:
+        """Return the names of the programs that run in its network, also if its cable is pulled."""
+        pids = subprocess.check_output(["ip", "netns", "pids", self.space], text=True).split()
+        found = set()
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                status = Path(f"/proc/{pid}/status").read_text()
+                if "State:\tZ" not in status:
+                    found.add(status.split()[1])
+        return {name for name in found if not name.startswith("containerd-shim")}
+
     def listening(self) -> set[str]:
         """Return the local addresses at which something listens in its network, engine and sshd
         left out.

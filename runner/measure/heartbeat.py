@@ -1,0 +1,183 @@
+"""Signs of life between the runner and its stations, in both directions, and their deadlines.
+
+A host whose link is down resets no connection, so that only silence shows its loss. The runner
+gives up a host after LOST_S. A station ends everything that it watches after LEASE_S, which is
+longer, so that the runner always gives up first.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from runner.model import CannotGoOnError
+
+BEAT_S = 1.0
+"""Interval of the signs of life, because an answer may take as long as a load."""
+BEAT = "beat"
+"""The runner's sign of life, as a line to a station."""
+LOOK_S = 0.5
+"""Interval at which silence is measured."""
+SAID_S = 3.0
+"""The runner reports a silence of this length."""
+LOST_S = 8.0
+"""After this silence the runner gives up a host."""
+LEASE_S = 10.0
+"""After this silence of its runner a station ends everything on its host."""
+STOPPED_S = 4 * LOOK_S
+"""Between two looks so far apart the looking process itself was stopped."""
+
+
+class Silence:
+    """How long the other side has been silent, while this side was awake.
+
+    Call `seconds` every LOOK_S. If this process was stopped meanwhile, the silence begins anew,
+    because what the other side sent is still unread. `clock` is in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._heard_s = self._looked_s = clock()
+        self._longest_s = 0.0
+
+    def heard(self) -> None:
+        """Note a sign of life."""
+        now_s = self._clock()
+        self._longest_s = max(self._longest_s, now_s - self._heard_s)
+        self._heard_s = now_s
+
+    def seconds(self) -> float:
+        """Return the length of the present silence."""
+        now_s = self._clock()
+        if now_s - self._looked_s > STOPPED_S:
+            self._heard_s = now_s
+        self._looked_s = now_s
+        return now_s - self._heard_s
+
+    def take_longest_s(self) -> float:
+        """Return the longest silence since the last call, in seconds."""
+        longest_s = max(self._longest_s, self._clock() - self._heard_s)
+        self._longest_s = 0.0
+        return longest_s
+
+
+class Line(Protocol):
+    """A channel to a station."""
+
+    silence: Silence
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the station has ended its side."""
+
+    def close(self) -> None:
+        """End the channel at once."""
+
+
+@dataclass
+class _Watched:
+    """A host, its channel, and the function that ends all other calls to it."""
+
+    name: str
+    line: Line
+    abandon: Callable[[], None]
+    is_reported: bool = False  # whether its present silence was reported
+
+
+class Vigil:
+    """Watches all hosts of a run. The loss of one ends every wait for any of them."""
+
+    def __init__(self, say: Callable[[str], None], now_s: Callable[[], float] = time.time) -> None:
+        self._say = say
+        self._now_s = now_s
+        self._watched: list[_Watched] = []
+        self._lost: dict[str, str] = {}
+        """The time of the last sign of life of each lost host, in words."""
+        self._lock = threading.Lock()
+
+    def watch(self, name: str, line: Line, abandon: Callable[[], None]) -> None:
+        """Watch a host from now on; `abandon` is called once it is lost."""
+        with self._lock:
+            self._watched.append(_Watched(name, line, abandon))
+
+    def forget(self, line: Line) -> None:
+        """Stop watching a host, because its channel is about to be closed."""
+        with self._lock:
+            self._watched = [each for each in self._watched if each.line is not line]
+
+    @property
+    def loss(self) -> str:
+        """A sentence that names the lost hosts and what to do; empty without one."""
+        with self._lock:
+            lost = dict(self._lost)
+        if not lost:
+            return ""
+        hosts = " and the host of the ".join(lost)
+        since = min(lost.values())
+        whose = "its network, its power and its Docker engine"
+        if len(lost) > 1:
+            whose = "their networks, their power and their Docker engines"
+        return f"The host of the {hosts} stopped responding at {since}: check {whose}."
+
+    def require(self) -> None:
+        """Raise CannotGoOnError if a host is lost."""
+        if self.loss:
+            raise CannotGoOnError(self.loss)
+
+    def is_lost(self, name: str) -> bool:
+        """Return whether this host is lost."""
+        return name in self._lost
+
+    def lose(self, line: Line) -> None:
+        """Give up the host of this channel."""
+        with self._lock:
+            given_up = [each for each in self._watched if each.line is line]
+            self._watched = [each for each in self._watched if each.line is not line]
+            for each in given_up:
+                self._lost[each.name] = self._since(each)
+        for each in given_up:
+            self._say(f"The host of the {each.name} is lost: the run ends.")
+            each.line.close()
+            each.abandon()
+
+    def look(self) -> None:
+        """Report each host that is silent, and give up each that is silent for LOST_S."""
+        with self._lock:
+            watched: Sequence[_Watched] = tuple(self._watched)
+        for each in watched:
+            silent_s = each.line.silence.seconds()
+            if each.line.is_over or silent_s > LOST_S:
+                self.lose(each.line)
+            elif silent_s > SAID_S and not each.is_reported:
+                each.is_reported = True
+                self._say(
+                    f"The host of the {each.name} is silent since {self._since(each)}: the run "
+                    f"ends if it stays silent for {LOST_S:g} s."
+                )
+            elif silent_s <= SAID_S and each.is_reported:
+                each.is_reported = False
+                self._say(f"The host of the {each.name} responds again.")
+
+    def _since(self, each: _Watched) -> str:
+        """Return the time of a host's last sign of life by this machine's clock: `10:15:03`."""
+        heard_s = self._now_s() - each.line.silence.seconds()
+        return time.strftime("%H:%M:%S", time.localtime(heard_s))
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Look every LOOK_S until the context ends."""
+        ended = threading.Event()
+
+        def look() -> None:
+            while not ended.wait(LOOK_S):
+                self.look()
+
+        looking = threading.Thread(target=look, daemon=True)
+        looking.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            looking.join()

@@ -1,0 +1,70 @@
+"""A connection to an engine by ssh, which ends soon after the host is lost. It needs paramiko."""
+
+import socket
+from typing import Any
+
+from docker.errors import DockerException
+from docker.transport.sshconn import SSHConnectionPool, SSHHTTPAdapter
+from paramiko import SSHException
+from requests.exceptions import ConnectionError as NotConnectedError
+
+from runner.measure.adapters import CONNECT_S, LIVELY, Abandonable
+
+GREETING_S = 15  # longest wait for a step of the handshake, which a busy host delays
+
+
+class _Calls(SSHConnectionPool):
+    """Channels that end with their call.
+
+    A kept channel is a process on the host, `docker system dial-stdio`, which would outlive the
+    cable. And docker-py keeps one for each of the last URLs, but sshd allows only ten in all
+    (MaxSessions).
+    """
+
+    def _put_conn(self, conn: Any) -> None:
+        if conn is not None:
+            conn.close()
+
+
+class OverSsh(SSHHTTPAdapter, Abandonable):
+    """A connection by ssh that ends with its host, and that can be abandoned."""
+
+    ssh_client: Any
+    ssh_params: Any
+
+    def __init__(self, engine: str, timeout_s: int) -> None:
+        self._connect_s = min(CONNECT_S, timeout_s)
+        super().__init__(engine, timeout_s)
+
+    def _connect(self) -> None:
+        try:
+            self.ssh_client.connect(
+                **self.ssh_params,
+                timeout=self._connect_s,
+                banner_timeout=GREETING_S,
+                auth_timeout=GREETING_S,
+                channel_timeout=GREETING_S,
+            )
+        except (SSHException, OSError, EOFError) as error:
+            raise DockerException(str(error) or type(error).__name__) from error
+        connection = self.ssh_client.get_transport().sock
+        if isinstance(connection, socket.socket):  # otherwise a ProxyCommand
+            for option in LIVELY:
+                connection.setsockopt(*option)
+
+    def get_connection(self, _url: Any, _proxies: Any = None) -> Any:
+        """Return what makes the channel of a call."""
+        if not self.ssh_client.get_transport():
+            self._connect()
+        return _Calls(ssh_client=self.ssh_client, timeout=self.timeout, host=self.ssh_host)
+
+    def send(self, *given: Any, **named: Any) -> Any:
+        """Send a request; raise an error of requests also for one of ssh."""
+        try:
+            return super().send(*given, **named)
+        except (SSHException, EOFError) as error:
+            raise NotConnectedError(str(error) or type(error).__name__) from error
+
+    def abandon(self) -> None:
+        """End all channels at once."""
+        self.ssh_client.close()
