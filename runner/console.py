@@ -168,6 +168,8 @@ class TrialProgress(Progress):
         self._task = self.add_task("", total=0, what="", left="", visible=False)
         self._clock = TimeLeft(())
         self._total = 0
+        self._passed = 0
+        """Number of the planned trials that have ended or are no longer needed."""
         self._what = ""
 
     say = staticmethod(note)  # printed above the progress
@@ -176,6 +178,7 @@ class TrialProgress(Progress):
         """Set the number of trials."""
         self._clock = TimeLeft(trials)
         self._total = len(trials)
+        self._passed = 0
         self._show(total=len(trials), visible=True)
 
     def begin(self, trial: Trial) -> None:
@@ -190,6 +193,7 @@ class TrialProgress(Progress):
     def end(self, trial: Trial, record: TrialRecord) -> None:
         """Count the trial, and print its result if there is no live display."""
         self._clock.end([trial])
+        self._passed += 1
         self._show(advance=1)
         if record["status"] != "sealed":
             said = f"{record['status'].upper()}: {record['error']}"
@@ -204,12 +208,13 @@ class TrialProgress(Progress):
             )
         else:
             return
-        place = f"[{trial.order}/{self._total}] {trial.cell.server} {trial.cell.load_id}"
+        place = f"[{self._passed}/{self._total}] {trial.cell.server} {trial.cell.load_id}"
         self.say(f"{place}: {said}; {self._left()}")
 
     def skip(self, trials: Sequence[Trial]) -> None:
         """Count trials that are no longer needed."""
         self._clock.skip(trials)
+        self._passed += len(trials)
         self._show(advance=len(trials))
 
     def _show(self, **changes: Any) -> None:

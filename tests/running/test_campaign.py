@@ -3,6 +3,7 @@ tried again.
 """
 
 import json
+import re
 import resource
 from dataclasses import replace
 from pathlib import Path
@@ -79,6 +80,18 @@ def run(trials, outcome_of, campaign=QUICK, until=TO_THE_END):
     failed = run_trials(folder, trials, prepared, report, until, execute)
     said = [call.args[0] for call in report.say.call_args_list]
     return failed, said, began, [call.args[1]["trial_id"] for call in report.end.call_args_list]
+
+
+def test_progress_counts_the_trials_that_are_left(trial, capsys):
+    """A resumed run begins with a later trial of the plan, and a settled load is passed over."""
+    left = [replace(trial, order=order) for order in (2, 3, 4)]
+    failed = {"status": "failed", "error": "no reason"}
+    progress = TrialProgress()
+    progress.plan(left)
+    progress.end(left[0], failed)
+    progress.skip(left[1:2])
+    progress.end(left[2], failed)
+    assert re.findall(r"\[\d/\d\]", capsys.readouterr().err) == ["[1/3]", "[3/3]"]
 
 
 @pytest.mark.parametrize(
