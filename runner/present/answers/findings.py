@@ -123,7 +123,7 @@ def _alone(tables: Tables, sealed: pd.DataFrame) -> str:
     if tables.manifest.origin is not None:  # the server's CPUs are not known
         size = phrase.partition(", ")[2]
         phrase = size[0].upper() + size[1:]
-    said = f"{phrase} {cell['server']} answers {_rounded(cell['rps'])} requests/s"
+    said = f"{phrase} {cell['server']} answers {number(cell['rps'])} requests/s"
     if cell["failed_pct"] > 0:
         said += f" with success; {percent_words(cell['failed_pct'])} of the requests failed"
     limits = limits_of(trials)

@@ -347,9 +347,10 @@ def label(row: Mapping[Any, Any]) -> str:
 
 
 def _rate(row: Mapping[Any, Any]) -> str:
-    return value_words(row, "rps") + (
-        "" if row["server_bound"] or not row["trials"] else f" {NOT_RANKED}"
-    )
+    """Return the rate of a row, with a dagger unless it is ranked, or was offered and sustained."""
+    is_sustained = row["limit"] == Limit.NONE
+    has_dagger = row["trials"] and not row["server_bound"] and not is_sustained
+    return value_words(row, "rps") + (f" {NOT_RANKED}" if has_dagger else "")
 
 
 def pivot(table: pd.DataFrame, column: str) -> pd.DataFrame:

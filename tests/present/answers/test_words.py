@@ -89,6 +89,25 @@ def test_refusals_are_answers_nowhere_in_the_summary(shedding):
     assert "84.6 % of gin's" in warning and "those of errors too" in warning
 
 
+def test_a_sentence_gives_the_rate_of_the_table_not_of_the_best_trial(shedding):
+    """Two trials of 6,170 and 5,541 requests/s; the table has their geometric mean."""
+    rates = [6170.0, 5541.0]
+    two = replace(shedding, trials=shedding.trials.iloc[:2].reset_index(drop=True))
+    numbers = {"served_rps": rates, "failed": 0.0, "verdict": "inconclusive", "verdict_reason": "?"}
+    tables = changed(two, **numbers)
+    (row,) = summary.printable(summary.summarize(tables)).to_dict("records")
+    value = f"{gmean(rates):,.0f}"
+    assert row["requests/s"].startswith(value)
+    assert f"gin answers {value} requests/s (" in findings.sentences(tables)[0]
+
+
+def test_no_dagger_is_beside_a_rate_that_was_offered_and_sustained(three):
+    offered = changed(three, verdict="offered", verdict_reason="the offered rate was sustained")
+    assert not summary.printable(summary.summarize(offered))["requests/s"].str.contains("†").any()
+    bound = changed(three, verdict="generator-bound", verdict_reason="the generator was full")
+    assert summary.printable(summary.summarize(bound))["requests/s"].str.endswith("†").all()
+
+
 def test_a_run_without_failures_has_no_columns_of_them(three):
     shown = summary.printable(summary.summarize(three))
     assert not {summary.FAILED} & set(shown)
