@@ -130,6 +130,7 @@ def _command(
         "--no-usage-report",
         "--quiet",
         "--log-output=stderr",
+        "--address=",  # its API would listen on port 6565
         *options,
         str(shot.script),
     )
