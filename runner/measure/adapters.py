@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from typing import Any
 from weakref import WeakSet
 
-from requests import PreparedRequest, Response
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPSConnection
 from urllib3.connectionpool import HTTPSConnectionPool
@@ -53,12 +52,12 @@ class OverTls(HTTPAdapter, Abandonable):
 
         self.poolmanager.pool_classes_by_scheme = {"https": Pool}
 
-    def send(self, request: PreparedRequest, *given: Any, **named: Any) -> Response:
+    def send(self, *given: Any, **named: Any) -> Any:
         """Send a request; connect within CONNECT_S, whatever the answer's limit is."""
         limit_s = named.get("timeout")
         if isinstance(limit_s, (int, float)):
             named["timeout"] = (min(CONNECT_S, limit_s), limit_s)
-        return super().send(request, *given, **named)
+        return super().send(*given, **named)
 
     def abandon(self) -> None:
         """End all connections at once."""

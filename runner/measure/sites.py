@@ -10,6 +10,7 @@ import contextlib
 import gzip
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -70,6 +71,7 @@ class Site:
     """A place where servers, generators or instruments run: this machine."""
 
     name = ""  # its role, as shown to readers; empty for this machine
+    address = ""  # its address in the network between the hosts; empty for this machine
     clock = Clock()
     kills = staticmethod(memory.kills)
     spent = staticmethod(took.spent_by)
@@ -270,3 +272,10 @@ class Sites:
     def all(self) -> tuple[Site, ...]:
         """Each site once, the server's first."""
         return tuple(dict.fromkeys((self.server, *self.generators, self.database, self.probe)))
+
+    def without_addresses(self, text: str) -> str:
+        """Return a text with SERVER instead of the server's address, and HOST instead of others."""
+        for site in filter(lambda site: site.address, self.all):
+            word = "SERVER" if site is self.server else "HOST"
+            text = re.sub(rf"(?<![\d.]){re.escape(site.address)}(?!\d)", word, text)
+        return text

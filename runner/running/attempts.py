@@ -223,6 +223,7 @@ def run_unit(
     finally:
         if any(fate.state == "failed" for fate in fates.values()):
             _blame_the_machines(run, prepared.bench.sites, fates)
+        _hide_addresses(run, prepared.bench.sites, fates)
         records = [_record(run, trial, started, fates[trial.trial_id]) for trial in unit]
         for record in records:
             write_json(run.record(record["trial_id"]), record)
@@ -238,6 +239,16 @@ def _blame_the_machines(run: RunFolder, sites: Sites, fates: Mapping[str, _Fate]
     elif full := _full_disk(run, sites):
         said = next((fate.error for fate in fates.values() if fate.error is not None), None)
         _interrupt(fates, f"{full} The trial said: {said}")
+
+
+def _hide_addresses(run: RunFolder, sites: Sites, fates: Mapping[str, _Fate]) -> None:
+    """Replace the hosts' addresses in errors, and in the logs of programs, which print them."""
+    for trial_id, fate in fates.items():
+        fate.error = fate.error and sites.without_addresses(fate.error)
+        for log in run.trial(trial_id).glob("*.log"):
+            text = log.read_text(encoding="utf-8", errors="replace")
+            if (shown := sites.without_addresses(text)) != text:
+                log.write_text(shown, encoding="utf-8")
 
 
 def _interrupt(fates: Mapping[str, _Fate], error: str) -> None:

@@ -4,12 +4,14 @@ Loads split over two generators and merged.
 """
 
 import contextlib
+import gzip
 import json
 import os
 import re
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import fleet_hosts
 import numpy as np
@@ -89,6 +91,16 @@ def counted(run, trial):
 
 def roles_of(run):
     return [host["roles"] for host in run.manifest["hosts"]]
+
+
+def test_no_file_of_a_run_has_an_address(divided):
+    """Neither the logs, in which wrk and the servers print it."""
+    run, _ = divided
+    logs = [path.read_text() for path in run.folder.rglob("generator.log")]
+    assert any("@ http://SERVER:" in text for text in logs)
+    for file in filter(Path.is_file, run.folder.rglob("*")):
+        text = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        assert fleet_hosts.NETWORK.encode() not in text, file
 
 
 def test_wrk_from_two_hosts_is_merged_exactly(divided):
@@ -311,8 +323,11 @@ def goes_on(root, hosts):
 
 def lost(runner, role, since_s):
     """Wait for a run that must end by the loss of a host; return what it said."""
-    said = failed(runner)
-    assert time.monotonic() - since_s < 20
+    said = ""
+    while "is lost" not in said:
+        said += os.read(runner.stderr.fileno(), 65_536).decode()
+    assert time.monotonic() - since_s < 11
+    said += failed(runner)
     assert f"The host of the {role} is silent since " in said, said
     assert f"The host of the {role} stopped responding at " in said, said
     assert "Then continue with `bench run --resume " in said, said
@@ -354,6 +369,9 @@ def test_a_generator_over_ssh_is_noticed_and_left_clean(root, fleet, nothing_lef
             lost(runner, "generator 2", pulled_s)
         assert fleet.machines["sut"].programs() <= ADMINS
         real_lab.bench(root, "clean", "--hosts", hosts, code=0, **user)
+    (run,) = root.glob("data/runs/*")
+    for file in filter(Path.is_file, run.rglob("*")):
+        assert fleet_hosts.NETWORK.encode() not in file.read_bytes(), file
 
 
 @pytest.mark.fault(
