@@ -49,6 +49,7 @@ NEEDS = (
     "measure",
     "measurement.py",
     "model.py",
+    "places.py",
     "planning",
     "profiled.py",
     "shapes.py",

@@ -198,7 +198,7 @@ def test_two_generators_are_digested_as_one_whatever_the_clocks(tmp_path):
         two = k6_file(tmp_path / f"k6.g2.{ahead_ns}.json.gz", second, ahead_ns)
         found, merged = digested(one, two, -ahead_ns)
         # Each file announces its metrics by lines of its own, and numbers its labels by itself.
-        own = {"steady": None, "lines": 0, "labels": [], "urls": {}, "kinds": {}}
+        own = {"steady": None, "lines": 0, "labelling": None, "kinds": {}}
         assert (found.labels, found.labelling.counts, found.kinds) == ([], {}, {})
         assert replace(found, **own) == replace(expected, **own)
         for name in ("seconds", "in_flight", "iteration_mean_ms"):
