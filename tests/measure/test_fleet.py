@@ -296,7 +296,7 @@ def under_way(root, hosts, *what, under=LONG, begun=loads, **user):
     (root / "test.toml").write_text(campaign(under))
     runner = real_lab.start(root, "run", *(what or ["test.toml"]), "--hosts", hosts, **user)
     try:
-        wait_for(lambda: begun() or runner.poll() is not None, 120)
+        wait_for(lambda: begun() or runner.poll() is not None, 240)
         assert runner.poll() is None, runner.communicate()
         time.sleep(1 if begun in (loads, loads_long) else 0)
         yield runner
