@@ -193,8 +193,8 @@ class Fleet:
         needed = self._taken + (1 if hosts.server in hosts.generators else 0)
         if needed > len(cpus):
             raise LabError(
-                f"The server's host needs {needed} CPUs for its roles, and has {len(cpus)}: give the server "
-                "fewer, or the database and the generators another host."
+                f"The server's host needs {needed} CPUs for its roles, and has {len(cpus)}: give "
+                "the server fewer, or the database and the generators another host."
             )
         generator = self.places[hosts.generators[0]]
         database = self.places[hosts.database]
