@@ -294,6 +294,7 @@ class Measurement(LoadFacts):
     also_ports: tuple[int, ...] = ()
     """Further ports of the server's host that a user's script may use."""
     footprint: Footprint | None = None  # None in older runs
+    as_written: bool = False  # True if the options of a user's script gave the load
 
     @property
     def cpus(self) -> int:

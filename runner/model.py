@@ -211,6 +211,8 @@ class Workload:
     probe_path: str | None = None
     """Path that the probe requests by GET; None if the probe sends the same request as the load."""
     also: tuple[int, ...] = ()  # further ports of the server's host that a user's script may use
+    written_s: float | None = None
+    """Longest duration of a load that the options of a user's script give; None if the lab does."""
 
     def __post_init__(self) -> None:
         check_name("Workload", self.name)
@@ -538,6 +540,8 @@ class UserApi:
     ca: str | None = None
     """File with the certificates to trust, relative to the lab's root; None for the system's."""
     ca_sha256: str | None = None
+    written_s: float | None = None
+    """Longest duration of the load, if the script's own options give it."""
     insecure: bool = False
     """True if any certificate is accepted."""
     commit: str | None = None

@@ -86,6 +86,7 @@ def _asked(of_api: ApiOptions) -> Asked:
         ca=of_api.ca,
         insecure=of_api.insecure,
         objective=of_api.objective,
+        as_written=of_api.as_written,
     )
 
 
@@ -96,6 +97,11 @@ def _begin(what: CampaignOptions, api: Asked | None, progress: TrialProgress) ->
     from runner.running.stopping import read_stopping
     from runner.running.user_api import plan_user_api
 
+    if api is not None and api.as_written and what.profile:
+        raise LabError(
+            "--profile loads the servers in slices, into which the load of --as-written cannot be "
+            "cut: omit one of the two."
+        )
     planned = None if api is None else plan_user_api(api, what.repeats, what.seed)
     if planned is None:
         campaign = catalog.load_campaign(what.campaign)

@@ -205,6 +205,10 @@ ObjectiveText = Annotated[
         help="Search the highest rate that keeps this, such as 'p99<=50ms'; two --rate bound it.",
     ),
 ]
+AsWritten = Annotated[
+    bool,
+    _option("--as-written", help="Let the script's own options give the load, as k6 reads them."),
+]
 Close = Annotated[bool, _option("--close", help="A new connection for each request.")]
 ProbePath = Annotated[
     str | None,
@@ -277,6 +281,7 @@ class ApiOptions:
     ca: Ca = None
     insecure: Insecure = False
     objective: ObjectiveText = None
+    as_written: AsWritten = False
 
 
 def grouped(*groups: type) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from runner.columns import schema_of
 from runner.digest.k6 import MEMORY_MB, RequestNumbers, connect
+from runner.digest.k6_raw import SET_UP_PORT
 from runner.digest.labels import Checked, Labelling, Labels
 from runner.model import OTHER_ENDPOINTS, Trial, carried_percent
 from runner.store import replacing
@@ -42,6 +43,8 @@ class _Load:
     last_end_ns: int
     slow_ms: float
     """99th percentile of the published latency."""
+    has_set_up: bool = False
+    """True if setup() or teardown() sent requests, which are in the view `every` only."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class _Kind:
     """The key of each label, by the label's number."""
     columns: Sequence[Mapping[str, Any]]
     """The columns that describe each group, by its key."""
+    view: str = "requests"
 
 
 def write_script_tables(
@@ -82,6 +86,7 @@ def write_script_tables(
         first_start_ns=points.first_start_ns,
         last_end_ns=points.last_end_ns,
         slow_ms=points.latency["p99"],
+        has_set_up=points.set_up > 0,
     )
     _write_tables(targets, trial, database, load)
 
@@ -204,21 +209,33 @@ def _kinds(database: duckdb.DuckDBPyConnection, load: _Load) -> Iterable[_Kind]:
 
     Yield also the division by group if there are several groups, and by scenario likewise.
     """
-    counts = dict(database.sql("SELECT label, count(*) FROM requests GROUP BY label").fetchall())
+    counts = _counts(database, "requests")
     labels = {number: load.labelling.labels[number] for number in sorted(counts)}
-    known_urls = load.labelling.counts
-    yield _by_endpoint(labels, counts, known_urls)
-    for name in ("group", "scenario"):
-        values = list(dict.fromkeys(getattr(label, name) for label in labels.values()))
+    yield _by_endpoint(labels, counts, load.labelling)
+    of_groups = labels
+    view = "requests"
+    if load.has_set_up:
+        view = "with_set_up"
+        database.view("every").filter(f"own OR port = {SET_UP_PORT}").create_view(view)
+        numbers = sorted(_counts(database, view))
+        of_groups = {number: load.labelling.labels[number] for number in numbers}
+    for name, of_kind, of_view in (("group", of_groups, view), ("scenario", labels, "requests")):
+        values = list(dict.fromkeys(getattr(label, name) for label in of_kind.values()))
         if len(values) > 1:
-            keys = {number: values.index(getattr(each, name)) for number, each in labels.items()}
-            urls = _sums(keys, known_urls)
+            keys = {number: values.index(getattr(each, name)) for number, each in of_kind.items()}
+            urls = _urls(keys, load.labelling)
             columns = [{name: value, "urls": urls[key]} for key, value in enumerate(values)]
-            yield _Kind(keys, columns)
+            yield _Kind(keys, columns, of_view)
+
+
+def _counts(database: duckdb.DuckDBPyConnection, view: str) -> dict[int, int]:
+    """Return the number of requests of each label."""
+    rows = database.view(view).aggregate("label, count(*)", "label").fetchall()
+    return dict(rows)
 
 
 def _by_endpoint(
-    labels: Mapping[int, Labels], counts: Mapping[int, int], urls: Mapping[int, int]
+    labels: Mapping[int, Labels], counts: Mapping[int, int], labelling: Labelling
 ) -> _Kind:
     """Return the division by endpoint.
 
@@ -236,12 +253,12 @@ def _by_endpoint(
     places = {name: place for place, name in enumerate(names)}
     keys = {number: places.get(each, len(names) - 1) for number, each in found.items()}
     of_names = {each: labels[number] for number, each in found.items()}
-    sums = _sums(keys, urls)
+    urls = _urls(keys, labelling)
     columns = []
     for place, name in enumerate(names):
         label = of_names.get(name, Labels())
         texts = {"endpoint": name, "method": label.method or None, "name": label.name or None}
-        columns.append({**texts, "urls": sums[place]})
+        columns.append({**texts, "urls": urls[place]})
     return _Kind(keys, columns)
 
 
@@ -259,27 +276,27 @@ def _origin(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _sums(keys: Mapping[int, int], counts: Mapping[int, int]) -> Mapping[int, int]:
-    """Return for each key the sum of the counts of its labels."""
-    sums: defaultdict[int, int] = defaultdict(int)
+def _urls(keys: Mapping[int, int], labelling: Labelling) -> Mapping[int, int]:
+    """Return the number of different URLs by key."""
+    labels: defaultdict[int, list[int]] = defaultdict(list)
     for number, key in keys.items():
-        sums[key] += counts.get(number, 0)
-    return sums
+        labels[key].append(number)
+    return {key: labelling.different_urls(numbers) for key, numbers in labels.items()}
 
 
 _COUNTS = """
     SELECT key, count(*) AS requests, count(*) FILTER (NOT ok) AS failed,
            sum(occupied_ms) AS occupied_ms, fsum(latency) / count(*) AS latency_mean_ms,
            count(*) FILTER (latency > $slow_ms) AS slow
-    FROM (SELECT *, {published} AS latency FROM requests) JOIN keys USING (label)
+    FROM (SELECT *, {published} AS latency FROM {view}) JOIN keys USING (label)
     GROUP BY key ORDER BY key
 """
 _SORTED = """
-    SELECT key, {published} AS ms FROM requests JOIN keys USING (label) ORDER BY key, ms
+    SELECT key, {published} AS ms FROM {view} JOIN keys USING (label) ORDER BY key, ms
 """
 _FAILURES = """
     SELECT key, status, error_code, count(*) AS failed
-    FROM requests JOIN keys USING (label) WHERE NOT ok
+    FROM {view} JOIN keys USING (label) WHERE NOT ok
     GROUP BY ALL ORDER BY key, failed DESC, status, error_code
 """
 
@@ -292,13 +309,15 @@ def _rows(
     keys = pa.table({"label": list(kind.keys), "key": list(kind.keys.values())})
     database.register("keys", keys)
     slow = {"slow_ms": load.slow_ms}
-    found = database.sql(_COUNTS.format(published=published), params=slow)
+    found = database.sql(_COUNTS.format(published=published, view=kind.view), params=slow)
     counts = found.to_arrow_table().to_pylist()
     all_slow = sum(each["slow"] for each in counts)
     failures: defaultdict[int, list[str]] = defaultdict(list)
-    for key, status, error_code, failed in database.sql(_FAILURES).fetchall():
+    for key, status, error_code, failed in database.sql(
+        _FAILURES.format(view=kind.view)
+    ).fetchall():
         failures[key].append(f"{failed} x {_failure(status, error_code)}")
-    latencies = _percentiles(database, [each["requests"] for each in counts], published)
+    latencies = _percentiles(database, [each["requests"] for each in counts], published, kind.view)
     seconds = max((load.last_end_ns - load.first_start_ns) / 1e9, 1e-9)
     ((iterations_ms,),) = database.sql("SELECT sum(length_ms) FROM iterations").fetchall()
     for each, latency in zip(counts, latencies, strict=True):
@@ -323,7 +342,7 @@ def _failure(status: int, error_code: int) -> str:
 
 
 def _percentiles(
-    database: duckdb.DuckDBPyConnection, requests: Sequence[int], published: str
+    database: duckdb.DuckDBPyConnection, requests: Sequence[int], published: str, view: str
 ) -> list[dict[str, float | None]]:
     """Return the latency columns of each key.
 
@@ -346,7 +365,7 @@ def _percentiles(
     places = sorted(
         {end for _, ranks in wanted for rank in ranks.values() for end in _around(rank)}
     )
-    database.sql(_SORTED.format(published=published)).create("sorted_by_key")
+    database.sql(_SORTED.format(published=published, view=view)).create("sorted_by_key")
     found = database.table("sorted_by_key").filter(f"list_contains({places}::BIGINT[], rowid)")
     at = dict(found.project("rowid, ms").fetchall())
     database.execute("DROP TABLE sorted_by_key")

@@ -34,10 +34,8 @@ from runner.digest.thresholds import (
     UNWATCHED,
     StatedByK6,
     Watched,
-    metric_rows,
     read_stated,
-    threshold_rows,
-    write_rows,
+    write_watched,
 )
 from runner.digest.trial import Digest, finite
 from runner.digest.verdict import judge
@@ -176,10 +174,7 @@ _ITERATIONS_S = """
 
 def _write_watched(run: RunFolder, trial: Trial, watched: Watched, is_csv: bool) -> None:
     """Write the part about thresholds, and the part about metrics that are not of HTTP requests."""
-    parts = parts_of_script(run, trial)
-    thresholds = threshold_rows(watched, CSV_TAGS if is_csv else None)
-    write_rows(parts["thresholds"], "thresholds", trial, thresholds)
-    write_rows(parts["metrics"], "metrics", trial, metric_rows(watched))
+    write_watched(parts_of_script(run, trial), trial, watched, CSV_TAGS if is_csv else None)
 
 
 def _without_requests(trial: Trial, tally: Tally) -> ImportedDigest:

@@ -364,6 +364,13 @@ class Invariant(Enum):
         loads="a user's API with further ports",
     )
 
+    LOAD_SEEN = Rule(
+        "the load that the samples show",
+        "recorded, never broken: users, rate and think time, as the samples show them",
+        generators=_runs_scripts,
+        loads="a script whose own options give the load",
+    )
+
     @property
     def check_name(self) -> str:
         """Name of the invariant's check, which is stored."""

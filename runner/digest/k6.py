@@ -29,6 +29,7 @@ from duckdb import func
 
 from runner.digest.histogram import QUANTILES, bucket_index, latency_table
 from runner.digest.k6_raw import (
+    SET_UP_PORT,
     DamageError,
     GroupWriter,
     MissingRequestsError,
@@ -355,7 +356,9 @@ _FACTS = """
 _ANSWERS_BY_LABEL = "SELECT label, count(*) FROM requests WHERE status <> 0 GROUP BY label"
 _OTHER_PORTS = """
     SELECT port, count(*) AS requests, count(*) FILTER (NOT ok) AS failed
-    FROM every WHERE NOT own AND NOT list_contains($blocked, error_code) GROUP BY port ORDER BY port
+    FROM every
+    WHERE NOT own AND port <> $set_up AND NOT list_contains($blocked, error_code)
+    GROUP BY port ORDER BY port
 """
 
 
@@ -418,7 +421,8 @@ def _protocol(database: duckdb.DuckDBPyConnection, tally: Tally, name: str) -> s
 
 def _other_ports(database: duckdb.DuckDBPyConnection) -> tuple[PortUse, ...]:
     """Return the numbers of requests to each other port, without requests that k6 blocked."""
-    found = database.sql(_OTHER_PORTS, params={"blocked": BLOCKED}).to_arrow_table().to_pylist()
+    given = {"blocked": BLOCKED, "set_up": SET_UP_PORT}
+    found = database.sql(_OTHER_PORTS, params=given).to_arrow_table().to_pylist()
     return tuple(PortUse(**each) for each in found)
 
 

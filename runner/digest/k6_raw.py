@@ -89,6 +89,9 @@ LABELLED = REQUESTS.append(pa.field("label", pa.int32()))
 """One row per request, with the number of its label (`Tally.labels`)."""
 ELSEWHERE = LABELLED.append(pa.field("port", pa.int32()))
 """One row per request of a user's script to another port than the server's, with the other port."""
+SET_UP_PORT = 0  # the port of requests of setup() and teardown() in that table
+SET_UP_GROUPS = ("::setup", "::teardown")
+"""Groups that k6 gives to these requests (internal/js/runner.go)."""
 NO_PORT = -1  # the port if the tag `url` is not a URL, because the script gave the request a name
 DEFAULT_PORTS = {"http": 80, "https": 443}
 ITERATIONS = pa.schema([("end_ns", pa.int64()), ("length_ms", pa.float64())])
@@ -137,6 +140,7 @@ class Tally:
     lines: int = 0
     requests: int = 0  # requests to the server
     elsewhere: int = 0  # requests of a user's script to other ports
+    set_up: int = 0  # requests among `elsewhere` of setup() and teardown()
     unnamed: int = 0  # requests that are counted in `requests` although their port is unknown
     iterations: int = 0
     dropped_iterations: int = 0
@@ -184,6 +188,7 @@ def spool_points(
     progress: Callable[[int], None] | None = None,
     opened: Callable[[Iterator[bytes]], Lines] | None = None,
     watch: Watch | None = None,
+    set_up_apart: bool = False,
 ) -> Tally:
     """Write a raw file's rows into Parquet files in `folder`, and return the counts.
 
@@ -196,6 +201,7 @@ def spool_points(
       `lines_lost`.
     - With `server_port`, requests whose tag `url` names another port are written to
       elsewhere.parquet (ELSEWHERE) instead.
+    - With `set_up_apart`, requests of setup() and teardown() are written to elsewhere.parquet.
     - `progress` receives the number of bytes of the file that were read.
     - `opened` returns the reader of a file whose format is not JSON.
     - With `watch`, the points that it selects are written to watched.parquet (WATCHED).
@@ -203,13 +209,14 @@ def spool_points(
     Raise DamageError with the line of the first fault.
     """
     file = _File(raw, block_bytes, progress or _ignored)
-    pairing = _Pairing(server_port, watch)
+    pairing = _Pairing(server_port, watch, set_up_apart=set_up_apart)
     blocks = iter(file)
     lines = opened(blocks) if opened is not None else Lines(_read, blocks)
     tally = pairing.tally
     tally.lines = lines.skipped
     with ExitStack() as stack:
-        writers = _writers(stack, folder, server_port is not None, watch is not None)
+        has_others = server_port is not None or set_up_apart
+        writers = _writers(stack, folder, has_others, watch is not None)
         try:
             for found in _ahead(lines.read, lines.blocks, threads):
                 found.points["end_ns"] += behind_ns
@@ -228,7 +235,7 @@ def spool_points(
         damage = DamageError(tally.lines, "the points of the last request are incomplete", cut=True)
     if damage and not (salvage and damage.cut):
         raise damage
-    if tally.requests == 0 and tally.elsewhere:
+    if tally.requests == 0 and tally.elsewhere > tally.set_up:
         raise DamageError(
             0,
             f"{tally.elsewhere} requests went to other ports and none to the server: "
@@ -672,9 +679,16 @@ class _Pairing:
     If only a part of a request's points is in a block, these points wait for the next block.
     """
 
-    def __init__(self, server_port: int | None = None, watch: Watch | None = None) -> None:
+    def __init__(
+        self,
+        server_port: int | None = None,
+        watch: Watch | None = None,
+        *,
+        set_up_apart: bool = False,
+    ) -> None:
         self.tally = Tally()
         self._watch = watch
+        self._set_up_apart = set_up_apart
         self._server_port = server_port  # None if every request goes to the server
         self.waiting: Points = np.empty(0, POINT)
         self._metrics = {name: number for number, name in enumerate(KNOWN)}
@@ -721,6 +735,8 @@ class _Pairing:
             ports = rows["port"][:, 0]
             tally.unnamed += int((ports == NO_PORT).sum())
             is_other = (ports != self._server_port) & (ports != NO_PORT)
+        if self._set_up_apart and whole:
+            is_other |= self._take_set_up_apart(rows)
         others = int(is_other.sum())
         tally.elsewhere += others
         tally.requests += whole - others
@@ -732,6 +748,14 @@ class _Pairing:
         which = is_allocated[is_allocated | (metrics == KNOWN.index("vus"))]
         users = _batch([gauges["end_ns"], gauges["value"], which], USERS)
         return _Rows(_batch(own, LABELLED), _batch(other, ELSEWHERE), iterations, users, watched)
+
+    def _take_set_up_apart(self, rows: Points) -> NDArray[np.bool_]:
+        """Return which requests are of setup() and teardown(), and mark them by SET_UP_PORT."""
+        groups = np.array([label.group in SET_UP_GROUPS for label in self.tally.labels])
+        is_set_up = groups[rows["label"][:, 0]]
+        rows["port"][is_set_up] = SET_UP_PORT
+        self.tally.set_up += int(is_set_up.sum())
+        return np.asarray(is_set_up)
 
     def _note_announced(self, announced: Sequence[Announced]) -> None:
         """Note the kinds and thresholds of metrics, and watch the metrics that have thresholds."""

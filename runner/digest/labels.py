@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -86,6 +86,14 @@ class Labelling:
     def counts(self) -> dict[int, int]:
         """Number of different URLs, by the label's number; counting ends at about MOST_URLS."""
         return {number: len(urls) for number, urls in self._urls.items()}
+
+    def different_urls(self, numbers: Iterable[int]) -> int:
+        """Return the number of different URLs of several labels, at most MOST_URLS."""
+        urls: set[int] = set()
+        for number in numbers:
+            if len(urls) < MOST_URLS:
+                urls |= self._urls.get(number, set())
+        return min(len(urls), MOST_URLS)
 
     def _add(self, label: Labels) -> int:
         known = self._numbers.get(label)

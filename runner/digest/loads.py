@@ -221,7 +221,7 @@ def read_load(
     }
     # Scratch files are on the run's disk, which has enough room, and are removed with the parts.
     given["scratch"] = run.tables / "parts"
-    tables = _k6_tables(run, trial, of_slice).values()
+    tables = load_tables(run, trial, of_slice).values()
     held = reconcile.may_hold(cell, reopened_share(probe))
     digest = partial(digest_requests, raw(files.samples), tables, **given, held=held, look=look)
     spool = files.spool(raw, cell, measurement, salvage)
@@ -404,7 +404,7 @@ _SAMPLES = {
 }
 
 
-def _k6_tables(run: RunFolder, trial: Trial, of_slice: int | None) -> dict[str, Path]:
+def load_tables(run: RunFolder, trial: Trial, of_slice: int | None) -> dict[str, Path]:
     """Return the paths of k6's tables for one slice, or for a whole trial if `of_slice` is None."""
     name = trial.trial_id if of_slice is None else f"{trial.trial_id}.{of_slice}"
     final = (
@@ -470,9 +470,9 @@ def _samples_together(
     if trial.cell.slices is None:
         return {}
     begins_s = [0.0, *accumulate(load.metrics["duration_s"] for _, load in loads)][:-1]
-    whole = _k6_tables(run, trial, None)
+    whole = load_tables(run, trial, None)
     for table, column in K6_TABLES.items():
-        parts = [_k6_tables(run, trial, number)[table] for number, _ in loads]
+        parts = [load_tables(run, trial, number)[table] for number, _ in loads]
         join_parts(parts, begins_s, column, whole[table])
     mean_ms = _mean([load for _, load in loads], "latency_mean_ms", "requests")
     has_first_byte = TRAITS[trial.cell.tool].runs_scripts

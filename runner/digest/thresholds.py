@@ -274,6 +274,17 @@ def _metric_row(watched: Watched, selection: Selection) -> dict[str, Any]:
     }
 
 
+def write_watched(
+    parts: Mapping[str, Path], trial: Trial, watched: Watched, known_tags: Sequence[str] | None
+) -> None:
+    """Write the parts about thresholds and about metrics other than those of HTTP requests.
+
+    `known_tags` are the tags that the file's points have, None for all.
+    """
+    write_rows(parts["thresholds"], "thresholds", trial, threshold_rows(watched, known_tags))
+    write_rows(parts["metrics"], "metrics", trial, metric_rows(watched))
+
+
 def write_rows(path: Path, table: str, trial: Trial, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write a trial's part of one of the tables about scripts."""
     known = {

@@ -40,6 +40,7 @@ from runner.digest.usage import (
     used,
 )
 from runner.digest.verdict import disturbance, judge
+from runner.digest.written import CROSSED, read_written_load
 from runner.measurement import Measurement, ended
 from runner.model import Blame, Check, LabError, Trial
 from runner.planning.search import Objective
@@ -231,8 +232,9 @@ def _read(
         (f" of generator {part.number}", part.number, part.generator_exit)
         for part in measurement.parts
     ]
+    fine = (0, CROSSED) if measurement.as_written else (0,)
     for whose, number, code in [*ends, ("", 1, measurement.generator_exit)]:
-        if code != 0 and not salvage:
+        if code not in fine and not salvage:
             said = last_line(folder / raw_name("generator.log", None, number))
             died = (
                 ""
@@ -248,7 +250,11 @@ def _read(
     for number, each in enumerate(measurement.loads, start=1):
         beside = probe and probe.only(number - 1)
         by_itself = without_probe(each, beside)
-        load = read_load(run, trial, number, by_itself, beside, salvage=salvage, threads=threads)
+        how: dict[str, Any] = {"salvage": salvage, "threads": threads}
+        if measurement.as_written:
+            load = read_written_load(run, trial, by_itself, beside, **how)
+        else:
+            load = read_load(run, trial, number, by_itself, beside, **how)
         loads.append(load)
         # Both clocks were read at the same time, and their drift over one load is negligible.
         begin_ns = each.load_started_mono_ns + load.begin_wall_ns - each.load_started_wall_ns

@@ -186,7 +186,9 @@ def measure(
                 if cell.database_share < 1 and live.database is not None:
                     live.database.running.limit(cell.database_share * len(placement.database))
                 shot = shot_of(workload, bench.tools[cell.tool], running, "warm-up")
-                warmed = warm_up(bench, cell, shot, live.member.folder / "generator.log")
+                warmed = WarmedUp()
+                if workload.written_s is None:  # else its default function may need setup()
+                    warmed = warm_up(bench, cell, shot, live.member.folder / "generator.log")
                 other_path = workload.probe_path if workload.name == OWN_SCRIPT else None
                 probe_s = None if other_path is None else answer_s(running, other_path)
                 live.probe_hz = probe_hz(cell, warmed, probe_s)
@@ -513,6 +515,7 @@ def _measurement(
         idle=bench.lab.idle.state,
         quota=live.quota,
         also_ports=live.workload.also,
+        as_written=live.workload.written_s is not None,
         slices=slices if cell.slices else (),
         footprint=live.footprint,
         probe_hz=live.probe_hz,

@@ -54,6 +54,13 @@ USER_API = "own-api"  # name of a user's server without a server.toml, and of it
 WRAPPER = "own.js"
 """Module that runs a user's script: in workloads/, and in a run's folder beside the script's copy.
 """
+AS_WRITTEN = "as-written.js"
+"""The same for a script whose own options give the load."""
+
+
+def wrapper_name(*, as_written: bool) -> str:
+    """Return the name of the module that runs a user's script."""
+    return AS_WRITTEN if as_written else WRAPPER
 
 
 def _known(kind: str, name: str, known: list[str]) -> str:
@@ -259,16 +266,18 @@ def campaign_workload(campaign: Campaign, name: str, scripts: Path = Path()) -> 
         return load_workload(name)
     api = campaign.owns[0]
     scripted = name == OWN_SCRIPT
+    wrapper = wrapper_name(as_written=api.written_s is not None)
     return Workload(
         name=name,
         title=f"{api.script} against {api.path}" if scripted else f"GET {api.path}",
         tool="k6",
-        script=scripts / WRAPPER if scripted else PACKAGE / "workloads" / "load.js",
+        script=scripts / wrapper if scripted else PACKAGE / "workloads" / "load.js",
         load_model="open" if isinstance(campaign.loads[0].form, Sweep | Bisections) else "closed",
         method="GET",
         path=api.path,
         probe_path=api.probe_path,
         also=api.also if scripted else (),
+        written_s=api.written_s if scripted else None,
     )
 
 

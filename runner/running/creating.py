@@ -14,7 +14,7 @@ from runner.measure.generators.script import Script, store_script
 from runner.measure.tools import find_tool
 from runner.model import CLAIMS, SCHEMA, Campaign, Trial, record_of
 from runner.places import places
-from runner.planning.catalog import PACKAGE, WRAPPER
+from runner.planning.catalog import PACKAGE, wrapper_name
 from runner.running.preparing import Prepared, Setting
 from runner.store import RunFolder, new_run, remember, sha256
 
@@ -57,7 +57,8 @@ def create(
     campaign = prepared.bench.campaign
     run = new_run(campaign.name)
     if options.script is not None:
-        store_script(run, options.script, PACKAGE / "workloads" / WRAPPER)
+        name = wrapper_name(as_written=options.script.written is not None)
+        store_script(run, options.script, PACKAGE / "workloads" / name)
     run.write_manifest(_manifest(run.path.name, setting, prepared, inputs, options))
     remember(run)
     for trial in trials:

@@ -17,6 +17,7 @@ from runner.measure import attached
 from runner.measure.attached import Listener
 from runner.measure.engine import Answers, Running, ask, require_answer
 from runner.measure.generators.script import COPY, Script, read_script
+from runner.measure.generators.written import Written
 from runner.measure.quotas import quota_of
 from runner.measure.tls import (
     HTTP_2,
@@ -30,7 +31,7 @@ from runner.measure.tls import (
 from runner.measure.tools import need_tool
 from runner.measurement import Quota
 from runner.model import OWN_GET, OWN_SCRIPT, Campaign, LabError, Load, UserApi, core_words
-from runner.planning.catalog import PACKAGE, USER_API, WRAPPER, user_server
+from runner.planning.catalog import PACKAGE, USER_API, user_server, wrapper_name
 from runner.planning.search import Objective, steps_between
 from runner.shapes import Bisections, Form, Iterations, Mode, Sweep
 from runner.store import RunFolder, lab_root, sha256
@@ -75,6 +76,7 @@ class Asked:
     ca: str | None = None  # file with the certificates to trust
     insecure: bool = False
     objective: str | None = None  # to search for the highest rate that keeps it
+    as_written: bool = False  # the script's own options give the load
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ def plan_user_api(asked: Asked, repeats: int | None, seed: int | None) -> Planne
     if asked.also and asked.script is None:
         raise LabError("--also needs a --script, because a plain GET uses its URL only: omit it.")
     _check_trust(asked)
+    _check_as_written(asked)
     found = _at_urls(asked) if asked.urls else (_Found(_in_folder(asked)),)
     apis = tuple(replace(each.api, also=asked.also) for each in found)
     for api in apis:
@@ -111,16 +114,22 @@ def plan_user_api(asked: Asked, repeats: int | None, seed: int | None) -> Planne
                 "A URL with a query is for a plain GET: with --script, let the script add it "
                 "to BASE_URL."
             )
+        wrapper = PACKAGE / "workloads" / wrapper_name(as_written=asked.as_written)
         script = read_script(
-            Path(asked.script), PACKAGE / "workloads" / WRAPPER, need_tool("k6").path
+            Path(asked.script), wrapper, need_tool("k6").path, as_written=asked.as_written
         )
-        apis = tuple(replace(api, script=script.name, files=script.digests) for api in apis)
+        written_s = None if script.written is None else script.written.longest_s
+        apis = tuple(
+            replace(api, script=script.name, files=script.digests, written_s=written_s)
+            for api in apis
+        )
+    written = None if script is None else script.written
     where = " and ".join(str(api.url or api.folder) for api in apis)
     campaign = Campaign(
         name=USER_API,
         title=f"{where}: {f'script {apis[0].script}' if script else f'GET {apis[0].path}'}",
         servers=tuple(user_server(api).name for api in apis),
-        loads=(_load(asked, repeats, several=len(apis) > 1),),
+        loads=(_load(asked, repeats, written, several=len(apis) > 1),),
         seed=seed or 1,
         server_cpus=asked.server_cpus or 1,
         sample_hz=20.0,
@@ -263,6 +272,32 @@ def _check_trust(asked: Asked) -> None:
         require_certificates(asked.ca)
 
 
+def _check_as_written(asked: Asked) -> None:
+    """Raise LabError if --as-written is given with options that it replaces."""
+    if not asked.as_written:
+        return
+    if asked.script is None:
+        raise LabError("--as-written needs a --script, whose options give the load: give one.")
+    if len(asked.urls) > 1:
+        raise LabError(
+            "--as-written loads one server, because a script's own load cannot be cut into slices: "
+            "run the command once for each --url, and compare the runs."
+        )
+    given = {
+        "--vus": asked.vus,
+        "--iterations": asked.iterations,
+        "--rate": asked.rates_rps or None,
+        "--duration": asked.duration_s,
+        "--objective": asked.objective,
+        "--close": asked.close or None,
+    }
+    named = [name for name, value in given.items() if value is not None]
+    if named:
+        raise LabError(
+            f"With --as-written the script's options give the load: omit {' and '.join(named)}."
+        )
+
+
 def _over_tls(api: UserApi, asked: Asked) -> UserApi:
     """Return a user's API with the certificates to trust, if it is reached over TLS."""
     if not str(api.url).startswith("https://"):
@@ -351,8 +386,10 @@ def _in_folder(asked: Asked) -> UserApi:
     return UserApi(name, path, probe_path, folder=os.path.relpath(folder.resolve(), lab_root()))
 
 
-def _load(asked: Asked, repeats: int | None, *, several: bool) -> Load:
+def _load(asked: Asked, repeats: int | None, written: Written | None, *, several: bool) -> Load:
     """Return the load of the options; in slices of sessions if several servers are compared."""
+    if written is not None:
+        return Load(OWN_SCRIPT, repeats or REPEATS, 0.0, written.form, users=(written.users,))
     workload = OWN_SCRIPT if asked.script else OWN_GET
     users = asked.vus
     duration_s = asked.duration_s
@@ -421,7 +458,15 @@ def _search(text: str, asked: Asked, rates_rps: Sequence[float]) -> Bisections:
 
 
 def _remarks(api: UserApi, script: Script | None) -> Iterator[str]:
-    if script is not None and script.unused:
+    if script is not None and script.written is not None:
+        yield (
+            f"The script's own options give the load: {script.written.words}. The lab sends no "
+            "warm-up, so the first requests are in the numbers; those of setup() and teardown() "
+            "are not."
+        )
+    if script is not None and script.written is not None and script.unused:
+        yield "The script exports handleSummary, which the lab does not run, as it may write files."
+    elif script is not None and script.unused:
         yield (
             f"The script exports {', '.join(script.unused)}, which the lab does not use: the lab "
             "sets the load, and its report replaces thresholds and summaries."

@@ -412,6 +412,17 @@ def test_the_documented_five_minutes(root, documented):
 
 @pytest.mark.long
 @needs_go
+def test_the_documented_script_as_written(root, documented):
+    blocks, go = documented
+    their = root / "their.js"
+    own = (root / "examples" / "plain-api" / "load.js").read_text()
+    their.write_text(f"{own}\nexport const options = {{ vus: 2, iterations: 40 }};\n")
+    _, (trials,) = go("\n".join([*blocks[0].splitlines(), blocks[5], "kill %1"]))
+    assert set(trials["requests"]) == {80}
+
+
+@pytest.mark.long
+@needs_go
 def test_the_documented_search(root, documented):
     blocks, go = documented
     said, (trials,) = go(blocks[0].splitlines()[0] + "\n" + blocks[3])
@@ -436,7 +447,7 @@ def test_the_documented_server_over_tls(root, documented):
 def test_the_documented_folder_with_a_dockerfile(root, documented):
     blocks, go = documented
     go(blocks[0].splitlines()[0])
-    said, (trials,) = go(blocks[5])
+    said, (trials,) = go(blocks[6])
     assert "Engine: docker" in said
     of_20_ms(trials)
     assert trials["server_cpu_mean_pct"].gt(0).all()
@@ -462,7 +473,7 @@ def test_a_container_that_ends_at_once_fails_with_what_it_said(root):
 @needs_go
 def test_the_documented_folder_of_the_lab_s_kind(root, documented):
     blocks, go = documented
-    _, (trials,) = go(blocks[6])
+    _, (trials,) = go(blocks[7])
     assert_offered(trials)
     assert set(trials["language"]) == {"Go"}
     assert trials["requests"].to_numpy() == pytest.approx(2 * 50 * 5, abs=4)

@@ -14,6 +14,11 @@ from runner.model import OWN, OWN_SCRIPT, Cell, LoadPart, Workload
 K6_SYSTEM_TAGS = "status,error_code"
 K6_ENDPOINT_TAGS = ",name,method,group,check"  # of the table of endpoints
 K6_PROTOCOL_TAGS = ",proto,tls_version"
+K6_TAGS = (
+    "proto,subproto,status,method,url,name,group,check,error,error_code,tls_version,scenario,"
+    "service,expected_response"
+)
+"""Tags that k6 writes by default, of which a script's thresholds may ask for any."""
 K6_URL_TAG = ",url"
 """Tag that tells a script's requests to the server from those to other ports; it costs memory."""
 GO_MEMORY_BYTES = 4 * 2**30
@@ -58,6 +63,8 @@ class Shot:
         default_factory=dict
     )  # additional environment variables of the script
     system_tags: str = K6_SYSTEM_TAGS  # tags that k6 writes for each request
+    written_s: float | None = None
+    """Longest duration of a load that the script's own options give; None if the lab gives it."""
 
 
 Files = Mapping[str, Path]
@@ -112,6 +119,8 @@ def shot_of(
     if not is_own:
         return shot
     options = fence(running, workload.also)
+    if workload.written_s is not None:
+        del options["maxRedirects"]  # the script's own; its target is within the fence, or blocked
     more = {**FENCE}
     if running.tls is not None:
         options["insecureSkipTLSVerify"] = running.tls.insecure
@@ -123,7 +132,15 @@ def shot_of(
         tags += K6_ENDPOINT_TAGS
     if workload.also:
         tags += K6_URL_TAG
-    return replace(shot, host=running.origin.partition("//")[2], more=more, system_tags=tags)
+    if workload.written_s is not None:
+        tags = K6_TAGS
+    return replace(
+        shot,
+        host=running.origin.partition("//")[2],
+        more=more,
+        system_tags=tags,
+        written_s=workload.written_s,
+    )
 
 
 def garbage_collector() -> dict[str, str]:

@@ -38,7 +38,7 @@ MOST_WARM_UP_USERS = 100
 
 def measured(cell: Cell, shot: Shot, files: Files, output: Output, load_part: LoadPart) -> Command:
     """Return the command of a load, or of one k6's part of it."""
-    scenario = _scenario(cell)
+    scenario = _scenario(cell) if shot.written_s is None else _Scenario({}, shot.written_s)
     options = [f"--summary-export={files[SUMMARY]}"]
     if output != "stock":
         options += [f"--system-tags={shot.system_tags}", f"--summary-trend-stats={TREND_STATS}"]

@@ -7,12 +7,15 @@ import re
 import socket
 import subprocess
 import tarfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 from urllib.parse import urlsplit
 
 from runner.measure.engine import LOOPBACK
 from runner.measure.generators.fence import FENCE
+from runner.measure.generators.written import Written, read_written
 from runner.measure.leftovers import temporary
 from runner.model import LabError
 from runner.store import RunFolder
@@ -39,6 +42,7 @@ class Script:
     name: str  # its path among `files`
     files: dict[str, bytes]  # by path relative to their common folder
     unused: tuple[str, ...]  # exports that the lab does not use: options, handleSummary
+    written: Written | None = None  # the load of its own options, if they give the load
 
     @property
     def digests(self) -> tuple[tuple[str, str], ...]:
@@ -56,10 +60,11 @@ class Script:
         return any(not line.lstrip().startswith(COMMENTS) for line in lines)
 
 
-def read_script(path: Path, wrapper: Path, k6: Path) -> Script:
+def read_script(path: Path, wrapper: Path, k6: Path, *, as_written: bool = False) -> Script:
     """Have k6 load a script as the lab will run it, without running it.
 
-    Raise LabError if k6 cannot run it in this way.
+    With `as_written`, its own options give the load. Raise LabError if k6 cannot run it in this
+    way.
     """
     if not path.is_file():
         raise LabError(f"The script {path} does not exist.")
@@ -68,6 +73,7 @@ def read_script(path: Path, wrapper: Path, k6: Path) -> Script:
         archive = scratch / "script.tar"
         _wrap(wrapper, outer, str(path.resolve()))
         said = _load(path, outer, archive, k6)
+        written = read_written(path, _inspected(path, outer, k6)) if as_written else None
         whole = _unpack(path, archive, without=outer)
     root = PurePosixPath(os.path.commonpath([each.parent for each in whole]))
     files = {str(each.relative_to(root)): data for each, data in whole.items()}
@@ -79,13 +85,24 @@ def read_script(path: Path, wrapper: Path, k6: Path) -> Script:
     if not found:
         raise LabError(f"{path} was changed while k6 was reading it: try again.")
     unused = [line.removeprefix(MARK) for line in said if line.startswith(MARK)]
-    return Script(found[0], files, tuple(filter(None, ", ".join(unused).split(", "))))
+    return Script(found[0], files, tuple(filter(None, ", ".join(unused).split(", "))), written)
 
 
-def _wrap(wrapper: Path, to: Path, script: str) -> None:
-    to.write_text(
-        wrapper.read_text(encoding="utf-8").replace(PLACE, json.dumps(script)), encoding="utf-8"
-    )
+def _wrap(wrapper: Path, to: Path, script: str, functions: Sequence[str] = ()) -> None:
+    """Write the wrapper of a script, which exports `functions` of its scenarios."""
+    text = wrapper.read_text(encoding="utf-8").replace(PLACE, json.dumps(script))
+    exports = [f"export const {name} = counted(own.{name});\n" for name in functions]
+    to.write_text(text + "".join(exports), encoding="utf-8")
+
+
+def _inspected(path: Path, outer: Path, k6: Path) -> Mapping[str, Any]:
+    """Return what k6 says of a script's options; raise LabError if they are invalid."""
+    done = _run_k6([str(k6), "inspect", "--execution-requirements", *INSPECTING, str(outer)], outer)
+    if done is None or done.returncode != 0:
+        said = "" if done is None else _reason(_messages(done.stderr), outer).rstrip(".")
+        raise LabError(f"k6 cannot run {path} by its own options ({said}): correct them.")
+    found: Mapping[str, Any] = json.loads(done.stdout)
+    return found
 
 
 def _load(path: Path, outer: Path, archive: Path, k6: Path) -> list[str]:
@@ -93,49 +110,14 @@ def _load(path: Path, outer: Path, archive: Path, k6: Path) -> list[str]:
 
     Raise LabError with k6's reason if it cannot.
     """
-    env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(outer.parent), **FENCE}
-    env |= {
-        "OPTIONS": "{}",
-        "SCENARIO": json.dumps({"executor": "shared-iterations"}),
-        "MODE": "keepalive",
-    }
-    env |= {"BASE_URL": "http://127.0.0.1", "INSPECT": "1"}
-    argv = [
-        str(k6),
-        "archive",
-        "--include-system-env-vars",
-        "--exclude-env-vars",
-        "--log-format=json",
-    ]
-    argv += [f"--archive-out={archive}", str(outer)]
-    with socket.socket() as closed:
-        closed.bind(
-            (LOOPBACK, 0)
-        )  # accepts no connection, so that k6 cannot fetch an import by URL
-        proxy = f"http://{LOOPBACK}:{closed.getsockname()[1]}"
-        env |= {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy}
-        try:
-            done = subprocess.run(
-                argv,
-                env=env,
-                input="",
-                capture_output=True,
-                text=True,
-                timeout=LOADED_WITHIN_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            said = (
-                f"{path} took k6 more than {LOADED_WITHIN_S} s to load: move slow work out of the "
-                "init context."
-            )
-            raise LabError(said) from None
-    messages: list[str] = []
-    for line in filter(None, map(str.strip, done.stderr.splitlines())):
-        try:
-            messages.append(str(json.loads(line)["msg"]))
-        except (ValueError, KeyError, TypeError):
-            messages.append(line)
+    argv = [str(k6), "archive", "--exclude-env-vars", *INSPECTING]
+    done = _run_k6([*argv, f"--archive-out={archive}", str(outer)], outer)
+    if done is None:
+        raise LabError(
+            f"{path} took k6 more than {LOADED_WITHIN_S} s to load: move slow work out of the "
+            "init context."
+        )
+    messages = _messages(done.stderr)
     if done.returncode != 0:
         imported = _IMPORTED.search("\n".join(messages))
         if imported is not None:
@@ -144,6 +126,49 @@ def _load(path: Path, outer: Path, archive: Path, k6: Path) -> list[str]:
         if unknown is not None:
             raise _lacks(path, unknown[1])
         raise LabError(f"The lab cannot run {path}: {_reason(messages, outer).rstrip('.')}.")
+    return messages
+
+
+INSPECTING = ("--include-system-env-vars", "--log-format=json")
+
+
+def _run_k6(argv: Sequence[str], outer: Path) -> subprocess.CompletedProcess[str] | None:
+    """Return the outcome of a command of k6 that only loads a script; None if it takes too long."""
+    env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(outer.parent), **FENCE}
+    env |= {
+        "OPTIONS": "{}",
+        "SCENARIO": json.dumps({"executor": "shared-iterations"}),
+        "MODE": "keepalive",
+    }
+    env |= {"BASE_URL": "http://127.0.0.1", "INSPECT": "1"}
+    with socket.socket() as closed:
+        closed.bind(
+            (LOOPBACK, 0)
+        )  # accepts no connection, so that k6 cannot fetch an import by URL
+        proxy = f"http://{LOOPBACK}:{closed.getsockname()[1]}"
+        env |= {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy}
+        try:
+            return subprocess.run(
+                list(argv),
+                env=env,
+                input="",
+                capture_output=True,
+                text=True,
+                timeout=LOADED_WITHIN_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return None
+
+
+def _messages(stderr: str) -> list[str]:
+    """Return the log messages of k6."""
+    messages: list[str] = []
+    for line in filter(None, map(str.strip, stderr.splitlines())):
+        try:
+            messages.append(str(json.loads(line)["msg"]))
+        except (ValueError, KeyError, TypeError):
+            messages.append(line)
     return messages
 
 
@@ -205,4 +230,5 @@ def store_script(run: RunFolder, script: Script, wrapper: Path) -> None:
         target = run.scripts / COPY / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
-    _wrap(wrapper, run.scripts / wrapper.name, f"./{COPY}/{script.name}")
+    functions = () if script.written is None else script.written.functions
+    _wrap(wrapper, run.scripts / wrapper.name, f"./{COPY}/{script.name}", functions)

@@ -1,0 +1,39 @@
+// Runs a script as its own options say, within the lab's fence. 'SCRIPT' is replaced by the script's path, and a line for
+// each function of a scenario follows. From the environment: OPTIONS, the fence as options of k6 in JSON, and BASE_URL, which
+// is for the script. INSPECT is set where the script is only looked at.
+import { Counter } from 'k6/metrics';
+import * as own from 'SCRIPT';
+
+export * from 'SCRIPT';
+
+const thrown = new Counter('lab_iterations_thrown');
+
+if (__ENV.INSPECT && own.handleSummary) {
+  console.info('LAB: handleSummary');
+}
+
+export const options = { ...own.options, ...JSON.parse(__ENV.OPTIONS), paused: false, linger: false };
+
+export function handleSummary() {
+  return {}; // in place of the script's, which may write files
+}
+
+function counted(iteration) {
+  if (typeof iteration !== 'function') {
+    return undefined;
+  }
+  const failed = (error) => {
+    thrown.add(1);
+    throw error;
+  };
+  return (data) => {
+    try {
+      const done = iteration(data);
+      return done && typeof done.then === 'function' ? done.then(null, failed) : done;
+    } catch (error) {
+      return failed(error);
+    }
+  };
+}
+
+export default counted(own.default);
