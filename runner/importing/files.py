@@ -45,7 +45,7 @@ def recognize(path: Path) -> K6File:
 
 
 def _unpacked(path: Path, head: bytes) -> tuple[str, bytes]:
-    """Return the ending for the name of a packed file, else none, and the first bytes unpacked."""
+    """Return a file's packing (`.gz`, `.zst` or empty), and the first bytes of its content."""
     try:
         if head.startswith(_GZIP):
             return ".gz", zlib.decompressobj(wbits=31).decompress(head, HEAD_BYTES)

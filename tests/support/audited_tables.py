@@ -1,4 +1,4 @@
-"""Tables for `bench audit`: a sound one, the same with one wrong row, and wrk's own output."""
+"""Input for `bench audit`: a correct table, the same table with a wrong row, and wrk's output."""
 
 from typing import Any
 
@@ -26,12 +26,15 @@ Transfer/sec:    293.42MB
 
 
 def table(**columns: Any) -> pd.DataFrame:
-    """A CSV with these columns, as it is read."""
+    """Return a table as the audit reads it from a CSV with these columns."""
     return parse(pd.DataFrame(columns).to_csv(index=False).encode(), "table.csv")
 
 
 def sound(n: int = 12) -> dict[str, Any]:
-    """Closed loops of 100 connections that always wait; rates 7 % apart."""
+    """Return the columns of a correct table of closed loops; each rate is 7 % above the last.
+
+    All 100 connections always have a request under way, so Little's law holds exactly.
+    """
     rate = 10_000 * 1.07 ** np.arange(n)
     return {
         "framework": [f"f{i}" for i in range(n)],
@@ -51,7 +54,10 @@ def sound(n: int = 12) -> dict[str, Any]:
 
 
 def with_row(number: int, **values: float) -> pd.DataFrame:
-    """The sound table with other values in one row; a column that it lacks is 2 in all others."""
+    """Return the correct table with other values in one row.
+
+    If it lacks a column, the column is added, with 2.0 in all other rows.
+    """
     columns = sound()
     for name, value in values.items():
         columns[name] = np.where(np.arange(12) == number, value, columns.get(name, 2.0))

@@ -1,5 +1,6 @@
-"""A headless Chromium that opens pages from disk, and what can be wrong with a page in it: lists of
-sentences.
+"""A headless Chromium that opens pages from disk, and functions that find faults of a page in it.
+
+A function returns a list with a sentence for each fault.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ CHROMIUM = next(
     (found for name in ("chromium", "google-chrome") if (found := shutil.which(name))), None
 )
 A4_WIDTH, A4_HEIGHT = 680, 1009
-"""CSS pixels of a sheet of A4 within margins of 15 mm."""
+"""Size in CSS pixels of a sheet of A4 without its margins of 15 mm."""
 
 OVERFLOW = """() => {
   const faults = [], name = e => e.tagName.toLowerCase() + (e.className ? "." + e.className : "");
@@ -78,8 +79,9 @@ COLORS = """selector => [...document.querySelectorAll(selector)].map(e => {
 
 @contextlib.contextmanager
 def chromium() -> Iterator[Any]:
-    """Start the system's Chromium, which a root user's must do without its sandbox, and yield
-    playwright's Browser.
+    """Start the system's Chromium, and yield it as playwright's Browser.
+
+    For root it runs without a sandbox, because Chromium refuses to start otherwise.
     """
     playwright_api = pytest.importorskip(
         "playwright.sync_api", reason="playwright is not installed (make setup)"
@@ -99,7 +101,7 @@ def opened(
 ) -> Iterator[tuple[Any, list[str]]]:
     """Open a file in a window of `width` CSS pixels.
 
-    Yield the page and the addresses that it asks for.
+    Yield the page, and the list of addresses that the page requests, which grows.
     """
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
     page = context.new_page()
@@ -115,17 +117,17 @@ def opened(
 
 
 def layout_faults(page: Any) -> list[str]:
-    """What sticks out of the window, what shows nothing, and letters that are too small."""
+    """Return what sticks out of the window, images that show nothing, and letters too small."""
     return [*page.evaluate(OVERFLOW), *page.evaluate(IMAGES), *page.evaluate(SMALL_TEXT)]
 
 
 def foreign(asked: list[str]) -> list[str]:
-    """The addresses that are neither files nor inside the page."""
+    """Return the addresses that are neither of files nor inside the page."""
     return [address for address in asked if not address.startswith(("file:", "data:"))]
 
 
 def axe_faults(page: Any) -> list[str]:
-    """What axe-core finds, all of its rules on, a sentence an element."""
+    """Return what axe-core finds with all of its rules: a sentence for each faulty element."""
     axe = pytest.importorskip(
         "axe_playwright_python.sync_playwright", reason="axe is not installed (make setup)"
     )
@@ -138,7 +140,7 @@ def axe_faults(page: Any) -> list[str]:
 
 
 def print_faults(page: Any) -> list[str]:
-    """What a sheet of A4 would cut."""
+    """Return the figures, images and tables that do not fit on a sheet of A4."""
     page.emulate_media(media="print")
     page.set_viewport_size({"width": A4_WIDTH, "height": A4_HEIGHT})
     return list(page.evaluate(PRINTED, [A4_WIDTH, A4_HEIGHT]))
@@ -153,7 +155,7 @@ def sheets(pdf: bytes) -> int:
 
 
 def inks(pdf: bytes) -> set[str]:
-    """The colours that a PDF fills shapes and letters with."""
+    """Return the colours with which a PDF fills shapes and letters."""
     found: set[str] = set()
     for stream in re.finditer(rb"stream\r?\n(.*?)\r?\nendstream", pdf, re.DOTALL):
         with contextlib.suppress(zlib.error):
@@ -166,7 +168,7 @@ def inks(pdf: bytes) -> set[str]:
 
 
 def contrasts(page: Any, selector: str) -> list[float]:
-    """The contrast of each element's text to what is under it, computed without axe-core."""
+    """Return the contrast of each element's text to its background, computed without axe-core."""
     pairs = [
         [np.array(re.findall(r"[\d.]+", color), float) / 255 for color in pair]
         for pair in page.evaluate(COLORS, selector)

@@ -1,5 +1,6 @@
-"""Labs without servers, and synthetic runs: they are built once, and whoever asks for the same one
-gets a copy.
+"""Labs without servers, and synthetic runs.
+
+A run is built once. Each test that asks for the same run gets a copy.
 """
 
 import contextlib
@@ -20,16 +21,16 @@ from made_once import filled_once
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("tests/support", "runner")
-"""Folders whose files decide what a builder writes."""
+"""Folders with the sources that decide what a builder writes."""
 KEPT_S = 24 * 3600
-"""Age from which on the runs of other sources are removed."""
+"""Runs that were built from other sources are removed when they are this old."""
 Shape = ParamSpec("Shape")
 Build = Callable[Concatenate[Path, Shape], Path]
 
 
 @cache
 def copies() -> tempfile.TemporaryDirectory[str]:
-    """The folder of this process's copies; it goes with the process."""
+    """Return the folder of this process's copies, which is removed when the process ends."""
     return tempfile.TemporaryDirectory(prefix="lab-copies-")
 
 
@@ -39,7 +40,7 @@ def new_folder() -> Path:
 
 @cache
 def kept() -> Path:
-    """The folder of what was built from the same sources, by any process of this user.
+    """Return the folder of the runs that any process of this user has built from the same sources.
 
     Folders of other sources are removed after a day.
     """
@@ -50,7 +51,7 @@ def kept() -> Path:
     prefix = f"lab-built-{os.getuid()}-"
     folder = Path(tempfile.gettempdir()) / f"{prefix}{digest.hexdigest()[:20]}"
     for other in folder.parent.glob(f"{prefix}*"):
-        with contextlib.suppress(OSError):  # another process removes it, too
+        with contextlib.suppress(OSError):  # another process may remove it at the same time
             if other != folder and time.time() - other.stat().st_mtime > KEPT_S:
                 shutil.rmtree(other)
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -58,9 +59,10 @@ def kept() -> Path:
 
 
 def once(build: Build[Shape]) -> Build[Shape]:
-    """Make a builder of run folders copy what was built before from arguments that read the same.
+    """Let a builder of run folders copy a run that was built before with equal arguments.
 
-    The first one is built by one process while others that need it wait.
+    Arguments are equal if their `repr` is equal. If there is no such run, one process builds it,
+    while other processes that need it wait.
     """
 
     @wraps(build)
@@ -78,7 +80,8 @@ def once(build: Build[Shape]) -> Build[Shape]:
 def write_record(path: Path, record: Mapping[str, Any]) -> None:
     """Write a record of a synthetic run, with the bytes that the lab would write.
 
-    The lab waits for the disk at each of its own, which takes most of the time of a whole run.
+    Unlike the lab, it does not wait until the record is on the disk, because building a synthetic
+    run would spend most of its time on this.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"{json.dumps(record, indent=1)}\n")
@@ -90,7 +93,7 @@ def bare_lab(folder: Path) -> Path:
     Return it.
     """
     (folder / "servers").mkdir(parents=True)
-    shutil.copy(ROOT / "servers" / "CONTRACT.md", folder / "servers")  # which marks a checkout
+    shutil.copy(ROOT / "servers" / "CONTRACT.md", folder / "servers")  # the mark of a checkout
     shutil.copytree(ROOT / "notebooks", folder / "notebooks")
     (folder / "data").mkdir(exist_ok=True)
     shutil.copy(ROOT / "data" / "published.csv", folder / "data")

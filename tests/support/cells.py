@@ -1,4 +1,4 @@
-"""Cells for tests, by the names of their columns."""
+"""Cells for tests, made from values of their columns."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,11 +7,11 @@ from runner.flat import CellColumns
 from runner.model import Cell
 
 OPEN_COLUMNS = {"first_rate_rps", "objective"}
-"""An open load has one of them."""
+"""Columns of which an open load has at least one, and a closed load none."""
 
 
 def cell_of(**columns: Any) -> Cell:
-    """A cell with these columns: of Gin, under k6, unless they say otherwise."""
+    """Return a cell with these columns. Unless they say otherwise, k6 loads gin in it."""
     named = {
         "server": "gin",
         "language": "Go",
@@ -27,5 +27,5 @@ def cell_of(**columns: Any) -> Cell:
 
 
 def changed(cell: Cell, **columns: Any) -> Cell:
-    """The same cell, but for these columns."""
+    """Return the same cell with other values in these columns."""
     return Cell.from_columns(replace(cell.columns(), **columns))

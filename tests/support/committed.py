@@ -1,4 +1,4 @@
-"""The figures of a run, as its pages show them."""
+"""The figures of a run that its pages show."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from runner.present.spikes.view import View, most_pronounced, survey, view
 
 
 def subjects_of(tables: Tables) -> dict[type, Any]:
-    """What a run's figures are about, by its type; None for a trial that it does not have."""
+    """Return the subjects of a run's figures by type; None if the run has no such subject."""
     spike = most_pronounced(survey(tables))
     return {
         Tables: tables,
@@ -20,7 +20,7 @@ def subjects_of(tables: Tables) -> dict[type, Any]:
 
 
 def charts_of(tables: Tables) -> dict[str, Chart]:
-    """Every figure that has data in a run, by its name."""
+    """Return the charts for which a run has data, by name."""
     subjects = subjects_of(tables)
     made = {
         name: chart_of(name, subjects[found.subject])

@@ -1,5 +1,6 @@
-"""A small server that keeps the contract, but for the one fault that it is asked to have, and its
-database.
+"""A small server, with its database, that follows the contract except for one fault.
+
+A test asks for the fault by its name.
 """
 
 import hashlib
@@ -26,7 +27,7 @@ from runner.planning.catalog import load_server
 NONCE = "n0nce"
 POOL_SIZE = 5
 PATIENCE_S = 1.0
-"""How long the server waits for its database: the contract allows up to 5 s."""
+"""How long the server waits for its database; the contract allows up to 5 s."""
 ALL = ("health", "count", "fallback", "experiments", "md5", "devices", "stats", "devices-insert")
 DEVICES = [
     {
@@ -42,7 +43,7 @@ SILENT = "the database does not answer"
 
 
 class MemoryDatabase:
-    """Keeps rows; `up` is cleared while it hangs, `alive` while it is dead."""
+    """A database in memory. While it hangs, `up` is cleared; while it is dead, `alive` is False."""
 
     def __init__(self) -> None:
         self.table: list[tuple[Any, ...]] = []
@@ -73,7 +74,7 @@ class MemoryDatabase:
 
 
 class Pool:
-    """What the server has between itself and the database."""
+    """The pool of connections between the server and its database."""
 
     def __init__(self, database: MemoryDatabase, fault: str) -> None:
         self.database = database
@@ -181,9 +182,9 @@ class Pool:
 
 
 class FaultyServer(socketserver.ThreadingTCPServer):
-    """Counts as the contract says.
+    """The server. It counts requests as the contract says.
 
-    `fault` is "" or what is wrong with it, `database` what it inserts into.
+    `fault` is the name of its fault, or empty. `database` is the database into which it inserts.
     """
 
     allow_reuse_address = daemon_threads = True
@@ -235,7 +236,7 @@ class FaultyServer(socketserver.ThreadingTCPServer):
         } | ({} if self.fault == "stats lacks pool" else {"pool": pool})
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing about clients that leave."""
+        """Print nothing about clients that close their connections early."""
 
 
 class Handler(socketserver.BaseRequestHandler):
@@ -261,7 +262,7 @@ class Handler(socketserver.BaseRequestHandler):
                 self.server.turn.release()
 
     def serve(self, reader: Reader) -> bool:
-        """Answer one request; whether the connection stays."""
+        """Answer one request; return whether the connection stays open."""
         try:
             request = reader.read()
         except RefusedError as refused:
@@ -412,7 +413,7 @@ class Handler(socketserver.BaseRequestHandler):
             self.request.sendall("\r\n".join([*lines, "", ""]).encode() + data)
 
     def turn_where(self, fault: str) -> AbstractContextManager[Any]:
-        """One after the other, where the server has this fault."""
+        """Return a lock that serves requests one after the other, if the server has this fault."""
         return self.server.turn if self.fault == fault else nullcontext()
 
 

@@ -1,4 +1,4 @@
-"""The test server's HTTP/1.1: strict, but for the fault that it is asked to have."""
+"""The HTTP/1.1 of the test server: strict, except for the fault that a test asks for."""
 
 import re
 import socket
@@ -14,7 +14,7 @@ CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
 
 
 class RefusedError(Exception):
-    """A request that is answered with an error; `close` ends the connection."""
+    """A request that is answered with an error. With `close`, the connection is then closed."""
 
     def __init__(self, status: int, error: str, close: bool = False) -> None:
         super().__init__(error)
@@ -23,7 +23,7 @@ class RefusedError(Exception):
 
 
 class GoneError(Exception):
-    """The client has closed, or nothing more can be understood."""
+    """The client has closed the connection."""
 
 
 @dataclass

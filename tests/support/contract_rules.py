@@ -1,6 +1,6 @@
-"""The test server's validation, written apart from the checks.
+"""The validation of the test server, written independently of the checks.
 
-Right, but for the fault that it is asked to have.
+It follows the contract, except for the fault that a test asks for.
 """
 
 import json

@@ -1,12 +1,15 @@
-"""Pytest's plugin for tests that measure: what the hypervisor disturbed is repeated, as the lab
-does with its trials.
+"""Plugin of pytest for tests that measure: tests that the hypervisor disturbed are repeated.
 
-Where a test marked `load` or `timed` failed, and in some second another guest took CPU time away,
-pytest ends with the exit code DISTURBED, and `make test` runs what failed again: alone, all
-fixtures made anew, in a quieter moment if one comes, and once more where that was disturbed too.
-Where the hypervisor took so much on average, in the last attempt too, that a trial's verdict would
-be `inconclusive`, a test marked `load` is skipped with this reason: nothing was found out. A test
-marked `load` runs alone: beside others, in a worker of pytest-xdist, it fails and says so.
+The lab does the same with its trials.
+
+- A test is marked `load` or `timed` if it measures. If such a test fails, and another guest took
+  much CPU time in some second, pytest ends with the exit code DISTURBED. `make test` then runs the
+  failed tests again: alone, with all fixtures made anew, and if possible in a quieter moment. If
+  the repetition was disturbed, too, it runs them once more.
+- In the last attempt, a failed test marked `load` is skipped if the hypervisor took so much CPU
+  time on average that the verdict of a trial would be `inconclusive`. The test then proves nothing.
+- A test marked `load` must run alone. In one of several workers of pytest-xdist it fails with this
+  reason.
 """
 
 import os
@@ -19,19 +22,22 @@ from pathlib import Path
 import pytest
 
 DISTURBED = 9
-"""Pytest's exit code; the Makefile knows it."""
+"""Exit code of pytest, which the Makefile checks."""
 LAST = os.environ.get("ATTEMPT") == "last"
-"""Whether `make test` gives up after this one."""
+"""True if `make test` does not repeat the tests after this attempt."""
 STOLEN_PCT = 5.0
-"""Of the time of all CPUs: from here on a verdict is `inconclusive` (runner/digest/verdict.py)."""
+"""If the hypervisor takes this share of the time of all CPUs, in percent, a verdict is
+`inconclusive` (runner/digest/verdict.py).
+"""
 QUIET_PCT, QUIET_S = 2.0, 3
-"""A moment is quiet after so many seconds with so little."""
+"""A moment is quiet if the hypervisor took less than QUIET_PCT in each of the last QUIET_S seconds.
+"""
 PATIENCE_S = 45.0
 """How long a repeated test waits for a quiet moment."""
 STAT = Path("/proc/stat")
 EVERY_S = 1.0
 FEWEST_TICKS = 50
-"""Fewer make no share: one tick of few is a large one."""
+"""Fewer ticks give no useful share, because a single tick would already be a large share."""
 
 
 def stolen_pct(before: tuple[int, int], after: tuple[int, int]) -> float:
@@ -40,11 +46,11 @@ def stolen_pct(before: tuple[int, int], after: tuple[int, int]) -> float:
 
 
 class Watch:
-    """Reads in a thread, once in `EVERY_S`, what was stolen."""
+    """A thread that reads every `EVERY_S` how much CPU time was stolen."""
 
     def __init__(self) -> None:
         self.readings: list[tuple[int, int]] = []
-        """Clock ticks of all CPUs up to an instant: all, and those that were stolen."""
+        """For each reading, the number of ticks of all CPUs so far, and of stolen ticks."""
         self.read()
         threading.Thread(target=self._watch, daemon=True).start()
 
@@ -54,16 +60,16 @@ class Watch:
             self.read()
 
     def read(self) -> int:
-        """Read, and return how often that was done before.
+        """Add a reading, and return its index.
 
-        Proc(5): user nice system idle iowait irq softirq steal.
+        The columns are, by proc(5): user nice system idle iowait irq softirq steal.
         """
         ticks = [int(number) for number in STAT.read_text().split("\n", 1)[0].split()[1:9]]
         self.readings.append((sum(ticks), ticks[7]))
         return len(self.readings) - 1
 
     def seconds_pct(self, begin: int) -> list[float]:
-        """Return the share stolen in each second since a reading."""
+        """Return the stolen share in percent for each second since the reading `begin`."""
         pairs = pairwise(self.readings[begin : self.read() + 1])
         return [
             stolen_pct(before, after)
@@ -72,7 +78,7 @@ class Watch:
         ]
 
     def wait_for_quiet(self) -> None:
-        """Wait for a quiet moment, as long as patience lasts."""
+        """Wait for a quiet moment, but at most PATIENCE_S."""
         begin = self.read()
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
@@ -83,26 +89,25 @@ class Watch:
 
 
 class Disturbance:
-    """Judges the failures of the tests that measure."""
+    """The plugin, which judges the failures of the tests that measure."""
 
     measuring = False
-    """Whether the test that runs is marked `load` or `timed`: only such a one may run a campaign.
-    """
+    """True if the running test is marked `load` or `timed`. Only such a test may run a campaign."""
 
     def __init__(self) -> None:
         self._watch = Watch()
         self._begin = 0
-        """The reading from which on tests ran."""
+        """Index of the last reading before the tests began."""
         self._failed: list[str] = []
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
-        """Wait, where what failed is run again."""
+        """Wait for a quiet moment if failed tests are run again."""
         if session.config.getoption("lf", False):
             self._watch.wait_for_quiet()
             self._begin = self._watch.read()
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Refuse to drive a load beside other tests."""
+        """Let a test marked `load` fail if it does not run alone."""
         Disturbance.measuring = bool(
             {"load", "timed"} & {mark.name for mark in item.iter_markers()}
         )
@@ -116,8 +121,9 @@ class Disturbance:
     def pytest_runtest_makereport(
         self, item: pytest.Item
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Turn the failure of a test that drives a load into a skip where a verdict would be
-        `inconclusive`.
+        """In the last attempt, skip a failed test marked `load` if it was disturbed too much.
+
+        This is so if the verdict of a trial would be `inconclusive`.
         """
         report = yield
         stolen = stolen_pct(
@@ -135,12 +141,12 @@ class Disturbance:
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note what failed, in whatever worker."""
+        """Note the failed tests that measure, from all workers."""
         if report.failed and {"load", "timed"} & set(report.keywords):
             self._failed.append(report.nodeid)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Say by the exit code whether what failed was disturbed."""
+        """Set the exit code DISTURBED if failed tests were disturbed."""
         if self._failed and self._most_pct() >= STOLEN_PCT:
             session.exitstatus = DISTURBED
 

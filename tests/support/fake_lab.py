@@ -1,7 +1,7 @@
-"""A lab in a temporary folder whose server, k6 and wrk are small scripts: the whole pipeline
-without real load.
+"""A lab in a temporary folder whose server, k6 and wrk are small scripts.
 
-What goes wrong is asked for by the file `fault` beside the tools (fakes/faults.py).
+It runs the whole pipeline without real load. A test asks for a fault by the file `fault` beside the
+tools (fakes/faults.py).
 """
 
 import contextlib
@@ -48,16 +48,16 @@ CAMPAIGN = campaign_of(K6_LOAD, WRK_LOAD)
 K6 = "b01-fake-experiments-vus2"
 WRK = "b01-fake-wrk-matrix-c4-keepalive"
 CLOSE = "b01-fake-wrk-matrix-c4-close"
-"""Three of the campaign's trials."""
+"""Ids of three of the campaign's trials: K6, WRK and CLOSE."""
 ALONE = {K6: campaign_of(K6_LOAD)} | {
     trial: campaign_of({**WRK_LOAD, "connections": [4], "modes": [trial.rpartition("-")[2]]})
     for trial in (WRK, CLOSE)
 }
-"""The campaign with one trial only."""
+"""Trial id -> the campaign reduced to this trial."""
 
 
 def make(root: Path, repeats: int = 1, campaign: str = CAMPAIGN) -> Path:
-    """Make the lab under `root`; return the campaign's file, which repeats it so often."""
+    """Make the lab under `root`; return the file of its campaign, which has `repeats` repeats."""
     server = bare_lab(root) / "servers" / "fake"
     server.mkdir()
     (server / "server.toml").write_text(SERVER_TOML.replace("{python}", sys.executable))
@@ -75,21 +75,22 @@ def make(root: Path, repeats: int = 1, campaign: str = CAMPAIGN) -> Path:
 
 
 def fault(root: Path, name: str) -> None:
-    """Ask for a fault from now on, in every trial or as `FAULT bNN`; `fakes/` has them.
+    """Ask for a fault from now on; the programs in `fakes/` define the faults.
 
-    The empty name is none.
+    It occurs in every trial, or with the name `FAULT bNN` only in trials of that block. An empty
+    name asks for no fault.
     """
     (root / ".tools" / "fault").write_text(name)
 
 
 def run(campaign: Path, *, code: int = 0) -> Run:
-    """Run the campaign of a lab with plain processes, to this exit code."""
+    """Run the campaign of a lab with plain processes; the command must end with this exit code."""
     return real_lab.run(campaign.parent, None, str(campaign), "--engine", "process", code=code)
 
 
 @contextlib.contextmanager
 def rebuilt(path: Path) -> Iterator[None]:
-    """Remove a run's tables; what makes them anew meanwhile must make the same."""
+    """Remove a run's tables. The block must rebuild them, and they must be the same as before."""
     before = {table.name: pd.read_parquet(table) for table in (path / "tables").glob("*.parquet")}
     shutil.rmtree(path / "tables")
     yield
@@ -98,7 +99,7 @@ def rebuilt(path: Path) -> Iterator[None]:
 
 
 def measured(record: dict[str, Any]) -> tuple[Trial, Measurement]:
-    """The trial of a record, and what was measured of it."""
+    """Return the trial in a record, and its measurement."""
     trial = decode(Trial, record, "the trial", more=True)
     return trial, decode(Measurement, record["measurement"], "the measurement")
 
@@ -106,9 +107,10 @@ def measured(record: dict[str, Any]) -> tuple[Trial, Measurement]:
 def wait_for(
     condition: Callable[[], Found], seconds: float = 30, also: type[Exception] = OSError
 ) -> Found:
-    """Wait until the condition holds, so many seconds at most, and return it.
+    """Wait until the condition is true, and return its value; fail after some seconds.
 
-    What does not listen yet, has just ended, or raises what it `also` may, is asked again.
+    The condition is evaluated again if it raises OSError (a program does not listen yet),
+    NoSuchProcess (a program has just ended), or `also`.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -1,8 +1,7 @@
-"""The table of faults in docs/reliability.md, from the tests themselves: `make reliability` writes
-it anew.
+"""Make the table of faults in docs/reliability.md from the tests, by `make reliability`.
 
-A test that really does something to a run carries `@pytest.mark.fault(what is done, what is
-promised)`.
+A test that really injects a fault into a run has the mark
+`@pytest.mark.fault(what is done, what is promised)`.
 """
 
 import ast
@@ -13,14 +12,15 @@ TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs" / "reliability.md"
 FLEET = TESTS.parent / "docs" / "fleet.md"
 OF_FLEET = ("test_fleet.py", "test_several_hosts.py")
-"""What is done to several hosts."""
+"""Files of the tests that inject faults into several hosts."""
 BEGIN = "<!-- faults: begin -->\n"
 END = "<!-- faults: end -->\n"
 
 
 def faults(page: Path = PAGE) -> Iterator[tuple[str, str, str]]:
-    """Yield fault, promise and test of every marked test, or of those of the fleet, in the order of
-    the files.
+    """Yield fault, promise and test of each marked test, in the order of the files' names.
+
+    For the page of the fleet, yield only the tests with several hosts.
     """
     for path in sorted(TESTS.rglob("test_*.py"), key=lambda path: path.name):
         if page == FLEET and path.name not in OF_FLEET:
@@ -44,7 +44,7 @@ def table(page: Path = PAGE) -> str:
 
 
 def page(path: Path = PAGE) -> str:
-    """Return a page with the table of today between its marks."""
+    """Return the text of a page with a new table between the two marks."""
     text = path.read_text(encoding="utf-8")
     return text[: text.index(BEGIN)] + BEGIN + table(path) + text[text.index(END) :]
 

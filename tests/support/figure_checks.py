@@ -1,6 +1,6 @@
-"""What a drawn figure holds: its lines, its words, and whether every text can be read.
+"""Functions that read a drawn figure: its lines, its words, and whether each text is readable.
 
-And runs to draw.
+The module also has the runs whose figures are drawn.
 """
 
 import math
@@ -57,7 +57,10 @@ RUNS: dict[str, Callable[[Path], Path]] = {
     "published": synthetic_published.build,
     "probed": partial(synthetic_rates.build, blocks=2, rates=False),
 }
-"""Name -> builder of a run that tests share, beside those of data/; nobody changes its files."""
+"""Name -> builder of a run that tests share. A test must not change the files of such a run.
+
+Any other name is that of a run in data/.
+"""
 
 HUNDRED = "wrk-matrix, keep-alive, 100 connections"
 
@@ -77,18 +80,18 @@ def tables_of(run: str) -> Tables:
 
 
 def with_facts(tables: Tables, **facts: Any) -> Tables:
-    """A run whose manifest says something else, as plain values of JSON."""
+    """Return a run with other facts in its manifest; `facts` are plain values of JSON."""
     manifest = Manifest.of(tables.manifest.as_json() | facts)
     return replace(tables, manifest=manifest)
 
 
 def campaign_with(tables: Tables, **facts: Any) -> Tables:
-    """A run whose manifest says something else of its campaign."""
+    """Return a run with other facts about its campaign in its manifest."""
     return with_facts(tables, campaign=tables.manifest.campaign.as_json() | facts)
 
 
 def changed(tables: Tables, rows: pd.Series | None = None, **values: Any) -> Tables:
-    """A run with other values in some columns of its trials: in these rows, or in all."""
+    """Return a run with other values in some columns of its trials, in `rows` or in all rows."""
     every = tables.trials["trial_id"].notna() if rows is None else rows
     trials = tables.trials.astype(dict.fromkeys(values, object))
     for column, value in values.items():
@@ -99,25 +102,25 @@ def changed(tables: Tables, rows: pd.Series | None = None, **values: Any) -> Tab
         closed = trials["load_model"].eq("closed")
         trials["throughput_rps"] = trials["throughput_rps"].mask(closed, trials["served_rps"])
     typed = trials.astype(tables.trials.dtypes)
-    return replace(tables, trials=typed.copy())  # in a few blocks, to which columns can be added
+    return replace(tables, trials=typed.copy())  # a copy has few blocks, so adding columns is fast
 
 
 def of(tables: Tables, server: str = "", load: str = HUNDRED) -> pd.Series:
-    """The trials of a load, of one server if named."""
+    """Return a mask of the trials of a load, or only of one server's trials under it."""
     return tables.trials["load"].eq(load) & (tables.trials["server"].eq(server) if server else True)
 
 
 @cache
 def probed_case() -> Case:
-    """The trial of `probed` in which generator and probe differ most."""
+    """Return the trial of the run `probed` in which generator and probe differ most."""
     return choose(tables_of("probed"))
 
 
 @lru_cache(maxsize=64)
 def chart_of(name: str, subject: Tables | Case | View) -> Chart:
-    """The chart, made once for those that ask for its text and its picture: nobody can change it.
+    """Return a chart. It is made only once for its text and its picture, because it is immutable.
 
-    A subject is the same as another one only if it is that one.
+    The cache compares subjects by identity.
     """
     return made(name, subject)
 
@@ -127,7 +130,7 @@ def picture(name: str, subject: Tables | Case | View) -> Figure:
 
 
 def text_of(name: str, subject: Tables | Case | View) -> str:
-    """Its alternative text."""
+    """Return the alternative text of a figure."""
     return describe(chart_of(name, subject))
 
 
@@ -139,7 +142,9 @@ def lines(figure: Figure, panel: int, label: str) -> list[tuple[np.ndarray, np.n
 
 
 def marks(figure: Figure, panel: int, label: str) -> dict[float, tuple[float, float, str, bool]]:
-    """The points with ranges of a label: x -> value, the range's length, marker, and whether it is
+    """Return the points with ranges that have a label.
+
+    The result maps x to the value, the length of the range, the marker, and whether the marker is
     filled.
     """
     found = {}
@@ -169,7 +174,7 @@ class DrawnDot:
 
 
 def dots(figure: Figure, panel: int, label: str) -> list[DrawnDot]:
-    """The dots of a server in a panel, from left to right."""
+    """Return the dots of a server in a panel, from left to right."""
     drawn = figure.axes[panel].lines
     ranges = {
         float(line.get_ydata()[0]): tuple(map(float, line.get_xdata()))
@@ -191,7 +196,7 @@ def words(figure: Figure) -> str:
 
 
 def rgb(color: Any) -> np.ndarray:
-    """A colour, or pixels as they are, 0 to 1."""
+    """Return a colour as red, green and blue from 0 to 1; pixels are returned unchanged."""
     return color[..., :3] if isinstance(color, np.ndarray) else np.array(to_rgba(color)[:3])
 
 
@@ -206,7 +211,7 @@ def luminance(color: Any) -> np.ndarray:
 
 
 def contrast(a: Any, b: Any) -> np.ndarray:
-    """The contrast of two colours by the formula of WCAG 2."""
+    """Return the contrast of two colours by the formula of WCAG 2."""
     first = luminance(a) + 0.05
     second = luminance(b) + 0.05
     return np.maximum(first, second) / np.minimum(first, second)
@@ -216,14 +221,14 @@ Drawn = list[tuple[Text, tuple[float, float, float, float]]]
 
 
 def drawn(figure: Figure) -> Drawn:
-    """Every text that is drawn, with its box in pixels."""
+    """Return every text that is drawn, with its box in pixels."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     found = [*figure.texts]
     for ax in figure.axes:
         if ax.axison:
             found += [*ax.texts, ax.xaxis.label, ax.yaxis.label]
-            for axis in (ax.xaxis, ax.yaxis):  # ticks beyond the limits exist, but are not drawn
+            for axis in (ax.xaxis, ax.yaxis):  # skip ticks beyond the limits, which are not drawn
                 low, high = sorted(axis.get_view_interval())
                 labels = [
                     tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high
@@ -238,9 +243,9 @@ def drawn(figure: Figure) -> Drawn:
 
 
 def readable(figure: Figure) -> Drawn:
-    """Assert that every text is inside the figure, large, and apart.
+    """Assert that every text is inside the figure, is large enough, and covers no other text.
 
-    Return them as they were drawn.
+    Return the texts with their boxes.
     """
     width, height = figure.get_size_inches() * figure.dpi
     assert width == 700
@@ -253,7 +258,7 @@ def readable(figure: Figure) -> Drawn:
             f"{text.get_text()!r} is too small on a phone 390 pixels wide"
         )
     for (first, a), (second, b) in combinations(found, 2):
-        # Two boxes may share a rim of 1.5 pixels.
+        # Two boxes may overlap by up to 1.5 pixels.
         shared = min(a[2], b[2]) - max(a[0], b[0]) > 1.5 and min(a[3], b[3]) - max(a[1], b[1]) > 1.5
         assert not shared, f"{first.get_text()!r} covers {second.get_text()!r}"
     return found

@@ -1,7 +1,7 @@
 """Three hosts on one machine: network namespaces joined by a bridge, each with a Docker engine.
 
-What is there of a machine once only, its CPUs and its file system, they share. Everything is named
-after this process, and is gone when the context ends.
+The hosts share the machine's CPUs and file system. All names contain the id of this process, and
+everything is removed when the context ends.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ NAMES = ("sut", "gen1", "gen2")
 
 
 def why_not() -> str | None:
-    """Return why no such hosts can be made here; None where they can."""
+    """Return why such hosts cannot be made on this machine; None if they can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     for program in ("ip", "dockerd", "openssl", "nsenter"):
@@ -60,12 +60,12 @@ class Machine:
     folder: Path
     switch: str
     cable: str
-    """Its end in the switch's namespace."""
+    """Name of the cable's end in the namespace of the switch."""
 
     def __post_init__(self) -> None:
         self.socket = f"unix://{self.folder}/docker.sock"
         self.enter = ["nsenter", f"--net=/var/run/netns/{self.space}"]
-        """What begins a command that runs in its network."""
+        """Beginning of a command that runs in the host's network."""
 
     def start(self, certificates: Path) -> None:
         command = [
@@ -103,8 +103,9 @@ class Machine:
         raise AssertionError((self.folder / "dockerd.log").read_text()[-2000:])
 
     def serve_ssh(self, folder: Path) -> "subprocess.Popen[bytes]":
-        """Start an sshd in its network that lets the key in `folder` in, and leads to its
-        engine.
+        """Start an sshd in the host's network that accepts the key in `folder`.
+
+        Programs that it starts use the host's engine.
         """
         options = [
             "PidFile=none",
@@ -125,7 +126,7 @@ class Machine:
 
     @contextlib.contextmanager
     def pulled(self) -> Iterator[None]:
-        """Pull its cable, and plug it in again."""
+        """Pull the host's cable, and plug it in again at the end."""
         run("ip", "-n", self.switch, "link", "set", self.cable, "down")
         try:
             yield
@@ -134,7 +135,7 @@ class Machine:
 
     @contextlib.contextmanager
     def far_away(self, delay_s: float, loss: float) -> Iterator[None]:
-        """Have another cable, that delays packets each way and loses a share of them."""
+        """Replace the host's cable by one that delays packets each way, and loses some of them."""
         ends = (self.space, "far0", self.switch, f"far-{self.name}")
         relay = [sys.executable, real_lab.HERE / "slow_cable.py", *ends, delay_s, loss]
         with real_lab.process(*relay, stdout=subprocess.PIPE, text=True) as relaying:
@@ -160,7 +161,7 @@ class Machine:
                 self._connect("far0", "eth0")
 
     def _connect(self, before: str, after: str) -> None:
-        """Give the host's address to another of its devices."""
+        """Move the host's address from one of its network devices to another one."""
         run("ip", "-n", self.space, "address", "flush", "dev", before)
         run("ip", "-n", self.space, "link", "set", before, "down")
         run("ip", "-n", self.space, "address", "add", f"{self.address}/24", "dev", after)
@@ -169,7 +170,7 @@ class Machine:
 
     @contextlib.contextmanager
     def narrow(self, megabits: int) -> Iterator[None]:
-        """Have a cable that carries no more than this much in a second, either way."""
+        """Limit the throughput of the host's cable in both directions."""
         limit = ["root", "tbf", "rate", f"{megabits}mbit", "burst", "64kb", "latency", "50ms"]
         run("tc", "-n", self.space, "qdisc", "add", "dev", "eth0", *limit)
         run("tc", "-n", self.switch, "qdisc", "add", "dev", self.cable, *limit)
@@ -181,7 +182,7 @@ class Machine:
 
     @contextlib.contextmanager
     def small_disk(self, megabytes: int) -> Iterator[Path]:
-        """Give containers' volumes a disk of this size; yield its folder."""
+        """Put the volumes of the host's containers on a disk of this size; yield its folder."""
         volumes = self.folder / "data" / "volumes"
         run("mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(volumes))
         try:
@@ -190,14 +191,14 @@ class Machine:
             run("umount", "--lazy", str(volumes))
 
     def stop(self) -> None:
-        """End the engine, and with it its containers."""
+        """End the host's engine, and with it its containers."""
         self.engine.terminate()
         try:
             self.engine.wait(timeout=30)
         except subprocess.TimeoutExpired:
             self.engine.kill()
             self.engine.wait()
-        namespace = self.folder / "exec" / "netns" / "default"  # an engine leaves it mounted
+        namespace = self.folder / "exec" / "netns" / "default"  # the engine leaves this mounted
         subprocess.run(["umount", "--lazy", str(namespace)], capture_output=True, check=False)
 
     def client(self) -> "contextlib.closing[docker.DockerClient]":
@@ -215,8 +216,9 @@ class Machine:
         return {name for name in found if not name.startswith("containerd-shim")}
 
     def listening(self) -> set[str]:
-        """Return the local addresses at which something listens in its network, engine and sshd
-        left out.
+        """Return the addresses at which programs in the host's network listen.
+
+        The engine and the sshd are left out.
         """
         found = subprocess.check_output([*self.enter, "ss", "-Hltn"], text=True)
         ours = {f"{self.address}:{port}" for port in (2376, 2222)}
@@ -224,7 +226,10 @@ class Machine:
 
 
 def make_certificates(folder: Path, addresses: list[str]) -> None:
-    """Make an authority, a certificate for all engines and one for the client, valid for a day."""
+    """Make an authority, a certificate for all engines, and a certificate for the client.
+
+    They are valid for a day.
+    """
     names = ",".join(f"IP:{address}" for address in addresses)
     new = [
         "openssl",
@@ -267,7 +272,7 @@ class Fleet:
     certificates: Path
 
     def containers(self) -> list[str]:
-        """Return the names of all containers that are on any host, running or not."""
+        """Return the names of the containers on all hosts, whether they are running or not."""
         found = []
         for machine in self.machines.values():
             with machine.client() as client:
@@ -307,13 +312,13 @@ class Fleet:
 def reached_by_ssh(fleet: Fleet, home: Path) -> Iterator[dict[str, str]]:
     """Let every host be reached by ssh.
 
-    Yield what the environment of a user has who knows the hosts and has a key.
+    Yield the environment variables of a user who has a key, and knows the keys of the hosts.
     """
     if not Path("/usr/sbin/sshd").exists():
         pytest.skip("there is no sshd")
     folder = home / ".ssh"
     folder.mkdir(mode=0o700, parents=True)
-    for name in (".cache", "go"):  # what Go has compiled stays in sight
+    for name in (".cache", "go"):  # so that Go finds what it has already compiled
         (home / name).symlink_to(Path.home() / name)
     Path("/run/sshd").mkdir(exist_ok=True)
     for name in ("host_key", "id_ed25519"):
@@ -332,7 +337,7 @@ def reached_by_ssh(fleet: Fleet, home: Path) -> Iterator[dict[str, str]]:
 
 
 def make_space(stack: contextlib.ExitStack, name: str) -> None:
-    """Make a network namespace that is gone with the context, and its cables with it."""
+    """Make a network namespace. It is removed with its cables when the context ends."""
     run("ip", "netns", "add", name)
     stack.callback(
         subprocess.run, ["ip", "netns", "delete", name], capture_output=True, check=False
@@ -340,7 +345,10 @@ def make_space(stack: contextlib.ExitStack, name: str) -> None:
 
 
 def plug_in(switch: str, cable: str, address: str, space: str | None) -> None:
-    """Join a namespace, or this machine's, to the bridge of `switch` by a cable."""
+    """Connect a namespace to the bridge of `switch` by a cable.
+
+    If `space` is None, it is the namespace of this machine.
+    """
     inside, device = (["ip", "-n", space], "eth0") if space else (["ip"], f"{cable}h")
     where = ["netns", space] if space else ["netns", "1"]
     run("ip", "-n", switch, "link", "add", cable, "type", "veth", "peer", "name", device, *where)
@@ -354,7 +362,7 @@ def plug_in(switch: str, cable: str, address: str, space: str | None) -> None:
 
 @contextlib.contextmanager
 def hosts() -> Iterator[Fleet]:
-    """Make the hosts; skip where that cannot be done."""
+    """Make the hosts; skip the test if they cannot be made."""
     if why := why_not():
         pytest.skip(why)
     with contextlib.ExitStack() as stack:
@@ -363,10 +371,11 @@ def hosts() -> Iterator[Fleet]:
                 tempfile.TemporaryDirectory(prefix="fleet-", ignore_cleanup_errors=True)
             )
         )
-        run("mount", "-t", "tmpfs", "tmpfs", str(folder))  # images are there at once
+        run("mount", "-t", "tmpfs", "tmpfs", str(folder))  # so that images are copied fast
         stack.callback(run, "umount", "--lazy", str(folder))
         label = f"lab{os.getpid() % 100_000}"
-        # a separate one: a firewall of this machine would hold a bridge's packets up
+        # The switch has a namespace of its own, because a firewall of this machine would stop the
+        # packets of a bridge.
         switch = f"{label}-net"
         make_space(stack, switch)
         run("ip", "-n", switch, "link", "add", "br0", "type", "bridge")
@@ -387,6 +396,6 @@ def hosts() -> Iterator[Fleet]:
             machine.start(certificates)
             stack.callback(machine.stop)
         for machine in machines.values():
-            stack.callback(machine.engine.terminate)  # all at once, before each is waited for
+            stack.callback(machine.engine.terminate)  # all engines at once, before waiting for each
             machine.await_engine()
         yield Fleet(machines, certificates)

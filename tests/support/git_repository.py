@@ -43,7 +43,7 @@ DOCKERFILE = "FROM scratch\nCOPY . /\n"
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """Run git in a folder as an author without a configuration; return what it prints."""
+    """Run git in a folder, with an author but without a user's configuration; return its output."""
     author = ["-c", "user.name=A", "-c", "user.email=a@example.test", "-c", "commit.gpgsign=false"]
     done = subprocess.run(
         ["git", "-C", str(folder), *author, *arguments],
@@ -63,7 +63,10 @@ def begin(folder: Path) -> Path:
 
 
 def commit(folder: Path, message: str, **files: str) -> str:
-    """Write files, `__` in their names standing for a dot, and commit all; return the id."""
+    """Write files, and commit everything; return the commit's id.
+
+    `__` in a file's name stands for a dot.
+    """
     for name, text in files.items():
         (folder / name.replace("__", ".")).write_text(text)
     git(folder, "add", "--all")
@@ -72,12 +75,12 @@ def commit(folder: Path, message: str, **files: str) -> str:
 
 
 def server(burn_ms: float) -> str:
-    """Return a server whose requests burn this many milliseconds of CPU."""
+    """Return the source of a server that burns this many milliseconds of CPU time per request."""
     return SERVER.replace("{burn_ms}", str(burn_ms))
 
 
 def state(folder: Path) -> dict[str, str]:
-    """Return everything of a repository that the lab must leave as it is."""
+    """Return the state of a repository that the lab must not change."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
         "files": "\n".join(

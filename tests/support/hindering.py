@@ -12,12 +12,12 @@ import psutil
 
 FOUND_EVERY_S = 0.05
 SERVED_CPU_S = 0.3
-"""A server that has used so much CPU time serves a load; a warm-up takes less."""
+"""A server that has used this much CPU time is under load, because a warm-up needs less."""
 
 
 @dataclass(frozen=True)
 class Hindered:
-    """What hindered the server, as it happened: seconds since the epoch."""
+    """One hindrance of the server, with its times in seconds since the epoch."""
 
     kind: str
     begin_s: float
@@ -25,9 +25,9 @@ class Hindered:
 
 
 class Hinderer(threading.Thread):
-    """Stops the server `program` for a while, and later keeps its CPU busy, once it serves a load.
+    """A thread that hinders the server `program` under load: it stops it, and later burns its CPU.
 
-    Times are seconds since the server began to use CPU time, because the load begins with that.
+    Times are in seconds since the server was first seen under load.
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class Hinderer(threading.Thread):
         self._burn_beside(server)
 
     def end(self) -> None:
-        """Give up if no server was found, and wait until nothing is hindered any more."""
+        """Stop looking for a server, and wait until the last hindrance is over."""
         self._is_over.set()
         self.join()
 
     def _served(self) -> psutil.Process | None:
-        """Wait until the server has used 0.3 s of CPU time, which a warm-up does not.
+        """Wait for a server that has used SERVED_CPU_S, and return its process.
 
-        None if the run ended before that.
+        Return None if the run ends before that.
         """
         while not self._is_over.wait(FOUND_EVERY_S):
             for pid in psutil.pids():
@@ -90,10 +90,10 @@ class Hinderer(threading.Thread):
 
 
 def _program(pid: int) -> Path | None:
-    """Return the program that a process runs now; None if it has ended.
+    """Return the program that a process runs now; None if the process has ended.
 
-    `psutil.Process.exe` is not asked: it keeps its first answer, which is the parent's program if
-    the process was seen between fork and exec.
+    `psutil.Process.exe` is not used, because it keeps its first answer. That is the program of the
+    parent if the process was first seen between fork and exec.
     """
     try:
         return Path(f"/proc/{pid}/exe").readlink()
@@ -102,7 +102,7 @@ def _program(pid: int) -> Path | None:
 
 
 def _busy(pid: int) -> psutil.Process | None:
-    """Return a process that has used 0.3 s of CPU time; None for any other, and if it has ended."""
+    """Return the process if it has used SERVED_CPU_S; None if it has not, or if it has ended."""
     try:
         process = psutil.Process(pid)
         used = process.cpu_times()

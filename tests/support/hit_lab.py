@@ -1,4 +1,4 @@
-"""A lab whose campaign is hit while it runs, and what is to be seen of it afterwards."""
+"""A lab whose campaign is interrupted while it runs, and methods to check what is left of it."""
 
 import contextlib
 import json
@@ -18,17 +18,15 @@ CAMPAIGN = fake_lab.campaign_of(
 CELL = "fake-wrk-matrix-c4-keepalive"
 PAUSED = ("start", "warm-up", "load")
 STATES = (*PAUSED, "digest", "between")
-"""What a trial is doing when it is hit; `between` it has just ended."""
+"""What a trial is doing when the campaign is hit. With `between`, the trial has just ended."""
 
 
 class Lab:
-    """A lab in a temporary folder whose campaign runs, and is about to be hit in a trial of the
-    block.
-    """
+    """A lab in a temporary folder whose campaign runs, and has reached the trial to be hit."""
 
     campaign = CAMPAIGN
     block = "b02"
-    """How the names of the trials begin that are hit first."""
+    """Beginning of the id of the trial that is hit first."""
 
     def __init__(self, root: Path, state: str, *, repeats: int = 3, **environment: str) -> None:
         self.root = root
@@ -39,7 +37,7 @@ class Lab:
         self.start(state, self.block, str(root / "fakes.toml"), "--engine", "process")
 
     def start(self, state: str, block: str, *arguments: str) -> None:
-        """Begin the run, or go on with it, until a trial of the block is in the state."""
+        """Start or resume the run, and wait until a trial of the block is in the state."""
         fake_lab.fault(self.root, fault_of(state, block))
         self.runner = real_lab.start(self.root, "run", *arguments, **self.environment)
         self.wait_for(state, block)
@@ -59,7 +57,10 @@ class Lab:
         self.groups = [Path(entry["path"]) for entry in self.ledger() if entry["kind"] == "cgroup"]
 
     def go(self, state: str = "", block: str = "") -> None:
-        """Let the paused program go on, and wait until a trial is to be hit next, if one is."""
+        """Let the paused program continue.
+
+        If a state is given, wait until a trial of the block is in it, to be hit next.
+        """
         fake_lab.fault(self.root, fault_of(state, block))
         if state:
             self.wait_for(state, block)
@@ -70,7 +71,7 @@ class Lab:
         return folder
 
     def lines(self) -> list[tuple[str, str]]:
-        """The journal so far: trial and state of each line."""
+        """Return the journal so far: trial and state of each line."""
         return [
             (line["trial_id"], line["state"])
             for line in self._whole_lines("data/runs/*/journal.jsonl")
@@ -80,7 +81,10 @@ class Lab:
         return self._whole_lines("data/.live/*.jsonl")
 
     def _whole_lines(self, files: str) -> list[dict[str, Any]]:
-        """The lines of files that are being written: the last one may be half of itself."""
+        """Return the complete lines of files that are being written.
+
+        The last line of a file may be incomplete, and is then left out.
+        """
         found = []
         for path in self.root.glob(files):
             for line in path.read_text().splitlines():
@@ -89,21 +93,21 @@ class Lab:
         return found
 
     def ended(self, code: int | None = None) -> str:
-        """Wait for the runner's end, with this exit code; return what it said."""
+        """Wait until the runner ends, with this exit code; return what it printed on stderr."""
         return real_lab.ended(self.runner, code).stderr
 
     def kill(self, word: str) -> None:
-        """Kill what has this word in its command."""
+        """Kill the processes that have this word in their command."""
         found = self.processes(word)
         assert found, [each.cmdline() for each in self.processes()]
         for each in found:
             each.kill()
 
     def processes(self, word: str = "") -> list[psutil.Process]:
-        """What runs of this lab, but the runner itself, with this word in its command."""
+        """Return this lab's processes that have this word in their command, except the runner."""
         found = []
         for each in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):  # it has just ended by itself
+            with contextlib.suppress(psutil.Error):  # a process may just have ended by itself
                 command = " ".join(each.cmdline())
                 if (
                     each.pid != self.runner.pid
@@ -114,7 +118,7 @@ class Lab:
         return found
 
     def sealed(self) -> dict[str, str]:
-        """SHA-256 of every file of the sealed trials, by path."""
+        """Return the SHA-256 of every file of the sealed trials, by path."""
         folders = [
             self.run / "trials" / r["trial_id"]
             for r in records(self.run).values()
@@ -132,7 +136,7 @@ class Lab:
         return [f"b{block:02}-{CELL}" for block in range(1, self.repeats + 1)]
 
     def resume(self, code: int = 0) -> str:
-        """Go on to the end, with this exit code; return what was said."""
+        """Resume the run to its end, with this exit code; return what was printed on stderr."""
         fake_lab.fault(self.root, "")
         return real_lab.bench(self.root, "run", "--resume", self.run.name, code=code).stderr
 
@@ -146,7 +150,8 @@ class Lab:
 
 
 def fault_of(state: str, block: str) -> str:
-    """What a lab's stand-ins are asked for, so that a trial of the block waits in the state to be
-    hit.
+    """Return the fault that makes a trial of the block wait in a state, to be hit there.
+
+    It is empty for states in which no program of the lab can wait.
     """
     return f"pause-{state} {block}" if state in PAUSED else ""

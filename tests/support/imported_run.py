@@ -15,10 +15,12 @@ from k6_samples import CLOSED
 from runner.importing.run import Given, import_files
 
 TIMES = 8
-"""How often the stored load follows itself, so that its endpoints have requests for percentiles."""
+"""Number of times that the stored load is repeated, so that there are enough requests for
+percentiles of its endpoints.
+"""
 EVERY_S = 4
 compact = functools.partial(json.dumps, separators=(",", ":"))
-"""Writes JSON as k6 does."""
+"""Function that writes JSON without spaces, as k6 does."""
 
 
 def build(folder: Path) -> Path:
@@ -37,7 +39,7 @@ def run_of(folder: Path, *given: Given) -> Path:
 
 
 def _lines() -> Iterator[str]:
-    """Yield the lines of the stored load, again and again."""
+    """Yield the lines of the stored load TIMES times, each time EVERY_S later."""
     with gzip.open(CLOSED, "rt") as file:
         records = [json.loads(line) for line in file]
     for number in range(TIMES):

@@ -23,7 +23,7 @@ def built(kind: str, folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Installed:
-    """An environment with the wheel, and a user who has a home and a folder to work in."""
+    """An environment with the wheel, and the folders of a user: a home, and a folder to work in."""
 
     environment: Path
     folder: Path
@@ -33,7 +33,7 @@ class Installed:
 
     @classmethod
     def of(cls, wheel: Path, place: Path, programs: Sequence[Path] = ()) -> "Installed":
-        """Install a wheel below `place`; the packages that it needs are those of this environment.
+        """Install a wheel below `place`; it uses the packages of this environment.
 
         `programs` are folders on the user's PATH.
         """
@@ -45,8 +45,8 @@ class Installed:
         packages = environment / "lib" / version / "site-packages"
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(packages)
-        # Python ignores .pth files in a folder that a .pth file names, so that this checkout,
-        # which is installed there in editable mode, is not seen.
+        # Python ignores .pth files in a folder that is itself named by a .pth file. So this
+        # checkout, which is installed there in editable mode, cannot be imported.
         (packages / "others.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
         (environment / "share").symlink_to(Path(sys.prefix) / "share")  # templates of nbconvert
         script = f"#!{environment}/bin/python\nfrom runner.cli import main\nmain()\n"
@@ -63,7 +63,7 @@ class Installed:
         return self.environment / "bin" / "python"
 
     def call(self, *command: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
-        """Run a program of the environment in the user's folder, which ends with this code."""
+        """Run a program of the environment in the user's folder; it must end with this code."""
         env = {"HOME": str(self.home), "PATH": self.path, "COLUMNS": "200", "LANG": "C.UTF-8"}
         done = subprocess.run(
             [self.environment / "bin" / command[0], *command[1:]],

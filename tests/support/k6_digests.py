@@ -1,4 +1,4 @@
-"""Random samples of k6, and its summary; what the digest makes of such files."""
+"""Make random samples and a summary of k6, and digest such files."""
 
 import json
 import random
@@ -38,7 +38,7 @@ SUMMARY = {
 def make_request(rng: random.Random, number: int) -> Request:
     status = rng.choice([200] * 8 + [201, 302, 404, 500, 0])
     connecting = rng.choice([0, rng.randrange(MS)])
-    lost = status == 0 and rng.random() < 0.5  # k6 made the connection, and did not hand it over
+    lost = status == 0 and rng.random() < 0.5  # k6 opened a connection and then did not use it
     return Request(
         end_ns=EPOCH_NS + S + number * 3 * MS + rng.randrange(20 * MS),
         blocked=0 if lost else connecting + rng.randrange(50, 9_000),
@@ -63,8 +63,10 @@ def users_points(rng: random.Random, end_ns: int) -> list[str]:
 def make_lines(
     seed: int, iterations: int, *, stock: bool = False
 ) -> tuple[list[str], list[Request]]:
-    """Iterations of 0 to 4 requests each, with users' metrics between, some interrupted, some
-    without callback.
+    """Return the lines of random iterations, and their requests.
+
+    An iteration has 0 to 4 requests. Some iterations are interrupted. Some requests have no
+    responseCallback, and points of users' metrics lie between requests.
     """
     rng = random.Random(seed)
     lines: list[str] = []
@@ -81,7 +83,7 @@ def make_lines(
 
 
 def plain(end_ns: int = EPOCH_NS, waiting: int = MS) -> Request:
-    """A request of a millisecond on a connection that was there."""
+    """Return a request on an open connection that only waits, by default for a millisecond."""
     return Request(end_ns, 0, 0, 0, waiting, 0)
 
 

@@ -1,9 +1,9 @@
-"""Synthetic k6 output for tests and the benchmark: the bytes that `k6 run --out json=FILE` would
-write.
+"""Synthetic output of k6 for tests and the benchmark of the digest.
 
-Order, names, number and time formats follow k6 1.8.1 (internal/output/json,
-lib/netext/httpext/tracer.go, internal/js/runner.go): the points of one request are consecutive
-lines, then come the points of its iteration.
+It has the bytes that `k6 run --out json=FILE` would write. Order, names, and formats of numbers and
+times follow k6 1.8.1 (internal/output/json, lib/netext/httpext/tracer.go,
+internal/js/runner.go). The points of one request are consecutive lines, and the points of its
+iteration follow them.
 """
 
 import functools
@@ -64,9 +64,7 @@ class Request:
 
 @functools.lru_cache(100)
 def go_time(ns: int) -> str:
-    """Format ns since the epoch as Go's RFC 3339 with nanoseconds in UTC: trailing zeros are
-    dropped.
-    """
+    """Format ns since the epoch as Go's RFC3339Nano does, in UTC and without trailing zeros."""
     return str(np.datetime64(ns, "ns")).rstrip("0").rstrip(".") + "Z"
 
 
@@ -90,8 +88,9 @@ def point_line(metric: str, end_ns: int, value_text: str, tags: str) -> str:
 
 
 def request_tags(request: Request, stock: bool = False) -> str:
-    """Return a request's tags as JSON text: k6's stock set, or that of --system-tags
-    status,error_code.
+    """Return a request's tags as JSON text.
+
+    With `stock` they are k6's default tags; otherwise those of --system-tags status,error_code.
     """
     tags = {"status": str(request.status)}
     if request.error_code:
@@ -106,7 +105,8 @@ def request_tags(request: Request, stock: bool = False) -> str:
 def request_lines(request: Request, *, stock: bool = False, failed_point: bool = True) -> list[str]:
     """Return the consecutive lines of one request.
 
-    Without http_req_failed where its responseCallback is null.
+    Without `failed_point`, the point of http_req_failed is missing, as for a request whose
+    responseCallback is null.
     """
     tags = request_tags(request, stock)
     parts = (request.sending, request.waiting, request.receiving)
@@ -124,7 +124,7 @@ def iteration_lines(
 ) -> list[str]:
     """Return the lines that end an iteration.
 
-    `full=False` is an interrupted one, which leaves only its bytes.
+    With `full=False` it was interrupted, and has only the points with its bytes.
     """
     tags = _STOCK_ITERATION_TAGS if stock else "{}"
     values = ("138", "123", go_float(duration_ns / 1e6), "1")
@@ -146,7 +146,7 @@ def announce(lines: list[str]) -> list[str]:
 
 
 def write_lines(path: Path, lines: list[str]) -> Path:
-    """Write lines to `path`, compressed where its name ends in .gz; return `path`."""
+    """Write lines to `path`, compressed if its name ends in .gz; return `path`."""
     data = ("\n".join(lines) + "\n").encode() if lines else b""
     path.write_bytes(gzip.compress(data, 6) if path.suffix == ".gz" else data)
     return path
@@ -155,12 +155,10 @@ def write_lines(path: Path, lines: list[str]) -> Path:
 def write_large(
     path: Path, iterations: int, *, vus=3000, stock_tags=True, level=5
 ) -> tuple[int, int]:
-    """Write the output of `iterations` one-request iterations of `vus` users to a gzip file, in
-    O(1) memory.
+    """Write a gzip file of many iterations with one request each, in O(1) memory.
 
-    There are 9,500 iterations/s. Completion is not in order of start: each user has its own clock,
-    and k6's buffer mixes them within a flush. Returns the number of lines, and of bytes before
-    compression.
+    There are 9,500 iterations/s by `vus` users. They do not end in the order in which they began,
+    as in real files of k6. Return the number of lines, and of bytes before compression.
     """
     rng = np.random.default_rng(7)
     block = [

@@ -1,4 +1,4 @@
-"""Stored files of real k6, read by other code than the lab's: json and NumPy."""
+"""Stored files of real k6, and functions that read them without the lab's code."""
 
 import gzip
 import json
@@ -9,16 +9,20 @@ import numpy as np
 
 SAMPLES = Path(__file__).parent / "samples"
 CLOSED = SAMPLES / "k6-v1-closed.json.gz"
-"""4 users for 3 s, each iteration a GET of another URL, a POST named `buy`, and 40 ms of sleep."""
+"""4 users for 3 s.
+
+An iteration is a GET of a URL of its own, a POST named `buy`, and 40 ms of sleep.
+"""
 CSV = SAMPLES / "k6-v1-closed.csv.gz"
-"""The same load, by `--out csv`: times are whole seconds."""
+"""The same load as `--out csv` wrote it, with times in whole seconds."""
 OPEN = SAMPLES / "k6-v2-open.json.gz"
 """50 iterations/s for 4 s."""
 DROPPING = SAMPLES / "k6-v1-dropping.json.gz"
 """60 iterations/s for 3 s with one user, who is too slow."""
 SUMMARY = SAMPLES / "k6-v1-closed.summary.json"
 OWN = SAMPLES / "k6-v1-own.json.gz"
-"""4 users, 400 iterations without an HTTP request: own metrics, and WebSockets that fail."""
+"""4 users with 400 iterations, which have metrics of their own and failing WebSockets, but no HTTP.
+"""
 OWN_SUMMARY = SAMPLES / "k6-v1-own.summary.json"
 
 

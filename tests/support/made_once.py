@@ -1,4 +1,4 @@
-"""What is expensive to make, made once for all processes of a run of tests."""
+"""Make expensive files only once for all processes of a test run."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
     """Return a folder that `make` has filled, in this process or in another one of pytest-xdist.
 
-    Whoever comes meanwhile waits. Nobody may change what is in the folder.
+    While `make` runs, other processes that need the folder wait. Tests must not change its content.
     """
     own = factory.getbasetemp()
     return filled_once(own.parent if "PYTEST_XDIST_WORKER" in os.environ else own, name, make)
 
 
 def filled_once(shared: Path, name: str, make: Callable[[Path], object]) -> Path:
-    """Return the folder `name` in `shared`, which `make` fills in the first process that asks.
+    """Return the folder `name` in `shared`, which `make` fills in the first process that needs it.
 
-    Others wait meanwhile. Nobody may change what is in the folder.
+    While `make` runs, other processes that need the folder wait. Tests must not change its content.
     """
     folder = shared / name
-    if folder.exists():  # it appears whole
+    if folder.exists():  # it is complete, because it is renamed only when it is filled
         return folder
     with (shared / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
             unfinished = shared / f"{name}.unfinished"
-            shutil.rmtree(unfinished, ignore_errors=True)  # of an attempt that failed
+            shutil.rmtree(unfinished, ignore_errors=True)  # a failed attempt may have left it
             unfinished.mkdir()
             make(unfinished)
             unfinished.rename(folder)

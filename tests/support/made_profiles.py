@@ -1,4 +1,4 @@
-"""Tables of profiles whose call stacks have known µs per request, and chance by slice."""
+"""Tables of profiles whose call stacks have known µs per request, with random noise per slice."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,10 @@ PLACES = (3, 4, 7, 8, 9, 10)
 def profiles_of(
     us: Mapping[str, Mapping[str, tuple[str, float]]], noise_us: float = 0.0, seed: int = 1
 ) -> Profiles:
-    """Return profiles of servers: server -> call stack -> kind of work and µs per request."""
+    """Return profiles of servers.
+
+    `us` maps a server to its call stacks, and a call stack to its kind of work and µs per request.
+    """
     random = np.random.default_rng(seed)
     stacks, slices = [], []
     for server, work in us.items():

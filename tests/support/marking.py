@@ -7,7 +7,7 @@ import pytest
 
 
 def long_but(short: Collection[Any], cases: Iterable[Any]) -> list[Any]:
-    """Return the cases of a parametrised test, all but the short ones marked `long`."""
+    """Return the cases of a parametrised test, with the mark `long` on all but the short cases."""
     return [
         case
         if case in short

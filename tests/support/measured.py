@@ -1,5 +1,6 @@
-"""A short trial without a load, as it is measured and recorded: for tests of what is concluded from
-it.
+"""The measurement and the record of a short trial without a load.
+
+Tests change some of their fields, and check what the lab concludes.
 """
 
 from typing import Any
@@ -8,8 +9,9 @@ from runner.measurement import Counters, Measurement, Placement
 
 
 def measured(**changes: Any) -> Measurement:
-    """Return the measurement of a trial in processes, one CPU a side, with some of its fields
-    changed.
+    """Return the measurement of a trial with some of its fields changed.
+
+    Server and generator are processes with one CPU each.
     """
     times = (
         "load_started_wall_ns",

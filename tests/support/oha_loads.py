@@ -1,4 +1,4 @@
-"""Loads of oha: ten connections for two seconds, and 500 requests/s."""
+"""Cells of two loads of oha: ten connections for two seconds, and 500 requests/s."""
 
 from cells import cell_of, changed
 

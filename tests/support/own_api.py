@@ -1,6 +1,4 @@
-"""Somebody's API, for tests: fakes/tiny_server.py on a free port, and what `bench run`
-made of it.
-"""
+"""A user's API for tests, which is fakes/tiny_server.py on a free port, and runs against it."""
 
 import contextlib
 import json
@@ -22,10 +20,10 @@ CLOSED = ("--vus", "4", "--iterations", "200")
 
 
 def free_port(address="127.0.0.1"):
-    """Return a port that is free at an address, below those of outgoing connections."""
+    """Return a port that is free at an address, below the ports of outgoing connections."""
     for port in range(
         20_000 + os.getpid() * 37 % 5_000, 32_000
-    ):  # far from those of a process that came just before
+    ):  # far from the ports of a test process that has just ended
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         with socket.socket(family) as probe, contextlib.suppress(OSError):
             probe.bind((address, port))
@@ -42,19 +40,19 @@ class Tiny:
 
     @property
     def seen(self):
-        """How many requests and connections it counted."""
+        """The numbers of requests and connections that the server counted."""
         with urllib.request.urlopen(f"{self.url}/seen", timeout=5) as answer:
             return json.load(answer)
 
 
 def wait_for(address):
-    """Wait until somebody listens at (host, port), ten seconds at most."""
+    """Wait until a program listens at (host, port), for ten seconds at most."""
     fake_lab.wait_for(lambda: not socket.create_connection(address, timeout=1).close(), 10)
 
 
 @contextlib.contextmanager
 def tiny(delay_ms=20, *, cpus="0", address="127.0.0.1", port=None, **environment):
-    """Run a tiny server on its CPUs until the context ends."""
+    """Run a tiny server on the given CPUs until the context ends."""
     port = port or free_port(address)
     command = [sys.executable, real_lab.HERE / "fakes" / "tiny_server.py", address, port, delay_ms]
     with real_lab.process(*command, cpus=cpus, env={**os.environ, **environment}) as process:
@@ -66,7 +64,7 @@ def tiny(delay_ms=20, *, cpus="0", address="127.0.0.1", port=None, **environment
 
 @contextlib.contextmanager
 def odd(oddity, wait_ms):
-    """Run a server with an oddity of fakes/odd_server.py until the context ends."""
+    """Run fakes/odd_server.py with one of its oddities until the context ends."""
     port = free_port()
     command = [
         sys.executable,
@@ -83,15 +81,13 @@ def odd(oddity, wait_ms):
 
 @dataclass
 class Held:
-    """A control group with a CPU quota, and one below it for processes."""
+    """A control group with a CPU quota, and a group below it for processes."""
 
     folder: Path
 
     @property
     def throttled(self):
-        """What the kernel counted: periods, those that were throttled, and the throttled time in
-        s.
-        """
+        """The kernel's counts: periods, throttled periods, and throttled time in seconds."""
         lines = (self.folder / "cpu.stat").read_text().splitlines()
         counts = dict(line.split() for line in lines)
         if "throttled_time" in counts:
@@ -107,12 +103,11 @@ class Held:
 
 @contextlib.contextmanager
 def held_group(cores, period_us=100_000):
-    """Make a group of the controller `cpu` alone, with a quota that is not the lab's.
+    """Make a control group with a quota that the lab did not set, and remove it at the end.
 
-    Remove it at the end.
-
-    In version 1 the CPU time of its processes is counted elsewhere. It comes before other programs
-    of the machine. The test is skipped if no group can be made.
+    It is a group of the controller `cpu` alone. So with version 1 of control groups, the CPU time
+    of its processes is counted by another group. Its processes run before other programs of the
+    machine. The test is skipped if no group can be made.
     """
     mounts = cgroups.mounts()
     first = (mounts / "cpu").is_dir()
@@ -141,7 +136,7 @@ def held_group(cores, period_us=100_000):
 
 
 def run(root, *arguments, url=None, script=None, code=0):
-    """Run `bench run`, each load once where nothing else is asked for, to this exit code.
+    """Run `bench run`, which must end with this exit code; `arguments` may change the one repeat.
 
     `script` is the text of a script of k6.
     """

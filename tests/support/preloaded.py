@@ -1,14 +1,15 @@
-"""Programs of this interpreter that start without importing anew: a fork of a process that has
-imported the third-party modules of `bench` replaces `python -m MODULE` and `python -c CODE`.
+"""Start Python programs without importing third-party modules again.
 
-Such a start costs about 0.2 s of CPU time instead of 1.4 s. The fork imports the modules of
-`runner` by itself, and has what a started program has: arguments, environment, folder, standard
-streams, dispositions of signals, parent, and a session of its own if asked for. Only the command
-in /proc/PID/cmdline, and the number of BLAS threads, are those of the process that it was forked
-from.
+Instead of `python -m MODULE` or `python -c CODE`, a process is forked that has already imported the
+third-party modules of `bench`. Such a start costs about 0.2 s of CPU time instead of 1.4 s.
 
-A start whose surroundings an import could have seen (variables but those of `FREE`, resource
-limits, CPUs, control group) is a real program.
+The fork imports the modules of `runner` by itself. It has everything that a started program has:
+arguments, environment, folder, standard streams, dispositions of signals, parent, and a session of
+its own if asked for. Only the command in /proc/PID/cmdline and the number of BLAS threads are those
+of the process from which it was forked.
+
+An import may depend on environment variables (except those of `FREE`), resource limits, CPUs and
+the control group. If they differ from those of the preloaded process, a real program is started.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ MODULES = {
         *("runner.importing.opening", "runner.audit.page", "runner.present.notebook.pages"),
     ),
 }
-"""Kind of a program -> modules whose imports are loaded before a fork.
+"""Kind of a program -> modules that are imported before a fork, with all that they import.
 
-Those of `runner` are then forgotten.
+The modules of `runner` among them are then forgotten.
 """
 FREE = {"BENCH_DATA", "BENCH_ROOT", "COLUMNS", "DOCKER_HOST", "JPY_PARENT_PID", "PATH"} | {
     "PYTEST_CURRENT_TEST",
@@ -61,12 +62,15 @@ FREE = {"BENCH_DATA", "BENCH_ROOT", "COLUMNS", "DOCKER_HOST", "JPY_PARENT_PID", 
 }
 """Environment variables that no module reads while it is imported."""
 ALONE = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
-"""Environment variables by which imports start no thread: a fork would lack it."""
+"""Environment variables that keep imports from starting threads, which a fork would lack."""
 WHILE_IMPORTED = {
     BENCH: ALONE,
     KERNEL: {**ALONE, "MPLBACKEND": "module://matplotlib_inline.backend_inline"},
 }
-"""Kind of a program -> environment variables during its imports; a kernel sets the last itself."""
+"""Kind of a program -> environment variables during its imports.
+
+A real kernel sets MPLBACKEND by itself.
+"""
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 REQUEST_BYTES = 2**17
 
@@ -82,7 +86,7 @@ class Request:
 
 
 def surroundings(env: Mapping[str, str]) -> dict[str, Any]:
-    """Return what a program inherits, if it is not part of a request."""
+    """Return everything that a program inherits and that is not part of a `Request`."""
     umask = os.umask(0)
     os.umask(umask)
     names = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
@@ -126,7 +130,7 @@ class Popen(subprocess.Popen[Any]):
 
 
 def _can_be_forked(asked: Mapping[str, Any]) -> bool:
-    """Return whether a start asks for nothing but what a `Request` says."""
+    """Return whether a `Request` can express everything that a start asks for."""
     argv = asked["args"]
     plain = {
         **{"executable": None, "preexec_fn": None, "pass_fds": (), "shell": False},
@@ -160,7 +164,8 @@ class Server:
         with other:
             self._process = subprocess.Popen(
                 [sys.executable, __file__, kind, str(other.fileno())],
-                # ipykernel reads the id of its kernels' parent, this process, when it is imported.
+                # When ipykernel is imported, it reads the id of its kernels' parent, which is this
+                # process.
                 env={**os.environ, **WHILE_IMPORTED[kind], "JPY_PARENT_PID": str(os.getpid())},
                 pass_fds=[other.fileno()],
             )
@@ -168,7 +173,7 @@ class Server:
         self._surroundings = json.loads(self._socket.recv(REQUEST_BYTES))
 
     def serves(self, env: Mapping[str, str]) -> bool:
-        """Return whether a program that starts now would find what the preloaded process found."""
+        """Return whether a program started now would have the surroundings of the preloaded one."""
         return surroundings(env) == self._surroundings
 
     def fork(self, request: Request, folder: os.PathLike[str] | str, streams: list[int]) -> int:
@@ -193,7 +198,7 @@ class Server:
 
 @contextlib.contextmanager
 def _adopting() -> Any:
-    """Make this process the parent of those below it whose parent ends."""
+    """Make this process adopt the processes below it whose parent ends."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl")
@@ -207,7 +212,7 @@ def _adopting() -> Any:
 
 
 def _preload(kind: str) -> None:
-    """Import what `MODULES` import, and forget the modules of `runner`."""
+    """Import the `MODULES` of a kind, and forget the modules of `runner`."""
     for module in MODULES[kind]:
         importlib.import_module(module)
     for name in [each for each in sys.modules if each.partition(".")[0] == "runner"]:
@@ -217,8 +222,11 @@ def _preload(kind: str) -> None:
 
 
 def _serve(kind: str, connection: socket.socket) -> Request:
-    """Fork for each request. Return in the forks only; the process itself ends with its starter."""
-    on_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the tests end
+    """Fork for each request.
+
+    This returns only in a fork. The process itself ends when the process that started it ends.
+    """
+    on_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal; the tests end
     _preload(kind)
     gc.collect()
     gc.freeze()
@@ -242,7 +250,10 @@ def _serve(kind: str, connection: socket.socket) -> Request:
 
 
 def _fork_orphan() -> bool:
-    """Fork, and end the fork's parent: the process of the tests adopts it. Return True in it."""
+    """Fork twice, so that the process of the tests adopts the fork; return True in the fork.
+
+    The process between the two ends at once, so that the fork has no parent and is adopted.
+    """
     between = os.fork()
     if between:
         os.waitpid(between, 0)
@@ -256,7 +267,10 @@ def _fork_orphan() -> bool:
 
 
 def _become(request: Request, *descriptors: int) -> None:
-    """Give this fork what the program would have: the descriptors are its streams and folder."""
+    """Give this fork everything that the program would have.
+
+    The descriptors are those of its standard streams and of its folder.
+    """
     *streams, folder = descriptors
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
@@ -278,7 +292,7 @@ def _become(request: Request, *descriptors: int) -> None:
 
 
 def _opened(number: int, was: Any) -> io.TextIOWrapper:
-    """Return a standard stream as the interpreter opens it when it starts."""
+    """Return a standard stream, opened as the interpreter opens it at its start."""
     mode = "w" if number else "r"
     unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     raw = io.FileIO(number, mode, closefd=False)
@@ -299,9 +313,9 @@ def _opened(number: int, was: Any) -> io.TextIOWrapper:
 
 
 class _Ending:
-    """The end of a fork.
+    """The end of a fork, without the interpreter's own clean-up.
 
-    The interpreter would destroy all modules, which takes 0.6 s of CPU time.
+    The clean-up would destroy all modules, which takes 0.6 s of CPU time.
     """
 
     code: int | None = None
@@ -323,9 +337,9 @@ class _Ending:
             raise
 
     def end(self) -> None:
-        """End at once, after all other functions that run at the end.
+        """End the process at once, after all other functions that are registered for its end.
 
-        Leave it to the interpreter if it has something to report.
+        If the program ended by an error, leave the end to the interpreter, which reports the error.
         """
         gc.unfreeze()
         if self.code is not None:
@@ -337,5 +351,5 @@ class _Ending:
 
 if __name__ == "__main__":
     ending = _Ending()
-    atexit.register(ending.end)  # the first to be registered runs last
+    atexit.register(ending.end)  # the function that is registered first runs last
     ending.run(_serve(sys.argv[1], socket.socket(fileno=int(sys.argv[2]))))

@@ -1,4 +1,4 @@
-"""Worlds in which it is known which published claims hold, and runs of them."""
+"""Worlds in which it is known which published claims hold, and runs made in these worlds."""
 
 from typing import Any
 
@@ -13,14 +13,15 @@ RUST = ("axum", "actix")
 
 
 def build(world: World | None = None, **shape: Any) -> Tables:
-    """A run of a world; nobody changes its files."""
+    """Return a run made in a world. Tests must not change its files."""
     return read(synthetic_published.build(new_folder(), world, **shape))
 
 
 def plain() -> Tables:
-    """The run of a world in which nothing is special.
+    """Return the run of a world in which nothing is special.
 
-    With other claims or numbers take `replace(plain())`: caches.
+    The run is shared, and results about it are cached. For other claims or numbers, use
+    `replace(plain())`, which is another object.
     """
     return tables_of("published")
 

@@ -1,5 +1,6 @@
-"""A lab in a temporary folder with the repository's servers, tools and notebooks: runs do not land
-in data/.
+"""A lab in a temporary folder with the repository's servers, tools and notebooks.
+
+Its runs are not written into the repository's data/.
 """
 
 import contextlib
@@ -25,12 +26,12 @@ from runner.measure.tools import find_program
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
 K6_SERIES = sorted(path.name for path in (REPOSITORY / "setup" / "k6").iterdir())
-"""Every series of k6 that the lab drives: a folder each."""
+"""The series of k6 that the lab drives; each has a folder in setup/k6/."""
 BENCH = [sys.executable, "-m", "runner.cli"]
 
 
 def k6_of(series: str) -> Path:
-    """Return the k6 of a series that `make k6-both` built; the test is skipped where it did not."""
+    """Return the k6 of a series, as `make k6-both` builds it; skip the test if it is not built."""
     path = REPOSITORY / ".tools" / f"k6-{series}"
     if not path.is_file():
         pytest.skip(f"k6 {series} is not built: run `make k6-both`")
@@ -38,7 +39,7 @@ def k6_of(series: str) -> Path:
 
 
 def needs(*programs: str) -> pytest.MarkDecorator:
-    """Skip a test where one of these programs is not installed."""
+    """Return a mark that skips a test if one of these programs is not installed."""
     missing = [name for name in programs if find_program(name) is None]
     return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
 
@@ -49,7 +50,7 @@ needs_two_cpus = pytest.mark.skipif(
 
 
 def needs_docker() -> pytest.MarkDecorator:
-    from docker.errors import DockerException  # these take a while
+    from docker.errors import DockerException  # imported here, because it takes a while
 
     from runner.measure.connecting import connect
 
@@ -62,7 +63,7 @@ def needs_docker() -> pytest.MarkDecorator:
 
 
 def other_addresses() -> list[str]:
-    """Return this machine's addresses of version 4 beside loopback."""
+    """Return this machine's IPv4 addresses except loopback."""
     found = (each for addresses in psutil.net_if_addrs().values() for each in addresses)
     return [
         each.address
@@ -72,7 +73,10 @@ def other_addresses() -> list[str]:
 
 
 def with_changed(module: str, change: str) -> list[str]:
-    """Return the command line where a module, `m`, has something changed."""
+    """Return the command of the command line in which a module is changed.
+
+    `change` is a statement that refers to the module as `m`.
+    """
     return [
         sys.executable,
         "-c",
@@ -81,7 +85,7 @@ def with_changed(module: str, change: str) -> list[str]:
 
 
 def make(root: Path, *, k6: Path | None = None) -> Path:
-    """Make the lab under `root` and return `root`; with `k6` this is the one that it uses."""
+    """Make the lab under `root`, and return `root`. If `k6` is given, the lab uses this k6."""
     (root / "servers").mkdir()
     for server in (REPOSITORY / "servers").iterdir():
         (root / "servers" / server.name).symlink_to(server)
@@ -97,7 +101,7 @@ def make(root: Path, *, k6: Path | None = None) -> Path:
 
 
 def program(path: Path, text: str) -> Path:
-    """Write a program, the script of an interpreter, and return its path."""
+    """Write an executable script with this text, and return its path."""
     path.write_text(text)
     path.chmod(0o755)
     return path
@@ -105,8 +109,9 @@ def program(path: Path, text: str) -> Path:
 
 @contextlib.contextmanager
 def process(*command: object, cpus: str = "", **how: Any) -> Iterator["subprocess.Popen[Any]"]:
-    """Run a program, on some CPUs only where they are given, until the context ends, and its
-    children with it.
+    """Run a program until the context ends, and then kill it with its children.
+
+    If CPUs are given, it runs only on them.
     """
     pinned = ["taskset", "-c", cpus] if cpus else []
     with subprocess.Popen([*pinned, *map(str, command)], **how) as made:
@@ -116,7 +121,7 @@ def process(*command: object, cpus: str = "", **how: Any) -> Iterator["subproces
             below: list[psutil.Process] = []
             with contextlib.suppress(psutil.NoSuchProcess):
                 below = psutil.Process(made.pid).children(recursive=True)
-            made.kill()  # before those below it, of which it may start others
+            made.kill()  # before its children, because it might start new ones
             for each in below:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     each.kill()
@@ -125,7 +130,7 @@ def process(*command: object, cpus: str = "", **how: Any) -> Iterator["subproces
 def start(
     root: Path, *arguments: str, program: Sequence[str] = BENCH, **environment: str
 ) -> "subprocess.Popen[str]":
-    """Start the command line in `root`: a fork of a preloaded process (preloaded.py)."""
+    """Start the command line in `root`, as a fork of a preloaded process (preloaded.py)."""
     env = {**os.environ, "BENCH_ROOT": str(root), "COLUMNS": "200", **environment}
     pipe = subprocess.PIPE
     return preloaded.Popen(
@@ -136,7 +141,7 @@ def start(
 def ended(
     runner: "subprocess.Popen[str]", code: int | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Wait for a started command, which ends with this exit code and without a traceback."""
+    """Wait for a started command, which must end with this exit code and without a traceback."""
     try:
         out, err = runner.communicate(timeout=280)
     finally:
@@ -148,17 +153,17 @@ def ended(
 def bench(
     root: Path, *arguments: str, code: int | None = None, **how: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command line in `root`, which ends with this exit code."""
+    """Run the command line in `root`; it must end with this exit code."""
     return ended(start(root, *arguments, **how), code)
 
 
 def load(workload: str, **settings: object) -> dict[str, object]:
-    """Return a load of a campaign, with a short warm-up where nothing else is said."""
+    """Return a load of a campaign, with a short warm-up unless `settings` give another one."""
     return {"workload": workload, "warmup_s": 0.2, **settings}
 
 
 def campaign(servers: list[str], *loads: dict[str, object], **settings: object) -> str:
-    """Return a campaign as TOML: what stands at its top, then its loads."""
+    """Return a campaign as TOML: first its settings, then its loads."""
 
     def toml(value: object) -> str:
         if isinstance(value, dict):
@@ -187,7 +192,7 @@ class Run:
 
     @property
     def result(self) -> Any:
-        """What `--json` printed."""
+        """The result that `--json` printed."""
         return json.loads(self.done.stdout)
 
     @property
@@ -205,11 +210,11 @@ class Run:
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """What is kept of each trial's last attempt, in the order of their names."""
+        """The record of each trial's last attempt, in the order of the trials' names."""
         return [record for _, record in sorted(records(self.folder).items())]
 
     def check(self, name: str) -> dict[str, Any]:
-        """Return the first trial's check whose name begins so."""
+        """Return the first check of the first trial whose name begins with `name`."""
         return next(each for each in self.records[0]["checks"] if each["name"].startswith(name))
 
     def table(self, name: str) -> pd.DataFrame:
@@ -217,14 +222,14 @@ class Run:
 
 
 def records(path: Path) -> dict[str, Any]:
-    """What is kept of each trial's last attempt, by the trial's name."""
+    """Return the record of each trial's last attempt, by the trial's name."""
     found = [json.loads(file.read_text()) for file in path.glob("trials/*/trial.json")]
     return {r["trial_id"].split(".a")[0]: r for r in sorted(found, key=itemgetter("attempt"))}
 
 
 def run(root: Path, text: str | None, *arguments: str, code: int | None = 0, **how: Any) -> Run:
-    """Run `bench run`, of the campaign with this text where there is one, to this exit code."""
-    from disturbance import Disturbance  # pytest's plugin: not imported before it is one
+    """Run `bench run`, which must end with this exit code; `text` is its campaign, if not None."""
+    from disturbance import Disturbance  # imported late, because pytest loads it as a plugin
 
     assert Disturbance.measuring, "a campaign measures: mark the test `load` or `timed`"
     if text is not None:
@@ -236,8 +241,9 @@ def run(root: Path, text: str | None, *arguments: str, code: int | None = 0, **h
 
 
 def k6_durations(path: Path) -> pd.DataFrame:
-    """Return the end (`time`) and duration in ms (`value`) of each request in k6's samples, read by
-    pandas alone.
+    """Return the end (`time`) and duration in ms (`value`) of each request in k6's samples.
+
+    The file is read by pandas alone, not by the lab's code.
     """
     lines = pd.read_json(path, lines=True, precise_float=True)
     points = lines[(lines["type"] == "Point") & (lines["metric"] == "http_req_duration")]
@@ -249,7 +255,7 @@ def k6_durations(path: Path) -> pd.DataFrame:
 def standing(trials: pd.DataFrame) -> pd.DataFrame:
     """Return the last attempt of each trial, with the trial's name as `name`.
 
-    Those before it were disturbed by the machine, by nothing else.
+    Assert that all earlier attempts failed only because the machine disturbed them.
     """
     trials = trials.assign(name=trials["trial_id"].str.replace(r"\.a\d+$", "", regex=True))
     earlier = (
@@ -264,17 +270,15 @@ def standing(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def is_quiet(trials: pd.DataFrame) -> pd.Series:
-    """Return which trials lost less than 5 % of the CPUs' time to the hypervisor."""
+    """Return a mask of the trials that lost less than 5 % of the CPUs' time to the hypervisor."""
     return trials["host_steal_pct"] < 5 * (os.cpu_count() or 1)
 
 
 def undisturbed(trials: pd.DataFrame) -> pd.Series:
-    """Return which trials lost less than 5 % of the CPUs' time to the hypervisor.
+    """Return a mask of the trials that lost less than 5 % of the CPUs' time to the hypervisor.
 
-    There must be one.
-
-    Of the others no verdict but `inconclusive` can be expected, unless a side was busy all the
-    same.
+    Assert that there is at least one. The other trials may be `inconclusive`, and then their reason
+    must be the hypervisor. If a side was busy nevertheless, they have another verdict.
     """
     quiet = is_quiet(trials)
     assert quiet.any(), (

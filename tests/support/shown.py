@@ -1,4 +1,4 @@
-"""What a page, a post, or an executed notebook shows."""
+"""Read what a page, a post, or an executed notebook shows."""
 
 from pathlib import Path
 from typing import Any, TextIO
@@ -13,25 +13,25 @@ def soup(markup: str) -> bs4.BeautifulSoup:
 
 
 def plain(markup: str) -> str:
-    """The words of it, with single spaces."""
+    """Return the words of a page or a part of it, with single spaces between them."""
     return " ".join(soup(markup).get_text(" ").split())
 
 
 def alts(page: Path) -> list[str]:
-    """The alternative texts of a page's images, as a browser reads them."""
+    """Return the alternative texts of a page's images, as a browser reads them."""
     return [image["alt"] for image in soup(page.read_text()).find_all("img")]
 
 
 def cells(notebook: str, kind: str = "code") -> list[str]:
-    """The cells of a kind of one of the lab's notebooks."""
+    """Return the sources of all cells of one kind in one of the lab's notebooks."""
     found = nbformat.read(ROOT / "notebooks" / f"{notebook}.ipynb", as_version=4).cells
     return [cell.source for cell in found if cell.cell_type == kind]
 
 
 def outputs(notebook: Path | TextIO, kind: str = "") -> list[Any]:
-    """What the cells of a notebook show.
+    """Return the outputs of a notebook's cells.
 
-    Of a kind of data, such as image/png, where one is named.
+    If a kind of data is named, such as image/png, return only outputs that have it.
     """
     found = nbformat.read(notebook, as_version=4).cells
     every = [output for cell in found if cell.cell_type == "code" for output in cell.outputs]
@@ -39,7 +39,7 @@ def outputs(notebook: Path | TextIO, kind: str = "") -> list[Any]:
 
 
 def texts(notebook: Path) -> str:
-    """What the cells of a notebook show beside pictures."""
+    """Return the texts that the cells of a notebook show, without those of pictures."""
     return " ".join(
         each.data["text/plain"]
         for each in outputs(notebook, "text/plain")

@@ -1,9 +1,10 @@
 """A cable that delays and loses packets: two network devices in two namespaces, and this program
 between them.
 
-`python slow_cable.py SPACE DEVICE SPACE DEVICE DELAY_S LOSS`, as root. What enters one device
-leaves the other DELAY_S later, but for a share LOSS of it. It says `ready` once both are there;
-they go with it. It stands in for `tc netem`, which many kernels are built without.
+Run it as root by `python slow_cable.py SPACE DEVICE SPACE DEVICE DELAY_S LOSS`. A packet that
+enters one device leaves the other one DELAY_S later, except for the share LOSS of all packets,
+which are lost. The program prints `ready` when both devices exist. They are removed when it ends.
+It replaces `tc netem`, which many kernels lack.
 """
 
 import contextlib
@@ -28,7 +29,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 def device(space: str, name: str) -> int:
     """Make a network device in a namespace.
 
-    Return what its packets are read from and written to.
+    Return the file descriptor from which its packets are read, and to which they are written.
     """
     with (Path("/var/run/netns") / space).open("rb") as namespace:
         if LIBC.setns(namespace.fileno(), CLONE_NEWNET):
@@ -55,7 +56,7 @@ def carry(ends: tuple[int, int], delay_s: float, loss: float) -> None:
             _, _, end, packet = heapq.heappop(under_way)
             with contextlib.suppress(
                 OSError
-            ):  # a device that is down, or whose queue is full, drops it
+            ):  # a device that is down, or whose queue is full, drops the packet
                 os.write(end, packet)
 
 

@@ -1,7 +1,4 @@
-"""A small run folder with database workloads, ramps and a calibration server.
-
-Its numbers are known beforehand.
-"""
+"""A small run folder with database workloads, ramps and a calibration server, and known numbers."""
 
 from functools import cache
 from pathlib import Path
@@ -38,7 +35,7 @@ CAPACITY_RPS = {
     "echo": 3600.0,
     "fiber": 4700.0,
 }
-"""Inserts/s that a server answers at most; 5400 where none is given."""
+"""Highest number of inserts/s that a server answers; 5400 for servers that are not listed."""
 POOL = 50
 POOLS = (4, 16, 64, 256, 500)
 POOL_SHARE = {
@@ -75,21 +72,22 @@ def offered(second: int) -> float:
 
 
 def answered(server: str, second: int) -> int:
-    """How many requests of a second are answered: in tenths of a second the same, so that bins are
-    even.
+    """Return the number of requests that are answered in a second.
+
+    It is a multiple of 10, so that each bin of a tenth of a second has the same number.
     """
     return round(min(offered(second), capacity(server)) / 10) * 10
 
 
 def keeps(server: str, second: int) -> bool:
-    """Whether a second's rate is kept, but for the rounding to tenths."""
+    """Return whether the rate of a second is kept, apart from rounding in `answered`."""
     return answered(server, second) >= offered(second) - 5
 
 
 def median_ms(server: str, second: int, block: int) -> float:
-    """The median latency of a second.
+    """Return the median latency of a second.
 
-    Block 2 of three is the median of the trials, 10 % either way the range.
+    Of three trials, the one in block 2 is the median; the others are about 10 % above and below it.
     """
     return (2.0 if keeps(server, second) else 60.0) * (0.8 + 0.1 * block)
 
@@ -104,9 +102,9 @@ def one_second(median: float, count: int) -> pd.DataFrame:
 
 
 def add_ramp(maker: Maker, server: str, block: int, database: bool, **values: Any) -> None:
-    """One trial of the ramp.
+    """Add one trial of the ramp.
 
-    The database, where there is one, costs 0.012 % of a core for each insert/s.
+    If there is a database, it uses 0.012 % of a core for each insert/s.
     """
     seconds = range(int(STEPS * STEP_S))
     counts = [answered(server, second) for second in seconds]
@@ -173,16 +171,18 @@ def add_ramp(maker: Maker, server: str, block: int, database: bool, **values: An
 
 
 def pool_rate(server: str, pool: int, block: int) -> float:
-    """The known requests/s of a closed loop.
+    """Return the known requests/s of a closed loop.
 
-    Block 2 of three is the median, 1 % either way the range.
+    Of three trials, the one in block 2 is the median; the others are 1 % above and below it.
     """
     return capacity(server) * POOL_SHARE[pool] * (0.98 + 0.01 * block)
 
 
 def add_closed(maker: Maker, server: str, block: int, pool: int, tool: str) -> None:
-    """One trial of the closed loop: the pool limits it at 4, the generator echo and gnet, the
-    server the rest.
+    """Add one trial of the closed loop.
+
+    With a pool size of 4 the pool is the limit. Otherwise the generator is the limit of echo and
+    gnet, and the server is the limit of all others.
     """
     rate = pool_rate(server, pool, block)
     verdict = (
@@ -283,7 +283,7 @@ def build(
 
 
 def database_manifest() -> dict[str, Any]:
-    """What a manifest says of a database that shares the generator's CPU."""
+    """Return the entries of a manifest about a database that shares the generator's CPU."""
     settings = {
         "fsync": "on",
         "synchronous_commit": "off",

@@ -15,7 +15,7 @@ LOAD = "wrk-matrix-c100-keepalive"
 SLICES = range(1, 7)
 TIMELINE_S, WINDOW_S, SAMPLE_MS = 12.0, 0.05, 2.0
 USUAL_PCT, BURST_PCT = 20, 50
-"""CPU use of the timeline, and what its burst adds, in % of a core."""
+"""CPU use of the timeline, and additional CPU use during its burst, in % of a core."""
 BURST_S = (6.0, 6.5)
 BURST = "main;collect;sweep_pages"
 """Call stack of the burst; all other samples have another one."""
@@ -24,7 +24,7 @@ BURST = "main;collect;sweep_pages"
 def timeline_tables(server: str = "axum", burst_stack: str = BURST) -> dict[str, pd.DataFrame]:
     """Return the tables of a timeline of one server with one burst of a known function.
 
-    Samples are at equal distances of CPU time in each window.
+    In each window, the samples of a call stack are spaced evenly.
     """
     names = {"trial_id": f"t-{server}", "server": server, "load": LOAD}
     ends = np.arange(1, round(TIMELINE_S / WINDOW_S) + 1) * WINDOW_S

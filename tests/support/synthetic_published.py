@@ -1,9 +1,8 @@
 """A small run folder with every load that a source published.
 
-Each number is a known one times noise of half a percent.
-
-A world says what is multiplied, and which verdicts the trials have: worlds in which a published
-claim holds, and does not, differ in nothing else.
+Each number is a known number times noise of half a percent. A world says which numbers are also
+multiplied by a factor, and which verdicts the trials have. Worlds in which a published claim holds
+or does not hold differ only in this.
 """
 
 import math
@@ -26,7 +25,7 @@ CPU_MS = 0.05
 CPU_PCT = 40.0
 RSS = 50e6
 SECONDS, PER_SECOND = 8, 1000
-"""Length of a ramp of inserts, and its requests each second."""
+"""Length of a ramp of inserts in seconds, and its requests per second."""
 MATRIX = tuple(
     f"{mode}-{number}" for mode in ("close", "keepalive") for number in (1, 10, 100, 1000)
 )
@@ -40,7 +39,7 @@ RAN = {
     **dict.fromkeys(MATRIX, ("axum", "actix", "gin", "nginx")),
     **dict.fromkeys((*CLOSED, "static-ramp", "insert-ramp"), ("axum", "gnet")),
 }
-"""Load -> who ran under it in every world."""
+"""Load -> servers that run under it in every world."""
 FULL = "server used 97 % of its CPUs, generator 50 % of its own (peak 60 %)"
 VERDICTS = {load: "offered" if load in OPEN else "server-bound" for load in LOADS}
 Key = tuple[str, str, str]
@@ -48,9 +47,9 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class World:
-    """What is not as everywhere: factors and values by (server, load, column), `*` for every one.
+    """What is special: factors and values by (server, load, column), and verdicts by load.
 
-    Verdicts by load.
+    `*` stands for any server or load.
     """
 
     factors: Mapping[Key, float] = field(default_factory=dict)
@@ -58,17 +57,18 @@ class World:
     verdicts: Mapping[str, str] = field(default_factory=dict)
     reason: str = FULL
     without: tuple[tuple[str, str], ...] = ()
-    """(server, load) that did not run."""
+    """(server, load) pairs of `RAN` that do not run."""
     besides: tuple[tuple[str, str], ...] = ()
-    """(server, load) that ran besides `RAN`; any server of `synthetic_run.NINE`."""
+    """(server, load) pairs that run besides those of `RAN`; any server of `synthetic_run.NINE`."""
     first_second: Mapping[str, float] = field(default_factory=dict)
-    """Server -> factor of the response times in a ramp's first second."""
+    """Server -> factor of the response times in the first second of a ramp."""
     unsteady: Mapping[str, float] = field(default_factory=dict)
-    """Server -> standard deviation of the logarithm of response time and CPU from second to second,
-    beside 0.02.
+    """Server -> additional spread of response time and CPU between the seconds of a ramp.
+
+    It is added to 0.02, the usual standard deviation of the logarithm.
     """
     miscounted: tuple[str, ...] = ()
-    """Servers whose count misses requests."""
+    """Servers that count too few requests."""
 
 
 def matches(key: tuple[str, str], server: str, load: str) -> bool:
@@ -77,8 +77,9 @@ def matches(key: tuple[str, str], server: str, load: str) -> bool:
 
 @once
 def build(folder: Path, world: World | None = None, trials: int = 6, records: bool = True) -> Path:
-    """Write run.json, tables/ and, with `records`, trials/*/trial.json into `folder` and return
-    it.
+    """Write a run into `folder`, and return `folder`.
+
+    The run has run.json, tables/ and, with `records`, trials/*/trial.json.
     """
     world = world or World()
     maker = Maker(NINE, np.random.default_rng(4))
@@ -86,7 +87,10 @@ def build(folder: Path, world: World | None = None, trials: int = 6, records: bo
     shared = np.exp(0.03 * rng.standard_normal(50))
 
     def noise(block: int) -> float:
-        """A factor around 1: a trial's times its block's, which all servers share."""
+        """Return a factor near 1: noise of the trial times noise of the block.
+
+        All servers share the noise of a block.
+        """
         return float(shared[block] * np.exp(NOISE * rng.standard_normal()))
 
     for block in range(1, trials + 1):
@@ -163,7 +167,7 @@ def factor(world: World, server: str, load: str, column: str) -> float:
 
 
 def shape(load: str) -> dict[str, Any]:
-    """What a load is, as the columns of a trial."""
+    """Return the columns of a trial that describe a load."""
     if load in EXPERIMENTS:
         return {"workload": load, "tool": "k6", "vus": 3000, "iterations": 100_000}
     if load in MATRIX:
@@ -195,7 +199,7 @@ def shape(load: str) -> dict[str, Any]:
 
 
 def add_seconds(maker: Maker, world: World, server: str, trial_id: str) -> None:
-    """Response times and CPU of each second of a ramp."""
+    """Add response times and CPU use of each second of a ramp."""
     spread = 0.02 + world.unsteady.get(server, 0.0)
     ms = P50 * np.exp(spread * maker.rng.standard_normal(SECONDS))
     ms[0] *= world.first_second.get(server, 1.0)
@@ -209,7 +213,10 @@ def add_seconds(maker: Maker, world: World, server: str, trial_id: str) -> None:
 
 
 def write_records(folder: Path, maker: Maker, world: World) -> None:
-    """Write what the lab records of each trial of the matrix: whether the server's count agreed."""
+    """Write the record of each trial of the matrix.
+
+    Its check says whether the server counted as many requests as wrk.
+    """
     for row in maker.trials:
         if row["workload"] != "wrk-matrix" or row["server"] == "nginx":
             continue

@@ -1,7 +1,4 @@
-"""A small run folder with sweeps, searches and a probe beside every load.
-
-Its numbers are known beforehand.
-"""
+"""A small run folder with sweeps, searches, a probe during every load, and known numbers."""
 
 from pathlib import Path
 from typing import Any
@@ -26,9 +23,9 @@ from synthetic_run import (
 RATES_RPS = (250.0, 500.0, 1000.0, 2000.0, 3000.0, 4000.0, 5000.0, 6000.0, 8000.0)
 STEP_S = 10.0
 CAPACITY_RPS = {"axum": 7500.0, "gin": 4500.0, "echo": 3500.0}
-"""Of one queue with random arrivals and service times (M/M/1).
+"""Service rate of a server, which is one queue with random arrivals and service times (M/M/1).
 
-20,000 where none is given, beyond all rates.
+For servers that are not listed it is 20,000, which is above all rates.
 """
 LIMITED_BY_K6 = "echo"
 OBJECTIVE = "p99 <= 10 ms"
@@ -41,8 +38,10 @@ MEDIAN_MS = 280.0
 FACTOR = {"axum": 1.1, "gin": 1.0, "echo": 0.9}
 CPU_MS = {"axum": 0.05, "gin": 0.1, "echo": 0.08}
 USERS = round(9000 * MEDIAN_MS / 1000 * np.exp(SIGMA**2 / 2))
-"""Of the closed loads: their rate times the mean of a log-normal response time, whatever the server
-(Little's law).
+"""Number of users of the closed loads.
+
+By Little's law it is the rate times the mean of a log-normal response time, which is the same for
+all servers.
 """
 
 
@@ -51,23 +50,26 @@ def capacity(server: str) -> float:
 
 
 def quantile_ms(server: str, rate_rps: float, q: float) -> float:
-    """The exact quantile of the time in an M/M/1 system: exponential with the rate that is left
-    over.
+    """Return the exact quantile of the time in an M/M/1 system.
+
+    This time is exponential, with the capacity minus the arrival rate as its rate.
     """
     return 1000 * -np.log(1 - q) / (capacity(server) - rate_rps)
 
 
 def factor(block: int) -> float:
-    """What a block multiplies its response times with.
+    """Return the factor by which the response times of a block are multiplied.
 
-    The median of an odd number of blocks is 1.
+    The median of the factors of three consecutive blocks is 1.
     """
     return 1.0 + 0.02 * ((block % 3) - 1)
 
 
 def judged(server: str, rate_rps: float) -> dict[str, Any]:
-    """The verdict at a rate: offered up to 80 % of the capacity, then the server's or the
-    generator's limit.
+    """Return the verdict at a rate.
+
+    Below 80 % of the capacity it is `offered`. At higher rates the server or the generator is the
+    limit.
     """
     limit = "generator" if server == LIMITED_BY_K6 else "server"
     if rate_rps < 0.8 * capacity(server):
@@ -119,14 +121,14 @@ def add_rate(
 
 
 def probed(median_ms: float, requests: int = 400) -> dict[str, Any]:
-    """What a trial's row says of its probe: log-normal times."""
+    """Return the columns of a trial's row about its probe, whose times are log-normal."""
     law = quantiles(median_ms)
     ms = {f"probe_{name}_ms": law[f"latency_{name}_ms"] for name in ("p50", "p95", "p99")}
     return {"probe_requests": requests, "probe_failed": 0, "probe_cpu_mean_pct": 0.9, **ms}
 
 
 def add_search(maker: Maker, server: str, block: int, limit_rps: float) -> None:
-    """The steps of one search, bisecting on a logarithmic scale around `limit_rps`."""
+    """Add the steps of one search, which bisects on a logarithmic scale towards `limit_rps`."""
     low = LOW_RPS
     high = HIGH_RPS
     busy = {
@@ -155,16 +157,15 @@ def add_search(maker: Maker, server: str, block: int, limit_rps: float) -> None:
 
 
 def limit(server: str, block: int) -> float:
-    """The highest rate that keeps the objective in a block."""
+    """Return the highest rate that keeps the objective in a block."""
     return 0.9 * capacity(server) * (0.97 + 0.01 * block)
 
 
 def add_closed(maker: Maker, folder: Path, server: str, block: int) -> None:
-    """One closed load that obeys Little's law, its probe's samples too.
+    """Add one closed load that obeys Little's law, and the samples of its probe.
 
-    The probe was answered in PROBE_MS.
-
-    A server with a larger FACTOR answers more requests, each in less time, and CPU_MS each.
+    A server with a larger FACTOR answers more requests, each in a shorter time. A request costs
+    CPU_MS. The median of the probe's response times is `probe_ms`.
     """
     maker.servers = {
         **maker.servers,
@@ -182,7 +183,7 @@ def add_closed(maker: Maker, folder: Path, server: str, block: int) -> None:
         **probed(probe_ms(server), count),
     }
     ms = maker.rng.permutation(latencies(probe_ms(server), count))
-    # The first is of the time before the load: not to be counted.
+    # The first sample is from before the load, so it must not be counted.
     found = {"t_s": [-0.5, *((np.arange(count) + 0.5) / PROBE_RPS)], "latency_ms": [900.0, *ms]}
     samples = pd.DataFrame({**found, "service_ms": found["latency_ms"], "status": 200, "ok": True})
     (folder / "tables" / "probe").mkdir(parents=True, exist_ok=True)
@@ -190,7 +191,10 @@ def add_closed(maker: Maker, folder: Path, server: str, block: int) -> None:
 
 
 def probe_ms(server: str) -> float:
-    """The probe's median beside a closed load: with gin it differs most from the generator's."""
+    """Return the probe's median during a closed load.
+
+    With gin it differs most from the generator's median.
+    """
     return PROBE_MS * (0.5 if server == "gin" else 1.0)
 
 
@@ -219,8 +223,9 @@ def build(
 
 
 def forget(folder: Path, *columns: str) -> Path:
-    """Take columns out of a run's table of trials, and its probes' samples, as runs of earlier
-    versions lack them.
+    """Remove columns from a run's table of trials, and the samples of its probes.
+
+    Runs of earlier versions lack them.
     """
     for samples in (folder / "tables" / "probe").glob("*.parquet"):
         samples.unlink()

@@ -1,4 +1,4 @@
-"""A small run folder with every table of schema 1 and statistics that are known beforehand."""
+"""A small run folder with every table of schema 1, and with known statistics."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -42,7 +42,7 @@ NINE = {
 
 @dataclass
 class Maker:
-    """Collects the rows of the four tables."""
+    """Collector of the rows of the four tables."""
 
     servers: Servers
     rng: np.random.Generator
@@ -53,7 +53,7 @@ class Maker:
 
     def trial(self, server: str, cell: str, block: int, **values: Any) -> dict[str, Any]:
         language, framework, _, _ = self.servers[server]
-        # No probe: the server did what the generator had answered.
+        # Without a probe, the server's rate is that of the answers to the generator.
         values.setdefault("served_rps", values.get("rps"))
         values.setdefault("rps", values["served_rps"])
         row = {
@@ -92,7 +92,7 @@ class Maker:
     def sampled(
         self, trial_id: str, ends_s: np.ndarray, cpu_pct: Mapping[str, Any], **columns: Any
     ) -> None:
-        """Add the windows of 50 ms that end there: what each subject used."""
+        """Add windows of 50 ms with the CPU use of each subject; `ends_s` are their ends."""
         windows = len(ends_s)
 
         def of_all(values: Any) -> np.ndarray:
@@ -114,7 +114,7 @@ class Maker:
         self.resources.append(pd.DataFrame(rows))
 
     def answered(self, trial_id: str, requests: Any) -> None:
-        """Add how many requests were answered in each tenth of a second."""
+        """Add the numbers of requests that were answered in each tenth of a second."""
         starts = np.round(np.arange(len(requests)) * 0.1, 1)
         rows = {"trial_id": trial_id, "t_s": starts, "requests": requests, "failed": 0}
         self.throughput.append(pd.DataFrame(rows))
@@ -125,7 +125,7 @@ FACTORS = {f"latency_{name}_ms": float(lognorm(SIGMA).ppf(q)) for name, q in NAM
 
 
 def quantiles(median_ms: float) -> dict[str, float]:
-    """The exact quantiles of the latencies that `histogram` holds."""
+    """Return the exact quantiles of the distribution of `latencies`."""
     return {name: median_ms * factor for name, factor in FACTORS.items()}
 
 
@@ -150,12 +150,12 @@ def _even(count: int) -> np.ndarray:
 
 
 def latencies(median_ms: float, count: int) -> np.ndarray:
-    """So many log-normal latencies, rising."""
+    """Return log-normal latencies in ascending order: `count` evenly spaced quantiles."""
     return median_ms * _even(count)
 
 
 def histogram(values_ms: np.ndarray, trial_id: str, second: np.ndarray | None) -> pd.DataFrame:
-    """Latencies as the log-bucket rows of schema 1."""
+    """Return latencies as rows of the table `latency`, with log buckets."""
     bucket = np.maximum(0, np.floor(np.log(values_ms * 1000) / np.log(1.01))).astype(np.int64)
     key = bucket if second is None else second * 100_000 + bucket
     keys, counts = np.unique(key, return_counts=True)
@@ -199,7 +199,7 @@ def add_k6(maker: Maker, server: str, workload: str, block: int, trial_factor: f
     maker.rng.shuffle(values)
     second = np.floor(np.arange(requests) / rate).astype(int)
     maker.latency.append(histogram(values, trial_id, second))
-    # A slow wave of 5 % with a whole number of periods: it leaves the mean rate as it is.
+    # The rate is a slow wave of 5 %, with a whole number of periods, so that the mean is unchanged.
     edges = np.append(np.round(np.arange(0, duration, 0.1), 1), duration)
     wave = 0.05 * duration / (4 * np.pi) * (1 - np.cos(4 * np.pi * edges / duration))
     maker.answered(trial_id, np.diff(np.floor((edges + wave) * rate)).astype(int))
@@ -207,7 +207,10 @@ def add_k6(maker: Maker, server: str, workload: str, block: int, trial_factor: f
 
 
 def add_resources(maker: Maker, trial_id: str, duration: float, server_pct: float) -> None:
-    """20 Hz; the server is steady but for one burst of 1.3 times its level, one second long."""
+    """Add the CPU use of a trial, sampled at 20 Hz.
+
+    That of the server is steady except for one burst of 1.3 times its level, one second long.
+    """
     ends = np.round(np.arange(-0.5, duration, 0.05) + 0.05, 2)
     middle = ends - 0.025
     burst = (middle >= BURST_AT_S) & (middle < BURST_AT_S + BURST_S)
@@ -221,9 +224,9 @@ def add_resources(maker: Maker, trial_id: str, duration: float, server_pct: floa
 
 
 def wrk_rate(server: str, index: int, mode: str, connections: int, block: int) -> float:
-    """The known requests/s of a wrk trial.
+    """Return the known requests/s of a wrk trial.
 
-    Block 2 of three is the median, 2 % either way the range.
+    Of three trials, the one in block 2 is the median; the others are 2 % above and below it.
     """
     peak = {"keepalive": 78_000.0, "close": 21_000.0}[mode] * (
         1.25 if server == "nginx" else 1 - 0.06 * index
@@ -295,7 +298,7 @@ def manifest(engine: str = "process") -> dict[str, Any]:
 def build(
     folder: Path, servers: Servers = THREE, k6=tuple(RATE_RPS), wrk=True, trials=3, failed=True
 ) -> Path:
-    """Write run.json and tables/ into `folder` and return it."""
+    """Write run.json and tables/ into `folder`, and return `folder`."""
     maker = Maker(servers, np.random.default_rng(1))
     for block in range(1, trials + 1):
         for server in servers:
@@ -326,7 +329,7 @@ def write(folder: Path, maker: Maker, engine: str, **facts: Any) -> None:
     tables = folder / "tables"
     tables.mkdir(parents=True, exist_ok=True)
     (folder / "run.json").write_text(json.dumps(manifest(engine) | facts))
-    sample = Maker(THREE, maker.rng)  # every run has the columns of both
+    sample = Maker(THREE, maker.rng)  # gives every run the columns of both k6 and wrk
     add_k6(sample, "axum", "experiments", 1, 1.0)
     add_wrk(sample, "axum", "close", 1, 1)
     columns = list({name: None for row in [*sample.trials, *maker.trials] for name in row})

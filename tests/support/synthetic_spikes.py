@@ -1,6 +1,6 @@
-"""A small run folder whose servers' CPU spikes at known times, beside known events.
+"""A small run folder in which the servers' CPU use has spikes at known times, with known events.
 
-20 windows a second.
+There are 20 windows per second.
 """
 
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from synthetic_run import Maker, cpu, histogram, manifest, rewrite, said, times,
 from runner.present.spikes.found import Track, track
 
 WINDOW_S, WARM_S = 0.05, 1.0
-"""A window, and how long the sampler ran before the load."""
+"""Length of a window, and the time that the sampler ran before the load."""
 WINDOWS = 600
-"""Of a load of LOAD_S."""
+"""Number of windows of a load of LOAD_S."""
 SERVERS = {
     "axum": ("Rust", "axum", 30.0, 5.0),
     "gin": ("Go", "gin", 40.0, 5.0),
@@ -37,19 +37,19 @@ GIN_SPIKES = (
 """Begin and length in seconds, height in % of a core."""
 SETTLING = (0.2, 0.4, 60.0)
 PAUSE_MS = 0.25
-"""Pause of each collection, which uses all CPU time of the spike beside it."""
+"""Pause of each garbage collection; the collection itself uses all CPU time of a spike."""
 STORM_S, STORM = 16.3, 400
-"""When so many connections are accepted at once."""
+"""A time, and the number of connections that are accepted at this time."""
 STEALS_S = (2.5, 7.3, 12.8, 20.4)
 NEW = ("switches_per_s", "threads", "steal_ms", "requests", "connections")
-"""Columns that older tables lack."""
+"""Columns that tables of earlier versions lack."""
 
 
 @dataclass
 class Course:
-    """What one trial's resources are made of.
+    """Description of the CPU use of one trial.
 
-    `reports` says what its server has: a collector, a pool.
+    `reports` names what the server reports in /stats: `collector`, `pool`.
     """
 
     length_s: float
@@ -68,19 +68,19 @@ class Course:
 
 
 def ends(count: int = WINDOWS) -> np.ndarray:
-    """The ends of the windows of a load."""
+    """Return the ends of the windows of a load."""
     return (np.arange(count) + 1) * WINDOW_S
 
 
 def samples(cpu_pct: Any) -> pd.DataFrame:
-    """A load's rows of the resources table."""
+    """Return the rows of a load in the table of resources."""
     return pd.DataFrame(
         {"t_s": ends(len(cpu_pct)), "dt_s": WINDOW_S, "cpu_pct": np.asarray(cpu_pct, dtype=float)}
     )
 
 
 def found_in(cpu_pct: Any) -> Track:
-    """What is found in a series that is a load's."""
+    """Return what the lab finds in a load with this CPU use."""
     return track(samples(cpu_pct), len(cpu_pct) * WINDOW_S)
 
 
@@ -88,21 +88,21 @@ def found_in(cpu_pct: Any) -> Track:
 
 
 def windows(length_s: float) -> np.ndarray:
-    """The ends of the windows, from WARM_S before the load to its end."""
+    """Return the ends of the windows, from WARM_S before the load to its end."""
     return np.round(np.arange(-WARM_S + WINDOW_S, length_s + WINDOW_S / 2, WINDOW_S), 3)
 
 
 def within(end: np.ndarray, begin_s: float, length_s: float) -> np.ndarray:
-    """The share of each window that lies in an interval."""
+    """Return the share of each window that lies in an interval."""
     shared = np.minimum(end, begin_s + length_s) - np.maximum(end - WINDOW_S, begin_s)
     return np.clip(shared, 0, None) / WINDOW_S
 
 
 def add_resources(maker: Maker, trial_id: str, course: Course) -> pd.Series:
-    """The windows of one trial; return what its server used in those of the load.
+    """Add the windows of one trial; return the server's CPU use in the windows of the load.
 
-    /stats answers at every fourth window; the collector runs at each spike, and at no other time.
-    All CPU time above the level is its.
+    /stats is read in every fourth window. The garbage collector runs only during spikes, and uses
+    all CPU time above the level.
     """
     end = windows(course.length_s)
     loaded = end > 0
@@ -150,7 +150,7 @@ def add_resources(maker: Maker, trial_id: str, course: Course) -> pd.Series:
 
 
 def add_k6(maker: Maker, server: str, block: int, course: Course, **values: Any) -> str:
-    """One trial at a constant rate of 1,000 requests/s, whose response times follow the spikes."""
+    """Add one trial at 1,000 requests/s, whose response times are longer during the spikes."""
     trial_id = f"{server}-rates-r1000-b{block}"
     inside = add_resources(maker, trial_id, course)
     pairs = inside.to_numpy()[: inside.size // 2 * 2].reshape(-1, 2).mean(axis=1)
@@ -188,7 +188,7 @@ def add_k6(maker: Maker, server: str, block: int, course: Course, **values: Any)
 
 
 def add_wrk(maker: Maker, server: str, block: int, course: Course) -> None:
-    """One short trial with wrk, which keeps no times of requests."""
+    """Add one short trial with wrk, which records no times of requests."""
     row = maker.trial(
         server,
         "wrk-matrix-c100-keepalive",
@@ -209,7 +209,7 @@ def add_wrk(maker: Maker, server: str, block: int, course: Course) -> None:
 
 
 def add_probe(folder: Path, trial_id: str, course: Course) -> None:
-    """40 requests a second, slower while the server spikes."""
+    """Write samples of a probe: 40 requests per second, which are slower during the spikes."""
     at = (np.arange(round(40 * course.length_s)) + 0.5) / 40
     ms = np.full(at.size, 0.6)
     for begin, length, _ in course.spikes:
@@ -255,5 +255,5 @@ def build(
 
 
 def forget_new_columns(folder: Path) -> Path:
-    """Take out of the resources table what tables of earlier versions lack."""
+    """Remove the columns from the table of resources that tables of earlier versions lack."""
     return rewrite(folder, "resources", lambda table: table.drop(columns=[*NEW]))

@@ -1,4 +1,4 @@
-"""Certificates of an authority of the tests, and servers that speak TLS with them."""
+"""Certificates of an authority that the tests make, and servers that use them for TLS."""
 
 import contextlib
 import os
@@ -41,7 +41,7 @@ def _alternative(name):
 
 
 class Authority:
-    """A certificate authority that nobody trusts; its certificate is `ca`."""
+    """A certificate authority that no program trusts by default. `ca` is its certificate."""
 
     def __init__(self, folder, name="authority of the tests"):
         self._folder = folder
@@ -82,9 +82,9 @@ class Authority:
 
 @contextlib.contextmanager
 def shaking(files, *protocols, client_ca=None, alert=None):
-    """Yield the address of a server that makes TLS's handshake, and then answers nothing.
+    """Yield the address of a server that completes the TLS handshake, and then answers nothing.
 
-    With an `alert`, it ends each handshake by that.
+    With an `alert`, the server ends each handshake by this alert.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(files.certificate, files.key)

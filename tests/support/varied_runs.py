@@ -1,4 +1,4 @@
-"""Runs that differ from each other by known factors, for comparisons of two or more."""
+"""Runs that differ from each other by known factors, for tests that compare two or more runs."""
 
 import json
 from collections.abc import Mapping
@@ -25,7 +25,11 @@ Factors = Mapping[tuple[str, str], float]
 def varied(
     folder: Path, factors: Factors | None = None, change=None, trials=6, **facts: Any
 ) -> RunFolder:
-    """A run with 1 % noise, columns of servers times a factor, and facts of its manifest."""
+    """Return a run with 1 % noise, with servers' columns multiplied by factors, and other facts.
+
+    `factors` has the factor by (server, column), `change` changes the table of trials further, and
+    `facts` are written into the manifest.
+    """
     synthetic_run.build(folder, k6=(), trials=6)
     manifest = json.loads((folder / "run.json").read_text()) | {"run_id": folder.name} | facts
     (folder / "run.json").write_text(json.dumps(manifest))

@@ -1,4 +1,4 @@
-"""What the lab's script for wrk writes, as wrk.json."""
+"""The content of a wrk.json, which the lab's script for wrk writes."""
 
 WRK_RESULT = {
     **{"ended_wall_us": 1_795_222_591_000_000, "duration_us": 1_000_000, "bytes": 1},

@@ -1,9 +1,9 @@
-"""A server, and beside it a process that uses a known share of a CPU at known times, and writes
-down when it did.
+"""A server, and a second process that uses a known share of a CPU at known times.
 
-Arguments: SERVER FILE SHARE AT:LENGTH[,AT:LENGTH...], in seconds since the start; without BURSTS in
-the environment it is the server alone. FILE gets a JSON list of [begin, end, CPU seconds used],
-begin and end in seconds since the epoch.
+The arguments are SERVER FILE SHARE AT:LENGTH[,AT:LENGTH...], with times in seconds since the start.
+Without BURSTS in the environment, only the server runs. The second process writes to FILE when it
+used the CPU: a JSON list of [begin, end, CPU seconds used], with begin and end in seconds since the
+epoch.
 """
 
 import json
@@ -21,7 +21,7 @@ STARTED = time.monotonic()
 
 
 def burn(length_s):
-    """Use SHARE of a CPU, held to this process's CPU clock, a little in each PERIOD_S."""
+    """Use SHARE of a CPU, by this process's CPU clock, spread evenly over periods of PERIOD_S."""
     begun = time.monotonic()
     begun_cpu = time.process_time()
     while (passed := time.monotonic() - begun) < length_s:

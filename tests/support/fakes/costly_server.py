@@ -1,9 +1,13 @@
-"""A server of one thread with known costs, for tests. Run as `python costly_server.py PORT`.
+"""A server of one thread with known costs, for tests. Run it as `python costly_server.py PORT`.
 
-The environment says what it does: COST_MS of CPU for each request, SIZE bytes in an answer,
-FAIL_EVERY how many requests one is answered with 503, CLOSE_AFTER how many requests a connection is
-closed (0: never). `/seen` answers what came: when it was answered (nanoseconds since the epoch),
-with which status, to whom (User-Agent), on which connection.
+Environment variables say how it answers:
+
+- COST_MS is the CPU time of a request, and SIZE the number of bytes in an answer;
+- every FAIL_EVERY-th request is answered with 503 (0: none);
+- a connection is closed after CLOSE_AFTER requests (0: never).
+
+`/seen` lists the requests so far: time of the answer (nanoseconds since the epoch), status, client
+(User-Agent), and number of the connection.
 """
 
 import asyncio

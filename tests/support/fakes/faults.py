@@ -1,6 +1,6 @@
-"""What is asked of a fake lab's stand-ins, which fail or wait to be hit.
+"""Read which fault a test asks for. A fake lab's programs then fail, or wait until they are hit.
 
-Copied beside its tools.
+This module is copied into the folder of the fake lab's tools.
 """
 
 import json
@@ -15,7 +15,7 @@ PAUSED = TOOLS / "paused"
 
 
 def running() -> str:
-    """The trial that runs now, by the journal."""
+    """Return the id of the trial that runs now, by the journal."""
     journals = TOOLS.parent.glob("data/runs/*/journal.jsonl")
     begun = [
         line for path in journals for line in path.read_text().splitlines() if '"running"' in line
@@ -24,8 +24,9 @@ def running() -> str:
 
 
 def asked() -> str:
-    """The fault of the trial that runs now, by the file's lines: `FAULT bNN`, or `FAULT` for every
-    trial.
+    """Return the fault of the trial that runs now; empty if there is none.
+
+    A line of the file is `FAULT bNN` for the trials of a block, or `FAULT` for every trial.
     """
     lines = ASKED.read_text().splitlines() if ASKED.exists() else []
     pairs = [line.partition(" ")[::2] for line in lines]
@@ -33,10 +34,9 @@ def asked() -> str:
 
 
 def pause(state: str, most_s: float = 30.0) -> None:
-    """Where the fault is `pause-STATE`, copy the file to `paused` and wait until it asks for
-    something else.
+    """If the fault is `pause-STATE`, copy its file to `paused`, and wait until the file changes.
 
-    It happens once, as a trial that the machine disturbed is repeated.
+    This happens only once, because a trial that the machine disturbed is repeated.
     """
     file = ASKED.read_text() if ASKED.exists() else ""
     if asked() != f"pause-{state}" or (PAUSED.exists() and PAUSED.read_text() == file):
@@ -44,7 +44,7 @@ def pause(state: str, most_s: float = 30.0) -> None:
     if host := os.environ.get("WRK_JSON") and sys.argv[-1]:
         PAUSED.with_suffix(".url").write_text(
             host.split(":")[2].split("/")[0]
-        )  # which server's load it is
+        )  # the port tells which server is loaded
     PAUSED.write_text(file)
     deadline = time.monotonic() + most_s
     while ASKED.read_text() == file and time.monotonic() < deadline:

@@ -1,6 +1,6 @@
-// node's own HTTP server, for tests. Run as `node foreign_server.js PORT DELAY_MS MOST`: every answer takes DELAY_MS, and a
-// connection serves MOST requests, any number with 0. `/seen` answers what came: when (ms since the epoch), on which
-// connection, and who asked.
+// node's own HTTP server, for tests. Run it as `node foreign_server.js PORT DELAY_MS MOST`. Every answer takes DELAY_MS.
+// A connection serves at most MOST requests, or any number if MOST is 0. `/seen` lists the requests so far: time (ms since
+// the epoch), number of the connection, and client (User-Agent).
 const http = require('http');
 
 const [port, delay, most] = process.argv.slice(2).map(Number);

@@ -1,5 +1,5 @@
-# A stand-in for k6: real requests one after another, samples of known latencies written as k6
-# writes them.
+# A substitute for k6. It sends real requests one after another, but writes samples with known
+# latencies, in k6's format.
 import json
 import os
 import statistics
@@ -36,7 +36,7 @@ for number in range(iterations):
     with urllib.request.urlopen(sent) as answer:
         answer.read()
     milliseconds = number + 1
-    # Two virtual users who never wait: an answer of 30 ms is followed by the next one after 15 ms.
+    # Two virtual users without think time: a request of 30 ms moves the clock by only 15 ms.
     clock_ms += milliseconds / 2
     request = Request(
         begin_ns + round(clock_ms * 1e6), 1000, 0, 20_000, milliseconds * 1_000_000 - 50_000, 30_000

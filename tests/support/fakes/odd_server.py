@@ -1,9 +1,10 @@
 """An API with one oddity, on the standard library. Run as `odd_server.py ADDRESS PORT ODDITY MS`.
 
-`shedding` works MS on up to five requests at a time, and answers 503 at once to any more. `uneven`
-answers at once, but takes MS for each tenth request. `streaming` sends the head and the first bytes
-at once, and the last MS later. `/seen` says how many requests were answered with success, and how
-many were refused; `/refused` answers 503 to everybody.
+- `shedding` takes MS for a request, serves up to five at a time, and answers 503 at once to others.
+- `uneven` answers at once, but takes MS for every tenth request.
+- `streaming` sends the head and the first bytes at once, and the last bytes MS later.
+
+`/seen` returns the numbers of successful and refused requests. `/refused` always answers 503.
 """
 
 import json

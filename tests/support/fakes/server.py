@@ -1,5 +1,6 @@
-"""A contract server on the standard library: slow, but every answer and count is right unless a
-fault is asked for.
+"""A server on the standard library that implements the contract.
+
+It is slow, but its answers and counts are right, unless a test asks for a fault.
 """
 
 import functools
@@ -23,7 +24,7 @@ from faults import asked, pause
 FAULT = asked()
 if FAULT == "server-dies-at-start":
     sys.exit("cannot find my configuration")
-pause("start", most_s=10)  # less than the lab waits for a server
+pause("start", most_s=10)  # shorter than the time that the lab waits for a server
 lock = threading.Lock()
 pool_lock = threading.Lock()
 INSERT = (
@@ -34,7 +35,7 @@ counts = {"requests": 0, "connections": 0}
 
 @functools.cache
 def pool():
-    """The one connection of this server's pool, opened on demand."""
+    """Return the only connection of this server's pool, which is opened on demand."""
     return psycopg.connect(os.environ["DATABASE_URL"], autocommit=True)
 
 

@@ -1,11 +1,17 @@
-"""Somebody's API, on the standard library: every answer takes DELAY_MS.
+"""A user's API, on the standard library. Every answer takes DELAY_MS.
 
-Run as `tiny_server.py ADDRESS PORT DELAY_MS`.
+Run it as `tiny_server.py ADDRESS PORT DELAY_MS`. Environment variables:
 
-DIE_AFTER in the environment is the number of requests after which it ends; CALL_ME the name that it
-gives its process; BURN_MS the CPU time that each answer costs besides. `/away?URL` redirects to
-URL, `/missing` answers 404, `/broken` 500, `/flaky` 500 every second time, `/slow` after 2 s,
-`/chunks` in chunks, `/seen` what came: requests, connections, and the hosts that were asked for.
+- DIE_AFTER is the number of requests after which the server ends;
+- CALL_ME is the name that it gives its process;
+- BURN_MS is the CPU time that each answer costs in addition.
+
+Paths:
+
+- `/away?URL` redirects to URL;
+- `/missing` answers 404, `/broken` 500, and `/flaky` 500 to every second request;
+- `/slow` answers after 2 s, and `/chunks` in chunks;
+- `/seen` returns the numbers of requests and connections, and the Host headers.
 """
 
 import json

@@ -1,5 +1,5 @@
-# A stand-in for wrk: a known number of requests, one histogram bucket of known height, honest
-# counts.
+# A substitute for wrk. It sends a known number of requests and counts them correctly, but its
+# histogram has known latencies.
 import http.client
 import json
 import os
@@ -17,7 +17,7 @@ from faults import asked, pause
 fault = asked()
 if fault == "generator-exits-7":
     sys.exit("out of memory")
-# A warm-up's result goes to a temporary folder, a load's to its trial's.
+# The result of a warm-up is written to a temporary folder, and that of a load to its trial's.
 into = Path(os.environ["WRK_JSON"]).parent
 is_load = into.parent.name == "trials"
 pause("load" if is_load else "warm-up")
@@ -42,7 +42,7 @@ for _ in range(connections):
 time.sleep(max(0, 0.3 - (time.monotonic() - began)))
 requests = (
     connections * each * (1 if is_load else 100)
-)  # the probe asks as often as of a fast server
+)  # a fast warm-up, so that the lab chooses the probe's highest rate
 errors = dict.fromkeys(("connect", "read", "write", "status", "timeout"), 0)
 if fault == "wrk-status-errors":
     errors["status"] = 3
