@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 import typer
 
+from runner.commands.ab import FAIL_ABOVE_PCT
 from runner.present.comparison.quantity import CPU_PER_REQUEST, MEMORY, THROUGHPUT, Quantity
 from runner.present.comparison.ratios import compared
 from runner.present.frames import Tables, read_tables
 from runner.present.statistics.stats import Floats
 from runner.present.two_commits.decision import (
-    FAIL_ABOVE_PCT,
     Effects,
     Judged,
     Outcome,

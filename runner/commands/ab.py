@@ -16,10 +16,12 @@ from runner.model import LabError
 if TYPE_CHECKING:
     from runner.present.two_commits.words import Compared
     from runner.running.two_commits import Asked
+    from runner.store import RunFolder
 
 EXIT_CODES = {"worse": 3, "not decided": 4}
 """Exit code of each outcome; 0 for the others."""
 FAIL_ABOVE_PCT = 2.5
+"""Default border: a slowdown of twice as much is found (docs/two-commits.md)."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,19 @@ class DecisionOptions:
         Path | None,
         typer.Option(metavar="FILE", help="Also write a sentence and a table as Markdown."),
     ] = None
+    flame: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Profile, and write the difference of the flame graphs of base and head (SVG).",
+        ),
+    ] = None
+    flame_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Address of that file in the Markdown; default: its name."
+        ),
+    ] = None
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write the result as JUnit XML.")
     ] = None
@@ -137,7 +152,8 @@ def ab(
         made.result.run.run_id,
         None if objective is None else kept_of(tables, objective),
     )
-    _write(decision, found, made.remarks)
+    link = _write_flame(made.result.run, decision)
+    _write(decision, found, made.remarks, link)
     if json_:
         emit(
             {
@@ -175,6 +191,9 @@ def _asked(
         raise LabError("--build needs --start: a Dockerfile and a server.toml build by themselves.")
     if commits.start is not None and commits.engine == "docker":
         raise LabError("--start starts a plain process: omit --engine docker.")
+    for file in filter(None, (decision.markdown, decision.junit, decision.flame)):
+        if not file.absolute().parent.is_dir() or file.is_dir():
+            raise LabError(f"{file} cannot be written: name a file in a folder that exists.")
     for name, path in (("--path", load.path), ("--probe-path", load.probe_path)):
         if path is not None and not path.startswith("/"):
             raise LabError(f"{name} {path!r} must begin with a slash.")
@@ -196,16 +215,35 @@ def _asked(
         objective=None if load.objective is None else Objective.parse(load.objective),
         rule=rule,
         seed=load.seed,
-        profile=load.profile,
+        profile=load.profile or decision.flame is not None,
     )
 
 
-def _write(decision: DecisionOptions, found: Compared, remarks: tuple[str, ...]) -> None:
-    """Write the files that the user asked for."""
+def _write_flame(run: RunFolder, decision: DecisionOptions) -> str | None:
+    """Write the difference of the flame graphs; return its address, None if there is none."""
+    from runner.present.two_commits.comparing import BASE, HEAD
+    from runner.present.why import flame_pictures, flames
+    from runner.present.why.profiles import read_profiles
+
+    profiles = read_profiles(run) if decision.flame is not None else None
+    if decision.flame is None or profiles is None:
+        return None
+    names = {each.server for load in profiles.loads[:1] for each in profiles.of(load)}
+    if not {BASE, HEAD} <= names:
+        return None
+    root = flames.of_difference(profiles, BASE, HEAD, profiles.loads[0])
+    decision.flame.write_text(flame_pictures.svg(root, of_two=True), encoding="utf-8")
+    return decision.flame_url or decision.flame.name
+
+
+def _write(
+    decision: DecisionOptions, found: Compared, remarks: tuple[str, ...], link: str | None
+) -> None:
+    """Write the files that the user asked for; `link` leads to the flame graphs' difference."""
     from runner.present.two_commits.words import junit, markdown
 
     if decision.markdown is not None:
-        decision.markdown.write_text(markdown(found, remarks), encoding="utf-8")
+        decision.markdown.write_text(markdown(found, remarks, link), encoding="utf-8")
     if decision.junit is not None:
         decision.junit.write_text(junit(found), encoding="utf-8")
 

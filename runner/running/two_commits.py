@@ -26,7 +26,7 @@ from runner.model import (
     UserApi,
 )
 from runner.planning.catalog import PACKAGE, WRAPPER, campaign_servers, campaign_workload
-from runner.planning.plan import estimate_s, plan_trials, with_profile
+from runner.planning.plan import estimate_s, plan_trials
 from runner.planning.search import Objective
 from runner.present.frames import Tables
 from runner.present.two_commits.comparing import (
@@ -340,12 +340,12 @@ def _whole(asked: Asked, closed: Campaign, tried: _Tried, stopping: Stopping) ->
     users = asked.users or min(MOST_USERS, max(FEWEST_USERS, each // EACH))
     iterations = Iterations(CLOSED_SLICES * max(users, each))
     loads = [replace(closed.loads[0], form=iterations, users=(users,), shares=(tried.share,))]
+    loads = [replace(load, profile=asked.profile) for load in loads]
     rate_rps = asked.rate_rps or round_down(RATE_SHARE * tried.iterations_rps)
     if rate_rps:
         sweep = Sweep((float(rate_rps),), _open_slice_s(asked.objective, rate_rps))
         loads.append(_load(asked, sweep, (), 1.0, OPEN_SLICES))
     campaign = replace(closed, loads=tuple(loads))
-    campaign = with_profile(campaign) if asked.profile else campaign
     closed_s, *open_s = (
         sum(map(estimate_s, plan_trials(replace(campaign, loads=(load,)), servers)))
         for load in campaign.loads

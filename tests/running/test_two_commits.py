@@ -76,6 +76,7 @@ def test_sizes_by_a_warm_up_are_round():
         ((), 2, r"neither a Dockerfile nor a server.toml.*--build CMD --start CMD"),
         (("--start", "true", "--build", "echo no compiler >&2; exit 2"), 1, r"no compiler"),
         (("--start", "echo no such module >&2; exit 9"), 1, r"base \(.*code 9.*no such module"),
+        (("--markdown", "no/such/x.md", *SERVER), 2, r"no/such/x.md cannot be written"),
         (("--script", "none.js", *SERVER), 2, r"The script none.js does not exist"),
     ],
 )

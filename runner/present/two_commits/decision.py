@@ -34,8 +34,6 @@ LAST_ALPHA = 0.1
 """Two-sided level for a tie at the end of a run, which is looked at once."""
 SMALLEST_FOUND = 2.0
 """A tie excludes differences of this many borders, which are found (docs/two-commits.md)."""
-FAIL_ABOVE_PCT = 2.5
-"""Default border."""
 
 
 class Outcome(StrEnum):

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from built import ROOT
 
+from runner.commands.ab import FAIL_ABOVE_PCT
 from runner.present.frames import read_tables
-from runner.present.two_commits.decision import FAIL_ABOVE_PCT, Rule
+from runner.present.two_commits.decision import Rule
 from runner.store import RunFolder
 
 SESSIONS = 20
