@@ -1,6 +1,9 @@
 """What `bench ab` writes beside its table: the difference of the flame graphs."""
 
+import re
+
 import pytest
+from built import ROOT
 from made_profiles import profiles_of
 
 from runner.commands import ab
@@ -49,3 +52,10 @@ def test_without_both_profiles_there_is_no_file(profiled, tmp_path, servers):
 def test_exit_codes_are_those_of_the_documents():
     assert ab.EXIT_CODES == {"worse": 3, "not decided": 4}
     assert ab.FAIL_ABOVE_PCT == 2.5
+
+
+def test_options_in_the_guide_exist(bench):
+    """Of this command, of the one that follows its runs, and of the one that it refers to."""
+    told = set(re.findall(r"--[a-z][a-z-]*", (ROOT / "docs" / "two-commits.md").read_text()))
+    known = "".join(bench("--help", command=name)[1] for name in ("ab", "history", "run"))
+    assert told - {"--runs"} <= set(re.findall(r"--[a-z][a-z-]*", known)), "docs/two-commits.md"

@@ -126,7 +126,9 @@ def sentence(found: Compared) -> str:
         most = f"{SMALLEST_FOUND * found.fail_above_pct:g} %"
         return f"{what}: a tie (no slowdown of {most}), with {named}, after {sessions} sessions."
     if not deciding:
-        return f"{what}: not decided, because too few sessions could be compared."
+        reasons = dict.fromkeys(row.why for row in found.rows if row.is_deciding)
+        why = "; ".join(reasons) or "too few sessions could be compared"
+        return f"{what}: not decided: {why}."
     row = next((row for row in deciding if row.outcome is Outcome.UNDECIDED), deciding[0])
     return (
         f"{what}: not decided within {found.budget}, with {row.quantity.noun} {_change(row)} after "

@@ -81,7 +81,10 @@ def test_the_sentences_of_all_outcomes():
     assert "a tie (no slowdown of 5 %)" in sentence(compared(CALM, SIZE))
     undecided = sentence(compared(OPEN, SIZE))
     assert "not decided within 15m" in undecided and "Raise --budget" in undecided
-    assert "too few sessions" in sentence(compared())
+    assert sentence(compared()).endswith("not decided: too few sessions could be compared.")
+    failing = replace(CPU, judged=None, why="more than 1 in 1000 requests failed")
+    said = sentence(compared(failing, SIZE))
+    assert said.endswith("not decided: more than 1 in 1000 requests failed.")
 
 
 def test_a_rate_has_its_own_sign():
