@@ -102,7 +102,7 @@ def main() -> None:
     could not be opened.
     """
     if sys.getfilesystemencoding() != "utf-8":
-        os.environ["PYTHONUTF8"] = "1"  # the instruments and kernels inherit it
+        os.environ["PYTHONUTF8"] = "1"  # instruments and kernels of notebooks inherit the variable
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - itself, with the same arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

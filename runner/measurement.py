@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 NO_EXIT_CODE = 256
-"""Stands for the exit code of a server that has ended, if the server is not the lab's child.
+"""Recorded instead of the exit code of a server that has ended but is not the lab's child process.
 
-The real exit code is then unknown. No program can end with 256.
+The lab cannot learn the exit code of such a server. No program can end with this value.
 """
 
-PROBE_HZ = 40.0  # highest rate of the probe: enough for a percentile per second or two
+PROBE_HZ = 40.0  # highest rate of the probe, which gives a percentile every second or two
 PROBE_SHARE = 0.01
 """Highest share of the server's capacity, or of an offered rate, that the probe may add."""
 PROBE_CONNECTIONS = 100  # maximum number of concurrent requests of the probe

@@ -1,6 +1,6 @@
-"""The vocabulary of the lab: frozen, validated records that all wings share.
+"""The vocabulary of the lab: frozen, validated records that all parts of the lab share.
 
-Of the lab's modules it imports only the ones that define a load.
+Of the lab's modules, this module imports only those that define a load.
 """
 
 from __future__ import annotations
@@ -100,10 +100,10 @@ def short_number(value: float) -> str:
 
 
 def setting_text(value: float) -> str:
-    """Return the text of a number that somebody has set, such as a rate: 0.5, 657.1, 12,500.
+    """Return the text of a number that a user has set, such as a rate: 0.5, 657.1, 12,500.
 
-    Whole numbers are exact. Others have four significant digits, because a step of a ramp may have
-    a rate of 657.142857 requests/s. `–` if unknown.
+    Whole numbers are exact. Other numbers are rounded to four significant digits, because a step of
+    a ramp may have a rate of 657.142857 requests/s. An unknown number is `–`.
     """
     if not math.isfinite(value):
         return "–"
@@ -442,7 +442,7 @@ class Load:
     slices: int | None = None
     """Number of slices per server and session; None without sessions."""
     profile: bool = False
-    """True if its servers are profiled after its trials."""
+    """True if the servers are profiled under this load after the run's trials."""
 
     @classmethod
     def from_columns(cls, columns: LoadColumns) -> Load:

@@ -123,7 +123,8 @@ def places() -> Places:
 def keep_libraries_in_cache() -> None:
     """Let matplotlib and IPython keep their files in this user's cache, if there is no checkout.
 
-    Otherwise they make folders in the home folder. A variable that the user has set is kept.
+    Otherwise these libraries make folders in the user's home. A variable that the user has set is
+    kept.
     """
     if places().checkout is None:
         for variable, name in LIBRARIES.items():

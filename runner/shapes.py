@@ -96,7 +96,7 @@ class Steps:
     """Highest number of users that may run; None until a warm-up shows how many are needed."""
     first_rate_rps: float
     rate_rps: float
-    """Last rate; the only one of a load with one step."""
+    """Rate of the last step, which may be the only step."""
     steps: int
     step_s: float
     """Seconds at each rate, over all slices of a session."""
@@ -163,12 +163,12 @@ class Search:
 
     @property
     def rates_rps(self) -> tuple[float, ...]:
-        """The step's one arrival rate; none before it is known."""
+        """The only arrival rate of the step; empty before the rate is known."""
         return () if self.rate_rps is None else (self.rate_rps,)
 
     @property
     def last_rate_rps(self) -> float | None:
-        """The step's one arrival rate; None before it is known."""
+        """The only arrival rate of the step; None before the rate is known."""
         return self.rate_rps
 
     @property

@@ -337,7 +337,7 @@ class TrialRecord(TypedDict):
 
 @dataclass(frozen=True)
 class RunFolder:
-    """One run on disk: runs/<run_id>/ among the data, or an exported one such as data/sample/."""
+    """One run on disk: runs/<run_id>/ in the data folder, or an exported run like data/sample/."""
 
     path: Path
 
@@ -455,7 +455,7 @@ class RunFolder:
 
 @dataclass(frozen=True)
 class ProfileFolder(RunFolder):
-    """The profiles of a run: records and raw files as a run has them, but no manifest."""
+    """The profiles of a run, with the same records and raw files as a run, but no manifest."""
 
     @property
     def scripts(self) -> Path:
@@ -479,7 +479,7 @@ class _RecordedCell:
 
 @dataclass(frozen=True)
 class _Record:
-    """Fields that every trial.json has, also of a failed trial."""
+    """Fields that every trial.json has, even if the trial failed."""
 
     trial_id: str
     order: int
@@ -497,7 +497,8 @@ class _Record:
 def _record(found: Any, where: str, folder: str | None = None) -> TrialRecord:
     """Return a trial's record.
 
-    Raise LabError if it is not a record of this version, or names foreign folders or files.
+    Raise LabError if it is not a record of this version, or if it names a folder or a file that
+    does not belong to a run.
     """
     record = decode(_Record, found, f"{where} is not a trial's record", more=True)
     if folder not in (None, record.trial_id):

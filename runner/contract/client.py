@@ -132,7 +132,7 @@ class LastAnswers:
 
     answers: list[TimedResponse]
     closed: bool
-    """Whether the server closed the connection."""
+    """True if the server closed the connection."""
 
 
 class CheckConnection:

@@ -35,7 +35,7 @@ RECOVER_WITHIN_S = 5.0  # the contract: this long after an outage, inserts must 
 MAX_CHARS = 100
 MAC = "02-00-00-00-00-01"
 ANSWERED = ["id", "uuid", "mac", "firmware", "created_at"]
-CLOCK_S = 0.05  # allowed difference between the server's clock and ours; its clock may be coarse
+CLOCK_S = 0.05  # allowed difference between the clocks of server and lab, which may be coarse
 UUID_4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 CREATED_AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
@@ -503,7 +503,8 @@ def _try_restart(database: DeviceDatabase, target: Target) -> Result:
         statuses = []
         while not over.is_set():
             statuses.append(insert_many(target, tag, 1, ANSWER_WITHIN_S)[0].status)
-            # Refusals must come at once: requests that cannot be served must not pile up.
+            # The server refuses at once while the database is dead. This pause keeps the clients
+            # from flooding it.
             time.sleep(0.005)
         return statuses
 

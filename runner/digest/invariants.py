@@ -69,8 +69,7 @@ observed.
 MOVED_NS = 5_000_000
 """Allowed drift between two hosts' clocks over a load.
 
-The clocks only tell which second of one host is which second of another. No latency depends on
-them.
+The clocks are only used to align the seconds of the hosts. No latency depends on them.
 """
 
 IF_BROKEN = {

@@ -89,7 +89,7 @@ LABELLED = REQUESTS.append(pa.field("label", pa.int32()))
 """One row per request, with the number of its label (`Tally.labels`)."""
 ELSEWHERE = LABELLED.append(pa.field("port", pa.int32()))
 """One row per request of a user's script to another port than the server's, with the other port."""
-SET_UP_PORT = 0  # the port of requests of setup() and teardown() in that table
+SET_UP_PORT = 0  # stands for the port of the requests of setup() and teardown() in ELSEWHERE
 SET_UP_GROUPS = ("::setup", "::teardown")
 """Groups that k6 gives to these requests (internal/js/runner.go)."""
 NO_PORT = -1  # the port if the tag `url` is not a URL, because the script gave the request a name
@@ -116,7 +116,7 @@ _LARGEST = 1e300  # in place of an infinite value of a script's own metric
 
 
 class DamageError(Exception):
-    """The raw file is not as k6 wrote it.
+    """The raw file differs from what k6 writes.
 
     `cut` is True if only the end of the file is missing.
     """

@@ -55,7 +55,8 @@ RAMPING = 1.1
 """The rate is a ramp if the rates of the first and the last tenth differ by more than this factor.
 """
 FASTEST = 0.01
-"""This share of the requests, the fastest, shows how long a request takes without waiting."""
+"""Share of the requests, the fastest of all, that shows how long a request takes without waiting.
+"""
 
 
 @dataclass(frozen=True)
@@ -249,6 +250,6 @@ def _begins(
 def _rates_at_the_ends(
     database: duckdb.DuckDBPyConnection, first_ns: int, begins_s: float
 ) -> tuple[float, float]:
-    """Return the iterations per second in the first and in the last tenth of the begins."""
+    """Return the iterations per second in the first and in the last tenth of the load."""
     tenths = _begins(database, first_ns, begins_s / 10 * (1 + 1e-9))
     return 10 * tenths[0] / begins_s, 10 * tenths[min(9, len(tenths) - 1)] / begins_s

@@ -446,7 +446,7 @@ def _reconciled(
         walls.append((own.first_start_ns, own.last_end_ns))
         if isinstance(of_part.shape, Closed):
             asked = of_part.shape.iterations
-            if abs(own.script_runs - asked) <= 1:  # a part may be off by 1, their sum may not
+            if abs(own.script_runs - asked) <= 1:  # each part may be off by 1, but not their sum
                 of_part = replace(of_part, shape=replace(of_part.shape, iterations=own.script_runs))
         found = reconcile.request_checks(of_part, own, each, uncounted)
         checks += [

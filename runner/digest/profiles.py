@@ -66,11 +66,11 @@ class _Profile:
 
     @property
     def is_timeline(self) -> bool:
-        """True if it is one load in one piece, whose samples keep their times."""
+        """True if the profile is one load in one piece, whose samples keep their times."""
         return self.session.startswith(TIMELINE)
 
     def of_kind(self, kind: Kind) -> list[_Slice]:
-        """Return its slices of one kind."""
+        """Return the profile's slices of one kind."""
         return [each for each in self.slices if kind_of(self.session, each.place) == kind]
 
 

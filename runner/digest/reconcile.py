@@ -334,8 +334,9 @@ def _mode_proof(
 def whole(sent: Sequence[Sent], measurement: Measurement) -> tuple[Check, ...]:
     """Check invariant 5 over all slices; `sent` has the outcome of the requests of each slice.
 
-    Between two slices no generator sends requests. So requests that the server counted there were
-    sent in a slice and not answered in it, and there can be no more of them than such requests.
+    Between two slices no generator sends requests. So a request that the server counted there was
+    sent in a slice, and its answer came too late. There can be no more of these than requests that
+    were not answered.
     """
     counted = _added(measurement, "requests")
     if counted is None:

@@ -41,10 +41,9 @@ steps end with zero bytes, which compress well.
 """
 Record: TypeAlias = TrialRecord
 Spread = Callable[[Callable[[Any], dict[str, Any]], Iterable[Any]], Iterable[dict[str, Any]]]
-"""Function that calls a function with each item, and returns the results in any order.
+"""`map`, or a function like it that uses many processes.
 
-It may call the function twice for an item. `map` is such a function; another one uses many
-processes.
+It may return the results in any order, and may call the given function twice for an item.
 """
 
 

@@ -277,9 +277,9 @@ def _metric_row(watched: Watched, selection: Selection) -> dict[str, Any]:
 def write_watched(
     parts: Mapping[str, Path], trial: Trial, watched: Watched, known_tags: Sequence[str] | None
 ) -> None:
-    """Write the parts about thresholds and about metrics other than those of HTTP requests.
+    """Write the part about thresholds, and the part about metrics that are not of HTTP requests.
 
-    `known_tags` are the tags that the file's points have, None for all.
+    `known_tags` are the tags that the points of the file have; None means all tags.
     """
     write_rows(parts["thresholds"], "thresholds", trial, threshold_rows(watched, known_tags))
     write_rows(parts["metrics"], "metrics", trial, metric_rows(watched))

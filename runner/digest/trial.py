@@ -256,7 +256,8 @@ def _read(
         else:
             load = read_load(run, trial, number, by_itself, beside, **how)
         loads.append(load)
-        # Both clocks were read at the same time, and their drift over one load is negligible.
+        # Convert the begin of the load from the wall clock to the monotonic clock. Both clocks were
+        # read at the same time, and their drift over one load is negligible.
         begin_ns = each.load_started_mono_ns + load.begin_wall_ns - each.load_started_wall_ns
         # The load ends with its generator at the latest.
         end_s = min(load.metrics["duration_s"], (each.load_ended_mono_ns - begin_ns) / 1e9)

@@ -55,7 +55,7 @@ WRAPPER = "own.js"
 """Module that runs a user's script: in workloads/, and in a run's folder beside the script's copy.
 """
 AS_WRITTEN = "as-written.js"
-"""The same for a script whose own options give the load."""
+"""Module that runs a user's script whose own options give the load."""
 
 
 def wrapper_name(*, as_written: bool) -> str:

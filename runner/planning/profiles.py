@@ -1,6 +1,6 @@
 """The trials of a run's profiles, after the run's trials.
 
-Each profiled load has a session, and a long one in one piece also a timeline.
+Each profiled load has a session of slices. A long load that is not sliced also has a timeline.
 """
 
 from __future__ import annotations
@@ -92,7 +92,10 @@ def _shape(cell: Cell) -> Shape | None:
 
 
 def _whole_shape(cell: Cell) -> Shape | None:
-    """Return the shape of a cell's timeline; None if its load is sliced, too short, or changes."""
+    """Return the shape of a cell's timeline.
+
+    Return None if the load is sliced or too short, or if its rate changes.
+    """
     shortest_s, longest_s = TIMELINE_S
     if cell.slices is not None:
         return None

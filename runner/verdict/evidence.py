@@ -23,10 +23,10 @@ CROWDED = 0.80
 FULL_SECOND = 0.95
 """Above this share of its CPUs in some second, a generator may have limited that second's rate."""
 HELD = 0.97
-"""If a server on a quota used this share of its quota overall, full seconds of the generator are
-ignored.
+"""If a server on a quota used this share of its quota overall, it does not matter that the
+generator was full in some seconds.
 
-They can then have cost at most 3 % of the rate.
+These seconds can have cost at most 3 % of the rate.
 """
 THROTTLED = 0.01
 """Above this share of time held back by its quota, a server has used up the quota."""
@@ -114,7 +114,7 @@ class Evidence:
     """
 
     server_share: float | None
-    """None if the server's process, or the number of its CPUs, is unknown."""
+    """CPU use of the server. None if its process, or the number of its CPUs, is unknown."""
     generator_share: float | None
     """CPU use as a share of the CPUs that the generator can use. None if unknown.
 
@@ -151,11 +151,14 @@ class Evidence:
     share: float = 1.0
     """The lab's quota: the share of each of its CPUs that the server may use."""
     cores: float = 1.0
-    """The server's quota in cores, summed over its CPUs: the foreign quota if there is one."""
+    """The server's quota in cores, summed over its CPUs.
+
+    If there is a foreign quota, it is that one.
+    """
     foreign_quota: bool = False
     """True if a quota set outside the lab gave the server less."""
     shared_quota: bool = False
-    """True if the generator is under the server's quota, too."""
+    """True if the server's quota also applies to the generator."""
     generator_throttled_share: float = 0.0
     """Share of the time in which a quota held the generator back; 0 if unknown."""
     server_used_cores: float | None = None
