@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 from runner.planning.catalog import campaign_servers, load_campaign
-from runner.planning.plan import with_profile
+from runner.planning.plan import estimate_s, with_profile
 from runner.planning.profiles import plan_profiles
-from runner.profiled import KINDS, LONGEST_S, PLACES
+from runner.profiled import KINDS, LONGEST_S, PLACES, TIMELINE, kind_of
+from runner.shapes import Sweep
 
 QUICK = load_campaign("quick")
 
@@ -38,6 +39,47 @@ def test_a_number_of_iterations_becomes_a_time():
     ]
     shape = profile.trials[0].cell.shape
     assert (shape.users, shape.duration_s) == (500, PLACES * LONGEST_S)
+
+
+def test_quick_profiles_one_load_in_little_time():
+    """`make report` has minutes only: its profile is of one load, for each of its servers."""
+    (profile,) = planned(QUICK)
+    assert [trial.cell.server for trial in profile.trials] == ["axum", "gin", "nginx"]
+    assert sum(map(estimate_s, profile.trials)) < 45
+
+
+def test_claims_profiles_every_kind_of_load_and_two_timelines():
+    profiles = planned(load_campaign("claims"))
+    timelines = [each for each in profiles if each.session.startswith(TIMELINE)]
+    assert [trial.cell.server for each in timelines for trial in each.trials] == ["axum", "echo"]
+    workloads = {each.trials[0].cell.workload for each in profiles}
+    assert workloads == {"wrk-matrix", "experiments", "rates", "static", "devices-insert"}
+    copies = [trial.cell.server for trial in profiles[0].trials]
+    assert {"gin", "gin-b"} <= set(copies), "an A/A comparison"
+
+
+def test_only_a_long_load_in_one_piece_has_a_timeline():
+    """In quick these are 20 s at a rate; its sessions and its iterations have none."""
+    found = [each for each in planned(with_profile(QUICK)) if each.session.startswith(TIMELINE)]
+    (cells,) = [[trial.cell for trial in each.trials] for each in found]
+    assert [(cell.server, cell.workload, cell.slices) for cell in cells] == [
+        ("axum", "rates", 1),
+        ("gin", "rates", 1),
+    ]
+    assert cells[0].shape.step_s == 20
+    assert kind_of(found[0].session, 1) == "recorded"
+
+
+def test_a_timeline_is_not_longer_than_half_a_minute():
+    long = tuple(
+        replace(load, form=replace(load.form, each_s=300.0), profile=True)
+        for load in QUICK.loads
+        if not load.slices and isinstance(load.form, Sweep)
+    )
+    (found,) = [
+        each for each in planned(replace(QUICK, loads=long)) if each.session.startswith(TIMELINE)
+    ]
+    assert found.trials[0].cell.shape.step_s == 30
 
 
 def test_ramps_and_searches_are_not_profiled():
