@@ -41,13 +41,15 @@ SECRETS = {
 }
 OF_RATES = {"cpu-peaks", "cpu-side-by-side"}
 """Figures of loads at an offered rate."""
+OF_PROFILES = {"cpu-spikes-ran"}
+"""Figures of a run with profiles."""
 SHOWN = tuple(
     name
     for notebook in ("report", "published", "cpu_spikes")
     for name in charts(notebook)
-    if name not in OF_RATES
+    if name not in OF_RATES | OF_PROFILES
 )
-"""The figures that the run has loads for: no database, no probe and no rates."""
+"""The figures that the run has loads for: no database, no probe, no rates, no profiles."""
 Post = tuple[dict[str, Any], bs4.BeautifulSoup]
 KINDS = (".svg", ".png", "-dark.svg", "-dark.png")
 
