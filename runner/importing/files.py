@@ -28,7 +28,7 @@ class K6File:
 
 
 def recognize(path: Path) -> K6File:
-    """Return a file of k6 with the name for its copy; raise LabError if it is not k6's."""
+    """Return the file with the name for its copy; raise LabError if k6 did not write the file."""
     if not path.is_file():
         raise LabError(f"{path} is not a file: name a file that k6 wrote by --out json=FILE.")
     with path.open("rb") as file:

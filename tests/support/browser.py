@@ -101,7 +101,7 @@ def opened(
 ) -> Iterator[tuple[Any, list[str]]]:
     """Open a file in a window of `width` CSS pixels.
 
-    Yield the page, and the list of addresses that the page requests, which grows.
+    Yield the page, and a list to which the addresses that the page requests are added.
     """
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
     page = context.new_page()
@@ -122,7 +122,7 @@ def layout_faults(page: Any) -> list[str]:
 
 
 def foreign(asked: list[str]) -> list[str]:
-    """Return the addresses that are neither of files nor inside the page."""
+    """Return the addresses that are neither files nor data inside the page."""
     return [address for address in asked if not address.startswith(("file:", "data:"))]
 
 

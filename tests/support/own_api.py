@@ -136,9 +136,9 @@ def held_group(cores, period_us=100_000):
 
 
 def run(root, *arguments, url=None, script=None, code=0):
-    """Run `bench run`, which must end with this exit code; `arguments` may change the one repeat.
+    """Run `bench run`, which must end with this exit code.
 
-    `script` is the text of a script of k6.
+    Each load is run once, unless `arguments` say otherwise. `script` is the text of a k6 script.
     """
     given = ["--url", url] if url else []
     if script is not None:

@@ -73,7 +73,7 @@ def other_addresses() -> list[str]:
 
 
 def with_changed(module: str, change: str) -> list[str]:
-    """Return the command of the command line in which a module is changed.
+    """Return a command that changes a module, and then runs the command line.
 
     `change` is a statement that refers to the module as `m`.
     """

@@ -1,6 +1,7 @@
 """The formats of CPU samples.
 
-A format is a function that reads it, and a line in FORMATS. It is recognized by a file's content.
+Each format has a function that reads it, and a line in FORMATS. It is recognized by the content of
+a file.
 """
 
 from __future__ import annotations

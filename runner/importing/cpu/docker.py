@@ -33,7 +33,10 @@ _TIME_FIELDS = ("time", "timestamp", "ts", "@timestamp", "date", "read")
 
 
 def read_docker_json(text: str) -> list[Series]:
-    """Return the series of lines of `docker stats --format json`; none if it is another file."""
+    """Return the series in the lines of `docker stats --format json`.
+
+    There is no series if the text is of another format.
+    """
     return _series(_of_json(_SCREEN.sub("", text)), _every_s(text))
 
 
@@ -111,7 +114,10 @@ def _of_csv(text: str) -> Iterator[Sample]:
 
 
 def _time(texts: list[str]) -> Time:
-    """Return the first time of day or date among texts; a time without a clock if there is none."""
+    """Return the first of the texts that is a date or a time since the epoch.
+
+    If there is none, return a time whose clock is `none`.
+    """
     times = (time_of(each) for each in texts)
     dated = (each for each in times if each is not None and each.clock != "relative")
     return next(dated, Time(0.0, "none"))
