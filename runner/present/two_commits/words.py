@@ -164,7 +164,8 @@ def markdown(found: Compared, remarks: Sequence[str], link: str | None = None) -
 def junit(found: Compared) -> str:
     """Return JUnit XML: a case for each quantity that is judged; worse ones are failures.
 
-    A quantity that is not decided is skipped, unless it decides: then it is an error.
+    A quantity that is not decided is skipped, unless it decides and the run is not decided: then it
+    is an error.
     """
     judged = [row for row in found.rows if not row.is_shown_only]
     suite = ElementTree.Element("testsuite", name="bench ab")
@@ -173,13 +174,20 @@ def junit(found: Compared) -> str:
         name = f"{row.quantity.noun}, {row.load}"
         case = ElementTree.SubElement(suite, "testcase", classname="bench.ab", name=name)
         said = f"{_change(row)}, base again {_noise(row)}, {_outcome(row)}"
-        kind = _junit_kind(row)
+        kind = _junit_kind(row, found.outcome)
         if kind:
             ElementTree.SubElement(case, kind, message=said)
             counts[{"failure": "failures", "error": "errors"}.get(kind, kind)] += 1
         else:
             ElementTree.SubElement(case, "system-out").text = said
-    suite.attrib |= {"tests": str(len(judged))} | {key: str(count) for key, count in counts.items()}
+    if found.kept is not None:
+        name = f"objective {found.kept.objective}"
+        case = ElementTree.SubElement(suite, "testcase", classname="bench.ab", name=name)
+        if found.kept.is_broken:
+            ElementTree.SubElement(case, "failure", message=found.kept.words)
+            counts["failures"] += 1
+    cases = len(suite)
+    suite.attrib |= {"tests": str(cases)} | {key: str(count) for key, count in counts.items()}
     suites = ElementTree.Element("testsuites", name=sentence(found))
     suites.append(suite)
     ElementTree.indent(suites)
@@ -188,10 +196,11 @@ def junit(found: Compared) -> str:
     )
 
 
-def _junit_kind(row: Row) -> str:
+def _junit_kind(row: Row, of_run: Outcome) -> str:
     """Return the element of a test case that did not pass; empty if it did."""
     if row.outcome is Outcome.WORSE:
         return "failure"
-    if row.outcome is Outcome.UNDECIDED and row.is_deciding:
+    is_open = row.outcome in (None, Outcome.UNDECIDED)
+    if of_run is Outcome.UNDECIDED and row.is_deciding and is_open:
         return "error"
     return "skipped" if row.outcome in (None, Outcome.UNDECIDED) else ""

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from runner.present.comparison.quantity import CPU_PER_REQUEST, MEMORY, P50, THROUGHPUT
-from runner.present.two_commits.comparing import Row, outcome_of, plain
+from runner.present.two_commits.comparing import Kept, Row, outcome_of, plain
 from runner.present.two_commits.decision import Change, Judged, Outcome
 from runner.present.two_commits.words import (
     Compared,
@@ -106,8 +106,31 @@ def test_junit_has_a_case_for_each_quantity():
     suites = ElementTree.fromstring(junit(compared(CPU, OPEN, SIZE, CALM, UNKNOWN)))
     suite = suites.find("testsuite")
     counts = {name: int(suite.attrib[name]) for name in ("tests", "failures", "errors", "skipped")}
-    assert counts == {"tests": 5, "failures": 1, "errors": 1, "skipped": 2}
-    assert len(suites.findall(".//failure")) == 1 and len(suites.findall(".//skipped")) == 2
+    assert counts == {"tests": 5, "failures": 1, "errors": 0, "skipped": 3}
+    assert len(suites.findall(".//failure")) == 1 and len(suites.findall(".//skipped")) == 3
+
+
+def test_junit_of_a_run_without_a_decision_is_no_pass():
+    lost = replace(CPU, judged=None, why="fewer than 2 complete sessions")
+    for row in (OPEN, lost):
+        suite = ElementTree.fromstring(junit(compared(row, SIZE))).find("testsuite")
+        assert (suite.attrib["failures"], suite.attrib["errors"]) == ("0", "1")
+
+
+@pytest.mark.parametrize(("head", "outcome"), [(10, Outcome.TIE), (5, Outcome.TIE), (4, "worse")])
+def test_an_objective_that_only_head_breaks_is_worse(head, outcome):
+    kept = Kept("p99 <= 20 ms", 10, 19, head)
+    found = replace(compared(CALM, SIZE), kept=kept)
+    assert found.outcome == outcome
+    assert ("head in 4 of 10 trials" in sentence(found)) == (head == 4)
+    suite = ElementTree.fromstring(junit(found)).find("testsuite")
+    assert suite.attrib["failures"] == ("1" if head == 4 else "0")
+    assert "Objective p99 <= 20 ms at the common rate" in markdown(found, [])
+
+
+def test_an_objective_that_base_breaks_too_says_nothing_of_head():
+    found = replace(compared(CALM), kept=Kept("p99 <= 20 ms", 10, 12, 0))
+    assert found.outcome is Outcome.TIE
 
 
 def test_json_has_no_infinite_numbers():
