@@ -180,6 +180,8 @@ class Between:
 
     It is 0 if it was not measured.
     """
+    silent_ns: int = 0
+    """Longest time during the load without a sign of life from a host; 0 if not measured."""
 
     def share(self, seconds: float) -> float:
         """Return the share of `transfer_bytes_s` that a load used in its busier direction."""

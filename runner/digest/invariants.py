@@ -71,6 +71,8 @@ MOVED_NS = 5_000_000
 
 The clocks are only used to align the seconds of the hosts. No latency depends on them.
 """
+SILENT_S = 3.0
+"""Allowed time without a sign of life from a host during a load; there is one a second."""
 
 IF_BROKEN = {
     Blame.TRIAL: "fails",
@@ -318,6 +320,13 @@ class Invariant(Enum):
         "the distance of each host's clock from the runner's, before and after the load",
         f"{MOVED_NS / 1e6:g} ms, and twice the error of measuring it",
         loads="several hosts",
+    )
+    HOSTS_SPOKE = Rule(
+        "11 no host was silent",
+        "the longest time without a sign of life from a host",
+        f"{SILENT_S:g} s",
+        loads="several hosts",
+        blame=Blame.MACHINE,
     )
     SUCCEEDED = Rule(
         "some request was answered with success",

@@ -17,6 +17,7 @@ from runner.digest.invariants import (
     OWN_CONNECTIONS,
     ROUNDING_MS,
     SETTLED_S,
+    SILENT_S,
     SLEWED,
     STEPPED_S,
     STRANGERS,
@@ -487,7 +488,11 @@ def between(measurement: Measurement) -> tuple[Check, ...]:
         f"moved by {hosts.clock_moved_ns / 1e6:.3f} ms, "
         f"known to ± {hosts.clock_error_ns / 1e6:.3f} ms"
     )
-    return (Invariant.CLOCKS_TOGETHER.check(ok, detail),)
+    silent_s = hosts.silent_ns / 1e9
+    return (
+        Invariant.CLOCKS_TOGETHER.check(ok, detail),
+        Invariant.HOSTS_SPOKE.check(silent_s <= SILENT_S, f"{silent_s:.1f} s"),
+    )
 
 
 # --- the samples ----------------------------------------------------------------------------------

@@ -218,6 +218,7 @@ def generate(bench: Bench, loads: Sequence[Job], watchers: Watchers | None) -> G
     sites = bench.sites
     for site in sites.all:
         site.look_at_clock()
+        site.take_longest_silence_s()
     networks = {site: site.network() for site in sites.all} if sites.transfer else {}
     begin = None if len(loads) == 1 else time.monotonic_ns() + round(1e9 * AHEAD_S)
     samplers = {} if watchers is None else watchers.samplers
@@ -240,6 +241,7 @@ def generate(bench: Bench, loads: Sequence[Job], watchers: Watchers | None) -> G
         {name: value - before[name] for name, value in site.network().items()}
         for site, before in networks.items()
     ]
+    silent_s = max(site.take_longest_silence_s() for site in sites.all)
     moved_ns = max(site.look_at_clock() for site in sites.all)
     between = Between(
         clock_error_ns=max(site.clock.error_ns for site in sites.all),
@@ -251,5 +253,6 @@ def generate(bench: Bench, loads: Sequence[Job], watchers: Watchers | None) -> G
         transfer_bytes_s=sites.transfer.bytes_s,
         generators=sites.generator_hosts,
         round_trip_ns=sites.transfer.round_trip_ns,
+        silent_ns=round(1e9 * silent_s),
     )
     return GeneratedByAll(tuple(done), between)

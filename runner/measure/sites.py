@@ -87,6 +87,10 @@ class Site:
         """A sentence that names the hosts that were lost; empty, because this machine cannot be."""
         return ""
 
+    def take_longest_silence_s(self) -> float:
+        """Return the longest silence of this site since the last call; 0 for this machine."""
+        return 0.0
+
     def quota(self, pid: int) -> Quota:
         """Return the tightest quota of a process, as `quotas.quota_of` does."""
         return quotas.quota_of(pid)

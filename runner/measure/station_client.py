@@ -138,6 +138,10 @@ class StationClient(Site):
         """A sentence that names the hosts that were lost, this or others; empty without one."""
         return self._vigil.loss
 
+    def take_longest_silence_s(self) -> float:
+        """Return the longest time without a sign of life from there since the last call."""
+        return self._channel.silence.take_longest_s()
+
     def ask(self, do: str, timeout_s: float = ANSWER_S, **more: Any) -> Any:
         """Call a method of the station and return the result.
 

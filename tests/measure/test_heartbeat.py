@@ -108,9 +108,14 @@ def test_a_silent_host_is_said_at_once_and_given_up_within_ten_seconds():
 
 
 def test_a_host_that_comes_back_in_time_is_not_lost():
+    """But the load during which it was away knows for how long."""
     world = World("server")
     world.pass_s(LOST_S - 1, silent={"server"})
     world.pass_s(30)
+    silence = world.lines["server"].silence
+    assert silence.take_longest_s() == LOST_S - 1 + LOOK_S
+    world.pass_s(5)
+    assert silence.take_longest_s() == LOOK_S
     assert len(world.said) == 2 and world.said[1] == "The host of the server responds again."
     assert world.vigil.loss == "" and world.abandoned == []
 

@@ -45,7 +45,7 @@ from runner.measure.sites import Job
 from runner.measure.station import Station, answer
 from runner.measure.station_client import StationClient
 from runner.measurement import Between, Part
-from runner.model import LabError, LoadPart
+from runner.model import Blame, LabError, LoadPart
 from runner.planning.hosts import Hosts, read_hosts
 from runner.store import raw_name
 from runner.verdict.limits import Limit
@@ -288,9 +288,31 @@ def test_clocks_that_move_apart_make_a_trial_invalid(moved_ns, ok):
         transfer_bytes_s=1e9,
         generators=(),
     )
-    (check,) = between(measured(between=hosts))
-    assert check.ok is ok
+    clocks, spoke = between(measured(between=hosts))
+    assert clocks.ok is ok and spoke.ok
     assert between(measured()) == ()
+
+
+@pytest.mark.fault(
+    "a host is cut off for some seconds during a load, and comes back in time",
+    "the trial is repeated, and the run goes on",
+)
+@pytest.mark.parametrize(("silent_s", "ok"), [(1.2, True), (2.9, True), (5.0, False)])
+def test_a_trial_with_a_silent_host_is_repeated(silent_s, ok):
+    """Its rate has a gap in which nobody was answered."""
+    hosts = Between(
+        clock_error_ns=0,
+        clock_moved_ns=0,
+        received_bytes=0,
+        sent_bytes=0,
+        segments=0,
+        retransmitted=0,
+        transfer_bytes_s=1e9,
+        generators=(),
+        silent_ns=round(silent_s * 1e9),
+    )
+    _, spoke = between(measured(between=hosts))
+    assert spoke.ok is ok and spoke.blame is Blame.MACHINE
 
 
 @pytest.mark.parametrize(
