@@ -126,6 +126,10 @@ bench-false-alarms: setup ## How often `bench ab` is wrong on the noise of real 
 soak: setup ## One trial of ten million iterations: memory flat, counts agree; a row in docs/soak.md (half an hour)
 	@$(BIN)/python benchmarks/soak.py
 
+.PHONY: chaos
+chaos: setup ## Hit a hundred campaigns at random moments by random faults; the outcome goes into docs/reliability.md (an hour)
+	@PYTHONPATH=benchmarks:. $(BIN)/python -m chaos
+
 .PHONY: sample
 sample: setup ## Make the committed runs anew by real ones: data/sample (claims), data/all (all), data/seeds (seeds): four hours
 	@set -e; $(BIN)/bench run claims --repeats 20 --until decided --budget 2h; $(BIN)/bench export latest --out data/sample; \

@@ -1,0 +1,1 @@
+"""Random faults at random moments, to see whether a campaign loses or leaves anything."""
