@@ -55,7 +55,8 @@ OTHERS = 0.15
 """Above this share of CPU time, programs outside the trial count as a disturbance.
 
 The time of other programs is the machine's time minus the trial's time. The kernel counts the first
-in ticks and the second exactly, so the difference is rough: docs/method.md has measured values.
+in ticks and the second exactly, so the difference is rough: docs/method-evidence.md has measured
+values.
 """
 MANY_TIMES = 5.0
 """A client waited longer if its percentile is more than this many times the other client's."""

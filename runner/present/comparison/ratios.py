@@ -225,8 +225,8 @@ def noise_floor(tables: Tables, load: object, column: str, *, within: bool = Fal
 
     The factor is the largest ratio that noise alone caused between two labels of one program (A/A).
     It is 1 if the run has no such labels. If comparisons are made `within` sessions, their
-    intervals already include this noise (docs/method.md), so they are widened only if the two
-    labels differ significantly.
+    intervals already include this noise (docs/method-evidence.md), so they are widened only if the
+    two labels differ significantly.
     """
     trials = compared(tables, tables.trials[tables.trials["load"] == load])
     factors = [1.0]

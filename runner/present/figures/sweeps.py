@@ -104,9 +104,9 @@ def knee(rates_rps: ArrayLike, latency_ms: ArrayLike, sustained: ArrayLike) -> K
     The knee is the rate at which Kleinrock's power, rate / response time, is greatest (Kleinrock
     1979, Power and Deterministic Rules of Thumb for Probabilistic Problems in Computer
     Communications, ICC; Jain 1991, The Art of Computer Systems Performance Analysis, section 3.3).
-    If the power still rises at the highest rate, there is no knee. docs/method.md compares this
-    definition with two alternatives. The first rate that was not sustained, and all higher rates,
-    cannot be the knee, because the queue grows there as long as the load lasts.
+    If the power still rises at the highest rate, there is no knee. docs/method-evidence.md
+    compares this definition with two alternatives. The first rate that was not sustained, and all
+    higher rates, cannot be the knee, because the queue grows there as long as the load lasts.
     """
     rates = np.asarray(rates_rps, dtype=float)
     latency = np.asarray(latency_ms, dtype=float)

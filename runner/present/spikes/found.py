@@ -26,7 +26,8 @@ gives q, and a stretch would have L windows or more with probability q^(L-1). If
 stretches is not significantly higher (binomial, P > CHANCE), the minimum length grows by a window,
 until it is, or no stretch is left.
 
-docs/method.md has the rate of false spikes, which tests/present/spikes/test_spikes.py simulates.
+docs/method-evidence.md has the rate of false spikes, which tests/present/spikes/test_spikes.py
+simulates.
 """
 
 import math

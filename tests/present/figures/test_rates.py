@@ -69,7 +69,7 @@ def test_no_knee_is_an_answer(
 
 
 def test_noise_moves_the_knee_by_one_rate_at_most() -> None:
-    """The table in docs/method.md about the knee, its first line."""
+    """The table in docs/method-evidence.md about the knee, its first line."""
     rng = np.random.default_rng(7)
     capacity = 5500.0
     near = []
