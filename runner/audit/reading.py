@@ -5,22 +5,27 @@ Size and time are limited.
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import http.client
 import json
 import math
+import re
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pandas as pd
 
-from runner.audit.formats.catalog import JSON_FORMATS, NAMES, TABLE_FORMATS
+from runner.audit.formats import jmeter
+from runner.audit.formats.catalog import JSON_FORMATS, NAMES, TABLE_FORMATS, JsonFormat
+from runner.audit.formats.csv_tables import header_of
 from runner.audit.formats.text_reports import TOOLS, rows_of_reports
 from runner.audit.formats.values import (
     BELOW,
@@ -30,14 +35,29 @@ from runner.audit.formats.values import (
     Row,
     as_number,
     dict_of,
+    list_of,
     value_of,
 )
 from runner.model import LabError
 
 MOST_BYTES = 64 * 2**20
+"""Of a source that is read at once: all but lists of requests."""
+HEAD_BYTES = 2**16
+"""First bytes, by which a list of requests is recognised."""
+LONGEST_LINE_BYTES = 2**20
 MOST_ROWS = 500_000
 SECURE = "https://"
 FETCH_S = 60
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+BETWEEN_DOCUMENTS = re.compile(r"[\s\x1e]*")
+"""Space, or the record separator of JSON text sequences (RFC 7464)."""
+FIRST_OBJECT = re.compile(r"^[ \t]{0,8}[\[{]", re.M)
+COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}m")
+SINGLE_REQUESTS = {
+    frozenset({"type", "metric"}): "k6 wrote them; `bench report FILE` makes a report of them",
+    frozenset({"seq", "latency", "timestamp"}): "give the report that vegeta makes of them",
+}
+"""Names in a file of single requests -> what to do with it."""
 
 
 def read_all(
@@ -59,35 +79,52 @@ def read_all(
             f"--map must be such as rps=requests_per_second,connections=clients, not {columns!r}."
         )
     named = {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
-    sources = map(_read_source, map(str, names))
-    read = [
-        parse(source.content, source.name, format_name, named, connections, depth)
-        for source in sources
-    ]
-    return pd.concat(read, ignore_index=True)
+    options = Options(format_name, named, connections, depth)
+    return pd.concat([_read(str(name), options) for name in names], ignore_index=True)
 
 
 @dataclass(frozen=True)
-class _Source:
-    """A source that was read."""
+class Options:
+    """What is known about sources beside their content."""
 
-    content: bytes
-    """At most one byte more than `MOST_BYTES`."""
-    name: str
-    """Its name on pages."""
+    format_name: str = ""
+    """The only format to try; empty for all."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Columns of a CSV: ours -> theirs."""
+    connections: float | None = None
+    depth: float | None = None
+    """Of loads that do not state theirs."""
 
 
-def _read_source(name: str) -> _Source:
-    """Return a source; raise LabError if it cannot be read."""
+def _read(name: str, options: Options) -> pd.DataFrame:
+    """Return the rows of a source; raise LabError if it cannot be read."""
     if name == "-":
-        return _Source(sys.stdin.buffer.read(MOST_BYTES + 1), "stdin")
+        return _read_stream(sys.stdin.buffer, "stdin", options)
     if name.startswith(SECURE):
-        return _Source(fetch(name), name.rstrip("/").rpartition("/")[2])
+        return _parsed(fetch(name), name.rstrip("/").rpartition("/")[2], options)
     try:
         with Path(name).open("rb") as file:
-            return _Source(file.read(MOST_BYTES + 1), Path(name).name)
+            return _read_stream(file, Path(name).name, options)
     except OSError as error:
         raise LabError(f"{name} cannot be read: {error.strerror}.", exit_code=1) from None
+
+
+def _read_stream(stream: BinaryIO, name: str, options: Options) -> pd.DataFrame:
+    """Return the rows of a stream: a list of requests line by line, everything else at once."""
+    head = stream.read(HEAD_BYTES)
+    may_be_requests = options.format_name in ("", "jmeter") and not head.startswith(UTF_16)
+    if may_be_requests and jmeter.is_jmeter(header_of(_text_of(head))):
+        return _completed(jmeter.rows_of_requests(_lines(head, stream), name), name, options)
+    return _parsed(head + stream.read(MOST_BYTES + 1 - len(head)), name, options)
+
+
+def _lines(head: bytes, stream: BinaryIO) -> Iterator[str]:
+    """Yield the lines of a stream whose first bytes were read; a longer one in several parts."""
+    *whole, cut_off = head.removeprefix(codecs.BOM_UTF8).split(b"\n")
+    yield from (f"{line.decode('utf-8', errors='replace')}\n" for line in whole)
+    yield (cut_off + stream.readline(LONGEST_LINE_BYTES)).decode("utf-8", errors="replace")
+    while line := stream.readline(LONGEST_LINE_BYTES):
+        yield line.decode("utf-8", errors="replace")
 
 
 class _Secure(urllib.request.HTTPRedirectHandler):
@@ -135,42 +172,119 @@ def parse(
     `columns` maps those of a CSV (ours -> theirs). `connections` and `depth` apply to loads that do
     not state theirs. Raise LabError as `read_all` does.
     """
+    return _parsed(data, source, Options(format_name, columns or {}, connections, depth))
+
+
+def _parsed(data: bytes, source: str, options: Options) -> pd.DataFrame:
+    """Return the rows of a file's content; raise LabError as `read_all` does."""
     if len(data) > MOST_BYTES:
         raise LabError(
             f"{source} has more than {MOST_BYTES // 2**20} MiB: audit a part of it.", exit_code=1
         )
-    if format_name and format_name not in NAMES:
-        raise LabError(f"--format must be one of {', '.join(NAMES)}, not {format_name!r}.")
-    text = data.decode("utf-8", errors="replace").removeprefix("\ufeff").replace("\r\n", "\n")
-    rows = _rows(text, source, format_name, columns or {})
+    if options.format_name and options.format_name not in NAMES:
+        raise LabError(f"--format must be one of {', '.join(NAMES)}, not {options.format_name!r}.")
+    return _completed(_rows(_text_of(data), source, options), source, options)
+
+
+def _completed(rows: Iterable[Row], source: str, options: Options) -> pd.DataFrame:
+    """Return rows as a frame, with what is known about loads that do not say it."""
     found = _tidy(rows, source)
-    found["depth"] = found["depth"].fillna(depth or math.nan)
+    found["depth"] = found["depth"].fillna(options.depth or math.nan)
     # Without a word about it, a connection of HTTP/1 has one request under way.
     found["depth"] = found["depth"].mask(found["depth"].isna() & found["protocol"].eq(""), 1.0)
-    return found.fillna({"connections": connections or math.nan})
+    return found.fillna({"connections": options.connections or math.nan})
 
 
-def _rows(text: str, source: str, format_name: str, columns: Mapping[str, str]) -> Iterable[Row]:
+def _text_of(data: bytes) -> str:
+    """Return a file's text: UTF-16 with a mark, as PowerShell writes it, or else UTF-8.
+
+    Colours of a terminal are left out.
+    """
+    text = data.decode("utf-16" if data.startswith(UTF_16) else "utf-8", errors="replace")
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    return COLOURS.sub("", text) if "\x1b" in text else text
+
+
+def _rows(text: str, source: str, options: Options) -> Iterable[Row]:
     """Return the rows of a text by the first format that fits; raise LabError if none does."""
+    name = options.format_name
     if text.lstrip().startswith(("{", "[")):
-        content = _json(text, source)
-        for known in JSON_FORMATS:
-            if format_name in ("", known.name) and known.fits(content):
-                return known.rows(content, source)
-        raise LabError(_unknown_json(content, source, format_name), exit_code=1)
-    tools = [tool for tool in TOOLS if format_name in ("", tool.name)]
+        try:
+            return _rows_of_json(text, source, name)
+        except LabError:
+            # A text may begin with a bracket, too: a link in Markdown, or the time of a log.
+            if found := _rows_of_text(text, source, options):
+                return found
+            raise
+    if (found := _rows_of_text(text, source, options)) is not None:
+        return found
+    if begin := FIRST_OBJECT.search(text):
+        with contextlib.suppress(LabError):  # such as the command above its output
+            return _rows_of_json(text[begin.start() :], source, name)
+    raise LabError(_unknown_text(text, source, name), exit_code=1)
+
+
+def _rows_of_text(text: str, source: str, options: Options) -> Iterable[Row] | None:
+    """Return the rows of printed reports or of a table; None if the text is neither."""
+    name = options.format_name
+    tools = [tool for tool in TOOLS if name in ("", tool.name)]
     if reports := rows_of_reports(text, source, tools):
         return reports
     for table in TABLE_FORMATS:
-        if format_name in ("", table.name) and table.fits(text):
-            return table.rows(text, source, columns)
-    raise LabError(_unknown_text(text, source, format_name), exit_code=1)
+        if name in ("", table.name) and table.fits(text):
+            return table.rows(text, source, options.columns)
+    return None
 
 
-def _json(text: str, source: str) -> Any:
-    """Return the content of a JSON text; raise LabError with the line of its first fault."""
+def _rows_of_json(text: str, source: str, format_name: str) -> Iterable[Row]:
+    """Return the rows of a file with one or several JSON documents, or of the parts of a list.
+
+    Raise LabError if no format fits one of them.
+    """
+    documents = _documents(text, source)
+    content = documents[0] if len(documents) == 1 else documents
+    formats = [known for known in JSON_FORMATS if format_name in ("", known.name)]
+    if found := _fitting(formats, content):
+        return found.rows(content, source)
+    parts = list_of(content)
+    if not parts or _fitting(formats, parts[0]) is None:
+        raise LabError(_unknown_json(content, source, format_name), exit_code=1)
+    return _rows_of_parts(formats, parts, source, format_name)
+
+
+def _rows_of_parts(
+    formats: Sequence[JsonFormat], parts: Sequence[Any], source: str, format_name: str
+) -> Iterator[Row]:
+    """Yield the rows of documents of several formats; raise LabError if one has none of them."""
+    for number, part in enumerate(parts, start=1):
+        name = f"{source} [{number}]"
+        known = _fitting(formats, part)
+        if known is None:
+            raise LabError(_unknown_json(part, name, format_name), exit_code=1)
+        for row in known.rows(part, name):
+            yield row | {"test": source if row.get("test") == name else row.get("test")}
+
+
+def _fitting(formats: Iterable[JsonFormat], content: Any) -> JsonFormat | None:
+    """Return the first format that fits; None if there is none."""
+    return next((known for known in formats if known.fits(content)), None)
+
+
+def _documents(text: str, source: str) -> list[Any]:
+    """Return the JSON documents in a text, at least one, with space between them.
+
+    Raise LabError with the line of the first fault.
+    """
+    decoder = json.JSONDecoder(parse_constant=lambda _: None)
+    found: list[Any] = []
+    place = _next_document(text, 0)
     try:
-        return json.loads(text, parse_constant=lambda _: None)
+        while not found or place < len(text):
+            content, end = decoder.raw_decode(text, place)
+            found.append(content)
+            place = _next_document(text, end)
+            if len(found) > MOST_ROWS:
+                raise LabError(_too_many_rows(source), exit_code=1)
     except RecursionError:
         raise LabError(f"{source} is nested too deeply.", exit_code=1) from None
     except json.JSONDecodeError as error:
@@ -179,12 +293,27 @@ def _json(text: str, source: str) -> Any:
         ) from None
     except ValueError:  # a number of thousands of digits
         raise LabError(f"{source} has a number that is too long.", exit_code=1) from None
+    return found
+
+
+def _next_document(text: str, place: int) -> int:
+    """Return where the next document begins, or the end of the text."""
+    space = BETWEEN_DOCUMENTS.match(text, place)
+    return space.end() if space else place
+
+
+def _too_many_rows(source: str) -> str:
+    """Return a sentence about a source that has too many rows."""
+    return f"{source} has more than {MOST_ROWS:,} rows: audit a part of it."
 
 
 def _unknown_json(content: Any, source: str, format_name: str) -> str:
     """Return a sentence about JSON that no format fits: what was tried, and what it has."""
     names = format_name or ", ".join(dict.fromkeys(each.name for each in JSON_FORMATS))
     first = content[0] if isinstance(content, list) and content else content
+    for keys, advice in SINGLE_REQUESTS.items():
+        if keys <= dict_of(first).keys():
+            return f"{source} has single requests: {advice}."
     has = ", ".join(_clean(name) for name in list(dict_of(first))[:6])
     what = f"it has {has}" if has else "it has no names"
     return f"{source} is JSON of none of the formats {names}: {what}."
@@ -206,9 +335,7 @@ def _tidy(rows: Iterable[Row], source: str) -> pd.DataFrame:
     """Return rows as a frame: texts cleaned, numbers finite, placeholders for "unknown" as NaN."""
     found = list(islice(rows, MOST_ROWS + 1))
     if len(found) > MOST_ROWS:
-        raise LabError(
-            f"{source} has more than {MOST_ROWS:,} rows: audit a part of it.", exit_code=1
-        )
+        raise LabError(_too_many_rows(source), exit_code=1)
     columns = {name: [_clean(row.get(name)) for row in found] for name in TEXTS}
     columns["source"] = [_clean(source)] * len(found)
     columns["row"] = [row or str(number) for number, row in enumerate(columns["row"], start=1)]
@@ -221,7 +348,8 @@ def _tidy(rows: Iterable[Row], source: str) -> pd.DataFrame:
             [name in row.get("expected", ()) for row in found], frame.index, dtype=bool
         )
         is_rounded_to_0 = is_coarse & name.endswith("_ms")
-        is_0 = said.eq(0) & (name in POSITIVE) & ~is_rounded_to_0
+        is_counted = (name == "requests") & frame["tool"].ne("")
+        is_0 = said.eq(0) & (name in POSITIVE) & ~is_rounded_to_0 & ~is_counted
         void = said.eq(-1) | is_0 | (said.isna() & expected)
         below = said.lt(0) & ~void & (name in POSITIVE)
         missing += void.map({True: f" {name}", False: ""}) + below.map(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runner.audit.formats import boards, csv_tables, json_reports, k6_summaries
+from runner.audit.formats import boards, csv_tables, jmeter, json_reports, k6_summaries
 from runner.audit.formats.text_reports import TOOLS
 from runner.audit.formats.values import JsonObject, Row, dict_of
 
@@ -90,8 +90,8 @@ TABLE_FORMATS = (
     ),
     TableFormat(
         "jmeter",
-        lambda text: csv_tables.is_jmeter(csv_tables.header_of(text)),
-        csv_tables.jmeter,
+        lambda text: jmeter.is_jmeter(csv_tables.header_of(text)),
+        lambda text, source, _: jmeter.rows_of_requests(jmeter.lines_of(text), source),
     ),
     TableFormat("markdown", csv_tables.has_markdown_table, csv_tables.markdown),
     TableFormat("csv", csv_tables.is_csv, csv_tables.named_columns),

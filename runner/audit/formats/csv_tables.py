@@ -1,13 +1,10 @@
-"""Read tables: CSV, tables in Markdown, Locust's statistics, JMeter's lists of requests."""
+"""Read tables: CSV, tables in Markdown, and Locust's statistics."""
 
 import csv
 import io
-import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-
-import pandas as pd
 
 from runner.audit.formats.values import NUMBERS, PRINTED_QUANTILES, TEXTS, Row, as_number
 from runner.model import LabError
@@ -32,27 +29,50 @@ ALIASES = {
 
 
 def _csv_rows(text: str) -> Iterator[dict[str, str]]:
-    reader = csv.DictReader(io.StringIO(text), restkey="")
+    """Yield the rows of a CSV by the names of its columns.
+
+    If semicolons separate columns, a comma separates decimals, as spreadsheets write both.
+    """
+    delimiter = delimiter_of(text)
+    reader = csv.DictReader(io.StringIO(text.lstrip("\n")), restkey="", delimiter=delimiter)
     try:
         for row in reader:
-            yield {
+            texts = {
                 str(name).strip(): value for name, value in row.items() if isinstance(value, str)
             }
+            if delimiter == ";":
+                texts = {name: DECIMAL_COMMA.sub(r"\1.\2", value) for name, value in texts.items()}
+            yield texts
     except csv.Error as error:
         raise LabError(
             f"The CSV cannot be read from line {reader.line_num} on: {error}.", exit_code=1
         ) from None
 
 
+DELIMITERS = (",", ";", "\t")
+DECIMAL_COMMA = re.compile(r"^(\s*-?\d+),(\d+\s*[^\d,]*)$")
+
+
+def _first_line(text: str) -> str:
+    """Return the first line of a text that is not empty."""
+    return re.split(r"[\r\n]", text[:20_000].lstrip("\r\n"), maxsplit=1)[0][:10_000]
+
+
+def delimiter_of(text: str) -> str:
+    """Return what separates the columns of a CSV: the delimiter that makes the most names."""
+    first = _first_line(text)
+    return max(DELIMITERS, key=lambda each: len(next(csv.reader([first], delimiter=each), [])))
+
+
 def header_of(text: str) -> list[str]:
     """Return the names in the first line of a CSV."""
-    first = re.split(r"[\r\n]", text, maxsplit=1)[0][:10_000]
-    return [name.strip() for name in next(csv.reader([first]), [])]
+    names = next(csv.reader([_first_line(text)], delimiter=delimiter_of(text)), [])
+    return [name.strip() for name in names]
 
 
 def is_csv(text: str) -> bool:
     """True if a text can be a CSV: its first line has several names."""
-    return len(set(header_of(text))) > 1 and not text.lstrip().startswith(("{", "["))
+    return len({*header_of(text)} - {""}) > 1 and not text.lstrip().startswith(("{", "["))
 
 
 PUBLISHED = {
@@ -117,12 +137,28 @@ def named_columns(text: str, source: str, renamed: Mapping[str, str]) -> Iterato
         if name in set(header) - {*columns.values()}
     ]
     expected = tuple(name for name in columns if name in NUMBERS)
+    units = {ours: unit_of(theirs) for ours, theirs in columns.items() if ours.endswith("_ms")}
     for row in _csv_rows(text):
         found: Row = {ours: row.get(theirs) for ours, theirs in columns.items()}
+        found |= {ours: _with_unit(found[ours], unit) for ours, unit in units.items()}
         subject = " ".join(
             [found.get("subject") or "", *(row.get(name) or "" for name in versions)]
         ).strip()
         yield {**found, "mode": row.get("mode"), "subject": subject, "expected": expected}
+
+
+UNIT_AT_END = re.compile(r"[\s_(\[/](ns|us|µs|μs|ms|s|secs?|seconds?)[)\]]?$", re.IGNORECASE)
+
+
+def unit_of(heading: str) -> str:
+    """Return the unit of time at the end of a column's name, as in `avg (us)`; ms without one."""
+    found = UNIT_AT_END.search(heading.strip())
+    return found[1].lower().replace("seconds", "s").replace("second", "s") if found else "ms"
+
+
+def _with_unit(value: str | None, unit: str) -> str | None:
+    """Return a text of digits with the unit of its column."""
+    return f"{value.strip()}{unit}" if value and value.strip()[-1:].isdigit() else value
 
 
 # --- tables in Markdown ---------------------------------------------------------------------------
@@ -229,54 +265,3 @@ def locust(text: str, source: str, _columns: Mapping[str, str]) -> Iterator[Row]
             "load_model": "unknown",
             "resolution_ms": step_ms / 2,
         }
-
-
-# --- JMeter ---------------------------------------------------------------------------------------
-
-JMETER = ("timeStamp", "elapsed", "label", "success", "bytes")
-
-
-def is_jmeter(header: Collection[str]) -> bool:
-    """True for the results that JMeter writes as CSV (JTL): a line for each request."""
-    return {"timeStamp", "elapsed", "label", "success"} <= set(header)
-
-
-def jmeter(text: str, source: str, _columns: Mapping[str, str]) -> Iterator[Row]:
-    """Yield a row for each label of JMeter's results, computed from its requests."""
-    wanted = [name for name in (*JMETER, "allThreads") if name in header_of(text)]
-    try:
-        requests = pd.read_csv(io.StringIO(text), usecols=wanted, on_bad_lines="skip")
-    except (ValueError, pd.errors.ParserError) as error:
-        said = str(error).splitlines()[0]
-        raise LabError(f"{source} is no list of requests by JMeter: {said}.", exit_code=1) from None
-    numbers = requests[["timeStamp", "elapsed"]].apply(pd.to_numeric, errors="coerce")
-    requests[["timeStamp", "elapsed"]] = numbers
-    requests = requests.dropna(subset=["timeStamp", "elapsed"])
-    for label, group in requests.groupby("label", sort=False):
-        yield _jmeter_row(group) | {"test": source, "subject": str(label), "row": str(label)}
-
-
-def _jmeter_row(requests: pd.DataFrame) -> Row:
-    """Return the row of the requests of one label; JMeter's times are whole milliseconds."""
-    elapsed_ms = requests["elapsed"]
-    ended_ms = requests["timeStamp"] + elapsed_ms
-    duration_s = float(ended_ms.max() - requests["timeStamp"].min()) / 1000
-    failed = ~requests["success"].astype(str).str.lower().eq("true")
-    threads = requests["allThreads"].max() if "allThreads" in requests else math.nan
-    quantiles = {f"p{q}_ms": float(elapsed_ms.quantile(q / 100)) for q in PRINTED_QUANTILES}
-    size = requests["bytes"].mean() if "bytes" in requests else math.nan
-    return {
-        "tool": "jmeter",
-        "load_model": "unknown",
-        "connections": threads,
-        "rate": len(requests) / duration_s if duration_s > 0 else math.nan,
-        "requests": len(requests),
-        "duration_s": duration_s,
-        "mean_ms": float(elapsed_ms.mean()),
-        "min_ms": float(elapsed_ms.min()),
-        "max_ms": float(elapsed_ms.max()),
-        **quantiles,
-        "resolution_ms": 1.0,
-        "errors": int(failed.sum()),
-        "answer_bytes": size,
-    }

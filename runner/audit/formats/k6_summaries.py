@@ -48,6 +48,7 @@ def rows_of_metrics(metrics: Metrics, source: str, duration_s: float = math.nan)
             "requests": requests,
             "rate": _number(metrics, "http_reqs", "rate"),
             "errors": failed * requests,
+            "failed_checks_pct": _failed_checks_pct(metrics),
         }
     )
     if "iterations" in metrics:
@@ -72,6 +73,14 @@ def load_model(metrics: Metrics) -> str:
     rate = _number(metrics, "iterations", "rate")
     busy = rate * _number(metrics, "iteration_duration", "avg") / 1000 / users
     return "closed" if busy >= BUSY else "unknown"
+
+
+def _failed_checks_pct(metrics: Metrics) -> float:
+    """Return the share of the script's checks that failed; NaN if it has none."""
+    passed = _number(metrics, "checks", "rate", "value")
+    if math.isnan(passed):
+        passed = _number(metrics, "checks_succeeded", "rate")
+    return 100 * (1 - passed)
 
 
 def _number(metrics: Metrics, metric: str, *names: str) -> float:

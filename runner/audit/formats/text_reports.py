@@ -276,7 +276,7 @@ AB = {
 AB_FAILED = (
     r"\(Connect: (\d{1,18}), Receive: (\d{1,18}), Length: \d{1,18}, Exceptions: (\d{1,18})\)"
 )
-AB_TOTAL = r"^Total:\s+(\d{1,12})\s+\d{1,12}\s+[\d.]{1,20}\s+\d{1,12}\s+(\d{1,12})"
+AB_TOTAL = r"^Total:\s+(\d{1,12})\s+\d{1,12}\s+([\d.]{1,20})\s+\d{1,12}\s+(\d{1,12})"
 """The line whose columns are minimum, mean, standard deviation, median and maximum."""
 
 
@@ -303,7 +303,8 @@ def ab(text: str, source: str) -> Iterator[Row]:
         "mode": "keepalive" if "Keep-Alive requests:" in text else "close",
         **_numbers(AB, text),
         "min_ms": total and total[1],
-        "max_ms": total and total[2],
+        "stdev_ms": total and total[2],
+        "max_ms": total and total[3],
         **_quantiles(percentages, "ms"),
         "resolution_ms": 1.0,
         "errors": failed + refused,

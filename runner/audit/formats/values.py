@@ -24,7 +24,7 @@ NUMBERS = (
     *("connections", "depth", "unmade", "rate", "target_rate", "rate_low", "rate_high"),
     *("mean_ms", "stdev_ms", "min_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms"),
     *("resolution_ms", "cpu_pct", "cpu_given_pct", "cpu_tolerance"),
-    *("requests", "duration_s", "elapsed_s", "errors", "unfinished"),
+    *("requests", "duration_s", "elapsed_s", "errors", "unfinished", "failed_checks_pct"),
     *("bytes_per_s", "answer_bytes"),
 )
 """Numeric columns of the frame; an unknown number is NaN.
@@ -32,7 +32,8 @@ NUMBERS = (
 `depth` is the number of requests under way per connection. `connections` are those that were made,
 `unmade` those that were tried in vain. `requests` has all that ended, also by an error. `errors`
 are those without the answer that was asked for, whatever a tool calls them. `unfinished` are those
-that the tool itself cut off at its end, and counts. `resolution_ms` is how far a time may lie from
+that the tool itself cut off at its end, and counts. `failed_checks_pct` is the share of a script's
+checks that failed. `resolution_ms` is how far a time may lie from
 the true one, as the tool rounds it. `cpu_tolerance` is the relative error with which CPU was
 measured or given. `answer_bytes` is the mean size of an answer.
 
@@ -43,7 +44,7 @@ PRINTED_QUANTILES = (50, 90, 95, 99)
 BELOW = "<0"  # suffix of a name in `missing` if its value is negative but not -1
 MAY_BE_ZERO = (
     *("errors", "unfinished", "unmade", "stdev_ms", "cpu_pct", "min_ms", "target_rate"),
-    *("resolution_ms", "answer_bytes"),
+    *("resolution_ms", "answer_bytes", "failed_checks_pct"),
 )
 POSITIVE = tuple(name for name in NUMBERS if name not in MAY_BE_ZERO)
 MS = {
@@ -62,6 +63,8 @@ PREFIXES = {
     "Gi": 2**30,
     "Ti": 2**40,
 }
+COUNTS = {"k": 1e3, "K": 1e3, "M": 1e6}
+"""Units of rates and counts in tables that people write."""
 UNITS = {
     "_ms": MS,
     "_bytes": {f"{prefix}B": factor for prefix, factor in PREFIXES.items()},
@@ -70,9 +73,14 @@ UNITS = {
     },
     "_s": {unit: ms / 1e3 for unit, ms in MS.items()},
     "_pct": {"%": 1.0},
+    "rate": COUNTS,
+    "requests": COUNTS,
+    "errors": COUNTS,
 }
 """By suffix of a column's name: units in texts, with their factors."""
 MEASURE = re.compile(r"\s*(-?\d[\d.,]{0,30}(?:[eE][+-]?\d{1,3})?)\s*([A-Za-zµμ%]{0,6})(?:/s)?\s*")
+THOUSANDS = re.compile(r"\d{3}(?!\d).*")
+"""What follows a comma between thousands."""
 GO_DURATION = re.compile(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:([\d.]{1,20})s)?")
 
 
@@ -81,10 +89,24 @@ def as_number(value: Any) -> float:
     if isinstance(value, bool) or value is None:
         return math.nan
     try:
-        found = float(value.replace(",", "")) if isinstance(value, str) else float(value)
+        found = float(_with_point(value) if isinstance(value, str) else value)
     except (ValueError, TypeError, OverflowError, AttributeError):
         return math.nan
     return found if math.isfinite(found) else math.nan
+
+
+def _with_point(digits: str) -> str:
+    """Return digits as Python writes numbers, without separators of thousands.
+
+    A single comma separates decimals if three digits do not follow it, or a zero is before it.
+    """
+    first, *groups = digits.split(",")
+    if not groups:
+        return digits
+    is_of_thousands = THOUSANDS.fullmatch(groups[0]) and first.strip("+- ") not in ("", "0")
+    if len(groups) == 1 and "." not in digits and not is_of_thousands:
+        return f"{first}.{groups[0]}"
+    return first + "".join(groups)
 
 
 def value_of(column: str, value: Any) -> float:
@@ -94,7 +116,7 @@ def value_of(column: str, value: Any) -> float:
         return as_number(value)
     found = MEASURE.fullmatch(value[:64])
     if found is None:
-        return duration_ms(value) * units.get("ms", math.nan) if "ms" in units else math.nan
+        return duration_ms(value) * units["ms"] if "ms" in units else as_number(value)
     factor = units.get(found[2], math.nan) if found[2] else 1.0
     return as_number(found[1]) * factor
 

@@ -1,0 +1,171 @@
+"""Read the results that JMeter writes as CSV (JTL): a line for each request, of any number.
+
+The memory needed depends on the number of labels and of different times, not of requests.
+"""
+
+import csv
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from runner.audit.formats.csv_tables import delimiter_of, header_of
+from runner.audit.formats.values import PRINTED_QUANTILES, Row
+from runner.model import LabError
+
+NEEDED = ("timeStamp", "elapsed", "label", "success")
+EXACT_MS = 2**16
+"""Up to here each millisecond is counted by itself."""
+DIGITS = 13
+"""Binary digits that a longer time is counted with: a deviation of 0.03 % at most."""
+MOST_COUNTERS = 2_000_000
+"""Of all labels together: some 200 MB."""
+LONGEST_NUMBER = 18
+"""Digits of a number at most; a longer one is no time of JMeter's."""
+
+
+def is_jmeter(header: Collection[str]) -> bool:
+    """True for the names of the columns of JMeter's results."""
+    return set(NEEDED) <= set(header)
+
+
+@dataclass
+class _Label:
+    """The requests of one label."""
+
+    count: int = 0
+    failed: int = 0
+    sum_ms: int = 0
+    shortest_ms: int = 10**LONGEST_NUMBER
+    longest_ms: int = 0
+    first_ms: float = math.inf
+    last_ms: float = -math.inf
+    sum_bytes: int = 0
+    sized: int = 0
+    """Requests whose size is known."""
+    threads: float = math.nan
+    times: Counter[int] = field(default_factory=Counter)
+    """Requests by their time, rounded down as `_counted_ms` does."""
+
+    def quantile_ms(self, quantile: float) -> int:
+        """Return the time that so many of the requests took at most (nearest rank)."""
+        rank = max(1, math.ceil(quantile * self.count))
+        below = 0
+        for time_ms in sorted(self.times):
+            below += self.times[time_ms]
+            if below >= rank:
+                return min(time_ms, self.longest_ms)
+        return self.longest_ms
+
+    def row(self, name: str, source: str) -> Row:
+        """Return the row of the label; JMeter's times are whole milliseconds."""
+        duration_s = (self.last_ms - self.first_ms) / 1000
+        is_timed = 0 < duration_s < math.inf
+        return {
+            "test": source,
+            "subject": name,
+            "row": name,
+            "tool": "jmeter",
+            "load_model": "unknown",
+            "connections": self.threads,
+            "rate": self.count / duration_s if is_timed else math.nan,
+            "requests": self.count,
+            "duration_s": duration_s if is_timed else math.nan,
+            "mean_ms": self.sum_ms / self.count,
+            "min_ms": self.shortest_ms,
+            "max_ms": self.longest_ms,
+            **{f"p{each}_ms": self.quantile_ms(each / 100) for each in PRINTED_QUANTILES},
+            "resolution_ms": 1.0,
+            "errors": self.failed,
+            "answer_bytes": self.sum_bytes / self.sized if self.sized else math.nan,
+        }
+
+
+def rows_of_requests(lines: Iterable[str], source: str) -> Iterator[Row]:
+    """Yield a row for each label, computed from its requests, which `lines` have as CSV.
+
+    A line without a whole number of milliseconds is skipped. Raise LabError if no line has one, if
+    the CSV is broken, or if labels and times are too many.
+    """
+    every = iter(lines)
+    first = next((line for line in every if line.strip()), "")
+    names = header_of(first)
+    requests = csv.reader(every, delimiter=delimiter_of(first))
+    labels: dict[str, _Label] = {}
+    counters = 0
+    try:
+        for cells in requests:
+            counters += _count(labels, dict(zip(names, cells, strict=False)))
+            if counters > MOST_COUNTERS:
+                raise LabError(
+                    f"{source} has too many different labels and times: audit a part of it.",
+                    exit_code=1,
+                )
+    except csv.Error as error:
+        raise LabError(
+            f"{source} cannot be read from line {requests.line_num} on: {error}.", exit_code=1
+        ) from None
+    if not labels:
+        raise LabError(f"{source} has no request with a time in whole ms.", exit_code=1)
+    for name, label in labels.items():
+        yield label.row(name, source)
+
+
+def _count(labels: dict[str, _Label], cells: dict[str, str]) -> int:
+    """Count a request, and return how many counters it added."""
+    elapsed_ms = _whole(cells.get("elapsed", ""))
+    if elapsed_ms is None or "success" not in cells:
+        return 0
+    name = cells.get("label", "")
+    added = int(name not in labels)
+    label = labels.setdefault(name, _Label())
+    label.count += 1
+    label.failed += cells["success"].strip().lower() != "true"
+    label.sum_ms += elapsed_ms
+    label.shortest_ms = min(label.shortest_ms, elapsed_ms)
+    label.longest_ms = max(label.longest_ms, elapsed_ms)
+    counted_ms = _counted_ms(elapsed_ms)
+    added += counted_ms not in label.times
+    label.times[counted_ms] += 1
+    began_ms = _moment_ms(cells.get("timeStamp", ""))
+    label.first_ms = min(label.first_ms, began_ms)  # NaN leaves it as it is
+    label.last_ms = max(label.last_ms, began_ms + elapsed_ms)
+    size = _whole(cells.get("bytes", ""))
+    if size is not None:
+        label.sum_bytes += size
+        label.sized += 1
+    threads = _whole(cells.get("allThreads", ""))
+    if threads is not None:
+        label.threads = max(threads, label.threads)
+    return added
+
+
+def _counted_ms(time_ms: int) -> int:
+    """Return a time with at most `DIGITS` binary digits if it is longer than `EXACT_MS`."""
+    unit = 1 if time_ms < EXACT_MS else 1 << (time_ms.bit_length() - DIGITS)
+    return time_ms - time_ms % unit
+
+
+def _whole(text: str) -> int | None:
+    """Return a whole number that is not negative; None for anything else."""
+    digits = text.strip()
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= LONGEST_NUMBER
+    return int(digits) if is_number else None
+
+
+def _moment_ms(text: str) -> float:
+    """Return a time in ms since 1970, also from a date; NaN if it is neither."""
+    known = _whole(text)
+    if known is not None:
+        return known
+    try:
+        moment = datetime.fromisoformat(text.strip().replace("/", "-"))
+    except ValueError:
+        return math.nan
+    return 1000 * (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def lines_of(text: str) -> Sequence[str]:
+    """Return the lines of a text, with their ends."""
+    return text.splitlines(keepends=True)
