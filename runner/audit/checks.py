@@ -5,6 +5,7 @@ laws.toml has the law behind each check, and what a finding does not prove.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from runner.audit.finding import Audit, Finding, Rule, Severity, laws, of_row, of_test
 from runner.audit.formats.values import BELOW
@@ -44,6 +46,12 @@ NAMES = {
         "stdev_ms": "the standard deviation",
     },
 }
+STANDING_IN = {("mean_ms", "p99_ms"): SUSPICIOUS, ("p99_ms", "max_ms"): KNOWING}
+"""Columns of which one row may have the other's number, with the severity."""
+FEWEST_ALIKE = 3
+MOSTLY_ALIKE = 0.9
+DIGITS_APART = 1e-6
+"""Rows, and share of the rows, in which two columns agree before one stands in for the other."""
 BAND = 0.01
 AROUND = 0.2
 RARE = 1e-4
@@ -81,7 +89,10 @@ def audit(rows: pd.DataFrame) -> Audit:
     not_done = []
     for key, law in laws().items():
         if any(rows[names.split()].notna().all(axis=1).any() for names in law.needs):
-            found += [replace(finding, check=law.name) for finding in CHECKS[key](rows, law.rules)]
+            found += [
+                replace(finding, check=law.name, fix=finding.fix or law.fix)
+                for finding in CHECKS[key](rows, law.rules)
+            ]
         else:
             not_done.append(
                 f"{law.name} (takes {' or '.join(', '.join(names.split()) for names in law.needs)})"
@@ -114,6 +125,7 @@ def _of_rule(rule: Rule, broken: pd.DataFrame, every: int) -> Iterator[Finding]:
         replace(
             of_row(rule.severity, row, rule.says),
             effect=float(row[rule.effect]) if rule.effect else 0.0,
+            fix=rule.fix,
         )
         for row in broken.to_dict("records")
     ]
@@ -124,7 +136,8 @@ def _of_rule(rule: Rule, broken: pd.DataFrame, every: int) -> Iterator[Finding]:
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     others = f"{', '.join(names[:NAMED])}{more}"
     said = f"{found[0].says} {len(found):,} of {every:,} rows are like this, also {others}."
-    yield replace(found[0], says=said)
+    is_shared = any(each.subject != found[0].subject for each in found)
+    yield replace(found[0], says=said, is_shared=is_shared)
 
 
 def _loads(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
@@ -167,6 +180,22 @@ def least_mean(rows: pd.DataFrame) -> pd.Series[float]:
         least += ((above - quantile) * rows[name]).where(known, 0.0)
         above = above.mask(known, quantile)
     return least.where(least > 0)
+
+
+def most_mean(rows: pd.DataFrame) -> pd.Series[float]:
+    """Return an upper bound of the mean, in ms, from the known quantiles and the maximum.
+
+    No value between two quantiles is above the upper one. NaN without a maximum.
+    """
+    most = pd.Series(0.0, rows.index)
+    above = pd.Series(1.0, rows.index)
+    upper = rows["max_ms"]
+    for name, quantile in reversed(AUDITED_QUANTILES.items()):
+        known = rows[name].notna()
+        most += ((above - quantile) * upper).where(known, 0.0)
+        upper = rows[name].where(known, upper)
+        above = above.mask(known, quantile)
+    return most + above * upper
 
 
 def _shares_by(rows: pd.DataFrame, time: str, how: str) -> pd.DataFrame:
@@ -220,7 +249,8 @@ def _streams(rows: pd.DataFrame) -> Iterator[Finding]:
                 f"say how many: {plural(len(each), 'row')} would need up to "
                 f"{max(2, round(each.max()))} (give --depth)."
             )
-            yield Finding(KNOWING, said, str(source), str(test))
+            fix = "Say beside the table how many streams a connection had."
+            yield Finding(KNOWING, said, str(source), str(test), fix=fix)
 
 
 @dataclass(frozen=True)
@@ -336,7 +366,12 @@ def _percentiles(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
     bottom = rows["min_ms"].clip(lower=0).fillna(0.0)
     widest = ((rows["max_ms"] * ROUNDED - mean) * (mean - bottom)).abs().pow(0.5) * ROUNDED
     slack = _slack_ms(rows)
-    rows = rows.assign(least=least_mean(rows) - slack, widest=widest + slack, slack=slack)
+    rows = rows.assign(
+        least=least_mean(rows) - slack,
+        most=most_mean(rows) + slack,
+        widest=widest + slack,
+        slack=slack,
+    )
     for name, said in NAMES.items():
         yield from _broken(
             rows, [Rule(f"{name} < 0", IMPOSSIBLE, f"{said} is {{{name}}} ms, below zero.")]
@@ -354,7 +389,7 @@ def _percentiles(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
         lower = rows[name].where(known, lower)
         lower_name = np.where(known, NAMES[name], lower_name)
     yield from _broken(rows, rules)
-    for one, other, severity in (("mean_ms", "p99_ms", SUSPICIOUS), ("p99_ms", "max_ms", KNOWING)):
+    for (one, other), severity in STANDING_IN.items():
         same = f"{one} == {other} and {one} > 50 * slack and not requests < @FEW_FOR_P99"
         stands_in = ": one stands in for the other."
         for (source, test), group in rows.dropna(subset=[one, other]).groupby(
@@ -372,6 +407,44 @@ def _percentiles(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
             else:
                 says = f"{NAMES[one]} is {{{one}}} ms, as {NAMES[other]} is{stands_in}"
                 yield from _broken(group, [Rule(same, severity, says)])
+    yield from _columns_alike(rows)
+
+
+def _columns_alike(rows: pd.DataFrame) -> Iterator[Finding]:
+    """Yield a finding for each two columns of times that agree in nearly every row of a test.
+
+    At least `FEWEST_ALIKE` of them must have four digits, because the times of a load that hardly
+    varies agree when rounded to three.
+    """
+    test_of_row = rows.groupby(["source", "test"], sort=False).ngroup().to_numpy()
+    count = int(test_of_row.max()) + 1 if len(rows) else 0
+    first_rows = rows.drop_duplicates(["source", "test"])[["source", "test"]].to_dict("records")
+    is_counted = ~(rows["requests"] < FEW_FOR_P99).to_numpy()
+    coarse_ms = 50 * rows["slack"].to_numpy()
+    for one, other in itertools.combinations(NAMES, 2):
+        if {one, other} in [{*pair} for pair in STANDING_IN]:
+            continue
+        times, others = rows[one].to_numpy(), rows[other].to_numpy()
+        is_known = is_counted & (times > coarse_ms) & (others > 0)
+        is_alike = is_known & (times == others)
+        known, alike, precise = (
+            np.bincount(test_of_row[mask], minlength=count)
+            for mask in (is_known, is_alike, is_alike & _has_four_digits(times))
+        )
+        for place in np.flatnonzero((precise >= FEWEST_ALIKE) & (alike >= MOSTLY_ALIKE * known)):
+            said = (
+                f"{NAMES[one]} and {NAMES[other]} are the same in {alike[place]} of "
+                f"{known[place]} rows: one column stands in for the other."
+            )
+            first = first_rows[place]
+            yield Finding(SUSPICIOUS, said, first["source"], first["test"])
+
+
+def _has_four_digits(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return whether each positive value has more than three significant digits."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        unit = 10.0 ** (np.floor(np.log10(values)) - 2)
+        return np.abs(values / unit - np.round(values / unit)) > DIGITS_APART
 
 
 def _counts(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
@@ -384,6 +457,7 @@ def _counts(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
         is_exact=rows["tool"].isin(EXACT_TOOLS),
         is_short=rows["duration_s"] < SHORT_S,
         longer=(rows["elapsed_s"] - rows["duration_s"]).abs(),
+        ended=rows["requests"] - rows["unfinished"].fillna(0.0),
         wrong_place=(rows["errors"] / rows["requests"]).clip(upper=1) * _part_of_best(rows),
         wrong_pct=100 * rows["errors"] / rows["requests"],
         tried=rows["unmade"] + rows["connections"].fillna(0.0),

@@ -46,6 +46,10 @@ class Finding:
     check: str = ""  # name of the law; filled in by `audit`
     effect: float = 0.0
     """How far the numbers are apart, by which findings of one severity are ordered."""
+    fix: str = ""
+    """What the maintainer of the table can do; that of the law if the rule has none."""
+    is_shared: bool = False
+    """True if it is about rows of several subjects, of which `subject` is the first."""
 
     @property
     def where(self) -> str:
@@ -65,6 +69,7 @@ class Rule:
     says: str
     effect: str = ""
     """Column with the size of the contradiction, by which findings are ordered."""
+    fix: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,7 @@ class Law:
     says: str
     needs: tuple[str, ...]
     proves_not: str
+    fix: str
     rules: tuple[Rule, ...] = ()
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from runner.audit import figures
 from runner.audit.checks import audit
-from runner.audit.finding import Audit, Severity, laws, summary, table
+from runner.audit.finding import Audit, Finding, Severity, laws, summary, table
 from runner.audit.formats.values import NUMBERS, TEXTS
 from runner.audit.reading import read_all
 from runner.audit.stored import SUFFIX, load
@@ -24,6 +24,11 @@ from runner.present.notebook.pages import Page, opener
 
 LINUX_QUOTA_PERIOD_S = 0.1
 """The kernel's default period of a CPU quota, which containers have that the lab did not start."""
+SHARED = "Several subjects"
+"""Title of the table of findings that are not about one subject."""
+MOST_SUBJECTS = 20
+MOST_FIXES = 10
+"""Tables of what to fix on a page, and rows of one."""
 HARD = ("Little's law", "percentiles", "counts")  # checks that every measured trial must pass
 
 
@@ -65,11 +70,61 @@ def open_audit(
         figures=places().figures / f"audit-{paths[0].stem}",
         parts={
             "answer": lambda: [Bullets(summary(found).sentences)],
-            "findings": lambda: [TextTable(table(found), about="Findings")],
+            "fixes": lambda: fixes(found),
+            "remarks": lambda: remarks(found),
             "checks": lambda: [TextTable(pd.DataFrame(held), about="Checks")],
         },
         charts={name: partial(make, found) for name, make in charts.items()},
     )
+
+
+def fixes(found: Audit) -> Iterator[Block]:
+    """Yield a table of what to fix for each subject, both with the gravest finding first.
+
+    Findings about several subjects, a test or a file have a table of their own. Findings that are
+    only worth knowing are `remarks`.
+    """
+    by_subject: dict[str, list[Finding]] = {}
+    for finding in found.findings:
+        if finding.severity is not Severity.KNOWING:
+            subject = "" if finding.is_shared else finding.subject
+            by_subject.setdefault(subject or SHARED, []).append(finding)
+    if not by_subject:
+        yield Paragraph("Nothing has to be fixed.")
+    for subject, findings in list(by_subject.items())[:MOST_SUBJECTS]:
+        rows = [
+            {
+                "what to do": finding.fix,
+                "why": finding.says,
+                "where": _where(finding, subject),
+                "severity": str(finding.severity),
+            }
+            for finding in findings[:MOST_FIXES]
+        ]
+        more = len(findings) - len(rows)
+        yield TextTable(pd.DataFrame(rows), subject, f"What to fix: {subject}")
+        if more > 0:
+            yield Paragraph(f"{captions.plural(more, 'finding')} more: `--json` has them.", "note")
+    left = len(by_subject) - MOST_SUBJECTS
+    if left > 0:
+        yield Paragraph(
+            f"{captions.plural(left, 'subject')} more with less grave findings: `--json` has them.",
+            "note",
+        )
+
+
+def _where(finding: Finding, subject: str) -> str:
+    """Return test and row of a finding in the table of a subject, which need not be repeated."""
+    known = (finding.test, finding.row) if subject == finding.subject else (finding.where,)
+    return ", ".join(part for part in known if part and part != subject) or finding.source
+
+
+def remarks(found: Audit) -> Iterator[Block]:
+    """Yield the table of the findings that are only worth knowing."""
+    known = tuple(each for each in found.findings if each.severity is Severity.KNOWING)
+    if not known:
+        yield Paragraph("There is nothing else to know.")
+    yield TextTable(table(Audit(found.rows, known)), about="Worth knowing")
 
 
 def rows_of(tables: Tables) -> pd.DataFrame:

@@ -81,6 +81,8 @@ def audit(
         if found.findings:
             console.frame("findings", table(found, most=SHOWN))
         console.note(*summary(found).sentences)
+        if found.findings:
+            console.note(f"What to do first: {found.findings[0].fix}")
         for law in laws().values():
             if any(finding.check == law.name for finding in found.findings):
                 console.note(f"What {law.name} does not prove: {law.proves_not}")
