@@ -12,6 +12,7 @@ from runner.present.chart.value import POINT_COLUMNS, Axis, Chart
 from runner.present.look import captions, style
 from runner.present.look.numbers import number
 
+SOURCES = 3  # files that a caption names
 PANELS = 6  # tests in a figure: those with the most rows
 
 
@@ -78,7 +79,10 @@ def _chart(
     if x.even:
         kept = kept.assign(x=kept.groupby(level=0).cumcount() + 1)
     left = len(largest) - PANELS
-    more = f" {captions.plural(left, 'test')} more have no panel." if left > 0 else ""
+    more = f", and {captions.plural(left, 'test')} more have no panel" if left > 0 else ""
+    sources = rows["source"].unique()
+    others = f" and {captions.plural(len(sources) - SOURCES, 'file')} more"
+    files = ", ".join(sources[:SOURCES]) + others * (len(sources) > SOURCES)
     frame = kept.reset_index(drop=True).reindex(columns=list(POINT_COLUMNS))
     draw = partial(_draw, **beside)
     return Chart(
@@ -86,7 +90,7 @@ def _chart(
         frame,
         x,
         y,
-        caption=about + more,
+        caption=f"{about}{more}.\nData: {files}.",
         key=key,
         noun="test",
         draw=draw,
@@ -106,7 +110,7 @@ def little(found: Audit) -> Chart | None:
         "Grey: sound. 1: every connection waits for an answer all the time. Filled: outside of "
         "that."
     )
-    about = "Closed loads; a row is one load of a subject."
+    about = "A row is one closed load of a subject"
     rows = rows.assign(solid=~rows["y"].between(FAR_LESS, MORE))
     return _chart(title, rows, x, y, key, about, line=1.0, band=(FAR_LESS, MORE))
 
@@ -119,7 +123,7 @@ def rates(found: Audit) -> Chart | None:
     y = Axis("requests/s")
     key = "Filled: within the densest band of 1 %, where chance would hardly make it."
     rows = rows.assign(y=rows["rate"], solid=False)
-    if (chart := _chart(title, rows, x, y, key, "A row is one load of a subject.")) is None:
+    if (chart := _chart(title, rows, x, y, key, "A row is one load of a subject")) is None:
         return None
     flagged = {
         finding.test for finding in found.findings if finding.check == laws()["plateau"].name
@@ -144,4 +148,4 @@ def cpu(found: Audit) -> Chart | None:
     rows = rows.assign(x=rows["rate"], y=used, solid=used > 100)
     x = Axis("requests/s")
     y = Axis("% of CPU given")
-    return _chart(title, rows, x, y, key, "A row is one load of a subject.", line=100.0)
+    return _chart(title, rows, x, y, key, "A row is one load of a subject", line=100.0)

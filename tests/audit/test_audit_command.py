@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from audited_tables import WRK_OUTPUT, sound, table, with_row
 from built import ROOT
+from captions_held import caption_faults
 from figure_checks import readable
 
 from runner.audit import figures
@@ -41,6 +42,7 @@ def test_the_figures_show_every_row_and_what_is_found():
         chart = make(done)
         assert chart is not None and len(chart.frame) == 24
         readable(draw(chart))
+        assert caption_faults(chart.caption) == []
         assert "12 rows" in describe(chart) and chart.frame["solid"].sum() == filled
     nothing = audit(table(framework=["a", "b"], rps=[1, 2]))
     assert figures.little(nothing) is None and figures.cpu(nothing) is None
@@ -240,7 +242,7 @@ def test_formats_are_those_of_the_page():
 
 def test_what_a_file_holds_does_not_steer_the_terminal(bench, tmp_path):
     file = tmp_path / "table.csv"
-    file.write_bytes(b"a\x1b[31m,b\n1,2\n")
+    file.write_bytes(b"a\x1b]0;title\x07,\x1b[31mb\n1,2\n")
     code, out, err = bench(str(file), command="audit")
     assert (code, out) == (1, "")
-    assert "of a�[31m, b." in err.replace("\n", " ") and "\x1b" not in err
+    assert "of a�]0;title�, b." in err.replace("\n", " ") and "\x1b" not in err

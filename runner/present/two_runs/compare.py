@@ -450,9 +450,8 @@ def ratios(found: RunComparison, looks: Mapping[str, Identity]) -> Chart:
         f"{verdict} {found.counts[verdict]}" for verdict in VERDICTS if found.counts[verdict]
     )
     caption = (
-        f"A: {found.run_a}. B: {found.run_b}. {plural(len(found.comparisons), 'comparison')} of "
-        f"{trials} trials a "
-        f"side: {counts}. Intervals are Welch's on logarithms; differences after Holm's correction."
+        f"Of {plural(len(found.comparisons), 'comparison')} with {trials} trials a side: {counts}."
+        f"\nData: A is run {found.run_a}, B is run {found.run_b}."
     )
     known = sum(row.ratio is not None for row in found.comparisons)
     head = (

@@ -228,17 +228,17 @@ def timeline(found: History) -> Chart:
         for course in courses
         for number, side in course.sides.items()
     ]
-    shown = f"{PANELS} of {len(panels)} loads and quantities, those with changes first. "
-    runs = "; ".join(f"{number}: {day}" for number, day in enumerate(found.days, start=1))
+    shown = f" {PANELS} of {len(panels)} loads and quantities, those with changes first."
+    runs = ", ".join(f"{number}: {day}" for number, day in enumerate(found.days, start=1))
     return Chart(
         "The same loads over many runs",
         pd.DataFrame(rows, columns=[*POINT_COLUMNS, "changed"]),
         Axis("run", "run"),
         Axis("mean"),
         identities(pd.concat([each.trials for each in found.tables], ignore_index=True)),
-        f"{shown * (len(panels) > PANELS)}Means of the trials with their 95 % intervals, or "
-        f"minimum and maximum of fewer than {FEWEST_TRIALS} trials. Runs: {runs}.",
-        key="Ring: from this run on the value is another one.",
+        "Means of the trials with their 95 % intervals, or minimum and maximum of fewer than "
+        f"{FEWEST_TRIALS} trials.\nData: runs {runs}.",
+        key=f"Ring: from this run on the value is another one.{shown * (len(panels) > PANELS)}",
         noun="load and quantity",
         facts=(extreme(Axis("run"), Axis("mean"), "highest mean"),),
         draw=Shared(mark=bars, finish=_finish),

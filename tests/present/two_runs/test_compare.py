@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import synthetic_run
 from built import ROOT
+from captions_held import caption_faults
 from figure_checks import readable
 from known_means import known_mean
 from scipy import stats
@@ -397,6 +398,7 @@ def test_a_regression_is_found_with_its_run_and_size(weeks):
         "changed"
     ].sum() == len(changed)
     readable(draw(chart))
+    assert caption_faults(chart.caption) == []
     assert "gin" in describe(chart)
 
 

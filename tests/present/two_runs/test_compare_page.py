@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import synthetic_run
 from built import ROOT, bare_lab
+from captions_held import caption_faults
 from figure_checks import lines, readable, words
 from shown import plain
 from varied_runs import LOAD, less, varied
@@ -168,4 +169,5 @@ def test_runs_with_too_few_trials_are_drawn_without_a_claim(tmp_path):
     figure = draw(chart)
     readable(figure)
     assert not lines(figure, 0, "interval") and "not enough trials" in words(figure)
+    assert caption_faults(chart.caption) == []
     assert describe(chart).startswith("Forest plot of 0 ratios")
