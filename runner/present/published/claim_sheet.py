@@ -77,7 +77,7 @@ class ClaimRow:
     @property
     def outcome_lines(self) -> list[str]:
         """The outcome broken into lines."""
-        return style.wrap(self.outcome.replace(" and ", ", "), style.SMALL_PT, OUTCOME_IN - 0.1)
+        return style.wrap(self.outcome, style.SMALL_PT, OUTCOME_IN - 0.1)
 
     @property
     def height_in(self) -> float:

@@ -189,7 +189,7 @@ def _claim(judged: Judged) -> ClaimRow:
     return ClaimRow(
         words=sentence(claim),
         group=judged.found.outcome,
-        outcome=judged.direction,
+        outcome=judged.outcome_words,
         at_least=claim.at_least,
         at_most=claim.at_most,
         ratios=tuple(part.ratio for part in known if part.ratio is not None),

@@ -35,6 +35,7 @@ from runner.present.published.outcomes import (
     combined_direction,
     combined_outcome,
     direction_of,
+    direction_words,
 )
 from runner.present.published.quantities import (
     CLAIM_QUANTITIES,
@@ -97,9 +98,9 @@ class Judged:
 
     @property
     def outcome_words(self) -> str:
-        """The outcome with its direction: `holds`, or `does not hold: understated`."""
-        outcome = self.found.outcome
-        return outcome if self.direction == outcome else f"{outcome}: {self.direction}"
+        """The outcome as pages say it: `holds`, or `more than claimed` if it does not hold."""
+        claims_equality = 0 < self.claim.at_least < 1 < self.claim.at_most < math.inf
+        return direction_words(self.direction, claims_equality=claims_equality)
 
     @property
     def why(self) -> str:

@@ -138,6 +138,21 @@ def combined_direction(directions: Collection[Direction]) -> str:
     return " and ".join(direction for direction in Direction if direction in directions)
 
 
+IN_WORDS: dict[str, str] = {
+    Direction.UNDERSTATED: "more than claimed",
+    Direction.OVERSTATED: "less than claimed",
+    Direction.OPPOSITE: "the other way round",
+}
+"""Direction -> what pages say."""
+
+
+def direction_words(direction: str, *, claims_equality: bool = False) -> str:
+    """Return what pages say of `Judged.direction`: `less than claimed, or the other way round`."""
+    if claims_equality and direction == Direction.UNDERSTATED:
+        return "not equal"
+    return ", or ".join(IN_WORDS.get(each, each) for each in direction.split(" and "))
+
+
 HEADS = ("of", "the first that is true", "outcome", "reason")
 
 
@@ -254,7 +269,8 @@ class Outcome:
 def count_words(directions: Sequence[str]) -> str:
     """Return a sentence that counts the claims by `Judged.direction`.
 
-    For example: `Of 28 published claims 12 hold here, 9 do not (5 understated, 4 opposite), ...`.
+    For example: `Of 28 published claims 12 hold here, 9 do not (more than claimed: 5; the other way
+    round: 4), ...`.
     """
     counts = Counter(directions)
     hold = counts[HOLDS]
@@ -262,10 +278,10 @@ def count_words(directions: Sequence[str]) -> str:
     beyond = {each: count for each, count in counts.items() if each not in (HOLDS, CLOSE, ABSENT)}
     fail = sum(beyond.values())
     ways = [
-        f"{beyond[each]} {'without a ratio' if each == FAILS else each}"
+        f"{'without a ratio' if each == FAILS else direction_words(each)}: {beyond[each]}"
         for each in sorted(beyond, key=_place)
     ]
-    in_which_ways = f" ({', '.join(ways)})" if ways else ""
+    in_which_ways = f" ({'; '.join(ways)})" if ways else ""
     return (
         f"Of {len(directions)} published claims {hold} hold{'s' * (hold == 1)} here, {fail} "
         f"do{'es' * (fail == 1)} not{in_which_ways}, {close} "

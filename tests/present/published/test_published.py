@@ -41,6 +41,7 @@ from runner.present.published.outcomes import (
     combined_direction,
     count_words,
     direction_of,
+    direction_words,
 )
 from runner.present.published.quantities import CLAIM_QUANTITIES
 from runner.present.published.special_claims import JUDGES, NOTES
@@ -572,14 +573,22 @@ def test_directions_of_comparisons_are_counted_and_named() -> None:
     assert combined_direction([less, more, less]) == "understated and overstated"
     said = count_words([HOLDS, more, more, less, FAILS, CLOSE, ABSENT, ABSENT])
     assert said == (
-        "Of 8 published claims 1 holds here, 4 do not (2 understated, 1 overstated, 1 without a "
-        "ratio), 1 is too close to tell, and 2 cannot be judged from this run."
+        "Of 8 published claims 1 holds here, 4 do not (more than claimed: 2; less than claimed: 1; "
+        "without a ratio: 1), 1 is too close to tell, and 2 cannot be judged from this run."
     )
     assert "0 do not, 0 are too close" in count_words([HOLDS])
     both = combined_direction([more, less])
-    assert "3 do not (1 overstated, 2 understated and overstated)" in count_words(
-        [both, less, both]
+    assert (
+        "3 do not (less than claimed: 1; more than claimed, or less than claimed: 2)"
+        in count_words([both, less, both])
     )
+
+
+def test_pages_say_a_direction_as_a_person_does() -> None:
+    assert direction_words("understated") == "more than claimed"
+    assert direction_words("understated", claims_equality=True) == "not equal"
+    assert direction_words("overstated and opposite") == "less than claimed, or the other way round"
+    assert [direction_words(each) for each in (HOLDS, FAILS)] == [HOLDS, FAILS]
 
 
 def test_an_interval_about_one_is_not_the_opposite() -> None:
