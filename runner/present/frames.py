@@ -23,10 +23,10 @@ from runner.manifest import Manifest
 from runner.model import CALIBRATION, OWN_SCRIPT, LabError, core_words, setting_text
 from runner.served import served_rps, success_rps
 from runner.store import RunFolder, short_name
-from runner.verdict.evidence import evidence_of
+from runner.verdict.evidence import Verdict, evidence_of
 from runner.verdict.limits import MOST_FAILED, Cause, Limit
-from runner.verdict.older import CauseInWords, older_verdict
-from runner.verdict.words import rule_words
+from runner.verdict.older import older_verdict
+from runner.verdict.words import reason, rule_words
 
 FRAMES = ("trials", "latency", "throughput", "resources")
 MOST_ROWS = 100_000_000
@@ -394,22 +394,37 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_causes(trials: pd.DataFrame) -> pd.DataFrame:
-    """Return the trials with `verdict_cause`, and with `verdict_rule`: that rule in words.
+    """Return the trials with `verdict_cause`, with `verdict_rule`, and with `verdict_reason`.
 
-    Runs from before causes were stored have only the sentence `verdict_reason`, which is read here.
+    The rule and the whole sentence are written anew from the stored evidence. Runs from before
+    causes were stored have only the sentence, which is read here.
     """
-    verdicts = [_cause_and_rule(row) for row in trials.to_dict("records")]
+    verdicts = [_verdict_in_words(row) for row in trials.to_dict("records")]
     causes = ["" if each.cause is None else each.cause.value for each in verdicts]
-    rules = [each.rule for each in verdicts]
-    return trials.assign(verdict_cause=causes, verdict_rule=rules)
+    return trials.assign(
+        verdict_cause=causes,
+        verdict_rule=[each.rule for each in verdicts],
+        verdict_reason=[each.reason for each in verdicts],
+    )
 
 
-def _cause_and_rule(row: Mapping[Any, Any]) -> CauseInWords:
+@dataclass(frozen=True)
+class _VerdictInWords:
+    """The cause of a trial's verdict, its rule in words, and the whole sentence."""
+
+    cause: Cause | None
+    rule: str
+    reason: str
+
+
+def _verdict_in_words(row: Mapping[Any, Any]) -> _VerdictInWords:
     cause = Cause.of(str(row.get("verdict_cause") or ""))
     evidence = evidence_of(row)
+    stored = str(row["verdict_reason"])
     if evidence is None or cause is None:
-        return older_verdict(str(row["verdict"]), str(row["verdict_reason"]))
-    return CauseInWords(cause, rule_words(cause, evidence))
+        older = older_verdict(str(row["verdict"]), stored)
+        return _VerdictInWords(older.cause, older.rule, stored)
+    return _VerdictInWords(cause, rule_words(cause, evidence), reason(Verdict(cause, evidence)))
 
 
 def _served_rps(trials: pd.DataFrame) -> pd.Series[float]:

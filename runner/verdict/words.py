@@ -122,11 +122,11 @@ def _too_few_users(evidence: Evidence) -> str:
 
 
 def _rate_not_sustained(evidence: Evidence) -> str:
-    return f"the rate was not sustained, {evidence.dropped} {evidence.unit} were dropped"
+    return f"the rate was not sustained, {evidence.dropped:,} {evidence.unit} were dropped"
 
 
 def _rate_sustained(evidence: Evidence) -> str:
-    return f"{evidence.offered_rps or 0:.10g} {evidence.unit}/s were sustained"
+    return f"{evidence.offered_rps or 0:,.10g} {evidence.unit}/s were sustained"
 
 
 def probing_words(probing: Probing) -> str:
