@@ -235,6 +235,27 @@ def one_load(known: pd.DataFrame, sealed: pd.DataFrame) -> str:
     return f"{load_phrase(row)} {captions.joined(parts)}: {captions.joined(times)} ({trials})."
 
 
+def largest_ratio(tables: Tables) -> str:
+    """Return the one ratio of requests/s that a reader may quote; empty without one.
+
+    It is the largest under the load by which servers are compared first.
+    """
+    known = known_ratios(tables)
+    row = best_known_load(known, sealed_trials(tables.trials))
+    if row is None:
+        return ""
+    is_whole = known["low"].gt(0) & known["high"].lt(math.inf)
+    is_here = known["quantity"].eq(THROUGHPUT.name) & known["load"].eq(row["load"])
+    pairs = known[is_here & is_whole & ~known["server"].isin(tables.copies)]
+    if pairs.empty:
+        return ""
+    pair = pairs.sort_values("ratio").iloc[-1].to_dict()
+    return (
+        f"{load_phrase(row)} {pair['base']} answers {ratios.words(pair)} times as many requests "
+        f"per second as {pair['server']}."
+    )
+
+
 def over_loads(known: pd.DataFrame, quantity: Quantity) -> str:
     """Return the range of each ratio over the loads, with its intervals if the servers are few."""
     is_whole = (known["low"] > 0) & (known["high"] < math.inf)

@@ -5,6 +5,7 @@ A chapter is empty if the run has nothing for it.
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -13,11 +14,13 @@ from runner.present.answers import evidence, findings
 from runner.present.answers.findings import Row
 from runner.present.answers.summary import summarize, value_words
 from runner.present.blog.story import Story
-from runner.present.comparison.quantity import CPU_PER_REQUEST
+from runner.present.comparison import ratios
+from runner.present.comparison.quantity import CPU_PER_REQUEST, THROUGHPUT
 from runner.present.comparison.ratios import YARDSTICKS
 from runner.present.frames import Case
 from runner.present.look import captions
 from runner.present.look.markup import (
+    NOT_LOADED,
     NOT_RANKED,
     Block,
     Bullets,
@@ -64,14 +67,15 @@ def headline(story: Story) -> str:
 
 
 def finding(story: Story) -> list[str]:
-    """Return the result in at most `MOST_SENTENCES` sentences."""
-    known = findings.known_ratios(story.tables)
-    preferred = (
-        findings.two_clients(story.tables),
-        findings.one_load(known, story.sealed),
-        findings.response_times(story.tables, known),
-    )
-    sentences = [sentence for sentence in preferred if sentence]
+    """Return the result in at most `MOST_SENTENCES` sentences.
+
+    The first has one number with its interval, which a reader may quote; the table has the others.
+    """
+    ratio = findings.largest_ratio(story.tables)
+    queued = findings.two_clients(story.tables)
+    if ratio and queued:
+        queued = f"Not every number is the server's. {queued}"
+    sentences = [sentence for sentence in (ratio, queued) if sentence]
     return sentences or list(findings.sentences(story.tables)[:MOST_SENTENCES])
 
 
@@ -167,15 +171,18 @@ def answer_table(story: Story) -> list[Block]:
     table = table[table["tier"].ne(CALIBRATION) & ~table["server"].isin(story.tables.copies)]
     under_load = table[table["load"].eq(load["load"])].sort_values("rps", ascending=False)
     timed = rows_at_a_kept_rate(table)
-    rows = [_server_row(row, timed) for row in under_load.head(MOST_SERVERS).to_dict("records")]
+    ahead = _times_ahead(story, str(load["load"]))
+    rows = [_server_row(row, timed, ahead) for row in under_load.to_dict("records")]
+    others = table[~table["server"].isin(under_load["server"])].drop_duplicates("server")
+    rows += [_row_of_another_load(row, timed, ahead) for row in others.to_dict("records")]
+    rows = rows[:MOST_SERVERS]
     phrase = story.phrase_of(str(load["load"]))
     words = [f"Rates and costs: {phrase}."]
     if timed:
         kept_load = str(next(iter(timed.values()))["load"])
         words.append(f"Response times: {story.phrase_of(kept_load)}.")
-        untimed = [str(row["server"]) for row in rows if row["server"] not in timed]
-        if untimed:
-            words.append(f"{captions.joined(untimed)} had no such load.")
+    if len(others):
+        words.append(f"{NOT_LOADED}: the run has no such load of this server.")
     yardsticks = [name for name in YARDSTICKS if name in set(under_load["server"])]
     if yardsticks:
         words.append(
@@ -193,20 +200,60 @@ def answer_table(story: Story) -> list[Block]:
     ]
 
 
-def _server_row(row: Row, timed: dict[str, Row]) -> dict[str, str]:
+@dataclass(frozen=True)
+class _Ahead:
+    """How many times as many requests/s the `base` answers, by server."""
+
+    base: str
+    times: dict[str, str]
+
+    @property
+    def heading(self) -> str:
+        """Heading of the column."""
+        return f"{self.base} / this server"
+
+
+def _times_ahead(story: Story, load: str) -> _Ahead:
+    """Return the ratios of requests/s under a load."""
+    known = findings.known_ratios(story.tables)
+    pairs = known[known["quantity"].eq(THROUGHPUT.name) & known["load"].eq(load)]
+    times = {str(pair["server"]): ratios.words(pair) for pair in pairs.to_dict("records")}
+    return _Ahead(str(pairs["base"].iloc[0]), times)
+
+
+def _server_row(row: Row, timed: dict[str, Row], ahead: _Ahead) -> dict[str, str]:
     """Return a server's row of texts; `timed` are the rows at a kept rate, by server."""
     rate = value_words(row, "rps")
-    texts = {
-        "server": str(row["server"]),
-        "language": str(row["language"]),
+    return {
+        "server": _named_with_language(row),
         "requests/s": rate if row["server_bound"] else f"{rate} {NOT_RANKED}",
+        ahead.heading: ahead.times.get(str(row["server"]), "–"),
         "CPU ms/request": value_words(row, "cpu_ms_per_request"),
+        **_time_at_a_kept_rate(row, timed),
     }
-    if timed:
-        at_the_rate = timed.get(str(row["server"]))
-        p50 = value_words(at_the_rate, "p50_ms") if at_the_rate else "–"
-        texts["p50 at a set rate, ms"] = p50
-    return texts
+
+
+def _row_of_another_load(row: Row, timed: dict[str, Row], ahead: _Ahead) -> dict[str, str]:
+    """Return the row of a server that the run did not load as the others."""
+    return {
+        "server": _named_with_language(row),
+        "requests/s": NOT_LOADED,
+        ahead.heading: "–",
+        "CPU ms/request": "–",
+        **_time_at_a_kept_rate(row, timed),
+    }
+
+
+def _named_with_language(row: Row) -> str:
+    return f"{row['server']} ({row['language']})"
+
+
+def _time_at_a_kept_rate(row: Row, timed: dict[str, Row]) -> dict[str, str]:
+    """Return a server's response time at a rate that was kept; nothing if no server has one."""
+    if not timed:
+        return {}
+    at_the_rate = timed.get(str(row["server"]))
+    return {"p50, ms": value_words(at_the_rate, "p50_ms") if at_the_rate else "–"}
 
 
 def rows_at_a_kept_rate(table: pd.DataFrame) -> dict[str, Row]:

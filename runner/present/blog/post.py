@@ -223,7 +223,7 @@ def _post(story: Story, figures: Sequence[Picture]) -> list[Block]:
         ("Sources and files", chapters.links(story, files)),
     )
     blocks: list[Block] = [
-        Paragraph(" ".join(chapters.finding(story))),
+        *(Paragraph(sentence) for sentence in chapters.finding(story)),
         *chapters.reason(story),
         chapters.caveat(story),
     ]

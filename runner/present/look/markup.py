@@ -20,12 +20,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from markupsafe import Markup, escape
 
 NOT_RANKED = "†"  # marks a value that must not be ranked; HTML also greys its cell
+NOT_LOADED = "not loaded"  # stands for a value of a server that had no such load
 DAGGER = (
     f"{NOT_RANKED} A rate of this load, not a rank of this server: the server was not the limit in "
     "every trial, or the rate was set, or the server is there for calibration."
 )
 NUMBER = re.compile(
-    rf"(≥ |< )?[-–]?[\d,.]*( ?%)?(–[\d,.]+)?( \[[\d,.]+–[\d,.]+\])?( {NOT_RANKED})?"
+    rf"(≥ |< )?[-–]?[\d,.]*( ?%)?(–[\d,.]+)?( ±[\d,.]+ ?%)?( \[[\d,.]+–[\d,.]+\])?"
+    rf"( {NOT_RANKED})?|{NOT_LOADED}"
 )
 """Pattern of a cell that has a number, a range or `–`; columns of such cells are aligned right."""
 LABEL = re.compile(
@@ -39,6 +41,12 @@ The second form is needed because nbconvert sorts the attributes of a tag.
 FLAME = '<figure class="flame">'
 """Start of a flame graph in HTML; a text cannot contain it, because texts are escaped."""
 LONG = 20  # a column is wrapped if it has a text with more characters
+UNIT_SLASH = re.compile(r"(?<=\w)/(?=\w{3})")
+"""Pattern of a slash in a unit, after which a heading may break."""
+INTERVAL = re.compile(r"\[[^\]\[<>]+\]|±[\d,.]+ ?%")
+"""Pattern of the interval of a number, which stays on one line."""
+MOST_COLUMNS_OF_A_PHONE = 5
+"""The rows of a table with more columns are cards on a phone."""
 SPECIAL = re.compile(r"[\\*~]|<(?=[A-Za-z/!?])|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])|\](?=[(\[:])")
 """Characters that Markdown would take as markup."""
 
@@ -198,6 +206,7 @@ def templates() -> Environment:
     )
     found.filters |= {
         "prose": prose,
+        "quantity": quantity,
         "literal": literal,
         "table": literal_table,
         "columns": _columns,
@@ -208,6 +217,7 @@ def templates() -> Environment:
     found.filters["svg_uri"] = lambda svg: _data_uri(svg.encode())
     found.filters["fenced"] = fenced
     found.globals["dagger"] = NOT_RANKED
+    found.globals["widest"] = MOST_COLUMNS_OF_A_PHONE
     return found
 
 
@@ -218,6 +228,12 @@ def _data_uri(svg: bytes) -> str:
 def prose(text: str) -> Markup:
     """Return a sentence as escaped HTML; text between backticks becomes code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 (escaped)
+
+
+def quantity(text: str) -> Markup:
+    """Return a cell of numbers as HTML: an interval stays on one line, and a unit may break."""
+    broken = UNIT_SLASH.sub("/<wbr>", str(prose(text)))
+    return Markup(INTERVAL.sub(r'<span class="whole">\g<0></span>', broken))  # noqa: S704 (escaped)
 
 
 def literal(text: str) -> str:
