@@ -32,11 +32,26 @@ def test_the_caveat_names_the_cpus_of_server_and_generator() -> None:
     assert "server and load generator shared CPUs." in without
 
 
-def test_the_table_says_which_server_was_not_timed_and_what_a_second_label_is() -> None:
-    """In the sample gin was never loaded at a set rate, and has a second label."""
+def test_the_table_says_which_server_was_not_loaded_and_what_a_second_label_is() -> None:
+    """In the sample echo, gnet and nginx had other loads, gin no set rate but a second label."""
     note, table, *_ = chapters.answer_table(story_of(tables_of("sample")))
     assert isinstance(note, Paragraph) and isinstance(table, TextTable)
-    rows = table.frame.set_index("server")["p50 at a set rate, ms"]
-    assert rows[rows == "–"].index.tolist() == ["gin"]
-    assert "gin had no such load." in note.text
+    rows = table.frame.set_index("server")
+    not_loaded = rows.index[rows["requests/s"] == "not loaded"]
+    assert set(not_loaded) == {"echo (Go)", "gnet (Go)", "nginx (C)"}
+    assert rows.loc["gin (Go)", "p50, ms"] == "–"
+    assert rows.loc["echo (Go)", "p50, ms"] != "–"
+    assert "not loaded: the run has no such load of this server." in note.text
     assert "gin-b is gin under a second label" in note.text
+
+
+def test_a_post_begins_with_one_ratio_that_its_table_has() -> None:
+    story = story_of(tables_of("sample"))
+    first, second = chapters.finding(story)
+    (quoted,) = re.findall(r"\d\.\d+ \[[^\]]+\]", first)
+    assert first.endswith(f"axum answers {quoted} times as many requests per second as gin.")
+    assert "[" not in second
+    _, table, *_ = chapters.answer_table(story)
+    assert isinstance(table, TextTable)
+    rows = table.frame.set_index("server")
+    assert rows.loc["gin (Go)", "axum / this server"] == quoted
