@@ -21,6 +21,8 @@ NS = 1e-6
 """Milliseconds in a nanosecond."""
 US = 1e-3
 S = 1e3
+CLOSED = "use of closed network connection"
+"""What the network library says of a connection that the program itself has closed."""
 ABORTED = "aborted due to deadline"
 """What oha calls the requests under way when its time is over."""
 
@@ -224,6 +226,15 @@ def nighthawk(data: JsonObject, source: str) -> Iterator[Row]:
         }
 
 
+def closed_by_ghz(failures: Mapping[str, Any]) -> float:
+    """Return how many requests ghz cut off at its end, by its errors and their counts.
+
+    With a duration it closes its connections with the requests under way, and counts these as
+    Unavailable or Canceled. A connection that the server closes has another message.
+    """
+    return plus(0.0, sum_of(failures, [why for why in failures if CLOSED in why]))
+
+
 def ghz(data: JsonObject, source: str) -> Iterator[Row]:
     """Yield ghz's JSON output (`-O json`), whose times are nanoseconds."""
     options = dict_of(data.get("options"))
@@ -232,6 +243,8 @@ def ghz(data: JsonObject, source: str) -> Iterator[Row]:
         for each in dicts_of(data.get("latencyDistribution"))
     }
     codes = dict_of(data.get("statusCodeDistribution"))
+    unfinished = closed_by_ghz(dict_of(data.get("errorDistribution")))
+    failed = sum_of(codes, [code for code in codes if code != "OK"])
     rate = as_number(options.get("rps"))
     times = {"mean_ms": "average", "min_ms": "fastest", "max_ms": "slowest"}
     yield {
@@ -248,7 +261,8 @@ def ghz(data: JsonObject, source: str) -> Iterator[Row]:
         "rate": data.get("rps"),
         "duration_s": NS / S * as_number(data.get("total")),
         "requests": data.get("count"),
-        "errors": sum_of(codes, [code for code in codes if code != "OK"]) if codes else math.nan,
+        "errors": plus(failed, 0.0) - unfinished if codes else math.nan,
+        "unfinished": unfinished,
     }
 
 

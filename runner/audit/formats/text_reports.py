@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from runner.audit.formats import k6_summaries
-from runner.audit.formats.json_reports import ABORTED, plus
+from runner.audit.formats.json_reports import ABORTED, closed_by_ghz, plus
 from runner.audit.formats.values import PRINTED_QUANTILES, Row, as_number, value_of
 
 Begins = Callable[[str], Iterable[int]]
@@ -260,8 +260,15 @@ def oha(text: str, source: str) -> Iterator[Row]:
 
 def ghz(text: str, source: str) -> Iterator[Row]:
     """Yield the output of ghz."""
-    count = _first(r"^\s*Count:\s+(\d{1,18})", text)
-    yield _with_summary(text, source, "ghz") | {"requests": count, "protocol": "h2", "depth": 1}
+    row = _with_summary(text, source, "ghz")
+    unfinished = closed_by_ghz({why: count for count, why in BY_ERROR.findall(text)})
+    yield row | {
+        "requests": _first(r"^\s*Count:\s+(\d{1,18})", text),
+        "errors": row["errors"] - unfinished,
+        "unfinished": unfinished,
+        "protocol": "h2",
+        "depth": 1,
+    }
 
 
 # --- ab -------------------------------------------------------------------------------------------
