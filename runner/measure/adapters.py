@@ -1,4 +1,4 @@
-"""Connections to engines on other hosts by TLS, which end soon after the host is lost."""
+"""TLS connections to Docker engines on other hosts; they end soon after the host is lost."""
 
 import contextlib
 import socket
@@ -11,7 +11,10 @@ from urllib3.connection import HTTPSConnection
 from urllib3.connectionpool import HTTPSConnectionPool
 
 CONNECT_S = 8
-"""Longest wait for a connection to an engine, and for a host that no longer confirms data."""
+"""Longest wait until a connection to an engine is open.
+
+Also the longest wait for a host that no longer confirms the data sent to it.
+"""
 LIVELY = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * CONNECT_S),
@@ -20,25 +23,26 @@ LIVELY = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 2),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
 )
-"""Options by which the kernel ends a connection within CONNECT_S if the other host is silent.
+"""Socket options: the kernel ends a connection within CONNECT_S if the other host is silent.
 
-Without them a call waits for a host without a network until its own limit (tcp(7)).
+Without these options, a call to a host that has lost its network would wait until the call's own
+time limit (tcp(7)).
 """
 
 
 class Abandonable(ABC):
-    """A way to an engine that can be given up while calls are under way."""
+    """A connection to an engine that can be given up while calls are under way."""
 
     @abstractmethod
     def abandon(self) -> None:
-        """End all calls at once; whoever waits for an answer gets an error."""
+        """End all calls at once; a caller that waits for an answer gets an error."""
 
 
 class OverTls(HTTPAdapter, Abandonable):
-    """Connections by TLS that end with their host, and that can be abandoned."""
+    """TLS connections that end when their host is lost, and that can be abandoned."""
 
     def init_poolmanager(self, *given: Any, **named: Any) -> None:
-        """Make connections with LIVELY, and remember them."""
+        """Make connections with the options LIVELY, and remember their sockets for `abandon`."""
         super().init_poolmanager(*given, **named, socket_options=LIVELY)
         opened = self._opened = WeakSet[socket.socket]()
 
@@ -53,7 +57,7 @@ class OverTls(HTTPAdapter, Abandonable):
         self.poolmanager.pool_classes_by_scheme = {"https": Pool}
 
     def send(self, *given: Any, **named: Any) -> Any:
-        """Send a request; connect within CONNECT_S, whatever the answer's limit is."""
+        """Send a request; connect within CONNECT_S, even if the answer may take longer."""
         limit_s = named.get("timeout")
         if isinstance(limit_s, (int, float)):
             named["timeout"] = (min(CONNECT_S, limit_s), limit_s)

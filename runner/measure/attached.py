@@ -1,6 +1,6 @@
-"""Find a server that already runs: its process and its CPUs.
+"""Find the process and the CPUs of a server that already runs.
 
-The lab neither starts nor ends it.
+The lab neither starts nor ends such a server.
 """
 
 import contextlib
@@ -26,15 +26,15 @@ from runner.store import lab_root
 
 INIT = 1
 FORWARDERS = ("docker-proxy", "rootlessport", "slirp4netns", "pasta", "ssh", "socat")
-"""Programs that listen on behalf of another one; their CPU time is not the server's."""
+"""Programs that listen on behalf of another program; their CPU time is not the server's."""
 
 
 def leaders(address: str, port: int) -> list[int]:
     """Return the processes listening at `address` and `port`, without children of such processes.
 
-    Workers with one socket each count as their common parent, unless the parent is init or one
-    above the lab. Empty if no process of this machine has the socket, or if this user may not see
-    which.
+    If workers have one socket each, return their common parent instead, unless the parent is init
+    or an ancestor of the lab. Return an empty list if no process of this machine has the socket, or
+    if this user may not see which process has it.
     """
     ours = (
         each.address.partition("%")[0]
@@ -42,7 +42,7 @@ def leaders(address: str, port: int) -> list[int]:
         for each in addresses
     )
     if not ip_address(address).is_loopback and address not in ours:
-        return []  # the kernel's tables do not have another machine's sockets
+        return []  # the kernel's tables list only this machine's sockets
     parents = _holders(_sockets(address, port))
     found = sorted(pid for pid, parent in parents.items() if parent not in parents)
     above = {parents[pid] for pid in found}
@@ -53,9 +53,9 @@ def leaders(address: str, port: int) -> list[int]:
 
 
 def _sockets(address: str, port: int) -> set[str]:
-    """Return the inodes of the sockets that may accept a connection.
+    """Return the inodes of the sockets that accept connections to `address` and `port`.
 
-    Sockets bound to the address come first, then those bound to all addresses.
+    These are the sockets bound to the address or, if there are none, those bound to all addresses.
     """
     found: dict[str, set[str]] = {}
     for table in ("tcp", "tcp6"):
@@ -65,7 +65,7 @@ def _sockets(address: str, port: int) -> set[str]:
                 host, _, number = local.partition(":")
                 # TCP_LISTEN of the kernel's include/net/tcp_states.h
                 if state == "0A" and int(number, 16) == port:
-                    # In the machine's byte order.
+                    # The kernel prints the address in the machine's byte order.
                     words = struct.unpack(f"={len(host) // 8}I", bytes.fromhex(host))
                     found.setdefault(
                         str(ip_address(struct.pack(f">{len(words)}I", *words))), set()
@@ -79,9 +79,9 @@ def _sockets(address: str, port: int) -> set[str]:
 
 
 def _holders(sockets: set[str]) -> dict[int, int]:
-    """Return the processes that have one of the sockets open, with their parents.
+    """Return the pids of the processes that have one of the sockets open, with their parents' pids.
 
-    psutil names only one process per socket.
+    psutil cannot do this: it names only one process per socket, but workers may share a socket.
     """
     links = {f"socket:[{inode}]" for inode in sockets}
     found = {}
@@ -111,7 +111,10 @@ class Listener:
 
 
 def find(api: UserApi) -> Listener:
-    """Return the leading process of those that listen at the address of `api`."""
+    """Return the process that leads all those listening at the address of `api`.
+
+    If no such process can be found, the Listener says why.
+    """
     leading = leaders(api.address, api.port or 80)
     if not leading:
         return Listener(UNKNOWN_PID, "this user can see no process that listens there")
@@ -129,9 +132,9 @@ def find(api: UserApi) -> Listener:
 
 
 def cpus_of(pid: int) -> tuple[int, ...]:
-    """Return the CPUs on which any thread of a process and its descendants may run.
+    """Return the CPUs on which any thread of a process or of its descendants may run.
 
-    Empty if the process has ended.
+    Return an empty tuple if the process has ended.
     """
     found: set[int] = set()
     for each in descendants(pid):
@@ -143,10 +146,10 @@ def cpus_of(pid: int) -> tuple[int, ...]:
 
 
 def place(apis: Sequence[UserApi]) -> Placement:
-    """Return the observed CPUs of the servers, and all others for the generator.
+    """Return the observed CPUs of the servers, and all other CPUs for the generator.
 
-    If none is left, the generator gets all but the first. A server whose process was not found has
-    none. If no server was found, the generator gets all CPUs.
+    If the servers may use every CPU, the generator gets all CPUs but the first. A server whose
+    process was not found contributes no CPUs; if no server was found, the generator gets all CPUs.
     """
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     pids = [found.pid for api in apis if (found := find(api)).pid != UNKNOWN_PID]
@@ -172,8 +175,9 @@ def target(api: UserApi, found: Listener) -> Running:
     group = cgroups.of_process(pid) if known else None
 
     def exit_code() -> int | None:
-        """Return an exit code if the server's process is unknown and its port refuses
-        connections.
+        """Return NO_EXIT_CODE if the server has ended, otherwise None.
+
+        If its process is unknown, the server has ended once its port refuses connections.
         """
         try:
             if process is None:
@@ -211,15 +215,15 @@ class AttachedEngine:
         self._apis = {api.name: api for api in apis}
 
     def prepare(self, server: Server) -> str | None:
-        """Check that the server runs; return None, because it has no image."""
+        """Check that the server runs; return None, because the lab builds no image of it."""
         self._find(server.name)
         return None
 
     @contextlib.contextmanager
     def started(self, server: Server, *_: Any, **__: Any) -> Iterator[Running]:
-        """Yield the server as it runs; it must be the same process as when the run began.
+        """Yield the running server; raise LabError if its process is not that of the run's begin.
 
-        It gets no environment variables or files.
+        The server gets no environment variables or files from the lab.
         """
         yield target(self._apis[server.name], self._find(server.name))
 

@@ -1,8 +1,8 @@
 """Find, create and read control groups, version 1 or 2; CPU time is in nanoseconds.
 
-Both versions are in use. /proc/PID/cgroup says which one counts a process's CPU time: version 1 if
-a line has the controller `cpuacct`, otherwise version 2 (the line `0::PATH`). Machines with both
-mounted (hybrid) count in version 1.
+Both versions are in use. /proc/PID/cgroup shows which version counts a process's CPU time: version
+1 if a line has the controller `cpuacct`, otherwise version 2 (the line `0::PATH`). On machines with
+both versions mounted (hybrid), version 1 counts it.
 """
 
 import contextlib
@@ -30,8 +30,8 @@ NO_QUOTA = (
 class Cgroup:
     """A control group that counts CPU time.
 
-    `quota` is the folder for a CPU quota, if there is one; in version 1 it may be in another
-    hierarchy.
+    `quota` is the folder in which a CPU quota can be set; None if no quota can be set. In version 1
+    this folder may be in another hierarchy than `folder`.
     """
 
     version: int
@@ -40,8 +40,10 @@ class Cgroup:
 
     @property
     def counter(self) -> str:
-        """Name of the file with the CPU time: nanoseconds in version 1, keyed microseconds in
-        version 2.
+        """Name of the file that contains the CPU time.
+
+        In version 1 it holds one number in nanoseconds. In version 2 its lines are pairs of a key
+        and a value in microseconds.
         """
         return "cpuacct.usage" if self.version == 1 else "cpu.stat"
 
@@ -51,7 +53,7 @@ class Cgroup:
         return [self.folder] if self.quota in (None, self.folder) else [self.folder, self.quota]
 
     def limit(self, cores: float) -> None:
-        """Limit the group's processes to `cores` of CPU time in each PERIOD_US.
+        """Limit the group's processes to `cores` times PERIOD_US of CPU time in each PERIOD_US.
 
         Raise LabError if the kernel refuses.
         """
@@ -74,7 +76,10 @@ def mounts(root: Path = ROOT) -> Path:
 
 
 ALL_PROGRAMS = mounts() / "cpuacct" / "cpuacct.usage"
-"""CPU time of all programs in nanoseconds; the root group of version 2 has only ticks."""
+"""File with the CPU time of all programs in nanoseconds.
+
+Only version 1 has such a file: the root group of version 2 counts in clock ticks.
+"""
 
 
 def of_process(pid: Pid) -> Cgroup | None:
@@ -111,8 +116,8 @@ class CpuGroup:
 def cpu_group(pid: Pid, root: Path = ROOT) -> CpuGroup | None:
     """Return the group that limits the CPU time of `pid`; None if it is not visible here.
 
-    A path that begins with `/..` leads out of this process's control group namespace. `root` is the
-    folder of /proc and /sys.
+    A group is not visible if it lies outside this process's control group namespace: its path then
+    begins with `/..`. `root` is the folder of /proc and /sys.
     """
     paths = _paths(pid, root)
     version = 1 if "cpu" in paths else 2
@@ -124,7 +129,7 @@ def cpu_group(pid: Pid, root: Path = ROOT) -> CpuGroup | None:
 
 
 def memory_group(pid: Pid) -> Path | None:
-    """Return the folder of the control group that limits the memory of `pid`; None without one."""
+    """Return the folder of the control group that limits the memory of `pid`, or None."""
     paths = _paths(pid)
     if "memory" in paths:
         return _v1_mount("memory") / paths["memory"]
@@ -132,9 +137,9 @@ def memory_group(pid: Pid) -> Path | None:
 
 
 def _paths(pid: Pid, root: Path = ROOT) -> dict[str, str]:
-    """Return a process's control group by controller; version 2 has the empty name.
+    """Return the paths of a process's control groups, by the name of the controller.
 
-    Empty if the process has ended.
+    The group of version 2 has the empty name. Return an empty dict if the process has ended.
     """
     try:
         listed = root / "proc" / str(pid) / "cgroup"
@@ -159,10 +164,10 @@ def _v2_mount(root: Path) -> Path:
 
 @contextlib.contextmanager
 def temporary(name: str, note: Callable[[Path], None]) -> Iterator[Cgroup | None]:
-    """Create a group for the duration of the context; None if not permitted.
+    """Yield a new group and remove it on leaving; yield None if this user may not create groups.
 
-    Processes still in it at the end are killed. `note` receives the folder of the group, so that it
-    is removed even if the runner dies.
+    Processes that are still in the group on leaving are killed. `note` is called with each folder
+    of the group, so that the folder is removed even if the runner dies.
     """
     group = _created(f"bench-{name}-{os.urandom(4).hex()}", note)
     try:
@@ -173,9 +178,9 @@ def temporary(name: str, note: Callable[[Path], None]) -> Iterator[Cgroup | None
 
 
 def _created(name: str, note: Callable[[Path], None]) -> Cgroup | None:
-    """Create an empty group below this process's.
+    """Create an empty group below this process's own group; return None if that fails.
 
-    It has a `quota` if this user may limit CPU time.
+    The group has a `quota` only if this user may limit CPU time.
     """
     ours = of_process("self")
     if ours is None:
@@ -205,9 +210,9 @@ def _made(folder: Path, note: Callable[[Path], None]) -> bool:
 def limiting_parent(ours: Path, root: Path = ROOT) -> Path:
     """Return the version 2 group below which a new group can limit CPU time.
 
-    It is this process's group `ours`, or the root. A group that holds processes cannot pass
-    controllers to groups below it, unless it is the root. If neither works, use `ours`, which at
-    least counts CPU time.
+    It is this process's group `ours` or, if that does not work, the root group: a group that holds
+    processes cannot pass controllers to the groups below it, unless it is the root. If neither
+    works, return `ours`, because a group below it at least counts CPU time.
     """
     for parent in (ours, mounts(root)):
         control = parent / "cgroup.subtree_control"
@@ -222,7 +227,8 @@ def limiting_parent(ours: Path, root: Path = ROOT) -> Path:
 def remove(folder: Path) -> list[int]:
     """Kill the processes of a group made by the lab, remove the group, and return their pids.
 
-    Each of PostgreSQL's processes leads its own session, so only the group contains them all.
+    A group is needed because each of PostgreSQL's processes leads its own session: only the group
+    contains them all.
     """
 
     def left() -> list[int]:
@@ -237,10 +243,10 @@ def remove(folder: Path) -> list[int]:
 
 
 def kill_all(living: Callable[[], list[int]], within_s: float = 5.0) -> list[int]:
-    """Kill processes until none is left, because one may fork while being killed.
+    """Kill the processes that `living` returns until it returns none; return their pids.
 
-    Return their pids. After `within_s`, leave a process that cannot be killed because it waits for
-    a device.
+    A single round is not enough, because a process may fork while it is being killed. Stop after
+    `within_s`, because a process that waits for a device cannot be killed.
     """
     killed: dict[int, None] = {}
     deadline = time.monotonic() + within_s

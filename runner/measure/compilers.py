@@ -1,7 +1,7 @@
-"""Read from a program which compiler built it.
+"""Read the name and version of the compiler that built a program from the program itself.
 
-The program itself says it: Go stores its build information in a section of the file, and rustc
-its version in the section of comments. So the answer is right if the program came from elsewhere.
+Go stores its build information in a section of the file, and rustc stores its version in the
+section of comments. So the answer is right even if the program was built on another machine.
 """
 
 import re
@@ -11,12 +11,12 @@ from pathlib import Path
 
 _ELF_64_LITTLE = b"\x7fELF\x02\x01"
 _SECTION = struct.Struct("<I4xQQQQ")
-"""Name, flags, address, offset and size of a section, at the begin of its header."""
+"""The first fields of a section's header: name, flags, address, offset and size."""
 _GO_MAGIC = b"\xff Go buildinf:"
 _GO_STRINGS = 32
-"""Offset of the version in the section, with one byte or more for its length before it."""
+"""Offset in the section at which the version begins: first its length, then its text."""
 _GO_INLINE = 2
-"""Bit of the flags (byte 15): the version is in the section, which Go does since 1.18."""
+"""Bit of the flags (byte 15) that says that the section contains the version, as since Go 1.18."""
 _RUSTC = re.compile(rb"rustc version (\d[^\x00]*)")
 
 
@@ -30,8 +30,8 @@ class _Section:
 def compiler_of(program: Path) -> str | None:
     """Return name and version of the compiler that built a program: `go 1.26.8`, `rustc 1.95.0`.
 
-    None if the file is no ELF program of 64 bits, or does not say it. Sources: the ELF
-    specification (section headers), and Go's package debug/buildinfo.
+    Return None if the file is no 64-bit ELF program, or does not name its compiler. Sources: the
+    ELF specification (section headers), and Go's package debug/buildinfo.
     """
     try:
         data = program.read_bytes()
@@ -46,7 +46,7 @@ def compiler_of(program: Path) -> str | None:
 
 
 def _sections(data: bytes) -> list[_Section]:
-    """Return the sections of an ELF file; none if it is another file, or of another kind."""
+    """Return the sections of a 64-bit little-endian ELF file; an empty list for any other file."""
     if not data.startswith(_ELF_64_LITTLE):
         return []
     (table,) = struct.unpack_from("<Q", data, 0x28)
@@ -68,9 +68,12 @@ def _content(data: bytes, sections: dict[bytes, _Section], name: bytes) -> bytes
 
 
 def _go(info: bytes) -> str:
-    """Return the version of Go in its build information, without the `go` before it."""
+    """Return the version of Go from its build information, without the prefix `go`.
+
+    Return an empty text if the section contains no version.
+    """
     if not info.startswith(_GO_MAGIC) or len(info) <= _GO_STRINGS or not info[15] & _GO_INLINE:
         return ""
-    length = info[_GO_STRINGS]  # shorter than 128 bytes, so that one byte has it
+    length = info[_GO_STRINGS]  # one byte, because a version is shorter than 128 bytes
     said = info[_GO_STRINGS + 1 : _GO_STRINGS + 1 + length]
     return said.decode(errors="replace").removeprefix("go")

@@ -1,4 +1,4 @@
-"""Connect to a Docker engine, on this machine or at a URL, or report why that fails."""
+"""Connect to a Docker engine, on this machine or at a URL, and report why a connection fails."""
 
 from typing import Any
 
@@ -28,8 +28,8 @@ _KNOWN = (
 class _Secured(docker.APIClient):
     """A client that trusts only the certificates given to it.
 
-    By default, requests would use those of $REQUESTS_CA_BUNDLE instead, and send calls through
-    $HTTPS_PROXY.
+    By default, the library `requests` would use the certificates of $REQUESTS_CA_BUNDLE instead,
+    and send calls through $HTTPS_PROXY.
     """
 
     trust_env = property(lambda _: False, lambda _, __: None)
@@ -41,7 +41,7 @@ class _Secured(docker.APIClient):
 
 
 _FIRST_VERSION = "1.41"
-"""The version of Docker 20.10, with which a client asks for the engine's own."""
+"""API version of Docker 20.10; a client uses it to ask the engine for the engine's own version."""
 
 
 class _Tunnelled(docker.APIClient):
@@ -58,12 +58,15 @@ class _Tunnelled(docker.APIClient):
 
 
 def _ask_version(api: Any) -> None:
-    """Use the engine's version from now on, as docker-py does by itself with its own adapters."""
+    """Ask the engine for its API version, and use that from now on.
+
+    docker-py does this by itself only with its own adapters.
+    """
     api._version = api._retrieve_server_version()
 
 
 def abandon(client: DockerClient) -> None:
-    """End every call to an engine that is under way, and refuse further ones: its host is lost."""
+    """End all calls to an engine whose host is lost, and refuse further calls."""
     api: Any = client.api
     adapters = list(api.adapters.values())
     api.adapters.clear()
@@ -74,11 +77,11 @@ def abandon(client: DockerClient) -> None:
 
 
 def connect(engine: str = "", certificates: str = "", *, timeout_s: int = 60) -> DockerClient:
-    """Return a client of this machine's engine, or of the one at a URL.
+    """Return a client of this machine's engine, or of the engine at the URL `engine`.
 
-    `certificates` is a folder with ca.pem, cert.pem and key.pem, in Docker's format. ssh:// uses
-    the user's configuration, keys and known hosts, and rejects unknown hosts. Raise DockerException
-    if no engine answers.
+    `certificates` is a folder with ca.pem, cert.pem and key.pem, in Docker's format. A URL with
+    ssh:// uses the user's ssh configuration, keys and known hosts, and rejects unknown hosts. Raise
+    DockerException if no engine answers.
     """
     if certificates:
         pair: Any = (f"{certificates}/cert.pem", f"{certificates}/key.pem")
@@ -101,7 +104,10 @@ def connect(engine: str = "", certificates: str = "", *, timeout_s: int = 60) ->
 
 
 def reason(error: Exception) -> str:
-    """Return the last sentence of an error, without the addresses that urllib3 adds."""
+    """Return why a connection failed, in a few words and without the addresses that urllib3 adds.
+
+    This is one of the known phrases, or else the error's last line.
+    """
     text = last_line(str(error) or type(error).__name__)
     return next((known for known in _KNOWN if known in text.lower()), public(text)[:200])
 

@@ -1,9 +1,10 @@
-"""Counts read around a load, independent of the generator: the server's and the kernel's.
+"""Read the server's and the kernel's counters before and after a load.
 
-They include the kernel's table of tracked connections, which a firewall (for example Docker's)
-enables for loopback, too. A closed connection stays in it for two minutes. Loads that open a
-connection per request fill it. Then the kernel drops packets of new connections, as if the server
-did not accept them.
+They are independent of the load generator. One of them counts the packets that the kernel dropped
+because its table of tracked connections was full. A firewall (for example Docker's) enables this
+table, for loopback, too. A closed connection stays in the table for two minutes, so loads that open
+a connection per request can fill it. Then the kernel drops the packets of new connections, which
+looks as if the server did not accept them.
 """
 
 import time
@@ -17,8 +18,8 @@ from runner.measurement import Counters
 from runner.model import Cell
 from runner.shapes import Closed, ForTime, Search, Steps
 
-WARM_UP_SETTLES_S = 3.0  # time for the warm-up to arrive and for the server to finish it
-QUIET_S = 0.05  # the warm-up has settled if nothing is counted for so long
+WARM_UP_SETTLES_S = 3.0  # longest wait until the server has finished the warm-up's last requests
+QUIET_S = 0.05  # the warm-up has settled if the counters stay the same for this long
 
 
 def tcp_counters() -> dict[str, int]:
@@ -32,7 +33,10 @@ def tcp_counters() -> dict[str, int]:
 
 
 def network_bytes() -> dict[str, int]:
-    """Return the bytes over all interfaces except loopback, and TCP segments sent and resent."""
+    """Return the bytes received and sent, and the TCP segments sent and resent, since boot.
+
+    The bytes are those of all interfaces except loopback.
+    """
     lines = [line.partition(":") for line in Path("/proc/net/dev").read_text().splitlines()[2:]]
     numbers = [values.split() for name, _, values in lines if name.strip() != "lo"]
     tcp = tcp_counters()
@@ -47,7 +51,7 @@ def network_bytes() -> dict[str, int]:
 def undelivered(port: int) -> int:
     """Return the number of closed connections to a port that still have data to deliver.
 
-    TCP sends lost data again.
+    Such data can be on the way for a while, because TCP sends lost data again.
     """
     rows = [line.split()[2:4] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     # FIN_WAIT1, LAST_ACK and CLOSING of the kernel's include/net/tcp_states.h
@@ -61,8 +65,9 @@ def settle(
 ) -> Counters:
     """Return the counters once the server has finished the warm-up, or after WARM_UP_SETTLES_S.
 
-    wrk stops with a request under way on every connection; the load must not count these. Requests
-    from other hosts have to arrive first (`afar` has each host's `undelivered`).
+    wrk stops with a request under way on every connection, and these requests must not be counted
+    as part of the load. Requests from other hosts have to arrive first: `afar` contains the
+    function `undelivered` of each host.
     """
     deadline = time.monotonic() + WARM_UP_SETTLES_S
     now = read_counters(running, counted)
@@ -82,9 +87,9 @@ def settle(
 
 
 def read_counters(running: Running, counted: Callable[[], Counters]) -> Counters:
-    """Read the server's and the kernel's counters; None for those that the server lacks.
+    """Read the server's and the kernel's counters; a counter that the server lacks is None.
 
-    Reading them takes one connection.
+    `counted` returns the kernel's. Reading opens one connection, which the server counts, too.
     """
     stats = get_json(running, "/stats", timeout_s=10.0) or {}
     requests = stats.get("requests")
@@ -97,7 +102,7 @@ def read_counters(running: Running, counted: Callable[[], Counters]) -> Counters
 
 
 NETFILTER = Path("/proc/sys/net/netfilter")
-"""Folder with the size and the number of entries of the table of tracked connections."""
+"""Folder of the files with the size and the number of entries of the connection table."""
 STATISTICS = Path("/proc/net/stat/nf_conntrack")
 CLOSE_RPS = 30_000
 """More connections a second than any close-mode load of this lab has opened."""
@@ -125,12 +130,12 @@ def wait_for_room(
     netfilter: Path = NETFILTER,
     sleep: Callable[[float], object] = time.sleep,
 ) -> None:
-    """Return once the table has room for a session of `cells`, or after PATIENCE_S.
+    """Wait until the connection table has room for a session of `cells`, at most PATIENCE_S.
 
-    If it has to wait, it calls `on_wait` once with the number of entries needed. A session that
-    needs more than half of the table waits only for half, because during a long session its first
-    connections expire. `netfilter` is the folder with the table's size and number of entries.
-    `sleep` waits for seconds before the table is read again.
+    If the table has no room, call `on_wait` once with the number of entries needed. For a session
+    that needs more than half of the table, wait for half of it only, because the first connections
+    of a long session expire before its end. `netfilter` is the folder with the table's size and
+    number of entries. `sleep` waits for some seconds before the table is read again.
     """
     deadline = time.monotonic() + PATIENCE_S
     waiting = False
@@ -156,7 +161,7 @@ def connections_of(cell: Cell) -> int:
 
 
 def _of_each_request(cell: Cell) -> int:
-    """Return at most how many connections a trial opens if each request has its own."""
+    """Return the maximum number of connections of a trial if each request opens its own."""
     match cell.shape:
         case Closed() as load:
             return load.iterations + round(CLOSE_RPS * cell.warmup_s)

@@ -1,6 +1,7 @@
-"""A trial's PostgreSQL: start it fresh, create the table, and read its counters.
+"""Start a fresh PostgreSQL for a trial, create its table, and read its counters.
 
-psycopg is imported by the functions that need it: a run without a database does not wait for it.
+The functions that need psycopg import it, so that a run without a database does not wait for the
+import.
 """
 
 from __future__ import annotations
@@ -49,15 +50,15 @@ class Database:
 
     @property
     def url(self) -> str:
-        """Its URL, including the password."""
+        """The URL of the database, including the password."""
         return f"postgres://lab:{self.password}@{self.running.address}:{self.running.port}/lab"
 
     def handed_to(self, server: Server) -> dict[str, str]:
-        """Return the environment variable or file by which a server finds the database."""
+        """Return the environment variable, or the file, that gives a server the database's URL."""
         return {BY_FILE if server.secrets_by_file else "DATABASE_URL": self.url}
 
     def counters(self, tag: str) -> DatabaseCounters:
-        """Return the number of rows with `tag` as firmware, and the statistics.
+        """Return the number of rows with `tag` as firmware, and PostgreSQL's statistics.
 
         Raise LabError if the database does not answer.
         """
@@ -82,15 +83,15 @@ class Database:
         return {name: str(value) for name, value in self._ask(query, (list(SETTINGS),))}
 
     def pause(self) -> None:
-        """Stop its processes (SIGSTOP): it still accepts connections but does not answer."""
+        """Stop its processes (SIGSTOP), so that it still accepts connections but never answers."""
         self.running.pause()
 
     def resume(self) -> None:
-        """Let it continue after a pause."""
+        """Let the processes continue after `pause`."""
         self.running.resume()
 
     def restart(self) -> None:
-        """Kill it with SIGKILL and restart it on the same data; return when it answers."""
+        """Kill the database with SIGKILL, restart it on the same data, and wait for its answer."""
         self.running.restart()
         _connected(self.running, self.password, self.log).close()
 
@@ -107,7 +108,7 @@ class Database:
 
 
 class DatabaseFacts(TypedDict):
-    """The values of `runner.manifest.DatabaseOfRun`."""
+    """The values from which `runner.manifest.DatabaseOfRun` is made."""
 
     version: str
     image: str | None
@@ -115,9 +116,10 @@ class DatabaseFacts(TypedDict):
 
 
 def try_database(engine: Engine, cpus: tuple[int, ...]) -> DatabaseFacts:
-    """Start PostgreSQL once, so that its errors show before any trial; raise LabError for them.
+    """Start PostgreSQL once, so that its errors show before any trial; raise LabError if it fails.
 
-    Return the manifest's entry: its version, its image (None without one), and its settings.
+    Return the manifest's entry: PostgreSQL's version, its image (None if it runs as processes), and
+    its settings.
     """
     with temporary() as folder, serving(engine, cpus, folder / "database.log") as database:
         return {
@@ -129,7 +131,7 @@ def try_database(engine: Engine, cpus: tuple[int, ...]) -> DatabaseFacts:
 
 @contextlib.contextmanager
 def serving(engine: Engine, cpus: tuple[int, ...], log: Path) -> Iterator[Database]:
-    """Start a fresh cluster on `cpus` and create its table; remove it all on leaving."""
+    """Start a fresh PostgreSQL on `cpus` and create its table; remove everything on leaving."""
     password = secrets.token_hex(16)
     with engine.database(cpus, scram_verifier(password), log) as running:
         with _connected(running, password, log) as connection:
@@ -139,10 +141,10 @@ def serving(engine: Engine, cpus: tuple[int, ...], log: Path) -> Iterator[Databa
 
 
 def scram_verifier(password: str) -> str:
-    """Return the form in which PostgreSQL stores a password (RFC 5802, RFC 7677).
+    """Return a SCRAM verifier, the form in which PostgreSQL stores a password (RFC 5802, RFC 7677).
 
-    It does not reveal the password. It uses PostgreSQL's default of 4096 iterations, whose cost
-    servers pay for each connection, as in production.
+    The verifier does not reveal the password. It has PostgreSQL's default of 4096 iterations, so
+    that each new connection costs a server as much as in production.
     """
     try:
         from psycopg.pq import PGconn  # noqa: PLC0415 - see above
@@ -172,9 +174,9 @@ def _connect(running: RunningDatabase, password: str) -> psycopg.Connection[tupl
 def _connected(
     running: RunningDatabase, password: str, log: Path
 ) -> psycopg.Connection[tuple[Any, ...]]:
-    """Return a connection once the database answers.
+    """Return a connection as soon as the database answers.
 
-    Raise LabError if it ends, or at the deadline.
+    Raise LabError if the database ends, or if it has not answered after READY_WITHIN_S.
     """
     import psycopg  # noqa: PLC0415 - see above
 

@@ -29,26 +29,27 @@ BASE_TAG = "web-bench-lab/debian:bookworm"
 OFFICIAL_BASE = "debian:bookworm-slim"
 OFFICIAL_POSTGRES = "postgres:15-bookworm"
 DATABASE = "database.postgres"
-"""Name of the database's image and containers; the dot keeps it apart from servers' names."""
+"""Name of the database's image and containers. No server's name contains a dot."""
 
 
 def ensure_image(client: DockerClient, server: Server) -> str:
-    """Build `server`'s image and return its id; Docker's cache makes an unchanged one cheap.
+    """Build `server`'s image and return its id; an unchanged image comes from Docker's cache.
 
-    The stage `prebuilt` holds the same binary that the process engine runs. If the host lacks this
-    binary because its toolchain is missing, the last stage builds it in the toolchain's official
-    image.
+    The stage `prebuilt` copies the same binary that the process engine runs. If this machine lacks
+    the binary, because the toolchain is missing, the last stage builds the binary in the
+    toolchain's official image.
     """
     folder = server.folder
     others = list[str]()
-    if server.shared:  # it needs the code shared by servers, but no other server
+    if server.shared:  # its image needs the code shared by servers, but none of the other servers
         folder = server.folder.resolve().parent
         names = [path.parent.name for path in folder.glob("*/server.toml")]
         others = [name for name in names if name != server.implementation]
     with contextlib.ExitStack() as stack:
         path = server.folder / (server.artifact or "")
         binary = server.artifact is None or path.is_file()
-        # The classic builder always runs the stage `prebuilt`, so give it an empty file.
+        # Docker's classic builder always runs the stage `prebuilt`, which copies the binary. So
+        # give that stage an empty file if there is no binary.
         if not binary:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
@@ -66,7 +67,8 @@ def ensure_image(client: DockerClient, server: Server) -> str:
 def ensure_database_image(client: DockerClient) -> str:
     """Build PostgreSQL's image and return its id.
 
-    Its base is the official image or, if that is not available, a Debian base.
+    The image's base is the official image of PostgreSQL or, if that is not available, a Debian
+    image.
     """
     official = {} if _pulled(client, OFFICIAL_POSTGRES) else {"BASE": debian_base(client)}
     return build_image(client, DATABASE, _context(POSTGRES), official)
@@ -82,7 +84,7 @@ def build_image(
 ) -> str:
     """Build an image from a packed context and return its id.
 
-    Docker's cache makes an unchanged one cheap.
+    An unchanged image comes from Docker's cache, which takes little time.
     """
     try:
         with context:
@@ -105,7 +107,7 @@ def build_image(
 
 
 def _context(folder: Path, others: Sequence[str] = ()) -> IO[bytes]:
-    """Return a folder as a tar for Docker, without `others` and the entries of .dockerignore."""
+    """Return a folder as a tar file for Docker, without `others` and the files in .dockerignore."""
     ignore = folder / ".dockerignore"
     lines = ignore.read_text(encoding="utf-8").splitlines() if ignore.is_file() else []
     patterns = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
@@ -113,15 +115,19 @@ def _context(folder: Path, others: Sequence[str] = ()) -> IO[bytes]:
 
 
 def debian_base(client: DockerClient) -> str:
-    """Return a Debian base image: an existing one, the official one, or one by mmdebstrap."""
+    """Return the tag of a Debian base image.
+
+    It is the official image, if that is present or can be pulled. Otherwise it is the lab's own
+    image, which is made with mmdebstrap if it does not exist yet.
+    """
     return OFFICIAL_BASE if _pulled(client, OFFICIAL_BASE) else BASE_TAG
 
 
 def _pulled(client: DockerClient, official: str) -> bool:
-    """True if an official image is present or can be pulled; otherwise the lab's base is used.
+    """Return whether an official image is present or can be pulled.
 
-    Once the lab has made its own base (mmdebstrap, about 15 s, from the host's package sources), it
-    does not ask a registry again.
+    If it is not, make the lab's own base image with mmdebstrap, from the host's package sources
+    (about 15 s). Once that image exists, do not ask a registry again.
     """
     for tag, answer in ((official, True), (BASE_TAG, False)):
         with contextlib.suppress(ImageNotFound):
@@ -161,7 +167,10 @@ def _pulled(client: DockerClient, official: str) -> bool:
 
 LABEL = "web-bench-lab"
 RUNNER = f"{LABEL}.runner"
-"""Label with the process that started a container, to see whether that process still lives."""
+"""Label with the identity of the process that started a container.
+
+It shows whether that process still lives.
+"""
 MEMORY_BYTES = 2 * 1024**3
 PIDS = 1024
 OPEN_FILES = 65_536
@@ -174,7 +183,7 @@ HARDENED: dict[str, Any] = {
     "cap_drop": ["ALL"],
     "security_opt": ["no-new-privileges"],
 }
-"""Options that deny every container of the lab what it does not need."""
+"""Options that take from every container of the lab the rights that it does not need."""
 
 
 def labels(what: str) -> dict[str, str]:
@@ -196,42 +205,46 @@ def sweep(client: DockerClient) -> list[str]:
 
 
 class DockerHost:
-    """A machine whose Docker engine runs containers: this one. `fleet.Place` is another host."""
+    """This machine, whose Docker engine runs containers. Other hosts are of class `fleet.Place`."""
 
     role = ""
     address = LOOPBACK
     reached: tuple[str, str] | None = None
-    """Another host's engine URL and folder of certificates, for the clean-up."""
+    """URL of the engine and folder of its certificates, for the clean-up; None for this machine."""
     clients: tuple[str, ...] = ()
-    """Addresses that may connect to a database, as networks of one address: `10.0.0.1/32`."""
+    """Addresses that may connect to a database here, as networks of one address: `10.0.0.1/32`."""
 
     def __init__(self, client: DockerClient) -> None:
         self.client = client
 
     @property
     def open_files(self) -> int:
-        """Highest number of open files of a container.
+        """Highest number of files that a container can have open.
 
-        The engine has the same limit as this runner, and a container cannot have more.
+        A container cannot have more than its engine, whose limit is the same as this runner's.
         """
         return resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 
     def free_port(self) -> int:
-        """Return a port of the address that was free just now."""
+        """Return a port of this host's address that was free just now."""
         return free_port()
 
     def image(self, make: Callable[[DockerClient], str]) -> str:
-        """Build an image with `make` and return its id once it is on this host."""
+        """Build an image with `make`, bring it to this host, and return its id."""
         return make(self.client)
 
     def watch(self, container: str) -> None:
-        """Register a container by its full id, so that its host ends it without this runner."""
+        """Register a container by its full id, so that its host ends it if this runner is lost.
+
+        Nothing is needed on this machine, whose watchdog does that.
+        """
 
 
 class DockerEngine:
-    """Containers with host networking, bound to loopback.
+    """Start servers and databases as containers that use the host's network.
 
-    A published port would pass through Docker's userland proxy.
+    A container with a network of its own would need a published port, whose connections pass
+    through Docker's userland proxy.
     """
 
     name = "docker"
@@ -266,9 +279,9 @@ class DockerEngine:
     def database(
         self, cpus: tuple[int, ...], verifier: str, log: Path
     ) -> Iterator[RunningDatabase]:
-        """Run PostgreSQL's image in the same way as a server's.
+        """Run PostgreSQL's image with the same restrictions as a server's.
 
-        Its cluster is in a volume that is removed with the container.
+        Its data are in a volume that is removed with the container.
         """
         host = self._database
         if DATABASE not in self._images:
@@ -297,9 +310,9 @@ class DockerEngine:
     def _container(
         self, host: DockerHost, name: str, cpus: tuple[int, ...], env: Mapping[str, str], log: Path
     ) -> Iterator[Container]:
-        """Run a container of an image.
+        """Run a container of the image of `name`, and remove it on leaving.
 
-        Files passed to it are in a volume that is removed with it.
+        A secret that is passed as a file lies in a volume that is removed with the container.
         """
         files = min(OPEN_FILES, host.open_files)
         secret = env.get(BY_FILE)
@@ -342,7 +355,10 @@ class DockerEngine:
 
 
 def _failure(host: DockerHost, what: str, error: Exception) -> LabError:
-    """Return the error of one container, or the error that the engine stopped responding."""
+    """Return the error for `error`, which a container or its engine caused.
+
+    If the engine has stopped responding, the run cannot go on.
+    """
     try:
         host.client.ping()
     except TROUBLE:
@@ -355,7 +371,7 @@ def _failure(host: DockerHost, what: str, error: Exception) -> LabError:
 
 
 def _packed(name: str, data: bytes) -> bytes:
-    """Return a tar of one file that only a server's user can read."""
+    """Return a tar file with one file, which only the containers' user can read."""
     packed = io.BytesIO()
     entry = tarfile.TarInfo(name)
     entry.size = len(data)
@@ -368,7 +384,7 @@ def _packed(name: str, data: bytes) -> bytes:
 
 
 def _facts(host: DockerHost, container: Container, port: int, log: Path) -> dict[str, Any]:
-    """Return a started container's fields of Running."""
+    """Return a started container's values of the fields of Running."""
 
     def exit_code() -> int | None:
         container.reload()
@@ -391,7 +407,10 @@ def _facts(host: DockerHost, container: Container, port: int, log: Path) -> dict
 
 
 def _start(host: DockerHost, container: Container) -> dict[str, Any]:
-    """Return when a container's program began, if by this machine's clock, and its image's size."""
+    """Return the size of a container's image, and the time at which its program began.
+
+    The time is left out for another host, because it would be that of the host's clock.
+    """
     known: dict[str, Any] = {}
     with contextlib.suppress(*TROUBLE, ValueError, KeyError, AttributeError):
         image = container.image

@@ -1,4 +1,4 @@
-"""Report what this machine has, what a campaign would use, and what is missing."""
+"""Report which tools and permissions this machine has for a campaign, and which are missing."""
 
 import contextlib
 import time
@@ -22,20 +22,20 @@ from runner.planning.catalog import load_server, server_names
 from runner.planning.hosts import Hosts
 
 CALIBRATED = ("k6", "wrk")  # generators whose ceilings `bench calibrate` finds
-LEAST_FREE = 2**30  # free bytes on a generator host's disk, for its raw samples
+LEAST_FREE = 2**30  # a host's disk needs this many free bytes, for a generator's raw samples
 CONNECTIONS = 3000
-"""Connections that a load of a large campaign holds."""
+"""Number of connections that a load of a large campaign has open at the same time."""
 CLOSE_OPENS = 4 * CLOSE_RPS
-"""Connections that such a load opens in close mode, within 3 s and its warm-up."""
+"""Number of connections that such a load opens in close mode during 3 s and its warm-up."""
 
 
 def examine(
     server_cpus: int = 1, root: Path = ROOT, sleep: Callable[[float], object] = time.sleep
 ) -> list[Diagnosis]:
-    """Return everything that matters for a large campaign, most important first.
+    """Return the diagnoses of everything that matters for a large campaign, most important first.
 
-    `server_cpus` is the number of CPUs for the server. `root` and `sleep` are those of
-    `machine.examine`.
+    `server_cpus` is the number of CPUs for the server. `root` and `sleep` have the same meaning as
+    in `machine.examine`.
     """
     facts = machine.facts(root)
     try:
@@ -56,7 +56,7 @@ def examine(
 
 
 def examine_hosts(hosts: Hosts, say: Callable[[str], None]) -> list[Diagnosis]:
-    """Return everything that matters of each host for its roles.
+    """Return the diagnoses of each host, as far as they matter for its roles.
 
     Raise LabError if a host cannot be reached or used.
     """
@@ -110,14 +110,13 @@ def find_generators() -> dict[str, Tool]:
 
 
 def examine_tools(installed: Mapping[str, Tool]) -> list[Diagnosis]:
-    """Return whether each load generator is among those installed, and whether the lab can use
-    it.
-    """
+    """Return a diagnosis of each load generator: is it installed, and can the lab use it?"""
     findings = []
     no_servers = places().checkout is None
     for name, traits in TRAITS.items():
         tool = installed.get(name)
-        # Without a checkout nothing is loaded by generators that run no scripts.
+        # Without a checkout there are no servers, and a user's API is loaded only by generators
+        # that run scripts. So the other generators are optional.
         is_optional = traits.is_optional or (no_servers and not traits.runs_scripts)
         if tool is None or tool.unfit is not None:
             why = "not installed" if tool is None else tool.unfit
@@ -133,9 +132,7 @@ def examine_tools(installed: Mapping[str, Tool]) -> list[Diagnosis]:
 
 
 def _programs() -> list[Diagnosis]:
-    """Return the state of the Docker engine and of PostgreSQL, and which servers run as
-    processes.
-    """
+    """Return diagnoses of the Docker engine, of PostgreSQL, and of the programs servers need."""
     from docker.errors import DockerException  # noqa: PLC0415 - slow to import
 
     from runner.measure.connecting import connect  # noqa: PLC0415
@@ -188,9 +185,10 @@ def _machine(facts: MachineFacts) -> list[Diagnosis]:
 
 
 def _permitted() -> list[Diagnosis]:
-    """Return whether the lab may keep idle CPUs awake and limit a process to a share of a core.
+    """Return diagnoses of this user's permissions; takes 0.2 s.
 
-    Takes 0.2 s.
+    They say whether the lab may keep idle CPUs awake, limit a process to a share of a core, and
+    profile servers.
     """
     with contextlib.closing(IdleCpus()) as cpus:
         cpus.ask("polling")
@@ -210,7 +208,7 @@ def _permitted() -> list[Diagnosis]:
 
 
 def examine_perf(refused: str | None) -> Diagnosis:
-    """Return whether servers can be profiled; `refused` is the reason if they cannot."""
+    """Return the diagnosis of profiling; `refused` is the reason why servers cannot be profiled."""
     words = "servers can be profiled (`bench run --profile`)"
     return judged("perf", refused is None, words, refused or "")
 
@@ -218,9 +216,9 @@ def examine_perf(refused: str | None) -> Diagnosis:
 def examine_calibration(
     this_machine: Machine, versions: Mapping[str, str], server_cpus: int
 ) -> Diagnosis:
-    """Return the generators' ceilings, and whether verdicts on `this_machine` can use them.
+    """Return the diagnosis of the generators' ceilings: can verdicts on `this_machine` use them?
 
-    `versions` has those of the generators that are installed, by name.
+    `versions` contains the versions of the installed generators, by name.
     """
     try:
         found = load_calibration()
@@ -239,7 +237,7 @@ def examine_calibration(
             "run `bench calibrate` again."
         )
         return Diagnosis("ceilings", "warning", text)
-    # The highest ceiling of each tool, load model and mode.
+    # Keep only the highest ceiling of each tool, load model and mode.
     best = {
         (one.tool, one.load_model, one.mode): one
         for one in sorted(found.ceilings, key=lambda one: one.rps)

@@ -1,4 +1,4 @@
-"""Interface of engines, which start servers, and the check that a server is this trial's."""
+"""The interface of engines, which start servers, and checks that the right server answers."""
 
 import contextlib
 import json
@@ -36,22 +36,26 @@ class Running:
     stop: Callable[[], int | None]
     """End the server (SIGTERM, after 2 s SIGKILL) and return its exit code.
 
-    None if the lab may not end it.
+    If the lab may not end this server, do nothing and return None.
     """
     _: KW_ONLY
     address: str = LOOPBACK
     host: str = ""  # host and port of its URL; empty if they are `address` and `port`
     limit: Callable[[float], None] = lambda _: None
-    """Limit it to this many cores of CPU time from now on, by a quota.
+    """Limit the server to this many cores of CPU time from now on, by a quota.
 
     Raise LabError if that fails.
     """
     alone: bool = True
-    """True if its control group holds nothing else; otherwise its process tree is sampled."""
+    """True if the server's control group holds no other process.
+
+    Otherwise the sampler reads the processes of the server instead of the group.
+    """
     cpus: Callable[[], tuple[int, ...]] | None = None
-    """Return its CPUs, if the lab does not choose them."""
+    """Return the server's CPUs; None if the lab chooses them."""
     began_wall_ns: int | None = None
-    """Time at which its program began; None if the lab did not start it here."""
+    """Time at which the server's program began; None if the lab did not start it on this machine.
+    """
     image_bytes: int | None = None
     tls: Tls | None = None  # how to reach it over TLS; None for plain HTTP
 
@@ -62,7 +66,10 @@ class Running:
         return f"{scheme}://{self.host or f'{self.address}:{self.port}'}"
 
     def connect(self, timeout_s: float) -> socket.socket:
-        """Return a new connection to it, over TLS if it has that; raise OSError if it fails."""
+        """Return a new connection to the server, over TLS if `tls` is set.
+
+        Raise OSError if that fails.
+        """
         channel = socket.create_connection((self.address, self.port), timeout=timeout_s)
         return channel if self.tls is None else self.tls.secured(channel, HTTP_1)
 
@@ -73,20 +80,20 @@ class RunningDatabase(Running):
 
     image: str | None  # its image's digest; None without an image
     pause: Callable[[], None]
-    """Stop all its processes (SIGSTOP): it still accepts connections but does not answer."""
+    """Stop all processes (SIGSTOP), so that the database accepts connections but never answers."""
     resume: Callable[[], None]
     restart: Callable[[], None]
-    """Kill it with SIGKILL and restart it on the same port with the same data."""
+    """Kill the database with SIGKILL and restart it on the same port with the same data."""
 
 
 class Engine(Protocol):
-    """A way to start servers and their database: `docker` or `process`."""
+    """A way to start servers and their database: as containers or as plain processes."""
 
     name: str
     reason: str  # why this engine was chosen; shown in the output, the manifest and the report
 
     def prepare(self, server: Server) -> str | None:
-        """Prepare the server's start; return its image's digest or None.
+        """Prepare the server's start; return the digest of its image, or None without an image.
 
         Raise LabError if that fails.
         """
@@ -94,25 +101,26 @@ class Engine(Protocol):
     def started(
         self, server: Server, cpus: tuple[int, ...], handed: Mapping[str, str], log: Path
     ) -> AbstractContextManager[Running]:
-        """Start a prepared server on `cpus` with ADDR and `handed` (environment); log its output.
+        """Start a prepared server on `cpus` and write its output to `log`.
 
-        Leaving the context ends it with all its processes.
+        Its environment has ADDR and the variables in `handed`. Leaving the context ends the server
+        with all its processes.
         """
 
     def database(
         self, cpus: tuple[int, ...], verifier: str, log: Path
     ) -> AbstractContextManager[RunningDatabase]:
-        """Start a fresh PostgreSQL on `cpus`, with the role `lab` and its password `verifier`.
+        """Start a fresh PostgreSQL on `cpus`; `verifier` is the stored password of its role `lab`.
 
-        Leaving the context removes it completely.
+        Leaving the context removes the database with its data.
         """
 
 
 def free_port(address: str = LOOPBACK) -> int:
     """Return a port of an address of this machine that was free just now.
 
-    It is below the kernel's range of outgoing ports. So clients of a close-mode load can neither
-    take it nor connect to themselves.
+    The port is below the kernel's range of ports for outgoing connections. So a client of a
+    close-mode load can neither take this port nor connect to itself.
     """
     low = max(ephemeral_ports()[0], 12_000)
     for _ in range(200):
@@ -135,9 +143,9 @@ DEADLINE_S = 15.0
 def ask(
     running: Running, path: str, timeout_s: float = 10.0, *, whole: bool = False
 ) -> Response | None:
-    """Send GET for a path over a new connection; read the body if `whole`.
+    """Send GET for a path over a new connection; read the body only if `whole`.
 
-    Return None if the answer is not HTTP; raise OSError if there is none.
+    Return None if the answer is missing or not HTTP. Raise OSError if the connection fails.
     """
     host = running.origin.partition("//")[2]
     with running.connect(timeout_s) as channel:
@@ -151,7 +159,10 @@ def ask(
 
 
 def get_json(running: Running, path: str, timeout_s: float = 2.0) -> dict[str, object] | None:
-    """Send GET for a path; return None unless the answer is 200 with a JSON object in time."""
+    """Send GET for a path and return the JSON object of its answer.
+
+    Return None if it is not answered in time, with status 200 and a JSON object.
+    """
     try:
         response = ask(running, path, timeout_s, whole=True)
         value = (
@@ -193,11 +204,11 @@ class Answers:
 
 
 def require_answer(name: str, running: Running, path: str, enough: int = 1) -> Answers:
-    """Return the first answers to GETs of `path`; raise LabError if none has a status of 2xx.
+    """Return the first answers to GETs of `path`; raise LabError if no answer has a status of 2xx.
 
-    A server may fail some requests, so a single failure does not count. With `enough` = 1, stop at
-    the first 2xx. With more, stop if the first `enough` are all 2xx. Send at most MOST_ASKED
-    requests, and none after ASKED_WITHIN_S.
+    A server may fail some requests, so a single failure is no error. Send at most MOST_ASKED
+    requests, and no further request after ASKED_WITHIN_S. Stop earlier if the first `enough`
+    answers are all 2xx; with `enough` = 1, stop at any answer of 2xx.
     """
     url = f"{running.origin}{path}"
     replies = list[Response | None]()
@@ -234,9 +245,10 @@ def require_answer(name: str, running: Running, path: str, enough: int = 1) -> A
 
 
 def wait_answer(name: str, running: Running, path: str, log: Path) -> None:
-    """Return when a server without the contract answers HTTP at `path`, with any status.
+    """Return when a server answers HTTP at `path`, with any status.
 
-    Raise LabError as wait_ready does.
+    This is for servers that do not follow the lab's HTTP contract. Raise LabError at the deadline,
+    or if the server ends.
     """
     for left_s in waiting(name, running, log, DEADLINE_S):
         with contextlib.suppress(OSError):
@@ -252,10 +264,10 @@ def wait_answer(name: str, running: Running, path: str, log: Path) -> None:
 def wait_ready(
     name: str, running: Running, nonce: str, log: Path, deadline_s: float = DEADLINE_S
 ) -> None:
-    """Return when /health answers with `nonce`.
+    """Return when GET /health is answered with `nonce`.
 
-    Raise LabError at the deadline, or if the server ends. A TCP connect would prove nothing,
-    because another program may have taken the port.
+    Raise LabError at the deadline, or if the server ends. A TCP connection alone would prove
+    nothing, because another program may have taken the port.
     """
     answer: dict[str, object] | None = None
     for _ in waiting(name, running, log, deadline_s):
@@ -285,5 +297,5 @@ def waiting(name: str, running: Running, log: Path, deadline_s: float) -> Iterat
             raise LabError(
                 f"{name} {ended(code)} before it was ready{last_line(log)}.", exit_code=1
             )
-        # The first answer is timed, so ask often while a fast server starts.
+        # The time of the first answer is measured, so ask often while a fast server may start.
         time.sleep(0.001 if left_s > deadline_s - 0.2 else 0.01)

@@ -1,6 +1,7 @@
-"""Several hosts as one lab: their Docker engines, their stations, and the network between them.
+"""Use several hosts as one lab, through their Docker engines and their stations.
 
-Each host needs only a Docker engine. Only the server under test listens on its network.
+Each host needs only a Docker engine. During a trial, only the server under test and its database
+listen on the network between the hosts.
 """
 
 import contextlib
@@ -33,9 +34,9 @@ from runner.shapes import Idle
 INSTRUMENTS = "station.instruments"
 LONGEST_S = 86_400  # a station ends itself after a day, even if its runner is lost
 TRANSFER_S = 1.0
-"""Duration of the test transfer between two hosts."""
+"""Duration of the transfer that measures the capacity of the network between two hosts."""
 WAYS = 10
-"""Number of connections whose opening measures the round trip between two hosts."""
+"""Number of connections that are opened to measure the round-trip time between two hosts."""
 LATENCY_DEVICE = "/dev/cpu_dma_latency:/dev/cpu_dma_latency:rw"
 OPEN_TO_ALL = (
     "During a trial the server can be reached by everybody in the network of its host's address: "
@@ -56,11 +57,11 @@ NEEDS = (
     "store.py",
     "workloads",
 )
-"""Files of runner/ in the instruments' image."""
+"""Files and folders of runner/ that the instruments' image contains."""
 
 
 class HostFacts(TypedDict):
-    """What `runner.manifest.HostOfRun` has."""
+    """The values from which `runner.manifest.HostOfRun` is made."""
 
     roles: str
     cpus_used: tuple[int, ...]
@@ -82,19 +83,21 @@ class Place(DockerHost):
         self._builder = builder
         self.said: Hello = station.ask("hello")
         self.cpus: tuple[int, ...] = host.cpus or tuple(self.said["cpus"])
-        """The CPUs that the lab may use there."""
+        """The CPUs that the lab may use on this host."""
 
     @property
     def open_files(self) -> int:
-        """Highest number of open files of a container there."""
+        """Highest number of files that a container on this host can have open."""
         return int(self.said["facts"]["open_files"])
 
     def free_port(self) -> int:
-        """Return a port of the address that was free just now."""
+        """Return a port of this host's address that was free just now."""
         return int(self.station.ask("free_port", address=self.address))
 
     def image(self, make: Callable[[Any], str]) -> str:
-        """Build an image on the building host and return its id once it is on this host."""
+        """Build an image on the host that builds images, load it into this host's engine, and
+        return its id.
+        """
         image = make(self._builder)
         _bring(self._builder, self.client, image)
         return image
@@ -140,8 +143,9 @@ class Fleet:
 
     @property
     def sites(self) -> Sites:
-        """The site of each role. Call `place` first, which chooses the CPUs; otherwise
-        RuntimeError.
+        """The site of each role.
+
+        Raise RuntimeError if `place` has not been called yet, because it chooses the CPUs.
         """
         places = self.places
         hosts = self.hosts
@@ -164,8 +168,10 @@ class Fleet:
         )
 
     def _machine(self, place: Place) -> str:
-        """Return a number for a host's machine, because several hosts of a file may be one
-        machine.
+        """Return a number that identifies a host's machine.
+
+        Several hosts of a hosts file may be the same machine. They have the same boot id, and
+        so get the same number.
         """
         boots = list(dict.fromkeys(each.said["boot"] for each in self.places.values()))
         return str(boots.index(place.said["boot"]))
@@ -173,7 +179,8 @@ class Fleet:
     def _others_cpus(self, place: Place) -> tuple[int, ...]:
         """Return the CPUs of generators and instruments on a host.
 
-        On the server's host, these are the remaining CPUs, or the last one if none remains.
+        On the server's host, these are the CPUs that the server and its database do not use, or
+        the last CPU if no other remains.
         """
         if place is not self.server:
             return place.cpus
@@ -205,7 +212,11 @@ class Fleet:
         )
 
     def hazards(self, connections: int, opened: int) -> dict[str, list[Diagnosis]]:
-        """Return everything checked that can distort a campaign's numbers, by each host's roles."""
+        """Return the diagnoses of everything that can distort a campaign's numbers.
+
+        They are grouped by host, whose name is that of its roles. `connections` and `opened` are
+        those of `machine.examine`.
+        """
         found = {}
         for place in self.places.values():
             is_server = place is self.server
@@ -220,8 +231,8 @@ class Fleet:
         return found
 
     def warnings(self, connections: int, opened: int) -> list[str]:
-        """Return a warning, with a remedy, for each fact of the hosts that distorts such a
-        campaign.
+        """Return a warning, with a remedy, for each fact of the hosts that distorts the numbers of
+        a campaign with these connections (see `hazards`).
         """
         found: dict[str, list[str]] = {}
         for role, hazards in self.hazards(connections, opened).items():
@@ -237,7 +248,7 @@ class Fleet:
         ]
 
     def facts(self) -> list[HostFacts]:
-        """Return the manifest's entry of each host: by its roles, without its name or address."""
+        """Return the manifest's entry of each host: its roles, but not its name or address."""
         return [
             {
                 "roles": place.role,
@@ -249,9 +260,10 @@ class Fleet:
         ]
 
     def _measured_transfer(self) -> Transfer | None:
-        """Return the measured transfer between the server's and the slowest generator's host.
+        """Measure the network between the server's host and each generator's host.
 
-        None if they are one host.
+        Return the lowest transfer rate and the longest round trip found. Return None if all
+        generators run on the server's host.
         """
         server = self.server.station
         rates = list[float]()
@@ -286,7 +298,7 @@ def open_fleet(hosts: Hosts, ledger: Ledger, say: Callable[[str], None]) -> Iter
         }
         for client in clients.values():
             sweep(client)
-        # images are built by this machine's engine, or by the server host's if there is none here
+        # This machine's engine builds the images; if there is none, the server host's engine does.
         try:
             builder = stack.enter_context(contextlib.closing(connect()))
         except DockerException:
@@ -317,7 +329,7 @@ def open_fleet(hosts: Hosts, ledger: Ledger, say: Callable[[str], None]) -> Iter
 
 @contextlib.contextmanager
 def _naming_the_lost(vigil: Vigil) -> Iterator[None]:
-    """Raise the loss of a host instead of an error that it caused, such as an engine's."""
+    """If a host is lost, raise that as an error instead of the errors that the loss caused."""
     try:
         yield
     except (LabError, OSError, *TROUBLE) as error:
@@ -329,7 +341,8 @@ def _naming_the_lost(vigil: Vigil) -> Iterator[None]:
 def _clients_of(place: Place, places: Mapping[str, Place]) -> tuple[str, ...]:
     """Return the addresses that may connect to a database on a host, as networks.
 
-    This machine's address as seen from there is one, because the runner queries the database.
+    They include the address from which this machine connects to that host, because the runner
+    queries the database.
     """
     addresses = [each.address for each in places.values()]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
@@ -341,7 +354,7 @@ def _clients_of(place: Place, places: Mapping[str, Place]) -> tuple[str, ...]:
 def reap_fleet(hosts: Hosts) -> list[str]:
     """Remove the containers of dead runners from every host; return a list of them in words.
 
-    A host that cannot be reached does not keep the others from it: its LabError is raised last.
+    If a host cannot be reached, clean up the other hosts first and then raise its LabError.
     """
     removed = []
     unreached = list[LabError]()
@@ -369,12 +382,18 @@ def _client(host: Host, role: str) -> contextlib.closing[Any]:
 
 
 def _reached(host: Host) -> tuple[str, str]:
-    """Return URL and folder of certificates of a host's engine, empty for this machine's."""
+    """Return the URL and the folder of certificates of a host's engine.
+
+    Both are empty for this machine's engine.
+    """
     return "" if host.engine == LOCAL else host.engine, str(host.certificates or "")
 
 
 def _instruments(builder: Any) -> str:
-    """Build the instruments' image; Docker's cache makes an unchanged one cheap."""
+    """Build the instruments' image and return its id.
+
+    An unchanged image comes from Docker's cache.
+    """
     packed = io.BytesIO()
     package = Path(__file__).parents[1]
     with tarfile.open(fileobj=packed, mode="w") as context:
@@ -387,7 +406,10 @@ def _instruments(builder: Any) -> str:
 
 
 def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Leave out metadata that differs between checkouts, so that equal files give equal images."""
+    """Remove metadata that differs between checkouts, so that equal files give equal images.
+
+    Return None for a file that does not belong into the image.
+    """
     if "__pycache__" in entry.name:
         return None
     entry.uid = entry.gid = entry.mtime = 0
@@ -397,7 +419,10 @@ def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def _bring(builder: Any, client: Any, image: str) -> None:
-    """Load an image into another engine, and check that its id is the same."""
+    """Copy an image from the builder's engine to the client's, unless the client has it already.
+
+    Check that the image has the same id there.
+    """
     with contextlib.suppress(DockerException):
         client.images.get(image)
         return
@@ -414,7 +439,7 @@ def _bring(builder: Any, client: Any, image: str) -> None:
 def _station(
     client: Any, image: str, host: Host, role: str, ledger: Ledger, vigil: Vigil
 ) -> Iterator[StationClient]:
-    """Start the station of a host; it ends with its input, and its container is removed."""
+    """Yield the started station of a host; on leaving, end it and remove its container."""
     options: dict[str, object] = {
         **docker_engine.HARDENED,
         "name": f"bench-station-{token_hex(4)}",
@@ -437,7 +462,7 @@ def _station(
         except APIError as error:
             if "cpu_dma_latency" not in str(error):
                 raise
-            # The host lacks the device, so its idle CPUs sleep.
+            # The host lacks the device, so its idle CPUs cannot be kept awake.
             container = client.containers.create(image, **options)
     except TROUBLE as error:
         raise LabError(
@@ -448,23 +473,24 @@ def _station(
     try:
         channel = Channel(container)
         container.start()
-        channel.silence.heard()  # from now on it is to show signs of life
+        channel.silence.heard()  # its silence counts from now on, not from the channel's creation
         vigil.watch(role, channel, lambda: abandon(client))
         yield StationClient(role, container, channel, host.address, vigil)
     finally:
         if channel is not None:
             vigil.forget(channel)
             channel.close()
-        # a lost station stays in the ledger, for another try
+        # The container of a lost station stays in the ledger, so that it can be removed later.
         if not vigil.is_lost(role):
             with contextlib.suppress(*TROUBLE):
                 container.remove(force=True, v=True)
 
 
 def _require_apart(hosts: Hosts, places: Mapping[str, Place]) -> None:
-    """Raise LabError if the server shares a CPU with a generator.
+    """Raise LabError if the server shares a CPU with another host of the file.
 
-    Two hosts of the file may be one machine.
+    This is possible because two hosts of the file may be the same machine. Also raise LabError if a
+    host lacks a CPU that the file names.
     """
     server = places[hosts.server]
     for place in places.values():

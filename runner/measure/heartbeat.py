@@ -1,8 +1,8 @@
 """Signs of life between the runner and its stations, in both directions, and their deadlines.
 
-A host whose link is down resets no connection, so that only silence shows its loss. The runner
-gives up a host after LOST_S. A station ends everything that it watches after LEASE_S, which is
-longer, so that the runner always gives up first.
+If a host's network link is down, its connections are not reset. So only silence shows that a host
+is lost. The runner gives up a host after a silence of LOST_S. A station ends everything that it
+watches after a silence of LEASE_S, which is longer, so that the runner always gives up first.
 """
 
 import contextlib
@@ -15,26 +15,30 @@ from typing import Protocol
 from runner.model import CannotGoOnError
 
 BEAT_S = 1.0
-"""Interval of the signs of life, because an answer may take as long as a load."""
+"""Interval between two signs of life.
+
+They are needed because an answer to a request may take as long as a load.
+"""
 BEAT = "beat"
 """The runner's sign of life, as a line to a station."""
 LOOK_S = 0.5
-"""Interval at which silence is measured."""
+"""Interval at which each side checks how long the other has been silent."""
 SAID_S = 3.0
-"""The runner reports a silence of this length."""
+"""Length of a host's silence after which the runner reports it."""
 LOST_S = 8.0
-"""After this silence the runner gives up a host."""
+"""Length of a host's silence after which the runner gives up the host."""
 LEASE_S = 10.0
-"""After this silence of its runner a station ends everything on its host."""
+"""Length of the runner's silence after which a station ends everything on its host."""
 STOPPED_S = 4 * LOOK_S
-"""Between two looks so far apart the looking process itself was stopped."""
+"""If two checks are further apart than this, the checking process itself was stopped."""
 
 
 class Silence:
-    """How long the other side has been silent, while this side was awake.
+    """Measures how long the other side has been silent.
 
-    Call `seconds` every LOOK_S. If this process was stopped meanwhile, the silence begins anew,
-    because what the other side sent is still unread. `clock` is in seconds.
+    Call `seconds` every LOOK_S. If this process itself was stopped meanwhile, the silence counts
+    from 0 again, because signs of life may have arrived that are still unread. `clock` returns
+    seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -78,7 +82,7 @@ class Line(Protocol):
 
 @dataclass
 class _Watched:
-    """A host, its channel, and the function that ends all other calls to it."""
+    """A host, its channel, and the function that ends all other calls to the host."""
 
     name: str
     line: Line
@@ -87,7 +91,7 @@ class _Watched:
 
 
 class Vigil:
-    """Watches all hosts of a run. The loss of one ends every wait for any of them."""
+    """Watches all hosts of a run. If one host is lost, every wait for any of the hosts ends."""
 
     def __init__(self, say: Callable[[str], None], now_s: Callable[[], float] = time.time) -> None:
         self._say = say
@@ -109,7 +113,7 @@ class Vigil:
 
     @property
     def loss(self) -> str:
-        """A sentence that names the lost hosts and what to do; empty without one."""
+        """A sentence that names the lost hosts and what to do; empty if no host is lost."""
         with self._lock:
             lost = dict(self._lost)
         if not lost:
@@ -167,7 +171,7 @@ class Vigil:
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
-        """Look every LOOK_S until the context ends."""
+        """Call `look` every LOOK_S until the context ends."""
         ended = threading.Event()
 
         def look() -> None:

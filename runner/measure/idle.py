@@ -1,8 +1,9 @@
 """Keep idle CPUs out of sleep states (PM QoS), and run instruments with priority.
 
-The kernel's PM QoS interface (Documentation/power/pm_qos_interface.rst) accepts the longest
-tolerable wake-up latency, as a 32-bit number of microseconds in /dev/cpu_dma_latency. It applies
-while the file is open: with 0, idle CPUs poll. The kernel closes the file however its holder ends.
+The kernel's PM QoS interface is the file /dev/cpu_dma_latency, to which a process writes the
+longest tolerable wake-up latency, as a 32-bit number of microseconds
+(Documentation/power/pm_qos_interface.rst). With 0, idle CPUs poll instead of sleeping. The setting
+lasts while the process has the file open, so it ends with the process, however that ends.
 """
 
 import contextlib
@@ -17,19 +18,19 @@ from runner.shapes import Idle
 
 DEVICE = Path("/dev/cpu_dma_latency")
 STATES = Path("/sys/devices/system/cpu")
-"""Folder of the CPUs, with the idle states of each."""
+"""Folder that contains, for each CPU, the folders of its idle states."""
 NO_STATES = (
     "this kernel leaves their sleep to the hypervisor, and has no idle states to choose from"
 )
 WATCHED_S = 0.2
-"""Time to observe whether CPUs still sleep; an idle CPU wakes several times in it."""
+"""Time to observe whether CPUs still sleep. An idle CPU wakes several times in this time."""
 
 
 class IdleCpus:
-    """The state of idle CPUs requested by this process; `state` is the observed one.
+    """Sets the state of idle CPUs; `state` is the state that they were observed to have.
 
-    `device` is the file of PM QoS, `states` the folder of `idle_states`. `sleep` waits for seconds,
-    to observe whether CPUs still sleep.
+    `device` is the file of PM QoS; `states` is the folder that `idle_states` reads. `sleep` waits
+    for some seconds, in which it is observed whether CPUs still sleep.
     """
 
     def __init__(
@@ -43,13 +44,13 @@ class IdleCpus:
         self._sleep = sleep
         self.state: Idle = "system"
         self.problem: str | None = None
-        """Why CPUs do not poll although requested; None otherwise."""
+        """Why CPUs do not poll although polling was requested; None if they do, or need not."""
         self._handle: int | None = None
 
     def ask(self, state: Idle) -> None:
         """Let idle CPUs poll, or sleep as the system decides, from now on.
 
-        Cheap if they do so already.
+        If they are in the requested state already, this costs hardly any time.
         """
         if state == "system":
             self.close()
@@ -87,8 +88,9 @@ class IdleCpus:
 
 
 def idle_states(states: Path = STATES) -> dict[Path, int]:
-    """Return how often each CPU has entered each idle state that has an exit latency, since
-    boot.
+    """Return how often each CPU has entered each of its sleep states since boot.
+
+    The keys are the files of these counters. The state in which a CPU polls is left out.
     """
     found = {}
     for state in states.glob("cpu[0-9]*/cpuidle/state[0-9]*"):
@@ -117,11 +119,12 @@ def remedy(problem: str) -> str:
 
 
 def become_instrument() -> int:
-    """Pin this instrument to the CPUs of the command line `HZ CPUS`, and raise its priority.
+    """Pin this instrument to CPUs and raise its priority; return its period in nanoseconds.
 
-    Return the period in nanoseconds. Use real-time priority, or a better nice value, whichever is
-    permitted. Instruments share the generator's CPUs and need a fraction of a millisecond at a
-    time. A late sampler blurs peaks; a late probe attributes the generator's queue to the server.
+    The command line gives the frequency and the CPUs, as `HZ CPUS`. The priority is real-time or,
+    if that is not permitted, a better nice value. Priority matters because instruments share the
+    generator's CPUs: a late sampler blurs peaks, and a late probe attributes its own wait for a CPU
+    to the server. An instrument needs only a fraction of a millisecond at a time.
     """
     os.sched_setaffinity(0, {int(cpu) for cpu in sys.argv[2].split(",")})
     try:

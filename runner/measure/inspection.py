@@ -23,7 +23,7 @@ POOL_SIZE = 8  # small enough for the checks to exhaust it
 
 @dataclass(frozen=True)
 class Inspection:
-    """A server's checks; `error` says why it could not be checked at all."""
+    """The results of a server's checks; `error` says why the server could not be checked at all."""
 
     server: str
     checks: tuple[Check, ...]
@@ -31,7 +31,10 @@ class Inspection:
     deviations: tuple[str, ...] = ()  # names of checks that the framework is known to fail
 
     def failed(self, *, known: bool) -> tuple[Check, ...]:
-        """Return the failed checks that server.toml lists (`known`), or those that it does not."""
+        """Return the failed checks, as far as server.toml lists them as deviations.
+
+        If `known` is False, return the failed checks that server.toml does not list.
+        """
         return tuple(
             check
             for check in self.checks
@@ -40,7 +43,7 @@ class Inspection:
 
     @property
     def ok(self) -> bool:
-        """True if the server passes all checks except those that server.toml lists."""
+        """True if every check that fails is listed as a deviation in server.toml."""
         return self.error is None and not self.failed(known=False)
 
     @property
@@ -56,9 +59,9 @@ class Inspection:
 
 
 def inspect(engine: Engine, server: Server, placement: Placement) -> Inspection:
-    """Build and start `server`, run the contract's checks, and end it.
+    """Build and start `server`, run the checks of the HTTP contract, and stop the server.
 
-    SIGTERM must end it with exit code 0.
+    The last check is that SIGTERM ends the server with exit code 0.
     """
     with temporary() as folder, contextlib.ExitStack() as stack:
         try:
@@ -124,7 +127,7 @@ def inspect_all(
 ) -> list[Inspection]:
     """Check each server in turn, on the CPUs that a campaign would use.
 
-    With `hosts`, run it on the hosts of that file instead of this machine.
+    With `hosts`, run the servers on those hosts instead of this machine.
     """
     found = []
     with open_lab(choice, (), hosts, say) as opened:
@@ -139,8 +142,9 @@ def inspect_all(
 def build_all(servers: Sequence[Server], say: Callable[[str], None]) -> list[dict[str, str | None]]:
     """Build the servers' binaries and, if a Docker engine answers, their images.
 
-    If one fails, continue with the others. Return for each `server` its `binary` (SHA-256) and
-    `image`, each None if missing, and the reason of a failure as `error`.
+    If a server cannot be built, continue with the others. Return a dict for each server: its name
+    (`server`), the SHA-256 of its `binary`, its `image`, and the reason of a failure (`error`). A
+    value is None if there is no such thing.
     """
     outcomes = []
     with open_lab("auto") as opened:

@@ -1,4 +1,4 @@
-"""Open the lab: lock, ledger, watchdog, engine and clean-up. Afterwards servers can be started."""
+"""Open the lab, so that servers can be started: lock, ledger, watchdog, engine and clean-up."""
 
 from __future__ import annotations
 
@@ -27,26 +27,29 @@ from runner.store import data_folder
 if TYPE_CHECKING:
     from runner.measure.fleet import Fleet
 
-# docker-py takes 0.2 s to import, for which runs of plain processes should not wait. So it is
-# imported within functions.
+# docker-py takes 0.2 s to import. The functions that need it import it, so that runs of plain
+# processes do not wait for it.
 
 ONE_A_MACHINE = "\0web-bench-lab"
 
 
 @dataclass(frozen=True)
 class Lab:
-    """Permission to start servers on this machine, with an engine for it."""
+    """The opened lab: only its holder may start servers, with `engine`."""
 
     engine: Engine
     ledger: Ledger
     idle: IdleCpus
     reaped: tuple[str, ...]  # things left by dead runs and now removed, in words
     warnings: tuple[str, ...]  # other measurements running on this machine
-    fleet: Fleet | None = None  # the hosts, if there are others than this machine
+    fleet: Fleet | None = None  # the hosts of a hosts file; None if everything runs here
 
     @property
     def sites(self) -> Sites:
-        """The site of each role. Sites are compared by identity, so each is created only once."""
+        """The site of each role. Sites are compared by identity, so each is created only once.
+
+        With other hosts, call `fleet.place` first.
+        """
         return self.fleet.sites if self.fleet else self._here
 
     @cached_property
@@ -66,11 +69,11 @@ def open_lab(
     hosts: Hosts | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Lab]:
-    """Open the lab for measuring; end everything that it started on leaving, for whatever reason.
+    """Open the lab for measuring; on leaving, for whatever reason, end everything that it started.
 
-    Servers of `apis` run already: they need no engine and are left running. With `hosts`, the
-    hosts' engines are used. SIGTERM and SIGHUP end the lab like Ctrl-C. A second lab in one
-    checkout is refused, because each would disturb the other's numbers.
+    The servers of `apis` run already, so they need no engine and are left running. With `hosts`,
+    use the hosts' engines. SIGTERM and SIGHUP end the lab like Ctrl-C. Raise LabError if another
+    lab is open in the same checkout, because each would disturb the other's numbers.
     """
     with _lock(), _alone() as warnings, _signals():
         reaped = clean_up()
@@ -128,7 +131,8 @@ def _signals() -> Iterator[None]:
     Later ones must not interrupt the clean-up.
     """
     if threading.current_thread() is not threading.main_thread():
-        # only the main thread may set handlers; a caller in another thread ends the lab otherwise
+        # Only the main thread may set signal handlers. In another thread, the caller must end the
+        # lab by itself.
         yield
         return
     came: list[int] = []
@@ -147,7 +151,8 @@ def _signals() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            # After a signal the process ends. A second signal must not replace its exit.
+            # After a signal the process is about to end. A second signal must not change its exit
+            # code, so ignore it.
             signal.signal(number, signal.SIG_IGN if came else handler)
 
 
@@ -155,9 +160,10 @@ def _signals() -> Iterator[None]:
 def _engine(
     choice: EngineChoice, book: Ledger, apis: Sequence[UserApi], reaped: list[str]
 ) -> Iterator[Engine]:
-    """Yield the engine.
+    """Yield the engine that the user chose, or the best one that is available.
 
-    Remove the containers of dead runs that no ledger lists, and add them to `reaped`.
+    If it is a Docker engine, remove the containers of dead runs that no ledger lists, and add their
+    names to `reaped`.
     """
     if any(api.url is not None for api in apis):
         yield AttachedEngine(apis)
@@ -200,8 +206,9 @@ def clean_up() -> list[str]:
 
 
 def clean_up_all(hosts: Hosts | None = None) -> list[str]:
-    """Do `clean_up`, and also remove containers of dead runs that no ledger lists, on `hosts`
-    too.
+    """Do the same as `clean_up`, and also remove containers of dead runs that no ledger lists.
+
+    With `hosts`, remove such containers from these hosts, too.
     """
     from docker.errors import DockerException  # noqa: PLC0415
 

@@ -1,13 +1,14 @@
 """Record what a run starts, so that it can be removed if the run dies.
 
-Each runner writes a ledger file under data/.live/. It begins with the runner's `identity`; a ledger
-whose runner is alive is never touched. Each entry identifies a thing without ambiguity: a process
-by pid and start time, a container by its full id. The name of a temporary folder contains the
-process that made it: `bench-NUMBERING-PID-START-…`.
+Each runner writes a ledger file under data/.live/. The file begins with the runner's `identity`,
+and the clean-up never touches a ledger whose runner is alive. Each entry identifies a thing without
+ambiguity: a process by its pid and start time, a container by its full id. The name of a temporary
+folder identifies the process that made it, by pid namespace, pid and start time:
+`bench-NAMESPACE-PID-START-…`.
 
 `python -m runner.measure.leftovers watchdog LEDGER` outlives the runner for a moment. It holds the
 read end of a pipe whose write end only the runner has. However the runner ends, even by SIGKILL,
-the kernel closes the pipe, and the watchdog removes everything in the ledger.
+the kernel closes the pipe, and then the watchdog removes everything that the ledger lists.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ PREFIX = "bench-"
 
 
 def boot_id() -> str:
-    """Return the kernel's id of this boot, because pids are meaningless across boots."""
+    """Return the kernel's id of this boot; a pid has a meaning only within one boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
@@ -49,13 +50,13 @@ def start_ticks(pid: int) -> int | None:
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process exists and has not ended, as a zombie has."""
+    """Return whether a process runs; a zombie exists, but has ended."""
     fields = _stat(pid)
     return fields is not None and fields[0] not in "ZX"
 
 
 def pid_namespace() -> int:
-    """Return the id of this process's pid namespace, which in a container is not the machine's."""
+    """Return the id of this process's pid namespace; a container has a namespace of its own."""
     return Path("/proc/self/ns/pid").stat().st_ino
 
 
@@ -65,9 +66,9 @@ def identity(pid: int) -> str:
 
 
 def lives(whose: str) -> bool:
-    """True if the process of an `identity` exists, or may exist.
+    """Return whether the process of an `identity` exists, or may exist.
 
-    A process of another pid namespace cannot be checked.
+    A process of another pid namespace may exist, because it cannot be checked from here.
     """
     boot, _, rest = whose.partition(":")
     numbering, _, rest = rest.partition(":")
@@ -78,7 +79,10 @@ def lives(whose: str) -> bool:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """Fields of /proc/PID/stat after the command name: [0] state, [3] session, [19] start time."""
+    """Return the fields of /proc/PID/stat after the command name; None without such a process.
+
+    Field 0 is the state, 3 the session, and 19 the start time.
+    """
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -86,8 +90,9 @@ def _stat(pid: int) -> list[str] | None:
 
 
 class Ledger:
-    """The runner's list of things it started, one JSON line per entry; removed after the
-    clean-up.
+    """The runner's list of the things that it started.
+
+    It is a file with one JSON line per entry, which is removed after the clean-up.
     """
 
     def __init__(self, path: Path) -> None:
@@ -96,7 +101,7 @@ class Ledger:
         self._stored.write(path)
 
     def add(self, entry: Entry) -> None:
-        """Append an entry, just before or after the thing comes into being."""
+        """Append an entry; call this just before or just after its thing is created."""
         self._stored.entries.append(entry)
         if self.path.exists():
             with self.path.open("a", encoding="utf-8") as handle:
@@ -104,7 +109,7 @@ class Ledger:
         self.restore()
 
     def restore(self) -> None:
-        """Write the file again if a user removed it."""
+        """Write the file again if somebody removed it."""
         if not self.path.exists():
             self._stored.write(self.path)
 
@@ -145,20 +150,21 @@ def ledger() -> Iterator[Ledger]:
 
 
 class Engines:
-    """The engines of a ledger's containers.
+    """The Docker engines of the containers in a ledger.
 
-    Each is connected once, and an engine that does not answer is not tried again.
+    Each engine is connected once. If it does not answer, it is not tried again.
     """
 
     def __init__(self) -> None:
         self._clients: dict[tuple[str, ...], DockerClient | None] = {}
 
     def remove(self, engine: tuple[str, ...], container: str) -> list[str] | None:
-        """Remove a container; return it in words, or None if its engine does not answer.
+        """Remove a container; return a list of what was removed, in words.
 
-        `engine` is its URL and folder of certificates, empty for this machine's.
+        Return None if the engine does not answer. `engine` is the engine's URL and the folder of
+        its certificates, both empty for this machine's engine.
         """
-        # Removing processes must not wait for the import of docker-py.
+        # Imported only here, so that removing processes does not wait for docker-py.
         from docker.errors import NotFound  # noqa: PLC0415
 
         from runner.measure.connecting import TROUBLE  # noqa: PLC0415
@@ -196,20 +202,20 @@ class ProcessEntry:
     kind: ClassVar[str] = "process"
     pid: int
     start: int | None = None
-    """When the process started, in clock ticks since boot."""
+    """Start time of the process, in clock ticks since boot."""
 
     def __str__(self) -> str:
         return f"process {self.pid}"
 
     def remove(self, same_boot: bool, engines: Engines) -> list[str] | None:  # noqa: ARG002
-        """Kill the session, unless the machine has been started anew since."""
+        """Kill the session, unless the machine has been rebooted since."""
         pids = kill_session(self.pid, self.start) if same_boot else []
         return [f"process {pid}" for pid in pids]
 
 
 @dataclass(frozen=True)
 class GroupEntry:
-    """A control group of the lab's."""
+    """A control group that the lab created."""
 
     kind: ClassVar[str] = "cgroup"
     path: str
@@ -218,7 +224,7 @@ class GroupEntry:
         return f"cgroup {self.path}"
 
     def remove(self, same_boot: bool, engines: Engines) -> list[str] | None:  # noqa: ARG002
-        """Kill the group's processes and remove it, unless the machine has been started anew."""
+        """Kill the group's processes and remove the group, unless the machine has been rebooted."""
         folder = Path(self.path)
         if not same_boot or not folder.name.startswith(PREFIX):
             return []
@@ -236,7 +242,7 @@ class FolderEntry:
         return f"folder {self.path}"
 
     def remove(self, same_boot: bool, engines: Engines) -> list[str] | None:  # noqa: ARG002
-        """Remove the folder with all in it."""
+        """Remove the folder with everything in it."""
         folder = Path(self.path)
         if not folder.name.startswith(PREFIX) or not folder.is_dir():
             return []
@@ -251,21 +257,25 @@ class ContainerEntry:
     kind: ClassVar[str] = "container"
     id: str
     engine: tuple[str, str] | None = None
-    """URL and folder of certificates of its engine, empty for this machine's.
+    """URL of its engine and folder of the certificates; both are empty for this machine's engine.
 
-    None if the run knows no other engine than this machine's.
+    None also means this machine's engine, in a run without a hosts file.
     """
 
     def __str__(self) -> str:
         return f"container {self.id}"
 
     def remove(self, same_boot: bool, engines: Engines) -> list[str] | None:  # noqa: ARG002 - a container outlives a boot
-        """Remove the container; None if its engine does not answer."""
+        """Remove the container; return None if its engine does not answer."""
         return engines.remove(tuple(self.engine or ("", "")), self.id)
 
 
 Entry: TypeAlias = ProcessEntry | GroupEntry | FolderEntry | ContainerEntry
-"""`remove` returns a list of the removed things in words, or None if that is not possible now."""
+"""An entry of a ledger.
+
+Its method `remove` returns a list of the removed things in words, or None if they cannot be removed
+now.
+"""
 ENTRIES: dict[str, type[Entry]] = {
     each.kind: each for each in (ProcessEntry, GroupEntry, FolderEntry, ContainerEntry)
 }
@@ -279,7 +289,7 @@ def _line(kind: str, entry: Entry) -> str:
 
 @dataclass(frozen=True)
 class StoredLedger:
-    """The content of a ledger's file: its runner in the first line, then an entry in each line."""
+    """The content of a ledger's file: the runner in the first line, then one entry per line."""
 
     runner: str
     """The identity of the runner; empty if it cannot be read."""
@@ -294,7 +304,7 @@ class StoredLedger:
 
     @classmethod
     def read(cls, path: Path) -> StoredLedger:
-        """Read the file; leave out a line that the runner's death tore, and an unknown entry."""
+        """Read the file; skip unknown entries, and a line that the runner's death cut off."""
         runner = ""
         entries = []
         for line in path.read_bytes().splitlines():
@@ -330,7 +340,7 @@ def reap(path: Path) -> list[str]:
     removed: list[str] = []
     kept: list[Entry] = []
     with contextlib.closing(Engines()) as engines:
-        # Last started, first removed: the generator before the server, a group after its processes.
+        # Remove in reverse order: the generator before the server, a group after its processes.
         for entry in reversed(stored.entries):
             gone = entry.remove(same_boot, engines)
             if gone is None:
@@ -345,15 +355,15 @@ def reap(path: Path) -> list[str]:
 
 
 def left_over() -> list[str]:
-    """Return what dead runs have left and nobody could remove, in words."""
+    """Return the things that dead runs have left behind and that are still listed, in words."""
     listed = (entry for path in dead_ledgers() for entry in StoredLedger.read(path).entries)
     return [str(entry)[:80] for entry in listed]
 
 
 def session_members(leader: int, started: int | None) -> list[int]:
-    """Return the living processes of the session that `leader` opened at `started`.
+    """Return the living processes of the session that was opened by `leader`, started at `started`.
 
-    None if the pid belongs to another process now.
+    Return an empty list if the pid `leader` belongs to another process now.
     """
     now = start_ticks(leader)
     if started is None or (now is not None and now != started):
@@ -386,7 +396,10 @@ def temporary() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def scratch(ledger: Ledger) -> Iterator[Path]:
-    """Yield a temporary folder that is in the ledger, because other processes write to it."""
+    """Yield a temporary folder that the ledger lists.
+
+    It must be listed because other processes write to it, which may outlive this one.
+    """
     with temporary() as folder:
         ledger.add(FolderEntry(str(folder)))
         yield folder
@@ -414,7 +427,7 @@ def sweep_temporary() -> list[str]:
 
 
 def main() -> None:
-    """Wait for the runner's end; remove its ledger's things unless it did so by itself."""
+    """Wait for the runner's end; remove what its ledger lists, unless the runner did so itself."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     path = Path(sys.argv[2])

@@ -1,6 +1,7 @@
-"""Run a load with its observers: the sampler, the probe, and the generator on its CPUs.
+"""Run a load with its observers, the sampler and the probe, and store what they observed.
 
-This module writes the samples of sampler and probe, which do not import pyarrow.
+This module writes the Parquet files of the sampler and the probe, because these do not import
+pyarrow.
 """
 
 import contextlib
@@ -29,13 +30,17 @@ _TYPES = {
     "gc_pause_total_ms": pa.float64(),
     "gc_cpu_s": pa.float64(),
 }
-"""Column types; all other columns are whole numbers."""
+"""Types of the columns that are not whole numbers."""
 Sampled = tuple[Mapping[str, Sequence[Any]], Mapping[str, Subject], Clock]
-"""A sampler's rows by column, the names for its subjects, and its host's clock."""
+"""A sampler's rows by column, the names under which its subjects are stored, and its host's clock.
+"""
 
 
 def write_rows(parts: Sequence[Sampled], out: Path) -> None:
-    """Write the rows of the named subjects to `out` (resources.parquet), in this machine's time."""
+    """Write the rows of the subjects that have a name to `out` (resources.parquet).
+
+    Times of other hosts' clocks are converted to this machine's.
+    """
     tables = []
     for sampled, names, clock in parts:
         columns = {**sampled, "mono_ns": [at - clock.offset_ns for at in sampled["mono_ns"]]}
@@ -53,8 +58,8 @@ def write_rows(parts: Sequence[Sampled], out: Path) -> None:
 def write_samples(answers: Sequence[dict[str, Any]], out: Path, clock: Clock) -> None:
     """Write the probe's samples of one or more series to `out` (probe.parquet).
 
-    The probe's CPU time is stored as metadata. `series` numbers the answers from 0. Times of the
-    probe's `clock` are converted to this machine's.
+    `answers` contains one dict per series; the column `series` has its index, from 0. The probe's
+    CPU time is stored as metadata. Times of the probe's `clock` are converted to this machine's.
     """
     cost = {name: str(sum(answer[name] for answer in answers)) for name in ("cpu_ns", "lived_ns")}
     tables = []
@@ -77,7 +82,7 @@ def _write(table: pa.Table, out: Path) -> None:
 class Bench:
     """Everything that the trials of a run share.
 
-    All observers run, unless their own cost is measured.
+    The observers are switched off only to measure how much they themselves cost.
     """
 
     lab: Lab
@@ -99,7 +104,7 @@ class Bench:
     def cpus_of(self, site: Site) -> tuple[int, ...]:
         """Return the CPUs of generators and instruments at a site.
 
-        On the server's host, these are the CPUs that the server does not use.
+        On the server's host, these are CPUs that the server does not use.
         """
         return self.sites.cpus.get(site.name, self.placement.generator)
 
@@ -107,7 +112,7 @@ class Bench:
 class Watchers:
     """A sampler at each site, and the probe, for the loads of one or more servers.
 
-    Each may be left out.
+    The samplers, the probe, or both may be missing; then calls for them do nothing.
     """
 
     def __init__(self, samplers: Mapping[Site, Ask], probe: Ask | None) -> None:
@@ -119,7 +124,7 @@ class Watchers:
     def add_server(
         self, site: Site, subject: str, running: Running, cpus: Sequence[int] | None
     ) -> None:
-        """Sample a server from now on, with the waiting of its threads."""
+        """Sample a server from now on, including the time for which its threads wait for a CPU."""
         self._add(site, {"add": subject, "cpus": cpus, "threads": True}, running)
 
     def add_database(
@@ -129,7 +134,9 @@ class Watchers:
         self._add(site, {"add": subject, "cpus": cpus}, running)
 
     def _add(self, site: Site, command: Mapping[str, object], running: Running) -> None:
-        """Send a command about a process; `cpus` are its CPUs, if the lab chose them."""
+        """Let a site's sampler sample a process; `cpus` are its CPUs, None if the lab did not
+        choose them.
+        """
         if site in self.samplers:
             self.samplers[site]({**command, "pid": running.pid, "alone": running.alone})
 
@@ -138,7 +145,7 @@ class Watchers:
     ) -> None:
         """Start polling a server's /stats, and probing it with `shot` at `hz` requests per second.
 
-        0 means no probe.
+        With `hz` = 0, do not probe it.
         """
         if site in self.samplers and "stats" in server.implements:
             self._polling = self.samplers[site]
@@ -158,7 +165,7 @@ class Watchers:
     def end(self) -> dict[str, Any] | None:
         """Stop polling and probing the server.
 
-        Return the probe's samples once its last answer has arrived.
+        Return the probe's samples once its last answer has arrived; None if it did not probe.
         """
         seen = None
         if self._probe is not None and self._is_probing:
@@ -169,9 +176,9 @@ class Watchers:
         return seen
 
     def stop(self) -> dict[Site, dict[str, list[Any]]]:
-        """Take a last row at each site.
+        """Let every sampler take a last row and stop.
 
-        Return all rows of all subjects, by the columns of resources.parquet.
+        Return all rows of each site as a dict from the columns of resources.parquet to values.
         """
         return {
             site: json.loads(sampler({"stop": True})) for site, sampler in self.samplers.items()
@@ -197,23 +204,26 @@ def watching(bench: Bench) -> Iterator[Watchers]:
 
 
 AHEAD_S = 0.5
-"""Lead time to start several generators; starting them takes less."""
+"""Time from the decision to start several generators until they all begin their load.
+
+Starting them takes less time than this.
+"""
 
 
 @dataclass(frozen=True)
 class GeneratedByAll:
-    """A load by all its generators."""
+    """The results of a load, from each of its generators."""
 
     loads: tuple[Loaded, ...]
     between: Between | None
-    """State of the network between the hosts; None with a single host."""
+    """Facts about the network between the hosts during the load; None if there is only one host."""
 
 
 def generate(bench: Bench, loads: Sequence[Job], watchers: Watchers | None) -> GeneratedByAll:
-    """Run every generator's load to its end, all from the same instant on.
+    """Run the loads of all generators to their end; they begin at the same instant.
 
-    Return their results, and the facts of the network between the hosts. If one fails, raise its
-    error once all have ended.
+    Return their results, and the facts of the network between the hosts. If a generator fails, wait
+    until all have ended and then raise its error.
     """
     sites = bench.sites
     for site in sites.all:

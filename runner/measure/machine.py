@@ -1,4 +1,4 @@
-"""Facts of this machine, CPUs for each side, and hazards for the numbers, with remedies."""
+"""Find this machine's facts, choose CPUs for each role, and diagnose what distorts the numbers."""
 
 import os
 import platform
@@ -15,9 +15,15 @@ from runner.model import LabError
 
 STEAL_OVER_S = 0.5
 STEAL_PCT = 1.0
-"""Above this share of stolen CPU time, a trial slows by more than servers often differ."""
+"""Share of CPU time, in per cent, that the hypervisor may take without a warning.
+
+A larger share slows a trial by more than the difference that servers often have.
+"""
 PORTS_A_SECOND = 28_000
-"""Ports that a close-mode load needs, as many as the kernel's range has; then they are reused."""
+"""Number of ports that a close-mode load needs: it opens about as many connections per second.
+
+After a second ports can be reused. The kernel's default range has about as many ports.
+"""
 OTHER_FILES = 200  # open files of a generator besides its connections
 _CPU = "sys/devices/system/cpu"
 _CLOCK_SOURCE = "sys/devices/system/clocksource/clocksource0/current_clocksource"
@@ -37,7 +43,7 @@ def _number(path: Path) -> int | None:
 
 
 def _entry(path: Path, key: str, mark: str = ":") -> str | None:
-    """Return the text after the first `key` and `mark` in a file."""
+    """Return the text after `key` and `mark` on the first such line of a file; None without one."""
     lines = (line.partition(mark) for line in _read(path).splitlines())
     return next((value.strip() for name, _, value in lines if name.strip() == key), None)
 
@@ -52,7 +58,7 @@ def _smt_siblings(cpus: list[int], root: Path) -> list[list[int]]:
     """Return the groups of these CPUs that are hardware threads of one core."""
     cores = set()
     for cpu in cpus:
-        # for example `0-1,8`
+        # The file contains a list of ranges, for example `0-1,8`.
         listed = _read(root / _CPU / f"cpu{cpu}/topology/thread_siblings_list") or str(cpu)
         ends = [part.partition("-") for part in listed.split(",")]
         threads = {
@@ -63,7 +69,7 @@ def _smt_siblings(cpus: list[int], root: Path) -> list[list[int]]:
 
 
 class MachineFacts(TypedDict):
-    """The facts of `runner.manifest.Machine`; None if the kernel does not report one."""
+    """The facts of `runner.manifest.Machine`; a fact that the kernel does not report is None."""
 
     cpu_model: str
     cpus: int
@@ -84,7 +90,7 @@ class MachineFacts(TypedDict):
 
 
 class Hello(TypedDict):
-    """A host's report of itself: its machine, usable CPUs, boot id and bytes of free memory."""
+    """A host's report about itself: machine, usable CPUs, boot id and bytes of available memory."""
 
     facts: MachineFacts
     cpus: list[int]
@@ -93,10 +99,11 @@ class Hello(TypedDict):
 
 
 def facts(root: Path = ROOT) -> MachineFacts:
-    """Return the machine's facts for the manifest, from a fixed list.
+    """Return the machine's facts for the manifest.
 
-    The environment and user names are never included. A fact that the kernel, or a CPU other than
-    x86, does not report is None. `root` is the folder of /proc, /sys and /etc.
+    The list of facts is fixed, so that environment variables and user names are never included. A
+    fact is None if the kernel does not report it; on CPUs other than x86, some are missing. `root`
+    is the folder of /proc, /sys and /etc.
     """
     cpus = sorted(os.sched_getaffinity(0))
     memory_kib = number_after(b"MemTotal:", _read(root / "proc/meminfo").encode())
@@ -107,7 +114,7 @@ def facts(root: Path = ROOT) -> MachineFacts:
     no_turbo = _number(of_cpus / "intel_pstate/no_turbo")
     boost = _number(of_cpus / "cpufreq/boost")
     turbo = None if boost is None else boost != 0
-    # The version of control groups that counts CPU time.
+    # Files that exist if this version of control groups counts CPU time.
     marks = {2: "sys/fs/cgroup/cgroup.controllers", 1: "sys/fs/cgroup/cpuacct"}
     return {
         "cpu_model": _entry(root / "proc/cpuinfo", "model name") or platform.machine(),
@@ -134,9 +141,9 @@ def facts(root: Path = ROOT) -> MachineFacts:
 def place(server_cpus: int, database_cpus: int = 0) -> Placement:
     """Give the server the first `server_cpus` CPUs, the database the next, the generator the rest.
 
-    If the generator would get no CPU, the database shares its CPUs, because a disturbed server
-    would look slow. A single CPU is shared by all. Raise LabError if the server asks for all of
-    several CPUs.
+    If this would leave no CPU for the generator, database and generator share the rest: the server
+    must not share its CPUs, because it would look slow. A single CPU is shared by all. Raise
+    LabError if there are several CPUs and the server would get all of them.
     """
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     if len(cpus) == 1:
@@ -154,17 +161,17 @@ def place(server_cpus: int, database_cpus: int = 0) -> Placement:
 
 
 def raise_open_files() -> None:
-    """Raise this process's limit of open files to the allowed maximum, also for its children."""
+    """Raise the limit of open files to the allowed maximum, for this process and its children."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """One checked fact.
+    """A fact that was checked.
 
-    `text` is its value if it is `ok`, otherwise a sentence with the remedy. If something is
-    `missing`, a campaign cannot run.
+    If its level is `ok`, `text` is the fact's value, otherwise a sentence with the remedy. The
+    level `missing` means that a campaign cannot run.
     """
 
     subject: str
@@ -173,7 +180,7 @@ class Diagnosis:
 
 
 def judged(subject: str, harmless: bool, value: str, sentence: str) -> Diagnosis:
-    """Return a Diagnosis: the value if it is harmless, otherwise the sentence."""
+    """Return a Diagnosis: `ok` with `value` if `harmless`, otherwise a warning with `sentence`."""
     return Diagnosis(subject, "ok", value) if harmless else Diagnosis(subject, "warning", sentence)
 
 
@@ -184,10 +191,9 @@ def warnings(
     root: Path = ROOT,
     sleep: Callable[[float], object] = time.sleep,
 ) -> list[str]:
-    """Return a warning, with a remedy, for each fact of this machine that distorts such a
-    campaign.
+    """Return a warning, with a remedy, for each fact of this machine that distorts a campaign.
 
-    `root` and `sleep` are those of `examine`.
+    The arguments are those of `examine`.
     """
     examined = examine(placement, connections, opened, root, sleep)
     return [found.text for found in examined if found.level != "ok"]
@@ -200,11 +206,11 @@ def examine(
     root: Path = ROOT,
     sleep: Callable[[float], object] = time.sleep,
 ) -> list[Diagnosis]:
-    """Return everything checked, harmless or not; takes half a second.
+    """Return the diagnoses of all checked facts, harmless or not; this takes half a second.
 
-    A campaign has at most `connections` at once. One of its trials opens at most `opened`
-    (counters.connections_of); in close mode, one for each request. `root` is the folder of /proc,
-    /sys and /etc. `sleep` waits for STEAL_OVER_S, to observe the CPUs.
+    The campaign has at most `connections` open at the same time. Each of its trials opens at most
+    `opened` connections (counters.connections_of); in close mode, that is one per request. `root`
+    is the folder of /proc, /sys and /etc. `sleep` waits for STEAL_OVER_S, to observe the CPUs.
     """
     found = facts(root)
     return [
@@ -220,7 +226,11 @@ def cpu_list(cpus: Sequence[int]) -> str:
 
 
 def _of_placement(cores: Sequence[Sequence[int]], placement: Placement) -> list[Diagnosis]:
-    """Check whether server, generator and database have CPUs and `cores` of their own."""
+    """Check whether server, generator and database have CPUs of their own.
+
+    Also check whether the server shares a core with its load: `cores` lists the CPUs of each core
+    that has several.
+    """
     both = {*placement.server, *placement.generator}
     if not placement.disjoint and len(both) > 1:
         alone = min(both - set(placement.generator), default=min(both))
@@ -263,7 +273,7 @@ def _of_placement(cores: Sequence[Sequence[int]], placement: Placement) -> list[
 
 
 def _of_cpus(facts: MachineFacts, root: Path, sleep: Callable[[float], object]) -> list[Diagnosis]:
-    """Check the CPUs' frequency, other programs' use of them, and the instruments' priority."""
+    """Check the CPUs' frequency, how much others use the CPUs, and the instruments' priority."""
     before = _cpu_times(root)
     sleep(STEAL_OVER_S)
     after = _cpu_times(root)
@@ -326,10 +336,7 @@ def _cpu_times(root: Path) -> list[int]:
 
 
 def _may_run_first() -> bool:
-    """True if this process, and its instruments, may use real-time priority.
-
-    `idle.become_instrument` does so.
-    """
+    """Return whether this process may use real-time priority, as `idle.become_instrument` does."""
     policy = os.sched_getscheduler(0)
     parameters = os.sched_getparam(0)
     try:
@@ -343,7 +350,7 @@ def _may_run_first() -> bool:
 def _of_connections(
     facts: MachineFacts, connections: int, opened: int, root: Path
 ) -> list[Diagnosis]:
-    """Check whether the kernel allows a generator's number of connections."""
+    """Check whether the kernel's limits allow as many connections as the generator opens."""
     files = facts["open_files"]
     backlog = facts["somaxconn"]
     tracked = facts["nf_conntrack_max"]
@@ -378,11 +385,12 @@ def _of_connections(
 
 
 def _ports(facts: MachineFacts, waiting: int, connections: int, opened: int) -> Diagnosis:
-    """Check the ports of outgoing connections; closed connections still hold `waiting` of them.
+    """Check whether there are enough ports for outgoing connections.
 
-    The side that closes a connection keeps its port for a minute (TIME-WAIT, RFC 9293). With
-    net.ipv4.tcp_tw_reuse at 1, or at 2 (loopback only, the default), the port can be reused after a
-    second. Otherwise the ports waiting now are not available.
+    Closed connections still hold `waiting` of the ports, because the side that closes a connection
+    keeps its port for a minute (TIME-WAIT, RFC 9293). If net.ipv4.tcp_tw_reuse is 1, or 2 (loopback
+    only, the default), the port can be reused after a second. Otherwise these ports are not
+    available now.
     """
     reuse = facts["tcp_tw_reuse"]
     first, last = facts["ephemeral_ports"]

@@ -1,4 +1,4 @@
-"""Memory available to the lab, on the machine or in its control group, and out-of-memory kills."""
+"""Read how much memory the lab may use, and how often the kernel killed for lack of memory."""
 
 from __future__ import annotations
 
@@ -13,19 +13,25 @@ from runner.measure import cgroups
 from runner.measure.procfs import number_after
 
 FULL = 0.98
-"""A group counts as full above this share of its limit, because the kernel reclaims in batches."""
+"""Share of a group's limit above which the group counts as full.
+
+It is less than 1 because the kernel reclaims memory in batches.
+"""
 
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """How much memory the machine or a control group may use, and uses."""
+    """How much memory the machine or a control group may use, and how much it uses now."""
 
     most_bytes: int
     used_bytes: int
 
 
 def allowed_bytes() -> int:
-    """Return the machine's memory, or a lower limit of a control group around the lab."""
+    """Return the bytes of memory that the lab may use.
+
+    This is the machine's memory or, if lower, the limit of a control group that contains the lab.
+    """
     return min(limit.most_bytes for limit in _limits())
 
 
@@ -35,14 +41,15 @@ def available_bytes() -> int:
 
 
 def _limits() -> list[MemoryLimit]:
-    """Return the limits of the machine and of each limited control group around this process."""
+    """Return the limits of the machine and of each control group that contains this process."""
     machine = psutil.virtual_memory()
     found = [MemoryLimit(machine.total, machine.total - machine.available)]
     folder = cgroups.memory_group(os.getpid())
     while folder is not None and cgroups.mounts() in folder.parents:
         limit = _limit_of(folder)
         if limit is not None:
-            # The use includes file caches, which the kernel can reclaim.
+            # A group's use includes file caches, which do not count, as the kernel can reclaim
+            # them.
             may_go_bytes = _counted(b"inactive_file ", folder / "memory.stat") or 0
             found.append(replace(limit, used_bytes=limit.used_bytes - may_go_bytes))
         folder = folder.parent
@@ -50,9 +57,9 @@ def _limits() -> list[MemoryLimit]:
 
 
 def _limit_of(folder: Path) -> MemoryLimit | None:
-    """Return a control group's limit, of either version.
+    """Return the memory limit of a control group, of version 1 or 2.
 
-    None if it has no limit (`max` in version 2).
+    Return None if the group has no limit (`max` in version 2).
     """
     for limit, use in (
         ("memory.max", "memory.current"),
@@ -66,18 +73,19 @@ def _limit_of(folder: Path) -> MemoryLimit | None:
 
 @dataclass(frozen=True)
 class Kills:
-    """Numbers of processes killed so far: in a server's memory group, and on the whole machine.
+    """How many processes the kernel has killed for lack of memory so far.
 
-    The group's number is None if the server has no group of its own.
+    `group` counts those in a server's memory group, and is None if the server has no group of its
+    own. `machine` counts those on the whole machine.
     """
 
     group: int | None
     machine: int | None
 
     def since(self, before: Kills) -> int | None:
-        """Return the number of kills since `before`.
+        """Return the number of kills since `before`; None if it is unknown.
 
-        It is the group's, or the machine's if the group was removed with its server.
+        This is the group's number, or the machine's if the group was removed with its server.
         """
         for now, then in ((self.group, before.group), (self.machine, before.machine)):
             if now is not None and then is not None:
@@ -93,10 +101,11 @@ def kills(pid: int) -> Kills:
 
 
 def want(pid: int) -> str:
-    """Return `for want of memory: it used all of its 6 MiB` for the server led by `pid`.
+    """Return a phrase if the server led by `pid` has used up its memory, otherwise an empty text.
 
-    Empty if it has memory left. Near the limit, a kernel may reclaim a program's pages again and
-    again instead of killing it.
+    The phrase is for example `for want of memory: it used all of its 6 MiB`. A server can be slow
+    for this reason, because near the limit a kernel may reclaim a program's pages again and again
+    instead of killing it.
     """
     folder = _group_of(pid)
     limit = _limit_of(folder) if folder is not None else None
@@ -108,7 +117,7 @@ def want(pid: int) -> str:
 def _group_of(pid: int) -> Path | None:
     """Return the folder of the control group that limits the memory of `pid`.
 
-    None if it is this process's group.
+    Return None if there is none, or if this process is in the same group.
     """
     folder = cgroups.memory_group(pid)
     return None if folder == cgroups.memory_group(os.getpid()) else folder

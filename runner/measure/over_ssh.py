@@ -1,4 +1,4 @@
-"""A connection to an engine by ssh, which ends soon after the host is lost. It needs paramiko."""
+"""ssh connections to Docker engines; they end soon after the host is lost. Needs paramiko."""
 
 import socket
 from typing import Any
@@ -14,11 +14,11 @@ GREETING_S = 15  # longest wait for a step of the handshake, which a busy host d
 
 
 class _Calls(SSHConnectionPool):
-    """Channels that end with their call.
+    """A pool that keeps no channels: each channel is closed at the end of its call.
 
-    A kept channel is a process on the host, `docker system dial-stdio`, which would outlive the
-    cable. And docker-py keeps one for each of the last URLs, but sshd allows only ten in all
-    (MaxSessions).
+    A channel is a process on the host, `docker system dial-stdio`, which would go on running if the
+    network fails. Besides, docker-py keeps a channel for each of the last URLs, but sshd allows
+    only ten channels per connection (MaxSessions).
     """
 
     def _put_conn(self, conn: Any) -> None:
@@ -27,7 +27,7 @@ class _Calls(SSHConnectionPool):
 
 
 class OverSsh(SSHHTTPAdapter, Abandonable):
-    """A connection by ssh that ends with its host, and that can be abandoned."""
+    """An ssh connection that ends when its host is lost, and that can be abandoned."""
 
     ssh_client: Any
     ssh_params: Any
@@ -48,18 +48,18 @@ class OverSsh(SSHHTTPAdapter, Abandonable):
         except (SSHException, OSError, EOFError) as error:
             raise DockerException(str(error) or type(error).__name__) from error
         connection = self.ssh_client.get_transport().sock
-        if isinstance(connection, socket.socket):  # otherwise a ProxyCommand
+        if isinstance(connection, socket.socket):  # otherwise it is the process of a ProxyCommand
             for option in LIVELY:
                 connection.setsockopt(*option)
 
     def get_connection(self, _url: Any, _proxies: Any = None) -> Any:
-        """Return what makes the channel of a call."""
+        """Return the pool that opens the channel of a call; connect first if necessary."""
         if not self.ssh_client.get_transport():
             self._connect()
         return _Calls(ssh_client=self.ssh_client, timeout=self.timeout, host=self.ssh_host)
 
     def send(self, *given: Any, **named: Any) -> Any:
-        """Send a request; raise an error of requests also for one of ssh."""
+        """Send a request; turn errors of ssh into those of `requests`, which callers expect."""
         try:
             return super().send(*given, **named)
         except (SSHException, EOFError) as error:

@@ -1,4 +1,4 @@
-"""Record call stacks and count events of a server's processes by perf."""
+"""Record call stacks and count events of a server's processes with perf."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from runner.model import LabError
 from runner.store import replacing
 
 HZ = 499
-"""Samples per second of CPU time: a prime number, so that it is not in step with a timer."""
+"""Samples per second of CPU time: a prime number, so that samples are not in step with a timer."""
 ALL_CALLS = "raw_syscalls:sys_enter"
 CALLS = (
     *("read", "write", "readv", "writev", "recvfrom", "sendto", "recvmsg", "sendmsg", "sendfile"),
@@ -31,7 +31,7 @@ CALLS = (
     *("clock_nanosleep", "nanosleep", "sched_yield", "madvise", "mmap", "munmap", "tgkill"),
     *("rt_sigreturn", "rt_sigprocmask", "timerfd_settime", "getrandom", "getpid"),
 )
-"""System calls that are counted by name; ALL_CALLS also counts the others."""
+"""System calls that are counted by name; ALL_CALLS counts all system calls together."""
 SOFTWARE = ("context-switches", "cpu-migrations", "page-faults")
 HARDWARE = ("instructions", "cycles", "branch-misses", "cache-misses")
 TRACEPOINTS = Path("/sys/kernel/tracing/events")
@@ -39,11 +39,11 @@ PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 PATIENCE_S = 20.0
 """Longest wait for an answer of perf, which normally comes within 0.1 s."""
 STARTS = 5
-"""Most starts of perf on processes of which some end meanwhile."""
+"""Highest number of attempts to start perf: it fails if one of the processes ends meanwhile."""
 
 
 def refusal() -> str | None:
-    """Return why servers cannot be profiled, and what to do, in one sentence; None if they can."""
+    """Return a sentence on why servers cannot be profiled and what to do; None if they can be."""
     try:
         perf = need_perf()
     except LabError as missing:
@@ -73,7 +73,7 @@ def need_perf() -> Path:
 
 
 def events() -> tuple[str, ...]:
-    """Return the events that are counted: those of CALLS only if this kernel has them."""
+    """Return the events that are counted, without the system calls that this kernel lacks."""
     names = (f"sys_enter_{call}" for call in CALLS)
     known = (f"syscalls:{name}" for name in names if (TRACEPOINTS / "syscalls" / name).is_dir())
     return (ALL_CALLS, *known, *SOFTWARE, *HARDWARE)
@@ -81,7 +81,7 @@ def events() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Perf:
-    """perf on the instruments' CPUs, so that it does not use the server's."""
+    """perf, run on the instruments' CPUs so that it takes no time from the server's CPUs."""
 
     path: Path
     cpus: tuple[int, ...]
@@ -91,8 +91,8 @@ class Perf:
     def recording(self, pid: int, out: Path) -> Iterator[None]:
         """Record the call stacks of a process and its descendants while the context is open.
 
-        `out` gets a gzipped text of `perf script`. It is written while the processes still run,
-        because only then perf can find the files of a container. Raise LabError if perf fails.
+        Write the output of `perf script` to `out`, gzipped. This happens while the processes still
+        run, because perf can find the files of a container only then. Raise LabError if perf fails.
         """
         with replacing(out) as text:
             data = text.with_suffix(".data")
@@ -110,7 +110,7 @@ class Perf:
     def counting(self, pid: int, out: Path) -> Iterator[None]:
         """Count events of a process and its descendants while the context is open.
 
-        `out` gets one JSON object per line and event. Raise LabError if perf fails.
+        Write to `out` one line per event, each with a JSON object. Raise LabError if perf fails.
         """
         with replacing(out) as text:
             with self._enabled(["stat", "-j", "-e", ",".join(events()), "-o", str(text)], pid):
@@ -120,7 +120,7 @@ class Perf:
 
     @contextlib.contextmanager
     def _enabled(self, argv: Sequence[str], pid: int) -> Iterator[None]:
-        """Run perf on a process and its descendants; it counts only while the context is open."""
+        """Run perf on a process and its descendants; perf observes them only within the context."""
         started = self._started(argv, pid)
         process = started.process
         try:
@@ -136,10 +136,11 @@ class Perf:
             raise LabError(f"perf {argv[0]} failed{_last(said)}.", exit_code=1)
 
     def _started(self, argv: Sequence[str], pid: int) -> _Started:
-        """Start perf on a process and its descendants; return it once it counts.
+        """Start perf on a process and its descendants; return once perf observes them.
 
-        perf refuses a process that has ended since they were listed, such as a connection of
-        PostgreSQL. So list them again, up to STARTS times. Raise LabError if perf does not start.
+        perf does not start if a process has ended since the processes were listed. This happens
+        with PostgreSQL, which has a process per connection. So list them again and retry, up to
+        STARTS times. Raise LabError if perf does not start at all.
         """
         for start in range(1, STARTS + 1):
             pids = ",".join(map(str, descendants(pid)))
@@ -175,7 +176,7 @@ _FIELDS = ("-F", "comm,pid,tid,time,period,ip,sym,dso")
 
 @dataclass(frozen=True)
 class _Started:
-    """A perf that was started, with the pipes by which it is controlled."""
+    """A running perf, with the pipes that control it."""
 
     process: subprocess.Popen[bytes]
     to_perf: FileIO
@@ -183,7 +184,7 @@ class _Started:
 
     @classmethod
     def of(cls, argv: Sequence[str], pids: str) -> _Started:
-        """Start perf on processes; it counts nothing before it is told to."""
+        """Start perf on processes; it observes nothing before the command `enable`."""
         to_perf, from_perf = os.pipe(), os.pipe()
         theirs = (to_perf[0], from_perf[1])
         process = subprocess.Popen(
@@ -220,6 +221,6 @@ class _Started:
 
 
 def _last(said: bytes) -> str:
-    """Return `: "the last line"` of a program's errors; empty if there is none."""
+    """Return the last line of a program's errors as `: "LINE"`; empty if there are no errors."""
     lines = said.decode(errors="replace").strip().splitlines()
     return f': "{lines[-1][:200]}"' if lines else ""

@@ -1,13 +1,14 @@
 """Measure the server's response time during a load, with few requests on a fixed schedule.
 
 Run as `python -m runner.measure.probe HZ CPUS`; loading.py is the runner's side. Commands are JSON
-lines on standard input. A request (`method`, `path`, `body`, `port`, optionally `address` and
-`host` instead of 127.0.0.1 and `lab`, and `tls` with the fields of `Tls`) begins a series. `pause`
-ends it and returns its samples and their CPU cost. `hz` in a request replaces HZ for this server.
-The probe ends at the end of input.
+objects, one per line of standard input. A request begins a series. It has the fields `method`,
+`path`, `body` and `port`, and optionally `address` (default 127.0.0.1), `host` (default `lab`),
+`tls` with the fields of `Tls`, and `hz`, which replaces HZ for this server. The command `pause`
+ends the series; its answer has the samples and their CPU cost. The probe ends at the end of input.
 
-Latency counts from the scheduled time. If a server hangs for a second, every request of that second
-is late, as for users who come and go. Closed-loop generators omit these.
+Latency counts from the scheduled time. So if a server hangs for a second, every request that was
+due in that second is late, as for users who come and go. Closed-loop generators do not send these
+requests at all, so their latencies look too good.
 """
 
 import errno
@@ -28,25 +29,25 @@ from runner.measure.tls import HTTP_1, Tls
 from runner.measurement import PROBE_COLUMNS, PROBE_CONNECTIONS
 
 GIVE_UP_NS = 10_000_000_000  # longer than the slowest answer that the contract allows
-END = "end"  # command that stands for the end of input
+END = "end"  # the command that `Schedule.run` returns at the end of input
 Securing = Callable[[socket.socket], ssl.SSLSocket]
-"""Begins TLS on a connected socket."""
+"""A function that begins TLS on a connected socket."""
 
 
 class Connection:
-    """One kept connection to the server, with at most one request under way.
+    """A connection to the server that is kept open, with at most one request under way.
 
-    Connecting does not block: if a server drops the first SYN, one request is late by a second, but
-    not all requests due in that second. Neither does the handshake of TLS, which is part of
-    connecting.
+    Neither connecting nor the TLS handshake, which is part of it, blocks the probe. So if a server
+    drops the first SYN, only one request is late by a second, not all requests that are due in that
+    second.
     """
 
     def __init__(self, address: tuple[str, int], securing: Securing | None = None) -> None:
         family, kind, protocol, _, place = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
         self.channel: socket.socket = socket.socket(family, kind, protocol)
         self.channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # It is read only when ready, so it needs no timeout, which would cost a system call each
-        # time.
+        # The socket is read only when it is ready, so it needs no timeout. A timeout would cost a
+        # system call for each read.
         self.channel.setblocking(False)
         code = self.channel.connect_ex(place)
         if code not in (0, errno.EINPROGRESS):
@@ -71,12 +72,15 @@ class Connection:
             self.channel.sendall(request)
 
     def go_on_connecting(self) -> None:
-        """Send the waiting request if the connection is established; OSError if it failed."""
+        """Take the next step of connecting; after the last step, send the waiting request.
+
+        Raise OSError if connecting failed.
+        """
         code = self.channel.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
         if self._securing is not None and not isinstance(self.channel, ssl.SSLSocket):
-            self.channel = self._securing(self.channel)  # it keeps its file descriptor
+            self.channel = self._securing(self.channel)  # the file descriptor stays the same
         if isinstance(self.channel, ssl.SSLSocket):
             try:
                 self.channel.do_handshake()
@@ -97,14 +101,17 @@ class Connection:
         try:
             received = self.channel.recv(RECEIVE_BYTES)
         except (BlockingIOError, ssl.SSLWantReadError):
-            # It was ready before: the kernel dropped a packet with a wrong checksum, or TLS has not
-            # received a whole record.
+            # Nothing can be read, although the socket was ready: the kernel dropped a packet with a
+            # wrong checksum, or TLS has not received a whole record yet.
             return None
         self._reader.feed(received)
         return self._reader.take()
 
     def is_closed(self) -> bool:
-        """Return whether the server closed this idle connection, which is ready to be read."""
+        """Return whether the server has closed this idle connection.
+
+        Call this if the connection is ready to be read, although no answer is due.
+        """
         if not isinstance(self.channel, ssl.SSLSocket):
             return True
         try:
@@ -117,21 +124,21 @@ class Connection:
 
 
 class Beat:
-    """Times of requests to one server: one at a random time in every period.
+    """The times at which requests to a server are due: one at a random time in every period.
 
-    Requests at equal distances could always hit the same phase of a load with a fixed rate. The
-    clock stops between two series. So a period may be longer than a slice of a session, and each
-    slice still gets its share of requests on average.
+    The times are random because requests at equal distances could always hit the same phase of a
+    load with a fixed rate. The clock stops between two series. So even if a period is longer than
+    a slice of a session, each slice gets its share of requests on average.
     """
 
     def __init__(self, period_ns: int, seed: int) -> None:
         self._period_ns = period_ns
         self._random = random.Random(seed)  # noqa: S311 - reproducible on purpose
         self._periods = 0
-        # CLOCK_MONOTONIC of the first period, as if nothing had interrupted since
+        # Begin of the first period by CLOCK_MONOTONIC, shifted by all times in which it was stopped
         self._zero_ns = 0
-        self._stopped_at_ns = 0  # since `_zero_ns`
-        self._next_ns = self._random.randrange(period_ns)  # likewise
+        self._stopped_at_ns = 0  # counted from `_zero_ns`
+        self._next_ns = self._random.randrange(period_ns)  # counted from `_zero_ns`
 
     @property
     def due_ns(self) -> int:
@@ -153,11 +160,11 @@ class Beat:
 
 
 class Schedule:
-    """Send requests at their times, each on a connection without another request under way.
+    """Sends requests at their times, each on a connection without another request under way.
 
-    One connection is enough while answers come before the next request is due. Otherwise a second
-    one is opened: on one connection, the requests of a slow server would queue in the probe, and
-    their wait would look like the server's.
+    One connection is enough as long as each answer arrives before the next request is due.
+    Otherwise another connection is opened: on a single connection, the requests to a slow server
+    would queue in the probe, and their wait would look like the server's response time.
     """
 
     def __init__(
@@ -184,7 +191,7 @@ class Schedule:
         self._beat.start()
         while not command or self._busy:
             now = time.monotonic_ns()
-            # Nothing can be sent before an answer arrives.
+            # If all connections are busy, nothing can be sent before an answer arrives.
             is_full = len(self._busy) >= PROBE_CONNECTIONS
             wait_s = (
                 0.5 if command or is_full else min(0.5, max(0.0, (self._beat.due_ns - now) / 1e9))
@@ -217,9 +224,9 @@ class Schedule:
         return command
 
     def _send_due(self) -> None:
-        """Send all requests due by now.
+        """Send all requests that are due by now.
 
-        If no connection is possible, a request stays due, and its waiting time counts.
+        If all connections are busy, a request stays due, and its wait counts as latency.
         """
         while self._beat.due_ns <= time.monotonic_ns() and len(self._busy) < PROBE_CONNECTIONS:
             row = len(self.rows["status"])
@@ -235,7 +242,7 @@ class Schedule:
                 connection.send(row, self._request)
             except OSError:
                 self._end(row)
-                return  # answers and commands come first
+                return  # handle answers and commands before the next attempt
 
     def _go_on_connecting(self, descriptor: int) -> None:
         """Take the next step of connecting; end the request if it fails."""
@@ -246,9 +253,9 @@ class Schedule:
             self._end(connection.row)
 
     def _receive(self, descriptor: int) -> None:
-        """Read an answer from a connection that is ready.
+        """Read from a connection that is ready: an answer, or a step of connecting.
 
-        Close an idle connection that the server has closed.
+        If the connection is idle and the server has closed it, close it, too.
         """
         idle = self._idle.get(descriptor)
         if idle is not None:
@@ -275,9 +282,7 @@ class Schedule:
             self._end(connection.row)
 
     def _end(self, row: int) -> None:
-        """Record the time at which a request was answered or abandoned, and close its
-        connection.
-        """
+        """Record the end of a request that was answered or abandoned, and close its connection."""
         self.rows["received_ns"][row] = time.monotonic_ns()
         for descriptor, connection in list(self._busy.items()):
             if connection.row == row:
@@ -286,7 +291,7 @@ class Schedule:
 
 
 def request_bytes(method: str, path: str, body: str, host: str = "lab") -> bytes:
-    """Return the request's bytes."""
+    """Return the bytes of a request in HTTP/1.1."""
     payload = body.encode()
     lines = [f"{method} {path} HTTP/1.1", f"Host: {host}"]
     if payload:
@@ -295,7 +300,7 @@ def request_bytes(method: str, path: str, body: str, host: str = "lab") -> bytes
 
 
 def main() -> None:
-    """Probe on an absolute schedule, one series after the other, until the end of input."""
+    """Execute the commands, one series after another, until the end of input."""
     usual_period_ns = become_instrument()
     beats: dict[tuple[str, int], Beat] = {}
     while line := sys.stdin.readline():

@@ -1,6 +1,7 @@
-"""Start servers, and their database, as plain processes.
+"""Start servers and their databases as plain processes.
 
-Each is pinned to its CPUs and has its own session and control group.
+Each server and each database is pinned to its CPUs, and has a session and, if permitted, a control
+group of its own.
 """
 
 import contextlib
@@ -24,9 +25,9 @@ from runner.measure.leftovers import Ledger, kill_session, scratch, start_ticks
 from runner.measure.tools import find_program, remedy
 from runner.model import POSTGRES, LabError, Server
 
-# The shell joins its control group's folders (their names have no spaces) and waits for a line.
-# Then it becomes the program and keeps its pid. So the sampler can watch from the first
-# instruction, and the group counts all CPU time.
+# This shell script adds itself to its control group (whose folders have no spaces in their names)
+# and waits for a line. Then it becomes the program, which has the same pid. So the sampler can
+# watch the program from its first instruction on, and the group counts all its CPU time.
 _LAUNCHER = (
     'for folder in $1; do echo $$ > "$folder/cgroup.procs"; done; '
     'read -r _ || exit 1; shift; exec taskset -c "$@" < /dev/null'
@@ -36,7 +37,10 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class Pinned:
-    """A started program that waits at its gate until `release`."""
+    """A started program that waits until `release` is called.
+
+    `asking` is the signal that asks it to end, and `grace_s` the time that it then has to do so.
+    """
 
     popen: subprocess.Popen[bytes]
     group: cgroups.Cgroup | None
@@ -46,11 +50,11 @@ class Pinned:
 
     @property
     def pid(self) -> int:
-        """The program's pid, which is also its session and process group."""
+        """The program's pid, which is also the id of its session and of its process group."""
         return self.popen.pid
 
     def limit(self, cores: float) -> None:
-        """Limit the program to this many cores of CPU time from now on.
+        """Limit the program to this many cores of CPU time from now on, by a quota.
 
         Raise LabError if that fails.
         """
@@ -66,9 +70,8 @@ class Pinned:
             self.popen.stdin.close()
 
     def end(self) -> int:
-        """Send the program its signal to end, and kill its whole session after the grace period.
-
-        Return its exit code.
+        """Ask the program to end, kill its whole session after the grace period, and return its
+        exit code.
         """
         if self.popen.poll() is None:
             self.popen.send_signal(self.asking)
@@ -98,8 +101,8 @@ def pinned(
 ) -> Iterator[Pinned]:
     """Start `argv` on `cpus` in `folder` with exactly the environment `env`, logging to `log`.
 
-    The program waits until `release` is called. On leaving, it gets the signal `asking` and
-    `grace_s` to end; then all its processes are killed.
+    The program waits until `release` is called. On leaving, it gets the signal `asking`. After
+    `grace_s` all its processes that still run are killed.
     """
     with cgroups.temporary(name, ledger.add_group) as group, log.open("ab") as output:
         folders = " ".join(map(str, group.folders)) if group else ""
@@ -125,7 +128,7 @@ def pinned(
 
 
 class ProcessEngine:
-    """An engine of local subprocesses, each in a session and, if permitted, a control group.
+    """An engine that starts servers and databases as processes of this machine.
 
     `find` returns the path of a program, or None if it is not installed.
     """
@@ -140,9 +143,7 @@ class ProcessEngine:
         self._find = find
 
     def prepare(self, server: Server) -> str | None:
-        """Check that everything the server needs to run exists; return None, because it has no
-        image.
-        """
+        """Check that the programs which the server needs are installed; return None: no image."""
         if not server.contract and not server.run_command:
             raise LabError(
                 "A folder with a Dockerfile needs a Docker engine, and this run has none "
@@ -169,7 +170,8 @@ class ProcessEngine:
                 "PATH": os.pathsep.join([SYSTEM_PATH, os.environ.get("PATH", "")]),
                 "TMPDIR": str(temporary),
             }
-            if not server.contract:  # a user's own: many programs need a home, and few know ADDR
+            # A user's own server: many programs need a home folder, and few read ADDR.
+            if not server.contract:
                 env |= {"PORT": str(port), "HOME": os.environ.get("HOME", str(temporary))}
             if BY_FILE in handed:
                 env[BY_FILE] = str(temporary / BY_FILE)
@@ -201,11 +203,11 @@ class ProcessEngine:
     def database(
         self, cpus: tuple[int, ...], verifier: str, log: Path
     ) -> Iterator[RunningDatabase]:
-        """Start the system's PostgreSQL, never as root, with its cluster in a temporary folder.
+        """Start the system's PostgreSQL, never as root, with its data in a temporary folder.
 
-        It is stopped by SIGQUIT, the immediate shutdown. That skips the checkpoint, which the
-        discarded data does not need, but still ends all child processes. SIGTERM would wait for the
-        clients. Raise LabError if PostgreSQL is not installed.
+        It is stopped by SIGQUIT, the immediate shutdown, which ends all its processes. Unlike
+        SIGTERM, this does not wait for the clients. It also skips the checkpoint, which is not
+        needed because the data are discarded. Raise LabError if PostgreSQL is not installed.
         """
         found = self._find("postgres")
         port = free_port()
@@ -245,7 +247,10 @@ class ProcessEngine:
 
 
 def _controlled(start: Callable[[], Pinned], port: int) -> RunningDatabase:
-    """Start a database; return it with functions to pause, restart and stop it."""
+    """Start a database; return it with functions to pause, restart and stop it.
+
+    `stop` first lets paused processes continue, because a paused process ignores SIGQUIT.
+    """
     starts = [start()]
 
     def stop() -> int:
@@ -274,9 +279,10 @@ def _controlled(start: Callable[[], Pinned], port: int) -> RunningDatabase:
 
 
 def _tree(process: Pinned) -> list[psutil.Process]:
-    """Return a running database's processes.
+    """Return the processes of a running database; an empty list if it has ended.
 
-    Each leads its own session. A stopped process does not respond to signals.
+    They must be signalled one by one, because each of them leads a session of its own. List them
+    before ending the database: afterwards they are no longer children of its first process.
     """
     if process.popen.poll() is None:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -288,7 +294,7 @@ def _tree(process: Pinned) -> list[psutil.Process]:
 def _signal(tree: Sequence[psutil.Process], number: signal.Signals) -> None:
     """Send a signal to each living process.
 
-    psutil makes sure that a pid was not reused by another process.
+    psutil makes sure that a pid has not been reused by another process.
     """
     for each in tree:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -296,9 +302,10 @@ def _signal(tree: Sequence[psutil.Process], number: signal.Signals) -> None:
 
 
 def _unprivileged(folder: Path) -> list[str]:
-    """Return the prefix that runs a command without root's rights, because PostgreSQL refuses root.
+    """Return the prefix that lets root run a command as another user; empty if this is not root.
 
-    The owner of `folder` becomes that user.
+    It is needed because PostgreSQL refuses to run as root. The user, `postgres` or `nobody`,
+    becomes the owner of `folder` and of the files in it.
     """
     if os.geteuid() != 0:
         return []

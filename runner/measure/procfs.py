@@ -1,6 +1,6 @@
 """Read /proc and /sys cheaply enough for a sampler.
 
-Files stay open, and the memory of many processes is read in portions.
+To that end files stay open, and the memory of many processes is read in portions.
 """
 
 import contextlib
@@ -11,30 +11,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path("/")
-"""Folder of the kernel's /proc and /sys, and of /etc."""
+"""Folder that contains /proc, /sys and /etc."""
 AT_ONCE = 8
 """Number of processes whose memory is read at a time.
 
-A pool of 500 makes 500 PostgreSQL processes. Reading all of them at one tick would keep the
-generator off its CPU for milliseconds.
+With a pool of 500 connections PostgreSQL has 500 processes. Reading all of them at one tick would
+take a CPU from the generator for milliseconds.
 """
 SELDOM = 4
 KEPT = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8
-"""Number of a subject's processes with two open files each.
+"""Number of a subject's processes whose two files stay open.
 
 Three such subjects fit into the limit of open files.
 """
 OWN_CHILDREN = Path("/proc/thread-self/children")
-"""It exists if the kernel lists the children of threads (CONFIG_PROC_CHILDREN)."""
+"""A file that exists if the kernel lists the children of threads (CONFIG_PROC_CHILDREN)."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class KeptFile:
     """A file of /proc or /sys that stays open, and is read from its beginning each time.
 
-    This costs a twentieth of opening it through pathlib. It also remains the file of the same
-    process or group, even if another one gets its number or name. Raise OSError if it does not
-    exist, or no longer.
+    Reading an open file costs a twentieth of opening it with pathlib. Besides, the file always
+    belongs to the same process or group, even if another process or group gets the same number or
+    name. Raise OSError if the file does not exist, or no longer exists.
     """
 
     _fd = -1
@@ -53,7 +53,7 @@ class KeptFile:
 
 
 def number_after(key: bytes, data: bytes) -> int | None:
-    """Return the whole number after `key` and blanks in a kernel file's text; None without it."""
+    """Return the whole number after `key` and blanks in a kernel file's text; None if not found."""
     at = data.find(key)
     return None if at < 0 else int(data[at + len(key) :].split(None, 1)[0])
 
@@ -67,15 +67,16 @@ class MemoryUse:
 
 
 class Memory:
-    """Resident bytes and threads of a changing set of processes; shared memory counts once.
+    """Reads the resident memory and the threads of a changing set of processes.
 
-    The largest shared part counts for all, because PostgreSQL's processes share their buffers and
-    hardly anything else.
+    Shared memory counts once. The largest shared part of any process counts as the shared memory of
+    all, because PostgreSQL's processes share their buffers and hardly anything else.
 
-    A pass over the processes begins every `every_ns` (SELDOM times that if there are more than
-    AT_ONCE), and reads AT_ONCE of them per call. The last complete pass is the result meanwhile.
-    Listing the processes costs as much as a pass, so it happens once in SELDOM times `every_ns`.
-    With 0, each call lists and reads all.
+    The processes are read in passes. A call reads AT_ONCE processes; until a pass is complete, the
+    result is that of the previous pass. A pass begins every `every_ns`, or every SELDOM times
+    `every_ns` if there are more than AT_ONCE processes. Listing the processes costs as much as a
+    pass, so they are listed only every SELDOM times `every_ns`. If `every_ns` is 0, each call lists
+    and reads all processes.
     """
 
     def __init__(self, pids: Callable[[], Iterable[int]], every_ns: int) -> None:
@@ -86,12 +87,12 @@ class Memory:
         self._due_ns = 0
         self._pass: Iterator[bool] = iter(())
         self._known = MemoryUse()
-        self._files: dict[int, tuple[KeptFile, KeptFile]] = {}  # of each process its stat and statm
+        self._files: dict[int, tuple[KeptFile, KeptFile]] = {}  # stat and statm of each process
 
     def at(self, mono_ns: int) -> MemoryUse:
-        """Return memory and threads as known at an instant.
+        """Return memory and threads as known at an instant; read more processes if it is time.
 
-        Raise the errors of `pids`.
+        An error of `pids` is passed on.
         """
         at_once = self._every_ns == 0 or self._listed_ns is None
         if not next(self._pass, False) and mono_ns >= self._due_ns:
@@ -131,20 +132,21 @@ class Memory:
 
 
 def read_pids(path: Path | str) -> list[int]:
-    """Return the pids in a kernel file, which is opened each time.
+    """Return the pids in a kernel file.
 
-    Version 1 of control groups returns the same list from a file that stays open, as long as it is
-    read more often than once a second (cgroup_pidlist_start in the kernel's
-    kernel/cgroup/cgroup-v1.c).
+    The file is opened each time. If it stayed open, version 1 of control groups would return an
+    outdated list as long as it is read more often than once a second (cgroup_pidlist_start in the
+    kernel's kernel/cgroup/cgroup-v1.c).
     """
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - at each tick
         return [int(pid) for pid in file.read().split()]
 
 
 def descendants(pid: int, own_children: Path = OWN_CHILDREN) -> Iterator[int]:
-    """Yield a process and all its descendants, each before its children.
+    """Yield the pids of a process and of all its descendants, each before those of its children.
 
-    Some of them may have ended. Without the file `own_children`, find them by their parents.
+    Some of the processes may have ended. If the file `own_children` does not exist, psutil finds
+    the descendants, by the parent of every process.
     """
     if not own_children.exists():
         import psutil  # noqa: PLC0415 - slow to import, and rarely needed

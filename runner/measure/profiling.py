@@ -1,4 +1,4 @@
-"""Profile the slices of a session: the instrument that `measure` calls around each load."""
+"""Profile the slices of a session, by an instrument that `measure` opens around each load."""
 
 import contextlib
 from collections.abc import Iterator
@@ -16,24 +16,25 @@ from runner.store import raw_name
 
 @dataclass(frozen=True)
 class Profiling:
-    """perf around the loads of a profile's slices."""
+    """Runs perf during the loads of a profile's slices."""
 
     perf: Perf
     session: str = ""
-    """Name of the profile's session."""
+    """Name of the profile's session, which determines what is observed in each slice."""
 
     @classmethod
     def of(cls, bench: Bench) -> "Profiling":
-        """Return the profiling of a lab's servers; raise LabError if perf is not installed."""
+        """Return a Profiling of the servers of `bench`; raise LabError if perf is not installed."""
         path = need_perf()
         cpus = bench.cpus_of(bench.sites.server)
         return cls(Perf(path, cpus, bench.lab.ledger))
 
     @contextlib.contextmanager
     def __call__(self, observed: Observed, place: int, folder: Path) -> Iterator[None]:
-        """Record or count processes while the context is open, as the slice's place says.
+        """Observe the server while the context is open.
 
-        The database is recorded, too, but not counted.
+        The place of the slice in its session decides whether perf records the server's call stacks,
+        counts its events, or does nothing. If call stacks are recorded, so are the database's.
         """
         server = observed.server
         if server.pid == UNKNOWN_PID:

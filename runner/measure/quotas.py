@@ -1,7 +1,7 @@
 """Read the CPU quotas of a process: those of its control group and of all groups above it.
 
-The kernel applies each of them. They are in the hierarchy of the controller `cpu`; in version 1 the
-CPU time may be in another hierarchy.
+The kernel applies each of these quotas. They are in the hierarchy of the controller `cpu`. In
+version 1, CPU time may be counted in another hierarchy.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class QuotaGroup:
 
     @property
     def key(self) -> bytes:
-        """Name of the throttled time in the group's cpu.stat."""
+        """Name of the throttled time in the file cpu.stat of the group."""
         return b"throttled_time " if self.version == 1 else b"throttled_usec "
 
     @property
@@ -35,16 +35,17 @@ class QuotaGroup:
 
 @dataclass(frozen=True)
 class Quotas:
-    """The groups found with a quota, innermost first."""
+    """The groups with a quota that were found for a process, innermost first."""
 
     groups: tuple[QuotaGroup, ...]
-    known: bool  # False if some group could not be read: it may have another quota
+    known: bool  # False if some group could not be read, which may have a further quota
 
 
 def find(pid: cgroups.Pid, root: Path = ROOT) -> Quotas:
-    """Return the quotas of a process. No errors: `known` is False if a group cannot be read.
+    """Return the quotas of a process.
 
-    `root` is the folder of /proc and /sys.
+    If a group cannot be read, raise no error but return `known` = False. `root` is the folder of
+    /proc and /sys.
     """
     group = cgroups.cpu_group(pid, root)
     if group is None:
@@ -63,7 +64,10 @@ def find(pid: cgroups.Pid, root: Path = ROOT) -> Quotas:
 
 
 def quota_of(pid: int, root: Path = ROOT) -> Quota:
-    """Return the tightest quota of a process, and whether this process shares one of its quotas."""
+    """Return the lowest quota that applies to the process `pid`.
+
+    The result also says whether one of the quotas of `pid` applies to this process, too.
+    """
     theirs = find(pid, root)
     ours = find("self", root)
     return Quota(
@@ -76,7 +80,7 @@ def quota_of(pid: int, root: Path = ROOT) -> Quota:
 class Throttling:
     """Reads the time for which quotas held a process back.
 
-    The files of groups with a quota stay open. Groups without one cost nothing.
+    The files of the groups with a quota stay open. Groups without a quota are not read.
     """
 
     def __init__(self, quotas: Quotas) -> None:
@@ -105,7 +109,11 @@ class Throttling:
 
 
 def _sees_all_groups(root: Path) -> bool:
-    """True if this process sees the groups above its namespace's root, or if there are none."""
+    """Return whether this process sees all control groups.
+
+    It does if it is in the first namespace of control groups, or if the kernel has no such
+    namespaces. In another namespace, there are groups above that it does not see.
+    """
     try:
         return str((root / "proc" / "self" / "ns" / "cgroup").readlink()) == FIRST_NAMESPACE
     except FileNotFoundError:  # the kernel has no cgroup namespaces
@@ -115,15 +123,16 @@ def _sees_all_groups(root: Path) -> bool:
 
 
 def _quota_cores(version: int, folder: Path) -> float | None:
-    """Return a group's quota in cores; None without one.
+    """Return a group's quota in cores; None if it has no quota.
 
-    Raise OSError or ValueError if it cannot be read.
+    Raise OSError or ValueError if the quota cannot be read.
     """
     name = "cpu.cfs_quota_us" if version == 1 else "cpu.max"
     try:
         text = (folder / name).read_text()
     except FileNotFoundError:
-        # otherwise it is the root, or lacks the controller, and cannot have a quota
+        # A group without this file is the root, or lacks the controller, so it has no quota. But if
+        # the group itself is missing, its quota is unknown.
         if folder.is_dir():
             return None
         raise

@@ -1,14 +1,19 @@
 """Sample cumulative CPU and memory counters of every subject, in a separate process.
 
 Run as `python -m runner.measure.sampler HZ CPUS`; loading.py is the runner's side. Commands are
-JSON lines on standard input; the sampler ends at the end of input.
+JSON objects, one per line of standard input. The sampler ends at the end of input. The commands
+are:
 
-`add` samples the control group of `pid`, or its process tree if other processes are in its group
-(`alone` is false). The subject replaces any other of its name. With `threads`, each row has the
-time for which its threads waited for a CPU. With `cpus`, each row has the number of other CPUs
-that the subject may use. `poll` requests /stats of the server `of` that name at `address` and a
-port over one kept connection; without a name it stops polling. `stop` returns all rows, including
-a last one. Each row has the monotonic and the wall time of its reading.
+- `add` begins to sample a subject of this name: the control group of `pid`, or its process tree if
+  `alone` is false, which means that the group contains other processes. A subject that has the same
+  name is replaced. With `threads`, each row also has the time for which the subject's threads
+  waited for a CPU. With `cpus`, it also has the number of CPUs beside these that the subject may
+  use.
+- `poll` begins to request /stats of the subject `of`, at `address` and the given port, over one
+  connection that is kept. If the port is null, polling stops.
+- `stop` takes a last row, returns all rows, and ends the sampler.
+
+Each row has the monotonic and the wall time of its reading.
 """
 
 import contextlib
@@ -27,20 +32,22 @@ from runner.measure.subjects import HostSubject, Reading, Source, source_of
 from runner.measure.threads import Scheduling, Threads
 from runner.model import STATS_COLUMNS
 
-EVERY_TICKS = 4  # at 20 Hz: five requests a second, which the server does not count
+# Ticks between two requests for /stats: five requests per second at 20 Hz. The server does not
+# count them.
+EVERY_TICKS = 4
 MOST_BYTES = 65_536
 
 
 class StatsPoll:
-    """Polls /stats over one kept connection, without waiting for answers.
+    """Polls /stats over one connection that is kept, without waiting for answers.
 
-    A request is sent at one tick, and its answer is read at a later one. A saturated server answers
-    late; then the next request is delayed, but not the sampler.
+    A request is sent at one tick, and its answer is read at a later tick. If a saturated server
+    answers late, this delays the next request, but not the sampler.
     """
 
     def __init__(self, address: str, port: int) -> None:
         self._channel: socket.socket | None = None
-        # If the server has just died, another part of the lab reports it.
+        # Ignore that the server has just died: another part of the lab reports it.
         with contextlib.suppress(OSError):
             self._channel = socket.create_connection((address, port), timeout=2.0)
             self._channel.setblocking(False)
@@ -60,9 +67,7 @@ class StatsPoll:
             self.close()
 
     def take(self) -> dict[str, float] | None:
-        """Return the numbers of an answer that has arrived since the last call; None without
-        one.
-        """
+        """Return the numbers of the answer; None if no answer has arrived since the last call."""
         if self._channel is None or not self._asked:
             return None
         try:
@@ -99,22 +104,24 @@ class StatsPoll:
 
 
 SAMPLE_COLUMNS = ("tick", *Reading._fields, *Scheduling._fields, "foreign_cpus")
-"""Columns of a row; `foreign_cpus` counts the CPUs that a subject may use beside its own.
+"""Columns of a row.
 
-Only servers have values in those of `Scheduling`.
+`foreign_cpus` counts the CPUs that a subject may use beside its own. In the columns of
+`Scheduling`, only servers have values.
 """
 MISSING = -1
 MEMORY_NS = 240_000_000
-"""Age at which memory and threads are read again: every fifth tick of 50 ms.
+"""Age at which memory and threads are read again: at every fifth tick of 50 ms.
 
-A tick may be a little early.
+It is a little less than 250 ms, because a tick may come a little early.
 """
 
 
 class _Watch:
-    """Reads the subjects' counters at each tick, and the server's /stats now and then.
+    """Reads the subjects' counters at each tick, and the server's /stats at every few ticks.
 
-    Rows are consecutive in a compact array: an hour of five subjects at 20 Hz is 32 MB.
+    The rows are stored one after another in a compact array, in which an hour of five subjects at
+    20 Hz takes 32 MB.
     """
 
     def __init__(self, sources: dict[str, Source]) -> None:
@@ -122,14 +129,14 @@ class _Watch:
         self._subjects: list[str] = []
         """Subject of each row."""
         self._names: list[str] = []
-        """Name of each row's source."""
+        """Name of the source of each row."""
         self._numbers = array("q")  # the values of SAMPLE_COLUMNS, row by row
         self._stats: dict[int, dict[str, float]] = {}
-        """Answers of /stats, by the number of the next row."""
+        """Answers of /stats, by the number of the row to which they belong."""
         self._poll: StatsPoll | None = None
         self._polled = ""  # the subject whose /stats is polled
         self._threads: dict[str, Threads] = {}
-        """Threads of each subject whose waiting is read."""
+        """Threads of each subject for which the wait for a CPU is read."""
         self._held: dict[str, tuple[int, frozenset[int]]] = {}
         """Process and CPUs of each subject that must stay on its CPUs."""
 
@@ -165,8 +172,8 @@ class _Watch:
             try:
                 reading = source.read()
             except OSError:
-                # A subject may end near the edges of a load; then its rows stop. It is not searched
-                # again, because another process may have its number.
+                # The subject has ended, which may happen near the edges of a load. From now on it
+                # has no rows. Its pid is not looked up again, because another process may have it.
                 del self._sources[subject]
                 continue
             if (
@@ -190,7 +197,10 @@ class _Watch:
             )
 
     def _scheduling(self, subject: str) -> Scheduling:
-        """Read the threads of a subject; nothing is known of one that has ended."""
+        """Read the threads of a subject.
+
+        All values are None if the threads of this subject are not read, or if it has ended.
+        """
         threads = self._threads.get(subject)
         if threads is None:
             return Scheduling()
@@ -201,7 +211,7 @@ class _Watch:
             return Scheduling()
 
     def rows(self) -> str:
-        """Return all columns as one JSON object on one line."""
+        """Return all rows as one JSON object on one line, from columns to values."""
         columns = {
             name: self._numbers[at :: len(SAMPLE_COLUMNS)] for at, name in enumerate(SAMPLE_COLUMNS)
         }
@@ -214,7 +224,7 @@ class _Watch:
 
 
 def main() -> None:
-    """Sample on an absolute schedule until `stop`; missed ticks are skipped."""
+    """Sample on an absolute schedule until `stop`, or the end of input; skip missed ticks."""
     period_ns = become_instrument()
     watch = _Watch({"host": HostSubject(MEMORY_NS), "sampler": source_of(os.getpid(), MEMORY_NS)})
     begin = time.monotonic_ns()

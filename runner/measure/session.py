@@ -1,6 +1,6 @@
 """Measure a session: start, check and warm up its servers, load them in turn, and stop them.
 
-The result is raw files and Measurements. A single trial is a session of one server with one load.
+The results are raw files and Measurements. A single trial is a session of one server with one load.
 """
 
 import contextlib
@@ -58,40 +58,44 @@ from runner.shapes import ForTime
 from runner.store import OF_GENERATORS, public, raw_name
 
 TAG = "load"
-"""Prefix of the firmware in rows of the measured load; the slice's number follows.
+"""Beginning of the firmware in the rows that the measured load inserts; the slice's number follows.
 
-Each trial has a fresh cluster.
+It need not name the trial, because each trial has a fresh database.
 """
 PROBE_TAG = "probe"
 BY_AFFINITY = {"GODEBUG": "containermaxprocs=0,updatemaxprocs=0"}
-"""Keep Go from adapting to a CPU quota, at its start and whenever it changes.
+"""Environment variable that keeps Go from adapting to a CPU quota.
 
-Other runtimes look once, before the quota is set.
+Without it, Go would read the quota at its start and whenever the quota changes. Other runtimes need
+no such variable: they read it only at their start, before the lab sets the quota.
 """
 
 
 @dataclass(frozen=True)
 class Observed:
-    """A loaded server, and its database if it has one."""
+    """A server under load, and its database if it has one."""
 
     server: Running
     database: Running | None
 
 
 Instrument = Callable[[Observed, int, Path], contextlib.AbstractContextManager[None]]
-"""Observes a server's load in a place of its session, and writes raw files to a folder."""
+"""Observes a server during a load, and writes raw files to a folder.
+
+Its arguments are the server, the place of the load's slice (see Slice), and the folder.
+"""
 
 
 def nothing(
     _observed: Observed, _place: int, _folder: Path
 ) -> contextlib.AbstractContextManager[None]:
-    """Observe nothing: the instrument of every trial."""
+    """Observe nothing: the instrument of all trials except those that profile."""
     return contextlib.nullcontext()
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A server that is built and ready to be started."""
+    """A server that is built and can be started."""
 
     server: Server
     image: str | None
@@ -120,15 +124,15 @@ class _Live:
     killed_before: Kills
     footprint: Footprint
     placement: Placement
-    quota: Quota  # set outside the lab
+    quota: Quota  # the quota that was set outside the lab
     probe_hz: float = 0.0  # derived from the warm-up, like `users`
-    users: int | None = None  # of an open load that names no number of users
+    users: int | None = None  # number of users for an open load that names none
     slices: list[Slice] = field(default_factory=list)
     stored: list[DatabaseUse] = field(default_factory=list)
-    """Database counters of each load; `after` is read once the server was stopped."""
+    """Database counters of each load; `after` is read once the server has been stopped."""
     probed: list[dict[str, Any]] = field(default_factory=list)
     died: int | None = None
-    exit_code: int | None = None  # known once it was stopped, like `oom_kills`
+    exit_code: int | None = None  # known once the server was stopped, like `oom_kills`
     oom_kills: int | None = None
     error: LabError | None = None
     """Why this server cannot be measured; the other servers of the session continue."""
@@ -157,11 +161,11 @@ def measure(
     on_step: Callable[[str], None],
     instrument: Instrument = nothing,
 ) -> dict[str, Measurement | LabError]:
-    """Measure the members of a session; return the Measurement or the error by trial id.
+    """Measure the members of a session; return each one's Measurement or error, by trial id.
 
-    `order` has the slices as (trial id, place). If a server dies under its load, its answers until
-    then are a result. `instrument` is open during each load. Raise CannotGoOnError if nothing can
-    continue.
+    `order` lists the slices as pairs of trial id and place. If a server dies during a load, its
+    answers until then are a result, not an error. `instrument` is open during each load. Raise
+    CannotGoOnError if the whole run cannot continue.
     """
     bench.lab.idle.ask(members[0].cell.idle)
     on_step("start")
@@ -187,7 +191,9 @@ def measure(
                     live.database.running.limit(cell.database_share * len(placement.database))
                 shot = shot_of(workload, bench.tools[cell.tool], running, "warm-up")
                 warmed = WarmedUp()
-                if workload.written_s is None:  # else its default function may need setup()
+                # A script that defines its own load is not used for a warm-up, because its default
+                # function may need setup().
+                if workload.written_s is None:
                     warmed = warm_up(bench, cell, shot, live.member.folder / "generator.log")
                 other_path = workload.probe_path if workload.name == OWN_SCRIPT else None
                 probe_s = None if other_path is None else answer_s(running, other_path)
@@ -205,9 +211,10 @@ def measure(
 
 
 def try_server(bench: Bench, workload: Workload, member: Member) -> WarmedUp:
-    """Start a server, warm it up on its share, stop it, and return the warm-up's results.
+    """Start a server, warm it up on its share of CPU time, and stop it.
 
-    Raise LabError if it does not start or answer, or if its share cannot be set.
+    Return the results of the warm-up. Raise LabError if the server does not start or answer, or if
+    its share cannot be set.
     """
     with _started(bench, workload, member) as live:
         cell = member.cell
@@ -219,7 +226,7 @@ def try_server(bench: Bench, workload: Workload, member: Member) -> WarmedUp:
 
 @contextlib.contextmanager
 def _started(bench: Bench, workload: Workload, member: Member) -> Iterator[_Live]:
-    """Start a member's database and server.
+    """Start a member's database and server, and stop both on leaving.
 
     Raise LabError unless the server answers the load's request correctly.
     """
@@ -257,7 +264,7 @@ def _started(bench: Bench, workload: Workload, member: Member) -> Iterator[_Live
 
 
 def _footprint(bench: Bench, ready: Ready, running: Running, answered_ns: int) -> Footprint:
-    """Return the size of a server that has just answered first, and how long it took."""
+    """Return the sizes of a server that has just given its first answer, and its start-up time."""
     artifact = ready.server.artifact
     began_ns = running.began_wall_ns
     return Footprint(
@@ -284,13 +291,13 @@ def _load_in_turn(
 ) -> list[tuple[str, Loaded]]:
     """Load the servers slice by slice while the observers run.
 
-    Return each load's trial and its times.
+    Return the trial id and the times of each load.
     """
     done: list[tuple[str, Loaded]] = []
     with watching(bench) as watchers:
         for live in lives.values():
             if live.running.pid != UNKNOWN_PID:
-                # A user's server stays on its own CPUs.
+                # The lab does not choose the CPUs of a user's server that already runs.
                 cpus = bench.placement.server if live.running.cpus is None else None
                 watchers.add_server(bench.sites.server, live.subject, live.running, cpus)
             if live.database is not None:
@@ -319,9 +326,10 @@ def _load_in_turn(
 def _write_sampled(
     bench: Bench, sampled: Mapping[Site, Mapping[str, Sequence[Any]]], live: _Live
 ) -> None:
-    """Write the samples of a server and of all subjects of its load.
+    """Write the samples of a server, and of all other subjects of its load, to files.
 
-    Each further host gets a file of its own.
+    Each generator on another host than the server's also gets a file of its own, which has the
+    samples of its whole host.
     """
     common: dict[str, Subject] = {"host": "host", "sampler": "sampler", "generator": "generator"}
     parts = []
@@ -350,9 +358,9 @@ def _load_slice(
     at: tuple[int, int],
     instrument: Instrument,
 ) -> Loaded:
-    """Load a server once, store the results, and return the load's times.
+    """Load a server once, store the results in `live`, and return the load's times.
 
-    `at` is the slice's place and position.
+    `at` contains the slice's place in its trial and its position in the session.
     """
     place, position = at
     member = live.member
@@ -415,12 +423,15 @@ def _load_slice(
 
 
 def _spent(bench: Bench, running: Running) -> Spent | None:
-    """Return what a server has taken so far; None if its process is unknown or has ended."""
+    """Return the CPU time and other counts of a server so far.
+
+    Return None if the server's process is unknown or has ended.
+    """
     return None if running.pid == UNKNOWN_PID else bench.sites.server.spent(running.pid)
 
 
 def _loads(bench: Bench, live: _Live, shot: Shot, number: int | None) -> list[Job]:
-    """Return each generator's part of a load, with raw files and log in the trial's folder."""
+    """Return the job of each generator in a load; raw files and log go to the trial's folder."""
     cell = live.member.cell
     folder = live.member.folder
     loads = []
@@ -440,7 +451,10 @@ def _loads(bench: Bench, live: _Live, shot: Shot, number: int | None) -> list[Jo
 
 
 def _facts(load: Job, done: Loaded, folder: Path, running: Running) -> dict[str, Any]:
-    """Return a generator's part of LoadFacts, without paths and addresses of machines."""
+    """Return the fields of LoadFacts that come from one generator.
+
+    Paths and addresses of machines are replaced by names.
+    """
 
     def shown(text: str) -> str:
         for path, name in ((folder, "TRIAL"), (Path(__file__).parents[1], "runner")):
@@ -454,9 +468,9 @@ def _facts(load: Job, done: Loaded, folder: Path, running: Running) -> dict[str,
 
 
 def _stop(bench: Bench, live: _Live) -> None:
-    """Stop a server, count its stored rows, and write the probe's samples.
+    """Stop a server, count the rows that it stored, and write the probe's samples.
 
-    After the stop, no statement is under way.
+    The rows are counted after the stop, because then no statement is under way.
     """
     live.oom_kills = bench.sites.server.kills(live.running.pid).since(live.killed_before)
     live.footprint = replace(live.footprint, rss_after_bytes=_resident(bench, live.running))
@@ -474,7 +488,7 @@ def _stop(bench: Bench, live: _Live) -> None:
 def _measurement(
     bench: Bench, live: _Live, loads: Sequence[tuple[str, Loaded]]
 ) -> Measurement | LabError:
-    """Return the measurement of a server that was loaded at least once."""
+    """Return the measurement of a server; a LabError if no load reached the server."""
     if not live.slices:
         return LabError(
             "No load reached this server: an earlier step of its session failed.", exit_code=1
@@ -486,7 +500,8 @@ def _measurement(
     ceiling = bench.calibration.ceiling_of(cell) if bench.calibration else None
     database = None
     if uses := [each.database for each in slices if each.database is not None]:
-        # Rows are counted over all tags; everything else spans the first to the last slice.
+        # Each slice's rows have their own tag, so add up the rows of all slices. The other counters
+        # are cumulative, so take those before the first slice and after the last slice.
         before = uses[0].before
         rows = sum(use.after.rows - use.before.rows for use in uses)
         after = replace(uses[-1].after, rows=before.rows + rows)
@@ -529,7 +544,7 @@ def _measurement(
 
 
 def _together(parts: Sequence[Spent | None]) -> Spent | None:
-    """Return what all slices took; None if it is unknown for one."""
+    """Return the sum of the counts of all slices; None if they are unknown for any slice."""
     total: Spent | None = Spent(0, 0, 0, 0, 0)
     for part in parts:
         total = total.plus(part) if total and part else None
@@ -537,9 +552,9 @@ def _together(parts: Sequence[Spent | None]) -> Spent | None:
 
 
 def _seen(placement: Placement, running: Running, earlier: tuple[int, ...] = ()) -> Placement:
-    """Return the placement with the CPUs observed of a server that the lab did not start.
+    """Return the placement; if the lab did not start the server, with the server's observed CPUs.
 
-    These are the CPUs that it may use now, or could use `earlier`.
+    These are the CPUs that the server may use now, and those that it could use `earlier`.
     """
     if running.cpus is None:
         return placement
@@ -547,9 +562,9 @@ def _seen(placement: Placement, running: Running, earlier: tuple[int, ...] = ())
 
 
 def _await(server: Server, workload: Workload, running: Running, nonce: str, log: Path) -> int:
-    """Return when the server answered first, in ns of wall time.
+    """Wait for the server's first answer, and return its time in ns of wall time.
 
-    Raise LabError unless it then answers the load's request correctly.
+    Raise LabError unless the server then answers the load's request correctly.
     """
     if server.contract:
         wait_ready(server.name, running, nonce, log)

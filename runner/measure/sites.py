@@ -1,7 +1,7 @@
 """Sites on which the parts of a trial run: this machine, or another host (station_client.py).
 
-Both have the same methods. This module does not import pyarrow, which would cost an instrument 0.8
-s and 50 MB, and is not installed on other hosts.
+Both kinds of site have the same methods. This module does not import pyarrow, because it would cost
+an instrument 0.8 s and 50 MB, and because other hosts do not have it.
 """
 
 from __future__ import annotations
@@ -41,15 +41,16 @@ The sampler returns all its rows within a second.
 REACH_S = 4.0
 """Longest wait for a connection.
 
-A SYN is sent again after 1 s and after 3 s, so a network that loses packets is still reached.
+The kernel sends a lost SYN again after 1 s and after 3 s, so the connection is made even if the
+network loses some packets.
 """
 Ask = Callable[[Mapping[str, Any]], str]
-"""Sends a command to an instrument and returns its answer; LabError without one."""
+"""Sends a command to an instrument and returns its answer; raises LabError if none comes."""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """How far a host's monotonic clock is ahead of this machine's, and the error of this number."""
+    """How far a host's monotonic clock is ahead of this machine's, and the error of this value."""
 
     offset_ns: int = 0
     error_ns: int = 0
@@ -57,18 +58,21 @@ class Clock:
 
 @dataclass(frozen=True)
 class Job:
-    """A generator's command, its CPUs, and the paths of its files and output on this machine."""
+    """A generator's command and CPUs, and the paths of its files and its log on this machine."""
 
     command: Command
     cpus: tuple[int, ...]
     files: Mapping[str, Path]
     log: Path
     begin_mono_ns: int | None = None
-    """Time at which it begins, by this machine's clock; None means at once."""
+    """Time at which the load begins, by this machine's clock; None means at once."""
 
 
 class Site:
-    """A place where servers, generators or instruments run: this machine."""
+    """A place where servers, generators or instruments run: this machine.
+
+    The subclass StationClient is a place on another host.
+    """
 
     name = ""  # its role, as shown to readers; empty for this machine
     address = ""  # its address in the network between the hosts; empty for this machine
@@ -84,7 +88,7 @@ class Site:
 
     @property
     def loss(self) -> str:
-        """A sentence that names the hosts that were lost; empty, because this machine cannot be."""
+        """A sentence that names the lost hosts; empty, because this machine cannot be lost."""
         return ""
 
     def take_longest_silence_s(self) -> float:
@@ -98,16 +102,16 @@ class Site:
     def counters(self) -> Counters:
         """Return the kernel's counters.
 
-        For a server whose /stats cannot or must not be used, they are the only ones.
+        They are the only counters for a server whose /stats cannot be used, or must not be.
         """
         return Counters(
             None, None, counters.tcp_counters()["PassiveOpens"], counters.dropped_packets()
         )
 
     def reach(self, address: str, port: int, times: int = 1) -> int:
-        """Return the fastest of `times` connects to a server, in ns.
+        """Connect to a server `times` times; return the duration of the fastest connect, in ns.
 
-        Raise LabError if any exceeds REACH_S.
+        Raise LabError if any connect fails or exceeds REACH_S.
         """
         took = []
         for _ in range(times):
@@ -122,22 +126,21 @@ class Site:
         return min(took)
 
     def look_at_clock(self) -> int:
-        """Measure the clock's offset again; return its change since the last time, in
-        nanoseconds.
-        """
+        """Measure the offset of the site's clock again; return the change of the offset, in ns."""
         return 0
 
     def room(self) -> int | None:
-        """Return the free bytes for loads' files there; None on this machine, which has the
-        run's disk.
+        """Return how many bytes are free for the files of a load.
+
+        Return None on this machine, where they are on the same disk as the run.
         """
         return None
 
     @contextlib.contextmanager
     def instrument(self, name: str, hz: float, cpus: Sequence[int]) -> Iterator[Ask]:
-        """Run `runner.measure.NAME` on `cpus`, at `hz`.
+        """Run the instrument `runner.measure.NAME` on `cpus`, at `hz`.
 
-        It ends with its input, or is killed.
+        On leaving, its input ends, which ends the instrument; otherwise it is killed.
         """
         argv = [sys.executable, "-m", f"runner.measure.{name}", str(hz), ",".join(map(str, cpus))]
         process = subprocess.Popen(argv, stdin=PIPE, stdout=PIPE, text=True, start_new_session=True)
@@ -177,15 +180,15 @@ class Site:
         return shot
 
     def new_paths(self, files: Mapping[str, Path]) -> Mapping[str, Path]:
-        """Return the paths on this site of files that a generator is to write for this machine."""
+        """Return the paths on this site of files that end up as `files` on the runner's machine."""
         return files
 
     def load(self, load: Job, sampler: Ask | None) -> Callable[[], Loaded]:
-        """Start a load; the returned function waits for its end and fetches its files.
+        """Return a function that waits for the end of a load and fetches its files.
 
-        The load has started at the latest when that function is called. `sampler`, which runs on
-        the same site, watches the generator from its first instruction on. Raise LabError if a
-        generator had to be killed, because it must have hung.
+        The load starts now (on another host), or when the function is called (on this machine).
+        `sampler`, which runs on the same site, watches the generator from its first instruction on.
+        The function raises LabError if the generator exceeded its time limit and was killed.
         """
         return lambda: self._generate(load, sampler)
 
@@ -222,7 +225,7 @@ class Site:
 
 
 def _write_out(command: Command) -> None:
-    """Convert a generator's results into its raw files; raise LabError if that fails."""
+    """Convert a generator's results into raw files; raise LabError if that fails."""
     for argv, out in command.after:
         with (
             replacing(out) as temporary,
@@ -246,10 +249,13 @@ def _write_out(command: Command) -> None:
 
 @dataclass(frozen=True)
 class Transfer:
-    """The slowest network between a generator's host and the server's, measured before a run."""
+    """The network between the generators' hosts and the server's, as measured before a run.
+
+    With several generators, each value is the worst of all.
+    """
 
     bytes_s: float
-    round_trip_ns: int  # round trip: the fastest of several connects to the server
+    round_trip_ns: int  # duration of the fastest of several connects to the server
 
 
 @dataclass(frozen=True)
@@ -261,7 +267,7 @@ class Sites:
     database: Site
     probe: Site
     cpus: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """CPUs of generators and instruments, by the name of their site (its roles)."""
+    """CPUs of generators and instruments, by the name of the site, which is that of its roles."""
     generator_hosts: tuple[GeneratorHost, ...] = ()
     transfer: Transfer | None = None
     """Capacity of the network between generators and server; None on one machine."""

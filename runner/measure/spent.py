@@ -1,6 +1,7 @@
-"""Cumulative counts of a server's processes that cost nothing to read: CPU time by mode, switches.
+"""Read cumulative counts of a server's processes: CPU time, context switches and page faults.
 
-Read around a load, they say what the load took. Threads that ended in between are not counted.
+They are read before and after a load, so they cost nothing during the load. The difference shows
+what the load took. Context switches of threads that end during the load are not counted.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,10 @@ from runner.measure.procfs import Memory, descendants, number_after
 from runner.measurement import Spent
 
 _TICK_NS = 10_000_000
-"""User and system time in /proc have ticks of 10 ms (USER_HZ is 100 on every architecture here)."""
+"""Length of a tick, the unit of user and system time in /proc (USER_HZ is 100).
+
+That is its value on every architecture that the lab supports.
+"""
 # Fields of /proc/PID/stat after the program's name, counted from 0 (proc_pid_stat(5)).
 _MINOR_FAULTS = 7
 _MAJOR_FAULTS = 9
@@ -20,14 +24,14 @@ _SYSTEM_TICKS = 12
 
 
 def spent_by(pid: int) -> Spent | None:
-    """Return the counts of a process and its descendants; None if it has ended."""
+    """Return the summed counts of a process and its descendants; None if all have ended."""
     processes = [_of_process(process) for process in descendants(pid)]
     found = [each for each in processes if each is not None]
     return reduce(Spent.plus, found) if found else None
 
 
 def resident_bytes(pid: int) -> int | None:
-    """Return the resident memory of a process and its descendants, shared memory once."""
+    """Return the resident memory of a process and its descendants; shared memory counts once."""
     return Memory(lambda: descendants(pid), 0).at(0).resident_bytes
 
 
@@ -48,5 +52,8 @@ def _of_process(pid: int) -> Spent | None:
 
 
 def _sum_of(key: bytes, statuses: Sequence[bytes]) -> int:
-    """Return the sum of a number in the status files of threads; 0 for one that has ended."""
+    """Return the sum of the numbers after `key` in the status files of threads.
+
+    A file without the number counts as 0.
+    """
     return sum(number_after(key, status) or 0 for status in statuses)

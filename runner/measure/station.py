@@ -2,10 +2,12 @@
 
 station_client.py is the runner's side. The station answers each JSON line on its standard input,
 `{"id": 7, "do": NAME, …}`, with one line: `{"id": 7, "done": …}` or `{"id": 7, "error": SENTENCE}`.
-It also sends a sign of life every second, and expects the runner's. At the end of its input, or
-without any line for `heartbeat.LEASE_S`, it ends with all that it started, and with the containers
-that the lab started on this host. The input ends when the runner does; without a network it only
-falls silent. This module imports only modules that are in the instruments' image.
+Both sides also send a sign of life every second.
+
+If the runner ends, the station's input ends. If the network fails, the input only falls silent. So
+at the end of its input, or after `heartbeat.LEASE_S` without any line, the station kills everything
+that it started, and the containers that the lab started on this host, and then ends. This module
+imports only modules that are in the instruments' image.
 """
 
 import contextlib
@@ -37,18 +39,19 @@ from runner.measurement import Placement
 from runner.model import LabError
 from runner.shapes import Idle
 
-WORK = Path("/work")  # folder of the loads' files
-# bytes sent at a time: on a long network, TCP's slow start takes 5 s for 256 KiB
+WORK = Path("/work")  # folder for the files of a load
+# Number of bytes sent at a time. It must be small, because on a network with a long round trip
+# TCP's slow start takes 5 s for 256 KiB.
 TRANSFER_BYTES = 1 << 16
 TRANSFER_LIMIT_S = 5.0  # longest wait of a transfer for its other side
-STRANGER_S = 1.0  # longest wait for the secret of a connection, which others may open, too
-KILLING_S = 3.0  # longest time to kill what a station leaves behind
+STRANGER_S = 1.0  # longest wait for a connection's secret; a stranger may have opened it
+KILLING_S = 3.0  # longest time for killing the processes that are left at the station's end
 
 
 class Station(Site):
     """The station of this host; the runner may call every public method."""
 
-    # the runner measures its offset from the runner's own clock
+    # This host's clock; the runner measures its offset from the runner's own clock.
     now = staticmethod(time.monotonic_ns)
     free_port = staticmethod(free_port)
 
@@ -62,22 +65,23 @@ class Station(Site):
         self._listening: socket.socket | None = None
 
     def hello(self) -> Hello:
-        """Return this host's facts."""
+        """Return this host's report about itself."""
         machine.raise_open_files()
         cpus = sorted(os.sched_getaffinity(0))
         available = memory.available_bytes()
         return {"facts": machine.facts(), "cpus": cpus, "boot": boot_id(), "memory": available}
 
     def room(self) -> int:
-        """Return the free bytes on the disk of the loads' files."""
+        """Return how many bytes are free for the files of a load."""
         return shutil.disk_usage(self._work).free
 
     def hazards(
         self, server: list[int], others: list[int], connections: int, opened: int
     ) -> list[Diagnosis]:
-        """Return everything checked that can distort the numbers on this host.
+        """Return the diagnoses of everything on this host that can distort the numbers.
 
-        `server` and `others` are the CPUs of the server and of the other parts.
+        `server` and `others` are the CPUs of the server and of the other roles on this host.
+        `connections` and `opened` are those of `machine.examine`.
         """
         placement = Placement(
             tuple(server or others), tuple(others or server), hosts=("server", "others", "others")
@@ -89,12 +93,15 @@ class Station(Site):
         ]
 
     def idle(self, state: Idle) -> str | None:
-        """Let idle CPUs poll, or sleep as the system decides; return why that fails."""
+        """Let idle CPUs poll, or sleep as the system decides.
+
+        Return the reason if they cannot poll, otherwise None.
+        """
         self._idle.ask(state)
         return self._idle.problem
 
     def start(self, name: str, hz: float, cpus: list[int]) -> None:
-        """Start an instrument; end one of the same name first."""
+        """Start an instrument; if one of the same name runs, end that first."""
         self.end(name)
         stack = contextlib.ExitStack()
         self._instruments[name] = stack, stack.enter_context(self.instrument(name, hz, cpus))
@@ -124,7 +131,7 @@ class Station(Site):
         begin_mono_ns: int | None,
         sampled: bool,
     ) -> dict[str, object]:
-        """Run a generator to its end; return when it was, and the names of its files."""
+        """Run a generator to its end; return the times of its load and the names of its files."""
         log = self._work / folder / "generator.log"
         load = Job(
             Command(**{**command, "argv": tuple(command["argv"])}),
@@ -140,16 +147,16 @@ class Station(Site):
         return {"loaded": loaded, "files": sorted(path.name for path in log.parent.iterdir())}
 
     def watch(self, container: str) -> None:
-        """Kill the processes of a container when this station ends.
+        """Register a container, by its full id, so that it is killed when this station ends.
 
-        `container` is its full id. It need not run yet.
+        The container need not run yet.
         """
         self._watched.add(container)
 
     def listen(self, address: str) -> int:
-        """Listen on an address, for one transfer or for connections that are closed at once.
+        """Listen on an address and return the port.
 
-        Return the port.
+        The port is for one transfer, or for connections that are closed at once.
         """
         if self._listening is not None:
             self._listening.close()
@@ -158,9 +165,10 @@ class Station(Site):
         return int(self._listening.getsockname()[1])
 
     def receive(self, secret: str) -> float:
-        """Receive a transfer that begins with `secret`; return the bytes per second.
+        """Receive a transfer that begins with `secret`; return its bytes per second.
 
-        Other connections are closed. Raise LabError if none has the secret in time.
+        Close connections that begin otherwise. Raise TimeoutError if none begins with the secret in
+        time.
         """
         assert self._listening is not None
         until = time.monotonic() + self.transfer_limit_s
@@ -177,7 +185,7 @@ class Station(Site):
         raise TimeoutError
 
     def send(self, address: str, port: int, seconds: float, secret: str) -> None:
-        """Send the secret, then as much as possible, to another station for `seconds`."""
+        """Send the secret to another station, and then as many bytes as possible for `seconds`."""
         with socket.create_connection((address, port), timeout=self.transfer_limit_s) as channel:
             channel.sendall(secret.encode())
             until = time.monotonic() + seconds
@@ -207,8 +215,8 @@ class Station(Site):
 def processes_of(containers: Set[str]) -> list[int]:
     """Return the running processes in the control groups of containers, by their full ids.
 
-    A group's path holds the id, whichever driver of groups the engine uses. A process that was
-    started again has another pid but the same group.
+    Processes are found by their group, because a restarted process has another pid but the same
+    group. The group's path contains the container's id, whichever cgroup driver the engine uses.
     """
     found = []
     for entry in Path("/proc").iterdir() if containers else ():
@@ -235,7 +243,7 @@ def _begins_with(channel: socket.socket, secret: str) -> bool:
 
 
 def _speed(channel: socket.socket) -> float:
-    """Receive until the other side ends; return the bytes per second."""
+    """Receive until the other side closes the connection; return the bytes per second."""
     buffer = bytearray(TRANSFER_BYTES)
     received = 0
     begun = time.monotonic()
@@ -245,9 +253,9 @@ def _speed(channel: socket.socket) -> float:
 
 
 def answer(station: Station, line: str) -> str:
-    """Execute the request in a line.
+    """Execute the request in a line, and return the answer as a line.
 
-    Return a line with `done` and the result, or with `error` and a sentence.
+    The answer has `done` with the result, or `error` with a sentence.
     """
     asked = json.loads(line)
     number = asked.pop("id", None)
@@ -267,7 +275,10 @@ def answer(station: Station, line: str) -> str:
 
 
 def _read(requests: "queue.SimpleQueue[str | None]", lease: Silence, over: threading.Event) -> None:
-    """Pass the runner's requests on; each of its lines renews the lease, also during a load."""
+    """Put the runner's requests into the queue, and None at the end of input.
+
+    Each line from the runner renews the lease, even while a load runs. At the end, set `over`.
+    """
     for line in sys.stdin:
         lease.heard()
         if line.strip() != BEAT:
@@ -277,10 +288,14 @@ def _read(requests: "queue.SimpleQueue[str | None]", lease: Silence, over: threa
 
 
 def _guard(station: Station, lease: Silence, over: threading.Event) -> NoReturn:
-    """Wait for the end of the lease, or of the input if a load still runs then; end everything."""
+    """Wait for the end of the lease or of the input, then kill everything and end this process.
+
+    At the end of input the main thread gets LOOK_S to end by itself, which it cannot do while a
+    load runs.
+    """
     while lease.seconds() <= LEASE_S:
         if over.wait(LOOK_S):
-            time.sleep(LOOK_S)  # without a load, the main thread ends by itself
+            time.sleep(LOOK_S)  # if no load runs, the main thread ends the process meanwhile
             break
     station.abandon()
 
@@ -292,9 +307,9 @@ def _say_alive(say: Callable[[str], None]) -> NoReturn:
 
 
 def main() -> None:
-    """Answer until the end of input, the end of the lease, or a signal.
+    """Answer requests until the end of input, the end of the lease, or a signal.
 
-    At the deadline SIGALRM ends it.
+    The command line may give a number of seconds, after which SIGALRM ends the station.
     """
     saying = threading.Lock()
 

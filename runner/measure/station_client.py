@@ -1,6 +1,6 @@
-"""The runner's side of a station on another host, over Docker's attach channel.
+"""The runner's side of a station on another host.
 
-No other port is needed.
+It talks to the station through the Docker engine (attach), so the host needs no further open port.
 """
 
 from __future__ import annotations
@@ -34,20 +34,21 @@ if TYPE_CHECKING:
 ANSWER_S = 60.0
 """Longest wait for an answer from a station that shows signs of life."""
 LOAD_S = 40.0
-"""Longest time between a generator's own limit and the end of its load there."""
+"""Time that a station may need for a load in addition to the generator's own time limit."""
 LOOK_S = 0.25
-"""Interval at which a wait for an answer asks whether a host was lost."""
+"""Interval at which a wait for an answer checks whether a host was lost."""
 SIGN_OF_LIFE = b'{"alive"'
-"""Begin of a station's line that answers nothing."""
+"""Beginning of a line from a station that is only a sign of life, not an answer."""
 WORK = PurePosixPath("/work")
 LAB = Path("/lab")
 CLOCK_QUESTIONS = 30
 
 
 class Channel:
-    """Lines to and from a container's standard input and output, and signs of life both ways.
+    """Sends lines to a container's standard input, and receives lines from its standard output.
 
-    Stdout and stderr come in frames (Docker's attach protocol).
+    It also sends signs of life, and notes those of the container. The container's standard output
+    and standard error arrive on one connection, in frames (Docker's attach protocol).
     """
 
     def __init__(self, container: Container) -> None:
@@ -61,7 +62,7 @@ class Channel:
         self._closed = threading.Event()
         self.silence = Silence()
         self.is_over = False
-        self.complaint = b""  # the last output on its standard error
+        self.complaint = b""  # the last output on the container's standard error
         threading.Thread(target=self._read, daemon=True).start()
         threading.Thread(target=self._beat, daemon=True).start()
 
@@ -81,13 +82,13 @@ class Channel:
         """End the station by ending its input."""
         self._closed.set()
         with contextlib.suppress(OSError, EOFError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for lines
         for each in (self._socket, self._raw):
             with contextlib.suppress(OSError, EOFError):
                 each.close()
 
     def _beat(self) -> None:
-        """Show the station every BEAT_S that this runner lives."""
+        """Send the station a sign of life every BEAT_S."""
         with contextlib.suppress(OSError, EOFError, ValueError):
             while not self._closed.wait(BEAT_S):
                 self.send(BEAT)
@@ -120,7 +121,7 @@ class Channel:
 
 
 class StationClient(Site):
-    """Another host as a Site, which sends its calls to the host's station."""
+    """A Site on another host; most methods are calls to the station on that host."""
 
     def __init__(
         self, name: str, container: Container, channel: Channel, address: str, vigil: Vigil
@@ -130,12 +131,13 @@ class StationClient(Site):
         self._container = container
         self._channel = channel
         self._vigil = vigil
-        # Request id: replies to abandoned requests are discarded.
+        # Id of the last request. Answers with another id belong to abandoned requests, and are
+        # discarded.
         self._asked = 0
 
     @property
     def loss(self) -> str:
-        """A sentence that names the hosts that were lost, this or others; empty without one."""
+        """A sentence that names all lost hosts of the run; empty if no host is lost."""
         return self._vigil.loss
 
     def take_longest_silence_s(self) -> float:
@@ -145,8 +147,8 @@ class StationClient(Site):
     def ask(self, do: str, timeout_s: float = ANSWER_S, **more: Any) -> Any:
         """Call a method of the station and return the result.
 
-        Raise LabError with the station's error, or if no answer comes; raise CannotGoOnError if a
-        host of the run is lost.
+        Raise LabError if the method fails, or if no answer comes. Raise CannotGoOnError if any host
+        of the run is lost.
         """
         return self.begin(do, timeout_s, **more)()
 
@@ -190,9 +192,9 @@ class StationClient(Site):
         return CannotGoOnError(f"{lost}{said}")
 
     def look_at_clock(self) -> int:
-        """Measure the clock's offset again, by the request with the fastest answer.
+        """Measure the offset of the host's clock again; return the change of the offset, in ns.
 
-        Return its change in ns.
+        Of several requests for the time, use the one with the fastest answer, whose error is least.
         """
         found = []
         for _ in range(CLOCK_QUESTIONS):
@@ -205,50 +207,50 @@ class StationClient(Site):
         return abs(self.clock.offset_ns - before.offset_ns)
 
     def counters(self) -> Counters:
-        """Return that host's kernel counters."""
+        """Return the counters of the host's kernel."""
         return Counters(**self.ask("counters"))
 
     def kills(self, pid: int) -> Kills:
-        """Return the number of processes killed there for lack of memory."""
+        """Return how many processes were killed for lack of memory on the host."""
         return Kills(**self.ask("kills", pid=pid))
 
     @staticmethod
     def spent(_pid: int) -> None:
-        """Return None: what a server on another host took is not read."""
+        """Return None: these counts are not read on another host."""
 
     @staticmethod
     def resident(_pid: int) -> None:
-        """Return None: the memory of a server on another host is only sampled."""
+        """Return None: on another host, only the sampler reads a server's memory."""
 
     def quota(self, pid: int) -> Quota:
-        """Return the CPU quota of a process there."""
+        """Return the CPU quota of a process on the host."""
         return Quota(**self.ask("quota", pid=pid))
 
     def network(self) -> dict[str, int]:
-        """Return the bytes sent over its interfaces so far, and TCP's segments."""
+        """Return the bytes and the TCP segments over the host's interfaces since its boot."""
         return dict(self.ask("network"))
 
     def undelivered(self, port: int) -> int:
-        """Return the number of closed connections from there that still have data to deliver.
+        """Return how many closed connections from the host still have data to deliver.
 
         Only connections to this port of a server count.
         """
         return int(self.ask("undelivered", port=port))
 
     def reach(self, address: str, port: int, times: int = 1) -> int:
-        """Return the fastest connect from there to a server, in ns.
+        """Connect from the host to a server; return the duration of the fastest connect, in ns.
 
-        Raise LabError if there is none.
+        Raise LabError if any connect fails.
         """
         return int(self.ask("reach", address=address, port=port, times=times))
 
     def room(self) -> int:
-        """Return the free bytes on the disk of a load's files there."""
+        """Return how many bytes are free on the host for the files of a load."""
         return int(self.ask("room"))
 
     @contextlib.contextmanager
     def instrument(self, name: str, hz: float, cpus: Sequence[int]) -> Iterator[Ask]:
-        """Run an instrument there."""
+        """Run an instrument on the host."""
         self.ask("start", name=name, hz=hz, cpus=list(cpus))
         try:
             yield lambda command: str(
@@ -259,17 +261,20 @@ class StationClient(Site):
                 self.ask("end", name=name)
 
     def shot(self, shot: Shot) -> Shot:
-        """Return a generator's request with the paths of the instruments' image."""
+        """Return a generator's request with the paths of tool and script in the host's image."""
         script = LAB / "runner" / "workloads" / shot.script.name
         return replace(shot, tool=LAB / "tools" / shot.tool.name.partition("-")[0], script=script)
 
     def new_paths(self, files: Mapping[str, Path]) -> Mapping[str, Path]:
-        """Empty the folder of a load there; return the paths of the load's files."""
+        """Empty the host's folder for a load; return the paths of the load's files in it."""
         self.ask("new_folder", name="load")
         return {name: Path(WORK / "load" / name) for name in files}
 
     def load(self, load: Job, sampler: Ask | None) -> Callable[[], Loaded]:
-        """Start a load there; the returned function waits for its end and copies its files."""
+        """Start a load on the host; return a function that waits for its end and copies files.
+
+        It copies the files of the load to this machine.
+        """
         folder = "load"
         begin = None if load.begin_mono_ns is None else load.begin_mono_ns + self.clock.offset_ns
         asked: dict[str, object] = {
@@ -294,7 +299,7 @@ class StationClient(Site):
         return wait
 
     def _copy(self, there: PurePosixPath, here: Path) -> None:
-        """Copy a file from there; append a log to the one here."""
+        """Copy a file from the host; if it is a log, append it to the log on this machine."""
         chunks, _ = self._container.get_archive(str(there))
         stream: Any = SimpleNamespace(read=lambda _size: next(chunks, b""))
         with tarfile.open(fileobj=stream, mode="r|") as packed:
@@ -308,5 +313,6 @@ class StationClient(Site):
             else:
                 with replacing(here) as temporary, temporary.open("wb") as out:
                     shutil.copyfileobj(source, out, 1 << 20)
-        for _ in chunks:  # unread data would keep the connection open, of which ssh allows ten
+        # Read to the end: unread data would keep the connection open, and ssh allows only ten.
+        for _ in chunks:
             pass

@@ -1,4 +1,4 @@
-"""Read one subject's cumulative counters: of a control group, a process tree, or the host."""
+"""Read the cumulative counters of a subject: a control group, a process tree, or the host."""
 
 import os
 import time
@@ -14,7 +14,7 @@ _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 class Reading(NamedTuple):
-    """Counters at one time; None if the source lacks the counter.
+    """Counters at one time; a counter that the source lacks is None.
 
     `mono_ns` is the time at which the CPU counter was read.
     """
@@ -28,13 +28,13 @@ class Reading(NamedTuple):
     switches: int | None = None
     steal_ns: int | None = None
     interrupts_ns: int | None = None
-    """The machine's CPU time in interrupts, which some kernels assign to no program."""
+    """CPU time that the machine spent in interrupts; some kernels charge it to no program."""
     ran_ns: int | None = None
-    """Exact CPU time of all programs, if the kernel counts it (control groups, version 1)."""
+    """Exact CPU time of all programs; only version 1 of control groups counts it."""
 
 
 class CgroupSubject:
-    """All processes of a control group: CPU time with a resolution of 1 ns or 1 us."""
+    """Reads all processes of a control group; its CPU time has a resolution of 1 ns or 1 us."""
 
     def __init__(
         self,
@@ -71,11 +71,12 @@ class CgroupSubject:
 
 
 class ProcessSubject:
-    """A process and its descendants, the fallback if there is no control group.
+    """Reads a process and its descendants: the fallback if there is no control group.
 
-    CPU time comes from each process's CPU-time clock (clock_getcpuclockid(3)), in nanoseconds.
-    /proc/PID/stat has ticks of 10 ms, an error of 10 percentage points of a core over 100 ms. New
-    processes are found when memory is read (procfs.Memory).
+    CPU time comes from each process's CPU-time clock (clock_getcpuclockid(3)), in nanoseconds. The
+    file /proc/PID/stat is not used because it counts in ticks of 10 ms, which is an error of 10
+    percentage points of a core over 100 ms. New processes are found when memory is read
+    (procfs.Memory).
     """
 
     name = "process-tree"
@@ -88,7 +89,7 @@ class ProcessSubject:
         self._memory = Memory(self._found, memory_ns)
 
     def read(self) -> Reading:
-        """Return the summed counters; what an ended child used stays counted."""
+        """Return the sums over all processes, including the CPU time of those that have ended."""
         memory = self._memory.at(time.monotonic_ns())
         wall = time.time_ns()
         mono = time.monotonic_ns()
@@ -109,23 +110,23 @@ class ProcessSubject:
 
     def _found(self) -> Iterator[int]:
         for pid in descendants(self._leader):
-            # clock_getcpuclockid(3) computes the clock's id like this on Linux.
+            # On Linux, clock_getcpuclockid(3) computes the clock's id in the same way.
             self._living[pid] = (~pid << 3) | 2
             yield pid
 
 
 class HostSubject:
-    """The whole machine, from /proc/stat in ticks of 10 ms.
+    """Reads the counters of the whole machine.
 
-    It has the busy time of all CPUs, and the time that the hypervisor took. If the periods of a CPU
-    quota are in step with the ticks, a half-idle CPU looks busy. So the exact time of all programs
-    is read, too, if the kernel has it.
+    The busy time of all CPUs, and the time that the hypervisor took, come from /proc/stat in ticks
+    of 10 ms. If the periods of a CPU quota are in step with the ticks, a half-idle CPU looks busy.
+    So the exact CPU time of all programs is read, too, if the kernel counts it.
     """
 
     name = "proc-stat"
 
     def __init__(self, memory_ns: int = 0) -> None:
-        # About a kB for a hundred CPUs and interrupts; the numbers grow longer over time.
+        # Twice the present size, because the numbers in the file grow longer over time.
         size = len(Path("/proc/stat").read_bytes())
         self._stat = KeptFile("/proc/stat", 2 * size)
         self._meminfo = KeptFile("/proc/meminfo")
@@ -176,7 +177,7 @@ CPU counters each time, but memory and threads only if the last reading is older
 def open_files(pid: int) -> int | None:
     """Return the number of open files and sockets of a process and its descendants.
 
-    None without permission to read it.
+    Return None if this user may not read it.
     """
     try:
         return sum(len(list(Path(f"/proc/{each}/fd").iterdir())) for each in descendants(pid))
@@ -187,11 +188,11 @@ def open_files(pid: int) -> int | None:
 def source_of(
     pid: int, memory_ns: int = 0, *, alone: bool = True
 ) -> CgroupSubject | ProcessSubject:
-    """Return the best source for `pid`: its control group, or its process tree.
+    """Return the best source for `pid`: its control group or, if that cannot be used, its tree.
 
-    The tree is used if the group contains the lab, or is known to contain other processes (not
-    `alone`). Memory and threads are read again after `memory_ns`. Raise OSError if the process or
-    its group has just ended.
+    The group cannot be used if it also contains the lab or, which `alone` = False says, other
+    processes. Memory and threads are read again once they are older than `memory_ns`. Raise OSError
+    if the process or its group has just ended.
     """
     group = cgroups.of_process(pid)
     throttling = Throttling(quotas.find(pid))

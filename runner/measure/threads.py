@@ -1,8 +1,8 @@
 """Read how long a subject's threads ran, and how long they waited for a CPU.
 
-/proc/PID/task/TID/schedstat has a thread's time on a CPU and its time on a run queue, both in
-nanoseconds since it was created (the kernel's Documentation/scheduler/sched-stats.rst). A thread
-that sleeps, or that a signal has stopped, is on no run queue.
+/proc/PID/task/TID/schedstat contains a thread's time on a CPU and its time on a run queue, both in
+nanoseconds since the thread was created (the kernel's Documentation/scheduler/sched-stats.rst). A
+thread that sleeps, or that a signal has stopped, is on no run queue.
 """
 
 import contextlib
@@ -13,25 +13,25 @@ from typing import NamedTuple
 from runner.measure.procfs import KeptFile
 
 MOST_THREADS = 64
-"""Number of threads that are read at each tick; nothing is known about a subject with more."""
+"""Highest number of threads that are read at each tick; a subject with more is not read at all."""
 LISTED_TICKS = 5
-"""New threads are searched at every fifth tick of 50 ms."""
+"""Number of ticks (of 50 ms) after which new threads are searched."""
 _STOPPED = (b"T", b"t")
 
 
 class Scheduling(NamedTuple):
-    """What the scheduler did with a subject's threads; None if it is unknown."""
+    """What the scheduler did with a subject's threads; an unknown value is None."""
 
     waited_ns: int | None = None
-    """Time that all threads have waited for a CPU, since their begin."""
+    """Total time for which all threads have waited for a CPU since they were created."""
     busiest_thread_ns: int | None = None
-    """CPU time, since the last reading, of the thread that used most of it."""
+    """CPU time since the last reading of the thread that used most CPU time."""
     stopped: int | None = None
     """1 if a signal has stopped the subject's first process, else 0."""
 
 
 class _Thread(NamedTuple):
-    """The times of a thread, as they were read last."""
+    """The file of a thread, and the times that were last read from it."""
 
     file: KeptFile
     ran_ns: int = 0
@@ -39,10 +39,10 @@ class _Thread(NamedTuple):
 
 
 class Threads:
-    """The threads of a changing set of processes.
+    """Reads the threads of a changing set of processes.
 
-    What a thread waited stays counted if it ends. `pids` lists the processes; `leader` is the one
-    that may be stopped.
+    The wait of a thread stays counted after the thread has ended. `pids` lists the processes;
+    `leader` is the process whose state tells whether the subject is stopped.
     """
 
     def __init__(self, leader: int, pids: Callable[[], Iterable[int]]) -> None:
@@ -70,7 +70,7 @@ class Threads:
         return Scheduling(self._ended_waited_ns + waited_ns, busiest_ns, stopped)
 
     def _times(self, number: int, before: _Thread) -> _Thread:
-        """Read a thread again; forget it if it has ended."""
+        """Read a thread again and return its new times; if it has ended, forget it."""
         try:
             ran_ns, waited_ns = map(int, before.file.read().split()[:2])
         except (OSError, ValueError):
@@ -81,7 +81,7 @@ class Threads:
         return now
 
     def _list(self) -> None:
-        """Search for new threads, and start with the CPU time that they have."""
+        """Search for new threads; the CPU time that they used before is not counted."""
         found = dict(self._found())
         self._are_few = len(found) <= MOST_THREADS
         if not self._are_few:
@@ -94,7 +94,7 @@ class Threads:
                     self._threads[number] = _Thread(file, ran_ns, waited_ns)
 
     def _found(self) -> Iterator[tuple[int, int]]:
-        """Yield the number of each thread, with that of its process."""
+        """Yield the id of each thread, with the pid of its process."""
         for pid in self._pids():
             with contextlib.suppress(OSError):  # it has ended
                 for name in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - at each tick

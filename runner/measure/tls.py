@@ -1,7 +1,7 @@
-"""TLS to a server that already runs: what is trusted, and why a server cannot be used.
+"""Connect to a server that already runs by TLS, and say why such a server cannot be used.
 
-k6 trusts and verifies like Go. The contexts here do the same, so that both witnesses accept the
-same certificates.
+k6 verifies certificates as Go does. The contexts here do the same, so that k6 and the probe accept
+the same certificates.
 """
 
 import contextlib
@@ -16,18 +16,21 @@ from runner.model import LabError
 
 HTTP_1 = "http/1.1"
 HTTP_2 = "h2"
-"""Names of the protocols that a client offers (ALPN, RFC 7301)."""
+"""These are the names of the protocols that a client offers (ALPN, RFC 7301)."""
 EXPIRED = 10
 NOT_YET_VALID = 9
 WRONG_NAMES = (62, 64)
-"""Codes of OpenSSL for an unfit certificate (include/openssl/x509_vfy.h)."""
+"""OpenSSL's codes for certificates that are not accepted (include/openssl/x509_vfy.h)."""
 NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
-"""Reasons of OpenSSL if the peer answers in plain text."""
+"""OpenSSL's reasons for a failed handshake if the server answers in plain text."""
 OF_WRONG_PROTOCOL = "NO_APPLICATION_PROTOCOL"
 OF_NO_CERTIFICATE = "CERTIFICATE_REQUIRED"
 TIMEOUT_S = 5.0
 ALERT_S = 0.2
-"""Time in which a server that wants a client's certificate says so (TLS 1.3)."""
+"""Time to wait for a server's alert that it wants a client's certificate.
+
+In TLS 1.3, this alert may come after the handshake.
+"""
 
 
 class HandshakeError(LabError):
@@ -39,15 +42,15 @@ class Tls:
     """How to reach a server over TLS."""
 
     name: str
-    """Host of its URL, which its certificate must name."""
+    """Host of the server's URL, which the server's certificate must name."""
     ca: str | None = None
-    """File with the only certificates to trust; None for those of the system."""
+    """File with the only certificates to trust; None to trust those of the system."""
     insecure: bool = False
     """True if any certificate is accepted."""
 
     @property
     def of_go(self) -> dict[str, str]:
-        """Environment variables by which k6 trusts `ca` only (Go's crypto/x509/root_unix.go)."""
+        """Environment variables that make k6 trust only `ca` (Go's crypto/x509/root_unix.go)."""
         return {} if self.ca is None else {"SSL_CERT_FILE": self.ca, "SSL_CERT_DIR": devnull}
 
     def begin(self, *protocols: str) -> Callable[[socket.socket], ssl.SSLSocket]:
@@ -61,7 +64,10 @@ class Tls:
         )
 
     def secured(self, channel: socket.socket, *protocols: str) -> ssl.SSLSocket:
-        """Return a connected socket after TLS's handshake; raise OSError if it fails."""
+        """Make the TLS handshake on a connected socket; return the new socket.
+
+        Raise OSError if the handshake fails.
+        """
         secured = self.begin(*protocols)(channel)
         try:
             secured.do_handshake()
@@ -73,7 +79,10 @@ class Tls:
 
 @lru_cache
 def _context(tls: Tls, protocols: tuple[str, ...]) -> ssl.SSLContext:
-    """Return a client's context that verifies as Go does: by subject alternative names only."""
+    """Return a client's context that verifies certificates as Go does.
+
+    Like Go, it checks only a certificate's subject alternative names, not its common name.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(list(protocols))
     if tls.insecure:
@@ -90,7 +99,7 @@ def _context(tls: Tls, protocols: tuple[str, ...]) -> ssl.SSLContext:
 
 
 def require_certificates(path: str) -> None:
-    """Raise LabError if a file has no certificates that can be trusted."""
+    """Raise LabError if a file contains no certificates in PEM form."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
     except (OSError, ValueError) as error:
@@ -101,17 +110,20 @@ def require_certificates(path: str) -> None:
 
 
 def require_tls(url: str, address: tuple[str, int], tls: Tls) -> str | None:
-    """Return the protocol that a server prefers, `h2` or `http/1.1`; None if it names none.
+    """Return the protocol that a server prefers: `h2`, `http/1.1`, or None if it names no protocol.
 
-    Raise LabError with the remedy if k6 or the probe could not use it over TLS, and OSError if
-    nothing listens.
+    Raise LabError with a remedy if k6 or the probe cannot use the server over TLS, and OSError if
+    nothing listens at the address.
     """
     _shake(url, address, tls, HTTP_1)
     return _shake(url, address, tls, HTTP_2, HTTP_1)
 
 
 def _shake(url: str, address: tuple[str, int], tls: Tls, *protocols: str) -> str | None:
-    """Make a handshake; return the chosen protocol. Raise LabError if it fails."""
+    """Make a handshake in which the client offers `protocols`; return the protocol chosen.
+
+    Raise LabError if the handshake fails.
+    """
     channel = socket.create_connection(address, timeout=TIMEOUT_S)
     try:
         with tls.secured(channel, *protocols) as secured:
@@ -150,7 +162,8 @@ def _unfit(url: str, tls: Tls, error: ssl.SSLCertVerificationError) -> LabError:
 
 def _refused(url: str, error: OSError) -> LabError:
     """Return the error for a handshake that failed for another reason than the certificate."""
-    # Python names only some of OpenSSL's reasons; the text has all, in words.
+    # Python knows the names of only some of OpenSSL's reasons, but the error's text has every
+    # reason in words.
     reason = str(error).upper().replace(" ", "_")
     if any(name in reason for name in NO_TLS):
         return speaks_plainly(url)
@@ -182,7 +195,7 @@ def only_http_2(url: str) -> LabError:
 
 
 def speaks_tls(address: tuple[str, int]) -> bool:
-    """Return whether a server answers a TLS handshake, with any certificate."""
+    """Return whether a server completes a TLS handshake, whatever its certificate."""
     anyone = Tls("localhost", insecure=True)
     try:
         with socket.create_connection(address, timeout=TIMEOUT_S) as channel:

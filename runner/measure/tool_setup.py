@@ -1,6 +1,7 @@
-"""Set up the programs that the lab drives, by the scripts of setup/.
+"""Set up the programs that the lab drives, by running the scripts of setup/.
 
-k6, vegeta and oha are built from locked modules; the others are packages of the system.
+The scripts build k6, vegeta and oha from locked modules, and install the others as packages of the
+system.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
     "oha": ("oha.sh",),
     **{name: ("system.sh", name) for name in ("wrk", "nginx", "postgres", "perf")},
 }
-"""Name of a program -> script of setup/ that finds, builds or installs it, with its arguments."""
+"""For each program, the script of setup/ that finds, builds or installs it, and its arguments."""
 LOOKED_EVERY_S = 0.5
 
 
@@ -36,14 +37,14 @@ class Step:
     name: str
     seconds: float
     lines: int
-    """Lines that the compiler or the package manager has written; k6 has some 500."""
+    """Lines that compiler or package manager have written so far; in all some 500 for k6."""
 
 
 def set_up(name: str, report: Callable[[Step], None] = lambda _: None) -> Tool:
-    """Return a program, built or installed if it is missing or unfit.
+    """Return a program; build or install it first if it is missing, or if its version is unfit.
 
-    Raise LabError for a name that the lab does not set up, or if the set-up fails. `report` is
-    called twice a second meanwhile.
+    During the set-up, call `report` twice a second. Raise LabError if the lab does not set up a
+    program of this name, or if the set-up fails.
     """
     if name not in SCRIPTS:
         raise LabError(f"The lab sets up no {name!r}: choose from {', '.join(SCRIPTS)}.")
@@ -73,7 +74,8 @@ def _run(name: str, report: Callable[[Step], None]) -> None:
     begun = time.monotonic()
     with _group(["bash", str(places().setup / script), *arguments], tools) as process:
         while process.poll() is None:
-            if log.exists():  # nothing is written if the program is there, or cannot be made
+            # The script writes no log if the program exists already, or cannot be set up.
+            if log.exists():
                 lines = log.read_bytes().count(b"\n")
                 report(Step(name, time.monotonic() - begun, lines))
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -39,12 +39,12 @@ _FITTING = {
     "k6": Fitting((1, 8), (3,), "1.8 to 2.x"),
     "oha": Fitting((1, 16), (2,), "1.16 to 1.x"),
 }
-"""Any version of the others fits."""
+"""Tools whose version matters; any version of other tools fits."""
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A program on this machine, and its version as it prints it."""
+    """A program on this machine, and the version that it prints."""
 
     name: str
     path: Path
@@ -52,9 +52,10 @@ class Tool:
 
     @property
     def unfit(self) -> str | None:
-        """Why the lab cannot use it, None if it can."""
+        """Why the lab cannot use this version; None if it can."""
         fitting = _FITTING.get(self.name)
-        numbers = tuple(map(int, re.findall(r"\d+", self.version)))  # none if it is unknown
+        # An unknown version has no numbers, and does not fit.
+        numbers = tuple(map(int, re.findall(r"\d+", self.version)))
         if fitting is None or fitting.least <= numbers < fitting.below:
             return None
         return f"{self.version} found, but the lab needs {fitting.words}"
@@ -66,12 +67,12 @@ def remedy(name: str) -> str:
 
 
 def find_program(name: str) -> Path | None:
-    """Return a program's path.
+    """Return a program's path; None if it is not found.
 
-    Folders are searched in this order: tools that the set-up has built, PATH, the system's sbin
-    folders, and the newest PostgreSQL's.
+    Search the folders in this order: the tools that the set-up has built, PATH, the system's sbin
+    folders, and the folders of PostgreSQL's versions, newest first.
     """
-    # Debian has a folder for each major version's programs, which is not on PATH.
+    # Debian has a folder for each major version of PostgreSQL, and these are not on PATH.
     versions = [
         path for path in Path("/usr/lib/postgresql").glob("*/bin") if path.parent.name.isdigit()
     ]
@@ -99,9 +100,9 @@ def find_tool(name: str) -> Tool | None:
 
 
 def need_tool(name: str) -> Tool:
-    """Return a tool.
+    """Return a tool with its version.
 
-    Raise LabError with a remedy if it is missing or cannot be used.
+    Raise LabError with a remedy if the tool is missing, or if the lab cannot use its version.
     """
     tool = find_tool(name)
     if tool is None:
@@ -124,7 +125,7 @@ def build(server: Server) -> str | None:
     log = server.folder / "build" / "build.log"
     log.parent.mkdir(exist_ok=True)
     with log.open("ab") as handle:
-        # Another program of the lab may be building the same server.
+        # Another process of the lab may be building the same server: wait for its end.
         fcntl.flock(handle, fcntl.LOCK_EX)
         env = {**os.environ, **dict(server.build_env)}
         done = subprocess.run(
@@ -153,7 +154,7 @@ def build(server: Server) -> str | None:
 
 
 def _reason(stderr: bytes) -> str:
-    """Return the first line that contains "error", or else the last line."""
+    """Return the first line of a compiler's output that contains "error", or else the last line."""
     lines = [line.strip() for line in stderr.decode(errors="replace").splitlines() if line.strip()]
     return (
         [line for line in lines if "error" in line.lower()] or lines[-1:] or ["no reason given"]

@@ -1,4 +1,4 @@
-"""Warm a server up, and derive from it how much additional load the lab may cause."""
+"""Warm a server up, and derive the probe's rate and the number of users from the results."""
 
 import contextlib
 import math
@@ -21,20 +21,26 @@ from runner.shapes import Closed, ForTime, Search, Steps
 from runner.store import last_line
 
 FEWEST_DUE = LEAST_PROBED + 2
-"""Requests of the probe that must be due in a load: the first and the last may fall outside."""
-FEWEST_DUE_IN_SLICES = 2 * LEAST_PROBED  # each slice has two ends
+"""Number of the probe's requests that must be due in a load.
+
+It is LEAST_PROBED and two more, because the first and the last may fall outside of the load.
+"""
+# In slices more requests may fall outside, because each slice has two ends.
+FEWEST_DUE_IN_SLICES = 2 * LEAST_PROBED
 FEWEST_USERS = 20
 USERS_FOR_A_SECOND = 400
-"""Number of users that is always allowed: one request per second for answers of a second."""
+"""Up to this rate, there are enough users for answers that take a second: one for each request."""
 MOST_USERS = 5000
-# factor over the users that the warm-up's iterations would keep busy at the offered rate
+# How many times as many users there are as the offered rate would keep busy, if iterations took as
+# long as in the warm-up.
 ROOM = 2.0
 
 
 def warm_up(bench: Bench, cell: Cell, shot: Shot, log: Path) -> WarmedUp:
-    """Run a warm-up from every generator, which leaves only its log; return the results.
+    """Run a warm-up from every generator; return the combined results.
 
-    Raise LabError if a generator was killed, or if one failed that must not fail.
+    Only the log of the warm-up is kept. Raise LabError if a generator was killed, or if its exit
+    code is not 0 although its warm-up must succeed (`must_warm_up`).
     """
     generator = GENERATORS[cell.tool]
     with contextlib.ExitStack() as stack:
@@ -58,7 +64,10 @@ def warm_up(bench: Bench, cell: Cell, shot: Shot, log: Path) -> WarmedUp:
 
 
 def _together(parts: Sequence[WarmedUp]) -> WarmedUp:
-    """Combine the results of concurrent generators; a value unknown for one is unknown."""
+    """Combine the results of generators that ran at the same time.
+
+    A rate that is unknown for any of them is unknown.
+    """
     answers = [part.answers_rps for part in parts if part.answers_rps is not None]
     iterations = [part.iterations_rps for part in parts if part.iterations_rps is not None]
     lengths_ms = [part.iteration_ms for part in parts if part.iteration_ms is not None]
@@ -70,12 +79,12 @@ def _together(parts: Sequence[WarmedUp]) -> WarmedUp:
 
 
 def probe_hz(cell: Cell, warmed: WarmedUp, probe_s: float | None = None) -> float:
-    """Return the probe's rate for a server during a load; 0 if it is too low for a median.
+    """Return the rate of the probe during a load; 0 if it would be too low for a median.
 
-    The probe's requests use the server's capacity like the generator's. So their rate is at most
-    PROBE_SHARE of the warm-up's rate, and of an open load's lowest rate. If the probe's request
-    differs from the load's, `probe_s` is the duration of one of its answers, which may take
-    PROBE_SHARE of the time.
+    The probe's requests use the server's capacity, as the generator's do. So the probe's rate is at
+    most PROBE_SHARE of the warm-up's rate, and at most PROBE_SHARE of an open load's lowest rate.
+    If the probe's request differs from the load's, `probe_s` is the duration of its answer; then
+    the probe's requests may take at most PROBE_SHARE of the time.
     """
     bounds_hz = [PROBE_HZ]
     if probe_s:
@@ -90,7 +99,7 @@ def probe_hz(cell: Cell, warmed: WarmedUp, probe_s: float | None = None) -> floa
 
 
 def answer_s(running: Running, path: str) -> float:
-    """Return the fastest of three answers to a GET, in seconds."""
+    """Send GET for a path three times; return the duration of the fastest answer in seconds."""
     lengths_s = []
     for _ in range(3):
         begun_s = time.monotonic()
@@ -101,9 +110,9 @@ def answer_s(running: Running, path: str) -> float:
 
 
 def _expected_s(cell: Cell, warmed: WarmedUp) -> float:
-    """Return the expected duration of a load, of all slices together.
+    """Return the expected duration of a load in seconds; for a load in slices, of all slices.
 
-    A load of iterations is expected to run at the warm-up's rate.
+    A load with a number of iterations is expected to run at the warm-up's rate.
     """
     match cell.shape:
         case Closed() as load:
@@ -117,11 +126,11 @@ def _expected_s(cell: Cell, warmed: WarmedUp) -> float:
 
 
 def users_of(cell: Cell, warmed: WarmedUp) -> int | None:
-    """Return the number of virtual users for an open k6 load that names none; else None.
+    """Return the number of virtual users for an open k6 load that does not name it.
 
-    Little's law: the number of busy users is the rate times the duration of an iteration. Response
-    times rise under load, so return ROOM times this number. At a low rate, return at least the
-    number for answers of a second.
+    Return None for any other load. By Little's law, the number of busy users is the rate times the
+    duration of an iteration. Response times rise under load, so return ROOM times this number. At a
+    rate of up to USERS_FOR_A_SECOND, return at least enough users for answers that take a second.
     """
     runs_scripts = TRAITS[cell.tool].runs_scripts
     if not runs_scripts or cell.shape.users is not None or not cell.rates_rps:

@@ -7,4 +7,4 @@ from runner.measure.generators.vegeta import VEGETA
 from runner.measure.generators.wrk import WRK
 
 GENERATORS: dict[str, Generator] = {"k6": K6, "wrk": WRK, "vegeta": VEGETA, "oha": OHA}
-"""Generators by name, as `tool` of a workload has it."""
+"""Generators by name; the field `tool` of a workload contains this name."""

@@ -1,4 +1,4 @@
-"""The interface of a generator: its requests, its command, and results of its warm-up."""
+"""The interface of load generators: the request, the command line, and the warm-up's results."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -12,45 +12,53 @@ from runner.measure.memory import allowed_bytes
 from runner.model import OWN, OWN_SCRIPT, Cell, LoadPart, Workload
 
 K6_SYSTEM_TAGS = "status,error_code"
-K6_ENDPOINT_TAGS = ",name,method,group,check"  # of the table of endpoints
+K6_ENDPOINT_TAGS = ",name,method,group,check"  # needed for the table of endpoints
 K6_PROTOCOL_TAGS = ",proto,tls_version"
 K6_TAGS = (
     "proto,subproto,status,method,url,name,group,check,error,error_code,tls_version,scenario,"
     "service,expected_response"
 )
-"""Tags that k6 writes by default, of which a script's thresholds may ask for any."""
+"""Tags that k6 writes by default. A script's own thresholds may refer to any of them."""
 K6_URL_TAG = ",url"
-"""Tag that tells a script's requests to the server from those to other ports; it costs memory."""
-GO_MEMORY_BYTES = 4 * 2**30
-"""The garbage collector limits a generator in Go at thousands of virtual users.
+"""Tag that distinguishes a script's requests to the server from those to other ports.
 
-If the machine has enough memory, it runs only after this many bytes, otherwise at four times the
-live heap instead of two.
+It is used only if there are other ports, because it costs memory.
+"""
+GO_MEMORY_BYTES = 4 * 2**30
+"""Memory that a generator written in Go may use before its garbage collector runs.
+
+The garbage collector slows such a generator at thousands of virtual users. So on a machine with
+enough memory it runs only once the generator uses this many bytes. On other machines it runs once
+the heap is five times the live objects, instead of twice as by default (GOGC is 400, not 100).
 """
 OPEN_GRACE_S = 10
 """Seconds for the last requests of an open load; the contract allows 5 s for an answer."""
 WHOLE = LoadPart()
 
 Output = Literal["samples", "summary", "stock"]
-"""Output of k6: every sample, its summary only, or the summary only without the lab's settings."""
+"""What k6 writes: every sample, only its summary, or only its summary without the lab's settings.
+"""
 
 
 @dataclass(frozen=True)
 class Command:
-    """A generator's command line, its environment in addition to PATH, and its time limit."""
+    """A generator's command line, its environment variables (besides PATH), and its time limit."""
 
     argv: tuple[str, ...]
     env: dict[str, str]
     timeout_s: float
     interrupt_after_s: float | None = None
-    """wrk accepts whole seconds only: SIGINT ends a shorter load."""
+    """Time after which SIGINT ends the load; None if the generator ends it by itself.
+
+    wrk needs this for loads shorter than a second, because it accepts only whole seconds.
+    """
     after: tuple[tuple[tuple[str, ...], Path], ...] = ()
-    """Command lines that convert its results to raw files after the load, each with its output."""
+    """Command lines that convert the results to raw files after the load, each with its output."""
 
 
 @dataclass(frozen=True)
 class Shot:
-    """The generator's request, and its address."""
+    """A request that the generator or the probe sends, and the files that the generator needs."""
 
     tool: Path
     script: Path
@@ -64,21 +72,24 @@ class Shot:
     )  # additional environment variables of the script
     system_tags: str = K6_SYSTEM_TAGS  # tags that k6 writes for each request
     written_s: float | None = None
-    """Longest duration of a load that the script's own options give; None if the lab gives it."""
+    """Longest duration of a load that the script's own options define.
+
+    None if the lab defines the load.
+    """
 
 
 Files = Mapping[str, Path]
-"""Path of each file that a generator must write, by plain name."""
+"""Path of each file that a generator must write, by the file's plain name."""
 
 
 @dataclass(frozen=True)
 class WarmedUp:
-    """Results of the generators' warm-up; None if unknown."""
+    """Results of the generators' warm-up; a value is None if it is unknown."""
 
     answers_rps: float | None = None
     """Rate of answers: a lower bound of the server's capacity."""
     iterations_rps: float | None = None
-    """Iterations per second of k6 and its script."""
+    """Iterations of the k6 script per second, over all virtual users."""
     iteration_ms: float | None = None
     """Mean duration of the completed iterations."""
 
@@ -88,19 +99,19 @@ class Generator:
     """How the lab drives a load generator."""
 
     measured: Callable[[Cell, Shot, Files, Output, LoadPart], Command]
-    """The command of a load, or of one generator's part of it."""
+    """Returns the command of a load, or of one generator's part of a load."""
     warm_up: Callable[[Cell, Shot, Files], Command]
-    """The command of a closed load that warms the server up."""
+    """Returns the command of a load that warms the server up."""
     warm_up_files: tuple[str, ...]
-    """Results of a warm-up."""
+    """Names of the files with the results of a warm-up."""
     read_warm_up: Callable[[Files], WarmedUp]
-    """Reads these results; all are None if the file is missing or damaged."""
+    """Reads these files; all values are None if a file is missing or damaged."""
     must_warm_up: bool
     """True if a warm-up with an exit code other than 0 fails the trial."""
     kept_requests: Callable[[Cell], int]
-    """Upper estimate of the requests that a load leaves on the disk."""
+    """Upper estimate of the number of requests that the generator stores on the disk."""
     memory_bytes: Callable[[Cell], int]
-    """Upper estimate of the memory that a load needs beside the server's."""
+    """Upper estimate of the memory that the generator needs for a load."""
 
 
 def shot_of(
@@ -120,7 +131,8 @@ def shot_of(
         return shot
     options = fence(running, workload.also)
     if workload.written_s is not None:
-        del options["maxRedirects"]  # the script's own; its target is within the fence, or blocked
+        # The script's own option applies: the fence blocks a redirection to another address.
+        del options["maxRedirects"]
     more = {**FENCE}
     if running.tls is not None:
         options["insecureSkipTLSVerify"] = running.tls.insecure
@@ -144,7 +156,7 @@ def shot_of(
 
 
 def garbage_collector() -> dict[str, str]:
-    """Return the settings of Go's garbage collector for a generator on a machine of this memory."""
+    """Return the settings of Go's garbage collector for a generator (see GO_MEMORY_BYTES)."""
     if allowed_bytes() < 3 * GO_MEMORY_BYTES:
         return {"GOGC": "400"}
     return {"GOGC": "off", "GOMEMLIMIT": str(GO_MEMORY_BYTES)}

@@ -1,4 +1,4 @@
-"""Restrict a user's k6 script to one address, its port, and the permitted further ports."""
+"""Restrict a user's k6 script to the server's address and port, and to further permitted ports."""
 
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
@@ -8,24 +8,26 @@ from urllib.parse import urlsplit
 from runner.measure.engine import LOOPBACK, Running
 
 FENCE = {"K6_AUTO_EXTENSION_RESOLUTION": "false"}
-"""Use only the installed k6: by default it has another one built for a script that imports k6/x."""
+"""Environment variable that makes k6 run every script itself.
+
+By default, k6 has another k6 built for a script that imports an extension (k6/x).
+"""
 ALL_4 = IPv4Network("0.0.0.0/0")
 ALL_6 = IPv6Network("::/0")
 NOWHERE = "255.255.255.255"
-"""Address to which k6 resolves every forbidden host and port; it is always among the blocked ones.
-"""
+"""Address to which k6 resolves every forbidden host and port; it is always blocked."""
 LOCALHOST = "localhost"
 
 
 def fence(running: Running, also: Sequence[int] = ()) -> dict[str, object]:
-    """Return the options of k6 that permit one address, its port and the ports `also`, and no
-    redirection.
+    """Return k6's options that permit only the server's address, with its port and those in `also`.
 
-    k6 looks up `host:port`, then the host, in its option `hosts`, also for addresses
-    (lib/netext/dialer.go). Each permitted `host:port` leads to the server. Everything else leads to
-    an address that `blacklistIPs` blocks. That option has all addresses except the server's,
-    because k6 has no list of permitted ones. k6 accepts no IPv6 address as a key: a request for
-    another IPv6 address at a permitted port goes to the server, and counts as its request.
+    They also forbid redirections. k6 looks up `host:port`, then the host, in its option `hosts`,
+    even if the host is an address (lib/netext/dialer.go). Each permitted `host:port` leads to the
+    server. Everything else leads to an address that the option `blacklistIPs` blocks.
+    `blacklistIPs` lists all addresses except the server's, because k6 has no list of permitted
+    addresses. k6 accepts no IPv6 address as a key of `hosts`. So a request to another IPv6 address
+    at a permitted port goes to the server, and is counted as a request to the server.
     """
     allowed = ip_address(running.address)
     others: list[IPv4Network | IPv6Network]
@@ -40,7 +42,7 @@ def fence(running: Running, also: Sequence[int] = ()) -> dict[str, object]:
 
 
 def _ways_to(running: Running, port: int) -> dict[str, str]:
-    """Return the entries of k6's option `hosts` that lead to a port of the server's address."""
+    """Return the entries of k6's option `hosts` that permit a port of the server's address."""
     is_version_6 = ":" in running.address
     there = f"[{running.address}]:{port}" if is_version_6 else f"{running.address}:{port}"
     name = urlsplit(running.origin).hostname or running.address

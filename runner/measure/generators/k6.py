@@ -24,20 +24,21 @@ SUMMARY = "k6-summary.json"
 SAMPLES = "k6.json.gz"
 TREND_STATS = "avg,min,med,max,p(90),p(95),p(99),p(99.9),count"
 SLOWEST_RPS = 500
-"""A closed load must end within the time that it takes at this rate.
+"""Lowest rate at which a closed load may run, in iterations per second.
 
-After that k6 drops the remaining iterations, and the trial is invalid.
+The time limit of such a load follows from this rate. At the limit k6 drops the remaining
+iterations, which makes the trial invalid.
 """
 SLOWEST_OWN_RPS = 20
-"""The same for a user's API, whose iterations may have several requests and pauses."""
+"""The lowest rate for a user's API, whose iterations may have several requests and pauses."""
 FASTEST_RPS = 15_000
 """Iterations per second that k6 cannot exceed on one core, by experience."""
-WARM_UP_USERS = 10  # of an open load without a number of users
+WARM_UP_USERS = 10  # users in the warm-up of an open load that names no number of users
 MOST_WARM_UP_USERS = 100
 
 
 def measured(cell: Cell, shot: Shot, files: Files, output: Output, load_part: LoadPart) -> Command:
-    """Return the command of a load, or of one k6's part of it."""
+    """Return the command of a load, or of the part of a load that one of several k6 runs."""
     scenario = _scenario(cell) if shot.written_s is None else _Scenario({}, shot.written_s)
     options = [f"--summary-export={files[SUMMARY]}"]
     if output != "stock":
@@ -58,7 +59,7 @@ def measured(cell: Cell, shot: Shot, files: Files, output: Output, load_part: Lo
 def warm_up(cell: Cell, shot: Shot, files: Files) -> Command:
     """Return the command of the warm-up, a closed load."""
     users = min(cell.shape.users or WARM_UP_USERS, MOST_WARM_UP_USERS)
-    # A ramp between equal numbers of users: k6 accepts no `constant-vus` of less than a second.
+    # A ramp from `users` to `users`, because k6 accepts no `constant-vus` of less than a second.
     stages = [{"target": users, "duration": f"{round(1000 * cell.warmup_s)}ms"}]
     scenario = {
         "executor": "ramping-vus",
@@ -87,12 +88,15 @@ def read_warm_up(files: Files) -> WarmedUp:
 
 
 def _statistic(metrics: Mapping[str, Any], metric: str, name: str) -> float | None:
-    """Return a statistic of k6's summary, which has no metrics without samples."""
+    """Return a statistic of k6's summary; None if it lacks the metric, which had no samples."""
     return float(metrics[metric][name]) if metric in metrics else None
 
 
 def iterations(cell: Cell) -> int:
-    """Return the number of iterations of a k6 load; an upper estimate if it lasts a time."""
+    """Return the number of iterations of a k6 load.
+
+    For a load with a fixed duration, this is an upper estimate.
+    """
     match cell.shape:
         case Closed() as load:
             return load.iterations
@@ -109,7 +113,7 @@ def memory_bytes(cell: Cell) -> int:
 
     Measured: 0.2 MiB for each virtual user, and 14 kB of garbage for each iteration.
     """
-    users = cell.shape.users or MOST_WARM_UP_USERS  # if unknown, the warm-up's upper limit
+    users = cell.shape.users or MOST_WARM_UP_USERS  # the warm-up's upper limit, if not known yet
     live = 64 * 2**20 + 200_000 * users
     limit = max(0, GO_MEMORY_BYTES - live) if "GOMEMLIMIT" in garbage_collector() else 4 * live
     return live + min(limit, 14_000 * iterations(cell))
@@ -142,11 +146,11 @@ def _command(
 
 @dataclass(frozen=True)
 class _Scenario:
-    """k6's scenario of a measured load."""
+    """k6's scenario of a measured load, and the load's time limit."""
 
     options: dict[str, object]
     limit_s: float
-    """Its time limit."""
+    """Time after which k6 has ended the load, counted from the load's begin."""
 
 
 def _scenario(cell: Cell) -> _Scenario:
@@ -178,7 +182,10 @@ def _scenario(cell: Cell) -> _Scenario:
 
 
 def _arrivals(cell: Cell, load: Steps | Search) -> dict[str, object]:
-    """Return k6's scenario of an open load; raise LabError if users or rate are not known yet."""
+    """Return k6's scenario of an open load.
+
+    Raise LabError if the number of users or the rates are not known yet.
+    """
     if load.users is None or not load.rates_rps:
         raise LabError(f"Cell {cell.cell_id} lacks virtual users or arrival rates.")
     rates = [round(rate_rps) for rate_rps in load.rates_rps]
@@ -195,7 +202,7 @@ def _arrivals(cell: Cell, load: Steps | Search) -> dict[str, object]:
             "duration": step,
             **users,
         }
-    # k6 ramps linearly within a stage: a stage of length 0 makes the step.
+    # k6 changes the rate linearly within a stage, so a stage of length 0 makes a step.
     stages = [{"target": rate, "duration": length} for rate in rates for length in ("0s", step)]
     return {
         "executor": "ramping-arrival-rate",

@@ -1,11 +1,12 @@
 """oha: its command, and the conversion of its stored requests to lines of text.
 
-It relies on these facts of oha's source (src/client.rs, src/db.rs, src/lib.rs of 1.16). With `-z`
-and `-w` a load ends after the requests in flight. `-q` paces by the time since oha began, in
-milliseconds, the resolution of tokio's timer. The next free connection in turn sends a request, so
-that each connection is opened by its first request. With `--latency-correction` the time of a
-request begins with its turn. oha stores only answered requests, with any status; its report counts
-the others by error.
+This module relies on these facts of oha's source (src/client.rs, src/db.rs, src/lib.rs of 1.16):
+
+- With `-z` and `-w` a load ends once the requests in flight are answered.
+- `-q` schedules requests by the time since oha began, in milliseconds, the resolution of tokio's
+  timer. The next free connection sends the request. A connection is opened by its first request.
+- With `--latency-correction` the latency of a request counts from its scheduled time.
+- oha stores only answered requests, with any status. Its report counts the others by error.
 """
 
 import csv
@@ -32,18 +33,25 @@ from runner.shapes import ForTime
 SAMPLES = "oha.csv.gz"
 REPORT = "oha.json"
 _ALL = 'SELECT "start", start_latency_correction, "end", duration, status, len_bytes, run FROM oha'
-"""Columns of oha's table: times are seconds since oha began; `run` is its begin in Unix seconds."""
+"""Query of all requests in oha's table.
+
+Times are seconds since oha began; `run` is the time of that begin in Unix seconds.
+"""
 MOST_THREADS = 4
 """Highest number of oha's threads.
 
-By default oha uses one for each core of the machine, including cores that it may not use.
+By default oha uses one thread for each core of the machine, including cores on which it may not
+run.
 """
 FASTEST_RPS = 100_000
 """Requests per second that oha cannot exceed on one core, by experience."""
 BYTES_IN_MEMORY = 600
-"""Memory of a request, which oha keeps until it has reported; measured: 420."""
+"""Upper estimate of the memory per request, in bytes; measured: 420.
+
+oha keeps all requests in memory until it writes its report.
+"""
 STORED_RPS = 50_000
-"""Lower estimate of the requests that oha stores per second after a load; measured: 90,000."""
+"""Lower estimate of how many requests per second oha stores after a load; measured: 90,000."""
 
 
 def measured(cell: Cell, shot: Shot, files: Files, _output: Output, load_part: LoadPart) -> Command:
@@ -64,12 +72,14 @@ def measured(cell: Cell, shot: Shot, files: Files, _output: Output, load_part: L
 
 
 def warm_up(cell: Cell, shot: Shot, files: Files) -> Command:
-    """Return the command of the warm-up, a load like the measured one that stores no requests."""
+    """Return the command of the warm-up: the same load as the measured one, but without storing
+    requests.
+    """
     return _command(cell, shot, cell.warmup_s, [f"--output={files[REPORT]}"])
 
 
 def read_warm_up(files: Files) -> WarmedUp:
-    """Return the results of a warm-up; all are None if its report is missing or damaged."""
+    """Return the results of a warm-up; all are None if oha's report is missing or damaged."""
     try:
         report = json.loads(files[REPORT].read_text(encoding="utf-8"))
         answers = sum(report["statusCodeDistribution"].values())
@@ -79,7 +89,7 @@ def read_warm_up(files: Files) -> WarmedUp:
 
 
 def kept_requests(cell: Cell) -> int:
-    """Return the number of requests of a load; an upper estimate for a closed one."""
+    """Return the number of requests of a load; for a closed load, an upper estimate."""
     return cell.to_begin if cell.is_open else round(FASTEST_RPS * _duration_s(cell))
 
 
@@ -91,8 +101,9 @@ def memory_bytes(cell: Cell) -> int:
 def connections_of(cell: Cell) -> int:
     """Return the number of connections of a load.
 
-    An open load has at most as many as its lead has requests, because each is opened by its first
-    request.
+    An open load has at most as many connections as there are requests in its lead time. So all
+    connections are open before the measured window begins, because a connection is opened by its
+    first request.
     """
     if cell.rates_rps:
         return max(1, min(cell.sockets, round(cell.rates_rps[0] * LEAD_S)))
@@ -132,9 +143,9 @@ def _command(cell: Cell, shot: Shot, length_s: float, options: Sequence[str]) ->
 
 
 def write_as_text(stored: Path) -> None:
-    """Write the requests of oha's database to the standard output: a header, then one per line.
+    """Write the requests of oha's database to standard output: a header, then a line per request.
 
-    End the program with exit code 1 and a sentence if the database is not oha's.
+    If the database is not oha's, end the program with an error message and exit code 1.
     """
     address = f"{stored.resolve().as_uri()}?mode=ro"
     try:

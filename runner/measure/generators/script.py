@@ -1,4 +1,4 @@
-"""A user's k6 script: check it with k6, find its imports, and copy it to a run's folder."""
+"""Check a user's k6 script with k6, find its imports, and copy it to a run's folder."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ _IMPORTED = re.compile(
     r'retrieved from the resolved url "(?P<https>[^"]+)"|'
     r"imports are file and https, (?P<http>http://\S+) has `http`"
 )
-"""k6's message about a script that imports a URL (its internal/loader/loader.go)."""
+"""k6's messages about a script that imports a URL (k6's internal/loader/loader.go)."""
 _EXTENSIONS = re.compile(r"unknown modules \[([^\]]*k6/x/[^\]]*)\]")
 COPY = "files"  # folder of the script's copy, beside the wrapper
 
@@ -42,7 +42,7 @@ class Script:
     name: str  # its path among `files`
     files: dict[str, bytes]  # by path relative to their common folder
     unused: tuple[str, ...]  # exports that the lab does not use: options, handleSummary
-    written: Written | None = None  # the load of its own options, if they give the load
+    written: Written | None = None  # the load that its own options define; None if the lab does
 
     @property
     def digests(self) -> tuple[tuple[str, str], ...]:
@@ -53,7 +53,7 @@ class Script:
 
     @property
     def reads_base_url(self) -> bool:
-        """True if a line of its files names BASE_URL outside of a comment."""
+        """True if any of its files names BASE_URL on a line that is not a comment."""
         lines = (
             line for data in self.files.values() for line in data.splitlines() if BASE_URL in line
         )
@@ -61,10 +61,10 @@ class Script:
 
 
 def read_script(path: Path, wrapper: Path, k6: Path, *, as_written: bool = False) -> Script:
-    """Have k6 load a script as the lab will run it, without running it.
+    """Return a script with its imports, after k6 has loaded it in the lab's wrapper.
 
-    With `as_written`, its own options give the load. Raise LabError if k6 cannot run it in this
-    way.
+    k6 loads the script without running it. With `as_written`, the script's own options define the
+    load. Raise LabError if k6 cannot run the script.
     """
     if not path.is_file():
         raise LabError(f"The script {path} does not exist.")
@@ -77,7 +77,7 @@ def read_script(path: Path, wrapper: Path, k6: Path, *, as_written: bool = False
         whole = _unpack(path, archive, without=outer)
     root = PurePosixPath(os.path.commonpath([each.parent for each in whole]))
     files = {str(each.relative_to(root)): data for each, data in whole.items()}
-    # k6 replaces the name of a home folder, so the script is found by its name and content.
+    # k6 replaces the name of a home folder in paths, so find the script by its name and content.
     names = [
         name for name, data in files.items() if PurePosixPath(name).name == path.resolve().name
     ]
@@ -89,14 +89,17 @@ def read_script(path: Path, wrapper: Path, k6: Path, *, as_written: bool = False
 
 
 def _wrap(wrapper: Path, to: Path, script: str, functions: Sequence[str] = ()) -> None:
-    """Write the wrapper of a script, which exports `functions` of its scenarios."""
+    """Write the wrapper of a script to the file `to`.
+
+    The wrapper exports the given functions of the script, which its scenarios call.
+    """
     text = wrapper.read_text(encoding="utf-8").replace(PLACE, json.dumps(script))
     exports = [f"export const {name} = counted(own.{name});\n" for name in functions]
     to.write_text(text + "".join(exports), encoding="utf-8")
 
 
 def _inspected(path: Path, outer: Path, k6: Path) -> Mapping[str, Any]:
-    """Return what k6 says of a script's options; raise LabError if they are invalid."""
+    """Return the script's options as `k6 inspect` reports them; raise LabError if it fails."""
     done = _run_k6([str(k6), "inspect", "--execution-requirements", *INSPECTING, str(outer)], outer)
     if done is None or done.returncode != 0:
         said = "" if done is None else _reason(_messages(done.stderr), outer).rstrip(".")
@@ -106,9 +109,9 @@ def _inspected(path: Path, outer: Path, k6: Path) -> Mapping[str, Any]:
 
 
 def _load(path: Path, outer: Path, archive: Path, k6: Path) -> list[str]:
-    """Have k6 put a script into an archive; return its log messages.
+    """Let k6 pack a script and its imports into an archive; return k6's log messages.
 
-    Raise LabError with k6's reason if it cannot.
+    Raise LabError with k6's reason if that fails.
     """
     argv = [str(k6), "archive", "--exclude-env-vars", *INSPECTING]
     done = _run_k6([*argv, f"--archive-out={archive}", str(outer)], outer)
@@ -133,7 +136,7 @@ INSPECTING = ("--include-system-env-vars", "--log-format=json")
 
 
 def _run_k6(argv: Sequence[str], outer: Path) -> subprocess.CompletedProcess[str] | None:
-    """Return the outcome of a command of k6 that only loads a script; None if it takes too long."""
+    """Run a k6 command that only loads a script; return its outcome, None if it takes too long."""
     env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(outer.parent), **FENCE}
     env |= {
         "OPTIONS": "{}",
@@ -173,7 +176,7 @@ def _messages(stderr: str) -> list[str]:
 
 
 def _lacks(path: Path, modules: str) -> LabError:
-    """Return the error for a script that imports an extension of k6."""
+    """Return the error for a script that imports extensions which this k6 lacks."""
     names = ", ".join(re.findall(r"k6/x/[\w./-]+", modules))
     said = f"{path} imports {names}, which this k6 lacks: remove it, or install a k6 with it"
     return LabError(f"{said} (as k6, or as .tools/k6).")
@@ -188,7 +191,10 @@ def _imports(path: Path, url: str) -> LabError:
 
 
 def _reason(said: list[str], outer: Path) -> str:
-    """Return k6's last message, without parts about the wrapper, and its place in the script."""
+    """Return k6's last message with the line of the script to which it refers.
+
+    Parts of the message that are about the lab's wrapper are left out.
+    """
     first, *stack = (said or ["k6 gave no reason"])[-1].splitlines()
     if MARK in first:
         return first.partition(MARK)[2]

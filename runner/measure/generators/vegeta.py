@@ -25,7 +25,7 @@ WARM_UP = "warm-up.bin"
 def measured(cell: Cell, shot: Shot, files: Files, _output: Output, load_part: LoadPart) -> Command:
     """Return the command of a load.
 
-    Its results, which only vegeta can read, are converted to lines of text afterwards.
+    Only vegeta can read its results, so they are converted to lines of text after the load.
     """
     samples = files[SAMPLES]
     tool = str(shot.tool)
@@ -38,12 +38,12 @@ def measured(cell: Cell, shot: Shot, files: Files, _output: Output, load_part: L
 
 
 def warm_up(cell: Cell, shot: Shot, files: Files) -> Command:
-    """Return the command of the warm-up, at the rate of the load."""
+    """Return the command of the warm-up, which has the rate of the load."""
     return _attack(shot, cell.rates_rps[0], cell.warmup_s, cell.sockets, files[WARM_UP])
 
 
 def read_warm_up(_files: Files) -> WarmedUp:
-    """Return no results: its rate was the requested one."""
+    """Return no results: the warm-up ran at a given rate, so it shows nothing about capacity."""
     return WarmedUp()
 
 

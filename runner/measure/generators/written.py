@@ -1,4 +1,4 @@
-"""The load that a user's k6 script asks for by its own options, as k6 itself reads them."""
+"""Read the load that the options of a user's k6 script define, from the output of `k6 inspect`."""
 
 import re
 from collections.abc import Mapping
@@ -12,9 +12,9 @@ from runner.shapes import Duration, Form, Iterations, Sweep
 MOST_USERS = 10_000
 MOST_ITERATIONS = 1_000_000
 MOST_S = 3600.0
-"""Bounds of a script's load, which are those of the options of `bench run`."""
+"""Upper limits of a script's load; the options of `bench run` have the same limits."""
 SET_UP_S = 60.0
-"""k6's default limit of setup(), and of teardown()."""
+"""k6's default time limit of setup(), and also of teardown()."""
 BY_COUNT = ("shared-iterations", "per-vu-iterations")
 BY_USERS = ("constant-vus", "ramping-vus")
 BY_RATE = ("constant-arrival-rate", "ramping-arrival-rate")
@@ -25,21 +25,25 @@ _NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 
 @dataclass(frozen=True)
 class Written:
-    """The load of a script's own options."""
+    """The load that a script's own options define."""
 
     form: Form
     users: int
     """Highest number of virtual users."""
     longest_s: float
-    """Longest duration, with setup() and teardown(), and k6's grace for the last iterations."""
+    """Longest duration, including setup(), teardown(), and k6's grace for the last iterations."""
     words: str
-    """Its scenarios in words."""
+    """The script's scenarios in words."""
     functions: tuple[str, ...]
     """Functions of the scenarios, other than the default one."""
 
 
 def seconds_of(text: object, default_s: float = 0.0) -> float:
-    """Return a duration of Go or k6 in seconds: `1m30.5s`, or a number of milliseconds."""
+    """Return a duration in seconds.
+
+    `text` is a duration as Go writes it (`1m30.5s`), a number of milliseconds, or None for the
+    default.
+    """
     if text is None:
         return default_s
     if isinstance(text, int | float):
@@ -48,9 +52,9 @@ def seconds_of(text: object, default_s: float = 0.0) -> float:
 
 
 def read_written(path: Path, inspected: Mapping[str, Any]) -> Written:
-    """Return the load of `k6 inspect --execution-requirements`.
+    """Return the load that `k6 inspect --execution-requirements` reports.
 
-    Raise LabError if the lab cannot run it, or if it exceeds the bounds.
+    Raise LabError if the lab cannot run this load, or if the load exceeds the upper limits above.
     """
     scenarios: Mapping[str, Mapping[str, Any]] = inspected["scenarios"] or {}
     users = int(inspected["maxVUs"])
@@ -97,13 +101,13 @@ class _Load:
     form: Form
     users: int
     end_s: float
-    """End of its last stage, since the begin of the test."""
+    """End of its last stage, in seconds since the begin of the test."""
     iterations: float
-    """Iterations that it is known to begin; 0 if users repeat them for a time."""
+    """Number of iterations that it begins; 0 if users repeat iterations for a given time."""
 
     @classmethod
     def of(cls, scenario: Mapping[str, Any], most_users: int) -> "_Load":
-        """Return the load of a scenario; an open one has up to `most_users` users."""
+        """Return the load of a scenario; if it is an open load, it has up to `most_users` users."""
         executor = scenario["executor"]
         stages = scenario.get("stages") or ()
         lasts_s = seconds_of(scenario.get("duration"))
@@ -125,7 +129,11 @@ class _Load:
 
 
 def _begun(scenario: Mapping[str, Any], lasts_s: float) -> float:
-    """Return the rate of arrivals times the seconds; stages rise or fall linearly."""
+    """Return the sum of rate times duration (in seconds) over the stages of an open scenario.
+
+    Divided by the rate's unit of time, this is the number of arrivals. Within a stage the rate
+    rises or falls linearly.
+    """
     if scenario["executor"] == "constant-arrival-rate":
         return float(scenario["rate"]) * lasts_s
     rate = float(scenario.get("startRate") or 0)

@@ -19,7 +19,7 @@ TIMEOUT_S = 10
 
 
 def measured(cell: Cell, shot: Shot, files: Files, _output: Output, load_part: LoadPart) -> Command:
-    """Return the command of a load, or of one wrk's part of it."""
+    """Return the command of a load, or of the part of a load that one of several wrk runs."""
     if not isinstance(cell.shape, ForTime):
         raise LabError(f"wrk loads for a time only, and {cell.cell_id} has no duration.")
     return _command(load_part.of(cell), shot, files[RESULT], cell.shape.duration_s)
@@ -64,9 +64,9 @@ WRK = Generator(
     warm_up=warm_up,
     warm_up_files=(RESULT,),
     read_warm_up=read_warm_up,
-    # A signal ends wrk if the warm-up is shorter than a second.
+    # wrk's exit code says nothing, because a signal ends wrk if the warm-up is shorter than 1 s.
     must_warm_up=False,
-    # It keeps a histogram, and a few MiB of memory.
+    # wrk stores a histogram instead of every request, so it needs only a few MiB of memory.
     kept_requests=lambda _cell: 0,
     memory_bytes=lambda _cell: 0,
 )
