@@ -1,4 +1,4 @@
-"""Put the cause of a CPU spike, and what held a server back, into words."""
+"""Put into words what caused a CPU spike, and what held a server back."""
 
 import math
 from typing import assert_never
@@ -11,7 +11,7 @@ from runner.present.spikes.hindrance import Hindrance, Hold
 from runner.present.spikes.view import View
 
 ONE_THREAD = 0.8
-"""Share of a spike's CPU use from which on one thread is said to have made it."""
+"""A spike is attributed to one thread if the thread made at least this share of its CPU use."""
 
 
 def cause_words(spike: Spike, found: Explanation) -> str:
@@ -39,13 +39,16 @@ def cause_words(spike: Spike, found: Explanation) -> str:
 
 
 def _in_one_thread(spike: Spike, found: Explanation) -> str:
-    """Return that one thread made the spike; empty if several did, or if it is unknown."""
+    """Return a clause if one thread made the spike.
+
+    Return an empty text if several threads made it, or if this is unknown.
+    """
     peak_pct = spike.baseline_pct + spike.height_pct
     return ", in one thread" if found.busiest_thread_pct >= ONE_THREAD * peak_pct else ""
 
 
 def hold_words(hindrance: Hindrance) -> str:
-    """Return what held a server back and for how long, as `a signal stopped it for 0.40 s`."""
+    """Return what held a server back and for how long: `a signal stopped it for 0.40 s`."""
     lost_s = f"{hindrance.lost_ms / 1000:.2f} s"
     if hindrance.hold is Hold.STOPPED:
         return f"a signal stopped it for {hindrance.length_s:.2f} s"
@@ -57,16 +60,16 @@ def hold_words(hindrance: Hindrance) -> str:
 
 
 def neighbour_words(hindrance: Hindrance) -> str:
-    """Return the CPU use of other programs meanwhile; `–` if it is unknown."""
+    """Return the CPU use of other programs while the server was held back; `–` if it is unknown."""
     if math.isnan(hindrance.others_pct):
         return number(math.nan)
     return f"{max(0.0, hindrance.others_pct):.0f} %"
 
 
 def title(view: View) -> str:
-    """Return the finding of a trial in one line: its highest spike, and the cause of that.
+    """Return the finding about a trial in one line: its spikes, and the cause of the highest one.
 
-    Without a spike, it says what held the server back longest.
+    If there is no spike, the line says what held the server back longest.
     """
     server = str(view.case.row["server"])
     place = view.highest

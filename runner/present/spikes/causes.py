@@ -1,17 +1,17 @@
-"""Name the cause of a server's CPU spike, if the tables of its trial contain one.
+"""Name the cause of a server's CPU spike, if the tables of its trial show it.
 
-The rules are tried in this order, and the first that accounts for HALF of the CPU time above the
-baseline decides:
+The rules are tried in this order. The first rule decides that accounts for at least HALF of the CPU
+time above the baseline:
 
-1. It caught up: before the spike it had used less CPU than usual, as something held it back
-   (`hindrance`), and worked off afterwards what had waited.
-2. The hypervisor took CPU time during the spike, which some kernels count as the server's.
-3. Its garbage collector used the CPU time, as the server itself reports.
-4. More requests than usual were answered, at the load's usual CPU time per request.
-5. None of these: it was the server's own work.
+1. The server caught up. Something had held the server back before the spike (`hindrance`), so that
+   it used less CPU than usual, and afterwards it worked off what had waited.
+2. The hypervisor took CPU time during the spike. Some kernels count this time as the server's.
+3. The server's garbage collector used the CPU time, as the server itself reports.
+4. The server answered more requests than usual. Each is assumed to take the usual CPU time.
+5. If none of these rules applies, it was the server's own work.
 
-Without the numbers for rules 3 and 4, which come from the server's /stats, the last rule says that
-the cause is unknown.
+The numbers for rules 3 and 4 come from the server's GET /stats. If they are missing, the last rule
+says that the cause is unknown.
 """
 
 import math
@@ -28,9 +28,9 @@ from runner.present.statistics.stats import Floats
 
 HALF = 0.5
 CATCHING_UP_S = 3.0
-"""Seconds before a spike in which missing CPU time is searched."""
+"""Length of the time before a spike, in seconds, in which missing CPU time is searched."""
 APART_S = 0.25
-"""Longest time between the end of what held a server back and the spike."""
+"""Longest time, in seconds, between the end of a hindrance and the start of its spike."""
 
 
 class Cause(StrEnum):
@@ -46,11 +46,12 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True)
 class Explanation:
-    """The cause of a spike, and the CPU time in ms that it accounts for; NaN if it has none.
+    """The cause of a spike, and the CPU time in ms that the cause accounts for.
 
-    `hindrance` is what held the server back before it caught up. `pause_ms` is the pause time of
-    the garbage collections, and `cycles` their number, between the answers of /stats around the
-    spike; NaN if there is no collector.
+    `accounted_ms` is NaN for the server's own work, and for an unknown cause. `hindrance` is what
+    held the server back before it caught up. `cycles` is the number of garbage collections between
+    the answers of GET /stats around the spike, and `pause_ms` is their pause time; both are NaN if
+    the server reports no garbage collector.
     """
 
     cause: Cause
@@ -59,15 +60,15 @@ class Explanation:
     cycles: float = math.nan
     pause_ms: float = math.nan
     busiest_thread_pct: float = math.nan
-    """CPU use of the thread that used most of it during the spike; NaN if it is unknown."""
+    """CPU use of the busiest thread during the spike, in % of a core; NaN if it is unknown."""
 
 
 @dataclass(frozen=True, eq=False)
 class Surroundings:
-    """What is known of a trial beside its spikes.
+    """What is known about a trial apart from its spikes.
 
-    `samples` are the server's rows of the resources table, `stolen` the machine's stolen time in
-    ms by window.
+    `server` is the server's CPU use. `samples` are the server's rows of the resources table.
+    `stolen` is the time that the hypervisor took from the machine, in ms, by window.
     """
 
     server: Track
@@ -78,7 +79,7 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A cause, and the CPU time above the baseline that it accounts for; NaN if it is unknown."""
+    """A possible cause, and the CPU time above the baseline that it accounts for (NaN: unknown)."""
 
     cause: Cause
     accounted_ms: float = math.nan
@@ -86,7 +87,7 @@ class _Candidate:
 
 
 def explain(spike: Spike, around: Surroundings) -> Explanation:
-    """Return the cause of a spike by the rules above."""
+    """Return the cause of a spike by the rules in this module's docstring."""
     cycles = _increase(around.samples, "gc_cycles", spike)
     candidates = (
         _caught_up(spike, around),
@@ -108,7 +109,7 @@ def explain(spike: Spike, around: Surroundings) -> Explanation:
 
 
 def _caught_up(spike: Spike, around: Surroundings) -> _Candidate:
-    """Return the CPU time that the server had missed when something held it back before a spike."""
+    """Return the CPU time that the server missed while something held it back before the spike."""
     held = _held_before(spike, around)
     if held is None:
         return _Candidate(Cause.CAUGHT_UP)
@@ -116,9 +117,10 @@ def _caught_up(spike: Spike, around: Surroundings) -> _Candidate:
 
 
 def _rest(candidates: Sequence[_Candidate], *, collects: bool) -> _Candidate:
-    """Return the cause of a spike that no candidate explains: own work, or unknown.
+    """Return the cause of a spike that no candidate explains: the server's own work, or unknown.
 
-    `collects` is True if the server reports garbage collections.
+    It is unknown if a candidate could not be checked. `collects` is True if the server reports
+    garbage collections.
     """
     accounted_ms = {each.cause: each.accounted_ms for each in candidates}
     knows_requests = math.isfinite(accounted_ms[Cause.REQUESTS])
@@ -127,7 +129,11 @@ def _rest(candidates: Sequence[_Candidate], *, collects: bool) -> _Candidate:
 
 
 def _held_before(spike: Spike, around: Surroundings) -> Hindrance | None:
-    """Return what held the server back longest until shortly before the spike, or into it."""
+    """Return what held the server back before the spike; None if nothing did.
+
+    A hindrance counts if it began before the spike and ended at most APART_S before it, or later.
+    If there are several, return the one with the most lost time.
+    """
     near = [
         each
         for each in around.hindrances
@@ -137,9 +143,10 @@ def _held_before(spike: Spike, around: Surroundings) -> Hindrance | None:
 
 
 def _missing_ms(spike: Spike, server: Track) -> float:
-    """Return the CPU time that is missing below the baseline before the spike.
+    """Return the CPU time, in ms, by which the server fell short of its baseline before the spike.
 
-    It is the largest sum up to the spike's begin, from any instant of the CATCHING_UP_S before.
+    The shortfall is summed up from an instant to the start of the spike. The instant is chosen
+    within the CATCHING_UP_S before the spike so that the sum is largest.
     """
     windows = server.windows
     is_before = windows.end_s <= spike.start_s + ROUNDING_S
@@ -150,17 +157,17 @@ def _missing_ms(spike: Spike, server: Track) -> float:
 
 
 def _sum_within(windows: Windows, spike: Spike) -> float:
-    """Return the sum of the windows that overlap a spike."""
+    """Return the sum of the values of those windows that overlap a spike."""
     overlaps = (windows.start_s < spike.end_s) & (windows.end_s > spike.start_s)
     return float(windows.value[overlaps].sum())
 
 
 @dataclass(frozen=True, eq=False)
 class _Count:
-    """The answers of /stats to one count, and the places of those around a spike.
+    """The values of one counter in the answers of GET /stats, with the answers around a spike.
 
-    `last` is the place of the second answer after the spike, because Go updates its numbers of a
-    collection when the collection ends.
+    `first` is the place of the last answer before the spike. `last` is the place of the second
+    answer after the spike, because Go updates its numbers only when a collection ends.
     """
 
     at_s: Floats
@@ -170,7 +177,7 @@ class _Count:
 
     @property
     def increase(self) -> float:
-        """Increase around the spike."""
+        """Increase of the counter between the two answers around the spike."""
         return float(self.value[self.last] - self.value[self.first])
 
     @property
@@ -180,12 +187,15 @@ class _Count:
 
     @property
     def mean_per_s(self) -> float:
-        """Mean rate over all answers."""
+        """Mean increase per second over all answers."""
         return float((self.value[-1] - self.value[0]) / (self.at_s[-1] - self.at_s[0]))
 
 
 def _count(samples: pd.DataFrame, column: str, spike: Spike) -> _Count | None:
-    """Return the answers to a count of /stats around a spike; None if there are fewer than two."""
+    """Return a counter of GET /stats with the answers around a spike.
+
+    Return None if there are fewer than two answers.
+    """
     answers = inside(samples, column, math.inf, -math.inf)
     if len(answers.value) < 2:
         return None
@@ -196,19 +206,27 @@ def _count(samples: pd.DataFrame, column: str, spike: Spike) -> _Count | None:
 
 
 def _increase(samples: pd.DataFrame, column: str, spike: Spike) -> float:
-    """Return the increase of a count of /stats around a spike; NaN if it is unknown."""
+    """Return the increase of a counter of GET /stats around a spike; NaN if it is unknown."""
     count = _count(samples, column, spike)
     return math.nan if count is None else count.increase
 
 
 def _unusual_increase(samples: pd.DataFrame, column: str, spike: Spike) -> float:
-    """Return the increase less what the load's mean rate gives for that time; NaN if unknown."""
+    """Return by how much a counter's increase around a spike exceeds its usual increase.
+
+    The usual increase is the mean rate over the load, times the time between the answers around the
+    spike. Return NaN if it is unknown.
+    """
     count = _count(samples, column, spike)
     return math.nan if count is None else count.increase - count.mean_per_s * count.length_s
 
 
 def _of_more_requests_ms(spike: Spike, around: Surroundings) -> float:
-    """Return the usual CPU time of the requests beyond the load's mean rate; NaN if unknown."""
+    """Return the CPU time, in ms, of the requests beyond the usual number during a spike.
+
+    Each request is assumed to take the load's mean CPU time per request. Return NaN if the number
+    of requests is unknown.
+    """
     more = _unusual_increase(around.samples, "requests", spike)
     answers = inside(around.samples, "requests", math.inf, 0.0)
     count = answers.value

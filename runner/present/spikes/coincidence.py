@@ -1,18 +1,21 @@
-"""Events while a server's CPU spiked, and a test whether they coincide more often than by chance.
+"""Find events during a trial, and test whether CPU spikes coincide with them more than by chance.
 
-Events are intervals, known only with the resolution of their source. Throttling, steal, waiting,
-stops, context switches and CPU are known for every window of the sampler. Garbage collection, the
-pool and accepted connections are known only from the server's /stats, at most five times a second,
-so such an event lies somewhere between two answers.
+Events are intervals, which are known only with the resolution of their source. Throttling, steal,
+waiting, stops, context switches and CPU use are known for every window of the sampler. Garbage
+collections, the pool and accepted connections are known only from the server's GET /stats, which is
+asked at most five times a second. So such an event lies somewhere between two answers.
 
-The test compares the share of spikes that overlap an event of one kind with the same share after
-shifting the events against the spikes by 1, 2, ... windows, in a circle. Shifts preserve how events
-and spikes cluster, and break only the relation between them. All shifts are used, so p = (1 +
-shifts with at least that share) / (1 + shifts) is exact and never 0 (Phipson & Smyth 2010,
-Statistical Applications in Genetics and Molecular Biology 9, 39). The test assumes that neither
-becomes more frequent during the load. On a ramp both may, and then coincide without being related.
-Holm's correction covers the kinds of one trial that can be tested. The first SETTLING_S seconds of
-load and slices are left out.
+The test computes the share of spikes that overlap an event of one kind. Then it shifts the events
+against the spikes by 1, 2, ... windows, in a circle, and computes the same share for each shift.
+Shifting preserves how events and spikes cluster, and breaks only the relation between them. All
+shifts are used, so p = (1 + number of shifts with at least the observed share) / (1 + number of
+shifts) is exact and never 0 (Phipson & Smyth 2010, Statistical Applications in Genetics and
+Molecular Biology 9, 39).
+
+The test assumes that neither events nor spikes become more frequent during the load. On a ramp both
+may become more frequent, and then they coincide without being related. Holm's correction covers all
+kinds of events of one trial that can be tested. The first SETTLING_S seconds of the load, and of
+each slice, are left out.
 """
 
 import math
@@ -40,46 +43,50 @@ from runner.present.statistics.stats import Floats
 
 Range = tuple[int, int]
 ALPHA = 0.05
-SWITCHES_FLOOR = 500.0  # smallest deviation of context switches per second, over the whole machine
+SWITCHES_FLOOR = 500.0  # smallest deviation of the whole machine's context switches per second
 OTHERS_FLOOR_PCT = 8.0
-"""Smallest deviation of other programs' CPU: the machine's use has steps of 10 ms."""
+"""Smallest deviation of other programs' CPU use, in % of a core.
+
+It is that large because the kernel counts the machine's CPU use in steps of 10 ms.
+"""
 STORM_FLOOR = 20.0
 """Smallest deviation of accepted connections per second.
 
-So a storm is at least 100 per second above the baseline.
+With this floor, a connection storm is at least 100 connections per second above the baseline.
 """
 FEW_ANSWERS = 5
+"""Fewest answers of GET /stats in which connection storms are searched."""
 
 
 @dataclass(frozen=True, eq=False)
 class Events:
-    """Events of one kind in a trial, and how often the server's spikes overlap one.
+    """The events of one kind in a trial, and how often the server's spikes overlap them.
 
-    `intervals` are in seconds since the load began, one per row. p values are NaN if there is
-    nothing to test.
+    `intervals` has a row for each event: its start and end in seconds since the load began. The
+    p-values are NaN if there is nothing to test.
     """
 
     kind: str
     intervals: Floats = field(default_factory=lambda: np.empty((0, 2)))
     amounts_ms: Windows | None = None
-    """Lost or paused time by window, if the kind has an amount."""
-    every_s: float = math.nan  # median seconds between two observations; NaN if unknown
-    unknown: str = ""  # why the kind is unknown; empty if it was observed
-    count: int = 0  # events within the tested windows
-    covered: float = 0.0  # share of these windows with such an event
-    together: int = 0  # spikes that overlap one
-    expected: float = math.nan  # expected share of overlapping spikes by chance
+    """Lost time, or pause time, by window; None if this kind of event has no amount."""
+    every_s: float = math.nan  # median number of seconds between two observations; NaN if unknown
+    unknown: str = ""  # why nothing is known about this kind; empty if it was observed
+    count: int = 0  # number of events within the tested windows
+    covered: float = 0.0  # share of the tested windows that have such an event
+    together: int = 0  # number of spikes that overlap such an event
+    expected: float = math.nan  # share of spikes that would overlap such an event by chance
     p: float = math.nan
-    least_p: float = math.nan  # smallest p possible for these spikes and events
+    least_p: float = math.nan  # smallest p-value that these spikes and events could have
     p_holm: float = math.nan
 
 
 def events_of(
     samples: pd.DataFrame, tracks: Mapping[str, Track], duration_s: float
 ) -> tuple[Events, ...]:
-    """Return the events of a trial by kind.
+    """Return the events of a trial, one `Events` per kind.
 
-    `samples` are its rows of the resources table, `tracks` those of its subjects.
+    `samples` are the trial's rows of the resources table. `tracks` has the CPU use of each subject.
     """
     server = samples[samples["subject"] == "server"]
     host = samples[samples["subject"] == "host"]
@@ -104,7 +111,7 @@ def events_of(
 
 
 def _collections(server: pd.DataFrame, duration_s: float) -> Events:
-    """Return the garbage collections, with their pauses."""
+    """Return the garbage collections, with their pause times as amounts."""
     cycles = inside(server, "gc_cycles", math.inf, -math.inf)
     pauses_ms = inside(server, "gc_pause_total_ms", duration_s)
     return _events(
@@ -118,7 +125,7 @@ def _collections(server: pd.DataFrame, duration_s: float) -> Events:
 
 
 def _holds(server: pd.DataFrame, host: pd.DataFrame, duration_s: float) -> Iterator[Events]:
-    """Yield what held the server back, with the time lost."""
+    """Yield the kinds of events that hold the server back, with the lost time as amounts."""
     waited = inside(server, "waited_ms", duration_s)
     waited_pct = waited.value / (10 * (waited.end_s - waited.start_s))
     waits = stand_out(Windows(waited.start_s, waited.end_s, waited_pct), WAITED_FLOOR_PCT)
@@ -132,7 +139,7 @@ def _holds(server: pd.DataFrame, host: pd.DataFrame, duration_s: float) -> Itera
 
 
 def _storms(server: pd.DataFrame, duration_s: float) -> Events:
-    """Return the times in which unusually many connections were accepted."""
+    """Return the times in which the server accepted unusually many connections."""
     accepted = inside(server, "connections", duration_s)
     at_s = accepted.end_s
     accepted_per_s = Windows(at_s[:-1], at_s[1:], np.diff(accepted.value) / np.diff(at_s))
@@ -172,7 +179,8 @@ def _events(
 ) -> Events:
     """Return the events in these ranges of windows.
 
-    With fewer than `enough` windows, the kind is unknown, for the reason `unknown`.
+    If there are fewer than `enough` windows, nothing is known about this kind; `unknown` is the
+    reason.
     """
     if len(windows.end_s) < enough:
         return Events(kind, unknown=unknown)
@@ -188,15 +196,19 @@ def _events(
 
 
 def _pairs(differs: NDArray[np.bool_]) -> list[Range]:
-    """Return pairs of consecutive answers of /stats that differ.
+    """Return the pairs of consecutive answers of GET /stats that differ, as ranges of windows.
 
-    The event happened after the first one's window began, and before the second one's ended.
+    The event happened after the start of the first answer's window, and before the end of the
+    second answer's window.
     """
     return [(int(place), int(place) + 1) for place in np.flatnonzero(differs)]
 
 
 def coincidences(server: Track, kinds: Sequence[Events]) -> tuple[Events, ...]:
-    """Test the server's spikes against each kind of event; correct p for the kinds tested."""
+    """Test whether the server's spikes coincide with each kind of event.
+
+    The p-values are corrected by Holm's method for the number of kinds that can be tested.
+    """
     start, end, _ = (side[server.settled] for side in server.windows)
     borders = [(spike.start_s, spike.end_s) for spike in server.counted]
     spikes = [
@@ -213,7 +225,7 @@ def _hold(kind: Events, spikes: Sequence[Range], start: Floats, end: Floats) -> 
     if not len(start):
         return kind
     begin, finish = np.sort(kind.intervals, axis=0).T
-    # Events that began before a window's end, minus those that ended before its begin.
+    # A window has an event if more events began before its end than ended before its start.
     there = np.searchsorted(begin, end - ROUNDING_S) > np.searchsorted(
         finish, start + ROUNDING_S, side="right"
     )
@@ -223,7 +235,8 @@ def _hold(kind: Events, spikes: Sequence[Range], start: Floats, end: Floats) -> 
     covered = float(there.mean())
     together = int(overlaps[0])
     found = replace(kind, count=count, covered=covered, together=together, expected=expected)
-    # Without spikes or events, or with events all the time, all shifts are equal.
+    # If all shifts give the same number, there is nothing to test. That is so if there are no
+    # spikes or no events, or if there are events all the time.
     if overlaps.min() == overlaps.max():
         return found
     return replace(
@@ -236,21 +249,21 @@ def _hold(kind: Events, spikes: Sequence[Range], start: Floats, end: Floats) -> 
 def by_shift(spikes: Sequence[Range], there: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return the number of spikes that overlap an event, for each shift of the events.
 
-    Shifts are 0, 1, 2, ... windows, in a circle. `spikes` are ranges of windows (first, one after
-    the last); `there` is a mask of windows with an event.
+    The shifts are 0, 1, 2, ... windows, in a circle. `spikes` are ranges of windows (the first, and
+    one after the last). `there` is a mask of the windows that have an event.
     """
     shifts = np.arange(len(there))
     total = np.zeros(len(there), dtype=np.int64)
     for first, after in spikes:
         in_a_circle = np.pad(there, (0, after - first - 1), mode="wrap")
-        # By the window in which it begins.
+        # Whether a spike of this length would overlap an event, by the window in which it begins.
         overlaps = np.any(sliding_window_view(in_a_circle, after - first), axis=1)
         total += overlaps[(first - shifts) % len(there)]
     return total
 
 
 def seen(kinds: Sequence[Events], spike: Spike) -> tuple[str, ...]:
-    """Return the kinds of event that overlap a spike."""
+    """Return the names of the kinds of events that overlap a spike."""
     return tuple(
         kind.kind for kind in kinds if any(spike.overlaps(*interval) for interval in kind.intervals)
     )

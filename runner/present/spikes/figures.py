@@ -1,4 +1,4 @@
-"""Figure of one trial's CPU spikes: each side's CPU at full resolution, with coinciding events."""
+"""Figure of one trial's CPU spikes: each side's CPU use at full resolution, and the events."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,7 @@ from runner.present.spikes.view import View, has_samples
 from runner.present.spikes.words import peak_words
 
 PERCENTILES = {"p50": (0.5, 2.0), "p95": (0.95, 1.4), "p99": (0.99, 0.9)}
-"""Percentiles of a second's response times -> quantile, and width of the line."""
+"""Percentile of a second's response times -> its quantile, and the width of its line."""
 LANES = {
     "GC cycle": "GC pauses",
     "waiting for a CPU": "waited",
@@ -39,13 +39,13 @@ LANES = {
     "generator's CPU spike": "generator",
     "database's CPU spike": "database",
 }
-"""Kind of event -> name of its lane."""
-NUMBER_ROOM = 0.035  # share of the panel's width for a spike's number
+"""Kind of event -> name of its lane in the figure."""
+NUMBER_ROOM = 0.035  # share of the panel's width that a spike's number needs
 
 
 @dataclass(frozen=True)
 class _Panel:
-    """One of the stacked panels; `words` are below its name, `label` is at its axis."""
+    """One of the stacked panels; `words` stand below its name, and `label` beside its y axis."""
 
     name: str
     words: str
@@ -53,15 +53,15 @@ class _Panel:
     height_in: float
     draw: Callable[[Axes], None]
     read: Callable[[float, float], str]
-    """Return the values at a second and a height, for the reader's pointer."""
+    """Function of a second and a height that returns the values there, for the reader's pointer."""
 
 
 @chart("cpu-spikes", notebook="cpu_spikes", needs=has_samples, subject=View)
 def spikes(view: View) -> Chart:
-    """Return the chart of each side's CPU in a trial, window by window, with events.
+    """Return the chart of each side's CPU use in a trial, window by window, with events.
 
-    In the frame, panel is the side, x the end of a window, low and high are the baseline, and solid
-    is False in a spike.
+    In the chart's frame, `panel` is the side, `x` is the end of a window, `low` and `high` are the
+    baseline, and `solid` is False within a spike.
     """
     names = clients.names(view.case)
     curves = []
@@ -88,9 +88,9 @@ def spikes(view: View) -> Chart:
 
 
 def _timeline(chart: Chart, view: View) -> Figure:
-    """Draw CPU, requests, response times and events of a trial over one time axis.
+    """Draw CPU use, requests, response times and events of a trial over one time axis.
 
-    Its spikes are shaded.
+    The server's spikes are shaded.
     """
     look = identities(view.case.tables.trials)[str(view.case.row["server"])]
     cpu = (_cpu_panel(view, subject, look) for subject in view.tracks)
@@ -121,7 +121,7 @@ def _timeline(chart: Chart, view: View) -> Figure:
         style.even_axis(ax, "x")
     top = grid[0][0]
     taken = list[float]()
-    # Write only numbers that fit, those of the highest spikes first.
+    # Write only the numbers that fit; the highest spikes come first.
     for place, spike in sorted(view.numbered.items(), key=lambda pair: -pair[1].height_pct):
         middle = min(max((spike.start_s + spike.end_s) / 2, view.start_s), view.stop_s)
         if all(abs(middle - other) > NUMBER_ROOM * (view.stop_s - view.start_s) for other in taken):
@@ -176,7 +176,11 @@ def _cpu_panel(view: View, subject: str, look: Identity) -> _Panel:
 def _draw_windows(
     ax: Axes, view: View, windows: Windows, spare: float, least: float, **drawn: Any
 ) -> None:
-    """Draw a value per window as steps from 0; a missing window leaves a gap."""
+    """Draw the value of each window as steps; a missing window leaves a gap.
+
+    The y axis begins at 0. It ends at `spare` times the highest value, which counts as at least
+    `least`.
+    """
     start_s, end_s, value = windows
     gaps = 2 * np.flatnonzero(start_s[1:] - end_s[:-1] > 1e-3) + 2
     steps = np.column_stack([start_s, end_s]).ravel(), np.repeat(value, 2)
@@ -187,7 +191,7 @@ def _draw_windows(
 
 
 def _at(windows: Windows, t_s: float) -> str:
-    """Return a time, and the value of its window."""
+    """Return a time, and the value of the window at this time, as text."""
     start_s, end_s, value = windows
     place = int(np.searchsorted(start_s, t_s, side="right")) - 1
     inside = place >= 0 and t_s <= end_s[place]
@@ -195,15 +199,16 @@ def _at(windows: Windows, t_s: float) -> str:
 
 
 def _rate_panel(view: View) -> Iterator[_Panel]:
-    """Yield the panel of requests/s, in bins of 0.1 s or between two counts of the server.
+    """Yield the panel of requests/s.
 
-    Yield nothing without either.
+    The rate is taken from bins of 0.1 s, or else from the server's own counts. If there are
+    neither, yield nothing.
     """
     bins = view.case.tables.throughput
     bins = bins[bins["trial_id"] == view.case.trial_id].sort_values("t_s")
     counted = view.samples[view.samples["requests"].notna()].sort_values("t_s")
     if len(bins):
-        # The last bin is rarely full.
+        # Leave out the last bin, which is rarely full.
         start_s, requests = bins[["t_s", "requests"]].to_numpy(dtype=np.float64)[:-1].T
         windows = Windows(start_s, start_s + FINE_S, requests / FINE_S)
         name = f"Requests/s of {view.case.tool}, in bins of {FINE_S:g} s"
@@ -226,9 +231,9 @@ def _rate_panel(view: View) -> Iterator[_Panel]:
 
 
 def _latency_panel(view: View, look: Identity) -> Iterator[_Panel]:
-    """Yield the panel of response times: percentiles of each second, and the probe's samples.
+    """Yield the panel of response times: percentiles of each second, and the probe's requests.
 
-    Yield nothing without either.
+    If there are neither, yield nothing.
     """
     found = {
         name: seconds.latency(view.case.frame, view.case.tables, q)
@@ -288,7 +293,7 @@ def _latency_panel(view: View, look: Identity) -> Iterator[_Panel]:
 def _events_panel(every: Sequence[Events]) -> _Panel:
     """Return the panel with a lane for each known kind of event.
 
-    If the kind has amounts, its lane shows them, and its highest amount beside it.
+    If the kind has amounts, its lane shows the amounts, and the highest amount stands beside it.
     """
     kinds = [kind for kind in every if not kind.unknown]
 
@@ -325,7 +330,7 @@ def _events_panel(every: Sequence[Events]) -> _Panel:
 
 
 def _draw_amounts(ax: Axes, lane: int, kind: str, amounts_ms: Windows) -> None:
-    """Draw an amount per window as steps in a lane, and write the highest at the right."""
+    """Draw the amount of each window as a bar in a lane, and write the highest amount beside it."""
     highest_ms = float(amounts_ms.value.max(initial=0.0))
     shares = amounts_ms.value / highest_ms if highest_ms > 0 else amounts_ms.value
     for start_s, end_s, share in zip(amounts_ms.start_s, amounts_ms.end_s, shares, strict=True):

@@ -1,32 +1,35 @@
 """Find CPU spikes: windows in which a subject's CPU use exceeds its use just before and after.
 
-A window is one interval between two readings of the sampler, 50 ms at 20 Hz. Only windows inside
-the load count.
+A window is one interval between two readings of the sampler, which is 50 ms at 20 Hz. Only windows
+inside the load count.
 
 Baseline of a window: the median of all windows whose centre is at most BASELINE_S / 2 away, cut off
-at the load's ends (a centred rolling median). It follows steps of a rate; a trailing median would
-lag and report each step as a spike. At the end of the load it lags, too. So there the baseline is
-at least the first quartile of the last END_S, because values in more than three quarters of this
-time may be a step.
+at the ends of the load (a centred rolling median). It follows the steps of a rate. A trailing
+median would lag behind, and each step would be reported as a spike. At the end of the load the
+centred median lags behind, too, so there the baseline is at least the first quartile of the last
+END_S seconds. A value that is exceeded for more than three quarters of this time is taken for a new
+level of the load (a step), not for a spike.
 
 Deviation: 1.4826 x MAD of x - baseline over the whole load, which estimates the standard deviation
 of normal noise (Hampel 1974, Journal of the American Statistical Association 69, 383). CPU use in
-short windows is skewed upwards. So the upper side alone, 1.4826 x (third quartile - median), is
-used if it is larger. The deviation is at least the floor, FLOOR_PCT for CPU.
+short windows is skewed upwards. Therefore the upper side alone, 1.4826 x (third quartile - median),
+is used if it is larger. The deviation is never below the floor, which is FLOOR_PCT for CPU use.
 
-Spike: FEWEST_WINDOWS or more consecutive windows, each more than LIMIT deviations above its
-baseline. Two with a single window between them are joined. A spike that begins in the first
-SETTLING_S seconds of the load, or of one of its slices, while connections are opened and the rate
-rises from zero, is `settling`: it is listed but not counted. A stretch longer than half of
-BASELINE_S, or than about a quarter of the load, raises its own baseline and is not found.
+Spike: FEWEST_WINDOWS or more consecutive windows, each of which is more than LIMIT deviations above
+its baseline. Two stretches with a single window between them are joined. A spike is `settling` if
+it begins in the first SETTLING_S seconds of the load or of a slice, while connections are opened
+and the rate rises from zero. A settling spike is listed but not counted. A stretch that is longer
+than half of BASELINE_S, or longer than about a quarter of the load, raises its own baseline, so it
+is not found.
 
-Chance: if single windows exceed the limit often, some are consecutive by chance. If windows
-exceeded it independently with probability q, n windows would have n q (1 - q) stretches, which
-gives q, and a stretch would have L windows or more with probability q^(L-1). If the number of such
-stretches is not significantly higher (binomial, P > CHANCE), the minimum length grows by a window,
-until it is, or no stretch is left.
+Chance: if single windows often exceed the limit, some of them are consecutive by chance. Suppose
+that windows exceed the limit independently with probability q. Then n windows have n q (1 - q)
+stretches on average, from which q is estimated, and a stretch has L or more windows with
+probability q^(L-1). If there are not significantly more stretches of the minimum length than that
+(binomial test, P > CHANCE), the minimum length grows by one window. This is repeated until there
+are significantly more, or until no stretch is left.
 
-docs/method-evidence.md has the rate of false spikes, which tests/present/spikes/test_spikes.py
+docs/method-evidence.md gives the rate of false spikes, which tests/present/spikes/test_spikes.py
 simulates.
 """
 
@@ -47,18 +50,21 @@ BASELINE_S = 10.0
 LIMIT = 5.0
 FEWEST_WINDOWS = 2
 FLOOR_PCT = 2.0
-"""Smallest deviation of CPU use, in % of a core; so a spike is at least 10 % of a core high."""
-NORMAL = 1.4826  # ratio of standard deviation to MAD of normal noise
+"""Smallest deviation of CPU use, in % of a core. It makes a spike at least 10 % of a core high."""
+NORMAL = 1.4826  # ratio of the standard deviation to the MAD, for normal noise
 CHANCE = 0.01
 SETTLING_S = 1.0
 END_S = 1.0
 ENOUGH = 40
-"""Windows needed to search for spikes: two seconds at 20 Hz, of which the first is not counted."""
+"""Fewest windows in which spikes are searched.
+
+They take two seconds at 20 Hz; spikes in the first of these seconds are not counted.
+"""
 ROUNDING_S = 1e-6
 
 
 class Windows(NamedTuple):
-    """Intervals in order of time, with a value in each."""
+    """Intervals in order of time, each with a value."""
 
     start_s: Floats
     end_s: Floats
@@ -74,11 +80,11 @@ class Stretch:
 
     @property
     def length_s(self) -> float:
-        """Seconds from its begin to its end."""
+        """Length of the stretch in seconds."""
         return self.end_s - self.start_s
 
     def overlaps(self, start_s: float, end_s: float) -> bool:
-        """True if it overlaps an interval."""
+        """Return whether the stretch overlaps the interval from `start_s` to `end_s`."""
         return self.start_s < end_s and start_s < self.end_s
 
 
@@ -86,9 +92,9 @@ class Stretch:
 class Spike(Stretch):
     """A stretch of windows above the limit."""
 
-    height_pct: float  # of its highest window above that window's baseline, in % of a core
-    baseline_pct: float
-    deviations: float  # the height in deviations
+    height_pct: float  # height of the highest window above its baseline, in % of a core
+    baseline_pct: float  # baseline of the highest window
+    deviations: float  # the height as a multiple of the deviation
     excess_ms: float  # CPU time above the baseline
     settling: bool
 
@@ -97,7 +103,7 @@ class Spike(Stretch):
 class Track:
     """A series over a load, and the stretches in which it exceeds the limit.
 
-    If the series is CPU use in % of a core, these are spikes.
+    If the series is CPU use in % of a core, these stretches are spikes.
     """
 
     windows: Windows
@@ -107,14 +113,14 @@ class Track:
     fewest: int
     """Minimum length of a stretch, in windows.
 
-    It is more than FEWEST_WINDOWS if chance can explain shorter stretches.
+    It is larger than FEWEST_WINDOWS if chance can explain shorter stretches.
     """
     slice_s: float = math.inf
-    """Length of a slice; infinite if the load has one begin only."""
+    """Length of a slice in seconds; infinite if the load is not divided into slices."""
 
     @cached_property
     def spikes(self) -> tuple[Spike, ...]:
-        """The spikes found."""
+        """The stretches above the limit as spikes, including settling ones."""
         found = []
         for first, last in self.ranges:
             within = slice(first, last + 1)
@@ -129,7 +135,7 @@ class Track:
                 height_pct=float(above[top]),
                 baseline_pct=float(baseline[top]),
                 deviations=float(above[top]) / self.deviation,
-                # 1 % of a core for a second is 10 ms.
+                # Multiply by 10, because 1 % of a core for one second is 10 ms.
                 excess_ms=float((above * (end - start)).sum() * 10),
                 settling=not self.is_settled(start[:1])[0],
             )
@@ -138,20 +144,20 @@ class Track:
 
     @property
     def counted(self) -> tuple[Spike, ...]:
-        """The spikes without those at the load's begin."""
+        """The spikes that count, which are those that are not settling."""
         return tuple(spike for spike in self.spikes if not spike.settling)
 
     @property
     def settled(self) -> NDArray[np.bool_]:
-        """Mask of the windows that begin after the first SETTLING_S seconds of load and slices."""
+        """Mask of the windows that begin after the first SETTLING_S seconds of a load or slice."""
         return self.is_settled(self.windows.start_s)
 
     def is_settled(self, at_s: Floats) -> NDArray[np.bool_]:
-        """Return which instants are not in the first SETTLING_S seconds of load and slices."""
+        """Return a mask of the instants after the first SETTLING_S seconds of a load or slice."""
         return np.asarray(self._since_begin_s(at_s) >= SETTLING_S - ROUNDING_S)
 
     def _since_begin_s(self, at_s: Floats) -> Floats:
-        """Return the seconds from the begin of the slice of each instant, or of the load."""
+        """Return, for each instant, the seconds since its slice (or the load) began."""
         if math.isinf(self.slice_s):
             return at_s
         return at_s - np.floor((at_s + ROUNDING_S) / self.slice_s) * self.slice_s
@@ -164,17 +170,17 @@ class Track:
 
 
 def track(samples: pd.DataFrame, duration_s: float, slices: float = 1) -> Track:
-    """Return the CPU use of one subject in one trial.
+    """Return the CPU use of one subject in one trial, and its spikes.
 
-    `samples` are its rows of the resources table. With fewer than two `slices`, or an unknown
-    number of them, the load has one begin.
+    `samples` are the subject's rows of the resources table. `slices` is the number of slices into
+    which the load was divided; NaN (unknown) means that it was not divided.
     """
     found = stand_out(inside(samples, "cpu_pct", duration_s), FLOOR_PCT)
     return replace(found, slice_s=duration_s / slices) if slices > 1 else found
 
 
 def inside(samples: pd.DataFrame, column: str, until_s: float, from_s: float = 0.0) -> Windows:
-    """Return the windows inside the load with a known value."""
+    """Return the windows between `from_s` and `until_s` whose value is known, sorted by time."""
     end, length, value = samples[["t_s", "dt_s", column]].to_numpy(dtype=np.float64).T
     kept = np.flatnonzero(
         (end - length >= from_s - ROUNDING_S) & (end <= until_s + ROUNDING_S) & ~np.isnan(value)
@@ -186,10 +192,10 @@ def inside(samples: pd.DataFrame, column: str, until_s: float, from_s: float = 0
 def stand_out(
     windows: Windows, floor: float, *, fewest: int = FEWEST_WINDOWS, enough: int = ENOUGH
 ) -> Track:
-    """Return the stretches in which a series exceeds its limit, by the rules above.
+    """Return the stretches in which a series exceeds its limit, by the rules of this module.
 
-    `floor` is the smallest deviation, in the unit of the values. At least `enough` windows are
-    needed.
+    `floor` is the smallest deviation, in the unit of the values, and `fewest` the minimum length of
+    a stretch in windows. With fewer than `enough` windows, no stretch is searched.
     """
     start_s, end_s, value = windows
     if len(value) < enough:
@@ -210,9 +216,9 @@ def stand_out(
 
 
 def robust_deviation(residual: ArrayLike) -> float:
-    """Return 1.4826 x the larger of MAD and third quartile - median.
+    """Return 1.4826 x MAD, or 1.4826 x (third quartile - median) if that is larger.
 
-    For normal noise it is the standard deviation.
+    For normal noise, this is the standard deviation.
     """
     values = np.asarray(residual, dtype=np.float64)
     middle, upper = np.quantile(values, [0.5, 0.75])
@@ -220,17 +226,16 @@ def robust_deviation(residual: ArrayLike) -> float:
 
 
 def runs(above: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
-    """Return the first and last index of each run of True."""
+    """Return the first and the last index of each run of True values."""
     edges = np.flatnonzero(np.diff(above, prepend=False, append=False))
     return tuple((int(first), int(after) - 1) for first, after in edges.reshape(-1, 2))
 
 
 def beyond_chance(lengths: NDArray[np.int64], windows: int, fewest: int) -> int:
-    """Return the smallest length, at least `fewest`, from which on runs are not explained by
-    chance.
+    """Return the smallest length, at least `fewest`, for which chance does not explain the runs.
 
-    From this length on, there are more runs than independent windows would have. `lengths` are the
-    lengths of all runs, including the shortest.
+    There are significantly more runs of this length or longer than independent windows would have.
+    `lengths` are the lengths of all runs, including runs of a single window.
     """
     often = (1 - math.sqrt(max(0.0, 1 - 4 * len(lengths) / windows))) / 2
     while long := int((lengths >= fewest).sum()):
@@ -241,10 +246,10 @@ def beyond_chance(lengths: NDArray[np.int64], windows: int, fewest: int) -> int:
 
 
 def stretches(above: NDArray[np.bool_], fewest: int) -> tuple[tuple[int, int], ...]:
-    """Return the first and last index of each run of at least `fewest` True.
+    """Return the first and the last index of each run of at least `fewest` True values.
 
-    Runs with one False between them are joined.
+    Runs with a single False between them are joined.
     """
-    # Closing treats values beyond an end as False.
+    # Pad both ends, because closing treats values beyond an end as False.
     long = np.pad(binary_opening(above, [1] * fewest), 2)
     return runs(binary_closing(long, [1, 1])[2:-2])

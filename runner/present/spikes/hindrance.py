@@ -1,9 +1,10 @@
-"""Stretches of a load in which something held the server back, from its tables of resources.
+"""Find stretches of a load in which something held the server back, from the resources table.
 
-A signal stops a server (SIGSTOP), the hypervisor takes the machine's CPUs, a quota holds it, or its
-threads wait for a CPU that another program has. Stolen, throttled and waiting time must stand out
-of what is usual in the load, by the rules of `found`; a server that is held all the time, as on a
-quota, has no such stretch.
+Four things hold a server back: a signal stops it (SIGSTOP), the hypervisor takes the machine's
+CPUs, a quota throttles it, or its threads wait for a CPU that another program uses. Stolen,
+throttled and waiting time count only if they stand out from what is usual in the load, by the rules
+of `found`. Therefore a server that is held back all the time, for example by a quota, has no such
+stretch.
 """
 
 import math
@@ -17,23 +18,27 @@ import pandas as pd
 from runner.present.spikes.found import Stretch, Windows, inside, runs, stand_out
 
 LOST_FLOOR_PCT = 4.0
-"""Smallest deviation of stolen and throttled time, in % of the time; so 20 % of a stretch is lost.
+"""Smallest deviation of stolen and throttled time, in % of the time.
 
-The kernel counts stolen time in steps of 10 ms.
+With this floor, at least 20 % of a stretch is lost. A smaller floor makes no sense, because the
+kernel counts stolen time in steps of 10 ms.
 """
 WAITED_FLOOR_PCT = 1.0
-"""The same for a wait for a CPU, which is counted in nanoseconds; so 5 % of a stretch is lost.
+"""Smallest deviation of the time that a server waits for a CPU, in % of the time.
 
-A server that needs little CPU waits for a few milliseconds at a time, even beside a busy program.
+With this floor, at least 5 % of a stretch is lost. It can be smaller, because waiting is counted in
+nanoseconds. It has to be smaller, because a server that needs little CPU only waits for a few
+milliseconds at a time, even beside a busy program.
 """
 LEAST_LOST_MS = 30.0
-"""Less lost time than this is not reported."""
+"""Least lost time of a stretch that is reported, in ms."""
 
 
 OTHERS_WINDOWS = 4
-"""Windows of the sampler over which other programs' CPU use is averaged.
+"""Number of sampler windows over which the CPU use of other programs is averaged.
 
-The kernel counts the machine's use in steps of 10 ms, a fifth of a window.
+Single windows are too coarse, because the kernel counts the machine's CPU use in steps of 10 ms,
+which is a fifth of a window.
 """
 
 
@@ -48,11 +53,11 @@ class Hold(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Hindrance(Stretch):
-    """A stretch in which a server was held back.
+    """A stretch in which something held a server back.
 
-    `lost_ms` is the time lost, summed over threads if they waited, and over CPUs if it was stolen.
-    `others_pct` is the CPU use, in % of a core, of programs that are no part of the trial; NaN if
-    it is unknown.
+    `lost_ms` is the lost time: waiting time is summed over the threads, and stolen time over the
+    CPUs. `others_pct` is the CPU use, in % of a core, of programs that do not belong to the trial;
+    it is NaN if it is unknown.
     """
 
     hold: Hold
@@ -61,7 +66,7 @@ class Hindrance(Stretch):
 
 
 def hindrances(samples: pd.DataFrame, duration_s: float) -> tuple[Hindrance, ...]:
-    """Return what held the server back in a trial, in the order of time.
+    """Return the stretches of a trial in which something held the server back, sorted by time.
 
     `samples` are the trial's rows of the resources table.
     """
@@ -81,7 +86,7 @@ def hindrances(samples: pd.DataFrame, duration_s: float) -> tuple[Hindrance, ...
 
 
 def _stopped(windows: Windows) -> Iterator[Hindrance]:
-    """Yield the stretches at whose windows' ends the server was stopped."""
+    """Yield the stretches of windows at whose ends the server was stopped by a signal."""
     for first, last in runs(windows.value > 0):
         start_s = float(windows.start_s[first])
         end_s = float(windows.end_s[last])
@@ -90,9 +95,9 @@ def _stopped(windows: Windows) -> Iterator[Hindrance]:
 
 
 def _lost(hold: Hold, windows: Windows, floor_pct: float, fewest: int) -> Iterator[Hindrance]:
-    """Yield the stretches of `fewest` windows or more in which lost time stands out.
+    """Yield the stretches of `fewest` or more windows in which the lost time stands out.
 
-    `floor_pct` is its smallest deviation, in % of the time.
+    `windows` have the lost time in ms. `floor_pct` is its smallest deviation, in % of the time.
     """
     lost_pct = windows.value / (10 * (windows.end_s - windows.start_s))
     shares = Windows(windows.start_s, windows.end_s, lost_pct)
@@ -105,11 +110,11 @@ def _lost(hold: Hold, windows: Windows, floor_pct: float, fewest: int) -> Iterat
 
 
 def others(samples: pd.DataFrame, duration_s: float) -> Windows:
-    """Return the CPU use of programs that are no part of the trial, in % of a core.
+    """Return the CPU use of programs that do not belong to the trial, in % of a core.
 
-    It is the machine's use less that of all sampled subjects; the probe, which is not sampled, is
-    in it. Each value is the mean of OTHERS_WINDOWS windows of the sampler. Empty if the machine was
-    not sampled.
+    It is the machine's CPU use less the CPU use of all sampled subjects. The probe is not sampled,
+    so its CPU use is included. Each value is the mean of OTHERS_WINDOWS windows of the sampler. The
+    result is empty if the machine was not sampled.
     """
     host = inside(samples[samples["subject"] == "host"], "cpu_pct", duration_s)
     rest_pct = host.value.copy()
@@ -123,7 +128,7 @@ def others(samples: pd.DataFrame, duration_s: float) -> Windows:
 
 
 def _mean_of_others(samples: pd.DataFrame, duration_s: float) -> Callable[[float, float], float]:
-    """Return a function from two seconds to the mean CPU use of other programs between them."""
+    """Return a function of two seconds that returns other programs' mean CPU use between them."""
     windows = others(samples, duration_s)
 
     def mean_pct(start_s: float, end_s: float) -> float:

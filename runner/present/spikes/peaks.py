@@ -1,4 +1,4 @@
-"""The highest peaks of a server's CPU over all trials of a run, with the cause of each spike."""
+"""List the CPU peaks of servers over all trials of a run, with the cause of each spike."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,21 +21,22 @@ PEAK_COLUMNS = (
     *("height_pct", "baseline_pct", "peak_100ms_pct", "peak_1s_pct", "cause", "meanwhile"),
 )
 WINDOWS_S = {"peak_100ms_pct": 0.1, "peak_1s_pct": 1.0}
-"""Column of a peak -> the seconds over which CPU use is averaged."""
+"""Column of a peak -> length of the window over which CPU use is averaged, in seconds."""
 SHOWN = 10
-"""Rows of the table on the page; the file has all."""
+"""Number of rows of the table on the page; the file has all rows."""
 
 
 def peaks(tables: Tables) -> pd.DataFrame:
     """Return the counted spikes of all trials, and the highest peak of each trial without one.
 
-    Columns are PEAK_COLUMNS: `at_s` is the begin of the spike, or of the window of 0.1 s with the
-    highest peak, in seconds since the load began. `height_pct` is the height above the baseline.
-    `peak_100ms_pct` and `peak_1s_pct` are the highest means over windows of this length within it,
-    or around it if it is shorter; all are in % of a core. `cause` and `meanwhile` are texts, empty
-    for a peak that is no spike. The highest above its baseline comes first. The first second of
-    load and slices is left out. Trials on a share of a core are left out, because a quota caps
-    their peaks, and so are servers that are there for calibration.
+    The columns are PEAK_COLUMNS. `at_s` is the start of the spike, or of the window of 0.1 s with
+    the highest CPU use, in seconds since the load began. `height_pct` is the height above the
+    baseline. `peak_100ms_pct` and `peak_1s_pct` are the highest means over windows of this length
+    that lie within the spike; if the spike is shorter, the windows contain it. All are in % of a
+    core. `cause` and `meanwhile` are texts, which are empty for a peak that is not a spike. Spikes
+    come first, sorted by their height above the baseline. The first second of a load or slice is
+    left out. Trials on a share of a core are left out, because the quota limits their peaks.
+    Servers that are there for calibration are left out, too.
     """
     trials = sealed_trials(tables.trials)
     whole = trials[(trials["share"] == 1) & (trials["tier"] != CALIBRATION)]
@@ -53,7 +54,7 @@ def peaks(tables: Tables) -> pd.DataFrame:
 
 
 def _of_trial(trial: dict[Any, Any], samples: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield the rows of one trial; `samples` are its rows of the resources table."""
+    """Yield the rows of one trial; `samples` are the trial's rows of the resources table."""
     server = samples[samples["subject"] == "server"]
     if server.empty:
         return
@@ -100,7 +101,7 @@ def _of_spikes(samples: pd.DataFrame, found: Track, duration_s: float) -> Iterat
 
 
 def _baseline_at(found: Track, at_s: float) -> float:
-    """Return the baseline of the window that has an instant; NaN if there is none."""
+    """Return the baseline of the window that contains an instant; NaN if no window does."""
     start_s, end_s, _ = found.windows
     within = found.baseline[(start_s <= at_s) & (end_s > at_s)]
     return float(within[0]) if len(within) else float("nan")
@@ -109,7 +110,10 @@ def _baseline_at(found: Track, at_s: float) -> float:
 def _peaks_within(
     server: pd.DataFrame, start_s: float, end_s: float, duration_s: float
 ) -> dict[str, float]:
-    """Return the highest CPU use over windows within a stretch, or that contain a shorter one."""
+    """Return the highest CPU use over windows of each length in WINDOWS_S, in % of a core.
+
+    The windows lie within the stretch; if the stretch is shorter than a window, they contain it.
+    """
     found = {}
     for column, window_s in WINDOWS_S.items():
         curve = usage(server, window_s, duration_s + ROUNDING_S)
@@ -120,7 +124,7 @@ def _peaks_within(
 
 
 def peak_words(found: pd.DataFrame) -> str:
-    """Return how many spikes the table of peaks has, in how many trials, and what is left out."""
+    """Return how many spikes the table of peaks has, and in how many trials."""
     if found.empty:
         return "No trial gave its server a whole core, so a quota capped every peak."
     spikes = int(found["is_spike"].sum())

@@ -1,15 +1,18 @@
-"""What a server ran in a CPU spike and not around it, by the samples of a timeline.
+"""Find which functions a server ran in a CPU spike, but not around the spike.
 
-A timeline is a load in one piece during which perf looked 499 times per second of the server's CPU
-time. Its spikes are found as in any trial (found.py), from the sampler's windows. The surroundings
-of a spike are the windows outside of spikes of which the middle is at most BASELINE_S / 2 from the
-spike's. More CPU time of a function, with all that it calls, is its time in the spike, minus its
-time in the surroundings, scaled to the spike's length.
+The data come from a timeline: a load in one piece during which perf took 499 samples per second of
+the server's CPU time. The spikes are found as in any trial (found.py), from the sampler's windows.
+The surroundings of a spike are the windows outside all spikes whose middle is at most
+BASELINE_S / 2 away from the middle of the spike. The additional CPU time of a function, including
+its callees, is its CPU time in the spike minus its CPU time in the surroundings, after the latter
+is scaled to the length of the spike.
 
-From a thread's first function on, the callee with the most more CPU time is followed as long as it
-has MOST_OF_MORE of the spike's. The last one followed is the spike's function. It stands out if its
-share of the spike's samples exceeds its share of the surrounding ones by Fisher's exact test. If it
-does not, the spike was more of the same work.
+To find the function of a spike, the search starts at the threads' first functions. It goes on to
+the callee with the largest additional CPU time, as long as this callee has at least the share
+MOST_OF_MORE of the spike's additional CPU time. The function at which the search ends is the
+function of the spike. It stands out if its share of the samples in the spike is significantly
+larger than its share of the samples in the surroundings (Fisher's exact test). If it does not stand
+out, the server did more of its usual work in the spike.
 """
 
 from __future__ import annotations
@@ -30,34 +33,37 @@ from runner.store import RunFolder
 
 MOST_OF_MORE = 0.5
 FEWEST_SAMPLES = 10
-"""Samples of a spike below which nothing is said about its functions."""
+"""Fewest samples that a spike must have before its function is named."""
 ALPHA = 0.01
 
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """A server's CPU use over a recorded load, and perf's samples of it."""
+    """A server's CPU use over a recorded load, and the samples that perf took during it."""
 
     trial_id: str
     server: str
     load: str
     track: Track
     samples: pd.DataFrame
-    """Columns `t_s`, `cpu_ms`, `category` and `stack` of `timeline_samples`."""
+    """The timeline's rows of `timeline_samples`: columns `t_s`, `cpu_ms`, `category`, `stack`."""
     duration_s: float
 
     @property
     def highest(self) -> float:
-        """Height of the highest counted spike in deviations; 0 without one."""
+        """Height of the highest counted spike, in deviations; 0 if there is no spike."""
         return max((spike.deviations for spike in self.track.counted), default=0.0)
 
 
 @dataclass(frozen=True)
 class Function:
-    """A function of a call stack, and its share of the samples in a spike and around it."""
+    """The function of a spike, with its shares of the samples in the spike and around it.
+
+    `more_ms` is its additional CPU time in the spike.
+    """
 
     callers: tuple[str, ...]
-    """From the thread's first function to the caller."""
+    """The call stack above the function, from the thread's first function to the caller."""
     name: str
     more_ms: float
     share: float
@@ -67,7 +73,10 @@ class Function:
 
 @dataclass(frozen=True)
 class Ran:
-    """What a spike ran more than its surroundings."""
+    """What a server ran in a spike more than around it.
+
+    `samples` is the number of samples in the spike, and `more_ms` the additional CPU time.
+    """
 
     number: int
     """Number of the spike in its timeline, from 1."""
@@ -75,13 +84,16 @@ class Ran:
     samples: int
     more_ms: float
     function: Function | None
-    """None if there are too few samples, or no function has most of the spike's time."""
+    """The function of the spike.
+
+    None if there are too few samples, or if no function has most of the additional CPU time.
+    """
     kinds: Mapping[str, float]
-    """More CPU time in ms by kind of work, the largest first."""
+    """Additional CPU time in ms by kind of work, the largest first."""
 
 
 def read_timelines(run: RunFolder) -> list[Timeline]:
-    """Return the timelines of a run, in their order; empty if it has none."""
+    """Return the timelines of a run in the order of its tables; empty if the run has none."""
     windows = read_table(run, "timeline_windows")
     samples = dict(list(read_table(run, "timeline_samples").groupby("trial_id")))
     found = []
@@ -103,7 +115,7 @@ def read_timelines(run: RunFolder) -> list[Timeline]:
 
 
 def what_ran(timeline: Timeline) -> list[Ran]:
-    """Return what each counted spike of a timeline ran more than its surroundings."""
+    """Return, for each counted spike of a timeline, what ran in it more than around it."""
     return [
         _ran(timeline, number, spike)
         for number, spike in enumerate(timeline.track.spikes, start=1)
@@ -113,12 +125,15 @@ def what_ran(timeline: Timeline) -> list[Ran]:
 
 @dataclass(frozen=True, eq=False)
 class _Beside:
-    """The samples of a spike and of its surroundings, with the scale of the latter."""
+    """The samples in a spike and in its surroundings.
+
+    CPU time in the surroundings is multiplied by `scale`, to compare it with that in the spike.
+    """
 
     inside: pd.DataFrame
     around: pd.DataFrame
     scale: float
-    """Length of the spike, divided by that of the surroundings; 0 without any."""
+    """Length of the spike divided by the length of the surroundings; 0 without surroundings."""
 
 
 def _ran(timeline: Timeline, number: int, spike: Spike) -> Ran:
@@ -151,14 +166,14 @@ def _beside(timeline: Timeline, spike: Spike) -> _Beside:
 def _within(
     at_s: Floats, start_s: Floats, end_s: Floats, chosen: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Return which times lie in one of the chosen windows."""
+    """Return a mask of the times that lie in a chosen window."""
     place = np.searchsorted(start_s, at_s, side="right") - 1
     known = (place >= 0) & (at_s < end_s[place]) if len(end_s) else np.zeros(len(at_s), dtype=bool)
     return np.asarray(known & chosen[place]) if len(end_s) else known
 
 
 def _more_by(beside: _Beside, column: str) -> dict[str, float]:
-    """Return more CPU time in ms by the values of a column."""
+    """Return the additional CPU time in ms for each value of a column."""
     inside_ms, around_ms = (
         each.groupby(column)["cpu_ms"].sum() for each in (beside.inside, beside.around)
     )
@@ -168,7 +183,11 @@ def _more_by(beside: _Beside, column: str) -> dict[str, float]:
 
 @dataclass
 class _Node:
-    """A function below its callers: samples and CPU time in the spike and around it."""
+    """A function in the tree of call stacks, with its callees.
+
+    `inside` and `around` are the numbers of its samples in the spike and in the surroundings, and
+    `more_ms` is its additional CPU time.
+    """
 
     inside: int = 0
     around: int = 0
@@ -197,7 +216,7 @@ def _by_stack(samples: pd.DataFrame) -> Iterator[tuple[str, int, float]]:
 
 
 def _nodes(root: _Node, stack: str) -> Iterator[_Node]:
-    """Yield the root and the node of each function of a call stack; make those that are new."""
+    """Yield the root, then the node of each function of a call stack; create missing nodes."""
     node = root
     yield node
     for function in stack.split(";"):
@@ -206,7 +225,10 @@ def _nodes(root: _Node, stack: str) -> Iterator[_Node]:
 
 
 def _function(beside: _Beside, more_ms: float) -> Function | None:
-    """Return the last callee that has most of a spike's time; None if no function has it."""
+    """Return the function of a spike, as explained in this module's docstring.
+
+    Return None if no function has most of the additional CPU time.
+    """
     root = node = _tree(beside)
     path: list[str] = []
     while node.callees:
@@ -240,5 +262,5 @@ def _stands_out(node: _Node, root: _Node) -> bool:
 
 
 def in_order(timelines: Sequence[Timeline]) -> list[Timeline]:
-    """Return timelines, the one with the spike that stands out most first."""
+    """Return the timelines sorted by their highest spike; the most prominent spike comes first."""
     return sorted(timelines, key=lambda each: (-each.highest, each.server))

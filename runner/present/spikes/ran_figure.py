@@ -1,4 +1,4 @@
-"""Figure of a timeline: a server's CPU use by the sampler, and what it ran by perf's samples."""
+"""Figure of a timeline: a server's CPU use by the sampler, and what ran by perf's samples."""
 
 from __future__ import annotations
 
@@ -29,32 +29,33 @@ MOST_LANES = 6
 LANE_IN = 0.42
 LABEL_IN = 2.85
 LETTERS = 28
-"""Letters of a lane's name that have room."""
+"""Most characters of a lane's name."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Lane:
-    """CPU use of a kind of work, or of the function of a spike, in each window."""
+    """The CPU use of a kind of work, or of the function of a spike, in each window."""
 
     name: str
     cpu_pct: Floats
 
 
 def timelines_of(tables: Tables) -> list[Timeline]:
-    """Return the timelines of a run, the one with the most prominent spike first."""
+    """Return the timelines of a run; the timeline with the most prominent spike comes first."""
     return [] if tables.folder is None else in_order(read_timelines(tables.folder))
 
 
 def has_timelines(tables: Tables) -> bool:
-    """True if a run has a timeline."""
+    """Return whether a run has a timeline."""
     return bool(timelines_of(tables))
 
 
 @chart("cpu-spikes-ran", notebook="cpu_spikes", needs=has_timelines, table="What a spike ran")
 def ran(tables: Tables) -> Chart:
-    """Return the chart of the timeline whose spike stands out most.
+    """Return the chart of the timeline that has the most prominent spike.
 
-    In the frame, panel is what is shown, x the end of a window, and y % of a core.
+    In the chart's frame, `panel` is `CPU`, a kind of work or a function, `x` is the end of a
+    window, and `y` is its CPU use in % of a core.
     """
     found = timelines_of(tables)
     if not found:
@@ -82,7 +83,7 @@ def ran(tables: Tables) -> Chart:
 
 
 def _title(timeline: Timeline, spikes: Sequence[Ran]) -> str:
-    """Return what the highest spike ran, if one function stands out."""
+    """Return a title that names the function that ran in a spike, if one stands out."""
     named = [each for each in spikes if each.function is not None and each.function.stands_out]
     if named:
         top = max(named, key=lambda each: each.more_ms)
@@ -95,7 +96,7 @@ def _title(timeline: Timeline, spikes: Sequence[Ran]) -> str:
 
 
 def _lanes(timeline: Timeline, spikes: Sequence[Ran]) -> list[_Lane]:
-    """Return the functions of spikes, then the kinds of work with most CPU time."""
+    """Return the lanes: first functions of spikes, then the kinds of work with most CPU time."""
     samples = timeline.samples
     functions = {
         each.function.name: None
@@ -116,12 +117,12 @@ def _lanes(timeline: Timeline, spikes: Sequence[Ran]) -> list[_Lane]:
 
 
 def _runs(samples: pd.DataFrame, function: str) -> pd.Series[bool]:
-    """Return which samples have a function in their call stack."""
+    """Return a mask of the samples that have a function in their call stack."""
     return (";" + samples["stack"] + ";").str.contains(f";{function};", regex=False)
 
 
 def _cpu_pct(timeline: Timeline, samples: pd.DataFrame) -> Floats:
-    """Return the CPU use of samples in each window of the sampler, in % of a core."""
+    """Return the CPU use that samples show in each window of the sampler, in % of a core."""
     windows = timeline.track.windows
     edges = np.append(windows.start_s, windows.end_s[-1:])
     used_ms, _ = np.histogram(samples["t_s"], bins=edges, weights=samples["cpu_ms"])
@@ -183,7 +184,10 @@ def _draw_cpu(ax: Axes, timeline: Timeline, spikes: Sequence[Ran], color: str) -
 
 
 def _draw_lanes(ax: Axes, timeline: Timeline, lanes: Sequence[_Lane], color: str) -> None:
-    """Draw a lane of each part as steps above its base, all to one scale, its maximum beside it."""
+    """Draw the CPU use of each lane as steps, and write its maximum beside it.
+
+    All lanes have the same scale.
+    """
     start_s, end_s, _ = timeline.track.windows
     highest_pct = max((float(each.cpu_pct.max(initial=0.0)) for each in lanes), default=0.0) or 1.0
     for place, lane in enumerate(lanes):

@@ -1,4 +1,4 @@
-"""Words and a table on what the spikes of a timeline ran."""
+"""Put into words, and into a table, what ran in the spikes of a timeline."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from runner.present.spikes.ran import FEWEST_SAMPLES, Function, Ran, Timeline
 from runner.profiled import KERNEL
 
 LONGEST_NAME = 60
-"""Letters of a function's name in a sentence; a table has all of it."""
+"""Most characters of a function's name in a sentence; a table has the whole name."""
 CALLERS = 3
+"""Most callers that a row names."""
 KINDS = 3
-"""Kinds of work that a row names."""
+"""Most kinds of work that a row names."""
 
 
 def short_function(name: str, longest: int = LONGEST_NAME) -> str:
-    """Return a function's name without the mark of the kernel, cut off at its begin if too long.
+    """Return a function's name without the suffix of kernel functions.
 
-    The end of a name is the function, its begin the module.
+    If it is too long, its beginning is cut off, because a name begins with the module and ends with
+    the function.
     """
     plain = printable(name.removesuffix(KERNEL))
     return plain if len(plain) <= longest else f"…{plain[1 - longest :]}"
 
 
 def timeline_words(timeline: Timeline, ran: Sequence[Ran], load: str) -> str:
-    """Return how a timeline was made, and how many spikes it has; `load` is in words."""
+    """Return how a timeline was measured, and how many spikes it has; `load` is in words."""
     spikes = plural(len(ran), "spike") if ran else "no spike"
     return (
         f"{timeline.server} was loaded once more for {timeline.duration_s:.0f} s ({load}) while "
@@ -38,7 +40,7 @@ def timeline_words(timeline: Timeline, ran: Sequence[Ran], load: str) -> str:
 
 
 def ran_words(each: Ran) -> str:
-    """Return on what a spike spent more CPU time than its surroundings, in one sentence."""
+    """Return a sentence on what took more CPU time in a spike than around it."""
     spike = each.spike
     begin = (
         f"Spike {each.number} ({spike.start_s:.2f} s, {spike.length_s:.2f} s long) has "
@@ -63,7 +65,7 @@ def _usual_words(found: Function) -> str:
 
 
 def ran_table(ran: Sequence[Ran]) -> pd.DataFrame:
-    """Return a row for each spike with its function and its kinds of work, as texts."""
+    """Return a table with a row for each spike: its function and its kinds of work."""
     return pd.DataFrame([_row(each) for each in ran])
 
 
@@ -87,6 +89,6 @@ def _row(each: Ran) -> dict[str, str]:
 
 
 def _callers(found: Function) -> str:
-    """Return the nearest callers, the nearest first."""
+    """Return up to CALLERS callers of a function; the nearest caller comes first."""
     nearest = found.callers[: -CALLERS - 1 : -1]
     return " < ".join(short_function(name) for name in nearest) or "–"

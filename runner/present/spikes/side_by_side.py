@@ -1,4 +1,4 @@
-"""Figure of the CPU use of several servers under one long load, on one axis of time."""
+"""Figure of the CPU use of several servers under one long load, over one time axis."""
 
 from dataclasses import replace
 from typing import Any
@@ -19,7 +19,7 @@ from runner.present.spikes.coincidence import Events
 from runner.present.spikes.view import View, view
 
 LONG_S = 20.0
-"""Shortest load at an offered rate that is shown."""
+"""Length of the shortest load that is shown, in seconds."""
 NO_LONG_TRIAL = (
     f"No trial of this run has a load of {LONG_S:g} s or more at an offered rate on a whole core."
 )
@@ -28,10 +28,10 @@ MOST_SERVERS = 4
 
 
 def long_trials(tables: Tables) -> pd.DataFrame:
-    """Return one trial per server of the first long load at an offered rate on a whole core.
+    """Return one trial per server of the first long load at a constant offered rate on whole cores.
 
-    Only there is a peak the server's: no quota caps it, and no slice begins during the load. Empty
-    if the run has no such load.
+    Only under such a load a peak is due to the server alone, because no quota limits the peak and
+    no slice begins during the load. The frame is empty if the run has no such load.
     """
     sampled = tables.resources.loc[tables.resources["subject"] == "server", "trial_id"]
     trials = sealed_trials(tables.trials)
@@ -49,7 +49,7 @@ def long_trials(tables: Tables) -> pd.DataFrame:
 
 
 def has_long_trials(tables: Tables) -> bool:
-    """True if a run has a long load at an offered rate on a whole core."""
+    """Return whether a run has a load for this figure; see `long_trials`."""
     return not long_trials(tables).empty
 
 
@@ -57,8 +57,8 @@ def has_long_trials(tables: Tables) -> bool:
 def side_by_side(tables: Tables) -> Chart:
     """Return the chart of several servers' CPU use, window by window, under one long load.
 
-    In the frame, panel is the load, x the end of a window, low and high are the baseline, and solid
-    is False in a spike.
+    In the chart's frame, `panel` is the load, `x` is the end of a window, `low` and `high` are the
+    baseline, and `solid` is False within a spike.
     """
     trials = long_trials(tables)
     if trials.empty:
@@ -102,7 +102,10 @@ def side_by_side(tables: Tables) -> Chart:
 
 
 def _title(shown: dict[Any, View]) -> str:
-    """Return how often each server spiked, as `gin spiked 3 times in 24 s, axum never`."""
+    """Return a title that says how often each server spiked.
+
+    For example: `gin spiked 3 times in 24 s, axum never`.
+    """
     counts = {str(server): len(each.server.counted) for server, each in shown.items()}
     seconds = f"{min(each.server.settled_s for each in shown.values()):.0f}"
     if not any(counts.values()):
@@ -117,7 +120,7 @@ def _times(count: int) -> str:
 
 
 def _sentences(shown: dict[Any, View]) -> str:
-    """Return each server's mean and peak CPU use, number of spikes, and collections."""
+    """Return each server's mean and peak CPU use, and its numbers of spikes and collections."""
     found = []
     for server, each in shown.items():
         row = each.case.row
@@ -136,7 +139,10 @@ def _sentences(shown: dict[Any, View]) -> str:
 
 
 def _draw(chart: Chart, shown: dict[Any, View]) -> Figure:
-    """Draw all servers' CPU use in one panel, and a lane of each collector's pauses below."""
+    """Draw the CPU use of all servers in one panel.
+
+    Below it, draw a lane with the pauses of each server's garbage collector.
+    """
     pauses = {
         str(server): kind
         for server, each in shown.items()
@@ -180,7 +186,7 @@ def _draw_cpu(ax: Axes, chart: Chart, shown: dict[Any, View], longest_s: float) 
 
 
 def _draw_pauses(ax: Axes, pauses: dict[str, Events], looks: Any, longest_s: float) -> None:
-    """Draw each collector's pauses as bars, as high as they are long."""
+    """Draw the pauses of each garbage collector as bars, whose height shows the pause time."""
     for lane, (server, kind) in enumerate(pauses.items()):
         amounts_ms = kind.amounts_ms
         if amounts_ms is None:

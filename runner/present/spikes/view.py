@@ -1,4 +1,4 @@
-"""Trials for the page about CPU spikes: one in full, and a row of spikes for each."""
+"""Trials for the page about CPU spikes: one trial in detail, and a survey with a row per trial."""
 
 import math
 from dataclasses import dataclass
@@ -18,30 +18,30 @@ SUBJECTS = ("server", "generator", "database")
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A trial, and the displayed part of its load, `start_s` to `stop_s`.
+    """A trial, and the part of its load that is displayed, from `start_s` to `stop_s`.
 
-    Spikes, events and the test cover the whole load, whatever part is displayed.
+    Spikes, events and the test of coincidence cover the whole load, whatever part is displayed.
     """
 
     case: Case
     why: str  # why this trial is shown, in a sentence
-    samples: pd.DataFrame  # its rows of the resources table
-    tracks: dict[str, Track]  # CPU by subject, the server first
+    samples: pd.DataFrame  # the trial's rows of the resources table
+    tracks: dict[str, Track]  # CPU use by subject, the server first
     events: tuple[Events, ...]
     hindrances: tuple[Hindrance, ...]  # what held the server back
-    explanations: tuple[Explanation, ...]  # of each of the server's spikes
+    explanations: tuple[Explanation, ...]  # the cause of each spike of the server, in their order
     start_s: float
     stop_s: float
-    duration_s: float  # of the load
+    duration_s: float  # length of the load
 
     @property
     def server(self) -> Track:
-        """The server's CPU."""
+        """The server's CPU use and spikes."""
         return self.tracks["server"]
 
     @property
     def numbered(self) -> dict[int, Spike]:
-        """The server's spikes in the displayed part, by their number in the load, from 1."""
+        """The server's spikes in the displayed part, by their number in the whole load (from 1)."""
         every = enumerate(self.server.spikes, start=1)
         return {
             number: spike for number, spike in every if spike.overlaps(self.start_s, self.stop_s)
@@ -49,7 +49,7 @@ class View:
 
     @property
     def highest(self) -> int | None:
-        """The number of the highest counted spike in the displayed part; None without one."""
+        """The number of the highest counted spike in the displayed part; None if there is none."""
         counted = {
             number: spike.height_pct
             for number, spike in self.numbered.items()
@@ -59,7 +59,7 @@ class View:
 
     @property
     def peaks(self) -> list[tuple[float, float]]:
-        """The server's known CPU peaks: in %, with their windows in seconds."""
+        """The server's known CPU peaks, as pairs of (% of a core, window in seconds)."""
         every = [
             (float(self.case.row[f"server_cpu_peak_{name}_pct"]), s)
             for name, s in (("100ms", 0.1), ("1s", 1.0))
@@ -70,9 +70,10 @@ class View:
 def view(
     tables: Tables, trial_id: str, why: str, start_s: float = 0.0, stop_s: float = 0.0
 ) -> View:
-    """Return a sealed trial between two seconds of its load; 0 and 0 mean all of it.
+    """Return the view of a sealed trial from `start_s` to `stop_s` of its load.
 
-    Raise LabError if there is no such trial, its server was not sampled, or the seconds are outside
+    0 and 0 mean the whole load. `why` is a sentence that says why the trial is shown. Raise
+    LabError if there is no such trial, if its server was not sampled, or if the seconds are outside
     its load.
     """
     case = choose(tables, trial_id)
@@ -112,7 +113,10 @@ def view(
 def surroundings(
     samples: pd.DataFrame, server: Track, held: tuple[Hindrance, ...], duration_s: float
 ) -> Surroundings:
-    """Return what explains a trial's spikes; `samples` are its rows of the resources table."""
+    """Return the data by which a trial's spikes are explained.
+
+    `samples` are the trial's rows of the resources table, and `held` what held the server back.
+    """
     return Surroundings(
         server=server,
         samples=samples[samples["subject"] == "server"],
@@ -122,10 +126,11 @@ def surroundings(
 
 
 def windows(shown: View) -> pd.DataFrame:
-    """Return a tidy frame of a trial: a row per window of the sampler and subject.
+    """Return a tidy frame of a trial, with a row per window of the sampler and per subject.
 
-    Columns are those of the resources table, with `baseline_pct` (NaN for subjects without one) and
-    `spike`, the number of the server's spike that the window belongs to, 0 outside of spikes.
+    The columns are those of the resources table and two more: `baseline_pct` is NaN for subjects
+    without a baseline, and `spike` is the number of the server's spike to which the window belongs
+    (0 outside spikes).
     """
     frame = shown.samples.reset_index(drop=True).assign(baseline_pct=np.nan, spike=0)
     for subject, found in shown.tracks.items():
@@ -144,19 +149,20 @@ OF_SPIKE = ("deviations", "height_pct", "start_s")
 
 
 def has_samples(tables: Tables) -> bool:
-    """True if a run has a sealed trial whose server's CPU was sampled."""
+    """Return whether a run has a sealed trial in which the server's CPU use was sampled."""
     sampled = tables.resources.loc[tables.resources["subject"] == "server", "trial_id"]
     return bool(sampled.isin(sealed_trials(tables.trials)["trial_id"]).any())
 
 
 def survey(tables: Tables) -> pd.DataFrame:
-    """Return one row per sealed trial with samples of its server, in the order of the loads.
+    """Return one row per sealed trial with samples of its server, sorted by load.
 
-    Empty without such trials. `peak_pct` is the highest CPU over 0.1 s, or the mean of a shorter
-    load. `seconds` is the time in which spikes are counted, `spikes` their number and `spike_s`
-    their total length. `settling` is the number of spikes at the begin of load and slices. The
-    columns OF_SPIKE describe the most prominent counted spike, NaN without one. `gc_per_s` is NaN
-    if the server reports no garbage collection.
+    The frame is empty if there are no such trials. `peak_pct` is the highest CPU use over 0.1 s, or
+    the mean CPU use if the peak is unknown. `seconds` is the time in which spikes are counted,
+    `spikes` is the number of counted spikes, and `spike_s` is their total length. `settling` is the
+    number of spikes at the start of the load or of a slice. The columns OF_SPIKE describe the most
+    prominent counted spike; they are NaN if there is none. `gc_per_s` is NaN if the server reports
+    no garbage collector.
     """
     trials = sealed_trials(tables.trials).sort_values(["load_order", "trial_order"])
     samples = dict(
@@ -184,10 +190,11 @@ def survey(tables: Tables) -> pd.DataFrame:
 
 
 def most_pronounced(found: pd.DataFrame) -> str:
-    """Return the trial of a survey with the most prominent spike, or without spikes the highest
-    peak.
+    """Return the id of the trial of a survey that has the most prominent spike.
 
-    Trials too short to search for spikes are considered only if all are. Empty without trials.
+    If there are no spikes, return the trial with the highest peak. Trials that are too short to be
+    searched for spikes are considered only if all trials are too short. Return an empty text if
+    there are no trials.
     """
     if found.empty:
         return ""

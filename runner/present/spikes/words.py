@@ -30,11 +30,11 @@ NO_TRIAL_TO_LOOK_AT = (
     "This run has no sealed trial whose server's CPU was sampled, which is what this page is about."
 )
 FULL = 0.9
-"""Above this share of its CPU, a server is too close to its limit to show a spike."""
+"""If a server uses more than this share of its CPU, it is too close to its limit for spikes."""
 
 
 def why(found: pd.DataFrame, trial_id: str) -> str:
-    """Return why a trial of a survey is shown if none was chosen."""
+    """Return why a trial of a survey is shown, if the user did not choose a trial."""
     row = found[found["trial_id"] == trial_id].iloc[0]
     short = int((found["seconds"] == 0).sum())
     long_enough = len(found) - short
@@ -59,12 +59,12 @@ def trial_words(view: View) -> str:
 
 
 def peak_words(view: View) -> str:
-    """Return the server's peaks in two windows; empty if unknown."""
+    """Return the server's CPU peaks over 0.1 s and over 1 s; empty if both are unknown."""
     return ", ".join(f"{number(pct)} % over {window_s:g} s" for pct, window_s in view.peaks)
 
 
 def spike_words(view: View) -> str:
-    """Return the number of the server's spikes, their definition, and its peaks in two windows."""
+    """Return how many spikes the server has, what a spike is, and the server's CPU peaks."""
     server = view.server
     if math.isnan(server.deviation):
         windows = plural(len(server.windows.value), "window")
@@ -95,7 +95,7 @@ def spike_words(view: View) -> str:
 
 
 def spike_table(view: View) -> pd.DataFrame:
-    """Return the server's spikes in the displayed part, with coinciding events, as texts."""
+    """Return a table of the server's spikes in the displayed part, with cause and events."""
     rows = []
     probe = view.case.probe
     for place, spike in view.numbered.items():
@@ -124,7 +124,7 @@ def spike_table(view: View) -> pd.DataFrame:
 
 
 def hindrance_words(view: View) -> str:
-    """Return how often something held the server back, and the effect on its response times."""
+    """Return how often something held the server back, and what that means for other numbers."""
     if not view.hindrances:
         return (
             "Nothing that is looked at held the server back: it was not stopped, and stolen, "
@@ -137,7 +137,7 @@ def hindrance_words(view: View) -> str:
 
 
 def hindrance_table(view: View) -> pd.DataFrame:
-    """Return what held the server back, in the order of time, as texts."""
+    """Return a table of what held the server back, sorted by time."""
     rows = []
     for held in view.hindrances:
         row = {
@@ -158,13 +158,13 @@ def _was_caught_up(view: View, held: Hindrance) -> bool:
 
 
 def _slowest_ms(probe: pd.DataFrame, held: Hindrance) -> float:
-    """Return the slowest response to the probe's requests that were due in a stretch."""
+    """Return the longest response time of the probe's requests that were due in a stretch."""
     due = probe["ok"] & probe["t_s"].between(held.start_s, held.end_s)
     return float(probe.loc[due, "latency_ms"].max())
 
 
 def coincidence_words(view: View) -> str:
-    """Return the kinds of event that coincide with the spikes."""
+    """Return which kinds of events coincide with the spikes more than by chance."""
     if not view.server.counted:
         return "There is no spike to hold against other events; the table says which there were."
     tied = [kind.kind for kind in view.events if kind.p_holm <= ALPHA]
@@ -177,9 +177,9 @@ def coincidence_words(view: View) -> str:
 
 
 def coincidence_table(view: View) -> pd.DataFrame:
-    """Return how often the spikes overlap events of each kind, compared with chance, as texts.
+    """Return a table of how often the spikes overlap events of each kind, compared with chance.
 
-    Unknown kinds are included.
+    Kinds about which nothing is known have a row that says so.
     """
     spikes = len(view.server.counted)
     rows = []
@@ -201,7 +201,7 @@ def coincidence_table(view: View) -> pd.DataFrame:
 
 
 def reading(kind: Events, spikes: int) -> str:
-    """Return the interpretation of the overlap of spikes with a kind of event, in a few words."""
+    """Return in a few words what the overlap of spikes with a kind of event means."""
     if not spikes:
         return "there is no spike"
     if not kind.count:
@@ -216,7 +216,7 @@ def reading(kind: Events, spikes: int) -> str:
 
 
 def limits(view: View) -> tuple[str, ...]:
-    """Return the limitations of this page for this trial, a sentence each."""
+    """Return sentences on what this page cannot show about this trial."""
     return tuple(
         sentence
         for sentence in (
@@ -252,8 +252,9 @@ def _on_a_full_server(view: View) -> str:
 
 
 def _on_events(view: View) -> Iterator[str]:
-    """Yield the kinds of events that are known too coarsely, not at all, or only for the
-    machine.
+    """Yield sentences on kinds of events that are not known well.
+
+    They are known too coarsely, not at all, or only for the whole machine.
     """
     lengths_s = [spike.length_s for spike in view.server.counted]
     usual_s = float(pd.Series(lengths_s, dtype=float).median())
@@ -279,7 +280,7 @@ def _on_events(view: View) -> Iterator[str]:
 
 
 def _on_the_load(view: View) -> Iterator[str]:
-    """Yield the limitations from the load's generator, probe, begin and steps."""
+    """Yield sentences on limitations that are due to the generator, the probe or the load."""
     row = view.case.row
     if not traits_of(row["tool"]).keeps_requests:
         yield (
@@ -303,9 +304,9 @@ def _on_the_load(view: View) -> Iterator[str]:
 
 
 def control_table(found: pd.DataFrame) -> pd.DataFrame:
-    """Return how often each server of a survey spikes over all its trials, as texts.
+    """Return a table of how often each server of a survey spikes over all its trials.
 
-    Servers are sorted by language, as in figures.
+    Servers are sorted by language, as in the figures.
     """
     sums = dict.fromkeys(("trials", "seconds", "spikes", "spike_s", "with_one", "settling"), "sum")
     each = found.assign(trials=1, with_one=found["spikes"] > 0).groupby(
@@ -335,7 +336,7 @@ def control_table(found: pd.DataFrame) -> pd.DataFrame:
 def control_words(found: pd.DataFrame, trial_id: str) -> str:
     """Return how often the trial's server spikes under its load, compared with other servers.
 
-    Servers with and without garbage collection are compared separately.
+    The other servers are listed in two groups: without and with a garbage collector.
     """
     collects = found["gc_per_s"].notna().groupby(found["server"]).transform("any")
     shown = found["trial_id"] == trial_id
