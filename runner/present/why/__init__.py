@@ -1,1 +1,1 @@
-"""Why servers differ: the functions and system calls on which a request's CPU time is spent."""
+"""Why servers differ: on which functions and system calls they spend a request's CPU time."""

@@ -1,4 +1,4 @@
-"""Profiles for other viewers: folded stacks, and the file format of speedscope."""
+"""Export profiles for other viewers: as folded stacks, and in the file format of speedscope."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ NANOSECONDS = 1000
 
 
 def folded(stacks: pd.Series[float]) -> str:
-    """Return folded stacks with ns per request, as flamegraph.pl and inferno read them.
+    """Return folded stacks with ns per request, in the format of flamegraph.pl and inferno.
 
-    Stacks below half a nanosecond are left out, because these programs read whole numbers.
+    These programs only read whole numbers, so stacks of less than half a nanosecond are left out.
     """
     rounded = ((stack, round(NANOSECONDS * value)) for stack, value in stacks.items())
     return "".join(f"{stack} {value}\n" for stack, value in rounded if value)
 
 
 def speedscope(stacks: pd.Series[float], name: str) -> dict[str, Any]:
-    """Return the stacks as a profile of speedscope (file-format-spec.ts), in µs per request."""
+    """Return the stacks in speedscope's file format (file-format-spec.ts), in µs per request."""
     split = [str(stack).split(";") for stack in stacks.index]
     functions = sorted({function for stack in split for function in stack})
     numbers = {function: number for number, function in enumerate(functions)}

@@ -1,4 +1,4 @@
-"""The figure of profiles: CPU time per request by kind of work and server."""
+"""The figure of the profiles: CPU time per request by kind of work and server."""
 
 import math
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ from runner.present.why.profiles import Profiles, ServerProfile, read_profiles
 from runner.present.why.words import TOTAL, load_words, sentences, us
 
 MOST_SERVERS = 4
-"""Servers in the figure; the tables have all."""
+"""Most servers in the figure; the tables have all servers."""
 LEAST_SHARE = 0.01
-"""Share of the dearest server's CPU time below which a kind of work has no bars."""
+"""Share of the dearest server's CPU time below which a kind of work has no bars in the figure."""
 BAR_IN = 0.15
 APART_IN = 0.14
 LABEL_IN = 2.85
@@ -28,12 +28,12 @@ NO_PROFILES = "This run has no profiles: measure with `bench run CAMPAIGN --prof
 
 
 def profiles_of(tables: Tables) -> Profiles | None:
-    """Return the profiles of a run's servers; None if it has none."""
+    """Return the profiles of a run's servers, or None if the run has no profiles."""
     return None if tables.folder is None else read_profiles(tables.folder)
 
 
 def databases_of(tables: Tables) -> Profiles | None:
-    """Return the profiles of the databases of a run's servers; None if it has none."""
+    """Return the profiles of the databases behind a run's servers; None if there are none."""
     return None if tables.folder is None else read_profiles(tables.folder, "database")
 
 
@@ -43,18 +43,21 @@ def is_profiled(tables: Tables) -> bool:
 
 
 def load_of_figure(profiles: Profiles) -> str:
-    """Return the load with the most profiled servers, the first of equal ones."""
+    """Return the load that has the most profiled servers; among equals, return the first."""
     return max(profiles.loads, key=lambda load: len(profiles.of(load)))
 
 
 def first_sentences(tables: Tables) -> tuple[str, ...]:
-    """Return what the dearest server takes more than the cheapest; empty without profiles."""
+    """Return a sentence on what the dearest server spends more CPU time than the cheapest.
+
+    Return nothing without profiles.
+    """
     profiles = profiles_of(tables)
     return () if profiles is None else tuple(sentences(profiles, load_of_figure(profiles))[-1:])
 
 
 def in_figure(servers: Sequence[ServerProfile]) -> list[ServerProfile]:
-    """Return the servers that have room in the figure: the cheapest ones and the dearest."""
+    """Return the servers that the figure shows: the cheapest ones and the dearest."""
     if len(servers) <= MOST_SERVERS:
         return list(servers)
     return [*servers[: MOST_SERVERS - 1], servers[-1]]
@@ -62,7 +65,7 @@ def in_figure(servers: Sequence[ServerProfile]) -> list[ServerProfile]:
 
 @chart("why-categories", notebook="why", needs=is_profiled, table="CPU time by kind of work")
 def categories(tables: Tables) -> Chart:
-    """Return bars of the CPU time per request by kind of work, one for each server."""
+    """Return the chart of CPU time per request: for each kind of work, a bar for each server."""
     profiles = profiles_of(tables)
     if profiles is None:
         return empty("Where the CPU time of a request goes", NO_PROFILES)
@@ -93,7 +96,7 @@ def categories(tables: Tables) -> Chart:
 
 
 def _frame(servers: list[ServerProfile], panel: str) -> pd.DataFrame:
-    """Return a point for each kind of work and server; x numbers the kinds from the top."""
+    """Return a row for each kind of work and server; x is the place of the kind from the top."""
     least_us = LEAST_SHARE * max(each.total.mean for each in servers)
     found = {each.server: {**each.categories, TOTAL: each.total} for each in servers}
     names = [
@@ -169,7 +172,7 @@ def _draw(made: Chart) -> Figure:
 
 
 def _whisker(ax: Axes, y: float, row: object) -> None:
-    """Draw the interval of a bar, as far as it is above 0."""
+    """Draw the interval of a bar; the part below 0 is cut off."""
     low, high = (float(getattr(row, name)) for name in ("low", "high"))
     if math.isfinite(low):
         ax.plot([max(0.0, low), high], [y, y], color=style.INK, lw=1.2, label="_interval")

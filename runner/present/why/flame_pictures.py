@@ -1,4 +1,4 @@
-"""Flame graphs as blocks of a page: a static SVG, and the data of the page's viewer."""
+"""Flame graphs as blocks of a page: a static SVG, and the data for the page's viewer."""
 
 from __future__ import annotations
 
@@ -25,18 +25,21 @@ from runner.present.why.profiles import Profiles
 WIDTH_PX = 700
 ROW_PX = 17
 LETTER_PX = 6.4
-"""Width of a letter of the picture's font."""
+"""Width of a letter in the picture's font."""
 MARGIN_PX = 4.0
 FEWEST_LETTERS = 3
 MOST_DRAWN = 400
-"""Frames in a static picture, in which nobody can zoom."""
+"""Most frames in a static picture, which has no zoom."""
 MOST_SEARCHED = 1500
-"""Frames in the page's viewer."""
+"""Most frames in the page's viewer, which has zoom and search."""
 CHANGES = {Change.LESS: "less", Change.UNSURE: "same", Change.MORE: "more"}
 PLAIN = "#C88500"
-"""Colour of a server's functions if the server has no colour: in a file, or without a trial."""
+"""Colour of a server's functions if the server has no colour of its own.
+
+That is so in an exported file, and for a server without a trial.
+"""
 NAMED = 4
-"""Functions or kinds of work that a description names."""
+"""Most functions, or kinds of work, that a description names."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,11 @@ class Box:
 
 
 def boxes(root: Frame, of_two: bool) -> Iterator[Box]:
-    """Yield the boxes of a tree, callers above their callees; widths are proportional to µs."""
+    """Yield the boxes of a tree, with callers above their callees.
+
+    The width of a box is proportional to the µs of its frame. `of_two` says that the tree is the
+    difference of two servers.
+    """
     scale = WIDTH_PX / root.us if root.us else 0.0
     level = [_Placed(0.0, root)]
     y = 0.0
@@ -66,14 +73,14 @@ def boxes(root: Frame, of_two: bool) -> Iterator[Box]:
 
 @dataclass(frozen=True)
 class _Placed:
-    """A frame and the pixel at which it begins."""
+    """A frame, and the pixel at which its box begins."""
 
     x: float
     frame: Frame
 
 
 def _below(caller: _Placed, scale: float) -> Iterator[_Placed]:
-    """Yield the callees of a frame, side by side from its left end."""
+    """Yield the callees of a frame, side by side from the left end of its box."""
     x = caller.x
     for callee in caller.frame.callees:
         yield _Placed(x, callee)
@@ -88,9 +95,9 @@ def _box(placed: _Placed, y: float, width: float, of_two: bool) -> Box:
 
 
 def _label(frame: Frame, letters: int, of_two: bool) -> str:
-    """Return a box's text of at most `letters`.
+    """Return the text of a box, with at most `letters` characters.
 
-    A difference that does not fit is left out but for its sign, because half a number misleads.
+    If a difference does not fit, only its sign is kept, because half a number would mislead.
     """
     words = frame.name
     if of_two:
@@ -115,9 +122,10 @@ def _title(frame: Frame, of_two: bool) -> str:
 
 
 def svg(root: Frame, color: str = PLAIN, of_two: bool = False) -> str:
-    """Return the static picture of a tree, the same bytes for the same tree.
+    """Return the static picture of a tree as SVG; the same tree always gives the same bytes.
 
-    `color` is the server's; a difference has red for more and hatched blue for less.
+    `color` is the colour of the server. In the picture of a difference (`of_two`), red means more
+    CPU time and hatched blue means less.
     """
     drawn = list(boxes(root.kept(MOST_DRAWN), of_two))
     height = max(box.y for box in drawn) + ROW_PX
@@ -138,9 +146,9 @@ def svg(root: Frame, color: str = PLAIN, of_two: bool = False) -> str:
 def blocks(
     profiles: Profiles, looks: Mapping[str, Identity], load: str, words: str
 ) -> Iterator[Flame]:
-    """Yield the flame graph of the dearest server minus the cheapest, then those of all servers.
+    """Yield the flame graph of the dearest server minus the cheapest, then one for each server.
 
-    `words` name the load.
+    `words` are the name of the load.
     """
     servers = [each.server for each in profiles.of(load)]
     if len(servers) > 1:
@@ -154,7 +162,7 @@ def blocks(
 
 
 def block_of_server(root: Frame, color: str, load: str) -> Flame:
-    """Return the flame graph of one server under a load, in words."""
+    """Return the flame graph of one server; `load` is the load in words."""
     hot = ", ".join(
         f"{each.name} {number(own_us(each))}" for each in widest(root, NAMED) if own_us(each) > 0
     )
@@ -174,7 +182,10 @@ def block_of_server(root: Frame, color: str, load: str) -> Flame:
 
 
 def block_of_difference(root: Frame, less: str, more: str, load: str) -> Flame:
-    """Return the flame graph of what `more` takes more per request than `less`."""
+    """Return the flame graph of the CPU time per request that `more` takes beyond that of `less`.
+
+    `load` is the load in words.
+    """
     sure = ", ".join(f"{each.name} {signed(each.more_us)}" for each in changed(root, NAMED))
     total = f"{signed(root.more_us)} µs of CPU time per request"
     return Flame(
@@ -200,7 +211,7 @@ def _data(root: Frame, about: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(frame: Frame, of_two: bool) -> dict[str, Any]:
-    """Return a frame for the viewer: name, µs, kind, difference, and callees."""
+    """Return a frame as plain data for the viewer: name, µs, kind, difference, and callees."""
     found: dict[str, Any] = {
         "name": frame.name,
         "value": round(frame.us, 4),

@@ -1,4 +1,4 @@
-"""Flame graphs: the call stacks of a server, or the difference of two, as a tree of frames."""
+"""Flame graphs: the call stacks of one server, or the difference of two, as trees of frames."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from runner.present.why.profiles import ORDER, Microseconds, Profiles
 from runner.profiled import KERNEL
 
 LEAST_SHARE = 0.001
-"""Share of the whole below which a frame is part of its caller."""
+"""A frame with a smaller share of the whole CPU time is not shown, but counted to its caller."""
 
 
 class Change(IntEnum):
-    """Whether a server is sure to take more or less on a frame than the other one."""
+    """Whether a server surely spends more, or less, CPU time in a frame than the other server."""
 
     LESS = -1
     UNSURE = 0
-    """The interval of the difference includes zero, or there is no difference to look at."""
+    """The interval of the difference includes zero, or the graph is of one server only."""
     MORE = 1
 
 
@@ -33,13 +33,16 @@ class Frame:
 
     name: str
     us: float
-    """CPU time per request in µs; the mean of both servers in a difference."""
+    """CPU time per request in µs; in a difference, the mean of both servers."""
     more_us: float
-    """Difference in µs per request; 0 in the graph of one server."""
+    """Difference of CPU time per request in µs; 0 in the graph of one server."""
     change: Change
     in_kernel: bool
     callees: tuple[Frame, ...]
-    """Callees that are wide enough, the widest first, or in the order of the kinds of work."""
+    """Callees that are wide enough to be shown.
+
+    The widest callee comes first; kinds of work are in the order of `ORDER`.
+    """
 
     def frames(self) -> Iterator[Frame]:
         """Yield the frame and all frames within it."""
@@ -48,9 +51,9 @@ class Frame:
             yield from callee.frames()
 
     def kept(self, most: int) -> Frame:
-        """Return the tree with at most `most` frames, the widest ones.
+        """Return the tree with at most `most` frames, which are the widest ones.
 
-        A frame is never wider than its caller, so that none loses its caller.
+        A frame is never wider than its caller, so the caller of each kept frame is kept, too.
         """
         widths = sorted((frame.us for frame in self.frames()), reverse=True)
         return self if len(widths) <= most else _without(self, widths[most])
@@ -58,7 +61,7 @@ class Frame:
 
 @dataclass
 class _Node:
-    """A frame that is being summed up: µs per request by slice."""
+    """A frame while its stacks are summed up; values are µs per request, by slice."""
 
     name: str
     us: np.ndarray
@@ -68,7 +71,10 @@ class _Node:
 
 @dataclass(frozen=True)
 class _Path:
-    """Names from a tree's first level to a function, and its own µs per request by slice."""
+    """A call stack: the names from the tree's first level down to a function.
+
+    `us` and `more_us` are the µs per request that the function itself takes, by slice.
+    """
 
     names: Sequence[str]
     us: np.ndarray
@@ -76,7 +82,7 @@ class _Path:
 
 
 def of_server(profiles: Profiles, server: str, load: str) -> Frame:
-    """Return the frames of a server under a load, below one that bears the server's name."""
+    """Return the tree of a server's frames under a load; its root has the server's name."""
     table = profiles.by_stack(server, load)
     slices = table.to_numpy()
     nothing = np.zeros(slices.shape[1])
@@ -88,10 +94,11 @@ def of_server(profiles: Profiles, server: str, load: str) -> Frame:
 
 
 def of_difference(profiles: Profiles, less: str, more: str, load: str) -> Frame:
-    """Return the frames of two servers with what `more` takes more per request than `less`.
+    """Return the tree of the differences in CPU time per request between two servers.
 
-    The first level are kinds of work. Stacks that end in the kernel begin where it was entered, so
-    that servers of different languages share them. Slices are subtracted one by one.
+    Values are those of `more` minus those of `less`, computed slice by slice. The first level of
+    the tree are kinds of work. A stack that ends in the kernel begins where the kernel was entered,
+    so that servers of different languages have the same stacks.
     """
     tables = (profiles.by_stack(name, load) for name in (less, more))
     theirs, mine = (_aligned(table) for table in tables)
@@ -110,7 +117,11 @@ def of_difference(profiles: Profiles, less: str, more: str, load: str) -> Frame:
 
 
 def _aligned(table: pd.DataFrame) -> pd.DataFrame:
-    """Return µs per request by path: the kind of work, then the stack or its kernel part."""
+    """Return µs per request by path.
+
+    A path is the kind of work, followed by the stack; if the stack ends in the kernel, it is only
+    followed by the kernel's functions.
+    """
     paths = [_path(str(category), str(stack)) for category, stack in table.index]
     return table.groupby(pd.Index(paths, name="path")).sum()
 
@@ -123,7 +134,7 @@ def _path(category: str, stack: str) -> str:
 
 
 def _tree(name: str, paths: Sequence[_Path]) -> Frame:
-    """Return the tree of paths, without frames that are too narrow."""
+    """Return the tree of paths, without frames below `LEAST_SHARE`."""
     width = len(paths[0].us) if paths else 0
     root = _Node(name, np.zeros(width), np.zeros(width))
     for path in paths:
@@ -155,7 +166,7 @@ def _frame(node: _Node, least_us: float) -> Frame:
 
 
 def _without(frame: Frame, width_us: float) -> Frame:
-    """Return a tree without frames that are not wider than `width_us`."""
+    """Return a tree with only the frames that are wider than `width_us`."""
     kept = tuple(_without(each, width_us) for each in frame.callees if each.us > width_us)
     return Frame(frame.name, frame.us, frame.more_us, frame.change, frame.in_kernel, kept)
 
@@ -166,23 +177,23 @@ def signed(us: float) -> str:
 
 
 def widest(frame: Frame, count: int) -> list[Frame]:
-    """Return the `count` functions that spend most themselves, without what they call."""
+    """Return the `count` functions that themselves take most CPU time, without their callees."""
     return sorted(frame.frames(), key=lambda each: (-own_us(each), each.name))[:count]
 
 
 def own_us(frame: Frame) -> float:
-    """Return what a frame spends beside the callees that are shown."""
+    """Return the µs that a frame takes without its shown callees."""
     return frame.us - sum(callee.us for callee in frame.callees)
 
 
 def changed(frame: Frame, count: int) -> list[Frame]:
-    """Return the `count` kinds of work with the largest differences that are sure."""
+    """Return up to `count` kinds of work that surely differ, the largest difference first."""
     sure = (each for each in frame.callees if each.change is not Change.UNSURE)
     return sorted(sure, key=lambda each: -abs(each.more_us))[:count]
 
 
 def depth(frames: Iterable[Frame]) -> int:
-    """Return the number of rows of frames and all that they call."""
+    """Return the number of rows that frames and all their callees need."""
     rows = 0
     level = list(frames)
     while level:

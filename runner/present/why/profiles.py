@@ -1,4 +1,4 @@
-"""CPU time per request by kind of work: means, differences of two servers, and their intervals."""
+"""CPU time per request by kind of work: means, differences between servers, and intervals."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ ORDER = (
     *("client protocol", "parser and planner", "executor", "storage and locks", "WAL"),
     UNKNOWN,
 )
-"""Categories from the kernel to the application, then those of PostgreSQL, as every table and
-figure has them.
+"""Categories (kinds of work) in the order of all tables and figures.
+
+First come those of servers, from the kernel to the application, then those of PostgreSQL.
 """
 MOST_UNKNOWN = 0.15
-"""Share of unknown CPU time above which a profile says too little."""
+"""Share of unknown CPU time above which a page warns that the profile shows too little."""
 
 
 @dataclass(frozen=True)
 class Microseconds:
-    """CPU time per request, or a difference of such, with its 95 % interval.
+    """A CPU time per request, or a difference of two, with its 95 % interval.
 
     `low` and `high` are NaN if there are fewer than two slices.
     """
@@ -41,9 +42,10 @@ class Microseconds:
 
     @classmethod
     def of_slices(cls, values: np.ndarray) -> Microseconds:
-        """Return the mean of slices with Student's interval: slices are blocks of time.
+        """Return the mean of slices with Student's t interval.
 
-        Single samples would give too narrow an interval, because samples of one moment are alike.
+        The interval is computed from slices, which are blocks of time. Single samples would give
+        too narrow an interval, because samples of the same moment resemble each other.
         """
         mean = float(values.mean())
         if len(values) < 2:
@@ -66,11 +68,11 @@ class ServerProfile:
     load: str
     by_category: pd.DataFrame
     cpu_us_per_request: float
-    """CPU time per request by the control group, in the same slices."""
+    """CPU time per request in the same slices, as the control group (cgroup) counted it."""
 
     @property
     def total(self) -> Microseconds:
-        """CPU time per request by the samples."""
+        """CPU time per request, as the samples show it."""
         return Microseconds.of_slices(self.by_category.sum(axis=1).to_numpy())
 
     @property
@@ -83,18 +85,21 @@ class ServerProfile:
 
     @property
     def unknown_share(self) -> float:
-        """Share of the CPU time that no rule knows."""
+        """Share of the CPU time in functions that no rule assigns to a category."""
         return float(self.by_category[UNKNOWN].sum() / self.by_category.to_numpy().sum())
 
     def less(self, other: ServerProfile) -> Difference:
-        """Return this profile minus another of the same load, slice by slice."""
+        """Return this profile minus another profile of the same load, slice by slice."""
         mine, theirs = self.by_category.align(other.by_category, join="inner", axis=0)
         return Difference(self.server, other.server, self.load, mine - theirs)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What a server takes more per request than another, by slice (rows) and category."""
+    """The difference of two servers in µs per request, by slice (rows) and category.
+
+    Values are those of the server `more` minus those of the server `less`.
+    """
 
     more: str
     less: str
@@ -103,12 +108,12 @@ class Difference:
 
     @property
     def total(self) -> Microseconds:
-        """Difference of the CPU times per request."""
+        """Difference in CPU time per request."""
         return Microseconds.of_slices(self.by_category.sum(axis=1).to_numpy())
 
     @property
     def categories(self) -> dict[str, Microseconds]:
-        """Difference by category."""
+        """Difference in CPU time per request, by category."""
         return {
             str(name): Microseconds.of_slices(self.by_category[name].to_numpy())
             for name in self.by_category
@@ -117,7 +122,10 @@ class Difference:
 
 @dataclass(frozen=True, eq=False)
 class Profiles:
-    """The profiles of a run: its tables `profiles`, `profile_slices` and `counters`."""
+    """The profiles of a run.
+
+    They are its tables `profiles` (as `stacks`), `profile_slices` (as `slices`) and `counters`.
+    """
 
     stacks: pd.DataFrame
     slices: pd.DataFrame
@@ -125,7 +133,7 @@ class Profiles:
 
     @property
     def loads(self) -> list[str]:
-        """The profiled loads, in the order of their profiles."""
+        """The profiled loads, in the order of the table of slices."""
         return list(dict.fromkeys(self.slices["load"]))
 
     def of(self, load: str) -> list[ServerProfile]:
@@ -146,9 +154,10 @@ class Profiles:
             yield ServerProfile(str(server), load, by_category, used)
 
     def cost(self) -> Microseconds | None:
-        """Return what recording adds to the CPU time per request, as a share of plain slices.
+        """Return by which share recording raises the CPU time per request.
 
-        It compares slices of the same session. None if there are no such slices.
+        Recorded slices are compared with plain slices of the same session. Return None if there are
+        no such slices.
         """
         used = self.slices.set_index("trial_id")["cpu_us_per_request"]
         kind = self.slices.set_index("trial_id")["kind"]
@@ -158,9 +167,9 @@ class Profiles:
         return Microseconds.of_slices(ratios.to_numpy()) if len(ratios) else None
 
     def by_stack(self, server: str, load: str) -> pd.DataFrame:
-        """Return a server's µs per request under a load, by kind of work and call stack (rows).
+        """Return a server's µs per request under a load, by category and call stack (rows).
 
-        Columns are the recorded slices, by their places.
+        The columns are the recorded slices, named by their places.
         """
         chosen = self.stacks["server"].eq(server) & self.stacks["load"].eq(load)
         mine = self.slices["server"].eq(server) & self.slices["load"].eq(load)
@@ -176,9 +185,10 @@ class Profiles:
 
 
 def read_profiles(run: RunFolder, subject: str = "server") -> Profiles | None:
-    """Return the profiles of a run's servers, or of their databases; None if it has none.
+    """Return the profiles of a run's servers, or of their databases (`subject`).
 
-    The profiles of databases have the names of the servers that loaded them, and no counters.
+    The profile of a database has the name of the server that sent it requests, and no counters.
+    Return None if the run has no such profiles.
     """
     stacks, slices = (_of_subject(read_table(run, name), subject) for name in _OF_SUBJECTS)
     counters = read_table(run, "counters")
@@ -190,7 +200,11 @@ _OF_SUBJECTS = ("profiles", "profile_slices")
 
 
 def _of_subject(table: pd.DataFrame, subject: str) -> pd.DataFrame:
-    """Return the rows of a subject; older runs do not name it, and have servers only."""
+    """Return the rows of a subject.
+
+    Rows without a subject come from older runs, which profiled servers only, so they count as rows
+    of a server.
+    """
     mine = table["subject"].eq(subject)
     return table[mine | table["subject"].isna()] if subject == "server" else table[mine]
 

@@ -1,4 +1,4 @@
-"""Profiles in words and in tables."""
+"""Put profiles into words and tables."""
 
 from __future__ import annotations
 
@@ -38,25 +38,28 @@ _WHERE = {
 }
 TOTAL = "all"
 MOST_MISSED = 0.05
-"""Share of the kernel's count by which the samples may differ without a remark."""
+"""Largest share by which the samples may differ from the kernel's count without a remark."""
 LEAST_US = 0.05
-"""Smallest difference of a category that a sentence names."""
+"""Smallest difference of a category, in µs per request, that a sentence names."""
 
 
 def load_words(tables: Tables, load: str) -> str:
-    """Return a profiled load in the words of its trials; its name if it has none."""
+    """Return a profiled load in words; if the run has no trials of it, return its name."""
     trials = tables.trials[_first_attempts(tables).str.endswith(f"-{load}")]
     return str(trials["load_brief"].iloc[0]) if len(trials) else load
 
 
 def _first_attempts(tables: Tables) -> pd.Series[str]:
-    """Return the id of each trial's first attempt, which ends with the name of its load."""
+    """Return the id of each trial's first attempt, which ends with the name of the trial's load."""
     names: pd.Series[str] = tables.trials["trial_id"].str.replace(r"\.a\d+$", "", regex=True)
     return names
 
 
 def load_of_trial(profiles: Profiles, tables: Tables, trial_id: str) -> str:
-    """Return the profiled load of a trial; empty if its server was not profiled under it."""
+    """Return the profiled load of a trial.
+
+    Return an empty text if the trial's server was not profiled under this load.
+    """
     chosen = tables.trials["trial_id"].eq(trial_id)
     server = str(tables.trials.loc[chosen, "server"].iloc[0])
     name = _first_attempts(tables)[chosen].iloc[0]
@@ -65,14 +68,14 @@ def load_of_trial(profiles: Profiles, tables: Tables, trial_id: str) -> str:
 
 
 def us(value: Microseconds) -> str:
-    """Return µs with their interval: `8.41 ± 1.20`."""
+    """Return a value in µs with its interval as text: `8.41 ± 1.20`."""
     if math.isnan(value.low):
         return number(value.mean)
     return f"{value.mean:.2f} ± {(value.high - value.low) / 2:.2f}"
 
 
 def categories_table(profiles: Sequence[ServerProfile]) -> pd.DataFrame:
-    """Return µs per request of each category (rows) and server, as texts."""
+    """Return a table of µs per request, with a row per category and a column per server."""
     shown = {
         profile.server: {
             **{name: us(value) for name, value in profile.categories.items() if value.mean > 0},
@@ -86,7 +89,7 @@ def categories_table(profiles: Sequence[ServerProfile]) -> pd.DataFrame:
 
 
 def events_table(profiles: Profiles, load: str) -> pd.DataFrame:
-    """Return the events per request of each server under a load, as texts."""
+    """Return a table of events per request under a load, with a column per server."""
     rows = profiles.counters[profiles.counters["load"].eq(load)].copy()
     rows["shown"] = [
         _per_request(value) if supported else "not supported"
@@ -111,9 +114,9 @@ def _event_words(event: str) -> str:
 
 
 def difference_words(found: Difference) -> str:
-    """Return a sentence about the difference of two servers.
+    """Return a sentence about the difference in CPU time per request between two servers.
 
-    It names the categories whose interval excludes zero, the largest first.
+    It names the categories whose interval excludes zero, the largest difference first.
     """
     total = found.total
     if not total.is_sure:
@@ -135,13 +138,16 @@ def difference_words(found: Difference) -> str:
 
 
 def sentences(profiles: Profiles, load: str) -> list[str]:
-    """Return a sentence for each server of a load that is compared with the cheapest one."""
+    """Return a sentence for each server of a load, which compares it with the cheapest server."""
     found = profiles.of(load)
     return [difference_words(each.less(found[0])) for each in found[1:]]
 
 
 def reason(profiles: Profiles, load: str) -> str:
-    """Return what the dearest server takes more than the cheapest; empty if nothing is sure."""
+    """Return a sentence on what the dearest server spends more CPU time than the cheapest.
+
+    Return an empty text if no category surely differs.
+    """
     found = profiles.of(load)
     apart = found[-1].less(found[0]) if len(found) > 1 else None
     if apart is None or not apart.total.is_sure:
@@ -151,14 +157,17 @@ def reason(profiles: Profiles, load: str) -> str:
 
 
 def work_words(profile: ServerProfile, most: int = 4) -> str:
-    """Return on what a server spends most CPU time per request: `most` kinds of work in µs."""
+    """Return on which kinds of work a server spends most CPU time per request, at most `most`."""
     kinds = sorted(profile.categories.items(), key=lambda each: -each[1].mean)[:most]
     spent = ", ".join(f"{number(value.mean)} {_WHERE.get(name, name)}" for name, value in kinds)
     return f"{number(profile.total.mean)} µs of CPU time per request, of which {spent}"
 
 
 def remarks(profiles: Profiles, load: str) -> list[str]:
-    """Return what limits the profiles of a load: their cost, and unknown functions."""
+    """Return remarks on how far the profiles of a load can be trusted.
+
+    They are about the cost of recording, CPU time that the samples miss, and unknown functions.
+    """
     said = []
     if (cost := profiles.cost()) is not None:
         interval = ""
@@ -185,7 +194,10 @@ def remarks(profiles: Profiles, load: str) -> list[str]:
 
 
 def database_words(databases: Profiles, load: str) -> tuple[str, ...]:
-    """Return what PostgreSQL spends under each server's load, and what has no known name."""
+    """Return sentences on what PostgreSQL spends its CPU time, one for each server's load.
+
+    They also say how much of the CPU time is in functions without a known name.
+    """
     found = databases.of(load)
     said = [
         f"Under {each.server}, PostgreSQL takes {work_words(each)}; "
