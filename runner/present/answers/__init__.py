@@ -1,1 +1,1 @@
-"""A run's results in words: summary, ranking with its certainty, warnings, and evidence."""
+"""Put a run's results into words: summary, rankings with their certainty, warnings, evidence."""

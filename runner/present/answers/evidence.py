@@ -1,6 +1,6 @@
 """Explain one trial (`case`) in words and tables, from the generator's report to the verdict.
 
-All texts are computed.
+All texts are computed from the trial's tables.
 """
 
 import math
@@ -31,12 +31,12 @@ NO_CLOSED_LOAD_BY_K6 = (
     "This run has no sealed trial of a closed load by k6, which is what this page is about."
 )
 PERCENTILES = {"p50": "one in two", "p95": "one in 20", "p99": "one in 100"}
-"""Percentiles that generator and probe both have -> share of requests that took longer."""
-SETTLED = 0.1  # share of a load excluded at its beginning, because users start one after the other
+"""Percentile that both generator and probe have -> how many requests took longer, in words."""
+SETTLED = 0.1  # share of a load left out at its start, because users start one after the other
 
 
 def trial_words(case: Case) -> str:
-    """Return which trial this is and how it was loaded, without results."""
+    """Return a sentence that says which trial this is and how it was loaded, without results."""
     row = case.row
     load = captions.load_words(case.frame)
     requests = f"{row['requests']:,.0f} requests in {row['duration_s']:.1f} s"
@@ -46,7 +46,7 @@ def trial_words(case: Case) -> str:
 def range_words(case: Case) -> str:
     """Return the range of the generator's medians over the trials of this server and load.
 
-    Empty if there is only this trial, or if no median is known.
+    Return an empty text if fewer than two of these trials have a median.
     """
     alike = case.peers[case.peers["server"] == case.row["server"]]
     medians_ms = alike["latency_p50_ms"].dropna()
@@ -59,7 +59,10 @@ def range_words(case: Case) -> str:
 
 
 def _generator_ms(case: Case) -> dict[str, float]:
-    """Return the generator's percentiles; NaN if the trial has too few requests beyond one."""
+    """Return the generator's percentiles in ms, by name.
+
+    A percentile is NaN if the trial has too few requests beyond it.
+    """
     carried = 100 * carried_quantile(case.row["requests"])
     return {
         name: float(case.row[f"latency_{name}_ms"]) if carried >= float(name[1:]) else math.nan
@@ -68,7 +71,7 @@ def _generator_ms(case: Case) -> dict[str, float]:
 
 
 def generator_said(case: Case) -> str:
-    """Return the generator's report, as it would be published."""
+    """Return what the generator reports, in the way in which such results are usually published."""
     known = {
         PERCENTILES[name]: number(ms)
         for name, ms in _generator_ms(case).items()
@@ -81,9 +84,10 @@ def generator_said(case: Case) -> str:
 
 
 def probe_saw(case: Case) -> str:
-    """Return the probe's results in the same seconds, or that there was no probe.
+    """Return what the probe measured in the same seconds; if there was no probe, say so.
 
-    If the generator's median is much higher, add how much of it was not needed for an answer.
+    If the generator's median is much higher than the probe's, also say how much of it was not
+    needed to get an answer.
     """
     row = case.row
     tool = case.tool
@@ -114,7 +118,7 @@ def probe_saw(case: Case) -> str:
 def percentile_table(case: Case) -> pd.DataFrame:
     """Return the percentiles of generator and probe side by side, as texts.
 
-    Without a probe, only the generator's.
+    Without a probe, the table has the generator's percentiles only.
     """
     rows = []
     is_probed = math.isfinite(case.row["probe_p50_ms"])
@@ -126,13 +130,14 @@ def percentile_table(case: Case) -> pd.DataFrame:
 
 
 def steady_rps(row: Mapping[Any, Any], throughput: pd.DataFrame) -> float:
-    """Return the rate of a closed loop's steady part.
+    """Return the rate, in requests/s, in the steady part of a closed loop.
 
-    NaN for an open load, or if the trial has no timeline or no steady part. The steady part lasts
-    from 10 % of the load until one mean iteration before its end, when users run out of iterations.
-    There, users and rate determine the mean response time, whatever the server does: L = lambda W
-    (J. D. C. Little, A Proof for the Queuing Formula L = lambda W, Operations Research 9, 1961).
-    Without think time N users have N requests under way, so W = N / X at a rate of X.
+    The steady part begins after 10 % of the load. It ends one mean iteration before the end of the
+    load, when users begin to run out of iterations. In this part the number of users and the rate
+    determine the mean response time, whatever the server does: L = lambda W (J. D. C. Little, A
+    Proof for the Queuing Formula L = lambda W, Operations Research 9, 1961). Without think time, N
+    users always have N requests under way, so W = N / X at a rate of X. Return NaN for an open
+    load, or if the trial has no timeline or no steady part.
     """
     begin = SETTLED * row["duration_s"]
     end = row["duration_s"] - _mean_ms(row) / 1000
@@ -144,7 +149,7 @@ def steady_rps(row: Mapping[Any, Any], throughput: pd.DataFrame) -> float:
 
 
 def _mean_ms(row: Mapping[Any, Any]) -> float:
-    """Return the mean time of an iteration, or of a request if the run lacks the former."""
+    """Return the mean time of an iteration in ms; if the run lacks it, the mean response time."""
     return float(
         row["iteration_mean_ms"]
         if math.isfinite(row["iteration_mean_ms"])
@@ -153,8 +158,9 @@ def _mean_ms(row: Mapping[Any, Any]) -> float:
 
 
 def law_words(case: Case) -> str:
-    """Return the mean response time computed from users and rate, compared with the measured
-    one.
+    """Return the mean response time that follows from users and rate by Little's law.
+
+    The text compares it with the measured mean response time.
     """
     if case.row["load_model"] == "open":
         return (
@@ -183,7 +189,7 @@ def law_words(case: Case) -> str:
 
 
 def cpu_words(case: Case) -> str:
-    """Return the CPU use of each side."""
+    """Return how much of its CPU server and generator used."""
     used = {
         side: 100 * float(case.row[f"{side}_cpu_mean_pct"]) / case.given(side)
         for side in ("server", "generator")
@@ -200,10 +206,10 @@ def cpu_words(case: Case) -> str:
 
 
 def servers_table(case: Case) -> pd.DataFrame:
-    """Return all servers of the run under the case's load, as texts.
+    """Return a table of all servers of the run under the case's load, as texts.
 
-    The table shows which numbers Little's law makes equal, and which differ: means of the trials
-    that are compared. Numbers unknown in all trials have no column.
+    The values are means of the compared trials. The table shows which numbers are equal because of
+    Little's law, and which differ. A number that is unknown in all trials has no column.
     """
     rows = []
     for server, trials in compared(case.tables, case.peers).groupby("server", sort=True):
@@ -233,7 +239,7 @@ def price_words(case: Case) -> str:
 
 
 def verdict_words(case: Case) -> str:
-    """Return the verdict, its meaning, and the numbers behind it."""
+    """Return the verdict, its meaning, and the reason for it in numbers."""
     verdict = str(case.row["verdict"])
     meaning = Limit.of(verdict, str(case.row["verdict_cause"])).meaning
     reason = str(case.row["verdict_reason"]) or "not recorded"
@@ -245,14 +251,14 @@ LACKED = "the run did not have that much"
 
 @dataclass(frozen=True)
 class Weighed:
-    """A column that influences a verdict, in words."""
+    """How a column that influences the verdict is put into words."""
 
     name: str
     unit: str
     below: str
-    """Meaning of a value of 0, or of one below the limit."""
+    """What it means if the value is 0 or below `limit`."""
     beyond: str
-    """Meaning of any other value."""
+    """What any other value means."""
     limit: float = 0.0
 
 
@@ -284,17 +290,17 @@ WEIGHED = {
         "CPU of the probe", " % of a core", "what asking cost", "what asking cost"
     ),
 }
-"""The weighed values, by column.
+"""Column of the trials -> how its value is put into words.
 
-Below 20 % of a core, the kernel's ticks alone can explain the CPU time of other programs: 97 % of
-the committed trials are there.
+The limit for other programs is 20 % of a core, because the kernel counts in ticks, which alone can
+explain less CPU time than that. 97 % of the committed trials are below this limit.
 """
 
 
 def evidence_table(case: Case) -> pd.DataFrame:
-    """Return the values that influence a verdict, as texts: name, value, meaning.
+    """Return the values that influence the verdict, as texts: name, value and meaning.
 
-    Unknown values are left out.
+    Unknown values are left out, except that an unknown quota is mentioned.
     """
     row = case.row
     tool = case.tool

@@ -1,5 +1,7 @@
-"""Answer in at most five sentences: the fastest server, its lead, under which load, and
-unknowns.
+"""Find the answer that a run gives, in at most five sentences.
+
+They say which server is the fastest, by how much, and under which load; `unknown` says what the run
+does not show.
 """
 
 import math
@@ -44,10 +46,11 @@ ONLY_SEARCHES = (
     "Every trial of this run is a step of a search, at a rate of its own: there is no rate to say."
 )
 MOST_NAMED = 3
-"""For more servers, a sentence gives only the ranges over the loads."""
+"""Most servers for which a sentence gives intervals; for more, it only gives ranges of ratios."""
 MOST_FINDINGS = 5
+"""Most findings of a run."""
 MOST_ON_FIRST_SCREEN = 3
-"""Findings of a run, and those on its first screen."""
+"""Most findings on the first screen of the report."""
 Row = Mapping[Hashable, Any]
 
 
@@ -57,7 +60,7 @@ class Finding:
 
     sentence: str
     is_first: bool = False
-    """Whether it belongs on the first screen, if the run can tell it."""
+    """True if the finding belongs on the first screen whenever the run has it."""
 
 
 @lru_cache(maxsize=4)
@@ -85,10 +88,11 @@ def sentences(tables: Tables) -> tuple[str, ...]:
 
 
 def first_screen(tables: Tables) -> tuple[str, ...]:
-    """Return the findings that a reader should see first: at most three.
+    """Return the findings that a reader should see first, at most three.
 
-    They are the ratios under one load, the costs of a request, and response times at a rate that
-    all keep. If a run cannot tell one of these, the next finding takes its place.
+    They are the ratios under one load, the CPU time per request, and the response times at a rate
+    that all servers keep. If the run does not have one of these findings, the next finding takes
+    its place.
     """
     return tuple(each.sentence for each in _shown_first(tables))
 
@@ -100,7 +104,7 @@ def further(tables: Tables) -> tuple[str, ...]:
 
 
 def _shown_first(tables: Tables) -> list[Finding]:
-    """Return the findings of the first screen, in the order of all."""
+    """Return the findings of the first screen, in the order of `found_in`."""
     found = found_in(tables)
     by_preference = sorted(found, key=lambda each: not each.is_first)
     chosen = by_preference[:MOST_ON_FIRST_SCREEN]
@@ -108,9 +112,9 @@ def _shown_first(tables: Tables) -> list[Finding]:
 
 
 def _alone(tables: Tables, sealed: pd.DataFrame) -> str:
-    """Return the throughput of the fastest cell, its share of failures, and its limit.
+    """Return a sentence about a run without comparisons.
 
-    The numbers are formatted as in the table.
+    It gives the throughput of the fastest cell, its share of failed requests, and what limited it.
     """
     table = summarize(tables)
     known = table[table["rps"].notna()]
@@ -137,9 +141,11 @@ def _alone(tables: Tables, sealed: pd.DataFrame) -> str:
 
 
 def unknown(tables: Tables) -> tuple[str, ...]:
-    """Return a sentence for each quantity that was not comparable on some loads.
+    """Return sentences that say what the run does not show.
 
-    Each second label of a server (A/A) gets a sentence, too.
+    There is a sentence for each quantity that cannot be compared under some loads, and one for each
+    second label of a server (A/A), whose difference is noise. Others say how many sessions or
+    blocks are left out.
     """
     found = ratios.frame(tables)
     said = _blocks_left_out_words(tables)
@@ -166,8 +172,9 @@ def unknown(tables: Tables) -> tuple[str, ...]:
 
 
 def _blocks_left_out_words(tables: Tables) -> list[str]:
-    """Return how many sessions, or blocks, means and ratios do not have, a sentence for each
-    reason.
+    """Return how many sessions or blocks are left out of means and ratios.
+
+    There is one sentence for each reason.
     """
     sealed = sealed_trials(tables.trials)
     taken = disturbed(tables.trials)[sealed.index]
@@ -188,16 +195,16 @@ def _blocks_left_out_words(tables: Tables) -> list[str]:
 
 
 def known_ratios(tables: Tables) -> pd.DataFrame:
-    """Return the rows of `ratios.frame` with a ratio, without those to yardsticks."""
+    """Return the rows of `ratios.frame` that have a ratio; leave out ratios to yardsticks."""
     pairs = ratios.frame(tables)
     return pairs[~pairs["server"].isin(YARDSTICKS) & pairs["why"].eq("")]
 
 
 def best_known_load(known: pd.DataFrame, sealed: pd.DataFrame) -> Row | None:
-    """Return a trial of the load by which servers are compared first.
+    """Return a trial of the load that is used to compare the servers first.
 
-    That is the load with most ratios of requests/s, with about 100 kept connections. None without
-    such a ratio.
+    It is a load with the most ratios of requests/s. Among equals, a load with kept connections is
+    preferred, then one whose size is closest to 100. Return None if there are no such ratios.
     """
     rates = known[known["quantity"] == THROUGHPUT.name]
     if rates.empty:
@@ -216,7 +223,10 @@ def best_known_load(known: pd.DataFrame, sealed: pd.DataFrame) -> Row | None:
 
 
 def one_load(known: pd.DataFrame, sealed: pd.DataFrame) -> str:
-    """Return the rates and ratios of all servers under the best-known load; empty without one."""
+    """Return the rates and ratios of all servers under the load of `best_known_load`.
+
+    Return an empty text if there is no such load.
+    """
     row = best_known_load(known, sealed)
     if row is None:
         return ""
@@ -236,9 +246,10 @@ def one_load(known: pd.DataFrame, sealed: pd.DataFrame) -> str:
 
 
 def largest_ratio(tables: Tables) -> str:
-    """Return the one ratio of requests/s that a reader may quote; empty without one.
+    """Return a sentence with the one ratio of requests/s that a reader may quote.
 
-    It is the largest under the load by which servers are compared first.
+    It is the largest ratio under the load of `best_known_load`. Return an empty text if there is no
+    such ratio.
     """
     known = known_ratios(tables)
     row = best_known_load(known, sealed_trials(tables.trials))
@@ -257,7 +268,11 @@ def largest_ratio(tables: Tables) -> str:
 
 
 def over_loads(known: pd.DataFrame, quantity: Quantity) -> str:
-    """Return the range of each ratio over the loads, with its intervals if the servers are few."""
+    """Return the range of each server's ratio over the loads.
+
+    If there are few servers, the ends of the range have their intervals. Return an empty text if
+    too few loads have a ratio.
+    """
     is_whole = (known["low"] > 0) & (known["high"] < math.inf)
     rows = known[known["quantity"].eq(quantity.name) & is_whole]
     loads = rows["load"].nunique()
@@ -287,12 +302,15 @@ def over_loads(known: pd.DataFrame, quantity: Quantity) -> str:
 
 
 def _range_words(values: "pd.Series[float]") -> str:
-    """Return the range of ratios: `0.86 to 1.38`, or one number."""
+    """Return the range of ratios, `0.86 to 1.38`; if both ends print alike, return one number."""
     return " to ".join(dict.fromkeys(f"{end:.2f}" for end in (values.min(), values.max())))
 
 
 def response_times(tables: Tables, known: pd.DataFrame) -> str:
-    """Return the response times at the highest rate that all servers sustained."""
+    """Return the response times at the highest rate at which they can be compared.
+
+    Return an empty text if there is no such rate.
+    """
     rates = sealed_trials(tables.trials).drop_duplicates("load").set_index("load")["rate_rps"]
     half = known[known["quantity"] == P50.name]
     most = known[known["quantity"] == P99.name]
@@ -316,12 +334,12 @@ def response_times(tables: Tables, known: pd.DataFrame) -> str:
 
 
 def queued_case(tables: Tables) -> Case | None:
-    """Return the median trial of the cell in which k6's own queue exceeded the probe's times most.
+    """Return the trial that best shows that a generator can measure its own queue.
 
-    None if there is no such cell.
-
-    The generator must have been the limit. The probe must be comparable: it keeps its connections,
-    sends one kind of request, and is not paused by a quota.
+    It is the median trial of the cell in which k6's times exceeded the probe's times most. In this
+    cell the generator was the limit, and the load can be compared with the probe: it keeps its
+    connections, sends one kind of request, and is not paused by a quota. Return None if there is no
+    such cell.
     """
     known = candidates(tables)
     known = known[queued(known)]
@@ -331,9 +349,9 @@ def queued_case(tables: Tables) -> Case | None:
 
 
 def two_clients(tables: Tables) -> str:
-    """Compare the report of a generator that was the limit with the probe's.
+    """Return a sentence that compares what generator and probe measured in `queued_case`.
 
-    Empty if no generator was the limit.
+    Return an empty text if there is no such trial.
     """
     case = queued_case(tables)
     if case is None:
@@ -367,5 +385,5 @@ def load_phrase(row: Row) -> str:
 
 
 def _rounded(value: float) -> str:
-    """Return a rate rounded to three digits: 40,731 becomes 40,700."""
+    """Return a rate rounded to three significant digits: 40,731 becomes 40,700."""
     return f"{float(f'{value:.3g}'):,.0f}"

@@ -1,4 +1,4 @@
-"""Results on inserts: the fastest server, its CPU, the limit, and the smallest sufficient pool."""
+"""Results on inserts: the fastest server, CPU use, limits, and the smallest pool that suffices."""
 
 from dataclasses import dataclass
 from itertools import groupby
@@ -29,7 +29,7 @@ COLUMN_OF_HEADING = {
     "most in use": "pool_in_use",
     "rows": "rows",
 }
-"""Heading -> additional column of the summary for loads with a database."""
+"""Heading -> column of the summary that is also shown for loads with a database."""
 
 
 def findings(tables: Tables) -> tuple[str, ...]:
@@ -88,9 +88,11 @@ def _stored(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _most(tables: Tables, closed: pd.DataFrame, sealed: pd.DataFrame) -> list[str]:
-    """Return the fastest server on the load with the highest rate.
+    """Return sentences with the ranking of servers by inserts per second.
 
-    Only loads are considered in which two servers were the limit in all trials.
+    It is the ranking under the load with the highest rate. Only loads are ranked under which at
+    least two servers were the limit in all their trials; the other loads are named with their
+    limits.
     """
     loads = {
         str(load): rows for load, rows in closed[closed["trials"] > 0].groupby("load", sort=False)
@@ -118,7 +120,7 @@ def _most(tables: Tables, closed: pd.DataFrame, sealed: pd.DataFrame) -> list[st
 
 
 def _ramp(load: str, servers: list[ServerLoad], tables: Tables) -> str:
-    """Return the highest rate that each server sustained, and the limit beyond it."""
+    """Return the highest rate that each server sustained on a ramp, and the limit beyond it."""
     kept = {cell.server: spread(kept_rps(cell.trials, tables.throughput)) for cell in servers}
     part = {
         cell.server: cell.trials
@@ -154,7 +156,7 @@ def _database(table: pd.DataFrame) -> str:
 
 
 def _enough(loop: str, servers: list[ServerLoad]) -> str:
-    """Return the smallest pool size that does not differ from the fastest one."""
+    """Return, for each server, the smallest pool size that is as fast as the fastest size."""
     found = {cell.server: smallest_pool(cell.trials) for cell in servers}
     known = {server: pool for server, pool in found.items() if pool}
     why = (
@@ -177,22 +179,23 @@ def _enough(loop: str, servers: list[ServerLoad]) -> str:
 
 @dataclass(frozen=True)
 class SmallestPool:
-    """The smallest pool as fast as any."""
+    """The smallest pool that is as fast as any other pool."""
 
     size: float
-    """Number of its connections."""
+    """Number of connections of the pool."""
     detectable: float
-    """Smallest ratio to the fastest size's rate that these trials would have shown; 1 if it is
-    the fastest.
+    """Smallest ratio to the rate of the fastest size that these trials would have shown.
+
+    It is 1 if this size is the fastest.
     """
 
 
 def smallest_pool(trials: pd.DataFrame) -> SmallestPool | None:
     """Return the smallest pool size whose rates do not differ from the fastest size's.
 
-    `trials` are sealed ones of one server and loop. None if a size has too few trials. Also None if
-    the generator may have been the limit at the fastest size, because a larger pool could then be
-    faster.
+    `trials` are the sealed trials of one server and loop. Return None if a size has too few trials.
+    Also return None if the generator may have been the limit at the fastest size, because a larger
+    pool could be faster then.
     """
     sizes = {str(size): of_size for size, of_size in trials.groupby("pool_size")}
     ranking = rank(

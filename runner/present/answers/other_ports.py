@@ -1,4 +1,4 @@
-"""Requests of a user's script to other ports, which are in no rate and no percentile."""
+"""Requests of a user's script to other ports, which rates and percentiles do not include."""
 
 import pandas as pd
 
@@ -8,10 +8,10 @@ from runner.present.frames import Tables
 def sentences(tables: Tables) -> tuple[str, ...]:
     """Return a sentence with the number of a script's requests to other ports.
 
-    Empty if no other port was allowed.
+    Return nothing if the campaign allowed no other port.
     """
     apis = tables.manifest.campaign.apis
-    ports = [str(port) for port in apis[0].also] if apis else []  # those of all servers
+    ports = [str(port) for port in apis[0].also] if apis else []  # equal for all servers
     if not ports or "elsewhere" not in tables.trials:
         return ()
     known = pd.to_numeric(tables.trials["elsewhere"]).dropna()

@@ -1,6 +1,6 @@
-"""Rankings of servers on one load in words.
+"""Put the ranking of servers under one load into words.
 
-They have an order, ratios with intervals, ties and undetectable differences.
+The text has the order, the ratios with intervals, the ties, and which differences are undetectable.
 """
 
 from dataclasses import dataclass
@@ -24,23 +24,23 @@ READING = (
     "been missed in more than one of five campaigns like this one."
 )
 SMALLEST_SHOWN_RATIO = 1 + 1e-5
-"""Smaller ratios are not reported; trials without any noise would show them."""
+"""Detectable ratios below this are not reported; they occur in trials without any noise."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Trials of servers on one load, by server, and their ranking if there are enough trials."""
+    """The values of servers under one load, and their ranking if there are enough trials."""
 
     samples: dict[str, Sample]
     ranking: Ranking | None
-    sign: str  # sign between two servers, the better one first
-    noise: str  # origin and size of the noise floor; empty if there is none
+    sign: str  # sign between two servers, of which the better one stands first
+    noise: str  # a clause on the noise floor and its origin; empty if there is none
 
     def words(self, quantity: str) -> str:
         """Return the order with ratios, or each server's values if there are too few trials.
 
-        `requests/s: axum 61,200 ±0.4 % > gin 50,000 ±0.6 % (×0.817 [0.810–0.824])`, with letters if
-        the order alone is ambiguous.
+        For example: `requests/s: axum 61,200 ±0.4 % > gin 50,000 ±0.6 % (×0.817 [0.810–0.824])`. If
+        the order alone does not say which servers differ, each name is followed by its letters.
         """
         ranking = self.ranking
         values = {
@@ -80,10 +80,10 @@ class Standing:
 
 
 def standing(tables: Tables, rows: pd.DataFrame, quantity: Quantity) -> Standing:
-    """Return the standing of the servers in `rows` of the summary, all of one load.
+    """Return the standing of servers; `rows` are their rows of the summary under one load.
 
     Disturbed sessions and incomplete blocks are left out. If a server has two labels (A/A), the
-    difference of these is noise.
+    difference between the labels is the noise floor.
     """
     trials = compared(tables, tables.trials[tables.trials["load"].isin(rows["load"])])
     by_server = {server: trials[trials["server"] == server] for server in rows["server"]}
@@ -108,7 +108,7 @@ def standing(tables: Tables, rows: pd.DataFrame, quantity: Quantity) -> Standing
 def times(found: Ratio, *, inverse: bool = False) -> str:
     """Return a ratio with its interval: `×0.940 [0.931–0.949]`.
 
-    With `inverse`, the ratio of the second to the first.
+    With `inverse`, return the ratio of the second to the first.
     """
     ends = (
         (1 / found.ratio, 1 / found.high, 1 / found.low)
@@ -119,5 +119,5 @@ def times(found: Ratio, *, inverse: bool = False) -> str:
 
 
 def percent(factor: float) -> str:
-    """Return the difference of a ratio from 1 in percent, with two digits: 1.0213 is `2.1 %`."""
+    """Return how far a ratio is above 1 in percent, with two digits: `2.1 %` for 1.0213."""
     return f"{100 * (factor - 1):.2g} %" if factor < 1.9 else f"{100 * (factor - 1):,.0f} %"

@@ -27,20 +27,23 @@ _TIMES = {
     "p99, ms": "latency_p99_ms",
 }
 MOST_SHOWN = 20
-"""Highest number of endpoints of a trial that a page shows; the table has all."""
+"""Most endpoints of a trial that a page shows; the table of the run has all of them."""
 TAIL = 0.01
-"""Share of all requests that are the slowest ones."""
+"""Share of all requests that count as the tail: the slowest requests."""
 CHANCE = 0.01
-"""An endpoint makes the tail if chance gives it so many of the slowest requests more rarely."""
+"""Largest probability of chance for an endpoint that is said to make the tail.
+
+It is the probability that so many of the slowest requests belong to the endpoint by chance.
+"""
 
 
 def has_script(tables: Tables) -> bool:
-    """Return whether a run has endpoints of a script, or metrics of its own."""
+    """Return whether a run has endpoints of a script, or metrics that a script defined."""
     return any(not tables.of_script(name).empty for name in ("endpoints", "metrics"))
 
 
 def without_requests(tables: Tables) -> tuple[str, ...]:
-    """Return the reasons of the trials whose file has no HTTP request."""
+    """Return, for each trial whose file has no HTTP request, a sentence with the reason."""
     trials = tables.trials
     known = set(tables.of_script("metrics")["trial_id"]) - set(
         tables.of_script("endpoints")["trial_id"]
@@ -50,9 +53,10 @@ def without_requests(tables: Tables) -> tuple[str, ...]:
 
 
 def findings(tables: Tables) -> tuple[str, ...]:
-    """Return, for each trial with several endpoints, which makes the tail, and which failed most.
+    """Return a sentence for each trial that has several endpoints.
 
-    The tail is the slowest 1 % of the requests.
+    It says which endpoint makes the tail (the slowest 1 % of the requests), and which endpoint
+    failed most.
     """
     said = []
     for trial_id, rows in _endpoints(tables).groupby("trial_id", sort=False):
@@ -73,7 +77,10 @@ def findings(tables: Tables) -> tuple[str, ...]:
 
 
 def _tail_words(rows: pd.DataFrame) -> str:
-    """Return which endpoint has more of the slowest requests than chance gives it, if one has."""
+    """Return which endpoint makes the tail, or that no endpoint does.
+
+    An endpoint makes the tail if it has more of the slowest requests than chance explains.
+    """
     from scipy.special import bdtrc  # noqa: PLC0415 - slow, and most commands need no tail
 
     slowest = rows.sort_values("share_of_slowest").iloc[-1]
@@ -92,13 +99,13 @@ def _tail_words(rows: pd.DataFrame) -> str:
 
 
 def _name(row: pd.Series[Any]) -> str:
-    """Return an endpoint's name in a sentence."""
+    """Return an endpoint's name for use in a sentence."""
     name = str(row["endpoint"])
     return "the mixture of all other endpoints" if name == OTHER_ENDPOINTS else name
 
 
 def has_others(tables: Tables) -> bool:
-    """Return whether a trial has so many endpoints that some share a row."""
+    """Return whether some trial has so many endpoints that the rare ones share a row."""
     return bool(_endpoints(tables)["endpoint"].eq(OTHER_ENDPOINTS).any())
 
 
@@ -110,7 +117,10 @@ def endpoints_table(tables: Tables) -> pd.DataFrame:
 
 
 def mixtures_table(tables: Tables, by: str) -> pd.DataFrame:
-    """Return the rows of each trial about groups, or about scenarios, as texts."""
+    """Return a table of each trial's groups, or of its scenarios, as texts.
+
+    `by` is `group` or `scenario`.
+    """
     found = tables.of_script("endpoints")
     sealed = found["trial_id"].isin(sealed_trials(tables.trials)["trial_id"])
     chosen = found[found["endpoint"].isna() & found[by].notna() & sealed]
@@ -156,7 +166,7 @@ def thresholds_table(tables: Tables) -> pd.DataFrame:
 
 
 def threshold_findings(tables: Tables) -> tuple[str, ...]:
-    """Return how many thresholds of each trial were broken, and where k6 says otherwise."""
+    """Return how many thresholds of each trial were broken, and for which ones k6 disagrees."""
     said = []
     for trial_id, rows in tables.of_script("thresholds").groupby("trial_id", sort=False):
         known = rows[rows["kept"].notna()]

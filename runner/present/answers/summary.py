@@ -1,4 +1,4 @@
-"""Summarise a run in numbers and sentences: rankings, warnings, and missing values."""
+"""Summarise a run in numbers and sentences: means, rankings, warnings, and missing values."""
 
 from __future__ import annotations
 
@@ -58,13 +58,16 @@ MEANS = {
     "database_cpu_ms_per_request": "database_cpu_ms_per_request",
     "database_cpu_pct": "database_cpu_mean_pct",
 }
-"""Column of the summary -> column of the trials whose mean it shows."""
+"""Column of the summary -> column of the trials of which it is the mean."""
 MEDIANS = {
     "dropped": "dropped",
     "pool_in_use": "pool_in_use_max",
     "pool_exhausted_pct": "pool_exhausted_pct",
 }
-"""Column of the summary -> column of the trials whose median it shows: a count that may be 0."""
+"""Column of the summary -> column of the trials of which it is the median.
+
+These are counts that may be 0, so they have no geometric mean.
+"""
 SUMMARY_COLUMNS = (
     *(
         "load",
@@ -94,39 +97,42 @@ SUMMARY_COLUMNS = (
     *(f"{name}_{end}" for name in MEANS for end in ("low", "high")),
 )
 CARRIED = {"p95_ms": 0.95, "p99_ms": 0.99, "first_byte_p99_ms": 0.99}
-"""Columns that are NaN if a trial of the cell is too short for this quantile."""
+"""Column of the summary -> its quantile; the column is NaN if a trial has too few requests for it.
+"""
 FAILED = "failed"  # heading of a column
 RANK = "rank by requests/s (same letter: a tie)"
 NO_SEALED_TRIAL = "No trial of this run was sealed: there is nothing to compare."
 
 
 def summarize(tables: Tables) -> pd.DataFrame:
-    """Return one row per load and server, with numbers; no row for a search.
+    """Return the summary of a run: one row of numbers per load and server.
 
-    A search has no row because each of its steps has another rate.
+    A search has no row, because each of its steps has a different rate.
 
-    Values are geometric means of the trials that ratios are made of (`ratios.compared`),
-    with the ends of their interval (`inference.mean_of`) in `_low` and `_high`; those of `MEDIANS`
-    are medians. `trials` counts sealed trials, `compared` those of the means, `left_out` trials
-    without a valid attempt. `p95_ms` and `p99_ms` are NaN if a
-    trial has fewer than 100 requests beyond them. `tail_ms` is the highest percentile
-    (`tail_percent`) that all trials support. `requests` are those of the shortest trial.
+    The columns of `MEANS` are geometric means of the compared trials (`ratios.compared`), with the
+    ends of their intervals (`inference.mean_of`) in `_low` and `_high`. The columns of `MEDIANS`
+    are medians. `trials` is the number of sealed trials, `compared` the number of trials in the
+    means, and `left_out` the number of trials without a valid attempt. `p95_ms` and `p99_ms` are
+    NaN if a trial has fewer than 100 requests beyond them. `tail_percent` is the highest percentile
+    for which all trials have enough requests, and `tail_ms` is its value. `requests` is the number
+    of requests of the trial that has the fewest.
 
-    `rps` is the throughput: the successful answers, including the probe's; for an open load, only
-    the generator's. `failed_pct` is the share of failed requests over all trials. `why_unknown`
-    explains an unknown limit. `cost_counts` is True if so few requests failed that the cost is
-    valid. `is_limited` is True if a quota of the lab held server or database back.
+    `rps` is the throughput: for a closed load, all successful answers including the probe's; for an
+    open load, the generator's answers only. `failed_pct` is the share of failed requests over all
+    trials. `why_unknown` explains an unknown limit. `cost_counts` is True if so few requests failed
+    that the cost per request is valid. `is_limited` is True if server or database had a share of a
+    core only.
 
-    `server_bound` is True if the load was closed and the server was the limit of every trial. Only
-    then throughput is ranked, and never for calibration servers. `rank` is rank and letters by
-    requests/s, empty without a rank.
+    `server_bound` is True if the load was closed, the server was the limit of every trial, and the
+    server is not there for calibration. Only then throughput is ranked. `rank` has rank and letters
+    by requests/s; it is empty if the server is not ranked.
     """
     return _summarized(tables).copy()
 
 
 @lru_cache(maxsize=4)
 def _summarized(tables: Tables) -> pd.DataFrame:
-    """Return the summary of a run, cached; callers must not change it."""
+    """Return the summary of a run. It is cached, so callers must not change it."""
     servers = list(identities(tables.trials))
     trials = tables.trials[tables.trials["objective"] == ""]
     ordered = trials.assign(
@@ -145,7 +151,7 @@ def _summarized(tables: Tables) -> pd.DataFrame:
 
 
 def _summary(cell: pd.DataFrame, tails_ms: pd.Series[float]) -> dict[str, object]:
-    """Return the row of a load and server."""
+    """Return the summary's row for one load and server."""
     sealed = sealed_trials(cell)
     compared = sealed[~sealed["is_not_compared"]]
     medians = compared[list(MEDIANS.values())].median()
@@ -156,7 +162,7 @@ def _summary(cell: pd.DataFrame, tails_ms: pd.Series[float]) -> dict[str, object
     fewest = sealed["requests"].min()
     requests = sealed["requests"].sum()
     found = {
-        **first,  # equal in every trial; only `SUMMARY_COLUMNS` become columns of the table
+        **first,  # has more than is needed; only `SUMMARY_COLUMNS` become columns of the table
         **{name: float(medians[column]) for name, column in MEDIANS.items()},
         **{name: mean.value for name, mean in means.items()},
         **_ends_of(means, len(compared)),
@@ -182,10 +188,10 @@ def _summary(cell: pd.DataFrame, tails_ms: pd.Series[float]) -> dict[str, object
 
 
 def _ends_of(means: Mapping[str, Mean], compared: int) -> dict[str, float]:
-    """Return the ends of the means by column.
+    """Return the ends of the means' intervals by column.
 
-    NaN if so many trials lack the value that the ends are not those of an interval, as they are in
-    the other columns of the row.
+    They are NaN if the other columns of the row have intervals, but so many trials lack this value
+    that its ends would only be minimum and maximum.
     """
     ends = {}
     for name, mean in means.items():
@@ -197,9 +203,11 @@ def _ends_of(means: Mapping[str, Mean], compared: int) -> dict[str, float]:
 
 @lru_cache(maxsize=2)
 def _tails_ms(tables: Tables) -> pd.Series[float]:
-    """Return, by trial, the highest percentile in ms that all trials of its cell support.
+    """Return each trial's tail in ms, by trial.
 
-    It is exact if the trial has the exact one; otherwise it comes from the histogram (within 1 %).
+    The tail is the highest percentile for which all trials of the cell have enough requests. It is
+    exact if the trial recorded this percentile, otherwise it is computed from the histogram (within
+    1 %).
     """
     sealed = sealed_trials(tables.trials)
     fewest = sealed.groupby(["load", "server"])["requests"].transform("min")
@@ -217,10 +225,10 @@ def _tails_ms(tables: Tables) -> pd.Series[float]:
 
 
 def printable(table: pd.DataFrame, more: Mapping[str, str] | None = None) -> pd.DataFrame:
-    """Return the summary as texts; a dagger marks rates that may not be ranked.
+    """Return the summary as texts; a dagger marks rates that must not be ranked.
 
-    Columns for rank, database cost, unsent and failed requests are left out if they are empty.
-    `more` maps headings to further columns.
+    The columns for rank, database cost, dropped requests and failed requests are left out if they
+    are empty. `more` maps headings to further columns of the summary.
     """
     has_failed = table["failed_pct"].fillna(0).gt(0).any()
     only = {
@@ -257,12 +265,12 @@ def printable(table: pd.DataFrame, more: Mapping[str, str] | None = None) -> pd.
 
 
 def value_words(row: Mapping[Any, Any], column: str) -> str:
-    """Return a value in a row of the summary: a mean with its interval, or a median."""
+    """Return a value of the summary as text: a mean with its interval, or a median."""
     return mean_words(mean_in(row, column)) if column in MEANS else number(row[column])
 
 
 def mean_in(row: Mapping[Any, Any], column: str) -> Mean:
-    """Return a mean in a row of the summary."""
+    """Return a mean of the summary with the ends of its interval."""
     trials = int(row["compared"])
     value = float(row[column])
     low = float(row[f"{column}_low"])
@@ -275,12 +283,12 @@ def mean_in(row: Mapping[Any, Any], column: str) -> Mean:
 
 
 def percent_words(share_pct: float) -> str:
-    """Return a share in percent: `84.6 %`; `–` if unknown."""
+    """Return a share in percent as text: `84.6 %`; return `–` if it is unknown."""
     return f"{number(share_pct)} %" if np.isfinite(share_pct) else "–"
 
 
 def tail_words(row: Mapping[Any, Any]) -> str:
-    """Return the highest percentile in a row of the summary: `p93: 1,001`; `–` without one."""
+    """Return the tail of a row of the summary: `p93: 1,001`; return `–` if it has none."""
     return (
         f"p{row['tail_percent']:g}: {number(row['tail_ms'])}"
         if np.isfinite(row["tail_ms"])
@@ -289,16 +297,16 @@ def tail_words(row: Mapping[Any, Any]) -> str:
 
 
 def of_own_api(tables: Tables) -> dict[str, str]:
-    """Return the further columns, by their headings, of a run of the user's own API."""
+    """Return the columns that are also shown if the run is about the user's own API, by heading."""
     is_own = bool(tables.manifest.campaign.apis)
     return {"first byte p50, ms": "first_byte_p50_ms"} if is_own else {}
 
 
 def notes(table: pd.DataFrame, more: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """Return why values of the printed summary are missing, a sentence for each reason.
+    """Return why values are missing in the printed summary, with a sentence for each reason.
 
-    `more` are the further columns printed. A row without trials is skipped, because its verdicts
-    explain it.
+    `more` are the further columns that are printed. Rows without trials are skipped, because their
+    verdicts already say why.
     """
     return tuple(_missing(table[table["trials"] > 0], more or {}))
 
@@ -342,20 +350,24 @@ def reasons_unknown(table: pd.DataFrame) -> tuple[str, ...]:
 
 
 def label(row: Mapping[Any, Any]) -> str:
-    """Return a server's name, marked if it is only for calibration."""
+    """Return a server's name, marked if the server is there for calibration only."""
     return f"{row['server']} (calibration)" if row["tier"] == CALIBRATION else str(row["server"])
 
 
 def _rate(row: Mapping[Any, Any]) -> str:
-    """Return the rate of a row, with a dagger unless it is ranked, or was offered and sustained."""
+    """Return the rate of a row of the summary as text.
+
+    It has a dagger unless the rate is ranked, or was offered and sustained.
+    """
     is_sustained = row["limit"] == Limit.NONE
     has_dagger = row["trials"] and not row["server_bound"] and not is_sustained
     return value_words(row, "rps") + (f" {NOT_RANKED}" if has_dagger else "")
 
 
 def pivot(table: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Return one quantity (`rps` or `cpu_ms_per_request`) as texts: a row per load, a column per
-    server.
+    """Return a table of one quantity as texts, with a row per load and a column per server.
+
+    `column` is `rps` or `cpu_ms_per_request`.
     """
     rows: dict[str, dict[str, str]] = {}
     for row in table.to_dict("records"):
@@ -368,9 +380,10 @@ def pivot(table: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 def warnings_of(tables: Tables) -> tuple[str, ...]:
-    """Return warnings that a reader must know before any number, as sentences.
+    """Return the warnings that a reader must know before any number, as sentences.
 
-    First those on which numbers rest, then those on trials that no number has.
+    Warnings about the trials that count come first. Then come warnings about trials that no number
+    includes.
     """
     return (*_on_what_counts(tables), *_on_what_does_not_count(tables))
 
@@ -393,7 +406,7 @@ def _on_what_does_not_count(tables: Tables) -> tuple[str, ...]:
 
 
 def warnings_line(tables: Tables) -> str:
-    """Return how many warnings there are, and how many of them concern the numbers."""
+    """Return how many warnings there are, and how many of them are about trials that count."""
     concerning = len(_on_what_counts(tables))
     others = len(_on_what_does_not_count(tables))
     every = plural(concerning + others, "warning")
@@ -408,7 +421,7 @@ def warnings_line(tables: Tables) -> str:
 
 
 def _on_the_set_up(tables: Tables) -> Iterator[str]:
-    """Yield how the servers ran, unless in containers on CPUs of their own."""
+    """Yield a warning if servers were not in containers, or shared CPUs with the generator."""
     manifest = tables.manifest
     if manifest.engine == "process":
         reason = (manifest.engine_reason or "no reason is recorded").rstrip(".")
@@ -418,7 +431,7 @@ def _on_the_set_up(tables: Tables) -> Iterator[str]:
 
 
 def _on_lost_trials(tables: Tables) -> Iterator[str]:
-    """Yield the numbers of failed trials and of repeated attempts."""
+    """Yield a warning with the number of failed trials, and one with that of repeated attempts."""
     trials = tables.trials
     again = repeated(trials)
     attempts = int(again.sum())
@@ -433,7 +446,7 @@ def _on_lost_trials(tables: Tables) -> Iterator[str]:
 
 
 def _on_few_trials(table: pd.DataFrame) -> str:
-    """Return a sentence if cells have too few trials for an interval; empty otherwise."""
+    """Return a warning if cells have too few trials for an interval; otherwise an empty text."""
     few = int((table["trials"] < FEWEST_TRIALS).sum())
     if not few:
         return ""
@@ -445,7 +458,10 @@ def _on_few_trials(table: pd.DataFrame) -> str:
 
 
 def _on_drift(tables: Tables) -> str:
-    """Return a sentence if later trials of closed loads were faster or slower; empty otherwise."""
+    """Return a warning if later trials of closed loads were faster or slower than earlier ones.
+
+    Return an empty text otherwise.
+    """
     trials = tables.trials
     closed = trials[is_sealed(trials) & (trials["load_model"] == "closed")]
     cells = zip(closed["load"], closed["server"], strict=True)
@@ -461,7 +477,7 @@ def _on_drift(tables: Tables) -> str:
 
 
 def _on_failures(table: pd.DataFrame) -> str:
-    """Return a sentence on the servers with more than a few failed requests."""
+    """Return a warning that names the servers of which more than a few requests failed."""
     failing = table[table["failed_pct"] > 100 * MOST_FAILED]
     if failing.empty:
         return ""
@@ -470,7 +486,7 @@ def _on_failures(table: pd.DataFrame) -> str:
 
 
 def _failing_words(rows: pd.DataFrame) -> str:
-    """Return the servers with failed requests by load, and their shares."""
+    """Return the servers of which requests failed, with their shares of failures, by load."""
     shares = (
         f"{percent_words(row['failed_pct'])} of {label(row)}'s" for row in rows.to_dict("records")
     )
@@ -481,7 +497,7 @@ def _failing_words(rows: pd.DataFrame) -> str:
 
 
 def findings(tables: Tables) -> tuple[str, ...]:
-    """Return the findings of a run, one or two sentences per load."""
+    """Return the findings of a run, in one or two sentences per load."""
     table = summarize(tables)
     loads = [rows for _, rows in table[table["tier"] != CALIBRATION].groupby("load", sort=False)]
     offered = [rows for rows in loads if rows["load_model"].iloc[0] == "open"]
@@ -496,15 +512,19 @@ def findings(tables: Tables) -> tuple[str, ...]:
 
 
 def with_reading(sentences: list[str]) -> tuple[str, ...]:
-    """Return the non-empty sentences, after the explanation of an order if one of them has one."""
+    """Return the non-empty sentences.
+
+    If one of them has an order of servers, an explanation of how to read an order comes first.
+    """
     reading = [READING] if any("×" in sentence for sentence in sentences) else []
     return tuple(filter(None, [*reading, *sentences]))
 
 
 def throughput(tables: Tables, rows: pd.DataFrame) -> str:
-    """Return the ranking of servers by throughput on one load.
+    """Return the ranking of servers by throughput under one load.
 
-    Only servers that were the limit in each trial are ranked.
+    Only servers that were the limit in all their trials are ranked; the others are named with their
+    verdicts.
     """
     bound = rows[rows["server_bound"]]
     rest = rows[~rows["server_bound"]]
@@ -531,9 +551,9 @@ def throughput(tables: Tables, rows: pd.DataFrame) -> str:
 
 
 def _offered(loads: list[pd.DataFrame]) -> list[str]:
-    """Return the servers that were not sent all requests of open loads in time.
+    """Return sentences about open loads, whose rate is set and therefore not ranked.
 
-    The rate is the generator's, and not ranked.
+    They name the servers under which requests were dropped (not sent in time), or failed.
     """
     by_outcome: dict[str, list[str]] = {}
     for rows in loads:
@@ -563,9 +583,9 @@ def _offered(loads: list[pd.DataFrame]) -> list[str]:
 
 
 def cpu_order(tables: Tables, rows: pd.DataFrame) -> str:
-    """Return the ranking of servers by CPU per request on one load, whatever the limit was.
+    """Return the ranking of servers by CPU time per request under one load.
 
-    Empty for fewer than two servers.
+    The ranking is valid whatever the limit was. Return an empty text for fewer than two servers.
     """
     costs = rows[rows["cpu_ms_per_request"].notna()]
     known = costs[costs["cost_counts"]]
@@ -584,9 +604,10 @@ def cpu_order(tables: Tables, rows: pd.DataFrame) -> str:
 
 
 def _response_times(tables: Tables, loads: list[pd.DataFrame]) -> list[str]:
-    """Return the ranking by response times, or why there is none.
+    """Return the rankings by response times, or a sentence that says why there is none.
 
-    Response times are ranked only at an offered rate at which no server was saturated.
+    Response times are ranked only at an offered rate, and only for servers that kept the rate
+    without any limit.
     """
     sealed = sealed_trials(tables.trials[tables.trials["tier"] != CALIBRATION])
     if sealed.empty:
@@ -619,9 +640,9 @@ def _response_times(tables: Tables, loads: list[pd.DataFrame]) -> list[str]:
 
 
 def _tail_error(tables: Tables) -> str:
-    """Return a sentence on the uncertainty of the shortest trial's p99.
+    """Return a sentence on the uncertainty of p99 in the trial with the fewest requests.
 
-    Empty if all trials have as many requests as MLPerf requires.
+    Return an empty text if all trials have as many requests as MLPerf requires.
     """
     trials = sealed_trials(tables.trials[tables.trials["tier"] != CALIBRATION])
     least = trials.loc[trials["requests"].map(carried_quantile) >= 0.99, "requests"].min()

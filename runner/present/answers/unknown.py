@@ -11,15 +11,15 @@ NOT_RECORDED = "the reason is not recorded"
 
 
 def why_unknown(compared: pd.DataFrame) -> str:
-    """Return the commonest reason why the limit of a cell's compared trials is unknown.
+    """Return the most frequent reason why the limit of a cell's compared trials is unknown.
 
-    Empty if all limits are known. The number of trials with this reason is added unless all have
-    it. Numbers in the reason are from the first such trial.
+    Return an empty text if all limits are known. Unless all trials have this reason, the text also
+    says how many trials have it. Numbers in the reason come from the first of these trials.
     """
     unknown = compared[limits_of(compared).eq(Limit.UNKNOWN)]
     if unknown.empty:
         return ""
-    # Reasons that this version does not know count as separate ones.
+    # If a trial has no cause that this version knows, its rule stands for the cause.
     kinds = unknown["verdict_cause"].mask(unknown["verdict_cause"].eq(""), unknown["verdict_rule"])
     kind, count = Counter(kinds).most_common(1)[0]
     reason = unknown.loc[kinds.eq(kind), "verdict_rule"].iloc[0] or NOT_RECORDED
