@@ -1,1 +1,1 @@
-"""Export of a run as a folder for a blog: post, page, figures, tables, provenance."""
+"""Export a run as a folder for a blog, with post, page, figures, tables and provenance."""

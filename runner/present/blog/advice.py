@@ -1,4 +1,4 @@
-"""Advise which server to take for which need, from the rankings of a run."""
+"""Advise which server to choose for which need, by the rankings of a run."""
 
 from collections import Counter
 
@@ -19,7 +19,10 @@ from runner.verdict.limits import Limit
 
 
 def advice(story: Story) -> list[Block]:
-    """Return a sentence for each need for which the run ranks servers; nothing for one server."""
+    """Return a list with a sentence for each need for which the run ranks servers.
+
+    Return nothing if the run has only one server to choose.
+    """
     table = summarize(story.tables)
     is_choice = table["tier"].ne(CALIBRATION) & table["trials"].gt(0)
     is_choice &= ~table["server"].isin([*story.tables.copies, *YARDSTICKS])
@@ -39,10 +42,12 @@ def advice(story: Story) -> list[Block]:
 
 
 def _best(tables: Tables, quantity: Quantity, rows: pd.DataFrame, need: str) -> str:
-    """Return the servers that no other was ahead of under the largest part of their loads.
+    """Return a sentence that recommends the servers that were most often in the first place.
 
-    Only loads count on which servers differ; the sentence is empty without such a load. A server
-    with less than half as many of them as another is no choice, because few could be ahead of it.
+    For each server, this is the share of its loads under which no other server was ahead of it.
+    Only loads count under which servers differ; without such a load, return an empty text. A server
+    with less than half as many of these loads as another server is not recommended, because few
+    servers could be ahead of it.
     """
     load_count = Counter[str]()
     first_count = Counter[str]()
@@ -68,12 +73,15 @@ def _best(tables: Tables, quantity: Quantity, rows: pd.DataFrame, need: str) -> 
 
 
 def _count_words(name: str, firsts: int, loads: int) -> str:
-    """Return under how many of its loads no server was ahead of one."""
+    """Return a server with the number of its loads under which no server was ahead of it."""
     return f"{name} under {firsts} of {captions.plural(loads, 'load')} on which servers differ"
 
 
 def _far_from_limits(story: Story, table: pd.DataFrame) -> str:
-    """Return the range of response times at a rate that servers kept; empty for fewer than two."""
+    """Return a sentence with the range of response times at a rate that servers kept.
+
+    Return an empty text if fewer than two servers kept such a rate.
+    """
     timed = rows_at_a_kept_rate(table)
     if len(timed) < 2:
         return ""

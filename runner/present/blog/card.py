@@ -1,6 +1,7 @@
-"""The picture that other sites show with a link to a post: 1200 x 630 pixels, as Open Graph asks.
+"""The card of a post: the picture that other sites show beside a link to the post.
 
-Its text is the post's title and what was measured, since a figure cannot be read at that size.
+It has 1200 x 630 pixels, as Open Graph recommends. It shows the post's title and what was measured,
+and no figure, because a figure could not be read at the size at which cards are shown.
 """
 
 from pathlib import Path
@@ -25,7 +26,7 @@ QUIET = "#b8b8b8"
 
 
 def draw_card(file: Path, title: str, words: str) -> None:
-    """Write a card with a title, and with the beginning of `words` below it, as PNG."""
+    """Write a card as PNG, with a title, and with the beginning of `words` at the bottom."""
     width_in = WIDTH_PX / DPI
     height_in = HEIGHT_PX / DPI
     edge_x = EDGE_IN / width_in
@@ -41,7 +42,7 @@ def draw_card(file: Path, title: str, words: str) -> None:
 
 
 def _lines(text: str, size_pt: float, most: int, weight: str = "normal") -> str:
-    """Return a text wrapped to the card's width; what is beyond `most` lines becomes dots."""
+    """Return a text wrapped to the card's width; an ellipsis replaces text beyond `most` lines."""
     lines = style.wrap(text, size_pt, WIDTH_PX / DPI - 2 * EDGE_IN, weight)
     kept = lines[:most]
     if len(lines) > most:

@@ -1,6 +1,6 @@
-"""Chapters of a post: finding, caveat, proof, answer, claims and sources; all texts are computed.
+"""The chapters of a post: finding, caveat, proof, answer, claims and sources.
 
-A chapter is empty if the run has nothing for it.
+All texts are computed. A chapter is empty if the run has no content for it.
 """
 
 import re
@@ -41,23 +41,26 @@ from runner.present.why import words as why_words
 from runner.verdict.limits import Limit
 
 MOST_SERVERS = 10
-"""Rows of the table that compares servers."""
+"""Most rows of the table that compares servers."""
 MOST_CLAIMS = 6
-"""Claims that a post tells one by one."""
+"""Most claims that a post lists one by one."""
 MOST_SENTENCES = 3
-"""Sentences of the finding."""
+"""Most sentences of the finding."""
 NAME_OF_A_FAMILY = re.compile(r"[^\d]+")
-"""Name of a CPU without a number, which does not say the model."""
+"""Pattern of a CPU's name without a number; such a name does not say which model the CPU is."""
 
 
 def chapter(title: str, blocks: Sequence[Block]) -> list[Block]:
-    """Return blocks below a heading; nothing if no block has content."""
+    """Return blocks below a heading; return nothing if no block has content."""
     kept = [block for block in blocks if block]
     return [Heading(title), *kept] if kept else []
 
 
 def headline(story: Story) -> str:
-    """Return what two clients saw as a title; empty if no generator timed its own queue."""
+    """Return a title that says what generator and probe measured in the story's case.
+
+    Return an empty text if there is no case, that is, if no generator measured its own queue.
+    """
     case = story.case
     if case is None:
         return ""
@@ -69,7 +72,8 @@ def headline(story: Story) -> str:
 def finding(story: Story) -> list[str]:
     """Return the result in at most `MOST_SENTENCES` sentences.
 
-    The first has one number with its interval, which a reader may quote; the table has the others.
+    The first sentence has one number with its interval, which readers may quote. All other numbers
+    are in the table.
     """
     ratio = findings.largest_ratio(story.tables)
     queued = findings.two_clients(story.tables)
@@ -80,9 +84,10 @@ def finding(story: Story) -> list[str]:
 
 
 def reason(story: Story) -> list[Block]:
-    """Return on what the dearest server spends more than the cheapest, by their profiles.
+    """Return a paragraph on what the dearest server spends more CPU time than the cheapest.
 
-    Nothing without profiles, or if no difference is sure.
+    It is taken from the servers' profiles. Return nothing without profiles, or if no difference is
+    sure.
     """
     profiles = why_figures.profiles_of(story.tables)
     if profiles is None:
@@ -129,13 +134,20 @@ def _place_words(story: Story) -> str:
 
 
 def _idle_words(story: Story) -> str:
-    """Return that idle CPUs slept in all trials; empty if the loads' names say it, or if awake."""
+    """Return a sentence if idle CPUs could sleep in all trials.
+
+    Return an empty text if they were kept awake. If trials differ, return an empty text, too,
+    because the names of the loads say it.
+    """
     asleep = story.sealed["idle"].eq("system").all()
     return "Idle CPUs could fall asleep, and waking one takes time." if asleep else ""
 
 
 def _share_words(story: Story) -> str:
-    """Return under how many loads the servers had a share of a core; empty if under none."""
+    """Return under how many loads the servers had only a share of a core.
+
+    Return an empty text if there is no such load.
+    """
     loads = story.sealed.drop_duplicates("load")
     narrow = int((loads["share"] < 1).sum())
     if not narrow:
@@ -147,7 +159,7 @@ def _share_words(story: Story) -> str:
 
 
 def proof(case: Case | None) -> list[Block]:
-    """Return how the generator's report differs from what a second client saw."""
+    """Return paragraphs that compare the generator's report with what a second client measured."""
     if case is None:
         return []
     sentences = (
@@ -163,7 +175,12 @@ def proof(case: Case | None) -> list[Block]:
 
 
 def answer_table(story: Story) -> list[Block]:
-    """Return a row for each server: its rate and cost under one load, and its times at one rate."""
+    """Return a table with a row for each server, and a note that explains it.
+
+    A row has the server's rate under one load, how many times as many requests/s the base answers,
+    the server's cost per request, and its response time at one rate. A server that did not run
+    under this load has a row that says so.
+    """
     load = story.load
     if load is None:
         return []
@@ -202,19 +219,19 @@ def answer_table(story: Story) -> list[Block]:
 
 @dataclass(frozen=True)
 class _Ahead:
-    """How many times as many requests/s the `base` answers, by server."""
+    """By server, how many times as many requests/s the `base` answers."""
 
     base: str
     times: dict[str, str]
 
     @property
     def heading(self) -> str:
-        """Heading of the column."""
+        """Heading of the table's column with these ratios."""
         return f"{self.base} / this server"
 
 
 def _times_ahead(story: Story, load: str) -> _Ahead:
-    """Return the ratios of requests/s under a load."""
+    """Return the ratios of requests/s under a load, between the base and each other server."""
     known = findings.known_ratios(story.tables)
     pairs = known[known["quantity"].eq(THROUGHPUT.name) & known["load"].eq(load)]
     times = {str(pair["server"]): ratios.words(pair) for pair in pairs.to_dict("records")}
@@ -222,7 +239,11 @@ def _times_ahead(story: Story, load: str) -> _Ahead:
 
 
 def _server_row(row: Row, timed: dict[str, Row], ahead: _Ahead) -> dict[str, str]:
-    """Return a server's row of texts; `timed` are the rows at a kept rate, by server."""
+    """Return a server's row of the table as texts.
+
+    `row` is the server's row of the summary. `timed` has, by server, the rows at a rate that was
+    kept.
+    """
     rate = value_words(row, "rps")
     return {
         "server": _named_with_language(row),
@@ -234,7 +255,7 @@ def _server_row(row: Row, timed: dict[str, Row], ahead: _Ahead) -> dict[str, str
 
 
 def _row_of_another_load(row: Row, timed: dict[str, Row], ahead: _Ahead) -> dict[str, str]:
-    """Return the row of a server that the run did not load as the others."""
+    """Return the row of a server that did not run under the load of the table."""
     return {
         "server": _named_with_language(row),
         "requests/s": NOT_LOADED,
@@ -249,7 +270,10 @@ def _named_with_language(row: Row) -> str:
 
 
 def _time_at_a_kept_rate(row: Row, timed: dict[str, Row]) -> dict[str, str]:
-    """Return a server's response time at a rate that was kept; nothing if no server has one."""
+    """Return a server's median response time at a rate that was kept, as a cell of the table.
+
+    Return nothing if no server has one, because the table then has no such column.
+    """
     if not timed:
         return {}
     at_the_rate = timed.get(str(row["server"]))
@@ -257,7 +281,7 @@ def _time_at_a_kept_rate(row: Row, timed: dict[str, Row]) -> dict[str, str]:
 
 
 def rows_at_a_kept_rate(table: pd.DataFrame) -> dict[str, Row]:
-    """Return, by server, the summary's rows of the offered rate that most servers kept."""
+    """Return the summary's rows of the offered rate that most servers kept, by server."""
     kept = table[table["limit"].eq(Limit.NONE) & table["p50_ms"].notna()]
     if kept.empty:
         return {}
@@ -266,7 +290,10 @@ def rows_at_a_kept_rate(table: pd.DataFrame) -> dict[str, Row]:
 
 
 def why(story: Story) -> list[Block]:
-    """Return how the costs of a request explain the rates; nothing if no costs are known."""
+    """Return a paragraph on how the CPU time per request explains the rates.
+
+    Return nothing if the CPU time per request cannot be compared.
+    """
     costs = findings.over_loads(findings.known_ratios(story.tables), CPU_PER_REQUEST)
     if not costs:
         return []
@@ -278,11 +305,11 @@ def why(story: Story) -> list[Block]:
     ]
 
 
-# --- what was published ---------------------------------------------------------------------------
+# --- published claims -----------------------------------------------------------------------------
 
 
 def claims(story: Story) -> list[Block]:
-    """Return how many published claims hold, and `MOST_CLAIMS` of them one by one."""
+    """Return how many published claims hold, and up to `MOST_CLAIMS` claims one by one."""
     if not repeats(story.tables, FEWEST_TRIALS):
         return []
     judged = judge_all(story.tables)
@@ -292,9 +319,10 @@ def claims(story: Story) -> list[Block]:
 
 
 def _of_every_outcome(judged: Sequence[Judged]) -> list[Judged]:
-    """Return at most `MOST_CLAIMS` claims with a ratio, in turn one of each outcome and direction.
+    """Return at most `MOST_CLAIMS` claims with a ratio.
 
-    A claim of a source that has none yet comes first.
+    They are chosen in turn, one of each outcome and direction. Claims of a source from which no
+    claim has been chosen yet are preferred.
     """
     by_direction: dict[str, list[Judged]] = {}
     for each in judged:
@@ -313,7 +341,7 @@ def _of_every_outcome(judged: Sequence[Judged]) -> list[Judged]:
 
 
 def _claim_words(judged: Judged) -> str:
-    """Return a claim with its source, what was measured, and the outcome."""
+    """Return a claim with its source, its outcome, and what was measured."""
     source = title_of(judged.claim.source)
     published = f"Published in “{source}”" if source else "Published"
     return (

@@ -1,4 +1,4 @@
-"""Front matter of a post for generators of static sites."""
+"""Front matter of a post for static site generators."""
 
 import json
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Site(StrEnum):
-    """A generator of static sites, whose front matter a post can have."""
+    """A static site generator for which front matter can be written."""
 
     HUGO = "hugo"
     JEKYLL = "jekyll"
@@ -17,7 +17,10 @@ class Site(StrEnum):
 
 @dataclass(frozen=True)
 class PostFacts:
-    """What front matter says of a post. `image` is the file of its card for links."""
+    """The facts about a post that go into its front matter.
+
+    `image` is the file of the post's card, which other sites show beside a link to the post.
+    """
 
     title: str
     date: str
@@ -30,10 +33,11 @@ class PostFacts:
         return {"title": self.title, "date": self.date, "description": self.description}
 
     def written_for(self, site: Site | None) -> str:
-        """Return the front matter for a site; without one, YAML that most tools read.
+        """Return the front matter for a site generator; without one, YAML that most tools read.
 
-        Hugo has `images` for cards, Jekyll `image` (jekyll-seo-tag) and a layout. Zola reads TOML,
-        with tags as a taxonomy and what it does not know itself below `extra`.
+        Hugo expects the card in `images`. Jekyll expects it in `image` (jekyll-seo-tag), and a
+        layout. Zola reads TOML, where tags are a taxonomy, and names that Zola does not define
+        belong below `extra`.
         """
         match site:
             case Site.HUGO:
@@ -48,13 +52,13 @@ class PostFacts:
 
 
 def _yaml(facts: Mapping[str, Any]) -> str:
-    """Return YAML, which includes the strings and lists of JSON."""
+    """Return YAML; strings and lists are written as JSON, which is valid YAML."""
     lines = (f"{name}: {_json(value)}" for name, value in facts.items() if value)
     return "\n".join(("---", *lines, "---"))
 
 
 def _toml(facts: Mapping[str, Any], taxonomies: Mapping[str, Any], extra: Mapping[str, Any]) -> str:
-    """Return TOML, whose strings and lists are those of JSON; a date has no quotes."""
+    """Return TOML; strings and lists are written as JSON, and a date is written without quotes."""
     lines = [
         f"{name} = {value if name == 'date' else _json(value)}"
         for name, value in facts.items()

@@ -1,4 +1,4 @@
-"""Code and versions of the servers as a run had them, read from the history of this checkout."""
+"""Code and versions of the servers at the time of a run, read from this checkout's git history."""
 
 import re
 import subprocess
@@ -13,21 +13,25 @@ NAMES_OF_PATH = {
     "/experiments/md5": ("create_hashed_experiment", "createHashedExperiment"),
     "/devices": ("list_devices", "listDevices"),
 }
-"""Path of a request -> names of the function that answers it, in Rust and in Go."""
+"""Path of a request -> names of the function that answers the request, in Rust and in Go."""
 FILES_OF_LANGUAGE = {
     "Rust": ("src/routes.rs", "src/main.rs"),
     "Go": ("routes.go", "main.go"),
 }
 PACKAGE_OF_FRAMEWORK = {"actix": "actix-web"}
-"""Framework -> name of its package, if it is another one."""
+"""Framework -> name of its package, if the package has a different name."""
 COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-"""A commit's full hash. The manifest of somebody else's run could have an option of git there."""
+"""Pattern of a commit's full hash.
+
+Commits are checked with it, because the manifest of somebody else's run could have an option for
+git in place of a commit.
+"""
 TIMEOUT_OF_GIT_S = 20
 
 
 @dataclass(frozen=True)
 class Handler:
-    """The function of a server that answers a request."""
+    """The code of a server's function that answers a request."""
 
     server: str
     language: str
@@ -35,10 +39,10 @@ class Handler:
 
 
 def handler(manifest: Manifest, server: str, language: str, path: str) -> Handler | None:
-    """Return the code that answered a path in a run.
+    """Return the code with which a server answered requests of `path` in a run.
 
-    None if this checkout does not have the run's commit, if the run had uncommitted changes, or if
-    the server has no function of such a name.
+    Return None if this checkout does not have the run's commit, if the run had uncommitted changes,
+    or if the server has no function with an expected name.
     """
     for file in FILES_OF_LANGUAGE.get(language, ()):
         text = _at_the_commit(manifest, f"servers/{server}/{file}")
@@ -49,13 +53,16 @@ def handler(manifest: Manifest, server: str, language: str, path: str) -> Handle
 
 
 def _function(language: str, name: str) -> str:
-    """Return the pattern of a function that begins and ends without indentation."""
+    """Return the pattern of a function whose first and last line are not indented."""
     begin = rf"^(?:pub )?(?:async )?fn {name}\(" if language == "Rust" else rf"^func {name}\("
     return begin + r".*?^}$"
 
 
 def framework_version(manifest: Manifest, server: str, framework: str) -> str:
-    """Return the version of a server's framework that a run's commit locks; empty if unknown."""
+    """Return the version of a server's framework, as locked in the run's commit.
+
+    Return an empty text if it is unknown.
+    """
     package = PACKAGE_OF_FRAMEWORK.get(framework, framework)
     cargo = _at_the_commit(manifest, f"servers/{server}/Cargo.lock")
     if found := re.search(rf'name = "{re.escape(package)}"\nversion = "([^"]+)"', cargo):
@@ -66,7 +73,11 @@ def framework_version(manifest: Manifest, server: str, framework: str) -> str:
 
 
 def _at_the_commit(manifest: Manifest, path: str) -> str:
-    """Return a file as the run's commit has it; empty without that commit, or with changes."""
+    """Return the text of a file in the run's commit.
+
+    Return an empty text if this checkout does not have the commit or the file, or if the run had
+    uncommitted changes.
+    """
     git = manifest.git
     checkout = places().checkout
     if git is None or git.dirty or checkout is None or not COMMIT.fullmatch(git.commit or ""):

@@ -1,4 +1,4 @@
-"""Compose a post about a run, and the report that it links to.
+"""Compose a post about a run, and the report that the post links to.
 
 All texts are computed.
 """
@@ -38,11 +38,11 @@ from runner.present.look.palette import identities
 from runner.present.notebook import parts
 
 FOUND_BY = (CPU_PER_REQUEST, THROUGHPUT)
-"""Quantities for the title: the first with a finding is used.
+"""Quantities for the title; the first quantity with a finding is used.
 
 CPU per request comes first, because it is known under every load.
 """
-MOST_NAMED = 4  # servers named in a title; if there are more, it says how many
+MOST_NAMED = 4  # most servers that a title names; if there are more, it gives their number
 PUBLIC = (
     "schema",
     "run_id",
@@ -75,16 +75,16 @@ PUBLIC_INSIDE = {
     "placement": ("server", "generator", "database", "disjoint", "database_shared"),
     "database": ("version", "image"),
 }
-"""Fields of a manifest that may be published.
+"""Fields inside a manifest's parts that may be published.
 
-A list of allowed fields keeps fields of later versions from being published by accident.
+This is a list of allowed fields, so that fields added later are not published by accident.
 """
 
 
 def allowed(manifest: Manifest) -> dict[str, Any]:
-    """Return the publishable part of a manifest.
+    """Return the part of a manifest that may be published.
 
-    It has no path, no name of a user or host, and nothing of the environment.
+    It contains no paths, no names of users or hosts, and no environment variables.
     """
 
     def only(facts: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -102,19 +102,19 @@ def allowed(manifest: Manifest) -> dict[str, Any]:
 
 MOST_FIGURES = 4
 HIGHEST_OF_WIDTH = 1100 / 700
-"""Height of a post's figure at most, in parts of its width. Higher figures are linked."""
+"""Largest ratio of height to width of a figure in a post; higher figures are only in the report."""
 PREFERRED = ("verdict-two-clients", "ratios", "wrk-requests", "wrk-cpu-per-request")
-"""Figures that a post takes, the first of these that the run has."""
+"""Figures for a post by priority; the first `MOST_FIGURES` that the run has are used."""
 OTHERWISE = ("latency-spectrum", "rates-latency", "inserts-over-time")
-"""Figures of a post about a run that has none of the preferred ones."""
+"""Figures for a post about a run that has none of the preferred figures."""
 CARD = "card.png"
-"""File of the picture that other sites show with a link to the post."""
+"""File of the picture that other sites show beside a link to the post."""
 BETWEEN_SENTENCES = re.compile(r"(?<=\.)\s(?=[A-Z0-9])")
 
 
 @dataclass(frozen=True, eq=False)
 class Post:
-    """The content of a post, and the report that it links to."""
+    """The content of a post, and of the report that the post links to."""
 
     title: str
     started_at: str
@@ -127,7 +127,7 @@ class Post:
 
     @property
     def text_tables(self) -> tuple[TextTable, ...]:
-        """The tables that are written to files."""
+        """The tables of post and report that are also written to files."""
         return tuple(
             block
             for block in (*self.blocks, *self.report)
@@ -140,13 +140,16 @@ class Post:
         return sum(isinstance(block, Picture) for block in self.blocks)
 
     def html(self) -> str:
-        """Return the post as one page without other files; SVGs, light and dark, are embedded."""
+        """Return the post as one page that needs no other files.
+
+        The SVGs of its figures are embedded, both the light and the dark version.
+        """
         top = (Heading(self.title, rank=1),)
         body = markup.html([*top, *self.blocks])
         return markup.page(self.title, body, self.description, image=CARD)
 
     def report_html(self) -> str:
-        """Return the report as a page whose figures are files beside it."""
+        """Return the report as a page whose figures are files beside the page."""
         title = f"Report: {self.title}"
         top = (Heading(title, rank=1), Paragraph(self.about, "lead"))
         linked = [
@@ -156,9 +159,9 @@ class Post:
         return markup.page(title, markup.html([*top, *linked]), self.about)
 
     def markdown(self, site: Site | None = None) -> str:
-        """Return the post as Markdown with front matter; its figures and tables are separate files.
+        """Return the post as Markdown with front matter, whose figures and tables are other files.
 
-        It has no first-level heading, because blogs print the front matter's title.
+        The Markdown has no first-level heading, because blogs print the title of the front matter.
         """
         facts = PostFacts(self.title, self.started_at, self.description, self.tags, CARD)
         return "\n".join((facts.written_for(site), "", markup.markdown(self.blocks), ""))
@@ -169,7 +172,7 @@ def compose(
 ) -> Post:
     """Return the post about a run with these figures; raise LabError if no trial is sealed.
 
-    `commands` are those of the generators, by trial.
+    `commands` are the commands of the load generators, by trial.
     """
     sealed = sealed_trials(tables.trials)
     if sealed.empty:
@@ -194,11 +197,14 @@ def compose(
 
 
 def _post(story: Story, figures: Sequence[Picture]) -> list[Block]:
-    """Return the post: at most `MOST_FIGURES` figures and one table; the rest is linked."""
+    """Return the blocks of the post, with at most `MOST_FIGURES` figures and one table.
+
+    The post links to the report, which has everything else.
+    """
     pictures = _chosen(story, figures)
 
     def shown(*names: str) -> list[Block]:
-        """Return those of the pictures that no chapter has yet."""
+        """Return the named pictures, except those that an earlier chapter already shows."""
         return [pictures.pop(name) for name in names if name in pictures]
 
     surprise = chapters.proof(story.case)
@@ -233,7 +239,10 @@ def _post(story: Story, figures: Sequence[Picture]) -> list[Block]:
 
 
 def _chosen(story: Story, figures: Sequence[Picture]) -> dict[str, Picture]:
-    """Return the post's figures by name, with a caption of one sentence and one of its source."""
+    """Return the post's figures by name.
+
+    The caption of each is shortened to its first sentence, followed by a sentence on the source.
+    """
     source = f"Data: run {story.tables.manifest.run_id}; how it was measured is in the report."
     low = {}
     for figure in figures:
@@ -246,7 +255,7 @@ def _chosen(story: Story, figures: Sequence[Picture]) -> dict[str, Picture]:
 
 
 def _report(tables: Tables, sealed: pd.DataFrame, figures: Sequence[Picture]) -> list[Block]:
-    """Return all that is known of a run: answer, figures, tables, verdicts and machine."""
+    """Return the blocks of the report, which has everything: figures, tables, verdicts, machine."""
     blocks: list[Block] = []
     left = {figure.name: figure for figure in figures}
     for title, name, content in _chapters(tables, sealed):
@@ -277,16 +286,16 @@ def _report(tables: Tables, sealed: pd.DataFrame, figures: Sequence[Picture]) ->
 
 
 def started(manifest: Manifest) -> str:
-    """Return which server a trial loads: a fresh one, or the user's running one."""
+    """Return in words which server a trial loads: a freshly started one, or a running one."""
     if manifest.engine == "attached":
         return "a server that was running before the run and is the same in every trial"
     return "a freshly started server"
 
 
 def _chapters(tables: Tables, sealed: pd.DataFrame) -> Iterator[tuple[str, str, list[Block]]]:
-    """Yield the first chapters of the report: title, figure, and the remaining content.
+    """Yield the first chapters of the report as (title, name of the figure, other content).
 
-    Chapters on loads that the run lacks are left out.
+    A chapter has no content if the run lacks the loads that the chapter is about.
     """
     yield "The answer", "ratios", list(parts.OF_A_RUN["answer"](tables))
     surprise = chapters.proof(findings.queued_case(tables))
@@ -301,7 +310,7 @@ def _chapters(tables: Tables, sealed: pd.DataFrame) -> Iterator[tuple[str, str, 
 
 
 def _methods(tables: Tables, sealed: pd.DataFrame) -> Iterator[str]:
-    """Yield a paragraph on how each kind of load in the run was measured."""
+    """Yield paragraphs that say how the run was measured, one for each kind of load."""
     models = set(sealed["load_model"])
     yield (
         f"A trial is one load on {started(tables.manifest)}. It is sealed only if the counts of "
@@ -332,7 +341,7 @@ def _methods(tables: Tables, sealed: pd.DataFrame) -> Iterator[str]:
 
 
 def _title(tables: Tables, sealed: pd.DataFrame) -> str:
-    """Return the main finding, or what was measured if nothing can be compared."""
+    """Return the main finding as a title; if nothing can be compared, return what was measured."""
     if found := next(filter(None, (ratios.finding(tables, each) for each in FOUND_BY)), ""):
         return found
     ranked = set(sealed.loc[sealed["tier"] != CALIBRATION, "server"]) or set(sealed["server"])

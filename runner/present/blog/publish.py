@@ -1,6 +1,7 @@
-"""Publish a run: a folder with post, page, figures, tables and provenance, ready for a blog.
+"""Publish a run: write a folder for a blog, with post, page, figures, tables and provenance.
 
-The folder appears whole or not at all. It replaces only an untouched folder of the same kind.
+The folder appears only when it is complete. It replaces an existing folder only if `bench publish`
+wrote that folder and nobody has changed it since.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -37,13 +38,13 @@ from runner.store import (
 from runner.verdict.evidence import PREFIX
 
 PROVENANCE = "provenance.json"
-KIND = "bench publish"  # identifies a folder published by this command
+KIND = "bench publish"  # identifies a folder that this command wrote
 LEFT_OUT = (
     "run_id",
     "status",
     "error",
 )
-"""Columns that are equal in all sealed trials of a run."""
+"""Columns that are left out of the CSV, because they are equal in all sealed trials of a run."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Bundle:
     files: tuple[Path, ...]
     figures: int
     figures_in_post: int
-    page_bytes: int  # size of index.html, which has every figure of the post twice
+    page_bytes: int  # size of index.html, which embeds each figure of the post twice (light, dark)
 
 
 def publish(
@@ -64,12 +65,13 @@ def publish(
     figures: Mapping[str, Registered] | None = None,
     site: Site | None = None,
 ) -> Bundle:
-    """Write the bundle of a run to the folder `target`; the same run gives the same bytes.
+    """Write the bundle of a run to the folder `target`; the same run always gives the same bytes.
 
-    `say` receives progress messages. `figures` are those to draw (default: all that are
-    registered). `site` decides the post's front matter. Raise LabError if `target` holds anything
-    but an untouched bundle, or if no trial is sealed. Also raise it if a sealed trial has no
-    record, or a contradicting one. After an error, `target` is unchanged.
+    `say` is called with progress messages. `figures` are the figures to draw (default: all that are
+    registered). `site` decides the form of the post's front matter. Raise LabError if `target` has
+    content other than an unchanged bundle, or if no trial is sealed. Also raise it if a sealed
+    trial has no record, or if its record contradicts the tables. After an error, `target` is
+    unchanged.
     """
     target = target.expanduser().resolve()
     check_free(target)
@@ -127,7 +129,7 @@ def _files(folder: Path) -> dict[str, Path]:
 
 
 def _facts(files: dict[str, Path]) -> dict[str, dict[str, object]]:
-    """Return size and SHA-256 of files."""
+    """Return the size and the SHA-256 of each file."""
     return {
         name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for name, path in files.items()
     }
@@ -136,9 +138,9 @@ def _facts(files: dict[str, Path]) -> dict[str, dict[str, object]]:
 def _provenance(
     run: RunFolder, tables: Tables, pictures: Iterable[Picture], folder: Path
 ) -> dict[str, object]:
-    """Return the sources of a folder, and its files.
+    """Return the provenance of a bundle: the hashes of its inputs and of its files.
 
-    Raise LabError if a sealed trial's record contradicts the tables.
+    Raise LabError if a sealed trial has no record, or if its record contradicts the tables.
     """
     statuses = {record["trial_id"]: record["status"] for record in run.records()}
     sealed = sorted(sealed_trials(tables.trials)["trial_id"])
@@ -174,10 +176,10 @@ def _provenance(
 def draw(
     tables: Tables, figures: Mapping[str, Registered], folder: Path, say: Callable[[str], None]
 ) -> tuple[Picture, ...]:
-    """Draw figures of a run into `folder` and return their captions and descriptions.
+    """Draw figures of a run into `folder`, and return them with captions and descriptions.
 
-    `say` receives a message per figure. Figures without data are left out. The caption is not drawn
-    but printed below as text.
+    `say` is called with a message for each figure. Figures without data are left out. The caption
+    is not drawn into the figure, because pages print it as text below the figure.
     """
     case = choose(tables)
     trial_id = most_pronounced(survey(tables))
@@ -207,11 +209,11 @@ def draw(
 
 
 def _write_tables(tables: Tables, sheets: Iterable[TextTable], folder: Path) -> None:
-    """Write each table as Markdown and CSV, and the trials' numbers as CSV.
+    """Write each table as Markdown and CSV, and the numbers of summary and trials as CSV.
 
-    The CSV of trials has the sealed trials in the order of the run: the load, and all columns of
-    docs/data.md with a value. The evidence of verdicts is left out, because `verdict_reason` has it
-    in words.
+    The CSV of trials has a row for each sealed trial, in the order of the run. Its columns are the
+    load, and those columns of docs/data.md that have a value. The columns with the evidence for
+    verdicts are left out, because `verdict_reason` has the evidence in words.
     """
     known = [column.name for column in columns("trials")]
     kept = [name for name in known if name not in LEFT_OUT and not name.startswith(PREFIX)]

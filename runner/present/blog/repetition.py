@@ -1,4 +1,4 @@
-"""Show how to repeat a run: its requests, commands, code, versions and name."""
+"""Show what is needed to repeat a run: its requests, commands, code, versions and name."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,13 +12,16 @@ from runner.present.look import captions
 from runner.present.look.markup import Block, Code, Paragraph
 
 MOST_HANDLERS = 2
-"""Servers whose code a post shows."""
+"""Most servers whose code a post shows."""
 COMMIT_LETTERS = 12
-"""Letters of a commit's hash that a post shows."""
+"""Number of characters of a commit's hash that a post shows."""
 
 
 def requests_and_code(story: Story) -> list[Block]:
-    """Return requests, commands, handlers and versions; nothing for a user's own API."""
+    """Return the requests, the commands, the servers' code, and the versions.
+
+    Return nothing for a run about a user's own API.
+    """
     if story.tables.manifest.campaign.apis:
         return []
     rows: list[Mapping[Any, Any]] = []
@@ -35,7 +38,7 @@ def requests_and_code(story: Story) -> list[Block]:
 
 
 def _workload(row: Mapping[Any, Any]) -> Workload | None:
-    """Return the workload of a trial; None if the lab no longer has it."""
+    """Return the workload of a trial; return None if the lab does not have it (any more)."""
     try:
         return load_workload(str(row["workload"]))
     except LabError:
@@ -43,7 +46,7 @@ def _workload(row: Mapping[Any, Any]) -> Workload | None:
 
 
 def _request_words(row: Mapping[Any, Any]) -> str:
-    """Return the request of a trial as a comment; empty if its workload is unknown."""
+    """Return the request of a trial as a shell comment; empty if its workload is unknown."""
     workload = _workload(row)
     if workload is None:
         return ""
@@ -51,7 +54,10 @@ def _request_words(row: Mapping[Any, Any]) -> str:
 
 
 def _command_words(story: Story, row: Mapping[Any, Any]) -> str:
-    """Return a trial's command, after a comment on its slices; empty if it is unknown."""
+    """Return the command of a trial's load generator; empty if it is unknown.
+
+    If the trial consists of slices, a comment before the command says so.
+    """
     command = story.commands.get(str(row["trial_id"]))
     if command is None or not command.arguments:
         return ""
@@ -63,7 +69,7 @@ def _command_words(story: Story, row: Mapping[Any, Any]) -> str:
 
 
 def _handlers(story: Story, row: Mapping[Any, Any]) -> list[Block]:
-    """Return the code that answers a trial's request, of a server of each language."""
+    """Return the code that answers a trial's request, for one server of each language."""
     workload = _workload(row)
     if workload is None:
         return []
@@ -123,7 +129,7 @@ def repetition(story: Story) -> list[Block]:
 
 
 def _commit_words(manifest: Manifest) -> str:
-    """Return a run's commit after a comma; empty if it is unknown."""
+    """Return a clause with a run's commit, beginning with a comma; empty if it is unknown."""
     git = manifest.git
     if git is None or not git.commit:
         return ""

@@ -1,4 +1,4 @@
-"""The source of a post's chapters: a run, its public facts, and its generators' commands."""
+"""`Story`, from which a post is made: a run, its public facts, and its generators' commands."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from runner.present.answers.findings import Row
 from runner.present.frames import Case, Tables, sealed_trials
 
 REPORTS_ONLY = ("--no-usage-report", "--quiet", "--log-output", "--summary", "--system-tags")
-"""Beginnings of k6's options that decide only what it reports."""
+"""Prefixes of the k6 options that only decide what k6 reports."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Command:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> "Command":
-        """Return the command in a trial's record; one without arguments if there is none."""
+        """Return the command in a trial's record; without one, a command without arguments."""
         measurement = record.get("measurement") or {}
         pairs = measurement.get("generator_env") or ()
         environment = {str(name): str(value) for name, value in pairs}
@@ -36,8 +36,8 @@ class Command:
     def words(self) -> str:
         """The command as a reader would type it.
 
-        Folders, the server's address, and options that decide only what is reported are left out.
-        k6 reads the variable SCENARIO.
+        Folders, the server's address, and options that only decide what is reported are left out.
+        The environment variable SCENARIO is included, because k6 scripts read it.
         """
         typed = [_typed(each) for each in self.arguments if not each.startswith(REPORTS_ONLY)]
         scenario = self.environment.get("SCENARIO")
@@ -47,7 +47,7 @@ class Command:
 
 
 def _typed(argument: str) -> str:
-    """Return an argument without folders and without the address of the server."""
+    """Return an argument without folders, and without the address of the server."""
     if "://" in argument:
         return re.sub(r"^https?://[^/]+", "http://server", argument)
     if argument.startswith("--out=json="):
@@ -57,10 +57,10 @@ def _typed(argument: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Story:
-    """A run as a post tells it.
+    """A run, with everything from which a post about it is made.
 
-    `public` is the part of its manifest that may be published. `commands` are those of the load
-    generators, by trial.
+    `public` is the part of the run's manifest that may be published. `commands` are the commands of
+    the load generators, by trial.
     """
 
     tables: Tables
@@ -74,12 +74,12 @@ class Story:
 
     @property
     def case(self) -> Case | None:
-        """The trial in which a generator timed its own queue; None if the run has none."""
+        """The trial in which a generator measured its own queue; None if the run has none."""
         return findings.queued_case(self.tables)
 
     @property
     def load(self) -> Row | None:
-        """A trial of the load by which servers are compared first; None if the run has none."""
+        """A trial of the load that is used to compare servers first; None if there is none."""
         return findings.best_known_load(findings.known_ratios(self.tables), self.sealed)
 
     def phrase_of(self, load: str) -> str:
