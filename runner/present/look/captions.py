@@ -261,5 +261,8 @@ def unsealed(trials: pd.DataFrame, noun: str) -> str:
 
 
 def printable(name: str) -> str:
-    """Return a symbol's name without characters that a page cannot show, or that hide others."""
+    """Return a symbol's name with a replacement for each character that is not printable.
+
+    Pages cannot show such characters, or the characters would hide others.
+    """
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in name)

@@ -20,7 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from markupsafe import Markup, escape
 
 NOT_RANKED = "†"  # marks a value that must not be ranked; HTML also greys its cell
-NOT_LOADED = "not loaded"  # stands for a value of a server that had no such load
+NOT_LOADED = "not loaded"  # replaces a value of a server that did not run under the load
 DAGGER = (
     f"{NOT_RANKED} A rate of this load, not a rank of this server: the server was not the limit in "
     "every trial, or the rate was set, or the server is there for calibration."
@@ -29,7 +29,10 @@ NUMBER = re.compile(
     rf"(≥ |< )?[-–]?[\d,.]*( ?%)?(–[\d,.]+)?( ±[\d,.]+ ?%)?( \[[\d,.]+–[\d,.]+\])?"
     rf"( {NOT_RANKED})?|{NOT_LOADED}"
 )
-"""Pattern of a cell that has a number, a range or `–`; columns of such cells are aligned right."""
+"""Pattern of a cell that has a number, a range, `–` or `NOT_LOADED`.
+
+Columns of such cells are aligned right.
+"""
 LABEL = re.compile(
     r'(?<=<div class="table" role="region" aria-label=")[^"]*(?=")'
     r'|(?<=<div aria-label=")[^"]*(?=" class="table")'
@@ -42,11 +45,12 @@ FLAME = '<figure class="flame">'
 """Start of a flame graph in HTML; a text cannot contain it, because texts are escaped."""
 LONG = 20  # a column is wrapped if it has a text with more characters
 UNIT_SLASH = re.compile(r"(?<=\w)/(?=\w{3})")
-"""Pattern of a slash in a unit, after which a heading may break."""
+"""Pattern of a slash in a unit; a line may break after this slash."""
 INTERVAL = re.compile(r"\[[^\]\[<>]+\]|±[\d,.]+ ?%")
-"""Pattern of the interval of a number, which stays on one line."""
+"""Pattern of the interval of a number; no line may break inside it."""
 MOST_COLUMNS_OF_A_PHONE = 5
-"""The rows of a table with more columns are cards on a phone."""
+"""Most columns of a table on a phone; each row of a table with more columns becomes a card there.
+"""
 SPECIAL = re.compile(r"[\\*~]|<(?=[A-Za-z/!?])|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])|\](?=[(\[:])")
 """Characters that Markdown would take as markup."""
 
@@ -231,7 +235,10 @@ def prose(text: str) -> Markup:
 
 
 def quantity(text: str) -> Markup:
-    """Return a cell of numbers as HTML: an interval stays on one line, and a unit may break."""
+    """Return a cell with a number as HTML, with the places at which a line may break.
+
+    A line may break after the slash of a unit, but not inside an interval.
+    """
     broken = UNIT_SLASH.sub("/<wbr>", str(prose(text)))
     return Markup(INTERVAL.sub(r'<span class="whole">\g<0></span>', broken))  # noqa: S704 (escaped)
 

@@ -172,7 +172,10 @@ def why(tables: Tables) -> Iterator[Block]:
 
 
 def _database_why(tables: Tables, load: str) -> Iterator[Block]:
-    """Yield on what PostgreSQL spends CPU time under each server's load; nothing without one."""
+    """Yield on what PostgreSQL spends its CPU time under each server's load.
+
+    Yield nothing if no database was profiled under this load.
+    """
     databases = why_figures.databases_of(tables)
     if databases is None or load not in databases.loads:
         return

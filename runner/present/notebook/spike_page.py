@@ -210,7 +210,7 @@ class SpikePage(RunPage):
                 )
 
     def _in_spikes(self) -> Iterator[Block]:
-        """Yield what the spikes of each timeline of the run ran; nothing without a timeline."""
+        """Yield, for each timeline of the run, which functions ran in its spikes."""
         for timeline in timelines_of(self.tables):
             ran = what_ran(timeline)
             load = why_words.load_words(self.tables, timeline.load)

@@ -98,7 +98,7 @@ class Judged:
 
     @property
     def outcome_words(self) -> str:
-        """The outcome as pages say it: `holds`, or `more than claimed` if it does not hold."""
+        """The outcome as pages print it: `holds`, or, if it does not hold, `more than claimed`."""
         claims_equality = 0 < self.claim.at_least < 1 < self.claim.at_most < math.inf
         return direction_words(self.direction, claims_equality=claims_equality)
 

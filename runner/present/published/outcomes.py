@@ -143,11 +143,14 @@ IN_WORDS: dict[str, str] = {
     Direction.OVERSTATED: "less than claimed",
     Direction.OPPOSITE: "the other way round",
 }
-"""Direction -> what pages say."""
+"""Direction -> the words that pages print."""
 
 
 def direction_words(direction: str, *, claims_equality: bool = False) -> str:
-    """Return what pages say of `Judged.direction`: `less than claimed, or the other way round`."""
+    """Return the words that pages print for `Judged.direction`.
+
+    For example: `less than claimed, or the other way round`.
+    """
     if claims_equality and direction == Direction.UNDERSTATED:
         return "not equal"
     return ", or ".join(IN_WORDS.get(each, each) for each in direction.split(" and "))
