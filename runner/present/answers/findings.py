@@ -124,7 +124,7 @@ def _alone(tables: Tables, sealed: pd.DataFrame) -> str:
     is_of_cell = sealed["load"].eq(cell["load"]) & sealed["server"].eq(cell["server"])
     trials = ratios.compared(tables, sealed[is_of_cell])
     phrase = load_phrase(trials.iloc[0].to_dict())
-    if tables.manifest.origin is not None:  # the server's CPUs are not known
+    if tables.manifest.origin is not None:  # an imported run does not know the server's CPUs
         size = phrase.partition(", ")[2]
         phrase = size[0].upper() + size[1:]
     said = f"{phrase} {cell['server']} answers {number(cell['rps'])} requests/s"
@@ -366,7 +366,7 @@ def two_clients(tables: Tables) -> str:
 
 
 def load_phrase(row: Row) -> str:
-    """Return the load as a phrase: `On half a core, at 100 kept connections,`."""
+    """Return a load as a phrase: `On half a core, with 100 kept connections (wrk-matrix),`."""
     cores = float(row["share"])
     quota = float(row["quota_cores"])
     narrow = quota < min(1.0, cores)

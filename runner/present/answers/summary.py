@@ -99,7 +99,7 @@ SUMMARY_COLUMNS = (
 CARRIED = {"p95_ms": 0.95, "p99_ms": 0.99, "first_byte_p99_ms": 0.99}
 """Column of the summary -> its quantile; the column is NaN if a trial has too few requests for it.
 """
-FAILED = "failed"  # heading of a column
+FAILED = "failed"  # heading of the column with the share of failed requests
 RANK = "rank by requests/s (same letter: a tie)"
 NO_SEALED_TRIAL = "No trial of this run was sealed: there is nothing to compare."
 

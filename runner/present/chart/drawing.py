@@ -43,7 +43,7 @@ NUDGE = 1.045
 SPARE = 1.08
 """Factor by which the y axis extends beyond the highest value."""
 SPARE_LOG = 1.3
-"""The same factor for a logarithmic y axis."""
+"""Factor by which a logarithmic y axis extends beyond the highest value."""
 Grid = Sequence[Sequence[Axes]]
 Mark = Callable[[Axes, pd.DataFrame, Identity, str], None]
 """A function that draws a server's rows with the given look and label."""

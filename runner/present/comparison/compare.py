@@ -39,7 +39,7 @@ class NotComparable:
     """The reason why two cells have no ratio."""
 
     obstacle: Obstacle | None
-    """None if the reason is too few trials."""
+    """The obstacle that is the reason; None if the reason is that there are too few trials."""
 
     @property
     def words(self) -> str:

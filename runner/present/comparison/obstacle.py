@@ -22,7 +22,7 @@ from runner.verdict.limits import Cause, Limit
 
 
 class Kind(StrEnum):
-    """Obstacle of a comparison; the value is its short description."""
+    """Kind of obstacle to a comparison; the value of each member is its short description."""
 
     REQUESTS_FAILED = "more than 1 in 1000 requests failed"
     TOO_FEW_REQUESTS = "too few requests for the percentile"
@@ -69,15 +69,15 @@ def obstacle(trials: pd.DataFrame, quantity: Quantity) -> Obstacle | None:
 
 
 def is_the_servers(trials: pd.DataFrame, quantity: Quantity) -> bool:
-    """True if a quantity of a cell's sealed trials can be attributed to the server.
+    """Return whether a quantity of a cell's sealed trials can be attributed to the server.
 
-    False without trials.
+    Return False without trials.
     """
     return len(trials) > 0 and obstacle(trials, quantity) is None
 
 
 def ranks_by_throughput(trials: pd.DataFrame) -> bool:
-    """True if the rate of a cell's sealed trials is the server's throughput."""
+    """Return whether the rate of a cell's sealed trials is the server's throughput."""
     return is_the_servers(trials, THROUGHPUT)
 
 

@@ -19,7 +19,7 @@ class Need(StrEnum):
     NO_LIMIT = "a rate was offered and kept, and nobody was at a limit"
     """For a response time: otherwise the response time includes the wait in a queue."""
     WORK = "the work was done"
-    """For a cost per request, or memory: valid whatever the limit was."""
+    """For a cost per request, or for memory, which are valid whatever the limit was."""
     ROOM = "the server never filled its CPUs"
     """For a CPU peak: if the CPUs are full all the time, there can be no peak."""
     LIMIT_OF_A_RAMP = "the rate rose beyond what the server can do"

@@ -60,7 +60,7 @@ class Quantity:
     heading: str
     """Heading of the quantity's panel, with the unit."""
     peak: str
-    """Noun of a server's highest value."""
+    """Noun for a server's highest value, in a sentence: `answer peak`."""
     unit: str
     values: Callable[[pd.DataFrame, Tables], pd.DataFrame]
     bound: Bound | None = None

@@ -61,7 +61,7 @@ blue cones they differ by at least 16 (Machado, Oliveira and Fernandes 2009).
 """
 REFERENCE = Identity("#4D4D4D", "#BDBFC4", "x", DOTS)
 PROBE = Identity("#767676", "#97999D", "", (0, (3.2, 1.4)))
-"""Look of the probe, and of everything else that is not a server's."""
+"""Look of the probe, and of everything else that does not belong to a server."""
 FAMILIES = {
     "rust": (("#A34929", "#E0997D"), ("#CF7B58", "#FFC5B7"), ("#5C0A0A", "#D0605A")),
     "go": (("#6C7EC9", "#99A3E1"), ("#1C3A6B", "#E2E0FF"), ("#2A8B9F", "#5EB3C5")),

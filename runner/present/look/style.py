@@ -306,7 +306,7 @@ def ticks_across(ax: Axes, ticks: Sequence[float], label: Callable[[float], str]
 
 
 def fix(ax: Axes, axis: str, ticks: Sequence[float], label: Callable[[float], str] = plain) -> None:
-    """Give an axis exactly these ticks."""
+    """Give an axis exactly these ticks, with the labels that `label` returns for them."""
     target = getattr(ax, f"{axis}axis")
     target.set_major_locator(FixedLocator(ticks))
     target.set_major_formatter(FuncFormatter(lambda value, _: label(value)))

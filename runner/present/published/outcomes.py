@@ -160,7 +160,7 @@ HEADS = ("of", "the first that is true", "outcome", "reason")
 
 
 def rows() -> list[tuple[str, ...]]:
-    """Return the rules in their order as texts under `HEADS`."""
+    """Return the rules in their order, as rows of texts with the headings `HEADS`."""
     of_comparisons = [
         (
             "a comparison",
@@ -176,7 +176,7 @@ def rows() -> list[tuple[str, ...]]:
 
 
 def _claim_rows(claim: str, combine: Combine) -> list[tuple[str, ...]]:
-    """Return the rules of a kind of claim."""
+    """Return the rules for one kind of claim, as rows of the table."""
     *decisive, last = PRIORITIES[combine]
     conditions = dict.fromkeys(decisive, "one of them has this outcome")
     conditions[last] = "all of them have this outcome"

@@ -38,7 +38,7 @@ def databases_of(tables: Tables) -> Profiles | None:
 
 
 def is_profiled(tables: Tables) -> bool:
-    """True if a run has profiles."""
+    """Return whether a run has profiles."""
     return profiles_of(tables) is not None
 
 
