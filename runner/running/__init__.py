@@ -1,1 +1,1 @@
-"""A run: checks and set-up, trials, tables; also resuming an interrupted run."""
+"""Carry out a run: checks and set-up, trials, and tables. Also resume an interrupted run."""

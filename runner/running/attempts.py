@@ -1,4 +1,4 @@
-"""Run trials one after the other: measure, digest and record each attempt, or end the run."""
+"""Run trials one after another: measure, digest and record each attempt, or end the run."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ WAIT = (
     "Waiting for room in the kernel's table of tracked connections: the next trial opens up to "
     "{:,} connections."
 )
-FULL_BYTES = (
-    16 * 2**20
-)  # if a disk that a failed trial writes to has less room than this, the full disk is the reason
+# A disk with less room than this counts as full: it is taken as the reason if a trial fails that
+# writes to it.
+FULL_BYTES = 16 * 2**20
 
 
 Step = Callable[[str], None]
-"""Receives the name of the step that begins."""
+"""A function that is called with the name of each step when the step begins."""
 Measuring = Callable[
     [Bench, Workload, Sequence[Member], Sequence[tuple[str, int]], Step],
     Mapping[str, Measurement | LabError],
 ]
-"""Measures the members of a session, as `measure` does."""
+"""A function that measures the members of a session, as `measure` does."""
 Digesting = Callable[[RunFolder, Mapping[Trial, Measurement]], Mapping[Trial, Digest | LabError]]
-"""Digests the measured trials of a session, as `digest_session` does."""
+"""A function that digests the measured trials of a session, as `digest_session` does."""
 Executor = Callable[[RunFolder, Sequence[Trial], Prepared, Step], list[TrialRecord]]
-"""Makes an attempt at a session or a single trial, as `run_unit` does."""
+"""A function that makes an attempt at a session or a single trial, as `run_unit` does."""
 
 
 @dataclass(frozen=True)
@@ -81,19 +81,20 @@ def run_trials(
     stopping: Stopping = TO_THE_END,
     execute: Executor | None = None,
 ) -> tuple[str, ...]:
-    """Run the trials in order, those of a session side by side.
+    """Run the trials in order, and the trials of a session side by side.
 
     Return a sentence for each failed trial. `execute` makes an attempt (default: `run_unit`).
 
-    If the user or the machine ends the run (the engine stopped responding, a disk is full), say how
-    to resume it, if that is possible.
+    The run may end early because the user interrupts it, or because the machine does not allow more
+    (the engine stopped responding, a disk is full). Then say how to resume the run, if that is
+    possible, and raise KeyboardInterrupt or LabError.
     """
     machine.raise_open_files()
     report.plan(trials)
     failed = []
     can_resume = all(api.commit is None for api in prepared.bench.campaign.owns)
     resume = f"continue with `bench run --resume {run.path.name}`" if can_resume else ""
-    # The last attempt of each trial, as `note` gets it below; disturbed attempts are ignored.
+    # In a resumed run, searches go on from the results so far: the last attempt of each trial.
     searches = Searches({record["order"]: record for record in run.records()}.values())
     try:
         for planned in _needed(run, trials, report, stopping, resume):
@@ -123,7 +124,7 @@ def run_trials(
 def _needed(
     run: RunFolder, trials: Sequence[Trial], report: TrialProgress, stopping: Stopping, resume: str
 ) -> Iterator[list[Trial]]:
-    """Yield each session or single trial that is still needed and fits in the budget."""
+    """Yield each session or single trial that is still needed, until the time budget is used up."""
     clock = TimeLeft(trials, stopping.clock)
     looked = 0
     settled = frozenset[str]()
@@ -162,7 +163,7 @@ def _attempted(
 ) -> Sequence[TrialRecord]:
     """Repeat a session or a single trial until an attempt is undisturbed.
 
-    Stop at the campaign's number of attempts. Return the records of the last attempt.
+    Make at most as many attempts as the campaign allows. Return the records of the last attempt.
     """
     prepared.require_unchanged()
     wait_for_room([trial.cell for trial in unit], lambda needed: report.say(WAIT.format(needed)))
@@ -179,7 +180,7 @@ def _attempted(
 
 @dataclass
 class _Fate:
-    """State of one trial, and its results so far."""
+    """The state of one trial, and its results so far."""
 
     state: State = "failed"
     error: str | None = None
@@ -197,7 +198,7 @@ def run_unit(
 ) -> list[TrialRecord]:
     """Measure, digest and record a session, or a single trial; return the records.
 
-    An interruption is recorded too. `step` receives the name of each step when it begins.
+    An interruption is recorded, too. `step` is called with the name of each step when it begins.
     """
     for trial in unit:
         run.append(
@@ -233,7 +234,10 @@ def run_unit(
 
 
 def _blame_the_machines(run: RunFolder, sites: Sites, fates: Mapping[str, _Fate]) -> None:
-    """Interrupt the trials if a host was lost or a disk is full, because that made them fail."""
+    """If a host was lost or a disk is full, mark the trials as interrupted instead of failed.
+
+    The trials failed for this reason, so a resumed run is to repeat them.
+    """
     if loss := next((site.loss for site in sites.all if site.loss), ""):
         _interrupt(fates, loss)
     elif full := _full_disk(run, sites):
@@ -242,7 +246,7 @@ def _blame_the_machines(run: RunFolder, sites: Sites, fates: Mapping[str, _Fate]
 
 
 def _hide_addresses(run: RunFolder, sites: Sites, fates: Mapping[str, _Fate]) -> None:
-    """Replace the hosts' addresses in errors, and in the logs of programs, which print them."""
+    """Replace the hosts' addresses in the errors of trials and in the logs of their programs."""
     for trial_id, fate in fates.items():
         fate.error = fate.error and sites.without_addresses(fate.error)
         for log in run.trial(trial_id).glob("*.log"):
@@ -258,7 +262,7 @@ def _interrupt(fates: Mapping[str, _Fate], error: str) -> None:
 
 
 def _sentence(error: Exception) -> str:
-    """Return an error as a trial's record has it."""
+    """Return an error as a sentence for a trial's record."""
     if isinstance(error, LabError):
         return str(error)
     if isinstance(error, OSError):
@@ -275,7 +279,10 @@ def _measure_unit(
     fates: Mapping[str, _Fate],
     measuring: Measuring,
 ) -> None:
-    """Measure the members of a session whose server is ready; note the error of each other one."""
+    """Measure the members of a session whose server and database can be started.
+
+    For each of the other members, note the error of its server or database.
+    """
     cell = unit[0].cell
     workload = campaign_workload(prepared.bench.campaign, cell.workload, run.scripts)
     members = []
@@ -310,7 +317,7 @@ def _digest_unit(
     *,
     is_last: bool,
 ) -> None:
-    """Digest the measured trials; if the machine disturbed one, fail its whole session."""
+    """Digest the measured trials; if the machine disturbed one of them, fail the whole session."""
     measured = {
         trial: found for trial in unit if (found := fates[trial.trial_id].measurement) is not None
     }
@@ -340,7 +347,8 @@ def _full_disk(run: RunFolder, sites: Sites) -> str | None:
     """Return a sentence that says which disk is full and what to do; None if no disk is full."""
     rooms: dict[str, int | None] = {}
     for site in sites.all:
-        with contextlib.suppress(LabError):  # an unreachable host: the trial has its error
+        # Ignore that a host cannot be reached, because the trial's own error says so.
+        with contextlib.suppress(LabError):
             rooms[f"the host of the {site.name}"] = site.room()
     rooms |= {
         "the run": free_bytes(run.path),
@@ -354,7 +362,7 @@ def _full_disk(run: RunFolder, sites: Sites) -> str | None:
 
 
 def _verdict(digest: Digest | None) -> RecordedVerdict:
-    """Return the fields of trial.json for a verdict; a trial without a digest has them, too."""
+    """Return the fields of trial.json about the verdict; without a digest, it is unknown."""
     if digest is None:
         return {
             "verdict": Limit.UNKNOWN.verdict,
@@ -372,7 +380,7 @@ def _verdict(digest: Digest | None) -> RecordedVerdict:
 
 
 def _record(run: RunFolder, trial: Trial, started: str, fate: _Fate) -> TrialRecord:
-    """Return trial.json: everything known about a trial, also about a failed one."""
+    """Return the content of trial.json: everything that is known about a trial, failed or not."""
     digest = fate.digest
     return {
         "schema": SCHEMA,

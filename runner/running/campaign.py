@@ -1,4 +1,4 @@
-"""Run a campaign from its plan to its tables, resume it, and calibrate the machine by one."""
+"""Run a campaign from its plan to its tables, resume it, or calibrate the machine with it."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def run_campaign(
 ) -> RunResult:
     """Run every trial of `campaign` and build the tables.
 
-    The campaign is already scaled; `scale` is only recorded. A failed trial is recorded, and the
-    next one runs. Raise LabError if no trial can run. With `calibrating`, verdicts use no earlier
-    calibration. `planned` belongs to a campaign for a user's API. `stopping` says when to end
-    before the last trial. `hosts` are the machines; None for this one.
+    The campaign is already scaled; `scale` is only recorded. If a trial fails, record that and run
+    the next trial. Raise LabError if no trial can run. With `calibrating`, verdicts use no earlier
+    calibration. `planned` is only needed if the campaign is for a user's API. `stopping` says when
+    to end before the last trial. `hosts` are the machines to use; None for this machine.
     """
     campaign = campaign if seed is None else replace(campaign, seed=seed)
     servers = campaign_servers(campaign)
@@ -97,7 +97,7 @@ def run_campaign(
 
 
 def _warnings(setting: Setting, trials: Sequence[Trial]) -> Sequence[str]:
-    """Return warnings about the machine or the hosts that concern the trials' numbers."""
+    """Return warnings about facts of the machine or the hosts that distort the trials' numbers."""
     most_sockets = max(trial.cell.sockets for trial in trials)
     most_connections = max(connections_of(trial.cell) for trial in trials)
     fleet = setting.opened.fleet
@@ -114,7 +114,7 @@ def calibrate_machine(
     report: TrialProgress,
     hosts: Hosts | None = None,
 ) -> Calibration:
-    """Run the calibrating `campaign` and store the generators' ceilings that it measured."""
+    """Run the calibrating `campaign`; store and return the generators' ceilings it measured."""
     outcome = run_campaign(
         campaign,
         engine=engine,
@@ -140,8 +140,9 @@ def resume_campaign(
 ) -> RunResult:
     """Resume an interrupted run with the same plan, order, engine and binaries.
 
-    Finished trials are not changed. An unfinished trial is repeated as a new attempt, an unfinished
-    profile from its first slice. Raise LabError if a file, a binary or an image has changed.
+    Finished trials are not changed. An unfinished trial is repeated as a new attempt. An unfinished
+    profile begins again with its first slice. Raise LabError if a file, a binary or an image has
+    changed.
     """
     begun = _resumable(run, hosts)
     campaign = campaign_from_manifest(begun)
@@ -162,7 +163,7 @@ def resume_campaign(
             report.say(f"Warning: {missing}")
             note_missing(run, (missing,))
         if rest.recorded:
-            with open_lab("process"):  # only for its lock: no server is started
+            with open_lab("process"):  # opened only for its lock: no server is started
                 rest.write_down(run)
         report.say(f"Run {run.run_id} is finished: no trial is left to run.")
         return _result(run, 0)
@@ -201,7 +202,7 @@ def _measure(
 ) -> int:
     """Measure the remaining trials of a run, then its profiles; return the number of trials.
 
-    Report what could not be profiled. The budget covers both.
+    Report everything that could not be profiled. The time budget covers trials and profiles.
     """
     profiles = profiles_left(run, prepared.bench.campaign)
     begun_s = stopping.clock()
@@ -218,7 +219,7 @@ def _measure(
 
 
 NEEDED = ("machine", "tools", "placement", "images", "artifacts", "engine", "host_warnings")
-"""Conditions that a manifest must have recorded, so that a resumed run can have the same."""
+"""Conditions that the manifest must have recorded, because a resumed run must have the same."""
 
 
 def _resumable(run: RunFolder, hosts: Hosts | None) -> Manifest:
@@ -240,12 +241,18 @@ def _resumable(run: RunFolder, hosts: Hosts | None) -> Manifest:
 
 
 def _engine(begun: Manifest) -> EngineChoice:
-    """Return the engine with which a run began; `process` if the server already runs."""
+    """Return the kind of engine with which a run began.
+
+    A run on servers that already ran (`attached`) returns `docker`, which then is not used.
+    """
     return "process" if begun.engine == "process" else "docker"
 
 
 def _calibration(run: RunFolder, begun: Manifest) -> Calibration | None:
-    """Return the calibration with which a run began; raise LabError if it cannot be read."""
+    """Return the calibration with which a run began, or None if it began without one.
+
+    Raise LabError if it cannot be read.
+    """
     if not begun.calibration:
         return None
     unreadable = f"{run.path / 'run.json'} has no calibration that can be read"
@@ -255,7 +262,7 @@ def _calibration(run: RunFolder, begun: Manifest) -> Calibration | None:
 def _finish(run: RunFolder, trial_count: int, report: TrialProgress, *, is_new: bool) -> RunResult:
     """Build the tables of a run, and return how it ended.
 
-    A resumed run no longer has the partial tables of earlier trials, so all tables are rebuilt
+    A resumed run no longer has the partial tables of its earlier trials, so rebuild all its tables
     from the raw samples.
     """
     if is_new and have_parts(run):
@@ -267,7 +274,7 @@ def _finish(run: RunFolder, trial_count: int, report: TrialProgress, *, is_new: 
 
 
 def _result(run: RunFolder, trial_count: int) -> RunResult:
-    """Return how a run ended; the last attempt of each trial counts."""
+    """Return how a run ended; only the last attempt of each trial counts."""
     last = {
         (record["block"], record["cell"]["server"], str(record["cell"])): record
         for record in run.records()

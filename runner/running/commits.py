@@ -1,8 +1,8 @@
-"""Check commits of a user's git repository out into folders of the lab's, and build them there.
+"""Check commits of a user's git repository out into the lab's own folders, and build them there.
 
-Nothing is written into the repository: a folder is a repository of its own that borrows the
-objects of the user's (git's `objects/info/alternates`). `git worktree add` would write into the
-user's `.git`, and a killed run would leave that behind.
+Nothing is written into the user's repository. Each folder is a repository of its own that borrows
+the objects of the user's repository (git's `objects/info/alternates`). `git worktree add` is not
+used, because it would write into the user's `.git`, where a killed run would leave its entry.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from runner.store import public
 
 RUNS = "bench-data"
 FIGURES = "bench-figures"
-"""Folders of the lab outside of a checkout, which may be in the user's repository."""
+"""Names of the two folders that an installed lab creates, which may be in the user's repository."""
 LINES_SHOWN = 5
-"""Last lines of a failed build that its error shows."""
+"""Number of lines from the end of a failed build's output that the error shows."""
 BUILT_WITHIN_S = 1800.0
 ASKED_WITHIN_S = 120.0
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit as its user named it, with its full id."""
+    """A commit: the name that the user gave, and the full id."""
 
     named: str
     sha: str
@@ -44,15 +44,15 @@ class Commit:
 
 @dataclass(frozen=True)
 class Repository:
-    """A git repository, and the user's folder in it."""
+    """A git repository, and the folder of the user's server in it."""
 
     top: Path
     inside: Path
-    """The folder relative to `top`; `.` for the whole repository."""
+    """The server's folder relative to `top`; `.` for the whole repository."""
 
     @classmethod
     def around(cls, folder: Path) -> Repository:
-        """Return the repository of a folder; raise LabError if there is none."""
+        """Return the repository that contains a folder; raise LabError if there is none."""
         if shutil.which("git") is None:
             raise LabError("git is not installed: `apt-get install git`.")
         if not folder.is_dir():
@@ -73,7 +73,7 @@ class Repository:
 
     @property
     def name(self) -> str:
-        """The name of the user's folder."""
+        """The name of the server's folder."""
         return (self.top / self.inside).resolve().name
 
     def commit(self, named: str, option: str) -> Commit:
@@ -91,18 +91,18 @@ class Repository:
         return Commit(named, found.stdout.strip())
 
     def uncommitted(self) -> int:
-        """Return the number of files with uncommitted changes, new ones included.
+        """Return the number of files with uncommitted changes, including new files.
 
-        The folders of the lab's runs and figures do not count.
+        Files in the lab's folders for runs and figures do not count.
         """
         others = [f":(exclude,glob)**/{folder}/**" for folder in (RUNS, FIGURES)]
         found = _git(self.top, "status", "--porcelain", "--untracked-files=all", "--", ".", *others)
         return len(found.stdout.splitlines())
 
     def check_out(self, commit: Commit, to: Path) -> Path:
-        """Check a commit out into the new folder `to`; return the user's folder in it.
+        """Check a commit out into the new folder `to`; return the server's folder in it.
 
-        Raise LabError if the commit does not have the folder.
+        Raise LabError if the server's folder does not exist in this commit.
         """
         objects = self._path("objects")
         shallow = self._path("shallow")
@@ -111,10 +111,10 @@ class Repository:
         (to / ".git" / "objects" / "info" / "alternates").write_text(f"{objects}\n")
         if shallow.is_file():
             shutil.copy(shallow, to / ".git" / "shallow")
-        if origin:  # of which submodules with relative addresses are fetched
+        if origin:  # submodules with a relative URL are fetched relative to the origin
             _must(to, "config", "remote.origin.url", origin)
         tags = _git(self.top, "show-ref", "--tags").stdout
-        if tags:  # for versions by `git describe`
+        if tags:  # builds may use `git describe` to find their version
             (to / ".git" / "packed-refs").write_text(tags)
         _must(to, "-c", "advice.detachedHead=false", "checkout", "--quiet", "--detach", commit.sha)
         folder = to / self.inside
@@ -142,7 +142,10 @@ def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def _is_of_another(variable: str) -> bool:
-    """True if a variable would make git use another repository, as it does within a hook."""
+    """Return whether an environment variable would make git use another repository.
+
+    Such variables are set if the lab is called from a git hook.
+    """
     return variable in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 
 
@@ -157,7 +160,10 @@ def _must(folder: Path, *arguments: str) -> None:
 def build_commit(
     command: str, folder: Path, commit: Commit, ledger: Ledger, say: Callable[[str], None]
 ) -> None:
-    """Run a user's build command in a folder; raise LabError with its last lines if it fails."""
+    """Run a user's build command in a folder.
+
+    If the command fails, raise LabError with the last lines of its output.
+    """
     say(f"Building {commit.words}: {command} …")
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(

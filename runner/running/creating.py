@@ -35,7 +35,7 @@ PACKAGES = (
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of a run beside its campaign, and the warnings that its user saw."""
+    """Options of a run that its campaign does not contain, and the warnings that the user saw."""
 
     scale: float
     until: str | None
@@ -50,9 +50,10 @@ def create(
     inputs: Mapping[str, str],
     options: RunOptions,
 ) -> RunFolder:
-    """Make the folder of a new run, and write its manifest and its plan.
+    """Create the folder of a new run, and write its manifest and its plan.
 
-    `resume` then measures all of its trials, as it measures the rest of an interrupted run.
+    Then `measure_remaining` can measure all trials of the run, in the same way as it measures the
+    remaining trials of an interrupted run.
     """
     campaign = prepared.bench.campaign
     run = new_run(campaign.name)
@@ -73,7 +74,10 @@ def _manifest(
     inputs: Mapping[str, str],
     options: RunOptions,
 ) -> Manifest:
-    """Return the manifest: a fixed list of facts, without the runner's environment variables."""
+    """Return the manifest of a run.
+
+    It is a fixed list of facts, so that the runner's environment variables are never included.
+    """
     engine = setting.opened.engine
     calibration = prepared.bench.calibration
     servers = prepared.servers.values()
@@ -110,7 +114,7 @@ def _manifest(
 
 
 def _campaign(campaign: Campaign, scale: float) -> CampaignOfRun:
-    """Return the manifest's entry of a campaign; `campaign_from_manifest` reads it."""
+    """Return the manifest's entry of a campaign, which `campaign_from_manifest` can read."""
     facts = record_of(campaign)
     del facts["seed"]
     apis = facts.pop("owns")
@@ -120,7 +124,7 @@ def _campaign(campaign: Campaign, scale: float) -> CampaignOfRun:
 
 
 def _git() -> Git | None:
-    """Return the commit, and whether tracked files differ from it; None outside a checkout."""
+    """Return the lab's commit, and whether its files differ from it; None outside a checkout."""
     checkout = places().checkout
     if checkout is None:
         return None

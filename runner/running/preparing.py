@@ -1,7 +1,8 @@
 """Checks and set-up before the first trial.
 
-They cover disk space, memory, tools, CPUs, built servers, the database, and ceilings. A failure in
-the middle of a campaign costs hours, so everything that can be checked is checked first.
+They concern disk space, memory, tools, CPUs, the servers' builds, the database, and the generators'
+ceilings. A failure in the middle of a campaign costs hours, so everything that can be checked is
+checked before.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything that trials need, and the errors of servers or a database that cannot start."""
+    """Everything that trials need, and the errors of servers and databases that cannot start."""
 
     bench: Bench
     servers: Mapping[str, Ready] = field(default_factory=dict)
     database: DatabaseOfRun | None = None
     errors: Mapping[str, str] = field(default_factory=dict)
-    """Errors by the server's name, or by THE_DATABASE."""
+    """Errors by the name of the server, or by THE_DATABASE."""
     inputs: Mapping[str, str] = field(
         default_factory=dict
     )  # SHA-256 of the campaign's source files
@@ -75,7 +76,11 @@ class Prepared:
 
 
 def changed_file(begun: Manifest, inputs: Mapping[str, str]) -> str | None:
-    """Return a sentence part about the first changed or missing source file of a run, or None."""
+    """Return a message about the first source file that has changed or is missing since the run
+    began.
+
+    Return None if there is no such file. The message lacks the remedy and the full stop.
+    """
     now = begun.model_copy(update={"inputs": dict(inputs)})
     for difference in begun.differences_from(now):
         if difference.here is not None:
@@ -85,23 +90,23 @@ def changed_file(begun: Manifest, inputs: Mapping[str, str]) -> str | None:
 
 @dataclass(frozen=True)
 class Setting:
-    """Machines, CPUs and tools for the trials of a campaign, as they are now."""
+    """The machines, CPUs and tools that the trials of a campaign have now."""
 
     opened: Lab
     placement: Placement
     tools: Mapping[str, Tool]
     idle: str
-    """State of idle CPUs: `polling`, `system`, or `both` in turn."""
+    """State of idle CPUs: `polling`, `system`, or `both` if trials alternate between them."""
     idle_warnings: tuple[str, ...]
 
     @property
     def machine(self) -> Machine:
-        """This machine; if there are several hosts, the server's."""
+        """This machine or, in a run on several hosts, the machine of the server's host."""
         return self.hosts[0].machine if self.hosts else Machine.of(machine.facts())
 
     @cached_property
     def hosts(self) -> tuple[HostOfRun, ...] | None:
-        """The hosts; None if everything runs on this machine."""
+        """The hosts of the run; None if everything runs on this machine."""
         fleet = self.opened.fleet
         return None if fleet is None else tuple(map(HostOfRun.of, fleet.facts()))
 
@@ -120,8 +125,8 @@ def set_up(
 ) -> Setting:
     """Assign CPUs to server, generator and database, and set the state of idle CPUs.
 
-    `planned` are all trials of the campaign, `trials` those to measure. Raise LabError if a disk
-    or the memory is too small for them.
+    `planned` are all trials of the campaign, and `trials` are those to measure now. Raise LabError
+    if there are too few CPUs, or if the disk of another host is too small for `trials`.
     """
     placement = place_for(campaign, planned, opened.fleet)
     require_room_there(trials, opened.sites)
@@ -133,8 +138,8 @@ def set_up(
 def place_for(campaign: Campaign, trials: Sequence[Trial], fleet: Fleet | None = None) -> Placement:
     """Return the CPUs of server, generator and database, here or on the hosts of `fleet`.
 
-    The database gets CPUs only if a trial has one. A server that already runs keeps its CPUs, and
-    the generator gets the others.
+    The database gets CPUs only if a trial uses a database. A server that already runs keeps its
+    CPUs, and the generator gets the other CPUs.
     """
     if any(api.url is not None for api in campaign.owns):
         return attached.place(campaign.owns)
@@ -149,7 +154,7 @@ def place_for(campaign: Campaign, trials: Sequence[Trial], fleet: Fleet | None =
 def calibration_for(setting: Setting) -> Calibration | None:
     """Return the calibration of this machine, or of the hosts.
 
-    None if it was made with other tools or on another number of CPUs.
+    Return None if there is none, or if it was made with other tools or another number of CPUs.
     """
     fleet = setting.opened.fleet
     found = load_calibration(of_hosts=fleet is not None)
@@ -195,9 +200,10 @@ def prepare(
     calibration: Calibration | None,
     say: Callable[[str], None],
 ) -> Prepared:
-    """Build the servers and start the database once.
+    """Build the servers, and start the database once as a test.
 
-    A server or database that cannot start fails its trials; a user's API fails the campaign.
+    If a server or the database cannot start, only the trials that need it will fail. But for a
+    user's API, raise LabError at once.
     """
     engine = opened.engine
     ready = {}
@@ -234,18 +240,21 @@ def prepare(
 
 
 def _compiler_of(server: Server) -> str | None:
-    """Return the compiler of a server's binary, which its image has, too; None if unknown."""
+    """Return the compiler that built a server's binary; None if it is unknown.
+
+    The server's image contains the same binary.
+    """
     return compiler_of(server.folder / server.artifact) if server.artifact else None
 
 
-BYTES_A_REQUEST = 200  # measured: 102 of k6's gzipped samples and 39 in the table of requests
-BYTES_A_TRIAL = 2 * 2**20  # of all other files; measured: up to one MiB
+BYTES_A_REQUEST = 200  # measured: 102 in k6's gzipped samples and 39 in the table of requests
+BYTES_A_TRIAL = 2 * 2**20  # for all other files of a trial; measured: up to one MiB
 SPARE_BYTES = 256 * 2**20
-TEMPORARY_BYTES = 64 * 2**20  # a warm-up, a server's temporary files
-MEMORY_BYTES = (
-    512 * 2**20
-)  # runner, instruments, server, PostgreSQL; measured: 400 MiB with a pool of 500 connections
-MEMBER_BYTES = 256 * 2**20  # each further server of a session, with its PostgreSQL
+TEMPORARY_BYTES = 64 * 2**20  # for the files of a warm-up, and for a server's temporary files
+# Memory of runner, instruments, server and PostgreSQL; measured: 400 MiB with a pool of 500
+# connections
+MEMORY_BYTES = 512 * 2**20
+MEMBER_BYTES = 256 * 2**20  # memory of each further server of a session, with its PostgreSQL
 
 
 def bytes_of(cell: Cell) -> int:
@@ -255,7 +264,10 @@ def bytes_of(cell: Cell) -> int:
 
 @dataclass(frozen=True)
 class Room:
-    """What this machine has left for trials whose raw samples go to `folder`."""
+    """How much disk space and memory this machine has left for trials.
+
+    `folder` is the folder to which their raw samples go.
+    """
 
     folder: Path
     disk_bytes: int
@@ -264,11 +276,11 @@ class Room:
     """Free bytes on the disk of temporary files."""
     memory_bytes: int
     open_files: int
-    """The number of open files that this user may have at most; RLIM_INFINITY without a limit."""
+    """Highest number of files that this user may have open; RLIM_INFINITY without a limit."""
 
     @classmethod
     def of(cls, folder: Path) -> Room:
-        """Return what is left now."""
+        """Return how much is left now."""
         return cls(
             folder,
             disk_bytes=free_bytes(folder),
@@ -279,7 +291,7 @@ class Room:
 
 
 def require_room(trials: Sequence[Trial], room: Room) -> None:
-    """Raise LabError if a disk, the memory or the limit of open files is too small for trials."""
+    """Raise LabError if the trials need more disk space, memory or open files than there are."""
     connections = max((trial.cell.sockets for trial in trials), default=0)
     disk = SPARE_BYTES + sum(bytes_of(trial.cell) for trial in trials)
     memory = MEMORY_BYTES + MEMBER_BYTES * max(
@@ -319,7 +331,7 @@ def require_room(trials: Sequence[Trial], room: Room) -> None:
 
 
 def require_room_there(trials: Sequence[Trial], sites: Sites) -> None:
-    """Raise LabError if the disk of another host is too small for the largest load's files."""
+    """Raise LabError if the disk of another host is too small for the files of the largest load."""
     needed = SPARE_BYTES + max(bytes_of(trial.cell) for trial in trials)
     for site in sites.generators:
         if (free := site.room()) is not None:

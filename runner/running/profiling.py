@@ -25,14 +25,17 @@ if TYPE_CHECKING:
     from runner.console import TrialProgress
 
 NOT_PROFILED = "The servers were not profiled"
-"""Begin of each sentence about a missing profile."""
+"""Beginning of each sentence about a missing profile."""
 MOST_OF_A_BUDGET = 0.5
-"""Largest share of a budget that is kept for the profiles: without trials a run has no ratios."""
+"""Largest share of a time budget that is kept for the profiles.
+
+The rest is for the trials, because a run without trials has no ratios.
+"""
 
 
 @dataclass(frozen=True)
 class TimeBudget:
-    """The time that a run's profiles may take, by a clock in seconds."""
+    """The time that a run's profiles may take, and the clock (in seconds) that measures it."""
 
     seconds: float
     clock: Callable[[], float]
@@ -45,13 +48,13 @@ def kept_s(profiles: Sequence[Profile], budget_s: float) -> float:
 
 
 def profiles_left(run: RunFolder, campaign: Campaign) -> list[Profile]:
-    """Return the profiles of a run that have not ended: all of them in a new run."""
+    """Return the profiles of a run that are not finished; in a new run, these are all profiles."""
     profiles = plan_profiles(campaign, campaign_servers(campaign))
     return [each for each in profiles if not all(_ended(run, trial) for trial in each.trials)]
 
 
 def obstacle(*, of_hosts: bool) -> str | None:
-    """Return why no server can be profiled here, in one sentence; None if they can.
+    """Return a sentence that says why servers cannot be profiled; None if they can be.
 
     `of_hosts` is True for a run on several hosts.
     """
@@ -73,8 +76,8 @@ def profile_servers(
 ) -> tuple[str, ...]:
     """Profile the servers under each load of `profiles`, and write the tables of profiles.
 
-    Return a sentence for everything that was not profiled. The run's trials are valid without its
-    profiles, so nothing is raised but an interruption.
+    Return a sentence for each profile that is missing. The run's trials are valid without its
+    profiles, so a failed profile raises no error; only KeyboardInterrupt is raised.
     """
     if not profiles:
         return ()
@@ -99,7 +102,7 @@ def _profiled(
     budget: TimeBudget,
     instrument: Profiling,
 ) -> tuple[str, ...]:
-    """Make the profiles that fit in the budget; return a sentence for each that was not made."""
+    """Make the profiles for which the budget suffices; return sentences about all the others."""
     clock = TimeLeft([trial for each in profiles for trial in each.trials], budget.clock)
     failed: list[str] = []
     for number, profile in enumerate(profiles):
@@ -129,7 +132,7 @@ def _profiled(
 
 
 def _doing(profile: Profile) -> str:
-    """Return what a profile does, for the user who waits for it."""
+    """Return a sentence that tells the user which profile is being made."""
     count = len(profile.trials)
     servers = f"{count} server{'s' * (count != 1)}"
     if not profile.session.startswith(TIMELINE):
@@ -140,7 +143,7 @@ def _doing(profile: Profile) -> str:
 def note_missing(run: RunFolder, missing: Sequence[str]) -> None:
     """Write the sentences about missing profiles into the manifest, for the report.
 
-    They replace those of an earlier part of the run.
+    They replace the sentences that an earlier part of the run has written.
     """
     manifest = run.manifest()
     others = [said for said in manifest.host_warnings if not said.startswith(NOT_PROFILED)]
@@ -150,7 +153,7 @@ def note_missing(run: RunFolder, missing: Sequence[str]) -> None:
 
 
 def _remove_left(run: RunFolder, profile: Profile) -> None:
-    """Remove what an interrupted profile left."""
+    """Remove the files of an interrupted attempt at a profile."""
     for trial in profile.trials:
         shutil.rmtree(run.profiles.trial(trial.trial_id), ignore_errors=True)
 

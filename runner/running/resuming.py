@@ -1,4 +1,7 @@
-"""Measure the remaining trials of a run: all of a new run, the rest of an interrupted one."""
+"""Measure the remaining trials of a run.
+
+In a new run these are all trials; in an interrupted run, those without a result.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ if TYPE_CHECKING:
     from runner.console import TrialProgress
 
 NEW_IS_FINE = {Condition.TOOL, Condition.BINARY, Condition.IMAGE}
-"""Conditions that may be known now even if the run did not record them when it began."""
+"""Conditions that may be unknown in the run's manifest although they are known now.
+
+Such a difference does not prevent resuming the run.
+"""
 
 
 def cannot_go_on(why: str) -> LabError:
@@ -31,15 +37,19 @@ def cannot_go_on(why: str) -> LabError:
 
 @dataclass(frozen=True)
 class Rest:
-    """The remaining trials of a run, and the lines that its journal lacks."""
+    """The remaining trials of a run, and the lines that are missing from its journal."""
 
     trials: Sequence[Trial]
-    """Trials without a sealed or failed attempt, each as its next attempt."""
+    """Trials that need a further attempt, each as its next attempt."""
     states: Mapping[str, State]
+    """State of each attempt, by trial id."""
     unplanned: Sequence[Trial]
-    """Planned trials that the journal lacks, because the runner died while it wrote the plan."""
+    """Planned trials missing from the journal, because the runner died while writing the plan."""
     recorded: Sequence[TrialRecord]
-    """Complete records of trials whose last line the journal lacks, because the runner died."""
+    """Complete records of trials whose last line is missing from the journal.
+
+    The runner died after it wrote the record, and before it wrote the line.
+    """
 
     def write_down(self, run: RunFolder) -> None:
         """Append the missing lines to the journal."""
@@ -50,9 +60,9 @@ class Rest:
 
 
 def rest_of(run: RunFolder, planned: Sequence[Trial], most_attempts: int) -> Rest:
-    """Return the remaining trials of a run, from its journal and its records.
+    """Find the remaining trials of a run from its journal and its records.
 
-    Raise LabError if today's plan differs from the plan with which the run began.
+    Raise LabError if the campaign's plan has changed since the run began.
     """
     states = run.states()
     unplanned = _unplanned(states, planned)
@@ -76,9 +86,9 @@ def _unplanned(states: Mapping[str, State], planned: Sequence[Trial]) -> Sequenc
 def _unfinished(
     run: RunFolder, states: Mapping[str, State], planned: Sequence[Trial], most_attempts: int
 ) -> list[Trial]:
-    """Return the trials without a sealed or failed attempt, each as its next attempt.
+    """Return the trials that need a further attempt, each as its next attempt.
 
-    The trials of a session stay together.
+    The trials of a session are repeated together or not at all.
     """
     left: list[Trial] = []
     for unit in by_session(planned):
@@ -86,8 +96,8 @@ def _unfinished(
             [name for name in states if name.split(".a")[0] == trial.trial_id] for trial in unit
         ]
         begun = max(sum(states[name] != "planned" for name in attempts) for attempts in names)
-        # An attempt that ended for all trials of the session is the last one, unless it was
-        # disturbed and may be repeated.
+        # If all trials of the session ended in an attempt, the session needs no further attempt,
+        # unless the attempt was disturbed and the campaign allows another one.
         for attempt in range(1, begun + 1):
             tried = [next_attempt(trial, attempt).trial_id for trial in unit]
             ended = all(states.get(name) in ("sealed", "failed") for name in tried)
@@ -107,7 +117,7 @@ def _unfinished(
 def require_same_setting(begun: Manifest, setting: Setting) -> None:
     """Raise LabError if machines, CPUs or tools differ from those with which the run began.
 
-    Otherwise the manifest would be wrong for the later blocks.
+    With other conditions, the run's manifest would be wrong for the remaining trials.
     """
     now = begun.model_copy(
         update={
@@ -148,7 +158,7 @@ def require_same_servers(begun: Manifest, prepared: Prepared) -> None:
 
 
 def _unlike(begun: Manifest, now: Manifest) -> list[Difference]:
-    """Return the conditions that have changed since the run began."""
+    """Return the conditions that have changed since the run began (see NEW_IS_FINE)."""
     return [
         difference
         for difference in begun.differences_from(now)
@@ -176,8 +186,8 @@ def measure_remaining(
 ) -> int:
     """Measure the remaining trials of a run; return their number.
 
-    Finished trials are not changed. An unfinished trial is repeated as a new attempt. In a new run
-    all trials remain.
+    Finished trials are not changed. An unfinished trial is repeated as a new attempt. In a new run,
+    all trials are remaining ones.
     """
     rest = rest_of(run, planned, prepared.bench.campaign.attempts)
     sweep(run)
@@ -190,7 +200,7 @@ def measure_remaining(
 def _break_up(run: RunFolder, rest: Rest) -> None:
     """Mark the sealed trials of unfinished sessions as interrupted.
 
-    A session counts as a whole or not at all.
+    The trials of a session count only together, so the whole session is repeated.
     """
     error = "its session was interrupted"
     for trial in rest.trials:

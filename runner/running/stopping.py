@@ -1,4 +1,4 @@
-"""Rules that end a run before its last session: a time budget, or ratios that are decided."""
+"""Rules that end a run before its last session: a time budget, or loads that are settled."""
 
 import math
 import re
@@ -18,7 +18,10 @@ from runner.store import RunFolder
 
 
 def _half_width(until: str) -> float | None:
-    """Return the half-width `5%` as 0.05, and None for `decided`; raise LabError for others."""
+    """Return a half-width such as `5%` as 0.05, and None for `decided`.
+
+    Raise LabError for any other text.
+    """
     if until == "decided":
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?)%", until)
@@ -32,16 +35,19 @@ def _half_width(until: str) -> float | None:
 
 @dataclass(frozen=True)
 class Settled:
-    """What a look at a run's ratios shows."""
+    """The result of an interim look at a run's ratios."""
 
     loads: frozenset[str]
     """The loads that need no further session, by the name of their sessions."""
     words: str
-    """How many loads these are, and how wide the intervals of the others still are."""
+    """How many loads these are, and how wide the intervals of the other loads still are."""
 
 
 def settled(tables: Tables, until: str) -> Settled:
-    """Return the loads that need no further session. Only loads in sessions are ever settled."""
+    """Return the loads that need no further session (see `Stopping.until`).
+
+    A load without sessions is never settled.
+    """
     width = _half_width(until)
     trials = sealed_trials(tables.trials).query("session != ''")
     names = dict(
@@ -83,9 +89,10 @@ def settled(tables: Tables, until: str) -> Settled:
 class Stopping:
     """When a run ends before its last session: after `budget_s` seconds, or load by load.
 
-    `until` says when a load is finished. `decided`: every ratio of its servers differs from 1, and
-    every claim about it is decided. `5%`: the ratios' intervals have at most this half-width.
-    Empty: all sessions are run.
+    `until` says when a load needs no further session. With `decided`, that is when every ratio of
+    its servers differs from 1, and every claim about it is decided. With a half-width such as `5%`,
+    it is when the intervals of its ratios are at most so wide. If `until` is empty, all sessions
+    are run.
     """
 
     budget_s: float = math.inf
@@ -93,14 +100,14 @@ class Stopping:
     """Seconds of the budget that are kept for the profiles after the trials."""
     until: str = ""
     clock: Callable[[], float] = time.monotonic
-    """The clock of the budget, in seconds."""
+    """The clock that measures the budget, in seconds."""
     looks: Sequence[int] = LOOKS
-    """The numbers of sessions after which the ratios are looked at."""
+    """The numbers of sessions after which there is an interim look at the ratios."""
     settled: Callable[[Tables, str], Settled] = settled
-    """Returns the loads that need no further session."""
+    """The function that returns the loads that need no further session."""
 
     def look(self, run: RunFolder, sessions: int) -> Settled | None:
-        """Return the result of `settled` after this many sessions; None between two looks."""
+        """Return the result of an interim look after this many sessions; None if there is none."""
         if not self.until or sessions not in self.looks:
             return None
         tables = tables_of(run.manifest(), map(trial_row, run.records()))
@@ -111,7 +118,7 @@ TO_THE_END = Stopping()
 
 
 def read_stopping(budget: str | None, until: str | None) -> Stopping:
-    """Read two options: a budget such as `90s`, `60m` or `2h`, and `until` as in `Stopping`.
+    """Read the options --budget, such as `90s`, `60m` or `2h`, and --until (see `Stopping`).
 
     Raise LabError for any other text.
     """

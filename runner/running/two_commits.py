@@ -1,4 +1,4 @@
-"""Measure two commits of one server side by side: check out, build, try, and run the sessions."""
+"""Measure two commits of one server side by side: check out, build, try, and run sessions."""
 
 from __future__ import annotations
 
@@ -53,35 +53,41 @@ if TYPE_CHECKING:
 NAME = "ab"
 """Name of the campaign."""
 CLOSED_SLICES = 6
-"""Slices per server and session of the closed load."""
+"""Number of slices of the closed load, per server and session."""
 CLOSED_SLICE_S = 1.0
-"""Longest length of such a slice, in seconds.
+"""Longest duration of a slice of the closed load, in seconds.
 
-Slices are short, because neighbouring ones differ by as much noise if they are longer: many short
-ones tell more than few long ones (docs/decisions.md).
+Longer slices would have as much noise between two neighbouring slices. So in the same time, many
+short slices tell more than few long slices (docs/decisions.md).
 """
 EACH = 10
-"""Iterations of each user in a slice, at least: in shorter ones, users begin and end unevenly."""
+"""Least number of iterations per user in a slice.
+
+With fewer iterations, the time in which users begin and end unevenly would matter.
+"""
 TRIED_USERS = 10
-"""Users of the first load of each commit, which decides the sizes of the others."""
+"""Number of users in the trial load of each commit, which decides the sizes of the real loads."""
 FEWEST_USERS = 2
 MOST_USERS = 40
 OPEN_SLICES = 2
 OPEN_SLICE_S = 1.0
 LONGEST_OPEN_SLICE_S = 10.0
 OPEN_SESSIONS = LATER_LOOKS[0] + CONFIRMING
-"""Sessions of the open load: as many as a suspicion and its confirmation need."""
+"""Number of sessions of the open load: as many as a suspicion and its confirmation need."""
 WARM_UP_S = 0.5
 SHARE = 0.5
 RATE_SHARE = 0.3
-"""The common rate is at most this share of what the slower commit answered in its warm-up."""
+"""Upper limit of the open load's rate, as a share of the slower commit's rate in its warm-up."""
 DIGITS = (5.0, 2.0, 1.0)
-"""First digits of sizes that a warm-up decides: few, so that many runs have the same ones."""
+"""Possible first digits of sizes that a warm-up decides.
+
+They are few, so that most runs of a server have loads of the same sizes.
+"""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Options of the command line for two commits; None if not given."""
+    """Options of the command line for two commits; an option that is not given is None."""
 
     folder: str
     base: str
@@ -111,12 +117,12 @@ class TwoCommits:
     head: Commit
     result: RunResult
     remarks: tuple[str, ...]
-    """What a reader of the result must know of the commits."""
+    """Notes about the commits that a reader of the result must know."""
 
 
 @dataclass(frozen=True)
 class _Source:
-    """The user's repository, its two commits, and the folder for everything temporary."""
+    """The user's repository, its two commits, and the folder for temporary files."""
 
     repository: Repository
     base: Commit
@@ -125,9 +131,10 @@ class _Source:
 
 
 def run_two_commits(asked: Asked, report: TrialProgress) -> TwoCommits:
-    """Build two commits of a server, and load both, and base again, in sessions until decided.
+    """Build two commits of a server, and load them in sessions until the outcome is known.
 
-    Raise LabError if a commit cannot be built, started or loaded.
+    Each session also loads a second copy of the base. Raise LabError if a commit cannot be built,
+    started or loaded.
     """
     looks = range(LATER_LOOKS[0], LATER_LOOKS[-1] + 1)
     stopping = replace(read_stopping(asked.budget, "decided"), looks=looks)
@@ -161,7 +168,7 @@ def run_two_commits(asked: Asked, report: TrialProgress) -> TwoCommits:
 
 
 def _settled(tables: Tables, _until: str, *, rule: Rule) -> Settled:
-    """Return all loads if the outcome is known, and none otherwise."""
+    """Return all loads as settled if the outcome is known, otherwise none of them."""
     rows = rows_of(tables, rule, ended=False)
     sessions = (name.partition("-")[2] for name in tables.trials["session"])
     known = frozenset(sessions) if is_known(rows) else frozenset[str]()
@@ -187,7 +194,8 @@ def _remarks(repository: Repository, base: Commit, head: Commit) -> list[str]:
 def _built(asked: Asked, source: _Source, opened: Lab, report: TrialProgress) -> list[UserApi]:
     """Check out and build both commits; return the three servers: base, base again, and head.
 
-    All folders have paths of equal length, because a longer path moves a program's stack.
+    The paths of all folders have the same length, because a longer path would move a program's
+    stack to other addresses, which can change its speed.
     """
     folders: dict[str, Path] = {}
     top = source.repository.top.resolve().name
@@ -200,7 +208,7 @@ def _built(asked: Asked, source: _Source, opened: Lab, report: TrialProgress) ->
         elif asked.start is None:
             _require_recipe(folders[name], commit)
     folders[AGAIN] = folders[BASE]
-    if asked.start is not None:  # a plain process may write into its folder
+    if asked.start is not None:  # a copy, because a plain process may write into its folder
         again = source.place / AGAIN
         shutil.copytree(source.place / BASE, again, symlinks=True)
         folders[AGAIN] = again / folders[BASE].relative_to(source.place / BASE)
@@ -220,7 +228,7 @@ def _built(asked: Asked, source: _Source, opened: Lab, report: TrialProgress) ->
 
 
 def _require_recipe(folder: Path, commit: Commit) -> None:
-    """Raise LabError if a commit does not say how it is built and started."""
+    """Raise LabError if a commit has no file that says how to build and start it."""
     if not any((folder / name).is_file() for name in ("Dockerfile", "server.toml")):
         raise LabError(
             f"Commit {commit.words} has neither a Dockerfile nor a server.toml in its folder: give "
@@ -231,7 +239,7 @@ def _require_recipe(folder: Path, commit: Commit) -> None:
 def _campaign(
     asked: Asked, source: _Source, apis: Sequence[UserApi], script: Script | None
 ) -> Campaign:
-    """Return the campaign with its closed load only."""
+    """Return the campaign with only its closed load, which is the load of the first tries."""
     files: tuple[tuple[str, str], ...] = ()
     named = "GET " + asked.path
     if script is not None:
@@ -276,21 +284,21 @@ def _load(asked: Asked, form: Form, users: tuple[int, ...], share: float, slices
 
 @dataclass(frozen=True)
 class _Tried:
-    """What the first start of both commits showed."""
+    """What the first tries of both commits showed."""
 
     share: float
-    """Share of a core under the closed load; 1 if no quota can be set."""
+    """Share of its CPUs that a server gets under the closed load; 1 if no quota can be set."""
     on_share_rps: float
-    """Iterations per second of head on that share; 0 if unknown."""
+    """Rate of head in iterations per second with this share; 0 if unknown."""
     iterations_rps: float
-    """Iterations per second of the slower commit on whole cores; 0 if unknown."""
+    """Rate of the slower commit in iterations per second with whole cores; 0 if unknown."""
     remarks: tuple[str, ...]
 
 
 def _try(
     opened: Lab, campaign: Campaign, source: _Source, script: Script | None, report: TrialProgress
 ) -> _Tried:
-    """Start both commits once, and load them for a moment; raise LabError if one cannot be."""
+    """Start both commits once, and load each for a moment; raise LabError if that fails."""
     servers = campaign_servers(campaign)
     trials = plan_trials(campaign, servers)
     tools = preparing.tools_of(trials)
@@ -334,7 +342,7 @@ def _try(
 
 
 def _whole(asked: Asked, closed: Campaign, tried: _Tried, stopping: Stopping) -> Campaign:
-    """Return the campaign with both loads, and with as many sessions as fit into the budget."""
+    """Return the campaign with both loads, and with as many sessions as the budget allows."""
     servers = campaign_servers(closed)
     each = max(EACH, round_down(CLOSED_SLICE_S * tried.on_share_rps))
     users = asked.users or min(MOST_USERS, max(FEWEST_USERS, each // EACH))
@@ -365,7 +373,11 @@ def _whole(asked: Asked, closed: Campaign, tried: _Tried, stopping: Stopping) ->
 
 
 def _open_slice_s(objective: Objective | None, rate_rps: int) -> float:
-    """Return the length of a slice of the open load, which an objective's percentile may extend."""
+    """Return the duration of a slice of the open load, in seconds.
+
+    If there is an objective, the slices must be long enough for its percentile. Raise LabError if
+    they would be too long.
+    """
     if objective is None:
         return OPEN_SLICE_S
     needed_s = objective.least_requests / (rate_rps * OPEN_SLICES)
@@ -379,7 +391,7 @@ def _open_slice_s(objective: Objective | None, rate_rps: int) -> float:
 
 
 def round_down(value: float) -> int:
-    """Return the largest 1, 2 or 5 times a power of ten that is not above a value; 0 below 1."""
+    """Round a value down to 1, 2 or 5 times a power of ten; return 0 for a value below 1."""
     if value < 1:
         return 0
     power = 10.0 ** math.floor(math.log10(value))

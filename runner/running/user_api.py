@@ -1,4 +1,7 @@
-"""Plan a campaign for a user's API: check its address, the permission to load it, and the load."""
+"""Plan a campaign for a user's API: check its address, the permission to load it, and the load.
+
+A user's API is a server that already runs at a URL, or that the lab starts from the user's folder.
+"""
 
 import contextlib
 import math
@@ -38,28 +41,31 @@ from runner.store import RunFolder, lab_root, sha256
 
 RATE_RPS = 100
 DURATION_S = 15.0
-"""Default duration of an open load: at RATE_RPS the probe then has enough answers for a median."""
+"""Default duration of an open load; at RATE_RPS it gives the probe enough answers for a median."""
 MOST_RPS = 10_000
-"""Highest rate of a search without --rate: about what one core of k6 can send."""
+"""Highest rate of a search without --rate: about as much as k6 can send on one core."""
 REPEATS = 3
 SESSIONS = 6
-"""Sessions, if servers are compared."""
+"""Number of sessions if several servers are compared."""
 SLICES = 6
-"""Slices per server in each of them."""
+"""Number of slices per server in each of these sessions."""
 MOST_URLS = 8
 _TAKEN_BY_K6 = re.compile(
     r"([a-z0-9]|[a-z0-9][a-z0-9-]*[a-z0-9])(\.([a-z0-9]|[a-z0-9][a-z0-9-]*[a-z0-9]))*"
 )
-"""Host names that k6's option `hosts` accepts (lib/types/hosts.go): no underscore, no final dot."""
+"""Host names that k6's option `hosts` accepts: without underscore and without a dot at the end.
+
+Source: k6's lib/types/hosts.go.
+"""
 DEFAULT_PORTS = {"http": 80, "https": 443}
 TRUSTED = "SSL_CERT_FILE"
-"""Variable by which OpenSSL and Go find the certificates that a user trusts."""
-FINE = 3  # if the first this many requests are all answered with 2xx, no more are sent
+"""Environment variable that tells OpenSSL and Go which certificates a user trusts."""
+FINE = 3  # number of first requests to a server; more are sent only if one does not get a 2xx
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Options of the command line for a user's API; None or empty if not given."""
+    """Options of the command line for a user's API; an option not given is None or empty."""
 
     urls: tuple[str, ...] = ()
     folder: str | None = None
@@ -75,23 +81,24 @@ class Asked:
     also: tuple[int, ...] = ()  # further ports of the URL's host that the script may use
     ca: str | None = None  # file with the certificates to trust
     insecure: bool = False
-    objective: str | None = None  # to search for the highest rate that keeps it
-    as_written: bool = False  # the script's own options give the load
+    objective: str | None = None  # search for the highest rate that keeps this objective
+    as_written: bool = False  # the script's own options define the load
 
 
 @dataclass(frozen=True)
 class Planned:
-    """The campaign for a user's API, and what its run stores beside it."""
+    """The campaign for a user's API, with the script and the notes that its run stores."""
 
     campaign: Campaign
     script: Script | None
-    remarks: tuple[str, ...]  # notes that a reader of its numbers needs
+    remarks: tuple[str, ...]  # notes that a reader of the run's numbers needs
 
 
 def plan_user_api(asked: Asked, repeats: int | None, seed: int | None) -> Planned:
     """Return the campaign for a user's server; raise LabError if it must not or cannot be loaded.
 
-    A server that already runs must answer its first requests here.
+    If the server already runs, send it some requests first, and raise LabError if it answers none
+    of them with success.
     """
     if asked.probe_path is not None and not asked.probe_path.startswith("/"):
         raise LabError(f"--probe-path {asked.probe_path!r} must begin with a slash.")
@@ -150,7 +157,7 @@ class _Found:
 
 
 def _at_urls(asked: Asked) -> tuple[_Found, ...]:
-    """Return the servers that already run: one, or several to compare under the same requests."""
+    """Return the servers at the user's URLs: one, or several to compare under the same requests."""
     if len(set(asked.urls)) < len(asked.urls):
         raise LabError("The same --url is given twice: name two different servers.")
     if len(asked.urls) > MOST_URLS:
@@ -172,10 +179,10 @@ def _at_urls(asked: Asked) -> tuple[_Found, ...]:
 
 
 def _at_url(asked: Asked, url: str) -> _Found:
-    """Return a server that already runs.
+    """Return the server at a URL.
 
-    Raise LabError if it does not answer, or if its host is neither this machine nor declared as
-    the user's.
+    Raise LabError if it does not answer. Also raise LabError if its host is not this machine and
+    the user has not declared that the lab may load it.
     """
     for name, value in {"--folder": asked.folder, "--server-cpus": asked.server_cpus}.items():
         if value is not None:
@@ -221,7 +228,10 @@ def _at_url(asked: Asked, url: str) -> _Found:
 
 
 def _preferred_protocol(api: UserApi, running: Running) -> str | None:
-    """Return the protocol that a server over TLS prefers (`require_tls`); None without TLS."""
+    """Return the protocol that a server over TLS prefers (`require_tls`); None without TLS.
+
+    Raise LabError if nothing answers at the URL, or if TLS does not work.
+    """
     if running.tls is None:
         return None
     url = str(api.url)
@@ -239,7 +249,7 @@ def _preferred_protocol(api: UserApi, running: Running) -> str | None:
 
 
 def _first_answers(api: UserApi, running: Running, preferred: str | None) -> Answers:
-    """Return the first answers of a server; raise LabError if none is a success."""
+    """Return the first answers of a server; raise LabError if none of them has a status of 2xx."""
     try:
         return require_answer("your server", running, api.probe_path, enough=FINE)
     except LabError:
@@ -252,7 +262,7 @@ def _first_answers(api: UserApi, running: Running, preferred: str | None) -> Ans
 
 
 def _reply(running: Running, path: str) -> Response | None:
-    """Return a server's answer to a GET; None if it is not HTTP/1.1."""
+    """Return a server's answer to a GET; None if there is no answer in HTTP/1.1."""
     try:
         return ask(running, path, timeout_s=2.0)
     except OSError:
@@ -311,7 +321,7 @@ def _over_tls(api: UserApi, asked: Asked) -> UserApi:
 
 
 def _remarks_on_tls(api: UserApi, preferred: str | None) -> tuple[str, ...]:
-    """Return notes about a server over TLS that prefers a protocol."""
+    """Return notes about a server over TLS; `preferred` is the protocol that it prefers."""
     said = []
     if api.insecure:
         said.append(f"The certificate of {api.url} is not verified (--insecure).")
@@ -331,9 +341,10 @@ def _remarks_on_answers(url: str, first: Answers) -> tuple[str, ...]:
 
 
 def _permitted(host: str, port: int, owned: str | None) -> str:
-    """Return the address to load for `host`.
+    """Return the address at which `host` may be loaded.
 
-    Raise LabError unless all of its addresses are loopback, or `host` is `owned`.
+    Raise LabError unless all its addresses are loopback addresses, or the user has declared by
+    --i-own-this-host (`owned`) that the lab may load this host.
     """
     if owned is not None and owned.lower() != host.lower():
         raise LabError(
@@ -353,7 +364,8 @@ def _permitted(host: str, port: int, owned: str | None) -> str:
                 f"unless you declare that you may load the host, with `--i-own-this-host {host}`."
             )
     ordered = sorted(addresses, key=lambda address: addresses[address].version)
-    for address in ordered:  # as in k6: IPv4 first, then the first that accepts
+    # Like k6, try IPv4 addresses first, and use the first address that accepts a connection.
+    for address in ordered:
         with contextlib.suppress(OSError):
             socket.create_connection((address, port), timeout=2.0).close()
             return address
@@ -361,7 +373,7 @@ def _permitted(host: str, port: int, owned: str | None) -> str:
 
 
 def _in_folder(asked: Asked) -> UserApi:
-    """Return a server that the lab starts from a folder.
+    """Return the server that the lab starts from the user's folder.
 
     Raise LabError if the folder has neither a Dockerfile nor a server.toml.
     """
@@ -387,7 +399,10 @@ def _in_folder(asked: Asked) -> UserApi:
 
 
 def _load(asked: Asked, repeats: int | None, written: Written | None, *, several: bool) -> Load:
-    """Return the load of the options; in slices of sessions if several servers are compared."""
+    """Return the load that the options define; raise LabError if they do not fit together.
+
+    If several servers are compared, the load is divided into slices of sessions.
+    """
     if written is not None:
         return Load(OWN_SCRIPT, repeats or REPEATS, 0.0, written.form, users=(written.users,))
     workload = OWN_SCRIPT if asked.script else OWN_GET
@@ -430,8 +445,8 @@ def _load(asked: Asked, repeats: int | None, written: Written | None, *, several
 def _search(text: str, asked: Asked, rates_rps: Sequence[float]) -> Bisections:
     """Return a search for the highest rate that keeps an objective.
 
-    It is between two rates; by default between the lowest at which a step has enough requests, and
-    MOST_RPS.
+    The search is between the two given rates. By default, these are the lowest rate at which a step
+    has enough requests for the objective's percentile, and MOST_RPS.
     """
     objective = Objective.parse(text)
     if asked.iterations is not None:
@@ -491,7 +506,8 @@ def remarks_on_process(
 ) -> Iterator[str]:
     """Yield notes about the process of a server that already runs.
 
-    They say why it is unknown, or what its CPU quota is. `quota_of` returns the quota of a pid.
+    They say why the process is unknown, or which CPU quota it has. `quota_of` returns the quota of
+    a process.
     """
     if found.why:
         unknown = f"The CPU time of the server at {api.url} is not known"
@@ -511,7 +527,7 @@ def remarks_on_process(
 
 
 def _remarks_on_script(apis: Sequence[UserApi], script: Script) -> Iterator[str]:
-    """Yield notes about behaviour of a script that its user may not expect."""
+    """Yield notes about how the lab treats a script's requests, if the user may not expect it."""
     ports = [str(port) for port in apis[0].also]
     if not script.reads_base_url:
         where = " and ".join(str(api.url or api.folder) for api in apis)
@@ -528,14 +544,14 @@ def _remarks_on_script(apis: Sequence[UserApi], script: Script) -> Iterator[str]
 
 
 def _has_changed(path: Path, digest: str | None) -> bool:
-    """Return whether a file is missing or has another SHA-256 than it had."""
+    """Return whether a file is missing, or has another SHA-256 than `digest`."""
     return not path.is_file() or sha256(path) != digest
 
 
 def why_not_same(api: UserApi, run: RunFolder) -> str | None:
-    """Return why a run cannot be resumed: its script, or the process that it loads, has changed.
+    """Return why a run cannot be resumed; None if nothing about the user's API prevents it.
 
-    None if it can be resumed.
+    Reasons are for example that its script or the server's process has changed since it began.
     """
     if api.commit is not None:
         return "the folders of its two commits were temporary, and `bench ab` measures them anew"
