@@ -1,1 +1,1 @@
-"""The commands of `bench`: each calls a wing and prints the result."""
+"""The commands of `bench`. Each command calls another part of the lab and prints the result."""

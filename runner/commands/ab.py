@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from runner.store import RunFolder
 
 EXIT_CODES = {"worse": 3, "not decided": 4}
-"""Exit code of each outcome; 0 for the others."""
+"""Exit codes of these outcomes; the other outcomes have the exit code 0."""
 FAIL_ABOVE_PCT = 2.5
-"""Default border: a slowdown of twice as much is found (docs/two-commits.md)."""
+"""Default border; slowdowns of twice this size are reliably found (docs/two-commits.md)."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class LoadOptions:
 
 @dataclass(frozen=True)
 class DecisionOptions:
-    """The options that say when it is decided, and where the result goes."""
+    """The options that say when the comparison ends, and where its result is written."""
 
     fail_above: Annotated[
         float,
@@ -183,7 +183,7 @@ def ab(
 def _asked(
     commits: CommitOptions, load: LoadOptions, decision: DecisionOptions, rule: Any
 ) -> Asked:
-    """Return the options of the command line; raise LabError if they contradict each other."""
+    """Return the options of the command line; raise LabError if they do not fit together."""
     from runner.planning.search import Objective
     from runner.running.two_commits import Asked
 
@@ -220,7 +220,10 @@ def _asked(
 
 
 def _write_flame(run: RunFolder, decision: DecisionOptions) -> str | None:
-    """Write the difference of the flame graphs; return its address, None if there is none."""
+    """Write the difference of the flame graphs of base and head, if the user asked for it.
+
+    Return the address for a link to it; None if it was not written.
+    """
     from runner.present.two_commits.comparing import BASE, HEAD
     from runner.present.why import flame_pictures, flames
     from runner.present.why.profiles import read_profiles
@@ -239,7 +242,10 @@ def _write_flame(run: RunFolder, decision: DecisionOptions) -> str | None:
 def _write(
     decision: DecisionOptions, found: Compared, remarks: tuple[str, ...], link: str | None
 ) -> None:
-    """Write the files that the user asked for; `link` leads to the flame graphs' difference."""
+    """Write the Markdown and JUnit files that the user asked for.
+
+    `link` is the address of the difference of the flame graphs, None if there is none.
+    """
     from runner.present.two_commits.words import junit, markdown
 
     if decision.markdown is not None:
@@ -249,7 +255,10 @@ def _write(
 
 
 def _end(found: Compared, failed: tuple[str, ...]) -> None:
-    """End with the exit code of the outcome; with 1 if trials failed and nothing is decided."""
+    """End the program with the exit code of the outcome.
+
+    If nothing is decided and trials failed, the exit code is 1.
+    """
     code = EXIT_CODES.get(found.outcome.value, 0)
     if code == EXIT_CODES["not decided"] and failed:
         code = 1

@@ -86,7 +86,10 @@ def import_(
 
 
 def _for_each(files: list[Path], values: list[T], option: str) -> list[T]:
-    """Return one value for each file; raise LabError if there are neither one nor as many."""
+    """Return one value for each file.
+
+    Raise LabError unless there are as many values as files. A single --name is for all files.
+    """
     if len(values) == len(files):
         return values
     if len(values) == 1 and option == "--name":

@@ -58,7 +58,7 @@ def notebooks(
 
 
 def _copied(path: Path, target: Path) -> Path:
-    """Copy a notebook; raise LabError if the target has other content."""
+    """Copy a notebook; raise LabError if the target exists with other content."""
     if target.exists() and target.read_bytes() != path.read_bytes():
         raise LabError(f"{target} exists and differs: name another folder, or remove it.")
     target.parent.mkdir(parents=True, exist_ok=True)

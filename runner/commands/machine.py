@@ -1,4 +1,4 @@
-"""Commands about the machine and the servers: what exists, building, and checking."""
+"""Commands about the machine and the servers: list, build, check, and clean up."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -140,7 +140,7 @@ def _outcomes() -> str:
 
 
 def _document_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return rows of texts as a table of a document."""
+    """Return rows of texts as a Markdown table for the documentation."""
     import pandas as pd
 
     from runner.present.look.markup import to_markdown
@@ -149,7 +149,7 @@ def _document_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _claims() -> str:
-    """Return how many published claims hold in the committed run, in a sentence."""
+    """Return a sentence that says how many published claims hold in the committed run."""
     from runner.present.frames import read_tables
     from runner.present.published.judging import judge_all
     from runner.present.published.outcomes import count_words
@@ -172,7 +172,7 @@ def servers_table(servers: Sequence[Server]) -> str:
         implements = (
             f"all{but}" if len(missing) < len(server.implements) else ", ".join(server.implements)
         )
-        # The first sentence of its notes; server.toml has the rest.
+        # Only the first sentence of the server's notes; the rest can be read in server.toml.
         chosen = re.split(r"(?<=[.;])\s", server.notes.strip(), maxsplit=1)[0].rstrip(".;")
         rows.append(
             (f"`{server.name}`", server.language, server.framework, server.tier, implements, chosen)

@@ -67,7 +67,7 @@ def run(what: CampaignOptions, of_api: ApiOptions, json_: JsonFlag = False) -> N
 
 
 def _asked(of_api: ApiOptions) -> Asked:
-    """Return the options of the command line for a user's API."""
+    """Return the options of the command line that are about a user's API."""
     from runner.running.user_api import Asked
 
     return Asked(
@@ -91,7 +91,7 @@ def _asked(of_api: ApiOptions) -> Asked:
 
 
 def _begin(what: CampaignOptions, api: Asked | None, progress: TrialProgress) -> RunResult:
-    """Run a new campaign, also for a user's API."""
+    """Run a new campaign: a campaign of the lab, or one for a user's API (`api`)."""
     from runner.planning.plan import choose, with_idle, with_profile, with_rates
     from runner.running.campaign import run_campaign
     from runner.running.stopping import read_stopping
@@ -125,7 +125,10 @@ def _begin(what: CampaignOptions, api: Asked | None, progress: TrialProgress) ->
 
 
 def _capacity(run: RunFolder, campaign: Campaign, workload: Workload) -> float:
-    """Return the capacity of a campaign's slowest server, from an earlier run."""
+    """Return the capacity of a workload's slowest server in an earlier run, in requests/s.
+
+    The servers are those that the campaign loads with this workload.
+    """
     from runner.digest.ceilings import capacity
 
     loads = [load for load in campaign.loads if load.workload == workload.name]
@@ -135,9 +138,9 @@ def _capacity(run: RunFolder, campaign: Campaign, workload: Workload) -> float:
 
 
 def _begun_until(run: RunFolder, until: str | None) -> str | None:
-    """Return the original `--until` of a run.
+    """Return the original `--until` of a run; raise LabError if the user gives another one.
 
-    A resumed run keeps it, because its confidence level depends on it.
+    A resumed run keeps the original option, because its confidence level depends on it.
     """
     begun = run.manifest().until
     if until not in (None, begun):
@@ -149,9 +152,9 @@ def _begun_until(run: RunFolder, until: str | None) -> str | None:
 
 
 def _one_of(campaign: str, resume: str | None, api: bool, *, named: bool) -> None:
-    """Raise LabError unless exactly one thing to run is given.
+    """Raise LabError unless exactly one of a campaign, a run to resume, and an API is given.
 
-    `named` is True if there are options that only a campaign has.
+    `named` is True if the user gave options that only a campaign can have.
     """
     if resume is not None and (campaign or api):
         raise LabError("--resume continues the campaign of its run: omit the campaign or the API.")
@@ -215,9 +218,10 @@ def overhead(context: typer.Context) -> None:
 
 
 def benchmark_file(name: str) -> Path:
-    """Return a benchmark of this program's checkout, or of the checkout around the current folder.
+    """Return the path of a program in the folder `benchmarks` of a checkout.
 
-    Raise LabError if there is none.
+    Use the checkout that contains this program or, if there is none, the checkout that contains the
+    current folder. Raise LabError if the file is in neither.
     """
     from runner import places
 
@@ -233,7 +237,7 @@ def benchmark_file(name: str) -> Path:
 
 
 def show_result(outcome: Any, json_: bool) -> None:
-    """Print the summary and the findings of a run, as JSON if asked for."""
+    """Print the summary and the findings of a run; with `json_`, as JSON."""
     from runner.present.answers import other_ports
     from runner.present.answers.findings import sentences
     from runner.present.answers.summary import (

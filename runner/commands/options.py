@@ -27,7 +27,10 @@ def engine_of(name: str) -> str:
 
 
 def page_of(name: str) -> Path:
-    """Return the path of a page to write; raise LabError, before any work, if it is unusable."""
+    """Return the path of the page to write; raise LabError if it does not name an HTML file.
+
+    The command line is parsed before the command does any work, so this error comes early.
+    """
     if Path(name).suffix != ".html" or Path(name).is_dir():
         raise LabError(f"--html must name a file that ends in .html, not {name}.")
     return Path(name)
@@ -102,13 +105,16 @@ Html = Annotated[
 
 
 def choose_data(folder: str | None) -> None:
-    """Keep runs and figures of this process, and of programs that it starts, in `folder`."""
+    """Use `folder` for the runs and figures of this process and of the programs that it starts."""
     if folder is not None:
         os.environ[DATA_VARIABLE] = str(Path(folder).expanduser().resolve())
 
 
 def with_data(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that has the option `--data`, and keeps to the lab's folders."""
+    """Return the command with the additional option `--data`.
+
+    The returned command also makes libraries keep their files in the lab's cache.
+    """
     parameters = inspect.signature(command, eval_str=True).parameters
     option = inspect.Parameter(
         "data", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=DataFolder
@@ -129,13 +135,13 @@ def with_data(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def emit(value: Any) -> None:
-    """Print a result as JSON, escaping characters that the output's encoding lacks."""
+    """Print a result as JSON; escape non-ASCII characters if the output's encoding is not UTF."""
     ascii_only = "utf" not in (sys.stdout.encoding or "").lower()
     sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=ascii_only, default=str) + "\n")
 
 
 def opened(run: str) -> RunFolder:
-    """Return a run whose tables exist; raise LabError if there is none."""
+    """Return a run, after making sure that its tables exist; raise LabError without such a run."""
     from runner.digest.profiles import ensure_profiles
     from runner.digest.tables import ensure_tables
 
@@ -146,7 +152,7 @@ def opened(run: str) -> RunFolder:
 
 
 def run_of(run: str) -> RunFolder:
-    """Return a run by its id, its path or its name; import it if it is a file of k6."""
+    """Return a run by its id, path or name; if `run` is a file of k6, import it as a run first."""
     if not Path(run).is_file():
         return find_run(run)
     from runner.importing.run import found_or_imported
@@ -156,7 +162,7 @@ def run_of(run: str) -> RunFolder:
 
 
 def write_page(notebook: str, given: Mapping[str, object], page: Path | None, title: str) -> None:
-    """Write the page of a notebook, with its parameters, if a path is given."""
+    """Execute a notebook with the parameters `given` and write its page, if a path is given."""
     if page is not None:
         from runner.present.notebook.notebooks import build_page
 
@@ -238,7 +244,7 @@ OwnedHost = Annotated[
 
 @dataclass(frozen=True)
 class CampaignOptions:
-    """The options of `bench run` that say what is run, where, and for how long."""
+    """The options of `bench run` that say which campaign is run, where, and for how long."""
 
     campaign: Annotated[
         str, typer.Argument(help="A campaign's name, or the path of a TOML file.")
@@ -288,7 +294,7 @@ def grouped(*groups: type) -> Callable[[Callable[..., None]], Callable[..., None
     """Return a decorator for a command whose first parameters are groups of options (dataclasses).
 
     Each field of a group becomes an option of the command line, in the order of the groups. The
-    command's other parameters come after them. Every field must have a default.
+    command's other parameters follow. Every field must have a default.
     """
 
     def decorator(command: Callable[..., None]) -> Callable[..., None]:

@@ -47,7 +47,8 @@ def report(
 
         with spread_over(cluster, console.note) as spread:
             rebuild(folder, salvage=salvage, spread=spread, threads=1)
-    with Kernels() as kernels:  # kernels import their modules while this process imports its own
+    # Start the kernels first, so that they import their modules while this process imports its own.
+    with Kernels() as kernels:
         from runner.digest.profiles import ensure_profiles
         from runner.digest.tables import ensure_tables
         from runner.present.answers.summary import printable, summarize
@@ -159,7 +160,7 @@ def history(
 
 
 def _appended(folders: list[RunFolder], to: Path) -> list[RunFolder]:
-    """Export runs into a folder of runs; return all runs in it."""
+    """Export runs into a folder of runs; return all runs in this folder."""
     from runner.digest.tables import shrink
     from runner.store import export_compact
 

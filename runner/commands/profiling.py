@@ -31,7 +31,7 @@ Flame = Annotated[
 
 @dataclass(frozen=True)
 class _Files:
-    """Files for the call stacks of one server under one load; None for those not wanted."""
+    """Files for the call stacks of one server under one load; None for a file not wanted."""
 
     folded: Path | None
     speedscope: Path | None
@@ -113,7 +113,7 @@ def _plain(profiles: Profiles, databases: Profiles | None, load: str) -> dict[st
 
 
 def _categories(profiles: Profiles, load: str) -> dict[str, Any]:
-    """Return µs per request with their intervals, by server and kind of work."""
+    """Return the CPU time per request (µs) with its interval, by server and kind of work."""
     return {
         each.server: {name: vars(value) for name, value in each.categories.items()}
         for each in profiles.of(load)
@@ -121,7 +121,10 @@ def _categories(profiles: Profiles, load: str) -> dict[str, Any]:
 
 
 def _write(profiles: Profiles, loads: list[str], server: str, files: _Files) -> None:
-    """Write the call stacks of one server under one load."""
+    """Write the call stacks of one server under one load to the files that the user wants.
+
+    Raise LabError if the options leave several servers or loads, or none.
+    """
     from runner.present.why import exports, flame_pictures, flames
 
     found = [
@@ -149,7 +152,7 @@ def _write(profiles: Profiles, loads: list[str], server: str, files: _Files) -> 
 
 
 def _save(path: Path, text: str, noun: str) -> None:
-    """Write a file, and name it; raise LabError if it cannot be written."""
+    """Write a file and print its path; raise LabError if it cannot be written."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The pages that `bench list` writes: every command with its options, and every campaign."""
+"""Tables that `bench list` prints for the documentation: all commands and all campaigns."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 from runner.model import Campaign
 
 EVERYWHERE = ("help", "data")
-"""Options of every command, which the page describes once."""
+"""Options that every command has; the page describes them only once."""
 
 
 def campaigns_table(campaigns: Sequence[Campaign]) -> str:
-    """Return the table of campaigns as Markdown: name, and title as the TOML file has it."""
+    """Return the table of campaigns as Markdown, with the names and the titles of TOML files."""
     import pandas as pd
 
     from runner.present.look.markup import to_markdown
@@ -42,15 +42,15 @@ def _command(name: str, command: Any) -> str:
 
 
 def _placeholder(argument: Any) -> str:
-    """Return an argument as in a usage line: `[CAMPAIGN]`, `RUN...`."""
+    """Return an argument as a usage line shows it: `[CAMPAIGN]`, `RUN...`."""
     name = argument.name.upper() + ("..." if argument.nargs == -1 else "")
     return name if argument.required else f"[{name}]"
 
 
 def _written(given: Any) -> str:
-    """Return an argument or option as it is typed: `RUN`, `--json`, `--budget TIME`.
+    """Return an argument or option as a user types it: `RUN`, `--json`, `--budget TIME`.
 
-    Only options with a number have no `metavar`.
+    An option without a `metavar` has a number as its value, shown as `N`.
     """
     if given.param_type_name == "argument":
         return _placeholder(given)
