@@ -1,1 +1,1 @@
-"""Two commits of one server: what is decided about them, and in which words."""
+"""Compare two commits of one server: decide which is better, and say it in words."""

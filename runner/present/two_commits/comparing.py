@@ -41,22 +41,23 @@ from runner.present.two_commits.decision import (
 BASE = "base"
 AGAIN = "same"
 HEAD = "head"
-"""Labels of the servers of such a run: the base, the base again, and the head.
+"""Labels of the servers of a run of two commits: the base, the base again, and the head.
 
-They are equally long, and so are the paths of their folders: a longer path moves a stack.
+The labels have the same length, so that the paths of the servers' folders have the same length,
+too. A longer path would move a program's stack to other addresses, which can change its speed.
 """
 FEW_SESSIONS = "fewer than 2 complete sessions"
 OF_CLOSED_LOADS = (CPU_PER_REQUEST, THROUGHPUT, MEMORY)
 OF_OPEN_LOADS = (P50, P90, P95, P99)
 SHOWN = OF_THE_COUNTERS
-"""Quantities that are shown and decide nothing: they explain the others."""
+"""Quantities that are only shown, because they explain the others; they decide nothing."""
 DECIDING = (CPU_PER_REQUEST, THROUGHPUT)
-"""Quantities of the closed load that must be decided before the run ends."""
+"""Quantities of the closed load that must be decided so that the run can end early."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One quantity under one load: the means of both commits, and what is decided about them."""
+    """One quantity under one load: the means of both commits, and the decision about them."""
 
     load: str
     quantity: Quantity
@@ -65,19 +66,19 @@ class Row:
     judged: Judged | None
     """None if the quantity cannot be compared."""
     why: str = ""
-    """Why it cannot be compared."""
+    """Why the quantity cannot be compared; empty if it can."""
     is_deciding: bool = False
     is_shown_only: bool = False
 
     @property
     def outcome(self) -> Outcome | None:
-        """What is decided; None if it cannot be compared, or decides nothing."""
+        """The decision; None if the quantity cannot be compared, or is only shown."""
         return None if self.judged is None or self.is_shown_only else self.judged.outcome
 
 
 @dataclass(frozen=True)
 class _Followed:
-    """A quantity under a load, with the trials that have it."""
+    """A quantity under a load, with the trials that have a value of it."""
 
     load: str
     quantity: Quantity
@@ -86,16 +87,17 @@ class _Followed:
 
     @property
     def is_deciding(self) -> bool:
-        """True if it must be decided before the run ends."""
+        """True if this quantity must be decided so that the run can end early."""
         is_closed = bool(self.trials["load_model"].eq("closed").all())
         return self.quantity in DECIDING and is_closed
 
 
 def rows_of(tables: Tables, rule: Rule, *, ended: bool) -> tuple[Row, ...]:
-    """Return a row for each quantity of each load; `ended` if no further session comes.
+    """Return a row for each quantity of each load.
 
-    The quantities that decide are each judged at the rule's level. The others share that level
-    (Bonferroni), because many quantities give many chances of a false alarm.
+    `ended` is True if no further session follows. Each deciding quantity is judged at the rule's
+    level. The other quantities share this level (Bonferroni), because many quantities give many
+    chances of a false alarm.
     """
     followed = list(_followed(tables))
     others = sum(not each.is_deciding and not each.is_shown_only for each in followed)
@@ -110,16 +112,17 @@ class Kept:
     objective: str
     sessions: int
     base: int
-    """Of both bases, of which there are twice as many as sessions."""
+    """Number of trials of base that kept the objective, of two trials per session."""
     head: int
+    """Number of trials of head that kept the objective, of one trial per session."""
 
     @property
     def is_broken(self) -> bool:
-        """True if both bases keep the objective in nine of ten sessions, and head in less than
-        half of them.
+        """True if base keeps the objective in at least 90 % of its trials, and head in less than
+        half of its trials.
 
-        If head kept it as often, this would happen in fewer than one of 700 runs of 6 sessions
-        (binomial).
+        If head really kept the objective as often as base, this would happen in fewer than one of
+        700 runs of 6 sessions (binomial distribution).
         """
         enough = self.sessions >= LATER_LOOKS[0]
         return enough and self.base >= 0.9 * 2 * self.sessions and self.head < self.sessions / 2
@@ -151,8 +154,8 @@ def kept_of(tables: Tables, objective: Objective) -> Kept:
 def outcome_of(rows: Sequence[Row], kept: Kept | None = None) -> Outcome:
     """Return the outcome of a run.
 
-    One quantity that is worse makes it worse, and so does a broken objective. A quantity that
-    decides and is not decided, and a suspicion, leave it undecided.
+    The run is worse if any quantity is worse, or if head breaks the objective. Otherwise it is
+    undecided if a deciding quantity is not decided yet, or if any quantity is under suspicion.
     """
     found = {row.outcome for row in rows}
     if Outcome.WORSE in found or (kept is not None and kept.is_broken):
@@ -166,12 +169,12 @@ def outcome_of(rows: Sequence[Row], kept: Kept | None = None) -> Outcome:
 
 
 def is_known(rows: Sequence[Row]) -> bool:
-    """True if no further session is needed."""
+    """Return whether the outcome is known, so that no further session is needed."""
     return outcome_of(rows) is not Outcome.UNDECIDED
 
 
 def sessions_of(rows: Sequence[Row]) -> int:
-    """Return the largest number of sessions that a row compares."""
+    """Return the largest number of sessions in any row."""
     return max((row.judged.sessions for row in rows if row.judged is not None), default=0)
 
 
@@ -188,7 +191,7 @@ def _followed(tables: Tables) -> Iterator[_Followed]:
 
 
 def _carries(trials: pd.DataFrame, quantity: Quantity) -> bool:
-    """True if each trial has enough requests for a percentile."""
+    """Return whether each trial has enough requests for the quantity's percentile."""
     return carried_quantile(float(trials["requests"].min())) >= quantity.quantile
 
 
@@ -223,7 +226,7 @@ def _row(followed: _Followed, rule: Rule, *, ended: bool) -> Row:
 
 
 def plain(row: Row) -> Mapping[str, Any]:
-    """Return a row for `--json`: plain values, None instead of unknown or infinite ones."""
+    """Return a row for `--json`, as plain values; an unknown or infinite value becomes None."""
     judged = row.judged
 
     facts: dict[str, Any] = {

@@ -1,9 +1,10 @@
 """Decide from sessions of base, base again and head whether head is worse, better or neither.
 
-A session has each of the three side by side, so that one session gives an effect (head against the
-mean of the two bases) and a noise (base again against base). After some sessions the effects are
-looked at. An alarm is a suspicion first: further sessions, which had no part in it, must confirm
-it. docs/two-commits.md has the rule in words, and `benchmarks/false_alarms.py` its error rates.
+In each session these three servers run side by side. So each session gives an effect (head against
+the mean of the two bases) and a measure of the noise (base again against base). After certain
+numbers of sessions there is an interim look at the effects. If a look shows a difference, this is
+only a suspicion: later sessions, which did not contribute to it, must confirm it.
+docs/two-commits.md explains the rule, and `benchmarks/false_alarms.py` measures its error rates.
 """
 
 from __future__ import annotations
@@ -18,26 +19,34 @@ from runner.present.statistics.inference import LOOKS, one_sample
 from runner.present.statistics.stats import Floats
 
 LATER_LOOKS = (*LOOKS, 25, 30, 36, 43, 52, 62, 75, 90, 108, 130, 156, 187)
-"""Sessions after which the effects are looked at; each is about a fifth later than the one before.
+"""Numbers of sessions after which there is an interim look.
+
+Each is about a fifth larger than the previous one.
 """
 CONFIRMING = 4
-"""Sessions after a suspicion that must confirm it."""
+"""Number of sessions after a suspicion that must confirm it."""
 SUSPICION_ALPHA = 0.05
-"""Two-sided level of each look for a suspicion, which alone has no consequence."""
+"""Two-sided significance level of a suspicion at each look; a suspicion has no consequence yet."""
 CONFIRMING_ALPHA = 0.2
 """One-sided level at which the confirming sessions alone must show the difference."""
 CONFIRMING_PART = 0.5
-"""Part of the border and of the noise that the few confirming sessions alone must exceed."""
+"""Share of the border, and of the noise, that the difference must exceed in these sessions alone.
+
+It is less than 1 because they are few.
+"""
 TIE_ALPHA = 0.005
-"""Two-sided level of each look for a tie, which is final."""
+"""Two-sided level of a tie at each look; it is strict because a tie is final."""
 LAST_ALPHA = 0.1
-"""Two-sided level for a tie at the end of a run, which is looked at once."""
+"""Two-sided level of a tie at the end of a run, where there is only one look."""
 SMALLEST_FOUND = 2.0
-"""A tie excludes differences of this many borders, which are found (docs/two-commits.md)."""
+"""A tie excludes differences of this many times the border; smaller ones may remain unnoticed.
+
+Differences of this size are reliably found (docs/two-commits.md).
+"""
 
 
 class Outcome(StrEnum):
-    """What is known about head; the value is the word of tables and of `--json`."""
+    """The decision about head; its value is the word in tables and in `--json`."""
 
     WORSE = "worse"
     UNDECIDED = "not decided"
@@ -47,32 +56,32 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Rule:
-    """What counts as a difference, and how sure it must be."""
+    """Which difference counts, and how certain it must be."""
 
     fail_above: float
-    """Border of a difference, as a share: 0.025 for 2.5 %."""
+    """The border: the smallest difference that counts, as a share (0.025 for 2.5 %)."""
     quantities: int = 1
-    """Number of quantities that share the level of a suspicion (Bonferroni)."""
+    """Number of quantities that share the significance level of a suspicion (Bonferroni)."""
 
     @property
     def border(self) -> float:
-        """The border as a logarithm of a ratio."""
+        """The border as the logarithm of a ratio."""
         return math.log1p(self.fail_above)
 
     @property
     def excluded(self) -> float:
-        """The difference that a tie excludes, as a logarithm of a ratio."""
+        """The difference that a tie excludes, as the logarithm of a ratio."""
         return math.log1p(SMALLEST_FOUND * self.fail_above)
 
     @property
     def alpha(self) -> float:
-        """Two-sided level of a look for a suspicion."""
+        """Two-sided significance level of a suspicion at each look."""
         return SUSPICION_ALPHA / self.quantities
 
 
 @dataclass(frozen=True)
 class Change:
-    """A ratio of costs with its 95 % interval over sessions: above 1 the later one costs more."""
+    """A ratio of costs with its 95 % interval over sessions; above 1, the cost has risen."""
 
     ratio: float
     low: float
@@ -85,9 +94,9 @@ class Judged:
 
     outcome: Outcome
     head: Change
-    """Head against base."""
+    """The change from base to head."""
     same: Change
-    """Base again against base: noise."""
+    """The change from base to base again, which is only noise."""
     sessions: int
     suspected: bool = False
     """True if a difference is suspected that further sessions have not confirmed yet."""
@@ -99,34 +108,37 @@ class Judged:
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """Logarithms of ratios by session, in their order: positive if head costs more."""
+    """Logarithms of ratios, one per session, in the order of the sessions.
+
+    They are positive if the second server of a comparison costs more.
+    """
 
     effect: Floats
-    """Head against the mean of both bases."""
+    """Head compared with the mean of both bases."""
     noise: Floats
-    """Base again against base."""
+    """Base again compared with base."""
 
     @classmethod
     def of(cls, base: Floats, same: Floats, head: Floats, *, more_is_better: bool) -> Effects:
-        """Return the effects of positive values by session."""
+        """Return the effects for the values of the three servers: positive numbers by session."""
         sign = -1.0 if more_is_better else 1.0
         logs = [sign * np.log(np.asarray(side, dtype=np.float64)) for side in (base, same, head)]
         return cls(logs[2] - (logs[0] + logs[1]) / 2, logs[1] - logs[0])
 
     def until(self, sessions: int) -> Effects:
-        """Return those of the first sessions."""
+        """Return the effects of this many first sessions."""
         return Effects(self.effect[:sessions], self.noise[:sessions])
 
     def after(self, sessions: int) -> Effects:
-        """Return those after the first sessions."""
+        """Return the effects of the sessions after this many first ones."""
         return Effects(self.effect[sessions:], self.noise[sessions:])
 
 
 def judge(effects: Effects, rule: Rule, *, ended: bool) -> Judged:
-    """Return what all sessions so far decide; `ended` if there are no more.
+    """Decide from all sessions so far; `ended` is True if there are no further sessions.
 
-    The looks are repeated from the first session on, so that the result depends on the sessions
-    only.
+    All looks are repeated, from the first one on, so that the result depends only on the sessions
+    and not on earlier calls.
     """
     count = effects.effect.size
     suspected_at: int | None = None
@@ -170,7 +182,10 @@ def _change(logs: Floats) -> Change:
 
 
 def _suspects(effects: Effects, rule: Rule, sign: float) -> bool:
-    """True if head differs in a direction: significantly, beyond border and noise."""
+    """Return whether head seems to differ in the direction of `sign` (+1: head costs more).
+
+    The difference must be significant, and larger than the border and than the noise.
+    """
     found = one_sample(sign * effects.effect)
     noise = abs(float(effects.noise.mean()))
     is_certain = float(found.interval(1 - rule.alpha)[0]) > 0
@@ -178,7 +193,10 @@ def _suspects(effects: Effects, rule: Rule, sign: float) -> bool:
 
 
 def _confirms(later: Effects, rule: Rule, sign: float) -> bool:
-    """True if the sessions after a suspicion show the same difference by themselves."""
+    """Return whether the sessions after a suspicion confirm it.
+
+    They do if they alone show a difference in the same direction.
+    """
     found = one_sample(sign * later.effect)
     noise = abs(float(later.noise.mean()))
     is_likely = float(found.interval(1 - 2 * CONFIRMING_ALPHA)[0]) > 0
@@ -186,6 +204,9 @@ def _confirms(later: Effects, rule: Rule, sign: float) -> bool:
 
 
 def _excludes(effects: Effects, rule: Rule, alpha: float, *, slower_only: bool = False) -> bool:
-    """True if head cannot differ by the size that a tie excludes."""
+    """Return whether the sessions exclude a difference as large as a tie must exclude.
+
+    With `slower_only`, only a slowdown of head must be excluded.
+    """
     low, high = one_sample(effects.effect).interval(1 - alpha)
     return float(high) < rule.excluded and (slower_only or float(low) > -rule.excluded)

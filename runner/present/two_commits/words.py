@@ -21,7 +21,7 @@ READING = (
     "confirmed it."
 )
 INFORMATION = "–"
-"""Outcome of a quantity that decides nothing."""
+"""Text shown for the outcome of a quantity that decides nothing."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Compared:
     budget: str
     run_id: str
     kept: Kept | None = None
-    """How often the objective was kept; None without one."""
+    """How often the objective was kept; None if the run has no objective."""
 
     @property
     def outcome(self) -> Outcome:
@@ -44,7 +44,7 @@ class Compared:
 
 
 def change_words(ratio: float, *, inverted: bool) -> str:
-    """Return a ratio as a change in percent: `+4.8 %`, `−0.3 %`; `–` if unknown.
+    """Return a ratio as a change in percent, such as `+4.8 %` or `−0.3 %`; `–` if it is unknown.
 
     `inverted` is True if the ratio is base / head.
     """
@@ -58,7 +58,7 @@ def change_words(ratio: float, *, inverted: bool) -> str:
 
 
 def _words(change: Change, *, inverted: bool) -> str:
-    """Return a change with its interval: `+4.8 % [+3.1 % to +6.5 %]`."""
+    """Return a change with its interval, such as `+4.8 % [+3.1 % to +6.5 %]`."""
     ends = [change.low, change.high]
     if inverted:
         ends.reverse()
@@ -67,14 +67,14 @@ def _words(change: Change, *, inverted: bool) -> str:
 
 
 def _change(row: Row) -> str:
-    """Return the change of a row, or why there is none."""
+    """Return the change from base to head, or the reason why they cannot be compared."""
     if row.judged is None:
         return row.why
     return _words(row.judged.head, inverted=row.quantity.more_is_better)
 
 
 def _noise(row: Row) -> str:
-    """Return how base again differed from base."""
+    """Return the change from base to base again."""
     if row.judged is None:
         return INFORMATION
     return _words(row.judged.same, inverted=row.quantity.more_is_better)
@@ -87,7 +87,7 @@ def _outcome(row: Row) -> str:
 
 
 def table(found: Compared) -> pd.DataFrame:
-    """Return the rows as texts, those that decide first."""
+    """Return the rows as a table of texts; the deciding quantities come first."""
     ordered = sorted(found.rows, key=lambda row: (not row.is_deciding, row.is_shown_only))
     rows = [
         {
@@ -138,7 +138,7 @@ def sentence(found: Compared) -> str:
 
 
 def _largest_first(rows: Sequence[Row]) -> list[Row]:
-    """Return rows with a difference: those that decide first, then by size."""
+    """Return the first three rows: those of deciding quantities first, then by size of change."""
 
     def rank(row: Row) -> tuple[bool, float]:
         return not row.is_deciding, -abs(math.log(row.judged.head.ratio)) if row.judged else 0.0
@@ -147,9 +147,9 @@ def _largest_first(rows: Sequence[Row]) -> list[Row]:
 
 
 def markdown(found: Compared, remarks: Sequence[str], link: str | None = None) -> str:
-    """Return what the comment of a pull request shows: a sentence, and a table.
+    """Return the result as a comment for a pull request: a sentence and a table.
 
-    `link` leads to the difference of the flame graphs.
+    `link` is the address of the difference of the flame graphs.
     """
     shown = table(found)
     parts = [f"**{sentence(found)}**", to_markdown(shown)]
@@ -162,10 +162,10 @@ def markdown(found: Compared, remarks: Sequence[str], link: str | None = None) -
 
 
 def junit(found: Compared) -> str:
-    """Return JUnit XML: a case for each quantity that is judged; worse ones are failures.
+    """Return the result as JUnit XML, with a test case for each quantity and for the objective.
 
-    A quantity that is not decided is skipped, unless it decides and the run is not decided: then it
-    is an error.
+    A quantity that is worse is a failure. A quantity that is not decided counts as skipped. But if
+    the whole run is not decided, a deciding quantity that is not decided is an error.
     """
     judged = [row for row in found.rows if not row.is_shown_only]
     suite = ElementTree.Element("testsuite", name="bench ab")
@@ -197,7 +197,7 @@ def junit(found: Compared) -> str:
 
 
 def _junit_kind(row: Row, of_run: Outcome) -> str:
-    """Return the element of a test case that did not pass; empty if it did."""
+    """Return the name of the XML element that marks a test case as not passed; empty if passed."""
     if row.outcome is Outcome.WORSE:
         return "failure"
     is_open = row.outcome in (None, Outcome.UNDECIDED)
