@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from runner.calibration import Calibration, save_calibration
 from runner.digest.ceilings import calibrate
-from runner.digest.tables import build_tables, have_parts, rebuild, verify_sealed
+from runner.digest.tables import build_tables, ensure_tables, have_parts, rebuild, verify_sealed
 from runner.manifest import Manifest
 from runner.measure import machine
 from runner.measure.counters import connections_of
@@ -166,6 +166,7 @@ def resume_campaign(
             with open_lab("process"):  # opened only for its lock: no server is started
                 rest.write_down(run)
         report.say(f"Run {run.run_id} is finished: no trial is left to run.")
+        ensure_tables(run, report.say)
         return _result(run, 0)
     for api in campaign.owns:
         if why := why_not_same(api, run):

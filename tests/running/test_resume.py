@@ -5,6 +5,7 @@ sealed bytes.
 import json
 import shutil
 
+import fake_lab
 import pandas as pd
 import pytest
 import real_lab
@@ -156,6 +157,15 @@ def test_resuming_a_finished_run_does_nothing(finished, resumed):
     before = journal.read_bytes()
     resumed(finished.result["run_id"], 0, "no trial is left to run")
     assert journal.read_bytes() == before
+
+
+@pytest.mark.fault(
+    "a finished run without its tables is resumed", "they are made anew from the raw files"
+)
+def test_resuming_a_finished_run_makes_missing_tables_anew(copied, resumed):
+    run = copied("untabled")
+    with fake_lab.rebuilt(run.path):
+        resumed("untabled", 0, "Rebuilding the tables from the raw samples")
 
 
 @pytest.mark.fault("a run is resumed on another machine", "refused")
