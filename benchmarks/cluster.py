@@ -1,7 +1,7 @@
 """How much faster two single-threaded workers rebuild tables than one, and what memory they take.
 
-Run: python benchmarks/cluster.py [--iterations N] [--trials N] [--repeats N]. One and two workers
-take turns, so that a slow moment of the machine meets both.
+Run: python benchmarks/cluster.py [--iterations N] [--trials N] [--repeats N]. One worker and two
+workers are measured in turn, so that a slow moment of the machine slows both.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def digest(raw: Path, folder: Path, number: int) -> dict[str, Any]:
-    """Digest the file as one trial; return the worker's peak resident size in bytes."""
+    """Digest the file as trial `number`; return the worker's peak resident size by that number."""
     targets = [
         folder / f"{number}.{name}.parquet" for name in ("requests", "latency", "throughput")
     ]
@@ -34,7 +34,7 @@ def digest(raw: Path, folder: Path, number: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Parse the command line, write the file, measure in turn, print."""
+    """Parse the command line, write the file, measure in turn, and print the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--iterations", type=int, default=500_000)
     parser.add_argument("--trials", type=int, default=8)

@@ -1,9 +1,10 @@
 """Speed and memory of the k6 digest beside a bare DuckDB COPY and pandas, on a file like k6's own.
 
 Run: python benchmarks/digest.py [--iterations N] [--repeats N] [--tags stock|trimmed] [--keep
-FOLDER]. Each reader runs in a process of its own, one after the other in each repeat, so that a
-slow moment of the machine meets all of them. Shown are medians. Wall time is from the start of
-reading to the last table; memory is the process's peak resident size.
+FOLDER]. Each reader runs in a process of its own. In each repeat all readers run one after another,
+so that a slow moment of the machine slows all of them. The table shows medians over the repeats.
+Wall time counts from the start of reading to the last table. Memory is the process's peak resident
+size.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from statistics import median
 
 ROOT = Path(__file__).resolve().parents[1]
 PANDAS_LINES = 500_000
-"""pandas reads only so many lines, and its time is scaled to the whole file: all of it would take
-minutes.
+"""Number of lines that pandas reads, because the whole file would take minutes.
+
+Its time is scaled up to the whole file.
 """
 
 _MEASURE = """
@@ -68,7 +70,7 @@ Costs = tuple[float, float, int]
 
 
 def main() -> None:
-    """Parse the command line, write the file unless it is there, measure, print the table."""
+    """Parse the command line, write the file unless it exists, measure, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--iterations", type=int, default=1_000_000)
     parser.add_argument("--tags", choices=("stock", "trimmed"), default="stock")
@@ -107,7 +109,10 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 
 
 def _generated(folder: Path, iterations: int, tags: str) -> tuple[Path, dict[str, int]]:
-    """Return the file and its facts; a file of the same parameters is used again."""
+    """Return a file like k6's, with its size and its number of lines.
+
+    If a file with the same parameters exists, use that file.
+    """
     raw = folder / f"k6-{tags}-{iterations}.json.gz"
     note = raw.with_suffix(".facts")
     if not note.exists():
@@ -120,7 +125,7 @@ def _generated(folder: Path, iterations: int, tags: str) -> tuple[Path, dict[str
 
 
 def _measure(name: str, raw: Path) -> Costs:
-    """Run one reader in a fresh process."""
+    """Run one reader in a fresh process; return its costs."""
     imports, work = _READERS[name]
     with tempfile.TemporaryDirectory(prefix="bench-digest-out-") as out:
         program = _MEASURE.format(imports=imports, work=work)
@@ -136,7 +141,10 @@ def _measure(name: str, raw: Path) -> Costs:
 
 
 def _report(results: dict[str, list[Costs]], size: int, lines: int) -> None:
-    """Print a row per reader; the ratio is the median of those within one repeat."""
+    """Print a row per reader.
+
+    Its ratio of wall times is the median over the repeats, in each of which both readers ran.
+    """
     _show(
         f"{'reader':<20}{'wall s':>9}{'CPU s':>9}{'MB/s':>9}{'peak MB':>9}  wall time beside "
         f"{BESIDE}'s"

@@ -1,9 +1,10 @@
-"""How often `bench ab` is wrong: its rule on the noise of real sessions, simulated.
+"""Measure how often `bench ab` is wrong, by simulating runs with the noise of real sessions.
 
-The noise is that of committed runs: the residuals of every session's logarithms, once each server's
-mean is subtracted. A simulated run draws three servers of one load, then sessions in stretches of
-three (a moving-block bootstrap, which keeps drifts over neighbouring sessions), and calls the first
-server base, the second base again, and the third head, whose costs it multiplies by 1 + effect.
+The noise comes from a committed run. For each load and server, it is the logarithms of a quantity
+by session, minus their mean. A simulated run draws three servers of one load and calls the first
+one base, the second base again, and the third head. It then draws sessions in stretches of three
+neighbouring ones, so that drifts over several sessions remain (a moving-block bootstrap). The costs
+of head are multiplied by 1 + effect. The rule of `bench ab` then decides as in a real run.
 
 Run as `benchmarks/false_alarms.py [--runs N]`; it prints the table of docs/two-commits.md.
 """
@@ -34,35 +35,38 @@ from runner.store import RunFolder
 
 ROOT = Path(__file__).parents[1]
 STRETCH = 3
-"""Neighbouring sessions that are drawn together."""
+"""Number of neighbouring sessions that are drawn together."""
 LEAST_SESSIONS = 6
 SERVERS = 3
 QUANTITIES = (CPU_PER_REQUEST, THROUGHPUT, MEMORY)
-"""The quantities of a closed load; the last one is judged more strictly, as `rows_of` does."""
+"""The quantities of a closed load.
+
+The last one does not decide, so it is judged at a stricter level, as in `rows_of`.
+"""
 DECIDING = 2
 OTHERS = 5
-"""Quantities that share the level of those that do not decide."""
+"""Number of quantities in a real run that do not decide; they share one significance level."""
 EFFECTS_PCT = (0.0, 1.0, 2.5, 3.0, 5.0, 10.0, 20.0)
 SESSIONS = (10, 16, 20, 28, 36)
-"""Sessions that fit into a budget."""
+"""Numbers of sessions for which a time budget may suffice."""
 SEED = 20_261_127
 
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """Residuals of one load: logarithms by session, server and quantity."""
+    """The residuals of one load: an array of logarithms by session, server and quantity."""
 
     load: str
     residuals: Floats
 
     @property
     def spread_pct(self) -> float:
-        """Standard deviation of the first quantity between sessions, in percent."""
+        """Standard deviation of the first quantity over the sessions, in percent."""
         return float(100 * self.residuals[:, :, 0].std())
 
 
 def noises(tables: Tables, quantities: Sequence[Quantity] = QUANTITIES) -> Iterator[Noise]:
-    """Yield the noise of each load in sessions of at least three servers."""
+    """Yield the noise of each closed load that has enough sessions and at least three servers."""
     trials = compared(tables, tables.trials)
     trials = trials[trials["session"].ne("") & trials["load_model"].eq("closed")]
     for load, of_load in trials.groupby("load", sort=False):
@@ -73,7 +77,7 @@ def noises(tables: Tables, quantities: Sequence[Quantity] = QUANTITIES) -> Itera
         if len(whole) < LEAST_SESSIONS or servers < SERVERS:
             continue
         cube = np.stack([whole[name].to_numpy() for name in names], axis=2)
-        # Subtracting the mean shrinks residuals by this factor.
+        # Subtracting the mean makes residuals smaller by this factor, so multiply by it.
         grown = np.sqrt(len(whole) / (len(whole) - 1))
         yield Noise(str(load), (cube - cube.mean(axis=0)) * grown)
 
@@ -89,7 +93,10 @@ class Simulated:
 def simulate(
     noise: Noise, effect: float, rule: Rule, sessions: int, generator: np.random.Generator
 ) -> Simulated:
-    """Return one simulated run of at most `sessions` sessions; `effect` is head's added cost."""
+    """Return one simulated run of at most `sessions` sessions.
+
+    `effect` is the additional cost of head, as a share of its cost.
+    """
     count, servers, _ = noise.residuals.shape
     chosen = generator.choice(servers, SERVERS, replace=False)
     starts = generator.integers(0, count, -(-sessions // STRETCH))
@@ -121,7 +128,7 @@ def _outcome(judged: Sequence[Judged]) -> Outcome:
 def rates(
     found: Sequence[Noise], effect_pct: float, rule: Rule, sessions: int, runs: int
 ) -> dict[str, float]:
-    """Return the share of runs of each outcome, and their median number of sessions."""
+    """Return the share of runs with each outcome, and the median number of sessions."""
     generator = np.random.default_rng([SEED, sessions, round(10 * effect_pct)])
     made = [
         simulate(found[run % len(found)], effect_pct / 100, rule, sessions, generator)

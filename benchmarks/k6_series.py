@@ -1,10 +1,11 @@
 """CPU that each series of k6 takes for an iteration, under the lab's own flags and observers.
 
 Run: python benchmarks/k6_series.py [--server NAME] [--vus N] [--iterations N] [--blocks N]
-[--minutes N]. Each block loads the server once by each series (`make k6-both` builds them); in as
-many blocks the one goes first as the other, in an order of the seed's. Printed are the µs of CPU of
-k6 for each iteration, its start and its samples included, and the ratio of the series within blocks
-with its 95 % interval (Student's t on logarithms).
+[--minutes N]. A series is a major version of k6; `make k6-both` builds both. Each block loads the
+server once with each series. Each series comes first in half of the blocks, in a seeded random
+order. The program prints the CPU time of k6 per iteration in µs, which includes k6's start and the
+writing of its samples. It also prints the ratio of the two series within blocks, with its 95 %
+interval (Student's t on logarithms).
 """
 
 from __future__ import annotations
@@ -30,9 +31,7 @@ SERIES = ("v1", "v2")
 
 
 def main() -> None:
-    """Parse the command line, load by both series in turn, print what each takes and their
-    ratio.
-    """
+    """Parse the command line, load with both series in turn, and print their CPU time and ratio."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--server", default="gnet", help="a cheap one: k6 is to be the limit")
     parser.add_argument("--vus", type=int, default=3000)
@@ -61,16 +60,16 @@ def _built(series: str) -> Tool:
 
 
 def orders(blocks: int, seed: int) -> list[tuple[str, ...]]:
-    """Return the order of the series in each block: each goes first in half of the blocks."""
+    """Return the order of the series in each block; each series is first in half of the blocks."""
     halves: list[tuple[str, ...]] = [SERIES, SERIES[::-1]] * (blocks // 2)
     random.Random(seed).shuffle(halves)  # noqa: S311 - reproducible on purpose
     return halves
 
 
 def _measure(asked: argparse.Namespace, tools: dict[str, Tool]) -> dict[str, dict[int, float]]:
-    """Return the µs of CPU an iteration by series and block.
+    """Return k6's CPU time per iteration in µs, by series and block.
 
-    Blocks that are not complete are left out.
+    No block begins after the time limit.
     """
     taken: dict[str, dict[int, float]] = {series: {} for series in SERIES}
     deadline = time.monotonic() + 60 * asked.minutes
@@ -108,7 +107,7 @@ def _measure(asked: argparse.Namespace, tools: dict[str, Tool]) -> dict[str, dic
 
 
 def _load(bench: Bench, ready: Ready, cell: Cell, tool: Tool) -> float:
-    """Run the load once by one k6; return the µs of CPU that it took for each iteration."""
+    """Run the load once with one k6; return the CPU time in µs that k6 took per iteration."""
     with scratch(bench.lab.ledger) as folder:
         bench = replace(bench, tools={"k6": tool.path})
         measurement, summary = observed(bench, ready, cell, folder, tool.name)

@@ -1,10 +1,11 @@
-"""What the lab itself costs: the same load with all of its observers, without each of them, and by
-a stock k6.
+"""Measure what the lab itself costs, by running the same load with and without its observers.
 
 Run: python benchmarks/overhead.py [--engine auto|docker|process] [--server NAME] [--vus N]
 [--iterations N] [--repeats N] [--seed N] [--json], or `bench overhead` with the same options. Each
-block loads the server once under every variant, in seeded order. Printed are medians and the lab's
-rate divided by each variant's, compared within blocks; data/overhead.json keeps every observation.
+block loads the server once under every variant, in seeded random order. The variants are the lab
+with all observers, the lab without each of them, and a stock k6. The program prints medians, and
+the lab's rate divided by each variant's rate, compared within blocks. It stores every observation
+in data/overhead.json.
 """
 
 from __future__ import annotations
@@ -52,17 +53,21 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no probe": {"with_probe": False},
     "stock k6": {"output": "stock", "with_sampler": False, "with_probe": False},
 }
-"""How a bench differs from that of `lab`, which is what every trial has: every sample of k6, the
-sampler, the probe. A stock k6 has none of them, nor the lab's settings (few tags, garbage
-collector), and writes its summary only; the script is the same.
+"""Fields of Bench in which each variant differs from `lab`.
+
+`lab` is as in every trial: k6 writes every sample, and sampler and probe run. With `stock k6`, none
+of these is used, nor the lab's settings of k6 (few tags, garbage collector), and k6 writes only its
+summary. The script is the same.
 """
 COSTLY = {name: VARIANTS[name] for name in (LAB, "stock k6")}
-"""Variants under which a costly server is loaded: whatever else of the lab asks it would show here.
+"""Variants under which a server with costly requests is loaded.
+
+Requests that the lab sends in addition to the load would show most clearly there.
 """
-COST_MS = 5.0  # of CPU that a request to the costly server takes
+COST_MS = 5.0  # CPU time of a request to the costly server
 COSTLY_USERS, COSTLY_ITERATIONS = 4, 1500  # so that one load takes about 8 s
 WORKLOAD = "experiments"
-MEASURED = ["rps", "p50_ms", "sampler_cpu_pct", "probe_cpu_pct"]  # of an observation
+MEASURED = ["rps", "p50_ms", "sampler_cpu_pct", "probe_cpu_pct"]  # numbers in an observation
 
 COLUMNS = (
     "load",
@@ -111,13 +116,13 @@ def overhead(
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row whose ratio, if it has one, is a dict too."""
+    """Return a row with its ratio as a dict, for JSON."""
     found: Ratio | None = row["lab_to_variant"]
     return {**row, "lab_to_variant": None if found is None else asdict(found)}
 
 
 def _printable(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return a row's values under `COLUMNS`."""
+    """Return the values of a row as texts, in the order of `COLUMNS`."""
     cpu = (
         "" if row[name] is None else f"{row[name]:.2f}"
         for name in ("sampler_cpu_pct", "probe_cpu_pct")
@@ -129,8 +134,9 @@ def _printable(row: Mapping[str, Any]) -> tuple[Any, ...]:
 def overhead_campaign(
     server: str, *, vus: int, iterations: int, repeats: int, seed: int
 ) -> Campaign:
-    """Return the campaign that measures the overhead: one closed load of k6 on one server, once per
-    block.
+    """Return the campaign that measures the overhead.
+
+    It has one closed load of k6 on one server, which runs once per block.
     """
     load = Load(WORKLOAD, repeats, 1.0, Iterations(iterations), users=(vus,))
     return Campaign(
@@ -145,8 +151,9 @@ def overhead_campaign(
 
 
 def costly_campaign(*, repeats: int, seed: int) -> Campaign:
-    """Return the campaign that measures the overhead on a server whose requests cost COST_MS of
-    CPU.
+    """Return the campaign that measures the overhead on a server with costly requests.
+
+    Each request to it takes COST_MS of CPU time.
     """
     form = Iterations(COSTLY_ITERATIONS)
     load = Load(WORKLOAD, repeats, 1.0, form, users=(COSTLY_USERS,))
@@ -166,13 +173,11 @@ def costly_campaign(*, repeats: int, seed: int) -> Campaign:
 def measure_overhead(
     campaign: Campaign, variants: Mapping[str, Mapping[str, Any]], *, engine: EngineChoice, say: Say
 ) -> list[dict[str, Any]]:
-    """Load the server under every variant, once per block in seeded order.
+    """Load the server under every variant, once per block in seeded random order.
 
-    Return a row for each load.
-
-    A row has `server`, `variant`, `block`, `rps` (what the server did, for k6 and the probe),
-    `p50_ms`, `sampler_cpu_pct` and `probe_cpu_pct`. LabError if a load cannot be measured: a
-    variant that is missing would make the blocks incomplete.
+    Return a row for each load, with `server`, `variant`, `block`, `rps` (all requests that the
+    server answered, also those of the probe), `p50_ms`, `sampler_cpu_pct` and `probe_cpu_pct`.
+    Raise LabError if a load cannot be measured, because its block would be incomplete.
     """
     order = random.Random(campaign.seed)  # noqa: S311 - reproducible on purpose
     found: list[dict[str, Any]] = []
@@ -190,9 +195,7 @@ def measure_overhead(
 
 
 def store_overhead(observations: Sequence[Mapping[str, Any]]) -> None:
-    """Write the observations to data/overhead.json, with the machine and the k6 that they
-    are of.
-    """
+    """Write the observations to data/overhead.json, with the machine and the version of k6."""
     write_json(
         data_folder() / "overhead.json",
         {
@@ -208,10 +211,10 @@ def store_overhead(observations: Sequence[Mapping[str, Any]]) -> None:
 def staged(
     campaign: Campaign, *, engine: EngineChoice, say: Say
 ) -> Iterator[tuple[Bench, Ready, list[Trial]]]:
-    """Open the lab for an `overhead_campaign`: yield the bench, the built server, and its load once
-    per block.
+    """Open the lab for a campaign with one server and one load.
 
-    LabError if it cannot be measured.
+    Yield the bench, the built server, and one trial per block. Raise LabError if the campaign
+    cannot be measured.
     """
     servers = campaign_servers(campaign)
     trials = plan_trials(campaign, servers)
@@ -233,9 +236,9 @@ def staged(
 def observed(
     bench: Bench, ready: Ready, cell: Cell, folder: Path, what: str
 ) -> tuple[Measurement, GeneratorSummary]:
-    """Run the load once, raw files into `folder`.
+    """Run the load once, with its raw files in `folder`.
 
-    LabError, which names `what`, unless k6 made every request.
+    Raise LabError if k6 has not made every request; the error names `what`.
     """
     member = Member(cell.cell_id, ready, cell, folder)
     found = measure(
@@ -274,12 +277,11 @@ def _observe(bench: Bench, ready: Ready, trial: Trial, variant: str) -> dict[str
 
 
 def costs(observations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row for each variant, the lab first: `variant`, how many `trials`, the medians of
-    `MEASURED`.
+    """Return a row for each variant, the lab first, from observations as `measure_overhead` makes.
 
-    None is what it does not have. `lab_to_variant` is the lab's rate divided by the variant's,
-    compared within blocks; None for the lab itself, and for few trials. An observation has
-    `variant`, `block` and what is `MEASURED`.
+    A row has `variant`, the number of `trials`, and the medians of `MEASURED`; a median is None if
+    the variant has no such number. `lab_to_variant` is the lab's rate divided by the variant's,
+    compared within blocks. It is None for the lab itself, and if there are too few trials.
     """
     table = pd.DataFrame(observations).astype(dict.fromkeys(MEASURED, float))
     table = table.sort_values("variant", key=lambda names: names.where(names != LAB, ""))
@@ -300,9 +302,7 @@ def costs(observations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def in_words(row: Mapping[str, Any]) -> str:
-    """Return a row's ratio as it may be said: with its interval, and whether it differs from no
-    cost at all.
-    """
+    """Return a row's ratio with its interval, and with a remark if it may be 1 (no cost)."""
     found: Ratio | None = row["lab_to_variant"]
     if found is None:
         return "" if row["variant"] == LAB else f"fewer than {FEWEST_TRIALS} blocks"

@@ -1,10 +1,10 @@
 """CPU that the sampler takes, in percent of one core, by what it samples.
 
-Run: python benchmarks/sampler.py [--seconds N] [--hz N] [--idle]. The sampler runs as in a trial;
-its CPU time is its own row of resources.parquet. Meanwhile a stand-in for the load generator keeps
-the sampler's CPU and caches busy, as without it each tick would be cheaper than in a trial
-(`--idle` leaves it out). Times of the CPU, not of the wall: whatever else the machine does hardly
-matters.
+Run: python benchmarks/sampler.py [--seconds N] [--hz N] [--idle]. The sampler runs as in a trial,
+and reports its own CPU time in resources.parquet. Meanwhile a stand-in for the load generator keeps
+the sampler's CPU and caches busy, because without it each tick would be cheaper than in a trial
+(`--idle` leaves it out). The results are CPU times, not wall times, so other programs on the
+machine hardly matter.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from runner.model import Subject
 
 THREADS = 8
 SETTLE_S = 1.0
-"""Left out at the beginning: imports, and the first look at everything."""
+"""Time at the beginning that is left out: imports, and the first reading of everything."""
 
-# `THREADS` threads in the first process and `CHILDREN` further processes, all asleep; /stats on a
-# free port.
+# A stand-in for a server: its arguments are the number of threads of the first process and the
+# number of further processes, all of which sleep. It answers every request like /stats, on a free
+# port.
 _SERVER = """
 import os, socket, sys, threading, time
 threads, children = int(sys.argv[1]), int(sys.argv[2])
@@ -65,8 +66,10 @@ while True:
 
 @dataclass(frozen=True)
 class Kind:
-    """What is sampled beside host and sampler: so many processes a subject, in control groups or
-    not, and /stats.
+    """What is sampled beside the host and the sampler.
+
+    `processes` has the number of processes of each subject; `grouped` tells whether the subject has
+    a control group, and `stats` whether its /stats is polled.
     """
 
     title: str
@@ -91,7 +94,7 @@ KINDS = (
 
 
 def main() -> None:
-    """Parse the command line, measure each kind, print the table."""
+    """Parse the command line, measure each kind, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=10.0, help="how long each kind is sampled")
     parser.add_argument("--hz", type=float, default=20.0)
@@ -111,9 +114,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _busy(cpus: tuple[int, ...]) -> Iterator[None]:
-    """Keep the first of `cpus` busy with 64 MB of memory, which leaves the caches to
-    nobody else.
-    """
+    """Keep the first of `cpus` busy with 64 MB of memory, so that its caches hold nothing else."""
     process = subprocess.Popen(["taskset", "-c", str(cpus[0]), sys.executable, "-c", _GENERATOR])
     try:
         yield
@@ -125,7 +126,7 @@ def _busy(cpus: tuple[int, ...]) -> Iterator[None]:
 def _measure(
     kind: Kind, folder: Path, book: Ledger, cpus: tuple[int, ...], hz: float, seconds: float
 ) -> Path:
-    """Sample stand-ins for `seconds`; return the file that the sampler left."""
+    """Sample stand-ins for `seconds`; return the file with the sampler's rows."""
     out = folder / "resources.parquet"
     with contextlib.ExitStack() as stack:
         ask = stack.enter_context(Site(book).instrument("sampler", hz, cpus[:1]))
@@ -144,9 +145,9 @@ def _measure(
 def _stand_in(
     processes: int, grouped: bool, folder: Path, book: Ledger
 ) -> Iterator[tuple[int, int]]:
-    """Start so many sleeping processes, one of them with several threads if it is alone.
+    """Start a stand-in with this many sleeping processes; yield its pid and its port.
 
-    Yield its pid and port.
+    A single process has several threads.
     """
     argv = [
         sys.executable,

@@ -1,7 +1,7 @@
 """One very long trial: whether the runner's memory stays flat, and every count agrees at the end.
 
-Run: python benchmarks/soak.py [--iterations N] [--vus N] [--server NAME]. It runs a campaign of one
-trial, looks at the runner's resident memory once a second, and writes a row into docs/soak.md.
+Run: python benchmarks/soak.py [--iterations N] [--vus N] [--server NAME]. It runs a campaign with a
+single trial, reads the runner's resident memory once a second, and adds a row to docs/soak.md.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Seen:
 
 
 def main() -> int:
-    """Soak, print and keep the row; the exit code is the run's."""
+    """Run the campaign, print the row and store it; return the exit code of the run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--iterations", type=int, default=10_000_000)
     parser.add_argument("--vus", type=int, default=500)
@@ -82,7 +82,7 @@ def main() -> int:
 
 
 def watch(runner: subprocess.Popen[str]) -> Sequence[Seen]:
-    """Look at the runner once a second until it ends."""
+    """Read the runner's resident memory once a second until the runner ends."""
     found = []
     while runner.poll() is None:
         try:
@@ -98,7 +98,7 @@ def watch(runner: subprocess.Popen[str]) -> Sequence[Seen]:
 
 
 def describe(run: Path, server: str, seen: Sequence[Seen]) -> str:
-    """Return the table's row: memory in MB, lengths in seconds."""
+    """Return the row of the table for a run; memory is in MB, and durations are in seconds."""
     (path,) = run.glob("trials/*/trial.json")
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     measurement = record["measurement"]

@@ -1,1 +1,1 @@
-"""Random faults at random moments, to see whether a campaign loses or leaves anything."""
+"""Hit campaigns with random faults, to see whether they lose data or leave anything behind."""

@@ -2,9 +2,9 @@
 
 Run: PYTHONPATH=benchmarks python -m chaos [--campaigns N] [--seed N] [--containers SHARE]
 
-It prints a line for each campaign, and ends with exit code 1 if a promise was broken. The outcome
-goes into docs/reliability.md, also that of a run that Ctrl-C ended. A seed repeats the campaigns,
-the faults and their moments; the trial that is hit depends on the machine's speed.
+The program prints a line for each campaign, and ends with exit code 1 if a promise was broken. It
+writes the outcomes into docs/reliability.md, even if Ctrl-C ends it early. The same seed gives the
+same campaigns, faults and moments; which trial is hit also depends on the machine's speed.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ BEGIN = "<!-- chaos: begin -->\n"
 END = "<!-- chaos: end -->\n"
 LONGEST_BUILD_S = 900
 TARGET_S = 6.0
-"""A fault waits so long for something that it can hit, such as a generator."""
+"""Longest wait of a fault for something that it can hit, such as a generator."""
 RESUMES = 4
-"""A run that was hit once has to reach its end by so many resumes."""
+"""Number of times that a run may be resumed until it must have reached its end."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A campaign that was hit, and whether it kept the promises."""
+    """What happened in a campaign that was hit by a fault, and which promises were broken."""
 
     fault: str
     moment_s: float
     hit: str
-    """The thing that the fault hit; empty if there was none of its kind at the moment."""
+    """The thing that the fault hit; empty if there was nothing of this kind in time."""
     exit_code: int | None
     """The exit code of the runner; None if it did not end by itself."""
     resumes: int
@@ -53,7 +53,7 @@ class Outcome:
 
 
 def main() -> int:
-    """Hit the campaigns, print and keep the outcome; 1 if a promise was broken."""
+    """Hit the campaigns, print and store their outcomes; return 1 if a promise was broken."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--campaigns", type=int, default=100)
     parser.add_argument("--seed", type=int, default=int(time.time()))
@@ -64,7 +64,7 @@ def main() -> int:
     faults = [each for each in FAULTS if asked.fault in (None, each.name)]
     if not faults:
         parser.error(f"no such fault: choose from {', '.join(each.name for each in FAULTS)}")
-    # A signal ends the campaign in flight and the engine, too.
+    # With this handler, SIGTERM also ends the campaign that is running, and the engine.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     outcomes: list[Outcome] = []
     sys.stdout.write(f"seed {asked.seed}\n")
@@ -80,9 +80,10 @@ def main() -> int:
 
 
 def undisturbed_s(engine: Engine | None) -> float:
-    """Return how long a campaign of plain processes takes that nothing hits, in s.
+    """Return the duration of a campaign of plain processes that no fault hits, in seconds.
 
-    Before it, build the servers' binaries, and their images if there is an engine.
+    First run further campaigns, which build the servers' binaries and, if there is an engine, their
+    images.
     """
     for builder in (None, engine) if engine is not None else (None,):
         _unhit(builder)
@@ -90,7 +91,7 @@ def undisturbed_s(engine: Engine | None) -> float:
 
 
 def _unhit(engine: Engine | None) -> float:
-    """Run a campaign to its end, and return how long it took, in s."""
+    """Run a campaign to its end without a fault, and return its duration in seconds."""
     with (
         tempfile.TemporaryDirectory(prefix="chaos-") as folder,
         Lab.made(Path(folder), engine) as lab,
@@ -110,7 +111,7 @@ def hit_one(
     engine: Engine | None,
     length_s: float,
 ) -> Outcome:
-    """Run a campaign in a lab of its own, hit it once, and let it go on to its end."""
+    """Run a campaign in a lab of its own, hit it once, and resume it until its end."""
     in_containers = numbers.random() < containers and engine is not None
     fitting = [each for each in faults if in_containers or not each.needs_engine] or list(faults)
     fault = numbers.choice(fitting)
@@ -124,7 +125,7 @@ def hit_one(
 
 
 def _hit(lab: Lab, fault: Fault, moment_s: float, numbers: random.Random) -> Outcome:
-    """Start the lab's campaign, hit it, and check the promises while it goes on."""
+    """Start the lab's campaign, hit it, resume it until its end, and check the promises."""
     runner = lab.start("run", "chaos.toml", "--engine", lab.engine_name)
     lab.wait(runner, moment_s)
     hit = fault.hit(lab, numbers)
@@ -166,7 +167,7 @@ def _hit(lab: Lab, fault: Fault, moment_s: float, numbers: random.Random) -> Out
 
 
 def to_resume(lab: Lab) -> bool:
-    """True if trials are left, or the tables could not be written."""
+    """Return whether the run must be resumed: trials are left, or the tables are incomplete."""
     return lab.unfinished() or bool(lab.contradictions())
 
 
@@ -180,7 +181,7 @@ def in_words(outcome: Outcome) -> str:
 
 
 def keep(seed: int, outcomes: Sequence[Outcome]) -> None:
-    """Write the outcome between its marks in docs/reliability.md."""
+    """Write the outcomes between the two marks in docs/reliability.md."""
     text = PAGE.read_text(encoding="utf-8")
     head, _, rest = text.partition(BEGIN)
     tail = rest.partition(END)[2]
@@ -188,7 +189,7 @@ def keep(seed: int, outcomes: Sequence[Outcome]) -> None:
 
 
 def report(seed: int, outcomes: Sequence[Outcome]) -> str:
-    """Return the outcome as a sentence and a table of the faults, in Markdown."""
+    """Return the outcomes as a sentence and a table with a row per fault, in Markdown."""
     day = datetime.now(UTC).date().isoformat()
     broken = sum(bool(each.broken) for each in outcomes)
     lines = [

@@ -29,20 +29,23 @@ def nothing_to_mend(lab: Lab) -> None:
 
 @dataclass(frozen=True)
 class Fault:
-    """A way to hit a campaign that runs."""
+    """A way to hit a running campaign."""
 
     name: str
     hit: Callable[[Lab, random.Random], str]
-    """Do it; return the thing that was hit, empty if there is none."""
+    """Causes the fault; returns the thing that was hit, or an empty text if there is none."""
     mend: Callable[[Lab], None] = nothing_to_mend
-    """What a user does before the run is resumed, such as making room on the disk."""
+    """Does what a user would do before resuming the run, such as making room on the disk."""
     kills_watchdog: bool = False
-    """If so, only the next run or `bench clean` removes what the runner left."""
+    """True if the fault kills the watchdog.
+
+    Then what the runner left is only removed by the next run or by `bench clean`.
+    """
     needs_engine: bool = False
 
 
 def _signal(lab: Lab, word: str, number: signal.Signals) -> str:
-    """Send a signal to all processes of the lab with this word in their command."""
+    """Send a signal to all processes of the lab with this word in their command; name them."""
     hit = []
     for process in lab.processes(word):
         with contextlib.suppress(psutil.Error):
@@ -70,7 +73,7 @@ def _kill(*words: str) -> Callable[[Lab, random.Random], str]:
 
 
 def _stop(*words: str) -> Callable[[Lab, random.Random], str]:
-    """Stop processes, and let them go on after a random time."""
+    """Return a fault that stops processes (SIGSTOP) and lets them continue after a random time."""
 
     def hit(lab: Lab, numbers: random.Random) -> str:
         pause_s = numbers.uniform(0.1, LONGEST_PAUSE_S)
@@ -94,7 +97,7 @@ def _stop_runner(lab: Lab, numbers: random.Random) -> str:
 
 
 def _hang_server(lab: Lab, _numbers: random.Random) -> str:
-    """Stop the server for good."""
+    """Stop the server's processes (SIGSTOP), and never let them continue."""
     return _signal(lab, lab.server_word, signal.SIGSTOP)
 
 
@@ -120,7 +123,7 @@ def _make_room(lab: Lab) -> None:
 
 
 def _step_clock(lab: Lab, numbers: random.Random) -> str:
-    """Set the wall clock of the lab's programs an hour forth, for a random time."""
+    """Set the wall clock of the lab's programs an hour ahead, for a random time."""
     if lab.clock_switch is None:
         return ""
     pause_s = numbers.uniform(0.1, LONGEST_PAUSE_S)

@@ -1,4 +1,4 @@
-"""A lab in a temporary folder, the programs that run in it, and the promises that it keeps."""
+"""A lab in a temporary folder, the programs that run in it, and checks of the lab's promises."""
 
 from __future__ import annotations
 
@@ -56,17 +56,22 @@ int clock_gettime(clockid_t which, struct timespec *now) {
     return failed;
 }
 """
-"""A library to preload: the wall clock is an hour ahead while the file of CHAOS_CLOCK_STEP is
-there."""
+"""Source of a library to preload (LD_PRELOAD).
+
+With it, the wall clock is an hour ahead as long as the file named by CHAOS_CLOCK_STEP exists.
+"""
 DISK = "400m"
 PATIENCE_S = 180.0
-"""A run that has not ended by then hangs; a server that hangs costs a generator's patience."""
+"""Time after which a run counts as hanging.
+
+It is long because a generator waits long for a server that hangs.
+"""
 CLEAN_UP_S = 20.0
 
 
 @dataclass
 class Engine:
-    """A Docker engine of this program's own, which may be killed and started again."""
+    """A Docker engine that only this program uses, so that it may be killed and restarted."""
 
     home: Path
     process: subprocess.Popen[bytes] | None = None
@@ -79,7 +84,8 @@ class Engine:
             sys.stdout.write("no Docker engine can be started here: plain processes only\n")
             yield None
             return
-        home = Path(tempfile.mkdtemp(prefix="lab-engine-"))  # a socket's path may have 107 bytes
+        # Not in the lab's own folder, because the path of a socket can have only 107 bytes.
+        home = Path(tempfile.mkdtemp(prefix="lab-engine-"))
         engine = cls(home)
         try:
             engine.start()
@@ -89,11 +95,11 @@ class Engine:
 
     @property
     def url(self) -> str:
-        """The address of its socket."""
+        """The URL of the engine's socket."""
         return f"unix://{self.home}/sock"
 
     def start(self) -> None:
-        """Start the engine, and wait until it answers; nothing to do if it runs."""
+        """Start the engine unless it runs, and wait until it answers."""
         if self.process is not None and self.process.poll() is None:
             return
         (self.home / "pid").unlink(missing_ok=True)
@@ -127,7 +133,7 @@ class Engine:
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def containers(self) -> list[str]:
-        """Return the ids of all containers, also of those that have ended."""
+        """Return the ids of all containers, including those that have ended."""
         return self.docker("ps", "--all", "--quiet", "--no-trunc").stdout.split()
 
     def remove(self) -> None:
@@ -144,12 +150,12 @@ class Engine:
 
 @dataclass
 class Lab:
-    """A lab whose campaign of a few seconds is hit."""
+    """A lab of its own for a campaign of a few seconds, which a fault will hit."""
 
     root: Path
     engine: Engine | None
     clock_switch: Path | None
-    """The file that sets the clock of the lab's programs; None without a C compiler."""
+    """The file whose existence sets the clock of the lab's programs; None without a C compiler."""
     environment: dict[str, str]
     runner: subprocess.Popen[bytes] | None = None
     outputs: list[Path] = field(default_factory=list)
@@ -157,7 +163,10 @@ class Lab:
     @classmethod
     @contextlib.contextmanager
     def made(cls, root: Path, engine: Engine | None) -> Iterator[Lab]:
-        """Yield a lab under `root`, its data on a small disk if this user may mount one."""
+        """Yield a lab in the folder `root`.
+
+        Its data are on a small disk, if this user may mount one, so that the disk can be filled.
+        """
         for name in ("servers", "notebooks", ".tools"):
             (root / name).symlink_to(ROOT / name)
         (root / "data").mkdir()
@@ -190,7 +199,7 @@ class Lab:
 
     @property
     def engine_name(self) -> str:
-        """The value of `--engine`."""
+        """The value for the option `--engine`."""
         return "process" if self.engine is None else "docker"
 
     server_word = "server"
@@ -214,12 +223,15 @@ class Lab:
         return self.runner
 
     def wait(self, runner: subprocess.Popen[bytes], seconds: float) -> None:
-        """Wait, but not longer than the runner lives."""
+        """Wait for some seconds, or until the runner has ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             runner.wait(seconds)
 
     def ended(self, runner: subprocess.Popen[bytes]) -> int | None:
-        """Wait for the runner's end; return its exit code, None if it hangs and was killed."""
+        """Wait for the runner's end and return its exit code.
+
+        If the runner hangs, kill it and return None.
+        """
         try:
             return runner.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
@@ -250,11 +262,11 @@ class Lab:
         return found
 
     def states(self) -> dict[str, str]:
-        """Return the state of the last attempt of each planned trial, by the journal."""
+        """Return the state of the last attempt of each planned trial, according to the journal."""
         last: dict[str, str] = {}
         for path in self.data.glob("runs/*/journal.jsonl"):
             for line in path.read_text(encoding="utf-8").splitlines():
-                with contextlib.suppress(ValueError):  # a line that the fault tore
+                with contextlib.suppress(ValueError):  # the fault may have cut off a line
                     entry = json.loads(line)
                     last[entry["trial_id"].partition(".a")[0]] = entry["state"]
         return last
@@ -269,7 +281,7 @@ class Lab:
         return {path: sha256(path) for folder in folders for path in sorted(folder.iterdir())}
 
     def unsealed_files(self) -> list[Path]:
-        """Return the files of trials without a record."""
+        """Return the files of trials that have no record yet."""
         folders = [
             folder
             for folder in sorted(self.data.glob("runs/*/trials/*"))
@@ -278,7 +290,7 @@ class Lab:
         return [path for folder in folders for path in sorted(folder.iterdir()) if path.is_file()]
 
     def changed(self, before: dict[Path, str]) -> list[str]:
-        """Return the sealed files that changed since, in words."""
+        """Return a sentence about each file of `before` that has changed or is missing now."""
         return [
             f"{path.relative_to(self.data)} of a sealed trial has changed"
             for path, digest in before.items()
@@ -286,7 +298,7 @@ class Lab:
         ]
 
     def contradictions(self) -> list[str]:
-        """Return what the tables have otherwise than the records, in words."""
+        """Return sentences about sealed trials that are missing from the tables."""
         run = self.run()
         if run is None:
             return []
@@ -300,7 +312,10 @@ class Lab:
         return [f"not in the tables: {', '.join(missing)}"] if missing else []
 
     def processes(self, word: str = "") -> list[psutil.Process]:
-        """Return the lab's processes except the runner, of a program or module if named."""
+        """Return the lab's processes except the runner.
+
+        With `word`, return only those of the program or module that has this name.
+        """
         found = []
         for process in self._all_processes():
             with contextlib.suppress(psutil.Error):
@@ -310,7 +325,11 @@ class Lab:
         return found
 
     def _all_processes(self) -> Iterator[psutil.Process]:
-        """Yield the processes that have this lab's folder, or a container's group, as theirs."""
+        """Yield the lab's processes except the runner.
+
+        A process is the lab's if its command, folder or environment names the lab's folder, or if
+        it is in the control group of one of the lab's containers.
+        """
         containers = self.engine.containers() if self.engine is not None else []
         own = self.runner.pid if self.runner is not None else None
         for process in psutil.process_iter():
@@ -323,7 +342,10 @@ class Lab:
                     yield process
 
     def left_behind(self, *, killed_watchdog: bool) -> list[str]:
-        """Wait until nothing is left of the last command; return what stays, in words."""
+        """Wait until the last command has left nothing; return sentences about what remains.
+
+        If the watchdog was killed, first run `bench clean`.
+        """
         if killed_watchdog:
             self.ended(self.start("clean"))
         return [
@@ -338,7 +360,7 @@ class Lab:
         ]
 
     def end_everything(self) -> None:
-        """Kill what still runs of this lab."""
+        """Kill all processes and containers of this lab that still run."""
         if self.runner is not None and self.runner.poll() is None:
             self.runner.kill()
             self.runner.wait()
@@ -352,12 +374,15 @@ class Lab:
 
 
 def _variables(process: psutil.Process) -> str:
-    """Return the lab that a process was started for, by its environment."""
+    """Return the lab's folder in a process's environment; empty if it has none."""
     return process.environ().get("BENCH_ROOT", "")
 
 
 def _stays(things: Callable[[], Sequence[object]]) -> str:
-    """Wait until there is none of these things; return those that stay, in words."""
+    """Wait until `things` returns nothing; after CLEAN_UP_S, return what it still returns.
+
+    The result is a text, which is empty if nothing remains.
+    """
     deadline = time.monotonic() + CLEAN_UP_S
     found: Sequence[object] = []
     while time.monotonic() < deadline:
