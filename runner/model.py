@@ -222,10 +222,10 @@ class Workload:
 class Cell:
     """A server under a load.
 
-    With `slices`, the cell is one server's part of a session. The iterations and durations of its
-    shape are then sums over all of its slices.
+    If a cell has `slices`, it is one server's part of a session. The iterations and durations in
+    `shape` are then sums over all slices of the cell.
 
-    On disk a cell is a flat record (`columns`), and pydantic reads this form.
+    On disk a cell is a flat record (see `columns`), and pydantic reads this record.
     """
 
     server: str

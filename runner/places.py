@@ -101,7 +101,9 @@ def places() -> Places:
     """
     named = os.environ.get(ROOT_VARIABLE)
     if named and not Path(named).is_dir():
-        raise LabError(f"There is no lab in ${ROOT_VARIABLE} ({named}): name an existing folder.")
+        raise LabError(
+            f"There is no lab in ${ROOT_VARIABLE} ({named}): set it to a folder that exists."
+        )
     around = [Path(named)] if named else [Path.cwd(), *Path.cwd().parents]
     checkout = next((each.resolve() for each in (*around, OWN_CHECKOUT) if is_checkout(each)), None)
     root = Path(named).resolve() if named else checkout or Path.cwd()

@@ -69,13 +69,17 @@ class LoadOptions:
     vus: Annotated[
         int | None,
         typer.Option(
-            min=1, max=10_000, help="Number of users of the closed load; default: by a warm-up."
+            min=1,
+            max=10_000,
+            help="Number of users of the closed load; by default a warm-up decides it.",
         ),
     ] = None
     rate: Annotated[
         int | None,
         typer.Option(
-            min=1, max=100_000, help="Iterations/s of the open load; default: by a warm-up."
+            min=1,
+            max=100_000,
+            help="Iterations/s of the open load; by default a warm-up decides it.",
         ),
     ] = None
     share: Annotated[

@@ -20,7 +20,8 @@ def import_(
     name: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="Name of what was loaded: one for all files, or one for each."
+            metavar="NAME",
+            help="Name of the server that was under load; one per file, or one for all files.",
         ),
     ] = None,
     summary: Annotated[

@@ -470,7 +470,10 @@ def _first_byte(database: duckdb.DuckDBPyConnection, published: str) -> Trend:
 def quantiles_of(
     database: duckdb.DuckDBPyConnection, sorted_name: str, quantiles: Mapping[str, float]
 ) -> Trend:
-    """Return quantiles of the table `sorted_NAME`; empty if it has no rows."""
+    """Return quantiles of the times in the table `sorted_NAME`, where NAME is `sorted_name`.
+
+    Return an empty Trend if the table has no rows.
+    """
     ordered = database.table(f"sorted_{sorted_name}")
     ((count,),) = ordered.count("*").fetchall()
     if not count:

@@ -218,9 +218,9 @@ def _joined(name: str, pieces: Sequence[Floats]) -> Floats:
 
 
 def tick_coverage(host: Counter, windows: Sequence[Window], hz: float) -> float:
-    """Return the share of the sampler's planned ticks in the windows that have a `host` row.
+    """Return which share of the sampler's ticks that were due within the windows has a `host` row.
 
-    One tick per window may be missing, because a load that begins between two ticks may contain one
+    One missing tick per window is tolerated: a window that begins between two ticks may contain one
     tick more or less than its length suggests.
     """
     expected = taken = 0

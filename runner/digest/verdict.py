@@ -67,7 +67,8 @@ def _rules(e: Evidence) -> Iterator[Rule]:
     one_quota_held_both = e.shared_quota and e.throttled and not e.saturated and e.share == 1
     yield Rule(one_quota_held_both, Cause.QUOTA_SHARED)
     if e.serial is not None and not (e.limited and e.saturated):
-        # Neither side can use up its CPUs, because each waits for the other.
+        # One connection: server and generator wait for each other in turn, so neither can use up
+        # its CPUs, and the rules about full CPUs do not apply.
         yield Rule(e.wrong_share > 0, _what_failed(e))
         yield _cpu_taken(e)
         yield Rule(True, Cause.ONE_REQUEST)

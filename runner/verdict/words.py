@@ -30,7 +30,9 @@ def reason(verdict: Verdict) -> str:
 
 
 def rule_words(cause: Cause, evidence: Evidence) -> str:
-    """Return the rule that decided a trial, in words; empty if the numbers alone say it."""
+    """Describe the rule that decided the verdict of a trial.
+
+    Return an empty text if the numbers of the reason already make the rule clear."""
     if cause in _FIXED:
         return _FIXED[cause]
     return _WITH_NUMBERS[cause](evidence)

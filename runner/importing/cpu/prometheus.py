@@ -48,7 +48,10 @@ class _Result:
         self.values = np.array([float(value) for _, value in given["values"]])
 
     def series(self, memory: list[_Result]) -> Series:
-        """Return the samples of CPU use, with the memory of the result that has the same labels."""
+        """Return the samples of CPU use and memory use.
+
+        The memory use is that of the entry of `memory` with the same labels.
+        """
         rss = np.full(len(self.at_s), math.nan)
         same = [each for each in memory if each.labels == self.labels] or memory
         if len(same) == 1:

@@ -178,8 +178,8 @@ def _messages(stderr: str) -> list[str]:
 def _lacks(path: Path, modules: str) -> LabError:
     """Return the error for a script that imports extensions which this k6 lacks."""
     names = ", ".join(re.findall(r"k6/x/[\w./-]+", modules))
-    said = f"{path} imports {names}, which this k6 lacks: remove it, or install a k6 with it"
-    return LabError(f"{said} (as k6, or as .tools/k6).")
+    said = f"{path} imports {names}, which this k6 lacks: remove the import, or install a k6 with"
+    return LabError(f"{said} this extension, as `k6` on PATH or as .tools/k6.")
 
 
 def _imports(path: Path, url: str) -> LabError:

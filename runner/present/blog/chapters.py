@@ -136,8 +136,8 @@ def _place_words(story: Story) -> str:
 def _idle_words(story: Story) -> str:
     """Return a sentence if idle CPUs could sleep in all trials.
 
-    Return an empty text if they were kept awake. If trials differ, return an empty text, too,
-    because the names of the loads say it.
+    Return an empty text if idle CPUs were kept awake. If they slept in some trials
+    only, return an empty text, too, because the names of the loads show which trials these are.
     """
     asleep = story.sealed["idle"].eq("system").all()
     return "Idle CPUs could fall asleep, and waking one takes time." if asleep else ""

@@ -231,7 +231,7 @@ def start_of_axum(tables: Tables, cells: Cells) -> Iterator[str]:
 
 
 def rows_and_answers(tables: Tables, _cells: Cells) -> Iterator[str]:
-    """Yield a sentence that says whether the database has as many rows as inserts were answered."""
+    """Yield a sentence that compares the number of rows with the number of answered inserts."""
     trials = offered(tables, "postgres-insert")
     if words := rows_equal_answers(
         trials[trials["server"].isin(GNET_AND_AXUM) & is_sealed(trials)]

@@ -167,7 +167,9 @@ def squared_t(rows: Floats) -> Floats:
 
 @lru_cache(maxsize=256)
 def _without_change(n: int) -> Floats:
-    """Return the largest squared t statistic of each of `SIMULATED` series without a change.
+    """Simulate `SIMULATED` series without a change.
+
+    Return for each series the largest squared t statistic over all places of a change.
 
     Each series has n values drawn from one normal distribution.
     """

@@ -167,9 +167,10 @@ class Profiles:
         return Microseconds.of_slices(ratios.to_numpy()) if len(ratios) else None
 
     def by_stack(self, server: str, load: str) -> pd.DataFrame:
-        """Return a server's µs per request under a load, by category and call stack (rows).
+        """Return a server's CPU time per request in µs under a load.
 
-        The columns are the recorded slices, named by their places.
+        Each row is a category and call stack. Each column is a recorded slice, named by its place
+        in the session.
         """
         chosen = self.stacks["server"].eq(server) & self.stacks["load"].eq(load)
         mine = self.slices["server"].eq(server) & self.slices["load"].eq(load)
