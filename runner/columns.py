@@ -27,7 +27,7 @@ ROWS = {
     "checks": "trial and check of a k6 script",
     "users": "trial and second of a k6 script",
     "thresholds": "trial and threshold of an imported file's script",
-    "metrics": "trial and metric of an imported file, without those of HTTP requests",
+    "metrics": "trial and metric of an imported file; metrics of HTTP requests are left out",
 }
 """Meaning of a row of each table."""
 
