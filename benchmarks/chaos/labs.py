@@ -67,6 +67,7 @@ PATIENCE_S = 180.0
 It is long because a generator waits long for a server that hangs.
 """
 CLEAN_UP_S = 20.0
+ENGINE_START_S = 180.0
 
 
 @dataclass
@@ -115,7 +116,7 @@ class Engine:
         ]
         with (self.home / "log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + ENGINE_START_S
         while self.docker("version").returncode != 0:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"dockerd does not answer: see {self.home}/log")
