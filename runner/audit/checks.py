@@ -1,6 +1,6 @@
-"""Checks of whether the numbers of a table can be true together.
+"""Check whether the numbers of a table can be true together.
 
-laws.toml has the law behind each check, and what a finding does not prove.
+laws.toml explains the law behind each check, and says what a finding does not prove.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from runner.present.look.captions import plural
 VOID, IMPOSSIBLE, SUSPICIOUS, KNOWING = Severity
 Rules = Sequence[Rule]
 MORE = 1.1
-"""Share of connections in use up to which rounding alone can explain it.
+"""Largest share of connections in use that rounding alone can explain.
 
-Printed means have three digits and durations are rounded.
+The true share is at most 1, but tools print means with three digits, and round durations.
 """
 FAR_MORE = 1.5
 FAR_LESS = 0.5
-"""Shares of connections in use beyond which a finding is graver."""
+"""Shares of connections in use above and below which a finding is more severe."""
 BUSY = 0.9
 HALF_IDLE = 0.5
 ROUNDED = 1.02  # two numbers rounded to three digits can change order within 2 %
@@ -47,11 +47,12 @@ NAMES = {
     },
 }
 STANDING_IN = {("mean_ms", "p99_ms"): SUSPICIOUS, ("p99_ms", "max_ms"): KNOWING}
-"""Columns of which one row may have the other's number, with the severity."""
+"""Pairs of columns that a table may have confused, with the severity of equal numbers in a row."""
 FEWEST_ALIKE = 3
 MOSTLY_ALIKE = 0.9
+"""Two columns are a copy of each other if they agree in this number and this share of rows."""
 DIGITS_APART = 1e-6
-"""Rows, and share of the rows, in which two columns agree before one stands in for the other."""
+"""Deviation from three digits, in units of the third, up to which a number has only three."""
 BAND = 0.01
 AROUND = 0.2
 RARE = 1e-4
@@ -62,25 +63,25 @@ DIGITS = 10_000
 ALIKE = ["rate", "mean_ms", "stdev_ms", "p50_ms", "p99_ms", "max_ms", "requests"]
 OLD_DAYS = 180
 SHOWN_APART = 3
-"""More rows of one test that break a rule are one finding."""
+"""If more rows of one test break a rule, they are combined into one finding."""
 NAMED = 5
-"""Rows that such a finding names."""
+"""Number of rows that such a finding names."""
 MANY_ERRORS = 0.05
-"""From this share of errors on, it shows whether a rate counts them."""
+"""Share of errors above which a rate shows whether it counts errors."""
 SHORT_S = 2.0
-"""In a shorter load, a rate that is the mean of samples is not the count by the time."""
+"""Duration below which a rate that is a mean of samples may differ from requests / time."""
 AGREEING = 0.03
 """Deviation up to which a rate agrees with requests / time."""
 FEW_FOR_P99 = 200
-"""Of fewer requests, p99 may be the slowest one."""
+"""Number of requests below which p99 may be the maximum."""
 OTHER_SIZE = 3.0
-"""Ratio of the sizes of answers from which on they are not the same answer."""
+"""Ratio of the sizes of two answers above which they cannot be the same answer."""
 PER_REQUEST = ("locust", "jmeter", "gatling")
-"""Tools whose rows are the requests of one load, which nobody ranks."""
+"""Tools whose rows are the different requests of one load, so that a ranking has no meaning."""
 HEADERS_BYTES = 300
-"""A smaller difference can be that of the headers."""
+"""Difference of the sizes of two answers up to which different headers can explain it."""
 EXACT_TOOLS = ("wrk", "hey", "oha", "ab", "vegeta", "ghz", "fortio", "h2load", "jmeter")
-"""Tools that compute their rate from the count and the time that they print."""
+"""Tools whose rate is exactly the number of requests divided by the time that they print."""
 
 
 def audit(rows: pd.DataFrame) -> Audit:
@@ -103,9 +104,9 @@ def audit(rows: pd.DataFrame) -> Audit:
 
 
 def _broken(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
-    """Yield a finding for each row that breaks a rule, or one for many rows of a test.
+    """Yield a finding for each row that breaks a rule; many rows of a test are one finding.
 
-    Names with an @ in a rule's expression are constants of this module.
+    In a rule's expression, names with an @ are constants of this module.
     """
     for rule in rules:
         broken = rows.query(rule.breaks, engine="python")
@@ -117,9 +118,10 @@ def _broken(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
 
 
 def _of_rule(rule: Rule, broken: pd.DataFrame, every: int) -> Iterator[Finding]:
-    """Yield the findings on the rows of a test that break a rule, the gravest first.
+    """Yield the findings about the rows of a test that break a rule.
 
-    `every` is the number of rows of the test.
+    `broken` contains these rows, those with the largest effect first. `every` is the number of all
+    rows of the test.
     """
     found = [
         replace(
@@ -141,7 +143,7 @@ def _of_rule(rule: Rule, broken: pd.DataFrame, every: int) -> Iterator[Finding]:
 
 
 def _loads(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Yield the rows of each load; only rows of one load can be ranked against each other."""
+    """Yield the rows of each load, because only rows of the same load can be compared."""
     for _, load in rows.groupby(
         ["source", "test", "connections", "depth"], sort=False, dropna=False
     ):
@@ -151,27 +153,28 @@ def _loads(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
 def under_way(rows: pd.DataFrame, time: str = "mean_ms") -> pd.Series[float]:
     """Return rate x mean / (connections x depth): the mean share of the connections in use.
 
-    NaN for open loads, and if one of these numbers is unknown. `time` names the column used as the
-    mean.
+    The share is NaN for open loads, and if one of these numbers is unknown. `time` names the column
+    that is used as the mean.
     """
     return _share(rows, rows[time])
 
 
 def _share(rows: pd.DataFrame, time_ms: pd.Series[float]) -> pd.Series[float]:
-    """Return the mean share of the connections that requests of this time keep in use."""
+    """Return the mean share of the connections in use if a request takes this time on average."""
     share = rows["rate"] * time_ms / 1000 / (rows["connections"] * rows["depth"])
     return share.where(rows["load_model"] != "open")
 
 
 def _slack_ms(rows: pd.DataFrame) -> pd.Series[float]:
-    """Return how far a printed time may lie from the true one, beyond its last digits."""
+    """Return how far a printed time may be from the true time because the tool rounds coarsely."""
     return rows["resolution_ms"].fillna(0.0)
 
 
 def least_mean(rows: pd.DataFrame) -> pd.Series[float]:
     """Return a lower bound of the mean, in ms, from the known quantiles.
 
-    No value between two quantiles is below the lower one.
+    The bound assumes that all values between two quantiles are equal to the lower quantile. It is
+    NaN if no quantile is known.
     """
     least = pd.Series(0.0, rows.index)
     above = pd.Series(1.0, rows.index)
@@ -185,7 +188,8 @@ def least_mean(rows: pd.DataFrame) -> pd.Series[float]:
 def most_mean(rows: pd.DataFrame) -> pd.Series[float]:
     """Return an upper bound of the mean, in ms, from the known quantiles and the maximum.
 
-    No value between two quantiles is above the upper one. NaN without a maximum.
+    The bound assumes that all values between two quantiles are equal to the upper quantile. It is
+    NaN if the maximum is unknown.
     """
     most = pd.Series(0.0, rows.index)
     above = pd.Series(1.0, rows.index)
@@ -199,9 +203,10 @@ def most_mean(rows: pd.DataFrame) -> pd.Series[float]:
 
 
 def _shares_by(rows: pd.DataFrame, time: str, how: str) -> pd.DataFrame:
-    """Return the rows with the share of connections that one of their times keeps in use.
+    """Return the rows with the share of connections in use, computed from the column `time`.
 
-    `least_share` and `most_share` are its bounds, as the tool rounds times.
+    The tool rounds times, so the true share is between `least_share` and `most_share`. `how` says
+    in words which time was used.
     """
     slack_ms = _slack_ms(rows)
     return rows.assign(
@@ -237,7 +242,7 @@ def _little(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
 
 
 def _streams(rows: pd.DataFrame) -> Iterator[Finding]:
-    """Yield a remark on each test whose connections carry an unknown number of requests at once."""
+    """Yield a finding about each test with an unknown number of requests at once per connection."""
     unknown = rows[rows["protocol"].eq("h2") & rows["depth"].isna()]
     under_way_each = unknown["rate"] * unknown["mean_ms"] / 1000 / unknown["connections"]
     for (source, test), each in under_way_each.dropna().groupby(
@@ -260,16 +265,17 @@ class RateBand:
     low_rps: float
     high_rps: float
     count: int
-    """How many rates lie in it."""
+    """Number of rates in the band."""
     chance: float
-    """The probability that a table without a common limit has such a band."""
+    """Probability that a table has such a band by chance, without a common limit of the rates."""
 
 
 def densest_band(rates: pd.Series[float]) -> RateBand:
-    """Return the band of 1 % that most rates lie in.
+    """Return the band of 1 % that contains most rates.
 
-    Its chance is Poisson's, with the density within 10 % to either side, times the number of places
-    for a band.
+    Its chance is the probability, by the Poisson distribution, of at least so many rates in a given
+    band, times the number of bands that were compared. The expected number of rates follows from
+    the rates within 10 % to either side of the band.
     """
     logs = np.sort(np.log(rates.to_numpy(dtype=float)))
     ends = np.searchsorted(logs, logs + BAND, side="right")
@@ -378,7 +384,7 @@ def _percentiles(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
         )
     lower = pd.Series(np.nan, rows.index)
     lower_name = np.full(len(rows), "")
-    for name in IN_ORDER:  # compare each quantile with the next lower known one
+    for name in IN_ORDER:  # compare each quantile with the next lower quantile that is known
         says = f"{{lower_name}} {{lower}} ms is above {NAMES[name]} {{{name}}} ms."
         beside = rows.assign(lower=lower, lower_name=lower_name)
         yield from _broken(
@@ -411,10 +417,10 @@ def _percentiles(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
 
 
 def _columns_alike(rows: pd.DataFrame) -> Iterator[Finding]:
-    """Yield a finding for each two columns of times that agree in nearly every row of a test.
+    """Yield a finding for each pair of columns of times that agree in nearly every row of a test.
 
-    At least `FEWEST_ALIKE` of them must have four digits, because the times of a load that hardly
-    varies agree when rounded to three.
+    At least `FEWEST_ALIKE` of the equal times must have four digits. With three digits, the times
+    of a load that hardly varies may agree by rounding.
     """
     test_of_row = rows.groupby(["source", "test"], sort=False).ngroup().to_numpy()
     count = int(test_of_row.max()) + 1 if len(rows) else 0
@@ -468,13 +474,16 @@ def _counts(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
 
 
 def _part_of_best(rows: pd.DataFrame) -> pd.Series[float]:
-    """Return each rate as a part of the best one of its load: the higher, the more it displaces."""
+    """Return each rate as a share of the best rate of its load.
+
+    Errors in a row with a high share matter most, because it is ranked before many others.
+    """
     best = rows.groupby(["source", "test", "connections"], dropna=False)["rate"].transform("max")
     return (rows["rate"] / best).fillna(0.0)
 
 
 def _apart(counted: pd.Series[float], rows: pd.DataFrame) -> pd.Series[float]:
-    """Return how far the rates lie from counts per second, as a share of the rate."""
+    """Return how far each rate is from the counted requests per second, as a share of the rate."""
     return (counted / rows["rate"] - 1).abs().where(rows["rate"] > 0)
 
 
@@ -506,7 +515,8 @@ def _sizes(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
         differs = sizes.iloc[-1] > OTHER_SIZE * sizes.iloc[0]
         if not differs or sizes.iloc[-1] - sizes.iloc[0] < HEADERS_BYTES:
             continue
-        of_a_tool = same["tool"].ne("").all()  # whose reports may be of different requests
+        # Reports that tools print may be about different requests, so other sizes may be right.
+        of_a_tool = same["tool"].ne("").all()
         said = (
             f"an answer has {sizes.iloc[0]:,.0f} bytes from {sizes.index[0]} and "
             f"{sizes.iloc[-1]:,.0f} from {sizes.index[-1]}: the subjects did not answer the same."
@@ -554,7 +564,7 @@ def _duplicates(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
 
 
 def _equal_rows(rows: pd.DataFrame) -> Iterator[Finding]:
-    """Yield a finding for rows that agree in every digit, within a file and across files."""
+    """Yield findings about different subjects, loads or files with rows equal to the last digit."""
     known = rows[(rows["rate"] * 10 >= DIGITS) & (rows[ALIKE].notna().sum(axis=1) >= 3)]
     copies: dict[tuple[str, str], list[Finding]] = {}
     for _, group in known.groupby(ALIKE, sort=False, dropna=False):
@@ -574,7 +584,7 @@ def _equal_rows(rows: pd.DataFrame) -> Iterator[Finding]:
 
 
 def _repeated_counts(rows: pd.DataFrame) -> Iterator[Finding]:
-    """Yield a finding for rows with one count, mean and maximum, but different rates."""
+    """Yield findings about rows with equal count, mean and maximum, but different rates."""
     counts = ["requests", "mean_ms", "max_ms"]
     known = rows[rows["requests"] * 10 >= DIGITS].dropna(subset=[*counts, "rate"])
     for _, group in known.groupby(counts, sort=False):
@@ -586,7 +596,7 @@ def _repeated_counts(rows: pd.DataFrame) -> Iterator[Finding]:
 
 
 def _copy(rows: pd.DataFrame, says: str) -> Finding:
-    """Return a finding on rows that repeat numbers, about the first of them."""
+    """Return a finding about the first of some rows with the same numbers; it names the others."""
     first, *others = rows.to_dict("records")
     named = ", ".join(
         f"{row['subject']} ({row['row']})"
@@ -598,7 +608,7 @@ def _copy(rows: pd.DataFrame, says: str) -> Finding:
 
 
 def _old_rows(rows: pd.DataFrame) -> Iterator[Finding]:
-    """Yield a finding for rows that are much older than the newest of their file."""
+    """Yield a finding about rows that are much older than the newest row of their file."""
     days = pd.to_datetime(
         rows["day"].str.replace("-", "").where(rows["day"] != ""), format="%Y%m%d", errors="coerce"
     )
@@ -624,4 +634,4 @@ CHECKS = {
     **{"counts": _counts, "one_rule": _one_rule, "sizes": _sizes, "levels": _levels},
     **{"missing": _missing, "duplicates": _duplicates},
 }
-"""By the law's name in laws.toml: the function that finds the rows that break it."""
+"""For each law of laws.toml, by its key, the function that finds the rows that break the law."""

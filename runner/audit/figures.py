@@ -12,14 +12,15 @@ from runner.present.chart.value import POINT_COLUMNS, Axis, Chart
 from runner.present.look import captions, style
 from runner.present.look.numbers import number
 
-SOURCES = 3  # files that a caption names
-PANELS = 6  # tests in a figure: those with the most rows
+SOURCES = 3  # number of files that a caption names
+PANELS = 6  # number of tests in a figure, namely those with the most rows
 
 
 def _draw(chart: Chart, line: float = 0.0, band: tuple[float, float] | None = None) -> Figure:
     """Draw a panel for each test.
 
-    Rows are points, filled if `solid`; `line` and `band` are drawn as references.
+    Each row of the table is a point, filled if it is `solid`. `line` and `band` are values on the
+    y axis that are drawn for reference.
     """
     names = [
         style.wrap(panel, style.TEXT_PT, style.WIDTH_IN - 0.8, "bold") for panel in chart.panels
@@ -65,10 +66,10 @@ def _describe(chart: Chart) -> str:
 def _chart(
     title: str, rows: pd.DataFrame, x: Axis, y: Axis, key: str, about: str, **beside: Any
 ) -> Chart | None:
-    """Return a chart with a point for each row; None without rows.
+    """Return a chart with a point for each row; None if there are no rows.
 
-    If `x` is even, points are spaced evenly in the order of `rows`. A panel shows one test, divided
-    by number of connections if the test has several. `beside` is passed on to `_draw`.
+    If `x` is even, points are spaced evenly in the order of `rows`. Each panel shows one test with
+    one number of connections. `beside` is passed on to `_draw`.
     """
     if rows.empty:
         return None
@@ -99,9 +100,7 @@ def _chart(
 
 
 def little(found: Audit) -> Chart | None:
-    """Return the chart of the share of connections in use; None if no row has the numbers for
-    it.
-    """
+    """Return the chart of the shares of connections in use; None if they are known for no row."""
     rows = found.rows.assign(y=under_way(found.rows)).dropna(subset="y").sort_values("y")
     title = "Little's law: what was under way, of what there was room for"
     x = Axis("rows, the smallest share first", even=True)
@@ -137,9 +136,9 @@ def rates(found: Audit) -> Chart | None:
 
 
 def cpu(found: Audit) -> Chart | None:
-    """Return the chart of CPU use, as a share of the CPUs given, against the rate.
+    """Return the chart of the CPU time used, as a share of the CPUs given, against the rate.
 
-    None if no row has all three numbers.
+    Return None if no row has all three numbers.
     """
     rows = found.rows.query("cpu_given_pct > 0 and cpu_pct >= 0 and rate > 0")
     used = 100 * rows["cpu_pct"] / rows["cpu_given_pct"]

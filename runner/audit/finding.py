@@ -1,4 +1,4 @@
-"""Findings of an audit, as a table and as three sentences to paste, and the laws not checked."""
+"""The findings of an audit, as objects, as a table, and as three sentences; and the laws."""
 
 import functools
 import math
@@ -18,10 +18,10 @@ from runner.present.look.captions import plural
 
 
 class Severity(StrEnum):
-    """What a finding does to a number, most severe first.
+    """How severe a finding is, most severe first.
 
-    A void number is none of what it is ranked as. An impossible one contradicts another by any
-    reading of the columns, any rounding, and the usual error of the instrument.
+    A `void` number does not measure what it is ranked as. An `impossible` number contradicts
+    another number, however the columns are read, numbers are rounded, and instruments err.
     """
 
     VOID = "void"
@@ -32,9 +32,10 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """Numbers that contradict each other, and where they stand.
+    """A contradiction between numbers, and the place of these numbers.
 
-    A finding about a whole test has no subject and no row; one about a file has no test either.
+    A finding about a whole test has no subject and no row. A finding about a whole file has no test
+    either.
     """
 
     severity: Severity
@@ -45,36 +46,37 @@ class Finding:
     row: str = ""
     check: str = ""  # name of the law; filled in by `audit`
     effect: float = 0.0
-    """How far the numbers are apart, by which findings of one severity are ordered."""
+    """How far the numbers are apart; findings of the same severity are ordered by it."""
     fix: str = ""
-    """What the maintainer of the table can do; that of the law if the rule has none."""
+    """What the maintainer of the table can do: the advice of the rule, or else of the law."""
     is_shared: bool = False
-    """True if it is about rows of several subjects, of which `subject` is the first."""
+    """True if the finding is about rows of several subjects; `subject` is the first of them."""
 
     @property
     def where(self) -> str:
-        """Subject, test and row, as far as the finding has them."""
+        """Subject, test and row, as far as the finding names them."""
         return ", ".join(part for part in (self.subject, self.test, self.row) if part)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule of laws.toml: rows that break it, its severity, and its message for each row.
+    """A rule of laws.toml, with its severity.
 
-    laws.toml explains the expressions.
+    `breaks` is an expression that is true for rows that break the rule, and `says` the message
+    about such a row. laws.toml explains the expressions.
     """
 
     breaks: str
     severity: Severity
     says: str
     effect: str = ""
-    """Column with the size of the contradiction, by which findings are ordered."""
+    """Column with the size of the contradiction; findings are ordered by it."""
     fix: str = ""
 
 
 @dataclass(frozen=True)
 class Law:
-    """A law of laws.toml; the head of that file explains the fields."""
+    """A law of laws.toml; the comment at the top of that file explains the fields."""
 
     name: str
     says: str
@@ -93,7 +95,10 @@ def laws() -> dict[str, Law]:
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """Rows read, findings (most severe first), and checks that lacked their columns."""
+    """The rows that were read, and the findings about them, most severe first.
+
+    `not_done` names the checks that could not be done, because the tables lack their columns.
+    """
 
     rows: pd.DataFrame
     findings: tuple[Finding, ...]
@@ -107,14 +112,14 @@ class Audit:
 
 
 class _Shown(float):
-    """A number written with three digits unless a format is given."""
+    """A number that is written with three digits, unless a format is given."""
 
     def __format__(self, spec: str) -> str:
         return super().__format__(spec) if spec else short_number(self)
 
 
 def of_row(severity: Severity, row: Mapping[Any, Any], says: str) -> Finding:
-    """Return a finding about one row; `says` contains column names in braces."""
+    """Return a finding about one row; in `says`, column names in braces stand for their values."""
     shown = {
         str(name): _Shown(value) if isinstance(value, float) else value
         for name, value in row.items()
@@ -135,30 +140,30 @@ def of_test(severity: Severity, rows: pd.DataFrame, says: str) -> Finding:
 
 
 def sized(test: str, connections: float) -> str:
-    """Return a test with its connections, if they are known: `json, 1,000 connections`."""
+    """Return a test's name, with its number of connections if known: `json, 1,000 connections`."""
     noun = "connection" if connections == 1 else "connections"
     return f"{test}, {connections:,.0f} {noun}" if connections > 0 else test
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Sentences about an audit, to paste."""
+    """Three sentences about an audit, for quoting."""
 
     counted: str
-    """Rows, and findings by severity."""
+    """How many rows there are, and how many findings of each severity."""
     gravest: str
-    """The gravest finding."""
+    """The most severe finding."""
     not_checked: str
-    """Checks that lacked columns."""
+    """The checks that could not be done, because the tables lack their columns."""
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """All of them, in their order."""
+        """The three sentences in their order."""
         return (self.counted, self.gravest, self.not_checked)
 
 
 def summary(found: Audit) -> Summary:
-    """Return an audit in three sentences."""
+    """Return three sentences about an audit."""
     rows = found.rows
     files = rows["source"].nunique()
     tests = rows.groupby("source")["test"].nunique().sum()
@@ -183,7 +188,7 @@ def summary(found: Audit) -> Summary:
 
 
 def table(found: Audit, most: int = 200) -> pd.DataFrame:
-    """Return the findings as texts, most severe first, at most `most` of each severity."""
+    """Return the findings as a table of texts, most severe first; at most `most` per severity."""
     rows = []
     for severity, count in found.counts.items():
         listed = [finding for finding in found.findings if finding.severity is severity][:most]

@@ -1,4 +1,4 @@
-"""Pages about audited tables, and the audit of a run in its own notebooks."""
+"""Make the pages about audited tables, and the part of a run's report that audits the run."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from runner.present.look.markup import Block, Bullets, Paragraph, TextTable
 from runner.present.notebook.pages import Page, opener
 
 LINUX_QUOTA_PERIOD_S = 0.1
-"""The kernel's default period of a CPU quota, which containers have that the lab did not start."""
+"""The kernel's default period of a CPU quota, as in containers that the lab did not start."""
 SHARED = "Several subjects"
 """Title of the table of findings that are not about one subject."""
 MOST_SUBJECTS = 20
 MOST_FIXES = 10
-"""Tables of what to fix on a page, and rows of one."""
+"""Highest number of tables about what to fix on a page, and of rows in such a table."""
 HARD = ("Little's law", "percentiles", "counts")  # checks that every measured trial must pass
 
 
@@ -42,10 +42,10 @@ def open_audit(
 ) -> Page:
     """Audit files for a notebook: a list of paths, or a text with paths separated by commas.
 
-    A path that contains a comma needs a list. Relative paths are also searched among the lab's own
-    files. The other parameters are the options of `bench audit`; 0 means that the files say it. A
-    single `.audit.parquet` file is an audit that `bench audit --html` has stored: it is shown as it
-    is.
+    A path that contains a comma needs a list. A relative path that does not exist is searched in
+    the lab's own folder. The other parameters are the options of `bench audit`; 0 means that the
+    option is not given. A single `.audit.parquet` file is an audit that `bench audit --html` has
+    stored: show it without auditing again.
     """
     names = files.split(",") if isinstance(files, str) else files
     paths = [Path(name.strip()).expanduser() for name in names if name.strip()]
@@ -79,10 +79,11 @@ def open_audit(
 
 
 def fixes(found: Audit) -> Iterator[Block]:
-    """Yield a table of what to fix for each subject, both with the gravest finding first.
+    """Yield a table of what to fix for each subject.
 
-    Findings about several subjects, a test or a file have a table of their own. Findings that are
-    only worth knowing are `remarks`.
+    Subjects, and the rows of each table, are in the order of severity. Findings about several
+    subjects, a test or a file are in a table of their own. Findings that are only worth knowing are
+    left out; `remarks` shows them.
     """
     by_subject: dict[str, list[Finding]] = {}
     for finding in found.findings:
@@ -114,7 +115,7 @@ def fixes(found: Audit) -> Iterator[Block]:
 
 
 def _where(finding: Finding, subject: str) -> str:
-    """Return test and row of a finding in the table of a subject, which need not be repeated."""
+    """Return where a finding is, for the table of a subject, which need not be named again."""
     known = (finding.test, finding.row) if subject == finding.subject else (finding.where,)
     return ", ".join(part for part in known if part and part != subject) or finding.source
 
@@ -140,7 +141,8 @@ def rows_of(tables: Tables) -> pd.DataFrame:
         "language": trials["language"],
         "load_model": trials["load_model"],
         "day": "",
-        # In close mode, connections are also in use outside of responses, while they are opened.
+        # In other modes, connections are in use not only while a response is awaited, but also
+        # while they are opened.
         "mode": trials["mode"].where(trials["mode"].eq("keepalive"), "close"),
         "connections": trials["vus"].fillna(trials["connections"]),
         "depth": 1.0,
@@ -154,7 +156,8 @@ def rows_of(tables: Tables) -> pd.DataFrame:
         "max_ms": trials["latency_max_ms"],
         "cpu_pct": trials["server_cpu_mean_pct"],
         "cpu_given_pct": given_pct(tables, trials, "server"),
-        # A slice may have one refill more than it has periods, and begin with an unused one.
+        # The quota may be refilled once more than a slice has periods, and the slice may begin with
+        # a quota that is still unused.
         "cpu_tolerance": 2 * _quota_period_s(trials) / slice_s,
         "requests": trials["requests"],
         "duration_s": trials["duration_s"],
@@ -173,7 +176,7 @@ def _quota_period_s(trials: pd.DataFrame) -> pd.Series[float]:
 
 
 def of_run(tables: Tables) -> Iterator[Block]:
-    """Yield the result of auditing a run's own trials."""
+    """Yield the result of auditing the trials of a run."""
     found = audit(rows_of(tables))
     broken = tuple(
         each for each in found.findings if each.check in HARD and each.severity != Severity.KNOWING
@@ -189,7 +192,7 @@ def of_run(tables: Tables) -> Iterator[Block]:
 
 
 def of_published() -> Iterator[Block]:
-    """Yield the result of auditing the published numbers."""
+    """Yield the result of auditing the published numbers of the original benchmark."""
     found = audit(read_all([places().published]))
     yield Bullets(summary(found).sentences)
     closed = found.rows.query(

@@ -1,6 +1,6 @@
 """Read tables from files, stdin or https addresses into one tidy frame.
 
-Size and time are limited.
+The size of a source, and the time to fetch it, are limited.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from runner.audit.formats.values import (
 from runner.model import LabError
 
 MOST_BYTES = 64 * 2**20
-"""Of a source that is read at once: all but lists of requests."""
+"""Largest size of a source that is read at once. Only lists of requests are read line by line."""
 HEAD_BYTES = 2**16
-"""First bytes, by which a list of requests is recognised."""
+"""Number of first bytes by which a list of requests is recognised."""
 LONGEST_LINE_BYTES = 2**20
 MOST_ROWS = 500_000
 SECURE = "https://"
 FETCH_S = 60
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 BETWEEN_DOCUMENTS = re.compile(r"[\s\x1e]*")
-"""Space, or the record separator of JSON text sequences (RFC 7464)."""
+"""Characters between two JSON documents: space, or the record separator of RFC 7464."""
 FIRST_OBJECT = re.compile(r"^[ \t]{0,8}[\[{]", re.M)
 COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}m")
 SINGLE_REQUESTS = {
     frozenset({"type", "metric"}): "k6 wrote them; `bench report FILE` makes a report of them",
     frozenset({"seq", "latency", "timestamp"}): "give the report that vegeta makes of them",
 }
-"""Names in a file of single requests -> what to do with it."""
+"""Names of fields in a file of single requests -> advice what to do with such a file."""
 
 
 def read_all(
@@ -69,9 +69,9 @@ def read_all(
 ) -> pd.DataFrame:
     """Return the rows of all sources in one frame.
 
-    A source is a file, `-` for stdin, or an https address. `columns` maps those of a CSV, as
-    `rps=a,connections=b`. Raise LabError if a source cannot be read, is too large, or has no known
-    format.
+    A source is a file, `-` for stdin, or an https address. `columns` names the columns of a CSV, as
+    in `rps=a,connections=b`. `connections` and `depth` apply to loads that do not state theirs.
+    Raise LabError if a source cannot be read, is too large, or has no known format.
     """
     pairs = [part.partition("=") for part in columns.split(",") if part.strip()]
     if not all(separator and ours.strip() and theirs.strip() for ours, separator, theirs in pairs):
@@ -85,15 +85,15 @@ def read_all(
 
 @dataclass(frozen=True)
 class Options:
-    """What is known about sources beside their content."""
+    """What the user says about the sources."""
 
     format_name: str = ""
-    """The only format to try; empty for all."""
+    """The only format to try; empty to try all formats."""
     columns: Mapping[str, str] = field(default_factory=dict)
-    """Columns of a CSV: ours -> theirs."""
+    """Columns of a CSV: our name -> its name."""
     connections: float | None = None
     depth: float | None = None
-    """Of loads that do not state theirs."""
+    """Connections and depth of loads that do not state theirs."""
 
 
 def _read(name: str, options: Options) -> pd.DataFrame:
@@ -110,7 +110,10 @@ def _read(name: str, options: Options) -> pd.DataFrame:
 
 
 def _read_stream(stream: BinaryIO, name: str, options: Options) -> pd.DataFrame:
-    """Return the rows of a stream: a list of requests line by line, everything else at once."""
+    """Return the rows of a stream.
+
+    Read a list of requests line by line, because it may be long, and everything else at once.
+    """
     head = stream.read(HEAD_BYTES)
     may_be_requests = options.format_name in ("", "jmeter") and not head.startswith(UTF_16)
     if may_be_requests and jmeter.is_jmeter(header_of(_text_of(head))):
@@ -119,7 +122,10 @@ def _read_stream(stream: BinaryIO, name: str, options: Options) -> pd.DataFrame:
 
 
 def _lines(head: bytes, stream: BinaryIO) -> Iterator[str]:
-    """Yield the lines of a stream whose first bytes were read; a longer one in several parts."""
+    """Yield the lines of a stream whose first bytes `head` were read already.
+
+    A line that is longer than LONGEST_LINE_BYTES is yielded in several parts.
+    """
     *whole, cut_off = head.removeprefix(codecs.BOM_UTF8).split(b"\n")
     yield from (f"{line.decode('utf-8', errors='replace')}\n" for line in whole)
     yield (cut_off + stream.readline(LONGEST_LINE_BYTES)).decode("utf-8", errors="replace")
@@ -139,8 +145,8 @@ class _Secure(urllib.request.HTTPRedirectHandler):
 def fetch(address: str) -> bytes:
     """Return the content of an https address, at most one byte more than `MOST_BYTES`.
 
-    Follow redirections to https only. Take at most `FETCH_S` seconds, plus as long to connect.
-    Raise LabError if that fails.
+    Follow only redirections to https. Take at most `FETCH_S` seconds, and as many to connect. Raise
+    LabError if that fails.
     """
     began = time.monotonic()
     data = bytearray()
@@ -169,8 +175,8 @@ def parse(
 ) -> pd.DataFrame:
     """Return the rows of a file's content, with the columns TEXTS and NUMBERS.
 
-    `columns` maps those of a CSV (ours -> theirs). `connections` and `depth` apply to loads that do
-    not state theirs. Raise LabError as `read_all` does.
+    `columns` names the columns of a CSV (our name -> its name). `connections` and `depth` apply to
+    loads that do not state theirs. Raise LabError as `read_all` does.
     """
     return _parsed(data, source, Options(format_name, columns or {}, connections, depth))
 
@@ -187,18 +193,19 @@ def _parsed(data: bytes, source: str, options: Options) -> pd.DataFrame:
 
 
 def _completed(rows: Iterable[Row], source: str, options: Options) -> pd.DataFrame:
-    """Return rows as a frame, with what is known about loads that do not say it."""
+    """Return rows as a frame, with the connections and depth of loads that do not state theirs."""
     found = _tidy(rows, source)
     found["depth"] = found["depth"].fillna(options.depth or math.nan)
-    # Without a word about it, a connection of HTTP/1 has one request under way.
+    # If nothing is said about it, a connection of HTTP/1 has one request under way.
     found["depth"] = found["depth"].mask(found["depth"].isna() & found["protocol"].eq(""), 1.0)
     return found.fillna({"connections": options.connections or math.nan})
 
 
 def _text_of(data: bytes) -> str:
-    """Return a file's text: UTF-16 with a mark, as PowerShell writes it, or else UTF-8.
+    """Return the text of a file, without a terminal's codes of colours.
 
-    Colours of a terminal are left out.
+    The text is UTF-16 if the file begins with its byte order mark, as PowerShell writes it,
+    otherwise UTF-8.
     """
     text = data.decode("utf-16" if data.startswith(UTF_16) else "utf-8", errors="replace")
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
@@ -212,20 +219,22 @@ def _rows(text: str, source: str, options: Options) -> Iterable[Row]:
         try:
             return _rows_of_json(text, source, name)
         except LabError:
-            # A text may begin with a bracket, too: a link in Markdown, or the time of a log.
+            # A text that begins with a bracket may not be JSON: it may be a link in Markdown, or
+            # the time of a log.
             if found := _rows_of_text(text, source, options):
                 return found
             raise
     if (found := _rows_of_text(text, source, options)) is not None:
         return found
     if begin := FIRST_OBJECT.search(text):
-        with contextlib.suppress(LabError):  # such as the command above its output
+        # The JSON may follow other text, such as the command that printed it.
+        with contextlib.suppress(LabError):
             return _rows_of_json(text[begin.start() :], source, name)
     raise LabError(_unknown_text(text, source, name), exit_code=1)
 
 
 def _rows_of_text(text: str, source: str, options: Options) -> Iterable[Row] | None:
-    """Return the rows of printed reports or of a table; None if the text is neither."""
+    """Return the rows of the reports or the table in a text; None if the text has neither."""
     name = options.format_name
     tools = [tool for tool in TOOLS if name in ("", tool.name)]
     if reports := rows_of_reports(text, source, tools):
@@ -237,9 +246,10 @@ def _rows_of_text(text: str, source: str, options: Options) -> Iterable[Row] | N
 
 
 def _rows_of_json(text: str, source: str, format_name: str) -> Iterable[Row]:
-    """Return the rows of a file with one or several JSON documents, or of the parts of a list.
+    """Return the rows of a file with one or several JSON documents.
 
-    Raise LabError if no format fits one of them.
+    If no format fits the whole content, read each document, or each element of a list, by itself.
+    Raise LabError if no format fits one of these parts.
     """
     documents = _documents(text, source)
     content = documents[0] if len(documents) == 1 else documents
@@ -255,7 +265,10 @@ def _rows_of_json(text: str, source: str, format_name: str) -> Iterable[Row]:
 def _rows_of_parts(
     formats: Sequence[JsonFormat], parts: Sequence[Any], source: str, format_name: str
 ) -> Iterator[Row]:
-    """Yield the rows of documents of several formats; raise LabError if one has none of them."""
+    """Yield the rows of several documents, each of which may have another format.
+
+    Raise LabError if no format fits one of them.
+    """
     for number, part in enumerate(parts, start=1):
         name = f"{source} [{number}]"
         known = _fitting(formats, part)
@@ -266,14 +279,14 @@ def _rows_of_parts(
 
 
 def _fitting(formats: Iterable[JsonFormat], content: Any) -> JsonFormat | None:
-    """Return the first format that fits; None if there is none."""
+    """Return the first format that fits the content; None if no format fits."""
     return next((known for known in formats if known.fits(content)), None)
 
 
 def _documents(text: str, source: str) -> list[Any]:
-    """Return the JSON documents in a text, at least one, with space between them.
+    """Return the JSON documents in a text, at least one.
 
-    Raise LabError with the line of the first fault.
+    Raise LabError, which names the line of the first fault, if the text is not valid.
     """
     decoder = json.JSONDecoder(parse_constant=lambda _: None)
     found: list[Any] = []
@@ -291,13 +304,13 @@ def _documents(text: str, source: str) -> list[Any]:
         raise LabError(
             f"{source} is no valid JSON from line {error.lineno} on: {error.msg}.", exit_code=1
         ) from None
-    except ValueError:  # a number of thousands of digits
+    except ValueError:  # Python refuses numbers with thousands of digits
         raise LabError(f"{source} has a number that is too long.", exit_code=1) from None
     return found
 
 
 def _next_document(text: str, place: int) -> int:
-    """Return where the next document begins, or the end of the text."""
+    """Return the offset of the next document, or the end of the text."""
     space = BETWEEN_DOCUMENTS.match(text, place)
     return space.end() if space else place
 
@@ -308,7 +321,7 @@ def _too_many_rows(source: str) -> str:
 
 
 def _unknown_json(content: Any, source: str, format_name: str) -> str:
-    """Return a sentence about JSON that no format fits: what was tried, and what it has."""
+    """Return an error about JSON that no format fits; it names the formats tried and the fields."""
     names = format_name or ", ".join(dict.fromkeys(each.name for each in JSON_FORMATS))
     first = content[0] if isinstance(content, list) and content else content
     for keys, advice in SINGLE_REQUESTS.items():
@@ -320,7 +333,7 @@ def _unknown_json(content: Any, source: str, format_name: str) -> str:
 
 
 def _unknown_text(text: str, source: str, format_name: str) -> str:
-    """Return a sentence about a text that no format fits: what was tried, and the first line."""
+    """Return an error about a text that no format fits; it has the formats and the first line."""
     tried = format_name or ", ".join(dict.fromkeys(each.name for each in (*TOOLS, *TABLE_FORMATS)))
     line = next((line for line in text.splitlines() if line.strip()), "")
     if not line:
@@ -332,7 +345,11 @@ def _unknown_text(text: str, source: str, format_name: str) -> str:
 
 
 def _tidy(rows: Iterable[Row], source: str) -> pd.DataFrame:
-    """Return rows as a frame: texts cleaned, numbers finite, placeholders for "unknown" as NaN."""
+    """Return rows as a frame with the columns TEXTS and NUMBERS.
+
+    Texts are cleaned, and numbers are finite or NaN. A placeholder for "unknown" becomes NaN, and
+    the column `missing` names its column.
+    """
     found = list(islice(rows, MOST_ROWS + 1))
     if len(found) > MOST_ROWS:
         raise LabError(_too_many_rows(source), exit_code=1)

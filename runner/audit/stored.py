@@ -1,4 +1,7 @@
-"""An audit in a file, from which its page is made: rows as a table, findings as its metadata."""
+"""Store an audit in a file, from which its page is made.
+
+The file is a table of the audited rows; its metadata contain the findings.
+"""
 
 import json
 from dataclasses import asdict
@@ -15,13 +18,14 @@ from runner.store import replacing
 KEY = b"audit"
 """Key of the table's metadata under which the findings are stored."""
 SUFFIX = ".audit.parquet"
-"""Suffix of a stored audit, so that it overwrites no table of the user."""
+"""Suffix of a stored audit; it differs from that of a table, so that no table is overwritten."""
 
 
 def store(audit: Audit, path: Path) -> None:
-    """Write an audit to a Parquet file, so that its page needs neither the tables nor the checks.
+    """Write an audit to a Parquet file, so that its page can be made without auditing again.
 
-    A pipe or an address cannot be read a second time, and a file may have changed by then.
+    The sources may not be available a second time: a pipe cannot be read again, and a file may have
+    changed.
     """
     findings = [asdict(finding) for finding in audit.findings]
     facts = json.dumps({"findings": findings, "not_done": audit.not_done})
@@ -39,10 +43,7 @@ def store_beside(audit: Audit, page: Path) -> dict[str, object]:
 
 
 def load(path: Path) -> Audit:
-    """Return a stored audit.
-
-    Raise LabError if the file cannot be read or is another table.
-    """
+    """Return a stored audit; raise LabError if the file cannot be read or is another table."""
     try:
         table = pq.read_table(path)
     except (OSError, pa.ArrowException) as error:

@@ -1,1 +1,1 @@
-"""Readers of other people's tables, and of what load generators print."""
+"""Read other people's tables, and the reports that load generators print."""

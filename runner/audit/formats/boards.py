@@ -1,4 +1,4 @@
-"""Read the files of leaderboards: TechEmpower, HttpArena, the-benchmarker's web-frameworks."""
+"""Read files of leaderboards: TechEmpower, HttpArena, and web-frameworks by the-benchmarker."""
 
 import math
 import re
@@ -71,8 +71,10 @@ def techempower(data: JsonObject, _source: str) -> Iterator[Row]:
 
 
 def arena_rows(data: Any, path: str = "") -> Iterator[JsonObject]:
-    """Yield the rows of a leaderboard's list, of one framework's file, or of a file with several
-    tests.
+    """Yield the rows of a file of HttpArena.
+
+    Such a file is a list of rows, the results of one framework, or an object with several tests.
+    `path` is the path of `data` in the file, which names the test.
     """
     if isinstance(data, dict) and "rps" in data:
         yield {"test": path, **data}
@@ -86,7 +88,10 @@ def arena_rows(data: Any, path: str = "") -> Iterator[JsonObject]:
 
 
 HTTP_2 = re.compile(r"(?<![a-z])(h2c?|http-?2|grpc)(?![a-z0-9])", re.IGNORECASE)
-"""In the name of a test: its connections have streams, and the file does not say how many."""
+"""A name of HTTP/2 in the name of a test.
+
+The connections of such a test have streams, and the file does not say how many.
+"""
 ARENA = {
     **{
         "subject": "framework",
@@ -134,7 +139,10 @@ LABELS = {
     "http_errors": "errors",
 }
 IN_US = 20.0
-"""If the median of all p50 is above this, the values are microseconds, as in older files."""
+"""Median of all p50 above which the times are in microseconds, as in older files.
+
+Otherwise they are in seconds.
+"""
 
 
 def web_frameworks(data: JsonObject, _source: str) -> Iterator[Row]:

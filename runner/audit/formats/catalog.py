@@ -1,4 +1,7 @@
-"""All formats, in the order in which they are tried; a format is recognised by the content."""
+"""All formats, in the order in which they are tried.
+
+A format is recognised by the content of a file, not by its name.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,7 +14,7 @@ from runner.audit.formats.values import JsonObject, Row, dict_of
 
 @dataclass(frozen=True)
 class JsonFormat:
-    """A format of JSON: how to recognise the content, and how to read it."""
+    """A JSON format: how to recognise its content, and how to read it."""
 
     name: str
     fits: Callable[[Any], bool]
@@ -21,12 +24,15 @@ class JsonFormat:
 
 @dataclass(frozen=True)
 class TableFormat:
-    """A format of lines with columns."""
+    """A format of tables in text: how to recognise its content, and how to read it."""
 
     name: str
     fits: Callable[[str], bool]
     rows: Callable[[str, str, Mapping[str, str]], Iterable[Row]]
-    """Reads a text; the others are the file's name, and the columns by `--map`: ours -> theirs."""
+    """Reads a text.
+
+    The further arguments are the file's name, and the columns of `--map` (our name -> theirs).
+    """
 
 
 def _reports(
@@ -34,7 +40,7 @@ def _reports(
     fits: Callable[[JsonObject], bool],
     rows: Callable[[JsonObject, str], Iterable[Row]],
 ) -> JsonFormat:
-    """Return the format of a tool's report, of which a file may have one, or a list of several."""
+    """Return the format of files with a report of a tool, or with a list of such reports."""
 
     def all_fit(data: Any) -> bool:
         return all(fits(each) for each in json_reports.objects(data))

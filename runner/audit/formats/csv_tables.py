@@ -25,13 +25,14 @@ ALIASES = {
     "duration_s": ("duration", "seconds"),
     "language": ("language",),
 }
-"""Our column -> CSV headers read as that column, unless `--map` says otherwise."""
+"""For each of our columns, the CSV headings that are read as it, unless `--map` says otherwise."""
 
 
 def _csv_rows(text: str) -> Iterator[dict[str, str]]:
-    """Yield the rows of a CSV by the names of its columns.
+    """Yield the rows of a CSV as dicts by column name; raise LabError if the CSV is broken.
 
-    If semicolons separate columns, a comma separates decimals, as spreadsheets write both.
+    If semicolons separate the columns, commas are decimal commas, because spreadsheets write both
+    together.
     """
     delimiter = delimiter_of(text)
     reader = csv.DictReader(io.StringIO(text.lstrip("\n")), restkey="", delimiter=delimiter)
@@ -59,7 +60,7 @@ def _first_line(text: str) -> str:
 
 
 def delimiter_of(text: str) -> str:
-    """Return what separates the columns of a CSV: the delimiter that makes the most names."""
+    """Return the delimiter of a CSV: the one that divides its first line into the most names."""
     first = _first_line(text)
     return max(DELIMITERS, key=lambda each: len(next(csv.reader([first], delimiter=each), [])))
 
@@ -71,7 +72,7 @@ def header_of(text: str) -> list[str]:
 
 
 def is_csv(text: str) -> bool:
-    """True if a text can be a CSV: its first line has several names."""
+    """Return whether a text can be a CSV: its first line has several names."""
     return len({*header_of(text)} - {""}) > 1 and not text.lstrip().startswith(("{", "["))
 
 
@@ -83,9 +84,9 @@ PUBLISHED = {
 
 
 def published(text: str, _source: str, _columns: Mapping[str, str]) -> Iterator[Row]:
-    """Yield a row for each load and server of a CSV with one number per line.
+    """Yield a row for each load and server of a CSV like data/published.csv.
 
-    data/published.csv has this form.
+    Such a CSV has only one number per line, so several lines make a row.
     """
     cells: dict[tuple[str, ...], Row] = {}
     for row in _csv_rows(text):
@@ -110,7 +111,11 @@ def published(text: str, _source: str, _columns: Mapping[str, str]) -> Iterator[
 
 
 def named_columns(text: str, source: str, renamed: Mapping[str, str]) -> Iterator[Row]:
-    """Yield the rows of a CSV, whose columns are known by ALIASES, or named in `renamed`."""
+    """Yield the rows of a CSV with column names.
+
+    A column is recognised by ALIASES, or because `renamed` (from `--map`) names it. Raise LabError
+    if `renamed` does not fit the CSV, or if no column is a rate.
+    """
     header = header_of(text)
     by_name = {name.lower(): name for name in reversed(header)}
     columns = {
@@ -151,13 +156,13 @@ UNIT_AT_END = re.compile(r"[\s_(\[/](ns|us|µs|μs|ms|s|secs?|seconds?)[)\]]?$",
 
 
 def unit_of(heading: str) -> str:
-    """Return the unit of time at the end of a column's name, as in `avg (us)`; ms without one."""
+    """Return the unit of time at the end of a column's name, as in `avg (us)`; `ms` if none."""
     found = UNIT_AT_END.search(heading.strip())
     return found[1].lower().replace("seconds", "s").replace("second", "s") if found else "ms"
 
 
 def _with_unit(value: str | None, unit: str) -> str | None:
-    """Return a text of digits with the unit of its column."""
+    """Return a value with the unit of its column, if the value is a number without a unit."""
     return f"{value.strip()}{unit}" if value and value.strip()[-1:].isdigit() else value
 
 
@@ -167,14 +172,14 @@ _RULE = re.compile(r"^\s{0,3}\|?\s*:?-{2,}:?\s*(\|\s*:?-{2,}:?\s*)+\|?\s*$")
 
 
 def has_markdown_table(text: str) -> bool:
-    """True if a text has a table in Markdown: a line of names, and one of dashes and bars."""
+    """Return whether a text has a Markdown table, which has a line of dashes below its names."""
     return any(_RULE.match(line) for line in text.splitlines()[1:5000])
 
 
 def markdown(text: str, source: str, renamed: Mapping[str, str]) -> Iterator[Row]:
-    """Yield the rows of the tables in a Markdown text that have a rate.
+    """Yield the rows of all tables in a Markdown text that have a column of rates.
 
-    A table that names no test is named after the heading above it.
+    If a table has no column for the test, the heading above the table is the name of the test.
     """
     tables = list(_markdown_tables(text))
     rated = [table for table in tables if _has_rate(table.names, renamed)]
@@ -214,12 +219,12 @@ def _markdown_tables(text: str) -> Iterator[_MarkdownTable]:
 
 
 def _cells(line: str) -> list[str]:
-    """Return the cells of a line, without the marks of bold text and code."""
+    """Return the cells of a line, without the Markdown marks of bold text and code."""
     return [cell.strip(" \t*`_") for cell in line.strip().strip("|").split("|")]
 
 
 def _has_rate(names: Sequence[str], renamed: Mapping[str, str]) -> bool:
-    """True if a table has a column that is a rate by its name or by `--map`."""
+    """Return whether a table has a column of rates, by its name or by `--map`."""
     by_option = {renamed.get("rps"), renamed.get("rate")} & set(names)
     return bool(by_option or {name.lower() for name in names} & set(ALIASES["rate"]))
 
@@ -242,15 +247,15 @@ LOCUST = {
 
 
 def is_locust(header: Collection[str]) -> bool:
-    """True for the file that Locust writes by `--csv`, whose name ends in _stats.csv."""
+    """Return whether a CSV is Locust's *_stats.csv, which `--csv` writes."""
     return {"Request Count", "Failure Count", "Requests/s", "Average Response Time"} <= set(header)
 
 
 def locust(text: str, source: str, _columns: Mapping[str, str]) -> Iterator[Row]:
-    """Yield a row for each request of Locust's statistics.
+    """Yield a row for each kind of request in Locust's statistics.
 
-    `Aggregated` is their sum and no row. Locust rounds percentiles: above 100 ms to tens, and above
-    1 s to hundreds.
+    The line `Aggregated` is left out, because it is the sum of the others. Locust rounds
+    percentiles above 100 ms to 10 ms, and those above 1 s to 100 ms.
     """
     for row in _csv_rows(text):
         if row.get("Name") == "Aggregated" and not row.get("Type"):

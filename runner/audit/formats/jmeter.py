@@ -1,6 +1,7 @@
-"""Read the results that JMeter writes as CSV (JTL): a line for each request, of any number.
+"""Read the results that JMeter writes as CSV (JTL), with a line for each request.
 
-The memory needed depends on the number of labels and of different times, not of requests.
+The number of requests is not limited: the memory needed depends only on the number of different
+labels and times.
 """
 
 import csv
@@ -16,23 +17,23 @@ from runner.model import LabError
 
 NEEDED = ("timeStamp", "elapsed", "label", "success")
 EXACT_MS = 2**16
-"""Up to here each millisecond is counted by itself."""
+"""Time up to which each millisecond has a counter of its own."""
 DIGITS = 13
-"""Binary digits that a longer time is counted with: a deviation of 0.03 % at most."""
+"""Number of binary digits to which longer times are rounded, an error of at most 0.03 %."""
 MOST_COUNTERS = 2_000_000
-"""Of all labels together: some 200 MB."""
+"""Highest number of counters of all labels together; they need about 200 MB."""
 LONGEST_NUMBER = 18
-"""Digits of a number at most; a longer one is no time of JMeter's."""
+"""Highest number of digits in a number; a longer number is no time that JMeter wrote."""
 
 
 def is_jmeter(header: Collection[str]) -> bool:
-    """True for the names of the columns of JMeter's results."""
+    """Return whether these column names are those of JMeter's results."""
     return set(NEEDED) <= set(header)
 
 
 @dataclass
 class _Label:
-    """The requests of one label."""
+    """Counts and sums over the requests with one label."""
 
     count: int = 0
     failed: int = 0
@@ -43,13 +44,13 @@ class _Label:
     last_ms: float = -math.inf
     sum_bytes: int = 0
     sized: int = 0
-    """Requests whose size is known."""
+    """Number of requests whose size is known."""
     threads: float = math.nan
     times: Counter[int] = field(default_factory=Counter)
-    """Requests by their time, rounded down as `_counted_ms` does."""
+    """Number of requests by their time in ms, which `_counted_ms` has rounded down."""
 
     def quantile_ms(self, quantile: float) -> int:
-        """Return the time that so many of the requests took at most (nearest rank)."""
+        """Return the quantile of the requests' times in ms, by nearest rank."""
         rank = max(1, math.ceil(quantile * self.count))
         below = 0
         for time_ms in sorted(self.times):
@@ -59,7 +60,7 @@ class _Label:
         return self.longest_ms
 
     def row(self, name: str, source: str) -> Row:
-        """Return the row of the label; JMeter's times are whole milliseconds."""
+        """Return the row of this label; its times are whole milliseconds, as JMeter writes them."""
         duration_s = (self.last_ms - self.first_ms) / 1000
         is_timed = 0 < duration_s < math.inf
         return {
@@ -83,10 +84,10 @@ class _Label:
 
 
 def rows_of_requests(lines: Iterable[str], source: str) -> Iterator[Row]:
-    """Yield a row for each label, computed from its requests, which `lines` have as CSV.
+    """Yield a row for each label, computed from its requests; `lines` are those of the CSV.
 
-    A line without a whole number of milliseconds is skipped. Raise LabError if no line has one, if
-    the CSV is broken, or if labels and times are too many.
+    Skip lines whose time is not a whole number of milliseconds. Raise LabError if no line has such
+    a time, if the CSV is broken, or if there are too many different labels and times.
     """
     every = iter(lines)
     first = next((line for line in every if line.strip()), "")
@@ -113,7 +114,7 @@ def rows_of_requests(lines: Iterable[str], source: str) -> Iterator[Row]:
 
 
 def _count(labels: dict[str, _Label], cells: dict[str, str]) -> int:
-    """Count a request, and return how many counters it added."""
+    """Count a request; return how many new counters it needed (see MOST_COUNTERS)."""
     elapsed_ms = _whole(cells.get("elapsed", ""))
     if elapsed_ms is None or "success" not in cells:
         return 0
@@ -129,7 +130,7 @@ def _count(labels: dict[str, _Label], cells: dict[str, str]) -> int:
     added += counted_ms not in label.times
     label.times[counted_ms] += 1
     began_ms = _moment_ms(cells.get("timeStamp", ""))
-    label.first_ms = min(label.first_ms, began_ms)  # NaN leaves it as it is
+    label.first_ms = min(label.first_ms, began_ms)  # if `began_ms` is NaN, `first_ms` stays
     label.last_ms = max(label.last_ms, began_ms + elapsed_ms)
     size = _whole(cells.get("bytes", ""))
     if size is not None:
@@ -142,7 +143,7 @@ def _count(labels: dict[str, _Label], cells: dict[str, str]) -> int:
 
 
 def _counted_ms(time_ms: int) -> int:
-    """Return a time with at most `DIGITS` binary digits if it is longer than `EXACT_MS`."""
+    """Round a time down to `DIGITS` binary digits if it is at least `EXACT_MS`."""
     unit = 1 if time_ms < EXACT_MS else 1 << (time_ms.bit_length() - DIGITS)
     return time_ms - time_ms % unit
 
@@ -155,7 +156,7 @@ def _whole(text: str) -> int | None:
 
 
 def _moment_ms(text: str) -> float:
-    """Return a time in ms since 1970, also from a date; NaN if it is neither."""
+    """Return the time in a text, in ms since 1970; NaN if it is neither a number nor a date."""
     known = _whole(text)
     if known is not None:
         return known
@@ -167,5 +168,5 @@ def _moment_ms(text: str) -> float:
 
 
 def lines_of(text: str) -> Sequence[str]:
-    """Return the lines of a text, with their ends."""
+    """Return the lines of a text, including their line breaks."""
     return text.splitlines(keepends=True)

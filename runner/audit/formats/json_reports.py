@@ -22,18 +22,18 @@ NS = 1e-6
 US = 1e-3
 S = 1e3
 CLOSED = "use of closed network connection"
-"""What the network library says of a connection that the program itself has closed."""
+"""Part of an error of Go's network library: the program itself has closed the connection."""
 ABORTED = "aborted due to deadline"
-"""What oha calls the requests under way when its time is over."""
+"""oha's error for requests that were under way when the duration of the load was over."""
 
 
 def scaled(values: Mapping[str, Any], names: Mapping[str, str], unit_ms: float) -> Row:
-    """Return times in ms by our columns; `names` maps ours to those of `values`."""
+    """Return times in ms by our columns; `names` maps our columns to the names in `values`."""
     return {ours: unit_ms * as_number(values.get(theirs)) for ours, theirs in names.items()}
 
 
 def oha(data: JsonObject, source: str) -> Iterator[Row]:
-    """Yield oha's JSON output (`--json`, `--output-format json`)."""
+    """Yield the row of oha's JSON output (`--json`, `--output-format json`)."""
     summary = dict_of(data.get("summary"))
     codes = dict_of(data.get("statusCodeDistribution"))
     failures = dict_of(data.get("errorDistribution"))
@@ -59,13 +59,13 @@ def oha(data: JsonObject, source: str) -> Iterator[Row]:
 
 
 def plus(*counts: float) -> float:
-    """Return the sum of counts, of which an unknown one is 0; NaN if all are unknown."""
+    """Return the sum of the known counts; NaN if all are unknown (NaN)."""
     known = [each for each in counts if not math.isnan(each)]
     return sum(known) if known else math.nan
 
 
 def bombardier(data: JsonObject, source: str) -> Iterator[Row]:
-    """Yield bombardier's JSON output (`--format json`), whose times are microseconds."""
+    """Yield the row of bombardier's JSON output (`--format json`), whose times are microseconds."""
     spec = dict_of(data.get("spec"))
     result = dict_of(data.get("result"))
     latency = dict_of(result.get("latency"))
@@ -93,7 +93,7 @@ def bombardier(data: JsonObject, source: str) -> Iterator[Row]:
 
 
 def vegeta(data: JsonObject, source: str) -> Iterator[Row]:
-    """Yield vegeta's JSON report, whose times are nanoseconds."""
+    """Yield the row of vegeta's JSON report, whose times are nanoseconds."""
     latencies = dict_of(data.get("latencies"))
     codes = dict_of(data.get("status_codes"))
     quantiles = {f"p{percent}_ms": f"{percent}th" for percent in PRINTED_QUANTILES}
@@ -114,9 +114,9 @@ def vegeta(data: JsonObject, source: str) -> Iterator[Row]:
 
 
 def autocannon(data: JsonObject, source: str) -> Iterator[Row]:
-    """Yield autocannon's JSON output (`--json`).
+    """Yield the row of autocannon's JSON output (`--json`).
 
-    It records whole milliseconds, and cuts off the rest.
+    autocannon rounds times down to whole milliseconds.
     """
     latency = dict_of(data.get("latency"))
     requests = dict_of(data.get("requests"))
@@ -143,10 +143,10 @@ def autocannon(data: JsonObject, source: str) -> Iterator[Row]:
 
 
 def fortio(data: JsonObject, source: str) -> Iterator[Row]:
-    """Yield fortio's JSON (`-json FILE`), whose times are seconds.
+    """Yield the row of fortio's JSON (`-json FILE`), whose times are seconds.
 
-    Its percentiles are interpolated within the buckets of a histogram, those of its default options
-    from 1 ms on.
+    fortio interpolates percentiles within the buckets of a histogram. So they are as inexact as
+    the buckets are wide, which is 1 ms or more with fortio's default options.
     """
     histogram = dict_of(data.get("DurationHistogram"))
     every_bucket = dicts_of(histogram.get("Data"))
@@ -227,16 +227,17 @@ def nighthawk(data: JsonObject, source: str) -> Iterator[Row]:
 
 
 def closed_by_ghz(failures: Mapping[str, Any]) -> float:
-    """Return how many requests ghz cut off at its end, by its errors and their counts.
+    """Return how many requests ghz itself cut off at its end; `failures` are its counts by error.
 
-    With a duration it closes its connections with the requests under way, and counts these as
-    Unavailable or Canceled. A connection that the server closes has another message.
+    When its duration is over, ghz closes its connections while requests are under way, and counts
+    these requests as Unavailable or Canceled. If the server closes a connection, the error has
+    another message.
     """
     return plus(0.0, sum_of(failures, [why for why in failures if CLOSED in why]))
 
 
 def ghz(data: JsonObject, source: str) -> Iterator[Row]:
-    """Yield ghz's JSON output (`-O json`), whose times are nanoseconds."""
+    """Yield the row of ghz's JSON output (`-O json`), whose times are nanoseconds."""
     options = dict_of(data.get("options"))
     known = {
         as_number(each.get("percentage")): NS * as_number(each.get("latency"))
@@ -271,11 +272,14 @@ GATLING_QUANTILES = {
     "percentiles3": "p95_ms",
     "percentiles4": "p99_ms",
 }
-"""Gatling's names of percentiles, as its configuration sets them by default."""
+"""Gatling's names of percentiles -> our columns, by Gatling's default configuration."""
 
 
 def gatling(data: JsonObject, source: str) -> Iterator[Row]:
-    """Yield a row for each request of Gatling's stats.json; for all together of global_stats."""
+    """Yield a row for each kind of request in Gatling's stats.json.
+
+    For global_stats.json, yield one row for all requests together.
+    """
     requests = list(_gatling_requests(data, 0))
     if requests:
         yield from (_gatling_row(each, source) for each in requests)
@@ -284,7 +288,7 @@ def gatling(data: JsonObject, source: str) -> Iterator[Row]:
 
 
 def _gatling_requests(data: JsonObject, level: int) -> Iterator[JsonObject]:
-    """Yield the statistics of requests, also of those within groups."""
+    """Yield the statistics of each kind of request, including those within groups."""
     if level > 8:
         return
     for each in dict_of(data.get("contents")).values():
@@ -319,7 +323,7 @@ def _gatling_row(stats: JsonObject, source: str) -> Row:
 
 
 CRANK_TOOLS = {"wrk": 1.0, "bombardier": US, "http": 1.0, "h2load": 1.0}
-"""Prefix of crank's results -> milliseconds in the unit of its latencies."""
+"""Load generators of crank (prefixes of its results) -> unit of their latencies in ms."""
 
 
 def crank(data: JsonObject, source: str) -> Iterator[Row]:
@@ -406,5 +410,5 @@ def is_crank(data: JsonObject) -> bool:
 
 
 def objects(data: Any) -> list[JsonObject]:
-    """Return a report, or the reports in a list of them."""
+    """Return the reports of a file, which contains a single report or a list of reports."""
     return [dict_of(each) for each in list_of(data)] or [dict_of(data)]

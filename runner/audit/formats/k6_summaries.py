@@ -1,4 +1,4 @@
-"""Read k6's end-of-test summaries: three forms of JSON, and the text that it prints."""
+"""Read k6's end-of-test summaries: three JSON formats, and the text that k6 prints."""
 
 import math
 import re
@@ -17,17 +17,21 @@ from runner.audit.formats.values import (
 )
 
 Metrics = Mapping[str, Mapping[str, Any]]
-"""Values of each metric by name, as `--summary-export` has them."""
+"""The values of each metric, under the names that `--summary-export` uses."""
 BUSY = 0.9
-"""From this mean share of the users with an iteration on, all were busy: a closed load."""
+"""Mean share of users with an iteration under way from which on all users count as busy.
+
+Users of a closed load are always busy.
+"""
 _TREND = {"mean_ms": "avg", "min_ms": "min", "p50_ms": "med", "max_ms": "max"}
 _QUANTILES = {f"p{percent}_ms": f"p({percent})" for percent in PRINTED_QUANTILES[1:]}
 
 
 def rows_of_metrics(metrics: Metrics, source: str, duration_s: float = math.nan) -> Iterator[Row]:
-    """Yield a row for the requests, and one for the iterations.
+    """Yield a row for the requests, and a row for the iterations.
 
-    Each user runs one iteration at a time, so that the users are the iterations' connections.
+    Each user runs one iteration at a time, so the number of users is the number of connections in
+    the row of the iterations.
     """
     shared = {
         "test": source,
@@ -62,10 +66,11 @@ def rows_of_metrics(metrics: Metrics, source: str, duration_s: float = math.nan)
 
 
 def load_model(metrics: Metrics) -> str:
-    """Return the load model that a summary shows.
+    """Return the load model that a summary shows: `open`, `closed` or `unknown`.
 
-    Dropped iterations are those of an open load. If a summary has none, and its users were not busy
-    all the time, they waited for their turn (an open load), paused, or were added step by step.
+    Only an open load has dropped iterations. If there are no dropped iterations and the users were
+    always busy, the load is closed. Otherwise it is unknown, because the users may have waited for
+    their turn (an open load), paused, or been added step by step.
     """
     if "dropped_iterations" in metrics:
         return "open"
@@ -76,7 +81,7 @@ def load_model(metrics: Metrics) -> str:
 
 
 def _failed_checks_pct(metrics: Metrics) -> float:
-    """Return the share of the script's checks that failed; NaN if it has none."""
+    """Return the share of the script's checks that failed, in percent; NaN without checks."""
     passed = _number(metrics, "checks", "rate", "value")
     if math.isnan(passed):
         passed = _number(metrics, "checks_succeeded", "rate")
@@ -84,19 +89,19 @@ def _failed_checks_pct(metrics: Metrics) -> float:
 
 
 def _number(metrics: Metrics, metric: str, *names: str) -> float:
-    """Return the first known value of a metric; NaN if it has none."""
+    """Return the first value of a metric that exists, of those in `names`; NaN if none does."""
     values = metrics.get(metric, {})
     known = [as_number(values[name]) for name in names if name in values]
     return known[0] if known else math.nan
 
 
 def is_summary(data: JsonObject) -> bool:
-    """True for `--summary-export` and handleSummary."""
+    """Return whether an object is a summary of `--summary-export` or handleSummary."""
     return "http_reqs" in dict_of(data.get("metrics"))
 
 
 def summary(data: JsonObject, source: str) -> Iterator[Row]:
-    """Yield the rows of `--summary-export` or handleSummary."""
+    """Yield the rows of a summary of `--summary-export` or handleSummary."""
     metrics = {
         str(name): dict_of(each.get("values", each))
         for name, each in data["metrics"].items()
@@ -107,7 +112,7 @@ def summary(data: JsonObject, source: str) -> Iterator[Row]:
 
 
 def is_schema_1(data: JsonObject) -> bool:
-    """True for the machine-readable summary of k6 2.x."""
+    """Return whether an object is the machine-readable summary of k6 2.x."""
     metrics = dicts_of(dict_of(data.get("results")).get("metrics"))
     return any(each.get("name") == "http_reqs" for each in metrics)
 
@@ -123,7 +128,7 @@ def schema_1(data: JsonObject, source: str) -> Iterator[Row]:
 
 
 def _named_as_exported(values: JsonObject) -> JsonObject:
-    """Return a metric's values under the names that `--summary-export` has: `p95` is `p(95)`."""
+    """Return a metric's values under the names of `--summary-export`: `p95` becomes `p(95)`."""
     return {re.sub(r"^p([\d.]+)$", r"p(\1)", str(name)): each for name, each in values.items()}
 
 
@@ -138,7 +143,10 @@ _RUNNING = re.compile(r"^running \(([\dhms.]{1,20})\)", re.M)
 
 
 def begins_of_text(text: str) -> Iterator[int]:
-    """Yield where the summaries in a text begin: the indented lines around `http_reqs`."""
+    """Yield the offsets at which the summaries in a text begin.
+
+    A summary is the block of indented lines around the line of `http_reqs`.
+    """
     for match in _REQUESTS.finditer(text):
         begin = text.rfind("\n", 0, match.start() + 1) + 1
         while begin > 0:

@@ -1,6 +1,6 @@
-"""Read what load generators print: one row for each report in a text.
+"""Read the reports that load generators print; each report in a text becomes a row.
 
-A text may have several reports, of one tool or of several, with other text around them.
+A text may contain several reports, of one or several tools, and other text between them.
 """
 
 import math
@@ -23,7 +23,7 @@ class Tool:
 
     name: str
     begins: Begins
-    """Returns where its reports begin in a text."""
+    """Returns the offsets at which the tool's reports begin in a text."""
     rows: Callable[[str, str], Iterator[Row]]
     """Reads one report; the second argument is its name."""
 
@@ -38,13 +38,16 @@ class _Report:
 
 
 def at(pattern: str) -> Begins:
-    """Return a function that finds where reports begin: at each match of a pattern."""
+    """Return a function that finds where reports begin, namely at each match of a pattern."""
     compiled = re.compile(pattern, re.M)
     return lambda text: [match.start() for match in compiled.finditer(text)]
 
 
 def at_first(*patterns: str) -> Begins:
-    """Return a function that finds where reports begin: the first pattern that matches anywhere."""
+    """Return a function that finds where reports begin.
+
+    They begin at each match of the first pattern that matches anywhere in the text.
+    """
     compiled = [re.compile(pattern, re.M) for pattern in patterns]
 
     def begins(text: str) -> list[int]:
@@ -57,10 +60,10 @@ def at_first(*patterns: str) -> Begins:
 
 
 def rows_of_reports(text: str, source: str, tools: Sequence[Tool]) -> list[Row]:
-    """Return the rows of all reports in a text; none if there is no report.
+    """Return the rows of all reports in a text; an empty list if there is no report.
 
-    One report is named after its file. Of several, each is named after the heading above it, or the
-    address that it loaded.
+    A single report is named after its file. If there are several, each is named after the heading
+    above it or, without one, after the address that it loaded.
     """
     reports = _reports(text, tools)
     if len(reports) == 1:
@@ -77,7 +80,7 @@ def rows_of_reports(text: str, source: str, tools: Sequence[Tool]) -> list[Row]:
 
 
 def _reports(text: str, tools: Sequence[Tool]) -> list[_Report]:
-    """Return the reports in a text, in their order; each ends where the next one begins."""
+    """Return the reports in a text in their order; each ends where the next report begins."""
     begins = sorted(
         (begin, number) for number, tool in enumerate(tools) for begin in tool.begins(text)
     )
@@ -93,7 +96,7 @@ ADDRESS = re.compile(r"https?://[^\s\"'`<>)]{1,120}")
 
 
 def _names(text: str, reports: Sequence[_Report]) -> list[str]:
-    """Return a name for each report; equal ones get a number."""
+    """Return a name for each report; reports with equal names also get a number."""
     names = []
     before = 0
     for number, report in enumerate(reports, start=1):
@@ -113,13 +116,13 @@ def _names(text: str, reports: Sequence[_Report]) -> list[str]:
 
 
 def _first(pattern: str, text: str) -> str | None:
-    """Return the first group of a pattern's first match in a text."""
+    """Return the first group of a pattern's first match in a text; None if it does not match."""
     found = re.search(pattern, text, re.M)
     return None if found is None else found[1]
 
 
 def _numbers(patterns: Mapping[str, str], text: str) -> Row:
-    """Return what the patterns' first groups match, by column."""
+    """Return the first group of each pattern that matches, by column."""
     found = {column: _first(pattern, text) for column, pattern in patterns.items()}
     return {column: value for column, value in found.items() if value is not None}
 
@@ -127,11 +130,11 @@ def _numbers(patterns: Mapping[str, str], text: str) -> Row:
 QUANTILE = re.compile(
     r"^\s+([\d.]{1,8})\s*%{1,2}\s+(?:in\s+)?([\d.]{1,20})\s?(secs?|ms|us|µs|ns|s|m)?\s*$", re.M
 )
-"""A line of a percentile: its percentage, the time, and its unit."""
+"""A printed line with a percentile: the percentage, the time, and its unit."""
 
 
 def _quantiles(text: str, unit: str = "") -> Row:
-    """Return printed percentiles in ms; `unit` is that of a time without one."""
+    """Return the printed percentiles in ms; `unit` is the unit of times without a unit."""
     times = {
         as_number(percent): value_of("_ms", f"{value}{printed or unit}")
         for percent, value, printed in QUANTILE.findall(text)
@@ -140,10 +143,10 @@ def _quantiles(text: str, unit: str = "") -> Row:
 
 
 def _in_table(text: str, heading: str, label: str) -> dict[str, str]:
-    """Return the values of a row of a printed table by the names of its columns.
+    """Return the values in a row of a printed table, by the names of the columns.
 
-    `heading` matches the line of the names, of which the first group has the names; `label` matches
-    the row's own name.
+    `heading` matches the line with the names, which are in its first group. `label` matches the
+    name of the row.
     """
     names = _first(heading, text)
     values = _first(rf"^\s*{label}\s+(\S.{{0,200}})$", text)
@@ -153,7 +156,10 @@ def _in_table(text: str, heading: str, label: str) -> dict[str, str]:
 
 
 def _coarsest_ms(text: str, pattern: str) -> float:
-    """Return the largest half of a last digit, in ms, of the times that a pattern finds in s."""
+    """Return the largest rounding error, in ms, of the times in s that a pattern finds.
+
+    It is half a unit of the last digit of the time with the fewest decimals.
+    """
     digits = [len(each.partition(".")[2]) for each in re.findall(pattern, text, re.M)]
     return 500 * 10.0 ** -min(digits) if digits else 0.0
 
@@ -167,16 +173,17 @@ WRK = {
     "bytes_per_s": r"^Transfer/sec:\s+(\S{1,20})",
 }
 WRK_COLUMNS = {"Avg": "mean_ms", "Stdev": "stdev_ms", "Max": "max_ms", "99%": "p99_ms"}
-"""Names in the heading of wrk's statistics; wrk2 has 99% in place of the maximum."""
+"""Column names of wrk's statistics -> our columns; wrk2 prints 99% instead of Max."""
 SOCKET_ERRORS = (
     r"Socket errors: connect (\d{1,18}), read (\d{1,18}), write (\d{1,18}), timeout (\d{1,18})"
 )
 
 
 def wrk(text: str, source: str) -> Iterator[Row]:
-    """Yield the output of wrk or wrk2.
+    """Yield the row of the output of wrk or wrk2.
 
-    Each thread opens connections / threads, rounded down.
+    Each thread opens connections / threads, rounded down, so there may be fewer connections than
+    the output says.
     """
     sockets = re.search(SOCKET_ERRORS, text)
     unmade = as_number(sockets[1]) if sockets else 0.0
@@ -215,7 +222,7 @@ BY_ERROR = re.compile(r"^\s+\[(\d{1,18})\]\s+(?!\d{1,18} res)(\S.{0,200})$", re.
 
 
 def _with_summary(text: str, source: str, tool: str) -> Row:
-    """Return what hey, oha and ghz print alike."""
+    """Return the columns of the row that hey, oha and ghz print in the same way."""
     codes: dict[str, float] = {}
     for code, count in BY_STATUS.findall(text):
         codes[code] = codes.get(code, 0.0) + as_number(count)
@@ -238,12 +245,12 @@ def _with_summary(text: str, source: str, tool: str) -> Row:
 
 
 def _is_good(code: str) -> bool:
-    """True for a status that was asked for: below 400, or gRPC's OK."""
+    """Return whether a status is a success: an HTTP status below 400, or gRPC's OK."""
     return code == "OK" or 100 <= as_number(code) < 400
 
 
 def hey(text: str, source: str) -> Iterator[Row]:
-    """Yield the output of hey, which prints times in seconds with four decimals."""
+    """Yield the row of the output of hey, which prints times in seconds with four decimals."""
     size = _first(r"^\s*Size/request:\s+([\d.]{1,20}) bytes", text)
     resolution_ms = _coarsest_ms(text, r"^\s*(?:Average|Fastest|Slowest):\s+([\d.]{1,20}) secs")
     yield _with_summary(text, source, "hey") | {
@@ -253,13 +260,13 @@ def hey(text: str, source: str) -> Iterator[Row]:
 
 
 def oha(text: str, source: str) -> Iterator[Row]:
-    """Yield the output of oha."""
+    """Yield the row of the output of oha."""
     resolution_ms = _coarsest_ms(text, r"^\s*(?:Average|Fastest|Slowest):\s+([\d.]{1,20}) sec\b")
     yield _with_summary(text, source, "oha") | {"resolution_ms": resolution_ms}
 
 
 def ghz(text: str, source: str) -> Iterator[Row]:
-    """Yield the output of ghz."""
+    """Yield the row of the output of ghz."""
     row = _with_summary(text, source, "ghz")
     unfinished = closed_by_ghz({why: count for count, why in BY_ERROR.findall(text)})
     yield row | {
@@ -284,14 +291,14 @@ AB_FAILED = (
     r"\(Connect: (\d{1,18}), Receive: (\d{1,18}), Length: \d{1,18}, Exceptions: (\d{1,18})\)"
 )
 AB_TOTAL = r"^Total:\s+(\d{1,12})\s+\d{1,12}\s+([\d.]{1,20})\s+\d{1,12}\s+(\d{1,12})"
-"""The line whose columns are minimum, mean, standard deviation, median and maximum."""
+"""ab's line `Total`: minimum, mean, standard deviation, median and maximum."""
 
 
 def ab(text: str, source: str) -> Iterator[Row]:
-    """Yield the output of ApacheBench, which prints percentiles in whole milliseconds.
+    """Yield the row of the output of ApacheBench, which prints percentiles in whole milliseconds.
 
-    An answer whose length differs from that of the first one is `failed` for ab, and none here,
-    because pages may differ.
+    ab counts an answer as failed if its length differs from that of the first answer. Here such an
+    answer is no error, because the length of a page may vary.
     """
     parts = re.search(AB_FAILED, text)
     failed = (
@@ -323,7 +330,7 @@ def ab(text: str, source: str) -> Iterator[Row]:
 
 
 def bombardier(text: str, source: str) -> Iterator[Row]:
-    """Yield the output of bombardier."""
+    """Yield the row of the output of bombardier."""
     rates = _in_table(text, r"^Statistics\s+(Avg.{0,60})$", "Reqs/sec")
     times = _in_table(text, r"^Statistics\s+(Avg.{0,60})$", "Latency")
     codes = {
@@ -361,7 +368,7 @@ VEGETA_TIMES = {
 
 
 def _listed(text: str, label: str) -> dict[str, str]:
-    """Return a line of vegeta's report: the values behind the names in its brackets."""
+    """Return the values in a line of vegeta's report, by the names in the brackets before them."""
     found = re.search(rf"^{label}\s+\[([^\]\n]{{1,200}})\]\s+(\S.{{0,200}})$", text, re.M)
     if found is None:
         return {}
@@ -371,7 +378,7 @@ def _listed(text: str, label: str) -> dict[str, str]:
 
 
 def vegeta(text: str, source: str) -> Iterator[Row]:
-    """Yield vegeta's text report."""
+    """Yield the row of vegeta's text report."""
     requests = _listed(text, "Requests")
     duration = _listed(text, "Duration")
     times = _listed(text, "Latencies")
@@ -410,7 +417,7 @@ H2LOAD_COUNTS = (
 
 
 def h2load(text: str, source: str) -> Iterator[Row]:
-    """Yield the output of h2load, which does not print how many streams a connection has."""
+    """Yield the row of the output of h2load, which does not print the streams per connection."""
     columns = _in_table(text, r"^\s{10,40}(min\s.{0,120})$", r"(?:time for )?request\s*:")
     counts = re.search(H2LOAD_COUNTS, text, re.M)
     clients = [as_number(each) for each in re.findall(r"(\d{1,9}) total client\(s\)", text)]
@@ -445,4 +452,4 @@ TOOLS = (
     Tool("h2load", at_first(r"^starting benchmark", r"^finished in \S{1,20}, \d"), h2load),
     Tool("k6", k6_summaries.begins_of_text, k6_summaries.printed),
 )
-"""All tools whose text is read."""
+"""All tools whose printed reports can be read."""

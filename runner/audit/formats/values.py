@@ -1,12 +1,12 @@
-"""Columns of an audited table, and how the values in other people's files become numbers."""
+"""Define the columns of an audited table, and convert values in other people's files to numbers."""
 
 import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-JsonObject = dict[str, Any]  # of a file of others: it may hold anything
-Row = dict[str, Any]  # one load of one subject, by the columns of TEXTS and NUMBERS
+JsonObject = dict[str, Any]  # an object in other people's files, which may contain anything
+Row = dict[str, Any]  # one load of one subject; the keys are the columns of TEXTS and NUMBERS
 TEXTS = (
     "source",
     "row",
@@ -29,19 +29,23 @@ NUMBERS = (
 )
 """Numeric columns of the frame; an unknown number is NaN.
 
-`depth` is the number of requests under way per connection. `connections` are those that were made,
-`unmade` those that were tried in vain. `requests` has all that ended, also by an error. `errors`
-are those without the answer that was asked for, whatever a tool calls them. `unfinished` are those
-that the tool itself cut off at its end, and counts. `failed_checks_pct` is the share of a script's
-checks that failed. `resolution_ms` is how far a time may lie from
-the true one, as the tool rounds it. `cpu_tolerance` is the relative error with which CPU was
-measured or given. `answer_bytes` is the mean size of an answer.
+- `depth` is the number of requests under way per connection.
+- `connections` is the number of connections that were opened, and `unmade` the number of those that
+  could not be opened.
+- `requests` counts all requests that ended, even with an error. `errors` counts the requests
+  without the expected answer, whatever the tool calls them. `unfinished` counts the requests that
+  the tool itself cut off at its end, if it counts them as requests.
+- `failed_checks_pct` is the share of a script's checks that failed.
+- `resolution_ms` is how far a printed time may be from the true time because the tool rounds.
+- `cpu_tolerance` is the relative error with which CPU time was measured or limited.
+- `answer_bytes` is the mean size of an answer.
 
-`load_model` is `closed`, `open`, `unknown` if the file contradicts a closed one, or empty if it
-says nothing. `missing` names the columns whose value was a placeholder for "unknown", such as -1.
+Of the columns of texts, `load_model` is `closed`, `open`, `unknown` if a closed load would
+contradict the file, or empty if the file does not say it. `missing` names the columns whose value
+was a placeholder for "unknown", such as -1.
 """
 PRINTED_QUANTILES = (50, 90, 95, 99)
-BELOW = "<0"  # suffix of a name in `missing` if its value is negative but not -1
+BELOW = "<0"  # suffix of a column's name in `missing` if the value is negative, but not -1
 MAY_BE_ZERO = (
     *("errors", "unfinished", "unmade", "stdev_ms", "cpu_pct", "min_ms", "target_rate"),
     *("resolution_ms", "answer_bytes", "failed_checks_pct"),
@@ -64,7 +68,7 @@ PREFIXES = {
     "Ti": 2**40,
 }
 COUNTS = {"k": 1e3, "K": 1e3, "M": 1e6}
-"""Units of rates and counts in tables that people write."""
+"""Suffixes of rates and counts in tables that people write, with their factors."""
 UNITS = {
     "_ms": MS,
     "_bytes": {f"{prefix}B": factor for prefix, factor in PREFIXES.items()},
@@ -77,15 +81,15 @@ UNITS = {
     "requests": COUNTS,
     "errors": COUNTS,
 }
-"""By suffix of a column's name: units in texts, with their factors."""
+"""For each suffix of a column's name, the units that values may have, with their factors."""
 MEASURE = re.compile(r"\s*(-?\d[\d.,]{0,30}(?:[eE][+-]?\d{1,3})?)\s*([A-Za-zµμ%]{0,6})(?:/s)?\s*")
 THOUSANDS = re.compile(r"\d{3}(?!\d).*")
-"""What follows a comma between thousands."""
+"""The text after a comma that separates thousands."""
 GO_DURATION = re.compile(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:([\d.]{1,20})s)?")
 
 
 def as_number(value: Any) -> float:
-    """Return a finite number, also from a text of digits; NaN for anything else."""
+    """Return a value as a finite number, also if it is a text of digits; NaN for anything else."""
     if isinstance(value, bool) or value is None:
         return math.nan
     try:
@@ -96,9 +100,10 @@ def as_number(value: Any) -> float:
 
 
 def _with_point(digits: str) -> str:
-    """Return digits as Python writes numbers, without separators of thousands.
+    """Return a number's text with a decimal point and without separators of thousands.
 
-    A single comma separates decimals if three digits do not follow it, or a zero is before it.
+    A single comma is a decimal comma if it is not followed by three digits, or if there is only a
+    zero before it.
     """
     first, *groups = digits.split(",")
     if not groups:
@@ -122,7 +127,7 @@ def value_of(column: str, value: Any) -> float:
 
 
 def duration_ms(text: str) -> float:
-    """Return a time as Go writes long ones, such as `1m30.5s`, in ms; NaN for anything else."""
+    """Return a duration as Go writes it, such as `1m30.5s`, in ms; NaN for any other text."""
     found = GO_DURATION.fullmatch(text.strip()[:64])
     if found is None or not any(found.groups()):
         return math.nan
@@ -131,32 +136,32 @@ def duration_ms(text: str) -> float:
 
 
 def sum_of(row: Mapping[str, Any], names: Iterable[str]) -> float:
-    """Return the sum of the known numbers; NaN if none is known."""
+    """Return the sum of the values in `row` under `names` that are known; NaN if none is known."""
     known = [number for name in names if (number := as_number(row.get(name))) >= 0]
     return sum(known) if known else math.nan
 
 
 def list_of(value: Any) -> list[Any]:
-    """Return the list; an empty one for anything else."""
+    """Return `value` if it is a list, otherwise an empty list."""
     return value if isinstance(value, list) else []
 
 
 def dict_of(value: Any) -> JsonObject:
-    """Return the object; an empty one for anything else."""
+    """Return `value` if it is an object, otherwise an empty object."""
     return value if isinstance(value, dict) else {}
 
 
 def dicts_of(value: Any) -> list[JsonObject]:
-    """Return the objects in a list."""
+    """Return the objects in a list; an empty list if `value` is no list."""
     return [each for each in list_of(value) if isinstance(each, dict)]
 
 
 def counted(by_code: Mapping[str, Any]) -> float:
-    """Return the number of answers by their status codes; NaN if there is none."""
+    """Return the number of all answers, from their counts by status code; NaN without counts."""
     return sum_of(by_code, by_code)
 
 
 def wrong(by_code: Mapping[str, Any]) -> float:
-    """Return the number of answers with a status of 400 or more, or 0, which is no answer."""
+    """Return how many requests were answered with a status of 400 or more, or not answered (0)."""
     codes = [code for code in by_code if (status := as_number(code)) >= 400 or status == 0]
     return sum_of(by_code, codes) if codes else 0.0
