@@ -1,4 +1,4 @@
-"""The compiler that a program names is the one that built it, by the compilers' own words."""
+"""Tests of reading a program's compiler; the expected values come from the compilers themselves."""
 
 import re
 import subprocess
@@ -24,7 +24,7 @@ def said(*command: object) -> str:
 
 
 def built(folder: Path, source: str, name: str, *command: str) -> Path:
-    """A program that a compiler makes of a source."""
+    """Compile a source with a command; return the path of the program."""
     (folder / name).write_text(source)
     program = folder / "program"
     subprocess.run(

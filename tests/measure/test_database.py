@@ -1,6 +1,4 @@
-"""The database of a trial: a real PostgreSQL, in the process engine, and what is made of it in a
-campaign.
-"""
+"""Tests of a trial's database: a real PostgreSQL as plain processes, alone and in a campaign."""
 
 import contextlib
 import json
@@ -43,7 +41,7 @@ def engine(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def served(engine, tmp_path_factory):
-    """A database for tests that leave it as it was, and its log."""
+    """Yield a database and its log, for tests that do not change the database for other tests."""
     log = tmp_path_factory.mktemp("served") / "log"
     with serving(engine, place(1).generator, log) as database:
         yield database, log
@@ -59,12 +57,12 @@ def living(processes):
 
 @pytest.fixture
 def campaign(tmp_path):
-    """A campaign of a lab of scripts that inserts rows."""
+    """Return the path of a campaign that inserts rows, in a lab whose programs are scripts."""
     return fake_lab.make(tmp_path, campaign=campaign_of(INSERTS))
 
 
 def databases(runner):
-    """The processes of PostgreSQL below a runner."""
+    """Return the processes of PostgreSQL that a runner has started."""
     found = [
         each
         for each in psutil.Process(runner.pid).children(recursive=True)
@@ -76,7 +74,8 @@ def databases(runner):
 
 def insert(database, firmware):
     with psycopg.connect(database.url, autocommit=True) as connection:
-        connection.execute("SET synchronous_commit = on")  # or a kill within 0.6 s could lose it
+        # Otherwise the row could be lost if PostgreSQL is killed within 0.6 s.
+        connection.execute("SET synchronous_commit = on")
         values = "(gen_random_uuid(), 'm', %s, now())"
         connection.execute(
             f"INSERT INTO devices (uuid, mac, firmware, created_at) VALUES {values}", [firmware]
@@ -102,7 +101,8 @@ def test_a_cluster_is_fresh_and_gone_afterwards(engine, tmp_path):
             tree = [leader, *leader.children(recursive=True)]
             seen = []
             for process in tree:
-                with contextlib.suppress(psutil.NoSuchProcess):  # a connection that has just ended
+                # The process of a connection may have just ended.
+                with contextlib.suppress(psutil.NoSuchProcess):
                     seen.append((process.uids().effective, tuple(process.cpu_affinity())))
             assert len(seen) > 3
             assert all(uid != 0 and affinity == cpus for uid, affinity in seen)
@@ -133,9 +133,9 @@ def test_only_the_password_opens_it_and_only_on_loopback(served):
 
 @needs_postgres
 def test_a_verifier_is_what_postgres_itself_makes(served):
-    """PostgreSQL takes a string as a verifier only if it has the right shape.
+    """Check that PostgreSQL accepts a verifier as such.
 
-    Else it would hash it as a password.
+    If the text did not have the right form, PostgreSQL would take it for a password and hash it.
     """
     database, _ = served
     with psycopg.connect(database.url, autocommit=True) as connection:
@@ -219,8 +219,8 @@ def test_without_a_database_the_other_trials_still_run(tmp_path):
     campaign = fake_lab.make(
         tmp_path, campaign=campaign_of(fake_lab.K6_LOAD, fake_lab.WRK_LOAD, INSERTS)
     )
-    # Neither PATH nor Debian's folders lead to PostgreSQL any more: the programs' folder is an
-    # empty one.
+    # This program is found before PostgreSQL on PATH and in Debian's folders, and has no `initdb`
+    # beside it.
     real_lab.program(tmp_path / ".tools" / "postgres", "#!/bin/sh\nexit 1\n")
     made = run(campaign, code=1)
     assert "need PostgreSQL: install it" in made.done.stderr
@@ -254,10 +254,10 @@ def test_a_killed_run_leaves_no_database(tmp_path, campaign):
         (100, 0, 0, True),
         (101, 0, 0, False),
         (99, 0, 0, False),
-        (108, 0, 5000, True),  # a server that died: 8 were under way
+        (108, 0, 5000, True),  # a server that died while 8 inserts were under way
         (109, 0, 5000, False),
         (99, 0, 5000, False),  # an answered insert may never be missing
-        (103, 3, 0, True),  # a 503 whose statement got through
+        (103, 3, 0, True),  # inserts that were answered with 503 may have been executed
         (104, 3, 0, False),
     ],
 )
@@ -278,7 +278,7 @@ def test_a_row_more_needs_an_answer_that_was_lost(rows, refused, lost, ok):
 @needs_postgres
 @pytest.mark.parametrize("state", ["warm-up", "load"])
 def test_a_database_that_dies_fails_its_trial(tmp_path, campaign, state):
-    # wrk's warm-up of less than a second is ended by SIGINT, whatever it is doing.
+    # At least a second, because SIGINT ends wrk in a shorter warm-up, even if it is paused.
     campaign.write_text(campaign.read_text().replace("warmup_s = 0.1", "warmup_s = 1"))
     fake_lab.fault(tmp_path, f"pause-{state} b01")
     with real_lab.start(tmp_path, "run", str(campaign), "--engine", "process") as runner:

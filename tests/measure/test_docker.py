@@ -1,7 +1,6 @@
-"""The docker engine for real: hardened containers, what they are kept from, and nothing of them
-left.
+"""Tests with a real Docker engine: containers are hardened, and nothing of them is left behind.
 
-And what becomes of a trial whose engine or memory goes.
+Other tests stop the engine during a trial, or give a server too little memory.
 """
 
 import hashlib
@@ -52,7 +51,7 @@ def labelled():
 
 @contextmanager
 def started(name, opened, log, given=NONCE):
-    """A server in a container that is ready."""
+    """Start a server in a container; yield it once it is ready."""
     server = load_server(name)
     build(server)
     opened.engine.prepare(server)
@@ -63,7 +62,7 @@ def started(name, opened, log, given=NONCE):
 
 @contextmanager
 def served(root):
-    """PostgreSQL in a container, and the lab."""
+    """Start PostgreSQL in a container; yield the database and the opened lab."""
     with (
         open_lab("docker") as opened,
         serving(opened.engine, (0,), root / "database.log") as database,
@@ -73,11 +72,10 @@ def served(root):
 
 @pytest.fixture
 def ours():
-    """Return a function that lists the containers that a runner started since: other labs use the
-    same engine.
+    """Return a function that lists the containers which a runner has started during this test.
 
-    The runner is this process where no other is named; None stands for any, where nothing else
-    runs.
+    Its argument is the pid of the runner, by default this process; None means any runner. The
+    restriction is needed because other labs may use the same engine.
     """
     before = {container.id for container in labelled()}
     this = os.getpid()
@@ -191,8 +189,8 @@ def test_a_killed_runner_leaves_no_container(root, number, ours):
     runner = real_lab.start(root, "run", "long.toml", "--engine", "docker")
     seen = 0
     deadline = time.monotonic() + 60
-    # The database alone is tried first, and may still be going when the trial's comes: two that
-    # stay are a trial.
+    # The database is first tried alone, and its container may still exist when the trial's database
+    # starts. Only if there are two containers for a while, the trial has begun.
     while seen < 20 and time.monotonic() < deadline:
         seen = seen + 1 if len(ours(runner.pid)) == 2 else 0
         time.sleep(0.1)
@@ -202,8 +200,8 @@ def test_a_killed_runner_leaves_no_container(root, number, ours):
     wait_for(lambda: not ours(runner.pid) and not list((root / "data" / ".live").iterdir()), 20)
 
 
-# Tried in a shell inside PostgreSQL's container, which is made as every server's is: an image FROM
-# scratch has none.
+# Commands for a shell inside PostgreSQL's container. Servers' containers have the same options, but
+# no shell, because their images are FROM scratch.
 KEPT_FROM = {
     "writing to its programs": "echo x > /etc/passwd",
     "writing beside them": "touch /new",
@@ -239,7 +237,8 @@ def test_a_container_is_kept_from_all_that_it_does_not_need(root, ours):
 
         assert inside("true") == inside("touch /tmp/mine && rm /tmp/mine") == 0
         assert [what for what, command in KEPT_FROM.items() if inside(command) == 0] == []
-        # Limits: of memory, an allocation beyond it is killed; of processes, no more can be made.
+        # The kernel kills a program that needs more memory than the limit, and refuses to start
+        # more processes than the limit.
         assert inside("head -c 3000000000 /dev/zero | tail -c 2900000000 > /dev/null") != 0
         loop = "i=0; while [ $i -lt 1200 ]; do sleep 20 & i=$((i+1)); done"
         forked = container.exec_run(
@@ -285,7 +284,9 @@ def test_the_password_is_in_no_environment(root, ours, name):
     "the trial fails: killed for want of memory",
 )
 def test_a_server_without_memory_fails_its_trial(root, ours):
-    """It dies at the first connections or later, or answers nothing while the kernel reclaims its
+    """Check that a server with too little memory fails its trial.
+
+    It may die at the first connections or later, or answer nothing while the kernel reclaims its
     memory.
     """
     crowd = load("wrk-matrix", connections=1000, modes=["keepalive"], duration_s=2, warmup_s=2)
@@ -304,8 +305,9 @@ def test_a_server_without_memory_fails_its_trial(root, ours):
 
 @pytest.fixture
 def engine(monkeypatch):
-    """A Docker engine for this test, which can be ended and started again."""
-    home = Path(tempfile.mkdtemp(prefix="lab-engine-"))  # a socket's path may have 107 bytes
+    """Yield a function that starts a Docker engine for this test only, which the test may stop."""
+    # Not in `tmp_path`, because the path of a socket can have only 107 bytes.
+    home = Path(tempfile.mkdtemp(prefix="lab-engine-"))
     engines: list[subprocess.Popen[bytes]] = []
 
     def start() -> subprocess.Popen[bytes]:

@@ -1,6 +1,7 @@
-"""What can spoil numbers is found in a machine's files, and said with its value and its remedy.
+"""Tests of the diagnoses of a machine.
 
-The rest is not.
+Facts that distort numbers are found in the machine's files and reported with value and remedy.
+Harmless facts cause no warning.
 """
 
 import os
@@ -16,7 +17,7 @@ from runner.measurement import Placement
 from runner.model import LabError
 
 APART = Placement((0,), (2,), (3,))
-# A good machine: four CPUs of four cores, no turbo, nothing stolen, nothing else running.
+# Files of a good machine: four CPUs on four cores, no turbo, no stolen time, no other load.
 FILES = {
     "etc/os-release": 'NAME="Example"\nPRETTY_NAME="Example Linux 1"\n',
     "proc/cpuinfo": "processor\t: 0\nmodel name\t: Example CPU @ 2.50GHz\nflags\t\t: fpu sse2 ht\n",
@@ -44,7 +45,10 @@ FILES = {
 
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
-    """The folder of a tree of /proc, /sys and /etc; what the kernel says by calls fits."""
+    """Return a folder with the files of /proc, /sys and /etc of the good machine.
+
+    The system calls that the lab uses are replaced, so that they agree with these files.
+    """
     for path, text in FILES.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
@@ -56,7 +60,7 @@ def fake(tmp_path, monkeypatch):
 
 
 def sleep(_seconds):
-    """Nothing happens meanwhile."""
+    """Return at once; nothing changes on the fake machine."""
 
 
 def warnings(root, placement=APART, connections=3000, opened=120_000, sleep=sleep):
@@ -138,7 +142,7 @@ def test_boost_of_another_vendor_is_turbo_too(fake, boost):
 
 
 def test_time_that_is_stolen_just_now_is_seen(fake):
-    """0.1 % since boot, but 10 of the last 200 ticks: 5 %."""
+    """Steal 0.1 % of the time since boot, but 10 of the last 200 ticks, which is 5 %."""
     stat = fake / "proc/stat"
     stat.write_text("cpu  5000 0 0 4800 0 0 0 0 0 0\n")
 
@@ -208,7 +212,10 @@ def test_asking_for_real_time_leaves_this_process_as_it_was():
     ],
 )
 def test_hyper_threads_of_one_core_on_both_sides(fake, lists, cores, placement, said):
-    """The CPUs of one core are named together; CPUs that the lab may not use do not matter."""
+    """Check that the CPUs of one core are named together.
+
+    CPUs that the lab may not use do not matter.
+    """
     for cpu, listed in enumerate(lists):
         (fake / CPU / f"cpu{cpu}/topology/thread_siblings_list").write_text(listed + "\n")
     assert machine.facts(fake)["smt_siblings"] == cores
@@ -274,4 +281,4 @@ def test_a_series_of_k6_that_the_lab_does_not_know_is_refused(bare_lab, version,
 def test_the_doctor_is_quick():
     begin = time.monotonic()
     doctor.examine()
-    assert time.monotonic() - begin < 5  # two seconds at most, on a machine with nothing else to do
+    assert time.monotonic() - begin < 5  # on a machine without other load, at most two seconds

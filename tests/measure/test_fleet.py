@@ -1,6 +1,6 @@
-"""Several hosts for real: engines in network namespaces, reached by TLS.
+"""Tests with several real hosts: Docker engines in network namespaces, reached by TLS.
 
-Loads split over two generators and merged.
+Loads are split over two generators, and their results are merged.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ def fleet():
 
 @pytest.fixture
 def nothing_left(fleet):
-    """Nothing of the lab listens on a host, and no container is there, once the test is over."""
+    """Check after the test that no container is left, and that nothing of the lab listens."""
     yield
     assert fleet.containers() == []
     assert [machine.listening() for machine in fleet.machines.values()] == [set()] * 3
@@ -58,7 +58,7 @@ def measured(root, fleet, *loads, **how):
 
 
 def sealed(root, fleet, *loads, **how):
-    """Run a campaign on the hosts, of which no trial may fail."""
+    """Run a campaign on the hosts as `measured` does, and check that no trial has failed."""
     run, trials = measured(root, fleet, *loads, **how)
     assert [trial["error"] for trial in trials.values() if trial["status"] != "sealed"] == []
     return run, trials
@@ -66,21 +66,21 @@ def sealed(root, fleet, *loads, **how):
 
 @pytest.fixture(scope="module")
 def divided(fleet, tmp_path_factory):
-    """A run of each kind of load, divided over two generators, and its trials."""
+    """Return a run with a load of each kind, split over two generators, and its trials."""
     found = measured(real_lab.make(tmp_path_factory.mktemp("divided")), fleet, WRK, RATES, CLOSED)
     assert fleet.containers() == []
     return found
 
 
 def counted(run, trial):
-    """Return a trial's folder, how many requests the server counted beside the probe's, and the
-    measurement.
+    """Return a trial's folder, its number of requests as the server counted them, and its record.
+
+    The probe's requests are subtracted from the server's count.
     """
     folder = run.folder / "trials" / trial["trial_id"]
     record = json.loads((folder / "trial.json").read_text())["measurement"]
-    probe = (
-        folder / "probe.parquet"
-    )  # not there if the probe would have been too much for the server
+    # The file does not exist if the probe's load would have been too much for the server.
+    probe = folder / "probe.parquet"
     probed = len(pd.read_parquet(probe)) if probe.exists() else 0
     return (
         folder,
@@ -94,7 +94,7 @@ def roles_of(run):
 
 
 def test_no_file_of_a_run_has_an_address(divided):
-    """Neither the logs, in which wrk and the servers print it."""
+    """Check all files, even the logs, in which wrk and the servers print the address."""
     run, _ = divided
     logs = [path.read_text() for path in run.folder.rglob("generator.log")]
     assert any("@ http://SERVER:" in text for text in logs)
@@ -110,8 +110,8 @@ def test_wrk_from_two_hosts_is_merged_exactly(divided):
     folder, server_count, record = counted(run, trial)
     parts = [json.loads((folder / name).read_text()) for name in ("wrk.json", "wrk.g2.json")]
     assert [part["connections"] for part in parts] == [10, 10]
-    # Held against the parts' files by arithmetic of this test: counts, the sum of the rates, the
-    # server's count.
+    # This test computes the expected values itself, from the files of both parts: the number of
+    # requests, and the sum of the rates. The number must also agree with the server's count.
     assert trial["requests"] == sum(part["requests"] for part in parts)
     assert trial["rps"] == pytest.approx(
         sum(1e6 * part["requests"] / part["duration_us"] for part in parts), rel=1e-9
@@ -127,7 +127,7 @@ def test_wrk_from_two_hosts_is_merged_exactly(divided):
 
 
 def test_an_open_load_of_two_halves_is_one_load(divided, root, fleet, nothing_left):
-    """The probe may have another host."""
+    """Compare with the same load from one generator, with the probe on another host."""
     run, halves = divided
     trial = halves["rates"]
     assert trial["status"] == "sealed", trial["error"]
@@ -147,8 +147,8 @@ def test_an_open_load_of_two_halves_is_one_load(divided, root, fleet, nothing_le
     run, trials = sealed(root, fleet, RATES, generators=("gen1",), probe="gen2")
     one = trials["rates"]
     assert abs(one["requests"] - trial["requests"]) <= 5
-    # Both generators share a CPU here: of a millisecond and less, half of it may be waiting for
-    # each other.
+    # Both generators share a CPU here, so they wait for each other. Of a response time of a
+    # millisecond or less, this wait may be half.
     assert one["latency_p50_ms"] == pytest.approx(trial["latency_p50_ms"], rel=0.5, abs=0.3)
     assert roles_of(run) == ["server", "generator and database", "probe"]
     # The probe's times are converted to the runner's clock: its requests lie within the load.
@@ -173,7 +173,8 @@ def test_a_closed_load_of_k6_is_divided_as_k6_does(divided):
     ]
     done_by = [part["metrics"]["iterations"]["count"] for part in parts]
     assert sum(done_by) == 20001 and abs(done_by[0] - 20001 * 26 / 51) < 1
-    # Whichever of two generators on one CPU is quicker ends earlier: nothing else may be wrong.
+    # Of two generators on one CPU, one may be faster and end earlier, which fails the trial. It may
+    # fail for no other reason.
     assert trial["status"] == "sealed" or "loaded at the same time" in trial["error"], trial[
         "error"
     ]
@@ -187,7 +188,8 @@ def test_every_part_has_what_a_host_needs(root, fleet, nothing_left):
         assert "engine" in said[role]
         offset_s = float(said[f"{role}: clock"].split()[0])
         error_ms = float(said[f"{role}: clock"].split()[-2])
-        assert abs(offset_s) <= error_ms / 1000 < 0.02  # one machine: the clocks are the same
+        # All hosts are one machine here, so their clocks are the same.
+        assert abs(offset_s) <= error_ms / 1000 < 0.02
 
 
 def test_only_known_hosts_are_reached_by_ssh(root, fleet, nothing_left, tmp_path):
@@ -230,8 +232,10 @@ def test_packets_that_are_lost_are_said(root, fleet, nothing_left):
 
 
 def test_packets_of_the_warm_up_are_not_counted_into_the_load(root, fleet, nothing_left):
-    """Its requests leave 1.92 s after its begin, it ends after 1.96 s to 2.06 s, and they arrive at
-    2.40 s.
+    """Delay packets, so that the warm-up's last requests arrive only after its end.
+
+    They leave 1.92 s after the warm-up's begin, and arrive at 2.40 s. The warm-up ends after 1.96 s
+    to 2.06 s.
     """
     hosts = fleet.file(root, generators=("gen2",), engine="unix")
     quick = with_changed("runner.measure.fleet", "m.WAYS = 1")
@@ -256,7 +260,7 @@ SHORT = with_changed(
     "runner.planning.catalog",
     "load = m.load_campaign; m.load_campaign = lambda _: load('test.toml')",
 )
-"""It takes the test's campaign where it would take another one."""
+"""A program like `bench` that uses the test's campaign instead of the one that is named."""
 
 
 def test_check_and_calibrate_work_on_other_hosts(root, fleet, nothing_left):
@@ -271,7 +275,7 @@ def test_check_and_calibrate_work_on_other_hosts(root, fleet, nothing_left):
 
 
 def loads():
-    """Whether wrk measures."""
+    """Return whether wrk runs a load of 4 s, which is the measured one."""
     return (
         subprocess.run(
             ["pgrep", "-f", "/lab/tools/wrk .*-d4s"], capture_output=True, check=False
@@ -281,18 +285,18 @@ def loads():
 
 
 ADMINS = {"dockerd", "containerd", "containerd-shim", "sshd"}
-"""Programs of the hosts' administrators."""
+"""Programs on the hosts that do not belong to the lab."""
 
 
 def loads_long():
-    """Whether wrk measures the load that nothing but a loss ends in this test."""
+    """Return whether wrk runs the load of 90 s, which a test ends before by losing a host."""
     found = ["pgrep", "-f", "/lab/tools/wrk .*-d90s"]
     return subprocess.run(found, capture_output=True, check=False).returncode == 0
 
 
 @contextlib.contextmanager
 def under_way(root, hosts, *what, under=LONG, begun=loads, **user):
-    """A campaign on several hosts whose load runs."""
+    """Start a campaign on several hosts; yield its runner once its load runs."""
     (root / "test.toml").write_text(campaign(under))
     runner = real_lab.start(root, "run", *(what or ["test.toml"]), "--hosts", hosts, **user)
     try:
@@ -305,13 +309,13 @@ def under_way(root, hosts, *what, under=LONG, begun=loads, **user):
 
 
 def failed(runner):
-    """Wait for a campaign that must fail; return what it said."""
+    """Wait for the end of a campaign that must fail; return its output."""
     done = real_lab.ended(runner, 1)
     return done.stdout + done.stderr
 
 
 def cleaned(root, fleet, hosts):
-    """Have `bench clean` remove what is left on the hosts; return what it said."""
+    """Run `bench clean` for the hosts, check that no container is left, and return its messages."""
     done = real_lab.bench(root, "clean", "--hosts", hosts, code=0)
     assert fleet.containers() == []
     return done.stderr
@@ -323,7 +327,7 @@ def goes_on(root, hosts):
 
 
 def lost(runner, role, since_s):
-    """Wait for a run that must end by the loss of a host; return what it said."""
+    """Wait for the end of a run that loses a host, check its messages, and return its output."""
     said = ""
     while "is lost" not in said:
         said += os.read(runner.stderr.fileno(), 65_536).decode()
@@ -424,7 +428,7 @@ def test_a_run_goes_on_after_a_frozen_host_and_a_killed_runner(root, fleet, noth
     with under_way(root, hosts, "--resume", "latest") as runner:
         runner.kill()
         real_lab.ended(runner)
-    wait_for(lambda: not fleet.containers(), 15)  # the watchdog's work
+    wait_for(lambda: not fleet.containers(), 15)  # the watchdog removes them
     assert "Nothing was left over" in cleaned(root, fleet, hosts)
     goes_on(root, hosts)
     alone = real_lab.bench(root, "run", "--resume", "latest", code=2)
@@ -458,7 +462,8 @@ def test_a_disk_that_is_full_over_there_ends_the_run(root, fleet, nothing_left):
             root, hosts, under=RATES, begun=lambda: list(disk.glob("*/_data/load"))
         ) as runner:
             room = os.statvfs(disk)
-            with contextlib.suppress(OSError):  # the load was quicker: it is as full as can be
+            # If the load fills the disk first, this write fails, but the disk is full anyway.
+            with contextlib.suppress(OSError):
                 (disk / "filling").write_bytes(bytes(room.f_bavail * room.f_frsize - 100 * 1024))
             said = failed(runner)
         assert (

@@ -1,6 +1,6 @@
-"""Signs of life between the runner and its stations: what each side does in a silence.
+"""Tests of the signs of life between the runner and its stations, and of silences.
 
-The clocks are the tests' own, except that of a station, which is a process of this machine.
+The tests use clocks of their own, except for stations that are processes of this machine.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from runner.model import CannotGoOnError
 
 
 class Clock:
-    """Seconds that pass only if a test says so."""
+    """A clock whose time passes only if a test says so."""
 
     def __init__(self):
         self.now_s = 1000.0
@@ -36,7 +36,7 @@ class Clock:
 
 
 class Line:
-    """A station's channel that says nothing by itself."""
+    """A channel to a station that sends nothing by itself."""
 
     complaint = b""
 
@@ -58,7 +58,7 @@ class Line:
 
 
 class World:
-    """Hosts under a vigil whose clock stands still between the steps of a test."""
+    """Hosts that a Vigil watches, with a clock that stands still between the steps of a test."""
 
     def __init__(self, *names):
         self.clock = Clock()
@@ -70,7 +70,7 @@ class World:
             self.vigil.watch(name, line, lambda name=name: self.abandoned.append(name))
 
     def pass_s(self, seconds, silent=()):
-        """Let time pass, in which all hosts but the `silent` ones show signs of life."""
+        """Let time pass; all hosts except the `silent` ones show signs of life meanwhile."""
         end_s = self.clock.now_s + seconds
         while self.clock.now_s < end_s:
             self.clock.now_s += LOOK_S
@@ -81,7 +81,10 @@ class World:
 
 
 def test_the_deadlines_are_those_that_the_documentation_promises():
-    """Noticed within 10 s, and nothing left after 15 s; the runner gives up first."""
+    """Check the promised deadlines.
+
+    A loss is noticed within 10 s, nothing is left after 15 s, and the runner gives up first.
+    """
     assert LOST_S + 2 * LOOK_S < 10 and LOST_S + 2 * LOOK_S < LEASE_S < 15 - 3 - 2 * LOOK_S
 
 
@@ -108,7 +111,7 @@ def test_a_silent_host_is_said_at_once_and_given_up_within_ten_seconds():
 
 
 def test_a_host_that_comes_back_in_time_is_not_lost():
-    """But the load during which it was away knows for how long."""
+    """Check also that the longest silence is known, because it matters for the load under way."""
     world = World("server")
     world.pass_s(LOST_S - 1, silent={"server"})
     world.pass_s(30)
@@ -142,7 +145,7 @@ def test_a_host_whose_channel_the_runner_closes_is_not_lost():
 
 
 def test_a_runner_that_was_stopped_itself_blames_no_host():
-    """What the hosts sent meanwhile is still unread."""
+    """Stop the runner's clock for 60 s; signs of life that came meanwhile would still be unread."""
     world = World("server")
     world.pass_s(2)
     world.clock.now_s += 60
@@ -154,7 +157,10 @@ def test_a_runner_that_was_stopped_itself_blames_no_host():
 
 
 def test_the_loss_of_a_host_ends_the_wait_for_another():
-    """Its load may take an hour, and a station that shows signs of life may hang."""
+    """Lose one host while the runner waits for another one.
+
+    Without this check the runner could wait for an hour, as long as the other host's load lasts.
+    """
     vigil = Vigil(lambda _: None)
     lines = {name: Line() for name in ("generator 1", "generator 2")}
     for name, line in lines.items():
@@ -173,7 +179,7 @@ def test_the_loss_of_a_host_ends_the_wait_for_another():
 
 @contextlib.contextmanager
 def station(folder, lease_s):
-    """A station as a process of this machine, which waits for so long for its runner."""
+    """Run a station as a process of this machine, which gives its runner up after `lease_s`."""
     program = f"from runner.measure import station as s; s.LEASE_S = {lease_s}; s.main()"
     env = {**os.environ, "LAB_WORK": str(folder), "PYTHONPATH": str(ROOT)}
     pipe = subprocess.PIPE
@@ -193,7 +199,7 @@ def ask(station, **what):
 
 
 def load(station, folder):
-    """Have a station run a load that takes long; return its process once it runs."""
+    """Let a station run a long load; return the load's process once it runs."""
     (folder / "load").mkdir()
     command = {"argv": ["sleep", "1000"], "env": {}, "timeout_s": 2000}
     cpus = list(os.sched_getaffinity(0))
@@ -209,10 +215,13 @@ def load(station, folder):
     "after 10 s it ends all that the lab started on its host",
 )
 def test_a_station_without_its_runner_ends_what_it_started(tmp_path):
-    """Its input stays open, as that of a host whose cable is pulled; a load runs."""
+    """Stop the signs of life while a load runs, but keep the station's input open.
+
+    A station sees the same if the network cable of its host is pulled.
+    """
     with station(tmp_path, lease_s=2) as made:
         generator = load(made, tmp_path)
-        for _ in range(6):  # longer than its lease: a sign of life keeps it
+        for _ in range(6):  # longer than the lease, which each sign of life renews
             time.sleep(0.5)
             made.stdin.write("beat\n")
             made.stdin.flush()
@@ -232,7 +241,7 @@ def test_a_station_whose_runner_ended_does_not_wait_for_its_load(tmp_path):
 
 
 def test_processes_of_a_container_are_found_by_its_group():
-    """The id of a container is in the path of its group, and its processes may change."""
+    """Find processes by the id in the path of their group, as with the id of a container."""
     with contextlib.ExitStack() as stack:
         groups = []
         group = stack.enter_context(cgroups.temporary("lease", groups.append))

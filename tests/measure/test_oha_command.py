@@ -1,4 +1,4 @@
-"""oha's command line for each shape of load, what its database becomes, and what a warm-up says."""
+"""Tests of oha's command lines, of the conversion of its database, and of warm-up results."""
 
 import csv
 import gzip
@@ -57,7 +57,7 @@ def test_a_load_in_close_mode_keeps_no_connection():
 
 def test_an_open_load_is_offered_from_its_lead_on():
     argv = command(OPEN).argv
-    # 0.5 s of lead, 1.5 s of load, and the 10 ms that a request may be late.
+    # 2,010 ms: 0.5 s of lead time, 1.5 s of load, and 10 ms by which a request may be late.
     assert {"-q500", "--latency-correction", "-z2010ms", "-c100"} <= {*argv}
 
 
@@ -99,7 +99,7 @@ def test_memory_and_disk_grow_with_the_load():
 
 
 def stored(path: Path, rows: list[tuple[object, ...]]) -> Path:
-    """A database as oha 1.16 makes it (its src/db.rs)."""
+    """Make a database as oha 1.16 makes it (oha's src/db.rs); return its path."""
     with sqlite3.connect(path) as database:
         database.execute(
             "CREATE TABLE oha (url TEXT NOT NULL, start REAL NOT NULL, start_latency_correction"

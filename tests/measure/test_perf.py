@@ -1,4 +1,4 @@
-"""perf on real processes whose CPU time and system calls are known, and what is said without it."""
+"""Tests of perf on real processes with known CPU time and system calls, and of its absence."""
 
 import contextlib
 import os
@@ -54,7 +54,7 @@ def test_samples_add_up_to_the_cpu_time(tool, tmp_path):
 
 @needs_perf
 def test_perf_counts_the_calls_that_were_made(tool, tmp_path):
-    """The process makes two system calls for each byte that it is sent, and no other."""
+    """Use a process that makes two system calls for each byte that it receives, and no others."""
     out = tmp_path / "perf-stat.json"
     with running(CALLS, stdin=subprocess.PIPE) as process:
         process.stdin.write(b"x" * 10)
@@ -73,7 +73,7 @@ def test_perf_counts_the_calls_that_were_made(tool, tmp_path):
 @needs_perf
 @pytest.mark.timed
 def test_a_child_that_ends_while_perf_starts_is_left_out(tool, tmp_path, monkeypatch):
-    """Like a connection of PostgreSQL: it was listed, and has ended when perf looks for it."""
+    """List a child that has ended by the time perf looks for it, as PostgreSQL's processes do."""
     looks = []
 
     def listed(pid):

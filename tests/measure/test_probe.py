@@ -1,4 +1,4 @@
-"""The probe against servers with known behaviour: their delays come back, whatever the schedule."""
+"""Tests of the probe with servers of known behaviour, whose delays it must measure."""
 
 import contextlib
 import json
@@ -39,12 +39,10 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """Answers with what `reply(number)` returns, a thread a connection.
+    """A server that answers request `number` with `reply(number)`; each connection has a thread.
 
-    None closes without an answer.
-
-    With `one_at_a_time` a request waits until the one before it is answered, as in a server that
-    hangs as a whole.
+    If the reply is None, it closes the connection without an answer. With `one_at_a_time`, a
+    request waits until the previous request is answered, as in a server that hangs as a whole.
     """
 
     daemon_threads = True
@@ -84,13 +82,13 @@ class Server(socketserver.ThreadingTCPServer):
 
 
 def after(seconds):
-    """Answer after so long."""
+    """Return the usual answer after some seconds."""
     time.sleep(seconds)
     return ANSWER
 
 
 def started(port, **more):
-    """Start the real probe, and have it ask a server."""
+    """Start the real probe, and let it begin to send requests to a server."""
     command = [sys.executable, "-m", "runner.measure.probe", "40", "0,1"]
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
@@ -102,9 +100,7 @@ def started(port, **more):
 
 
 def probe(server, seconds, **more):
-    """Run the real probe for a while and return its columns, and how late each answer was in
-    milliseconds.
-    """
+    """Run the real probe for some seconds; return its columns, and each answer's latency in ms."""
     process = started(server.server_address[1], **more)
     time.sleep(seconds)
     out, _ = process.communicate('{"pause": true}\n', timeout=20)
@@ -120,7 +116,8 @@ def test_a_known_delay_comes_back_and_the_schedule_is_kept():
     server = Server(lambda _: after(0.005))
     rows, latency_ms = probe(server, 2.0)
     assert 75 <= len(rows["status"]) <= 82 and set(rows["status"]) == {200}
-    assert rows["opened"].sum() == server.accepted <= 3  # two that are due within 5 ms need two
+    # Two requests that are due within 5 ms need two connections.
+    assert rows["opened"].sum() == server.accepted <= 3
     since_ns = rows["scheduled_ns"] - rows["scheduled_ns"][0]
     out_of_step = since_ns / 25_000_000 - np.arange(len(since_ns))
     assert (np.abs(out_of_step) < 1).all(), "one in every period"
@@ -131,7 +128,7 @@ def test_a_known_delay_comes_back_and_the_schedule_is_kept():
 
 
 def over_tls(folder, reply, **tls):
-    """Probe a server over TLS for a while, as `probe` does; return the server, too."""
+    """Probe a server over TLS for 2 s; return the same as `probe`, and the server."""
     authority = Authority(folder)
     server = Server(reply, files=authority.certificate())
     trusted = {"name": "127.0.0.1", "ca": str(authority.ca), **tls}
@@ -139,7 +136,7 @@ def over_tls(folder, reply, **tls):
 
 
 def test_a_known_delay_comes_back_over_tls(tmp_path):
-    """From the second request on; the first one has the handshake in its time, too."""
+    """Check the delay of a server over TLS; the first request also has the handshake's time."""
     rows, latency_ms, server = over_tls(tmp_path, lambda _: after(0.005))
     assert 75 <= len(rows["status"]) <= 82 and set(rows["status"]) == {200}
     assert rows["opened"].sum() == server.accepted <= 3
@@ -147,7 +144,7 @@ def test_a_known_delay_comes_back_over_tls(tmp_path):
 
 
 def test_a_long_answer_over_tls_comes_whole(tmp_path):
-    """Of many records, the last of which ends it; and a closed connection is opened again."""
+    """Send an answer of many TLS records, and close every second connection after it."""
     long = b"HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n" + 300_000 * b"x"
     closing = long.replace(b"OK\r\n", b"OK\r\nConnection: close\r\n")
     rows, _, server = over_tls(tmp_path, lambda number: closing if number % 2 else long)
@@ -162,9 +159,9 @@ def test_an_untrusted_certificate_is_no_answer(tmp_path):
 
 
 def series(process, server, hz, seconds):
-    """Have a started probe ask a server `hz` times a second for a while.
+    """Let a started probe send `hz` requests per second to a server for some seconds.
 
-    Return when its requests were due.
+    Return the times at which its requests were due.
     """
     asked = {"method": "GET", "path": "/", "body": "", "port": server.server_address[1], "hz": hz}
     process.stdin.write(json.dumps(asked) + "\n")
@@ -177,7 +174,7 @@ def series(process, server, hz, seconds):
 
 
 def test_a_period_longer_than_a_slice_goes_on_in_the_next_one():
-    """Eight slices of 0.2 s each at 2.5 a second: four requests together, not one a slice."""
+    """Probe eight slices of 0.2 s at 2.5 requests/s: four requests in all, not one per slice."""
     server = Server()
     command = [sys.executable, "-m", "runner.measure.probe", "40", "0,1"]
     pipe = subprocess.PIPE
@@ -205,9 +202,9 @@ def test_two_servers_have_a_rate_each():
 
 
 def test_a_hanging_server_is_late_for_every_request_meanwhile():
-    """One answer takes 1 s, and 40 requests a second are due meanwhile.
+    """Let one answer take 1 s, while 40 requests are due.
 
-    Each of them waits 25 ms less than the one before it.
+    Each of these requests waits 25 ms less than the previous one.
     """
     rows, latency_ms = probe(
         Server(lambda number: after(float(number == 10)), one_at_a_time=True), 2.0
@@ -219,8 +216,9 @@ def test_a_hanging_server_is_late_for_every_request_meanwhile():
 
 
 def test_requests_of_a_slow_server_do_not_queue_in_the_probe():
-    """Every answer takes 100 ms, four times the period: on one connection the wait would grow
-    without end.
+    """Let every answer take 100 ms, which is four times the probe's period.
+
+    On a single connection, the wait of requests would grow without end.
     """
     server = Server(lambda _: after(0.1))
     rows, latency_ms = probe(server, 2.0)
@@ -243,14 +241,15 @@ def test_a_server_that_closes_is_asked_over_a_new_connection():
 
 
 def test_an_unaccepted_connection_holds_up_no_other_request():
-    """A backlog of one, and nobody accepts for 0.3 s: the kernel drops what comes, and asks again
-    after a second.
+    """Accept no connection for 0.3 s, with a backlog of one.
+
+    The kernel drops further connection requests, and the client sends them again after a second.
     """
 
     class Stalling(Server):
         def process_request(self, *connection):
             if self.accepted == 19:
-                time.sleep(0.3)  # in the thread that accepts
+                time.sleep(0.3)  # this method runs in the thread that accepts connections
             super().process_request(*connection)
 
     rows, latency_ms = probe(Stalling(lambda _: CLOSING, backlog=1), 3.0)
@@ -265,14 +264,15 @@ def test_an_unaccepted_connection_holds_up_no_other_request():
 
 
 def test_a_connection_closed_by_the_server_is_not_used_again():
-    """Two requests overlap now and then, so that a second connection lies idle.
+    """Close idle connections after 0.1 s.
 
-    This server closes it after 0.1 s.
+    Now and then two requests overlap, so that the probe opens a second connection, which is idle
+    afterwards.
     """
 
     class Ending(Server):
         def finish_request(self, channel, address):
-            channel.settimeout(0.1)  # twice the longest time between two requests
+            channel.settimeout(0.1)  # twice the longest interval between two requests
             with contextlib.suppress(TimeoutError):
                 super().finish_request(channel, address)
 
@@ -313,15 +313,17 @@ WHOLE = {
     "trailers": (CHUNKED + b"a\r\n0123456789\r\n0\r\nDigest: x\r\n\r\n", (200, True)),
     "early hints": (b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + ANSWER, (200, True)),
 }
-"""Answers, each with its status and whether its connection is kept (RFC 9112, sections 6.3, 7.1 and
-9.3).
+"""Answers, each with its status, and with True if its connection is kept.
+
+Source: RFC 9112, sections 6.3, 7.1 and 9.3.
 """
 
 
 def fed(*pieces):
     """Feed a reader piece by piece.
 
-    Return what it answers to each: status and whether the connection is kept.
+    For each piece, return the status of the answer that it completes and whether the connection is
+    kept; None if it completes no answer.
     """
     reader = ResponseReader()
     taken = []
@@ -387,9 +389,9 @@ PERIOD_NS = 25_000_000
 
 
 def samples(latencies_ms, status=200, sent=None, opened=None, count=None):
-    """What the probe saw of requests that were due every 25 ms.
+    """Return the probe's samples of requests that were due every 25 ms.
 
-    The first opened a connection where nothing is said.
+    By default, only the first request opened a connection.
     """
     due = np.arange(count or len(latencies_ms), dtype=np.int64) * PERIOD_NS
     sent = due if sent is None else sent
@@ -404,7 +406,7 @@ def samples(latencies_ms, status=200, sent=None, opened=None, count=None):
 def test_percentiles_of_what_was_due_within_the_load(tmp_path):
     latencies = np.full(1000, 1.0)
     latencies[::100] = 50.0  # 1 % take 50 ms
-    latencies[800:] = 900.0  # after the load: 20 s at 40 a second are 800 requests
+    latencies[800:] = 900.0  # after the load, because 20 s at 40 requests/s are 800 requests
     out = tmp_path / "probe.parquet"
     found = probe_percentiles(samples(latencies), out, [Window(0, 20.0, 0, 0)])
     assert (found["probe_requests"], found["probe_failed"]) == (800, 0)
@@ -420,11 +422,11 @@ def test_percentiles_of_what_was_due_within_the_load(tmp_path):
         (
             samples(np.ones(99)),
             {"p50_ms": 1.0, "p95_ms": None, "p99_ms": None},
-        ),  # a percentile needs samples
+        ),  # too few samples for these percentiles
         (
             samples(np.ones(50), status=503),
             {"failed": 50, "p50_ms": None},
-        ),  # errors are no response times
+        ),  # errors have no response times
     ],
 )
 def test_what_is_no_percentile_is_none(tmp_path, given, expected):
@@ -440,19 +442,19 @@ def test_late_sending_differs_from_waiting_for_the_server():
     due = number.astype(np.int64) * PERIOD_NS
     sent = due + np.where(
         (due >= 1e9) & (due < 1.5e9), 150_000_000, 0
-    )  # 20 of 100, for half a second
+    )  # 20 of 100 requests are late: those of half a second
     probes = samples(1, sent=sent, opened=0 * due, count=100)
     assert late(probes, 2.5) == pytest.approx(0.2, abs=0.01)
     assert late(probes, 1.0) == 0.0
-    assert late(probes, 5.0) == pytest.approx(0.6, abs=0.01)  # it stopped half-way
+    assert late(probes, 5.0) == pytest.approx(0.6, abs=0.01)  # the probe stopped half-way
     assert late(probes, 0.2) == 0.0
-    # A server that takes no connection for that half second: the probe waits for the first of them.
+    # A server that accepts no connection in that half second: the probe waits for the first one.
     waits = np.where((due > 1e9) & (due < 1.5e9), int(1.5e9), due)
     received_ms = (
         np.where(number == 40, int(1.5e9), np.maximum(waits, sent + 1_000_000)) - waits
     ) / 1e6
     assert late(samples(received_ms, sent=waits, opened=number == 40, count=100), 2.5) < 0.02
-    # A server that answers nothing for 10 s: from the hundredth request on none can be sent.
+    # A server that answers nothing for 10 s: after a hundred requests, no more can be sent.
     due = np.arange(200, dtype=np.int64) * PERIOD_NS
     end = np.maximum(due, int(10e9))
     sent = np.where(np.arange(200) < PROBE_CONNECTIONS, due, end)
@@ -471,8 +473,8 @@ CLOSINGS = [
         3000,
         ORDER >= 0,
         0,
-    ),  # none is answered before the last one is sent: each has its connection, none was closed
-    (62, ORDER < 3, 0),  # a service of two periods and a half keeps three connections busy
+    ),  # no request is answered before the last is sent, so each needs a connection of its own
+    (62, ORDER < 3, 0),  # answers that take two and a half periods keep three connections busy
     (62, ORDER >= 0, 1),
 ]
 

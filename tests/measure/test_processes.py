@@ -1,6 +1,6 @@
-"""Processes have the CPUs and the environment that they were given, and outlive no runner.
+"""Tests of plain processes: their CPUs, their environment, and their end.
 
-Nor do wakeful idle CPUs.
+No process outlives the runner that started it, and idle CPUs sleep again after the runner's end.
 """
 
 import contextlib
@@ -138,7 +138,7 @@ def test_the_next_run_reaps_what_runner_and_watchdog_left(root):
 
 @pytest.mark.fault("a pid in the ledger belongs to a stranger by now", "the stranger lives")
 def test_a_strangers_process_is_never_reaped(root):
-    """The ledger names a pid that has meanwhile gone to another process: its start time differs."""
+    """Write a pid into the ledger that belongs to another process: its start time differs."""
     with real_lab.process("sleep", "30", start_new_session=True) as stranger:
         with ledger() as book:
             book.add(ProcessEntry(stranger.pid, start_ticks(stranger.pid) - 5))
@@ -249,9 +249,9 @@ def test_cpus_that_poll_enter_no_idle_state():
 
 
 def holders(pids):
-    """Return which of some processes have the device open.
+    """Return those of some processes that have the device open.
 
-    Other files of theirs may close while one looks.
+    Other files of these processes may be closed meanwhile, which is no error.
     """
 
     def is_open(link):
@@ -275,7 +275,7 @@ def test_a_device_that_may_not_be_opened_is_one_warning(tmp_path):
 
 
 def test_a_kernel_without_idle_states_is_one_warning():
-    """The warning names no remedy, because none would help."""
+    """Check that the warning names no remedy, because there is none."""
     warning = idle.remedy(idle.NO_STATES)
     assert (
         "this kernel leaves their sleep to the hypervisor" in warning
@@ -293,7 +293,7 @@ def test_a_kernel_without_idle_states_is_one_warning():
     ],
 )
 def test_cpus_that_sleep_all_the_same_are_seen(tmp_path, name, latency, rises, problem):
-    """A kernel that does not heed the file must not be said to poll."""
+    """Check that CPUs are not reported as polling if the kernel ignores the file."""
     state = tmp_path / "cpu0" / "cpuidle" / "state1"
     state.mkdir(parents=True)
     (state / "name").write_text(name)

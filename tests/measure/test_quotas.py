@@ -1,4 +1,4 @@
-"""CPU quotas that a server has from elsewhere: control groups in fake trees of both versions."""
+"""Tests of CPU quotas that the lab did not set, with fake control groups of both versions."""
 
 import json
 import math
@@ -30,12 +30,12 @@ from runner.verdict.limits import Cause, Limit
 from runner.verdict.words import reason
 
 PID = 4242
-"""Of the fake server."""
+"""The pid of the fake server."""
 PERIOD_US = 100_000
 
 
 class Tree:
-    """Fake /proc and /sys/fs/cgroup with the groups of one version."""
+    """A fake /proc and /sys/fs/cgroup with control groups of one version."""
 
     def __init__(self, root, version):
         self.root = root
@@ -61,7 +61,7 @@ class Tree:
         (folder / "cgroup").write_text(line)
 
     def group(self, path, quota_us=None, throttled_ns=0, period_us=PERIOD_US):
-        """Make a group, without a quota if none is given."""
+        """Make a group; without `quota_us`, it has no quota."""
         folder = self.mount / path.lstrip("/")
         folder.mkdir(parents=True, exist_ok=True)
         if self.version == 1:
@@ -93,21 +93,21 @@ def throttled_ns(tree):
 
 
 def open_below(folder):
-    """Return the files below a folder that this process has open."""
+    """Return the files in a folder that this process has open."""
     opened = [Path(each.path) for each in psutil.Process().open_files()]
     return [path for path in opened if path.is_relative_to(folder)]
 
 
 def test_without_any_quota_the_throttled_time_is_0(tree):
     tree.process(PID, "/docker/one")
-    tree.group("/docker/one", throttled_ns=7_000_000)  # of a quota that it no longer has
+    tree.group("/docker/one", throttled_ns=7_000_000)  # from a quota that the group had before
     tree.group("/docker")
     assert quota_in(tree) == Quota(None, known=True, shared=False)
     assert throttled_ns(tree) == 0
 
 
 def test_the_tightest_quota_of_the_group_and_all_above_counts(tree):
-    """So do the throttled times of all of them."""
+    """Check also that the throttled times of all these groups are added up."""
     tree.process(PID, "/pods/pod/container")
     tree.group("/pods/pod/container", 150_000, 1_000_000)
     tree.group("/pods/pod", 20_000, 30_000_000, period_us=40_000)
@@ -161,7 +161,7 @@ def test_what_cannot_be_read_is_not_known_and_never_0(tree, how):
 
 @pytest.mark.parametrize("text", ["", "much\n", None], ids=["empty", "no number", "a folder"])
 def test_a_quota_that_cannot_be_read_is_not_known(tree, text):
-    """What was seen before stays."""
+    """Check also that the quota of the group above is still reported."""
     tree.process(PID, "/one/two")
     tree.group("/one", 50_000, 1_000_000)
     unreadable = tree.group("/one/two")
@@ -208,7 +208,7 @@ SECONDS = np.array([0.0, 10.0])
 def used_by(
     quota, cpu_s=4.85, throttled_s=4.0, placement=None, cell=CELL, generator_throttled_s=math.nan
 ):
-    """Return metrics and evidence of ten seconds in which the server used `cpu_s` of CPU time."""
+    """Return metrics and evidence for ten seconds in which the server used `cpu_s` of CPU time."""
     measurement = measured(quota=quota, placement=placement or Placement((0,), (1,)))
     server = {"cpu_s": np.array([0.0, cpu_s]), "throttled_s": np.array([0.0, throttled_s])}
     idle = {"cpu_s": np.array([0.0, 1.0]), "steal_s": np.zeros(2)}
@@ -221,7 +221,7 @@ def used_by(
 
 
 def test_a_server_at_a_foreign_quota_is_the_limit():
-    """The reason says the part of a core that the quota leaves."""
+    """Check also that the reason names the share of a core that the quota allows."""
     metrics, found = used_by(Quota(0.5))
     assert (metrics["server_quota_cores"], metrics["server_throttled_pct"]) == (
         0.5,
@@ -302,7 +302,7 @@ def tables(tmp_path):
 
 
 def under(tables, tmp_path, **columns):
-    """Return the run as it is read if its trials have these values."""
+    """Return the tables of a run whose trials have these values in their columns."""
     path = tmp_path / "run" / "tables" / "trials.parquet"
     tables.trials.drop(columns=["load", "terms", "load_order", "quota_cores"]).assign(
         **columns
@@ -338,7 +338,7 @@ def test_terms_and_sentences_contain_the_quota(tables, tmp_path, share, quota, w
 
 
 def test_the_evidence_says_how_much_of_a_quota_was_left(tables, tmp_path):
-    """Or that the throttling is not known."""
+    """Check also that the evidence says if the throttling is unknown."""
     values = {
         "server_quota_cores": 0.5,
         "server_cpu_mean_pct": 45.0,

@@ -1,5 +1,6 @@
-"""What the sampler reads: held against psutil and known loads, while processes come, go
-and fork.
+"""Tests of the sampler: its values are compared with psutil and with known loads.
+
+Meanwhile, processes begin, end and fork.
 """
 
 import itertools
@@ -37,7 +38,8 @@ from runner.measure.subjects import (
 from runner.model import LabError
 
 MIB = 2**20
-# So many children, each with 2 MiB beside 20 MiB that all share; a line of input ends them.
+# A process with `children` children. Each has 2 MiB of its own; all share 20 MiB. A line of input
+# ends them.
 FAMILY = """
 import mmap, os, sys, time
 shared = mmap.mmap(-1, 20 * 2**20)
@@ -56,7 +58,7 @@ BUSY = "while True: pass"
 
 @contextmanager
 def running(code, lines=0):
-    """Run Python code, and wait for so many lines of it."""
+    """Run Python code, and yield its process once it has printed this many lines."""
     pipe = subprocess.PIPE
     with real_lab.process(
         sys.executable, "-c", code, stdin=pipe, stdout=pipe, start_new_session=True
@@ -82,7 +84,7 @@ SUBJECTS = {name: name for name in ("server", "database", "host", "sampler")}
 
 
 class Sampling:
-    """A real sampler at 20 Hz, its ledger, and once it was stopped its rows."""
+    """A real sampler at 20 Hz with its ledger; after `stop`, also its rows."""
 
     def __init__(self, book, ask, path):
         self.book = book
@@ -106,9 +108,9 @@ def sampling(root):
 
 
 def held(name, code, sampling, root):
-    """Python code as the process engine starts it, what it prints in `log`.
+    """Start Python code as the process engine starts a server; its output goes to `log`.
 
-    It waits for its release.
+    The program waits until it is released.
     """
     argv = [sys.executable, "-c", code]
     return pinned(
@@ -163,8 +165,9 @@ def test_a_group_counts_time_throttling_memory_and_threads(
 
 
 def opened(path):
-    """How many of this process's descriptors are this file (other tests' may come and go
-    meanwhile).
+    """Return how many of this process's open files are this file.
+
+    Other files may be opened and closed by other tests meanwhile.
     """
     return sum(opened.path == str(path) for opened in psutil.Process().open_files())
 
@@ -190,7 +193,10 @@ def busy_s():
 
 
 def test_the_host_agrees_with_psutil():
-    """Each reading lies between two of psutil's, which may be 10 ms of each kind of time off."""
+    """Check that a reading lies between two readings by psutil.
+
+    psutil's may be wrong by 10 ms for each kind of CPU time.
+    """
     host = HostSubject()
     before = busy_s(), psutil.cpu_times().steal, psutil.cpu_stats().ctx_switches
     reading = host.read()
@@ -202,7 +208,7 @@ def test_the_host_agrees_with_psutil():
 
 
 def test_memory_of_many_processes_agrees_with_psutil():
-    """Whether it is read at once or bit by bit."""
+    """Read the memory at once and in portions; both must agree with psutil."""
     children = 3 * procfs.AT_ONCE
     with running(FAMILY.format(children=children), lines=children + 1) as leader:
         pids = list(descendants(leader.pid))
@@ -290,8 +296,10 @@ time.sleep(60)
 
 
 def test_processes_that_join_a_group_are_seen(group):
-    """Version 1 hands an old list of processes to whoever keeps the file open and reads it more
-    than once a second.
+    """Add a process to a group, and check that it is found although the group is read often.
+
+    Version 1 of control groups returns an old list of processes from a file that stays open and is
+    read more than once a second.
     """
     with running(BUSY) as first, running(BUSY) as second:
         join(group, first)
@@ -303,7 +311,7 @@ def test_processes_that_join_a_group_are_seen(group):
 
 # --- the sampler itself ---------------------------------------------------------------------------
 
-# Busy for 30 ms of every 100 ms, on its CPU clock: 30 % of a core.
+# A program that is busy for 30 ms of every 100 ms, by its CPU clock, which is 30 % of a core.
 DUTY = """
 import time
 begin = time.monotonic()
@@ -337,7 +345,7 @@ def test_a_group_agrees_with_its_process(group):
 
 @pytest.mark.timed
 def test_a_known_duty_cycle_comes_back(root, sampling):
-    """By the group's counter and by the process's clocks; its account is the independent truth."""
+    """Compare the group's counter and the process's clocks with the program's own measurement."""
     with held("duty", DUTY.format(seconds=3), sampling, root) as process:
         sampling.add("server", process.pid)
         fallback = ProcessSubject(process.pid)
@@ -355,7 +363,7 @@ def test_a_known_duty_cycle_comes_back(root, sampling):
     ticks = len(sampling.rows("host"))
     assert 0.9 * 20 * 3 <= ticks <= 20 * (time.monotonic_ns() - begin) / 1e9 + 3
     used = (after.cpu_ns - before.cpu_ns) / (after.mono_ns - before.mono_ns)
-    assert used == pytest.approx(0.3, abs=0.08)  # interpreter start included
+    assert used == pytest.approx(0.3, abs=0.08)  # including the start of the interpreter
     assert (after.rss_bytes > 1_000_000, after.threads) == (True, 1)
 
 
@@ -381,9 +389,10 @@ def test_cpu_is_read_at_every_tick_until_the_end(sampling):
 
 @pytest.mark.timed
 def test_the_sampler_takes_two_percent_of_a_core_at_most(sampling):
-    """`make bench-sampler` finds a quarter of that.
+    """Check an upper limit of the sampler's CPU time.
 
-    Here is room for a machine whose caches others use too.
+    `make bench-sampler` measures a quarter of it. The rest is for machines whose caches are used by
+    other programs, too.
     """
     with running(FAMILY.format(children=20), lines=21) as database, running(BUSY) as server:
         sampling.add("server", server.pid)
@@ -398,7 +407,7 @@ def test_the_sampler_takes_two_percent_of_a_core_at_most(sampling):
 
 @pytest.mark.timed
 def test_a_group_gets_its_share_of_a_core_and_no_more(root, sampling):
-    """The process's CPU clock is the independent truth."""
+    """Compare with the CPU time that the process itself has measured."""
     burn = (
         "import time; end = time.monotonic() + 3.0\nwhile time.monotonic() < end: "
         "pass\nprint(time.process_time())"
@@ -415,8 +424,9 @@ def test_a_group_gets_its_share_of_a_core_and_no_more(root, sampling):
 
 
 def test_stats_are_polled_without_ever_waiting():
-    """A server that answers late, and in pieces: the poll takes what is there and asks anew only
-    after an answer.
+    """Let a server answer late and in pieces.
+
+    The poll must read what has arrived, and send another request only after an answer.
     """
     body = (
         b'{"requests":1,"connections":1,"gc":{"cycles":3,"pause_total_ms":0.5,"cpu_s":0.1},'
@@ -450,12 +460,15 @@ def test_stats_are_polled_without_ever_waiting():
             assert channel.recv(1000).count(b"GET") == 1
         time.sleep(0.05)
         assert poll.take() is None
-        poll.ask(200)  # the server is gone: nothing happens
+        poll.ask(200)  # the server has ended, so this does nothing
         assert poll.take() is None
 
 
 def test_a_quota_of_version_2_is_written_below_the_root(tmp_path):
-    """This process's group holds processes and cannot give the controller on; the root can."""
+    """Use the root, because this process's group holds processes.
+
+    Such a group cannot pass the controller on to groups below it, unless it is the root.
+    """
     mounts = cgroups.mounts(tmp_path)
     ours = mounts / "user.slice"
     ours.mkdir(parents=True)

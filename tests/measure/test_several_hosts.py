@@ -1,5 +1,6 @@
-"""What several hosts need without any host: the file that names them, shares of a load, and
-merging, held exactly.
+"""Tests of the support for several hosts, without hosts.
+
+They cover the hosts file, the parts of a load, and the merging of results, with exact values.
 """
 
 import contextlib
@@ -179,7 +180,7 @@ def k6_file(path, requests, shift_ns=0):
 
 
 def digested(raw, *part):
-    """Digest the samples of a generator, and of a second one whose clock is so much behind."""
+    """Digest the samples of a generator and, if given, of a second one with another clock."""
     spool = partial(spool_together, further=[part]) if part else spool_points
     return digest(raw, spool=spool), [
         read_table(raw, name) for name in ("requests", "latency", "throughput")
@@ -197,7 +198,8 @@ def test_two_generators_are_digested_as_one_whatever_the_clocks(tmp_path):
     for ahead_ns in (0, 3_600_000_000_000, -777_777):
         two = k6_file(tmp_path / f"k6.g2.{ahead_ns}.json.gz", second, ahead_ns)
         found, merged = digested(one, two, -ahead_ns)
-        # Each file announces its metrics by lines of its own, and numbers its labels by itself.
+        # These fields differ, because each file has its own lines that announce metrics, and
+        # numbers its labels by itself.
         own = {"steady": None, "lines": 0, "labelling": None, "kinds": {}}
         assert (found.labels, found.labelling.counts, found.kinds) == ([], {}, {})
         assert replace(found, **own) == replace(expected, **own)
@@ -299,7 +301,7 @@ def test_clocks_that_move_apart_make_a_trial_invalid(moved_ns, ok):
 )
 @pytest.mark.parametrize(("silent_s", "ok"), [(1.2, True), (2.9, True), (5.0, False)])
 def test_a_trial_with_a_silent_host_is_repeated(silent_s, ok):
-    """Its rate has a gap in which nobody was answered."""
+    """Check that a long silence fails the trial, because no request was answered meanwhile."""
     hosts = Between(
         clock_error_ns=0,
         clock_moved_ns=0,
@@ -328,14 +330,14 @@ def test_a_trial_with_a_silent_host_is_repeated(silent_s, ok):
         (0.5, 0.4, None, network(lost_share=0.001), Limit.UNKNOWN),
         (0.5, 0.4, None, network(round_trip_ms=10, median_ms=10.4), Limit.NETWORK),
         (0.5, 0.4, None, network(round_trip_ms=10, median_ms=40.0), Limit.UNKNOWN),
-        # A rate is kept over a long way.
+        # An open load keeps its rate even over a network with a long round trip.
         (0.5, 0.4, 100.0, network(round_trip_ms=10, median_ms=10.4), Limit.NONE),
     ],
 )
 def test_the_network_is_the_limit_only_where_no_side_was(
     server, generator, offered, between_hosts, limit
 ):
-    """It is full, loses packets, or is most of a response time."""
+    """Check networks that are full, that lose packets, or that take most of a response time."""
     given = evidence(
         server_share=server,
         generator_share=generator,
@@ -381,7 +383,10 @@ def test_a_network_that_is_silent_is_said_in_a_sentence(tmp_path, sends):
 
 
 def test_a_transfer_is_taken_from_who_knows_its_secret_only(station):
-    """Others, also of the same address, are sent away, and do not keep the peer from it."""
+    """Check that connections without the secret are closed, and do not disturb the transfer.
+
+    They may come from the same address.
+    """
     port = station.listen("127.0.0.1")
     with contextlib.ExitStack() as stack:
         wrong, silent, gone, peer = (
@@ -407,8 +412,9 @@ station.main()
 
 
 class Pipe:
-    """A station's channel where the station is a process of this machine, with a clock that is
-    `ahead_ns` ahead.
+    """The channel to a station that is a process of this machine.
+
+    The station's clock is `ahead_ns` ahead.
     """
 
     complaint = b""
@@ -434,7 +440,10 @@ class Pipe:
 
 
 class Folder:
-    """What Docker copies out of a station's container, from the folder that stands for /work."""
+    """A stand-in for a station's container, from which Docker would copy files.
+
+    The files come from a folder that takes the place of /work.
+    """
 
     def __init__(self, folder):
         self._folder = folder
@@ -447,7 +456,10 @@ class Folder:
 
 @pytest.mark.timed
 def test_stations_with_wrong_clocks_begin_together(tmp_path):
-    """Two hosts eight seconds ahead and three behind: `date` says when each load really began."""
+    """Start loads on a host whose clock is 8 s ahead, and on a host whose clock is 3 s behind.
+
+    The loads run `date`, which prints the time at which each really began.
+    """
     waits = []
     logs = []
     with contextlib.ExitStack() as stack:
@@ -463,7 +475,7 @@ def test_stations_with_wrong_clocks_begin_together(tmp_path):
         begin = time.monotonic_ns() + 1_000_000_000
         wall = time.time_ns() + 1_000_000_000
         for station in stations:
-            station.new_paths({})  # makes the folder of a load
+            station.new_paths({})  # creates the folder of a load
             logs.append(tmp_path / f"{station.name}.log")
             command = Command(("date", "+%s%N"), {}, 10)
             waits.append(
@@ -480,7 +492,7 @@ def test_stations_with_wrong_clocks_begin_together(tmp_path):
 
 
 def test_the_image_of_the_instruments_has_all_that_a_station_imports():
-    """In a container there is nothing else."""
+    """Compare the modules that a station imports with those that its image contains."""
     said = subprocess.run(
         [
             sys.executable,

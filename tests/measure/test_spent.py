@@ -1,4 +1,4 @@
-"""What a process took, by the kernel's files, against what it says of itself (getrusage)."""
+"""Tests of a process's counts from the kernel's files, which must agree with getrusage."""
 
 import subprocess
 import sys

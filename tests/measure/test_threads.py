@@ -1,4 +1,4 @@
-"""Times of threads: running and waiting add up to the time that passed, and a stop is seen."""
+"""Tests of threads' times: running and waiting add up to the time that has passed."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ time.sleep(60)
 
 @pytest.fixture
 def start():
-    """Return a function that starts a Python program on one CPU."""
+    """Yield a function that starts a Python program on the first CPU that this process may use."""
     started = []
 
     def program(code):
@@ -39,7 +39,7 @@ def start():
 
 
 def cpu_s(pid):
-    """Return the CPU time of a process by its clock."""
+    """Return the CPU time of a process in seconds, from its CPU-time clock."""
     return time.clock_gettime((~pid << 3) | 2)
 
 

@@ -1,4 +1,4 @@
-"""TLS as k6 verifies it: what is refused, and the remedy that the refusal names."""
+"""Tests of TLS: servers that k6 would refuse are refused, with an error that names a remedy."""
 
 import socket
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,7 @@ def trusting(authority, name="127.0.0.1"):
 
 
 def refusal(files, tls, *protocols, **how):
-    """Return why a server with a certificate is refused."""
+    """Return the error with which a server with these certificate files is refused."""
     with shaking(files, *protocols, **how) as address, pytest.raises(LabError) as caught:
         require_tls(URL, address, tls)
     said = str(caught.value)
@@ -76,13 +76,13 @@ def test_a_certificate_for_another_host_is_refused(authority, names):
 
 
 def test_a_common_name_is_no_name(authority):
-    """As in Go: otherwise the probe would accept a certificate that k6 refuses."""
+    """Refuse a certificate with only a common name, because k6 (in Go) refuses it, too."""
     files = authority.certificate((), common_name="localhost")
     assert "is not for localhost" in refusal(files, trusting(authority, "localhost"))
 
 
 def test_a_server_that_accepts_no_http_1_is_refused(authority):
-    """As Go's does: alert 120 of RFC 7301."""
+    """Let the server refuse HTTP/1.1 as a server in Go does, by alert 120 (RFC 7301)."""
     said = refusal(authority.certificate(), trusting(authority), alert=120)
     assert "speaks HTTP/2 only" in said and "let the server offer HTTP/1.1" in said
 
@@ -93,7 +93,7 @@ def test_a_server_that_wants_a_certificate_is_refused(authority):
 
 
 def test_a_certificate_can_be_trusted_by_itself(authority):
-    """A self-signed one, or one below its authority: the file has whatever is trusted."""
+    """Trust a server's certificate itself instead of the authority that signed it."""
     files = authority.certificate()
     with shaking(files, "http/1.1") as address:
         tls = Tls("127.0.0.1", str(files.certificate))

@@ -1,4 +1,4 @@
-"""The load of a script's own options, from what `k6 inspect --execution-requirements` prints."""
+"""Tests of reading a script's own load from the output of `k6 inspect --execution-requirements`."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ SCRIPT = Path("their.js")
 
 
 def written(*scenarios, users=10, total="1m30s", **options):
-    """Return the load of scenarios; k6 prints options without a value as null."""
+    """Return the load of scenarios; options without a value are None, because k6 prints null."""
     empty = dict.fromkeys(("exec", "startTime", "timeUnit", "stages", "duration"))
     named = {f"s{number}": empty | each for number, each in enumerate(scenarios, start=1)}
     known = {"scenarios": named, "maxVUs": users, "totalDuration": total, **options}
@@ -45,7 +45,7 @@ EXECUTORS = [
         Sweep((10.0,), 20),
         10,
     ),
-    (  # from 10/s to 30/s in 4 s are 80, and from 30/s to none in 2 s are 30
+    (  # from 10/s to 30/s in 4 s are 80 iterations, and from 30/s to 0/s in 2 s are 30
         {
             "executor": "ramping-arrival-rate",
             "startRate": 10,
