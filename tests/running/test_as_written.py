@@ -1,4 +1,7 @@
-"""`bench run --as-written`: a script runs as in somebody's CI, and its numbers are k6's own."""
+"""Tests of `bench run --as-written`: a script's own options define the load, as in the user's CI.
+
+The lab's numbers are compared with those of k6.
+"""
 
 import gzip
 import json
@@ -80,7 +83,7 @@ def lab(tmp_path_factory):
 
 @dataclass(frozen=True)
 class Made:
-    """A run of the script, what the server counted, and k6's points by metric."""
+    """A run of the script, the server's own counts, and k6's data points by metric."""
 
     run: object
     seen: dict
@@ -91,7 +94,7 @@ class Made:
         return self.run.trials.iloc[0]
 
     def of_load(self, metric):
-        """Return the points of a metric that are not of setup() or teardown()."""
+        """Return the points of a metric, without those of setup() and teardown()."""
         apart = ("::setup", "::teardown")
         return [each for each in self.points[metric] if each["tags"].get("group") not in apart]
 
@@ -118,7 +121,7 @@ pytestmark = [pytest.mark.load, *needs_load]
 
 
 def test_the_load_is_that_of_the_script_s_options(made):
-    """Three users who pause for 20 ms, and two who iterate five times."""
+    """Expect the load of three users who pause for 20 ms, and of two who iterate five times."""
     iterations = pd.Series([each["tags"]["scenario"] for each in made.points["iterations"]])
     assert iterations.value_counts()["buying"] == 10
     assert 50 < iterations.value_counts()["browsing"] < 3 * 2000 / 25
@@ -135,7 +138,8 @@ def test_requests_of_setup_and_teardown_are_in_no_number_of_the_load(made):
         < 2000
         < max(each["value"] for each in made.points["http_req_duration"])
     )
-    assert made.seen["requests"] > made.row["requests"] + 2  # and the lab's own first questions
+    # The server also counts those of setup() and teardown(), and the lab's own first requests.
+    assert made.seen["requests"] > made.row["requests"] + 2
 
 
 def test_setup_and_teardown_have_their_groups(made):
@@ -157,7 +161,7 @@ def test_endpoints_have_names_and_addresses(made):
 
 
 def test_thresholds_are_those_that_k6_evaluated(made):
-    """One is not kept, so that k6 ends with exit code 99, which is no failure of the trial."""
+    """Break a threshold, so that k6 ends with exit code 99; the trial must not fail for that."""
     rows = made.run.table("thresholds").set_index(["metric", "threshold"])
     assert made.run.records[0]["measurement"]["generator_exit"] == 99
     assert rows["kept_by_k6"].to_dict() == rows["kept"].to_dict()
@@ -197,7 +201,7 @@ export default function () { http.get('http://elsewhere.test/'); http.get(__ENV.
 
 @pytest.mark.long
 def test_a_script_as_written_reaches_no_other_host(root):
-    """Not even if its own option `hosts` says so."""
+    """Use a script whose own option `hosts` names another host."""
     with tiny(2) as server:
         made = run(root, "--as-written", url=server.url, script=FENCED, code=1)
     assert "20 of 40 requests went to another host or port" in made.records[0]["error"]

@@ -1,4 +1,4 @@
-"""Ceilings of the generators, for the machine that its fingerprint says: from known rates."""
+"""Tests of the generators' ceilings from known rates, and of the machine for which they hold."""
 
 import hashlib
 import json
@@ -45,7 +45,7 @@ def closed(trial, rps, verdict="generator-bound", server="gnet", status="sealed"
 
 @pytest.fixture
 def calibrated(tmp_path):
-    """Calibrates by a run with these trials."""
+    """Return a function that calibrates with a run that has the given rows of trials."""
 
     def of_rows(*rows, bins=()):
         run = RunFolder(tmp_path / "run")
@@ -87,7 +87,7 @@ def test_at_the_servers_limit_the_ceiling_is_a_lower_bound(calibrated):
 
 
 def test_of_a_ramp_the_best_step_counts(calibrated):
-    """Steps of 1 s that answer 100, 200 and, beyond what it can, 150."""
+    """Answer 100, 200 and 150 requests in steps of 1 s; the last step is beyond the capacity."""
     row = {
         "trial_id": "o",
         "server": "gnet",
@@ -105,7 +105,7 @@ def test_of_a_ramp_the_best_step_counts(calibrated):
     }
     answered = (
         [10] * 10 + [20] * 10 + [15] * 10 + [99]
-    )  # the last bin lies behind the schedule's end
+    )  # the last bin is after the end of the schedule
     bins = [
         {"trial_id": "o", "t_s": i / 10, "requests": n, "failed": 0} for i, n in enumerate(answered)
     ]
@@ -174,7 +174,7 @@ def test_it_is_valid_for_its_machine_and_tools_only(calibrated, facts, tools, cp
     assert calibrated(closed("a1", 900.0)).valid_for(Machine.of(facts), tools, cpus) is valid
 
 
-# Written by hand: the keys in alphabetical order, without blanks.
+# The text of a fingerprint, written by hand: keys in alphabetical order, without blanks.
 TEXT = (
     '{"cpu_model":"Example CPU @ '
     '2.50GHz","cpus":2,"governor":null,"hypervisor":true,"kernel":"6.1","memory_gib":8,"turbo":false}'
@@ -252,4 +252,4 @@ def test_a_calibrated_machine_says_so_in_its_next_run(root):
     assert made.manifest["calibration"]["run_id"] == found["run_id"]
     assert (
         made.trials["generator_ceiling_rps"].isna().all()
-    )  # one trial a load is no ceiling that a verdict leans on
+    )  # verdicts use no ceiling that was found with only one trial per load

@@ -1,5 +1,6 @@
-"""What the loop over trials asks of the machine, and does with an outcome: what was disturbed is
-tried again.
+"""Tests of the loop over trials, and of what it requires from the machine.
+
+Disturbed trials are repeated, and other outcomes are recorded.
 """
 
 import json
@@ -50,10 +51,10 @@ def verdict_by(cause):
 
 
 def run(trials, outcome_of, campaign=QUICK, until=TO_THE_END):
-    """Run trials that are not measured: `outcome_of` says how an attempt at one ends, `ok`,
-    `disturbed` or in an error.
+    """Run trials without measuring them.
 
-    Return the sentences of those that failed, what was said, which attempts began and which trials
+    `outcome_of` returns how an attempt at a trial ends: `ok`, `disturbed`, or another error. Return
+    the sentences about failed trials, the messages, the attempts that began, and the trials that
     ended.
     """
     began = []
@@ -83,7 +84,7 @@ def run(trials, outcome_of, campaign=QUICK, until=TO_THE_END):
 
 
 def test_progress_counts_the_trials_that_are_left(trial, capsys):
-    """A resumed run begins with a later trial of the plan, and a settled load is passed over."""
+    """Resume a run, which begins with a later trial of the plan, and skip a trial of it."""
     left = [replace(trial, order=order) for order in (2, 3, 4)]
     failed = {"status": "failed", "error": "no reason"}
     progress = TrialProgress()
@@ -98,9 +99,9 @@ def test_progress_counts_the_trials_that_are_left(trial, capsys):
     ("outcomes", "attempts_allowed", "failed"),
     [
         (["disturbed", "ok"], 3, None),
-        (["disturbed"] * 3, 3, ".a3: disturbed"),  # given up
-        (["disturbed"], 1, ": disturbed"),  # as often as the campaign says
-        (["broken"], 3, ": broken"),  # what is broken is not repeated
+        (["disturbed"] * 3, 3, ".a3: disturbed"),  # given up after the last attempt
+        (["disturbed"], 1, ": disturbed"),  # the campaign allows only one attempt
+        (["broken"], 3, ": broken"),  # a trial that fails for another reason is not repeated
     ],
 )
 def test_a_disturbed_trial_is_repeated_and_no_other(trial, outcomes, attempts_allowed, failed):
@@ -122,9 +123,9 @@ def test_a_disturbed_trial_is_repeated_and_no_other(trial, outcomes, attempts_al
 
 
 def attempt_at(unit, digests, folder):
-    """Make an attempt at trials that are measured without a flaw; return their records.
+    """Make an attempt at trials whose measuring succeeds; return their records.
 
-    `digests` has the digest of each by its id.
+    `digests` contains the digest of each trial, by trial id.
     """
 
     def measuring(_bench, _workload, members, _order, _step):
@@ -149,7 +150,7 @@ ATTEMPTS = [
         STOLEN,
         (),
         "sealed",
-    ),  # a machine that is never quiet: the number stands, with what was taken
+    ),  # on a machine that is never quiet, the last attempt counts, and its stolen time is stored
     (3, STOLEN, (TICKS,), "failed"),
     (1, STOLEN, (Check("5 counted", False, "999"),), "failed"),
 ]
@@ -195,7 +196,7 @@ def test_a_server_that_does_not_rest_spoils_its_session(trial, tmp_path):
 
 
 def room(folder, **left):
-    """Return the room of a machine with plenty of everything, but for what is `left`."""
+    """Return the room of a machine that has plenty of everything, except as `left` says."""
     plenty = Room(
         folder,
         disk_bytes=2**40,
@@ -207,7 +208,7 @@ def room(folder, **left):
 
 
 def test_the_room_is_that_of_the_folders_disk(tmp_path):
-    """And of temporary files, of the memory, and of the hard limit of open files."""
+    """Check also the room for temporary files, the memory, and the hard limit of open files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, soft), hard))
     try:
@@ -290,9 +291,11 @@ def test_a_settled_load_gets_no_further_session():
 
 
 def test_loads_are_settled_by_the_intervals_of_the_report():
-    """At 100 closed connections axum / actix is 1.11 [0.95–1.30].
+    """Compare with the intervals of ratios in the report of the sample run.
 
-    All at 100 kept ones, axum / gin 2.21 [2.03–2.41], exclude 1.
+    In close mode at 100 connections, axum / actix is 1.11 [0.95–1.30], so the load is not settled.
+    In keep-alive mode at 100 connections, all intervals exclude 1, for example that of axum / gin,
+    2.21 [2.03–2.41].
     """
     tables = read_tables(find_run("sample"))
     found = settled(tables, "decided")
@@ -331,7 +334,7 @@ def test_a_budget_ends_the_run_and_says_how_to_go_on(budget_s, words):
 
 # --- a full table of tracked connections ----------------------------------------------------------
 
-# As the kernel prints it: hexadecimal, a row a CPU.
+# The file as the kernel prints it: numbers are hexadecimal, and each CPU has a row.
 STATISTICS = """entries  clashres found new drop early_drop
 00000007  00000000 00000000 00000000 00000003 00000000
 00000007  00000000 00000000 00000000 000000ad 00000000
@@ -353,7 +356,7 @@ CLOSE = cell_of(tool="wrk", mode="close", connections=100, duration_s=1.0, warmu
 )
 def test_a_full_table_is_waited_for(tmp_path):
     needed = counters.connections_of(CLOSE)
-    assert needed >= 45_000  # 1.5 s of close mode
+    assert needed >= 45_000  # the connections that 1.5 s in close mode may open
     (tmp_path / "nf_conntrack_max").write_text("262144")
     (tmp_path / "nf_conntrack_count").write_text(str(262_144 - needed + 1))
     said = []
@@ -368,7 +371,7 @@ def test_a_full_table_is_waited_for(tmp_path):
 
 
 def test_a_table_that_is_half_free_is_not_waited_for(tmp_path):
-    """Nor is anything without the tracking of connections."""
+    """Check also that there is no wait if the kernel tracks no connections."""
 
     def fail(_needed):
         pytest.fail("waited")
@@ -386,7 +389,7 @@ def test_kept_connections_need_little_room():
 
 @pytest.mark.parametrize(("dropped", "ok"), [(5, True), (8, False), (None, True)])
 def test_a_dropped_packet_makes_a_trial_invalid(dropped, ok):
-    """The machine is said to be the cause."""
+    """Check also that the trial counts as disturbed by the machine."""
     drops = kept_packets(
         measured(counters_before=Counters(0, 0, 0, 5), counters_after=Counters(9, 9, 9, dropped))
     )

@@ -1,4 +1,7 @@
-"""Commits are checked out and built in folders of the lab's; the repository stays as it is."""
+"""Tests of checking out and building commits in the lab's folders.
+
+The user's repository must not change.
+"""
 
 import os
 import subprocess

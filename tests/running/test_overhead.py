@@ -1,4 +1,4 @@
-"""What the lab itself costs: ratios of known rates, and the command that starts the benchmark."""
+"""Tests of `bench overhead`: ratios of known rates, and the command that starts the benchmark."""
 
 import json
 
@@ -13,7 +13,7 @@ from runner import places
 
 def observations(variants, blocks=8, noise=0.01, seed=1):
     rng = np.random.default_rng(seed)
-    effect = rng.normal(0, 0.1, blocks)  # the machine is faster in some blocks than in others
+    effect = rng.normal(0, 0.1, blocks)  # in some blocks the machine is faster than in others
     return [
         {
             "variant": name,
@@ -45,7 +45,7 @@ def test_few_blocks_give_no_ratio():
 @pytest.mark.long
 @real_lab.needs("k6")
 def test_every_variant_is_loaded_and_only_the_observers_that_it_has_cost_anything(root):
-    # So many that the load is long enough for the probe, on a fast machine too.
+    # So many iterations that the load is long enough for the probe, even on a fast machine.
     arguments = ("--engine", "process", "--vus", "50", "--iterations", "40000", "--repeats", "1")
     done = real_lab.bench(root, "overhead", *arguments, "--json", code=0)
     printed = json.loads(done.stdout)

@@ -1,5 +1,6 @@
-"""`bench run` on an API of one's own, as documented: what a known server does comes back, and
-nothing else is asked.
+"""Tests of `bench run` on a user's API, as documented.
+
+The known behaviour of a server must come back in the numbers, and no other server may get requests.
 """
 
 import contextlib
@@ -26,12 +27,12 @@ from runner.measure.tools import build
 from runner.planning.catalog import load_server
 
 pytestmark = [pytest.mark.load, real_lab.needs("k6"), real_lab.needs_two_cpus]
-OPEN = ("--rate", "300", "--duration", "5")  # a hundredth of which has a median
+OPEN = ("--rate", "300", "--duration", "5")  # a hundredth of its requests is enough for a median
 
 
 @pytest.mark.long
 def test_a_known_delay_comes_back_within_a_millisecond(root):
-    """Of the reference server, whose timer is held to 0.2 ms by its own tests."""
+    """Load the reference server; its own tests check that its timer is exact to 0.2 ms."""
     reference = load_server("reference")
     port = free_port()
     build(reference)
@@ -45,7 +46,7 @@ def test_a_known_delay_comes_back_within_a_millisecond(root):
 
 
 def test_plain_gets_have_counts_cpu_and_a_verdict(root):
-    """At 300 requests/s of a Python server that takes 20 ms, and counts them."""
+    """Send 300 requests/s to a Python server that takes 20 ms and counts its requests."""
     with tiny(20) as server:
         made = run(root, *OPEN, url=f"{server.url}/chunks")
         assert server.process.poll() is None, "the lab ended a server that it did not start"
@@ -55,7 +56,7 @@ def test_plain_gets_have_counts_cpu_and_a_verdict(root):
     assert row["requests"] == pytest.approx(1500, abs=2)
     assert (
         seen["requests"] > row["requests"] + row["probe_requests"]
-    )  # the warm-up and the lab's own question besides
+    )  # the server also counts the warm-up, and the lab's own first requests
     assert row["probe_requests"] == pytest.approx(15, abs=1) and row["probe_failed"] == 0
     assert 0 < row["server_cpu_mean_pct"] < 80
     assert row["server_rss_peak_bytes"] > 5e6
@@ -67,9 +68,9 @@ def test_plain_gets_have_counts_cpu_and_a_verdict(root):
 
 
 def test_a_quota_from_elsewhere_is_the_limit_and_is_named(root):
-    """A server that needs a whole core has half of one, by a group above its own.
+    """Give half a core to a server that needs a whole core, by a quota of a group above its own.
 
-    The kernel's count of throttled periods is the independent truth.
+    The result is compared with the kernel's count of throttled periods.
     """
     with held_group(0.5) as held, tiny(0, BURN_MS="2") as server:
         held.join(server.process.pid)
@@ -84,7 +85,7 @@ def test_a_quota_from_elsewhere_is_the_limit_and_is_named(root):
     assert record["measurement"]["quota"] == {"cores": 0.5, "known": True, "shared": False}
     assert row["server_quota_cores"] == 0.5 and row["share"] == 1
     assert row["server_cpu_mean_pct"] == pytest.approx(50, abs=5)
-    # The load is most of the time in which the group did anything; the warm-up is the rest.
+    # The group was active in the load and in the warm-up, and the load is the longer one.
     seen_s = row["server_throttled_pct"] / 100 * row["duration_s"]
     assert 0.4 * throttled_s < seen_s <= throttled_s + 0.05
     samples = made.table("resources")
@@ -116,7 +117,10 @@ export default function () {
 
 
 def two(root, *arguments, path, other):
-    """Run a script of two requests and a pause, 20 + 30 + 20 ms, which reads other files."""
+    """Run a script that reads other files; its iterations are two requests and a pause.
+
+    They take 20 ms, 30 ms and 20 ms.
+    """
     (root / "lib").mkdir()
     (root / "lib" / "paths.js").write_text("export const one = '/one';\n")
     (root / "other.txt").write_text(f"{other}\n")
@@ -131,18 +135,18 @@ def test_a_script_of_two_requests_and_what_it_reads(root):
     record = made.records[0]
     assert (row["iterations"], row["requests"]) == (200, 400)
     assert 20 <= row["latency_p50_ms"] < 24
-    # The probe would have been under way for more than 1 % of the time; no load would be held
-    # against it anyway.
+    # Requests of the probe would be under way for more than 1 % of the time, so it sends none. A
+    # script's load is not compared with the probe anyway.
     assert row["probe_hz"] == 0 and "no second witness" in row["verdict_reason"]
     assert 70 <= row["iteration_mean_ms"] < 80
     assert row["in_flight_mean"] == pytest.approx(
         10, rel=0.05
-    )  # Little: iterations, their pauses too
+    )  # by Little's law; iterations in flight include pauses
     assert row["rps"] == pytest.approx(2 * 10 * 1000 / row["iteration_mean_ms"], rel=0.1)
-    # What it says of its own load is not used, and that is said.
+    # The script's own options about the load are not used, and a warning says so.
     assert "options.vus, options.thresholds" in " ".join(made.manifest["host_warnings"])
     assert record["cell"]["vus"] == 10
-    # The run has a copy of the script and of all that it reads.
+    # The run has a copy of the script and of all files that it reads.
     files = dict(made.manifest["campaign"]["own"]["files"])
     assert set(files) == {"my.js", "lib/paths.js", "other.txt"}
     for name, digest in files.items():
@@ -170,7 +174,7 @@ def test_an_open_load_of_a_script_offers_iterations(root):
 
 @pytest.mark.long
 def test_a_server_on_the_generators_cpus_has_no_verdict(root):
-    """The remedy is said."""
+    """Check also that the remedy is printed."""
     with tiny(5, cpus=",".join(map(str, sorted(os.sched_getaffinity(0))))) as server:
         made = run(root, *CLOSED, url=server.url, code=None)
     row = made.trials.iloc[0]
@@ -210,7 +214,7 @@ export default function () { check(http.get(__ENV.BASE_URL), { odd: () => Math.r
 
 
 def calling(*calls):
-    """Return a script whose iteration asks the server, and then does this."""
+    """Return a script whose iteration sends a GET to the server, and then makes these calls."""
     return (
         f"import http from 'k6/http';\nexport default function () {{ http.get(__ENV.BASE_URL); "
         f"{' '.join(calls)} }}"
@@ -223,12 +227,12 @@ def test_an_iteration_that_throws_fails_its_trial(root):
         made = run(
             root, *CLOSED, url=server.url, script=calling("if (__ITER === 3) nope();"), code=1
         )
-    assert "4 of 200 threw an error" in made.records[0]["error"]  # each of four users once
+    assert "4 of 200 threw an error" in made.records[0]["error"]  # one error by each of four users
 
 
 @pytest.mark.long
 def test_a_server_that_dies_fails_its_trial_and_later_ones(root):
-    with tiny(5, DIE_AFTER="1500") as server:  # the warm-up takes 800 at most
+    with tiny(5, DIE_AFTER="1500") as server:  # the warm-up sends at most 800 requests
         made = run(
             root, "--vus", "4", "--iterations", "4000", "--repeats", "2", url=server.url, code=1
         )
@@ -255,7 +259,7 @@ def test_a_script_reaches_no_other_host(root, how):
         )
         made = run(root, "--vus", "4", "--iterations", "40", url=server.url, script=text, code=None)
         assert select.select([elsewhere], [], [], 0)[0] == [], "somebody connected"
-    if how == "a redirection":  # an answer, which is not followed
+    if how == "a redirection":  # it is a successful answer, but is not followed
         assert made.done.returncode == 0, made.done.stderr
         assert made.trials["requests"].iloc[0] == 80
         return
@@ -282,10 +286,11 @@ def test_a_host_may_be_a_name_or_of_ip_version_6(root, host):
         there = f"{name}:{server.url.rpartition(':')[2]}"
         made = run(root, *CLOSED, "--close", *answered_for, url=f"http://{there}/x")
         seen = server.seen
-    assert seen["hosts"] == [there]  # of k6 and the probe alike
+    assert seen["hosts"] == [there]  # k6 and the probe sent the same Host header
     assert made.manifest["campaign"]["own"]["address"] == address
-    assert made.trials["server_cpu_mean_pct"].iloc[0] > 0  # it is this machine's, whatever its name
-    # Close mode is proven by the kernel and by the server.
+    # The CPU time is known, because the host is this machine under another name.
+    assert made.trials["server_cpu_mean_pct"].iloc[0] > 0
+    # The counts of connections by the kernel and by the server both prove close mode.
     assert made.trials["mode"].to_list() == ["close"]
     proven = made.check("7 close")
     assert proven["ok"] and int(re.findall(r"accepted (\d+)", proven["detail"])[0]) >= 200
@@ -305,7 +310,7 @@ def test_an_interrupted_run_goes_on_with_the_same_process_only(root):
         real_lab.ended(runner, 130)
         folder = next(root.glob("data/runs/*"))
         copy = shutil.copytree(folder, folder.with_name(f"{folder.name}-copy"))
-        script.unlink()  # the run has its own
+        script.unlink()  # the run has its own copy
         real_lab.bench(root, "run", "--resume", folder.name, code=0)
     assert (pd.read_parquet(folder / "tables" / "trials.parquet")["status"] == "sealed").sum() == 3
 
@@ -321,7 +326,10 @@ def test_an_interrupted_run_goes_on_with_the_same_process_only(root):
 
 
 def test_two_urls_are_loaded_in_turn_with_the_known_ratio(root):
-    """Servers that take 20 and 30 ms, ten users: by Little's law 500 and 333 requests/s."""
+    """Load servers that take 20 and 30 ms with ten users.
+
+    By Little's law, their rates are 500 and 333 requests/s.
+    """
     with tiny(20) as quick, tiny(30, port=free_port() + 1) as slow:
         urls = ("--url", f"{quick.url}/x", "--url", f"{slow.url}/x")
         made = run(root, *urls, "--vus", "10", "--iterations", "600", "--repeats", "2")
@@ -336,19 +344,20 @@ def test_two_urls_are_loaded_in_turn_with_the_known_ratio(root):
     assert medians["latency_p50_ms"].to_dict() == pytest.approx({"url-a": 20, "url-b": 30}, rel=0.2)
     assert (
         pd.Series(seen) > by_server["requests"].sum()
-    ).all()  # the probe and the warm-up besides
+    ).all()  # the servers also count the probe and the warm-up
     assert medians["rps"]["url-a"] / medians["rps"]["url-b"] == pytest.approx(1.5, rel=0.15)
 
 
 def session_of(pid):
-    with contextlib.suppress(ProcessLookupError):  # it has just ended
+    with contextlib.suppress(ProcessLookupError):  # the process has just ended
         return os.getsid(pid)
 
 
 @pytest.fixture
 def documented(root):
-    """The blocks of commands of docs/your-api.md, and what runs some as they are, on a port that is
-    free here.
+    """Return the blocks of commands in docs/your-api.md, and a function that runs commands.
+
+    It runs them unchanged, except for the port, which is one that is free here.
     """
     shutil.copytree(
         real_lab.REPOSITORY / "examples", root / "examples", ignore=shutil.ignore_patterns("build")
@@ -359,7 +368,7 @@ def documented(root):
     )
 
     def go(commands):
-        """Run them; return what they said, and the trials of all runs that are there."""
+        """Run commands; return their output, and the trials of all runs that exist afterwards."""
         command = ["bash", "-c", "set -eu\n" + commands.replace("9000", str(free_port()))]
         user = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         env = user | {"BENCH_ROOT": str(root), "COLUMNS": "200"}
@@ -371,7 +380,8 @@ def documented(root):
         try:
             code = shell.wait(timeout=280)
             left = [each for each in psutil.process_iter() if session_of(each.pid) == shell.pid]
-            left = psutil.wait_procs(left, timeout=5)[1]  # who has just ended is reaped in a moment
+            # A process that has just ended may not have been reaped yet.
+            left = psutil.wait_procs(left, timeout=5)[1]
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(shell.pid, signal.SIGKILL)
@@ -388,7 +398,7 @@ def assert_offered(trials):
 
 
 def of_20_ms(trials):
-    """Hold an open load against what the example does: it was offered, and took 20 ms."""
+    """Check an open load on the example server: its rate was offered, and answers took 20 ms."""
     assert_offered(trials)
     assert 20 <= trials["latency_p50_ms"].median() < 22
 
@@ -425,7 +435,8 @@ def test_the_documented_script_as_written(root, documented):
 @needs_go
 def test_the_documented_search(root, documented):
     blocks, go = documented
-    # On a busy machine k6 may begin too many iterations, which fails a step.
+    # On a busy machine k6 may begin too many iterations, which fails a step, so exit code 1 is
+    # accepted.
     search = blocks[3].replace("--repeats 1", "--repeats 1 || test $? = 1")
     said, (trials,) = go(blocks[0].splitlines()[0] + "\n" + search)
     assert set(trials["objective"]) == {"p95 <= 50 ms"} and len(trials) == 6

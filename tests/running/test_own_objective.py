@@ -1,4 +1,4 @@
-"""`bench run --url ... --objective`: the rate that it finds is the known limit of a server."""
+"""Tests of `bench run --url ... --objective`: it must find the known highest rate of a server."""
 
 import pytest
 import real_lab
@@ -15,18 +15,19 @@ def server():
 
 
 def search(server, **asked):
-    """Return the load that is planned for an objective."""
+    """Return the columns of the load that is planned for an objective."""
     planned = plan_user_api(Asked(urls=(server.url,), **asked), None, None)
     (load,) = planned.campaign.loads
     return load.columns()
 
 
 def test_a_search_begins_where_a_step_has_enough_requests(server):
-    """Ten requests beyond p99 are 1,000 in 15 s."""
+    """Expect 67/s as the lowest rate: ten requests beyond p99 need 1,000 requests in 15 s."""
     load = search(server, objective="p99<=50ms")
     assert (load.objective, load.from_rps, load.to_rps) == ("p99 <= 50 ms", 67, 10_000)
     assert (load.duration_s, load.repeats, load.slices) == (15, 3, None)
-    # (10,000 / 67) ** (1 / 2 ** 7) is 1.04, and one step confirms it.
+    # After 7 bisections the rate is known to a factor of (10,000 / 67) ** (1 / 2 ** 7) = 1.04. One
+    # more step confirms it.
     assert load.bisections == 8
 
 
@@ -57,7 +58,10 @@ def test_a_search_that_cannot_be_is_refused(server, asked, words):
 @real_lab.needs("k6")
 @real_lab.needs_two_cpus
 def test_the_answer_is_the_server_s_limit(root):
-    """One thread of 5 ms of CPU a request answers less than 200 requests/s."""
+    """Search on a server with one thread that uses 5 ms of CPU time per request.
+
+    It answers less than 200 requests/s.
+    """
     ends = ("--rate", "50", "--rate", "800", "--duration", "2")
     with tiny(0, BURN_MS="5") as server:
         made = run(root, "--objective", "p50<=100ms", *ends, url=server.url, code=None)

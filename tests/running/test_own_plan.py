@@ -1,6 +1,6 @@
-"""What `bench run` refuses of an API of one's own before it starts anything.
+"""Tests of planning a run on a user's API: what is refused before anything is started.
 
-Which process it takes for the server.
+Other tests check which process is found as the server.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ def other(server):
 
 @pytest.fixture
 def api(server):
-    """The server as the lab knows it."""
+    """Return the UserApi of the server."""
     return plan_user_api(Asked(urls=(server.url,)), None, None).campaign.owns[0]
 
 
@@ -250,7 +250,7 @@ def test_a_script_that_cannot_be_run_is_refused_in_a_sentence(server, tmp_path, 
 )
 @pytest.mark.parametrize("by", ["my.js", "beside.js"])
 def test_an_import_from_the_network_is_refused(server, tmp_path, url, how, name, by):
-    """The error says what to do, and nothing is fetched."""
+    """Check also that the error names a remedy, and that nothing is fetched."""
     address = url.replace("SERVER", server.url.removeprefix("http://"))
     before = server.seen["requests"]
     path = tmp_path / "my.js"
@@ -300,9 +300,9 @@ def test_ports_that_a_script_may_ask_are_in_the_plan_and_said(server, tmp_path):
 
 
 def answering(*statuses):
-    """Run a server that gives these statuses in turn, again and again.
+    """Run a server that answers with these statuses in turn, over and over again.
 
-    Yield it and the list of what it gave.
+    Yield the server, and the list of the statuses that it has sent.
     """
 
     @contextlib.contextmanager
@@ -353,7 +353,7 @@ def test_a_server_that_answers_some_requests_is_accepted(statuses, enough, asked
     ],
 )
 def test_a_server_that_answers_no_request_is_refused(statuses, words):
-    """The error has all that the server said."""
+    """Check also that the error names all statuses that the server sent."""
     with answering(*statuses) as (running, given), pytest.raises(LabError, match=words):
         require_answer("it", running, "/")
     assert len(given) == MOST_ASKED
@@ -375,7 +375,7 @@ def test_all_that_a_script_reads_is_known_wherever_it_lies(tmp_path):
     (tmp_path / "shared" / "x.js").write_text("export const x = 1;")
     (tmp_path / "a" / "ids.csv").write_text("1,2\n")
     (tmp_path / "a" / "unused.csv").write_text("3\n")
-    path = tmp_path / "a" / "b" / "own.js"  # the wrapper's own name
+    path = tmp_path / "a" / "b" / "own.js"  # the same name as the wrapper's
     path.write_text(
         "import { x } from '../../shared/x.js';\nconst ids = open('../ids.csv');\nexport const "
         "options = { vus: x };\nexport default async function () {}"
@@ -392,7 +392,7 @@ def test_all_that_a_script_reads_is_known_wherever_it_lies(tmp_path):
 
 
 def at(port, address="127.0.0.1", host=""):
-    """Return a server that nobody asks."""
+    """Return a Running that gets no requests; only its address matters."""
     return Running(1, port, lambda: None, lambda: None, address=address, host=host)
 
 
@@ -434,9 +434,9 @@ export default function () {
 
 
 def asked(k6, folder, options, urls):
-    """Have a real k6 ask for each URL within a fence.
+    """Let a real k6 send a GET to each URL, restricted by a fence's options.
 
-    Return its error_code of each, 0 for an answer.
+    Return k6's error_code for each URL; 0 means that there was an answer.
     """
     script = folder / "ask.js"
     script.write_text(ASK_ALL)
@@ -468,7 +468,10 @@ FENCED = [
     ("series", "host"), long_but([("v1", "127.0.0.1"), ("v2", "127.0.0.1")], FENCED)
 )
 def test_a_real_k6_reaches_the_permitted_ports_only(tmp_path, series, host):
-    """Of random ports, by the count of connections of whoever listens there, too."""
+    """Send requests to permitted and to other random ports.
+
+    The programs that listen there also count their connections.
+    """
     k6 = real_lab.k6_of(series)
     address = "::1" if host == "[::1]" else "127.0.0.1"
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -525,7 +528,7 @@ time.sleep(60)
 
 @contextlib.contextmanager
 def listening(how, address="127.0.0.1", port=0):
-    """Run a program that listens, alone or with two workers; return its pid and its port."""
+    """Run a program that listens, alone or with two workers; yield its pid and its port."""
     argv = [sys.executable, "-c", WORKERS, how, address, port]
     with real_lab.process(*argv, stdout=subprocess.PIPE, text=True) as process:
         yield process.pid, int(process.stdout.readline())
@@ -533,9 +536,10 @@ def listening(how, address="127.0.0.1", port=0):
 
 @pytest.mark.parametrize("how", ["kept", "left", "each"])
 def test_workers_count_as_their_parent(how):
-    """The parent listens and its workers inherit.
+    """Check the three ways in which a parent and its workers can share an address.
 
-    It leaves the socket to them; each worker has a socket of its own.
+    The workers inherit the parent's socket, the parent then closes that socket, or each worker has
+    a socket of its own.
     """
     with listening(how) as (pid, port):
         wait_for(lambda: leaders("127.0.0.1", port) == [pid], 10)

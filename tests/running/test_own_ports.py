@@ -1,5 +1,6 @@
-"""A script that asks another port of the URL's host: blocked, or allowed by `--also` and counted
-apart.
+"""Tests of scripts that send requests to another port of the URL's host.
+
+Such requests are blocked, or permitted by `--also` and then counted separately.
 """
 
 import contextlib
@@ -21,14 +22,17 @@ APART = "requests to other ports are in no rate and no percentile"
 
 @pytest.fixture
 def two_servers():
-    """A server of 20 ms, which is the URL's, and a quick one at another port of the same host."""
+    """Yield a server that takes 20 ms (that of the URL) and a fast one at another port."""
     with contextlib.ExitStack() as stack:
         slow = stack.enter_context(tiny(20))
         yield slow, stack.enter_context(tiny(1, port=free_port() + 1))
 
 
 def script(*urls, **options):
-    """Return a script whose iteration asks each of these, an expression of JavaScript each."""
+    """Return a script whose iteration sends a GET to each URL.
+
+    Each URL is a JavaScript expression.
+    """
     lines = [f"  http.get({url}, {options.get('how', '{}')});" for url in urls]
     return "\n".join(
         ["import http from 'k6/http';", "export default function () {", *lines, "}", ""]
@@ -66,8 +70,9 @@ def test_a_hard_coded_url_that_is_the_server_s_is_measured(root, two_servers):
 
 
 def test_requests_to_an_allowed_port_are_not_the_servers(root, two_servers):
-    """Two to the quick server for each one to the slow one: the median of all would be the quick
-    one's.
+    """Send two requests to the fast server for each request to the slow server.
+
+    If all requests were counted together, the median would be that of the fast server.
     """
     slow, quick = two_servers
     port = quick.url.rpartition(":")[2]
@@ -80,12 +85,12 @@ def test_requests_to_an_allowed_port_are_not_the_servers(root, two_servers):
     assert 20 < trial["latency_p50_ms"] < 30
     assert found[APART]["detail"] == f"400 to port {port}, 200 of them failed"
     assert all(check["ok"] for check in found.values())
-    assert quick.seen["requests"] >= 400  # the warm-up besides
+    assert quick.seen["requests"] >= 400  # those of the load, and those of the warm-up
     assert trial["iteration_mean_ms"] > 21
     assert f"sent 400 requests to port {port} beside 200 to the server" in " ".join(
         made.result["findings"]
     )
-    # No table has another's requests, and they come out of the raw samples again as they were.
+    # No table contains requests to the other server, even after rebuilding from the raw samples.
     requests = pd.read_parquet(next(made.folder.glob("tables/requests/*.parquet")))
     assert (len(requests), requests["ok"].all()) == (200, True)
     assert made.table("latency")["count"].sum() == made.table("throughput")["requests"].sum() == 200
@@ -137,7 +142,7 @@ def test_a_script_that_asks_only_other_ports_fails(root, two_servers):
 
 @pytest.mark.long
 def test_a_server_that_fails_every_second_request_is_measured(root):
-    """The share of its failures is printed."""
+    """Check also that the number of failures among the first requests is printed."""
     with tiny(5) as server:
         made = run(root, *CLOSED, "--repeats", "2", url=f"{server.url}/flaky")
     assert "5 of 10 first requests" in made.done.stderr

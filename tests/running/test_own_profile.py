@@ -1,4 +1,4 @@
-"""Profiles of an API of one's own: of a process that already runs, and of a folder."""
+"""Tests of profiling a user's API: a process that already runs, and a server from a folder."""
 
 import json
 import shutil
@@ -22,7 +22,10 @@ pytestmark = [
 
 
 def test_a_process_that_already_runs_is_profiled_by_its_port(root):
-    """Each answer burns 2 ms and takes a call to receive and one to send: perf finds them."""
+    """Profile a server whose answer takes 2 ms of CPU time, a call to receive and a call to send.
+
+    perf must find both.
+    """
     with tiny(0, BURN_MS="2") as server:
         made = run(root, *CLOSED, "--profile", url=f"{server.url}/chunks")
         assert server.process.poll() is None, "the lab ended a server that it did not start"
@@ -48,7 +51,7 @@ ENTRYPOINT ["/server"]
 
 
 def burnt_us(made):
-    """Return µs per request in the reference server's function of a known cost, by slice."""
+    """Return the µs per request, by slice, in the reference server's function of known cost."""
     tables = made.folder / "tables"
     slices = pd.read_parquet(tables / "profile_slices.parquet").query("kind == 'recorded'")
     stacks = pd.read_parquet(tables / "profiles.parquet")
@@ -66,7 +69,10 @@ def reference_binary():
 @pytest.mark.docker
 @real_lab.needs_docker()
 def test_a_folder_s_container_is_profiled_by_name(root):
-    """The image has nothing but the program: perf finds its functions through the container."""
+    """Profile an image that contains only the program.
+
+    perf must find the program's functions in the container.
+    """
     folder = root / "mine"
     folder.mkdir()
     (folder / "Dockerfile").write_text(DOCKERFILE)

@@ -1,4 +1,4 @@
-"""The tables of a script whose servers are loaded in slices, held against k6's own lines."""
+"""Tests of the tables of a script whose servers are loaded in slices, against k6's raw samples."""
 
 import gzip
 import json
@@ -26,7 +26,7 @@ export default function () {
 
 
 PATHS = {"GET /items/{id}": "/items/", "GET /flaky": "/flaky"}
-"""Part of the URLs of each endpoint."""
+"""For each endpoint, a part of its URLs by which the test finds them."""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def lab(tmp_path_factory):
 
 @dataclass(frozen=True)
 class Seen:
-    """One server's rows of the tables, and the points of its slices that count, by metric."""
+    """One server's rows of the tables, and k6's points by metric, without slices left out."""
 
     trial: pd.Series
     endpoints: pd.DataFrame
@@ -48,7 +48,7 @@ class Seen:
 
 @pytest.fixture(scope="module")
 def seen(in_lab):
-    """Two servers of 2 and 4 ms, each under a script of two requests, in six slices."""
+    """Load two servers that take 2 and 4 ms with a script of two requests, in six slices each."""
     with tiny(2) as quick, tiny(4, port=free_port() + 1) as slow:
         urls = ("--url", quick.url, "--url", slow.url, "--probe-path", "/x")
         made = run(in_lab, *urls, "--vus", "4", "--iterations", "1200", script=SCRIPT)

@@ -1,4 +1,4 @@
-"""`bench run --url https://...` on Go's own server, which speaks HTTP/2 with k6."""
+"""Tests of `bench run --url https://...` on a server in Go, with which k6 speaks HTTP/2."""
 
 import subprocess
 
@@ -20,7 +20,7 @@ export default function () {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """The program of examples/plain-api."""
+    """Return the path of the compiled program of examples/plain-api."""
     program = tmp_path_factory.mktemp("plain-api") / "server"
     source = real_lab.REPOSITORY / "examples" / "plain-api"
     subprocess.run(["go", "build", "-C", source, "-o", program, "."], check=True)
@@ -64,7 +64,7 @@ def test_a_script_over_tls_of_ip_version_6_accepts_any_certificate(root, server,
 
 @pytest.mark.long
 def test_a_server_over_tls_is_compared_with_one_without(root, server, authority):
-    """A new connection each time, so that the handshake shows."""
+    """Open a new connection for each request, so that the cost of the handshake shows."""
     with (
         plain_api(server, authority.certificate(), delay_ms=5) as secured,
         plain_api(server, delay_ms=5) as plain,

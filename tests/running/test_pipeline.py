@@ -1,5 +1,6 @@
-"""The whole pipeline with a fake server, k6 and wrk: known counts come back, and every fault is a
-stored result.
+"""Tests of the whole pipeline with a fake server, k6 and wrk.
+
+Known counts come back in the tables, and every fault becomes a stored result.
 """
 
 import gzip
@@ -35,7 +36,7 @@ def test_all_trials_are_sealed_and_in_the_journal(finished):
     for record in finished.records:
         planned = [] if record["attempt"] > 1 else ["planned"]
         assert stories.pop(record["trial_id"]) == [*planned, "running", "raw", "sealed"]
-    # What is left are attempts that the machine disturbed.
+    # The remaining attempts are those that the machine disturbed.
     assert all(
         story == ["planned", "running", "raw", "failed"][".a" in name :]
         for name, story in stories.items()
@@ -45,8 +46,8 @@ def test_all_trials_are_sealed_and_in_the_journal(finished):
 def test_known_counts_and_latencies_are_in_the_tables(finished):
     trials = finished.trials
     k6 = trials[trials["tool"] == "k6"]
-    # Latencies are 1, 2, ... 60 ms: the median is 30.5 by any definition, p90 by linear
-    # interpolation 54.1.
+    # Latencies are 1, 2, ... 60 ms. So the median is 30.5 ms by any definition, and p90 is 54.1 ms
+    # by linear interpolation.
     (found,) = k6[["requests", "latency_p50_ms", "latency_p90_ms"]].to_numpy(float)
     assert found == pytest.approx([60, 30.5, 54.1])
     wrk = trials[trials["tool"] == "wrk"]
@@ -79,7 +80,7 @@ def test_it_has_a_report_and_its_tables_are_rebuilt_identically(finished):
     with rebuilt(finished.folder):
         done = bench(
             finished.root, "report", finished.result["run_id"], "--salvage", "--json", code=0
-        )  # nothing to do
+        )  # nothing is damaged, so --salvage changes nothing
     made = json.loads(done.stdout)
     assert Path(made["html"]).stat().st_size > 10_000
     assert all(Path(figure).stat().st_size > 1_000 for figure in made["figures"])
@@ -87,7 +88,7 @@ def test_it_has_a_report_and_its_tables_are_rebuilt_identically(finished):
 
 @pytest.fixture
 def copied(finished, tmp_path):
-    """A copy of the finished run, to be changed."""
+    """Return a copy of the finished run, which the test may change."""
     return shutil.copytree(finished.folder, tmp_path / "copy")
 
 
@@ -137,14 +138,14 @@ def test_a_value_that_comes_out_otherwise_is_refused(copied):
 def test_what_is_left_of_a_cut_off_file_can_be_salvaged(copied):
     raw = copied / "trials" / records(copied)[K6]["trial_id"] / "k6.json.gz"
     lines = gzip.decompress(raw.read_bytes())
-    cut = lines[: int(len(lines) * 0.6)].removesuffix(b"\n")  # within a line, wherever that may be
+    cut = lines[: int(len(lines) * 0.6)].removesuffix(b"\n")  # somewhere within a line
     raw.write_bytes(gzip.compress(cut))
     ensure_tables(RunFolder(copied), print, salvage=True)
     trials = pd.read_parquet(copied / "tables" / "trials.parquet").set_index("trial_id")
     row = trials.loc[raw.parent.name]
     others = standing(trials.drop(raw.parent.name).reset_index())
-    # A request is complete with its last point, http_req_failed being optional; the last one may be
-    # cut within.
+    # A request is complete with its point of http_req_receiving; http_req_failed is optional. The
+    # last request may be cut off.
     complete = cut.count(b'"metric":"http_req_receiving","type":"Point"')
     assert complete - 1 <= row["requests"] <= complete
     assert row["status"] == "failed"
@@ -179,7 +180,7 @@ FAULTS = {
     ],
     CLOSE: [("close-mode-keeps-alive", "7 close mode proven by accepted connections")],
 }
-"""By the trial that it is seen in: what is asked for, and what its record says."""
+"""For each trial, the faults that it can show, and the message of each in the trial's record."""
 
 
 @pytest.mark.fault(
@@ -189,7 +190,7 @@ FAULTS = {
 )
 @pytest.mark.parametrize("trial", long_but([WRK], FAULTS))
 def test_a_fault_is_a_stored_result_with_its_reason(tmp_path, trial):
-    """A campaign with a trial for each fault."""
+    """Run a campaign with a trial for each fault."""
     faults = {f"b{number:02}": each for number, each in enumerate(FAULTS[trial], start=1)}
     campaign = fake_lab.make(tmp_path, len(faults), ALONE[trial])
     fake_lab.fault(tmp_path, "\n".join(f"{fault} {block}" for block, (fault, _) in faults.items()))

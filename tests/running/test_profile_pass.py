@@ -1,4 +1,4 @@
-"""The profiles of a run: what is left of an interrupted one, the budget, and a lab without perf."""
+"""Tests of a run's profiles: after an interruption, with a time budget, and without perf."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def test_a_budget_keeps_time_for_the_profiles_but_at_most_half():
 
 @pytest.mark.parametrize(("fit", "left"), [(2, len(PROFILES) - 2), (len(PROFILES), 0)])
 def test_profiles_beyond_the_budget_are_left(tmp_path, monkeypatch, fit, left):
-    """Each profile takes as long as estimated."""
+    """Let each profile take as long as estimated."""
     now_s = 0.0
     made = []
 
@@ -84,7 +84,7 @@ LOAD = real_lab.load(
 
 
 def without_perf(tmp_path):
-    """A PATH that has everything but perf."""
+    """Return a PATH with all programs except perf."""
     folder = tmp_path / "programs"
     folder.mkdir()
     for place in reversed(os.environ["PATH"].split(os.pathsep)):
@@ -137,7 +137,7 @@ def test_an_interrupted_profile_is_made_when_the_run_goes_on(tmp_path):
         again = fake_lab.bench(tmp_path, "run", "--resume", folder.name)
         assert (again.returncode, said in again.stderr) == (0, True), again.stderr
     made = json.loads(profile.read_text())
-    assert made["status"] in ("sealed", "failed")  # a busy machine may disturb the load of scripts
+    assert made["status"] in ("sealed", "failed")  # a busy machine may disturb the profile
     assert run.table("profiles").is_file() == (made["status"] == "sealed")
     assert {path: path.read_bytes() for path in before} == before
     assert "of an earlier part" not in manifest.read_text()

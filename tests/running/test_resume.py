@@ -1,5 +1,6 @@
-"""A run goes on after any end, and only as the run that it was: the same plan, files, machine, and
-sealed bytes.
+"""Tests of resuming a run: it goes on however it ended, but only under the same conditions.
+
+Plan, files and machine must be the same, and sealed files must not have changed.
 """
 
 import json
@@ -22,7 +23,7 @@ def edit(path, **changes):
 
 
 def without(run, trial_id):
-    """Cut a trial out of a run's journal, but for its plan."""
+    """Remove a trial from a run's journal, except for the line that plans it."""
     lines = run.journal.read_text().splitlines(keepends=True)
     run.journal.write_text(
         "".join(line for line in lines if f'"{trial_id}"' not in line or '"planned"' in line)
@@ -31,7 +32,7 @@ def without(run, trial_id):
 
 @pytest.fixture
 def copied(finished):
-    """Makes copies of the run beside it, each under its own name, which go with the test."""
+    """Yield a function that copies the run under another name; remove the copies after the test."""
     made = []
 
     def copy(name, *, cut_off=False, campaign=None, **manifest):
@@ -53,8 +54,9 @@ def copied(finished):
 
 @pytest.fixture
 def resumed(finished, bench, monkeypatch):
-    """Resumes a run, of which nothing is left or allowed to be run, and holds how it ends against
-    what is expected.
+    """Return a function that resumes a run, and checks exit code and message.
+
+    The run must have no remaining trial, or must not be resumable.
     """
     monkeypatch.setenv("BENCH_ROOT", str(finished.root))
 
@@ -70,13 +72,12 @@ def resumed(finished, bench, monkeypatch):
     "the runner dies as it writes a trial's last line", "the trial is sealed, and not repeated"
 )
 def test_a_runner_that_died_after_the_record_has_sealed_it(finished, copied, resumed):
-    """It died before it wrote the journal."""
+    """Cut the journal off within the last line, as if the runner had died while writing it."""
     run = copied("unwritten")
     lines = run.journal.read_text().splitlines(keepends=True)
     last = max(number for number, line in enumerate(lines) if '"sealed"' in line)
-    run.journal.write_text(
-        "".join(lines[:last]) + lines[last][:-20]
-    )  # the last line was being written
+    # Of the last line only a part was written.
+    run.journal.write_text("".join(lines[:last]) + lines[last][:-20])
     resumed("unwritten", 0, "no trial is left to run")
     states = run.states()
     assert set(states) == {path.name for path in run.path.glob("trials/*")}
@@ -212,7 +213,10 @@ def test_a_run_whose_beginning_is_unknown_does_not_go_on(copied, resumed, name):
 
 
 def test_a_run_that_was_only_created_is_resumed_like_one_that_was_interrupted(finished, copied):
-    """A new run is created and then resumed, so that what is resumed without any trial is whole."""
+    """Resume a run that has no trial yet, and compare it with the whole run.
+
+    This works because a new run is also created first and then measured like a resumed one.
+    """
     run = copied("created")
     planned = [line for line in run.journal.read_text().splitlines(True) if '"planned"' in line]
     run.journal.write_text("".join(planned))
@@ -233,7 +237,7 @@ def test_a_run_that_was_only_created_is_resumed_like_one_that_was_interrupted(fi
 )
 @pytest.mark.parametrize(("attempts", "goes_on"), [(2, True), (1, False)])
 def test_a_disturbed_trial_is_repeated_when_the_run_goes_on(finished, copied, attempts, goes_on):
-    """If the run ended before its repetition."""
+    """End a run after a disturbed trial, before the trial is repeated."""
     run = copied("cut-off", campaign={"attempts": attempts})
     edit(run.trial(K6) / "trial.json", status="failed", disturbed=True)
     run.append("failed", K6)

@@ -1,6 +1,4 @@
-"""Sessions: how they are planned, that every slice is reconciled, and that one counts as a whole or
-not at all.
-"""
+"""Tests of sessions: their plan, the checks of each slice, and that a session counts as a whole."""
 
 import json
 import shutil
@@ -50,8 +48,8 @@ def test_no_server_is_favoured_by_its_place(servers, slices):
     assert Counts(order) == dict.fromkeys(
         [(name, place) for name in names for place in range(1, slices + 1)], 1
     )
-    # Each pair of places is a palindrome: a drift that is steady over it adds the same to every
-    # server.
+    # The order in each pair of places is a palindrome, so that a steady drift over the pair adds
+    # the same to every server.
     for start in range(0, len(order), 2 * servers):
         pair = [name for name, _ in order[start : start + 2 * servers]]
         assert pair == pair[::-1]
@@ -64,8 +62,9 @@ def test_no_server_is_favoured_by_its_place(servers, slices):
 
 
 def test_each_server_follows_each_other_equally_often():
-    """Over a whole Williams square of four, forwards and backwards: each ordered pair as often as
-    any other.
+    """Check the order of a whole Williams square of four servers, forwards and backwards.
+
+    All ordered pairs of servers must occur about equally often.
     """
     order = [name for name, _ in slice_order("abcd", 8, "seed")]
     followed = Counts((a, b) for a, b in pairwise(order) if a != b)
@@ -73,7 +72,7 @@ def test_each_server_follows_each_other_equally_often():
 
 
 def test_the_trials_of_a_session_stay_together(read_campaign):
-    three = read_campaign(CAMPAIGN.replace("fake", "gin"))  # of a server that is there
+    three = read_campaign(CAMPAIGN.replace("fake", "gin"))  # gin is a server that exists
     units = by_session(plan_trials(three, campaign_servers(three)))
     assert [[trial.trial_id for trial in unit] for unit in units] == [
         [f"s0{block}-{name}-{CELL}" for name in ("gin", "gin-b")] for block in (1, 2, 3)
@@ -93,7 +92,10 @@ def test_iterations_are_shared_out_over_the_slices():
 
 
 def stitch(t_s, cpu_s, *slices, subject="server", **more):
-    """Put slices, each (begin, length) in seconds, of a subject's counters together."""
+    """Stitch the slices of a subject's counters together.
+
+    Each slice is a pair of begin and length in seconds.
+    """
     windows = [
         Window(round(begin * 1e9), length, round(begin * 1e9), round((begin + length) * 1e9))
         for begin, length in slices
@@ -102,7 +104,7 @@ def stitch(t_s, cpu_s, *slices, subject="server", **more):
 
 
 def test_slices_are_put_together_as_if_there_were_no_pause():
-    """A server that uses 30 % of a core in two slices of 2 s, and 90 % for the 5 s between them."""
+    """Let a server use 30 % of a core in two slices of 2 s, and 90 % in the 5 s between them."""
     t_s = np.arange(-1.0, 10.01, 0.05)
     cpu_s = np.cumsum(np.where((t_s > 2.02) & (t_s <= 7.02), 0.9, 0.3) * 0.05)
     found = stitch(t_s, cpu_s, (0, 2.0), (7, 2.0), threads=0 * t_s + 7, pool_in_use=t_s)
@@ -115,7 +117,7 @@ def test_slices_are_put_together_as_if_there_were_no_pause():
 
 
 def test_no_peak_spans_two_slices():
-    """Two slices of 0.6 s at 100 %: there is no window of 1 s in them, and one of 0.5 s."""
+    """Use two slices of 0.6 s at 100 %, which contain a window of 0.5 s, but none of 1 s."""
     t_s = np.arange(0.0, 3.01, 0.05)
     found = stitch(t_s, t_s, (0, 0.6), (2, 0.6))
     assert np.isnan(found.peak_pct(0.0, 1.2, 1.0))
@@ -182,8 +184,9 @@ def test_percentiles_of_slices_are_those_of_all_requests(tmp_path):
 
 
 def pipeline(test):
-    """Mark a test of the lab of scripts: `make test` has a real session instead
-    (test_own_api.py).
+    """Mark a test that uses a lab of scripts as long, so that `make test` leaves it out.
+
+    `make test` has a test with a real session instead (test_own_api.py).
     """
     return pytest.mark.timed(pytest.mark.long(test))
 
@@ -209,7 +212,7 @@ def test_every_slice_is_kept_counted_and_idle_servers_are_idle(finished):
         assert sorted(of_session["position"]) == [1, 2, 3, 4]
         assert (
             of_session.groupby("place")["kept"].nunique().eq(1).all()
-        )  # for all servers or for none
+        )  # a slice is kept for all servers, or for none
     for record in finished.records:
         assert all(check["ok"] for check in record["checks"])
         details = {check["name"]: check["detail"] for check in record["checks"]}
@@ -229,7 +232,7 @@ def test_tables_of_sessions_are_rebuilt_identically(finished):
 
 @pytest.fixture
 def session(finished, tmp_path):
-    """A copy of the run, and the trials of its first session with what was measured."""
+    """Return a copy of the run, and the trials of its first session with their measurements."""
     folder = RunFolder(shutil.copytree(finished.folder, tmp_path / "copy"))
     return folder, dict(
         measured(record) for record in records(folder.path).values() if record["block"] == 1
@@ -237,8 +240,9 @@ def session(finished, tmp_path):
 
 
 def fill_cpus(folder, trial, cores, begin_ns, end_ns):
-    """Rewrite the counters of a trial's host: programs used so many cores between two times, and
-    none otherwise.
+    """Rewrite the counters of a trial's host.
+
+    Afterwards programs used this many cores between two times, and no CPU time otherwise.
     """
     path = folder.trial(trial.trial_id) / "resources.parquet"
     table = pq.read_table(path)
@@ -254,8 +258,8 @@ def fill_cpus(folder, trial, cores, begin_ns, end_ns):
     ("workload", "host_cpus", "disturbed"),
     [
         ("wrk-matrix", 2, True),
-        ("wrk-matrix", 64, False),  # others may have had other CPUs
-        ("own-get", 2, False),  # the server may have helpers that the lab does not know
+        ("wrk-matrix", 64, False),  # other programs may have run on other CPUs
+        ("own-get", 2, False),  # the time may be that of other processes of the user's server
     ],
 )
 def test_who_took_cpu_is_judged_by_slices_as_by_trials(session, workload, host_cpus, disturbed):
@@ -282,7 +286,10 @@ def test_who_took_cpu_is_judged_by_slices_as_by_trials(session, workload, host_c
 
 @pipeline
 def test_a_server_whose_only_slice_is_left_out_has_numbers(session):
-    """It died in its first slice, and somebody took CPU from another server in that place."""
+    """Let a server die in its first slice, which is left out.
+
+    It is left out because another program took CPU time from the other server in the same place.
+    """
     folder, measured = session
     (one, whole), (other, cut) = measured.items()
     short = replace(cut, slices=cut.slices[:1], died=-9)
@@ -297,13 +304,13 @@ def test_a_server_whose_only_slice_is_left_out_has_numbers(session):
 
 
 class Lab(hit_lab.Lab):
-    """A lab that is hit in its second session."""
+    """A lab whose second session is hit by a fault."""
 
     campaign = CAMPAIGN
     block = "s02"
 
     def sealed(self):
-        """The session that is hit loses what it had."""
+        """Return the sealed files without those of the session that is hit, which is repeated."""
         return {path: digest for path, digest in super().sealed().items() if "s02" not in path}
 
     def names(self):
@@ -329,7 +336,7 @@ def test_a_runner_killed_again_and_again_loses_the_session_only(tmp_path):
             lab.start(following, "s02", "--resume", lab.run.name)
     lab.assert_it_goes_on_to_its_end()
     attempts = pd.DataFrame(records(lab.run).values()).groupby("session")["attempt"].nunique()
-    assert attempts.eq(1).all()  # no session is of two attempts
+    assert attempts.eq(1).all()  # all trials of a session are of the same attempt
 
 
 @pytest.mark.fault(

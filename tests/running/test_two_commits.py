@@ -1,4 +1,4 @@
-"""`bench ab` on a repository whose commits cost a known CPU time: it finds what was put in."""
+"""Tests of `bench ab` on a repository whose commits need known CPU times."""
 
 import json
 import re
@@ -15,12 +15,15 @@ from runner.running.two_commits import round_down
 
 SERVER = ("--build", repo.BUILD, "--start", repo.START)
 SHORT = real_lab.with_changed("runner.running.two_commits", "m.CLOSED_SLICES = 1; m.RATE_SHARE = 0")
-"""One slice a session and no open load: the rule needs as many sessions as ever."""
+"""A program like `bench` with one slice per session and without an open load.
+
+It is faster, but needs as many sessions, because the rule is the same.
+"""
 
 
 @pytest.fixture
 def shop(tmp_path):
-    """Three commits whose requests burn 1, 1 and 1.25 ms of CPU time."""
+    """Make a repository with three commits whose requests take 1, 1 and 1.25 ms of CPU time."""
     folder = repo.begin(tmp_path / "shop")
     repo.commit(folder, "base", server__py=repo.server(1.0))
     repo.git(folder, "branch", "base")
@@ -31,7 +34,7 @@ def shop(tmp_path):
 
 
 def ab(root, folder, *arguments, code=None, **how):
-    """Run `bench ab` in a lab on a folder."""
+    """Run `bench ab` in the lab `root` on a folder."""
     return real_lab.bench(root, "ab", "--folder", str(folder), *arguments, code=code, **how)
 
 
@@ -40,7 +43,7 @@ def ab(root, folder, *arguments, code=None, **how):
 @real_lab.needs("k6")
 @real_lab.needs_two_cpus
 def test_a_commit_that_burns_a_fifth_more_is_worse(root, shop, tmp_path):
-    """The burn is counted by the server itself, by the kernel's clock of its thread."""
+    """Compare two commits whose server burns a known CPU time, by the clock of its own thread."""
     before = repo.state(shop)
     files = ("--markdown", str(tmp_path / "out.md"), "--junit", str(tmp_path / "out.xml"))
     done = ab(root, shop, "--base", "base", *SERVER, *files, "--json", program=SHORT, code=3)
@@ -54,7 +57,7 @@ def test_a_commit_that_burns_a_fifth_more_is_worse(root, shop, tmp_path):
     assert case is not None and case.attrib["name"].startswith("CPU time per request, own-get")
     assert repo.state(shop) == before
     assert not list(tmp_path.glob("bench-*"))
-    # It is a run like any other.
+    # The result is a run like any other, of which a report can be made.
     real_lab.bench(root, "report", "latest", code=0)
 
 
@@ -115,7 +118,7 @@ def test_equal_commits_and_a_dirty_tree_are_named(root, shop):
 @real_lab.needs("k6")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_when_it_is_ended(root, shop, tmp_path, number):
-    """In the build, which has started processes of its own."""
+    """End the run during the build, which has started processes of its own."""
     before = repo.state(shop)
     temporary = tmp_path / "temporary"
     temporary.mkdir()
@@ -128,7 +131,7 @@ def test_nothing_is_left_when_it_is_ended(root, shop, tmp_path, number):
     runner.communicate(timeout=30)
     assert runner.returncode in (130, -signal.SIGKILL)
     fake_lab.wait_for(lambda: not psutil.pid_exists(pid), 20)
-    if number == signal.SIGKILL:  # the folder is swept by whatever of the lab runs next
+    if number == signal.SIGKILL:  # then only the next command of the lab removes the folder
         real_lab.bench(root, "clean", code=0, TMPDIR=str(temporary))
     assert not list(temporary.glob("bench-*"))
     assert repo.state(shop) == before
