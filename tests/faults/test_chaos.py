@@ -1,4 +1,4 @@
-"""`make chaos` notices what it promises to notice: it would be worthless if it could not fail."""
+"""Tests of `make chaos`, which must notice each broken promise: otherwise it proves nothing."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from chaos.__main__ import Outcome, report
 
 @pytest.fixture
 def lab(tmp_path, monkeypatch):
-    """A lab whose run has a sealed trial, a failed one, and one that is not finished."""
+    """Return a lab whose run has a sealed trial, a failed trial, and an unfinished trial."""
     monkeypatch.setattr(labs, "CLEAN_UP_S", 0.3)
     (tmp_path / "tmp").mkdir()
     run = tmp_path / "data" / "runs" / "r"

@@ -1,5 +1,6 @@
-"""What happens to a campaign: it says so, leaves nothing running, loses one trial at most, and goes
-on.
+"""Tests of campaigns that are hit by faults.
+
+A campaign must report the fault, leave nothing running, lose at most one trial, and go on.
 """
 
 import json
@@ -53,7 +54,7 @@ def test_a_second_ctrl_c_does_not_interrupt_the_cleaning_up(tmp_path):
 
 
 def hit_again_and_again(root, hits, times=1):
-    """Hit a run in a trial, go on with it, hit it in the next trial, and so on, to its end."""
+    """Hit a run in a trial, resume it, hit it in the next trial, and so on, until its end."""
     blocks = [f"b{number:02}" for number in range(2, len(hits) + 2)]
     sealed = {}
     lab = Lab(root, hits[0][1], repeats=len(hits) + 2)
@@ -61,7 +62,7 @@ def hit_again_and_again(root, hits, times=1):
         if block != blocks[0]:
             lab.start(state, block, "--resume", lab.run.name)
         for _ in range(times):
-            lab.runner.send_signal(number)  # nothing happens where it has ended
+            lab.runner.send_signal(number)  # this does nothing if the runner has ended
             time.sleep(0.05 if times > 1 else 0)
         said = lab.ended(-9 if number == signal.SIGKILL else 130)
         assert (
@@ -189,13 +190,14 @@ def test_a_run_that_loses_its_script_or_ledger_or_watchdog(tmp_path):
 
 
 class Repeating(Lab):
-    """A lab that tries again what was disturbed, as campaigns do that say nothing of it."""
+    """A lab that repeats disturbed trials, as campaigns do by default."""
 
     campaign = CAMPAIGN.replace("attempts = 1\n", "")
 
     def assert_repeated(self, errors):
-        """Each trial from the second on failed for its reason alone, and a later attempt
-        did not.
+        """Check that each trial from the second on failed and that a later attempt did not.
+
+        `errors` are the only reasons for which these trials may have failed, one per trial.
         """
         said = self.ended(0)
         for number, error in enumerate(errors, start=2):
@@ -217,9 +219,10 @@ class Repeating(Lab):
     "server or generator are put on other CPUs", "the attempt is said to be disturbed, and repeated"
 )
 def test_what_disturbs_an_attempt_has_it_repeated(tmp_path):
-    """A stopped probe would report waits that no server made.
+    """Stop the probe in one trial, and move the server or the generator to other CPUs in others.
 
-    What is on other CPUs could take from the other side.
+    A stopped probe would report waits that are not the server's. A program on the CPUs of the other
+    side takes CPU time from it.
     """
     lab = Repeating(tmp_path, "load", repeats=5)
     (probe,) = lab.processes("runner.measure.probe")
@@ -252,9 +255,9 @@ int clock_gettime(clockid_t which, struct timespec *now) {
     return failed;
 }
 """
-"""The wall clock, an hour later from the moment when a file is there.
+"""Source of a library with which the wall clock is an hour ahead once a file exists.
 
-(libfaketime knows no CPU-time clocks.)
+The library libfaketime cannot be used, because it does not support CPU-time clocks.
 """
 
 
@@ -265,7 +268,7 @@ int clock_gettime(clockid_t which, struct timespec *now) {
     "the attempt is said to be disturbed, and repeated",
 )
 def test_a_clock_that_is_stepped(tmp_path):
-    """Forth, and back afterwards, for the runner and the sampler: the machine's clock stays."""
+    """Step the wall clock an hour ahead, and back later, but only for the lab's own programs."""
     source = tmp_path / "clock.c"
     clock = tmp_path / "clock.so"
     stepped = tmp_path / "stepped"
@@ -307,7 +310,7 @@ def test_odd_surroundings(tmp_path):
 
 @pytest.fixture
 def disk(tmp_path):
-    """The lab's data folder, on a disk of 400 MiB."""
+    """Mount a disk of 400 MiB at the lab's data folder; yield the folder."""
     if os.geteuid() != 0:
         pytest.skip("only root can mount a small disk")
     data = tmp_path / "data"
@@ -318,7 +321,7 @@ def disk(tmp_path):
 
 
 def fill(disk):
-    """Fill a disk to its last page; return the file that does."""
+    """Fill a disk to its last page; return the path of the file that fills it."""
     full = subprocess.run(
         ["dd", "if=/dev/zero", f"of={disk}/filler", "bs=4096"], capture_output=True, check=False
     )

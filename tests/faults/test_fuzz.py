@@ -1,5 +1,6 @@
-"""Files from anywhere, changed at random: an error of the lab's or a result, never another
-exception, never a hang.
+"""Tests with files of users that are changed at random.
+
+Each must lead to a result or to a LabError, never to another exception, and never hang.
 """
 
 import json
@@ -52,7 +53,7 @@ VALUES = st.recursive(
 
 
 def places(document: Any) -> list[tuple[Any, Any]]:
-    """Every place inside a document: what holds it, and its key there."""
+    """Return all places in a JSON document, as pairs of a container and a key in it."""
     keys = (
         document
         if isinstance(document, dict)
@@ -63,7 +64,7 @@ def places(document: Any) -> list[tuple[Any, Any]]:
 
 @st.composite
 def mangled(draw: st.DrawFn, *texts: str) -> str:
-    """One of some texts, with a piece of it replaced."""
+    """Draw one of some texts, with a piece of it replaced."""
     text = draw(st.sampled_from(texts))
     at = draw(st.integers(0, len(text)))
     return text[:at] + draw(st.text(max_size=10)) + text[at + draw(st.integers(0, 40)) :]
@@ -71,7 +72,10 @@ def mangled(draw: st.DrawFn, *texts: str) -> str:
 
 @st.composite
 def mutants(draw: st.DrawFn, document: Any) -> str:
-    """Texts of a JSON document with one value changed or gone; or with some characters changed."""
+    """Draw the text of a JSON document in which a value, or some characters, are changed.
+
+    A value may also be removed.
+    """
     if draw(st.booleans()):
         whole = [json.loads(json.dumps(document))]
         holder, key = draw(st.sampled_from(places(whole)))
@@ -84,7 +88,7 @@ def mutants(draw: st.DrawFn, document: Any) -> str:
 
 
 def tolerated(act: Any) -> None:
-    """Run `act`; it may refuse in one line, and do nothing else than refuse or work."""
+    """Run `act`, which may succeed or raise a LabError with a message, but nothing else."""
     try:
         act()
     except LabError as error:
@@ -92,7 +96,7 @@ def tolerated(act: Any) -> None:
 
 
 def written(path: Path, text: str) -> Path:
-    """Write any text, halves of surrogate pairs too, and return the path."""
+    """Write any text, even with halves of surrogate pairs, to a file and return its path."""
     path.write_text(text, encoding="utf-8", errors="surrogatepass")
     return path
 
@@ -123,7 +127,7 @@ FILES: dict[str, tuple[st.SearchStrategy[str], Callable[[Path], object]]] = {
     "axum/server.toml": (mangled(SERVER_TOML), lambda path: read_server(path.parent)),
     "mine.toml": (mangled(*CAMPAIGNS), lambda path: plan_trials(load_campaign(str(path)), SERVERS)),
 }
-"""The texts that a file may have, and what reads it."""
+"""For each file name, the texts that the file may contain, and the function that reads it."""
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -176,7 +180,7 @@ def flipped(draw: st.DrawFn, path: Path) -> None:
         del content[draw(st.integers(0, len(content))) :]
     else:
         for _ in range(draw(st.integers(1, 4))):
-            # Parquet's footer, at the end, is the part that says what the rest is.
+            # Often change Parquet's footer at the end of the file, which describes the rest.
             at = draw(
                 st.integers(0, len(content) - 1)
                 | st.integers(max(0, len(content) - 600), len(content) - 1)

@@ -1,4 +1,4 @@
-"""System calls of requests: perf's counts against those of strace, on the same server."""
+"""Tests of the counts of system calls per request: perf must agree with strace."""
 
 import http.client
 import re
@@ -32,7 +32,7 @@ def server():
     with subprocess.Popen([SERVER], env=env, stdout=subprocess.DEVNULL) as process:
         time.sleep(0.5)
         connection = http.client.HTTPConnection("127.0.0.1", port)
-        send(connection)  # opened before anything is counted
+        send(connection)  # opens the connection before anything is counted
         yield process.pid, connection
         process.kill()
 
@@ -44,7 +44,7 @@ def send(connection, requests=1):
 
 
 def straced(pid, work):
-    """Return the number of calls by name while `work` runs."""
+    """Return the number of system calls, by name, that strace counts while `work` runs."""
     argv = ["strace", "-c", "-f", "-p", str(pid)]
     with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as strace:
         time.sleep(0.5)
@@ -65,5 +65,6 @@ def test_perf_and_strace_count_the_same_calls(server, tmp_path):
     calls = straced(pid, lambda: send(connection, REQUESTS))
     each = {name: counted.get(f"syscalls:sys_enter_{name}") for name in ("recvfrom", "writev")}
     assert each == {name: pytest.approx(calls[name], abs=0.03 * calls[name] + 2) for name in each}
-    # strace makes a server wait more often, so its calls to wait differ a little.
+    # strace slows the server, so that it waits more often. So the number of all calls differs a
+    # little.
     assert counted[ALL_CALLS] == pytest.approx(sum(calls.values()), rel=0.1)

@@ -1,8 +1,7 @@
-"""What servers with a known cost can do: the lab agrees with wrk alone, with stock k6 alone, and
-with the costs.
+"""Tests of the throughput and response times of servers whose requests have a known cost.
 
-The reference server burns a known CPU time for each request. wrk and k6 run here without any
-observer of the lab, from their own command lines, and their own reports are read.
+The reference server burns a known CPU time for each request. The lab's numbers must agree with this
+cost, and with the reports of wrk and of a stock k6, which run alone, without the lab's observers.
 """
 
 import contextlib
@@ -35,12 +34,14 @@ SERVER_CPU = str(CPUS[0])
 GENERATOR_CPU = str(CPUS[-1])
 CONNECTIONS = 4
 WAKE_MS = 0.1
-"""What an idle CPU of a virtual machine takes to wake, at least: a server whose requests cost
-0.05 ms has a median of 0.15 to 0.2 ms here, to stock k6 alone too, by how often its CPU sleeps; one
-of 1 ms had 1.16 to 1.18 ms to stock k6, and 1.08 to 1.09 ms to the lab, for a reason not known.
+"""Least time that an idle CPU of a virtual machine takes to wake.
+
+A server whose requests cost 0.05 ms has a median of 0.15 to 0.2 ms here, depending on how often its
+CPU sleeps; a stock k6 alone measures the same. For a server whose requests cost 1 ms, stock k6
+measured a median of 1.16 to 1.18 ms, and the lab one of 1.08 to 1.09 ms; the reason is unknown.
 """
 SURE = 0.999
-"""So that a dozen intervals fail by chance in one of a hundred runs."""
+"""Confidence level at which a dozen intervals fail by chance in one of a hundred runs."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ class Costly:
     """A server whose requests cost a known CPU time, and loads that fit it."""
 
     cost_ms: float
-    closed_s: float  # of a load at its limit
-    open_rps: int  # half of its capacity, or what k6 has room for
+    closed_s: float  # duration of a closed load
+    open_rps: int  # half of the server's capacity, or the highest rate that k6 can send
     open_s: int
 
     @property
@@ -87,7 +88,7 @@ def serving(cost_ms):
 
 
 def wrk_rps(url, seconds):
-    """Return the requests per second that wrk reports, with nothing beside it."""
+    """Return the requests per second that wrk reports if it runs alone."""
     command = ["taskset", "-c", GENERATOR_CPU, need_tool("wrk").path, "-t1", f"-c{CONNECTIONS}"]
     command += [f"-d{math.ceil(seconds)}s", url]
     report = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
@@ -104,9 +105,7 @@ export default () => http.get('URL');
 
 
 def stock_k6_p50_ms(folder: Path, url, costly):
-    """Return the median response time that k6 reports at the rate of an open load, with nothing
-    beside it.
-    """
+    """Return the median response time that a stock k6 reports for an open load if it runs alone."""
     script = folder / "stock.js"
     summary = folder / "stock.json"
     text = STOCK.replace("RATE", str(costly.open_rps)).replace("SECONDS", str(costly.open_s))
@@ -121,7 +120,7 @@ def stock_k6_p50_ms(folder: Path, url, costly):
 
 
 def alone_rps(costly):
-    """Return the requests per second of a server to wrk alone."""
+    """Return the requests per second of a server that wrk measures alone, without the lab."""
     with serving(costly.cost_ms) as url:
         return wrk_rps(url, costly.closed_s)
 
@@ -133,8 +132,9 @@ def alone_before():
 
 @pytest.fixture(scope="module")
 def closed(alone_before, tmp_path_factory):
-    """The lab's closed loads by wrk of all costly servers, a trial each, between two rounds of wrk
-    alone.
+    """Run the lab's closed loads with wrk on all costly servers, with one trial each.
+
+    wrk measures the servers alone before and after it (see `alone`).
     """
     loads = [
         load(
@@ -155,8 +155,9 @@ def closed(alone_before, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def alone(alone_before, closed):
-    """Requests per second of each server to wrk alone, before and after the lab's loads, on the
-    average.
+    """Return the requests per second of each server that wrk measures alone.
+
+    This is the mean of a measurement before and a measurement after the lab's loads.
     """
     return {
         costly: (before_rps + alone_rps(costly)) / 2 for costly, before_rps in alone_before.items()
@@ -172,7 +173,7 @@ def test_the_rate_of_a_closed_load_by_wrk_is_that_of_wrk_alone(closed, alone, co
 
 @pytest.mark.parametrize("costly", COSTLY[1::2], ids=str)
 def test_the_rate_of_users_in_a_closed_load_is_that_of_wrk(root, alone, costly):
-    """As somebody's server at a URL."""
+    """Load the server as a user's API at a URL."""
     iterations = round(costly.closed_s * alone[costly])
     with serving(costly.cost_ms) as url:
         made = run(root, "--vus", str(CONNECTIONS), "--iterations", str(iterations), url=url)
@@ -209,7 +210,7 @@ RATIO = 2.0
 
 
 def known(found: Ratio, truth):
-    """Return whether a ratio is within what its interval allows, at the level of SURE."""
+    """Return whether the interval of a ratio, at the confidence level SURE, contains the truth."""
     wide = stdtrit(found.degrees, (1 + SURE) / 2) * found.standard_error
     return abs(math.log(found.ratio / truth)) <= max(wide, 0.005)
 
@@ -239,7 +240,10 @@ def test_a_ratio_of_costs_of_2_comes_back_on_a_quota(root, pair):
 
 
 def test_the_ratio_of_two_urls_is_that_of_their_costs(root):
-    """15 ms and 10 ms, in turn on one CPU: a probe of 40 requests a second made 2.03 of 1.5."""
+    """Load two servers in turn whose requests cost 15 ms and 10 ms.
+
+    When the probe still sent 40 requests/s, the measured ratio was 2.03 instead of 1.5.
+    """
     with serving(10) as cheap, serving(15) as dear:
         made = real_lab.run(
             root, None, "--url", cheap, "--url", dear, "--vus", "4", "--iterations", "240"

@@ -1,6 +1,4 @@
-"""Servers that nobody here wrote, as they come: what they say of a load is what the lab says of
-it.
-"""
+"""Tests with servers of other authors: the lab's numbers must agree with what the servers log."""
 
 import contextlib
 import json
@@ -18,12 +16,12 @@ from own_api import free_port, run, wait_for
 pytestmark = [pytest.mark.load, pytest.mark.long, real_lab.needs("k6"), real_lab.needs_two_cpus]
 NODE = real_lab.HERE / "fakes" / "foreign_server.js"
 STRANGERS = 20
-"""Connections of others that the kernel may count."""
+"""Highest number of connections of other programs that the kernel may also count."""
 
 
 @contextlib.contextmanager
 def listening(port, *command, log=subprocess.DEVNULL, cwd=None):
-    """Run a server on the first CPU until the context ends."""
+    """Run a server on the first CPU until the context ends; yield its URL."""
     with real_lab.process(
         *command, cpus=str(min(os.sched_getaffinity(0))), stdout=log, stderr=log, cwd=cwd
     ):
@@ -32,7 +30,7 @@ def listening(port, *command, log=subprocess.DEVNULL, cwd=None):
 
 
 def test_a_server_that_closes_after_each_answer_agrees(root, tmp_path):
-    """Python's own server at 400 requests/s, and how often it says it was asked."""
+    """Load Python's own HTTP server at 400 requests/s, and count the requests in its log."""
     (tmp_path / "site").mkdir()
     port = free_port()
     log = tmp_path / "log.txt"
@@ -41,7 +39,7 @@ def test_a_server_that_closes_after_each_answer_agrees(root, tmp_path):
         made = run(root, "--rate", "400", "--duration", "4", url=url)
     row = made.trials.iloc[0]
     answered = log.read_text().count('"GET / HTTP/1.1" 200')
-    # It has no kept connections.
+    # The server keeps no connection open.
     assert (row["mode"], row["opened_pct"], row["probe_reopened_pct"]) == ("close", 100, 100)
     assert made.records[0]["cell"]["mode"] == "keepalive"
     sent = row["requests"] + row["probe_requests"]
@@ -55,10 +53,10 @@ def test_a_server_that_closes_after_each_answer_agrees(root, tmp_path):
         <= accepted
         <= sent + row["probe_requests"] + STRANGERS
     )
-    # Its rate is the one that was begun.
+    # The rate is the one at which iterations were begun.
     assert (row["requests"], row["duration_s"]) == (pytest.approx(1600, abs=2), 4)
     assert row["rps"] == pytest.approx(400, abs=1)
-    # Its response times begin with asking for a connection.
+    # Response times include opening the connection.
     parts = pd.read_parquet(made.folder / "tables" / "requests" / f"{row['trial_id']}.parquet")
     whole = parts["latency_ms"]
     sent_ms = parts["sending_ms"] + parts["waiting_ms"] + parts["receiving_ms"]
@@ -73,7 +71,7 @@ def test_a_server_that_closes_after_each_answer_agrees(root, tmp_path):
         ("max", 1),
     ):
         assert row[f"latency_{name}_ms"] == pytest.approx(np.quantile(whole, q), rel=1e-9)
-    # No verdict rests on witnesses that contradict each other.
+    # There is no verdict if k6 and the probe contradict each other.
     apart = max(
         row["probe_p50_ms"] / row["latency_p50_ms"], row["latency_p50_ms"] / row["probe_p50_ms"]
     )
@@ -87,9 +85,9 @@ needs_node = real_lab.needs("node")
 
 
 def node(root, most, *arguments):
-    """Load node's own server, which takes 20 ms and closes after `most` requests.
+    """Load node's own server, which takes 20 ms and closes a connection after `most` requests.
 
-    Return the run, and what k6 sent.
+    Return the row of the trial, and the requests of k6 that the server saw.
     """
     port = free_port()
     with listening(port, "node", str(NODE), str(port), "20", str(most)) as url:
@@ -112,7 +110,7 @@ def test_the_mode_is_what_the_server_made_of_it(root, most, mode, connections):
     opened = len({number for _, number, _ in seen})
     assert (
         connections <= opened <= connections + 10 * (most == 10)
-    )  # users do not get ten times ten requests each
+    )  # the users' numbers of requests may not be multiples of ten
     assert (row["mode"], row["opened_pct"]) == (mode, pytest.approx(opened / 20))
     assert row["probe_reopened_pct"] == pytest.approx(100 / most if most else 0, abs=5)
     assert 20 <= row["latency_p50_ms"] < 40 and 20 <= row["probe_p50_ms"] < 40

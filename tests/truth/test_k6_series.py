@@ -1,5 +1,6 @@
-"""Every series of k6 that the lab drives: loads of each kind, and a script that a user brings, keep
-all invariants.
+"""Tests of every series (major version) of k6 that the lab drives.
+
+Loads of each kind, and a user's script, must pass all invariants.
 """
 
 import pytest
@@ -41,7 +42,10 @@ def lab(series, tmp_path):
 
 
 def holds(made: Run, series: str, trials: int) -> None:
-    """Every trial is sealed, by this series, and k6 said every number that the lab compares."""
+    """Check that this series of k6 was used, and that every trial is sealed.
+
+    Also check that k6 reported all numbers that the lab compares.
+    """
     assert made.manifest["tools"]["k6"].startswith(f"{series.removeprefix('v')}.")
     assert len(made.records) == trials
     for record in made.records:

@@ -1,4 +1,4 @@
-"""Thresholds and own metrics of a real k6 file, held against k6's own judgement and summary."""
+"""Tests of thresholds and custom metrics in files of a real k6, against k6's own summary."""
 
 import functools
 import http.server
@@ -72,7 +72,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def base():
 
 @pytest.fixture(scope="module", params=real_lab.K6_SERIES)
 def recorded(request, base, tmp_path_factory):
-    """A folder with what a real k6 wrote: JSON, CSV, and both forms of summary with thresholds."""
+    """Return a folder with files of a real k6: JSON, CSV, and both forms of summary."""
     folder = tmp_path_factory.mktemp("k6")
     k6 = real_lab.k6_of(request.param)
     call = functools.partial(
@@ -103,7 +103,7 @@ def recorded(request, base, tmp_path_factory):
 
 @pytest.fixture
 def thresholds(recorded, bare_lab):
-    """Imports a file, and returns its table of thresholds."""
+    """Return a function that imports a file and returns its table of thresholds."""
 
     def read(name: str, summary: str) -> pd.DataFrame:
         run = import_files([Given(recorded / name, summary=recorded / summary)])

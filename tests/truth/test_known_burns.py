@@ -1,4 +1,4 @@
-"""Profiles of the reference server: what it burns in a known function comes back from perf."""
+"""Tests of profiles of the reference server, which burns a known CPU time in a known function."""
 
 import math
 from types import SimpleNamespace
@@ -28,7 +28,10 @@ CAMPAIGN = campaign(
     },
 )
 SYSTEMATIC = 0.03
-"""Largest error that more samples do not reduce: a timer samples code without interrupts late."""
+"""Largest error that more samples do not reduce.
+
+It exists because a timer samples code that runs with interrupts disabled too late.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +71,10 @@ def test_few_functions_have_no_known_name(run):
 
 @pytest.mark.parametrize("name", BURNS_US)
 def test_each_request_is_received_and_sent_once(run, name):
-    """The burn adds calls for the clock of the thread, which are counted by name, too."""
+    """Expect one call to receive and one to send per request.
+
+    The burn adds calls that read the thread's clock; these are counted by name, too.
+    """
     events = run.counters.query("server == @name").set_index("event")["per_request"]
     assert events["syscalls:sys_enter_recvfrom"] == pytest.approx(1, abs=0.2)
     sent = events["syscalls:sys_enter_writev"] + events["syscalls:sys_enter_write"]

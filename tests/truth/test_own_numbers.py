@@ -1,5 +1,6 @@
-"""What `bench run` prints of servers with a known oddity: refusals, a slow tail, an answer that is
-streamed.
+"""Tests of what `bench run` prints about servers with a known peculiarity.
+
+They refuse requests, have a slow tail, or stream their answers.
 """
 
 import re
@@ -12,14 +13,14 @@ pytestmark = [pytest.mark.load, real_lab.needs("k6"), real_lab.needs_two_cpus]
 
 
 def printed(made):
-    """Return all that the command printed, its JSON too, without line breaks."""
+    """Return everything that the command printed, including JSON, without line breaks."""
     return re.sub(r"\s+", " ", f"{made.done.stdout} {made.done.stderr}")
 
 
 def test_refusals_are_no_answers(root):
-    """Five at a time that take 20 ms each are 250 requests/s at most.
+    """Load a server that answers five requests at a time and refuses all others at once.
 
-    Everybody else is refused at once.
+    An answer takes 20 ms, so there are at most 250 successful answers per second.
     """
     with odd("shedding", 20) as server:
         made = run(root, "--vus", "10", "--iterations", "3000", url=server.url)
@@ -31,10 +32,10 @@ def test_refusals_are_no_answers(root):
     assert row["failed"] > 1000
     assert (
         row["failed"] <= seen["refused"] and successes <= seen["good"]
-    )  # of the warm-up and the probe besides
+    )  # the server also counts the warm-up and the probe
     assert successes / row["duration_s"] <= 250
     assert row["verdict"] == "inconclusive" and "% of the requests failed" in row["verdict_reason"]
-    # The progress line, the table, its reason, and the sentence.
+    # The failures are named in the progress line, in the table, in its reason, and in the sentence.
     share = f"{share_pct:.3g} %"
     assert f"requests/s with success, {share} of the requests failed, p50" in text
     assert made.result["summary"][0]["failed"] == share
@@ -73,7 +74,7 @@ def test_a_slow_tenth_is_seen_in_the_highest_percentile(root):
     assert f"p93: {tail_ms}" in made.done.stdout
     for name in ("p95", "p99"):
         assert f"{name}: fewer than 100 requests of a trial lie beyond it in 1 row." in text
-    # Why nothing is known of its limit is said in the table's lines and in the sentence.
+    # The reason why the limit is unknown is printed below the table and in the sentence.
     if row["verdict"] == "inconclusive":
         reason = row["verdict_reason"].split(": ")[0]
         assert f"own-api: the limit is unknown: {reason}." in text
@@ -94,7 +95,10 @@ def test_the_first_byte_stands_beside_the_last(root):
 
 @pytest.mark.long
 def test_a_load_that_closes_connections_has_no_second_witness(root):
-    """Its users wait to be accepted, which the probe, that keeps its connection, does not."""
+    """Check that the probe is not compared with users that open a connection for each request.
+
+    These users wait until they are accepted, but the probe keeps its connection.
+    """
     with tiny(0) as server:
         made = run(root, "--vus", "60", "--iterations", "1500", "--close", url=server.url)
     assert made.trials["mode"].to_list() == ["close"]

@@ -1,4 +1,4 @@
-"""PostgreSQL's processes in the profile of a load of inserts: CPU time by known functions."""
+"""Tests of PostgreSQL's profile under a load of inserts: CPU time by known functions."""
 
 import pandas as pd
 import pytest

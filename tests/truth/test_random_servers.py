@@ -1,7 +1,6 @@
-"""Servers of random kinds: whatever the lab prints as the server's agrees with what the server
-counted itself.
+"""Tests with servers of random kinds: the lab's numbers must agree with the server's own counts.
 
-`SEEDS=7,8,9` in the environment tries other ones.
+`SEEDS=7,8,9` in the environment chooses other kinds.
 """
 
 import json
@@ -21,12 +20,12 @@ pytestmark = [pytest.mark.load, pytest.mark.long, real_lab.needs("k6"), real_lab
 SEEDS = [int(seed) for seed in os.environ.get("SEEDS", "1,2,3,4,5,6").split(",")]
 SERVER = real_lab.HERE / "fakes" / "costly_server.py"
 LOAD_S = 3.0
-FAILED_SHARE = 0.001  # from here on a rate is one of errors
+FAILED_SHARE = 0.001  # share of failed requests above which there is no verdict
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a server does, and how many users load it."""
+    """The behaviour of a server, and the number of users that load it."""
 
     cost_ms: float
     size: int
@@ -36,7 +35,7 @@ class Kind:
 
     @property
     def iterations(self) -> int:
-        """Of a load of some seconds, at what such a server can do."""
+        """Number of iterations of a load that takes LOAD_S seconds at the server's capacity."""
         overhead_ms = 0.15 + self.size / 1e6
         return max(20 * self.users, round(1000 * LOAD_S / (self.cost_ms + overhead_ms)))
 
@@ -54,7 +53,7 @@ def kind_of(seed):
 
 @dataclass(frozen=True)
 class Seen:
-    """What a server saw of a load: answers to k6, and to the probe."""
+    """A server's own counts of a load: its answers to k6 and to the probe."""
 
     k6_ok: int
     k6_failed: int

@@ -1,5 +1,6 @@
-"""Real k6, wrk, vegeta and oha on real servers: known service times, counts and rows come back
-through the whole lab.
+"""Tests of the whole lab with real k6, wrk, vegeta and oha on real servers.
+
+Known service times, numbers of requests and stored rows must come back.
 """
 
 import json
@@ -50,9 +51,7 @@ def known(known_run):
 
 @pytest.mark.long
 def test_every_tool_warms_a_server_up(known_run):
-    """With a warm-up of 0.2 s: what the server had counted when the load began is no less than a
-    few requests.
-    """
+    """Check that the server has counted some requests before the load, in a warm-up of 0.2 s."""
     counted = {
         each["trial_id"]: each["measurement"]["counters_before"]["requests"]
         for each in known_run.records
@@ -101,7 +100,8 @@ def test_a_steady_service_time_comes_back_through_oha(root):
         "2 s, and the 10 ms that a request may be late"
     )
     assert offered["sustained"] and offered["rps"] == pytest.approx(300, rel=0.01)
-    # One that was refused or timed out would be in no row: what the server counted says so.
+    # Requests that were refused or timed out are in no row, but a check compares with the server's
+    # count.
     assert all(check["ok"] for record in made.records for check in record["checks"])
 
 
@@ -113,8 +113,10 @@ def test_k6_made_every_request(known):
 
 
 def test_the_measured_p90_is_not_wrks_back_filled_one(known):
-    """99 % take 2 ms and 1 % take 200 ms: whatever wrk back-fills, nine in ten answers came within
-    a few ms.
+    """Check the p90 of a server whose answers take 2 ms (99 %) or 200 ms (1 %).
+
+    wrk adds requests that were never sent to its histogram (back-filling). But nine of ten real
+    answers came within a few ms.
     """
     row = known.loc["b01-mixed-wrk-matrix-c10-keepalive"]
     assert row["latency_p90_ms"] < 10
@@ -160,7 +162,7 @@ class Stranger(BaseHTTPRequestHandler):
 
 
 def test_port_in_use_is_no_proof_of_readiness(tmp_path):
-    """A stranger that answers on every port would have to know the nonce."""
+    """Let another program answer on the port; it does not know the nonce."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as stranger:
         threading.Thread(target=stranger.serve_forever, daemon=True).start()
         running = Running(os.getpid(), stranger.server_port, lambda: None, lambda: 0)
@@ -218,7 +220,7 @@ def test_rows_are_the_answered_inserts(inserts):
     assert (k6["rows_inserted"] == k6["inserts"]).all()
     assert k6["rows_inserted"].tolist().count(2000) == 2
     assert (wrk["inserts"] > 100).all()
-    # When wrk stops, each of its 32 connections may have an insert under way.
+    # When wrk stops, an insert may be under way on each of its 32 connections.
     assert (wrk["rows_inserted"] - wrk["inserts"]).between(0, 32).all()
 
 
@@ -228,7 +230,7 @@ def test_a_ramp_is_offered_as_asked(inserts):
     trials, throughput = inserts
     ramps = trials[trials["workload"] == "devices-insert-ramp"]
     assert ramps["load_model"].tolist() == ["open", "open"]
-    # 100 + 200 + 300 requests, one more or less at each step.
+    # The steps have 100, 200 and 300 requests; each may have one more or less.
     assert (ramps["requests"] + ramps["dropped"]).between(596, 604).all()
     by_second = throughput.groupby(["trial_id", throughput["t_s"].astype(int)])["requests"].sum()
     for trial_id in ramps.index[ramps["dropped"] == 0]:
@@ -243,7 +245,7 @@ def test_the_pool_is_seen_from_inside(inserts):
     trials, _ = inserts
     pools = trials[(trials["workload"] == "devices-insert") & (trials["pool_size"] == 4)]
     assert (pools["pool_in_use_max"] <= 4).all()
-    # 32 connections share 4 of the database's: some are always waiting.
+    # The requests of 32 connections share 4 connections to the database, so some always wait.
     assert (pools["pool_waiting_max"] > 0).all()
     assert (trials["database_sessions"] >= 0).all()
     assert (trials["database_cpu_mean_pct"] > 0).all()

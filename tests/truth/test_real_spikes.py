@@ -1,6 +1,6 @@
-"""CPU that a server burns at known times under a real load is found.
+"""Tests of spikes under a real load: bursts of CPU time at known times must be found.
 
-A steady server has no spike. What holds a server back is named.
+A steady server must have no spike. If something holds a server back, it must be named.
 """
 
 import json
@@ -23,9 +23,9 @@ from runner.store import RunFolder
 pytestmark = [pytest.mark.load, pytest.mark.long, real_lab.needs("k6")]
 
 SHARE_PCT, BURSTS = 60, ((4.0, 0.3), (6.5, 0.6))
-"""Of a CPU; seconds after the server's start, and how long.
+"""Share of a CPU that a burst takes, and the bursts: seconds after the server's start, duration.
 
-The load begins within two seconds of it.
+The load begins within two seconds after the server's start.
 """
 BURSTING = "b01-bursting-rates-r20"
 STOP_S, BUSY_S = 0.4, 0.5
@@ -36,7 +36,7 @@ HINDERED = campaign(
     environment={"hindered": {"REFERENCE_CPU_MS_PER_REQUEST": "3"}},
     attempts=1,
 )
-"""3 ms for each of 100 requests a second are 30 % of a core."""
+"""A campaign with 100 requests/s, each of which takes 3 ms, which is 30 % of a core."""
 CAMPAIGN = campaign(
     ["bursting", "duty"],
     load("rates", rates_rps=[20], duration_s=8, vus=10),
@@ -67,7 +67,10 @@ def lab(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def hindered(tmp_path_factory):
-    """Return a trial whose server was stopped, and later had a busy neighbour, and when."""
+    """Return a trial whose server was stopped, and later had a busy neighbour on its CPU.
+
+    Also return when this happened.
+    """
     root = real_lab.make(tmp_path_factory.mktemp("hindered"))
     program = (real_lab.REPOSITORY / "servers" / "reference" / "build" / "server").resolve()
     hinderer = Hinderer(program, stop_at_s=4, stop_s=STOP_S, busy_at_s=8, busy_s=BUSY_S)
@@ -97,14 +100,14 @@ def tables(lab):
 
 
 def shown(tables, name):
-    """The last attempt of a trial: the machine may have disturbed those before it."""
+    """Return the view of a trial's last attempt, because earlier attempts were disturbed."""
     return view(
         tables, real_lab.standing(tables.trials).set_index("name").loc[name, "trial_id"], ""
     )
 
 
 def test_the_bursts_are_found_and_their_trial_is_shown_first(lab, tables):
-    """Where others took the CPU away in the middle of a burst, it is two spikes."""
+    """Expect a spike for each burst, or two if other programs took the CPU in the middle of it."""
     bursting = shown(tables, BURSTING)
     began_s = began(next(lab.glob(f"data/runs/*/trials/{bursting.case.trial_id}/k6.json.gz")))
     bursts = json.loads((lab / "bursts.json").read_text())

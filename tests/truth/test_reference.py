@@ -1,5 +1,6 @@
-"""The reference server proves the numbers: what it is set to do comes back through generators,
-probe and tables.
+"""Tests with the reference server, whose behaviour is set to known values.
+
+These values must come back through the generators, the probe and the tables.
 """
 
 import math
@@ -19,8 +20,8 @@ from runner.present.statistics.stats import histogram_quantile, window_means
 
 pytestmark = [pytest.mark.load, pytest.mark.long, real_lab.needs("k6", "wrk")]
 
-# Each percentile lies in the middle third of one step of the distribution: neither its exact rank
-# nor the tail of the timers' lateness within the step matters.
+# Each percentile lies in the middle third of one step of the distribution. So its exact rank does
+# not matter, nor do the few answers of the step that are late because of a timer.
 STEPS_MS = {"p50": 100.0, "p90": 200.0, "p95": 400.0, "p99": 800.0}
 MEAN_MS = 141.0
 BEHAVIOUR = {
@@ -56,7 +57,7 @@ def run(tmp_path_factory):
 
 @pytest.mark.parametrize("name", STEPS_MS)
 def test_known_service_times_come_back_from_all_observers(run, name):
-    """From k6, wrk and the probe, and from every table."""
+    """Compare the numbers of k6, wrk and the probe, from every table."""
     known_ms = STEPS_MS[name]
     q = float(name[1:]) / 100
     known = pytest.approx(known_ms, rel=0.01, abs=0.2)
@@ -77,7 +78,7 @@ def test_the_median_comes_back_from_a_probe_of_one_percent(run):
     row = run.trials.loc["b01-mixed-rates-r100"]
     probe = pd.read_parquet(run.tables / "probe" / f"{row['trial_id']}.parquet")
     assert (row["probe_hz"], row["probe_requests"]) == (1, pytest.approx(16, abs=1))
-    # Within 1 %, and what an idle CPU takes to wake for each of so few requests.
+    # 1 %, and the time that an idle CPU takes to wake, which matters with so few requests.
     known = pytest.approx(STEPS_MS["p50"], abs=0.01 * STEPS_MS["p50"] + 0.3)
     assert (row["probe_p50_ms"], probe["service_ms"].quantile(0.5)) == (known, known)
 
@@ -87,11 +88,11 @@ def test_an_open_load_that_nobody_limits_is_offered(run):
     assert (row["verdict"], row["requests"]) == ("offered", pytest.approx(1600, abs=4))
     assert row["in_flight_mean"] == pytest.approx(
         100 * MEAN_MS / 1000, rel=0.03
-    )  # Little: rate x mean time
+    )  # Little's law: rate x mean response time
 
 
 def test_a_known_duty_cycle_comes_back_within_a_point(run):
-    """30 % of a core: what 20 requests a second cost is a part of it."""
+    """Expect 30 % of a core, which includes the cost of 20 requests/s."""
     row = run.trials.loc["b01-duty-rates-r20"]
     resources = pd.read_parquet(run.tables / "resources.parquet")
     server = resources[
@@ -109,8 +110,9 @@ LIMIT_RPS = 600
 
 
 def test_a_known_maximum_rate_comes_back(run):
-    """The server's, whoever asked: of it the generator had what the probe did not take, one request
-    in a hundred.
+    """Expect the server's highest rate as the sum of the generator's and the probe's requests.
+
+    The probe has about one request in a hundred.
     """
     row = run.trials.loc["b01-limited-wrk-matrix-c20-keepalive"]
     assert row["served_rps"] == pytest.approx(LIMIT_RPS, rel=0.01)
@@ -127,13 +129,13 @@ def test_a_server_that_makes_all_wait_while_idle_is_said_to(run):
 
 
 def test_the_search_brackets_a_known_maximum_rate(run):
-    """Five bisections of 500 to 3200 requests/s: a bracket of 6 %."""
+    """Expect a bracket of 6 % after five bisections between 500 and 3200 requests/s."""
     steps = run.trials[run.trials["objective"] == "p99 <= 50 ms"]
     assert len(steps) == 5
     known = bracket(zip(steps["rate_rps"], steps["objective_kept"], strict=True))
     # Slightly above the limit, the queue stays below 50 ms for the 2 s of a step.
     assert known.kept_rps < LIMIT_RPS * 1.02
-    assert known.broken_rps > LIMIT_RPS * 0.98  # of which the probe takes a hundredth
+    assert known.broken_rps > LIMIT_RPS * 0.98  # the probe takes a hundredth of the limit
     assert known.broken_rps / known.kept_rps < 1.07
 
 
@@ -144,8 +146,10 @@ def test_a_server_that_uses_its_cpu_up_is_server_bound(run):
 
 
 def test_a_generator_that_measures_itself_is_called_so(run):
-    """k6 in a closed loop without think time: its median is its own queue, the probe's is the
-    server's answer.
+    """Load a server with k6 in a closed loop without think time.
+
+    k6's median then is the wait in its own queue, and the probe's median is the server's response
+    time.
     """
     row = run.trials.loc["b01-plain-experiments-vus1000"]
     assert row["verdict"] == "generator-bound"
@@ -178,7 +182,7 @@ RATIOS = campaign(
     },
 )
 SURE = 0.9995
-"""So that twelve intervals fail by chance in less than one of a hundred runs."""
+"""Confidence level at which twelve intervals fail by chance in less than 1 of 100 runs."""
 
 
 @pytest.fixture(
@@ -213,7 +217,8 @@ def test_the_server_is_the_limit_on_its_quota(trials):
     assert trials.loc[quiet, "verdict_reason"].str.contains("of its 0.5 of a core").all()
     assert trials[["latency_p50_ms", "latency_p99_ms", "probe_p50_ms"]].isna().all(axis=None)
     assert (trials["share"] == 0.5).all()
-    # What a request costs is what it was set to cost, whatever the share: 0.2, 0.21 and 0.3 ms.
+    # The measured cost of a request is the cost that was set, whatever the share of CPU time: 0.2,
+    # 0.21 and 0.3 ms.
     for name, value in (
         trials[quiet].groupby("server")["server_cpu_ms_per_request"].median().items()
     ):

@@ -1,4 +1,4 @@
-"""Bursts of a known function in a real server: its timeline names the function of each burst."""
+"""Tests of a server's timeline: it must name the function that runs in each burst of CPU time."""
 
 from types import SimpleNamespace
 
@@ -18,9 +18,9 @@ pytestmark = [
 ]
 SHARE_PCT = 60
 BURSTS = ((3.5, 0.3), (5.5, 0.6))
-"""Seconds after the first request, which is in the warm-up, and how long.
+"""The bursts: seconds after the first request (in the warm-up), and duration in seconds.
 
-The load begins within two seconds of it.
+The load begins within two seconds after the first request.
 """
 SPIKE = ",".join(f"{1000 * at:.0f}:{1000 * length:.0f}:{SHARE_PCT}" for at, length in BURSTS)
 CAMPAIGN = campaign(
@@ -43,7 +43,10 @@ def found(tmp_path_factory):
 
 
 def test_each_burst_is_a_spike_that_names_its_function(found):
-    """A busy machine may cut a burst into several spikes, all of which name it."""
+    """Expect spikes in both bursts; a busy machine may divide a burst into several spikes.
+
+    All spikes must name the function.
+    """
     first_s = found.named[0].spike.start_s
     apart_s = BURSTS[1][0] - BURSTS[0][0]
     after_s = [each.spike.start_s - first_s for each in found.named]
@@ -58,7 +61,10 @@ def test_each_burst_is_a_spike_that_names_its_function(found):
 
 
 def test_the_bursts_take_what_the_sampler_saw(found):
-    """Other programs may take a part of a burst's CPU time, which the sampler then lacks, too."""
+    """Compare the CPU time of each burst with the sampler's.
+
+    Other programs may take a part of a burst's CPU time, which then is missing in both.
+    """
     for each in found.named:
         assert each.function.more_ms == pytest.approx(each.spike.excess_ms, rel=0.25, abs=10)
     total_ms = sum(each.function.more_ms for each in found.named)
