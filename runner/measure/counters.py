@@ -105,16 +105,23 @@ NETFILTER = Path("/proc/sys/net/netfilter")
 """Folder of the files with the size and the number of entries of the connection table."""
 STATISTICS = Path("/proc/net/stat/nf_conntrack")
 CLOSE_RPS = 30_000
-"""More connections a second than any close-mode load of this lab has opened."""
+"""Upper estimate of the connections per second that a close-mode load opens.
+
+No load of this lab has opened as many.
+"""
 SPARE = 2_000
 PATIENCE_S = 150.0
-"""Longer than the kernel keeps closed connections (nf_conntrack_tcp_timeout_time_wait, 120 s)."""
+"""Longest wait for room in the connection table.
+
+It is longer than the kernel keeps closed connections in the table, which is 120 s
+(nf_conntrack_tcp_timeout_time_wait).
+"""
 
 
 def dropped_packets(statistics: Path = STATISTICS) -> int | None:
     """Return the number of packets dropped since boot because the table was full.
 
-    None if the kernel tracks no connections.
+    Return None if the kernel tracks no connections.
     """
     try:
         lines = [line.split() for line in statistics.read_text().splitlines()]

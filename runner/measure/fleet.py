@@ -36,7 +36,7 @@ LONGEST_S = 86_400  # a station ends itself after a day, even if its runner is l
 TRANSFER_S = 1.0
 """Duration of the transfer that measures the capacity of the network between two hosts."""
 WAYS = 10
-"""Number of connections that are opened to measure the round-trip time between two hosts."""
+"""Number of connections opened to measure the round-trip time between two hosts."""
 LATENCY_DEVICE = "/dev/cpu_dma_latency:/dev/cpu_dma_latency:rw"
 OPEN_TO_ALL = (
     "During a trial the server can be reached by everybody in the network of its host's address: "
@@ -408,7 +408,7 @@ def _instruments(builder: Any) -> str:
 def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     """Remove metadata that differs between checkouts, so that equal files give equal images.
 
-    Return None for a file that does not belong into the image.
+    Return None for a file that does not belong in the image.
     """
     if "__pycache__" in entry.name:
         return None

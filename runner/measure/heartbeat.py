@@ -74,7 +74,7 @@ class Line(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """Whether the station has ended its side."""
+        """True if the station has ended its side of the channel."""
 
     def close(self) -> None:
         """End the channel at once."""

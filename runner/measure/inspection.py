@@ -31,9 +31,9 @@ class Inspection:
     deviations: tuple[str, ...] = ()  # names of checks that the framework is known to fail
 
     def failed(self, *, known: bool) -> tuple[Check, ...]:
-        """Return the failed checks, as far as server.toml lists them as deviations.
+        """Return the failed checks that server.toml lists as deviations.
 
-        If `known` is False, return the failed checks that server.toml does not list.
+        If `known` is False, return the failed checks that it does not list.
         """
         return tuple(
             check

@@ -110,7 +110,7 @@ def _lock() -> Iterator[None]:
 def _alone() -> Iterator[tuple[str, ...]]:
     """Reserve a socket name that only one lab on this machine can hold (unix(7)).
 
-    The kernel frees it when its holder ends. If another lab holds it, yield a warning.
+    The kernel frees the name when its holder ends. If another lab holds the name, yield a warning.
     """
     with socket.socket(socket.AF_UNIX) as name:
         try:
@@ -128,7 +128,7 @@ def _alone() -> Iterator[tuple[str, ...]]:
 def _signals() -> Iterator[None]:
     """Make the first SIGINT, SIGTERM or SIGHUP a KeyboardInterrupt.
 
-    Later ones must not interrupt the clean-up.
+    A later signal only prints a message, because it must not interrupt the clean-up.
     """
     if threading.current_thread() is not threading.main_thread():
         # Only the main thread may set signal handlers. In another thread, the caller must end the

@@ -56,7 +56,7 @@ class StatsPoll:
         self._last_tick = -EVERY_TICKS
 
     def ask(self, tick: int) -> None:
-        """Send a request if the last one is answered and another one is due."""
+        """Send a request if the previous request is answered and the next one is due."""
         if self._channel is None or self._asked or tick - self._last_tick < EVERY_TICKS:
             return
         try:

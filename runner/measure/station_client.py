@@ -141,7 +141,7 @@ class StationClient(Site):
         return self._vigil.loss
 
     def take_longest_silence_s(self) -> float:
-        """Return the longest time without a sign of life from there since the last call."""
+        """Return the longest time without a sign of life from the host since the last call."""
         return self._channel.silence.take_longest_s()
 
     def ask(self, do: str, timeout_s: float = ANSWER_S, **more: Any) -> Any:

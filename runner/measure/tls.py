@@ -16,7 +16,7 @@ from runner.model import LabError
 
 HTTP_1 = "http/1.1"
 HTTP_2 = "h2"
-"""These are the names of the protocols that a client offers (ALPN, RFC 7301)."""
+"""Names under which a client offers the protocols HTTP/1.1 and HTTP/2 (ALPN, RFC 7301)."""
 EXPIRED = 10
 NOT_YET_VALID = 9
 WRONG_NAMES = (62, 64)

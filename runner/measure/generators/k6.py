@@ -1,4 +1,4 @@
-"""k6: its scenario, its command, and the results of its warm-up."""
+"""Make k6's scenarios and command lines, and read the results of its warm-up."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""oha: its command, and the conversion of its stored requests to lines of text.
+"""Make oha's command lines, and convert the requests that it stores to lines of text.
 
 This module relies on these facts of oha's source (src/client.rs, src/db.rs, src/lib.rs of 1.16):
 

@@ -1,4 +1,4 @@
-"""vegeta: its command, and the conversion of its results to lines of text."""
+"""Make vegeta's command lines, which also convert its results to lines of text."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""wrk: its command, and the results of its warm-up."""
+"""Make wrk's command lines, and read the results of its warm-up."""
 
 import json
 from pathlib import Path
