@@ -53,7 +53,7 @@ def main() -> None:
                 with spread_over("local", lambda _: None, workers=workers) as spread:
                     list(
                         spread(partial(digest, raw, Path(name)), range(-workers, 0))
-                    )  # they import what they need
+                    )  # a first call, in which the workers import what they need
                     begin = time.perf_counter()
                     found = list(spread(partial(digest, raw, Path(name)), range(options.trials)))
                     seconds.append(time.perf_counter() - begin)

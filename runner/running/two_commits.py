@@ -57,7 +57,7 @@ CLOSED_SLICES = 6
 CLOSED_SLICE_S = 1.0
 """Longest duration of a slice of the closed load, in seconds.
 
-Longer slices would have as much noise between two neighbouring slices. So in the same time, many
+Two neighbouring slices would differ by as much noise if they were longer. So in the same time, many
 short slices tell more than few long slices (docs/decisions.md).
 """
 EACH = 10
