@@ -64,7 +64,7 @@ VERDICTS = [
         "inconclusive",
         "30 requests were dropped",
     ),
-    (evidence(offered_rps=1000.0, users=ALL_BUSY), "offered", "1000 requests/s were sustained"),
+    (evidence(offered_rps=1000.0, users=ALL_BUSY), "offered", "1,000 requests/s were sustained"),
     (evidence(offered_rps=1000.0, probing=Probing(due=20, sent=12)), "offered", "were sustained"),
     (
         evidence(offered_rps=1000.0, probing=Probing(due=40, sent=12)),
