@@ -60,7 +60,9 @@ def test_a_search_that_cannot_be_is_refused(server, asked, words):
 def test_the_answer_is_the_server_s_limit(root):
     """Search on a server with one thread that uses 5 ms of CPU time per request.
 
-    It answers less than 200 requests/s.
+    It answers less than 200 requests/s. At a higher rate r its queue grows: in the middle of a step
+    of 2 s a request waits (r - 200) / 200 s. So p50 <= 100 ms is kept up to 220/s, and the search
+    resolves 5 %.
     """
     ends = ("--rate", "50", "--rate", "800", "--duration", "2")
     with tiny(0, BURN_MS="5") as server:
@@ -69,6 +71,6 @@ def test_the_answer_is_the_server_s_limit(root):
     kept = steps.loc[steps["objective_kept"] == True, "rate_rps"]  # noqa: E712 - of numpy
     broken = steps.loc[steps["objective_kept"] == False, "rate_rps"]  # noqa: E712
     answer = kept[kept < broken.min()].max()
-    assert 50 <= answer <= 205
+    assert 50 <= answer <= 231
     assert len(steps) == 7
     assert "the highest rate that kept it" in " ".join(made.done.stdout.split())

@@ -59,7 +59,7 @@ def test_perf_and_strace_count_the_same_calls(server, tmp_path):
     pid, connection = server
     with ledger() as book:
         tool = Perf(shutil.which("perf"), (0,), book)
-        with tool.counting([pid], tmp_path / "perf-stat.json"):
+        with tool.counting(pid, tmp_path / "perf-stat.json"):
             send(connection, REQUESTS)
     counted = {event.name: event.count for event in read_events(tmp_path / "perf-stat.json")}
     calls = straced(pid, lambda: send(connection, REQUESTS))

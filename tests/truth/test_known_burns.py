@@ -79,6 +79,6 @@ def test_each_request_is_received_and_sent_once(run, name):
     assert events["syscalls:sys_enter_recvfrom"] == pytest.approx(1, abs=0.2)
     sent = events["syscalls:sys_enter_writev"] + events["syscalls:sys_enter_write"]
     assert sent + events["syscalls:sys_enter_sendto"] == pytest.approx(1, abs=0.2)
-    assert (
-        events["raw_syscalls:sys_enter"] >= events.filter(like="syscalls:sys_enter_").iloc[1:].sum()
-    )
+    by_name = events.filter(like="syscalls:sys_enter_").sum()
+    # perf starts the counters one after the other, so that those by name may have a few calls more.
+    assert by_name <= 1.001 * events["raw_syscalls:sys_enter"]
