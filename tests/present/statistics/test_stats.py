@@ -320,8 +320,9 @@ def test_rows_for_a_terminal_are_texts(tables):
 def test_markup_escapes():
     frame = pd.DataFrame([{"a": "x|y\nz", "b": "<b> †"}])
     assert to_markdown(frame).splitlines()[-1] == "| x\\|y z | <b> † |"
-    assert '<td class="grey" data-name="b" style="color:var(--grey,#767676)">&lt;b&gt; †</td>' in html(
-        [TextTable(frame)]
+    assert (
+        '<td class="grey" data-name="b" style="color:var(--grey,#767676)">&lt;b&gt; †</td>'
+        in html([TextTable(frame)])
     )
 
 
