@@ -22,7 +22,7 @@ ROOMS = {
     "figures": ("look", "statistics", "comparison", "chart"),
     "answers": ("look", "statistics", "comparison", "chart", "figures"),
     "published": ("look", "statistics", "comparison", "chart", "figures", "answers"),
-    "why": ("look", "statistics", "chart"),
+    "why": ("look", "statistics", "comparison", "chart"),
     "spikes": ("look", "statistics", "chart", "figures", "answers"),
     "two_runs": ("look", "statistics", "comparison", "chart", "figures", "answers"),
     "two_commits": ("look", "statistics", "comparison", "chart"),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from runner.present.comparison.ratios import YARDSTICKS
 from runner.present.frames import Tables
 from runner.present.look.numbers import number
 from runner.present.why.profiles import (
@@ -137,9 +138,19 @@ def difference_words(found: Difference) -> str:
     )
 
 
+def _compared(profiles: Profiles, load: str) -> list[ServerProfile]:
+    """Return the servers of a load that sentences compare, the cheapest first.
+
+    A server that only answers fixed bodies is left out, unless fewer than two others are there.
+    """
+    found = profiles.of(load)
+    others = [each for each in found if each.server not in YARDSTICKS]
+    return others if len(others) > 1 else found
+
+
 def sentences(profiles: Profiles, load: str) -> list[str]:
     """Return a sentence for each server of a load, which compares it with the cheapest server."""
-    found = profiles.of(load)
+    found = _compared(profiles, load)
     return [difference_words(each.less(found[0])) for each in found[1:]]
 
 
@@ -148,7 +159,7 @@ def reason(profiles: Profiles, load: str) -> str:
 
     Return an empty text if no category surely differs.
     """
-    found = profiles.of(load)
+    found = _compared(profiles, load)
     apart = found[-1].less(found[0]) if len(found) > 1 else None
     if apart is None or not apart.total.is_sure:
         return ""

@@ -10,7 +10,7 @@ from made_profiles import profiles_of
 from runner.present.blog import chapters
 from runner.present.notebook import spike_page
 from runner.present.why import figures
-from runner.present.why.words import load_of_trial, load_words, reason
+from runner.present.why.words import load_of_trial, load_words, reason, sentences
 
 US = {
     "axum": {"main": ("HTTP", 4.0), "main;tcp_[k]": ("kernel network", 9.0)},
@@ -54,6 +54,17 @@ def test_a_post_without_a_sure_reason_has_none(tables, monkeypatch):
     assert chapters.reason(story(tables)) == []
     # A server alone is compared with none.
     assert reason(of_load(profiles_of({"axum": US["axum"]})), LOAD) == ""
+
+
+def test_a_server_of_fixed_bodies_is_never_the_base():
+    """nginx is the cheapest, and shows only how much the machine can do."""
+    cheap = {"main": ("HTTP", 1.0), "main;tcp_[k]": ("kernel network", 8.0)}
+    profiles = of_load(profiles_of({**US, "nginx": cheap}, noise_us=0.1))
+    assert " more CPU time per request than axum: " in reason(profiles, LOAD)
+    (said,) = sentences(profiles, LOAD)
+    assert said.startswith("gin takes ") and "nginx" not in said
+    alone = of_load(profiles_of({"gin": US["gin"], "nginx": cheap}, noise_us=0.1))
+    assert " than nginx: " in reason(alone, LOAD)
 
 
 @pytest.mark.parametrize("attempt", ["", ".a2"])
