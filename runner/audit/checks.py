@@ -430,13 +430,14 @@ def _columns_alike(rows: pd.DataFrame) -> Iterator[Finding]:
     for one, other in itertools.combinations(NAMES, 2):
         if {one, other} in [{*pair} for pair in STANDING_IN]:
             continue
-        times, others = rows[one].to_numpy(), rows[other].to_numpy()
-        is_known = is_counted & (times > coarse_ms) & (others > 0)
-        is_alike = is_known & (times == others)
-        known, alike, precise = (
-            np.bincount(test_of_row[mask], minlength=count)
-            for mask in (is_known, is_alike, is_alike & _has_four_digits(times))
-        )
+        times_ms = rows[one].to_numpy()
+        others_ms = rows[other].to_numpy()
+        is_known = is_counted & (times_ms > coarse_ms) & (others_ms > 0)
+        is_alike = is_known & (times_ms == others_ms)
+        is_precise = is_alike & _has_four_digits(times_ms)
+        known = np.bincount(test_of_row[is_known], minlength=count)
+        alike = np.bincount(test_of_row[is_alike], minlength=count)
+        precise = np.bincount(test_of_row[is_precise], minlength=count)
         for place in np.flatnonzero((precise >= FEWEST_ALIKE) & (alike >= MOSTLY_ALIKE * known)):
             said = (
                 f"{NAMES[one]} and {NAMES[other]} are the same in {alike[place]} of "

@@ -5,7 +5,7 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -126,12 +126,16 @@ def with_data(command: Callable[..., None]) -> Callable[..., None]:
         keep_libraries_in_cache()
         command(*given, **named)
 
-    with_option.__signature__ = inspect.Signature([*parameters.values(), option])  # type: ignore[attr-defined]
-    with_option.__annotations__ = {
-        **{name: each.annotation for name, each in parameters.items()},
-        "data": DataFolder,
-    }
-    return with_option
+    return _with_parameters(with_option, [*parameters.values(), option])
+
+
+def _with_parameters(
+    command: Callable[..., None], parameters: Sequence[inspect.Parameter]
+) -> Callable[..., None]:
+    """Return the command with these parameters as its signature, from which typer makes options."""
+    vars(command)["__signature__"] = inspect.Signature(parameters)
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    return command
 
 
 def emit(value: Any) -> None:
@@ -321,8 +325,6 @@ def grouped(*groups: type) -> Callable[[Callable[..., None]], Callable[..., None
             ]
             command(*made, **given)
 
-        flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        flat.__annotations__ = {each.name: each.annotation for each in parameters}
-        return flat
+        return _with_parameters(flat, parameters)
 
     return decorator

@@ -265,7 +265,8 @@ class ContainerEntry:
     def __str__(self) -> str:
         return f"container {self.id}"
 
-    def remove(self, same_boot: bool, engines: Engines) -> list[str] | None:  # noqa: ARG002 - a container outlives a boot
+    # A container outlives a boot, so it is removed after one, too.
+    def remove(self, same_boot: bool, engines: Engines) -> list[str] | None:  # noqa: ARG002
         """Remove the container; return None if its engine does not answer."""
         return engines.remove(tuple(self.engine or ("", "")), self.id)
 

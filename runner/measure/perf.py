@@ -185,7 +185,8 @@ class _Started:
     @classmethod
     def of(cls, argv: Sequence[str], pids: str) -> _Started:
         """Start perf on processes; it observes nothing before the command `enable`."""
-        to_perf, from_perf = os.pipe(), os.pipe()
+        to_perf = os.pipe()
+        from_perf = os.pipe()
         theirs = (to_perf[0], from_perf[1])
         process = subprocess.Popen(
             [*argv, f"--control=fd:{theirs[0]},{theirs[1]}", "-p", pids],

@@ -68,8 +68,8 @@ def test_the_answer_is_the_server_s_limit(root):
     with tiny(0, BURN_MS="5") as server:
         made = run(root, "--objective", "p50<=100ms", *ends, url=server.url, code=None)
     steps = made.trials.sort_values("bisection")
-    kept = steps.loc[steps["objective_kept"] == True, "rate_rps"]  # noqa: E712 - of numpy
-    broken = steps.loc[steps["objective_kept"] == False, "rate_rps"]  # noqa: E712
+    kept = steps.loc[steps["objective_kept"].eq(True), "rate_rps"]
+    broken = steps.loc[steps["objective_kept"].eq(False), "rate_rps"]
     answer = kept[kept < broken.min()].max()
     assert 50 <= answer <= 231
     assert len(steps) == 7

@@ -344,7 +344,8 @@ def spread_out(heights: Sequence[float], gap: float) -> list[float]:
     The heights are moved as little as possible, and stay between 0 and 1. Neighbours that are too
     close form a block around their mean (isotonic regression by pooling adjacent violators).
     """
-    from scipy.optimize import isotonic_regression  # noqa: PLC0415 - takes half a second to load, and only drawings need it
+    # Import it here, because it takes half a second to load, and only drawings need it.
+    from scipy.optimize import isotonic_regression  # noqa: PLC0415
 
     gap = min(gap, 1.0 / max(1, len(heights) - 1))
     ranks = gap * np.arange(len(heights))

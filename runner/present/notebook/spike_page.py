@@ -227,7 +227,8 @@ class SpikePage(RunPage):
         if not self.live or name != INTERACTIVE:
             super().show_picture(name, figure, alt)
             return
-        from ipympl import backend_nbagg  # noqa: PLC0415 - creates widgets when imported, which static pages must not contain
+        # Import it here: the import creates widgets, which static pages must not contain.
+        from ipympl import backend_nbagg  # noqa: PLC0415
 
         if self.canvas is not None:
             self.canvas.close()

@@ -167,9 +167,24 @@ def judge(effects: Effects, rule: Rule, *, ended: bool) -> Judged:
     return _judged(outcome, effects, suspected=suspected, cleared=cleared)
 
 
-def _judged(outcome: Outcome, effects: Effects, **more: int | bool) -> Judged:
-    head = _change(effects.effect)
-    return Judged(outcome, head, _change(effects.noise), effects.effect.size, **more)  # type: ignore[arg-type]
+def _judged(
+    outcome: Outcome,
+    effects: Effects,
+    *,
+    cleared: int,
+    suspected: bool = False,
+    confirmed: bool = False,
+) -> Judged:
+    """Return the outcome with the changes that the sessions of `effects` show."""
+    return Judged(
+        outcome,
+        head=_change(effects.effect),
+        same=_change(effects.noise),
+        sessions=effects.effect.size,
+        suspected=suspected,
+        cleared=cleared,
+        confirmed=confirmed,
+    )
 
 
 def _change(logs: Floats) -> Change:
