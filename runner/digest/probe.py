@@ -70,6 +70,12 @@ class ProbeSamples:
         """Number of loads during which the probe sent requests."""
         return int(self.series.max(initial=0)) + 1
 
+    def due_within(self, window: Window) -> npt.NDArray[np.bool_]:
+        """Return which requests were due within a load."""
+        due_s = (self.scheduled_ns - window.begin_mono_ns) / 1e9
+        within: npt.NDArray[np.bool_] = (due_s >= 0) & (due_s < window.seconds)
+        return within
+
     def only(self, load: int) -> ProbeSamples:
         """Return the samples sent during one load, counted from 0."""
         of_load = self.series == load
@@ -190,10 +196,7 @@ def probe_percentiles(
     if probe is None:
         return {}
     dues_s = [(probe.scheduled_ns - window.begin_mono_ns) / 1e9 for window in windows]
-    counted = [
-        (due_s >= 0) & (due_s < window.seconds)
-        for due_s, window in zip(dues_s, windows, strict=True)
-    ]
+    counted = [probe.due_within(window) for window in windows]
     # A load without slices also shows the requests due before and after it.
     shown = [each | (len(windows) == probe.loads == 1) for each in counted]
     # In the table, a slice begins at the end of the slice before it.

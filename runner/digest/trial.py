@@ -338,7 +338,9 @@ def _slices(seen: _Seen, kept: Sequence[int]) -> pa.Table:
     for at, (each, load) in enumerate(zip(seen.measurement.slices, seen.loads, strict=True)):
         counters = seen.counters([at]).of_slices
         lasted_s = seen.windows[at].seconds
-        requests = load.answered + (0 if seen.probe is None else len(seen.probe.only(at).status))
+        window = seen.windows[at]
+        probed = 0 if seen.probe is None else int(seen.probe.due_within(window).sum())
+        requests = load.answered + probed
         row = {
             "trial_id": seen.trial.trial_id,
             "session": seen.trial.session,

@@ -403,6 +403,13 @@ def samples(latencies_ms, status=200, sent=None, opened=None, count=None):
     )
 
 
+def test_requests_before_and_after_a_load_are_not_within_it():
+    """Expect 20 of 86: a request is due every 25 ms, from 0.8 s before a load of 0.5 s on."""
+    probe = samples(np.full(86, 1.0))
+    begin_ns = 32 * PERIOD_NS
+    assert probe.due_within(Window(begin_ns, 0.5, 0, 0)).sum() == 20
+
+
 def test_percentiles_of_what_was_due_within_the_load(tmp_path):
     latencies = np.full(1000, 1.0)
     latencies[::100] = 50.0  # 1 % take 50 ms

@@ -40,11 +40,20 @@ def run(tmp_path_factory):
         real_lab.make(tmp_path_factory.mktemp("burns")), CAMPAIGN, "--engine", "process"
     )
     tables = made.folder / "tables"
+    profiled = made.folder / "profiles" / "tables" / "slices.parquet"
     return SimpleNamespace(
+        every_slice=pd.read_parquet(profiled),
         stacks=pd.read_parquet(tables / "profiles.parquet"),
         slices=pd.read_parquet(tables / "profile_slices.parquet").query("kind == 'recorded'"),
         counters=pd.read_parquet(tables / "counters.parquet"),
     )
+
+
+def test_a_slice_counts_the_probe_s_requests_within_the_load_only(run):
+    """The probe sends at most 40 requests/s, also while perf starts and ends around the load."""
+    slices = run.every_slice
+    of_probe = slices["answered"] - slices["requests"]
+    assert (of_probe <= 40 * slices["duration_s"] + 2).all()
 
 
 @pytest.mark.parametrize("name", BURNS_US)
