@@ -383,6 +383,11 @@ class RunFolder:
         path = self.path / "run.json"
         return as_manifest(read_json(path), str(path))
 
+    @property
+    def is_imported(self) -> bool:
+        """True if the run was made from a file that the lab did not record."""
+        return self.manifest().origin is not None
+
     def write_manifest(self, manifest: Manifest) -> None:
         """Write run.json atomically, with only the fields that were given, and no defaults."""
         write_json(self.path / "run.json", manifest.as_json())
@@ -461,6 +466,11 @@ class ProfileFolder(RunFolder):
     def scripts(self) -> Path:
         """Folder of the run's copy of the user's script."""
         return self.path.parent / "script"
+
+    @property
+    def is_imported(self) -> bool:
+        """False: the lab records every profile, and imports none."""
+        return False
 
 
 @dataclass(frozen=True)

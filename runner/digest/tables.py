@@ -216,8 +216,14 @@ def rebuild(
     `threads` threads. Raise LabError if a raw file is missing or has changed, or if metrics differ
     from the sealed metrics.
     """
-    again = partial(_rebuild_session, run.path.resolve(), salvage=salvage, threads=threads)
-    is_imported = run.manifest().origin is not None
+    is_imported = run.is_imported
+    again = partial(
+        _rebuild_session,
+        run.path.resolve(),
+        is_imported=is_imported,
+        salvage=salvage,
+        threads=threads,
+    )
     sessions: dict[tuple[str, int], list[Record]] = defaultdict(list)
     for record in run.records():
         if record.get("measurement") is not None or is_imported:
@@ -231,7 +237,7 @@ def rebuild(
 
 
 def _rebuild_session(
-    path: Path, session: Sequence[Record], *, salvage: bool, threads: int
+    path: Path, session: Sequence[Record], *, is_imported: bool, salvage: bool, threads: int
 ) -> dict[str, Record]:
     """Rewrite the parts of the tables of a session's trials, and return the salvaged records.
 
@@ -243,7 +249,7 @@ def _rebuild_session(
     compared.
     """
     run = RunFolder(path)
-    if run.manifest().origin is not None:
+    if is_imported:
         return _rebuild_imported(run, session, threads)
     damaged = [record for record in session if salvage and _damaged(run, record)]
     whole = [record for record in session if record not in damaged]

@@ -1,6 +1,7 @@
 """Tests of profiles of the reference server, which burns a known CPU time in a known function."""
 
 import math
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -42,11 +43,27 @@ def run(tmp_path_factory):
     tables = made.folder / "tables"
     profiled = made.folder / "profiles" / "tables" / "slices.parquet"
     return SimpleNamespace(
+        made=made,
         every_slice=pd.read_parquet(profiled),
         stacks=pd.read_parquet(tables / "profiles.parquet"),
         slices=pd.read_parquet(tables / "profile_slices.parquet").query("kind == 'recorded'"),
         counters=pd.read_parquet(tables / "counters.parquet"),
     )
+
+
+@pytest.mark.fault(
+    "all tables of a run with profiles are removed", "they are made anew from the raw files"
+)
+def test_tables_of_profiles_are_made_anew(run):
+    folder = run.made.folder
+    names = ("profiles", "profile_slices", "counters")
+    before = {name: pd.read_parquet(folder / "tables" / f"{name}.parquet") for name in names}
+    shutil.rmtree(folder / "tables")
+    shutil.rmtree(folder / "profiles" / "tables")
+    real_lab.bench(run.made.root, "profile", run.made.result["run_id"], code=0)
+    for name, table in before.items():
+        made_anew = pd.read_parquet(folder / "tables" / f"{name}.parquet")
+        pd.testing.assert_frame_equal(table, made_anew)
 
 
 def test_a_slice_counts_the_probe_s_requests_within_the_load_only(run):
