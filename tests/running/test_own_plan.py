@@ -224,7 +224,7 @@ SCRIPTS = [
     (f"nothing();\n{EMPTY}", "nothing is not defined (at "),
     (
         f"import x from 'k6/x/faker';\n{EMPTY}",
-        "k6/x/faker, which this k6 lacks: remove it, or install a k6 with it",
+        "k6/x/faker, which this k6 lacks: remove the import, or install a k6 with this extension",
     ),
 ]
 
