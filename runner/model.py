@@ -50,6 +50,9 @@ POSTGRES = (
 )  # the database's configuration, start script and Dockerfile
 SCHEMA = 1  # version of the data format. 1 (2026-11): first format.
 
+JsonObject = dict[str, Any]
+"""An object of JSON, read or to be written, whose keys no type of the lab describes."""
+
 Tier = Literal["realistic", "raw", "calibration"]
 """`realistic`: the framework as usually used; `raw`: an engine below HTTP.
 

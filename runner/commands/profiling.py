@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from runner import console
 from runner.commands.options import JsonFlag, Run, emit, opened
-from runner.model import LabError
+from runner.model import JsonObject, LabError
 
 if TYPE_CHECKING:
     from runner.present.why.profiles import Profiles
@@ -102,7 +102,7 @@ def profile(
             console.note(*database_words(databases, each))
 
 
-def _plain(profiles: Profiles, databases: Profiles | None, load: str) -> dict[str, Any]:
+def _plain(profiles: Profiles, databases: Profiles | None, load: str) -> JsonObject:
     from runner.present.why.words import sentences
 
     return {
@@ -112,7 +112,7 @@ def _plain(profiles: Profiles, databases: Profiles | None, load: str) -> dict[st
     }
 
 
-def _categories(profiles: Profiles, load: str) -> dict[str, Any]:
+def _categories(profiles: Profiles, load: str) -> JsonObject:
     """Return the CPU time per request (µs) with its interval, by server and kind of work."""
     return {
         each.server: {name: vars(value) for name, value in each.categories.items()}

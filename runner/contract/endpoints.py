@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
 
 from runner.contract.client import Target, TimedResponse, shorten
 from runner.contract.experiments import PUBLISHED, PUBLISHED_BODY
@@ -24,7 +23,7 @@ from runner.contract.rows import (
     same_bytes,
     status,
 )
-from runner.model import Check, LabError, Server
+from runner.model import Check, JsonObject, LabError, Server
 
 NOT_FOUND = {"code": 404, "message": "not found"}
 IS_NOT_FOUND = json_body(200, NOT_FOUND)
@@ -122,7 +121,7 @@ COUNT_ROW = Exchange(COUNT, Expected('200 {"code":200,"message":N} as applicatio
 DEVICES_ROW = Exchange(request("GET", "/devices"), IS_DEVICES)
 
 
-def read_stats(target: Target) -> dict[str, Any]:
+def read_stats(target: Target) -> JsonObject:
     """Return the body of GET /stats; raise LabError if its shape breaks the contract."""
     answer = target.fetch(STATS)
     if not _is_stats(answer):

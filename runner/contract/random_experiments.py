@@ -25,7 +25,7 @@ from runner.contract.experiments import (
 )
 from runner.contract.messages import MAX_BODY_BYTES, request
 from runner.contract.rows import Result, Rows
-from runner.model import Server
+from runner.model import JsonObject, Server
 
 PER_CONNECTION = 50
 MAX_CHARS = 200
@@ -276,7 +276,7 @@ def _double(text: str) -> float:
     return number
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, Any]]) -> JsonObject:
     keys = [key for key, _ in pairs]
     if len(set(keys)) < len(keys) or any(
         key not in KNOWN_KEYS and key.casefold() in KNOWN_KEYS for key in keys

@@ -14,6 +14,7 @@ from typing import Any
 
 from runner.digest.tables import Spread
 from runner.model import LabError
+from runner.store import Values
 
 WORKER_BYTES = 2**30
 """Memory limit of a worker: 400 MB for DuckDB, 200 MB for Python and libraries, and a reserve."""
@@ -57,9 +58,7 @@ def spread_over(
                 f"No Dask scheduler answers at {address}: {error}.", exit_code=1
             ) from None
 
-        def spread(
-            function: Callable[[Any], dict[str, Any]], items: Iterable[Any]
-        ) -> Iterator[dict[str, Any]]:
+        def spread(function: Callable[[Any], Values], items: Iterable[Any]) -> Iterator[Values]:
             """Yield the function's result for each item, in order of completion.
 
             If a call raises an error, raise it.

@@ -23,7 +23,7 @@ from runner.digest.k6 import MEMORY_MB, RequestNumbers, connect
 from runner.digest.k6_raw import SET_UP_PORT
 from runner.digest.labels import Checked, Labelling, Labels
 from runner.model import OTHER_ENDPOINTS, Trial, carried_percent
-from runner.store import replacing
+from runner.store import Values, replacing
 
 MOST_ENDPOINTS = 200
 """Highest number of endpoints in a trial's table. The last of them holds all rarer endpoints."""
@@ -196,7 +196,7 @@ def _write_tables(
     _write(targets["users"], "users", rows)
 
 
-def _write(path: Path, table: str, rows: list[dict[str, Any]]) -> None:
+def _write(path: Path, table: str, rows: list[Values]) -> None:
     with replacing(path) as temporary:
         pq.write_table(pa.Table.from_pylist(rows, schema=schema_of(table)), temporary)
 
@@ -301,9 +301,7 @@ _FAILURES = """
 """
 
 
-def _rows(
-    database: duckdb.DuckDBPyConnection, load: _Load, kind: _Kind
-) -> Iterable[dict[str, Any]]:
+def _rows(database: duckdb.DuckDBPyConnection, load: _Load, kind: _Kind) -> Iterable[Values]:
     """Yield a row of the table `endpoints` for each key, in ascending order."""
     published = "duration_ms" if load.mode == "keepalive" else "occupied_ms"
     keys = pa.table({"label": list(kind.keys), "key": list(kind.keys.values())})
@@ -397,7 +395,7 @@ _USERS = """
 """
 
 
-def _checks(load: _Load) -> Iterable[dict[str, Any]]:
+def _checks(load: _Load) -> Iterable[Values]:
     """Yield a row for each check of the script, with the times of its first and last failure."""
     for number, checked in load.checked.items():
         label = load.labelling.labels[number]

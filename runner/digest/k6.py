@@ -36,7 +36,7 @@ from runner.digest.k6_raw import (
     Tally,
     spool_points,
 )
-from runner.model import LabError, carried_percent
+from runner.model import JsonObject, LabError, carried_percent
 from runner.store import read_json, replacing
 
 CLOSED_SHARE = 0.99
@@ -648,7 +648,7 @@ def read_summary(path: Path) -> GeneratorSummary:
         ) from None
 
 
-def _summarized_metrics(data: Any) -> dict[str, Any]:
+def _summarized_metrics(data: Any) -> JsonObject:
     """Return the values of each metric, from a summary in any of k6's three forms.
 
     - `--summary-export` writes the values directly into the object of a metric.

@@ -23,9 +23,9 @@ from runner.profiled import (
     kind_of,
     load_of,
 )
-from runner.store import SLICES, RunFolder, TrialRecord, raw_name, replacing
+from runner.store import SLICES, RunFolder, TrialRecord, Values, raw_name, replacing
 
-Rows = list[dict[str, Any]]
+Rows = list[Values]
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def _sampled(profile: _Profile, each: _Slice, subject: Observed) -> tuple[Rows, 
 
 def _stack_rows(
     names: Mapping[str, Any], found: Stacks, requests: int, rules: Rules
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Values]:
     for stack, cpu_ns in sorted(found.cpu_ns.items()):
         yield {
             **names,
@@ -205,7 +205,7 @@ def _counted(profiles: Iterable[_Profile]) -> Rows:
     return rows
 
 
-def _windows(folder: RunFolder, timelines: Sequence[_Profile]) -> Iterator[dict[str, Any]]:
+def _windows(folder: RunFolder, timelines: Sequence[_Profile]) -> Iterator[Values]:
     """Yield the rows of `timeline_windows`: the servers' CPU use by the sampler."""
     names = {each.record["trial_id"]: each.names for each in timelines}
     table = pq.read_table(
@@ -217,7 +217,7 @@ def _windows(folder: RunFolder, timelines: Sequence[_Profile]) -> Iterator[dict[
         yield {**row, **names[row["trial_id"]]}
 
 
-def _samples(timeline: _Profile) -> Iterator[dict[str, Any]]:
+def _samples(timeline: _Profile) -> Iterator[Values]:
     """Yield a timeline's rows of `timeline_samples`, in the order of their times."""
     rules = the_rules()
     for each in timeline.of_kind("recorded"):

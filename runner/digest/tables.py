@@ -40,7 +40,7 @@ They are far below the sampler's resolution. They are powers of two, because num
 steps end with zero bytes, which compress well.
 """
 Record: TypeAlias = TrialRecord
-Spread = Callable[[Callable[[Any], dict[str, Any]], Iterable[Any]], Iterable[dict[str, Any]]]
+Spread = Callable[[Callable[[Any], Values], Iterable[Any]], Iterable[Values]]
 """`map`, or a function like it that uses many processes.
 
 It may return the results in any order, and may call the given function twice for an item.

@@ -25,7 +25,7 @@ from runner.digest.k6 import quantiles_of
 from runner.digest.k6_raw import KNOWN, Tally
 from runner.digest.watched import Selection, Watch, selection_of
 from runner.model import Trial, carried_percent
-from runner.store import read_json, replacing
+from runner.store import Values, read_json, replacing
 
 KINDS = {
     **dict.fromkeys(("http_reqs", "iterations", "dropped_iterations"), "counter"),
@@ -205,7 +205,7 @@ class Watched:
         return sink.nonzero / max(1, sink.points) if kind == "rate" else None
 
 
-def threshold_rows(watched: Watched, known_tags: Sequence[str] | None) -> list[dict[str, Any]]:
+def threshold_rows(watched: Watched, known_tags: Sequence[str] | None) -> list[Values]:
     """Return a row for each threshold, with its value, and whether the threshold was kept.
 
     `known_tags` are the tags that the points of the file have; None means all tags. If a threshold
@@ -221,10 +221,8 @@ def threshold_rows(watched: Watched, known_tags: Sequence[str] | None) -> list[d
     return [_threshold_row(watched, each, known_tags) for each in by_name.values()]
 
 
-def _threshold_row(
-    watched: Watched, stated: Stated, known_tags: Sequence[str] | None
-) -> dict[str, Any]:
-    row: dict[str, Any] = {
+def _threshold_row(watched: Watched, stated: Stated, known_tags: Sequence[str] | None) -> Values:
+    row: Values = {
         "metric": stated.metric,
         "threshold": stated.expression,
         "kept_by_k6": stated.kept,
@@ -242,7 +240,7 @@ def _threshold_row(
     return {**row, "value": value, "kept": _OPERATORS[sign](value, float(limit))}
 
 
-def metric_rows(watched: Watched) -> list[dict[str, Any]]:
+def metric_rows(watched: Watched) -> list[Values]:
     """Return a row for each metric that the script defines, or that is of another protocol."""
     return [
         _metric_row(watched, each)
@@ -251,7 +249,7 @@ def metric_rows(watched: Watched) -> list[dict[str, Any]]:
     ]
 
 
-def _metric_row(watched: Watched, selection: Selection) -> dict[str, Any]:
+def _metric_row(watched: Watched, selection: Selection) -> Values:
     sink = watched.sink(selection)
     carried = carried_percent(sink.points)
     percents = {

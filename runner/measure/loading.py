@@ -55,16 +55,31 @@ def write_rows(parts: Sequence[Sampled], out: Path) -> None:
     _write(pa.concat_tables(tables), out)
 
 
-def write_samples(answers: Sequence[dict[str, Any]], out: Path, clock: Clock) -> None:
+@dataclass(frozen=True)
+class ProbeSeries:
+    """The requests that the probe sent beside one load, and what the probe cost."""
+
+    samples: Mapping[str, Sequence[int]]
+    """Values of the requests in their order, by the columns of probe.parquet."""
+    cpu_ns: int
+    """CPU time of the probe during the series."""
+    lived_ns: int
+    """Duration of the series."""
+
+
+def write_samples(probed: Sequence[ProbeSeries], out: Path, clock: Clock) -> None:
     """Write the probe's samples of one or more series to `out` (probe.parquet).
 
-    `answers` contains one dict per series; the column `series` has its index, from 0. The probe's
-    CPU time is stored as metadata. Times of the probe's `clock` are converted to this machine's.
+    The column `series` has the index of a series in `probed`. The probe's CPU time is stored as
+    metadata. Times of the probe's `clock` are converted to this machine's.
     """
-    cost = {name: str(sum(answer[name] for answer in answers)) for name in ("cpu_ns", "lived_ns")}
+    cost = {
+        "cpu_ns": str(sum(each.cpu_ns for each in probed)),
+        "lived_ns": str(sum(each.lived_ns for each in probed)),
+    }
     tables = []
-    for series, answer in enumerate(answers):
-        samples = {**answer["samples"], "series": [series] * len(answer["samples"]["status"])}
+    for index, each in enumerate(probed):
+        samples = {**each.samples, "series": [index] * len(each.samples["status"])}
         for name in ("scheduled_ns", "sent_ns", "received_ns"):
             samples[name] = [at - clock.offset_ns for at in samples[name]]
         tables.append(
@@ -162,14 +177,14 @@ class Watchers:
                 request["tls"] = asdict(running.tls)
             self._probe({**request, "port": running.port, "address": running.address, "hz": hz})
 
-    def end(self) -> dict[str, Any] | None:
+    def end(self) -> ProbeSeries | None:
         """Stop polling and probing the server.
 
         Return the probe's samples once its last answer has arrived; None if it did not probe.
         """
         seen = None
         if self._probe is not None and self._is_probing:
-            seen = dict(json.loads(self._probe({"pause": True})))
+            seen = ProbeSeries(**json.loads(self._probe({"pause": True})))
         if self._polling is not None:
             self._polling({"poll": None})
             self._polling = None

@@ -25,7 +25,15 @@ from runner.measure.engine import (
 )
 from runner.measure.generators.catalogue import GENERATORS
 from runner.measure.generators.command import Shot, WarmedUp, shot_of
-from runner.measure.loading import Bench, Watchers, generate, watching, write_rows, write_samples
+from runner.measure.loading import (
+    Bench,
+    ProbeSeries,
+    Watchers,
+    generate,
+    watching,
+    write_rows,
+    write_samples,
+)
 from runner.measure.memory import Kills
 from runner.measure.sites import Job, Site
 from runner.measure.warming import answer_s, probe_hz, users_of, warm_up
@@ -130,7 +138,7 @@ class _Live:
     slices: list[Slice] = field(default_factory=list)
     stored: list[DatabaseUse] = field(default_factory=list)
     """Database counters of each load; `after` is read once the server has been stopped."""
-    probed: list[dict[str, Any]] = field(default_factory=list)
+    probed: list[ProbeSeries] = field(default_factory=list)
     died: int | None = None
     exit_code: int | None = None  # known once the server was stopped, like `oom_kills`
     oom_kills: int | None = None

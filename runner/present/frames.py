@@ -22,7 +22,7 @@ from runner.generator_traits import is_sized_by_connections, traits_of
 from runner.manifest import Manifest
 from runner.model import CALIBRATION, OWN_SCRIPT, LabError, core_words, setting_text
 from runner.served import served_rps, success_rps
-from runner.store import RunFolder, short_name
+from runner.store import RunFolder, Values, short_name
 from runner.verdict.evidence import Verdict, evidence_of
 from runner.verdict.limits import MOST_FAILED, Cause, Limit
 from runner.verdict.older import older_verdict
@@ -574,7 +574,7 @@ class Case:
     """One sealed trial and its probe's samples within the load; None if there was no probe."""
 
     tables: Tables
-    row: dict[str, Any]
+    row: Values
     probe: pd.DataFrame | None
 
     @property

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
 
 import numpy as np
 
 from runner.importing.cpu.series import Series, Time, series_of_percents
-from runner.model import LabError
+from runner.model import JsonObject, LabError
 
 _COUNTER = "_seconds_total"
 _IN_CORES = "Prometheus's values have no name of a counter: they were taken as CPUs in use"
@@ -40,7 +39,7 @@ def read_prometheus(text: str) -> list[Series]:
 class _Result:
     """One series of the answer: its labels, times and values."""
 
-    def __init__(self, given: dict[str, Any]) -> None:
+    def __init__(self, given: JsonObject) -> None:
         labels = {str(name): str(value) for name, value in given["metric"].items()}
         self.metric = labels.pop("__name__", "")
         self.labels = labels

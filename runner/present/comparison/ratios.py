@@ -43,6 +43,7 @@ from runner.present.statistics.inference import (
     sample_of,
 )
 from runner.present.statistics.stats import carried_quantile
+from runner.store import Values
 from runner.verdict.limits import Cause
 
 YARDSTICKS = ("nginx",)
@@ -101,7 +102,7 @@ def frame(tables: Tables, quantities: Sequence[Quantity] = OF_A_REPORT) -> pd.Da
     """
     order = _order(tables)
     confidence = 1 - level(tables.manifest)
-    rows: list[dict[str, Any]] = []
+    rows: list[Values] = []
     for quantity in quantities:
         for _, of_load in _with_quantity(tables, quantity).groupby("load_order"):
             by_server = dict(list(of_load.groupby("server")))
@@ -118,7 +119,7 @@ def frame(tables: Tables, quantities: Sequence[Quantity] = OF_A_REPORT) -> pd.Da
     return pd.DataFrame(rows, columns=FRAME_COLUMNS)
 
 
-def _row_of(load: str, base: Measured, other: Measured, outcome: Comparison) -> dict[str, Any]:
+def _row_of(load: str, base: Measured, other: Measured, outcome: Comparison) -> Values:
     """Return a row of `frame`."""
     fewest = min(len(base.trials), len(other.trials))
     row = {

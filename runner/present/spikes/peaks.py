@@ -15,6 +15,7 @@ from runner.present.spikes.coincidence import events_of, seen
 from runner.present.spikes.found import ROUNDING_S, Track, track
 from runner.present.spikes.hindrance import hindrances
 from runner.present.spikes.view import surroundings
+from runner.store import Values
 
 PEAK_COLUMNS = (
     *("trial_id", "server", "language", "load", "at_s", "length_s", "is_spike"),
@@ -53,7 +54,7 @@ def peaks(tables: Tables) -> pd.DataFrame:
     ).reset_index(drop=True)
 
 
-def _of_trial(trial: dict[Any, Any], samples: pd.DataFrame) -> Iterator[dict[str, Any]]:
+def _of_trial(trial: dict[Any, Any], samples: pd.DataFrame) -> Iterator[Values]:
     """Yield the rows of one trial; `samples` are the trial's rows of the resources table."""
     server = samples[samples["subject"] == "server"]
     if server.empty:
@@ -82,7 +83,7 @@ def _of_trial(trial: dict[Any, Any], samples: pd.DataFrame) -> Iterator[dict[str
         }
 
 
-def _of_spikes(samples: pd.DataFrame, found: Track, duration_s: float) -> Iterator[dict[str, Any]]:
+def _of_spikes(samples: pd.DataFrame, found: Track, duration_s: float) -> Iterator[Values]:
     """Yield a row for each counted spike of a trial, with its cause."""
     server = samples[samples["subject"] == "server"]
     around = surroundings(samples, found, hindrances(samples, duration_s), duration_s)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from runner.model import JsonObject
 from runner.planning.search import Objective
 from runner.present.comparison.obstacle import foremost, obstacle
 from runner.present.comparison.quantity import (
@@ -229,7 +230,7 @@ def plain(row: Row) -> Mapping[str, Any]:
     """Return a row for `--json`, as plain values; an unknown or infinite value becomes None."""
     judged = row.judged
 
-    facts: dict[str, Any] = {
+    facts: JsonObject = {
         "load": row.load,
         "quantity": row.quantity.name,
         "unit": row.quantity.heading,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
+
+from runner.model import JsonObject
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 NANOSECONDS = 1000
@@ -19,7 +19,7 @@ def folded(stacks: pd.Series[float]) -> str:
     return "".join(f"{stack} {value}\n" for stack, value in rounded if value)
 
 
-def speedscope(stacks: pd.Series[float], name: str) -> dict[str, Any]:
+def speedscope(stacks: pd.Series[float], name: str) -> JsonObject:
     """Return the stacks in speedscope's file format (file-format-spec.ts), in µs per request."""
     split = [str(stack).split(";") for stack in stacks.index]
     functions = sorted({function for stack in split for function in stack})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from runner.model import JsonObject
 from runner.present.look.markup import Flame, templates
 from runner.present.look.numbers import number
 from runner.present.look.palette import Identity, tint
@@ -206,13 +206,13 @@ def block_of_difference(root: Frame, less: str, more: str, load: str) -> Flame:
     )
 
 
-def _data(root: Frame, about: dict[str, Any]) -> dict[str, Any]:
+def _data(root: Frame, about: JsonObject) -> JsonObject:
     return {**about, "root": _plain(root.kept(MOST_SEARCHED), of_two=about["kind"] != "server")}
 
 
-def _plain(frame: Frame, of_two: bool) -> dict[str, Any]:
+def _plain(frame: Frame, of_two: bool) -> JsonObject:
     """Return a frame as plain data for the viewer: name, µs, kind, difference, and callees."""
-    found: dict[str, Any] = {
+    found: JsonObject = {
         "name": frame.name,
         "value": round(frame.us, 4),
         "kind": _kind(frame, of_two),
