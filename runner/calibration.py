@@ -80,9 +80,9 @@ class Calibration:
     def ceiling_of(self, cell: Cell) -> Ceiling | None:
         """Return the ceiling for a cell's tool, load model and mode.
 
-        Of the ceilings with the nearest lower and the nearest higher number of connections, it is
-        the higher one. Return None if the generator was not the limit at both of them, because then
-        a higher rate than the measured rate may be possible.
+        Take the ceilings with the nearest lower and the nearest higher number of connections, and
+        return the higher ceiling. Return None if the generator was not the limit at both of them,
+        because then a higher rate than the measured rate may be possible.
         """
         kind = attrgetter("tool", "load_model", "mode")
         alike = sorted(

@@ -33,11 +33,11 @@ app = typer.Typer(
 )
 
 SIGNALLED = 128
-"""The exit code of a program that was ended by a signal is this plus the signal's number."""
+"""Added to a signal's number, this is the exit code of a program that the signal ended."""
 DISTRIBUTION = "web-bench-lab"
 """Name of the installed package."""
 FORWARDED = {"allow_extra_args": True, "ignore_unknown_options": True}
-"""A command with these settings takes all options as they are, for the program that it starts."""
+"""Settings of a command that passes all its options unchanged to the program that it starts."""
 
 
 def _print_version(is_asked: bool) -> None:

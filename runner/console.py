@@ -33,7 +33,7 @@ NOTED_EVERY_S = 30.0
 """Time between two notes about a set-up, if the output is not a terminal."""
 out = rich.console.Console(highlight=False)
 err = rich.console.Console(stderr=True, highlight=False, soft_wrap=True)
-"""Like `out`, it is coloured only if rich detects a terminal and NO_COLOR is not set."""
+"""Console on stderr. Like `out`, it is coloured only on a terminal and without NO_COLOR."""
 if not out.is_terminal:
     out.width = 160
 
@@ -84,9 +84,10 @@ def rate_words(metrics: Mapping[str, Any], *, is_open: bool) -> Iterator[str]:
 
 
 def time_words(metrics: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a trial's median, its p95 and p99, and the highest percentile below p99.
+    """Yield a trial's median, p95 and p99.
 
-    Percentiles that the number of requests does not support are left out.
+    A percentile that the number of requests does not support is left out. If p99 is left out, the
+    highest supported percentile is added.
     """
     carried = carried_percent(metrics["requests"]) or 0
     columns: dict[float, str] = {50: "latency_p50_ms"}

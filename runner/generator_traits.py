@@ -16,8 +16,8 @@ SizeColumn = Literal["vus", "connections"]
 LEAD_S = 0.5
 """Time for which vegeta and oha send requests before the load begins.
 
-In this time they open their connections. Opening them makes vegeta's requests late by 80 ms and
-more, which therefore does not disturb the load itself.
+In this time they open their connections. Meanwhile vegeta's requests are late by 80 ms and more.
+Because of the lead, these delays do not fall into the load itself.
 """
 GENERATOR_LATE_S = 0.01
 """A request of an open load counts as late if it begins this long after it was due.

@@ -20,7 +20,10 @@ from runner.measurement import Placement
 
 THE_DATABASE = "the database"  # name of the database in a list of servers
 MACHINE_FACTS = ("cpu_model", "cpus", "kernel", "governor", "turbo", "hypervisor")
-"""The facts of a machine on which measured numbers depend, beside its memory."""
+"""Facts of a machine on which measured numbers depend.
+
+`Machine.fingerprint` adds the memory, rounded to GiB.
+"""
 BYTES_OF_A_GIB = 2**30
 
 
@@ -168,8 +171,9 @@ class Machine(Facts):
 
     @property
     def memory_gib(self) -> int | None:
-        """The memory in whole GiB, because the kernel reserves a varying number of MiB at each
-        boot.
+        """Memory in whole GiB.
+
+        It is rounded because the kernel reserves a varying number of MiB at each boot.
         """
         return None if self.memory_bytes is None else round(self.memory_bytes / BYTES_OF_A_GIB)
 
@@ -307,7 +311,11 @@ class CampaignOfRun(Facts):
 
 
 class FileOfRun(Facts):
-    """A file of an imported run: name, loaded subject, and size and SHA-256 when imported."""
+    """A file of an imported run.
+
+    It has the file's name, the server that the file is about (`subject`), and the size and SHA-256
+    that the file had when it was imported.
+    """
 
     name: str = ""
     subject: str = ""
@@ -331,11 +339,11 @@ class Manifest(Facts):
     campaign: CampaignOfRun = Field(default_factory=CampaignOfRun)
     seed: Int | None = None
     git: Git | None = None
-    """None outside a git checkout."""
+    """Commit of the lab; None outside a git checkout."""
     machine: Machine = Field(default_factory=Machine)
     """The machine of the run; if there are several hosts, the server's machine."""
     hosts: tuple[HostOfRun, ...] | None = None
-    """None if all ran on one machine."""
+    """Hosts of a run on several machines; None if all ran on one machine."""
     tools: dict[str, str] = Field(default_factory=dict)
     """Versions of programs, by name."""
     packages: dict[str, str] = Field(default_factory=dict)
@@ -432,8 +440,8 @@ class Manifest(Facts):
     def _conditions_of_requests(self) -> Iterator[tuple[tuple[Condition, str], Value]]:
         """Yield the conditions about the requests to a user's API.
 
-        The requests may differ between runs of the same name. All APIs of a run get the same
-        requests.
+        Two runs of the same API may send different requests, so the requests are compared, too. All
+        APIs of a run get the same requests, so the requests to the first API are enough.
         """
         api = next(iter(self.campaign.apis), ApiOfRun())
         files = tuple(f"{name} {digest[:12]}" for name, digest in api.files)

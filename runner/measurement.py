@@ -32,8 +32,8 @@ class Placement:
     """CPUs of the server, of the generator (with runner and sampler), and of the database.
 
     If there are at least two CPUs, server and generator share none of them. The database shares the
-    generator's CPUs if there are too few. If the lab did not start the server, its CPUs are those
-    that were observed, or none if its process was not found.
+    generator's CPUs if there are too few. If the lab did not start the server, `server` has the
+    CPUs on which its process was observed, and is empty if the process was not found.
     """
 
     server: tuple[int, ...]
@@ -65,7 +65,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Quota:
-    """A server's CPU quota set outside the lab, on its control group or on one above it."""
+    """A server's CPU quota set outside the lab, on its control group or on a group above it."""
 
     cores: float | None = None  # the tightest quota that was found; None if there is none
     known: bool = True  # False if a group could not be read, because it may have a tighter quota
@@ -192,7 +192,7 @@ class Between:
 class Loaded:
     """Exit code and times of a generator.
 
-    The times are those just before its process started and just after it ended. Wall times are in
+    The times are read just before its process starts and just after it ends. Wall times are in
     nanoseconds since the epoch, by the clock of the generator's host. Monotonic times are those of
     CLOCK_MONOTONIC on the runner's machine.
     """
@@ -214,7 +214,7 @@ class Generated(Loaded):
 
 @dataclass(frozen=True, kw_only=True)
 class Part(Generated):
-    """The part of a load that another generator than the first one sent."""
+    """The part of a load that the second or a later generator sent."""
 
     number: int  # number of the generator, from 2
 

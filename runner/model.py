@@ -34,9 +34,9 @@ They are named after the keys in the answer: `requests` is the key `requests`, a
 the key `size` of the object `pool`.
 """
 OTHER_ENDPOINTS = "(all other endpoints)"
-"""Name of the row that stands for all endpoints of a script that have no row of their own.
+"""Name of the row that sums up the rarest endpoints of a script with too many endpoints.
 
-If there are too many endpoints, the rarest ones have none.
+The endpoints that it sums up have no rows of their own.
 """
 OWN_SCRIPT = "own"
 """Workload of a user's script: an iteration may have several requests, and pauses."""
@@ -215,7 +215,9 @@ class Workload:
     """Path that the probe requests by GET; None if the probe sends the same request as the load."""
     also: tuple[int, ...] = ()  # further ports of the server's host that a user's script may use
     written_s: float | None = None
-    """Longest duration of a load that the options of a user's script give; None if the lab does."""
+    """Longest duration of a load that the options of a user's script give; None if the lab gives
+    it.
+    """
 
     def __post_init__(self) -> None:
         check_name("Workload", self.name)
@@ -340,8 +342,8 @@ class Cell:
     def window_s(self) -> float | None:
         """Seconds in which all iterations of an open load must begin; None for a closed load.
 
-        It is longer than the load for a generator that begins no iteration after the time that it
-        is given. The additional time lets it begin iterations that are late at the end.
+        Some generators begin no iteration after their time is over. For such a generator the window
+        is longer than the load, so that iterations that are late at the end can still begin.
         """
         return self.offered_s + TRAITS[self.tool].late_s if self.rates_rps else None
 
@@ -488,9 +490,9 @@ _LOAD_COLUMNS = tuple(
 
 
 def _require_same(made: CellColumns | LoadColumns, given: CellColumns | LoadColumns) -> None:
-    """Raise ValueError if `given` has a value that a cell or load made from it does not keep.
+    """Raise ValueError if the conversion of columns to a cell or load, and back, changed a value.
 
-    `made` has the columns of that cell or load.
+    `given` has the original columns, and `made` the columns after the conversion.
     """
     for each in fields(given):
         if getattr(made, each.name) != getattr(given, each.name):
@@ -566,8 +568,9 @@ class Campaign:
     sample_hz: float
     database_cpus: int = 1
     attempts: int = 3
-    """Highest number of attempts at a trial. Even if the last one was disturbed, it counts if it
-    keeps every invariant.
+    """Highest number of attempts at a trial.
+
+    The last attempt counts even if it was disturbed, unless it breaks an invariant.
     """
     environment: tuple[tuple[str, str, str], ...] = ()
     """Environment variables in addition to the contract's: (server, name, value)."""
@@ -598,7 +601,8 @@ class Blame(StrEnum):
     invariant failed, too.
     """
     REST = "rest"
-    """A server that was busy while others of its session were loaded: repeated as for LAB.
+    """A server that was busy while another server of its session was loaded: the trial is repeated,
+    as for LAB.
 
     Such a server slows the others down, so in the last attempt the whole session fails.
     """

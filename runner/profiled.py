@@ -34,7 +34,7 @@ A timeline must be some seconds long, because a spike is found by its difference
 """
 SLICED = "p-"
 TIMELINE = "t-"
-"""Beginnings of the names of sessions and trials of a profile; the name of the load follows."""
+"""Prefix of the names of a timeline's sessions and trials; the name of the load follows."""
 KERNEL = "_[k]"
 """Suffix of a kernel's function in a stack, as flame graphs have it."""
 STACKS = "perf.txt.gz"

@@ -1,4 +1,4 @@
-"""The shapes of a load, and the forms of a campaign's loads that they are made from.
+"""The shapes of a load, and the forms of a `[[load]]` from which the shapes are made.
 
 A load has one of four shapes: `Closed`, `ForTime`, `Steps` or `Search`. All have the same methods,
 so that other code need not distinguish them. `runner/flat.py` converts shapes to the columns of the
@@ -283,7 +283,7 @@ class Ramp:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A `[[load]]` with several arrival rates: one `Steps` with one step for each."""
+    """A `[[load]]` with several arrival rates: for each rate a `Steps` with a single step."""
 
     rates_rps: tuple[float, ...]
     each_s: float
@@ -301,7 +301,10 @@ class Sweep:
 
 @dataclass(frozen=True)
 class SweepOfCapacity:
-    """A `Sweep` whose rates are given in % of the slowest server's capacity, and not yet known."""
+    """A `Sweep` whose rates are given in % of the slowest server's capacity.
+
+    The rates are unknown until a run has measured the capacity.
+    """
 
     rates_pct: tuple[float, ...]
     each_s: float

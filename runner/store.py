@@ -56,7 +56,7 @@ PROFILES = (
     *("timeline_windows", "timeline_samples"),
 )  # additional tables of a run with profiles
 OF_SCRIPTS = ("endpoints", "checks", "users", "thresholds", "metrics")
-"""Additional tables of a run with a user's script; the last two are only of imported files."""
+"""Possible names of the file with an imported trial's samples."""
 OPTIONAL = (SLICES, *PROFILES, *OF_SCRIPTS)  # tables that a run may lack
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 """Pattern of the ids of runs and trials.
@@ -424,8 +424,8 @@ class RunFolder:
     def append(self, state: State, trial_id: str, **facts: Any) -> None:
         """Append one fsynced line to the journal: the trial's new state, the time, and `facts`.
 
-        First remove an incomplete last line. It is left by a crash while the line was appended. The
-        change that it describes was not yet made, because a change follows its line.
+        First remove an incomplete last line, which a crash left. The change that it announces was
+        not made, because a change is made only after its line is complete.
         """
         line = {"at": datetime.now(UTC).isoformat(), "trial_id": trial_id, "state": state, **facts}
         first = not self.journal.exists()
@@ -481,7 +481,7 @@ class _JournalLine:
 
 @dataclass(frozen=True)
 class _RecordedCell:
-    """Columns that every recorded cell must have, because trials are named by them."""
+    """Columns that every recorded cell must have, because names of trials are made from them."""
 
     server: str
     workload: str
@@ -568,7 +568,7 @@ def _text_of(record: TrialRecord, indent: int | None = 1) -> bytes:
 
 @contextlib.contextmanager
 def filling_run(campaign: str) -> Iterator[RunFolder]:
-    """Yield the folder of a new run, for a block that fills the folder completely.
+    """Yield the folder of a new run; the caller must fill the folder completely.
 
     On an error the folder is removed. A folder that a killed process left is removed by the next
     call.

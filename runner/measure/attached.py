@@ -30,11 +30,11 @@ FORWARDERS = ("docker-proxy", "rootlessport", "slirp4netns", "pasta", "ssh", "so
 
 
 def leaders(address: str, port: int) -> list[int]:
-    """Return the processes listening at `address` and `port`, without children of such processes.
+    """Return the pids of the processes that listen at `address` and `port`.
 
-    If workers have one socket each, return their common parent instead, unless the parent is init
-    or an ancestor of the lab. Return an empty list if no process of this machine has the socket, or
-    if this user may not see which process has it.
+    A child of such a process is left out. If workers have one socket each, return their common
+    parent instead, unless the parent is init or an ancestor of the lab. Return an empty list if no
+    process of this machine has the socket, or if this user may not see which process has it.
     """
     ours = (
         each.address.partition("%")[0]
@@ -111,9 +111,9 @@ class Listener:
 
 
 def find(api: UserApi) -> Listener:
-    """Return the process that leads all those listening at the address of `api`.
+    """Return the leading process of the server that listens at the address of `api`.
 
-    If no such process can be found, the Listener says why.
+    If there is no such process, or more than one, the Listener says so.
     """
     leading = leaders(api.address, api.port or 80)
     if not leading:
@@ -221,7 +221,7 @@ class AttachedEngine:
 
     @contextlib.contextmanager
     def started(self, server: Server, *_: Any, **__: Any) -> Iterator[Running]:
-        """Yield the running server; raise LabError if its process is not that of the run's begin.
+        """Yield the running server; raise LabError if its process has changed since the run began.
 
         The server gets no environment variables or files from the lab.
         """

@@ -210,9 +210,9 @@ def _made(folder: Path, note: Callable[[Path], None]) -> bool:
 def limiting_parent(ours: Path, root: Path = ROOT) -> Path:
     """Return the version 2 group below which a new group can limit CPU time.
 
-    It is this process's group `ours` or, if that does not work, the root group: a group that holds
-    processes cannot pass controllers to the groups below it, unless it is the root. If neither
-    works, return `ours`, because a group below it at least counts CPU time.
+    This is this process's group `ours`, if it can pass the controller `cpu` to groups below it.
+    Otherwise it is the root group, because only the root can pass controllers while it holds
+    processes. If neither works, return `ours`: a group below it at least counts CPU time.
     """
     for parent in (ours, mounts(root)):
         control = parent / "cgroup.subtree_control"
@@ -227,8 +227,7 @@ def limiting_parent(ours: Path, root: Path = ROOT) -> Path:
 def remove(folder: Path) -> list[int]:
     """Kill the processes of a group made by the lab, remove the group, and return their pids.
 
-    A group is needed because each of PostgreSQL's processes leads its own session: only the group
-    contains them all.
+    Only the group contains all processes of PostgreSQL, because each of them calls setsid.
     """
 
     def left() -> list[int]:

@@ -16,7 +16,10 @@ _GO_MAGIC = b"\xff Go buildinf:"
 _GO_STRINGS = 32
 """Offset in the section at which the version begins: first its length, then its text."""
 _GO_INLINE = 2
-"""Bit of the flags (byte 15) that says that the section contains the version, as since Go 1.18."""
+"""Bit of the flags (byte 15) that says that the section contains the version.
+
+Go sets it since 1.18.
+"""
 _RUSTC = re.compile(rb"rustc version (\d[^\x00]*)")
 
 

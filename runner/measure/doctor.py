@@ -26,7 +26,7 @@ LEAST_FREE = 2**30  # a host's disk needs this many free bytes, for a generator'
 CONNECTIONS = 3000
 """Number of connections that a load of a large campaign has open at the same time."""
 CLOSE_OPENS = 4 * CLOSE_RPS
-"""Number of connections that such a load opens in close mode during 3 s and its warm-up."""
+"""Number of connections that a large load opens in close mode, in 3 s and its warm-up."""
 
 
 def examine(

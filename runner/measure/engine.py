@@ -61,7 +61,7 @@ class Running:
 
     @property
     def origin(self) -> str:
-        """Beginning of its resources' URLs."""
+        """Scheme, host and port: the beginning of every URL of this server."""
         scheme = "http" if self.tls is None else "https"
         return f"{scheme}://{self.host or f'{self.address}:{self.port}'}"
 

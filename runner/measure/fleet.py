@@ -212,10 +212,10 @@ class Fleet:
         )
 
     def hazards(self, connections: int, opened: int) -> dict[str, list[Diagnosis]]:
-        """Return the diagnoses of everything that can distort a campaign's numbers.
+        """Return the diagnoses of everything that can distort a campaign's numbers, by host.
 
-        They are grouped by host, whose name is that of its roles. `connections` and `opened` are
-        those of `machine.examine`.
+        A host is named by its roles. `connections` and `opened` mean the same as in
+        `machine.examine`.
         """
         found = {}
         for place in self.places.values():
@@ -329,7 +329,8 @@ def open_fleet(hosts: Hosts, ledger: Ledger, say: Callable[[str], None]) -> Iter
 
 @contextlib.contextmanager
 def _naming_the_lost(vigil: Vigil) -> Iterator[None]:
-    """If a host is lost, raise that as an error instead of the errors that the loss caused."""
+    """If a host is lost, raise one error that names it, instead of the errors that its loss caused.
+    """
     try:
         yield
     except (LabError, OSError, *TROUBLE) as error:
@@ -439,7 +440,10 @@ def _bring(builder: Any, client: Any, image: str) -> None:
 def _station(
     client: Any, image: str, host: Host, role: str, ledger: Ledger, vigil: Vigil
 ) -> Iterator[StationClient]:
-    """Yield the started station of a host; on leaving, end it and remove its container."""
+    """Start the station of a host, and yield its client; on leaving, end the station.
+
+    The station's container is then removed.
+    """
     options: dict[str, object] = {
         **docker_engine.HARDENED,
         "name": f"bench-station-{token_hex(4)}",

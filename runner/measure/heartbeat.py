@@ -87,7 +87,7 @@ class _Watched:
     name: str
     line: Line
     abandon: Callable[[], None]
-    is_reported: bool = False  # whether its present silence was reported
+    is_reported: bool = False  # True if the runner has reported the present silence
 
 
 class Vigil:
@@ -135,7 +135,7 @@ class Vigil:
         return name in self._lost
 
     def lose(self, line: Line) -> None:
-        """Give up the host of this channel."""
+        """Treat the host of this channel as lost, and end all calls to it."""
         with self._lock:
             given_up = [each for each in self._watched if each.line is line]
             self._watched = [each for each in self._watched if each.line is not line]

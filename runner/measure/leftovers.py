@@ -101,7 +101,7 @@ class Ledger:
         self._stored.write(path)
 
     def add(self, entry: Entry) -> None:
-        """Append an entry; call this just before or just after its thing is created."""
+        """Append an entry; call this just before or just after the listed thing is created."""
         self._stored.entries.append(entry)
         if self.path.exists():
             with self.path.open("a", encoding="utf-8") as handle:
@@ -114,7 +114,10 @@ class Ledger:
             self._stored.write(self.path)
 
     def add_process(self, pid: int) -> None:
-        """Append a process that leads a session; its entry covers all processes of the session."""
+        """Append a process that leads a session (setsid(2)).
+
+        The entry covers all processes of the session.
+        """
         self.add(ProcessEntry(pid, start_ticks(pid)))
 
     def add_group(self, folder: Path) -> None:
@@ -197,7 +200,7 @@ class Engines:
 
 @dataclass(frozen=True)
 class ProcessEntry:
-    """A process that leads a session, with all processes of that session."""
+    """A process that leads a session (setsid(2)), with all processes of that session."""
 
     kind: ClassVar[str] = "process"
     pid: int

@@ -43,7 +43,10 @@ def _number(path: Path) -> int | None:
 
 
 def _entry(path: Path, key: str, mark: str = ":") -> str | None:
-    """Return the text after `key` and `mark` on the first such line of a file; None without one."""
+    """Return the text after `key` and `mark` in the first line of a file that begins with both.
+
+    Return None if there is no such line.
+    """
     lines = (line.partition(mark) for line in _read(path).splitlines())
     return next((value.strip() for name, _, value in lines if name.strip() == key), None)
 

@@ -39,7 +39,7 @@ PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 PATIENCE_S = 20.0
 """Longest wait for an answer of perf, which normally comes within 0.1 s."""
 STARTS = 5
-"""Highest number of attempts to start perf: it fails if one of the processes ends meanwhile."""
+"""Highest number of attempts to start perf, which fails if one of the processes ends meanwhile."""
 
 
 def refusal() -> str | None:

@@ -143,7 +143,10 @@ class ProcessEngine:
         self._find = find
 
     def prepare(self, server: Server) -> str | None:
-        """Check that the programs which the server needs are installed; return None: no image."""
+        """Check that the programs which the server needs are installed; return None.
+
+        This engine has no images, so there is no image's digest.
+        """
         if not server.contract and not server.run_command:
             raise LabError(
                 "A folder with a Dockerfile needs a Docker engine, and this run has none "

@@ -66,16 +66,17 @@ from runner.shapes import ForTime
 from runner.store import OF_GENERATORS, public, raw_name
 
 TAG = "load"
-"""Beginning of the firmware in the rows that the measured load inserts; the slice's number follows.
+"""Prefix of the value in the column `firmware` of the rows that the measured load inserts.
 
-It need not name the trial, because each trial has a fresh database.
+The slice's number follows. The prefix need not name the trial, because each trial has a fresh
+database.
 """
 PROBE_TAG = "probe"
 BY_AFFINITY = {"GODEBUG": "containermaxprocs=0,updatemaxprocs=0"}
 """Environment variable that keeps Go from adapting to a CPU quota.
 
 Without it, Go would read the quota at its start and whenever the quota changes. Other runtimes need
-no such variable: they read it only at their start, before the lab sets the quota.
+no such variable: they read the quota only at their start, before the lab sets it.
 """
 
 
@@ -134,7 +135,7 @@ class _Live:
     placement: Placement
     quota: Quota  # the quota that was set outside the lab
     probe_hz: float = 0.0  # derived from the warm-up, like `users`
-    users: int | None = None  # number of users for an open load that names none
+    users: int | None = None  # chosen number of users, if an open load does not name it
     slices: list[Slice] = field(default_factory=list)
     stored: list[DatabaseUse] = field(default_factory=list)
     """Database counters of each load; `after` is read once the server has been stopped."""
@@ -560,9 +561,9 @@ def _together(parts: Sequence[Spent | None]) -> Spent | None:
 
 
 def _seen(placement: Placement, running: Running, earlier: tuple[int, ...] = ()) -> Placement:
-    """Return the placement; if the lab did not start the server, with the server's observed CPUs.
+    """Return the placement; if the lab did not start the server, replace the server's CPUs.
 
-    These are the CPUs that the server may use now, and those that it could use `earlier`.
+    The new ones are the CPUs that the server may use now, and the CPUs that it could use `earlier`.
     """
     if running.cpus is None:
         return placement

@@ -140,7 +140,7 @@ class Site:
     def instrument(self, name: str, hz: float, cpus: Sequence[int]) -> Iterator[Ask]:
         """Run the instrument `runner.measure.NAME` on `cpus`, at `hz`.
 
-        On leaving, its input ends, which ends the instrument; otherwise it is killed.
+        On leaving, close its input, which makes the instrument end. If it does not end, kill it.
         """
         argv = [sys.executable, "-m", f"runner.measure.{name}", str(hz), ",".join(map(str, cpus))]
         process = subprocess.Popen(argv, stdin=PIPE, stdout=PIPE, text=True, start_new_session=True)
@@ -180,7 +180,10 @@ class Site:
         return shot
 
     def new_paths(self, files: Mapping[str, Path]) -> Mapping[str, Path]:
-        """Return the paths on this site of files that end up as `files` on the runner's machine."""
+        """Return the paths on this site at which a load writes its files, by name.
+
+        After the load the files are copied to `files`, the paths on the runner's machine.
+        """
         return files
 
     def load(self, load: Job, sampler: Ask | None) -> Callable[[], Loaded]:
@@ -267,7 +270,7 @@ class Sites:
     database: Site
     probe: Site
     cpus: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """CPUs of generators and instruments, by the name of the site, which is that of its roles."""
+    """CPUs of generators and instruments, by the name of the site, which is made of its roles."""
     generator_hosts: tuple[GeneratorHost, ...] = ()
     transfer: Transfer | None = None
     """Capacity of the network between generators and server; None on one machine."""

@@ -81,7 +81,7 @@ class Station(Site):
         """Return the diagnoses of everything on this host that can distort the numbers.
 
         `server` and `others` are the CPUs of the server and of the other roles on this host.
-        `connections` and `opened` are those of `machine.examine`.
+        `connections` and `opened` mean the same as in `machine.examine`.
         """
         placement = Placement(
             tuple(server or others), tuple(others or server), hosts=("server", "others", "others")
@@ -167,8 +167,8 @@ class Station(Site):
     def receive(self, secret: str) -> float:
         """Receive a transfer that begins with `secret`; return its bytes per second.
 
-        Close connections that begin otherwise. Raise TimeoutError if none begins with the secret in
-        time.
+        Close each connection that begins with anything else. Raise TimeoutError if no connection
+        begins with the secret in time.
         """
         assert self._listening is not None
         until = time.monotonic() + self.transfer_limit_s

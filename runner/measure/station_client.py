@@ -216,7 +216,7 @@ class StationClient(Site):
 
     @staticmethod
     def spent(_pid: int) -> None:
-        """Return None: these counts are not read on another host."""
+        """Return None, because on another host the lab does not read a server's counts."""
 
     @staticmethod
     def resident(_pid: int) -> None:
@@ -271,9 +271,9 @@ class StationClient(Site):
         return {name: Path(WORK / "load" / name) for name in files}
 
     def load(self, load: Job, sampler: Ask | None) -> Callable[[], Loaded]:
-        """Start a load on the host; return a function that waits for its end and copies files.
+        """Start a load on the host; return a function that waits for the load's end.
 
-        It copies the files of the load to this machine.
+        The function also copies the files of the load to this machine.
         """
         folder = "load"
         begin = None if load.begin_mono_ns is None else load.begin_mono_ns + self.clock.offset_ns

@@ -190,9 +190,9 @@ def source_of(
 ) -> CgroupSubject | ProcessSubject:
     """Return the best source for `pid`: its control group or, if that cannot be used, its tree.
 
-    The group cannot be used if it also contains the lab or, which `alone` = False says, other
-    processes. Memory and threads are read again once they are older than `memory_ns`. Raise OSError
-    if the process or its group has just ended.
+    The group cannot be used if it also contains the lab, or if `alone` is False, which means that
+    it contains other processes. Memory and threads are read again once they are older than
+    `memory_ns`. Raise OSError if the process or its group has just ended.
     """
     group = cgroups.of_process(pid)
     throttling = Throttling(quotas.find(pid))

@@ -15,7 +15,7 @@ from runner.measure.procfs import KeptFile
 MOST_THREADS = 64
 """Highest number of threads that are read at each tick; a subject with more is not read at all."""
 LISTED_TICKS = 5
-"""Number of ticks (of 50 ms) after which new threads are searched."""
+"""Number of ticks (of 50 ms) after which the sampler looks for new threads."""
 _STOPPED = (b"T", b"t")
 
 
@@ -25,7 +25,7 @@ class Scheduling(NamedTuple):
     waited_ns: int | None = None
     """Total time for which all threads have waited for a CPU since they were created."""
     busiest_thread_ns: int | None = None
-    """CPU time since the last reading of the thread that used most CPU time."""
+    """CPU time of the busiest thread since the last reading."""
     stopped: int | None = None
     """1 if a signal has stopped the subject's first process, else 0."""
 

@@ -37,7 +37,7 @@ class Step:
     name: str
     seconds: float
     lines: int
-    """Lines that compiler or package manager have written so far; in all some 500 for k6."""
+    """Lines that the compiler or package manager has written so far; k6 takes about 500."""
 
 
 def set_up(name: str, report: Callable[[Step], None] = lambda _: None) -> Tool:
@@ -58,7 +58,7 @@ def set_up(name: str, report: Callable[[Step], None] = lambda _: None) -> Tool:
 
 @contextlib.contextmanager
 def _alone(tools: Path) -> Iterator[None]:
-    """Wait until no other process sets up programs in this folder."""
+    """Wait until no other process sets up programs in this folder, and then keep others out."""
     tools.mkdir(parents=True, exist_ok=True)
     with (tools / ".lock").open("a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)

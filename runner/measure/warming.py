@@ -29,7 +29,10 @@ It is LEAST_PROBED and two more, because the first and the last may fall outside
 FEWEST_DUE_IN_SLICES = 2 * LEAST_PROBED
 FEWEST_USERS = 20
 USERS_FOR_A_SECOND = 400
-"""Up to this rate, there are enough users for answers that take a second: one for each request."""
+"""Up to this rate in requests/s, an open load gets at least one user for each request of a second.
+
+These users are enough even if an answer takes a second.
+"""
 MOST_USERS = 5000
 # How many times as many users there are as the offered rate would keep busy, if iterations took as
 # long as in the warm-up.

@@ -122,7 +122,7 @@ class Evidence:
     wrk with one thread, for example, can use only one core.
     """
     generator_peak_share: float | None
-    """Highest share over one second, or over the whole load if that is shorter."""
+    """The generator's highest CPU use in a second, or over the whole load if that is shorter."""
     disjoint: bool
     """True if server and generator shared no CPU."""
     offered_rps: float | None = None
@@ -146,7 +146,7 @@ class Evidence:
     Errors may be faster or slower than right answers, so the rate then says little.
     """
     checks_failed_share: float = 0.0
-    """Share of a script's checks of its answers that failed."""
+    """Share of the checks in a user's script that failed."""
     unit: str = "requests"
     """What the rate of an open load counts: requests, or iterations of several requests."""
     share: float = 1.0
@@ -154,7 +154,7 @@ class Evidence:
     cores: float = 1.0
     """The server's quota in cores, summed over its CPUs.
 
-    If there is a foreign quota, it is that one.
+    A quota set outside the lab takes precedence over the lab's own quota.
     """
     foreign_quota: bool = False
     """True if a quota set outside the lab gave the server less."""
@@ -285,7 +285,7 @@ class Wait:
 
     @property
     def alike(self) -> bool:
-        """True if both waited, and about equally long."""
+        """True if generator and probe both waited, and about equally long."""
         less_ms, more_ms = sorted((self.generator_ms, self.probe_ms))
         return less_ms > APART_MS[self.name] and more_ms <= ALIKE * less_ms
 

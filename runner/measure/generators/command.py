@@ -105,7 +105,7 @@ class Generator:
     warm_up_files: tuple[str, ...]
     """Names of the files with the results of a warm-up."""
     read_warm_up: Callable[[Files], WarmedUp]
-    """Reads these files; all values are None if a file is missing or damaged."""
+    """Reads the files of a warm-up; all values are None if a file is missing or damaged."""
     must_warm_up: bool
     """True if a warm-up with an exit code other than 0 fails the trial."""
     kept_requests: Callable[[Cell], int]

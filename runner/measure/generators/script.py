@@ -42,7 +42,8 @@ class Script:
     name: str  # its path among `files`
     files: dict[str, bytes]  # by path relative to their common folder
     unused: tuple[str, ...]  # exports that the lab does not use: options, handleSummary
-    written: Written | None = None  # the load that its own options define; None if the lab does
+    # the load that its own options define; None if the lab defines it
+    written: Written | None = None
 
     @property
     def digests(self) -> tuple[tuple[str, str], ...]:
