@@ -52,7 +52,9 @@ RESERVED = (
 )  # environment variables that the lab itself sets, by the contract
 USER_API = "own-api"  # name of a user's server without a server.toml, and of its campaign
 WRAPPER = "own.js"
-"""Module that runs a user's script: in workloads/, and in a run's folder beside the script's copy.
+"""Name of the module that runs a user's script.
+
+The module is in workloads/, and in the run's folder beside the copy of the script.
 """
 AS_WRITTEN = "as-written.js"
 """Module that runs a user's script whose own options give the load."""
@@ -140,8 +142,8 @@ def load_workload(name: str) -> Workload:
 def user_server(api: UserApi) -> Server:
     """Return a user's server.
 
-    If a server.toml is in its folder and no command starts it, the server.toml describes it. Any
-    other server implements no part of the contract.
+    If its folder has a server.toml, and the user gave no command that starts the server, the server
+    is as the server.toml describes it. Any other server implements no part of the contract.
     """
     folder = lab_root() if api.folder is None else (lab_root() / api.folder).resolve()
     if api.folder is not None and api.start is None and (folder / "server.toml").is_file():

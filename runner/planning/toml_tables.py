@@ -150,7 +150,7 @@ def read_table(path: Path) -> Table:
     except (
         ValueError,
         RecursionError,
-    ) as error:  # tomllib's error is a ValueError, and a number with too many digits raises one
+    ) as error:  # tomllib raises ValueError, and so does Python for a number with too many digits
         raise LabError(f"{path}: {error}.") from None
 
 

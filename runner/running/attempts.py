@@ -39,14 +39,14 @@ from runner.verdict.limits import Limit
 from runner.verdict.words import reason
 
 if TYPE_CHECKING:
-    from runner.console import TrialProgress  # it prints; this module only calls it
+    from runner.console import TrialProgress  # prints to the terminal; this module only calls it
 
 WAIT = (
     "Waiting for room in the kernel's table of tracked connections: the next trial opens up to "
     "{:,} connections."
 )
-# A disk with less room than this counts as full: it is taken as the reason if a trial fails that
-# writes to it.
+# A disk with less free space than this counts as full. If a trial that writes to the disk fails,
+# the full disk is taken as the reason.
 FULL_BYTES = 16 * 2**20
 
 
@@ -236,7 +236,7 @@ def run_unit(
 def _blame_the_machines(run: RunFolder, sites: Sites, fates: Mapping[str, _Fate]) -> None:
     """If a host was lost or a disk is full, mark the trials as interrupted instead of failed.
 
-    The trials failed for this reason, so a resumed run is to repeat them.
+    The servers did not cause this failure, and a resumed run repeats interrupted trials.
     """
     if loss := next((site.loss for site in sites.all if site.loss), ""):
         _interrupt(fates, loss)

@@ -244,7 +244,8 @@ def _resumable(run: RunFolder, hosts: Hosts | None) -> Manifest:
 def _engine(begun: Manifest) -> EngineChoice:
     """Return the kind of engine with which a run began.
 
-    A run on servers that already ran (`attached`) returns `docker`, which then is not used.
+    For a run on servers that already ran (`attached`), return `docker`; the engine is then not
+    used.
     """
     return "process" if begun.engine == "process" else "docker"
 

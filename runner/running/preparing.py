@@ -280,7 +280,7 @@ class Room:
 
     @classmethod
     def of(cls, folder: Path) -> Room:
-        """Return how much is left now."""
+        """Return the disk space, memory and open files that are left now."""
         return cls(
             folder,
             disk_bytes=free_bytes(folder),

@@ -102,7 +102,8 @@ def _profiled(
     budget: TimeBudget,
     instrument: Profiling,
 ) -> tuple[str, ...]:
-    """Make the profiles for which the budget suffices; return sentences about all the others."""
+    """Make the profiles for which the budget suffices; return a sentence for each missing profile.
+    """
     clock = TimeLeft([trial for each in profiles for trial in each.trials], budget.clock)
     failed: list[str] = []
     for number, profile in enumerate(profiles):

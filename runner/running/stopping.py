@@ -40,7 +40,7 @@ class Settled:
     loads: frozenset[str]
     """The loads that need no further session, by the name of their sessions."""
     words: str
-    """How many loads these are, and how wide the intervals of the other loads still are."""
+    """Number of these loads, and how wide the intervals of the other loads still are."""
 
 
 def settled(tables: Tables, until: str) -> Settled:

@@ -57,8 +57,8 @@ CLOSED_SLICES = 6
 CLOSED_SLICE_S = 1.0
 """Longest duration of a slice of the closed load, in seconds.
 
-Two neighbouring slices would differ by as much noise if they were longer. So in the same time, many
-short slices tell more than few long slices (docs/decisions.md).
+In longer slices, the difference of two neighbouring slices would be just as noisy. So in the same
+time, many short slices tell more than few long slices (docs/decisions.md).
 """
 EACH = 10
 """Least number of iterations per user in a slice.

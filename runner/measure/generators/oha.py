@@ -6,7 +6,8 @@ This module relies on these facts of oha's source (src/client.rs, src/db.rs, src
 - `-q` schedules requests by the time since oha began, in milliseconds, the resolution of tokio's
   timer. The next free connection sends the request. A connection is opened by its first request.
 - With `--latency-correction` the latency of a request counts from its scheduled time.
-- oha stores only answered requests, with any status. Its report counts unanswered requests by error.
+- oha stores only answered requests, with any status. Its report counts unanswered requests, by
+  error.
 """
 
 import csv
