@@ -205,9 +205,9 @@ def _write(path: Path, table: str, rows: list[Values]) -> None:
 
 
 def _kinds(database: duckdb.DuckDBPyConnection, load: _Load) -> Iterable[_Kind]:
-    """Yield the division by endpoint.
+    """Yield the divisions of the requests: by endpoint, and by group and scenario.
 
-    Yield also the division by group if there are several groups, and by scenario likewise.
+    The last two are left out if there is only one group, or only one scenario.
     """
     counts = _counts(database, "requests")
     labels = {number: load.labelling.labels[number] for number in sorted(counts)}

@@ -62,7 +62,7 @@ class _Seen:
     """The load that the samples show, and the trial with this load."""
 
     load: LoadSeen | None
-    """None if the samples have no iteration."""
+    """Load that the samples show; None if they have no iteration."""
     trial: Trial
 
 
@@ -173,7 +173,7 @@ _ITERATIONS_S = """
 
 
 def _write_watched(run: RunFolder, trial: Trial, watched: Watched, is_csv: bool) -> None:
-    """Write the part about thresholds, and the part about metrics that are not of HTTP requests."""
+    """Write a trial's parts of the tables `thresholds` and `metrics`."""
     write_watched(parts_of_script(run, trial), trial, watched, CSV_TAGS if is_csv else None)
 
 
@@ -219,7 +219,7 @@ def _checks_counted(points: RequestNumbers) -> tuple[int, int]:
 def _held_against(summary: GeneratorSummary | None, points: RequestNumbers) -> list[Check]:
     """Return the checks of the samples against k6's own summary.
 
-    Without a summary, or if the file is cut off, there are none.
+    Without a summary, or if the file is cut off, there are no checks.
     """
     if summary is None or points.lines_lost:
         return []

@@ -93,9 +93,9 @@ class ServerUse:
 
 
 def read_use(folder: Path, points: RequestNumbers) -> ServerUse | None:
-    """Return the server's use in a trial's folder; None if it has no samples.
+    """Return the server's CPU and memory from the samples in a trial's folder.
 
-    Raise LabError if the samples do not overlap with the load.
+    Return None if the folder has no samples. Raise LabError if they do not overlap with the load.
     """
     path = folder / SAMPLES
     if not path.is_file():
@@ -130,7 +130,7 @@ def no_rows() -> pa.Table:
 
 @dataclass(frozen=True)
 class _Moved:
-    """By how much the times of samples are moved."""
+    """The offset that is added to the times of samples."""
 
     by_s: float
     words: str = ""
@@ -140,7 +140,7 @@ class _Moved:
 def _aligned(
     t_s: np.ndarray[Any, np.dtype[np.float64]], clock: str, begin_s: float, seconds: float
 ) -> _Moved:
-    """Return how samples are moved, so that their times are those of the load.
+    """Return the offset that converts the times of samples to the clock of the load.
 
     `begin_s` is the time when the load began, in seconds since the epoch, and `t_s` are the
     samples' times minus `begin_s`.
@@ -157,9 +157,9 @@ def _aligned(
 
 
 def _in_zone(t_s: np.ndarray[Any, np.dtype[np.float64]], begin_s: float, seconds: float) -> _Moved:
-    """Return how samples are moved if the zone of their times is unknown.
+    """Return the offset to add to the times of samples whose time zone is unknown.
 
-    The zone is taken in which the samples overlap most with the load.
+    Choose the zone in which the samples overlap most with the load.
     """
     days_s = DAY_S * math.floor(begin_s / DAY_S) if t_s[0] + begin_s < DAY_S else 0.0
     zones = range(-MOST_ZONE_S, MOST_ZONE_S + 1, ZONE_STEP_S)

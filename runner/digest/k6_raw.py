@@ -91,7 +91,7 @@ ELSEWHERE = LABELLED.append(pa.field("port", pa.int32()))
 """One row per request of a user's script to another port than the server's, with the other port."""
 SET_UP_PORT = 0  # stands for the port of the requests of setup() and teardown() in ELSEWHERE
 SET_UP_GROUPS = ("::setup", "::teardown")
-"""Groups that k6 gives to these requests (internal/js/runner.go)."""
+"""Groups that k6 gives to the requests of setup() and teardown() (internal/js/runner.go)."""
 NO_PORT = -1  # the port if the tag `url` is not a URL, because the script gave the request a name
 DEFAULT_PORTS = {"http": 80, "https": 443}
 ITERATIONS = pa.schema([("end_ns", pa.int64()), ("length_ms", pa.float64())])
@@ -140,7 +140,7 @@ class Tally:
     lines: int = 0
     requests: int = 0  # requests to the server
     elsewhere: int = 0  # requests of a user's script to other ports
-    set_up: int = 0  # requests among `elsewhere` of setup() and teardown()
+    set_up: int = 0  # requests of setup() and teardown(), which `elsewhere` includes
     unnamed: int = 0  # requests that are counted in `requests` although their port is unknown
     iterations: int = 0
     dropped_iterations: int = 0
@@ -367,7 +367,8 @@ def _ignored(_read_bytes: int) -> None:
 def _chunks(raw: Path, most_bytes: int, progress: Callable[[int], None]) -> Iterator[bytes]:
     """Yield the file's bytes, inflated if its name ends in .gz or .zst, in pieces of `most_bytes`.
 
-    Raise zlib_ng.error for a wrong CRC, and DamageError if the stream is cut off or no Zstandard.
+    Raise zlib_ng.error for a wrong CRC. Raise DamageError if the stream is cut off, or if a .zst
+    file is not Zstandard.
     """
     if raw.suffix == ".zst":
         yield from _inflated(raw, most_bytes, progress)
@@ -509,7 +510,7 @@ class _Apart:
     fits: NDArray[np.bool_]
     """Mask of the block's lines: True for each line in k6's form."""
     labels: Labelling
-    """The labels that the points' column `label` numbers."""
+    """Labels to which the column `label` of the points refers."""
     tags: TagSets
 
 

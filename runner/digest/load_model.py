@@ -45,9 +45,9 @@ FEW_BUSY = 0.5
 k6 allocates spare users only for open loads. This rule is needed for times in whole seconds.
 """
 ENDING = 0.05
-"""Iterations that are dropped in this last part of a load do not count as dropped.
+"""Last part of a load, as a share, in which dropped iterations do not count as dropped.
 
-No time was left for them.
+k6 drops them because no time is left.
 """
 CONSTANT = 0.9
 """The number of users is constant if it has its highest value in this share of the seconds."""

@@ -35,9 +35,9 @@ The limit is four times the interval between requests at the probe's highest rat
 CONNECTING_NS = 1_000_000_000
 """The probe abandons a connection that is not accepted within this time."""
 AS_OFTEN = 0.1
-"""Load and probe met closed connections equally often if their shares differ by at most this.
+"""If two shares differ by at most this, load and probe met closed connections equally often.
 
-A share is that of the requests whose kept connection the server had closed.
+A share counts the requests whose kept connection the server had closed.
 """
 PACKED: dict[str, object] = {
     "compression": "zstd",

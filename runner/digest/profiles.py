@@ -36,9 +36,9 @@ class _Slice:
     begin_s: float
     end_s: float
     answered: int
-    """Requests between these times."""
+    """Number of requests answered between the begin and the end of the load."""
     counted: int
-    """Requests while perf ran. perf starts before the load and stops after it."""
+    """Number of requests while perf ran, which starts before the load and stops after it."""
     cpu_us_per_request: float | None
 
 

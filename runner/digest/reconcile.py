@@ -195,7 +195,7 @@ def _iterations(cell: Cell, points: RequestNumbers, summary: GeneratorSummary) -
     match cell.shape:
         case Closed() as load:
             wanted = load.iterations
-        case ForTime():  # it asks for no number: all iterations that began in its time are right
+        case ForTime():  # no number of iterations is planned, so each that began in time is right
             wanted = done
         case Steps() | Search():
             wanted = cell.to_begin

@@ -53,7 +53,7 @@ class Counter:
       it), and the STATS_COLUMNS, which come from its /stats.
     """
     seams: tuple[float, ...] = ()
-    """Times at which a slice follows another one. No peak spans a seam."""
+    """Times at which one slice ends and the next begins. No peak is computed across such a time."""
 
     def level(self, name: str, begin_s: float, end_s: float) -> Floats:
         """Return the known values of a level between two times."""

@@ -121,7 +121,7 @@ def _kind_of(values: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class _Sink:
-    """The values of a selection, aggregated as in k6: without points, all of them are 0."""
+    """The aggregates of a selection, computed as in k6. Without points, all aggregates are 0."""
 
     points: int
     total: float
@@ -275,7 +275,7 @@ def _metric_row(watched: Watched, selection: Selection) -> Values:
 def write_watched(
     parts: Mapping[str, Path], trial: Trial, watched: Watched, known_tags: Sequence[str] | None
 ) -> None:
-    """Write the part about thresholds, and the part about metrics that are not of HTTP requests.
+    """Write a trial's parts of the tables `thresholds` and `metrics`.
 
     `known_tags` are the tags that the points of the file have; None means all tags.
     """

@@ -102,15 +102,18 @@ class Digest:
 
 
 TIMES = ("latency_", "first_byte_", "iteration_mean_ms", "wrk_reported_", "probe_p")
-"""Beginnings of the columns that are left empty if the lab gave server or database a quota.
+"""Prefixes of the columns that are left empty if the lab gave server or database a quota.
 
-These times would include waiting for the quota's next period.
+The times in these columns would include waiting for the quota's next period.
 """
 
 
 @dataclass(frozen=True)
 class _Counters:
-    """The counters of some slices by subject, in seconds from the begin of the first of them."""
+    """Counters of some slices, by subject.
+
+    Times are in seconds since the begin of the first of these slices.
+    """
 
     raw: Mapping[str, Counter]
     """The counters as they were read, including the times between the slices."""
@@ -120,7 +123,7 @@ class _Counters:
 
 @dataclass(frozen=True)
 class _Seen:
-    """All data that was read of a trial, before it is decided which slices are left out."""
+    """All data of a trial, as read before it is decided which slices are left out."""
 
     trial: Trial
     measurement: Measurement

@@ -321,7 +321,7 @@ def _serial(
     server_pct: float | None,
     generator_pct: float | None,
 ) -> Serial | None:
-    """Return the cycle of a closed load with one connection; None for another load."""
+    """Return the evidence of a closed load with one connection; None for any other load."""
     rps = _count(metrics, "rps")
     if cell.is_open or cell.sockets != 1 or rps == 0 or cell.workload in OWN:
         return None

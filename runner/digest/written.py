@@ -33,7 +33,10 @@ from runner.store import RunFolder, raw_name
 
 SUMMARY = "k6-summary.json"
 CROSSED = 99
-"""Exit code of k6 if a threshold was not kept (errext/exitcodes): its load is a result."""
+"""Exit code of k6 if a threshold was not kept (errext/exitcodes).
+
+Such a load is a result, not an error.
+"""
 
 
 def read_written_load(

@@ -20,7 +20,8 @@ LONGEST_US = 60_000_000
 wrk counts requests that take longer than its --timeout as timeouts, not in the histogram. The lab
 sets --timeout to 10 s.
 """
-MOST_STEPS = 2_000_000_000  # to undo the back-fill, in a few seconds; usual are a few million
+# most steps to undo the back-fill, which take some seconds; a few million are usual
+MOST_STEPS = 2_000_000_000
 
 
 @dataclass(frozen=True)

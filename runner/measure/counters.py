@@ -168,8 +168,7 @@ def connections_of(cell: Cell) -> int:
 
 
 def _of_each_request(cell: Cell) -> int:
-    """Return the maximum number of connections of a trial in which each request opens a connection.
-    """
+    """Return the maximum number of connections of a trial whose requests each open a connection."""
     match cell.shape:
         case Closed() as load:
             return load.iterations + round(CLOSE_RPS * cell.warmup_s)

@@ -329,8 +329,7 @@ def open_fleet(hosts: Hosts, ledger: Ledger, say: Callable[[str], None]) -> Iter
 
 @contextlib.contextmanager
 def _naming_the_lost(vigil: Vigil) -> Iterator[None]:
-    """If a host is lost, raise one error that names it, instead of the errors that its loss caused.
-    """
+    """If a host is lost, raise one error that names it, instead of the errors that this caused."""
     try:
         yield
     except (LabError, OSError, *TROUBLE) as error:
