@@ -280,7 +280,7 @@ class Measurement(LoadFacts):
     None in older runs, which did not record it.
     """
     slices: tuple[Slice, ...] = ()
-    """Slices of a trial in a session, by place."""
+    """Slices of a trial in a session, in the order of their places."""
     others_loaded: tuple[tuple[int, int], ...] = ()
     """Begin and end, in ns, of the loads on the session's other servers."""
     probe_hz: float = PROBE_HZ

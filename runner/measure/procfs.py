@@ -20,9 +20,9 @@ take a CPU from the generator for milliseconds.
 """
 SELDOM = 4
 KEPT = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8
-"""Number of a subject's processes whose two files stay open.
+"""A subject keeps the files of this many processes open, two files per process.
 
-Three such subjects fit into the limit of open files.
+The files of three such subjects fit into the limit of open files.
 """
 OWN_CHILDREN = Path("/proc/thread-self/children")
 """A file that exists if the kernel lists the children of threads (CONFIG_PROC_CHILDREN)."""

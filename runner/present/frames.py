@@ -1,6 +1,4 @@
-"""The tables of a run as pandas frames whose columns have been checked, and one trial of it in
-full.
-"""
+"""The tables of a run as pandas frames with checked columns, and one trial with its samples."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ from runner.verdict.words import reason, rule_words
 FRAMES = ("trials", "latency", "throughput", "resources")
 MOST_ROWS = 100_000_000
 TWICE = 2.0
-"""From this multiple of the probe's median on, most of the generator's median is not the server's.
+"""If the generator's median is at least this many times the probe's, most of it is no server time.
 """
 MODES = {"keepalive": "keep-alive", "close": "close"}
 """Requested modes in words; an observed mode may also be `mixed`."""
@@ -41,15 +39,17 @@ MODES = {"keepalive": "keep-alive", "close": "close"}
 class Tables:
     """One run as the figures see it: its manifest and four frames.
 
-    `trials` has more columns than the file:
-    `load` is the load without the server, in words; `load_brief`, `load_without_terms`,
-    `load_without_pool` and `load_shape` are parts of it, as `LoadName` says;
-    `load_order` sorts the loads of a run;
-    `terms` are the share of a core and the like, if any;
-    `throughput_rps` is the server's rate of successes; for an open load, the generator's rate;
-    `verdict_rule` is the rule that decided the verdict, in words.
-    The steps of a search, whose rates differ, are one load.
-    `folder` has the probe's samples, one file per trial.
+    The frame `trials` has these columns in addition to the columns of the file:
+
+    - `load` is the name of the load in words, without the server; `load_brief`,
+      `load_without_terms`, `load_without_pool` and `load_shape` are shorter names (see `LoadName`).
+    - `load_order` sorts the loads of a run.
+    - `terms` has the quotas and the slices of the load in words; it may be empty.
+    - `throughput_rps` is the server's rate of successes; for an open load, the generator's rate.
+    - `verdict_rule` is the rule that decided the verdict, in words.
+
+    All steps of a search are one load, although their rates differ. `folder` is the run's folder,
+    which has the probe's samples in one file per trial.
     """
 
     manifest: Manifest
@@ -62,27 +62,28 @@ class Tables:
     def of(self, tool: str) -> pd.DataFrame:
         """Return a tool's trials at closed loads, including failed ones, sorted by load.
 
-        Calibration servers are left out, and so are inserts by connections, which compare sizes of
-        the pool instead.
+        Calibration servers are left out. Loads that are sized by connections and insert rows are
+        left out, too, because they compare sizes of the pool instead.
         """
         by_connections = self.trials["tool"].map(is_sized_by_connections).astype(bool)
         inserts = by_connections & self.trials["pool_size"].notna()
         return self._compared(self.trials["tool"].eq(tool) & ~self._offered & ~inserts)
 
     def sealed(self, tool: str) -> pd.DataFrame:
-        """Return the trials of `of` that may be shown."""
+        """Return the sealed trials among the trials of `of`."""
         return sealed_trials(self.of(tool))
 
     def timed(self, tool: str) -> pd.DataFrame:
-        """Return those of `sealed` that have response times: on a share of a core a server waits
-        for its period.
+        """Return the trials of `sealed` that have response times.
+
+        A trial on a share of a core has none, because its server waits for the quota's next period.
         """
         chosen = self.sealed(tool)
         return chosen[chosen["latency_p50_ms"].notna()]
 
     @property
     def copies(self) -> dict[str, str]:
-        """The servers of the run that are another one under a second label, with its name."""
+        """The servers that ran under a second label: label -> name of the server."""
         campaign = self.manifest.campaign
         ran = set(self.trials["server"])
 
@@ -100,8 +101,8 @@ class Tables:
     def ramps(self, *, database: bool) -> pd.DataFrame:
         """Return the trials at rising arrival rates, including failed ones, sorted by load.
 
-        With a database a constant rate counts as a ramp of one step, which shows the pool's use
-        over time.
+        With `database`, return the trials with a database. A constant rate then counts as a ramp of
+        one step, so that the pool's use over time is shown, too.
         """
         offered = self._offered & self.trials["objective"].eq("")
         stored = self.trials["pool_size"].notna()
@@ -110,34 +111,35 @@ class Tables:
         )
 
     def sweeps(self) -> pd.DataFrame:
-        """Return the trials at constant arrival rates without a database, failed ones too, sorted
-        by load and rate.
+        """Return the trials at constant arrival rates without a database, sorted by load and rate.
+
+        Failed trials are included.
         """
         ramps = (self.trials["steps"] > 1) | self.trials["pool_size"].notna()
         return self._compared(self._offered & self.trials["objective"].eq("") & ~ramps)
 
     def searches(self) -> pd.DataFrame:
-        """Return the steps of the searches for the highest rate that keeps an objective, failed
-        ones too.
+        """Return the steps of all searches for the highest rate that keeps an objective.
+
+        Failed steps are included.
         """
         return self._compared(self._offered & self.trials["objective"].ne(""))
 
     def pools(self) -> pd.DataFrame:
-        """Return the closed-loop trials with a database, failed ones too, sorted by load."""
+        """Return the closed-loop trials with a database, including failed ones, sorted by load."""
         return self._compared(
             self.trials["load_model"].eq("closed") & self.trials["pool_size"].notna()
         )
 
     def has_database(self) -> bool:
-        """Whether the run has a workload with a database behind its servers."""
+        """True if the run has a workload with a database behind its servers."""
         return bool(self.trials["pool_size"].notna().any())
 
     def samples(self, table: str, trial_id: str) -> pd.DataFrame:
-        """Return the rows of a table with a file per trial, `probe` or `requests`.
+        """Return a trial's rows of a table that has a file per trial: `probe` or `requests`.
 
-        No rows if none are kept.
-
-        LabError for a file that cannot be read or lacks a column.
+        Return no rows if the run keeps no such file. Raise LabError if the file cannot be read or
+        lacks a column.
         """
         path = None if self.folder is None else self.folder.tables / table / f"{trial_id}.parquet"
         rows = pd.DataFrame(columns=[column.name for column in columns(table)])
@@ -146,9 +148,9 @@ class Tables:
         )
 
     def of_script(self, table: str) -> pd.DataFrame:
-        """Return a table of a user's script, such as `endpoints`; no rows if there is none.
+        """Return a table of a user's script, such as `endpoints`, without rows if the run has none.
 
-        LabError for a file that cannot be read or lacks a column.
+        Raise LabError if the file cannot be read or lacks a column.
         """
         path = None if self.folder is None else self.folder.table(table)
         if path is None or not path.is_file():
@@ -160,7 +162,7 @@ class Tables:
         )
 
     def slices(self) -> pd.DataFrame:
-        """Return the table of slices; no rows if no load of the run has slices."""
+        """Return the table of slices, without rows if no load of the run has slices."""
         path = None if self.folder is None else self.folder.table("slices")
         if path is None or not path.is_file():
             return pd.DataFrame(columns=[column.name for column in columns("slices")])
@@ -176,30 +178,30 @@ class Tables:
 
 
 def is_sealed(trials: pd.DataFrame) -> pd.Series[bool]:
-    """Return which trials may be shown: those that ended whole and broke no invariant."""
+    """Return a mask of the sealed trials, which are complete and broke no invariant."""
     return trials["status"].eq("sealed")
 
 
 def sealed_trials(trials: pd.DataFrame) -> pd.DataFrame:
-    """Return those of `trials` that may be shown."""
+    """Return the sealed trials among `trials`."""
     return trials[is_sealed(trials)]
 
 
 def limits_of(trials: pd.DataFrame) -> pd.Series[Any]:
-    """Return what limited each trial, a `Limit` each."""
+    """Return the limit of each trial, as a series of `Limit`."""
     verdicts = zip(trials["verdict"], trials["verdict_cause"], strict=True)
     limits = [Limit.of(verdict, cause) for verdict, cause in verdicts]
     return pd.Series(limits, index=trials.index, dtype=object)
 
 
 def has_cause(trials: pd.DataFrame, cause: Cause) -> pd.Series[bool]:
-    """Return which trials have a verdict that this rule decided."""
+    """Return a mask of the trials whose verdict was decided by this rule."""
     return trials["verdict_cause"].eq(cause.value)
 
 
 @dataclass(frozen=True)
 class LimitCount:
-    """How many of some trials had a limit."""
+    """A limit, and the number of trials that had this limit."""
 
     limit: Limit
     count: int
@@ -212,8 +214,9 @@ def commonest_limits(trials: pd.DataFrame) -> list[LimitCount]:
 
 
 def limit_words(trials: pd.DataFrame) -> str:
-    """Return what limited the trials: `server`, or with counts if they differ, `database 3, pool
-    2`.
+    """Return the limit of the trials, such as `server`.
+
+    If the trials had different limits, return each with its count: `database 3, pool 2`.
     """
     limits = commonest_limits(trials)
     if len(limits) == 1:
@@ -224,8 +227,8 @@ def limit_words(trials: pd.DataFrame) -> str:
 def server_bound(trials: pd.DataFrame) -> bool:
     """Return True if the server limited every trial: only then may throughput be ranked.
 
-    One request at a time counts, too, if idle CPUs poll, because the rate then includes no time to
-    wake a CPU.
+    A load with one request at a time counts, too, if idle CPUs poll, because its rate then includes
+    no time to wake a CPU.
     """
     limits = limits_of(trials)
     bound = (limits == Limit.SERVER) | ((limits == Limit.SERIAL) & (trials["idle"] == "polling"))
@@ -249,10 +252,10 @@ def did_the_work(trials: pd.DataFrame) -> bool:
 
 
 def read_tables(run: RunFolder) -> Tables:
-    """Read the manifest and tables of `run`; LabError if a table or a column is missing.
+    """Read the manifest and tables of `run`; raise LabError if a table or a column is missing.
 
-    The run that was read last is not read again while its files are the same. The caller may change
-    the frames that are returned.
+    The last run that was read is cached until its files change. The caller may change the returned
+    frames.
     """
     files = [path for path in (run.path / "run.json", *map(run.table, FRAMES)) if path.is_file()]
     kept = _kept(
@@ -282,7 +285,10 @@ def read_table(run: RunFolder, name: str) -> pd.DataFrame:
 
 
 def tables_of(manifest: Manifest, rows: Iterable[Mapping[str, Any]]) -> Tables:
-    """Return the tables of a running run: one row per trial so far, and no other tables' rows."""
+    """Return the tables of a run that is not finished: a row for each trial so far.
+
+    All other tables are empty.
+    """
     frames = {name: pd.DataFrame(columns=[each.name for each in columns(name)]) for name in FRAMES}
     trials = pd.DataFrame([dict(row) for row in rows], columns=frames["trials"].columns)
     return Tables(
@@ -291,12 +297,13 @@ def tables_of(manifest: Manifest, rows: Iterable[Mapping[str, Any]]) -> Tables:
 
 
 def _read(path: Path, table: str, remedy: str) -> pd.DataFrame:
-    """Read a table; LabError if it is damaged or lacks a column that every run has."""
+    """Read a table; raise LabError if it is damaged or lacks a column that every run has."""
     try:
         if (rows := pq.read_metadata(path).num_rows) > MOST_ROWS:
             raise ValueError(f"{rows:,} rows are more than a run of the lab can have")
         found = pq.read_table(path)
-        found.validate(full=True)  # texts are decoded when they are used, and may not be texts
+        # check the texts now, because pyarrow would decode them only when they are used
+        found.validate(full=True)
         frame = found.to_pandas()
     except FileNotFoundError:
         raise LabError(f"{path} is missing{remedy}.", exit_code=1) from None
@@ -317,9 +324,10 @@ def _read(path: Path, table: str, remedy: str) -> pd.DataFrame:
 
 
 def _typed(frame: pd.DataFrame, table: str) -> pd.DataFrame:
-    """Return a table with all of its columns, optional ones too: numbers as NaN, texts as null.
+    """Return a table with all of its columns, including optional columns that the file lacks.
 
-    They and all numbers of the trials are floats, booleans 0 and 1, since a column of nulls has no
+    Unknown numbers are NaN, and unknown texts are null. Optional numbers, and all numbers of the
+    table of trials, are floats, and flags are 0 or 1. The reason is that a column of nulls has no
     type in Parquet.
     """
 
@@ -340,7 +348,7 @@ def _typed(frame: pd.DataFrame, table: str) -> pd.DataFrame:
         if each.type != "string" and (each.optional or table == "trials")
     ]
     typed = whole.assign(**{name: as_floats(whole[name]) for name in numbers})
-    return typed.copy()  # in a few blocks, to which columns can be added
+    return typed.copy()  # copy into a few large blocks, so that adding columns is cheap
 
 
 def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
@@ -352,7 +360,8 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     typed["language"] = typed["language"].replace("", "unknown")
     typed["framework"] = typed["framework"].mask(typed["framework"] == "", typed["server"])
     typed["verdict"] = typed["verdict"].replace("", Limit.UNKNOWN.verdict)
-    typed = with_causes(typed).copy()  # in a few blocks: columns are added below
+    # copied into a few large blocks, because columns are added below
+    typed = with_causes(typed).copy()
     typed = typed.fillna({"share": 1.0, "database_share": 1.0})
     typed["served_rps"] = typed["served_rps"].fillna(_served_rps(typed))
     is_open = typed["load_model"].eq("open")
@@ -361,7 +370,8 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     switches = (f"server_{kind}_switches_per_request" for kind in ("voluntary", "involuntary"))
     typed["server_switches_per_request"] = sum(typed[name] for name in switches)
     typed["quota_cores"] = typed["server_quota_cores"].fillna(math.inf)
-    # Only sealed trials know the state; the others have the one that was asked for.
+    # Only sealed trials have the observed state of idle CPUs; other trials have the requested
+    # state.
     is_mixed = sealed_trials(typed)["idle"].nunique() > 1
     rows = typed[list(NAMED_BY)].to_dict("records")
     named = [LoadName.of(row, says_idle=is_mixed) for row in rows]
@@ -387,17 +397,18 @@ def _with_loads(trials: pd.DataFrame) -> pd.DataFrame:
     modes = typed["mode"].map({mode: place for place, mode in enumerate(MODES)}).astype(float)
     loads = typed.assign(mode=modes).sort_values(keys, kind="stable")["load"].unique()
     typed["load_order"] = typed["load"].map({load: number for number, load in enumerate(loads)})
-    # In a few blocks, because every later choice of rows takes each block by itself: all texts as
-    # objects, since a column of pandas' own texts is a block of its own.
+    # Copy the frame into a few large blocks, because each later selection of rows handles every
+    # block separately. Texts become objects, because pandas keeps each column of its own text type
+    # in a separate block.
     words = dict.fromkeys(typed.columns[typed.dtypes == "str"], object)
     return typed.astype(words).copy()
 
 
 def with_causes(trials: pd.DataFrame) -> pd.DataFrame:
-    """Return the trials with `verdict_cause`, with `verdict_rule`, and with `verdict_reason`.
+    """Return the trials with the columns `verdict_cause`, `verdict_rule` and `verdict_reason`.
 
-    The rule and the whole sentence are written anew from the stored evidence. Runs from before
-    causes were stored have only the sentence, which is read here.
+    The rule and the whole sentence are written anew from the stored evidence. Runs of versions that
+    stored no causes have only the sentence, from which the cause is read.
     """
     verdicts = [_verdict_in_words(row) for row in trials.to_dict("records")]
     causes = ["" if each.cause is None else each.cause.value for each in verdicts]
@@ -428,7 +439,7 @@ def _verdict_in_words(row: Mapping[Any, Any]) -> _VerdictInWords:
 
 
 def _served_rps(trials: pd.DataFrame) -> pd.Series[float]:
-    """Return `served_rps`, exactly, for runs from before the tables had this column."""
+    """Return the column `served_rps` for runs of versions that did not store it; it is exact."""
     probe_requests = trials["probe_requests"].fillna(0.0)
     probe_failed = trials["probe_failed"].fillna(0.0)
     served: pd.Series[float] = served_rps(
@@ -442,30 +453,32 @@ NAMED_BY = (
     *("first_rate_rps", "rate_rps", "pool_size", "share", "quota_cores", "database_share"),
     *("idle", "slices"),
 )
-"""Columns that the name of a load is made of."""
+"""Columns from which the name of a load is made."""
 
 
 @dataclass(frozen=True)
 class LoadName:
     """Name of a load: `experiments, N = 3000`, `wrk-matrix, keep-alive, 100 connections`.
 
-    Idle CPUs are in it only if the trials of a run differ in them; otherwise the page says it once.
+    It has the state of idle CPUs only if the trials of a run differ in this state. Otherwise the
+    page states it once.
     """
 
     full: str
     brief: str
     """For a label with little room: `wrk-matrix, kept 100, 0.5 core`."""
     shape: str
-    """Connections, rate or users, and pool. The workload if there is nothing else to say."""
+    """Connections, rate or users, and pool; the name of the workload if the load has none of these.
+    """
     terms: str
-    """CPU quotas, idle CPUs and slices. Empty on whole cores with idle CPUs that poll."""
+    """CPU quotas, slices, and whether idle CPUs slept; empty if there is nothing to say."""
     terms_without_slices: str
     without_terms: str
     without_pool: str
 
     @classmethod
     def of(cls, row: Mapping[Any, Any], *, says_idle: bool) -> LoadName:
-        """Return the name of a trial's load; `says_idle` adds whether idle CPUs slept."""
+        """Return the name of a trial's load; with `says_idle`, it says if idle CPUs slept."""
         workload = str(row["workload"])
         pool = f"pool of {row['pool_size']:.0f}" if row["pool_size"] >= 0 else ""
         shape = _shape_words(row)
@@ -496,7 +509,7 @@ def _shape_words(row: Mapping[Any, Any]) -> list[str]:
 
 
 def _brief_shape_words(row: Mapping[Any, Any]) -> list[str]:
-    """Return the same as briefly as can be: `kept 100` for 100 keep-alive connections."""
+    """Return the same words in a shorter form: `kept 100` for 100 keep-alive connections."""
     kept_or_closed = {"keepalive": "kept", "close": "closed"}.get(row["mode"])
     if row["connections"] >= 0 and kept_or_closed:
         return [f"{kept_or_closed} {row['connections']:.0f}", _demand_words(row, brief=True)]
@@ -520,10 +533,10 @@ def _demand_words(row: Mapping[Any, Any], *, brief: bool = False) -> str:
 
 
 def _quota_words(row: Mapping[Any, Any]) -> list[str]:
-    """Return the CPU quotas of server and database.
+    """Return the CPU quotas of server and database, in words.
 
-    One that is not the lab's reads like the lab's if it is a part of a core. Beside a quota of the
-    lab's, or from a core on, it is called a quota.
+    A quota set outside the lab is worded like a quota of the lab if it is less than one core and
+    the only quota of the server. Otherwise it is called a quota.
     """
     words = []
     if row["share"] < 1:
@@ -542,7 +555,7 @@ def _joined(*parts: str) -> str:
 
 
 def repeated(trials: pd.DataFrame) -> pd.Series[bool]:
-    """Return which rows are attempts that another attempt at the same trial followed."""
+    """Return a mask of the attempts that were repeated by a later attempt at the same trial."""
     names = trials["trial_id"].str.replace(r"\.a\d+$", "", regex=True)
     return trials["attempt"].lt(trials["attempt"].groupby(names).transform("max"))
 
@@ -550,7 +563,7 @@ def repeated(trials: pd.DataFrame) -> pd.Series[bool]:
 def offered_words(row: Mapping[Any, Any], *, brief: bool = False) -> str:
     """Return the rate of an open load: `500 requests/s offered`, `500 to 5,000 requests/s offered`.
 
-    With `brief` a rate of requests is `500/s`.
+    With `brief`, a rate of requests is written as `500/s`.
     """
     first_rps = row["first_rate_rps"]
     last_rps = row["rate_rps"]
@@ -571,7 +584,7 @@ def rate_unit(workloads: Iterable[Any]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One sealed trial and its probe's samples within the load; None if there was no probe."""
+    """One sealed trial with the probe's samples within its load, which are None without a probe."""
 
     tables: Tables
     row: Values
@@ -612,9 +625,9 @@ class Case:
 def given_pct(tables: Tables, trials: pd.DataFrame, subject: str) -> pd.Series[float]:
     """Return the CPU that each trial gave to a subject, in % of a core.
 
-    It is NaN if the manifest does not say on which CPUs the subject ran. A server or a database on
-    a share of a core has this share, and a server with a quota from elsewhere no more than that. A
-    generator with threads (wrk) can use as many cores as it has of them.
+    It is NaN if the manifest does not say on which CPUs the subject ran. The lab's quota reduces
+    the CPU of a server or a database to its share, and a quota set outside the lab limits the
+    server's CPU. A generator with threads (wrk) can use as many cores as it has threads.
     """
     cpus = len(tables.manifest.placement.cpus_of(subject))
     given = pd.Series(100.0 * cpus if cpus else math.nan, trials.index)
@@ -628,12 +641,11 @@ def given_pct(tables: Tables, trials: pd.DataFrame, subject: str) -> pd.Series[f
 
 
 def candidates(tables: Tables) -> pd.DataFrame:
-    """Return the sealed trials of closed loads by k6, with a column `times`: their median over the
-    probe's.
+    """Return the sealed trials of k6's closed loads, with the additional column `times`.
 
-    Trials of a user's script are left out, because the probe sent other requests. `times` is NaN
-    if connections were not kept, because the probe, which keeps its own, does not see how long new
-    ones wait.
+    `times` is k6's median response time divided by the probe's. It is NaN if connections were not
+    kept: the probe keeps its connections, so it does not see how long new connections wait. Trials
+    of a user's script are left out, because the probe sent other requests.
     """
     trials = tables.timed("k6")
     trials = trials[trials["workload"] != OWN_SCRIPT]
@@ -642,10 +654,10 @@ def candidates(tables: Tables) -> pd.DataFrame:
 
 
 def queued(trials: pd.DataFrame) -> pd.Series[bool]:
-    """Return True for trials in which the generator was the limit and timed its own queue.
+    """Return a mask of the trials in which the generator was the limit and timed its own queue.
 
-    The probe must show it, and is a witness only if it sends the load's request, both keep their
-    connections, and the lab set no quota for the server.
+    The probe must show this. Its times count only if it sends the same request as the load, both
+    keep their connections, and the lab set no quota for the server.
     """
     kept = (
         trials["mode"].isin(["keepalive", ""])
@@ -664,8 +676,9 @@ def probed(tables: Tables) -> bool:
 def median_trial(trials: pd.DataFrame) -> pd.DataFrame:
     """Return the median trial of the cell in which the median of `times` is largest.
 
-    It is the one with the median `latency_p50_ms`, as a table of one row. Of an even number of
-    trials it is the one below the middle: the largest would exaggerate. No row without trials.
+    It is the trial with the median `latency_p50_ms`, as a table of one row. If the number of trials
+    is even, it is the trial just below the middle, so that the case is not exaggerated. Return no
+    row if there are no trials.
     """
     if trials.empty:
         return trials
@@ -680,10 +693,10 @@ def median_trial(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def choose(tables: Tables, trial: str = "") -> Case | None:
-    """Return the trial named, or the median one of the cell in which k6 and probe differ most.
+    """Return the named trial, or the median trial of the cell in which k6 and probe differ most.
 
-    Without a name only closed loads by k6 are looked at, and it is None if there is none. LabError
-    for a trial that the run does not have, or that was not sealed.
+    Without a name, choose among k6's closed loads, and return None if the run has none. Raise
+    LabError if the run does not have the named trial, or if it was not sealed.
     """
     if trial:
         chosen = tables.trials[tables.trials["trial_id"] == trial]

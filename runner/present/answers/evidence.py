@@ -292,8 +292,8 @@ WEIGHED = {
 }
 """Column of the trials -> how its value is put into words.
 
-The limit for other programs is 20 % of a core, because the kernel counts in ticks, which alone can
-explain less CPU time than that. 97 % of the committed trials are below this limit.
+CPU use of other programs counts only above 20 % of a core, because the ticks in which the kernel
+counts can explain smaller values. 97 % of the committed trials are below this limit.
 """
 
 

@@ -42,12 +42,12 @@ def advice(story: Story) -> list[Block]:
 
 
 def _best(tables: Tables, quantity: Quantity, rows: pd.DataFrame, need: str) -> str:
-    """Return a sentence that recommends the servers that were most often in the first place.
+    """Return a sentence that recommends the servers that were in the first place most often.
 
-    For each server, this is the share of its loads under which no other server was ahead of it.
-    Only loads count under which servers differ; without such a load, return an empty text. A server
-    with less than half as many of these loads as another server is not recommended, because few
-    servers could be ahead of it.
+    A server's share of first places is the share of its loads under which no other server was ahead
+    of it. Only loads count under which servers differ; without such a load, return an empty text. A
+    server with less than half as many of these loads as another server is not recommended, because
+    few servers could be ahead of it.
     """
     load_count = Counter[str]()
     first_count = Counter[str]()

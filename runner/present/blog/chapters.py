@@ -84,10 +84,11 @@ def finding(story: Story) -> list[str]:
 
 
 def reason(story: Story) -> list[Block]:
-    """Return a paragraph on what the dearest server spends more CPU time than the cheapest.
+    """Return a paragraph on the work that costs the most expensive server more CPU than the
+    cheapest.
 
     It is taken from the servers' profiles. Return nothing without profiles, or if no difference is
-    sure.
+    significant.
     """
     profiles = why_figures.profiles_of(story.tables)
     if profiles is None:

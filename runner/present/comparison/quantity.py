@@ -15,15 +15,18 @@ class Need(StrEnum):
     """
 
     SERVER_LIMIT = "the server was the limit of a closed load"
-    """For a rate: otherwise the rate is not the server's capacity."""
+    """Needed by a rate, which otherwise would not be the server's capacity."""
     NO_LIMIT = "a rate was offered and kept, and nobody was at a limit"
-    """For a response time: otherwise the response time includes the wait in a queue."""
+    """Needed by a response time, which otherwise would include the wait in a queue."""
     WORK = "the work was done"
-    """For a cost per request, or for memory, which are valid whatever the limit was."""
+    """Needed by a cost per request and by memory, which are valid whatever the limit was."""
     ROOM = "the server never filled its CPUs"
-    """For a CPU peak: if the CPUs are full all the time, there can be no peak."""
+    """Needed by a CPU peak, because CPUs that are full all the time show no peak."""
     LIMIT_OF_A_RAMP = "the rate rose beyond what the server can do"
-    """For rows inserted: at lower rates, all servers insert as many rows as requested."""
+    """Needed by the number of inserted rows.
+
+    At lower rates all servers insert as many rows as requested.
+    """
 
 
 @dataclass(frozen=True)

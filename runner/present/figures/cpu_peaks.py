@@ -109,9 +109,9 @@ def _point(cell: ServerLoad, series: str) -> pd.DataFrame:
 
 
 def _at_one_rate(kept: list[ServerLoad]) -> list[ServerLoad]:
-    """Return the cells of each sweep at one rate.
+    """Return the cells of each sweep at a single rate.
 
-    This is the rate that most servers kept; if there are several, the highest.
+    It is the rate that most servers kept, or the highest such rate if there are several.
     """
     rows = pd.DataFrame(
         [

@@ -45,7 +45,8 @@ SPARE = 1.12
 TABLE = "The answer"
 SECONDS = Axis("seconds; requests/s offered", "seconds since the load began", " s")
 DASHED = "dashed"
-"""Suffix of the series that is a quantity's bound, such as the offered rate."""
+"""Suffix of a dashed series' name. Such a series is a quantity's bound, such as the offered rate.
+"""
 Bound = Callable[[ServerLoad, Tables, OfferedSteps], tuple[Floats, ArrayLike]]
 
 

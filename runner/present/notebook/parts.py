@@ -155,7 +155,9 @@ def answer(tables: Tables) -> Iterator[Block]:
 
 
 def why(tables: Tables) -> Iterator[Block]:
-    """Yield, for each profiled load, on what one server spends more CPU time than another."""
+    """Yield, for each profiled load, the work on which one server spends more CPU time than
+    another.
+    """
     profiles = why_figures.profiles_of(tables)
     if profiles is None:
         yield Paragraph(why_figures.NO_PROFILES)
@@ -172,7 +174,7 @@ def why(tables: Tables) -> Iterator[Block]:
 
 
 def _database_why(tables: Tables, load: str) -> Iterator[Block]:
-    """Yield on what PostgreSQL spends its CPU time under each server's load.
+    """Yield the work on which PostgreSQL spends its CPU time under each server's load.
 
     Yield nothing if no database was profiled under this load.
     """
@@ -371,7 +373,9 @@ def _reason(judged: Judged) -> str:
 
 
 def numbers(tables: Tables) -> Iterator[Block]:
-    """Yield every published number with ours, in one table per source and scenario."""
+    """Yield every published number beside the number of this run, in a table per source and
+    scenario.
+    """
     yield Paragraph(f"{published_table.INTERVALS} {DAGGER}")
     yield Paragraph(WHY_STAND_INS)
     yield from published_table.sheets(tables)

@@ -257,7 +257,7 @@ LOADS = {
     "inserts closed": ("postgres-insert", (closed,), "inserts in a closed loop"),
     "inserts offered": ("postgres-insert", (offered,), "inserts at offered rates"),
 }
-"""`load` of an entry -> published scenario, functions that choose its trials, and a description.
+"""Key `load` of an entry -> published scenario, function that chooses its trials, and description.
 
 The description is printed if the run has no such trials.
 """

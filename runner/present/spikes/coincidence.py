@@ -55,7 +55,7 @@ STORM_FLOOR = 20.0
 With this floor, a connection storm is at least 100 connections per second above the baseline.
 """
 FEW_ANSWERS = 5
-"""Fewest answers of GET /stats in which connection storms are searched."""
+"""Fewest answers of GET /stats from which connection storms can be found."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,7 +34,9 @@ LETTERS = 28
 
 @dataclass(frozen=True, eq=False)
 class _Lane:
-    """The CPU use of a kind of work, or of the function of a spike, in each window."""
+    """A lane of the figure: the CPU use of a kind of work, or of a spike's function, in each
+    window.
+    """
 
     name: str
     cpu_pct: Floats

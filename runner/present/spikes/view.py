@@ -29,7 +29,8 @@ class View:
     tracks: dict[str, Track]  # CPU use by subject, the server first
     events: tuple[Events, ...]
     hindrances: tuple[Hindrance, ...]  # what held the server back
-    explanations: tuple[Explanation, ...]  # the cause of each spike of the server, in their order
+    # the cause of each spike of the server, in the order of the spikes
+    explanations: tuple[Explanation, ...]
     start_s: float
     stop_s: float
     duration_s: float  # length of the load

@@ -51,7 +51,7 @@ FEW_SESSIONS = "fewer than 2 complete sessions"
 OF_CLOSED_LOADS = (CPU_PER_REQUEST, THROUGHPUT, MEMORY)
 OF_OPEN_LOADS = (P50, P90, P95, P99)
 SHOWN = OF_THE_COUNTERS
-"""Quantities that are only shown, because they explain the others; they decide nothing."""
+"""Quantities that are shown to explain the other quantities, and that decide nothing."""
 DECIDING = (CPU_PER_REQUEST, THROUGHPUT)
 """Quantities of the closed load that must be decided so that the run can end early."""
 
@@ -65,7 +65,7 @@ class Row:
     base: float
     head: float
     judged: Judged | None
-    """None if the quantity cannot be compared."""
+    """The decision about the quantity; None if it cannot be compared."""
     why: str = ""
     """Why the quantity cannot be compared; empty if it can."""
     is_deciding: bool = False

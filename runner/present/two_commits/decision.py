@@ -30,16 +30,16 @@ SUSPICION_ALPHA = 0.05
 CONFIRMING_ALPHA = 0.2
 """One-sided level at which the confirming sessions alone must show the difference."""
 CONFIRMING_PART = 0.5
-"""Share of the border, and of the noise, that the difference must exceed in these sessions alone.
+"""Share of the border and of the noise that the difference must exceed in the confirming sessions.
 
-It is less than 1 because they are few.
+It is less than 1 because these sessions are few.
 """
 TIE_ALPHA = 0.005
-"""Two-sided level of a tie at each look; it is strict because a tie is final."""
+"""Two-sided significance level of a tie at each look; it is strict because a tie is final."""
 LAST_ALPHA = 0.1
-"""Two-sided level of a tie at the end of a run, where there is only one look."""
+"""Two-sided significance level of a tie at the end of a run, which is decided only once."""
 SMALLEST_FOUND = 2.0
-"""A tie excludes differences of this many times the border; smaller ones may remain unnoticed.
+"""A tie excludes differences of this many times the border; smaller differences may go unnoticed.
 
 Differences of this size are reliably found (docs/two-commits.md).
 """
@@ -126,11 +126,11 @@ class Effects:
         return cls(logs[2] - (logs[0] + logs[1]) / 2, logs[1] - logs[0])
 
     def until(self, sessions: int) -> Effects:
-        """Return the effects of this many first sessions."""
+        """Return the effects of the first `sessions` sessions."""
         return Effects(self.effect[:sessions], self.noise[:sessions])
 
     def after(self, sessions: int) -> Effects:
-        """Return the effects of the sessions after this many first ones."""
+        """Return the effects of all sessions after the first `sessions`."""
         return Effects(self.effect[sessions:], self.noise[sessions:])
 
 

@@ -20,7 +20,7 @@ from runner.present.why.words import TOTAL, load_words, sentences, us
 MOST_SERVERS = 4
 """Most servers in the figure; the tables have all servers."""
 LEAST_SHARE = 0.01
-"""Share of the dearest server's CPU time below which a kind of work has no bars in the figure."""
+"""A kind of work has no bars if it has a smaller share of the most expensive server's CPU time."""
 BAR_IN = 0.15
 APART_IN = 0.14
 LABEL_IN = 2.85
@@ -48,16 +48,16 @@ def load_of_figure(profiles: Profiles) -> str:
 
 
 def first_sentences(tables: Tables) -> tuple[str, ...]:
-    """Return a sentence on what the dearest server spends more CPU time than the cheapest.
+    """Return a sentence on the work that costs the most expensive server more CPU time.
 
-    Return nothing without profiles.
+    The server is compared with the cheapest one. Return nothing without profiles.
     """
     profiles = profiles_of(tables)
     return () if profiles is None else tuple(sentences(profiles, load_of_figure(profiles))[-1:])
 
 
 def in_figure(servers: Sequence[ServerProfile]) -> list[ServerProfile]:
-    """Return the servers that the figure shows: the cheapest ones and the dearest."""
+    """Return the servers that the figure shows: the cheapest servers and the most expensive one."""
     if len(servers) <= MOST_SERVERS:
         return list(servers)
     return [*servers[: MOST_SERVERS - 1], servers[-1]]

@@ -146,9 +146,10 @@ def svg(root: Frame, color: str = PLAIN, of_two: bool = False) -> str:
 def blocks(
     profiles: Profiles, looks: Mapping[str, Identity], load: str, words: str
 ) -> Iterator[Flame]:
-    """Yield the flame graph of the dearest server minus the cheapest, then one for each server.
+    """Yield the flame graph of the difference of two servers, then one for each server.
 
-    `words` are the name of the load.
+    The difference is that of the most expensive server minus the cheapest. `words` are the name of
+    the load.
     """
     servers = [each.server for each in profiles.of(load)]
     if len(servers) > 1:

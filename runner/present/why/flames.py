@@ -19,7 +19,9 @@ LEAST_SHARE = 0.001
 
 
 class Change(IntEnum):
-    """Whether a server surely spends more, or less, CPU time in a frame than the other server."""
+    """Whether a server spends significantly more, or less, CPU time in a frame than the other
+    server.
+    """
 
     LESS = -1
     UNSURE = 0
@@ -187,7 +189,7 @@ def own_us(frame: Frame) -> float:
 
 
 def changed(frame: Frame, count: int) -> list[Frame]:
-    """Return up to `count` kinds of work that surely differ, the largest difference first."""
+    """Return up to `count` kinds of work that differ significantly, largest difference first."""
     sure = (each for each in frame.callees if each.change is not Change.UNSURE)
     return sorted(sure, key=lambda each: -abs(each.more_us))[:count]
 

@@ -23,7 +23,8 @@ ORDER = (
 )
 """Categories (kinds of work) in the order of all tables and figures.
 
-First come those of servers, from the kernel to the application, then those of PostgreSQL.
+First come the categories of servers, from the kernel to the application, then the categories of
+PostgreSQL.
 """
 MOST_UNKNOWN = 0.15
 """Share of unknown CPU time above which a page warns that the profile shows too little."""

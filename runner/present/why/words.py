@@ -141,7 +141,7 @@ def difference_words(found: Difference) -> str:
 def _compared(profiles: Profiles, load: str) -> list[ServerProfile]:
     """Return the servers of a load that sentences compare, the cheapest first.
 
-    A server that only answers fixed bodies is left out, unless fewer than two others are there.
+    A server that only answers fixed bodies is left out, unless fewer than two other servers remain.
     """
     found = profiles.of(load)
     others = [each for each in found if each.server not in YARDSTICKS]
@@ -155,9 +155,10 @@ def sentences(profiles: Profiles, load: str) -> list[str]:
 
 
 def reason(profiles: Profiles, load: str) -> str:
-    """Return a sentence on what the dearest server spends more CPU time than the cheapest.
+    """Return a sentence on the work that costs the most expensive server more CPU than the
+    cheapest.
 
-    Return an empty text if no category surely differs.
+    Return an empty text if no category differs significantly.
     """
     found = _compared(profiles, load)
     apart = found[-1].less(found[0]) if len(found) > 1 else None
