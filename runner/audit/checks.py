@@ -47,12 +47,16 @@ NAMES = {
     },
 }
 STANDING_IN = {("mean_ms", "p99_ms"): SUSPICIOUS, ("p99_ms", "max_ms"): KNOWING}
-"""Pairs of columns that a table may have confused, with the severity of equal numbers in a row."""
+"""Pairs of columns that a table may have mixed up -> severity of a row with equal numbers in both.
+"""
 FEWEST_ALIKE = 3
 MOSTLY_ALIKE = 0.9
 """Two columns are a copy of each other if they agree in this number and this share of rows."""
 DIGITS_APART = 1e-6
-"""Deviation from three digits, in units of the third, up to which a number has only three."""
+"""A number counts as rounded to three digits if it is at most this far from such a number.
+
+The unit is one in the third digit.
+"""
 BAND = 0.01
 AROUND = 0.2
 RARE = 1e-4
@@ -63,17 +67,17 @@ DIGITS = 10_000
 ALIKE = ["rate", "mean_ms", "stdev_ms", "p50_ms", "p99_ms", "max_ms", "requests"]
 OLD_DAYS = 180
 SHOWN_APART = 3
-"""If more rows of one test break a rule, they are combined into one finding."""
+"""If more rows than this of one test break a rule, they are combined into one finding."""
 NAMED = 5
-"""Number of rows that such a finding names."""
+"""Number of rows that a finding about more than `SHOWN_APART` rows names."""
 MANY_ERRORS = 0.05
 """Share of errors above which a rate shows whether it counts errors."""
 SHORT_S = 2.0
-"""Duration below which a rate that is a mean of samples may differ from requests / time."""
+"""Below this duration, a rate that is a mean of samples may differ from requests / time."""
 AGREEING = 0.03
-"""Deviation up to which a rate agrees with requests / time."""
+"""A rate agrees with requests / time if it deviates by at most this share."""
 FEW_FOR_P99 = 200
-"""Number of requests below which p99 may be the maximum."""
+"""Below this number of requests, p99 may be equal to the maximum."""
 OTHER_SIZE = 3.0
 """Ratio of the sizes of two answers above which they cannot be the same answer."""
 PER_REQUEST = ("locust", "jmeter", "gatling")
@@ -242,7 +246,7 @@ def _little(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
 
 
 def _streams(rows: pd.DataFrame) -> Iterator[Finding]:
-    """Yield a finding about each test with an unknown number of requests at once per connection."""
+    """Yield a finding about each HTTP/2 test that does not state its streams per connection."""
     unknown = rows[rows["protocol"].eq("h2") & rows["depth"].isna()]
     under_way_each = unknown["rate"] * unknown["mean_ms"] / 1000 / unknown["connections"]
     for (source, test), each in under_way_each.dropna().groupby(
@@ -565,7 +569,10 @@ def _duplicates(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
 
 
 def _equal_rows(rows: pd.DataFrame) -> Iterator[Finding]:
-    """Yield findings about different subjects, loads or files with rows equal to the last digit."""
+    """Yield findings about rows that are equal to the last digit, although they should differ.
+
+    Such rows are of different subjects, loads or files.
+    """
     known = rows[(rows["rate"] * 10 >= DIGITS) & (rows[ALIKE].notna().sum(axis=1) >= 3)]
     copies: dict[tuple[str, str], list[Finding]] = {}
     for _, group in known.groupby(ALIKE, sort=False, dropna=False):

@@ -70,8 +70,8 @@ def read_all(
     """Return the rows of all sources in one frame.
 
     A source is a file, `-` for stdin, or an https address. `columns` names the columns of a CSV, as
-    in `rps=a,connections=b`. `connections` and `depth` apply to loads that do not state theirs.
-    Raise LabError if a source cannot be read, is too large, or has no known format.
+    in `rps=a,connections=b`. `connections` and `depth` apply to loads for which the source does not
+    state them. Raise LabError if a source cannot be read, is too large, or has no known format.
     """
     pairs = [part.partition("=") for part in columns.split(",") if part.strip()]
     if not all(separator and ours.strip() and theirs.strip() for ours, separator, theirs in pairs):
@@ -85,7 +85,7 @@ def read_all(
 
 @dataclass(frozen=True)
 class Options:
-    """What the user says about the sources."""
+    """The user's options about the sources."""
 
     format_name: str = ""
     """The only format to try; empty to try all formats."""
@@ -93,7 +93,10 @@ class Options:
     """Columns of a CSV: our name -> its name."""
     connections: float | None = None
     depth: float | None = None
-    """Connections and depth of loads that do not state theirs."""
+    """Number of requests at once per connection.
+
+    Like `connections`, it applies to loads for which the source does not state it.
+    """
 
 
 def _read(name: str, options: Options) -> pd.DataFrame:
@@ -176,7 +179,7 @@ def parse(
     """Return the rows of a file's content, with the columns TEXTS and NUMBERS.
 
     `columns` names the columns of a CSV (our name -> its name). `connections` and `depth` apply to
-    loads that do not state theirs. Raise LabError as `read_all` does.
+    loads for which the file does not state them. Raise LabError as `read_all` does.
     """
     return _parsed(data, source, Options(format_name, columns or {}, connections, depth))
 
@@ -193,10 +196,10 @@ def _parsed(data: bytes, source: str, options: Options) -> pd.DataFrame:
 
 
 def _completed(rows: Iterable[Row], source: str, options: Options) -> pd.DataFrame:
-    """Return rows as a frame, with the connections and depth of loads that do not state theirs."""
+    """Return rows as a frame; fill in missing connections and depths from the options."""
     found = _tidy(rows, source)
     found["depth"] = found["depth"].fillna(options.depth or math.nan)
-    # If nothing is said about it, a connection of HTTP/1 has one request under way.
+    # Unless the source says otherwise, a connection of HTTP/1 has one request under way.
     found["depth"] = found["depth"].mask(found["depth"].isna() & found["protocol"].eq(""), 1.0)
     return found.fillna({"connections": options.connections or math.nan})
 

@@ -48,7 +48,7 @@ HARMLESS = (b" ", b"x", b"0", "é".encode())  # bytes whose insertion often leav
 def random_rows(server: Server, seed: int, size: int = 250) -> Rows:
     """Return rows for `size` valid experiments and as many damaged ones.
 
-    The MD5 endpoint gets a fifth of these numbers.
+    The MD5 endpoint gets only a fifth as many of each kind.
     """
     rows: dict[str, partial[Result]] = {}
     if "experiments" in server.implements:

@@ -1,4 +1,4 @@
-"""The building blocks of checks: most checks are an Exchange with a name, the others functions."""
+"""The building blocks of checks: most checks are an Exchange with a name, others are functions."""
 
 from __future__ import annotations
 

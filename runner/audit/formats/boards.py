@@ -88,7 +88,7 @@ def arena_rows(data: Any, path: str = "") -> Iterator[JsonObject]:
 
 
 HTTP_2 = re.compile(r"(?<![a-z])(h2c?|http-?2|grpc)(?![a-z0-9])", re.IGNORECASE)
-"""A name of HTTP/2 in the name of a test.
+"""Pattern in the name of a test that uses HTTP/2.
 
 The connections of such a test have streams, and the file does not say how many.
 """
@@ -139,7 +139,7 @@ LABELS = {
     "http_errors": "errors",
 }
 IN_US = 20.0
-"""Median of all p50 above which the times are in microseconds, as in older files.
+"""If the median of all p50 is above this, the times are in microseconds, as in older files.
 
 Otherwise they are in seconds.
 """

@@ -19,7 +19,8 @@ class JsonFormat:
     name: str
     fits: Callable[[Any], bool]
     rows: Callable[[Any, str], Iterable[Row]]
-    """Reads the content; the second argument is the file's name."""
+    """Function that returns the rows of a file's content; its second argument is the file's name.
+    """
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,9 @@ class TableFormat:
     name: str
     fits: Callable[[str], bool]
     rows: Callable[[str, str, Mapping[str, str]], Iterable[Row]]
-    """Reads a text.
+    """Function that returns the rows of a text.
 
-    The further arguments are the file's name, and the columns of `--map` (our name -> theirs).
+    Its further arguments are the file's name, and the columns of `--map` (our name -> theirs).
     """
 
 

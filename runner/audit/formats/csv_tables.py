@@ -25,7 +25,7 @@ ALIASES = {
     "duration_s": ("duration", "seconds"),
     "language": ("language",),
 }
-"""For each of our columns, the CSV headings that are read as it, unless `--map` says otherwise."""
+"""For each of our columns, the headings that name it in a CSV, unless `--map` says otherwise."""
 
 
 def _csv_rows(text: str) -> Iterator[dict[str, str]]:

@@ -41,7 +41,8 @@ def _samples(text: str) -> Iterator[Sample]:
 def _sample(line: str, columns: list[str], date_s: float, last_s: float) -> Sample | None:
     """Return the sample of a line; None if the line has none.
 
-    A time of day that is much earlier than the last one is of the next day.
+    If the line's time of day is much earlier than the time before it, the sample is of the next
+    day.
     """
     cells = line.split()
     if len(cells) > 1 and cells[1] in ("AM", "PM"):

@@ -60,7 +60,8 @@ class _Result:
             raise LabError(f"Prometheus's values of {names[0]} are not all numbers.", exit_code=1)
         if self.metric.endswith(_COUNTER):
             steps = np.diff(self.values, prepend=self.values[:1])
-            used_s = np.cumsum(np.where(steps < 0, self.values, steps))  # a restart begins at 0
+            # after a restart, the counter begins at 0
+            used_s = np.cumsum(np.where(steps < 0, self.values, steps))
             return Series(names, "wall", self.at_s, used_s, rss)
         times = [Time(float(at_s), "wall") for at_s in self.at_s]
         note = "" if self.metric else _IN_CORES

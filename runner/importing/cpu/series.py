@@ -24,7 +24,7 @@ Clock = Literal["wall", "local", "relative", "none"]
 - `none`: nothing, because the tool wrote no times.
 """
 EPOCH_S = 1e8
-"""Numbers from here on are times since the epoch; lower numbers are relative times."""
+"""A number of at least this is a time since the epoch; a lower number is a relative time."""
 _UNITS_PER_S = {13: 1e3, 16: 1e6, 19: 1e9}
 """Number of digits of a time since the epoch -> units per second. Seconds have fewer digits."""
 _SIZE = re.compile(r"([0-9.]+(?:e[+-]?\d+)?)\s*([kKMGT]?i?)B?", re.ASCII)
@@ -53,7 +53,7 @@ class Series:
     cpu_s: Floats
     """CPU time used since the first sample."""
     rss_bytes: Floats
-    """NaN if unknown."""
+    """Resident memory in bytes; NaN if unknown."""
     note: str = ""
     """A sentence about what was assumed; empty if nothing was assumed."""
 
