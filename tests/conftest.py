@@ -1,4 +1,4 @@
-"""Fixtures and rules that more than one module of tests takes."""
+"""Fixtures and rules that several modules of tests use."""
 
 import gc
 import os
@@ -17,16 +17,18 @@ from runner.model import Campaign
 from runner.planning.catalog import load_campaign
 
 pytest_plugins = ["disturbance", "pytester"]
-# nbformat's validator would compile a grammar of IRIs, which no notebook has: seconds for each
-# process of the tests.
+# Without this line, nbformat's validator would compile a grammar of IRIs, which takes some seconds
+# in each process of the tests. No notebook has an IRI.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
-# Notebooks and other processes that tests start run this checkout, whichever is installed.
+# Notebooks and other programs that tests start import this checkout, even if another one is
+# installed.
 os.environ["PYTHONPATH"] = str(built.ROOT)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """See that a module has the name of each mark that it gives: by this the Makefile finds what it
-    collects.
+    """Assert that the text of a module names each mark of its tests.
+
+    The Makefile finds the modules for pytest by this text.
     """
     for item in items:
         for mark in {"load", "timed"} & {each.name for each in item.iter_markers()}:
@@ -36,9 +38,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Have the garbage collector leave alone what stays: modules and tests.
+    """Keep the garbage collector from looking at modules and tests, which stay until the end.
 
-    Let kernels be forks if a module that needs them is among the collected ones.
+    If a collected module needs kernels, let kernels be forks.
     """
     if launcher := sys.modules.get("jupyter_client.launcher"):
         launcher.Popen = preloaded.Popen
@@ -47,20 +49,23 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Let it have all at the end: duckdb counts what is left of its functions then."""
+    """Give all objects back to the garbage collector at the end.
+
+    duckdb then counts those of its functions that are left.
+    """
     gc.unfreeze()
 
 
 @pytest.fixture
 def bare_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A lab without servers and runs, in the test's folder."""
+    """Return a lab without servers and runs, in the test's folder."""
     monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
     return built.bare_lab(tmp_path)
 
 
 @pytest.fixture
 def read_campaign(tmp_path: Path) -> Callable[[str], Campaign]:
-    """Reads a campaign from its text, as from the test's folder."""
+    """Return a function that reads a campaign from its text, in the test's folder."""
 
     def read(text: str) -> Campaign:
         (tmp_path / "mine.toml").write_text(text)
@@ -71,14 +76,14 @@ def read_campaign(tmp_path: Path) -> Callable[[str], Campaign]:
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A lab with the repository's servers and tools, in the test's folder."""
+    """Return a lab with the repository's servers and tools, in the test's folder."""
     monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
     return real_lab.make(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def in_lab(lab: Path) -> Iterator[Path]:
-    """The lab of the module, for its tests and for the notebooks that they execute."""
+    """Yield the module's lab, which its tests and the notebooks that they execute then use."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BENCH_ROOT", str(lab))
         yield lab
@@ -88,7 +93,10 @@ def in_lab(lab: Path) -> Iterator[Path]:
 def bench(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str, str]]:
-    """`bench compare`, or another command, in this process: exit code, output and errors."""
+    """Return a function that runs `bench compare`, or another command, in this process.
+
+    The function returns exit code, output and errors.
+    """
 
     def call(*arguments: str, command: str = "compare") -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["bench", command, *arguments])
@@ -102,8 +110,8 @@ def bench(
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> real_lab.Run:
-    """A campaign of five trials that has ended in a lab of scripts.
+    """Return a campaign of five trials that has ended in a lab of scripts.
 
-    Whoever changes something in it puts it back, or changes a copy.
+    A test that changes its files must restore them, or change a copy.
     """
     return fake_lab.run(fake_lab.make(tmp_path_factory.mktemp("finished")))

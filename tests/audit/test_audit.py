@@ -1,5 +1,5 @@
-"""`bench audit`: planted errors of each kind are found, sound tables are silent, hostile files end
-in one sentence.
+"""Tests of the audit: planted errors of each kind must be found, correct tables must cause no
+finding, and hostile files must end in one sentence.
 """
 
 import json
@@ -38,7 +38,7 @@ def found(rows: pd.DataFrame, check: str = "") -> list[tuple[str, str, str]]:
 
 
 def only(rows: pd.DataFrame, check: str) -> str:
-    """What the only finding of a check says."""
+    """Return the text of a check's only finding."""
     (finding,) = [f for f in audit(rows).findings if f.check == check]
     return finding.says
 
@@ -65,7 +65,7 @@ def test_a_sound_table_is_silent() -> None:
         ({"cpu_pct": 100.5}, COUNTS, "worth knowing"),
         ({"cpu_pct": 106}, COUNTS, "suspicious"),
         ({"errors": 12_000}, COUNTS, "suspicious"),
-        ({"errors": 140_255}, COUNTS, "void"),  # as many as requests
+        ({"errors": 140_255}, COUNTS, "void"),  # as many errors as requests
         ({"p50_ms": 50}, TIMES, "impossible"),
         ({"max_ms": 5}, TIMES, "impossible"),
         ({"p99_ms": -1.5}, "missing values", "impossible"),
@@ -74,9 +74,10 @@ def test_a_sound_table_is_silent() -> None:
         ({"requests": 152_000}, COUNTS, "suspicious"),
         ({"cpu_pct": 112}, COUNTS, "impossible"),
         ({"rps": -1}, "missing values", "suspicious"),
-        ({"p99_ms": 6.9}, TIMES, "suspicious"),  # few requests would make the mean
+        # suspicious only, because a few slow requests could raise the mean so far
+        ({"p99_ms": 6.9}, TIMES, "suspicious"),
         ({"p99_ms": sound()["mean_ms"][5]}, TIMES, "suspicious"),
-        ({"stdev_ms": 80}, TIMES, "impossible"),  # beyond its bound
+        ({"stdev_ms": 80}, TIMES, "impossible"),  # more than any values in this range can have
     ],
 )
 def test_a_planted_error_is_found_and_nothing_else(
@@ -107,8 +108,8 @@ def test_littles_law_by_percentiles_where_no_mean_is_given() -> None:
         name: values for name, values in sound().items() if name not in ("mean_ms", "max_ms")
     }
     assert found(table(**columns), LITTLE) == []
-    # 0.5 x 0 + 0.49 x 40 + 0.01 x 60 = 20.2 ms at least, on 100 connections at 7,000 requests/s:
-    # 1.41.
+    # The mean is at least 0.5 x 0 + 0.49 x 40 + 0.01 x 60 = 20.2 ms. With 7,000 requests/s, at
+    # least 141 requests are then under way on 100 connections, which is a share of 1.41.
     slow = {"rps": 7000, "requests": 70_000, "p50_ms": 40, "p99_ms": 60}
     for changes, words in (
         (slow, "20.2 ms (at least, by the percentiles)"),
@@ -129,7 +130,7 @@ def test_one_number_that_stands_in_for_another_is_said_once() -> None:
 
 
 def test_a_plateau_of_different_programs_is_found() -> None:
-    """A smooth table has none."""
+    """Rates that rise smoothly must have no plateau; twelve rates within 1 % must be one."""
     rates = np.sort(np.random.default_rng(1).lognormal(10, 0.5, 40))
     smooth = {"framework": [f"f{i}" for i in range(40)], "rps": rates.copy(), "connections": 100}
     rates[-12:] = rates[-12] * np.linspace(1, 1.008, 12)
@@ -418,7 +419,7 @@ def test_csv_with_other_names_and_without_latencies() -> None:
 def test_the_published_numbers() -> None:
     done = audit(read_all([ROOT / "data" / "published.csv"]))
     text = html(of_published())
-    # 3000 users at 9,254 requests/s: 3000 / 9254 s are 324.2 ms.
+    # 3000 users at 9,254 requests/s have a mean response time of 3000 / 9254 s, which is 324.2 ms.
     assert "the mean response is 324 ms" in text
     assert not any(f.severity is Severity.IMPOSSIBLE for f in done.findings)
 
@@ -440,7 +441,10 @@ def test_the_laws_are_kept_by_the_committed_runs(run: str) -> None:
 
 
 def test_the_tolerance_of_a_quota_is_two_of_its_periods_in_a_slice() -> None:
-    """Four slices of one second on half a core: 2 x 10 ms / 1 s, so that 51 % are not too much."""
+    """A quota of half a core in slices of one second has a tolerance of 2 x 10 ms / 1 s.
+
+    So a use of 51 % of a core is within the tolerance.
+    """
     rows = rows_of(read_tables(RunFolder(ROOT / "data" / "sample")))
     row = rows[(rows["cpu_given_pct"] == 50) & rows["cpu_tolerance"].between(0.018, 0.02)].iloc[[0]]
 
@@ -531,9 +535,10 @@ def cpu_s(work: Callable[[], object]) -> float:
 
 @pytest.mark.long
 def test_ten_megabytes_take_seconds() -> None:
-    """By the pace of this machine: nine times what eight readings of their JSON take.
+    """The audit of a large file must take at most nine times as long as eight readings of its JSON.
 
-    Seen are four to six.
+    The comparison makes the limit independent of the machine's speed. Observed were four to six
+    times.
     """
     entries = TECHEMPOWER["rawData"]["json"]["gemini"][1:] * 6  # type: ignore[index]
     data = {
@@ -555,7 +560,7 @@ def test_ten_megabytes_take_seconds() -> None:
 
 @pytest.fixture
 def with_a_comma(tmp_path):
-    """A table of others whose name has a comma."""
+    """Return the path of a table whose name contains a comma."""
     path = tmp_path / "results, of May.csv"
     pd.DataFrame(sound()).to_csv(path, index=False)
     return path

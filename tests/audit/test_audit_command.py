@@ -1,4 +1,4 @@
-"""`bench audit` as a command, with its figures, its page, and tables fetched from a web server."""
+"""Tests of `bench audit`: its figures, its page, and tables fetched from a web server."""
 
 import contextlib
 import functools
@@ -29,7 +29,7 @@ from runner.present.notebook import notebooks
 
 @pytest.fixture
 def run(bench):
-    """`bench audit` in this process."""
+    """Return a function that runs `bench audit` in this process."""
     return functools.partial(bench, command="audit")
 
 
@@ -94,7 +94,7 @@ def test_the_command(tmp_path, run, monkeypatch):
 
 
 class Board(http.server.BaseHTTPRequestHandler):
-    """A board's web server: a table, one that is elsewhere, and one without an end."""
+    """A web server with a table, a redirection to a table elsewhere, and a table without an end."""
 
     def do_GET(self):
         if self.path.startswith("/to/"):
@@ -115,7 +115,7 @@ class Board(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def board(tmp_path, monkeypatch):
-    """The address of a web server with a certificate of its own, which this machine trusts."""
+    """Return the address of a web server whose own certificate this machine trusts."""
     key = tmp_path / "key.pem"
     certificate = tmp_path / "certificate.pem"
     subprocess.run(
@@ -194,7 +194,7 @@ def test_the_page_reads_what_the_command_reads(tmp_path, run, bare_lab):
 
 
 def test_a_page_needs_neither_the_table_nor_a_second_reading(tmp_path, run, bare_lab, monkeypatch):
-    """What came through a pipe is gone, and a page that audited it anew would have no row."""
+    """The page of an audit must be made from the stored audit, as a pipe cannot be read again."""
     text = b"who,rps,mean_ms,connections\na,1000,50,10\nb,2000,10,10\n"
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text)))
     page = tmp_path / "piped.html"
@@ -207,7 +207,7 @@ def test_a_page_needs_neither_the_table_nor_a_second_reading(tmp_path, run, bare
 
 
 def test_a_page_takes_the_place_of_no_table(tmp_path, run, bare_lab):
-    """Somebody's results.parquet may lie beside the page results.html."""
+    """A page must not overwrite a table, because a results.parquet may lie beside results.html."""
     mine = tmp_path / "results.parquet"
     mine.write_bytes(b"mine")
     source = tmp_path / "source.csv"

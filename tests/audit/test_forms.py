@@ -1,4 +1,6 @@
-"""Forms in which files come: several documents, long lists of requests, encodings, spreadsheets."""
+"""Tests of the forms in which files come: several documents, long lists of requests, encodings, and
+spreadsheets.
+"""
 
 import json
 import statistics
@@ -164,13 +166,13 @@ HEAD = "timeStamp,elapsed,label,responseCode,success,bytes,allThreads"
 
 @pytest.fixture
 def requests_ms() -> list[int]:
-    """Times of requests: mostly short, and one in 100 above what is counted by itself."""
+    """Return times of requests in ms: one in 100 is so long that it is rounded before counting."""
     return [n % 83 + 1 if n % 100 else 70_000 + n for n in range(COUNT)]
 
 
 @pytest.fixture
 def jtl(tmp_path: Path, requests_ms: list[int]) -> Path:
-    """Their file, one request begun each millisecond."""
+    """Write these requests as a file of JMeter, in which one request begins in each millisecond."""
     lines = [
         f"{10**12 + n},{time_ms},get,200,{'false' if n % 10 == 3 else 'true'},180,4"
         for n, time_ms in enumerate(requests_ms)
@@ -185,7 +187,7 @@ def test_a_list_of_requests_of_any_length_takes_little_memory(
 ) -> None:
     monkeypatch.setattr(reading, "HEAD_BYTES", 1000)
     monkeypatch.setattr(reading, "MOST_BYTES", 10_000)
-    read_all([jtl])  # what is imported and cached for good
+    read_all([jtl])  # imports and caches what stays in memory, before memory is measured
     tracemalloc.start()
     (row,) = read_all([jtl]).to_dict("records")
     peak = tracemalloc.get_traced_memory()[1]
@@ -229,7 +231,9 @@ def test_requests_with_dates_have_a_duration() -> None:
 
 
 def test_each_subject_has_a_table_of_what_to_fix() -> None:
-    """The gravest subject comes first, and the gravest finding of each."""
+    """The subject with the most severe finding must come first, and so must its most severe
+    finding.
+    """
     columns = sound()
     columns["errors"] = [0] * 12
     columns["errors"][8] = columns["requests"][8]

@@ -1,7 +1,8 @@
-"""Sound tables never alarm, and every planted fault above its tolerance does.
+"""Tests with random tables: correct tables must cause no alarm, and each planted fault must cause
+one.
 
-Tables are drawn from simulated loads: the latencies of a closed loop are drawn, and all columns are
-computed from them, with the digits that tools print.
+The latencies of a closed loop are drawn at random. All columns of its table are computed from them,
+with the digits that tools print.
 """
 
 import json
@@ -24,7 +25,9 @@ DURATION_S = 10.0
 
 @dataclass(frozen=True)
 class Load:
-    """A closed loop: connections that always wait, and the spread of its response times."""
+    """A closed loop whose connections always have a request under way, and its response times'
+    spread.
+    """
 
     mean_ms: float
     spread: float
@@ -32,7 +35,7 @@ class Load:
     seed: int
 
     def row(self, digits: int = 3) -> dict[str, float]:
-        """Return the load's columns as a tool prints them, with so many digits."""
+        """Return the load's columns as a tool prints them, with this number of digits."""
         times_ms = np.random.default_rng(self.seed).lognormal(0, self.spread, 4000)
         times_ms *= self.mean_ms / times_ms.mean()
         rate = 1000 * self.connections / times_ms.mean()
@@ -61,12 +64,12 @@ loads = st.builds(
 
 
 def tables_of(most: int) -> st.SearchStrategy[list[Load]]:
-    """Return lists of loads, none of which repeats another."""
+    """Return a strategy for lists of different loads."""
     return st.lists(loads, min_size=1, max_size=most, unique_by=lambda load: load.seed)
 
 
 def rows_of(loads: list[Load], digits: int = 3, **changed: float) -> pd.DataFrame:
-    """Return a table of these loads; `changed` holds for the first one."""
+    """Return a table of these loads; `changed` replaces values in the row of the first load."""
     rows = [each.row(digits) for each in loads]
     rows[0] |= changed
     named = [row | {"framework": f"f{number}"} for number, row in enumerate(rows)]
@@ -74,7 +77,7 @@ def rows_of(loads: list[Load], digits: int = 3, **changed: float) -> pd.DataFram
 
 
 def grave(rows: pd.DataFrame) -> set[tuple[str, str]]:
-    """Return the law and the subject of each finding that is graver than worth knowing."""
+    """Return the law and the subject of each finding that is more severe than "worth knowing"."""
     return {(each.check, each.subject) for each in audit(rows).findings if each.severity in GRAVE}
 
 
@@ -85,7 +88,7 @@ def test_sound_loads_never_alarm(loads: list[Load], digits: int) -> None:
 
 
 def _most_mean(row: dict[str, float]) -> float:
-    """Return the mean of a load whose times are as long as these percentiles allow."""
+    """Return the largest mean that the percentiles and the maximum of a row allow."""
     parts = [(0.5, "p50_ms"), (0.4, "p90_ms"), (0.09, "p99_ms"), (0.01, "max_ms")]
     return sum(share * row[name] for share, name in parts)
 
@@ -124,7 +127,7 @@ FAULTS = {
     "a count that is not the rate's": (
         "counts",
         lambda row, size: {"requests": row["requests"] / size},
-        1.1,  # as few requests are rounded to whole ones
+        1.1,  # with few requests, rounding to a whole number hides a smaller difference
         9.0,
     ),
     "errors": (
@@ -140,7 +143,9 @@ FAULTS = {
         9.0,
     ),
 }
-"""Law, the changed columns by the size of the fault, and the least and largest size."""
+"""Fault -> law that it breaks, function that returns the changed columns for a size of the fault,
+and the smallest and the largest size.
+"""
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -159,7 +164,7 @@ def test_a_planted_fault_is_found(name: str, loads: list[Load], part: float) -> 
 
 
 def said(rows: pd.DataFrame, check: str) -> list[str]:
-    """Return what the findings of a check say."""
+    """Return the texts of a check's findings."""
     return [each.says for each in audit(rows).findings if each.check == check]
 
 
@@ -169,7 +174,7 @@ def test_rates_that_count_errors_are_not_ranked_with_those_that_do_not() -> None
     for place, counts_them in ((3, True), (7, False)):
         answered = columns["requests"][place]
         columns["errors"][place] = round(0.2 * answered)
-        if not counts_them:  # the rate stays that of the answers
+        if not counts_them:  # the rate counts only successful answers
             columns["requests"][place] = answered + columns["errors"][place]
     (found,) = said(table(**columns), "one rule")
     assert found.startswith("the rates of f3 count errors, and those of f7 do not")
@@ -191,7 +196,9 @@ def test_a_fault_of_many_rows_is_one_finding() -> None:
 
 
 def test_the_gravest_finding_is_that_of_the_largest_effect() -> None:
-    """One row of errors alone, before three that are a little over their CPU."""
+    """One row in which all requests are errors must come before three rows slightly above their
+    CPUs.
+    """
     columns = sound()
     columns["cpu_pct"] = [103] * 3 + [95] * 9
     columns["errors"] = [0] * 11 + [columns["requests"][11]]
@@ -220,7 +227,9 @@ H2 = [
 
 
 def test_streams_of_http_2_are_a_remark_with_the_depth_that_explains_them() -> None:
-    """1,000,000/s x 25.6 ms are 25,600 under way: 100 on each of 256 connections."""
+    """1,000,000 requests/s of 25.6 ms are 25,600 requests under way: 100 on each of 256
+    connections.
+    """
     rows = parse(json.dumps(H2).encode(), "json-h2-256.json")
     (found,) = said(rows, "Little's law")
     assert "3 rows would need up to 100" in found

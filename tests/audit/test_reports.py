@@ -1,6 +1,6 @@
-"""What load generators print is read by its headings, and kept apart by report.
+"""Tests of the reports that load generators print: they are read by their headings, one by one.
 
-The samples in tests/support/samples/audit/ are what these tools printed about a server of the lab.
+The samples in tests/support/samples/audit/ are reports of these tools about a server of the lab.
 """
 
 import json
@@ -135,7 +135,9 @@ def test_a_printed_report_has_the_numbers_that_stand_there(tool: str) -> None:
 
 
 def test_the_third_column_of_wrk2_is_what_its_heading_says() -> None:
-    """It is the 99th percentile in some versions, and no maximum."""
+    """Its heading must decide, because in some versions of wrk2 it is the 99th percentile, not the
+    maximum.
+    """
     without_table = re.sub(r"  Latency Distribution\n(?:.*%.*\n)+", "", WRK2)
     row = parse(without_table.encode(), "stdin").iloc[0]
     assert row["p99_ms"] == 12.92
@@ -145,7 +147,10 @@ def test_the_third_column_of_wrk2_is_what_its_heading_says() -> None:
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
 def test_what_a_tool_printed_about_a_sound_load_is_silent(path: Path) -> None:
-    """Except wrk's: on a machine whose CPUs were taken away, it added requests never sent."""
+    """A report about a correct load must cause no finding, with one exception for wrk.
+
+    If the machine's CPUs are taken away, wrk adds requests to its histogram that were never sent.
+    """
     done = audit(read_all([path]))
     assert len(done.rows) >= 1
     assert done.rows["rate"].gt(0).all()
@@ -159,7 +164,10 @@ def test_what_a_tool_printed_about_a_sound_load_is_silent(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["k6", "k6-open", "vegeta", "bombardier"])
 def test_a_tools_text_and_json_agree(name: str) -> None:
-    """Those of bombardier are of two loads: only their columns agree."""
+    """The text and the JSON of a tool must give the same values.
+
+    The two files of bombardier are about different loads, so only their columns must agree.
+    """
     folder = SAMPLES[0].parent
     text = read_all([folder / f"{name}.txt"])
     data = read_all([folder / f"{name}.json"])
@@ -174,7 +182,7 @@ def test_a_tools_text_and_json_agree(name: str) -> None:
 
 
 def test_several_reports_are_rows_under_their_headings() -> None:
-    """Each ends where the next one begins, also one of another tool."""
+    """Each report must end where the next one begins, even if that is of another tool."""
     slower = WRK_OUTPUT.replace("2.00ms", "4.00ms").replace("50000.00", "25000.00")
     text = f"# Results\n\n## way one\n\n{WRK_OUTPUT}\n\n## way two\n\n{slower}\n\n## by ab\n\n{AB}"
     rows = parse(text.encode(), "results.md")
@@ -210,7 +218,10 @@ def test_locusts_sum_is_no_row() -> None:
 
 
 def test_jmeters_requests_are_counted_by_label() -> None:
-    """100 requests of `a`, one every 10 ms, of 5 ms each, the last of 30 ms; two of `b` failed."""
+    """The file has 100 requests of `a`, one every 10 ms, and two failed requests of `b`.
+
+    Each request of `a` takes 5 ms, except for the last one, which takes 30 ms.
+    """
     head = "timeStamp,elapsed,label,responseCode,success,bytes,allThreads"
     lines = [f"{1000 + 10 * n},{30 if n == 99 else 5},a,200,true,180,4" for n in range(100)]
     lines += [f"{1000 + 10 * n},2,b,500,false,90,4" for n in range(2)]
@@ -379,7 +390,7 @@ OHA = {
 
 
 def test_errors_are_errors_wherever_a_tool_counts_them() -> None:
-    """30 were refused, and 30 cut off at the end: 120 requests in 2 s."""
+    """Of 120 requests in 2 s, 30 were refused, and oha cut 30 off at the end."""
     row = parse(json.dumps(OHA).encode(), "oha.json").iloc[0]
     assert (row["requests"], row["errors"], row["unfinished"]) == (120, 30, 30)
     refused = OHA | {"statusCodeDistribution": {}, "errorDistribution": {"refused": 10}}
@@ -399,9 +410,10 @@ K6 = {
 @pytest.mark.parametrize(
     ("changed", "model", "is_found"),
     [
-        ({}, "unknown", False),  # 100/s x 20.4 ms keep 2 of 50 users busy
+        ({}, "unknown", False),  # 100 requests/s of 20.4 ms keep 2 of 50 users busy
         ({"vus_max": {"value": 2}}, "closed", False),
-        ({"vus_max": {"value": 1}}, "closed", True),  # and 2 of 1 cannot be
+        # a single user cannot run 2 requests at once, so all users were busy
+        ({"vus_max": {"value": 1}}, "closed", True),
         ({"dropped_iterations": {"count": 5}}, "open", False),
     ],
 )

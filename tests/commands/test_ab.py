@@ -1,4 +1,4 @@
-"""What `bench ab` writes beside its table: the difference of the flame graphs."""
+"""Tests of the difference of flame graphs that `bench ab` writes beside its table."""
 
 import re
 
@@ -19,7 +19,7 @@ WORK = {
 
 @pytest.fixture
 def profiled(monkeypatch):
-    """Let a run have the profiles of these servers."""
+    """Return a function that gives runs the profiles of some servers."""
 
     def give(*servers):
         found = profiles_of({name: WORK[name] for name in servers}) if servers else None
@@ -55,7 +55,9 @@ def test_exit_codes_are_those_of_the_documents():
 
 
 def test_options_in_the_guide_exist(bench):
-    """Of this command, of the one that follows its runs, and of the one that it refers to."""
+    """The guide names options of `bench ab`, `bench history` and `bench run`; each option must
+    exist.
+    """
     told = set(re.findall(r"--[a-z][a-z-]*", (ROOT / "docs" / "two-commits.md").read_text()))
     known = "".join(bench("--help", command=name)[1] for name in ("ab", "history", "run"))
     assert told - {"--runs"} <= set(re.findall(r"--[a-z][a-z-]*", known)), "docs/two-commits.md"

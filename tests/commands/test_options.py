@@ -1,4 +1,4 @@
-"""Options of a command that stand together in dataclasses."""
+"""Tests of the options of a command that are grouped in dataclasses."""
 
 from dataclasses import dataclass, fields
 from typing import Annotated
@@ -21,14 +21,14 @@ class Place:
 
 
 def ask(*arguments):
-    """What a command with two groups and an option of its own is given."""
+    """Return the values that a command with two groups and an option of its own receives."""
     seen = []
     app = typer.Typer()
 
     @app.command()
     @grouped(Size, Place)
     def command(size: Size, place: Place, loud: bool = False) -> None:
-        """Say what was asked for."""
+        """Record the values of the options."""
         seen.extend([size, place, loud])
 
     return CliRunner().invoke(app, arguments), seen

@@ -1,4 +1,4 @@
-"""`bench profile`: its tables, and files for other viewers."""
+"""Tests of `bench profile`: its tables, and its files for other viewers."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What is asked wrongly, or cannot be, is refused in one sentence; no campaign is begun."""
+"""Tests of wrong usage: it must be refused in one sentence, before a campaign begins."""
 
 import subprocess
 
@@ -51,7 +51,7 @@ def test_wrong_usage_is_one_sentence_and_exit_code_2(tmp_path, monkeypatch, benc
 def test_a_program_outside_a_lab_says_where_it_looked(
     tmp_path,
 ):
-    """It writes no colours where its output is no terminal."""
+    """If its output is no terminal, the message must have no colours."""
     fake_lab.make(tmp_path / "lab")
     for root, code, says in (("nowhere", 2, "There is no lab in $BENCH_ROOT"), ("lab", 0, "fake")):
         env = {"BENCH_ROOT": str(tmp_path / root), "PATH": ""}

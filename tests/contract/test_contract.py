@@ -1,5 +1,5 @@
-"""The lab's own servers: each keeps the contract, sends the same bytes, and starts and ends as it
-must.
+"""Tests of the lab's own servers: each keeps the contract, sends the same bytes, and starts and
+ends as the contract demands.
 """
 
 import os
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timed
 Built = tuple[Server, list[str]]
 """A server of the lab and its command."""
 WHOLE_CHECK_S = 30
-"""Twice what a check may take on a machine that does nothing else."""
+"""Twice the time that a check may take on a machine that does nothing else, in seconds."""
 
 
 def failed(checks: list) -> list[str]:
@@ -38,7 +38,7 @@ def failed(checks: list) -> list[str]:
 
 
 def build_where_missing(name: str) -> Built:
-    """Return a server of the lab and its command; skip where its toolchain is absent."""
+    """Return a server of the lab and its command; skip the test if its toolchain is missing."""
     server = load_server(name)
     artifact = server.folder / (server.artifact or "server.sh")
     needs = server.run_needs + (() if artifact.exists() else server.build_needs)
@@ -59,7 +59,7 @@ def built_server(request: pytest.FixtureRequest) -> Built:
 def started(
     server: Server, command: list[str], scratch: Path
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Run a server until the context ends: its process and port."""
+    """Run a server until the context ends; yield its process and its port."""
     port = free_port()
     env = {
         "PATH": os.environ["PATH"],
@@ -84,8 +84,8 @@ def test_server_keeps_the_contract(built_server: Built, tmp_path: Path) -> None:
 
 
 def asked_of_all() -> list[tuple[str, str, bytes | None]]:
-    # Left out: texts that only JSON parsers word, characters that Go escapes (<, >, &, U+2028), and
-    # -0.0, which Go writes as -0.
+    # Left out are texts that only JSON parsers write, characters that Go escapes (<, >, & and
+    # U+2028), and -0.0, which Go writes as -0.
     worded = (
         "characters",
         "101 variants",
@@ -152,7 +152,7 @@ def test_sigterm_ends_the_server_with_open_connections(built_server: Built, tmp_
 
 
 def refused(built_server: Built, scratch: Path, **address: str) -> tuple[int, str]:
-    """Start a server that cannot serve: its exit code, and what it says."""
+    """Start a server that cannot serve; return its exit code and its message."""
     server, command = built_server
     env = {"PATH": os.environ["PATH"], "TMPDIR": str(scratch), **address}
     done = subprocess.run(
@@ -180,6 +180,6 @@ def test_port_in_use_exits_1(built_server: Built, tmp_path: Path) -> None:
 
 def test_silent_server_fails_every_check() -> None:
     with socket.socket() as reserved:
-        reserved.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
+        reserved.bind(("127.0.0.1", 0))  # bound but not listening, so that connections are refused
         checks = check_contract("127.0.0.1", reserved.getsockname()[1], load_server("gin"), NONCE)
     assert checks and [check.name for check in checks if check.ok] == []

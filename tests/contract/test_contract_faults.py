@@ -1,6 +1,7 @@
-"""Every fault is caught by the checks that are named for it, and by no others.
+"""Tests of the checks: each fault must be found by the checks that are named for it, and by no
+other.
 
-What the contract allows passes.
+Behaviour that the contract allows must pass.
 """
 
 import json
@@ -40,11 +41,14 @@ pytestmark = pytest.mark.timed
 SEED = 20261121
 SMALL_JUNK = Junk(requests=400, abandoned=100)
 RECOVER_WITHIN_S = 1.5
-"""Endurance and patience in small: the test server is slow, and the rules do not depend on the
-size.
+"""Small sizes and times for the checks that need endurance or patience.
+
+The test server is slow, and the rules do not depend on the sizes.
 """
 AT_ONCE = 8
-"""Servers that are checked in parallel, each in a process of its own: most of the time is waiting.
+"""Number of servers that are checked at the same time, each in a process of its own.
+
+Most of the time is spent waiting.
 """
 
 SECTIONS: dict[str, Callable[[Server, FaultyServer, MemoryDatabase], Rows]] = {
@@ -72,7 +76,7 @@ SECTIONS: dict[str, Callable[[Server, FaultyServer, MemoryDatabase], Rows]] = {
     "without database": lambda _s, _f, _d: rows_without_database(),
 }
 
-FAULTS: dict[str, dict[str, list[str]]] = {  # an empty list is no fault: the contract allows it
+FAULTS: dict[str, dict[str, list[str]]] = {  # with an empty list, the contract allows the behaviour
     "endpoints": {
         "wrong nonce": ["health"],
         "wrong name": ["health"],
@@ -275,7 +279,7 @@ FAULTS: dict[str, dict[str, list[str]]] = {  # an empty list is no fault: the co
 CASES = [
     (section, fault)
     for section, faults in FAULTS.items()
-    for fault in ("", *faults)  # without any fault nothing is found
+    for fault in ("", *faults)  # without a fault, nothing may be found
     if fault or section != "without database"
 ]
 
@@ -310,9 +314,9 @@ def run_whole() -> list[Check]:
 
 @pytest.fixture(scope="module")
 def outcomes() -> Iterable[dict[object, Future]]:
-    """What the whole contract and each section found of each fault.
+    """Yield the results of the whole contract, and of each section of the contract with each fault.
 
-    Begun with those that wait longest.
+    The sections that wait longest are started first.
     """
     with ProcessPoolExecutor(AT_ONCE, get_context("fork")) as pool:
         whole = {"the whole contract": pool.submit(run_whole)}
@@ -451,7 +455,8 @@ def test_the_judge_agrees_with_the_cases_and_leaves_little_open() -> None:
         return judge(case.body) == case.expected or "open" in (judge(case.body), case.expected)
 
     assert [case.name for case in EXPERIMENTS if not agrees(case)] == []
-    # Sums at 0.01 from 100, numbers beyond a double, half surrogate pairs and a byte order mark.
+    # These bodies have sums that differ from 100 by 0.01, numbers beyond a double, half surrogate
+    # pairs, or a byte order mark.
     assert sum(judge(case.body) == "open" for case in EXPERIMENTS if case.expected != "open") < 10
 
 

@@ -1,4 +1,4 @@
-"""The reader of HTTP responses beside h11, which reads them independently."""
+"""Tests of the reader of HTTP responses, with h11 as an independent reader."""
 
 import h11
 import pytest
@@ -12,7 +12,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def read_by_h11(wire: bytes, method: str = "GET") -> tuple[h11.Response, bytes, bool, bytes]:
-    """Return head, body, whether the connection is kept, and what came behind the response."""
+    """Return head, body, whether the connection is kept, and the bytes after the response."""
     connection = h11.Connection(h11.CLIENT)
     connection.send(h11.Request(method=method, target="/", headers=[("Host", "lab")]))
     connection.send(h11.EndOfMessage())
@@ -36,7 +36,7 @@ def read_by_h11(wire: bytes, method: str = "GET") -> tuple[h11.Response, bytes, 
 def read_by_ours(
     wire: bytes, piece_bytes: int = 1 << 20, *, head_only: bool = False
 ) -> tuple[Response, bytes]:
-    """Return the response, which comes in pieces, and what came behind it."""
+    """Read a response that arrives in pieces; return it, and the bytes after it."""
     reader = ResponseReader()
     response = None
     for start in range(0, len(wire), piece_bytes):
@@ -57,7 +57,7 @@ SPACES = st.sampled_from(["", " ", "  ", "\t"])
 
 @st.composite
 def responses(draw: st.DrawFn) -> bytes:
-    """Draw a response that keeps RFC 9112, with or without others before it."""
+    """Draw a valid response by RFC 9112, with or without interim responses before it."""
     early = draw(st.sampled_from([b"", b"HTTP/1.1 100 Continue\r\n\r\n"]))
     status = draw(st.sampled_from([200, 201, 204, 304, 404, 500, 599]))
     reason = draw(st.sampled_from(["", " ", " OK", " Not Found"]))
@@ -80,7 +80,7 @@ def responses(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def chunks(draw: st.DrawFn, body: bytes) -> bytes:
-    """Draw a body's chunks, their sizes in either case, with extensions and trailers."""
+    """Draw the chunks of a body: sizes in upper or lower case, extensions, and trailers."""
     cuts = sorted(draw(st.sets(st.integers(1, len(body) - 1), max_size=4))) if len(body) > 1 else []
     parts = [
         body[start:end] for start, end in zip([0, *cuts], [*cuts, len(body)], strict=True) if body
@@ -141,7 +141,7 @@ TAKEN_BY_H11 = {
     "a list of lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\nok",
     "another version": b"HTTP/2.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
 }
-"""What h11 accepts: the contract would not find these with it."""
+"""Invalid responses that h11 accepts; the checks of the contract could not find them with h11."""
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -168,7 +168,10 @@ def test_equal_lengths_are_one_and_a_folded_value_is_one_line():
 
 
 def test_a_kept_connection_of_http_1_0_serves_on():
-    """h11 takes none for kept; servers keep those that ask for it (RFC 9112, section 9.3)."""
+    """Servers keep such a connection if the client asks for it (RFC 9112, section 9.3).
+
+    h11 counts no connection of HTTP/1.0 as kept.
+    """
     wire = b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok"
     assert not read_by_h11(wire)[2]
     assert read_by_ours(wire)[0].kept

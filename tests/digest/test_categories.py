@@ -1,4 +1,4 @@
-"""Kinds of work of known call stacks: of a server, and of PostgreSQL."""
+"""Tests of the kind of work of known call stacks, of a server and of PostgreSQL."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tables rebuilt by Dask's workers are those of one process, whatever becomes of the workers."""
+"""Tests of Dask: its workers must rebuild the same tables as one process, even if workers die."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ def tables(run: RunFolder) -> dict[str, str]:
 
 @pytest.fixture
 def copied(finished: Any, tmp_path: Path) -> RunFolder:
-    """A copy of a finished run, with tables as one process rebuilds them."""
+    """Return a copy of a finished run, with tables as one process rebuilds them."""
     run = RunFolder(Path(shutil.copytree(finished.folder, tmp_path / "copy")))
     rebuild(run)
     return run
@@ -68,7 +68,7 @@ def test_workers_elsewhere_do_it_too_and_refuse_a_changed_file(
 
 
 def die_once(folder: Path, item: int) -> dict[str, Any]:
-    """End the worker at the first call for an item."""
+    """End the worker at the first call with an item; succeed at the second call."""
     marker = folder / str(item)
     if not marker.exists():
         marker.touch()

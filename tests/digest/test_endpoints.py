@@ -1,4 +1,4 @@
-"""The tables of a script's load, held against the lines of a stored file."""
+"""Tests of the tables of a script's load, against the lines of a stored file."""
 
 from itertools import product
 from string import ascii_lowercase
@@ -26,7 +26,7 @@ def lab(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tables(lab):
-    """The rows of the tables of the stored closed load."""
+    """Return the rows of the tables of the stored closed load."""
     for name in ("servers", "notebooks"):
         (lab / name).mkdir()
     with pytest.MonkeyPatch.context() as patch:
@@ -73,7 +73,9 @@ def test_endpoints_have_the_percentiles_of_their_lines(tables):
 
 
 def test_too_many_endpoints_share_one_row(bare_lab, tmp_path):
-    """6,000 paths without an identifier: more than rows, and more than labels."""
+    """The script has 6,000 paths without identifiers: more than the table has rows, or a load has
+    labels.
+    """
     names = ["".join(letters) for letters in product(ascii_lowercase[:19], repeat=3)][:6000]
     lines = []
     for place, name in enumerate([*names, *names[:150]]):
@@ -93,7 +95,7 @@ def test_too_many_endpoints_share_one_row(bare_lab, tmp_path):
 
 
 def test_the_slowest_requests_are_shared_out(tables):
-    """Independently: which requests are above the 99th percentile of all."""
+    """The test itself finds the requests above the 99th percentile, without the lab's code."""
     durations = k6_samples.points(CLOSED, "http_req_duration")
     limit_ms = k6_samples.percentile(CLOSED, 99)
     slow = [each["tags"]["method"] for each in durations if each["value"] > limit_ms]

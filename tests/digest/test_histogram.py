@@ -1,4 +1,4 @@
-"""Histograms of latencies, the lab's and wrk's, against known values, exact quantiles and wrk's
+"""Tests of the lab's and wrk's latency histograms: known values, exact quantiles, and wrk's own
 loop.
 """
 
@@ -61,7 +61,8 @@ def test_hdr_histogram_text_has_every_count_at_its_percentile() -> None:
     values = np.random.default_rng(4).lognormal(7, 1, 20_000)
     buckets, counts = np.unique(histogram.bucket_index(values), return_counts=True)
     upper = histogram.bucket_bounds(buckets).upper_ms
-    # As a plotter reads it, and with the seconds of a load apart: rows of one bucket are added up.
+    # A plotter reads only these rows. The counts of a bucket are given twice, as for two seconds of
+    # a load, and must be added up.
     text = histogram.to_hgrm(np.concatenate([upper, upper]), np.concatenate([counts, counts]))
     rows = [line.split() for line in text.splitlines() if re.match(r"\s+[\d.]+ [01]\.\d{12}", line)]
     assert text.split("\n")[0].split() == ["Value", "Percentile", "TotalCount", "1/(1-Percentile)"]
@@ -85,8 +86,9 @@ def test_hdr_histogram_text_has_every_count_at_its_percentile() -> None:
 
 
 def wrk_stats_correct(data: dict[int, int], expected: int) -> dict[int, int]:
-    """wrk's own loop (stats_correct in its stats.c), one bucket at a time, as the independent
-    truth.
+    """Correct a histogram by wrk's own loop, one bucket at a time.
+
+    This is `stats_correct` in wrk's stats.c, and serves as independent truth.
     """
     corrected = dict(data)
     for n in range(2 * expected, max(data) + 1):
@@ -114,11 +116,12 @@ def test_undoing_gives_back_what_was_measured():
 
 
 def test_the_published_example_of_a_distorted_p90():
-    """99 % at 1 ms and 1 % at 100 ms: wrk's own p90 says tens of milliseconds, the measured one 1
-    ms.
+    """If 99 % of the requests take 1 ms and 1 % take 100 ms, the measured p90 must be 1 ms.
+
+    wrk itself prints a p90 of tens of milliseconds.
     """
     measured = {1000: 990, 100_000: 10}
-    interval = 1990  # one connection: mean latency
+    interval = 1990  # with one connection, this is the mean latency in us
     reported = as_histogram(wrk_stats_correct(measured, interval))
     assert quantile_ms(reported, 0.9) > 50
     assert quantile_ms(undo_backfill(reported, interval), 0.9) == 1.0

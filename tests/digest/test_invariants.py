@@ -1,5 +1,6 @@
-"""A canary for each invariant: the violation is injected, and the check that is named after it
-fails, alone. And the table of invariants, against the code and the committed runs.
+"""Tests of the invariants: each injected violation must fail only the check that is named after it.
+
+The table of invariants must agree with the code and with the committed runs.
 """
 
 import ast
@@ -118,8 +119,9 @@ def test_littles_law_needs_a_closed_loop_and_a_steady_part():
     ("completed", "ok"), [(1000, True), (1012, True), (1013, False), (999, True)]
 )
 def test_an_open_load_may_run_on_for_as_long_as_a_timer_is_late(completed, ok):
-    """1000 requests/s for 1 s: one at the end, one a step, and ten in the 10 ms that a timer may be
-    late.
+    """At 1000 requests/s for 1 s, up to twelve additional requests are allowed.
+
+    They are one at the end, one per step, and ten in the 10 ms by which a timer may be late.
     """
     found = replace(
         POINTS, points=dict.fromkeys(REQUEST_METRICS, completed), **dict.fromkeys(COUNTS, completed)
@@ -176,8 +178,9 @@ def test_wrk_is_held_against_the_servers_counts(mode, changes, counted, accepted
 def sampled(
     begin=-1.0, end=2.0, hz=20.0, server_pct=99.0, generator_pct=100.0, foreign=(9.0, 9.0, 0.0)
 ):
-    """Hold a load of 1 s against samples from begin to end, with CPUs of others from foreign[0] to
-    foreign[1].
+    """Check a load of 1 s with samples from `begin` to `end`.
+
+    `foreign` says from when to when the processes could use how many CPUs of others.
     """
     t_s = np.arange(begin, end + 0.01, 0.05)
     others = np.where((t_s >= foreign[0]) & (t_s <= foreign[1]), foreign[2], 0.0)
@@ -201,16 +204,16 @@ def sampled(
         ({"hz": 24}, [Invariant.TICKS]),
         ({"begin": 0.04}, [Invariant.COVERED]),
         ({"end": 0.96}, [Invariant.COVERED]),
-        # Who leaves its CPUs under load
+        # A process leaves its CPUs during the load.
         ({"foreign": (0.3, 0.6, 1.0)}, [Invariant.STAYED]),
         ({"foreign": (0.3, 9.0, 1.0)}, [Invariant.STAYED]),
-        ({"foreign": (-1.0, 0.06, 1.0)}, []),  # a generator that is just going to its CPUs
+        ({"foreign": (-1.0, 0.06, 1.0)}, []),  # a generator that has not moved to its CPUs yet
         ({"foreign": (1.01, 9.0, 1.0)}, []),  # after the load
-        ({"foreign": (-1.0, 9.0, np.nan)}, []),  # nobody looked
+        ({"foreign": (-1.0, 9.0, np.nan)}, []),  # the CPUs were not observed
     ],
 )
 def test_impossible_cpu_use_and_gaps_of_the_sampler_are_caught(seen, violated):
-    """CPU time that the machine does not have, other CPUs, times without samples."""
+    """CPU time exceeds that of the machine, a process uses other CPUs, or samples are missing."""
     assert broken(sampled(**seen)) == names(violated)
 
 

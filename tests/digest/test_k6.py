@@ -1,6 +1,4 @@
-"""k6's raw points against independent truth: a slow reader that pairs by line, known values, and
-real k6.
-"""
+"""Tests of k6's raw points, against a slow reader that pairs by line, known values, and real k6."""
 
 import gzip
 import json
@@ -39,8 +37,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def read_slowly(raw: Path) -> pd.DataFrame:
-    """Pair points the obvious way: a line of http_reqs opens a request, the lines after it belong
-    to it.
+    """Pair points in the obvious way: a line of http_reqs begins a request, and the next lines
+    belong to it.
     """
     text = gzip.decompress(raw.read_bytes()) if raw.suffix == ".gz" else raw.read_bytes()
     found: list[dict[str, Any]] = []
@@ -73,7 +71,7 @@ def assert_trend(trend: Trend, values_ms: Any) -> None:
 
 
 def assert_same(raw: Path, points: RequestNumbers, mode: str = "keepalive") -> None:
-    """Tables and numbers equal those of the slow reader."""
+    """Assert that tables and numbers equal those of the slow reader."""
     slow = read_slowly(raw)
     table = read_table(raw, "requests")
     assert points.requests == len(slow) == len(table)
@@ -127,12 +125,14 @@ def test_pairs_like_the_slow_reader(tmp_path: Path, name: str, mode: str, stock:
     assert points.iteration_max_ms == 500
     assert points.worst_residual_ms < 1e-9
     assert not points.lines_lost
-    # A connection that k6 made and did not hand over counts with what it cost.
+    # If k6 opened a connection and did not use it, the time of opening it counts all the same.
     assert any(each.blocked < each.connecting for each in made)
 
 
 def test_requests_that_straddle_batches(tmp_path: Path) -> None:
-    """Many blocks of the digest, so that points of a request come apart."""
+    """The digest reads many small blocks, so that the points of one request are in different
+    blocks.
+    """
     raw = tmp_path / "k6.json.gz"
     write_large(raw, 12_000, vus=50, stock_tags=False)
     points = digest(raw, spool=partial(spool_points, block_bytes=200_001))
@@ -176,15 +176,15 @@ MODES: dict[tuple[str, int, int, int | None], str] = {
     ("close", 0, 40, None): "close",
     ("keepalive", 40, 40, None): "keepalive",
 }
-"""By the mode asked for, connections opened, requests that had one, and connections that may be
-held.
+"""Requested mode, opened connections, requests with a connection, connections that may be held ->
+observed mode.
 """
 
 
 def test_blocked_contains_connecting(tmp_path: Path) -> None:
-    """A close-mode latency counts connecting once.
+    """In close mode, a latency must contain the time of connecting once.
 
-    A failed hand-over (blocked 0) still counts what it cost.
+    If k6 opened a connection and did not use it (blocked is 0), the time of connecting counts, too.
     """
     first = Request(EPOCH_NS + S, 5 * MS, 4 * MS, MS, 10 * MS, MS)
     lost = Request(EPOCH_NS + 2 * S, 0, 3 * MS, 0, 0, 0, status=0, error_code=1000)
@@ -200,7 +200,7 @@ def test_the_mode_is_what_happened_to_the_connections() -> None:
 
 @pytest.mark.parametrize(("held", "mode"), [(10_000, "keepalive"), (0, "mixed")])
 def test_the_latency_is_the_one_that_the_mode_implies(tmp_path: Path, held: int, mode: str) -> None:
-    """About half of these requests opened a connection."""
+    """Opened connections decide the mode: about half of these requests opened one."""
     raw = write_lines(tmp_path / "k6.json.gz", make_lines(7, 900)[0])
     points = digest(raw, held=held)
     table = read_table(raw, "requests")
@@ -248,9 +248,8 @@ def test_json_in_any_other_form_says_the_same(tmp_path: Path) -> None:
 
 
 def test_infinite_values_of_own_metrics_are_no_damage(tmp_path: Path) -> None:
-    """k6 1.x writes `+Inf`, which is not JSON, for `trend.add(Infinity)`.
-
-    2.x leaves the point out.
+    """k6 1.x writes `+Inf` for `trend.add(Infinity)`, which is not JSON, and k6 2.x omits the
+    point.
     """
     lines = request_lines(plain())
     lines += [point_line("mine", EPOCH_NS, "+Inf", "{}"), point_line("mine", EPOCH_NS, "2", "{}")]
@@ -281,9 +280,8 @@ def test_same_tables_from_the_same_file_whatever_its_name(tmp_path: Path) -> Non
 
 @pytest.mark.long
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
-    """The digest in another process keeps below 600 MB.
-
-    Its use hardly grows with three times the lines.
+    """A digest in another process must use less than 600 MB, and hardly more for three times the
+    lines.
     """
     program = (
         "import re, sys\nfrom pathlib import Path\nfrom runner.digest.k6 import digest_requests\n"
@@ -291,7 +289,8 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
         "tables = [out / f'{name}.parquet' for name in 'rlt']\n"
         "scratch = raw.parent / 'scratch'\n"
         "digest_requests(raw, tables, trial_id='t', mode='close', scratch=scratch)\n"
-        # Not ru_maxrss: that begins with what the process had in use that started this one.
+        # ru_maxrss is not used, because it begins with the memory of the process that started this
+        # one.
         "print(re.search(r'VmHWM:\\s+(\\d+) kB', Path('/proc/self/status').read_text())[1])"
     )
     peaks = []
@@ -308,8 +307,9 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
 
 
 def closed_loop(users, seconds, mean_ms, busy=1.0, seed=1):
-    """Return ends and durations of users who wait for each answer, and think so that they are
-    `busy` of the time.
+    """Return ends and durations of the iterations of users who wait for each answer.
+
+    Their think time is such that they are busy for the share `busy` of the time.
     """
     rng = np.random.default_rng(seed)
     took = rng.exponential(mean_ms / 1000, (users, int(3 * seconds / mean_ms * 1000)))
@@ -321,8 +321,9 @@ def closed_loop(users, seconds, mean_ms, busy=1.0, seed=1):
 
 
 def steady(ends_ns, lengths_ms, parts=7):
-    """Ask for the steady state as a digest does: iterations come in parts, one of them
-    empty here.
+    """Return the steady state as a digest computes it.
+
+    Iterations come in several parts, one of which is empty.
     """
     cut = [*np.array_split(np.arange(len(ends_ns)), parts), np.empty(0, int)]
     tables = [pa.table({"end_ns": ends_ns[part], "length_ms": lengths_ms[part]}) for part in cut]
@@ -339,7 +340,9 @@ def test_in_how_many_parts_they_come_does_not_matter():
 
 
 def test_users_under_way_are_those_who_are_busy():
-    """All of those who never wait, and half of those who are busy half of the time."""
+    """All users are under way if they never pause, and half of them if they are busy half of the
+    time.
+    """
     found = steady(*closed_loop(50, 5.0, 20.0))
     assert found.in_flight == pytest.approx(50, rel=0.001)
     assert (found.iteration_mean_ms, found.seconds) == pytest.approx((20.0, 4.5), rel=0.05)
@@ -347,7 +350,7 @@ def test_users_under_way_are_those_who_are_busy():
 
 
 def test_an_open_load_has_rate_times_duration_under_way():
-    """1000 iterations a second, each 40 ms: 40 under way."""
+    """1000 iterations/s of 40 ms each are 40 iterations under way."""
     ends = EPOCH_NS + (np.arange(10_000) * 1_000_000 + 40_000_000)
     assert steady(ends, np.full(10_000, 40.0)).in_flight == pytest.approx(40, rel=0.01)
 

@@ -1,6 +1,6 @@
-"""Damaged files of k6 samples: one error that names the place, never a wrong pair.
+"""Tests of damaged files of k6: each must end in one error that names the line of the fault.
 
-And k6's summary.
+No points may be paired wrongly. k6's summary is also tested.
 """
 
 import gzip
@@ -26,9 +26,10 @@ SALVAGE = partial(spool_points, salvage=True)
 
 
 def _refused(raw: Path, **options: Any) -> str:
-    """The error of a damaged file.
+    """Return the error of a damaged file.
 
-    No table may appear, an older one must stay, nothing is left in scratch.
+    No new table may appear, an older table must stay, and no file may be left in the scratch
+    folder.
     """
     out = raw.parent / "out"
     out.mkdir(exist_ok=True)
@@ -48,12 +49,12 @@ TEXT = "\n".join([*LINES, ""]).encode()
 
 
 def _changed(at: int, *lines: str) -> list[str]:
-    """All lines, with others in the place of one."""
+    """Return all lines, with one of them replaced by other lines."""
     return [*LINES[:at], *lines, *LINES[at + 1 :]]
 
 
 def _position(metric: str, after: int = 1000) -> int:
-    """Index of a line with a point of `metric`, the first from `after` on."""
+    """Return the index of the first line from `after` on that has a point of `metric`."""
     return next(
         i for i in range(after, len(LINES)) if f'"metric":"{metric}","type":"Point"' in LINES[i]
     )
@@ -85,7 +86,7 @@ WRONG = {
     "no number as status": ("http_reqs", '"status":"', '"status":"x'),
     "no status": ("http_reqs", '"status":"', '"other":"'),
 }
-"""Name -> the metric of a line in the middle, what is replaced in that line, and by what."""
+"""Fault -> metric of the damaged line, the text that is replaced in it, and the new text."""
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -114,8 +115,9 @@ def test_a_missing_or_doubled_line_never_pairs_wrongly(tmp_path, metric, change)
 
 
 def test_eight_lines_lost_across_two_requests(tmp_path):
-    """The order of metrics alone would look right: the head of one request continues with the tail
-    of the next.
+    """The order of the metrics alone would look right.
+
+    The reason is that the first points of one request are followed by the last points of the next.
     """
     requests = [plain(EPOCH_NS + i * MS, (i + 1) * MS) for i in range(4)]
     lines = [line for request in requests for line in request_lines(request, failed_point=False)]
@@ -125,7 +127,7 @@ def test_eight_lines_lost_across_two_requests(tmp_path):
 
 
 def test_a_fault_at_the_beginning_of_a_long_file(tmp_path):
-    """DuckDB stops reading then, and nobody may wait for it."""
+    """DuckDB stops reading at the fault, and the thread that feeds it must not wait for ever."""
     block = "\n".join([*request_lines(plain(), stock=True) * 1000, ""])
     raw = tmp_path / "k6.json"
     with raw.open("w") as out:
@@ -178,7 +180,9 @@ def test_salvage_does_not_excuse_rubbish(tmp_path):
 
 @pytest.mark.fault("bits of k6's samples flipped", "an error that names the file")
 def test_flipped_bits_are_noticed(tmp_path):
-    """DuckDB does not check gzip's CRC: a changed digit would pass unseen."""
+    """DuckDB does not check gzip's CRC, so without a check of the lab a changed digit would go
+    unnoticed.
+    """
     whole = gzip.compress(TEXT, compresslevel=0)
     at = whole.index(b'"value":0.', 5000) + 12
     raw = tmp_path / "k6.json.gz"

@@ -1,7 +1,7 @@
-"""oha's requests against values that are known beforehand, against numpy, and against its report.
+"""Tests of oha's requests, against values that are known beforehand, numpy, and oha's report.
 
-`samples/` has two short loads of the reference server, which takes 5 ms for an answer, as oha 1.16
-stored and reported them: a closed one, and one of 100 requests/s.
+`samples/` has two short loads, as oha 1.16 stored and reported them. In both, the reference server
+takes 5 ms for an answer. One load is closed, and the other has 100 requests/s.
 """
 
 import csv
@@ -40,7 +40,7 @@ SAMPLES = ROOT / "tests" / "support" / "samples"
 
 @dataclass(frozen=True)
 class Request:
-    """A request as oha stores it, in seconds since it began."""
+    """A request as oha stores it, with times in seconds since oha began."""
 
     start_s: float
     end_s: float
@@ -54,7 +54,7 @@ class Request:
 
 
 def closed(connections: int = 10, each: int = 200, length_s: float = 0.01) -> list[Request]:
-    """Users that have an answer every so many seconds, by connection, as oha stores them."""
+    """Return the requests of users who get an answer every `length_s` seconds, by connection."""
     return [
         Request(number * length_s, (number + 1) * length_s)
         for _ in range(connections)
@@ -63,7 +63,7 @@ def closed(connections: int = 10, each: int = 200, length_s: float = 0.01) -> li
 
 
 def offered(lengths_s: list[float], late_s: dict[int, float] | None = None) -> list[Request]:
-    """Requests at the rate, of which some were taken up later than their turn."""
+    """Return requests at the offered rate; those in `late_s` begin later than their turn."""
     requests = []
     for number, length_s in enumerate(lengths_s):
         turn_s = number / RATE
@@ -117,7 +117,7 @@ def report(folder: Path, requests: list[Request], errors: int = 0, **changed: An
 def broken(
     cell: Cell, points: RequestNumbers, said: Path, counted: int, accepted: int | None = None
 ) -> list[Check]:
-    """Return the invariants that fail, for a server that counted and accepted so many."""
+    """Return the invariants that fail if the server counted and accepted these numbers."""
     before = Counters(0, 0, 0)
     connections = cell.sockets if accepted is None else accepted
     after = Counters(counted, connections, connections)
@@ -292,7 +292,7 @@ def test_a_report_that_is_not_ohas_is_a_sentence(tmp_path, text):
 
 
 def sample(name: str, began_s: int, cell: Cell) -> tuple[RequestNumbers, Path]:
-    """A stored load, all of it, and its report."""
+    """Return the numbers of all requests in a stored load, and the path of oha's report."""
     raw = SAMPLES / f"oha-{name}.csv.gz"
     spool = partial(spool_requests, began_ns=began_s * 10**9, rate_rps=cell.last_rate_rps or 0.0)
     with tempfile.TemporaryDirectory() as folder:
@@ -311,7 +311,7 @@ def sample(name: str, began_s: int, cell: Cell) -> tuple[RequestNumbers, Path]:
             1795697163,
             changed(OPEN, vus=50, first_rate_rps=100, rate_rps=100, step_s=0.5),
             101,
-            1,  # the machine was busy: one turn came 14 ms after it was due
+            1,  # the machine was busy, so one request began 14 ms after it was due
         ),
     ],
 )

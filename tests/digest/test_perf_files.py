@@ -1,4 +1,4 @@
-"""Call stacks and events as perf wrote them: known texts, with what they mean."""
+"""Tests of reading perf's call stacks and events, from known texts with known meaning."""
 
 import gzip
 

@@ -1,4 +1,4 @@
-"""CPU rates from cumulative counters: known loads come back, whatever the sampling instants."""
+"""Tests of CPU rates from cumulative counters: known loads must come back at any sampling times."""
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,7 @@ def test_mean_uses_the_time_that_really_passed():
 
 
 def test_a_burst_is_800_at_100_ms_and_80_at_1_s():
-    """Eight cores busy for 100 ms of every second."""
+    """Eight cores that are busy for 100 ms of every second have these peaks."""
 
     def burst(t):
         return 0.8 * np.floor(t) + 8 * min(t - np.floor(t), 0.1)
@@ -35,8 +35,9 @@ def test_a_burst_is_800_at_100_ms_and_80_at_1_s():
 
 @pytest.fixture
 def raw(tmp_path):
-    """Two seconds of raw counters, a tick each 50 ms: the host uses 1.5 of a core, the server a
-    quarter.
+    """Write two seconds of raw counters with a tick every 50 ms; return the path.
+
+    The host uses 1.5 cores, and the server a quarter of a core.
     """
     tick = np.arange(41)
     path = tmp_path / "resources.parquet"
@@ -60,7 +61,9 @@ def raw(tmp_path):
 
 
 def test_reading_and_rates(raw):
-    """400 switches and 5 ms stolen in each tick of 50 ms, of the host; 7 threads of the server."""
+    """In each tick of 50 ms, the host has 400 switches and 5 ms of stolen time; the server has 7
+    threads.
+    """
     counters = read_counters(raw, 1_000_000_000)
     assert counters["server"].mean_pct(0, 2) == pytest.approx(25)
     assert counters["host"].between(0, 2, "steal_s") == pytest.approx(0.2)

@@ -1,4 +1,4 @@
-"""What the documents say by table is what the program and the tests say."""
+"""Tests of the documents: their tables must agree with the program and the tests."""
 
 import re
 
@@ -154,7 +154,7 @@ def test_every_link_between_the_documents_leads_somewhere():
 
 
 def test_every_anchor_of_a_link_is_a_heading():
-    """As GitHub makes anchors: lower case, no punctuation, hyphens for spaces."""
+    """GitHub makes anchors in lower case, without punctuation, with hyphens instead of spaces."""
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
     broken = []
     for page in pages:
@@ -171,6 +171,6 @@ def test_every_anchor_of_a_link_is_a_heading():
 
 @pytest.mark.parametrize(("page", "most"), [("README.md", 1000), ("docs/method.md", 2600)])
 def test_the_pages_that_are_read_to_the_end_are_short(page, most):
-    """The limit holds for their words without code and tables."""
+    """The limit applies to the words of a page without code and tables."""
     text = re.sub(r"^(    |\||```).*$", "", (ROOT / page).read_text(), flags=re.M)
     assert len(text.split()) <= most

@@ -195,9 +195,10 @@ class Repeating(Lab):
     campaign = CAMPAIGN.replace("attempts = 1\n", "")
 
     def assert_repeated(self, errors):
-        """Check that each trial from the second on failed and that a later attempt did not.
+        """Check that the first attempt at each trial from b02 on failed, and that a later one did
+        not.
 
-        `errors` are the only reasons for which these trials may have failed, one per trial.
+        `errors` are the only reasons for which these attempts may have failed, one per trial.
         """
         said = self.ended(0)
         for number, error in enumerate(errors, start=2):
@@ -268,7 +269,10 @@ The library libfaketime cannot be used, because it does not support CPU-time clo
     "the attempt is said to be disturbed, and repeated",
 )
 def test_a_clock_that_is_stepped(tmp_path):
-    """Step the wall clock an hour ahead, and back later, but only for the lab's own programs."""
+    """The lab must notice that the wall clock is set an hour ahead, and back later.
+
+    The clock is set only for the lab's own programs.
+    """
     source = tmp_path / "clock.c"
     clock = tmp_path / "clock.so"
     stepped = tmp_path / "stepped"

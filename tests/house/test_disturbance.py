@@ -1,4 +1,4 @@
-"""Tests that measure are repeated where the hypervisor disturbed them, and nowhere else."""
+"""Tests of repeated tests: only tests that measure and were disturbed are repeated."""
 
 import subprocess
 
@@ -47,8 +47,9 @@ def test_it():
 
 @pytest.fixture
 def run(pytester, monkeypatch):
-    """Return a function that runs a test on a machine of which so much is stolen: its exit code and
-    output.
+    """Return a function that runs a test while the hypervisor takes a share of the CPU time.
+
+    The function returns pytest's exit code and output.
     """
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests" / "support"))
     pytester.makeini("[pytest]\nmarkers =\n    load: x\n    timed: x\n    other: x\n")
@@ -67,12 +68,12 @@ UNKNOWN = "SKIPPED*nothing is known: the hypervisor took [23]* % of the CPUs*"
 MACHINES = [
     ("", {"mark": "load"}, 9, "failed", DISTURBED),
     ("", {"mark": "timed"}, 9, "failed", DISTURBED),
-    ("", {"mark": "other"}, 1, "failed", "*"),  # it measures nothing
+    ("", {"mark": "other"}, 1, "failed", "*"),  # a test with another mark measures nothing
     ("", {"stolen": 0}, 1, "failed", "*"),
-    ("", {"stolen": 3}, 1, "failed", "*"),  # a little is always stolen
+    ("", {"stolen": 3}, 1, "failed", "*"),  # a small share is always stolen
     ("", {"passes": True}, 0, "passed", "*"),
     ("last", {}, 0, "skipped", UNKNOWN),
-    ("last", {"mark": "timed"}, 9, "failed", DISTURBED),  # what is held against the clock says so
+    ("last", {"mark": "timed"}, 9, "failed", DISTURBED),  # a test marked `timed` is not skipped
     ("last", {"stolen": 3}, 1, "failed", "*"),
 ]
 
@@ -106,7 +107,10 @@ def test_what_failed_is_run_again_in_a_quiet_moment(run, until_s, code):
     ],
 )
 def test_make_repeats_failures_and_disturbed_ones_twice_more(tmp_path, codes, runs, fails):
-    """With a pytest that writes down how it was called, and ends with these codes, then with 0."""
+    """Run `make test` with a fake pytest that records its calls.
+
+    The fake ends with the given codes, one per call, and then with 0.
+    """
     (tmp_path / "codes").write_text("".join(f"{code}\n" for code in codes))
     program = (
         'echo "$ATTEMPT $*" >> calls; code=$(head -n 1 codes); sed -i 1d codes; exit "${code:-0}"'

@@ -1,4 +1,4 @@
-"""The rooms' walls: imports point one way, and each wing stays free of what it must not know."""
+"""Tests of the walls between rooms: imports go one way, and wings keep apart."""
 
 import ast
 from graphlib import TopologicalSorter
@@ -13,7 +13,7 @@ FORBIDDEN = {
     "digest": {"docker", "psutil", "matplotlib", "seaborn"},
     "present": {"docker", "psutil"},
 }
-BASE = "frames"  # the module of `present` that every room may look into
+BASE = "frames"  # module of `present` that every room may import
 ROOMS = {
     "look": (),
     "statistics": (),
@@ -51,7 +51,7 @@ ROOMS = {
         "why",
     ),
 }
-"""The rooms of `present`, each with those that it may look into."""
+"""Rooms of `present` -> the other rooms that each may import."""
 ALLOWED = {
     "planning": (
         *("generator_traits", "shapes", "flat", "manifest", "model", "places", "profiled", "store"),
@@ -77,7 +77,7 @@ ALLOWED = {
         (),
     ),
 }
-"""Rooms and modules that may look at few others of ours."""
+"""Rooms and modules that may import only few others -> the others that each may import."""
 
 
 def imported(path):
@@ -92,12 +92,12 @@ def imported(path):
 
 
 def modules(name="."):
-    """The module of that name, or all of a folder."""
+    """Return the module of this name, or all modules of a folder."""
     return sorted((PACKAGE / name).rglob("*.py")) or [PACKAGE / f"{name}.py"]
 
 
 def seen(path, inside="runner"):
-    """What a module imports of `inside`: the names of the rooms and modules there."""
+    """Return the names of the rooms and modules of `inside` that a module imports."""
     return {
         name.removeprefix(f"{inside}.").split(".")[0]
         for name in imported(path)
@@ -107,7 +107,7 @@ def seen(path, inside="runner"):
 
 @pytest.mark.parametrize("wing", WINGS)
 def test_wings_import_neither_each_other_nor_what_is_above(wing):
-    """Nor do they import tools that are not theirs."""
+    """A wing must also not import libraries that are not meant for it."""
     for path in modules(wing):
         assert not seen(path) & {*WINGS, "cli", "commands", "running", "audit", "console"} - {
             wing
@@ -135,7 +135,7 @@ def test_what_stands_below_looks_at_little(name):
 
 
 def test_no_modules_import_each_other_in_a_circle():
-    """Nor within a function, where Python would let them."""
+    """Imports within functions count, too, although Python allows such circles."""
     names = [".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in modules()]
     named = {
         name.removesuffix(".__init__"): path for name, path in zip(names, modules(), strict=True)
@@ -152,7 +152,7 @@ def test_responses_are_read_in_one_module():
             PACKAGE / "measure"
         ):
             assert "contract" not in seen(path), path
-        if path != PACKAGE / "audit" / "reading.py":  # which reads no server's response
+        if path != PACKAGE / "audit" / "reading.py":  # it reads no server's response
             assert not imported(path) & {"http.client", "urllib.request", "requests", "httpx"}, path
 
 

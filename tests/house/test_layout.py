@@ -1,5 +1,5 @@
-"""The layout of tests/: folders mirror the rooms of `runner/`, helpers are in tests/support/, and
-no test module imports another.
+"""Tests of the layout of tests/: its folders mirror the rooms of `runner/`, helpers are in
+tests/support/, and no test module imports another.
 """
 
 import ast
@@ -16,11 +16,11 @@ OF_PRESENT = {
     path.name for path in (ROOT / "runner" / "present").iterdir() if (path / "__init__.py").exists()
 }
 OWN_SUBJECTS = {"docs", "faults", "house", "setup", "store", "support", "truth"}
-"""Folders whose subject is no room of `runner/`."""
+"""Folders of tests whose subject is no room of `runner/`."""
 
 
 def imported(path: Path) -> set[str]:
-    """The modules that a module imports, wherever in it."""
+    """Return the modules that a module imports, at its top or within functions."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -52,6 +52,8 @@ def test_only_support_and_conftest_hold_helpers():
 
 
 def test_names_of_modules_are_unique():
-    """The tables of faults in docs/ name a test by its module alone."""
+    """Names must be unique because the tables of faults in docs/ give only the name of a test's
+    module.
+    """
     count = Counter(path.name for path in MODULES)
     assert [name for name, times in count.items() if times > 1] == []

@@ -1,4 +1,4 @@
-"""A forked program behaves like a started one, whatever a test looks at."""
+"""Tests of preloaded programs: a forked program behaves like a started one."""
 
 import json
 import os
@@ -58,14 +58,14 @@ ENDS = {
 
 
 def start(how: str, *arguments: object, **given: object) -> subprocess.Popen[bytes]:
-    """Start the interpreter in one of two ways."""
+    """Start the interpreter in one of the ways of STARTS."""
     made = STARTS[how]([sys.executable, *map(str, arguments)], **given)
     assert getattr(made, "is_forked", False) == (how == "forked")
     return made
 
 
 def ended(how: str, *arguments: object, **given: object) -> tuple[int, bytes, bytes]:
-    """Return exit code, output and errors."""
+    """Run the interpreter to its end; return exit code, output and errors."""
     pipe = subprocess.PIPE
     with start(how, *arguments, stdout=pipe, stderr=pipe, **given) as made:
         out, err = made.communicate(timeout=60)
@@ -91,7 +91,7 @@ def test_a_fork_sees_what_a_program_sees(tmp_path, given):
 
 @pytest.mark.parametrize("how", STARTS)
 def test_a_session_of_its_own_is_there_at_once(how):
-    """A signal to the group of a program without one would hit the tests."""
+    """Without a session of its own, a signal to the program's group would hit the tests."""
     for _ in range(10):
         with start(how, "-c", "pass", start_new_session=True) as made:
             assert os.getsid(made.pid) == os.getpgid(made.pid) == made.pid
@@ -163,7 +163,10 @@ def test_forks_share_no_chance_and_no_folder_for_temporary_files(tmp_path):
 
 
 def test_other_surroundings_make_it_a_program():
-    """Of all these a module may take notice while it is imported."""
+    """While a module is imported, it may depend on each of these surroundings.
+
+    If they differ from those of the preloaded process, a real program must be started.
+    """
 
     def is_forked(**given: object) -> bool:
         with preloaded.Popen([sys.executable, "-c", "pass"], **given) as made:
@@ -205,7 +208,7 @@ def test_the_preloaded_process_ends_with_its_starter():
 
 
 def test_a_kernel_is_forked_and_draws_into_its_notebook(bare_lab, monkeypatch, capfd):
-    """Its backend of matplotlib is the one that a started kernel has."""
+    """A forked kernel must have the same backend of matplotlib as a started kernel."""
     monkeypatch.setattr(launcher, "Popen", preloaded.Popen)
     ask = "import matplotlib, os, sys; print(matplotlib.get_backend(), os.getpid(), sys.argv[0])"
     said = []

@@ -1,4 +1,6 @@
-"""CPU samples of other tools beside a file of k6: what is read, and how clocks are aligned."""
+"""Tests of CPU samples of other tools beside a file of k6: their values, and the alignment of
+clocks.
+"""
 
 import json
 from datetime import UTC, datetime, timedelta, timezone
@@ -19,7 +21,7 @@ from runner.store import RunFolder
 from runner.verdict.limits import Cause
 
 STORED = SAMPLES / "cpu"
-"""Output of real tools, beside a program that used a third of a core."""
+"""Folder with the output of real tools, which observed a program that used a third of a core."""
 MIB = 2**20
 
 
@@ -150,7 +152,8 @@ def test_times_of_an_unknown_zone_are_moved_to_the_load(bare_lab, tmp_path, hour
         for at_s, day in enumerate(days)
     ]
     run = imported(tmp_path, head + "".join(f"{columns}{row}\n" for row in rows))
-    # The samples rise by 10 % a second; whole seconds of the clock lag by up to one.
+    # The CPU use rises by 10 % per second, and times in whole seconds may be late by up to one
+    # second.
     assert 30 <= only_trial(run)["server_cpu_mean_pct"] <= 60
     assert f"taken as UTC{f'{hours:+g}'.replace('.75', ':45') if hours else ''}," in said(run)
 

@@ -1,4 +1,4 @@
-"""Files of k6 as runs: what is read of them, and how others end."""
+"""Tests of importing files of k6 as runs: what is read from them, and which files are refused."""
 
 import gzip
 import json
@@ -101,7 +101,7 @@ def test_packing_changes_no_number(bare_lab, tmp_path, ending):
 
 
 def test_lines_of_older_versions_of_k6_are_read(bare_lab, tmp_path):
-    """They have the metric at the end, and no line announces a metric."""
+    """Lines of older versions have the metric at the end, and no line announces a metric."""
     records = [json.loads(line) for line in gzip.decompress(CLOSED.read_bytes()).splitlines()]
     lines = [
         json.dumps({name: record[name] for name in ("type", "data", "metric")}, separators=",:")
@@ -182,7 +182,7 @@ def test_the_load_is_read_off_the_samples(bare_lab, path, model, users, rate_rps
 
 
 def planned(begins_s, path):
-    """Write a load whose iterations begin at these seconds; a request takes 1 ms of each."""
+    """Write a load whose iterations begin at these seconds; each has a request of 1 ms."""
     lines = []
     for begin_s in begins_s:
         end_ns = EPOCH_NS + round(begin_s * 1e9) + 1_000_000
@@ -196,7 +196,7 @@ def planned(begins_s, path):
 
 
 def told(path):
-    """Return what the lab says of the load that a file shows."""
+    """Return the lab's sentence about the load that a file shows."""
     (said,) = [
         text for text in imported(path).manifest().host_warnings if "Its samples show" in text
     ]
@@ -206,7 +206,10 @@ def told(path):
 @pytest.mark.parametrize("offset_s", [0.0, 0.004])
 @pytest.mark.parametrize("rate_rps", [50, 213, 226])
 def test_a_short_load_at_a_constant_rate_is_no_ramp(bare_lab, tmp_path, rate_rps, offset_s):
-    """The borders of a tenth lie between two begins, and a k6 under load begins some late."""
+    """A border between tenths lies between two begins, and a busy k6 begins some iterations late.
+
+    Both shift a few iterations between tenths, which must not count as a ramp.
+    """
     numbers = np.arange(rate_rps)
     begins_s = numbers / rate_rps + offset_s * (numbers % 3 == 0)
     said = told(planned(begins_s, tmp_path / "results.json"))
@@ -215,7 +218,9 @@ def test_a_short_load_at_a_constant_rate_is_no_ramp(bare_lab, tmp_path, rate_rps
 
 
 def test_a_rising_rate_is_a_ramp(bare_lab, tmp_path):
-    """From 20/s to 40/s within 10 s: n(t) = 20 t + t^2 iterations have begun after t seconds."""
+    """The rate rises from 20/s to 40/s in 10 s, so 20 t + t^2 iterations have begun after t
+    seconds.
+    """
     begins_s = -10 + np.sqrt(100 + np.arange(300))
     said = told(planned(begins_s, tmp_path / "results.json"))
     assert "open load: 30" in said
@@ -336,7 +341,7 @@ def hold(*_): print("filling", flush=True); time.sleep(60)
 run.build_tables = hold
 run.import_files([run.Given(Path(sys.argv[1]))])
 """
-"""Imports a file, and never comes to its end."""
+"""Source of a program that begins to import a file, and never finishes."""
 
 
 @pytest.mark.fault("an import is killed", "its half-filled run is removed by the next import")

@@ -1,4 +1,4 @@
-"""The commands of docs/your-files.md, on a stored file of k6."""
+"""Tests of the commands of docs/your-files.md, on a stored file of k6."""
 
 import json
 import re

@@ -111,7 +111,9 @@ def test_a_silent_host_is_said_at_once_and_given_up_within_ten_seconds():
 
 
 def test_a_host_that_comes_back_in_time_is_not_lost():
-    """Check also that the longest silence is known, because it matters for the load under way."""
+    """A silence that ends in time is no loss, but the longest silence must be known, because it
+    matters for the load under way.
+    """
     world = World("server")
     world.pass_s(LOST_S - 1, silent={"server"})
     world.pass_s(30)

@@ -107,7 +107,7 @@ def test_without_any_quota_the_throttled_time_is_0(tree):
 
 
 def test_the_tightest_quota_of_the_group_and_all_above_counts(tree):
-    """Check also that the throttled times of all these groups are added up."""
+    """The lowest of all quotas must count, and the throttled times of all groups are added up."""
     tree.process(PID, "/pods/pod/container")
     tree.group("/pods/pod/container", 150_000, 1_000_000)
     tree.group("/pods/pod", 20_000, 30_000_000, period_us=40_000)
@@ -161,7 +161,7 @@ def test_what_cannot_be_read_is_not_known_and_never_0(tree, how):
 
 @pytest.mark.parametrize("text", ["", "much\n", None], ids=["empty", "no number", "a folder"])
 def test_a_quota_that_cannot_be_read_is_not_known(tree, text):
-    """Check also that the quota of the group above is still reported."""
+    """The quota must then be unknown, but the quota of the group above must still be reported."""
     tree.process(PID, "/one/two")
     tree.group("/one", 50_000, 1_000_000)
     unreadable = tree.group("/one/two")
@@ -221,7 +221,7 @@ def used_by(
 
 
 def test_a_server_at_a_foreign_quota_is_the_limit():
-    """Check also that the reason names the share of a core that the quota allows."""
+    """The reason of the verdict must name the share of a core that the quota allows."""
     metrics, found = used_by(Quota(0.5))
     assert (metrics["server_quota_cores"], metrics["server_throttled_pct"]) == (
         0.5,
@@ -338,7 +338,7 @@ def test_terms_and_sentences_contain_the_quota(tables, tmp_path, share, quota, w
 
 
 def test_the_evidence_says_how_much_of_a_quota_was_left(tables, tmp_path):
-    """Check also that the evidence says if the throttling is unknown."""
+    """The evidence must say how much of the quota was left, or that the throttling is unknown."""
     values = {
         "server_quota_cores": 0.5,
         "server_cpu_mean_pct": 45.0,

@@ -193,9 +193,9 @@ def busy_s():
 
 
 def test_the_host_agrees_with_psutil():
-    """Check that a reading lies between two readings by psutil.
+    """A reading must lie between two readings by psutil, up to 10 ms for each kind of CPU time.
 
-    psutil's may be wrong by 10 ms for each kind of CPU time.
+    psutil's values are multiples of clock ticks.
     """
     host = HostSubject()
     before = busy_s(), psutil.cpu_times().steal, psutil.cpu_stats().ctx_switches

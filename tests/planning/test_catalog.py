@@ -1,6 +1,6 @@
-"""server.toml and campaign TOML: what is wrong is said with its line.
+"""Tests of server.toml and of campaigns in TOML: an error must name its line.
 
-What is right becomes a plan and commands.
+A valid file must become a plan with commands.
 """
 
 import json
@@ -266,7 +266,7 @@ def test_k6_needs_a_second_and_wrk_has_shorter_slices(
 
 
 def test_servers_and_repeats_are_chosen(plan):
-    """A server that does not exist is named."""
+    """An error must name a server that does not exist."""
     trials = plan(servers=["gin"], repeats=4)
     assert {t.cell.server for t in trials} == {"gin"} and max(t.block for t in trials) == 4
     with pytest.raises(LabError, match="no server 'gone'"):
@@ -276,7 +276,7 @@ def test_servers_and_repeats_are_chosen(plan):
 def test_different_loads_have_different_names(
     read_campaign,
 ):
-    """Even if they differ by a decimal point only. Equal ones are refused."""
+    """Names must differ even if loads differ only by a decimal point; equal loads are refused."""
     second = OPEN[OPEN.index("[[load]]") :]
     campaign = read_campaign(OPEN + second.replace("10 ms", "1.0 ms"))
     names = {trial.trial_id for trial in plan_trials(campaign, campaign_servers(campaign))}

@@ -1,4 +1,4 @@
-"""The sessions that profile servers: which loads they have, and how long their slices are."""
+"""Tests of planning the sessions that profile servers: their loads, and the lengths of slices."""
 
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ def test_the_slices_of_a_profile_are_as_long_as_the_loads():
 
 
 def test_a_number_of_iterations_becomes_a_time():
-    """The published load of 20,000 iterations would otherwise be slices of unknown length."""
+    """Otherwise the 20,000 iterations of the published load would be slices of unknown length."""
     (profile,) = [
         each for each in planned(with_profile(QUICK)) if each.load_id == "experiments-vus500"
     ]
@@ -42,7 +42,9 @@ def test_a_number_of_iterations_becomes_a_time():
 
 
 def test_quick_profiles_one_load_in_little_time():
-    """`make report` has minutes only: its profile is of one load, for each of its servers."""
+    """The profile of `quick` must be of one load for each server, because `make report` must stay
+    short.
+    """
     (profile,) = planned(QUICK)
     assert [trial.cell.server for trial in profile.trials] == ["axum", "gin", "nginx"]
     assert sum(map(estimate_s, profile.trials)) < 45
@@ -59,7 +61,10 @@ def test_claims_profiles_every_kind_of_load_and_two_timelines():
 
 
 def test_only_a_long_load_in_one_piece_has_a_timeline():
-    """In quick these are 20 s at a rate; its sessions and its iterations have none."""
+    """In `quick`, only the load of 20 s at a constant rate may have a timeline.
+
+    Its sessions and its numbers of iterations have none.
+    """
     found = [each for each in planned(with_profile(QUICK)) if each.session.startswith(TIMELINE)]
     (cells,) = [[trial.cell for trial in each.trials] for each in found]
     assert [(cell.server, cell.workload, cell.slices) for cell in cells] == [

@@ -1,4 +1,4 @@
-"""The search for the highest rate that keeps an objective, against servers whose limit is known."""
+"""Tests of the search for the highest rate that keeps an objective, on servers of known limits."""
 
 import math
 from dataclasses import replace
@@ -38,7 +38,7 @@ def trials(read_campaign):
 
 @pytest.fixture
 def steps(trials):
-    """Gin's search in the first block."""
+    """Return the steps of gin's search in the first block."""
     of_gin = [t for t in trials if t.block == 1 and t.cell.server == "gin"]
     return [trial for trial in of_gin if isinstance(trial.cell.shape, Search)]
 
@@ -54,7 +54,10 @@ def record(trial, kept, status="sealed", died=None):
 
 
 def run(trials, fail=()):
-    """Play a campaign against LIMITS; return the steps' (rate, kept) by server and block."""
+    """Play a campaign with servers whose limits are LIMITS.
+
+    Return the (rate, kept) of each step, by server and block.
+    """
     searches = Searches(())
     found = {}
     for planned in trials:
@@ -76,7 +79,7 @@ def run(trials, fail=()):
 def test_a_sweep_has_a_cell_per_rate_and_a_search_its_steps(
     trials,
 ):
-    """The steps of a search run in sequence, between the steps of others."""
+    """The steps of a search must run in sequence; steps of other searches may lie between them."""
     assert len(trials) == len({trial.trial_id for trial in trials}) == 2 * 2 * (2 + 6)
     assert "b01-gin-rates-r1000" in {trial.trial_id for trial in trials}
     searched = [trial for trial in trials if isinstance(trial.cell.shape, Search)]
@@ -113,7 +116,7 @@ def test_a_rate_that_fails_twice_counts_as_not_kept(steps):
     assert rates[0] == rates[1] == 800
     assert rates[2] == round(
         (100 * 800) ** 0.5
-    )  # after two failures below; the server died there at once
+    )  # it failed twice at a lower rate; here the server died at once
     assert rates[3] == rates[4] < rates[2]
 
 
@@ -173,7 +176,7 @@ def test_steps_too_short_for_their_percentile_are_refused(read_campaign):
 
 
 def searched(steps, kept):
-    """Play the steps of a search, of which `kept` says whether a rate is kept; return the rates."""
+    """Play the steps of a search; return their rates. `kept` says if a rate is kept."""
     searches = Searches(())
     rates = []
     for planned in steps:
@@ -184,7 +187,7 @@ def searched(steps, kept):
 
 
 def long_search(steps, count):
-    """Return as many steps of a search between 100 and 6,400 requests/s."""
+    """Return `count` steps of a search between 100 and 6,400 requests/s."""
     first = steps[0]
     shapes = [replace(first.cell.shape, bisection=number) for number in range(1, count + 1)]
     return [replace(first, cell=replace(first.cell, shape=shape)) for shape in shapes]
@@ -198,7 +201,7 @@ def test_the_last_step_confirms_the_highest_rate_that_was_kept(steps):
 
 
 def test_a_rate_that_is_not_confirmed_is_broken(steps):
-    """A further step would be tried below it."""
+    """If a further step follows, it must try a lower rate."""
     count = steps_between(100, 6400) + 1
     rates = searched(
         long_search(steps, count), lambda tried: tried[-1] <= 1000 and len(tried) != count - 1
@@ -208,5 +211,5 @@ def test_a_rate_that_is_not_confirmed_is_broken(steps):
 
 @pytest.mark.parametrize(("high_rps", "count"), [(110, 1 + 1), (6400, 7 + 1), (1_000_000, 8 + 1)])
 def test_a_search_has_steps_until_its_ends_are_within_five_percent(high_rps, count):
-    """log2(ln(64) / ln(1.05)) is 6.4."""
+    """The expected count follows from log2(ln(64) / ln(1.05)), which is 6.4."""
     assert steps_between(100, high_rps) == count

@@ -1,4 +1,4 @@
-"""The shapes of loads, and that they are stored as they always were: in flat columns."""
+"""Tests of the shapes of loads, and of the flat columns in which they are stored."""
 
 import json
 import re
@@ -29,13 +29,13 @@ from runner.store import RunFolder, decode
 DATA = ROOT / "data"
 RUNS = ("sample", "all", "seeds")
 LATER = {"share": 1.0, "database_share": 1.0, "idle": "polling", "slices": None}
-"""Columns that the oldest run has not, with what was so in it."""
+"""Columns that the oldest run lacks -> the value that was in effect in that run."""
 FROM_THE_RESULT = {"duration_s", "slices", "mode"}
-"""Columns of the table of trials that a result writes over those of its cell."""
+"""Columns of the table of trials in which a result replaces the value of the cell."""
 
 
 def cells_of(run):
-    """Every cell of a committed run, as its record has it, with the trial's id."""
+    """Yield each cell of a committed run as its record has it, after the trial's id."""
     for record in RunFolder(DATA / run).records():
         yield record["trial_id"], record["cell"]
 
@@ -59,7 +59,7 @@ def test_every_cell_of_a_committed_run_is_stored_again_as_it_was(run):
 
 @pytest.mark.parametrize("run", RUNS)
 def test_every_row_of_a_committed_table_is_a_cell_that_gives_the_row_again(run):
-    """But for what a result writes over, or the table has not: that comes from the record."""
+    """The columns that a result replaces, or that the table lacks, are taken from the record."""
     rows = pq.read_table(DATA / run / "tables" / "trials.parquet").to_pylist()
     recorded = dict(cells_of(run))
     assert len(rows) == len(recorded)
@@ -74,7 +74,9 @@ def test_every_row_of_a_committed_table_is_a_cell_that_gives_the_row_again(run):
 
 @pytest.mark.parametrize("run", RUNS)
 def test_cells_of_committed_runs_have_the_names_that_their_trials_have(run):
-    """A trial's id, which its folder has since it was measured, ends in that of its cell."""
+    """A trial's id is the name of its folder since it was measured, and must end in its cell's
+    name.
+    """
     for trial_id, columns in cells_of(run):
         cell = read(columns)
         named = re.fullmatch(r"[bs]\d+-(.+?)(\.a\d+)?", trial_id)[1]

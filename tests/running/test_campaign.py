@@ -208,7 +208,9 @@ def room(folder, **left):
 
 
 def test_the_room_is_that_of_the_folders_disk(tmp_path):
-    """Check also the room for temporary files, the memory, and the hard limit of open files."""
+    """Room.of must report the limits of this machine: disks, memory, and the hard limit of open
+    files.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, soft), hard))
     try:
@@ -371,7 +373,7 @@ def test_a_full_table_is_waited_for(tmp_path):
 
 
 def test_a_table_that_is_half_free_is_not_waited_for(tmp_path):
-    """Check also that there is no wait if the kernel tracks no connections."""
+    """There must be no wait either if the kernel tracks no connections."""
 
     def fail(_needed):
         pytest.fail("waited")
@@ -389,7 +391,7 @@ def test_kept_connections_need_little_room():
 
 @pytest.mark.parametrize(("dropped", "ok"), [(5, True), (8, False), (None, True)])
 def test_a_dropped_packet_makes_a_trial_invalid(dropped, ok):
-    """Check also that the trial counts as disturbed by the machine."""
+    """Such a trial must also count as disturbed by the machine."""
     drops = kept_packets(
         measured(counters_before=Counters(0, 0, 0, 5), counters_after=Counters(9, 9, 9, dropped))
     )

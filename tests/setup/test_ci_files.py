@@ -1,4 +1,4 @@
-"""The action and the example workflows: valid by the published schemas, and their steps run."""
+"""Tests of the action and the example workflows: they are valid by published schemas, and run."""
 
 import json
 import os
@@ -30,7 +30,7 @@ exit "$CODE"
 
 
 def read(path):
-    """Return a YAML file with GitHub's key `on`, which YAML 1.1 takes for true."""
+    """Return a YAML file as a dict, with GitHub's key `on`, which YAML 1.1 reads as true."""
     found = yaml.safe_load(path.read_text())
     return {"on" if key is True else key: value for key, value in found.items()}
 
@@ -50,7 +50,7 @@ def steps():
 
 
 def environment(step, **inputs):
-    """Return the environment of a step, with the inputs' defaults where none are given."""
+    """Return the environment of a step; an input that is not given has its default."""
     defaults = {name: each.get("default", "") for name, each in read(ACTION)["inputs"].items()}
     values = defaults | inputs
     found = {}
@@ -117,7 +117,7 @@ def test_without_a_result_there_is_no_summary(tmp_path):
 
 
 def test_inputs_reach_the_command_unchanged(tmp_path):
-    """Also those with blanks and quotes, which a shell must not read."""
+    """This includes inputs with blanks and quotes, which no shell may interpret."""
     build = "go build -o 'my server' . && echo \"$HOME\""
     *_, arguments = run(tmp_path, 0, base="a b", build=build, start="exec ./x", path="/?q='$(id)'")
     given = dict(zip(arguments[1::2], arguments[2::2], strict=True))
@@ -138,7 +138,7 @@ def test_options_of_the_examples_exist(bench):
 
 
 def test_no_step_has_an_expression_in_its_script():
-    """An input within a script could run commands of whoever names a branch."""
+    """A user who names a branch could otherwise run commands by an input within a script."""
     scripts = [each["run"] for each in steps()]
     jobs = read(FILES["github-workflows"])["jobs"]["ab"]["steps"]
     scripts += [each["run"] for each in jobs if "run" in each]

@@ -1,7 +1,7 @@
-"""`make setup`: parts run side by side, each says in one line what went wrong, and a k6 that fits
-is not built anew.
+"""Tests of `make setup` and `make lab`.
 
-`make lab`: JupyterLab comes up, and its notebooks run in the project's own Python.
+The parts of the set-up run side by side, each says in one line what went wrong, and a k6 that fits
+is not built again. JupyterLab must start, and its notebooks must run in the project's own Python.
 """
 
 import json
@@ -27,7 +27,7 @@ PARTS = ("python", "k6", "system", "servers")
 
 @pytest.fixture
 def lab(tmp_path):
-    """A folder with the shared half of the set-up."""
+    """Return a folder with the part of the set-up that all programs share."""
     (tmp_path / "setup").mkdir()
     for name in ("part.sh", "all.sh", "k6.sh"):
         shutil.copy(SETUP / name, tmp_path / "setup")
@@ -153,7 +153,7 @@ def test_the_set_up_builds_a_server_as_its_description_says():
 
 @pytest.mark.timed
 def test_the_lab_serves_the_notebooks_with_the_projects_kernel(tmp_path):
-    """Of what `make lab` runs, on a free port."""
+    """The test runs the command of `make lab` on a free port."""
     make = ["make", "-n", "lab"]
     printed = subprocess.run(
         make, cwd=real_lab.REPOSITORY, capture_output=True, text=True, check=True
@@ -195,8 +195,8 @@ def test_the_lab_serves_the_notebooks_with_the_projects_kernel(tmp_path):
         assert {path.name for path in (real_lab.REPOSITORY / "notebooks").glob("*.ipynb")} <= names
         assert ask("api/kernelspecs")["default"] == "python3"
         ask("api/kernels", b'{"name": "python3"}')
-        # The environment's python is a link: what it runs in shows in the name that it was started
-        # with.
+        # The environment's python is a link, so the name by which it was started tells the
+        # environment.
         assert (
             Path(wait_for(kernel, 60)[0]).absolute().parent
             == Path(sys.executable).absolute().parent

@@ -1,4 +1,4 @@
-"""The wheel in an empty environment and an empty folder: the lab without a checkout."""
+"""Tests of the wheel in an empty environment and an empty folder: the lab without a checkout."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def lab(wheel, tmp_path_factory):
-    """The installed wheel, with the k6 of the checkout on PATH."""
+    """Return the installed wheel, with the k6 of the checkout on PATH."""
     return Installed.of(wheel, tmp_path_factory.mktemp("lab"), [ROOT / ".tools"])
 
 
@@ -42,12 +42,12 @@ def without_tools(wheel, tmp_path_factory):
 
 @pytest.fixture
 def bare(without_tools, tmp_path):
-    """The installed wheel of a user who has neither k6 nor Go on PATH, in an empty folder."""
+    """Return the installed wheel of a user without k6 and Go on PATH, in an empty folder."""
     return replace(without_tools, folder=tmp_path)
 
 
 def files(folder):
-    """All files of a folder with size and time of change, without bytecode."""
+    """Return size and time of change of all files in a folder, without bytecode."""
     return {
         path.relative_to(folder): (path.stat().st_size, path.stat().st_mtime_ns)
         for path in folder.rglob("*")
@@ -128,9 +128,9 @@ def test_notebooks_are_copied_but_never_over_changed_ones(bare):
 @pytest.mark.timeout(900)
 @real_lab.needs_two_cpus
 def test_a_user_without_a_checkout(lab):
-    """Measures an API by its URL, reads a file of k6, and makes everything of them.
+    """Such a user can measure an API by its URL, read a file of k6, and make reports of both.
 
-    Nothing is written outside of the folder, but what libraries keep in the user's cache.
+    Nothing may be written outside the user's folder, except for what libraries keep in the cache.
     """
     real_lab.k6_of("v1")
     before = files(lab.environment)
@@ -182,7 +182,7 @@ def test_the_version_is_the_tags(described, version):
 
 
 def test_a_version_is_known_without_git(tmp_path):
-    """As of an archive of the sources, which has no tags: it is that of the changelog."""
+    """An archive of the sources has no tags, so the version must be that of the changelog."""
     (tmp_path / "setup").mkdir()
     shutil.copy(ROOT / "setup" / "version.py", tmp_path / "setup")
     (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n\n## 3.1.4\n\n## 3.1.3\n")
@@ -235,7 +235,7 @@ def test_the_bill_has_what_is_needed_and_no_more(tmp_path, monkeypatch):
 
 @pytest.mark.long
 def test_a_build_is_kept_as_long_as_its_lock_is_the_same(wheel, tmp_path):
-    """By a stand-in for Go that writes a program which says the locked version."""
+    """A fake Go writes a program that prints the locked version."""
     programs = tmp_path / "programs"
     programs.mkdir()
     go = '#!/bin/sh\necho built >> "$HOME/builds"\nwhile [ "$1" != -o ]; do shift; done\n'

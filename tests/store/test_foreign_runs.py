@@ -1,6 +1,7 @@
-"""A run from somebody else: it leads out of no folder, and ends in a sentence at worst.
+"""Tests of a run from somebody else: it must lead out of no folder, and may at worst end in an
+error.
 
-Its texts are only shown.
+Its texts must only be shown, never executed.
 """
 
 import json
@@ -35,7 +36,7 @@ from runner.store import (
 
 @pytest.fixture
 def lab(bare_lab):
-    """A lab with one run, as its folder."""
+    """Make a lab with one run; return the run's folder."""
     return synthetic_run.build(bare_lab / "data" / "runs" / "theirs")
 
 
@@ -88,8 +89,9 @@ def test_the_record_of_a_trial_is_that_of_its_folder(lab, changes):
 
 
 def packed(folder, *records):
-    """Write records as an exported run has them, each as text or as what differs from a
-    good one.
+    """Write records in the form of an exported run.
+
+    Each record is a text, or a dict of values that differ from those of a valid record.
     """
     lines = [
         each if isinstance(each, bytes) else json.dumps(record_of("t1") | each).encode()
@@ -169,7 +171,7 @@ def test_records_in_both_layouts_are_refused(lab):
 
 @pytest.mark.parametrize("value", ["NaN", "1e999"])
 def test_a_value_that_no_record_has_is_refused(lab, tmp_path, value):
-    """In one sentence, where records are written."""
+    """The error must be one sentence, and must occur when the record is written."""
     path = record(lab)
     path.write_text(path.read_text().replace('"metrics": {}', f'"metrics": {{"rps": {value}}}'))
     run = RunFolder(lab)
@@ -222,7 +224,7 @@ HARMLESS = re.compile(
 
 
 def acts(page: bs4.BeautifulSoup) -> list[str]:
-    """What a page would do beside showing text."""
+    """Return everything in a page that could do more than show text."""
     found = [
         tag.name for tag in page.find_all(["script", "iframe", "object", "embed", "base", "form"])
     ]

@@ -1,4 +1,4 @@
-"""The manifest of a run: what is read is written again, and what differs between two is found."""
+"""Tests of a run's manifest: it is written as it was read, and differences of two are found."""
 
 import json
 
@@ -22,7 +22,7 @@ def stored(name):
 
 
 def differences(here, there):
-    """Kind, name and both values of what differs, as in the manifests."""
+    """Return the values in both manifests of each difference, by its kind and name."""
     found = Manifest.of(here).differences_from(Manifest.of(there))
     return {(each.condition, each.what): (each.here, each.there) for each in found}
 

@@ -1,4 +1,4 @@
-"""Where the lab's own files are and where it writes: in a checkout, and without one."""
+"""Tests of the folders of the lab's own files and of its output, in a checkout and without one."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ from runner.store import RunFolder, find_run, new_run, runs_folder, short_name
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """An empty folder, which is the current one."""
+    """Make an empty folder, and make it the current folder."""
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -27,7 +27,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def installed(here, monkeypatch):
-    """The same, with the code in no checkout, as if from a wheel."""
+    """Return the current folder of a user whose lab is installed from a wheel, not a checkout."""
     monkeypatch.setattr(module, "OWN_CHECKOUT", here.parent / "site-packages")
     monkeypatch.setattr(module, "PACKAGED", here.parent / "site-packages" / "packaged")
     return here

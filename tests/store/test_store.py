@@ -1,5 +1,5 @@
-"""The store: writes are whole or not at all, the journal survives a torn line, runs are found or
-refused.
+"""Tests of the store: a file is written as a whole or not at all, the journal survives an
+incomplete line, and a run is found or refused.
 """
 
 import json
@@ -149,7 +149,7 @@ def test_an_export_has_no_raw_files_and_replaces_only_an_export(tmp_path):
 
 
 def test_a_folder_that_a_killed_process_left_is_removed_by_the_next(tmp_path):
-    """One of a process that runs is not, and neither is somebody else's file."""
+    """The folder of a running process, and files of other programs, must stay."""
     gone = subprocess.Popen(["true"])
     gone.wait()
     abandoned = tmp_path / f".out.{gone.pid}-0a0b0c0d.tmp"
@@ -166,9 +166,10 @@ def test_a_folder_that_a_killed_process_left_is_removed_by_the_next(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_leaves_no_half_written_folder(tmp_path, number):
-    """The command line as it is, ended while it draws.
+    """The command line is ended by a signal while it draws.
 
-    A shell has its background jobs ignore some signals, and programs inherit that.
+    A shell lets its background jobs ignore some signals, and programs inherit this. So the signals
+    are set to their defaults.
     """
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [
@@ -210,9 +211,9 @@ def test_exported_records_are_those_of_the_run(tmp_path):
 
 
 def test_a_run_exported_by_an_older_version_is_read(tmp_path):
-    """It can be exported again, and replaced."""
+    """It must also be possible to export it again, and to replace it."""
     old = make_run(tmp_path / "old", "old")
-    (old.trial("t1") / "k6.json.gz").unlink()  # then it is what an earlier version exported
+    (old.trial("t1") / "k6.json.gz").unlink()  # an older version exported runs without raw files
     assert [each["trial_id"] for each in old.records()] == ["t1"]
     export_compact(old, tmp_path / "out")
     assert RunFolder(tmp_path / "out").records() == old.records()
@@ -243,7 +244,7 @@ def test_a_broken_manifest_is_one_sentence_before_any_work(tmp_path, text):
 
 
 def test_a_committed_run_is_found_by_its_name(bare_lab, tmp_path):
-    """Its figures have that name, too."""
+    """The folder of its figures must have the same name."""
     make_run(tmp_path / "data" / "mine", "20260101T000000Z-x-1")
     make_run(tmp_path / "data" / "runs" / "20260101T000000Z-y-2", "20260101T000000Z-y-2")
     committed = find_run("mine")

@@ -1,18 +1,18 @@
-"""The rule of captions: one short sentence, and a line that names the source."""
+"""Check captions: a caption has one short sentence, and a line that names the source."""
 
 import re
 
 MOST_LETTERS = 150
-"""About two lines of a figure."""
+"""Most letters of a caption's sentence, which are about two lines of a figure."""
 
 
 def sentences(text: str) -> int:
-    """The number of sentences; a point in a number or in a name ends none."""
+    """Return the number of sentences; a full stop within a number or a name ends none."""
     return len(re.findall(r"[.!?](?=\s|$)", text))
 
 
 def caption_faults(caption: str) -> list[str]:
-    """What breaks the rule in a caption."""
+    """Return the faults of a caption, as texts."""
     words, *rest = caption.split("\n")
     is_source = len(rest) == 1 and rest[0].startswith("Data: ") and rest[0].endswith(".")
     faults = {

@@ -413,7 +413,11 @@ class Handler(socketserver.BaseRequestHandler):
             self.request.sendall("\r\n".join([*lines, "", ""]).encode() + data)
 
     def turn_where(self, fault: str) -> AbstractContextManager[Any]:
-        """Return a lock that serves requests one after the other, if the server has this fault."""
+        """Return a lock that lets only one request pass at a time, if `fault` is the server's
+        fault.
+
+        Otherwise return a context that does nothing.
+        """
         return self.server.turn if self.fault == fault else nullcontext()
 
 

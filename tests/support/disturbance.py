@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 DISTURBED = 9
-"""Exit code of pytest, which the Makefile checks."""
+"""Exit code by which pytest tells the Makefile that failed tests were disturbed."""
 LAST = os.environ.get("ATTEMPT") == "last"
 """True if `make test` does not repeat the tests after this attempt."""
 STOLEN_PCT = 5.0

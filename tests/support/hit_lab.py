@@ -18,7 +18,7 @@ CAMPAIGN = fake_lab.campaign_of(
 CELL = "fake-wrk-matrix-c4-keepalive"
 PAUSED = ("start", "warm-up", "load")
 STATES = (*PAUSED, "digest", "between")
-"""What a trial is doing when the campaign is hit. With `between`, the trial has just ended."""
+"""States of a trial in which its campaign can be hit. In the state `between` it has just ended."""
 
 
 class Lab:
@@ -71,7 +71,7 @@ class Lab:
         return folder
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return the journal so far: trial and state of each line."""
+        """Return the lines of the journal so far, as pairs of trial id and state."""
         return [
             (line["trial_id"], line["state"])
             for line in self._whole_lines("data/runs/*/journal.jsonl")

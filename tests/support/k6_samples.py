@@ -9,19 +9,21 @@ import numpy as np
 
 SAMPLES = Path(__file__).parent / "samples"
 CLOSED = SAMPLES / "k6-v1-closed.json.gz"
-"""4 users for 3 s.
+"""A closed load of 4 users for 3 s.
 
 An iteration is a GET of a URL of its own, a POST named `buy`, and 40 ms of sleep.
 """
 CSV = SAMPLES / "k6-v1-closed.csv.gz"
 """The same load as `--out csv` wrote it, with times in whole seconds."""
 OPEN = SAMPLES / "k6-v2-open.json.gz"
-"""50 iterations/s for 4 s."""
+"""An open load of 50 iterations/s for 4 s."""
 DROPPING = SAMPLES / "k6-v1-dropping.json.gz"
-"""60 iterations/s for 3 s with one user, who is too slow."""
+"""An open load of 60 iterations/s for 3 s, for which its only user is too slow."""
 SUMMARY = SAMPLES / "k6-v1-closed.summary.json"
 OWN = SAMPLES / "k6-v1-own.json.gz"
-"""4 users with 400 iterations, which have metrics of their own and failing WebSockets, but no HTTP.
+"""A closed load of 4 users with 400 iterations.
+
+They have metrics of their own and failing WebSockets, but no HTTP request.
 """
 OWN_SUMMARY = SAMPLES / "k6-v1-own.summary.json"
 

@@ -1,4 +1,4 @@
-"""Which cases of a test are long (CONTRIBUTING.md, Run the tests)."""
+"""Mark the long cases of a test (CONTRIBUTING.md, Run the tests)."""
 
 from collections.abc import Collection, Iterable
 from typing import Any

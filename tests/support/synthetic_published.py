@@ -47,7 +47,7 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class World:
-    """What is special: factors and values by (server, load, column), and verdicts by load.
+    """What is special in a world: factors and values by (server, load, column), verdicts by load.
 
     `*` stands for any server or load.
     """

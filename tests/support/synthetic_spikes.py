@@ -19,7 +19,7 @@ from runner.present.spikes.found import Track, track
 WINDOW_S, WARM_S = 0.05, 1.0
 """Length of a window, and the time that the sampler ran before the load."""
 WINDOWS = 600
-"""Number of windows of a load of LOAD_S."""
+"""Number of windows in a load of LOAD_S."""
 SERVERS = {
     "axum": ("Rust", "axum", 30.0, 5.0),
     "gin": ("Go", "gin", 40.0, 5.0),
@@ -34,12 +34,12 @@ GIN_SPIKES = (
     (22.1, 0.25, 50.0),
     (27.0, 0.15, 35.0),
 )
-"""Begin and length in seconds, height in % of a core."""
+"""Spikes of gin: begin and length in seconds, height in % of a core."""
 SETTLING = (0.2, 0.4, 60.0)
 PAUSE_MS = 0.25
 """Pause of each garbage collection; the collection itself uses all CPU time of a spike."""
 STORM_S, STORM = 16.3, 400
-"""A time, and the number of connections that are accepted at this time."""
+"""Time of a connection storm in seconds, and the number of connections accepted at this time."""
 STEALS_S = (2.5, 7.3, 12.8, 20.4)
 NEW = ("switches_per_s", "threads", "steal_ms", "requests", "connections")
 """Columns that tables of earlier versions lack."""

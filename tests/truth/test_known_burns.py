@@ -67,7 +67,10 @@ def test_tables_of_profiles_are_made_anew(run):
 
 
 def test_a_slice_counts_the_probe_s_requests_within_the_load_only(run):
-    """The probe sends at most 40 requests/s, also while perf starts and ends around the load."""
+    """Only requests of the probe within a slice's load may count, so at most 40 per second.
+
+    The probe also sends requests while perf starts and ends around the load.
+    """
     slices = run.every_slice
     of_probe = slices["answered"] - slices["requests"]
     assert (of_probe <= 40 * slices["duration_s"] + 2).all()

@@ -1,4 +1,4 @@
-"""Who was the limit: every verdict, and each piece of evidence that decides it."""
+"""Tests of the verdict: every limit, and each piece of evidence that decides it."""
 
 from dataclasses import replace
 
@@ -25,11 +25,11 @@ from runner.verdict.rules_table import WHEN
 from runner.verdict.words import brief_words, reason, rule_words
 
 LONGER = (Wait("p50", 0.895, 4278.0),)
-"""As seen of a server that closes after each answer, with a backlog of five."""
+"""Waits of a server that closes after each answer, with a backlog of five connections."""
 SHORTER = (Wait("p50", 245.0, 0.23),)
 FEW = Probing(due=200, sent=58)
 ELSEWHERE = {"cores": 0.5, "foreign_quota": True}
-"""Of a server whose quota is not the lab's."""
+"""Evidence of a server whose quota was set outside the lab."""
 HELD = "server used 97 % of its 0.5 of a core (a quota that is not the lab's)"
 FULL = database_at(0.97, shared=True, limited=True)
 WAITING = database_at(0.15, shared=True, pool_exhausted_share=1.0)
@@ -46,7 +46,7 @@ SHORT_OF_USERS = (
 )
 
 VERDICTS = [
-    # The lab's own part
+    # Evidence about the lab's own instruments
     (
         evidence(offered_rps=20.0, unprobed=True),
         "offered",
@@ -71,7 +71,7 @@ VERDICTS = [
         "inconclusive",
         "too few for a second witness",
     ),
-    # The sides, the database, the machine
+    # Evidence about server, generator, database and machine
     (
         evidence(server_share=0.95, generator_share=0.5, generator_peak_share=0.6),
         "server-bound",
@@ -194,7 +194,7 @@ VERDICTS = [
     ),
     (evidence(server_share=0.95, failed_share=0.4), "inconclusive", "40 % of the requests failed"),
     (evidence(server_share=0.95, failed_share=0.0005), "server-bound", "server used 95 %"),
-    # A rate of errors is nobody's limit, whoever was busy.
+    # A rate of errors shows no limit, whichever side was busy.
     (
         evidence(generator_share=0.95, failed_share=0.846),
         "inconclusive",
@@ -245,7 +245,7 @@ VERDICTS = [
     ),
     (evidence(waits=(Wait("p50", 0.4, 0.39),)), "inconclusive", "neither side was busy"),
     (evidence(waits=(Wait("p50", 12.0, 7.0),)), "inconclusive", "neither side was busy"),
-    # Two witnesses
+    # Evidence of generator and probe as two witnesses
     (
         evidence(offered_rps=200.0, waits=LONGER),
         "inconclusive",
@@ -332,20 +332,20 @@ VERDICTS = [
         "offered",
         "server used 40 % of its CPUs, generator 20 % of its",
     ),
-    # Shares of a core, and one request at a time
+    # Servers on a share of a core, and one request at a time
     (
         evidence(server_share=0.98, share=0.5, cores=0.5),
         "server-bound",
         "server used 98 % of its 0.5 of a core",
     ),
-    # Held back in some of its periods only: bursts, and room left on the whole.
+    # The server was held back in some periods only, by bursts, and had room on average.
     (
         evidence(server_share=0.6, share=0.5, cores=0.5, throttled_share=0.3),
         "inconclusive",
         "neither side",
     ),
-    # A quota that is not the lab's is full where it holds back at all: what share it is, nobody
-    # knows.
+    # If a quota set outside the lab holds the server back at all, the server was at its limit. The
+    # share that it used is unknown.
     (
         evidence(server_share=0.6, throttled_share=0.3),
         "server-bound",
@@ -364,7 +364,7 @@ VERDICTS = [
         "server-bound",
         "of its 1.5 cores (a quota",
     ),
-    # A quota of a group in which the generator is, too: whose work used it up?
+    # The quota applies to a group that also contains the generator, so either may have used it up.
     (
         evidence(throttled_share=0.3, shared_quota=True),
         "inconclusive",
@@ -387,7 +387,7 @@ VERDICTS = [
         "inconclusive",
         "both sides were busy",
     ),
-    # What cannot be read is no evidence of anything.
+    # A value that cannot be read is no evidence.
     (
         evidence(throttled_share=None),
         "inconclusive",
@@ -399,8 +399,8 @@ VERDICTS = [
         "inconclusive",
         "both sides",
     ),
-    # 3000 users connect in the first second: the generator is full then, and the server held back
-    # nevertheless.
+    # 3000 users connect in the first second. The generator is full in this second, but the server
+    # is held back in all seconds.
     (
         evidence(server_share=0.98, share=0.1, cores=0.1, generator_peak_share=0.97),
         "server-bound",
@@ -412,7 +412,7 @@ VERDICTS = [
         "both sides",
     ),
     (evidence(server_share=0.98, generator_peak_share=0.97), "inconclusive", "both sides"),
-    # The server holds the connections of its pool while it waits for its next period.
+    # The server keeps the connections of its pool while it waits for the quota's next period.
     (
         evidence(server_share=0.98, share=0.1, cores=0.1, database=WAITING),
         "server-bound",
@@ -444,7 +444,7 @@ VERDICTS = [
         "generator and database were both busy",
     ),
 ]
-"""Evidence, its verdict, and words of the reason."""
+"""Evidence, the expected verdict, and words of the expected reason."""
 
 
 @pytest.mark.parametrize(("given", "verdict", "words"), VERDICTS)
@@ -457,7 +457,7 @@ def test_verdict(given, verdict, words):
 
 
 def test_the_table_of_rules_has_every_cause_once_and_in_the_order_in_which_they_are_tried():
-    """A trial that two rules would decide goes to the one that the table has first."""
+    """If two rules apply to a trial, the rule that the table lists first must decide."""
     assert list(WHEN) == list(Cause)
     both = evidence(server_share=None, disjoint=False, failed_share=0.5)
     assert judge(both).cause is next(iter(WHEN))
@@ -475,7 +475,7 @@ GIVEN = [given for given, _, _ in VERDICTS] + [
     evidence(network=network(lost_share=0.02)),
     evidence(network=network(round_trip_ms=10.0, median_ms=10.4)),
 ]
-"""Evidence of which each rule decides at least one."""
+"""Evidence such that each rule decides at least one of the trials."""
 
 
 def test_each_rule_decides_some_evidence():
@@ -483,7 +483,7 @@ def test_each_rule_decides_some_evidence():
 
 
 def stored_row(given):
-    """The row of a trial with this evidence, as trials.parquet has it and pandas reads it."""
+    """Return the row of a trial with this evidence, as pandas reads it from trials.parquet."""
     verdict = judge(given)
     record = {
         "order": 1,
