@@ -30,7 +30,7 @@ def needed(name: str, extras: tuple[str, ...]) -> set[str]:
         seen.add((of, extra))
         try:
             lines = requires(of) or ()
-        except PackageNotFoundError:  # of another platform
+        except PackageNotFoundError:  # the package is for another platform
             continue
         found.add(of)
         for need in map(Requirement, lines):

@@ -1,9 +1,10 @@
 """Build servers.
 
-Without names, print those of the quick campaign that can be built here and are not yet.
+Without names, print the servers of the quick campaign that can be built here and have no binary
+yet.
 
 It needs the standard library only, because `make setup` runs it before there is a .venv. So it
-reads of a server.toml what a build takes, and leaves the checks to `runner.planning.catalog`.
+reads from a server.toml only what a build needs, and `runner.planning.catalog` checks the rest.
 """
 
 import sys
@@ -58,7 +59,7 @@ def _to_build(each: Server) -> bool:
 
 
 def main(names: list[str]) -> str | None:
-    """Build them one after the other; return why one could not be."""
+    """Build these servers one after the other; return why one could not be built."""
     try:
         for name in names:
             build(server(name))

@@ -1,4 +1,6 @@
-"""The answer in sentences, against runs in which who is ahead, and by how much, is known."""
+"""Tests of the answer in sentences, against runs of which it is known who is ahead, and by how
+much.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -23,9 +25,9 @@ ROBBED = {
 
 @pytest.fixture(scope="module")
 def six(tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    """Six blocks of axum, gin and nginx, all server-bound.
+    """Return a run of six blocks of axum, gin and nginx whose servers are always the limit.
 
-    Axum does 2.00 times gin's rate at 0.40 of its CPU.
+    Axum answers 2.00 times as many requests/s as gin, at 0.40 times gin's CPU time per request.
     """
     tables = read(
         synthetic_run.build(tmp_path_factory.mktemp("six") / "run", trials=6, failed=False)
@@ -42,7 +44,7 @@ def said(tables: Tables) -> str:
 
 
 def row_of(tables: Tables) -> dict[str, Any]:
-    """Return axum's ratio of rates to gin with a hundred kept connections."""
+    """Return the row of the ratio of axum's requests/s to gin's at 100 kept connections."""
     found = ratios.frame(tables)
     chosen = (
         found["load"].eq(HUNDRED) & found["quantity"].eq("served_rps") & found["server"].eq("gin")
@@ -119,7 +121,7 @@ def test_response_times_are_compared_at_offered_rates_only(tmp_path):
 
 
 def with_twin(tables: Tables, shift: float, noise: float = 0.0) -> Tables:
-    """The run with gin under a second label, gin-b, at its rates times `shift`."""
+    """Return the run with a second label of gin, gin-b, whose rates are gin's times `shift`."""
     twin = tables.trials[tables.trials["server"] == "gin"].assign(server="gin-b")
     twin["served_rps"] *= shift * np.random.default_rng(7).lognormal(0, noise, len(twin))
     trials = pd.concat([tables.trials, twin], ignore_index=True)
@@ -149,7 +151,9 @@ def in_sessions(tables: Tables) -> Tables:
 
 @pytest.mark.parametrize(("shift", "wider"), [(1.0, False), (1.03, True)])
 def test_two_labels_widen_an_interval_only_if_they_differ(six, shift, wider):
-    """Within sessions."""
+    """A second label of a server widens the interval of a run in sessions only if the two labels
+    differ.
+    """
     alone = row_of(in_sessions(six))
     found = row_of(with_twin(in_sessions(six), shift, noise=0.002))
     assert (found["high"] > 1.02 * alone["high"]) is wider
@@ -160,7 +164,7 @@ def test_a_disturbed_session_is_left_out_for_all_its_servers(tmp_path):
     seven = read(synthetic_run.build(tmp_path / "run", trials=7, failed=False))
     seven = in_sessions(changed(seven, verdict="server-bound", verdict_reason="full"))
     block = seven.trials["block"]
-    # A rate that the theft halved: with it the ratio would be another.
+    # One robbed trial has an absurd rate: if it were kept, the ratio would be quite another.
     theft = of(seven, "gin") & block.eq(2)
     once = changed(seven, theft, served_rps=1.0, **ROBBED)
     without = replace(seven, trials=seven.trials[~(of(seven) & block.eq(2))])
@@ -172,7 +176,7 @@ def test_a_disturbed_session_is_left_out_for_all_its_servers(tmp_path):
         f"Left out of means and ratios, for all servers: 1 of {len(cells.drop_duplicates())} "
         "sessions, as so much CPU time was taken by others that the limit is unknown."
     ) in findings.unknown(once)
-    # Another reason is about the servers, and is no accident.
+    # Any other reason for a limit is about the servers: it is no accident, so its trial is kept.
     busy = changed(
         seven,
         theft,
@@ -180,7 +184,8 @@ def test_a_disturbed_session_is_left_out_for_all_its_servers(tmp_path):
         verdict_reason="both sides were busy: server used 99 %",
     )
     assert row_of(busy)["sessions"] == 7 and row_of(busy)["low"] == 0
-    # Where too few would be left, all stay, and bar the load as they are.
+    # If too few trials would be left without the robbed ones, all are kept, and the load has no
+    # ratio.
     often = changed(seven, of(seven) & block.isin([1, 2, 3]), **ROBBED)
     assert row_of(often)["why"] == "the limit is unknown"
 
@@ -197,7 +202,7 @@ def test_the_committed_runs_are_answered_in_five_sentences(run):
     assert 3 <= len(sentences) <= 5
     assert not any(word in said(tables) for word in ("nobody", "tie", "≈", "nan"))
     assert all(len(sentence) < 400 for sentence in sentences)
-    if run == "sample":  # where the generator was the limit of a trial
+    if run == "sample":  # in the sample, the generator was the limit of some trials
         closed = tables.trials[
             (tables.trials["tool"] == "k6") & (tables.trials["status"] == "sealed")
         ]
@@ -214,7 +219,7 @@ def test_the_committed_runs_are_answered_in_five_sentences(run):
 
 
 def test_the_first_screen_has_a_rate_a_cost_and_times(run_sample):
-    """And the rest follows below."""
+    """The first screen gives only a rate, a cost and response times; all else follows below it."""
     first = findings.first_screen(run_sample)
     assert len(first) == 3
     assert "requests/s, actix" in first[0] and first[1].startswith("CPU time per request")

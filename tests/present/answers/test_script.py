@@ -1,4 +1,4 @@
-"""What a page says about the endpoints of a script."""
+"""Tests of what a page says about the endpoints of a script."""
 
 import k6_samples
 import pandas as pd
@@ -68,7 +68,7 @@ def test_a_run_without_a_script_has_no_endpoints(tables, monkeypatch):
 
 
 def with_shares(tables, monkeypatch, requests, share_of_slowest):
-    """Replace the run's endpoints by two of one trial, the first with these facts."""
+    """Replace the run's endpoints by two of one trial, and give the first of them these numbers."""
     row = tables.of_script("endpoints").dropna(subset="endpoint").iloc[:1]
     facts = {"endpoint": "GET /a", "requests": requests, "share_of_slowest": share_of_slowest}
     rest = {
@@ -83,9 +83,11 @@ def with_shares(tables, monkeypatch, requests, share_of_slowest):
 @pytest.mark.parametrize(
     ("requests", "share_of_slowest", "makes_it"),
     [
-        (5000, 0.51, False),  # about as many as its share of all
-        (5000, 0.55, False),  # 55 of 100 for 50: chance makes that in one of five
-        (5000, 0.7, True),  # 70 of 100 for 50: in one of 25,000
+        (5000, 0.51, False),  # has about its share of the slowest requests
+        # 55 of the 100 slowest where 50 are expected: chance does that in one of five cases
+        (5000, 0.55, False),
+        # 70 of the 100 slowest where 50 are expected: chance does that in one of 25,000 cases
+        (5000, 0.7, True),
         (100, 0.6, True),
     ],
 )

@@ -1,5 +1,5 @@
-"""What is printed of a run's numbers: failures, percentiles that a sample carries, reasons, and the
-second witness.
+"""Tests of how a run's numbers are printed: failures, percentiles that a sample carries, reasons
+for a limit, and what the second witness (the probe) saw.
 """
 
 import json
@@ -41,8 +41,9 @@ def three() -> Tables:
 
 @pytest.fixture(scope="module")
 def shedding(three) -> Tables:
-    """One server, one load by k6: 5,074 of the 6,000 answers of each trial were refusals, in 1.168
-    s.
+    """Return trials of one server under one load of k6, in which most answers were refusals.
+
+    Each trial lasted 1.168 s, and 5,074 of its 6,000 answers were refusals.
     """
     chosen = of(three, "gin", K6) & three.trials["status"].eq("sealed")
     one = replace(three, trials=three.trials[chosen].reset_index(drop=True))
@@ -63,7 +64,9 @@ def test_a_progress_line_says_successes_and_failures():
 
 
 def test_a_progress_line_counts_the_probes_answers():
-    """If the server set the rate."""
+    """A progress line adds the probe's answers to the rate if the server, and not the load, set the
+    rate.
+    """
     metrics = {
         "requests": 500,
         "failed": 0,
@@ -76,7 +79,9 @@ def test_a_progress_line_counts_the_probes_answers():
 
 
 def test_refusals_are_answers_nowhere_in_the_summary(shedding):
-    """In the table, the sentences and the warnings."""
+    """Neither the table nor the sentences nor the warnings of the summary count refusals as
+    answers.
+    """
     table = summary.summarize(shedding)
     (row,) = summary.printable(table).to_dict("records")
     assert (row["requests/s"], row["failed"]) == ("793 †", "84.6 %")
@@ -90,7 +95,9 @@ def test_refusals_are_answers_nowhere_in_the_summary(shedding):
 
 
 def test_a_sentence_gives_the_rate_of_the_table_not_of_the_best_trial(shedding):
-    """Two trials of 6,170 and 5,541 requests/s; the table has their geometric mean."""
+    """The sentence and the table give the geometric mean of two trials, of 6,170 and 5,541
+    requests/s.
+    """
     rates = [6170.0, 5541.0]
     two = replace(shedding, trials=shedding.trials.iloc[:2].reset_index(drop=True))
     numbers = {"served_rps": rates, "failed": 0.0, "verdict": "inconclusive", "verdict_reason": "?"}
@@ -203,7 +210,9 @@ def test_without_an_exact_tail_the_histogram_has_it(three):
 
 
 def test_a_short_load_has_a_reason_for_each_dash(three):
-    """It has the highest percentile that it carries."""
+    """A load with few requests shows the highest percentile that they carry, and why the others are
+    dashes.
+    """
     tail = {"latency_tail_percent": 93.0, "latency_tail_ms": 1001.0}
     short = changed(three, of(three, "gin", K6), requests=1_500.0, **tail)
     table = summary.summarize(short)
@@ -321,7 +330,9 @@ def test_the_reason_is_in_the_table_in_json_and_on_the_page(
     ],
 )
 def test_k6_times_its_own_queue_only_where_it_was_the_limit(changes, said):
-    """And only where the probe is a witness."""
+    """k6's times are said to be those of its own queue only if it was the limit, and if the probe's
+    times can be held against them.
+    """
     probed = tables_of("probed")
     closed = probed.trials["tool"].eq("k6") & probed.trials["load_model"].eq("closed")
     facts = {

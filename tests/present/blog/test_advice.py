@@ -1,4 +1,6 @@
-"""Advice names the servers that no other was ahead of under the largest part of their loads."""
+"""Tests of a post's advice: it names the servers that no other server beat under the largest share
+of their loads.
+"""
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from runner.present.frames import Tables
 
 
 def with_rates(folder, rates_rps) -> Tables:
-    """A run of six blocks whose servers have known rates and costs, with 0.4 % of noise."""
+    """Return a run of six blocks whose servers have known rates and costs, with 0.4 % of noise."""
     tables = read(synthetic_run.build(folder / "run", trials=6, failed=False))
     noise = np.random.default_rng(3).lognormal(0, 0.004, len(tables.trials))
     rps = tables.trials["server"].map(rates_rps).to_numpy(dtype=float) * noise

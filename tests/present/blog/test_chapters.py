@@ -1,4 +1,4 @@
-"""Chapters of a post: the caveat names CPUs, and each claim its source."""
+"""Tests of the chapters of a post: the caveat names the CPUs, and each claim names its source."""
 
 import re
 
@@ -33,7 +33,7 @@ def test_the_caveat_names_the_cpus_of_server_and_generator() -> None:
 
 
 def test_the_table_says_which_server_was_not_loaded_and_what_a_second_label_is() -> None:
-    """In the sample echo, gnet and nginx had other loads, gin no set rate but a second label."""
+    """The table says that echo, gnet and nginx had other loads, and that gin has a second label."""
     note, table, *_ = chapters.answer_table(story_of(tables_of("sample")))
     assert isinstance(note, Paragraph) and isinstance(table, TextTable)
     rows = table.frame.set_index("server")

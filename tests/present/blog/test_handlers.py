@@ -1,4 +1,4 @@
-"""The code and the versions that a post shows are those of the run's commit."""
+"""Tests of the code and the versions that a post shows: they are those of the run's commit."""
 
 import subprocess
 
@@ -18,7 +18,7 @@ def head() -> str:
 
 @pytest.fixture
 def manifest():
-    """A manifest of a run that was made by the code as it was committed last."""
+    """Return the manifest of a run that was made by the code as it was committed last."""
     return tables_of("sample").manifest.model_copy(update={"git": Git(commit=head(), dirty=False)})
 
 
@@ -56,7 +56,10 @@ def test_code_of_an_unknown_commit_is_not_shown(manifest, git):
 
 @pytest.mark.parametrize("commit", ["--output={}", "HEAD", "HEAD --output={}", "main"])
 def test_a_commit_that_is_an_option_of_git_writes_nothing(manifest, tmp_path, commit):
-    """The manifest of a run from elsewhere can say anything."""
+    """A commit that git would take for an option makes git write nothing.
+
+    The manifest of a run from elsewhere can contain any text.
+    """
     target = tmp_path / "written"
     hostile = manifest.model_copy(update={"git": Git(commit=commit.format(target), dirty=False)})
     assert handlers.handler(hostile, "axum", "Rust", "/count") is None

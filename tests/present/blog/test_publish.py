@@ -1,5 +1,5 @@
-"""A bundle: every byte accounted for, the same twice, nothing of failed trials or of this machine,
-nothing lost.
+"""Tests of a bundle (the folder of a published post): it is complete, the same if made twice, and
+without anything of failed trials or of this machine.
 """
 
 import base64
@@ -40,23 +40,24 @@ SECRETS = {
     **{"hostname": "mallorys-laptop", "user": "mallory"},
 }
 OF_RATES = {"cpu-peaks", "cpu-side-by-side"}
-"""Figures of loads at an offered rate."""
+"""The figures that need loads at an offered rate."""
 OF_PROFILES = {"cpu-spikes-ran"}
-"""Figures of a run with profiles."""
+"""The figures that need profiles."""
 SHOWN = tuple(
     name
     for notebook in ("report", "published", "cpu_spikes")
     for name in charts(notebook)
     if name not in OF_RATES | OF_PROFILES
 )
-"""The figures that the run has loads for: no database, no probe, no rates, no profiles."""
+"""The figures that the run has data for: it has no database, no probe, no rates, no profiles.
+"""
 Post = tuple[dict[str, Any], bs4.BeautifulSoup]
 KINDS = (".svg", ".png", "-dark.svg", "-dark.png")
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lab with one run, whose manifest says more than is anyone's business."""
+    """Return a lab with one run, whose manifest has private facts that must not be published."""
     lab = bare_lab(tmp_path_factory.mktemp("mallory"))
     run = synthetic_run.write_records(
         synthetic_run.build(lab / "data" / "runs" / synthetic_run.RUN_ID, trials=5)
@@ -79,7 +80,7 @@ def run(in_lab: Path) -> RunFolder:
 
 @pytest.fixture(scope="module")
 def said() -> list[str]:
-    """What was said while the bundle was made."""
+    """Return the list of the lines that were printed while the bundle was made."""
     return []
 
 
@@ -90,7 +91,9 @@ def bundle(lab: Path, run: RunFolder, said: list[str]) -> Bundle:
 
 @pytest.fixture(scope="module")
 def post(bundle: Bundle) -> Post:
-    """Front matter and body of post.md, as a YAML parser and a CommonMark library read them."""
+    """Return the front matter and the body of post.md, as a YAML parser and a CommonMark library
+    read them.
+    """
     _, front, body = (bundle.folder / "post.md").read_text().split("---\n", 2)
     render = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render
     return yaml.safe_load(front), soup(render(body))
@@ -103,7 +106,7 @@ def page(bundle: Bundle) -> bs4.BeautifulSoup:
 
 @pytest.fixture(scope="module")
 def report(bundle: Bundle) -> bs4.BeautifulSoup:
-    """The page that the post links to."""
+    """Return the report's page, to which the post has a link."""
     return soup((bundle.folder / "report.html").read_text())
 
 
@@ -123,7 +126,9 @@ def cells(page: bs4.BeautifulSoup) -> list[list[list[str]]]:
 
 
 def test_the_folder_has_each_figure_4_times_each_table_twice(bundle, said):
-    """It has no other files."""
+    """The bundle has four files of each figure, two of each table, and nothing but what is listed
+    here.
+    """
     found = contents(bundle.folder)
     tables = ("servers", "k6-loads", "wrk-requests", "wrk-cpu-per-request", "claims")
     assert set(found) == {
@@ -189,7 +194,7 @@ def words_of(document: bs4.BeautifulSoup) -> int:
 
 
 def test_a_post_is_read_to_its_end(bundle, post, page):
-    """In words, figures, their heights, rows and bytes."""
+    """A post is short enough to be read to its end: its words, figures, rows and bytes are few."""
     _, markdown = post
     assert words_of(markdown) <= MOST_WORDS
     images = markdown.find_all("img")
@@ -202,7 +207,9 @@ def test_a_post_is_read_to_its_end(bundle, post, page):
 
 
 def test_the_sample_is_told_in_a_post(tmp_path):
-    """The committed run has every chapter: the hook, the code that answered, and the sources."""
+    """The post about the committed run has every chapter: the first lines, the code that answered,
+    and the sources.
+    """
     made = publish(RunFolder(ROOT / "data" / "sample"), tmp_path / "out", print, figures={})
     text = (made.folder / "post.md").read_text()
     page = soup((made.folder / "index.html").read_text())
@@ -285,7 +292,9 @@ def test_post_and_page_have_the_same_tables_lists_and_pictures(bundle, post, pag
 
 
 def test_every_link_of_the_post_leads_to_a_file(bundle, post, page, report):
-    """But those to what was published."""
+    """Every link leads to a file of the bundle, except for links to the web (the published
+    numbers).
+    """
     _, markdown = post
     links = {a["href"] for document in (markdown, page, report) for a in document.find_all("a")}
     links = {link for link in links if not link.startswith("https://")}
@@ -361,8 +370,10 @@ def test_nothing_says_where_or_by_whom_it_was_made(bundle):
 
 
 def test_failed_trials_and_a_second_time_change_nothing(lab, run, bundle):
-    """What failed trials measured is made absurd: all but the hashes of the tables that went in
-    stays as it was.
+    """Failed trials change nothing in the bundle, whatever they measured, and neither does a second
+    time.
+
+    Only provenance.json differs, which has the hashes of the tables that the bundle was made from.
     """
     absurd = RunFolder(Path(shutil.copytree(run.path, lab / "absurd")))
     trials = pd.read_parquet(absurd.table("trials"))
@@ -376,7 +387,7 @@ def test_failed_trials_and_a_second_time_change_nothing(lab, run, bundle):
             "connections",
             "vus",
             "failed",
-        ]  # a claim is about any failed request
+        ]  # a claim is about whether any request failed
     ):
         trials[column] = trials[column].astype(float).mask(out, 987654.0)
     trials.loc[out, "verdict"] = "server-bound"
@@ -406,18 +417,21 @@ def test_failed_trials_and_a_second_time_change_nothing(lab, run, bundle):
 
 @pytest.fixture
 def quick() -> Any:
-    """Publishes without a figure: these tests are about the folder."""
+    """Return a function that publishes without figures, for tests about the folder."""
     return lambda run, folder: publish(run, folder, print, figures={})
 
 
 @pytest.fixture
 def target(bundle: Bundle, tmp_path: Path) -> Path:
-    """A bundle that nobody has touched."""
+    """Return a copy of the bundle that nobody has edited."""
     return Path(shutil.copytree(bundle.folder, tmp_path / "bundle"))
 
 
 def test_an_untouched_bundle_is_replaced_without_a_trace(quick, run, target):
-    """An empty folder is used as it is."""
+    """A bundle that nobody has edited is replaced, and no file of the old one is left.
+
+    An empty folder is used as it is.
+    """
     made = quick(run, target)
     assert not (target / "figures").exists() and made.figures == 0
     assert [path.name for path in target.parent.iterdir()] == ["bundle"]

@@ -1,4 +1,4 @@
-"""Pages agree: what one page compares of two cells, no other page refuses to compare."""
+"""Tests that pages agree: a pair of cells that one page compares is compared by all other pages."""
 
 import pandas as pd
 import pytest
@@ -31,14 +31,18 @@ RUNS = ["three", "five", "six of wrk", "database", "rates", "published", "sample
 
 
 def cells(tables):
-    """Each server under a closed load or one constant rate -> its sealed trials."""
+    """Return the sealed trials of each server under a closed load or a constant rate, by load and
+    server.
+    """
     trials = sealed_trials(tables.trials)
     trials = ratios.compared(tables, trials[trials["objective"].eq("")])
     return dict(list(trials.groupby(["load", "server"])))
 
 
 def compared_by_report(tables, quantity):
-    """Pairs that the report gives a whole ratio, and those that it refuses one for a limit."""
+    """Return the pairs that the report gives a ratio, and the pairs that it gives none because of a
+    limit.
+    """
     frame = ratios.frame(tables)
     rows = frame[frame["quantity"].eq(quantity.name)].to_dict("records")
     whole = [row for row in rows if row["why"] == "" and row["low"] > 0 and row["high"] < 1e300]
@@ -47,7 +51,7 @@ def compared_by_report(tables, quantity):
 
 
 def followed_over_runs(tables, quantity):
-    """Cells whose quantity `bench compare` and `bench history` take."""
+    """Return the cells whose quantity `bench compare` and `bench history` take."""
     samples = samples_of([cells_of(tables)])
     return {(cell.load, cell.server) for cell, each in samples if each is quantity}
 
@@ -77,7 +81,8 @@ def test_the_summary_marks_the_rates_that_no_page_compares(run):
     marked = printed["requests/s"].str.contains(NOT_RANKED, regex=False)
     has_trials = table["trials"].gt(0)
     is_ranked = table["server_bound"].astype(bool)
-    is_sustained = table["limit"].eq(Limit.NONE)  # its rate was set: it says nothing to compare
+    # its rate was set by the load, so it says nothing about the server
+    is_sustained = table["limit"].eq(Limit.NONE)
     assert marked[has_trials].eq(~(is_ranked | is_sustained)[has_trials]).all()
     trials = sealed_trials(tables.trials)
     trials = trials[~ratios.disturbed(trials)]
@@ -92,7 +97,7 @@ def test_the_summary_marks_the_rates_that_no_page_compares(run):
 
 @pytest.fixture(scope="module")
 def full():
-    """Trials of one server that was the limit of a closed load."""
+    """Return the trials of one server that was the limit of a closed load."""
     tables = changed(tables_of("three"), verdict="server-bound", verdict_reason="")
     trials = sealed_trials(tables.trials)
     chosen = trials["server"].eq("axum") & trials["load_model"].eq("closed")
@@ -144,7 +149,7 @@ def test_every_quantity_of_a_page_is_in_the_catalogue_once():
 
 
 def six(full, rps, verdict="server-bound", trials=6):
-    """Six trials, or the first of them, of about so many requests/s."""
+    """Return the first `trials` of six measurements of about `rps` requests/s."""
     one = pd.concat([full.head(1)] * 6, ignore_index=True)
     noise = [0.99, 1.01, 1.0, 0.98, 1.02, 1.0]
     rates = [rps * each for each in noise]

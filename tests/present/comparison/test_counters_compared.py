@@ -1,4 +1,4 @@
-"""Counters, start-up and sizes of two servers: their ratios beside those of a plain computation."""
+"""Tests of ratios of counters, start-up times and sizes, against a plain computation of them."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ SIZE = "server_binary_bytes"
 
 @pytest.fixture(scope="module")
 def six():
-    """Six blocks of axum and gin, whose counters are drawn, apart from the sizes."""
+    """Return six blocks of axum and gin whose counters are random and whose sizes are not."""
     tables = tables_of("six of wrk")
     random = np.random.default_rng(4)
     trials = tables.trials.copy()
@@ -52,7 +52,11 @@ def test_what_no_load_changes_is_compared_once(six):
 
 
 def test_a_load_with_a_count_of_zero_has_no_ratio(six):
-    """The other trials alone would be too many."""
+    """A load has no ratio of a counter if one trial counted zero, because the logarithm of 0 does
+    not exist.
+
+    The other trials alone would make the ratio too large.
+    """
     load = six.trials["load"].iloc[0]
     trials = six.trials.copy()
     trials.loc[trials["load"].eq(load).idxmax(), SWITCHES] = 0.0

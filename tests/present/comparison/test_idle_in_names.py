@@ -1,4 +1,4 @@
-"""Idle CPUs are in the name of a load only if they tell the loads of a run apart."""
+"""Tests that idle CPUs are in the name of a load only if they tell the loads of a run apart."""
 
 import pandas as pd
 import pytest
@@ -13,7 +13,10 @@ ASLEEP = "idle CPUs asleep"
 
 
 def with_idle(folder, *states: str) -> Tables:
-    """A run whose trials have these states in turn; failed ones have the state asked for."""
+    """Return a run whose blocks have these idle states in turn.
+
+    A failed trial has no state found, so it has the state that was asked for.
+    """
     run = synthetic_run.build(folder, k6=(), trials=2)
 
     def given(trials: pd.DataFrame) -> pd.DataFrame:

@@ -1,4 +1,6 @@
-"""Blocks that lack a server's sealed trial: left out for all servers of the load, or kept."""
+"""Tests of blocks in which a server has no sealed trial: left out for all servers of the load, or
+kept.
+"""
 
 from dataclasses import replace
 from itertools import product
@@ -17,7 +19,7 @@ OTHER = "wrk-matrix, keep-alive, 10 connections"
 
 
 def trials_of(blocks: int, servers: str = "abc", loads: str = "xy") -> pd.DataFrame:
-    """Sealed trials of each server under each load in each block."""
+    """Return a sealed trial of each server under each load in each block."""
     cells = list(product(range(1, blocks + 1), loads, servers))
     return pd.DataFrame(cells, columns=["block", "load", "server"]).assign(status="sealed")
 
@@ -25,7 +27,7 @@ def trials_of(blocks: int, servers: str = "abc", loads: str = "xy") -> pd.DataFr
 def failed(
     trials: pd.DataFrame, server: str, *blocks: int, load: str = "x", gone: bool = False
 ) -> pd.DataFrame:
-    """The trials of which some failed, or are gone."""
+    """Return the trials with those of one server in these blocks failed, or absent if `gone`."""
     chosen = trials["server"].eq(server) & trials["load"].eq(load) & trials["block"].isin(blocks)
     if gone:
         return trials[~chosen]
@@ -33,7 +35,10 @@ def failed(
 
 
 def left_out(trials: pd.DataFrame) -> dict[str, set[int]]:
-    """The blocks that are left out, by load: each for all servers."""
+    """Return the numbers of the blocks that are left out, by load.
+
+    Check that each of these blocks is left out for all servers.
+    """
     mask = incomplete(trials)
     assert mask.index.equals(trials.index) and mask.dtype == bool
     by_block = mask.groupby([trials["load"], trials["block"]])
@@ -48,7 +53,9 @@ def test_complete_blocks_are_all_kept():
 
 @pytest.mark.parametrize("gone", [False, True])
 def test_a_block_that_lacks_a_server_is_left_out_for_all(gone):
-    """Of that load, but of no other one."""
+    """A block in which a server has no sealed trial is left out for all servers of that load, and
+    kept for the other loads.
+    """
     assert left_out(failed(trials_of(6), "b", 2, gone=gone)) == {"x": {2}}
     twice = failed(trials_of(8), "b", 2, gone=gone)
     assert left_out(failed(twice, "c", 7, load="y", gone=gone)) == {"x": {2}, "y": {7}}
@@ -65,7 +72,7 @@ def test_no_block_is_left_out_if_fewer_than_five_remain():
 def test_a_server_with_few_trials_makes_no_block_incomplete():
     assert left_out(failed(trials_of(8), "b", 1, 2, 3, 4)) == {}
     assert left_out(failed(trials_of(8), "b", 1, 2, 3)) == {"x": {1, 2, 3}}
-    # What else is incomplete is left out all the same.
+    # Other incomplete blocks are left out all the same.
     assert left_out(failed(failed(trials_of(8), "b", 1, 2, 3, 4), "c", 8)) == {"x": {8}}
 
 
@@ -79,7 +86,7 @@ def test_trials_that_were_never_sealed_leave_nothing_out():
 
 @pytest.fixture(scope="module")
 def lacking() -> Tables:
-    """Six blocks, the second of which has no sealed trial of gin under one load."""
+    """Return a run of six blocks, in the second of which gin has no sealed trial under one load."""
     six = tables_of("six of wrk")
     return changed(six, of(six, "gin") & six.trials["block"].eq(2), status="failed")
 
@@ -100,7 +107,9 @@ def test_means_and_ratios_are_those_of_complete_blocks(lacking):
 
 
 def test_reasons_for_an_unknown_limit_are_those_of_compared_trials(lacking):
-    """The second block is not compared, so that its reason is not said."""
+    """The reasons for an unknown limit are those of compared trials: the second block's is not
+    given.
+    """
     of_axum = of(lacking, "axum")
     dropped = {"verdict": "inconclusive", "verdict_reason": "the rate was not sustained: 7"}
     busy = {"verdict": "inconclusive", "verdict_reason": "both sides were busy: 99 %"}

@@ -1,4 +1,4 @@
-"""A mean is written with half its interval, or with its range."""
+"""Tests of means in words: a mean is written with half its interval, or with its range."""
 
 import math
 
@@ -9,7 +9,7 @@ from runner.present.statistics.inference import Mean
 
 
 def about(value: float, half_pct: float) -> Mean:
-    """A mean with an interval of six trials that is so wide."""
+    """Return a mean of six trials whose interval reaches `half_pct` percent to either side."""
     factor = 1 + half_pct / 100
     return Mean(6, value, value / factor, value * factor, 0.95)
 
@@ -45,5 +45,7 @@ def test_a_mean_has_half_its_interval_in_percent(value: float, half_pct: float, 
     ],
 )
 def test_a_mean_without_an_interval_has_its_range_or_nothing(mean: Mean, text: str) -> None:
-    """Nor has one whose ends print as it does."""
+    """A mean of too few trials for an interval is written with its range, or alone if both ends
+    print as the mean does.
+    """
     assert mean_words(mean) == text

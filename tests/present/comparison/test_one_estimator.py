@@ -1,7 +1,9 @@
-"""Pages show one estimator: each printed ratio is the quotient of the two values beside it.
+"""Tests that all pages show one estimator: a printed ratio is the quotient of the two values beside
+it.
 
 The texts are read as a reader reads them: 29,416 is a number from 29,415.5 to 29,416.5, and 0.0354
-one from 0.03535 to 0.03545. A ratio agrees if such numbers have a quotient that is printed so.
+is one from 0.03535 to 0.03545. A ratio agrees if some quotient of two such numbers is printed as it
+is.
 """
 
 import re
@@ -22,11 +24,11 @@ from runner.present.published.judging import judge_all
 from runner.present.two_runs import compare
 
 RUNS = ["sample", "all", "seeds"]
-"""The committed runs; the last has too few trials for a ratio of two of its cells."""
+"""The committed runs; `seeds` has too few trials for a ratio of two of its cells."""
 
 
 def of_runs(*counts: int) -> list[tuple[str, int]]:
-    """Each run with the number of ratios that a test has to find there at least."""
+    """Return each run with the least number of ratios that a test must find there."""
     return list(zip(RUNS, counts, strict=True))
 
 
@@ -42,13 +44,13 @@ HEADINGS = {
 
 
 class Rounded(NamedTuple):
-    """The numbers that are printed as one text."""
+    """The range of the numbers that are all printed as one text."""
 
     low: float
     high: float
 
     def over(self, other: "Rounded") -> "Rounded":
-        """The quotients of two such numbers."""
+        """Return the range of the quotients of numbers in two ranges."""
         return Rounded(self.low / other.high, self.high / other.low)
 
     def overlaps(self, other: "Rounded") -> bool:
@@ -56,7 +58,9 @@ class Rounded(NamedTuple):
 
 
 def rounded(text: str, digits: int = 99) -> Rounded:
-    """The numbers of a text, which has all its digits, or only the first ones."""
+    """Return the range of the numbers that a text stands for, if only its first `digits` digits are
+    known.
+    """
     whole, _, decimals = text.replace(",", "").partition(".")
     step = max(10.0 ** -len(decimals), 10.0 ** (len(whole) - digits))
     value = float(f"{whole}.{decimals or 0}")
@@ -101,7 +105,7 @@ def test_a_quotient_is_held_to_the_last_digit():
 
 
 def assert_agree(quotients: list[Quotient], at_least: int) -> None:
-    """Every ratio is its quotient, and so many were found."""
+    """Check that each ratio is the quotient of its two values, and that enough were found."""
     assert [each for each in quotients if not each.agrees] == []
     assert len(quotients) >= at_least, f"only {len(quotients)} were found"
 
@@ -110,7 +114,7 @@ def assert_agree(quotients: list[Quotient], at_least: int) -> None:
 
 
 def of_the_table(tables: Tables) -> Iterator[Quotient]:
-    """The ratios of servers to one of them, by load."""
+    """Yield the ratios in the table that compares the servers to one of them under each load."""
     for row in ratios.table(tables).to_dict("records"):
         if re.match(rf"{NUMBER} \[|at ", row["ratio"]):
             above, below = row["values"].split(" / ")
@@ -123,7 +127,9 @@ def test_the_table_of_ratios_has_the_means_of_each(run, count):
 
 
 def on_shares(tables: Tables) -> Iterator[Quotient]:
-    """The rates on a share of a core, divided by it, to that on the whole core."""
+    """Yield the ratios of the rate on a share of a core, divided by the share, to the rate on a
+    whole core.
+    """
     for row in ratios.linearity(tables).to_dict("records"):
         here = rounded(row["requests/s on it"])
         each = Rounded(*(end / float(row["share"]) for end in here))
@@ -163,7 +169,9 @@ def test_published_numbers_have_the_ratio_of_the_means_beside_them(run, count):
 
 
 def of_an_order(sentence: str) -> Iterator[Quotient]:
-    """The ratios of an order, each to the server before, and of the last to the first."""
+    """Yield the ratios of an order of servers: each to the server before it, and the last to the
+    first.
+    """
     order = re.sub(r"; (?!one core).*", "", sentence) if " (×" in sentence else ""
     values = []
     for part in re.split(r" [<>≈] ", order):
@@ -190,7 +198,7 @@ def test_orders_have_the_ratios_of_the_means_in_them(run, count):
 
 
 def of_rates(sentence: str) -> Iterator[Quotient]:
-    """The ratios of the answer's first sentence, whose rates have three digits."""
+    """Yield the ratios of the answer's first sentence; its rates have three significant digits."""
     said = re.search(rf"(\S+) answers ({NUMBER}) requests/s(.*?): (.*) \(\d+ \w+\)\.$", sentence)
     assert said, sentence
     rates = dict(re.findall(rf"([\w-]+) ({NUMBER})(?=,| and|$)", said[3]))
@@ -202,7 +210,7 @@ def of_rates(sentence: str) -> Iterator[Quotient]:
 
 
 def of_times(sentence: str) -> Iterator[Quotient]:
-    """The ratios of response times: those of the p50, then those of the p99."""
+    """Yield the ratios of response times: of the p50, then of the p99."""
     for part in sentence.split("; one in 100 "):
         (base, *others) = re.findall(rf"[\w-]+ ({NUMBER}) ms(?: \((.*?) times\))?", part)
         assert base[1] == "" and others, sentence
@@ -246,7 +254,7 @@ def test_two_runs_have_the_ratios_of_the_means_beside_them(tmp_path):
 
 
 def printed_cells(tables: Tables) -> dict[tuple[str, str], dict[Any, Any]]:
-    """The summary's rows as they are printed, by load and server."""
+    """Return the summary's rows as they are printed, by load and server."""
     rows = summary.printable(summary.summarize(tables)).to_dict("records")
     return {(row["load"], row["server"]): row for row in rows}
 

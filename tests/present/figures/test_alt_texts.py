@@ -1,5 +1,5 @@
-"""Alt texts say, on pages too, what the figures show: kind, axes, drawn numbers in their order,
-what is left out.
+"""Tests of alt texts: they say, on pages too, what a figure shows: its kind, its axes, the drawn
+numbers in their order, and what is left out.
 """
 
 import re
@@ -48,9 +48,9 @@ SCALES = {"axum": 1.2, "gin": 0.8, "nginx": 1.0}
 
 @pytest.fixture(scope="module")
 def tables() -> Tables:
-    """Three servers, one closed load by k6 and the wrk matrix.
+    """Return a run of three servers with one closed load by k6 and the wrk matrix.
 
-    Their rates differ by `SCALES`, over time as well.
+    The servers' rates differ by the factors in `SCALES`, over time as well.
     """
     whole = tables_of("one load")
     scale = whole.throughput["trial_id"].str.partition("-")[0].map(SCALES)
@@ -64,28 +64,30 @@ def tables() -> Tables:
 
 
 def after(text: str, name: str) -> list[str]:
-    """The numbers that directly follow a server's name."""
+    """Return the numbers that directly follow a server's name."""
     return re.findall(rf"\b{name} ([\d,.]*\d)", text)
 
 
 def order(text: str, names: Sequence[str]) -> list[str]:
-    """The names in the order in which they first carry a number."""
+    """Return the names in the order in which each is first followed by a number."""
     at = {name: re.search(rf"\b{name} \d", text) for name in names}
     return sorted((name for name in names if at[name]), key=lambda name: at[name].start())  # type: ignore[union-attr]
 
 
 def drawn(figure: Figure, label: str) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Every line of a label, over all panels."""
+    """Return all lines of a figure that have this label, over all panels."""
     return [line for panel in range(len(figure.axes)) for line in lines(figure, panel, label)]
 
 
 def points(figure: Figure, label: str) -> list[dict[float, tuple[float, float, str, bool]]]:
-    """For each panel that has marks of a label: what they are."""
+    """Return the marks with this label, for each panel that has any."""
     return [found for panel in range(len(figure.axes)) if (found := marks(figure, panel, label))]
 
 
 def matrix(figure: Figure, server: str) -> list[list[DrawnDot]]:
-    """For each mode of the wrk matrix, whose panels are below each other: a server's dots."""
+    """Return a server's dots in the wrk matrix, for each mode; a mode's panels are below each
+    other.
+    """
     return [
         [dot for panel in range(side, len(figure.axes), 2) for dot in dots(figure, panel, server)]
         for side in (0, 1)
@@ -166,7 +168,7 @@ def test_lines_have_their_extreme_and_pale_points_are_named() -> None:
 
 
 UNREADABLE = re.compile(r"\d\.\d{5}|\de[+-]\d")
-"""A number as a computer prints it: 657.1428571 or 1e+02."""
+"""A number as a computer prints it, such as 657.1428571 or 1e+02."""
 SHORT = ["one load", "three of a database", "rates"]
 
 
@@ -224,8 +226,8 @@ def test_medians_and_ends_are_those_of_the_ridges(tables: Tables) -> None:
     outlines = [
         np.asarray(line.get_xdata(), float) for line in ax.lines if len(line.get_xdata()) > 2
     ]
-    # From the lowest row upwards: the last server first. An outline begins and ends with an empty
-    # bin.
+    # The rows are drawn from the lowest upwards, the last server first. An outline begins and ends
+    # with an empty bin.
     for server, x in zip(("nginx", "gin", "axum"), outlines, strict=True):
         median = number(synthetic_run.THREE[server][3])
         assert f"{server} {median} ms ({number(x[1])} to {number(x[-2])})" in text
@@ -419,7 +421,7 @@ def test_nine_servers_have_the_extremes_and_a_count() -> None:
     assert f"from nginx {highest:,.0f}/s at 100 to" in rates and "of 36 points are pale" in rates
     sweeps = text_of(
         "rates-latency", tables_of("nine rates")
-    )  # six servers have no limit within the rates, no knee
+    )  # six servers have no limit within the rates, so they have no knee
     assert (
         "(7 more between)" in sweeps
         and "knee: none up to 8,000/s; sustained to 8,000/s (6 servers)" in sweeps

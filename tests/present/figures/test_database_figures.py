@@ -1,5 +1,5 @@
-"""Figures and sentences about inserts and ramps: the numbers that went in, and no rank that the
-verdicts forbid.
+"""Tests of figures and sentences about inserts and ramps: they show the numbers that went in, and
+give no rank that the verdicts forbid.
 """
 
 import re
@@ -38,18 +38,20 @@ def tables() -> Tables:
 
 @pytest.fixture(scope="module")
 def three() -> Tables:
-    """Three servers, whose figures are drawn sooner."""
+    """Return a run of three servers with a database, whose figures are drawn sooner than those of
+    nine.
+    """
     return tables_of("three of a database")
 
 
 ANSWERED, P90, SERVER_CPU, DATABASE_CPU = range(4)
-"""Panels of `inserts-over-time`."""
+"""The numbers of the panels of `inserts-over-time`."""
 IN_USE, MEMORY = range(2)
-"""Panels of `inserts-pool-and-memory`."""
+"""The numbers of the panels of `inserts-pool-and-memory`."""
 
 
 def panel(figure: Figure, server: str) -> int:
-    """The number of a server's panel."""
+    """Return the number of a server's panel."""
     labels = [{each.get_label() for each in (*ax.lines, *ax.containers)} for ax in figure.axes]
     return next(number for number, found in enumerate(labels) if server in found)
 
@@ -94,7 +96,7 @@ def test_p90_of_each_second_is_the_median_of_the_trials(three: Tables) -> None:
         (expected[0] * 0.9, expected[-1] * 1.1), rel=0.012
     )
     assert figure.axes[P90].get_yscale() == "log" and "p90, ms (log scale)" in words(figure)
-    # A second with too few requests has none.
+    # A second with too few requests has no p90.
     first = three.latency["second"].eq(0)
     cut = pd.concat(
         [three.latency[~first], three.latency[first].groupby("trial_id").head(20).assign(count=4)]
@@ -121,7 +123,7 @@ def test_cpu_memory_and_pool_are_the_known_ones(three: Tables) -> None:
 
 
 def test_the_dashed_line_is_the_cpu_that_the_trials_gave(three: Tables) -> None:
-    """A tenth of a core for the server, half of one for PostgreSQL."""
+    """The dashed lines are at the CPU that the trials gave to the server and to PostgreSQL."""
     shared = changed(three, share=0.1, database_share=0.5)
     figure = picture("inserts-over-time", shared)
     for at, given_pct in ((SERVER_CPU, 10), (DATABASE_CPU, 50)):
@@ -194,7 +196,7 @@ def findings(tables: Tables) -> str:
 def test_the_answer_ranks_only_servers_that_were_the_limit() -> None:
     text = findings(tables_of("six of a database"))
     first = text.splitlines()[1]
-    # In block b every rate is 0.98 + 0.01 b of the known one.
+    # In block b every rate is 0.98 + 0.01 b times the known one.
     blocks = 0.98 + 0.01 * np.arange(1, 7)
     order = ("hyper", "axum", "actix", "nethttp", "fiber", "gin")
     values = {name: f"{name} {whole_words(known.capacity(name) * blocks)}" for name in order}
@@ -274,7 +276,7 @@ def test_no_rank_by_rate_where_the_server_was_not_the_limit(
     )
     text = findings(other)
     assert "Inserts per second are not ranked" in text
-    assert ">" not in text  # the sign that joins ranked rates
+    assert ">" not in text  # ">" is the sign between servers that are ranked
     assert inserts.printable(other)["requests/s"].str.endswith("†").all()
 
 

@@ -1,5 +1,5 @@
-"""Figures show the right numbers, stay inside their frame, look the same everywhere and are
-byte-stable.
+"""Tests of figures: they show the right numbers, stay inside their frames, and are the same files
+everywhere, byte for byte.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ def test_spectrum_has_the_known_percentiles(tables: Tables, server: str, median:
     ((x, ms),) = lines(picture("latency-spectrum", tables), 0, server)
     known = lognorm(synthetic_run.SIGMA, scale=median).ppf(1 - 1 / x)
     assert np.allclose(ms, known, rtol=0.01)
-    # 264,600 requests in the shortest trial: 100 of them lie beyond 1 - 100/264600 = 99.962 %.
+    # The shortest trial has 264,600 requests; 100 of them lie beyond 1 - 100/264600 = 99.962 %.
     assert 99.95 < 100 - 100 / x[-1] <= 100 - 100 * 100 / 264_600
 
 
@@ -58,7 +58,7 @@ def test_spectrum_names_percentiles_and_its_finding(tables: Tables) -> None:
     ticks = [label.get_text() for label in figure.axes[0].get_xticklabels()]
     assert ticks == ["50", "90", "99", "99.9"]
     assert figure.axes[0].get_xlabel() == "percentile of the requests"
-    # p99.9 of a log-normal is 5.47 medians: 200 to 280 ms, and 250 to 280 ms without nginx.
+    # The p99.9 of a log-normal is 5.47 medians: 200 to 280 ms, and 250 to 280 ms without nginx.
     assert (
         made("latency-spectrum", tables).title
         == "k6 is the limit: the slowest server's p99.9 is 1.12 to 1.40 times the fastest's"
@@ -101,7 +101,8 @@ def test_cpu_over_time_has_the_burst_and_ends_with_the_load(tables: Tables) -> N
     burst = synthetic_run.BURST_AT_S + 0.5
     assert used[np.argmin(np.abs(t_s - burst))] == pytest.approx(45 * 1.3, rel=0.01)
     assert t_s.max() <= 30
-    # The sampler goes on while the generator ends: what a server does then is no answer to a load.
+    # The sampler goes on while the generator ends, and what a server does then does not belong to
+    # the load.
     trial = tables.sealed("k6").iloc[0]
     rows = tables.resources[
         (tables.resources["trial_id"] == trial["trial_id"]) & (tables.resources["t_s"] > 0)
@@ -115,7 +116,7 @@ def test_cpu_over_time_has_the_burst_and_ends_with_the_load(tables: Tables) -> N
 
 
 def test_cpu_over_time_labels_the_quota(tables: Tables) -> None:
-    """Above the line, which is behind the data."""
+    """The label of the quota is above the line, and the line is behind the data."""
     for share, label in ((0.5, "quota 50 %"), (1.0, "1 CPU")):
         held = replace(tables, trials=tables.trials.assign(share=share))
         for ax in picture("cpu-over-time", held).axes:
@@ -129,7 +130,7 @@ def test_cpu_over_time_labels_the_quota(tables: Tables) -> None:
 
 
 def sliced(tables: Tables, tmp_path: Path) -> Tables:
-    """The run whose trials of 30 s were three slices of 10 s each."""
+    """Return the run with its trials of 30 s as if they were three slices of 10 s each."""
     trials = tables.sealed("k6").query("workload == 'experiments'")
     rows = [
         {"trial_id": row["trial_id"], "place": place, "kept": True, "duration_s": 10.0}
@@ -145,7 +146,7 @@ def sliced(tables: Tables, tmp_path: Path) -> Tables:
 
 @pytest.mark.parametrize("name", ["requests-over-time", "cpu-over-time"])
 def test_slices_are_drawn_apart(name: str, tables: Tables, tmp_path: Path) -> None:
-    """All of them, each from its own second 0 on."""
+    """The slices of a trial are drawn as lines of their own, each from its own second 0 on."""
     frame = made(name, sliced(tables, tmp_path)).frame
     gin = frame[(frame["panel"] == "experiments, N = 3000") & (frame["server"] == "gin")]
     known = gin.dropna(subset="y")
@@ -166,7 +167,7 @@ def test_slices_have_the_rates_of_their_own_seconds(tables: Tables, tmp_path: Pa
         frame[frame["panel"].eq("experiments, N = 3000") & frame["server"].eq("gin")]["y"].dropna()
         for frame in (whole, apart)
     ]
-    # The last bin of each slice is rarely full, and is left out.
+    # The last bin of each slice is rarely full, so it is left out.
     kept = [second for second in range(29) if second % 10 != 9]
     assert values[1].tolist() == pytest.approx(values[0].iloc[kept].tolist(), rel=1e-9)
 
@@ -182,13 +183,14 @@ def test_a_band_is_the_middle_half_from_four_trials_on() -> None:
 
 def test_matrix_has_means_ranges_and_hollow_points(tables: Tables) -> None:
     figure = picture("wrk-requests", tables)
-    found = [dots(figure, panel, "gin")[0] for panel in range(0, 8, 2)]  # keep-alive: on the left
+    # the panels with kept connections are on the left
+    found = [dots(figure, panel, "gin")[0] for panel in range(0, 8, 2)]
     blocks = gmean([0.98, 1, 1.02])
     assert [dot.value for dot in found] == pytest.approx(
         blocks * np.array([16130.4, 51324.0, 73320.0, 65988.0])
     )
     assert found[2].high - found[2].low == pytest.approx(73320 * 0.04)
-    # Generator-bound at one connection only.
+    # The generator was the limit at one connection only.
     assert [dot.is_filled for dot in found] == [False, True, True, True]
     said = words(figure)
     assert all(name in said for name in ("1 connection ", "10 connections", "1,000 connections"))
@@ -201,7 +203,7 @@ def test_matrix_has_one_axis_for_all_panels(tables: Tables) -> None:
 
 
 def test_matrix_has_the_fastest_server_on_top(tables: Tables) -> None:
-    """And its number beside its dot."""
+    """The matrix has the fastest server on top, and prints its number beside its dot."""
     for ax in picture("wrk-requests", tables).axes[::2]:
         assert [label.get_text() for label in ax.get_yticklabels()] == ["nginx", "axum", "gin"]
         drawn = {line.get_label(): float(line.get_xdata()[0]) for line in ax.lines}
@@ -211,7 +213,9 @@ def test_matrix_has_the_fastest_server_on_top(tables: Tables) -> None:
 
 
 def test_a_disturbed_attempt_is_no_trial_left_out() -> None:
-    """If its trial counts all the same."""
+    """A disturbed attempt is not counted as a trial left out if a later attempt of the trial was
+    sealed.
+    """
     names = [
         "b01-gin-static",
         "b01-gin-static.a2",
@@ -231,7 +235,10 @@ def test_a_disturbed_attempt_is_no_trial_left_out() -> None:
 
 
 def test_what_a_ramp_leaves_to_be_answered_is_no_rate() -> None:
-    """Two steps of 0.2 s; the queue at the end takes 0.1 s more."""
+    """What is answered after the last step of a ramp is part of no rate.
+
+    The ramp has two steps of 0.2 s, and the queue at its end takes 0.1 s more.
+    """
     trial = pd.DataFrame({"trial_id": ["a"], "duration_s": [0.5], "steps": [2.0], "step_s": [0.2]})
     bins = pd.DataFrame(
         {
@@ -296,14 +303,18 @@ def test_headings_say_how_a_load_was_driven(tables: Tables) -> None:
 READ = {"three": FIGURES, "database": FIGURES | STORED}
 READ |= dict.fromkeys(("rates", "nine rates", "gin's rates"), charts("rates"))
 READ |= dict.fromkeys(("published", "sample"), charts("published"))
-"""Run -> its figures; test_themes.py has nine servers and the sample."""
+"""Run -> its figures that are drawn here. test_themes.py draws those of nine servers and the
+sample.
+"""
 
 
 @pytest.mark.parametrize(
     ("run", "name"), [(run, name) for run, names in READ.items() for name in names]
 )
 def test_text_is_inside_large_enough_and_apart(run: str, name: str) -> None:
-    """No calibration server is drawn."""
+    """A figure's texts lie inside it, are large enough and do not overlap; no calibration server is
+    drawn.
+    """
     chart = made(name, tables_of(run))
     figure = draw(chart)
     readable(figure)
@@ -353,7 +364,7 @@ def test_direct_labels_keep_their_distance_and_order() -> None:
 K6 = {"latency-spectrum", "latency-density", "requests-over-time", "cpu-over-time"}
 WRK = {"wrk-requests", "wrk-cpu-per-request"}
 OTHERS = {"ratios", "cpu-peaks"}
-"""Figures of runs with more trials, and with offered rates."""
+"""The figures that the odd runs have too few trials for, or no loads at an offered rate."""
 POOLS, STATIC = ({name for name in STORED if part in name} for part in ("pool-size", "static"))
 RAMPS = STORED.keys() - POOLS - STATIC
 ALONE = {"servers": {"axum": synthetic_run.THREE["axum"]}, "trials": 1, "failed": False}
@@ -376,8 +387,8 @@ ODD = {
     "single server with a database": (stored, ALONE, set()),
     "unknown language with a database": (stored, {"servers": LONG}, set()),
 }
-"""What is odd about a run -> how it is built, and the figures that then say that it has nothing for
-them.
+"""What is odd about a run -> how the run is built, and the figures that then say that the run has
+nothing for them.
 """
 
 

@@ -1,5 +1,5 @@
-"""Sweeps and searches: the knee where it was put, brackets and their medians, and who was the
-limit.
+"""Tests of sweeps over rates and of searches: the knee is where it was put, brackets have the right
+medians, and the limit is named.
 """
 
 import math
@@ -26,7 +26,7 @@ RATES = np.array(synthetic_rates.RATES_RPS)
 
 @pytest.fixture(scope="module")
 def tables() -> Tables:
-    """Three servers, six blocks, no closed loads."""
+    """Return a run of three servers in six blocks, without closed loads."""
     return tables_of("rates")
 
 
@@ -36,8 +36,8 @@ def swept_axum(tables: Tables) -> pd.DataFrame:
 
 @pytest.mark.parametrize("capacity", [1000.0, 4321.0, 20_000.0])
 def test_the_knee_of_one_queue_is_half_of_its_capacity(capacity: float) -> None:
-    # Kleinrock 1979: power is greatest where an M/M/1 system holds one request on the average, at
-    # half of the load.
+    # Kleinrock 1979: power (rate / response time) is greatest where an M/M/1 system holds one
+    # request on average, which is at half of its capacity.
     offered = np.linspace(capacity / 100, capacity * 0.99, 99)
     for quantile in (0.5, 0.9, 0.99):
         ms = 1000 * -np.log(1 - quantile) / (capacity - offered)
@@ -47,7 +47,7 @@ def test_the_knee_of_one_queue_is_half_of_its_capacity(capacity: float) -> None:
 def test_a_flat_curve_has_its_knee_at_the_last_sustained_rate() -> None:
     ms = np.where(RATES <= 4000, 2.0, 900.0)
     assert knee(RATES, ms, RATES <= 4000).rate_rps == 4000
-    # A higher rate that was sustained all the same is noise: a user meets the lower one first.
+    # A rate that was sustained above one that was not is noise: a user meets the lower one first.
     assert knee(RATES, ms, (RATES <= 4000) | (RATES == 8000)).rate_rps == 4000
 
 
@@ -69,7 +69,9 @@ def test_no_knee_is_an_answer(
 
 
 def test_noise_moves_the_knee_by_one_rate_at_most() -> None:
-    """The table in docs/method-evidence.md about the knee, its first line."""
+    """Noise moves the knee by one rate at most, as the first line of the table about the knee in
+    docs/method-evidence.md says.
+    """
     rng = np.random.default_rng(7)
     capacity = 5500.0
     near = []
@@ -98,8 +100,8 @@ def test_noise_moves_the_knee_by_one_rate_at_most() -> None:
 
 
 def test_the_knees_of_a_sweep_and_what_was_the_limit_beyond(tables: Tables) -> None:
-    # Of rate x (capacity - rate): axum 14 million at 4,000 (13.5 at 3,000, 12.5 at 5,000), and so
-    # on.
+    # These are the largest values of rate x (capacity - rate): axum has 14 million at 4,000 (13.5
+    # at 3,000, 12.5 at 5,000), and so on.
     expected = {
         "knee, requests/s": ("4,000", "2,000", "2,000"),
         "knee by block": ("4,000–4,000 (6)", "2,000–2,000 (6)", "2,000–2,000 (6)"),
@@ -113,12 +115,14 @@ def test_the_knees_of_a_sweep_and_what_was_the_limit_beyond(tables: Tables) -> N
 
 
 def test_a_knee_belongs_to_the_first_limit_beyond_it(tables: Tables) -> None:
-    """Though the next rate, or the next two, were kept with nobody busy."""
+    """The knee is called that of the first limit beyond it, though the next one or two rates were
+    sustained with nobody busy.
+    """
     axum = swept_axum(tables)
     axum.loc[axum["rate_rps"] >= 6000, "verdict"] = "generator-bound"
     assert Sweep(axum).knee_note == "knee at 4,000/s, the generator's"
     axum.loc[axum[axum["rate_rps"] == 6000].index[:4], "verdict"] = (
-        "offered"  # two of six met a limit
+        "offered"  # only two of the six trials met a limit
     )
     assert Sweep(axum).knee_note == "knee at 4,000/s, the generator's"
     axum.loc[axum["rate_rps"] == 6000, "verdict"] = "server-bound"
@@ -130,7 +134,7 @@ def test_a_knee_belongs_to_the_first_limit_beyond_it(tables: Tables) -> None:
 def test_curves_have_the_known_percentiles_up_to_the_sample(tables: Tables) -> None:
     axum = swept_axum(tables)
     curve = Sweep(axum).curves.set_index(["series", "rate_rps"])
-    # Blocks are 2 % slower or faster in turn.
+    # The blocks are 2 % slower and faster in turn.
     blocks = np.array([synthetic_rates.factor(block) for block in range(1, 7)])
     for series, quantile in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
         found = curve.loc[(series, 3000.0), ["mean", "low", "high"]]
@@ -143,7 +147,8 @@ def test_curves_have_the_known_percentiles_up_to_the_sample(tables: Tables) -> N
     assert (low, high) == pytest.approx(
         (1000 * np.log(2) / 4500 * 0.98, 1000 * np.log(2) / 4500 * 1.02)
     )
-    # 2,500 requests a trial have 25 beyond p99: six trials carry it, three do not.
+    # A trial of 2,500 requests has 25 beyond its p99: six trials together carry a p99, three do
+    # not.
     assert ("p99", 250.0) in curve.index
     assert ("p99", 250.0) not in Sweep(axum[axum["block"] <= 3]).curves.set_index(
         ["series", "rate_rps"]
@@ -191,7 +196,7 @@ def test_points_show_what_was_offered_limited_and_not_sustained(tables: Tables) 
 
 
 def at_rates(tables: Tables, *rates_rps: float) -> Tables:
-    """The run with these rates alone."""
+    """Return the run with its trials at these rates only."""
     return replace(tables, trials=tables.trials[tables.trials["rate_rps"].isin(rates_rps)])
 
 
@@ -232,7 +237,11 @@ def test_the_title_of_a_sweep_says_what_was_sustained(tables: Tables) -> None:
 
 
 def test_peaks_are_shown_at_the_highest_rate_that_all_kept(tables: Tables) -> None:
-    """Up to 80 % of the capacity the verdict is offered: echo's is 3,500 requests/s."""
+    """Peaks are shown at the highest rate that all servers sustain with CPU to spare.
+
+    The verdict is "offered" up to 80 % of a server's capacity, and echo's capacity is 3,500
+    requests/s.
+    """
     chart = made("cpu-peaks", tables)
     assert chart.panels == ["rates: 2,000 requests/s"]
     blocks = chart.frame.set_index(["series", "server"])["y"]
@@ -287,12 +296,13 @@ def test_brackets_at_the_edges_of_the_search() -> None:
 
 
 def test_the_highest_rate_of_each_server_is_bracketed(tables: Tables) -> None:
-    """The median of each bracket is the known one."""
+    """The highest rate of each server lies between the medians of its brackets' ends."""
     table = searches.answers(tables).set_index("server")
     for server in ("axum", "gin"):
         limits = [synthetic_rates.limit(server, block) for block in range(1, 7)]
         row = table.loc[server]
-        # A bracket of 7 bisections of 250 to 16,000 is (16,000 / 250) ** (1 / 128) = 3.3 % wide.
+        # A bracket that 7 bisections leave of 250 to 16,000 is (16,000 / 250) ** (1 / 128) = 3.3 %
+        # wide.
         assert row["kept_rps"] <= np.median(limits) < row["broken_rps"] <= row["kept_rps"] * 1.04
         assert row["low_rps"] <= min(limits) and max(limits) < row["high_rps"]
         assert row["confidence"] == pytest.approx(1 - 2 / 2**6) and row["limit"] == "server"

@@ -1,4 +1,6 @@
-"""The figure of ratios: a row for each server, a mark for each load, and no more rows than fit."""
+"""Tests of the figure of ratios: a row for each server, a mark for each load, and no more rows than
+fit.
+"""
 
 import pytest
 from figure_checks import picture, tables_of
@@ -28,7 +30,7 @@ def test_each_mark_is_a_ratio_of_the_table(run):
 
 @pytest.mark.parametrize("run", ["sample", "all"])
 def test_the_figure_is_read_at_once(run):
-    """At most as many rows as fit, sorted, and no higher than two screens."""
+    """The figure has at most as many rows as fit, sorted, and is no higher than two screens."""
     tables = tables_of(run)
     frame = made("ratios", tables).frame
     assert len(frame.groupby(["panel", "server"])) <= MOST_ROWS

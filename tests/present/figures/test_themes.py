@@ -1,8 +1,8 @@
-"""Every figure can be read on white and on a dark page, and its dark files are the light ones
-recoloured.
+"""Tests of themes: every figure can be read on white and on a dark page, and its dark files are the
+light ones recoloured.
 
-The nine servers can be told apart on either paper, also by people without one kind of cones, and be
-seen.
+The nine servers can be seen and told apart on either paper, also by people who lack one kind of
+cones.
 """
 
 import re
@@ -43,7 +43,7 @@ RUNS = {
 }
 """Notebook -> the runs with whose data its figures are drawn.
 
-Those of other notebooks are drawn from the sample.
+The figures of other notebooks are drawn from the sample.
 """
 RUNS_OF = {
     "ratios": ("sample", "five"),
@@ -52,13 +52,14 @@ RUNS_OF = {
     "why-categories": ("profiled",),
     "cpu-spikes-ran": ("profiled",),
 }
-"""Figure -> the same of a figure for which the runs of its notebook lack trials of its kind."""
+"""Figure -> the runs it is drawn from, for figures whose notebook's runs lack trials of their kind.
+"""
 CASES = [
     (run, name)
     for name, found in charts().items()
     for run in RUNS_OF.get(name, RUNS.get(found.notebook, ("sample",)))
 ]
-"""Run and figure: every figure that is registered."""
+"""Each registered figure, with a run that it is drawn from."""
 
 
 def draw(tables: Tables, name: str) -> Figure:
@@ -72,19 +73,20 @@ def draw(tables: Tables, name: str) -> Figure:
 
 
 def pixels(canvas: FigureCanvasAgg) -> np.ndarray:
-    """What was drawn: rows of red, green and blue, 0 to 1."""
+    """Return what was drawn: rows of pixels, each with red, green and blue from 0 to 1."""
     return np.asarray(canvas.buffer_rgba(), float)[..., :3] / 255
 
 
 def check_words(figure: Figure) -> np.ndarray:
-    """Return the pixels.
+    """Check that each text has a contrast of 4.5 (WCAG 2.2); return the pixels.
 
-    Each text has a contrast of 4.5 (WCAG 2.2) against 95 % of what is behind: grids may pass.
+    The contrast must hold against 95 % of the pixels behind the text, so grid lines may cross it.
     """
     found = readable(figure)
     whole = pixels(figure.canvas)
     for text, _ in found:
-        text.set_alpha(0)  # a box behind the text is still drawn
+        # a box behind the text is still drawn, so the pixels show what is behind the text
+        text.set_alpha(0)
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     behind = pixels(canvas)
@@ -99,8 +101,10 @@ def check_words(figure: Figure) -> np.ndarray:
 
 
 def check_lines(figure: Figure, paper: str, full: set[str], faint: set[str]) -> int:
-    """Count lines, marks and outlines in a look's colour: with a contrast of 3 against the paper,
-    pale ones of 2.
+    """Count the lines, marks and outlines in a look's colour, and check their contrast to the
+    paper.
+
+    It must be at least 3, or 2 for pale ones.
     """
     seen = 0
     for ax in figure.axes:
@@ -141,7 +145,7 @@ def test_figures_can_be_read_in_light_and_in_dark(name: str, figure: str) -> Non
     faint = {pale(look.dark, NIGHT) for look in looks}
     assert check_lines(shown, NIGHT, {to_hex(look.dark) for look in looks}, faint) == seen
     assert dark.shape == light.shape
-    # The same geometry: what was paper is paper, and nothing but ink gets as light as ink.
+    # The geometry is the same: what was paper stays paper, and nothing is lighter than the ink.
     assert (np.abs(dark[white] - rgb(NIGHT)) < 1 / 255).all()
     assert luminance(dark).max() <= luminance(themes.MOON) + 0.01
 
@@ -238,8 +242,10 @@ VISION = {
         [0.004733, 0.691367, 0.303900],
     ],
 }
-"""Machado, Oliveira and Fernandes (2009), severity 1.0; for linear RGB."""
-LEAST_APART = {"normal": 18, "protanopia": 18, "deuteranopia": 18, "tritanopia": 16}  # in CIELAB
+"""How people with each vision see linear RGB: Machado, Oliveira and Fernandes (2009), severity 1.0.
+"""
+# least distances in CIELAB
+LEAST_APART = {"normal": 18, "protanopia": 18, "deuteranopia": 18, "tritanopia": 16}
 TO_XYZ = [
     [0.4124564, 0.3575761, 0.1804375],
     [0.2126729, 0.7151522, 0.0721750],
@@ -249,7 +255,7 @@ WHITE_POINT = np.array([0.95047, 1.0, 1.08883])
 
 
 def lab(color: str, vision: str = "normal") -> np.ndarray:
-    """A colour in CIELAB as someone with this vision sees it."""
+    """Return a colour in CIELAB as someone with this vision sees it."""
     xyz = np.array(TO_XYZ) @ np.clip(np.array(VISION[vision]) @ linear(color), 0, 1) / WHITE_POINT
     f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
@@ -281,7 +287,7 @@ def test_lines_and_text_have_the_contrast_of_wcag(paper: str) -> None:
         (f"s{n}", language, f"f{n}", "realistic")
         for n, language in enumerate(["Rust", "Go", "C", "Zig", "D"] * 4)
     ]
-    spare = identities(frame(*rows)).values()  # every look of frameworks that have none in `KNOWN`
+    spare = identities(frame(*rows)).values()  # all looks of frameworks that have none in `KNOWN`
     for look in [*KNOWN.values(), REFERENCE, PROBE, *spare]:
         color = getattr(look, side)
         assert contrast(color, sheet) >= 3.0, color
@@ -292,7 +298,9 @@ def test_lines_and_text_have_the_contrast_of_wcag(paper: str) -> None:
 
 
 def test_the_hue_says_the_language_and_the_line_the_server() -> None:
-    """On white and on dark paper."""
+    """On white and on dark paper, the hue of a line says the language, and its dashes say the
+    server.
+    """
     ranges = {"rust": (20, 90), "go": (205, 310), "c": (140, 185)}
     for language, (low, high) in ranges.items():
         looks = [look for (other, _), look in KNOWN.items() if other == language]

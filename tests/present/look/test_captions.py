@@ -1,4 +1,4 @@
-"""Words around figures and on pages about a run."""
+"""Tests of the words around figures, and on pages about a run."""
 
 from figure_checks import tables_of
 

@@ -1,4 +1,4 @@
-"""Numbers as a person writes them."""
+"""Tests of numbers in words: they are written as a person writes them."""
 
 import math
 

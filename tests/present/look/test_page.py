@@ -1,5 +1,5 @@
-"""What pages and posts are made of: tables for screen readers, Markdown without surprises, no
-heading of nothing.
+"""Tests of what pages and posts are made of: tables for screen readers, Markdown without surprises,
+and no heading above nothing.
 """
 
 import re
@@ -66,7 +66,7 @@ def test_two_columns_that_name_a_row_are_both_its_headings() -> None:
     named = soup(html([TextTable(frame)])).tbody.find_all("th", scope="row")
     assert [head.get_text() for head in named] == ["a", "x", "a", "y", "b", "x"]
     assert [head["class"] for head in named[:2]] == [["key"], ["key", "second"]]
-    twice = pd.concat([frame, frame])  # no two columns tell these apart
+    twice = pd.concat([frame, frame])  # no two columns tell the rows apart
     assert len(soup(html([TextTable(twice)])).tbody.find_all("th", scope="row")) == 6
 
 
@@ -88,18 +88,21 @@ def test_a_page_says_its_title_and_has_the_style_sheet() -> None:
 
 
 def test_every_variable_of_the_style_sheet_is_set() -> None:
-    """All for light pages, and colours for dark ones, too."""
+    """Every variable of the style sheet is set for light pages, and every colour also for dark
+    ones.
+    """
     css = style_sheet()
     light, dark = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
     set_in = [set(re.findall(r"(--[\w-]+):", block)) for block in (light, dark)]
     assert set_in[0] == set_in[1] == set(re.findall(r"var\((--[\w-]+)\)", css))
     papers = [re.search(r"--page: (#\w+);", block)[1] for block in (light, dark)]
-    assert papers == ["#fff", NIGHT.lower()]  # a dark figure has no visible edge
+    # the paper of a dark figure has the page's colour, so no edge is visible
+    assert papers == ["#fff", NIGHT.lower()]
 
 
 def rendered(source: str) -> list[str]:
-    """The text that two Markdown libraries make of it, one of them by the CommonMark
-    specification.
+    """Return the text that two Markdown libraries make of the source; one of them follows
+    CommonMark.
     """
     renders = (
         mistune.create_markdown(escape=False, plugins=["table", "strikethrough"]),
@@ -144,8 +147,10 @@ def test_code_between_backticks_is_code() -> None:
 
 
 def exported(tmp_path: Path, *cells: str) -> list[str]:
-    """The words of a notebook's page: `= text` is a code cell with that output, `=` one without,
-    all else Markdown.
+    """Return the words of the page of a notebook with these cells.
+
+    `= text` is a code cell with the output `text`, `=` is one without output, and all else is
+    Markdown.
     """
     made = []
     for cell in cells:
@@ -172,8 +177,9 @@ SECTIONS = {
         "Title|Stays|Full|shown|Words|Only words."
     ),
 }
-"""Cells of a notebook -> what its page has: a heading goes with all below it, and stays for one
-below it.
+"""Cells of a notebook -> the words of its page.
+
+A heading without content goes with all that is below it, and stays if a heading below it stays.
 """
 
 
@@ -195,7 +201,7 @@ def test_code_cannot_leave_its_fence() -> None:
 
 
 def posted(folder: Path) -> tuple[Post, dict[str, str]]:
-    """The post about a run, and by heading of its report all words of the blocks under it."""
+    """Return the post about a run, and the words under each heading of its report."""
     post = compose(read(folder), ())
     found = dict[str, str]()
     title = ""

@@ -1,5 +1,5 @@
-"""Notebooks run for real through papermill, fail with one sentence, and export as pages that load
-nothing.
+"""Tests of notebooks: papermill executes them, they fail with one sentence, and they are exported
+as pages that load nothing.
 """
 
 import fcntl
@@ -37,16 +37,18 @@ from runner.store import find_run
 CELLS = ("distributions", "cpu-by-rate", "cpu-of-a-trial", "wrk-matrix", "percentiles-over-time")
 EXPLORED = tuple(f"explore-{cell}" for cell in CELLS)
 PARAMETERS = {"compare": {"run_a", "run_b"}, "history": {"runs"}, "audit": {"files"}}
-"""Of the notebooks that are not about one run."""
+"""The parameters of the notebooks that are not about one run."""
 FIGURES = charts("report").keys() - {"cpu-peaks", "ratios"}
-"""Those of the report that the synthetic sample has data for: no offered rate, and three trials."""
+"""The report's figures that the synthetic sample has data for: it has no load at an offered rate,
+and only three trials.
+"""
 OF_WRK = {"wrk-requests", "wrk-cpu-per-request"}
 STORED_FIGURES = charts("postgres")
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lab of its own, with the real notebooks and a synthetic sample."""
+    """Return a lab of its own, with the real notebooks and a synthetic sample."""
     lab = bare_lab(tmp_path_factory.mktemp("lab"))
     synthetic_run.build(lab / "data" / "sample")
     synthetic_run.build(lab / "data" / "runs" / synthetic_run.RUN_ID, trials=1, wrk=False)
@@ -55,7 +57,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def kernels(in_lab: Path) -> Iterator[Kernels]:
-    """A kernel in that lab, for one notebook after the other."""
+    """Yield one kernel in that lab, which runs one notebook after the other."""
     with Kernels(1) as ready:
         yield ready
 
@@ -148,12 +150,12 @@ def test_a_wrong_parameter_is_one_sentence_and_an_error(lab, tmp_path, parameter
 
 @pytest.fixture(scope="module")
 def report(in_lab: Path) -> dict[Path, list[str]]:
-    """The pages of the sample, with the names of their figures."""
+    """Return the pages of the sample, each with the names of its figures."""
     return notebooks.build_report(find_run("sample"))
 
 
 def differing(before: bytes, now: bytes) -> list[tuple[str, str]]:
-    """The first lines of a file that are not as they were, cut short."""
+    """Return the first five lines of a file that have changed, before and now, cut short."""
     lines = zip_longest(before.decode().splitlines(), now.decode().splitlines(), fillvalue="")
     return [(a[:200], b[:200]) for a, b in lines if a != b][:5]
 
@@ -216,8 +218,8 @@ def test_build_report_of_a_run_with_a_database(in_lab):
 
 @pytest.mark.long
 def test_kernels_that_have_just_worked_end_without_a_word(capfd):
-    """Asked to end in the midst of making an empty namespace, a kernel printed a traceback: one
-    report in three.
+    """Kernels that end while they make an empty namespace print no traceback, as one report in
+    three did.
     """
     for _ in range(3):
         with Kernels(1) as kernels, kernels.one() as kernel:
@@ -226,7 +228,11 @@ def test_kernels_that_have_just_worked_end_without_a_word(capfd):
 
 
 def test_a_notebook_begins_when_the_variables_of_the_last_are_forgotten(tmp_path, monkeypatch):
-    """They have connections of their own, whose requests a kernel takes in any order."""
+    """A notebook begins only when the kernel has forgotten the variables of the last one.
+
+    The requests to forget and to execute have connections of their own, and a kernel takes them in
+    any order.
+    """
     done = tmp_path / "done"
     slow = f"import time, pathlib; time.sleep(0.5); pathlib.Path({str(done)!r}).touch()"
     monkeypatch.setattr("runner.present.notebook.kernels.FORGET", slow)
@@ -267,7 +273,10 @@ def test_an_empty_run_shows_sentences(in_lab, tmp_path, capsys):
     ("name", "is_shown"), [("wrk-requests", False), ("ratios", False), ("latency-spectrum", True)]
 )
 def test_a_figure_without_data_is_left_out(name, is_shown, in_lab):
-    """The run `seeds` has no load by wrk, and too few trials for a ratio."""
+    """A figure is left out if the run has no data for it.
+
+    The run `seeds` has no load by wrk, and too few trials for a ratio.
+    """
     report = open_report(str(ROOT / "data" / "seeds"))
     shown = []
     report.display = lambda *given, **_: shown.append(given)
@@ -281,7 +290,7 @@ def test_a_figure_without_data_is_left_out(name, is_shown, in_lab):
 
 
 def explored(notebook: Path) -> dict[str, tuple[bool, str]]:
-    """Of each cell with a picture: whether it shows one, and the words that it shows."""
+    """Return for each cell with a picture whether it shows one, and the words that it shows."""
     cells = {
         cell.id: cell.outputs
         for cell in nbformat.read(notebook, as_version=4).cells

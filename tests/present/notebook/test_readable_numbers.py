@@ -1,4 +1,4 @@
-"""Every number on the pages of the committed runs is written as a person writes it."""
+"""Tests that every number on the pages of the committed runs is written as a person writes it."""
 
 import re
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from runner.present.look import markup
 from runner.present.notebook import explore_page, parts
 
 MOST_DIGITS = 4
-"""Significant digits of a number that is no count; a count has no decimal point."""
+"""The most significant digits of a number that is no count; a count has no decimal point."""
 DECIMAL = re.compile(r"(?<![\w.,:])(\d[\d,]*\.\d+)(?![\w.]*[\w:])")
 AS_A_COMPUTER = (
     re.compile(r"\de[+-]\d"),
@@ -30,11 +30,13 @@ AS_A_COMPUTER = (
     re.compile(r"\\math|\d\^\{?"),
 )
 WITHOUT_COMMA = re.compile(r"(?<![\w.,-])\d{5,}(?![\w.])")
-"""A tick of an axis that is hard to read; elsewhere such digits are parts of names."""
+"""A number on an axis that is hard to read without a comma; elsewhere such digits are parts of
+names.
+"""
 
 
 def unreadable(text: str) -> list[str]:
-    """The numbers of a text that a person would not write so."""
+    """Return the numbers of a text that a person would write in another way."""
     found = [number[0] for pattern in AS_A_COMPUTER for number in pattern.finditer(text)]
     for number in DECIMAL.findall(text):
         digits = number.replace(",", "").replace(".", "").lstrip("0")
@@ -60,7 +62,7 @@ def test_what_a_person_would_not_write_is_found(text: str, found: list[str]) -> 
 
 
 def of_chart(chart: Chart) -> Iterator[str]:
-    """Every text of a figure but its ticks."""
+    """Yield all texts of a figure except the numbers on its axes."""
     yield from (chart.title, chart.caption, chart.key, describe(chart))
     yield from (words for heading in chart.headings.values() for words in heading)
     for facet in chart.facets:
@@ -68,7 +70,7 @@ def of_chart(chart: Chart) -> Iterator[str]:
 
 
 def of_run(tables: Tables) -> Iterator[tuple[str, str]]:
-    """Every text of a run's pages, with the name of its part or figure."""
+    """Yield all texts of a run's pages, each with the name of its part or figure."""
     for name, chart in charts_of(tables).items():
         yield from ((name, text) for text in of_chart(chart))
     case = subjects_of(tables)[Case]
@@ -78,14 +80,14 @@ def of_run(tables: Tables) -> Iterator[tuple[str, str]]:
 
 
 def texts_of(figure: Figure) -> set[str]:
-    """Every text of a drawn figure, ticks and numbers at marks too."""
+    """Return all texts of a drawn figure, with the numbers on its axes and at its marks."""
     figure.draw_without_rendering()
     texts = (each for each in figure.findobj(Text) if isinstance(each, Text) and each.get_visible())
     return {text.get_text() for text in texts}
 
 
 def bad_in(figure: Figure) -> set[str]:
-    """What a person would not write so in a figure."""
+    """Return the numbers in a figure that a person would write in another way."""
     return {
         found
         for text in texts_of(figure)
@@ -117,7 +119,7 @@ def test_numbers_in_drawn_figures_are_those_of_a_person(run: str) -> None:
 
 
 def explored(run: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[set[str], str]]:
-    """What is bad in each figure of the page for exploring a run, and its words."""
+    """Return the unreadable numbers and the words of each figure on the page for exploring a run."""
     found: dict[str, tuple[set[str], str]] = {}
 
     def keep(_: object, name: str, figure: Figure, alt: str) -> None:
@@ -126,7 +128,7 @@ def explored(run: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[set[s
     monkeypatch.setattr(explore_page.ExplorePage, "show_picture", keep)
     monkeypatch.setattr(explore_page, "show", lambda _: None)
     names = {"run": str(ROOT / "data" / run), "trial": ""}
-    for source in cells("explore")[1:]:  # the first has the parameters
+    for source in cells("explore")[1:]:  # the first cell has the parameters
         if "show_part" not in source and "finish" not in source:
             exec(source, names)
     return found

@@ -1,5 +1,5 @@
-"""The notebook about CPU spikes: pictures for whoever executes it with nobody there, widgets for a
-reader.
+"""Tests of the notebook about CPU spikes: it shows pictures if nobody is there to read it, and
+widgets to a reader.
 """
 
 import base64
@@ -66,7 +66,8 @@ def test_the_report_has_the_page_without_widgets(in_lab: Path) -> None:
     )
     assert "axum 0 spikes" in text and "Machine" in text
     assert {path.name for path in out.parent.iterdir()} >= {"cpu-spikes.png", "cpu-spikes.svg"}
-    # The title is in the picture; its alternative text has words of its own.
+    # The title is part of the picture, so the page has only its alternative text, whose words
+    # differ.
     assert "5 CPU spikes" not in page and "the highest, " in page
     with pytest.raises(LabError, match="no notebook"):
         notebooks.build_report(find_run("empty"))
@@ -121,7 +122,9 @@ def test_a_run_without_samples_says_so(in_lab: Path, capsys: pytest.CaptureFixtu
 
 
 def known_cpu(lab: Path, at_s: float) -> float:
-    """The CPU of gin's server in the window that a second is in, from the table itself."""
+    """Return the CPU of gin's server in the window that contains this second, from the table
+    itself.
+    """
     rows = pd.read_parquet(lab / "data" / "sample" / "tables" / "resources.parquet")
     inside = (rows["t_s"] - rows["dt_s"] < at_s) & (at_s < rows["t_s"])
     (value,) = rows.loc[inside & rows["trial_id"].eq(GIN) & rows["subject"].eq("server"), "cpu_pct"]
@@ -134,7 +137,7 @@ def test_each_panel_says_what_it_shows_at_a_second(in_lab: Path) -> None:
     assert cpu(4.12, 7.0) == f"gin, 4.12 s: {number(known_cpu(in_lab, 4.12))} % of a core"
     assert (
         known_cpu(in_lab, 4.12) > 70 > known_cpu(in_lab, 3.02)
-    )  # within its first spike, and before
+    )  # within its first spike, and before it
     assert cpu(99.0, 7.0) == "gin, 99.00 s: – % of a core"
     assert rate(4.12, 0.0).endswith(" requests/s") and "p50 " in latency(4.5, 1.0)
     assert latency(31.5, 2.5) == "31.50 s: the pointer is at 2.50 ms"
@@ -148,7 +151,9 @@ def test_each_panel_says_what_it_shows_at_a_second(in_lab: Path) -> None:
 
 
 def run_cells(client: Any, *sources: str, reader: bool) -> list[dict[str, Any]]:
-    """Execute cells as a front end does, and return what they display."""
+    """Execute cells as a front end (the program that shows a notebook) does; return what they
+    display.
+    """
     displayed: list[dict[str, Any]] = []
 
     def note(message: dict[str, Any]) -> None:
@@ -174,15 +179,15 @@ move = {"type": "motion_notify", "button": 0, "buttons": 0}
 move |= {"modifiers": [], "guiEvent": {}, **where}
 canvas._handle_message(canvas, move, [])
 canvas._message"""
-"""Moves the pointer as the front end says it does.
+"""Code that moves the pointer as the front end says that a reader moved it.
 
-The message is what the widget shows below the figure.
+Its value is the message that the widget then shows below the figure.
 """
 
 
 @pytest.fixture(scope="module")
 def client(lab: Path) -> Any:
-    """One kernel for all tests."""
+    """Yield a client of one kernel, for all tests."""
     manager, client = start_new_kernel(cwd=str(lab), env={**os.environ, "BENCH_ROOT": str(lab)})
     yield client
     client.stop_channels()
@@ -190,7 +195,9 @@ def client(lab: Path) -> Any:
 
 
 def test_the_front_end_says_whether_somebody_is_there(client: Any) -> None:
-    """The same kernel, the same code: what differs is what the request to execute it says."""
+    """The kernel learns from the request to execute code whether somebody is there to read the
+    output.
+    """
     ask = "from runner.present.notebook.pages import has_reader\nhas_reader()"
     for reader in (True, False):
         assert run_cells(client, ask, reader=reader)[-1]["text/plain"] == str(reader)
@@ -204,13 +211,13 @@ def test_a_reader_chooses_the_trial_and_everything_follows(lab: Path, client: An
     first = run_cells(client, OPEN, *CELLS, reader=True)
     assert (
         sum(WIDGET in data for data in first) == 4
-    )  # the controls, a place for each part, and in one the figure
+    )  # the controls, a placeholder for each part, and in one of them the figure
     assert any(f"Trial {GIN}" in data.get("text/plain", "") for data in first)
     chosen = run_cells(client, f"{trial} = {AXUM!r}", reader=True)
     assert any(f"Trial {AXUM}" in data.get("text/plain", "") for data in chosen)
     assert (
         sum(WIDGET in data for data in chosen) == 1
-    )  # the figure; the places are those from before
+    )  # only the figure is new; the placeholders are the old ones
     cut = run_cells(
         client, f"{part} = (4.0, 9.0)", "(page.view.start_s, page.view.stop_s)", reader=True
     )
@@ -225,7 +232,7 @@ def test_a_reader_chooses_the_trial_and_everything_follows(lab: Path, client: An
     )
     (picture,) = [data["image/png"] for data in run_cells(client, explore, reader=True)]
     assert imread(io.BytesIO(base64.b64decode(picture))).shape[1] == 1050
-    assert not (lab / "figures").exists()  # looking around changes no file
+    assert not (lab / "figures").exists()  # to look around changes no file
 
 
 def test_a_reader_zooms_and_reads_values_under_the_pointer(lab: Path, client: Any) -> None:
@@ -233,8 +240,9 @@ def test_a_reader_zooms_and_reads_values_under_the_pointer(lab: Path, client: An
     shown = run_cells(client, OPEN, "page.show_figure('cpu-spikes')", reader=True)
     assert (
         sum(WIDGET in data for data in shown) == 2
-    )  # the place for the figure, and in it the figure
-    assert any("CPU of server" in data.get("text/plain", "") for data in shown)  # in words, too
+    )  # the placeholder of the figure, and in it the figure
+    # the CPU is given in words, too
+    assert any("CPU of server" in data.get("text/plain", "") for data in shown)
     zoom = (
         "figure = page.canvas.figure\nfigure.axes[1].set_xlim(3.9, 4.5)\n"
         "len(figure.axes), {tuple(map(float, ax.get_xlim())) for ax in figure.axes}"
@@ -245,5 +253,5 @@ def test_a_reader_zooms_and_reads_values_under_the_pointer(lab: Path, client: An
     other = f"old = page.canvas\npage.choose({AXUM!r})\n(old.comm is None, page.canvas is old)"
     assert (
         run_cells(client, other, reader=True)[-1]["text/plain"] == "(True, False)"
-    )  # no widget is left behind
+    )  # no widget is left over
     assert not (lab / "figures").exists()

@@ -1,5 +1,5 @@
-"""The page about one trial: what two clients saw, Little's law, CPU and the verdict, all from the
-run's tables.
+"""Tests of the page about one trial: what two clients saw, Little's law, CPU and the verdict, all
+from the run's tables.
 """
 
 import re
@@ -47,7 +47,7 @@ NEWER = (
         "objective_kept",
     ),
 )
-"""Columns that runs of earlier versions lack."""
+"""The columns that runs of earlier versions lack."""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def case() -> Case:
 
 @pytest.fixture(scope="module")
 def stored() -> pd.DataFrame:
-    """The trials as they are on disk, by trial id: what the words must agree with."""
+    """Return the trials as they are on disk, by trial id; the words must agree with them."""
     return pd.read_parquet(folder_of("probed").table("trials")).set_index("trial_id")
 
 
@@ -76,7 +76,11 @@ def test_the_trial_is_the_median_of_the_server_with_the_largest_difference(
 
 
 def test_one_extreme_trial_is_not_shown_for_its_server() -> None:
-    """Of three trials, whose medians are 10, 20 and 900 times the probe's, it is that of 20."""
+    """The trial that is shown for a server is the one in the middle, not an extreme one.
+
+    The medians of the three trials are 10, 20 and 900 times the probe's, and the one with 20 is
+    shown.
+    """
     tables = tables_of("probed")
     closed = tables.trials[
         tables.trials["server"].eq("gin") & tables.trials["load_model"].eq("closed")
@@ -92,7 +96,9 @@ def test_one_extreme_trial_is_not_shown_for_its_server() -> None:
 
 
 def test_a_trial_can_be_named_unless_unknown_or_failed() -> None:
-    """An unknown or failed one is refused in one sentence."""
+    """A trial can be chosen by its name; the name of an unknown or failed one is refused in one
+    sentence.
+    """
     tables = tables_of("probed")
     name = "echo-experiments-vus3000-b2"
     assert choose(tables, name).trial_id == name
@@ -107,7 +113,7 @@ def test_a_trial_can_be_named_unless_unknown_or_failed() -> None:
 
 
 def test_open_loads_and_calibration_servers_must_be_named() -> None:
-    """They are never chosen by themselves."""
+    """Trials of open loads and of calibration servers are shown only if they are named."""
     tables = tables_of("rates")
     assert choose(tables) is None
     found = choose(tables, "reference-rates-r500-b1")
@@ -139,7 +145,10 @@ def test_the_words_about_two_clients_have_the_tables_numbers(
 def test_a_percentile_needs_enough_requests(
     case: Case,
 ) -> None:
-    """A slow probe is not said to have been spared."""
+    """A percentile is given only if the trial has enough requests.
+
+    A slow probe is not said to have been spared the wait.
+    """
     few = with_row(case, requests=2000.0)
     assert "one in 20" in evidence.generator_said(
         few
@@ -250,7 +259,7 @@ def test_every_verdict_of_the_lab_has_a_meaning() -> None:
 def test_an_older_run_without_a_probe_says_so(
     tmp_path: Path,
 ) -> None:
-    """It shows the rest."""
+    """A run of an earlier version, without a probe, says that it has none, and shows the rest."""
     old = read(
         synthetic_rates.forget(synthetic_rates.build(tmp_path, blocks=2, rates=False), *NEWER)
     )
@@ -293,7 +302,8 @@ def test_bench_report_makes_a_page_of_each_kind(in_lab: Path) -> None:
     every = ("report", "cpu_spikes", "explore", "published", "rates", "verdict")
     assert list(pages) == [f"{name}.html" for name in every]
     named = {name for names in report.values() for name in names if not name.startswith("explore-")}
-    without_data = {"ratios", "wrk-requests", "wrk-cpu-per-request"}  # no wrk, and two blocks
+    # the run has no load by wrk, and two blocks only
+    without_data = {"ratios", "wrk-requests", "wrk-cpu-per-request"}
     assert named == {
         *(FIGURES.keys() - without_data),
         *RATES_FIGURES,

@@ -1,4 +1,4 @@
-"""Published numbers and claims against runs in which it is known which of them hold."""
+"""Tests of published numbers and claims, against runs of which it is known which claims hold."""
 
 import itertools
 import math
@@ -59,13 +59,13 @@ def judge(name: str, tables: Tables) -> Outcome:
 # --- each claim in a world in which it holds, and in one in which it does not ---------------------
 
 ELSEWHERE = {"wrk-opens-what-it-is-asked"}
-"""Of the published commands, not of a world: other tests judge it."""
+"""Claims that are judged by the published commands instead of a run; other tests are about them."""
 ABOUT_LIMITS = {
     name
     for name, claim in CLAIMS.items()
     if {CLAIM_QUANTITIES[each.quantity].need for each in claim.compare} - {Need.WORK}
 }
-"""Claims about rates and response times, which are a busy generator's."""
+"""The claims about rates and response times: these are the generator's if it was the limit."""
 
 
 def test_every_claim_has_worlds_and_every_source_a_claim() -> None:
@@ -80,7 +80,7 @@ def test_every_claim_has_worlds_and_every_source_a_claim() -> None:
 
 
 def test_only_the_servers_own_quantities_are_always_compared() -> None:
-    """Whatever was the limit."""
+    """Only quantities of the server's own work are compared whatever was the limit."""
     found = {name for name, quantity in CLAIM_QUANTITIES.items() if quantity.need is Need.WORK}
     assert found == {"server_cpu_ms_per_request", "server_rss_peak_bytes"}
 
@@ -219,7 +219,7 @@ APART = {("axum", "experiments", RATE): 1.03, ("actix", "experiments", RATE): 0.
 SPIKY = World({(server, "*", PEAKS[1]): 2.0 for server in RUST}, verdicts=NOT_FULL)
 BOUND = {("axum", "keepalive-100", "verdict"): "generator-bound"}
 DECIDED = [
-    # What is said of Rust needs each framework that stands for it.
+    # What is said of Rust needs all frameworks that stand for Rust.
     (
         "rust-slightly-more-requests",
         World(APART),
@@ -227,7 +227,7 @@ DECIDED = [
         ["which framework", "axum: holds", "actix: does not hold"],
     ),
     ("rust-slightly-more-requests", World(APART, without=(("actix", "*"),)), HOLDS, []),
-    # Spikes depend on the window.
+    # How many spikes there are depends on the length of the windows.
     (
         "rust-no-spikes",
         SPIKY,
@@ -235,14 +235,14 @@ DECIDED = [
         ["it depends on the window", "over 1 s: holds", "over 100 ms: does not hold"],
     ),
     ("rust-no-spikes", World(), ABSENT, ["nothing could rise above"]),
-    # Rows of a ramp that was kept are those that were asked for.
+    # If a ramp's rates were sustained, its number of rows is the number that was asked for.
     (
         "gnet-more-rows",
         World({("gnet", "insert-ramp", "rows_inserted"): 1.2}),
         ABSENT,
         ["those that were asked for"],
     ),
-    # What is not known of a database.
+    # What a run does not know of its database.
     ("postgres-not-the-limit", World(verdicts={"insert": "inconclusive"}), ABSENT, []),
     ("postgres-not-the-limit", World(verdicts={"insert": "generator-bound"}), HOLDS, []),
     (
@@ -251,7 +251,8 @@ DECIDED = [
         ABSENT,
         [],
     ),
-    # A bound on one side never decides by the other: axum could do more than gin.
+    # If only a bound of a ratio is known, nothing is decided that the other end could change: axum
+    # could do more than gin.
     ("even-at-100", World(values=BOUND), CLOSE, []),
     ("even-at-100", World({("axum", "keepalive-100", RATE): 1.2}, values=BOUND), FAILS, []),
 ]
@@ -280,9 +281,10 @@ def test_an_interval_across_the_border_is_too_close() -> None:
 def test_of_two_ramps_a_claim_is_judged_on_the_one_that_serves(
     axums: str, factor: float, outcome: str
 ) -> None:
-    """One was kept, the other went beyond what a server can do.
+    """Of two ramps a claim is judged on the one that says something about the server.
 
-    Where the pool held axum back it did at least that.
+    One ramp's rates were sustained, and the other went beyond what a server can do. If the pool
+    held axum back, axum could have stored at least as many rows.
     """
     kept = build(
         World({("gnet", "insert-ramp", "rows_inserted"): factor}, first_second={"gnet": 3.0})
@@ -403,8 +405,10 @@ def test_a_broken_file_is_one_sentence(bare_lab: Path) -> None:
 
 
 def test_a_rate_that_the_generator_limited_bounds_the_ratio() -> None:
-    """Gin filled its CPU, axum could have done more: gin / axum is at most what was seen, and axum
-    / gin at least.
+    """A rate that the generator limited bounds the ratio of two servers on one side.
+
+    Gin filled its CPU, and axum could have done more: gin / axum is at most what was seen, and axum
+    / gin is at least that.
     """
     one = {
         ("axum", where, "verdict"): "generator-bound" for where in ("close-1*", "keepalive-1000")
@@ -454,7 +458,7 @@ def test_a_ratio_is_taken_on_the_largest_server_bound_quota() -> None:
 # --- the table of outcomes ------------------------------------------------------------------------
 
 NARROW = 0.01
-"""Standard error of a log ratio that is far from every border below."""
+"""A standard error of a log ratio that is small beside the distance to every border below."""
 ABOVE = replace(CLAIMS["gin-ahead-close"], at_least=1.2, at_most=math.inf)
 BELOW = replace(ABOVE, at_least=0.0, at_most=1.2)
 BETWEEN = replace(ABOVE, at_least=0.9, at_most=1.2)
@@ -477,7 +481,7 @@ COMPARISONS = {
     "at most a ratio above": (HIGHER, AT_MOST, dict.fromkeys((ABOVE, BELOW, BETWEEN), BORDER)),
     "at most a ratio below": (LOWER, AT_MOST, {ABOVE: BEYOND, BELOW: WITHIN, BETWEEN: BEYOND}),
 }
-"""A comparison: its ratio, the ends of its interval, and what it shows of each range."""
+"""Comparison -> its ratio, the ends of its interval, and what it shows of each claimed range."""
 
 
 @pytest.mark.parametrize("name", COMPARISONS)
@@ -524,7 +528,7 @@ PARTS = {
     CLOSE: ClaimPart("", finding=BORDER),
     ABSENT: ClaimPart(""),
 }
-"""A comparison that comes out so."""
+"""Outcome -> a comparison that has this outcome."""
 TRIPLES = list(itertools.combinations_with_replacement(OUTCOMES, 3))
 
 
@@ -550,15 +554,16 @@ def test_a_claim_has_the_outcome_of_the_table(combine: Combine, outcomes: tuple[
 @pytest.mark.parametrize(
     ("ratio", "at_least", "at_most", "direction"),
     [
-        (2.4, 1.0, 1.05, Direction.UNDERSTATED),  # "slightly ahead", and it is far ahead
+        (2.4, 1.0, 1.05, Direction.UNDERSTATED),  # "slightly ahead" is claimed, and it is far ahead
         (1.2, 2.0, math.inf, Direction.OVERSTATED),
         (0.8, 2.0, math.inf, Direction.OPPOSITE),
         (0.9, 1.0, math.inf, Direction.OPPOSITE),
-        (0.3, 0.4, 0.65, Direction.UNDERSTATED),  # "half of the CPU", and it is a third
+        # "half of the CPU" is claimed, and it takes a third
+        (0.3, 0.4, 0.65, Direction.UNDERSTATED),
         (0.9, 0.4, 0.65, Direction.OVERSTATED),
         (1.1, 0.4, 0.65, Direction.OPPOSITE),
         (1.1, 0.0, 0.75, Direction.OPPOSITE),
-        (0.8, 0.98, 1.02, Direction.UNDERSTATED),  # "alike", and they differ
+        (0.8, 0.98, 1.02, Direction.UNDERSTATED),  # "alike" is claimed, and they differ
         (1.3, 0.98, 1.02, Direction.UNDERSTATED),
     ],
 )
@@ -632,8 +637,9 @@ def test_intervals_and_tests_of_a_claim_are_students() -> None:
 
 
 def decisions(claim: str, centres: tuple[float, ...], campaigns: int = 2000) -> dict[str, float]:
-    """How often a claim comes out how where its log ratios lie at these centres: six sessions,
-    noise of 2 %.
+    """Return how often each outcome of a claim comes out if its true log ratios are `centres`.
+
+    Each campaign has six sessions and noise of 2 %.
     """
     rng = np.random.default_rng(5)
     outcomes = Counter[str]()
@@ -654,7 +660,9 @@ def decisions(claim: str, centres: tuple[float, ...], campaigns: int = 2000) -> 
 
 @pytest.mark.long
 def test_a_claim_on_its_border_is_seldom_decided_wrongly() -> None:
-    """In at most one of twenty campaigns."""
+    """A claim that is just true or just false is decided wrongly in about one of twenty campaigns
+    at most.
+    """
     border = math.log(1.02)
     assert decisions("percentiles-alike", (border,) * 3)[FAILS] <= 0.06, (
         "it holds: three ratios are just within"

@@ -1,4 +1,4 @@
-"""The published numbers beside ours, as rows, as a page and as figures."""
+"""Tests of the published numbers beside ours: as rows, as a page and as figures."""
 
 import dataclasses
 import re
@@ -38,7 +38,7 @@ PUBLISHED_FIGURES = charts("published")
 def rows_of(
     tables: Tables, server: str, mode: str, connections: float
 ) -> list[published_table.Row]:
-    """The rows of one published server under one load."""
+    """Return the rows of one published server under one load."""
     rows = published_table.rows(tables)
     return [
         r
@@ -119,14 +119,14 @@ def test_of_the_sample_only_what_was_measured_is_said() -> None:
         if r.number.scenario == "experiments" and r.cell.server in ("axum", "actix", "echo")
     ]
     assert experiments and all(row.ours.trials >= 6 for row in experiments)
-    # Under a quota nothing peaks, and with MD5 every load is on a share of a core.
+    # With MD5 every load ran on a share of a core, and on a share a peak shows only the quota.
     hashed = [
         row for row in rows if row.number.scenario == "experiments-md5" and "CPU" in row.metric
     ]
     assert hashed and all(row.ours.trials == 0 for row in hashed)
     remarks = [
         remark for row in experiments for remark in row.remarks
-    ]  # the sample has the published size
+    ]  # the sample's loads have the published size
     assert not any(
         "instead of 3,000" in remark or "did not run under this load" in remark
         for remark in remarks
@@ -183,7 +183,7 @@ def test_the_page_has_every_claim_every_number_and_every_figure(bare_lab: Path) 
     for each in judged:
         assert plainly.count(each.claim.says) == 2, (
             each.claim.name
-        )  # in the answer, and claim by claim
+        )  # once in the answer, and once in the list of claims
         if each.claim.range_words and each.found.outcome != ABSENT:
             assert f"{each.measured}, claimed {each.claim.range_words}: " in plainly, (
                 each.claim.name
@@ -204,7 +204,7 @@ def test_cells_are_one_line_and_show_every_source() -> None:
     parts = [found[1].lower() for found in named if found]
     sources = {number.source for number in read_published()}
     assert all(sum(part in source.lower() for part in parts) == 1 for source in sources)
-    assert 'page.show_part("claims")' in code  # shows the claims of no such source
+    assert 'page.show_part("claims")' in code  # the page shows the claims of no such source
 
 
 def test_an_unknown_figure_or_source_is_one_sentence() -> None:
@@ -259,7 +259,7 @@ CLOSE_RATES = "axum beside gin: requests/s of count, close"
 
 
 def ratios(tables: Tables) -> pd.DataFrame:
-    """The frame of the published ratios beside ours, by group and label."""
+    """Return the published ratios beside ours, by group and label, as the figure has them."""
     return figures.beside_ours(tables).frame.set_index(["panel", "server"])
 
 
@@ -269,7 +269,7 @@ def test_the_published_ratios_stand_beside_ours() -> None:
     )
     found = ratios(tables)
     close = found.loc[CLOSE_RATES, "100 connections"].squeeze()
-    # Rust / Go for a rate, Go / Rust for a time: above 1 Rust is ahead.
+    # A rate is Rust / Go and a time is Go / Rust, so that Rust is ahead above 1.
     assert close["other"] == pytest.approx(67543.18 / 86524.36) and close["y"] == pytest.approx(
         1 / 1.5, rel=0.02
     )
@@ -285,7 +285,10 @@ def test_the_published_ratios_stand_beside_ours() -> None:
 
 
 def test_the_figure_has_the_intervals_of_the_report() -> None:
-    """Of axum and gin at 100 connections: at the level of the run, and widened by its noise."""
+    """The figure has the intervals of the report for axum and gin at 100 connections.
+
+    They have the run's level of confidence, and are widened by the run's noise.
+    """
     tables = read_tables(find_run("sample"))
     of_figure = ratios(tables).reset_index()
     of_report = report_ratios.frame(tables)
@@ -306,7 +309,7 @@ def test_ratios_that_are_not_the_servers_are_hollow() -> None:
     solid = rows["solid"]
     rates = solid.loc[CLOSE_RATES]
     assert not rates["100 connections"] and rates["1,000 connections"]
-    # A response time of a closed load is that of a queue, with any server.
+    # The response times of a closed load are those of a queue, with any server, so they are hollow.
     is_time = rows.index.get_level_values("server").str.match(r"p\d")
     assert not solid[is_time].any()
     ax = draw(figures.beside_ours(tables)).axes[0]

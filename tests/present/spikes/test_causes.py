@@ -1,4 +1,6 @@
-"""Each spike has the cause that was put into its samples; what held the server back is named."""
+"""Tests of causes: each spike has the cause that was put into its samples, and what held the server
+back is named.
+"""
 
 import numpy as np
 import pandas as pd
@@ -13,12 +15,12 @@ from runner.present.spikes.view import surroundings
 BASE_PCT = 30.0
 HELD_AT_S, HELD_S = 10.0, 0.4
 CATCH_UP_S = HELD_S * BASE_PCT / (95 - BASE_PCT)
-"""Time in which a server that has 95 % of a core works off what waited."""
+"""The time in which a server that has 95 % of a core works off what waited."""
 UNKNOWN = ("gc_cycles", "gc_pause_total_ms", "gc_cpu_s", "requests", "connections")
 
 
 def rows(subject, cpu_pct, **columns):
-    """Return one subject's rows of the resources table; every fourth has an answer of /stats."""
+    """Return one subject's rows of the resources table; every fourth row has an answer of /stats."""
     values = dict.fromkeys(
         ("throttled_ms", "waited_ms", "stopped", "steal_ms", "busiest_thread_pct"), np.nan
     )
@@ -31,7 +33,9 @@ def rows(subject, cpu_pct, **columns):
 
 
 def trial(cpu_pct, *, stolen_ms=0.0, host_pct=None, **columns):
-    """Return a trial's samples: a server with these columns, on a machine with nothing else."""
+    """Return the samples of a trial whose server has these columns, on a machine without other
+    programs.
+    """
     quiet = {"throttled_ms": 0.0, "waited_ms": 0.0, "stopped": 0.0, "requests": 1000 * ends()}
     server = rows("server", cpu_pct, **{**quiet, **columns})
     host = rows("host", cpu_pct if host_pct is None else host_pct, steal_ms=stolen_ms)
@@ -43,7 +47,7 @@ def noise():
 
 
 def held():
-    """CPU of a server that was held back for HELD_S, and caught up."""
+    """Return the CPU of a server that was held back for HELD_S, and then caught up."""
     level = BASE_PCT * (1 - within(ends(), HELD_AT_S, HELD_S))
     caught_up = (95 - BASE_PCT) * within(ends(), HELD_AT_S + HELD_S, CATCH_UP_S)
     return level + caught_up + noise() * (level > 1)
@@ -62,7 +66,7 @@ def explained(samples):
 
 
 def during(length_s=HELD_S):
-    """The share of each window that lies in the time in which the server was held."""
+    """Return the share of each window that lies in the time in which the server was held back."""
     return within(ends(), HELD_AT_S, length_s)
 
 
@@ -87,7 +91,7 @@ def test_a_server_that_was_held_back_caught_up(hold):
 
 @pytest.mark.parametrize("hold", HOLDS)
 def test_a_burst_after_a_hold_without_missing_work_is_the_servers(hold):
-    """The server lacked nothing before its burst, though it is reported as held."""
+    """A burst after a hold is the server's own work if the server had missed no work before it."""
     samples = trial(burst() + 0.0, **HOLDS[hold])
     assert explained(samples).cause is (Cause.STOLEN if hold is Hold.STOLEN else Cause.OWN_WORK)
 

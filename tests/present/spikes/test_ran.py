@@ -1,4 +1,4 @@
-"""What a spike ran, by a timeline whose burst runs a known function."""
+"""Tests of what a spike ran, on a timeline whose burst runs a known function."""
 
 import shutil
 
@@ -38,14 +38,19 @@ def test_a_burst_is_named_with_its_time_and_its_callers():
 
 
 def test_more_of_the_same_work_names_no_function():
-    """A rate that rises raises every function alike."""
+    """A burst that raises all functions alike is called more of the same work, and names no
+    function.
+    """
     (ran,) = what_ran(timeline_of(burst_stack="main;serve"))
     assert not ran.function.stands_out
     assert ran_words(ran).endswith("in the same functions as around it: more of the same work.")
 
 
 def test_the_function_of_a_burst_that_always_runs_a_little_is_named():
-    """It had 5 % of the CPU time before, and has most of the burst."""
+    """A function that always runs a little is named if it takes most of a burst.
+
+    Before the burst it has 5 % of the CPU time.
+    """
     made = timeline_of()
     rows = made.samples
     usual = rows["stack"].eq("main;serve") & (np.arange(len(rows)) % 20 == 0)
@@ -68,7 +73,9 @@ def test_without_samples_nothing_is_said_of_functions():
 
 
 def test_samples_outside_of_windows_do_not_count():
-    """The sampler missed some windows: perf's samples there belong to no surroundings."""
+    """perf's samples do not count if they lie outside the sampler's windows, some of which it
+    missed.
+    """
     tables = timeline_tables()
     windows = tables["timeline_windows"]
     hole = windows["t_s"].between(7.0, 8.0)

@@ -1,7 +1,7 @@
-"""CPU spikes: injected ones come back, steady servers have none, and chance keeps its level in what
-coincides.
+"""Tests of CPU spikes: injected ones are found, steady servers have none, and coincidences are as
+rare as chance allows.
 
-Words, tables and figure say what was put in.
+Words, tables and the figure say what was put in.
 """
 
 from dataclasses import replace
@@ -58,7 +58,8 @@ def test_an_injected_spike_comes_back(at_s, length_s, height):
     (spike,) = found_in(noise + height * within(ends(), at_s, length_s)).spikes
     expected = (near(at_s, 0.051), near(length_s, 0.101), near(40, 1.5))
     assert (spike.start_s, spike.length_s, spike.baseline_pct) == expected
-    assert spike.height_pct == near(height, 5.5)  # the noise of its highest window
+    # as near as the noise of the spike's highest window allows
+    assert spike.height_pct == near(height, 5.5)
     assert spike.excess_ms == pytest.approx(height * length_s * 10, rel=0.15)
 
 
@@ -106,7 +107,9 @@ def test_a_spike_of_the_loads_begin_is_listed_and_not_counted():
 @pytest.mark.parametrize("step_s", [0.5, 1.0, 3.0])
 @pytest.mark.parametrize("rise", [1, -1])
 def test_the_steps_of_a_ramp_are_no_spikes(step_s, rise):
-    """Nor is the last one, where the median sees one side only."""
+    """The steps of a ramp are no spikes, not even the last step, where the median sees one side
+    only.
+    """
     level = 50 + rise * 40 * (np.floor((ends() - WINDOW_S) / step_s) * step_s / 30 - 0.5)
     noisy = level + np.random.default_rng(5).normal(0, 1, WINDOWS)
     assert found_in(noisy).counted == ()
@@ -122,9 +125,9 @@ def test_a_short_series_says_that_it_is():
 
 
 def test_missed_ticks_and_windows_outside_the_load():
-    """A window that a missed tick made longer counts as one.
+    """A window that a missed tick made longer counts as one window.
 
-    What is before and after the load counts not at all.
+    Windows before and after the load do not count.
     """
     whole = samples(30 + 60 * within(ends(), 15.0, 0.4)).drop(index=[100, 101, 250, 305])
     whole.loc[[102, 251, 306], "dt_s"] = [0.15, 0.10, 0.10]
@@ -146,7 +149,9 @@ def test_the_deviation_of_normal_noise_is_the_known_one():
 
 
 def duty(rng):
-    """30 ms of every 100 ms, seen in windows that drift against it."""
+    """Return a trial of a server that is busy for 30 ms of every 100 ms, in windows that drift
+    against it.
+    """
     length_s = WINDOW_S * (1 + rng.uniform(-0.002, 0.002))
     edges = rng.uniform(0, 0.1) + np.arange(WINDOWS + 1) * length_s
     used = np.floor(edges / 0.1) * 0.03 + np.minimum(edges % 0.1, 0.03)
@@ -154,7 +159,10 @@ def duty(rng):
 
 
 def seldom(rng):
-    """Jobs of 20 ms in every tenth window: two in a row come by chance, five times in a trial."""
+    """Return a trial with jobs of 20 ms in every tenth window on average.
+
+    Two jobs in a row come by chance, about five times in a trial.
+    """
     return 10 + 40 * (rng.random(WINDOWS) < 0.1) + rng.normal(0, 1, WINDOWS)
 
 
@@ -180,7 +188,9 @@ STEADY = {
     "log-normal": (lambda rng: 20 + 10 * np.exp(rng.normal(0, 1, WINDOWS)), 20),
     "jobs of 20 ms, seldom": (seldom, 40),
 }
-"""Kind of noise -> a trial of it, and how many of so many trials of 30 s may have a spike."""
+"""Kind of noise -> a function that draws a trial, and how many of the drawn trials may have a
+spike.
+"""
 
 
 @pytest.mark.long
@@ -202,8 +212,10 @@ def test_a_spike_among_chance_windows_is_found_alone():
 
 
 def test_many_real_spikes_do_not_pass_for_chance():
-    """One of 100 ms each second: so many pairs do not come of windows that stand out
-    independently.
+    """A trial with a spike of 100 ms each second keeps all of them.
+
+    So many pairs of high windows do not come from windows that are high independently of each
+    other.
     """
     cpu = np.random.default_rng(4).normal(30, 1, WINDOWS)
     found = found_in(cpu + 40 * sum(within(ends(), begin + 0.25, 0.1) for begin in range(1, 29)))
@@ -220,9 +232,9 @@ CYCLE = "GC cycle"
 
 
 def hold(starts_s, seed, *kinds):
-    """Spikes of 0.2 s at known times held against (kind, (begin, end), ...).
+    """Hold spikes of 0.2 s that start at these times against events: (kind, (begin, end), ...).
 
-    What is found, and their number.
+    Return the result for each kind, and at last the number of spikes found.
     """
     cpu = np.random.default_rng(seed).normal(30, 1, WINDOWS)
     for start in starts_s:
@@ -242,7 +254,7 @@ def test_shifting_by_hand_gives_the_same_counts():
 
 
 def strewn(rng, count, apart_s=0.5):
-    """Instants in the load that are at least so far apart."""
+    """Draw instants in the load that are at least `apart_s` apart."""
     return (
         1.2
         + np.sort(rng.uniform(0, 28 - (count - 1) * apart_s, count))
@@ -251,8 +263,10 @@ def strewn(rng, count, apart_s=0.5):
 
 
 def test_p_keeps_its_level_where_nothing_is_tied():
-    """Of unrelated spikes and events at most 5 % have p <= 0.05, and p is spread evenly as far as
-    it can be.
+    """If spikes and events are unrelated, p <= 0.05 in at most 5 % of the trials, and p is spread
+    evenly.
+
+    It is spread as evenly as the few possible values of p allow.
     """
     rng = np.random.default_rng(8)
     pairs = [(strewn(rng, 6), [(at, at + 0.25) for at in strewn(rng, 25)]) for _ in range(600)]
@@ -278,7 +292,10 @@ def test_p_is_small_where_spikes_come_of_the_events():
 
 
 def test_the_share_by_chance_is_that_of_all_shifts():
-    """One spike of four windows, one event of two: of 580 shifts, five overlap."""
+    """The share by chance is the share of all shifts in which spike and event overlap.
+
+    With a spike of four windows and an event of two, they overlap in five of 580 shifts.
+    """
     found, _ = hold([10.0], 1, (CYCLE, (10.05, 10.15)))
     assert (found.together, found.count) == (1, 1)
     assert found.expected == found.p == found.least_p == pytest.approx(5 / 580)
@@ -290,14 +307,17 @@ def test_what_is_always_or_never_there_is_not_tested():
     always, never, tied, _ = hold([10.0, 20.0], 1, *kinds)
     assert (always.covered, always.together) == (1.0, 2) and np.isnan(always.p)
     assert (never.covered, never.together) == (0.0, 0) and np.isnan(never.p)
-    assert tied.p_holm == tied.p <= 0.02  # Holm's family has those that can be tested
+    # Holm's correction is only over the kinds of events that can be tested
+    assert tied.p_holm == tied.p <= 0.02
     assert spike_words.reading(always, 2) == "nothing: there was one all the time"
     assert spike_words.reading(never, 2) == "there was none"
     assert spike_words.reading(tied, 2) == "coincides with spikes more than by chance"
 
 
 def test_events_that_are_too_common_do_not_differ_from_chance():
-    """Without spikes there is no test."""
+    """Events that are almost always there cannot differ from chance, and without spikes there is no
+    test.
+    """
     often, _ = hold([10.0], 1, (CYCLE, *[(at, at + 0.2) for at in np.arange(1, 30, 0.5)]))
     assert often.least_p > ALPHA and spike_words.reading(often, 1).startswith("nothing: too common")
     none, count = hold([], 1, (CYCLE, (5, 6)))
@@ -310,13 +330,15 @@ def test_events_that_are_too_common_do_not_differ_from_chance():
 
 @cache
 def run(old: bool = False, **shape: bool) -> Tables:
-    """A synthetic run, as an earlier version left it where it is `old`."""
+    """Return a synthetic run; if it is `old`, as an earlier version of the lab would have stored
+    it.
+    """
     folder = synthetic_spikes.build(new_folder(), **shape)
     return read(synthetic_spikes.forget_new_columns(folder) if old else folder)
 
 
 def of(trial, *part, **shape) -> View:
-    """A trial of such a run, or a part of it."""
+    """Return the view of a trial of such a run, or of a part of the trial."""
     return view(run(**shape), trial, "", *part)
 
 
@@ -453,7 +475,7 @@ def test_the_tables_say_what_coincides():
     assert "coincide with: GC cycle" in said(shown)
     assert "Looked at more coarsely than a spike is long" not in said(
         shown
-    )  # 0.2 s, and spikes of 0.25
+    )  # an event is known to 0.2 s, and a spike is 0.25 s long
 
 
 def test_a_part_of_the_load():
@@ -486,7 +508,7 @@ def test_what_is_not_known_is_said():
 
 
 def drawn(shown):
-    """The figure of a trial, which can be read, and the labels of its panels."""
+    """Return the figure of a trial, which must be readable, and the labels of its panels."""
     figure = draw(spikes(shown))
     readable(figure)
     return figure, [ax.get_ylabel() for ax in figure.axes]
@@ -523,7 +545,7 @@ def test_the_figure_of_any_trial_can_be_read():
         "CPU, %",
         "req/s",
         "",
-    ]  # the server's counts stand in for wrk's
+    ]  # the server's counts of requests stand in for wrk's
     bare, panels = drawn(of(WRK, old=True, probe=False))
     assert panels == ["CPU, %", "CPU, %", ""]
     assert f"trial {of(WRK).case.trial_id} " in words(bare)
@@ -532,7 +554,10 @@ def test_the_figure_of_any_trial_can_be_read():
 
 
 def test_the_synthetic_run_of_other_tests_is_read_too(tmp_path):
-    """Its tables have neither columns of /stats nor of the host, and one burst of a second."""
+    """The spikes of other tests' synthetic run are found, too.
+
+    Its tables have neither columns of /stats nor of the host, and one burst of a second.
+    """
     other = read(synthetic_run.build(tmp_path, trials=1))
     shown = view(other, most_pronounced(survey(other)), "")
     (spike,) = shown.server.spikes
@@ -569,7 +594,10 @@ def test_the_peaks_over_two_windows_are_those_of_the_samples():
 
 
 def test_a_peak_is_its_height_above_the_baseline():
-    """Also beside a higher window that is no part of it: no row contradicts itself."""
+    """A peak's height is measured from the baseline, so that no row contradicts itself.
+
+    This also holds beside a higher window that is not part of the peak.
+    """
     found = peaks(run())
     top_pct = found["height_pct"] + found["baseline_pct"]
     is_spike = found["is_spike"].astype(bool)

@@ -1,5 +1,5 @@
-"""Intervals of medians, means, ratios and percentile curves against scipy, tables in print and
-known latencies.
+"""Tests of intervals of medians, means, ratios and percentile curves, against scipy, printed tables
+and known latencies.
 """
 
 import math
@@ -95,7 +95,9 @@ def test_fewer_than_five_values_have_their_range_beside_the_mean() -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 4, 6])
 def test_a_mean_of_equal_values_lies_within_its_ends(n: int) -> None:
-    """To the last bit: matplotlib draws no bar of a negative length."""
+    """The mean of equal values lies within its ends to the last bit, because matplotlib draws no
+    bar of a negative length.
+    """
     for value in RNG.lognormal(8, 1, 200):
         found = mean_of([value] * n)
         assert found.low <= found.value <= found.high
@@ -132,7 +134,9 @@ def test_half_of_an_interval_is_in_percent_of_the_mean() -> None:
     ("first_block", "common"), [(1, 9), (3, 7), (5, 5), (6, 0), (100, 0)], ids=str
 )
 def test_a_ratio_is_the_quotient_of_its_two_means(first_block: int, common: int) -> None:
-    """Of the common blocks, if there are five; otherwise of all trials."""
+    """A ratio is the quotient of its two means over the common blocks, or over all trials if there
+    are fewer than five common blocks.
+    """
     a = RNG.lognormal(2, 0.3, 9)
     b = RNG.lognormal(1, 0.3, 9)
     found = ratio(sample(a), sample(b, first_block))
@@ -173,7 +177,7 @@ def test_fewer_than_five_trials_a_side_have_no_ratio() -> None:
 
 
 def test_only_common_blocks_of_one_trial_are_compared() -> None:
-    """There is no comparison if a block has several trials."""
+    """Only blocks that both sides have are compared; if a block has several trials, nothing is."""
     a = sample_of([10, 11, 12, 13, 14, 99], [1, 2, 3, 4, 5, 6])
     found = ratio(a, sample_of([5, 5.5, 6, 6.5, 7, 1], [1, 2, 3, 4, 5, 7]))
     assert (found.blocks, found.ratio, found.low, found.high) == pytest.approx((5, 2, 2, 2))
@@ -220,7 +224,7 @@ def detectable(standard_error: float, degrees: int, **how: float) -> float:
     return found.detectable(**how)
 
 
-# G*Power 3.1: an effect of half a standard deviation, two-sided 5 %.
+# From G*Power 3.1: an effect of half a standard deviation, tested on both sides at 5 %.
 POWER = [(math.sqrt(1 / 34), 33, 0.8077775), (math.sqrt(2 / 64), 126, 0.8014596)]
 
 
@@ -241,7 +245,11 @@ def test_more_trials_and_less_noise_find_smaller_ratios() -> None:
 
 
 def test_the_noise_floor_is_the_farther_end_of_an_interval() -> None:
-    """Of the interval between two labels of one server, whichever label comes first."""
+    """The noise floor is the end of an interval that is farther from 1.
+
+    The interval is that of two labels of one server, and it does not matter which label comes
+    first.
+    """
     a = sample([100, 101, 99, 102, 98])
     b = sample([103, 100, 101, 102, 101])
     one = ratio(a, b)
@@ -288,7 +296,7 @@ Q = np.array([0.5, 0.9, 0.99])
 
 
 def cell(medians_ms: list[float], requests: int = 20_000, seconds: int | None = 10) -> pd.DataFrame:
-    """The latency table of one cell: log-normal latencies whose median differs between trials."""
+    """Return the latency table of a cell whose trials have log-normal latencies with these medians."""
     second = None if seconds is None else np.arange(requests) % seconds
     parts = [
         histogram(latencies(median, requests), f"t{number}", second)

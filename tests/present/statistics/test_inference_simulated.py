@@ -1,4 +1,4 @@
-"""What intervals, tests and rankings promise, kept over thousands of simulated campaigns whose
+"""Tests of what intervals, tests and rankings promise, over thousands of simulated campaigns whose
 truth is known.
 """
 
@@ -39,7 +39,7 @@ USUAL: dict[str, Draw] = {
     "t with 3 degrees": lambda rng, shape: rng.standard_t(3, shape) / np.sqrt(3),
     "Laplace": lambda rng, shape: rng.laplace(size=shape) / np.sqrt(2),
 }
-"""Noise of the logarithms, in units of NOISE: light and heavy tails."""
+"""The noise of the logarithms, in units of NOISE: with light and with heavy tails."""
 ODD: dict[str, Draw] = {
     "one in ten five times as far": lambda rng, shape: (
         rng.standard_normal(shape) * rng.choice([1, 5], shape, p=(0.9, 0.1))
@@ -52,8 +52,9 @@ ALL = USUAL | ODD
 
 
 def campaigns(name: str, n: int, sides=1, block=0.0, seed=7, times=CAMPAIGNS) -> np.ndarray:
-    """Logarithms of equal servers: (sides, campaigns, blocks), with an effect of each block that
-    all share.
+    """Return logarithms of equal servers, as an array (sides, campaigns, blocks).
+
+    `block` is the size of an effect of each block that all sides share.
     """
     rng = np.random.default_rng([seed, n, sides, round(10 * block)])
     shared = block * rng.standard_normal((times, n))
@@ -61,7 +62,7 @@ def campaigns(name: str, n: int, sides=1, block=0.0, seed=7, times=CAMPAIGNS) ->
 
 
 def apart(name: str, n: int, m: int) -> tuple[np.ndarray, np.ndarray]:
-    """Logarithms of two equal servers without common blocks."""
+    """Return logarithms of two equal servers that have no block in common."""
     return campaigns(name, n)[0], campaigns(name, m, seed=8)[0]
 
 
@@ -81,7 +82,8 @@ def test_an_interval_of_the_median_covers_as_often_as_it_says(name, n):
     found = [each for campaign in values if (each := inference.sure_spread(campaign)).confidence]
     says = 100 * found[0].confidence
     assert says >= 95 and len(found) == CAMPAIGNS
-    if name != "two modes":  # whose median lies in the gap between the modes, at either end of it
+    # its median lies in the gap between the modes, at either end of the gap
+    if name != "two modes":
         assert covers(
             np.array([(each.low, each.high) for each in found]).T, truth
         ) == pytest.approx(says, abs=1.5)
@@ -100,7 +102,9 @@ def test_an_interval_of_the_median_covers_as_often_as_it_says(name, n):
     ],
 )
 def test_a_ratio_within_blocks_covers_in_93_to_97_percent(name, n, block, least, most):
-    """Nearly so under odd noise."""
+    """The interval of a ratio within blocks covers the truth in 93 to 97 %, and nearly so under odd
+    noise.
+    """
     a, b = campaigns(name, n, 2, block)
     assert least <= covers(paired(a, b).interval()) <= most
     assert block or 93 <= covers(paired(a, 3 * b).interval()) <= 97
@@ -114,11 +118,12 @@ def test_a_ratio_without_blocks_covers_in_93_to_97_percent(name, n, m):
 
 @pytest.mark.parametrize(("blocks", "least"), [(False, 99), (True, 97)])
 def test_the_bootstrap_of_log_medians_breaks_its_promise(blocks, least):
-    """Why ratios are not made of it: what blocks share makes it far too wide, and too wide even of
-    whole blocks.
+    """The bootstrap of log medians gives intervals that are far too wide, so no ratio is made of
+    it.
 
-    Percentile intervals of the difference of log medians, from the same 999 resamples for every
-    campaign.
+    It is so because of what blocks share, and if whole blocks are drawn the intervals are still too
+    wide. The intervals are percentiles of the difference of log medians, from the same 999
+    resamples for every campaign.
     """
     a, b = campaigns("log-normal", 10, 2, 3.0, times=1_000)
     rng = np.random.default_rng(3)
@@ -133,7 +138,7 @@ def test_the_bootstrap_of_log_medians_breaks_its_promise(blocks, least):
 
 
 def corrected(logs: np.ndarray) -> np.ndarray:
-    """Holm's p-values of all pairs of servers, the pairs last."""
+    """Return Holm's p-values of all pairs of servers; the pairs are the last axis."""
     pairs = list(combinations(logs, 2))
     return holm(np.stack([within_blocks(*pair, ALPHA / len(pairs)) for pair in pairs], axis=-1))
 
@@ -144,7 +149,7 @@ def corrected(logs: np.ndarray) -> np.ndarray:
 )
 def test_equal_servers_differ_in_at_most_5_percent(name, servers, n):
     p = corrected(campaigns(name, n, servers, 1.0))
-    # 5 % and what 2,000 campaigns may miss it by: three standard errors of 0.5 %.
+    # It may be 5 % and what 2,000 campaigns can be off by: three standard errors of 0.5 %.
     assert np.mean(p.min(axis=-1) <= ALPHA) <= 0.05 + 0.015
 
 
@@ -169,14 +174,14 @@ def test_the_ranking_says_what_the_tests_say(servers, n, shift):
         )
         found = {frozenset(names): pair.differ for names, pair in ranking.pairs.items()}
         ranked = [found[frozenset(map(str, pair))] for pair in combinations(range(servers), 2)]
-        # A permutation test may reject where Student's interval still touches 1: then it stays a
-        # tie.
+        # A permutation test may reject where Student's interval still touches 1: then the pair
+        # stays a tie.
         assert all(by_test or not by_rank for by_test, by_rank in zip(wanted, ranked, strict=True))
         assert n == 10 or ranked == wanted.tolist()
 
 
 def test_a_noise_floor_makes_false_positives_rarer():
-    """A difference of 10 % is still found."""
+    """A noise floor makes false positives rarer, and a difference of 10 % is still found."""
     false = 0
     false_without = 0
     found = 0
@@ -210,8 +215,8 @@ def test_five_percent_is_found_at_two_percent_noise(servers, n, least):
 @pytest.mark.parametrize("n", [5, 10, 20])
 @pytest.mark.parametrize("alpha", [ALPHA, ALPHA / 10])
 def test_a_detectable_ratio_is_found_in_four_of_five_campaigns(n, alpha):
-    # Welch's test pays for estimating two variances, the more so far out in the tails of few
-    # trials.
+    # Welch's test pays for estimating two variances: more so if the level is low and the trials are
+    # few.
     missed = 0.03 if n > 5 or alpha == ALPHA else 0.08
     for test, degrees, block, off in (
         (paired, n - 1, 1.0, 0.03),
@@ -220,7 +225,7 @@ def test_a_detectable_ratio_is_found_in_four_of_five_campaigns(n, alpha):
         a, b = campaigns("log-normal", n, 2, block)
         spread = NOISE * np.sqrt(
             2 / n
-        )  # the standard error of the difference of two means of n logarithms
+        )  # the standard error of the difference of two means of n logarithms each
         known = inference.Ratio(
             ratio=1, low=1, high=1, p=1, blocks=0, standard_error=spread, degrees=degrees
         )
@@ -234,8 +239,9 @@ def test_a_detectable_ratio_is_found_in_four_of_five_campaigns(n, alpha):
 def drifts(
     seed: int, runs: int, cells: int, blocks: int, slope: float, noise: float
 ) -> list[Drift]:
-    """What is found of runs of so many cells, in random order within each block, that slow down by
-    `slope`.
+    """Return the drift that is found in each of `runs` runs, which slow down by `slope` in all.
+
+    A run measures `cells` cells in each block, in random order.
     """
     rng = np.random.default_rng(seed)
     found = []
@@ -247,7 +253,9 @@ def drifts(
 
 
 def test_a_steady_run_drifts_in_5_percent_of_cases():
-    """The textbook's test would say so twice as often."""
+    """A steady run is called drifting in 5 % of cases; the textbook's test would do so twice as
+    often.
+    """
     found = drifts(5, 600, cells=28, blocks=3, slope=0.0, noise=0.1)
     textbook = [
         2 * stats.t.sf(abs(each.rho) * np.sqrt(82 / (1 - each.rho**2)), 82) for each in found
@@ -270,9 +278,10 @@ QUANTILES = np.array([0.5, 0.9, 0.99])
 def trial_quantiles(
     rng: np.random.Generator, trials: int, between: float, within: float
 ) -> np.ndarray:
-    """Quantiles of simulated trials of 8 s x 500 requests.
+    """Return quantiles of simulated trials of 8 s with 500 requests a second.
 
-    `between` trials and `within` seconds differ (log).
+    `between` and `within` are the standard deviations of the logarithm: between trials, and between
+    the seconds of a trial.
     """
     centers = rng.normal(0, between, (trials, 1)) + rng.normal(0, within, (trials, 8))
     borders = ndtr((EDGES - centers[..., np.newaxis]) / 0.5)
@@ -288,8 +297,8 @@ def trial_quantiles(
 def test_latency_bands_cover_in_93_to_97_percent(trials, between, within):
     rng = np.random.default_rng(9)
     truth = np.exp(np.log(trial_quantiles(rng, 10_000, between, within)).mean(axis=0))
-    # Each campaign's quantiles stand beside the next one's: to `band` they are points of one long
-    # curve.
+    # Each campaign's quantiles stand beside the next one's, so that `band` takes them for points of
+    # one long curve.
     found = band(
         np.stack([trial_quantiles(rng, CAMPAIGNS, between, within).ravel() for _ in range(trials)])
     )
@@ -303,16 +312,17 @@ def test_latency_bands_cover_in_93_to_97_percent(trials, between, within):
 
 
 def looks(differences: np.ndarray) -> np.ndarray:
-    """The two-sided p-value of each campaign (a row) at each look; Student's, by scipy."""
+    """Return the two-sided p-value of each campaign (a row) at each look: Student's, by scipy."""
     return np.stack(
         [stats.ttest_1samp(differences[:, :n], 0, axis=1).pvalue for n in LOOKS], axis=1
     )
 
 
 def test_a_run_that_stops_when_decided_errs_in_5_percent():
-    """Equal servers, looked at five times: different in at most 5 % of campaigns.
+    """A run that stops when a difference is decided errs in at most 5 % of campaigns.
 
-    At the plain level in 14 %.
+    The servers are equal, and each campaign is looked at five times. At the plain level of 5 %, 14
+    % of campaigns would err.
     """
     smallest = looks(np.random.default_rng(2).normal(0, NOISE, (40_000, LOOKS[-1]))).min(axis=1)
     assert 0.046 <= (smallest < LOOK_ALPHA).mean() <= 0.052
@@ -320,8 +330,10 @@ def test_a_run_that_stops_when_decided_errs_in_5_percent():
 
 
 def test_a_run_that_stops_when_it_knows_finds_what_there_is():
-    """A difference of 5 % at a noise of 3 % is found by the first look in half, and by the last in
-    nearly all.
+    """A run that stops when a difference is decided finds the differences that there are.
+
+    One of 5 % at a noise of 3 % is found by the first look in half of the campaigns, and by the
+    last in nearly all.
     """
     found = (
         looks(np.random.default_rng(3).normal(np.log(1.05), 0.03, (4_000, LOOKS[-1]))) < LOOK_ALPHA
@@ -334,8 +346,9 @@ def test_a_run_that_stops_when_it_knows_finds_what_there_is():
 
 @pytest.fixture(scope="module")
 def twins() -> list[np.ndarray]:
-    """Of each load of the committed run: log(gin-b / gin), one row per session, one column per
-    place; requests/s.
+    """Return log(gin-b / gin) of requests/s for each load of the committed run.
+
+    Each array has a row per session, and a column per place of a slice in the session.
     """
     run = RunFolder(ROOT / "data" / "sample")
     trials, slices = (pd.read_parquet(run.table(name)) for name in ("trials", "slices"))
@@ -354,11 +367,10 @@ def twins() -> list[np.ndarray]:
 
 
 def resampled(twins: list[np.ndarray], injected: float, sessions: int, seed: int) -> np.ndarray:
-    """Campaigns (rows) of sessions (columns): the mean log ratio of slices drawn of one load's,
-    with an injected ratio.
+    """Return mean log ratios of resampled slices: a row per campaign, and a column per session.
 
-    Sessions are drawn, then places in them, and which label is which is tossed for each session:
-    the truth is known.
+    Each campaign draws sessions of one load, then slices within them, and tosses for each session
+    which label is the first. So the truth is known: it is the ratio `injected`.
     """
     rng = np.random.default_rng(seed)
     found = np.empty((CAMPAIGNS, sessions))
@@ -379,8 +391,10 @@ def test_intervals_of_resampled_slices_cover_an_injected_ratio(twins, injected):
 
 
 def test_a_run_that_stops_when_decided_fits_resampled_slices(twins):
-    """Equal programs are found to differ, and faster ones called slower, in at most 5 % of
-    campaigns.
+    """A run that stops when decided is right about real slices of one program under two labels.
+
+    Equal programs are found to differ in about 5 % of campaigns at most, and a faster one is hardly
+    ever called slower.
     """
     assert (looks(resampled(twins, 1.0, LOOKS[-1], seed=1)) < LOOK_ALPHA).any(
         axis=1

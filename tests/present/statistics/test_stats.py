@@ -1,4 +1,6 @@
-"""Statistics against numpy and known values; sentences and tables against hand-made cells."""
+"""Tests of statistics against numpy and known values, and of sentences and tables against hand-made
+cells.
+"""
 
 import shutil
 from dataclasses import replace
@@ -78,7 +80,7 @@ def test_spread_is_exact_and_skips_nan():
 def test_sliding_mean_of_a_duty_cycle_with_uneven_ticks():
     ends = np.sort(np.random.default_rng(5).uniform(0, 10, 4000))
     steps = np.diff(ends, prepend=0.0)
-    # On for the first half of each second: every 1 s window holds exactly 50 % of it.
+    # The server is busy for the first half of each second, so every 1 s window has exactly 50 %.
     busy = np.floor(ends) * 0.5 + np.minimum(ends % 1, 0.5)
     pct = 100 * np.diff(busy, prepend=0.0) / steps
     t_s, mean = sliding_mean(ends, steps, pct, 1.0)
@@ -114,7 +116,9 @@ def tables() -> Tables:
 
 @pytest.fixture(scope="module")
 def six() -> Tables:
-    """Six trials a cell of wrk: block b of a server has 0.96 + 0.02 b of its known rate."""
+    """Return a run with six trials in each cell of wrk; in block b a rate is 0.96 + 0.02 b times
+    the known one.
+    """
     return tables_of("six of wrk")
 
 
@@ -127,7 +131,7 @@ def text_of(tables: Tables) -> str:
 
 
 def cost_words(tables: Tables, server: str) -> str:
-    """The mean of a server's CPU per request, with its interval."""
+    """Return the mean of a server's CPU per request in words, with its interval."""
     mean = known_mean(tables.trials.loc[of(tables, server), "server_cpu_ms_per_request"])
     return f"{server} {number(mean.value)} ±{mean.half_pct:.2g} %"
 
@@ -147,7 +151,7 @@ def test_summary_has_the_known_values(tables):
     assert row["cpu_ms_per_request"] == pytest.approx(820 / 9000)
     assert not row["server_bound"]
     few = changed(tables, requests=9_999.0)
-    assert summary.summarize(few)["p99_ms"].isna().all()  # the samples cannot carry it
+    assert summary.summarize(few)["p99_ms"].isna().all()  # the samples are too few for a p99
 
 
 def test_throughput_is_ranked_only_if_all_are_server_bound(six):
@@ -165,7 +169,10 @@ def test_throughput_is_ranked_only_if_all_are_server_bound(six):
 
 
 def test_blocks_that_the_servers_share_do_not_hide_a_difference(six):
-    """Both range over 10 %, but axum wins each block by 1 %."""
+    """A difference is found though the servers' rates vary together from block to block.
+
+    Both servers' rates range over 10 %, but axum is ahead by 1 % in each block.
+    """
     near = changed(six, of(six, "gin"), served_rps=AXUM * 0.99)
     assert summary.findings(near)[0].startswith("How to read an order")
     axum, gin = (f"{name} {whole_words(AXUM * by)}" for name, by in (("axum", 1), ("gin", 0.99)))
@@ -175,7 +182,9 @@ def test_blocks_that_the_servers_share_do_not_hide_a_difference(six):
 
 
 def test_servers_that_do_not_differ_are_a_tie(six):
-    """The sentence says which difference could not be found."""
+    """Servers that do not differ are a tie, and the sentence says how large a difference would have
+    been found.
+    """
     gin = [79_000.0, 76_000, 82_000, 78_900, 84_500, 81_900]
     text = finding(changed(six, of(six, "gin"), served_rps=gin))
     difference = np.log(AXUM / gin)
@@ -183,7 +192,7 @@ def test_servers_that_do_not_differ_are_a_tie(six):
     values = f"gin {whole_words(gin)} ≈ axum {whole_words(AXUM)}"
     assert f"{values} (×{np.exp(difference.mean()):.3f} [{low:.3f}–{high:.3f}])" in text
     found = float(text.split("; differences below ")[1].split(" %")[0])
-    # 80 % power with five degrees of freedom takes a noncentrality of 3.5.
+    # 80 % power with five degrees of freedom needs a noncentrality of 3.5.
     assert found == pytest.approx(
         100 * (np.exp(3.5 * difference.std(ddof=1) / np.sqrt(6)) - 1), rel=0.05
     )
@@ -264,7 +273,7 @@ def test_a_load_without_a_sealed_trial_has_no_number(tables):
 
 
 def test_response_times_are_compared_only_where_offered(tables, six):
-    """They are ranked if all trials were offered their rate."""
+    """Response times are ranked only if the rates of all trials were offered and sustained."""
     assert "Response times are not ranked" in text_of(tables)
     offered = changed(
         tables, tables.trials["workload"] == "experiments", verdict="offered", load_model="open"
@@ -336,7 +345,7 @@ def half_mixed(trials):
 
 @pytest.fixture(scope="module", params=["three", "rates"])
 def mixed(request, tmp_path_factory):
-    """A run whose k6 trials, half of them, found some connections closed."""
+    """Return a run in which half of the k6 trials found some of their connections closed."""
     folder = shutil.copytree(
         folder_of(request.param).path, tmp_path_factory.mktemp("mixed") / "run"
     )

@@ -1,4 +1,4 @@
-"""What a pull request shows of two commits: a sentence, a table, Markdown and JUnit XML."""
+"""Tests of what a pull request shows of two commits: a sentence, a table, Markdown and JUnit XML."""
 
 import math
 from dataclasses import replace
@@ -70,7 +70,9 @@ def test_one_outcome_for_all_quantities(rows, outcome):
     ],
 )
 def test_changes_are_of_the_quantity_itself(ratio, inverted, words):
-    """A rate of four fifths is a cost of five fourths."""
+    """The change is that of the quantity in question: a cost of five fourths is a rate of four
+    fifths.
+    """
     assert change_words(ratio, inverted=inverted) == words
 
 

@@ -1,4 +1,4 @@
-"""The rule of `bench ab`: what is called worse, when, and what is not."""
+"""Tests of the rule of `bench ab`: what is called worse, and when."""
 
 import math
 
@@ -17,11 +17,13 @@ from runner.present.two_commits.decision import (
 
 RULE = Rule(0.025)
 WAVE = np.resize([1.0, -1.0, 0.5, -0.5], 40)
-"""A noise whose mean is 0 over each four sessions."""
+"""A noise whose mean is 0 over any four sessions."""
 
 
 def effects(head_pct, *, noise_pct=0.5, sessions=20, same_pct=0.0):
-    """Return the effects of a head that costs more, beside a base that differs from itself."""
+    """Return the effects of a head that costs more, and of a base that differs from itself by
+    `same_pct`.
+    """
     logs = noise_pct / 100 * WAVE[:sessions]
     head = math.log1p(head_pct / 100)
     same = math.log1p(same_pct / 100)
@@ -70,7 +72,10 @@ def test_a_certain_difference_within_the_border_is_a_tie():
 
 
 def test_sessions_that_do_not_confirm_clear_a_suspicion():
-    """Six sessions of 20 %, then none: the alarm of many tools, which this one does not raise."""
+    """A suspicion is cleared by later sessions that do not confirm it.
+
+    Six sessions show 20 %, and the others show nothing. Many tools would raise an alarm.
+    """
     slow = effects(20, sessions=6)
     calm = effects(0, sessions=14)
     both = Effects(
@@ -83,7 +88,11 @@ def test_sessions_that_do_not_confirm_clear_a_suspicion():
 
 
 def test_what_base_against_itself_shows_is_no_regression():
-    """A head 6 % slower, while base again is 8 % slower than base."""
+    """A head that differs no more than the base does from itself is no regression.
+
+    The head is 6 % slower, but the base is measured twice, and the second is 8 % slower than the
+    first.
+    """
     assert judge(effects(6, same_pct=8), RULE, ended=True).outcome is Outcome.UNDECIDED
     assert judge(effects(6, same_pct=0), RULE, ended=True).outcome is Outcome.WORSE
     assert judge(effects(6, same_pct=-8), RULE, ended=True).outcome is Outcome.UNDECIDED
@@ -95,7 +104,10 @@ def test_wide_noise_is_not_decided():
 
 
 def test_at_the_end_no_slowdown_is_enough_for_a_tie():
-    """A head that may be 9 % faster, and is at most 3 % slower."""
+    """At the end of a run, no slowdown is enough for a tie.
+
+    The head may be 9 % faster, but it is at most 3 % slower.
+    """
     far = effects(-3.4, noise_pct=8.0, sessions=9)
     assert judge(far, RULE, ended=False).outcome is Outcome.UNDECIDED
     found = judge(far, RULE, ended=True)
@@ -104,7 +116,10 @@ def test_at_the_end_no_slowdown_is_enough_for_a_tie():
 
 
 def test_an_outcome_does_not_change_with_later_sessions():
-    """A run ends at the first outcome, so that its later reading must find the same one."""
+    """An outcome stays the same whatever later sessions show.
+
+    A run ends at its first outcome, so a later reading of the run must come to the same one.
+    """
     long = effects(20, sessions=30)
     early = judge(long.until(10), RULE, ended=False)
     assert judge(long, RULE, ended=True) == early

@@ -1,4 +1,6 @@
-"""How often `bench ab` is wrong on the noise of real sessions: benchmarks/false_alarms.py."""
+"""Tests of how often `bench ab` is wrong on the noise of real sessions
+(benchmarks/false_alarms.py).
+"""
 
 import runpy
 
@@ -34,8 +36,10 @@ def test_residuals_have_no_server_of_their_own(noise):
 
 
 def test_no_slowdown_is_rarely_an_alarm(program, noise):
-    """At most 2 % of runs are to be; a binomial count of 150 runs exceeds 8 of them by chance in
-    0.4 % of all cases, but the seed is fixed.
+    """If nothing has changed, an alarm is rare: in at most 2 % of runs.
+
+    Even if the rate is 2 %, chance gives more than 8 alarms in 150 runs in 0.4 % of all cases, but
+    the seed is fixed.
     """
     shares = program["rates"](noise, 0.0, Rule(FAIL_ABOVE_PCT / 100), SESSIONS, RUNS)
     assert shares["worse"] <= 0.02

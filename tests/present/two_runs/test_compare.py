@@ -1,6 +1,4 @@
-"""`bench compare` and `bench history` on synthetic runs whose differences are known, and where they
-are.
-"""
+"""Tests of `bench compare` and `bench history` on synthetic runs whose differences are known."""
 
 import json
 import re
@@ -33,8 +31,9 @@ Compared = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def make(bare_lab: Path) -> Make:
-    """A maker of runs in a lab of their own: 1 % noise, columns of servers times a factor, facts of
-    the manifest.
+    """Return a function that makes a run in a lab of its own, with 1 % of noise.
+
+    It takes factors of servers' columns, and other facts of the manifest.
     """
 
     def run(name: str, *shape: Any, **facts: Any) -> str:
@@ -48,7 +47,9 @@ def make(bare_lab: Path) -> Make:
 
 @pytest.fixture
 def compared(make: Make, bench: Any) -> Compared:
-    """What `bench compare --json` says of a plain run and of one that is varied."""
+    """Return a function that compares a plain run to a varied one: what `bench compare --json`
+    says.
+    """
 
     def run(*shape: Any, **facts: Any) -> dict[str, Any]:
         code, out, _ = bench(make("one"), make("two", *shape, **facts), "--json")
@@ -59,7 +60,7 @@ def compared(make: Make, bench: Any) -> Compared:
 
 
 def masked(column: str, value: object, ids: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
-    """Change a column of the trials whose identifiers match."""
+    """Return a function that changes a column of the trials whose identifiers match."""
     return lambda table: table.assign(
         **{column: table[column].mask(table["trial_id"].str.match(ids), value)}
     )
@@ -80,7 +81,7 @@ def test_equal_runs_are_ties_and_say_what_they_could_have_shown(compared):
     assert {row["verdict"] for row in found["comparisons"]} == {"tie"}
     row = find(found, "axum", "requests/s")
     assert row["ratio"]["low"] < 1 < row["ratio"]["high"] and row["ratio"]["blocks"] == 0
-    # 1 % noise and six trials a side: 80 % power at 5 % / 54 takes about 5.5 standard errors of
+    # 1 % of noise and six trials a side: 80 % power at 5 % / 54 takes about 5.5 standard errors of
     # 0.58 %.
     assert 1.02 < row["detectable"] < 1.05
     assert (row["a"]["trials"], row["b"]["trials"]) == (6, 6)
@@ -114,8 +115,8 @@ def test_a_quantity_is_compared_only_if_both_verdicts_allow_it(compared):
     kinds = pd.DataFrame(found["comparisons"]).groupby(["load", "server"])["quantity"].agg(set)
     anywhere = {"CPU ms/request", "memory, MiB"}
     assert kinds[LOAD, "axum"] == {"requests/s", *anywhere}
-    assert kinds[LOAD, "gin"] == anywhere  # one of its trials in B is inconclusive
-    assert kinds[LOAD, "nginx"] == anywhere  # generator-bound
+    assert kinds[LOAD, "gin"] == anywhere  # the limit of one of its trials in B is unknown
+    assert kinds[LOAD, "nginx"] == anywhere  # the generator was its limit
     assert kinds[OFFERED, "axum"] == {"p50, ms", "p90, ms", "p99, ms", *anywhere}
     verdicts = "A server-bound 6 of 6; B server-bound 5 of 6, inconclusive 1 of 6"
     assert f"gin: {LOAD}: requests/s ({verdicts})" in found["incomparable"]
@@ -146,7 +147,7 @@ def test_fewer_than_five_trials_are_values_without_a_claim(make, bench):
     row = find(json.loads(out), "axum", "requests/s")
     assert (
         code == 1 and "Nothing could be decided" in err
-    )  # a gate that saw nothing must not say that all is well
+    )  # a check that could decide nothing must not say that all is well
     assert row["verdict"] == "not enough trials" and row["ratio"] is None and row["p"] is None
     assert row["b"]["value"] == pytest.approx(39_000, rel=0.1)
     assert (row["b"]["trials"], row["b"]["confidence"]) == (4, None)
@@ -246,14 +247,15 @@ def test_what_no_common_cell_depends_on_may_differ(make, bench):
             {("axum", "served_rps"): 0.9},
             "9.9",
             None,
-        ),  # its interval, about a percent either way, does not lie beyond
+        ),  # its interval reaches about a percent to either side, so it does not lie beyond
         ({("axum", "served_rps"): 0.9}, "15", None),
         ({("axum", "served_rps"): 1.2}, "0", None),
         ({("gin", "server_cpu_ms_per_request"): 1.1}, "5", ("gin", "CPU ms/request")),
         ({("gin", "server_cpu_ms_per_request"): 0.8}, "5", None),
         ({("nginx", "server_rss_peak_bytes"): 1.5}, "20", ("nginx", "memory, MiB")),
         ({("axum", "latency_p99_ms"): 1.3}, "20", ("axum", "p99, ms")),
-        ({("nginx", "served_rps"): 0.5}, "5", None),  # generator-bound: its rate says nothing
+        # the generator was the limit, so the rate says nothing
+        ({("nginx", "served_rps"): 0.5}, "5", None),
         ({}, "0", None),
     ],
 )
@@ -285,8 +287,10 @@ def test_wrong_usage_is_exit_code_two(arguments, words, make, bench):
 
 @pytest.mark.long
 def test_equal_runs_are_called_different_in_at_most_5_percent(make, bench):
-    """Fifteen pairs of equal runs, some fifty comparisons each: without Holm's correction most
-    pairs name one.
+    """At most 5 % of pairs of equal runs are called different.
+
+    Fifteen pairs have some fifty comparisons each. Without Holm's correction, most pairs would name
+    a difference.
     """
     names = [make(f"run{number}") for number in range(9)]
     named = 0
@@ -322,8 +326,9 @@ Weeks = Callable[..., list[RunFolder]]
 
 @pytest.fixture
 def weeks(bare_lab: Path) -> Weeks:
-    """A maker of weekly runs: gin's CPU per request is 1.2 times as much from the run with number
-    `worse` on.
+    """Return a function that makes weekly runs.
+
+    From the run with number `worse` on, gin takes 1.2 times as much CPU per request.
     """
 
     def make(count: int, worse: int = 99) -> list[RunFolder]:
@@ -444,7 +449,9 @@ def test_the_command_says_it_and_fails_on_request(weeks, bench):
 
 
 def test_runs_are_appended_to_a_folder_as_they_come(weeks, bench, tmp_path):
-    """A run a week, of which only the copy in the folder is kept."""
+    """Runs are appended to a folder as they come: one a week, of which only the copy in the folder
+    is kept.
+    """
     kept = tmp_path / "kept"
     for number, run in enumerate(weeks(6, worse=4), start=1):
         run.journal.touch()

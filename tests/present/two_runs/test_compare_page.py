@@ -1,4 +1,4 @@
-"""The page that compares two runs: what it says and draws is what `bench compare` finds."""
+"""Tests of the page that compares two runs: it says and draws what `bench compare` finds."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ WORSE = {("axum", "served_rps"): 0.8, ("gin", "server_cpu_ms_per_request"): 0.7}
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lab with a run, one that differs from it, and one of another machine."""
+    """Return a lab with a run, one that differs from it, and one from another machine."""
     folder = bare_lab(tmp_path_factory.mktemp("lab"))
     runs = folder / "data" / "runs"
     varied(runs / "one", artifacts={"axum": "aa", "gin": "bb"})
@@ -63,7 +63,7 @@ def test_the_page_says_what_the_terminal_says(in_lab, found, bench, tmp_path):
     for sentence in (
         *(LOAD, "nginx: wrk-matrix, close, 1 connection Only in one", "detectable"),
         "The same binary in both runs, so only that: axum.",
-        # axum at 10 to 1000 connections, but for the open loop
+        # the loads of axum with 10 to 1000 connections, without the open loop
         "worse by more than 10 % with the whole interval: 5.",
     ):
         assert sentence in text
@@ -120,7 +120,9 @@ def test_a_notebook_that_lacks_a_parameter_is_refused(in_lab, tmp_path):
 
 
 def test_the_figure_has_the_intervals_and_the_border(lab, found):
-    """Ties are hollow; the border is that of a regression."""
+    """The figure shows the intervals with ties as hollow marks, and the border beyond which a
+    change is a regression.
+    """
     trials = pd.read_parquet(lab / "data" / "runs" / "one" / "tables" / "trials.parquet")
     chart = compare.ratios(found, identities(trials))
     figure = draw(chart)
@@ -138,8 +140,10 @@ def test_the_figure_has_the_intervals_and_the_border(lab, found):
 
 
 def test_noise_of_one_program_under_two_labels_is_a_tie(tmp_path):
-    """gin is said to be a copy of axum, 6 % slower: so far, and no farther, a difference between
-    the runs is noise.
+    """A difference is a tie if one program under two labels differs as much within a run.
+
+    gin is declared a copy of axum, and it is 6 % slower: a difference between the runs is noise up
+    to that size only.
     """
     copies = {"campaign": synthetic_run.manifest()["campaign"] | {"copies": [["gin", "axum"]]}}
     faster = {("axum", "served_rps"): 1.04, ("nginx", "server_cpu_ms_per_request"): 1.5}

@@ -1,4 +1,6 @@
-"""The viewer of flame graphs in a real browser: zoom, search, a phone, paper, and hostile names."""
+"""Tests of the viewer of flame graphs in a real browser: zoom, search, a phone, paper, and hostile
+names.
+"""
 
 import browser as b
 import pytest
@@ -57,7 +59,7 @@ def figure(page, name):
 
 
 def widths(page, name):
-    page.wait_for_timeout(700)  # boxes that come back grow for 0.25 s
+    page.wait_for_timeout(700)  # boxes that come back take 0.25 s to grow
     return figure(page, name).locator(".flame-graph").evaluate(WIDTHS)
 
 

@@ -1,4 +1,6 @@
-"""Flame graphs: widths against folded stacks, differences against the tables, and hostile names."""
+"""Tests of flame graphs: widths against folded stacks, differences against the tables, and hostile
+names.
+"""
 
 import hashlib
 import math
@@ -38,7 +40,7 @@ HOSTILE = "main;</title><script>alert(1)</script>&\"'\x00\u202e]]>"
 
 
 def drawn(svg):
-    """The title, x, row and width of each box of a picture, as an XML parser reads it."""
+    """Yield the title, x, row and width of each box of a picture, as an XML parser reads them."""
     tag = "{http://www.w3.org/2000/svg}"
     for group in ET.fromstring(svg).iter(f"{tag}g"):
         box = group.find(f"{tag}rect")
@@ -49,7 +51,9 @@ def drawn(svg):
 
 
 def nanoseconds(profiles, server):
-    """The ns of each path from the first function, from the folded stacks, as their readers do."""
+    """Return the nanoseconds of each path from the first function, as readers of folded stacks sum
+    them.
+    """
     found = Counter()
     for line in folded(profiles.stacks_of(server, LOAD)).splitlines():
         stack, value = line.rsplit(" ", 1)
@@ -172,7 +176,7 @@ LOOKS = {"axum": KNOWN["rust", "axum"], "gin": KNOWN["go", "gin"]}
 
 
 def test_a_server_without_a_trial_has_a_graph():
-    """The budget of its run may have had room for a profile only."""
+    """A server without a trial has a graph: its run's budget may have had room for a profile only."""
     names = [each.name for each in pictures.blocks(profiles_of(US), {}, LOAD, "a load")]
     assert names == ["gin minus axum, a load", "axum, a load", "gin, a load"]
 
@@ -195,7 +199,9 @@ def test_names_are_legible_on_every_colour(look):
 
 
 def test_the_files_of_others_are_those_of_the_registry():
-    """Each has its licence, and the hash that was taken from the package."""
+    """The files from other projects are the registry's: each has its licence, and the hash that was
+    taken from the package.
+    """
     folder = Path(markup.__file__).with_name("viewer")
     files = tomllib.loads((folder / "origins.toml").read_text())["file"]
     licences = (folder / "LICENSES.txt").read_text()

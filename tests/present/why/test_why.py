@@ -1,4 +1,6 @@
-"""Profiles of known numbers: means, intervals, differences, sentences and files for viewers."""
+"""Tests of profiles with known numbers: means, intervals, differences, sentences and files for
+viewers.
+"""
 
 import numpy as np
 import pandas as pd
@@ -14,7 +16,9 @@ PLACES = (1, 2, 5, 6, 9, 10)
 
 
 def profiles_of(us, noise=0.0, seed=1):
-    """Profiles of servers with these µs per request by category, and noise by slice."""
+    """Return profiles of servers that take these µs per request by category, with noise from slice
+    to slice.
+    """
     random = np.random.default_rng(seed)
     stacks, slices = [], []
     for server, categories in us.items():
@@ -85,7 +89,10 @@ def test_equal_servers_are_too_close_to_tell():
 
 
 def test_noise_excludes_zero_in_one_of_twenty():
-    """An A/A difference of six slices, 2000 times: each category alone keeps its 95 %."""
+    """Of differences that are only noise, one in twenty is called sure.
+
+    There are 2000 differences over six slices, and each category alone keeps its 95 %.
+    """
     random = np.random.default_rng(7)
     slices = random.poisson(40, size=(2000, 6)) - random.poisson(40, size=(2000, 6))
     wrong = np.mean([Microseconds.of_slices(row.astype(float)).is_sure for row in slices])

@@ -1,4 +1,4 @@
-"""The figure of profiles, on a run without and with known profiles."""
+"""Tests of the figure of profiles, on a run without profiles and on one with known ones."""
 
 import numpy as np
 import pandas as pd
