@@ -20,7 +20,7 @@ UNKNOWN = ("gc_cycles", "gc_pause_total_ms", "gc_cpu_s", "requests", "connection
 
 
 def rows(subject, cpu_pct, **columns):
-    """Return one subject's rows of the resources table; every fourth row has an answer of /stats."""
+    """Return one subject's rows of the resources table; every fourth has an answer of /stats."""
     values = dict.fromkeys(
         ("throttled_ms", "waited_ms", "stopped", "steal_ms", "busiest_thread_pct"), np.nan
     )

@@ -296,7 +296,7 @@ Q = np.array([0.5, 0.9, 0.99])
 
 
 def cell(medians_ms: list[float], requests: int = 20_000, seconds: int | None = 10) -> pd.DataFrame:
-    """Return the latency table of a cell whose trials have log-normal latencies with these medians."""
+    """Return the latency table of a cell: log-normal latencies with a median for each trial."""
     second = None if seconds is None else np.arange(requests) % seconds
     parts = [
         histogram(latencies(median, requests), f"t{number}", second)

@@ -105,7 +105,7 @@ def test_equal_servers_share_a_rank_and_a_letter():
 
 
 def test_ties_that_are_not_transitive_get_two_letters():
-    """If ties are not transitive, a server gets two letters; the ranks follow from who beats whom."""
+    """If ties are not transitive, a server gets two letters; ranks follow from who beats whom."""
     up = np.tile([1.02, 0.98], 5)
     down = np.tile([0.98, 1.02], 5)
     values = {"a": 103 * up, "b": 101.5 * down, "c": 100 * up}

@@ -1,4 +1,4 @@
-"""Tests of what a pull request shows of two commits: a sentence, a table, Markdown and JUnit XML."""
+"""Tests of what a pull request shows of two commits: a sentence, a table, Markdown, JUnit XML."""
 
 import math
 from dataclasses import replace

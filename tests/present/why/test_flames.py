@@ -176,7 +176,7 @@ LOOKS = {"axum": KNOWN["rust", "axum"], "gin": KNOWN["go", "gin"]}
 
 
 def test_a_server_without_a_trial_has_a_graph():
-    """A server without a trial has a graph: its run's budget may have had room for a profile only."""
+    """A server without a trial has a graph: the run may have had time for a profile only."""
     names = [each.name for each in pictures.blocks(profiles_of(US), {}, LOAD, "a load")]
     assert names == ["gin minus axum, a load", "axum, a load", "gin, a load"]
 
