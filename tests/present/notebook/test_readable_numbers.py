@@ -119,7 +119,7 @@ def test_numbers_in_drawn_figures_are_those_of_a_person(run: str) -> None:
 
 
 def explored(run: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[set[str], str]]:
-    """Return the unreadable numbers and the words of each figure on the page that explores a run."""
+    """Return the unreadable numbers and words of each figure on the page that explores a run."""
     found: dict[str, tuple[set[str], str]] = {}
 
     def keep(_: object, name: str, figure: Figure, alt: str) -> None:
