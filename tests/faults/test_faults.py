@@ -220,7 +220,8 @@ class Repeating(Lab):
     "server or generator are put on other CPUs", "the attempt is said to be disturbed, and repeated"
 )
 def test_what_disturbs_an_attempt_has_it_repeated(tmp_path):
-    """Stop the probe in one trial, and move the server or the generator to other CPUs in others.
+    """An attempt is disturbed if the probe is stopped, or the server or the generator moves to
+    other CPUs.
 
     A stopped probe would report waits that are not the server's. A program on the CPUs of the other
     side takes CPU time from it.

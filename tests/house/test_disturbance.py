@@ -107,9 +107,9 @@ def test_what_failed_is_run_again_in_a_quiet_moment(run, until_s, code):
     ],
 )
 def test_make_repeats_failures_and_disturbed_ones_twice_more(tmp_path, codes, runs, fails):
-    """Run `make test` with a fake pytest that records its calls.
+    """`make test` repeats failed and disturbed tests twice more.
 
-    The fake ends with the given codes, one per call, and then with 0.
+    A fake pytest records its calls. It ends with the given codes, one per call, and then with 0.
     """
     (tmp_path / "codes").write_text("".join(f"{code}\n" for code in codes))
     program = (

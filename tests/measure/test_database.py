@@ -133,7 +133,7 @@ def test_only_the_password_opens_it_and_only_on_loopback(served):
 
 @needs_postgres
 def test_a_verifier_is_what_postgres_itself_makes(served):
-    """Check that PostgreSQL accepts a verifier as such.
+    """PostgreSQL accepts a verifier as such, and stores it unchanged.
 
     If the text did not have the right form, PostgreSQL would take it for a password and hash it.
     """

@@ -284,7 +284,7 @@ def test_the_password_is_in_no_environment(root, ours, name):
     "the trial fails: killed for want of memory",
 )
 def test_a_server_without_memory_fails_its_trial(root, ours):
-    """Check that a server with too little memory fails its trial.
+    """A server with too little memory fails its trial, in whatever way it fails.
 
     It may die at the first connections or later, or answer nothing while the kernel reclaims its
     memory.

@@ -142,7 +142,9 @@ def test_boost_of_another_vendor_is_turbo_too(fake, boost):
 
 
 def test_time_that_is_stolen_just_now_is_seen(fake):
-    """Steal 0.1 % of the time since boot, but 10 of the last 200 ticks, which is 5 %."""
+    """Only the present counts: 0.1 % of the time since boot was stolen, but 5 % of the last 200
+    ticks.
+    """
     stat = fake / "proc/stat"
     stat.write_text("cpu  5000 0 0 4800 0 0 0 0 0 0\n")
 
@@ -212,10 +214,7 @@ def test_asking_for_real_time_leaves_this_process_as_it_was():
     ],
 )
 def test_hyper_threads_of_one_core_on_both_sides(fake, lists, cores, placement, said):
-    """Check that the CPUs of one core are named together.
-
-    CPUs that the lab may not use do not matter.
-    """
+    """The CPUs of one core are named together, and CPUs that the lab may not use do not matter."""
     for cpu, listed in enumerate(lists):
         (fake / CPU / f"cpu{cpu}/topology/thread_siblings_list").write_text(listed + "\n")
     assert machine.facts(fake)["smt_siblings"] == cores

@@ -94,7 +94,7 @@ def roles_of(run):
 
 
 def test_no_file_of_a_run_has_an_address(divided):
-    """Check all files, even the logs, in which wrk and the servers print the address."""
+    """No file has an address, not even the logs, where wrk and the servers print it."""
     run, _ = divided
     logs = [path.read_text() for path in run.folder.rglob("generator.log")]
     assert any("@ http://SERVER:" in text for text in logs)
@@ -127,7 +127,10 @@ def test_wrk_from_two_hosts_is_merged_exactly(divided):
 
 
 def test_an_open_load_of_two_halves_is_one_load(divided, root, fleet, nothing_left):
-    """Compare with the same load from one generator, with the probe on another host."""
+    """The halves together have the numbers of the same load from one generator.
+
+    The probe is on another host in both cases.
+    """
     run, halves = divided
     trial = halves["rates"]
     assert trial["status"] == "sealed", trial["error"]
@@ -232,10 +235,10 @@ def test_packets_that_are_lost_are_said(root, fleet, nothing_left):
 
 
 def test_packets_of_the_warm_up_are_not_counted_into_the_load(root, fleet, nothing_left):
-    """Delay packets, so that the warm-up's last requests arrive only after its end.
+    """Packets that are delayed beyond the warm-up do not count as the load's.
 
-    They leave 1.92 s after the warm-up's begin, and arrive at 2.40 s. The warm-up ends after 1.96 s
-    to 2.06 s.
+    The warm-up's last packets leave 1.92 s after its begin, and arrive at 2.40 s. The warm-up ends
+    after 1.96 s to 2.06 s.
     """
     hosts = fleet.file(root, generators=("gen2",), engine="unix")
     quick = with_changed("runner.measure.fleet", "m.WAYS = 1")

@@ -81,10 +81,7 @@ class World:
 
 
 def test_the_deadlines_are_those_that_the_documentation_promises():
-    """Check the promised deadlines.
-
-    A loss is noticed within 10 s, nothing is left after 15 s, and the runner gives up first.
-    """
+    """A loss is noticed within 10 s, nothing is left after 15 s, and the runner gives up first."""
     assert LOST_S + 2 * LOOK_S < 10 and LOST_S + 2 * LOOK_S < LEASE_S < 15 - 3 - 2 * LOOK_S
 
 
@@ -147,7 +144,7 @@ def test_a_host_whose_channel_the_runner_closes_is_not_lost():
 
 
 def test_a_runner_that_was_stopped_itself_blames_no_host():
-    """Stop the runner's clock for 60 s; signs of life that came meanwhile would still be unread."""
+    """A runner whose clock stood still for 60 s may have signs of life that it has not read yet."""
     world = World("server")
     world.pass_s(2)
     world.clock.now_s += 60
@@ -159,9 +156,9 @@ def test_a_runner_that_was_stopped_itself_blames_no_host():
 
 
 def test_the_loss_of_a_host_ends_the_wait_for_another():
-    """Lose one host while the runner waits for another one.
+    """If one host is lost, the runner does not wait for another one to the end.
 
-    Without this check the runner could wait for an hour, as long as the other host's load lasts.
+    It could wait for an hour, as long as the other host's load lasts.
     """
     vigil = Vigil(lambda _: None)
     lines = {name: Line() for name in ("generator 1", "generator 2")}
@@ -217,7 +214,7 @@ def load(station, folder):
     "after 10 s it ends all that the lab started on its host",
 )
 def test_a_station_without_its_runner_ends_what_it_started(tmp_path):
-    """Stop the signs of life while a load runs, but keep the station's input open.
+    """A station ends its load if the signs of life stop, even if its input stays open.
 
     A station sees the same if the network cable of its host is pulled.
     """
@@ -243,7 +240,7 @@ def test_a_station_whose_runner_ended_does_not_wait_for_its_load(tmp_path):
 
 
 def test_processes_of_a_container_are_found_by_its_group():
-    """Find processes by the id in the path of their group, as with the id of a container."""
+    """Processes are found by the id in the path of their group, as with the id of a container."""
     with contextlib.ExitStack() as stack:
         groups = []
         group = stack.enter_context(cgroups.temporary("lease", groups.append))

@@ -54,7 +54,9 @@ def test_samples_add_up_to_the_cpu_time(tool, tmp_path):
 
 @needs_perf
 def test_perf_counts_the_calls_that_were_made(tool, tmp_path):
-    """Use a process that makes two system calls for each byte that it receives, and no others."""
+    """The counts are exact for a process that makes two system calls for each byte that it
+    receives.
+    """
     out = tmp_path / "perf-stat.json"
     with running(CALLS, stdin=subprocess.PIPE) as process:
         process.stdin.write(b"x" * 10)
@@ -73,7 +75,10 @@ def test_perf_counts_the_calls_that_were_made(tool, tmp_path):
 @needs_perf
 @pytest.mark.timed
 def test_a_child_that_ends_while_perf_starts_is_left_out(tool, tmp_path, monkeypatch):
-    """List a child that has ended by the time perf looks for it, as PostgreSQL's processes do."""
+    """A child that has ended by the time perf looks for it is left out.
+
+    PostgreSQL's processes often end so early.
+    """
     looks = []
 
     def listed(pid):

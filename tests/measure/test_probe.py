@@ -136,7 +136,7 @@ def over_tls(folder, reply, **tls):
 
 
 def test_a_known_delay_comes_back_over_tls(tmp_path):
-    """Check the delay of a server over TLS; the first request also has the handshake's time."""
+    """A known delay is measured over TLS; the first request also has the handshake's time."""
     rows, latency_ms, server = over_tls(tmp_path, lambda _: after(0.005))
     assert 75 <= len(rows["status"]) <= 82 and set(rows["status"]) == {200}
     assert rows["opened"].sum() == server.accepted <= 3
@@ -144,7 +144,7 @@ def test_a_known_delay_comes_back_over_tls(tmp_path):
 
 
 def test_a_long_answer_over_tls_comes_whole(tmp_path):
-    """Send an answer of many TLS records, and close every second connection after it."""
+    """An answer of many TLS records comes whole, also if the server then closes the connection."""
     long = b"HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n" + 300_000 * b"x"
     closing = long.replace(b"OK\r\n", b"OK\r\nConnection: close\r\n")
     rows, _, server = over_tls(tmp_path, lambda number: closing if number % 2 else long)
@@ -174,7 +174,7 @@ def series(process, server, hz, seconds):
 
 
 def test_a_period_longer_than_a_slice_goes_on_in_the_next_one():
-    """Probe eight slices of 0.2 s at 2.5 requests/s: four requests in all, not one per slice."""
+    """Eight slices of 0.2 s at 2.5 requests/s have four requests in all, and not one per slice."""
     server = Server()
     command = [sys.executable, "-m", "runner.measure.probe", "40", "0,1"]
     pipe = subprocess.PIPE
@@ -202,7 +202,7 @@ def test_two_servers_have_a_rate_each():
 
 
 def test_a_hanging_server_is_late_for_every_request_meanwhile():
-    """Let one answer take 1 s, while 40 requests are due.
+    """If one answer takes 1 s, all 40 requests that are due meanwhile are late.
 
     Each of these requests waits 25 ms less than the previous one.
     """
@@ -216,7 +216,7 @@ def test_a_hanging_server_is_late_for_every_request_meanwhile():
 
 
 def test_requests_of_a_slow_server_do_not_queue_in_the_probe():
-    """Let every answer take 100 ms, which is four times the probe's period.
+    """Requests do not queue in the probe, even if every answer takes four times the probe's period.
 
     On a single connection, the wait of requests would grow without end.
     """
@@ -241,9 +241,10 @@ def test_a_server_that_closes_is_asked_over_a_new_connection():
 
 
 def test_an_unaccepted_connection_holds_up_no_other_request():
-    """Accept no connection for 0.3 s, with a backlog of one.
+    """A connection that the server does not accept for 0.3 s holds up no other request.
 
-    The kernel drops further connection requests, and the client sends them again after a second.
+    The server's backlog is one. The kernel drops further connection requests, and the client sends
+    them again after a second.
     """
 
     class Stalling(Server):
@@ -264,7 +265,8 @@ def test_an_unaccepted_connection_holds_up_no_other_request():
 
 
 def test_a_connection_closed_by_the_server_is_not_used_again():
-    """Close idle connections after 0.1 s.
+    """The probe does not use a connection again that the server has closed after 0.1 s without
+    requests.
 
     Now and then two requests overlap, so that the probe opens a second connection, which is idle
     afterwards.
@@ -404,7 +406,9 @@ def samples(latencies_ms, status=200, sent=None, opened=None, count=None):
 
 
 def test_requests_before_and_after_a_load_are_not_within_it():
-    """Expect 20 of 86: a request is due every 25 ms, from 0.8 s before a load of 0.5 s on."""
+    """Only 20 of 86 requests lie in the load: one is due every 25 ms, from 0.8 s before the 0.5 s
+    on.
+    """
     probe = samples(np.full(86, 1.0))
     begin_ns = 32 * PERIOD_NS
     assert probe.due_within(Window(begin_ns, 0.5, 0, 0)).sum() == 20

@@ -138,7 +138,7 @@ def test_the_next_run_reaps_what_runner_and_watchdog_left(root):
 
 @pytest.mark.fault("a pid in the ledger belongs to a stranger by now", "the stranger lives")
 def test_a_strangers_process_is_never_reaped(root):
-    """Write a pid into the ledger that belongs to another process: its start time differs."""
+    """A process is not ended if its pid is in the ledger, but with another start time."""
     with real_lab.process("sleep", "30", start_new_session=True) as stranger:
         with ledger() as book:
             book.add(ProcessEntry(stranger.pid, start_ticks(stranger.pid) - 5))
@@ -275,7 +275,9 @@ def test_a_device_that_may_not_be_opened_is_one_warning(tmp_path):
 
 
 def test_a_kernel_without_idle_states_is_one_warning():
-    """Check that the warning names no remedy, because there is none."""
+    """If the kernel has no idle states, one warning says so, and names no remedy because there is
+    none.
+    """
     warning = idle.remedy(idle.NO_STATES)
     assert (
         "this kernel leaves their sleep to the hypervisor" in warning
@@ -293,7 +295,7 @@ def test_a_kernel_without_idle_states_is_one_warning():
     ],
 )
 def test_cpus_that_sleep_all_the_same_are_seen(tmp_path, name, latency, rises, problem):
-    """Check that CPUs are not reported as polling if the kernel ignores the file."""
+    """CPUs are not reported as polling if the kernel ignores the file that keeps them awake."""
     state = tmp_path / "cpu0" / "cpuidle" / "state1"
     state.mkdir(parents=True)
     (state / "name").write_text(name)

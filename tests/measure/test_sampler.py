@@ -208,7 +208,7 @@ def test_the_host_agrees_with_psutil():
 
 
 def test_memory_of_many_processes_agrees_with_psutil():
-    """Read the memory at once and in portions; both must agree with psutil."""
+    """The memory of many processes, read at once or in portions, is what psutil reads."""
     children = 3 * procfs.AT_ONCE
     with running(FAMILY.format(children=children), lines=children + 1) as leader:
         pids = list(descendants(leader.pid))
@@ -296,7 +296,8 @@ time.sleep(60)
 
 
 def test_processes_that_join_a_group_are_seen(group):
-    """Add a process to a group, and check that it is found although the group is read often.
+    """A process that joins a group is found, although the list of the group's processes is read
+    often.
 
     Version 1 of control groups returns an old list of processes from a file that stays open and is
     read more than once a second.
@@ -345,7 +346,7 @@ def test_a_group_agrees_with_its_process(group):
 
 @pytest.mark.timed
 def test_a_known_duty_cycle_comes_back(root, sampling):
-    """Compare the group's counter and the process's clocks with the program's own measurement."""
+    """The group's counter and the process's clocks agree with the program's own measurement."""
     with held("duty", DUTY.format(seconds=3), sampling, root) as process:
         sampling.add("server", process.pid)
         fallback = ProcessSubject(process.pid)
@@ -389,7 +390,7 @@ def test_cpu_is_read_at_every_tick_until_the_end(sampling):
 
 @pytest.mark.timed
 def test_the_sampler_takes_two_percent_of_a_core_at_most(sampling):
-    """Check an upper limit of the sampler's CPU time.
+    """The sampler takes at most two percent of a core.
 
     `make bench-sampler` measures a quarter of it. The rest is for machines whose caches are used by
     other programs, too.
@@ -407,7 +408,9 @@ def test_the_sampler_takes_two_percent_of_a_core_at_most(sampling):
 
 @pytest.mark.timed
 def test_a_group_gets_its_share_of_a_core_and_no_more(root, sampling):
-    """Compare with the CPU time that the process itself has measured."""
+    """A process in a group gets the group's share of a core, by the CPU time that it measures
+    itself.
+    """
     burn = (
         "import time; end = time.monotonic() + 3.0\nwhile time.monotonic() < end: "
         "pass\nprint(time.process_time())"
@@ -424,9 +427,9 @@ def test_a_group_gets_its_share_of_a_core_and_no_more(root, sampling):
 
 
 def test_stats_are_polled_without_ever_waiting():
-    """Let a server answer late and in pieces.
+    """The poll never waits for a server that answers late and in pieces.
 
-    The poll must read what has arrived, and send another request only after an answer.
+    It reads what has arrived, and sends another request only after an answer.
     """
     body = (
         b'{"requests":1,"connections":1,"gc":{"cycles":3,"pause_total_ms":0.5,"cpu_s":0.1},'
@@ -465,9 +468,10 @@ def test_stats_are_polled_without_ever_waiting():
 
 
 def test_a_quota_of_version_2_is_written_below_the_root(tmp_path):
-    """Use the root, because this process's group holds processes.
+    """A quota of version 2 can be written for a group directly below the root.
 
-    Such a group cannot pass the controller on to groups below it, unless it is the root.
+    The group of this process cannot pass the controller on to groups below it, because it holds
+    processes and is not the root.
     """
     mounts = cgroups.mounts(tmp_path)
     ours = mounts / "user.slice"

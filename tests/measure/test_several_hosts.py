@@ -301,7 +301,7 @@ def test_clocks_that_move_apart_make_a_trial_invalid(moved_ns, ok):
 )
 @pytest.mark.parametrize(("silent_s", "ok"), [(1.2, True), (2.9, True), (5.0, False)])
 def test_a_trial_with_a_silent_host_is_repeated(silent_s, ok):
-    """Check that a long silence fails the trial, because no request was answered meanwhile."""
+    """A long silence of a host fails the trial, because no request was answered meanwhile."""
     hosts = Between(
         clock_error_ns=0,
         clock_moved_ns=0,
@@ -337,7 +337,9 @@ def test_a_trial_with_a_silent_host_is_repeated(silent_s, ok):
 def test_the_network_is_the_limit_only_where_no_side_was(
     server, generator, offered, between_hosts, limit
 ):
-    """Check networks that are full, that lose packets, or that take most of a response time."""
+    """A network that is full, loses packets or takes most of a response time is the limit only if
+    neither server nor generator is.
+    """
     given = evidence(
         server_share=server,
         generator_share=generator,
@@ -383,9 +385,9 @@ def test_a_network_that_is_silent_is_said_in_a_sentence(tmp_path, sends):
 
 
 def test_a_transfer_is_taken_from_who_knows_its_secret_only(station):
-    """Check that connections without the secret are closed, and do not disturb the transfer.
+    """A connection without the secret is closed, and does not disturb the transfer.
 
-    They may come from the same address.
+    It may come from the same address as the right one.
     """
     port = station.listen("127.0.0.1")
     with contextlib.ExitStack() as stack:
@@ -456,7 +458,7 @@ class Folder:
 
 @pytest.mark.timed
 def test_stations_with_wrong_clocks_begin_together(tmp_path):
-    """Start loads on a host whose clock is 8 s ahead, and on a host whose clock is 3 s behind.
+    """Loads begin together on a host whose clock is 8 s ahead and on one whose clock is 3 s behind.
 
     The loads run `date`, which prints the time at which each really began.
     """
@@ -492,7 +494,7 @@ def test_stations_with_wrong_clocks_begin_together(tmp_path):
 
 
 def test_the_image_of_the_instruments_has_all_that_a_station_imports():
-    """Compare the modules that a station imports with those that its image contains."""
+    """All modules that a station imports are in the image of the instruments."""
     said = subprocess.run(
         [
             sys.executable,

@@ -76,13 +76,15 @@ def test_a_certificate_for_another_host_is_refused(authority, names):
 
 
 def test_a_common_name_is_no_name(authority):
-    """Refuse a certificate with only a common name, because k6 (in Go) refuses it, too."""
+    """A certificate with only a common name is refused, because k6 (in Go) refuses it, too."""
     files = authority.certificate((), common_name="localhost")
     assert "is not for localhost" in refusal(files, trusting(authority, "localhost"))
 
 
 def test_a_server_that_accepts_no_http_1_is_refused(authority):
-    """Let the server refuse HTTP/1.1 as a server in Go does, by alert 120 (RFC 7301)."""
+    """A server that refuses HTTP/1.1 is refused; it says so as a server in Go does, by alert 120
+    (RFC 7301).
+    """
     said = refusal(authority.certificate(), trusting(authority), alert=120)
     assert "speaks HTTP/2 only" in said and "let the server offer HTTP/1.1" in said
 
@@ -93,7 +95,7 @@ def test_a_server_that_wants_a_certificate_is_refused(authority):
 
 
 def test_a_certificate_can_be_trusted_by_itself(authority):
-    """Trust a server's certificate itself instead of the authority that signed it."""
+    """A server's certificate can be trusted itself, instead of the authority that signed it."""
     files = authority.certificate()
     with shaking(files, "http/1.1") as address:
         tls = Tls("127.0.0.1", str(files.certificate))

@@ -52,7 +52,7 @@ def test_the_probe_is_a_hundredth_of_the_load_or_not_there(cell, answers_rps, ex
 
 
 def test_the_probes_rate_follows_the_cost_of_its_request():
-    """Use a script with cheap requests, and a probe whose request takes longer."""
+    """The probe sends fewer requests if its request takes longer than those of the script."""
     script = changed(CLOSED, workload=OWN_SCRIPT, iterations=500_000)
     assert probe_hz(script, warmed(10_000.0), probe_s=0.0001) == 40
     assert probe_hz(script, warmed(10_000.0), probe_s=0.02) == pytest.approx(0.5)
@@ -106,7 +106,7 @@ def test_several_generators_add_up_unless_one_is_unknown():
 
 
 def test_an_older_runs_served_rate_comes_from_the_same_columns():
-    """Compute the rate from the successful requests of the generator and of the probe."""
+    """The rate is computed from the successful requests of the generator and of the probe."""
     row = {
         "requests": 180,
         "failed": 2,

@@ -121,7 +121,7 @@ pytestmark = [pytest.mark.load, *needs_load]
 
 
 def test_the_load_is_that_of_the_script_s_options(made):
-    """Expect the load of three users who pause for 20 ms, and of two who iterate five times."""
+    """The script's options make three users who pause for 20 ms, and two who iterate five times."""
     iterations = pd.Series([each["tags"]["scenario"] for each in made.points["iterations"]])
     assert iterations.value_counts()["buying"] == 10
     assert 50 < iterations.value_counts()["browsing"] < 3 * 2000 / 25
@@ -161,7 +161,10 @@ def test_endpoints_have_names_and_addresses(made):
 
 
 def test_thresholds_are_those_that_k6_evaluated(made):
-    """Break a threshold, so that k6 ends with exit code 99; the trial must not fail for that."""
+    """A broken threshold is stored as k6 evaluated it.
+
+    k6 then ends with exit code 99, and the trial does not fail for that.
+    """
     rows = made.run.table("thresholds").set_index(["metric", "threshold"])
     assert made.run.records[0]["measurement"]["generator_exit"] == 99
     assert rows["kept_by_k6"].to_dict() == rows["kept"].to_dict()
@@ -201,7 +204,7 @@ export default function () { http.get('http://elsewhere.test/'); http.get(__ENV.
 
 @pytest.mark.long
 def test_a_script_as_written_reaches_no_other_host(root):
-    """Use a script whose own option `hosts` names another host."""
+    """A script whose own option `hosts` names another host does not reach that host."""
     with tiny(2) as server:
         made = run(root, "--as-written", url=server.url, script=FENCED, code=1)
     assert "20 of 40 requests went to another host or port" in made.records[0]["error"]

@@ -87,7 +87,10 @@ def test_at_the_servers_limit_the_ceiling_is_a_lower_bound(calibrated):
 
 
 def test_of_a_ramp_the_best_step_counts(calibrated):
-    """Answer 100, 200 and 150 requests in steps of 1 s; the last step is beyond the capacity."""
+    """Of steps of 1 s with 100, 200 and 150 answers, the one with 200 counts.
+
+    The last step is beyond the capacity.
+    """
     row = {
         "trial_id": "o",
         "server": "gnet",

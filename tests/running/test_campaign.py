@@ -84,7 +84,9 @@ def run(trials, outcome_of, campaign=QUICK, until=TO_THE_END):
 
 
 def test_progress_counts_the_trials_that_are_left(trial, capsys):
-    """Resume a run, which begins with a later trial of the plan, and skip a trial of it."""
+    """The counts are right for a resumed run, which begins with a later trial, and for a skipped
+    trial.
+    """
     left = [replace(trial, order=order) for order in (2, 3, 4)]
     failed = {"status": "failed", "error": "no reason"}
     progress = TrialProgress()
@@ -293,11 +295,11 @@ def test_a_settled_load_gets_no_further_session():
 
 
 def test_loads_are_settled_by_the_intervals_of_the_report():
-    """Compare with the intervals of ratios in the report of the sample run.
+    """A load is settled if the intervals of all its ratios in the report exclude 1.
 
-    In close mode at 100 connections, axum / actix is 1.11 [0.95–1.30], so the load is not settled.
-    In keep-alive mode at 100 connections, all intervals exclude 1, for example that of axum / gin,
-    2.21 [2.03–2.41].
+    In the sample's close mode at 100 connections, axum / actix is 1.11 [0.95–1.30], so the load is
+    not settled. In keep-alive mode at 100 connections, all intervals exclude 1, for example that of
+    axum / gin, 2.21 [2.03–2.41].
     """
     tables = read_tables(find_run("sample"))
     found = settled(tables, "decided")

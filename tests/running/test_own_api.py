@@ -32,7 +32,9 @@ OPEN = ("--rate", "300", "--duration", "5")  # a hundredth of its requests is en
 
 @pytest.mark.long
 def test_a_known_delay_comes_back_within_a_millisecond(root):
-    """Load the reference server; its own tests check that its timer is exact to 0.2 ms."""
+    """The delay of the reference server, which is exact to 0.2 ms, is measured within a
+    millisecond.
+    """
     reference = load_server("reference")
     port = free_port()
     build(reference)
@@ -46,7 +48,9 @@ def test_a_known_delay_comes_back_within_a_millisecond(root):
 
 
 def test_plain_gets_have_counts_cpu_and_a_verdict(root):
-    """Send 300 requests/s to a Python server that takes 20 ms and counts its requests."""
+    """A Python server at 300 requests/s, with answers after 20 ms, has counts, CPU times and a
+    verdict.
+    """
     with tiny(20) as server:
         made = run(root, *OPEN, url=f"{server.url}/chunks")
         assert server.process.poll() is None, "the lab ended a server that it did not start"
@@ -68,9 +72,10 @@ def test_plain_gets_have_counts_cpu_and_a_verdict(root):
 
 
 def test_a_quota_from_elsewhere_is_the_limit_and_is_named(root):
-    """Give half a core to a server that needs a whole core, by a quota of a group above its own.
+    """If a group above the server's limits it to half a core, that quota is named as the limit.
 
-    The result is compared with the kernel's count of throttled periods.
+    The server needs a whole core. The result is compared with the kernel's count of throttled
+    periods.
     """
     with held_group(0.5) as held, tiny(0, BURN_MS="2") as server:
         held.join(server.process.pid)
@@ -326,7 +331,7 @@ def test_an_interrupted_run_goes_on_with_the_same_process_only(root):
 
 
 def test_two_urls_are_loaded_in_turn_with_the_known_ratio(root):
-    """Load servers that take 20 and 30 ms with ten users.
+    """Two URLs of servers that take 20 and 30 ms, loaded by ten users, have a ratio of 1.5.
 
     By Little's law, their rates are 500 and 333 requests/s.
     """

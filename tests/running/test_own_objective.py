@@ -22,7 +22,7 @@ def search(server, **asked):
 
 
 def test_a_search_begins_where_a_step_has_enough_requests(server):
-    """Expect 67/s as the lowest rate: ten requests beyond p99 need 1,000 requests in 15 s."""
+    """The lowest rate of a search is 67/s: ten requests beyond p99 need 1,000 requests in 15 s."""
     load = search(server, objective="p99<=50ms")
     assert (load.objective, load.from_rps, load.to_rps) == ("p99 <= 50 ms", 67, 10_000)
     assert (load.duration_s, load.repeats, load.slices) == (15, 3, None)
@@ -58,11 +58,11 @@ def test_a_search_that_cannot_be_is_refused(server, asked, words):
 @real_lab.needs("k6")
 @real_lab.needs_two_cpus
 def test_the_answer_is_the_server_s_limit(root):
-    """Search on a server with one thread that uses 5 ms of CPU time per request.
+    """The search ends at what the server can do: less than 200 requests/s.
 
-    It answers less than 200 requests/s. At a higher rate r its queue grows: in the middle of a step
-    of 2 s a request waits (r - 200) / 200 s. So p50 <= 100 ms is kept up to 220/s, and the search
-    resolves 5 %.
+    Its single thread uses 5 ms of CPU time per request. At a higher rate r its queue grows: in the
+    middle of a step of 2 s a request waits (r - 200) / 200 s. So p50 <= 100 ms is kept up to 220/s,
+    and the search resolves 5 %.
     """
     ends = ("--rate", "50", "--rate", "800", "--duration", "2")
     with tiny(0, BURN_MS="5") as server:

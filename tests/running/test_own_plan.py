@@ -468,7 +468,7 @@ FENCED = [
     ("series", "host"), long_but([("v1", "127.0.0.1"), ("v2", "127.0.0.1")], FENCED)
 )
 def test_a_real_k6_reaches_the_permitted_ports_only(tmp_path, series, host):
-    """Send requests to permitted and to other random ports.
+    """A script in a real k6 reaches the permitted ports, and no other ones.
 
     The programs that listen there also count their connections.
     """
@@ -536,7 +536,7 @@ def listening(how, address="127.0.0.1", port=0):
 
 @pytest.mark.parametrize("how", ["kept", "left", "each"])
 def test_workers_count_as_their_parent(how):
-    """Check the three ways in which a parent and its workers can share an address.
+    """Workers count as their parent, in all three ways in which they can share its address.
 
     The workers inherit the parent's socket, the parent then closes that socket, or each worker has
     a socket of its own.

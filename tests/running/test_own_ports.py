@@ -70,8 +70,9 @@ def test_a_hard_coded_url_that_is_the_server_s_is_measured(root, two_servers):
 
 
 def test_requests_to_an_allowed_port_are_not_the_servers(root, two_servers):
-    """Send two requests to the fast server for each request to the slow server.
+    """Requests of a script to an allowed port do not count as requests to the server.
 
+    The script sends two requests to a fast server on that port for each request to the slow server.
     If all requests were counted together, the median would be that of the fast server.
     """
     slow, quick = two_servers

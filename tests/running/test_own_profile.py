@@ -22,9 +22,9 @@ pytestmark = [
 
 
 def test_a_process_that_already_runs_is_profiled_by_its_port(root):
-    """Profile a server whose answer takes 2 ms of CPU time, a call to receive and a call to send.
+    """A running process can be profiled by its port: perf finds the 2 ms of CPU time of an answer.
 
-    perf must find both.
+    perf also finds the answer's call to receive and its call to send.
     """
     with tiny(0, BURN_MS="2") as server:
         made = run(root, *CLOSED, "--profile", url=f"{server.url}/chunks")
@@ -69,9 +69,9 @@ def reference_binary():
 @pytest.mark.docker
 @real_lab.needs_docker()
 def test_a_folder_s_container_is_profiled_by_name(root):
-    """Profile an image that contains only the program.
+    """A program in a container is profiled by the names of its functions.
 
-    perf must find the program's functions in the container.
+    Its image contains only the program.
     """
     folder = root / "mine"
     folder.mkdir()

@@ -190,7 +190,7 @@ FAULTS = {
 )
 @pytest.mark.parametrize("trial", long_but([WRK], FAULTS))
 def test_a_fault_is_a_stored_result_with_its_reason(tmp_path, trial):
-    """Run a campaign with a trial for each fault."""
+    """Each fault of a server fails its trial, and the trial is stored with the reason."""
     faults = {f"b{number:02}": each for number, each in enumerate(FAULTS[trial], start=1)}
     campaign = fake_lab.make(tmp_path, len(faults), ALONE[trial])
     fake_lab.fault(tmp_path, "\n".join(f"{fault} {block}" for block, (fault, _) in faults.items()))

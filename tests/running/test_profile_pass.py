@@ -49,7 +49,7 @@ def test_a_budget_keeps_time_for_the_profiles_but_at_most_half():
 
 @pytest.mark.parametrize(("fit", "left"), [(2, len(PROFILES) - 2), (len(PROFILES), 0)])
 def test_profiles_beyond_the_budget_are_left(tmp_path, monkeypatch, fit, left):
-    """Let each profile take as long as estimated."""
+    """If each profile takes as long as estimated, the profiles beyond the budget are not made."""
     now_s = 0.0
     made = []
 

@@ -72,7 +72,10 @@ def resumed(finished, bench, monkeypatch):
     "the runner dies as it writes a trial's last line", "the trial is sealed, and not repeated"
 )
 def test_a_runner_that_died_after_the_record_has_sealed_it(finished, copied, resumed):
-    """Cut the journal off within the last line, as if the runner had died while writing it."""
+    """A trial whose record is written counts as sealed, even if the journal lacks its last line.
+
+    The journal is cut off within that line, as if the runner had died while writing it.
+    """
     run = copied("unwritten")
     lines = run.journal.read_text().splitlines(keepends=True)
     last = max(number for number, line in enumerate(lines) if '"sealed"' in line)
@@ -213,7 +216,7 @@ def test_a_run_whose_beginning_is_unknown_does_not_go_on(copied, resumed, name):
 
 
 def test_a_run_that_was_only_created_is_resumed_like_one_that_was_interrupted(finished, copied):
-    """Resume a run that has no trial yet, and compare it with the whole run.
+    """A run that has no trial yet is resumed, and ends like a whole run.
 
     This works because a new run is also created first and then measured like a resumed one.
     """
@@ -237,7 +240,7 @@ def test_a_run_that_was_only_created_is_resumed_like_one_that_was_interrupted(fi
 )
 @pytest.mark.parametrize(("attempts", "goes_on"), [(2, True), (1, False)])
 def test_a_disturbed_trial_is_repeated_when_the_run_goes_on(finished, copied, attempts, goes_on):
-    """End a run after a disturbed trial, before the trial is repeated."""
+    """A run that ended after a disturbed trial repeats the trial when it is resumed."""
     run = copied("cut-off", campaign={"attempts": attempts})
     edit(run.trial(K6) / "trial.json", status="failed", disturbed=True)
     run.append("failed", K6)

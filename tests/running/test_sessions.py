@@ -62,9 +62,9 @@ def test_no_server_is_favoured_by_its_place(servers, slices):
 
 
 def test_each_server_follows_each_other_equally_often():
-    """Check the order of a whole Williams square of four servers, forwards and backwards.
+    """Each server follows each other one about equally often.
 
-    All ordered pairs of servers must occur about equally often.
+    The order is that of a whole Williams square of four servers, forwards and backwards.
     """
     order = [name for name, _ in slice_order("abcd", 8, "seed")]
     followed = Counts((a, b) for a, b in pairwise(order) if a != b)
@@ -104,7 +104,10 @@ def stitch(t_s, cpu_s, *slices, subject="server", **more):
 
 
 def test_slices_are_put_together_as_if_there_were_no_pause():
-    """Let a server use 30 % of a core in two slices of 2 s, and 90 % in the 5 s between them."""
+    """What happens in the pause between two slices does not count.
+
+    The server uses 30 % of a core in two slices of 2 s, and 90 % in the 5 s between them.
+    """
     t_s = np.arange(-1.0, 10.01, 0.05)
     cpu_s = np.cumsum(np.where((t_s > 2.02) & (t_s <= 7.02), 0.9, 0.3) * 0.05)
     found = stitch(t_s, cpu_s, (0, 2.0), (7, 2.0), threads=0 * t_s + 7, pool_in_use=t_s)
@@ -117,7 +120,7 @@ def test_slices_are_put_together_as_if_there_were_no_pause():
 
 
 def test_no_peak_spans_two_slices():
-    """Use two slices of 0.6 s at 100 %, which contain a window of 0.5 s, but none of 1 s."""
+    """Two slices of 0.6 s at 100 % have a peak over 0.5 s, but none over 1 s."""
     t_s = np.arange(0.0, 3.01, 0.05)
     found = stitch(t_s, t_s, (0, 0.6), (2, 0.6))
     assert np.isnan(found.peak_pct(0.0, 1.2, 1.0))
@@ -286,9 +289,10 @@ def test_who_took_cpu_is_judged_by_slices_as_by_trials(session, workload, host_c
 
 @pipeline
 def test_a_server_whose_only_slice_is_left_out_has_numbers(session):
-    """Let a server die in its first slice, which is left out.
+    """A server that died in its first slice, which is left out, has numbers all the same.
 
-    It is left out because another program took CPU time from the other server in the same place.
+    The slice is left out because another program took CPU time from the other server in the same
+    place.
     """
     folder, measured = session
     (one, whole), (other, cut) = measured.items()

@@ -43,7 +43,9 @@ def ab(root, folder, *arguments, code=None, **how):
 @real_lab.needs("k6")
 @real_lab.needs_two_cpus
 def test_a_commit_that_burns_a_fifth_more_is_worse(root, shop, tmp_path):
-    """Compare two commits whose server burns a known CPU time, by the clock of its own thread."""
+    """A commit whose server burns a fifth more CPU time, by the clock of its own thread, is called
+    worse.
+    """
     before = repo.state(shop)
     files = ("--markdown", str(tmp_path / "out.md"), "--junit", str(tmp_path / "out.xml"))
     done = ab(root, shop, "--base", "base", *SERVER, *files, "--json", program=SHORT, code=3)
@@ -118,7 +120,9 @@ def test_equal_commits_and_a_dirty_tree_are_named(root, shop):
 @real_lab.needs("k6")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_when_it_is_ended(root, shop, tmp_path, number):
-    """End the run during the build, which has started processes of its own."""
+    """If the run is ended during the build, none of the processes is left that the build has
+    started.
+    """
     before = repo.state(shop)
     temporary = tmp_path / "temporary"
     temporary.mkdir()

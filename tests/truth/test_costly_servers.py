@@ -173,7 +173,7 @@ def test_the_rate_of_a_closed_load_by_wrk_is_that_of_wrk_alone(closed, alone, co
 
 @pytest.mark.parametrize("costly", COSTLY[1::2], ids=str)
 def test_the_rate_of_users_in_a_closed_load_is_that_of_wrk(root, alone, costly):
-    """Load the server as a user's API at a URL."""
+    """k6 and wrk find the same rate of a server that is loaded as a user's API at a URL."""
     iterations = round(costly.closed_s * alone[costly])
     with serving(costly.cost_ms) as url:
         made = run(root, "--vus", str(CONNECTIONS), "--iterations", str(iterations), url=url)
@@ -240,9 +240,9 @@ def test_a_ratio_of_costs_of_2_comes_back_on_a_quota(root, pair):
 
 
 def test_the_ratio_of_two_urls_is_that_of_their_costs(root):
-    """Load two servers in turn whose requests cost 15 ms and 10 ms.
+    """Servers whose requests cost 15 ms and 10 ms, loaded in turn, have a ratio of 1.5.
 
-    When the probe still sent 40 requests/s, the measured ratio was 2.03 instead of 1.5.
+    When the probe still sent 40 requests/s, the measured ratio was 2.03.
     """
     with serving(10) as cheap, serving(15) as dear:
         made = real_lab.run(

@@ -30,7 +30,9 @@ def listening(port, *command, log=subprocess.DEVNULL, cwd=None):
 
 
 def test_a_server_that_closes_after_each_answer_agrees(root, tmp_path):
-    """Load Python's own HTTP server at 400 requests/s, and count the requests in its log."""
+    """At 400 requests/s, the lab counts as many requests as Python's own HTTP server has in its
+    log.
+    """
     (tmp_path / "site").mkdir()
     port = free_port()
     log = tmp_path / "log.txt"

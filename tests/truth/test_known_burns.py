@@ -100,7 +100,7 @@ def test_few_functions_have_no_known_name(run):
 
 @pytest.mark.parametrize("name", BURNS_US)
 def test_each_request_is_received_and_sent_once(run, name):
-    """Expect one call to receive and one to send per request.
+    """A request takes one call to receive and one to send.
 
     The burn adds calls that read the thread's clock; these are counted by name, too.
     """

@@ -18,9 +18,10 @@ def printed(made):
 
 
 def test_refusals_are_no_answers(root):
-    """Load a server that answers five requests at a time and refuses all others at once.
+    """Refusals do not count as answers of a server that answers five requests at a time.
 
-    An answer takes 20 ms, so there are at most 250 successful answers per second.
+    It refuses all others at once. An answer takes 20 ms, so there are at most 250 successful
+    answers per second.
     """
     with odd("shedding", 20) as server:
         made = run(root, "--vus", "10", "--iterations", "3000", url=server.url)
@@ -95,7 +96,7 @@ def test_the_first_byte_stands_beside_the_last(root):
 
 @pytest.mark.long
 def test_a_load_that_closes_connections_has_no_second_witness(root):
-    """Check that the probe is not compared with users that open a connection for each request.
+    """The probe is not compared with users that open a connection for each request.
 
     These users wait until they are accepted, but the probe keeps its connection.
     """

@@ -51,7 +51,9 @@ def known(known_run):
 
 @pytest.mark.long
 def test_every_tool_warms_a_server_up(known_run):
-    """Check that the server has counted some requests before the load, in a warm-up of 0.2 s."""
+    """Each tool warms the server up: in a warm-up of 0.2 s, the server counts requests before the
+    load.
+    """
     counted = {
         each["trial_id"]: each["measurement"]["counters_before"]["requests"]
         for each in known_run.records
@@ -113,7 +115,7 @@ def test_k6_made_every_request(known):
 
 
 def test_the_measured_p90_is_not_wrks_back_filled_one(known):
-    """Check the p90 of a server whose answers take 2 ms (99 %) or 200 ms (1 %).
+    """The p90 of a server that answers 99 % in 2 ms and 1 % in 200 ms is a few ms.
 
     wrk adds requests that were never sent to its histogram (back-filling). But nine of ten real
     answers came within a few ms.
@@ -162,7 +164,9 @@ class Stranger(BaseHTTPRequestHandler):
 
 
 def test_port_in_use_is_no_proof_of_readiness(tmp_path):
-    """Let another program answer on the port; it does not know the nonce."""
+    """Another program that answers on the server's port is not the server: it does not know the
+    nonce.
+    """
     with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as stranger:
         threading.Thread(target=stranger.serve_forever, daemon=True).start()
         running = Running(os.getpid(), stranger.server_port, lambda: None, lambda: 0)

@@ -107,7 +107,7 @@ def shown(tables, name):
 
 
 def test_the_bursts_are_found_and_their_trial_is_shown_first(lab, tables):
-    """Expect a spike for each burst, or two if other programs took the CPU in the middle of it."""
+    """Each burst is found as a spike, or as two if other programs took the CPU in between."""
     bursting = shown(tables, BURSTING)
     began_s = began(next(lab.glob(f"data/runs/*/trials/{bursting.case.trial_id}/k6.json.gz")))
     bursts = json.loads((lab / "bursts.json").read_text())

@@ -57,7 +57,7 @@ def run(tmp_path_factory):
 
 @pytest.mark.parametrize("name", STEPS_MS)
 def test_known_service_times_come_back_from_all_observers(run, name):
-    """Compare the numbers of k6, wrk and the probe, from every table."""
+    """The known service times are in the numbers of k6, of wrk and of the probe, in every table."""
     known_ms = STEPS_MS[name]
     q = float(name[1:]) / 100
     known = pytest.approx(known_ms, rel=0.01, abs=0.2)
@@ -92,7 +92,9 @@ def test_an_open_load_that_nobody_limits_is_offered(run):
 
 
 def test_a_known_duty_cycle_comes_back_within_a_point(run):
-    """Expect 30 % of a core, which includes the cost of 20 requests/s."""
+    """The CPU is the known 30 % of a core, which includes the cost of 20 requests/s, within a
+    point.
+    """
     row = run.trials.loc["b01-duty-rates-r20"]
     resources = pd.read_parquet(run.tables / "resources.parquet")
     server = resources[
@@ -110,7 +112,7 @@ LIMIT_RPS = 600
 
 
 def test_a_known_maximum_rate_comes_back(run):
-    """Expect the server's highest rate as the sum of the generator's and the probe's requests.
+    """The server's highest rate is the sum of the generator's and the probe's requests.
 
     The probe has about one request in a hundred.
     """
@@ -129,7 +131,7 @@ def test_a_server_that_makes_all_wait_while_idle_is_said_to(run):
 
 
 def test_the_search_brackets_a_known_maximum_rate(run):
-    """Expect a bracket of 6 % after five bisections between 500 and 3200 requests/s."""
+    """Five bisections of 500 to 3200 requests/s leave a bracket of 6 % around the known rate."""
     steps = run.trials[run.trials["objective"] == "p99 <= 50 ms"]
     assert len(steps) == 5
     known = bracket(zip(steps["rate_rps"], steps["objective_kept"], strict=True))
@@ -146,7 +148,7 @@ def test_a_server_that_uses_its_cpu_up_is_server_bound(run):
 
 
 def test_a_generator_that_measures_itself_is_called_so(run):
-    """Load a server with k6 in a closed loop without think time.
+    """k6 in a closed loop without think time is said to measure itself.
 
     k6's median then is the wait in its own queue, and the probe's median is the server's response
     time.

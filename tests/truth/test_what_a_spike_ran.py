@@ -43,9 +43,9 @@ def found(tmp_path_factory):
 
 
 def test_each_burst_is_a_spike_that_names_its_function(found):
-    """Expect spikes in both bursts; a busy machine may divide a burst into several spikes.
+    """Each burst is a spike that names the function of the burst.
 
-    All spikes must name the function.
+    A busy machine may divide a burst into several spikes, and each of them must name the function.
     """
     first_s = found.named[0].spike.start_s
     apart_s = BURSTS[1][0] - BURSTS[0][0]
@@ -61,7 +61,7 @@ def test_each_burst_is_a_spike_that_names_its_function(found):
 
 
 def test_the_bursts_take_what_the_sampler_saw(found):
-    """Compare the CPU time of each burst with the sampler's.
+    """The CPU time of each burst in the profile is what the sampler saw.
 
     Other programs may take a part of a burst's CPU time, which then is missing in both.
     """
