@@ -335,7 +335,7 @@ class Manifest(Facts):
     schema_version: Int | None = Field(default=None, alias="schema")
     run_id: str = ""
     started_at: str | None = None
-    """ISO 8601, in UTC."""
+    """Time at which the run began: ISO 8601, in UTC."""
     campaign: CampaignOfRun = Field(default_factory=CampaignOfRun)
     seed: Int | None = None
     git: Git | None = None

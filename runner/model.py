@@ -431,7 +431,7 @@ class Load:
     form: Form
     modes: tuple[Mode, ...] = ("keepalive",)
     users: tuple[int, ...] = ()
-    """Numbers of users; each of them makes a cell.
+    """Numbers of users; a server has one cell of the plan for each number.
 
     Empty for an open load whose warm-up decides the number of users.
     """
@@ -441,7 +441,10 @@ class Load:
     servers: tuple[str, ...] = ()
     """Servers of the campaign to which this load is applied; empty if it is applied to all."""
     shares: tuple[float, ...] = (1.0,)
-    """Shares of each of its CPUs that the server may use; each of them makes a cell."""
+    """Shares of a core that the server may use of each of its CPUs.
+
+    A server has one cell of the plan for each share.
+    """
     database_share: float = 1.0
     idle: tuple[Idle, ...] = ("polling",)
     slices: int | None = None

@@ -53,7 +53,7 @@ FEWEST_ALIKE = 3
 MOSTLY_ALIKE = 0.9
 """Two columns are a copy of each other if they agree in this number and this share of rows."""
 DIGITS_APART = 1e-6
-"""A number counts as rounded to three digits if it is at most this far from such a number.
+"""A number counts as rounded to three digits if it is at most this far from a rounded number.
 
 The unit is one in the third digit.
 """
@@ -571,7 +571,7 @@ def _duplicates(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
 def _equal_rows(rows: pd.DataFrame) -> Iterator[Finding]:
     """Yield findings about rows that are equal to the last digit, although they should differ.
 
-    Such rows are of different subjects, loads or files.
+    They should differ if they are about different subjects, loads or files.
     """
     known = rows[(rows["rate"] * 10 >= DIGITS) & (rows[ALIKE].notna().sum(axis=1) >= 3)]
     copies: dict[tuple[str, str], list[Finding]] = {}

@@ -106,7 +106,7 @@ TWO_LENGTHS = (
 
 def head_rows() -> Rows:
     """Return rows for malformed heads, and for well-formed heads at the limits of size."""
-    numbered = [b"X-Header-%d: %d" % (n, n) for n in range(SERVED_HEADERS - 1)]  # and Host
+    numbered = [b"X-Header-%d: %d" % (n, n) for n in range(SERVED_HEADERS - 1)]  # Host is one more
     huge = [b"X-Header-%d: %b" % (n, b"x" * 4000) for n in range(HUGE_HEAD_BYTES // 4000)]
     refused = Expected("a 4xx", lambda answer: 400 <= answer.status < 500)
     served = Expected("200 or a 4xx", lambda answer: answer.status == 200 or refused.holds(answer))

@@ -394,7 +394,7 @@ def _chunks(raw: Path, most_bytes: int, progress: Callable[[int], None]) -> Iter
 
 
 def _inflated(raw: Path, most_bytes: int, progress: Callable[[int], None]) -> Iterator[bytes]:
-    """Yield the content of a Zstandard file; raise DamageError if it is cut off or no such file."""
+    """Yield the content of a Zstandard file; raise DamageError if it is cut off or broken."""
     with pa.OSFile(str(raw)) as file, pa.CompressedInputStream(file, "zstd") as stream:
         pieces = _Pieces(stream)
         while data := b"".join(islice(pieces, max(1, most_bytes // _PIECE_BYTES))):

@@ -88,7 +88,7 @@ class LeftOut:
     """The places of a session that are left out for all of its servers."""
 
     places: frozenset[int] = frozenset()
-    """Counted from 1."""
+    """The numbers of these places, counted from 1."""
     why_repeat: str | None = None
     """Reason to repeat the whole session; None if enough places remain."""
 

@@ -61,7 +61,7 @@ class Counter:
         return values[~np.isnan(values)]
 
     def column(self, name: str) -> Floats:
-        """Return a column; NaN if there is none."""
+        """Return a column; only NaN if there is no column of this name."""
         return self.columns.get(name, np.full(len(self.t_s), np.nan))
 
     def between(self, begin_s: float, end_s: float, name: str = "cpu_s") -> float:

@@ -143,9 +143,9 @@ class _Seen:
         return _Counters(raw, stitched(raw, windows) if self.measurement.slices else raw)
 
     def takers(self) -> list[str]:
-        """Say for each slice who took much CPU time; the text is empty if nobody did.
+        """Say for each slice if the hypervisor or other programs took much CPU time.
 
-        The list is empty if the trial has no slices.
+        A text is empty if they did not. The list is empty if the trial has no slices.
         """
         taken = []
         for at, window in enumerate(self.windows if self.measurement.slices else ()):

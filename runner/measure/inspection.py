@@ -144,7 +144,7 @@ def build_all(servers: Sequence[Server], say: Callable[[str], None]) -> list[dic
 
     If a server cannot be built, continue with the others. Return a dict for each server: its name
     (`server`), the SHA-256 of its `binary`, its `image`, and the reason of a failure (`error`). A
-    value is None if there is no such thing.
+    value is None if, for example, there is no image.
     """
     outcomes = []
     with open_lab("auto") as opened:

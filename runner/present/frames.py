@@ -466,7 +466,7 @@ class LoadName:
 
     full: str
     brief: str
-    """For a label with little room: `wrk-matrix, kept 100, 0.5 core`."""
+    """The name for a label with little room: `wrk-matrix, kept 100, 0.5 core`."""
     shape: str
     """Connections, rate or users, and pool; the name of the workload if the load has none of these.
     """

@@ -28,9 +28,12 @@ class Limit(StrEnum):
     noun: str
     """Phrase within a sentence: `the limit was the server`."""
     why_not: str
-    """Why rates or response times of such a trial are not compared if another limit is required."""
+    """Why rates or response times of a trial with this limit are not compared.
+
+    It is said if the comparison requires another limit.
+    """
     meaning: str
-    """Meaning of the numbers of such a trial."""
+    """Meaning of the numbers of a trial with this limit."""
     remedy: str
     """How to lift this limit if another one is required."""
 

@@ -44,7 +44,7 @@ def brief_words(cause: Cause) -> str:
 
 
 def takers(stolen_share: float, others_share: float) -> str:
-    """Say who else took much CPU time, and how much of it; empty if nobody took much."""
+    """Say if the hypervisor or other programs took much CPU time, and how much; empty if not."""
     much = _much(stolen_share, others_share)
     return ", ".join(
         f"{who} took {100 * share:.0f} % of the CPUs' time" for who, share in much.items()

@@ -314,7 +314,7 @@ class Lab(hit_lab.Lab):
     block = "s02"
 
     def sealed(self):
-        """Return the sealed files without those of the session that is hit, which is repeated."""
+        """Return the sealed files, except for the session that is hit, because it is repeated."""
         return {path: digest for path, digest in super().sealed().items() if "s02" not in path}
 
     def names(self):

@@ -7,7 +7,7 @@ from runner.flat import CellColumns
 from runner.model import Cell
 
 OPEN_COLUMNS = {"first_rate_rps", "objective"}
-"""Columns of which an open load has at least one, and a closed load none."""
+"""Columns that only open loads have; each open load has at least one of them."""
 
 
 def cell_of(**columns: Any) -> Cell:

@@ -504,7 +504,7 @@ def _write_letters(ax: Axes, outcomes: pd.DataFrame) -> None:
 def _draw_curve(ax: Axes, series: str, rows: pd.DataFrame, look: Identity, *, probe: bool) -> None:
     """Draw a curve, which is pale at rates that were not sustained.
 
-    At such rates response times grow as long as the load lasts.
+    If a rate is not sustained, response times grow as long as the load lasts.
     """
     found = rows.to_dict("records")
     for a, b in pairwise(found):
