@@ -384,7 +384,7 @@ class LoadPart:
         return tuple(cls(number, count) for number in range(1, count + 1))
 
     def of(self, cell: Cell) -> Cell:
-        """Return the cell of this part.
+        """Return the cell with this part's share of the load.
 
         Users that remain after an equal division go to the first generators, one each. k6 divides
         users in the same way by its execution segments (lib/execution_segment.go), and iterations

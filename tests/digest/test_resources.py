@@ -21,7 +21,7 @@ def test_mean_uses_the_time_that_really_passed():
 
 
 def test_a_burst_is_800_at_100_ms_and_80_at_1_s():
-    """Eight cores that are busy for 100 ms of every second have these peaks."""
+    """Eight cores that are busy for 100 ms of every second peak at 800 % and, over 1 s, at 80 %."""
 
     def burst(t):
         return 0.8 * np.floor(t) + 8 * min(t - np.floor(t), 0.1)

@@ -84,7 +84,7 @@ def _recognized(text: str, columns: Mapping[str, str] | None) -> tuple[str, list
 
 
 def write_samples(samples: CpuSamples, target: Path) -> None:
-    """Write the raw file of a trial: times by the tool's own clock, CPU time and memory."""
+    """Write the samples as a trial's raw file; times are by the clock of the sampling tool."""
     series = samples.series
     rows = len(series.at_s)
     table = pa.table(
