@@ -1,4 +1,4 @@
-// Command server is the lab's HTTP contract on Echo, written the way Echo's users write it.
+// Command server implements the lab's HTTP contract with Echo, written the way Echo's users write it.
 package main
 
 import (

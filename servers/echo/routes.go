@@ -16,7 +16,7 @@ import (
 	"common/store"
 )
 
-// beforeKey holds how many requests the counting middleware saw before this one.
+// beforeKey is the key of the number of requests that the counting middleware saw before this one.
 const beforeKey = "before"
 
 // api is what the handlers share.
@@ -26,8 +26,8 @@ type api struct {
 	store    *store.Store
 }
 
-// newRouter counts in a group and in the handlers of unknown paths and wrong methods, and so neither /health nor
-// /stats.
+// newRouter adds the counting middleware to a group and to the handlers of unknown paths and wrong methods, but
+// not to /health and /stats.
 func newRouter(api *api) *echo.Echo {
 	refuseMethod := api.counted(func(*echo.Context) error { return contract.MethodNotAllowed })
 	router := echo.NewWithConfig(echo.Config{
@@ -38,7 +38,7 @@ func newRouter(api *api) *echo.Echo {
 		}),
 		HTTPErrorHandler: answerError,
 		JSONSerializer:   compactJSON{},
-		// The router's own handler has them.
+		// The router's own handler answers unknown paths.
 		NoGroupAutoRegister404Routes: true,
 	})
 	router.Use(middleware.Recover())
@@ -73,7 +73,7 @@ func (a *api) health(c *echo.Context) error {
 	return c.JSON(http.StatusOK, contract.Health{Status: "ok", Server: "echo", Nonce: a.nonce})
 }
 
-// count reads the number that travels with the request: the counter itself may have moved on.
+// count reads the number that is stored with the request, because the counter may have moved on.
 func count(c *echo.Context) error {
 	return c.JSON(http.StatusOK, contract.Count(c.Get(beforeKey).(uint64)))
 }
@@ -119,7 +119,8 @@ func readExperiment(c *echo.Context) (*experiment.Experiment, error) {
 	return experiment.Parse(body)
 }
 
-// answerError is Echo's central error handler. An error after the answer has begun is that of a client that left.
+// answerError is Echo's central error handler. An error after the answer has begun means that the client has
+// left.
 func answerError(c *echo.Context, err error) {
 	if response, _ := echo.UnwrapResponse(c.Response()); response != nil && response.Committed {
 		return

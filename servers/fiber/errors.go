@@ -28,7 +28,8 @@ func answerError(c fiber.Ctx, err error) error {
 	return c.Status(refusal.Status).JSON(refusal)
 }
 
-// answerUnreadable answers what fasthttp could not read as a request; it then closes the connection.
+// answerUnreadable answers bytes that fasthttp could not read as a request; fasthttp then closes the
+// connection.
 func answerUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	refusal := contract.BadRequest("the request cannot be read: %v", err)
 	var network net.Error
@@ -42,7 +43,7 @@ func answerUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	}
 	body, err := json.Marshal(refusal)
 	if err != nil {
-		panic(err) // a string cannot fail
+		panic(err) // a string can always be encoded
 	}
 	ctx.SetStatusCode(refusal.Status)
 	ctx.SetContentType(fiber.MIMEApplicationJSON)

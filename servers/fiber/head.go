@@ -9,8 +9,8 @@ import (
 	"common/contract"
 )
 
-// fasthttp takes heads that RFC 9112 forbids, and reads values by case where they have none. What it hides stands
-// in the raw head.
+// fasthttp accepts heads that RFC 9112 forbids, and distinguishes capitals in values in which they do not
+// matter. So this file reads the raw head.
 
 var faultyHead = contract.BadRequest("the head is no valid HTTP/1.0 or HTTP/1.1")
 
@@ -28,13 +28,13 @@ var (
 type head struct {
 	hasLength    bool
 	hasEncoding  bool
-	isFaulty     bool // whatever else it says
+	isFaulty     bool // the head must be refused, whatever else it says
 	wantsClosing bool
 }
 
-// checkHead is a middleware. It answers 400 and closes where the head is faulty (fasthttp would keep the connection,
-// and a Transfer-Encoding beside a Content-Length may be request smuggling), and closes where the client asks for
-// it in any case or among other options.
+// checkHead is a middleware. If the head is faulty, it answers 400 and closes the connection: fasthttp would
+// keep it, although a Transfer-Encoding beside a Content-Length may be request smuggling. It also closes the
+// connection if the client asks for that, in capitals or among other options.
 func checkHead(c fiber.Ctx) error {
 	header := &c.RequestCtx().Request.Header
 	head := readHead(header.RawHeaders())
@@ -67,7 +67,7 @@ func readHead(raw []byte) head {
 	return head
 }
 
-// add compares lengths first, which most names do not survive.
+// add compares lengths first, because that rules out most names.
 func (h *head) add(name, value []byte) {
 	switch {
 	case len(name) == len(lengthField) && bytes.EqualFold(name, lengthField):
@@ -84,8 +84,8 @@ func (h *head) add(name, value []byte) {
 	}
 }
 
-// correctExpect is a fasthttp.Server.HeaderReceived hook, called before the body is read: the value has no case,
-// and in HTTP/1.0 no meaning.
+// correctExpect is a fasthttp.Server.HeaderReceived hook, which is called before the body is read. Capitals do
+// not matter in the value of Expect, and in HTTP/1.0 the field has no meaning.
 func correctExpect(header *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	if value := header.Peek(fiber.HeaderExpect); len(value) > 0 {
 		if !header.IsHTTP11() {

@@ -1,4 +1,4 @@
-// Command server is the lab's HTTP contract on Fiber, written the way Fiber's users write it.
+// Command server implements the lab's HTTP contract with Fiber, written the way Fiber's users write it.
 package main
 
 import (
@@ -19,8 +19,8 @@ func main() {
 	os.Exit(process.Run(serve))
 }
 
-// serve serves until stop is done: it then closes idle connections, waits for requests in flight, and cuts off what
-// is left after the grace.
+// serve serves until stop is done. It then closes idle connections, waits for requests in flight, and cuts off
+// those that take longer than the grace period.
 func serve(stop context.Context, config config.Config) error {
 	store, err := store.Open(config.Database)
 	if err != nil {

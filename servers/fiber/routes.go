@@ -14,14 +14,16 @@ import (
 )
 
 const (
-	// beforeKey holds how many requests the counting middleware saw before this one.
+	// beforeKey is the key of the number of requests that the counting middleware saw before this one.
 	beforeKey = "before"
-	// readTimeout ends connections that never finish a request, its body included: fasthttp has no other.
+	// readTimeout ends connections that never finish a request, including its body: fasthttp has no other
+	// timeout.
 	readTimeout = 10 * time.Second
 	// idleTimeout ends kept connections that nobody uses, far beyond any trial's pauses.
 	idleTimeout = 5 * time.Minute
-	// readLimitBytes is where fasthttp closes instead of reading, which may cost the client the answer. Up to here
-	// the handlers refuse a body that is too large, as net/http reads as much after its handlers.
+	// readLimitBytes is the size of a body from which fasthttp closes the connection without reading it, so
+	// that the client may lose the answer. Smaller bodies that are too large are refused by the handlers.
+	// net/http, too, reads so much after its handlers.
 	readLimitBytes = 256 << 10
 )
 
@@ -40,15 +42,15 @@ func newApp(api *api) *fiber.App {
 		ReadTimeout:   readTimeout,
 		IdleTimeout:   idleTimeout,
 		ErrorHandler:  answerError,
-		// A form is no JSON: its handler refuses it, and needs no files.
+		// A form is not parsed, because it is no JSON: its handler refuses it.
 		DisablePreParseMultipartForm: true,
 	})
-	// Fiber's own handler would call the middlewares, and so count what is not a request.
+	// Fiber's own handler would call the middlewares, which would count what is not a request.
 	app.Server().ErrorHandler = answerUnreadable
 	app.Server().HeaderReceived = correctExpect
 	app.Use(recover.New(), checkHead)
 
-	// Registered before the counting middleware, so that it does not see them.
+	// These are registered before the counting middleware, so that it does not count them.
 	app.Get("/health", api.health)
 	app.Get("/stats", func(c fiber.Ctx) error { return c.JSON(api.counters.Stats(api.store.Stats())) })
 
@@ -71,7 +73,7 @@ func (a *api) health(c fiber.Ctx) error {
 	return c.JSON(contract.Health{Status: "ok", Server: "fiber", Nonce: a.nonce})
 }
 
-// count reads the number that travels with the request: the counter itself may have moved on.
+// count reads the number that is stored with the request, because the counter may have moved on.
 func count(c fiber.Ctx) error {
 	return c.JSON(contract.Count(c.Locals(beforeKey).(uint64)))
 }
@@ -117,7 +119,7 @@ func readExperiment(c fiber.Ctx) (*experiment.Experiment, error) {
 	return experiment.Parse(body)
 }
 
-// readBody returns bytes that fasthttp will use again; encoding/json copies what it takes of them.
+// readBody returns bytes whose memory fasthttp will use again; encoding/json copies what it keeps.
 func readBody(c fiber.Ctx) ([]byte, error) {
 	body := c.BodyRaw()
 	if len(body) > contract.MaxBodyBytes {

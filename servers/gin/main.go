@@ -1,4 +1,4 @@
-// Command server is the lab's HTTP contract on Gin, written the way Gin's users write it.
+// Command server implements the lab's HTTP contract with Gin, written the way Gin's users write it.
 package main
 
 import (

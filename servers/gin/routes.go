@@ -14,7 +14,7 @@ import (
 	"common/store"
 )
 
-// beforeKey holds how many requests the counting middleware saw before this one.
+// beforeKey is the key of the number of requests that the counting middleware saw before this one.
 const beforeKey = "before"
 
 // api is what the handlers share.
@@ -30,7 +30,7 @@ func newRouter(api *api) *gin.Engine {
 	engine.RedirectTrailingSlash = false
 	engine.Use(gin.Recovery())
 
-	// Registered before the counting middleware, so that it does not see them.
+	// These are registered before the counting middleware, so that it does not count them.
 	engine.GET("/health", api.health)
 	engine.GET("/stats", func(c *gin.Context) { c.JSON(http.StatusOK, api.counters.Stats(api.store.Stats())) })
 
@@ -49,7 +49,7 @@ func (a *api) health(c *gin.Context) {
 	c.JSON(http.StatusOK, contract.Health{Status: "ok", Server: "gin", Nonce: a.nonce})
 }
 
-// count reads the number that travels with the request: the counter itself may have moved on.
+// count reads the number that is stored with the request, because the counter may have moved on.
 func count(c *gin.Context) {
 	c.JSON(http.StatusOK, contract.Count(c.GetUint64(beforeKey)))
 }

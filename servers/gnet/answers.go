@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// manner is how a request wants to be answered.
+// manner says how a request must be answered.
 type manner struct {
 	closes bool // the connection ends after the answer
 	http10 bool
@@ -30,23 +30,23 @@ func newAnswers() *answers {
 	return a
 }
 
-// setDate is for every answer up to the next call.
+// setDate sets the Date of all answers up to its next call.
 func (a *answers) setDate(now time.Time) {
 	a.dateLine = now.UTC().AppendFormat(a.dateLine[:0], "Date: Mon, 02 Jan 2006 15:04:05 GMT\r\n")
 }
 
-// addContinue asks for the body of a request.
+// addContinue adds 100 Continue, with which the server asks for the body of a request.
 func (a *answers) addContinue() {
 	a.out = append(a.out, "HTTP/1.1 100 Continue\r\n\r\n"...)
 }
 
-// add adds an answer; fields are more lines of its head.
+// add adds an answer; fields are additional lines of its head.
 func (a *answers) add(manner manner, status int, value any, fields string) {
 	a.body.Reset()
 	if err := a.encoder.Encode(value); err != nil {
-		panic(err) // only this server's own types, which encode
+		panic(err) // this server's own types can always be encoded
 	}
-	// Without the line feed that an Encoder ends with.
+	// The line feed with which an Encoder ends is left out.
 	body := a.body.Bytes()[:a.body.Len()-1]
 
 	out := append(a.out, "HTTP/1.1 "...)

@@ -9,8 +9,9 @@ import (
 	"common/store"
 )
 
-// createDevice inserts beside the event loop, which goes on with other connections. This one reads no further
-// request until the answer is out, so that answers keep their order and it has one insert at a time.
+// createDevice inserts beside the event loop, which goes on with other connections. This connection reads no
+// further request until the answer is sent, so that its answers keep their order and it has one insert at a
+// time.
 func createDevice(s *session, e exchange) {
 	if e.TooLarge {
 		s.refuse(e.manner, contract.BodyTooLarge)
@@ -34,7 +35,7 @@ func (s *session) inserted(manner manner, device *store.Device, err error) {
 		return
 	}
 	s.phase = reading
-	// A stop that came meanwhile makes this the last answer.
+	// If the server was stopped meanwhile, this is the last answer.
 	manner.closes = manner.closes || s.loop.server.isStopping.Load()
 	if err != nil {
 		s.refuse(manner, err)

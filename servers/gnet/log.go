@@ -5,7 +5,7 @@ import (
 	"os"
 )
 
-// errorLog is gnet's logger: errors of the engine go to stderr, and nothing else anywhere.
+// errorLog is gnet's logger. It writes errors of the engine to stderr, and drops everything else.
 type errorLog struct{}
 
 func (errorLog) Debugf(string, ...any) {}

@@ -7,8 +7,8 @@ import (
 	"github.com/panjf2000/gnet/v2"
 )
 
-// tickInterval is how often a loop looks for connections that waited too long, and how old the time of an answer's
-// Date may be.
+// tickInterval is the interval at which a loop looks for connections that have waited too long. The Date of an
+// answer may be as old.
 const tickInterval = 500 * time.Millisecond
 
 // loop is what the connections of one event loop share. Only that loop touches it.
@@ -17,7 +17,7 @@ type loop struct {
 	events   gnet.EventLoop
 	answers  *answers
 	sessions []*session
-	// tick counts intervals: connections remember when they began to wait without reading a clock.
+	// tick counts intervals, so that connections can note when they began to wait without reading a clock.
 	tick int64
 }
 
@@ -25,7 +25,8 @@ func newLoop(server *server, events gnet.EventLoop) *loop {
 	return &loop{server: server, events: events, answers: newAnswers()}
 }
 
-// run lets the event loop do something soon. The only error is that the loop has ended, and with it its connections.
+// run makes the event loop call `do` soon. Its only error means that the loop has ended, and its connections
+// with it.
 func (l *loop) run(do func()) {
 	_ = l.events.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
 		do()
@@ -53,7 +54,8 @@ func (l *loop) onTick() {
 }
 
 func (l *loop) closeWhere(matches func(*session) bool) {
-	// From the end: closing puts the last one, which was looked at already, into the gap.
+	// The sessions are visited from the end, because closing one moves the last one, which was visited already,
+	// into its place.
 	for i := len(l.sessions) - 1; i >= 0; i-- {
 		if s := l.sessions[i]; matches(s) {
 			s.do(gnet.Close)

@@ -32,9 +32,9 @@ func serve(stop context.Context, config config.Config) error {
 		server.shutDown(process.Grace)
 	}()
 	err = gnet.Run(server, "tcp://"+config.Address.String(),
-		// Multicore would count CPUs without the cgroup's quota.
+		// The option Multicore would ignore the cgroup's quota.
 		gnet.WithNumEventLoop(runtime.GOMAXPROCS(0)),
-		gnet.WithReuseAddr(true), // as net.Listen; gnet listens with the kernel's full somaxconn
+		gnet.WithReuseAddr(true), // as net.Listen does; gnet listens with the kernel's full somaxconn
 		gnet.WithTCPNoDelay(gnet.TCPNoDelay),
 		gnet.WithTicker(true),
 		gnet.WithLogger(errorLog{}),

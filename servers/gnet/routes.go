@@ -11,11 +11,11 @@ import (
 	"gnet-server/http1"
 )
 
-// exchange is a request, and what its answer needs to know.
+// exchange is a request, and what is needed to answer it.
 type exchange struct {
 	*http1.Request
 	manner manner
-	// before is how many requests were counted before this one.
+	// before is the number of requests that were counted before this one.
 	before uint64
 }
 
@@ -24,7 +24,7 @@ type handler func(*session, exchange)
 // resource is what one path offers.
 type resource struct {
 	get, post handler
-	// isUncounted is for what watches the server.
+	// isUncounted is true for requests that only watch the server.
 	isUncounted bool
 }
 
@@ -112,7 +112,7 @@ func createHashedExperiment(s *session, e exchange) {
 	}
 }
 
-// readExperiment returns nil where it has answered 400 or 413.
+// readExperiment returns nil if it has answered 400 or 413.
 func (s *session) readExperiment(e exchange) *experiment.Experiment {
 	if e.TooLarge {
 		s.refuse(e.manner, contract.BodyTooLarge)

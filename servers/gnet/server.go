@@ -15,7 +15,7 @@ import (
 	"common/store"
 )
 
-// stopInterval is how often to look whether the requests in flight have ended.
+// stopInterval is the interval at which to check whether the requests in flight have ended.
 const stopInterval = 5 * time.Millisecond
 
 // server is gnet's event handler.
@@ -29,8 +29,8 @@ type server struct {
 
 	engine gnet.Engine
 	booted chan struct{}
-	// maxConnections leaves room for other files, and for connections accepted faster than they are closed: gnet
-	// ends altogether where accept finds no descriptor.
+	// maxConnections leaves file descriptors for other files, and for connections that are accepted before
+	// others are closed: gnet ends altogether if accept finds no descriptor.
 	maxConnections int64
 	connections    atomic.Int64
 	isStopping     atomic.Bool
@@ -71,7 +71,7 @@ func (s *server) OnOpen(conn gnet.Conn) ([]byte, gnet.Action) {
 	return nil, gnet.None
 }
 
-// loopOf returns the connection's loop, and makes it for the first one.
+// loopOf returns the connection's loop, and makes it for the loop's first connection.
 func (s *server) loopOf(conn gnet.Conn) *loop {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -83,7 +83,7 @@ func (s *server) loopOf(conn gnet.Conn) *loop {
 }
 
 func (s *server) OnTraffic(conn gnet.Conn) gnet.Action {
-	// All of it, always: what is left here would be copied by gnet, and again to look at it.
+	// All bytes are taken, always: gnet would copy the rest, and copy it again when it is read.
 	data, err := conn.Next(-1)
 	if err != nil {
 		return gnet.Close
@@ -105,7 +105,7 @@ func (s *server) OnTick() (time.Duration, gnet.Action) {
 	return tickInterval, gnet.None
 }
 
-// eachLoop lets every loop that has had connections do something.
+// eachLoop calls `do` for every loop that has had connections.
 func (s *server) eachLoop(do func(*loop)) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -114,8 +114,9 @@ func (s *server) eachLoop(do func(*loop)) {
 	}
 }
 
-// shutDown closes idle connections at once, waits for requests in flight, and cuts off what is left after grace.
-// gnet cannot stop accepting without stopping altogether, so that new connections are closed as they open.
+// shutDown closes idle connections at once, waits for requests in flight, and cuts off those that take longer
+// than grace. gnet cannot stop accepting without stopping altogether, so new connections are closed as they
+// open.
 func (s *server) shutDown(grace time.Duration) {
 	<-s.booted
 	deadline, cancel := context.WithTimeout(context.Background(), grace)
@@ -125,7 +126,8 @@ func (s *server) shutDown(grace time.Duration) {
 	for s.connections.Load() > 0 && deadline.Err() == nil {
 		time.Sleep(stopInterval)
 	}
-	// Stop tells the engine to end and then waits for it, which main does too; its error is that it ended already.
+	// Stop tells the engine to end. It need not wait for the end, because main does; its error says that the
+	// engine has already ended.
 	over, cancelled := context.WithCancel(context.Background())
 	cancelled()
 	_ = s.engine.Stop(over)

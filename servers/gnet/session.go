@@ -19,33 +19,35 @@ const (
 	// lingerTicks is how long a client may take to read why its connection ends.
 	lingerTicks = int64(time.Second / tickInterval)
 
-	// maxHeldBytes bounds the requests that wait behind one which is not answered yet. gnet always reads, so that
-	// TCP cannot hold the client back: one that sends more is cut off.
+	// maxHeldBytes limits the requests that wait behind an unanswered one. gnet reads all the time, so TCP
+	// cannot hold the client back: a client that sends more is cut off.
 	maxHeldBytes = 1 << 20
 	// maxUnsentBytes is how much a client may leave unread before its next request is answered.
 	maxUnsentBytes = 64 << 10
-	// sendBytes is how much is collected before it is sent, if many requests come at once.
+	// sendBytes is the size of the answers that are collected before they are sent, if many requests come at
+	// once.
 	sendBytes = 32 << 10
-	// retryInterval is how often to look whether a client reads again: gnet does not tell.
+	// retryInterval is the interval at which to check whether a client reads again, because gnet does not
+	// report it.
 	retryInterval = 10 * time.Millisecond
 
 	misunderstood = "this is not a request that the server understands"
 )
 
-// phase is what a connection is at.
+// phase is the state of a connection.
 type phase int
 
 const (
-	// reading is waiting for requests.
+	// reading means that the connection waits for requests.
 	reading phase = iota
-	// inserting is waiting for the database; what comes meanwhile is held.
+	// inserting means that it waits for the database; what arrives meanwhile is held.
 	inserting
-	// stalled is waiting for the client to read its answers; what comes meanwhile is held.
+	// stalled means that it waits for the client to read its answers; what arrives meanwhile is held.
 	stalled
-	// closing is sending the last answer; what comes meanwhile is thrown away.
+	// closing means that it sends the last answer; what arrives meanwhile is thrown away.
 	closing
-	// lingering has closed for writing only. Closing with bytes unread would reset the connection, and the client
-	// might lose the answer.
+	// lingering means that it is closed for writing only. Closing it with bytes unread would reset it, and the
+	// client might lose the answer.
 	lingering
 )
 
@@ -55,18 +57,18 @@ type session struct {
 	loop    *loop
 	index   int // in loop.sessions
 	decoder http1.Decoder
-	// pending came, and is not decoded.
+	// pending holds the bytes that have arrived and are not decoded.
 	pending []byte
 	phase   phase
 	isGone  bool
 	// lingers says that the client may still be sending when the connection ends.
 	lingers bool
 
-	// isBusy says that a request is awaited: a part of it has come, or it is the first.
+	// isBusy says that the connection waits for a request: a part of it has arrived, or it is the first one.
 	isBusy bool
-	// since is the tick when the connection began to wait for what it waits for.
+	// since is the tick at which the connection began to wait.
 	since int64
-	// unsentBytes is what a client left unread when it was last looked at.
+	// unsentBytes is the number of bytes that the client had left unread at the last check.
 	unsentBytes int
 }
 
@@ -74,7 +76,8 @@ func newSession(conn gnet.Conn, loop *loop) *session {
 	return &session{conn: conn, loop: loop, isBusy: true, since: loop.tick}
 }
 
-// receive takes what the client sent. The bytes are the event loop's: they do not outlive the call.
+// receive takes the bytes that the client sent. They belong to the event loop, and are valid only during the
+// call.
 func (s *session) receive(data []byte) gnet.Action {
 	switch s.phase {
 	case reading:
@@ -92,7 +95,7 @@ func (s *session) receive(data []byte) gnet.Action {
 	return gnet.None
 }
 
-// serve answers every request that is there, and keeps the rest.
+// serve answers every complete request, and keeps the rest.
 func (s *session) serve(in []byte) gnet.Action {
 	isAnswered := false
 	for s.phase == reading && !s.isGone {
@@ -133,7 +136,7 @@ func (s *session) handle(event http1.Event) {
 	}
 }
 
-// answer puts one answer behind those before it.
+// answer adds one answer after the earlier ones.
 func (s *session) answer(manner manner, status int, value any, fields string) {
 	s.loop.answers.add(manner, status, value, fields)
 	if manner.closes {
@@ -141,7 +144,7 @@ func (s *session) answer(manner manner, status int, value any, fields string) {
 	}
 }
 
-// keep holds on to what is not decoded. It may be the end of pending itself.
+// keep holds on to the bytes that are not decoded; `in` may be the end of pending itself.
 func (s *session) keep(in []byte, isAnswered bool) {
 	if len(in) == 0 && cap(s.pending) > http1.MaxHeadBytes {
 		s.pending = nil
@@ -155,13 +158,13 @@ func (s *session) keep(in []byte, isAnswered bool) {
 	s.isBusy = isBusy
 }
 
-// send writes the answers collected so far. Where the client does not take them, the next requests wait.
+// send writes the answers collected so far. If the client does not take them, the next requests wait.
 func (s *session) send() {
 	answers := s.loop.answers
 	if len(answers.out) == 0 {
 		return
 	}
-	// An error closes the connection, and isGone tells.
+	// An error closes the connection, which isGone then reports.
 	_, _ = s.conn.Write(answers.out)
 	answers.out = answers.out[:0]
 	if !s.isGone && s.phase == reading && s.conn.OutboundBuffered() > maxUnsentBytes {
@@ -213,7 +216,7 @@ func (s *session) resume() {
 	s.do(s.serve(s.pending))
 }
 
-// do does for other callbacks what gnet does with the Action of its own.
+// do carries out an Action for callbacks other than gnet's own, as gnet does for its own.
 func (s *session) do(action gnet.Action) {
 	if action == gnet.Close && !s.isGone {
 		_ = s.loop.events.Close(s.conn)
@@ -224,7 +227,7 @@ func (s *session) isIdle() bool {
 	return s.phase == reading && len(s.pending) == 0 && s.decoder.IsBetweenRequests()
 }
 
-// isExpired tells whether a connection has waited too long. An insert ends by its own deadline.
+// isExpired tells whether a connection has waited too long. An insert has a deadline of its own.
 func (s *session) isExpired() bool {
 	age := s.loop.tick - s.since
 	switch s.phase {

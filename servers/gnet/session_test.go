@@ -20,7 +20,7 @@ type client struct {
 	t       *testing.T
 	session *session
 	sent    bytes.Buffer
-	// unsentBytes is what the client is said to leave unread.
+	// unsentBytes is the number of bytes that the client pretends to leave unread.
 	unsentBytes int
 	isClosed    bool
 	tasks       chan gnet.Runnable
@@ -43,7 +43,7 @@ func newClient(t *testing.T) *client {
 
 func (c *client) Write(data []byte) (int, error) { return c.sent.Write(data) }
 func (c *client) OutboundBuffered() int          { return c.unsentBytes }
-func (c *client) Fd() int                        { return -1 } // closing for writing only fails, and closes
+func (c *client) Fd() int                        { return -1 } // so closing for writing only fails, and the connection is closed
 
 // events is the event loop of one client.
 type events struct {
@@ -68,7 +68,7 @@ func (c *client) send(data string) {
 	clear(in)
 }
 
-// runTask waits for what a goroutine or a timer wants the loop to do, and does it.
+// runTask waits for a task that a goroutine or a timer gives to the loop, and runs it.
 func (c *client) runTask() {
 	select {
 	case task := <-c.tasks:
@@ -86,7 +86,7 @@ func (c *client) tick(times int64) {
 
 var statusLine = regexp.MustCompile(`HTTP/1\.1 (\d+)`)
 
-// statuses returns those of all answers so far.
+// statuses returns the statuses of all answers so far.
 func (c *client) statuses() string {
 	var found []string
 	for _, match := range statusLine.FindAllStringSubmatch(c.sent.String(), -1) {
@@ -152,7 +152,7 @@ func TestRequestsWaitForAClientThatDoesNotRead(t *testing.T) {
 	c.expect("200", false)
 	c.unsentBytes = 1
 	c.runTask()
-	// The last answer is not all sent yet.
+	// The last answer is not sent completely yet.
 	c.expect("200 200 405", false)
 	c.unsentBytes = 0
 	c.runTask()

@@ -1,4 +1,4 @@
-// Command server is the lab's HTTP contract on Go's net/http and its ServeMux.
+// Command server implements the lab's HTTP contract with Go's net/http and its ServeMux.
 package main
 
 import (

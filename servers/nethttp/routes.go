@@ -20,8 +20,8 @@ type api struct {
 	store    *store.Store
 }
 
-// newHandler routes by a ServeMux. By itself it would answer a wrong method with text, so every path has a pattern
-// without a method too, which takes what the others leave.
+// newHandler routes by a ServeMux. By itself a ServeMux would answer a wrong method with text, so every path
+// also has a pattern without a method, which takes all other methods.
 func newHandler(api *api) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", api.health)
@@ -39,8 +39,8 @@ func newHandler(api *api) http.Handler {
 	return withoutRedirects(mux, fallback)
 }
 
-// withoutRedirects keeps from the ServeMux the paths that it would redirect to their clean form: to the contract
-// they are unknown.
+// withoutRedirects hides from the ServeMux the paths that it would redirect to their clean form, because by the
+// contract these paths are unknown.
 func withoutRedirects(mux *http.ServeMux, fallback http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(writer http.ResponseWriter, request *http.Request) {
 		if path := request.URL.Path; strings.Contains(path, "//") || strings.Contains(path, "/.") {
@@ -67,7 +67,8 @@ func (a *api) stats(writer http.ResponseWriter, _ *http.Request) {
 	ok(writer, a.counters.Stats(a.store.Stats()))
 }
 
-// count counts its own request: to carry the number from a middleware to here, net/http would copy the request.
+// count counts its own request, because net/http would copy the request to carry the number from a middleware
+// to here.
 func (a *api) count(writer http.ResponseWriter, _ *http.Request) {
 	ok(writer, contract.Count(a.counters.CountRequest()))
 }

@@ -13,15 +13,16 @@ use common::app::App;
 use common::config::Config;
 use common::process::{self, HEADER_TIMEOUT};
 
-/// How long requests in flight may take after SIGTERM; the contract ends everything after 2 s.
+/// The longest time for requests in flight after SIGTERM; by the contract everything must end
+/// within 2 s.
 const SHUTDOWN_TIMEOUT_S: u64 = 1;
 
 fn main() -> ExitCode {
     process::run(serve)
 }
 
-// actix starts `available_parallelism()` workers, which is what the CPU affinity and the cgroup's quota
-// leave to this process. It ends by itself on SIGTERM and SIGINT.
+// actix starts `available_parallelism()` workers, which is the number of CPUs that the CPU affinity
+// and the cgroup's quota leave to this process. It ends by itself on SIGTERM and SIGINT.
 #[actix_web::main]
 async fn serve(config: Config) -> io::Result<()> {
     let listener = process::listen(config.address)?;
@@ -37,12 +38,12 @@ async fn serve(config: Config) -> io::Result<()> {
             })
     })
     .on_connect(move |_, _| counting.counters.count_connection())
-    // A kept connection may be idle for as long as the kernel keeps it: a timer would be set anew for
-    // every request.
+    // Idle connections are kept without a time limit of the server, because a timer would have to
+    // be set again for every request.
     .keep_alive(KeepAlive::Os)
     .client_request_timeout(HEADER_TIMEOUT)
     .shutdown_timeout(SHUTDOWN_TIMEOUT_S)
-    // The default pauses accepting at 25,600 connections a worker.
+    // By default, a worker stops accepting at 25,600 connections.
     .max_connections(usize::MAX)
     .listen(listener)?
     .run()

@@ -1,4 +1,4 @@
-//! Routes, handlers, and the answers to what goes wrong.
+//! Routes, handlers, and the answers to faulty requests.
 
 use std::fmt;
 
@@ -35,7 +35,8 @@ pub fn configure(services: &mut ServiceConfig, app: Data<App>) {
         .default_service(web::to(not_found));
 }
 
-/// A resource that refuses all but the `allowed` methods, for which it needs routes.
+/// Returns a resource that refuses all methods for which the caller adds no route; `allowed` lists
+/// the others.
 fn resource(path: &str, allowed: &'static str) -> Resource {
     web::resource(path).default_service(web::to(move || async move {
         let mut answer = ApiError(Refusal::method_not_allowed()).error_response();
@@ -48,13 +49,13 @@ fn get() -> Route {
     web::route().guard(Any(Get()).or(Head()))
 }
 
-/// How many requests the middleware saw before this one.
+/// Number of requests that the middleware saw before this one.
 #[derive(Clone, Copy)]
 struct Before(u64);
 
-/// What the middleware does with a request that is to be counted.
-// The number travels with the request: a handler that read the counter again would also see the requests
-// that came in between.
+/// Counts a request, unless it watches the server, and stores the number of requests before it.
+// The number is stored with the request, because the counter may have moved on when the handler
+// runs.
 pub fn count_request(app: &App, request: &ServiceRequest) {
     if !matches!(request.path(), "/health" | "/stats") {
         let before = Before(app.counters.count_request());
@@ -83,7 +84,7 @@ async fn list_devices() -> Json<&'static [FixedDevice]> {
     Json(&DEVICES)
 }
 
-// `Json` as an extractor would also demand a Content-Type, which the contract does not.
+// The extractor `Json` would also require a Content-Type, which the contract does not require.
 type Body = Result<Bytes, ApiError>;
 
 async fn create_device(app: Data<App>, body: Body) -> Result<HttpResponse, ApiError> {
@@ -108,7 +109,7 @@ impl From<Refusal> for ApiError {
     }
 }
 
-// What `Bytes` as an extractor fails with.
+// The error of the extractor `Bytes`, which reads a body.
 impl From<Error> for ApiError {
     fn from(error: Error) -> Self {
         Self(match error.as_error() {

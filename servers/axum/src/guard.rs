@@ -15,7 +15,7 @@ use tower::{Service, service_fn};
 
 use crate::routes::ApiError;
 
-/// Accepts the connections of another listener, and watches them.
+/// A listener that accepts the connections of another one, and watches what is read from them.
 pub struct WatchedListener<L>(pub L);
 
 impl<L: Listener> Listener for WatchedListener<L> {
@@ -32,15 +32,17 @@ impl<L: Listener> Listener for WatchedListener<L> {
     }
 }
 
-/// The service of one connection. A middleware of the router would have to look for the connection in every
-/// request's extensions; this one has it.
+/// Returns the service of one connection, which refuses requests with both fields. A middleware of
+/// the router would have to look up the connection in every request's extensions; this service has
+/// it.
 pub fn guarded(
     mut router: Router,
     two_lengths: TwoLengths,
 ) -> impl Service<Request, Response = Response, Error = Infallible, Future: Send> + Clone {
     service_fn(move |request: Request| {
         let is_faulty = two_lengths.seen() && request.headers().contains_key(TRANSFER_ENCODING);
-        // Both are futures of one type, so that a request that passes costs nothing more.
+        // Both branches have the same type of future, so a request that is not refused costs
+        // nothing more.
         if is_faulty { any(refuse).call(request) } else { router.call(request) }
     })
 }

@@ -23,8 +23,8 @@ fn main() -> ExitCode {
     process::run(serve)
 }
 
-// The default runtime starts `available_parallelism()` workers, which is what the CPU affinity and the
-// cgroup's quota leave to this process.
+// The default runtime starts `available_parallelism()` workers, which is the number of CPUs that
+// the CPU affinity and the cgroup's quota leave to this process.
 #[tokio::main]
 async fn serve(config: Config) -> io::Result<()> {
     let signals = Signals::catch()?;

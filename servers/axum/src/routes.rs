@@ -1,4 +1,4 @@
-//! Routes, handlers, and the answers to what goes wrong.
+//! Routes, handlers, and the answers to faulty requests.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/devices", get(list_devices).post(create_device))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
-        // In one go, because the router boxes what each call of `layer` adds.
+        // All layers are added in one call, because the router boxes the layer of each call.
         .layer((
             MapRequestLayer::new(count_requests(app.clone())),
             DefaultBodyLimit::max(MAX_BODY_BYTES),
@@ -38,12 +38,12 @@ pub fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-/// How many requests the middleware saw before this one.
+/// Number of requests that the middleware saw before this one.
 #[derive(Clone, Copy)]
 struct Before(u64);
 
-// The number travels with the request: a handler that read the counter again would also see
-// the requests that came in between. A plain function needs no boxed future, as `from_fn` does.
+// The number is stored with the request, because the counter may have moved on when the handler
+// runs. A plain function is used, because `from_fn` would need a boxed future.
 fn count_requests(app: Arc<App>) -> impl Fn(Request) -> Request + Clone {
     move |mut request| {
         let before = Before(app.counters.count_request());
@@ -72,7 +72,7 @@ async fn list_devices() -> Json<&'static [FixedDevice]> {
     Json(&DEVICES)
 }
 
-// `Json` as an extractor would also demand a Content-Type, which the contract does not.
+// The extractor `Json` would also require a Content-Type, which the contract does not require.
 type Body = Result<Bytes, BytesRejection>;
 
 async fn create_device(

@@ -25,7 +25,7 @@ type Config struct {
 	Database *pgxpool.Config // nil without DATABASE_URL_FILE and DATABASE_URL
 }
 
-// Read returns an error of one sentence where the environment is not the contract's.
+// Read returns the configuration, or an error of one sentence if the environment breaks the contract.
 func Read() (Config, error) {
 	given := os.Getenv("ADDR")
 	address, err := netip.ParseAddrPort(given)
@@ -42,7 +42,8 @@ func Read() (Config, error) {
 		return Config{}, err
 	}
 	if url != "" {
-		// The URL holds a password, and parsers quote what they cannot parse: neither is printed.
+		// The error of a parser is not printed: parsers quote what they cannot parse, and the URL holds a
+		// password.
 		if config.Database, err = store.Configure(url, poolSize); err != nil {
 			return Config{}, fmt.Errorf("DATABASE_URL must be postgres://USER:PASSWORD@HOST:PORT/NAME.")
 		}
@@ -50,7 +51,8 @@ func Read() (Config, error) {
 	return config, nil
 }
 
-// readURL prefers a file, which is for its owner only: anybody who may ask the container engine reads the environment.
+// readURL prefers a file, which only its owner can read. Anybody who may use the container engine can read the
+// environment.
 func readURL() (string, error) {
 	path := os.Getenv("DATABASE_URL_FILE")
 	if path == "" {

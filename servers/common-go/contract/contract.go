@@ -30,8 +30,8 @@ func Count(before uint64) Message {
 	return Message{Code: 200, Message: before}
 }
 
-// Refusal is an error with the status and the body that answer it. The statuses are plain numbers, so that a
-// server that is not on net/http does not link it.
+// Refusal is an error, with the status and the body of its answer. The statuses are plain numbers, so that a
+// server without net/http does not link it.
 type Refusal struct {
 	Status int    `json:"-"`
 	Reason string `json:"error"`
@@ -54,7 +54,7 @@ func Unavailable(format string, args ...any) *Refusal {
 	return &Refusal{503, fmt.Sprintf(format, args...)}
 }
 
-// RefusalOf returns the refusal that err is; any other error is a fault of the server.
+// RefusalOf returns err as a refusal. If err is none, it is a fault of the server, with status 500.
 func RefusalOf(err error) *Refusal {
 	var refusal *Refusal
 	if errors.As(err, &refusal) {

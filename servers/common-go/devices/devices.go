@@ -32,7 +32,7 @@ type New struct {
 	Firmware string `json:"firmware"`
 }
 
-// ParseNew returns a refusal that names the field which is wrong.
+// ParseNew returns the device in a body, or a refusal that names the wrong field.
 func ParseNew(body []byte) (New, error) {
 	var parsed New
 	if err := jsonbody.Decode(body, &parsed); err != nil {

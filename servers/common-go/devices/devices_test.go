@@ -12,7 +12,7 @@ func TestParseNew(t *testing.T) {
 	cases := []struct {
 		title string
 		body  string
-		field string // in the error; empty where the body is valid
+		field string // the field that the error names; empty if the body is valid
 	}{
 		{"shortest", body(`"m"`, `"f"`), ""},
 		{"100 letters", body(text("m", 100), text("f", 100)), ""},

@@ -14,12 +14,12 @@ import (
 const (
 	maxNameChars = 200
 	maxVariants  = 100
-	// sumTolerance is the contract's 0.01, and room for the rounding of binary fractions: three times 33.33 is
-	// valid.
+	// sumTolerance is the contract's 0.01 plus a little for the rounding of binary fractions, so that three
+	// times 33.33 is valid.
 	sumTolerance = 0.01 + 1e-9
 )
 
-// Experiment is both the body of the request and that of the answer.
+// Experiment is the body of the request, and also the body of the answer.
 type Experiment struct {
 	Name     string    `json:"name"`
 	Variants []Variant `json:"variants"`
@@ -28,11 +28,11 @@ type Experiment struct {
 // Variant is one arm of an experiment.
 type Variant struct {
 	Name string `json:"name"`
-	// A pointer tells a missing percentage from 0.
+	// A missing percentage is nil, which differs from 0.
 	AllocationPercent *float64 `json:"allocation_percent"`
 }
 
-// Parse returns a refusal that names the field which is wrong.
+// Parse returns the experiment in a body, or a refusal that names the wrong field.
 func Parse(body []byte) (*Experiment, error) {
 	var parsed Experiment
 	if err := jsonbody.Decode(body, &parsed); err != nil {

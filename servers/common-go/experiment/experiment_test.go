@@ -26,7 +26,7 @@ func TestParse(t *testing.T) {
 	cases := []struct {
 		title string
 		body  []byte
-		field string // in the error; empty where the body is valid
+		field string // the field that the error names; empty if the body is valid
 	}{
 		{"shortest name", bodyOf("x", "100"), ""},
 		{"empty name", bodyOf("", "100"), "name"},

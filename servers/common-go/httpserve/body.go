@@ -26,7 +26,7 @@ func ReadBody(writer http.ResponseWriter, request *http.Request) ([]byte, error)
 func WriteJSON(writer http.ResponseWriter, status int, body any) {
 	encoded, err := json.Marshal(body)
 	if err != nil {
-		panic(err) // none of the contract's bodies can fail
+		panic(err) // the contract's bodies can always be encoded
 	}
 	writer.Header().Set("Content-Type", "application/json")
 	writer.WriteHeader(status)

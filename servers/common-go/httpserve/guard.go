@@ -9,16 +9,16 @@ import (
 	"common/contract"
 )
 
-// net/http reads a request with both Content-Length and Transfer-Encoding by the latter, deletes the former, and
-// keeps the connection; in HTTP/1.0 it ignores a Transfer-Encoding. To RFC 9112, sections 6.1 and 6.3, both are
-// faulty and perhaps an attempt at request smuggling, and the connection has to end. The handlers cannot see it,
-// but the connection can.
+// If a request has both Content-Length and Transfer-Encoding, net/http reads it by its Transfer-Encoding,
+// deletes Content-Length, and keeps the connection. In HTTP/1.0, net/http ignores a Transfer-Encoding. By RFC
+// 9112, sections 6.1 and 6.3, both kinds of requests are faulty and perhaps an attempt at request smuggling,
+// and the connection must end. Handlers cannot see the deleted field, but the connection can.
 
 var faultyFraming = contract.BadRequest("Transfer-Encoding excludes Content-Length and HTTP/1.0")
 
-// watchedListener accepts a *watchedConn.
+// watchedListener accepts connections as *watchedConn.
 type watchedListener struct {
-	net.Listener // of TCP
+	net.Listener // a TCP listener
 }
 
 func (l watchedListener) Accept() (net.Conn, error) {
@@ -33,9 +33,9 @@ func (l watchedListener) Accept() (net.Conn, error) {
 type watchedConn struct {
 	*net.TCPConn
 	scan headScan
-	// Both stay true for good: the connection ends with the request that asks.
+	// Once true, both stay true: the connection ends with the first request that is refused for it.
 	hasEncoding   atomic.Bool // a head with Transfer-Encoding was read
-	hasTwoLengths atomic.Bool // a head with Content-Length too
+	hasTwoLengths atomic.Bool // such a head also had a Content-Length
 }
 
 func (c *watchedConn) Read(buffer []byte) (int, error) {
@@ -56,7 +56,7 @@ func withConnection(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, conn)
 }
 
-// refuseFaulty answers 400 and closes where the framing is faulty.
+// refuseFaulty answers a request with faulty framing with 400, and closes its connection.
 func refuseFaulty(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(writer http.ResponseWriter, request *http.Request) {
 		if isFaulty(request) {
@@ -68,7 +68,8 @@ func refuseFaulty(next http.Handler) http.Handler {
 	})
 }
 
-// isFaulty asks the connection only where a request is chunked or of HTTP/1.0, as no other can be faulty.
+// isFaulty asks the connection only if a request is chunked or of HTTP/1.0, because no other request can be
+// faulty.
 func isFaulty(request *http.Request) bool {
 	isHTTP11 := request.ProtoAtLeast(1, 1)
 	if isHTTP11 && len(request.TransferEncoding) == 0 {

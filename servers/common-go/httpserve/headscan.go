@@ -7,19 +7,19 @@ const (
 	encodingField = "transfer-encoding:"
 )
 
-// headScan looks for both fields in one head, in bytes that come in any pieces. It does not know where a body
-// begins or ends, and need not: inside a head there is no empty line, so that a head with both is always found,
-// and a body can at most make the later chunked requests of its own connection be refused.
+// headScan looks for heads with both fields, in bytes that arrive in pieces of any size. It does not need to
+// know where a body begins or ends: a head has no empty line, so a head with both fields is always found. A
+// body can at most cause later chunked requests of its own connection to be refused.
 type headScan struct {
-	field       string // that the current line may yet begin with, or ""
-	matched     int    // how many bytes of the field were seen
+	field       string // with which the current line may still begin, or ""
+	matched     int    // number of bytes of the field that were seen
 	atStart     bool   // the next byte begins a line
-	hasLength   bool   // since the last empty line
+	hasLength   bool   // the field was seen since the last empty line
 	hasEncoding bool
 }
 
-// find reads the next bytes, and tells whether they complete a Transfer-Encoding, and whether the second
-// of the two fields.
+// find reads the next bytes. It returns whether they complete a Transfer-Encoding, and whether they complete
+// the second of the two fields.
 func (s *headScan) find(data []byte) (encoding, both bool) {
 	for len(data) > 0 {
 		if s.atStart {
@@ -52,10 +52,11 @@ func (s *headScan) beginLine(first byte) {
 	}
 }
 
-// match compares as much of the line as there is with the field, and returns the rest.
+// match compares the part of the line that has arrived with the field, and returns the rest of the data.
 func (s *headScan) match(data []byte) []byte {
 	for i, char := range data {
-		// The bit makes capitals small. The other characters that it changes are in no valid field name.
+		// The bit turns capitals into small letters. The other characters that it changes are in no valid field
+		// name.
 		if char|0x20 != s.field[s.matched] {
 			s.field = ""
 			return data[i:]

@@ -20,8 +20,8 @@ const (
 	idleTimeout = 5 * time.Minute
 )
 
-// Serve serves until stop is done: it then closes idle connections at once, waits for requests in flight, and cuts
-// off what is left after the grace.
+// Serve serves until stop is done. It then closes idle connections at once, waits for requests in flight, and
+// cuts off those that take longer than the grace period.
 func Serve(stop context.Context, address netip.AddrPort, handler http.Handler, counters *stats.Counters) error {
 	// Go listens with the kernel's full somaxconn and sets TCP_NODELAY on every connection.
 	listener, err := net.Listen("tcp", address.String())

@@ -10,8 +10,8 @@ import (
 )
 
 // Decode reads the whole body into `into`, which points to a struct. It returns a refusal with status 400 that
-// names the field which is wrong. The frameworks' own binding would accept anything after the first JSON value,
-// and bytes that are not UTF-8.
+// names the wrong field. The frameworks' own binding would accept anything after the first JSON value, and
+// bytes that are not UTF-8.
 func Decode(body []byte, into any) error {
 	if !utf8.Valid(body) {
 		return contract.BadRequest("the body is not JSON: it is not UTF-8")

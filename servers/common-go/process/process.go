@@ -1,4 +1,4 @@
-// Package process is a server's life as the contract sees it: environment, signals, exit code.
+// Package process runs a server as the contract demands: its environment, signals and exit code.
 package process
 
 import (
@@ -12,12 +12,13 @@ import (
 	"common/config"
 )
 
-// Grace is how long requests in flight may take after SIGTERM; the contract ends everything after 2 s.
+// Grace is the longest time for requests in flight after SIGTERM; by the contract everything must end within 2
+// s.
 const Grace = 1500 * time.Millisecond
 
-// Run calls serve, which serves until `stop` is done (SIGTERM or SIGINT) and what is in flight has ended, and
-// returns the exit code. The Go runtime sizes GOMAXPROCS by the CPU affinity and the cgroup's quota, and raises
-// the limit of open files, by itself.
+// Run calls serve, and returns the exit code. serve must serve until `stop` is done (by SIGTERM or SIGINT), and
+// return when the requests in flight have ended. The Go runtime itself sets GOMAXPROCS by the CPU affinity and
+// the cgroup's quota, and raises the limit of open files.
 func Run(serve func(stop context.Context, config config.Config) error) int {
 	config, err := config.Read()
 	if err != nil {

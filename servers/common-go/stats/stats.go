@@ -1,4 +1,4 @@
-// Package stats counts, and makes the body of GET /stats.
+// Package stats counts requests and connections, and makes the body of GET /stats.
 package stats
 
 import (
@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Counters count since the start. The zero value is ready.
+// Counters are counts since the server's start. The zero value is ready.
 type Counters struct {
 	requests    atomic.Uint64
 	connections atomic.Uint64
@@ -39,8 +39,8 @@ type GC struct {
 	CPUS         float64 `json:"cpu_s"`
 }
 
-// Pool is the state of the database connections: Size is the limit, InUse and Idle are open, and Waiting
-// requests wait for one.
+// Pool is the state of the pool of database connections. Size is its limit, InUse and Idle count open
+// connections, and Waiting counts requests that wait for one.
 type Pool struct {
 	Size    int32 `json:"size"`
 	InUse   int32 `json:"in_use"`
@@ -48,13 +48,13 @@ type Pool struct {
 	Waiting int64 `json:"waiting"`
 }
 
-// Stats returns the counters now; `pool` is nil where there is no database.
+// Stats returns the counters now; `pool` is nil without a database.
 func (c *Counters) Stats(pool *Pool) Stats {
 	return Stats{Requests: c.requests.Load(), Connections: c.connections.Load(), GC: readGC(), Pool: pool}
 }
 
-// readGC stops the world neither for the counters nor for the pauses. The runtime's estimate of its CPU time
-// moves only at the end of a cycle.
+// readGC does not stop the world. The runtime updates its estimate of the collector's CPU time only at the end
+// of a cycle.
 func readGC() GC {
 	samples := []metrics.Sample{
 		{Name: "/gc/cycles/total:gc-cycles"},

@@ -27,7 +27,7 @@ func Configure(databaseURL string, poolSize int32) (*pgxpool.Config, error) {
 	if !isPostgres || parsed.User.Username() == "" || parsed.Hostname() == "" || len(parsed.Path) < 2 {
 		return nil, errors.New("the URL lacks a part")
 	}
-	// pgx would first try TLS.
+	// By default, pgx would first try TLS.
 	if parameters := parsed.Query(); !parameters.Has("sslmode") {
 		parameters.Set("sslmode", "disable")
 		parsed.RawQuery = parameters.Encode()
@@ -40,10 +40,11 @@ func Configure(databaseURL string, poolSize int32) (*pgxpool.Config, error) {
 	config.MinConns = 0
 	config.MaxConnLifetime = 0 // no limit
 	config.MaxConnIdleTime = forLife
-	// The check would look for connections of old age, of which there are none, and takes all idle ones for it.
+	// The health check would take all idle connections out of the pool to look for old ones, of which there are
+	// none.
 	config.HealthCheckPeriod = forLife
-	// By default pgx pings a connection that was idle for a second: a second statement in some requests and not in
-	// others. A connection that the database closed meanwhile costs one request a 503 instead.
+	// By default, pgx pings a connection that was idle for a second, so some requests would have a second
+	// statement. Without the ping, a connection that the database closed meanwhile costs one request a 503.
 	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
 	config.ConnConfig.ConnectTimeout = limit
 	config.ConnConfig.DialFunc = boundedDial(config.ConnConfig.DialFunc)
@@ -53,8 +54,9 @@ func Configure(databaseURL string, poolSize int32) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// boundedDial gives every connection a deadline, which AfterConnect lifts. The connections on which pgx asks the
-// database to cancel a statement keep it; pgx itself would wait 15 s for a mute one.
+// boundedDial gives every connection a deadline, which AfterConnect lifts. The connections on which pgx asks
+// the database to cancel a statement keep theirs; pgx itself would wait 15 s for a database that does not
+// answer.
 func boundedDial(dial pgconn.DialFunc) pgconn.DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		deadline := time.Now().Add(limit)
@@ -72,8 +74,8 @@ func boundedDial(dial pgconn.DialFunc) pgconn.DialFunc {
 	}
 }
 
-// hastenClosing bounds how long pgx takes in the background to close a connection that failed, and so when its
-// place in the pool is free. It does nothing to a connection that still works.
+// hastenClosing limits the time that pgx takes in the background to close a connection that failed. Only then
+// is the connection's place in the pool free. It does nothing to a connection that still works.
 func hastenClosing(conn *pgconn.PgConn) {
 	if conn.IsClosed() {
 		time.AfterFunc(limit, func() { conn.Conn().Close() })

@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// limit is for one insert in all: waiting for a connection, connecting, the statement. It leaves the answer
-	// 200 ms of the contract's 5 s.
+	// limit is the longest time for one insert: waiting for a connection, connecting, and the statement. Of the
+	// contract's 5 s, 200 ms are left for the answer.
 	limit = 4800 * time.Millisecond
-	// createdAtLayout always has six digits of a second, as many as PostgreSQL keeps.
+	// createdAtLayout always has six decimals of a second, as many as PostgreSQL keeps.
 	createdAtLayout = "2006-01-02T15:04:05.000000Z"
-	// insertDevice becomes a prepared statement by pgx's statement cache, when a connection first runs it.
+	// insertDevice is prepared by pgx's statement cache when a connection first executes it.
 	insertDevice = "INSERT INTO devices (uuid, mac, firmware, created_at) VALUES ($1, $2, $3, $4) RETURNING id"
 )
 
@@ -56,13 +56,13 @@ func Open(config *pgxpool.Config) (*Store, error) {
 }
 
 // Insert adds a device and returns it, or a refusal with status 503 after at most 5 s. It never repeats a
-// statement: the first may have been executed although its answer is lost.
+// statement, because the first may have been executed although its answer is lost.
 func (s *Store) Insert(ctx context.Context, mac, firmware string) (Device, error) {
 	if s.pool == nil {
 		return Device{}, contract.Unavailable("there is no database: DATABASE_URL is not set")
 	}
-	// A client that leaves does not end its insert: pgx would have to close the connection, and the end of a load
-	// would close as many as there are in use.
+	// If a client leaves, its insert goes on. To end it, pgx would have to close the connection, and the end of
+	// a load would close all connections in use.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	conn, err := s.acquire(ctx)
@@ -98,7 +98,7 @@ func (s *Store) Stats() *stats.Pool {
 	}
 }
 
-// refusal tells what failed without pgx's own text, which names the database's user and address.
+// refusal says what failed without pgx's own text, because that text names the database's user and address.
 func refusal(err error) error {
 	var told *pgconn.PgError
 	switch {

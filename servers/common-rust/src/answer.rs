@@ -31,7 +31,7 @@ pub struct Health<'a> {
     pub(crate) nonce: &'a str,
 }
 
-/// A request that is not done: its status, and its body when serialised.
+/// A refused request: the status of its answer; serialised, it is the answer's body.
 #[derive(Debug, Serialize)]
 pub struct Refusal {
     #[serde(skip)]
@@ -44,7 +44,8 @@ impl Refusal {
         Self { status: 400, error: error.into() }
     }
 
-    /// Both Content-Length and Transfer-Encoding. The connection ends with it.
+    /// Returns the refusal of a request with both Content-Length and Transfer-Encoding; the
+    /// connection ends with it.
     pub fn two_lengths() -> Self {
         Self::bad_request("Transfer-Encoding excludes Content-Length")
     }

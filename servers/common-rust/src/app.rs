@@ -14,7 +14,7 @@ pub struct App {
 }
 
 impl App {
-    /// `server` is the name of the server's folder.
+    /// Makes the state that handlers share; `server` is the name of the server's folder.
     pub fn new(server: &'static str, config: Config) -> Self {
         Self {
             server,

@@ -20,7 +20,7 @@ pub struct Config {
     pub database: Option<Database>,
 }
 
-/// A database and how many connections to open to it.
+/// A database, and the number of connections to open to it.
 #[derive(Debug)]
 pub struct Database {
     pub connection: tokio_postgres::Config,
@@ -60,7 +60,8 @@ fn read_pool_size(given: &str) -> Result<usize, String> {
     })
 }
 
-// Anybody who may ask the container engine reads the environment; a file is for its owner only.
+// Anybody who may use the container engine can read the environment, but only the owner can read
+// the file.
 fn read_url_file(path: &str) -> Result<String, String> {
     let text = fs::read_to_string(path).map_err(|error| {
         format!(
@@ -70,7 +71,7 @@ fn read_url_file(path: &str) -> Result<String, String> {
     Ok(text.trim_end().to_owned())
 }
 
-// The sentences say what is wrong without the URL, which holds a password.
+// The sentences do not quote the URL, because it holds a password.
 fn read_database_url(url: &str) -> Result<tokio_postgres::Config, String> {
     let wrong = |what: &dyn Display| {
         format!(

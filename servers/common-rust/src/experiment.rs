@@ -1,4 +1,4 @@
-//! Experiments: what they look like, when they are valid, and the MD5 of their name.
+//! Experiments: their form, their validation, and the MD5 of their name.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,10 +11,11 @@ use crate::object::Object;
 
 const MAX_NAME_CHARS: usize = 200;
 const MAX_VARIANTS: usize = 100;
-/// The contract's 0.01, and room for the rounding of binary fractions: three times 33.33 is valid.
+/// The contract's 0.01 plus a little for the rounding of binary fractions, so that three times
+/// 33.33 is valid.
 const SUM_TOLERANCE: f64 = 0.01 + 1e-9;
 
-/// The body of `POST /experiments`, and its answer.
+/// The body of `POST /experiments`, and of the answer.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Experiment {
     name: String,
@@ -36,7 +37,8 @@ impl Experiment {
         Ok(experiment)
     }
 
-    /// The same with the MD5 of its name and the present time, which answers `POST /experiments/md5`.
+    /// Returns the experiment with the MD5 of its name and the present time: the answer to `POST
+    /// /experiments/md5`.
     pub fn hashed(self) -> Self {
         // A clock before 1970 counts as 1970.
         let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
@@ -77,7 +79,7 @@ fn hashed_name(name: &str, unix_s: u64) -> String {
 }
 
 fn has_valid_length(name: &str) -> bool {
-    // At most four bytes make a character, so a long name needs no counting.
+    // A character has at most four bytes, so a very long name is refused without counting.
     !name.is_empty() && name.len() <= 4 * MAX_NAME_CHARS && name.chars().count() <= MAX_NAME_CHARS
 }
 

@@ -5,17 +5,19 @@ use std::io::BufRead;
 const LENGTH: &[u8] = b"content-length:";
 const ENCODING: &[u8] = b"transfer-encoding:";
 
-/// Looks for both fields in one head, in bytes that come in any pieces. It does not know where a body begins or ends,
-/// and need not: inside a head there is no empty line, so that a head with both is always found, and a body can
-/// at most make the later chunked requests of its own connection be refused.
+/// Looks for heads with both fields, in bytes that arrive in pieces of any size. It does not need
+/// to know where a body begins or ends: a head has no empty line, so a head with both fields is
+/// always found. A body can at most cause later chunked requests of its own connection to be
+/// refused.
 pub struct HeadScan {
-    /// The current line may yet begin with it.
+    /// The field with which the current line may still begin.
     field: Option<&'static [u8]>,
-    /// How many bytes of the field were seen.
+    /// Number of bytes of the field that were seen.
     matched: usize,
     /// The next byte begins a line.
     at_start: bool,
-    /// Since the last empty line, as is the next.
+    /// Content-Length was seen since the last empty line; `has_encoding` is the same for
+    /// Transfer-Encoding.
     has_length: bool,
     has_encoding: bool,
 }
@@ -27,7 +29,7 @@ impl Default for HeadScan {
 }
 
 impl HeadScan {
-    /// Reads the next bytes, and tells whether they complete the second of the two fields.
+    /// Reads the next bytes, and returns whether they complete the second of the two fields.
     pub fn find(&mut self, mut data: &[u8]) -> bool {
         let mut both = false;
         while let Some(&first) = data.first() {
@@ -56,10 +58,12 @@ impl HeadScan {
         };
     }
 
-    /// Compares as much of the line as there is with the field, and returns the rest.
+    /// Compares the part of the line that has arrived with the field, and returns the rest of the
+    /// data.
     fn compare<'a>(&mut self, field: &[u8], data: &'a [u8]) -> &'a [u8] {
         let wanted = &field[self.matched..];
-        // The bit makes capitals small. The other characters that it changes are in no valid field name.
+        // The bit turns capitals into small letters. The other characters that it changes are in no
+        // valid field name.
         let same =
             data.iter().zip(wanted).take_while(|(char, want)| **char | 0x20 == **want).count();
         self.matched += same;
@@ -74,7 +78,7 @@ impl HeadScan {
     }
 }
 
-/// Skips what is left of the line, and tells whether its end was there.
+/// Skips the rest of the line, and returns whether the data has the line's end.
 fn skip_line(data: &mut &[u8]) -> bool {
     let line = *data;
     let length = data.skip_until(b'\n').expect("a slice can be read");
@@ -90,7 +94,8 @@ mod tests {
     const CHUNKED: &str =
         "POST /x HTTP/1.1\r\nHost: lab\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n";
 
-    /// Whether both fields are found, the same in pieces of every size.
+    /// Returns whether both fields are found, and checks that pieces of any size give the same
+    /// result.
     fn finds_both(data: &str) -> bool {
         let in_pieces = |size| {
             let mut scan = HeadScan::default();

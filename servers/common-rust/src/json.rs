@@ -1,4 +1,4 @@
-//! JSON to values and back.
+//! Reads values from JSON, and writes them.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -6,9 +6,9 @@ use serde_json::Deserializer;
 
 use crate::object::Object;
 
-/// Reads a JSON object, or returns a sentence that names the field which is wrong.
+/// Reads a JSON object, or returns a sentence that names the wrong field.
 pub fn read_object<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
-    // All of it: what serde_json skips (unknown fields), it does not check.
+    // The whole body is checked, because serde_json does not check the fields that it skips.
     let text = str::from_utf8(body).map_err(|error| format!("the body is not UTF-8: {error}"))?;
     match serde_json::from_str(text) {
         Ok(Object(value)) => Ok(value),
@@ -16,7 +16,7 @@ pub fn read_object<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     }
 }
 
-/// Reads again what failed, more slowly, for an error that has the path to the field.
+/// Reads a text that failed again, more slowly, to get an error with the path to the field.
 fn named<T: DeserializeOwned>(text: &str) -> Option<String> {
     let mut deserializer = Deserializer::from_str(text);
     let error = serde_path_to_error::deserialize::<_, Object<T>>(&mut deserializer).err()?;

@@ -10,11 +10,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::Config;
 
-/// How long requests in flight may take after SIGTERM; the contract ends everything after 2 s.
+/// The longest time for requests in flight after SIGTERM; by the contract everything must end
+/// within 2 s.
 pub const GRACE: Duration = Duration::from_millis(1500);
-/// How long a client may take to send the head of a request.
+/// The longest time in which a client may send the head of a request.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Connections that the kernel may queue before they are accepted; it lowers this to its somaxconn.
+/// Number of connections that may wait to be accepted; the kernel lowers it to its somaxconn.
 const BACKLOG: i32 = 65_535;
 
 /// Reads the configuration, serves, and says in one sentence on stderr what went wrong.
@@ -26,7 +27,8 @@ pub fn run(serve: impl FnOnce(Config) -> io::Result<()>) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    // Go raises the soft limit by itself, Rust does not. A refusal leaves the limit as it was.
+    // Go's runtime raises the soft limit of open files by itself, Rust's does not. If the kernel
+    // refuses, the limit stays as it was.
     let _ = rlimit::increase_nofile_limit(u64::MAX);
     let address = config.address;
     match serve(config) {
@@ -38,11 +40,12 @@ pub fn run(serve: impl FnOnce(Config) -> io::Result<()>) -> ExitCode {
     }
 }
 
-/// Listens, without blocking. The accepted connections send small answers at once (TCP_NODELAY).
+/// Returns a listening socket that does not block. Its connections send small answers at once
+/// (TCP_NODELAY).
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
-    // Linux hands it on to the connections, which saves a call for each.
+    // Linux copies the option to the accepted connections, which saves a call for each of them.
     socket.set_tcp_nodelay(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
@@ -50,7 +53,7 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// SIGTERM and SIGINT, caught since `Signals::catch`.
+/// SIGTERM and SIGINT, which are caught from `Signals::catch` on.
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -65,7 +68,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the first of them.
+    /// Waits for the first signal.
     pub async fn received(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}

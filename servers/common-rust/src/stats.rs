@@ -32,7 +32,7 @@ impl Counters {
     }
 }
 
-/// The body of `GET /stats`; `()` is written as null, for Rust collects no garbage.
+/// The body of `GET /stats`; `()` is written as null, because Rust has no garbage collector.
 #[derive(Serialize)]
 pub struct Stats {
     requests: u64,

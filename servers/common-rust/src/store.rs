@@ -17,13 +17,13 @@ use crate::answer::Refusal;
 use crate::config::Database;
 use crate::stats::PoolStats;
 
-/// What a request may spend in all: on waiting for a connection, opening it, and the statement.
+/// The longest time for an insert: waiting for a connection, opening it, and the statement.
 const BUDGET: Duration = Duration::from_secs(5);
 
 const INSERT: &str =
     "INSERT INTO devices (uuid, mac, firmware, created_at) VALUES ($1, $2, $3, $4) RETURNING id";
 
-/// A stored device, and the body that answers its insert.
+/// A stored device, and the body of the answer to its insert.
 #[derive(Debug, Serialize)]
 pub struct Device {
     id: i64,
@@ -40,36 +40,38 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens no connection yet: a database that is down is no error at the start.
+    /// Opens no connection yet, so a database that is down is no error at the start.
     ///
     /// # Panics
     ///
     /// Never: only a pool with timeouts of its own needs more than a manager and a size.
     pub fn new(database: Database) -> Self {
-        // Fast: a connection that the database has closed is noticed without asking the database.
+        // With `Fast`, a connection that the database has closed is noticed without asking the
+        // database.
         let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_config(database.connection, NoTls, config);
         let pool = Pool::builder(manager).max_size(database.pool_size).build();
         Self { pool: pool.expect("a pool without timeouts needs no runtime") }
     }
 
-    /// Inserts a device with a new uuid and the present time, once: a failed insert is not repeated, for
-    /// it may have succeeded in the database.
+    /// Inserts a device with a new uuid and the present time. A failed insert is not repeated,
+    /// because it may have succeeded in the database.
     pub async fn insert(&self, mac: String, firmware: String) -> Result<Device, StoreError> {
         let deadline = Instant::now() + BUDGET;
         let connection = timeout_at(deadline, self.pool.get()).await??;
         let created_at = Timestamp::from_microsecond(Timestamp::now().as_microsecond())
             .expect("a time with its nanoseconds cut off stays in range");
         let device = Device { id: 0, uuid: Uuid::new_v4(), mac, firmware, created_at };
-        // A task of its own comes to its end when the client leaves early and its request is dropped; the
-        // connection then goes back to the pool with no statement under way.
+        // The insert is a task of its own, so that it ends even if the client leaves and its
+        // request is dropped. The connection then goes back to the pool without a statement under
+        // way.
         tokio::spawn(insert_until(deadline, connection, device)).await?
     }
 
     /// The pool's state, without the connections that the database has closed.
     pub fn stats(&self) -> PoolStats {
         self.pool.retain(|connection, _| !connection.is_closed());
-        // deadpool's `size` is what is open, its `available` what is idle.
+        // deadpool's `size` counts open connections, and its `available` counts idle ones.
         let status = self.pool.status();
         PoolStats {
             size: status.max_size,
@@ -92,7 +94,8 @@ async fn insert_until(
         Err(elapsed) => Err(elapsed.into()),
     };
     if id.is_err() {
-        // Whatever the reason, nobody knows what this connection still has to say: it is closed.
+        // The connection is closed, because the answer to the failed statement may still arrive on
+        // it.
         drop(Object::take(connection));
     }
     Ok(Device { id: id?, ..device })
@@ -110,12 +113,12 @@ fn with_six_digits<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::
     serializer.collect_str(&format_args!("{time:.6}"))
 }
 
-/// Why a device was not stored, or is not known to be.
+/// Why a device was not stored, or why it is not known whether it was.
 #[derive(Debug)]
 pub enum StoreError {
-    /// The budget was spent.
+    /// The time limit was reached.
     TimedOut,
-    /// The database, or the way to it, failed.
+    /// The database, or the connection to it, failed.
     Failed(String),
 }
 
@@ -147,7 +150,7 @@ impl From<PoolError> for StoreError {
 
 impl From<tokio_postgres::Error> for StoreError {
     fn from(error: tokio_postgres::Error) -> Self {
-        // The error itself says no more than where it happened.
+        // The error itself says only where it happened; its source says why.
         Self::Failed(match error.source() {
             Some(cause) => format!("{error}: {cause}"),
             None => error.to_string(),

@@ -1,6 +1,7 @@
-//! Connections that look at what is read from them. hyper reads a request with both Content-Length and
-//! Transfer-Encoding by the latter, and deletes the former before a service sees it. To RFC 9112, section 6.3, both
-//! are perhaps an attempt at request smuggling.
+//! Connections that look at what is read from them. If a request has both Content-Length and
+//! Transfer-Encoding, hyper reads it by its Transfer-Encoding, and deletes Content-Length before a
+//! service sees it. By RFC 9112, section 6.3, such a request is perhaps an attempt at request
+//! smuggling.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -12,20 +13,20 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::head_scan::HeadScan;
 
-/// Whether a connection read a head with both fields. It stays so for good: the connection ends with the request
-/// that asks.
+/// Whether a connection has read a head with both fields. Once true, it stays true: the connection
+/// ends with the first request that is refused for it.
 #[derive(Clone, Default)]
 pub struct TwoLengths(Arc<AtomicBool>);
 
 impl TwoLengths {
-    /// A chunked request on a connection that has seen them is to be refused.
-    // Reading and asking are done by the one task of the connection.
+    /// Returns whether a chunked request on this connection must be refused.
+    // `Relaxed` is enough, because a connection is read and asked by one task.
     pub fn seen(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A stream that tells whether it read a head with both fields.
+/// A stream that notes whether it has read a head with both fields.
 pub struct WatchedStream<S> {
     stream: S,
     scan: HeadScan,

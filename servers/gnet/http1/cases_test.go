@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// decodeCase says what comes out of bytes, in one piece and in any others.
+// decodeCase is a text, and what must be decoded from it, in one piece or in several.
 type decodeCase struct {
 	title, in string
 	want      []string
@@ -17,7 +17,7 @@ func refused(title, in string, status int) decodeCase {
 	return decodeCase{title, in, []string{fmt.Sprintf("failed %d", status)}}
 }
 
-// get is a request with one more field, or with none.
+// get returns a request with this field, or with no field if it is empty.
 func get(field string) string {
 	if field != "" {
 		field += "\r\n"
@@ -25,7 +25,7 @@ func get(field string) string {
 	return "GET /x HTTP/1.1\r\nHost: h\r\n" + field + "\r\n"
 }
 
-// post is a request with fields about its body, and the body.
+// post returns a request with fields about its body, and the body.
 func post(fields, body string) string {
 	return "POST /x HTTP/1.1\r\nHost: h\r\n" + fields + "\r\n\r\n" + body
 }

@@ -1,6 +1,6 @@
 package http1
 
-// Classes of bytes, of RFC 9110 (tokens, field values) and RFC 9112 (targets).
+// Classes of bytes in RFC 9110 (tokens, field values) and RFC 9112 (targets).
 const (
 	tokenByte = 1 << iota
 	valueByte
@@ -12,7 +12,7 @@ var classes = classify()
 
 func classify() (classes [256]uint8) {
 	for c := range 256 {
-		// What is above ASCII was never forbidden everywhere, and clients send it.
+		// Bytes above ASCII are allowed, because clients send them and not every standard forbids them.
 		isVisible := c > ' ' && c != 0x7f
 		if isVisible || c == ' ' || c == '\t' {
 			classes[c] |= valueByte
@@ -46,7 +46,7 @@ func isToken(text []byte) bool      { return len(text) > 0 && isAll(text, tokenB
 func isTarget(text []byte) bool     { return len(text) > 0 && isAll(text, targetByte) }
 func isFieldValue(text []byte) bool { return isAll(text, valueByte) }
 
-// isHost allows an empty one, which clients send for targets without an authority.
+// isHost also accepts an empty host, which clients send for targets without an authority.
 func isHost(text []byte) bool { return isAll(text, hostByte) }
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
@@ -61,7 +61,8 @@ func trimSpace(text []byte) []byte {
 	return text
 }
 
-// equalFold compares with ASCII letters in lower case. bytes.EqualFold would also take U+212A for a k.
+// equalFold tells whether the text is `lower` if its ASCII letters are made small. bytes.EqualFold would also
+// take U+212A for a k.
 func equalFold(text []byte, lower string) bool {
 	if len(text) != len(lower) {
 		return false

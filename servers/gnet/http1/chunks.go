@@ -6,11 +6,11 @@ import (
 )
 
 const (
-	// maxChunkLineBytes bounds a chunk's size with its extensions.
+	// maxChunkLineBytes is the largest length of the line that has a chunk's size and its extensions.
 	maxChunkLineBytes = 1 << 10
-	// maxTrailerBytes bounds all trailers together.
+	// maxTrailerBytes is the largest size of all trailers together.
 	maxTrailerBytes = 8 << 10
-	// maxSizeDigits is what fits into 64 bits.
+	// maxSizeDigits is the number of hexadecimal digits that fit into 64 bits.
 	maxSizeDigits = 16
 )
 
@@ -36,7 +36,7 @@ func (d *Decoder) readChunkSize(in []byte) (int, Event, bool) {
 	return used, NeedMore, true
 }
 
-// parseChunkSize reads hexadecimal digits up to the end or to the extensions, which are passed over.
+// parseChunkSize reads hexadecimal digits up to the end or to the extensions, which are skipped.
 func parseChunkSize(line []byte) (size uint64, ok bool) {
 	digits, extensions := line, []byte(nil)
 	if end := bytes.IndexByte(line, ';'); end >= 0 {
@@ -70,7 +70,7 @@ func (d *Decoder) readChunkData(in []byte) (int, Event, bool) {
 	return used, NeedMore, true
 }
 
-// readChunkEnd uses the empty line that ends a chunk's data.
+// readChunkEnd consumes the empty line that ends a chunk's data.
 func (d *Decoder) readChunkEnd(in []byte) (int, Event, bool) {
 	if len(in) > 0 && in[0] != '\r' || len(in) > 1 && in[1] != '\n' {
 		return d.fail(0, http.StatusBadRequest)
@@ -82,7 +82,8 @@ func (d *Decoder) readChunkEnd(in []byte) (int, Event, bool) {
 	return 2, NeedMore, true
 }
 
-// readTrailer uses one line. Trailers are checked and passed over: none of them may change how a request is read.
+// readTrailer consumes one line. Trailers are checked and skipped, because none of them may change how a
+// request is read.
 func (d *Decoder) readTrailer(in []byte) (int, Event, bool) {
 	line, used, status := cutLine(in, maxTrailerBytes-d.trailerBytes)
 	if status != 0 {

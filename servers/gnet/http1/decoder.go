@@ -1,12 +1,13 @@
-// Package http1 decodes HTTP/1.0 and HTTP/1.1 requests from bytes that arrive in any pieces. It knows no sockets.
+// Package http1 decodes HTTP/1.0 and HTTP/1.1 requests from bytes that arrive in any pieces. It does not use
+// sockets.
 package http1
 
 const (
-	// MaxHeadBytes is how long a request's head may be, its last empty line included.
+	// MaxHeadBytes is the largest size of a request's head, including the empty line at its end.
 	MaxHeadBytes = 16 << 10
-	// MaxBodyBytes is how long a body may be, after its chunks are put together.
+	// MaxBodyBytes is the largest size of a body, after its chunks are put together.
 	MaxBodyBytes = 64 << 10
-	// keptBodyBytes is how much of a body's buffer an idle connection may hold on to.
+	// keptBodyBytes is the largest buffer for a body that an idle connection may keep.
 	keptBodyBytes = 4 << 10
 )
 
@@ -21,23 +22,23 @@ type Request struct {
 	HTTP10 bool
 	// KeepAlive says that the client wants to use the connection again.
 	KeepAlive bool
-	// TooLarge says that the body is longer than MaxBodyBytes. It was not read, so that nothing after this request
-	// can be, and KeepAlive is false.
+	// TooLarge says that the body is longer than MaxBodyBytes. The body is not read, so nothing after it can be
+	// read either, and KeepAlive is false.
 	TooLarge bool
 }
 
-// Event is what Decode came to.
+// Event is the result of Decode.
 type Event int
 
 const (
-	// NeedMore asks for the bytes that were not used, and more.
+	// NeedMore asks for the bytes that were not used, followed by further ones.
 	NeedMore Event = iota
 	// Continue says that the client waits for 100 Continue before it sends the body.
 	Continue
-	// Complete says that Request is there.
+	// Complete says that Request has been decoded.
 	Complete
-	// Failed says that this is not HTTP, or a part of it that this decoder does not speak: Status is the answer,
-	// and nothing after it can be decoded.
+	// Failed says that the bytes are not HTTP, or a part of HTTP that this decoder does not support. Status is
+	// the status of the answer, and nothing after it can be decoded.
 	Failed
 )
 
@@ -62,11 +63,11 @@ type Decoder struct {
 	head  head
 	// body holds a body that came in chunks, or not in one piece with its head.
 	body []byte
-	// missing is how many bytes of the body, or of the chunk, have not come yet.
+	// missing is the number of bytes of the body, or of the chunk, that have not arrived yet.
 	missing int
-	// trailerBytes is how long the trailers are so far.
+	// trailerBytes is the length of the trailers so far.
 	trailerBytes int
-	// names keeps method and path when their bytes go away before the body is there.
+	// names keeps method and path if their bytes become invalid before the body has arrived.
 	names []byte
 }
 
@@ -75,8 +76,8 @@ func (d *Decoder) IsBetweenRequests() bool {
 	return d.state == inHead
 }
 
-// Decode uses up to one request and returns how many bytes it used. The bytes that it did not use belong in front
-// of the next call's. After Failed, and after a Request with KeepAlive false, there is nothing more to decode.
+// Decode uses up to one request, and returns how many bytes it used. The other bytes must come first in the
+// next call. After Failed, and after a Request with KeepAlive false, there is nothing more to decode.
 func (d *Decoder) Decode(in []byte) (used int, event Event) {
 	started := d.state == inHead
 	for {
@@ -92,7 +93,7 @@ func (d *Decoder) Decode(in []byte) (used int, event Event) {
 	}
 }
 
-// step runs one state. It moved if the next one can run on what is left.
+// step runs one state; `moved` says whether the next state can run on the rest.
 func (d *Decoder) step(in []byte) (used int, event Event, moved bool) {
 	switch d.state {
 	case inHead:
@@ -113,7 +114,7 @@ func (d *Decoder) step(in []byte) (used int, event Event, moved bool) {
 }
 
 func (d *Decoder) readHead(in []byte) (used int, event Event, moved bool) {
-	// Empty lines before a request line are left over from clients that end their bodies with one.
+	// Some clients end a body with an empty line, which then stands before the next request line.
 	for len(in) >= used+2 && in[used] == '\r' && in[used+1] == '\n' {
 		used += 2
 	}
@@ -149,7 +150,7 @@ func (d *Decoder) beginBody(in []byte, used int) (int, Event, bool) {
 	default:
 		d.state, d.missing = inBody, int(d.head.lengthBytes)
 	}
-	// A client that has sent a part of the body already does not wait.
+	// A client that has already sent a part of the body does not wait.
 	if d.head.expectsContinue && len(in) == used {
 		return used, Continue, false
 	}

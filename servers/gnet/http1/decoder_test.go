@@ -8,15 +8,16 @@ import (
 	"testing"
 )
 
-// decodeAll feeds the pieces one after another, as a connection would, and describes what comes out. A final "…"
-// stands for a request that has begun and not ended.
+// decodeAll feeds the pieces one after another, as a connection would, and describes what is decoded. A final
+// "…" stands for a request that has begun but not ended.
 func decodeAll(pieces ...[]byte) []string {
 	var decoder Decoder
 	var pending []byte
 	var found []string
 	for _, piece := range pieces {
 		pending = append(pending, piece...)
-		// A copy of exact size shows reads beyond it, and slices that outlive it are overwritten below.
+		// A copy of exact size reveals reads beyond it. It is overwritten below, which reveals slices that
+		// outlive it.
 		in := bytes.Clone(pending)
 		rest, ended := decodePiece(&decoder, in, &found)
 		if ended {
@@ -105,7 +106,7 @@ func TestContinueIsAskedForOnceAndBeforeTheBody(t *testing.T) {
 		if _, event := decoder.Decode([]byte(body)); event != Complete || describe(&decoder.Request) != `POST /x "ab"` {
 			t.Fatalf("%q: event %d, %s", body, event, describe(&decoder.Request))
 		}
-		// Who has sent a part of the body already does not wait.
+		// A client that has already sent a part of the body does not wait.
 		decoder = Decoder{}
 		if _, event := decoder.Decode([]byte(head + body[:1])); event != NeedMore {
 			t.Fatalf("%q: event %d", head+body[:1], event)

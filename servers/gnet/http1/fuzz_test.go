@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// FuzzDecode asks three things of any bytes: that decoding does not panic, that it does not depend on how they were
-// split, and that net/http reads the same requests for as long as it takes them.
+// FuzzDecode checks, for any bytes, that decoding does not panic, that it does not depend on how the bytes are
+// split, and that net/http reads the same requests as long as it accepts them.
 func FuzzDecode(f *testing.F) {
 	for _, c := range slices.Concat(targetCases, fieldCases, connectionCases, lengthCases, chunkCases) {
 		f.Add([]byte(c.in), uint16(len(c.in)/2), uint16(1))
@@ -34,7 +34,7 @@ func FuzzDecode(f *testing.F) {
 
 func compareWithNetHTTP(t *testing.T, in []byte) {
 	var decoder Decoder
-	// net/http does not pass over empty lines.
+	// net/http does not skip empty lines.
 	rest := in
 	for bytes.HasPrefix(rest, []byte("\r\n")) {
 		rest = rest[2:]

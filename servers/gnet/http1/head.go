@@ -22,8 +22,8 @@ type head struct {
 	expectsOther     bool
 }
 
-// parse returns the head's size, 0 where it is not all there yet, or the status that refuses it. Lines are judged in
-// their order as soon as they end, so that the same bytes come to the same result however they were split.
+// parse returns the head's size, 0 if the head is not complete yet, or the status that refuses it. Each line is
+// judged as soon as it ends, in order, so that the result does not depend on how the bytes were split.
 func (h *head) parse(in []byte) (size, status int) {
 	*h = head{}
 	for {
@@ -46,8 +46,9 @@ func (h *head) parse(in []byte) (size, status int) {
 	}
 }
 
-// cutLine returns the first line without its CRLF, and its size with it; the size is 0 where the line does not end
-// yet. A line that ends in LF alone is refused: what stands between client and server may read it otherwise.
+// cutLine returns the first line without its CRLF, and its size including the CRLF. The size is 0 if the line
+// does not end yet. A line that ends with LF alone is refused, because a program between client and server may
+// read it otherwise.
 func cutLine(in []byte, maxBytes int) (line []byte, used, status int) {
 	end := bytes.IndexByte(in, '\n')
 	if end >= maxBytes || end < 0 && len(in) > maxBytes {
@@ -94,7 +95,7 @@ func isVersion(version []byte) bool {
 		isDigit(version[5]) && version[6] == '.' && isDigit(version[7])
 }
 
-// pathOf takes a target in origin form (/path?query), absolute form (http://host/path?query) or, for OPTIONS,
+// pathOf accepts a target in origin form (/path?query), absolute form (http://host/path?query) or, for OPTIONS,
 // asterisk form.
 func pathOf(target []byte, isOptions bool) (path []byte, ok bool) {
 	if isOptions && string(target) == "*" {
@@ -125,7 +126,7 @@ func (h *head) parseField(line []byte) (status int) {
 	if !ok {
 		return http.StatusBadRequest
 	}
-	// The length tells nearly every name that does not matter from those that do.
+	// The length alone rules out nearly all names that do not matter.
 	switch {
 	case len(name) == 4 && equalFold(name, "host"):
 		h.hosts++
@@ -147,8 +148,8 @@ func (h *head) parseField(line []byte) (status int) {
 	return 0
 }
 
-// cutField checks a line of the head. A space before the colon, and a line that begins with one to go on with the
-// line above, are no part of a token.
+// cutField splits a line of the head into name and value. A space is no part of a token, so a line is refused
+// if a space is before its colon, or if it begins with one to continue the line above.
 func cutField(line []byte) (name, value []byte, ok bool) {
 	name, value, ok = bytes.Cut(line, []byte{':'})
 	value = trimSpace(value)
@@ -165,7 +166,7 @@ func (h *head) parseConnection(value []byte) {
 	}
 }
 
-// parseLength takes digits only, and a second length only where it says the same.
+// parseLength accepts only digits, and a second length only if it is equal to the first.
 func (h *head) parseLength(value []byte) bool {
 	var lengthBytes int64
 	for _, c := range value {
@@ -181,7 +182,7 @@ func (h *head) parseLength(value []byte) bool {
 	return true
 }
 
-// check judges what only the whole head can tell.
+// check judges what only the whole head can show.
 func (h *head) check() (status int) {
 	isMisframed := h.encodings > 0 && (h.hasLength || h.http10 || h.encodings > 1)
 	switch {

@@ -17,22 +17,22 @@ use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
 
-/// How long to wait when no connection can be accepted, for lack of file descriptors above all.
+/// Pause after a connection could not be accepted, mostly because there were no file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 fn main() -> ExitCode {
     process::run(serve)
 }
 
-// The default runtime starts `available_parallelism()` workers, which is what the CPU affinity and the
-// cgroup's quota leave to this process.
+// The default runtime starts `available_parallelism()` workers, which is the number of CPUs that
+// the CPU affinity and the cgroup's quota leave to this process.
 #[tokio::main]
 async fn serve(config: Config) -> io::Result<()> {
     let mut signals = Signals::catch()?;
     let listener = TcpListener::from_std(process::listen(config.address)?)?;
     let app = Arc::new(App::new("hyper", config));
-    // Without a timer hyper never ends a connection by itself. With one, its timeout for a head would begin with the answer
-    // before it, and end kept connections that a load leaves idle.
+    // Without a timer, hyper never ends a connection by itself. With one, its timeout for a head
+    // would begin at the answer before, and end connections that a load leaves idle.
     let http = http1::Builder::new();
 
     let graceful = GracefulShutdown::new();
@@ -49,7 +49,8 @@ async fn serve(config: Config) -> io::Result<()> {
             routes::answer(Arc::clone(&app), two_lengths.seen(), request)
         });
         let connection = http.serve_connection(TokioIo::new(stream), service);
-        // What ends a connection early (a reset, bad HTTP, a timeout) is the client's affair.
+        // Errors of a connection (a reset, bad HTTP, a timeout) are ignored, because they are the
+        // client's affair.
         tokio::spawn(graceful.watch(connection));
     }
     drop(listener);
@@ -62,7 +63,7 @@ async fn accept(listener: &TcpListener) -> TcpStream {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => return stream,
-            // A client that went away before it was accepted.
+            // The client left before its connection was accepted.
             Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }

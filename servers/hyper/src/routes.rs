@@ -16,8 +16,8 @@ use serde::Serialize;
 
 type Answer = Response<Full<Bytes>>;
 
-/// Answers a request. What goes wrong is an answer, too. `two_lengths` is whether its connection has read a head
-/// with both Content-Length and Transfer-Encoding.
+/// Answers a request, and also a faulty one. `two_lengths` says whether its connection has read a
+/// head with both Content-Length and Transfer-Encoding.
 pub async fn answer(
     app: Arc<App>,
     two_lengths: bool,

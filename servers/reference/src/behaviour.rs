@@ -1,4 +1,4 @@
-//! The behaviour that the environment asks for: variables to typed values.
+//! The behaviour that the environment asks for, read from variables into typed values.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -12,12 +12,14 @@ use crate::schedule::Schedule;
 const PREFIX: &str = "REFERENCE_";
 const DEFAULT_PERIOD: Duration = Duration::from_millis(100);
 const MAX_SERVICE_MS: f64 = 60_000.0;
-/// A worker that burns does not see SIGTERM, after which everything must end within 2 s.
+/// The highest CPU time of a request. A worker that burns does not notice SIGTERM, after which
+/// everything must end within 2 s.
 const MAX_CPU_MS: f64 = 100.0;
 const MAX_BURN_US: f64 = 100_000.0;
 const MAX_SPIKE_MS: f64 = 86_400_000.0;
 const MAX_RPS: f64 = 1_000_000.0;
-/// A spike's own period, short so that a spike of 20 ms has its share too.
+/// The period in which a spike uses its share. It is short, so that a spike of 20 ms has its share,
+/// too.
 const SPIKE_PERIOD: Duration = Duration::from_millis(10);
 
 /// How the server behaves; by default it answers at once.
@@ -26,10 +28,10 @@ pub struct Behaviour {
     pub service: Option<Schedule>,
     pub duty: Option<Duty>,
     pub cpu_per_request: Option<Duration>,
-    /// On top of everything else, in the function `known_burn`.
+    /// CPU time that each request uses on top of everything else, in the function `known_burn`.
     pub burn_per_request: Option<Duration>,
     pub max_rps: Option<f64>,
-    /// In order, none within another.
+    /// Spikes in order of time, none within another.
     pub spikes: Vec<Spike>,
     pub fail_every: Option<u64>,
     pub close_every: Option<u64>,
@@ -40,7 +42,7 @@ pub struct Behaviour {
 /// CPU use for a known time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spike {
-    /// Since the first counted request.
+    /// When it begins, since the first counted request.
     pub at: Duration,
     pub length: Duration,
     pub duty: Duty,
@@ -49,7 +51,7 @@ pub struct Spike {
 impl Behaviour {
     /// Reads the environment, or returns a sentence that says which variable is wrong.
     pub fn from_env() -> Result<Self, String> {
-        // What is not UTF-8 becomes a text that no variable allows.
+        // A value that is not UTF-8 becomes a text that no variable allows.
         let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
         Self::from_variables(env::vars_os().map(|(name, value)| (text(name), text(value))))
     }
@@ -119,7 +121,8 @@ impl Given {
         }
     }
 
-    /// A misspelt variable would leave the server without the behaviour that somebody counts on.
+    /// Refuses the variables that are left: a misspelt one would leave the server without the
+    /// expected behaviour.
     fn refuse_unknown(self) -> Result<(), String> {
         match self.0.into_keys().next() {
             Some(name) => Err(format!("There is no variable {name}; server.toml lists them.")),
@@ -180,7 +183,8 @@ fn count(text: &str) -> Option<u64> {
     whole(text).filter(|count| *count >= 1)
 }
 
-/// Digits with at most one point among them: none of the signs, exponents and infinities that Rust also reads.
+/// Reads digits with at most one point among them, but no signs, exponents and infinities, which
+/// Rust also reads.
 fn number(text: &str) -> Option<f64> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     text.parse().ok().filter(|number: &f64| plain && number.is_finite())

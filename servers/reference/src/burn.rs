@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::set_current_timer_slack;
 use rustix::time::{ClockId, clock_gettime};
 
-/// A debt of CPU time older than this is forgiven: the CPU was not to be had.
+/// A debt of CPU time older than this is forgiven, because the CPU was not available.
 const LONGEST_DEBT: Duration = Duration::from_secs(1);
 
 /// A share of one CPU, from 0 to 1, used at the beginning of each period.
@@ -24,9 +24,9 @@ pub struct Duty {
 /// Whose CPU time makes up the share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Whose {
-    /// That of the thread that keeps it up: what others use comes on top.
+    /// The CPU time of the thread that keeps the share up; what other threads use comes on top.
     Thread,
-    /// That of all threads: what requests cost is a part of it.
+    /// The CPU time of all threads, which includes the cost of requests.
     Process,
 }
 
@@ -41,11 +41,12 @@ impl Whose {
 }
 
 impl Duty {
-    /// Keeps this thread at its share until `end`, or forever.
+    /// Keeps this thread at its share until `end`, or for ever.
     ///
-    /// What a period lacks because the thread was preempted, or has too much, is made up for in the next ones.
+    /// If a period has too little because the thread was preempted, or too much, the next periods
+    /// make up for it.
     pub fn keep_up(self, end: Option<Instant>) {
-        // A refusal costs precision only.
+        // If the kernel refuses, only precision is lost.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         let (mut begun, mut begun_cpu, mut periods) = (Instant::now(), self.of.cpu_time(), 0_u32);
         while end.is_none_or(|end| Instant::now() < end) {
@@ -66,14 +67,14 @@ impl Duty {
 }
 
 thread_local! {
-    /// This thread's CPU time up to which the requests have paid.
+    /// The part of this thread's CPU time that its requests so far account for.
     static PAID: Cell<Option<Duration>> = const { Cell::new(None) };
 }
 
 /// Uses this thread's CPU until this request has used `cpu` in all.
 ///
-/// What the thread itself did since the last such request, reading and writing HTTP, is a part of it: the CPU
-/// time per request is `cpu`, not `cpu` and something.
+/// This includes what the thread has used since the last such request, to read and write HTTP. So
+/// the CPU time per request is `cpu`, and not a little more.
 pub fn use_cpu(cpu: Duration) {
     let now = Whose::Thread.cpu_time();
     let paid = PAID.get().unwrap_or(now) + cpu;
@@ -82,11 +83,12 @@ pub fn use_cpu(cpu: Duration) {
 }
 
 thread_local! {
-    /// What this thread has burnt too much so far, which its next requests burn less.
+    /// CPU time that this thread has burnt too much so far; its next requests burn less.
     static TOO_MUCH: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// What one reading of a thread's clock takes: a system call, of a microsecond on some machines.
+/// CPU time of one reading of a thread's clock: a system call, which takes a microsecond on some
+/// machines.
 static READING: LazyLock<Duration> = LazyLock::new(|| {
     const READINGS: u32 = 2000;
     let begun = Whose::Thread.cpu_time();
@@ -96,9 +98,11 @@ static READING: LazyLock<Duration> = LazyLock::new(|| {
     (Whose::Thread.cpu_time() - begun) / READINGS
 });
 
-/// Uses this thread's CPU for `cpu` on top of everything else, so that a profile has a function of known cost.
+/// Uses this thread's CPU for `cpu` on top of everything else, so that a profile has a function of
+/// known cost.
 ///
-/// Half of the first reading of the clock and half of the last are part of the cost, and of neither reading's time.
+/// The cost includes half of the first reading of the clock and half of the last, which no reading
+/// shows.
 #[inline(never)]
 pub fn known_burn(cpu: Duration) {
     let reading = *READING;
@@ -117,7 +121,8 @@ pub fn known_burn(cpu: Duration) {
 /// Burns until this thread, or the process, has used `goal` since its start, or until `end`.
 fn burn_until(of: Whose, goal: Duration, end: Option<Instant>) {
     while of.cpu_time() < goal && end.is_none_or(|end| Instant::now() < end) {
-        // A few microseconds of arithmetic, so that the clock's system calls are not most of it.
+        // This is arithmetic of a few microseconds, so that the clock's system calls are the
+        // smaller part.
         for number in 0..5000_u32 {
             black_box(number);
         }

@@ -1,4 +1,4 @@
-//! What a counted request goes through before its answer: the behaviour, carried out.
+//! Carries out the behaviour: what a counted request goes through before its answer.
 
 use std::future;
 use std::io;
@@ -46,7 +46,7 @@ impl Conduct {
         Ok(Self { timer: Timer::start()?, pacer, first_request, behaviour })
     }
 
-    /// Notes that a request came; `before` is the number of those before it.
+    /// Notes that a request came; `before` is the number of earlier requests.
     pub fn begin(&self, before: u64) {
         if before == 0
             && let Some(first_request) = &self.first_request
@@ -71,7 +71,8 @@ impl Conduct {
             None => now,
         };
         let service = behaviour.service.as_ref().map(|schedule| schedule.time_of(before));
-        // From when the admission was due, so that its lateness does not add to that of the service.
+        // The service begins when the admission was due, so that the admission's lateness does not
+        // add to its own.
         self.timer.wait_until(admitted + service.unwrap_or_default()).await;
         if let Some(cpu) = behaviour.cpu_per_request {
             burn::use_cpu(cpu);

@@ -1,5 +1,5 @@
-//! A server of the lab's HTTP contract whose behaviour is known, because it is asked for: what the lab measures
-//! of it is compared with that.
+//! A server of the lab's HTTP contract whose behaviour is configured and therefore known: the lab's
+//! measurements of it are compared with that behaviour.
 
 mod behaviour;
 mod burn;
@@ -29,7 +29,7 @@ use crate::behaviour::Behaviour;
 use crate::conduct::Conduct;
 use crate::routes::State;
 
-/// How long to wait after a failed accept: for file descriptors, mostly.
+/// Pause after a connection could not be accepted, mostly because there were no file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 fn main() -> ExitCode {
@@ -49,19 +49,21 @@ fn run(config: Config, behaviour: Behaviour) -> io::Result<()> {
         let signals = Signals::catch()?;
         let conduct = Conduct::start(behaviour)?;
         let state = Arc::new(State { app: App::new("reference", config), conduct });
-        // On a worker, where the connections are: this thread would have to be woken for each.
+        // It runs on a worker, where the connections are: this thread would have to be woken for
+        // each of them.
         tokio::spawn(serve(listener, signals, state)).await.map_err(io::Error::other)
     });
-    // Requests that hang or burn would keep it waiting.
+    // An ordinary shutdown would wait for requests that hang or burn.
     runtime.shutdown_background();
     served
 }
 
-/// As many workers as CPUs are left to this process.
+/// Returns a runtime with as many workers as CPUs are left to this process.
 fn runtime(behaviour: &Behaviour) -> io::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     if behaviour.cpu_per_request.is_some() {
-        // Sockets and signals are looked at after each burning request, not after 61 of them.
+        // Sockets and signals are checked after each burning request, and not only after 61 of
+        // them.
         builder.event_interval(1);
     }
     builder.enable_all().build()
@@ -80,7 +82,7 @@ async fn serve(listener: TcpListener, mut signals: Signals, state: Arc<State>) {
         }
     }
     drop(listener);
-    // What is not done by then is cut off.
+    // Requests that take longer are cut off.
     let _ = timeout(GRACE, connections.shutdown()).await;
 }
 
@@ -90,6 +92,6 @@ fn start_connection(stream: TcpStream, state: &Arc<State>, connections: &Gracefu
     let service = service_fn(move |request| routes::answer(Arc::clone(&state), request));
     // No timeouts: a calibration must not lose an idle connection.
     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-    // What ends a connection early is the client's affair, or asked for.
+    // Errors of a connection are ignored: they are the client's affair, or asked for.
     tokio::spawn(connections.watch(connection));
 }

@@ -1,4 +1,4 @@
-//! A known maximum rate.
+//! Limits the server to a known maximum rate.
 
 use std::time::{Duration, Instant};
 
@@ -6,17 +6,18 @@ use tokio::sync::Mutex;
 
 use crate::timer::Timer;
 
-/// Admits requests in the order of their coming, never more of them per second than `rate_rps`.
+/// Admits requests in the order in which they come, never more than `rate_rps` per second.
 ///
-/// While requests queue, the k-th is admitted exactly k / rate after the first of them, so that lateness of
-/// single ones does not lower the rate. One whose client leaves the queue takes no place of another.
+/// While requests queue, the k-th is admitted exactly k / rate after the first of them, so that the
+/// lateness of single ones does not lower the rate. A request whose client leaves the queue uses up
+/// no slot.
 pub struct Pacer {
     rate_rps: f64,
-    /// The request at the head of the queue holds the lock; tokio hands it on in order.
+    /// The request at the head of the queue holds the lock; tokio passes the lock on in order.
     head: Mutex<Option<Busy>>,
 }
 
-/// The time since which requests come faster than they are admitted.
+/// A period in which requests come faster than they are admitted, since `begun`.
 struct Busy {
     begun: Instant,
     admitted: u64,
@@ -27,7 +28,8 @@ impl Pacer {
         Self { rate_rps, head: Mutex::new(None) }
     }
 
-    /// Waits until the request that came at `now` is admitted, and returns when that was due.
+    /// Waits until the request that came at `now` is admitted, and returns the time at which that
+    /// was due.
     pub async fn admit(&self, now: Instant, timer: &Timer) -> Instant {
         let (mut head, has_queued) = match self.head.try_lock() {
             Ok(head) => (head, false),
@@ -36,7 +38,8 @@ impl Pacer {
         if let Some(busy) = &mut *head {
             #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 requests")]
             let slot = busy.begun + Duration::from_secs_f64(busy.admitted as f64 / self.rate_rps);
-            // A slot that passed while this request queued is late, but its own; so none has to be precise.
+            // A request that has queued gets its slot even if the slot has passed, so the wait need
+            // not be precise.
             if has_queued || slot > now {
                 timer.wait_past(slot).await;
                 busy.admitted += 1;

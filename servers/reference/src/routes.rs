@@ -1,4 +1,4 @@
-//! Routes, handlers, and the answers to what goes wrong.
+//! Routes, handlers, and the answers to faulty requests.
 
 use std::fmt;
 use std::sync::Arc;
@@ -51,7 +51,8 @@ async fn answer_counted(state: &State, request: Request<Incoming>) -> Result<Ans
     let before = state.app.counters.count_request();
     state.conduct.begin(before);
     let (head, body) = request.into_parts();
-    // Also where no handler wants it: the service time begins when all of the request is there.
+    // The body is read even if no handler wants it, because the service begins when the whole
+    // request is there.
     let body = read(body).await;
     match state.conduct.go_through(before).await {
         End::Answer => {}

@@ -1,15 +1,16 @@
-//! Service times: which request takes how long.
+//! Service times: how long each request takes.
 
 use std::time::Duration;
 
 /// A mixture of service times in a fixed order.
 ///
-/// The order repeats with the sum of the weights, so that any so many consecutive requests hold each service
-/// time exactly as often as its weight says; and each is spread as evenly as it goes.
+/// The order repeats after as many requests as the sum of the weights. So that number of
+/// consecutive requests, wherever it begins, has each service time exactly as often as its weight
+/// says. Each service time is spread as evenly as possible.
 #[derive(Debug, PartialEq)]
 pub struct Schedule {
     times: Vec<Duration>,
-    /// For each request of a round, the place of its time in `times`.
+    /// For each request of a round, the index of its service time in `times`.
     round: Vec<u8>,
 }
 
@@ -23,7 +24,8 @@ impl Schedule {
         let total: i64 = parts.iter().map(|(weight, _)| i64::from(*weight)).sum();
         let mut credits = vec![0_i64; parts.len()];
         let mut round = Vec::new();
-        // Smooth weighted round robin: all gain their weight, the richest is chosen and pays the total.
+        // Smooth weighted round robin: all parts gain their weight, and the one with most is chosen
+        // and pays the total.
         for _ in 0..total {
             for (credit, (weight, _)) in credits.iter_mut().zip(parts) {
                 *credit += i64::from(*weight);
@@ -35,7 +37,7 @@ impl Schedule {
         Self { times: parts.iter().map(|(_, time)| *time).collect(), round }
     }
 
-    /// The service time of a request; `before` is the number of those before it.
+    /// Returns the service time of a request; `before` is the number of earlier requests.
     pub fn time_of(&self, before: u64) -> Duration {
         let place = before % self.round.len() as u64;
         self.times[usize::from(self.round[usize::try_from(place).expect("smaller than the round")])]

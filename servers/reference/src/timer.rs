@@ -1,7 +1,8 @@
 //! Deadlines, precise to a few microseconds: tokio's own timer counts whole milliseconds.
 //!
-//! One thread serves every waiting request. The kernel wakes a sleeping thread late, by tens of microseconds, so
-//! the thread learns by how much (`Lead`), asks to be woken that much earlier, and spins over what is left.
+//! One thread serves every waiting request. The kernel wakes a sleeping thread late, by tens of
+//! microseconds, so the thread learns how late (`Lead`), asks to be woken that much earlier, and
+//! spins for the rest.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -29,7 +30,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    /// The earliest deadline first, and of equal ones the first that came.
+    /// The entry with the earliest deadline first; of equal deadlines, the one that came first.
     heap: BinaryHeap<Reverse<Entry>>,
     entries_ever: u64,
 }
@@ -83,14 +84,15 @@ impl Shared {
     }
 
     fn run(&self) {
-        // Without it the kernel may add 50 µs of its own to every sleep. A refusal costs precision only.
+        // Without it, the kernel may add 50 µs of its own to every sleep. If the kernel refuses,
+        // only precision is lost.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         let mut lead = Lead::default();
         let mut due = Vec::new();
         loop {
             self.take_due(&mut lead, &mut due);
             for entry in due.drain(..) {
-                // Fails where the client has left and its request is dropped.
+                // This fails if the client has left and its request is dropped.
                 let _ = entry.done.send(());
             }
         }
@@ -192,7 +194,7 @@ mod tests {
                 let timer = Arc::clone(timer);
                 tokio::spawn(async move {
                     timer.wait_until(deadline).await;
-                    // Panics, and so fails the test, where the timer was early.
+                    // This panics, so that the test fails, if the timer was early.
                     Instant::now().checked_duration_since(deadline).expect("never early")
                 })
             };
