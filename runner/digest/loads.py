@@ -355,7 +355,10 @@ class SampleFiles:
     samples: str
     """Base name of the raw file with every request."""
     spool: Callable[[Raw, Cell, Measurement, bool], Callable[..., Any]]
-    """Function that returns the function to spool a load's samples, of all generators together."""
+    """Returns a function that spools the samples of a load, of all generators together.
+
+    To spool samples means to write one row per request to files, in the form of `digest.k6_raw`.
+    """
     summaries: Callable[[Raw, Measurement], list[GeneratorSummary]]
     """Function that returns each generator's own summary."""
 

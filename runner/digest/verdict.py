@@ -122,7 +122,7 @@ def _of_database(e: Evidence, database: DatabaseEvidence) -> Iterator[Rule]:
 
 
 def _of_a_lossy_or_long_way(e: Evidence) -> Iterator[Rule]:
-    """Yield the rules for the network between hosts, if all sides had room."""
+    """Yield the rules for the network between hosts, which apply if no side was full."""
     if e.network is None:
         return
     yield Rule(e.network.lost_share >= LOSSY, Cause.NETWORK_LOSSY)
@@ -152,7 +152,7 @@ def _were_perhaps_accepted_late(queued: list[Wait], e: Evidence) -> bool:
 
 
 def _of_a_load_with_room(e: Evidence) -> Iterator[Rule]:
-    """Yield the rules for a load under which CPUs, network and database had room."""
+    """Yield the rules for a load under which neither CPUs nor network nor database were full."""
     offered = e.offered_rps is not None
     short_of_users = e.users is not None and e.users.are_the_limit
     yield Rule(e.dropped > 0 and short_of_users, Cause.TOO_FEW_USERS)

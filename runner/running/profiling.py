@@ -102,7 +102,7 @@ def _profiled(
     budget: TimeBudget,
     instrument: Profiling,
 ) -> tuple[str, ...]:
-    """Make the profiles for which the budget suffices; return a sentence for each other one."""
+    """Make the profiles for which the budget suffices; return sentences on all others."""
     clock = TimeLeft([trial for each in profiles for trial in each.trials], budget.clock)
     failed: list[str] = []
     for number, profile in enumerate(profiles):

@@ -24,7 +24,7 @@ class Limit(StrEnum):
     verdict: str
     """Code in the column `verdict`. `DATABASE` and `POOL` have the same code."""
     letter: str
-    """Abbreviation for figures without room for the word; empty if there was no limit."""
+    """Abbreviation for figures with too little space for the word; empty if there was no limit."""
     noun: str
     """Phrase within a sentence: `the limit was the server`."""
     why_not: str

@@ -198,7 +198,7 @@ def test_a_server_that_does_not_rest_spoils_its_session(trial, tmp_path):
 
 
 def room(folder, **left):
-    """Return the room of a machine that has plenty of everything, except as `left` says."""
+    """Return what a machine has left: plenty of everything, except as `left` says."""
     plenty = Room(
         folder,
         disk_bytes=2**40,

@@ -117,7 +117,7 @@ def opened(
 
 
 def layout_faults(page: Any) -> list[str]:
-    """Return what sticks out of the window, images that show nothing, and letters too small."""
+    """Return faults: what sticks out of the window, images that show nothing, and tiny letters."""
     return [*page.evaluate(OVERFLOW), *page.evaluate(IMAGES), *page.evaluate(SMALL_TEXT)]
 
 

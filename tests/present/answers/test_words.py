@@ -1,4 +1,4 @@
-"""Tests of how a run's numbers are printed: failures, percentiles that a sample carries, reasons
+"""Tests of how a run's numbers are printed: failures, percentiles for which a sample suffices, reasons
 for a limit, and what the second witness (the probe) saw.
 """
 
@@ -210,8 +210,9 @@ def test_without_an_exact_tail_the_histogram_has_it(three):
 
 
 def test_a_short_load_has_a_reason_for_each_dash(three):
-    """A load with few requests shows the highest percentile that they carry, and why the others are
-    dashes.
+    """A load with few requests shows the highest percentile that they suffice for.
+
+    It also says why the higher ones are dashes.
     """
     tail = {"latency_tail_percent": 93.0, "latency_tail_ms": 1001.0}
     short = changed(three, of(three, "gin", K6), requests=1_500.0, **tail)

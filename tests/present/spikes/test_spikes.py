@@ -149,8 +149,9 @@ def test_the_deviation_of_normal_noise_is_the_known_one():
 
 
 def duty(rng):
-    """Return a trial of a server that is busy for 30 ms of every 100 ms, in windows that drift
-    against it.
+    """Return a trial of a server that is busy for 30 ms of every 100 ms.
+
+    The windows are slightly longer or shorter than 50 ms, so they drift against these periods.
     """
     length_s = WINDOW_S * (1 + rng.uniform(-0.002, 0.002))
     edges = rng.uniform(0, 0.1) + np.arange(WINDOWS + 1) * length_s
