@@ -1,5 +1,5 @@
-"""Tests of how a run's numbers are printed: failures, percentiles for which a sample suffices, reasons
-for a limit, and what the second witness (the probe) saw.
+"""Tests of how a run's numbers are printed: failures, percentiles for which a sample suffices,
+reasons for a limit, and what the second witness (the probe) saw.
 """
 
 import json

@@ -147,8 +147,8 @@ def test_curves_have_the_known_percentiles_up_to_the_sample(tables: Tables) -> N
     assert (low, high) == pytest.approx(
         (1000 * np.log(2) / 4500 * 0.98, 1000 * np.log(2) / 4500 * 1.02)
     )
-    # A trial of 2,500 requests has 25 beyond its p99: six trials together suffice for a p99, three do
-    # not.
+    # A trial of 2,500 requests has 25 beyond its p99: six trials together suffice for a p99, and
+    # three do not.
     assert ("p99", 250.0) in curve.index
     assert ("p99", 250.0) not in Sweep(axum[axum["block"] <= 3]).curves.set_index(
         ["series", "rate_rps"]
