@@ -23,6 +23,11 @@ CLONE = "git clone REPOSITORY web-bench-lab && cd web-bench-lab && make setup"
 """How to get a checkout. A wheel does not know the address from which its project is cloned."""
 
 
+OUTSIDE_DATA = "bench-data"
+OUTSIDE_FIGURES = "bench-figures"
+"""Folders in which the lab writes outside a checkout, unless the user names one."""
+
+
 @dataclass(frozen=True)
 class Places:
     """The folders that a command reads and writes.
@@ -108,8 +113,8 @@ def places() -> Places:
     checkout = next((each.resolve() for each in (*around, OWN_CHECKOUT) if is_checkout(each)), None)
     root = Path(named).resolve() if named else checkout or Path.cwd()
     inside = root == checkout
-    data = root / ("data" if inside else "bench-data")
-    figures = root / ("figures" if inside else "bench-figures")
+    data = root / ("data" if inside else OUTSIDE_DATA)
+    figures = root / ("figures" if inside else OUTSIDE_FIGURES)
     if chosen := os.environ.get(DATA_VARIABLE):
         data = Path(chosen).resolve()
         figures = data / "figures"
@@ -120,6 +125,17 @@ def places() -> Places:
         figures=figures,
         tools=checkout / ".tools" if checkout else user_cache() / "tools",
     )
+
+
+def hide_from_git(folder: Path) -> None:
+    """Let git ignore a folder that the lab makes by itself in a user's folder.
+
+    The file is like that of other tools' caches: it ignores all of the folder, and itself. A folder
+    that the user has named, or that is in the lab's own checkout, is left alone.
+    """
+    ignored = folder / ".gitignore"
+    if folder.name in {OUTSIDE_DATA, OUTSIDE_FIGURES} and not ignored.exists():
+        ignored.write_text("# Made by bench.\n*\n", encoding="utf-8")
 
 
 def keep_libraries_in_cache() -> None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypeAlias, TypedDict, TypeVa
 
 from runner.generator_traits import TRAITS
 from runner.model import SCHEMA, LabError, State
-from runner.places import places
+from runner.places import hide_from_git, places
 from runner.profiled import DATABASE_STACKS, EVENTS, STACKS
 
 if TYPE_CHECKING:
@@ -603,6 +603,7 @@ def new_run(campaign: str) -> RunFolder:
     """Create the folder of a new run. Names of runs sort by time."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     folder = runs_folder() / f"{stamp}-{campaign}-{secrets.token_hex(2)}"
+    data_folder()
     (folder / "trials").mkdir(parents=True)
     fsync_folder(folder.parent)
     return RunFolder(folder)
@@ -637,13 +638,21 @@ def find_run(run: str) -> RunFolder:
     return found
 
 
+def figures_home() -> Path:
+    """Return the folder of all figures and pages, created if missing."""
+    folder = places().figures
+    folder.mkdir(parents=True, exist_ok=True)
+    hide_from_git(folder)
+    return folder
+
+
 def figures_folder(run: RunFolder) -> Path:
     """Return the folder of a run's figures: figures/<run_id>/.
 
     For a committed run, it is the folder with the run's name, such as figures/sample/.
     """
     name = run.path.name if run.path.parent in _named_places() else run.run_id
-    return places().figures / name
+    return figures_home() / name
 
 
 def short_name(run: RunFolder) -> str:
@@ -687,6 +696,7 @@ def data_folder() -> Path:
     """Return the folder of runs, calibrations and locks, created if missing."""
     folder = places().data
     folder.mkdir(parents=True, exist_ok=True)
+    hide_from_git(folder)
     return folder
 
 

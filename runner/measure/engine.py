@@ -240,7 +240,8 @@ def require_answer(name: str, running: Running, path: str, enough: int = 1) -> A
             f" and redirects to {away[0].headers.get('location')}, which the lab does not follow:"
         )
     raise LabError(
-        f"{url} answers {statuses}{then} give an address, or a --probe-path, that answers 200."
+        f"{url} answers {statuses}{then} choose an address or a path that answers 200 (beside a "
+        "script: --probe-path; for two commits: --path)."
     )
 
 

@@ -144,10 +144,11 @@ def run_two_commits(asked: Asked, report: TrialProgress) -> TwoCommits:
     remarks = tuple(_remarks(repository, base, head))
     for said in remarks:
         report.say(f"Note: {said}")
+    k6 = need_tool("k6")  # before the commits are built, which may take minutes
     script = None
     if asked.script is not None:
         wrapper = PACKAGE / "workloads" / WRAPPER
-        script = read_script(Path(asked.script), wrapper, need_tool("k6").path)
+        script = read_script(Path(asked.script), wrapper, k6.path)
     with temporary() as place:
         source = _Source(repository, base, head, place)
         with open_lab(asked.engine, say=report.say) as opened:

@@ -84,14 +84,14 @@ ADDRESSES = {
     "http://[2001:db8::1]:80/": "2001:db8::1, which is not loopback",
     "http://no-such-host.invalid/": "has no address",
     "http://my_api:9000/": "k6 does not accept the host name my_api: give the server's address",
-    "SERVER/broken": "answers 500: give an address, or a --probe-path, that answers 200",
+    "SERVER/broken": "answers 500: choose an address or a path that answers 200",
     "https://127.0.0.1:1/": "Nothing answers at https://127.0.0.1:1/ (Connection refused)",
     "ftp://127.0.0.1/": "is not the address of an HTTP server",
     "127.0.0.1:9000": "is not the address of an HTTP server",
     "http://127.0.0.1:70000/": "is not a URL (Port out of range",
     "http://me:secret@127.0.0.1/": "a user, a password or a fragment",
     "http://127.0.0.1/#top": "a user, a password or a fragment",
-    "SERVER/missing": "answers 404: give an address",
+    "SERVER/missing": "answers 404: choose an address",
     "SERVER/away?http://93.184.216.34/": (
         "answers 302 and redirects to http://93.184.216.34/, which the lab does not follow"
     ),
@@ -347,8 +347,8 @@ def test_a_server_that_answers_some_requests_is_accepted(statuses, enough, asked
 @pytest.mark.parametrize(
     ("statuses", "words"),
     [
-        ((500,), "answers 500: give an address"),
-        ((500, 503, 0), "answers 500 or 503: give an address"),
+        ((500,), "answers 500: choose an address"),
+        ((500, 503, 0), "answers 500 or 503: choose an address"),
         ((0,), "does not answer HTTP: give the address of an HTTP server"),
     ],
 )

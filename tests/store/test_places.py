@@ -11,7 +11,15 @@ from runner.commands.options import choose_data
 from runner.model import LabError
 from runner.places import places
 from runner.planning.catalog import load_server, server_names
-from runner.store import RunFolder, find_run, new_run, runs_folder, short_name
+from runner.store import (
+    RunFolder,
+    data_folder,
+    figures_home,
+    find_run,
+    new_run,
+    runs_folder,
+    short_name,
+)
 
 
 @pytest.fixture
@@ -72,6 +80,26 @@ def test_the_variable_names_the_folder_to_work_in(installed, tmp_path, monkeypat
     assert places().data == other / "bench-data"
     bare_lab(other)
     assert places().data == other / "data" and places().checkout == other
+
+
+def test_git_sees_nothing_of_the_folders_in_a_user_s_repository(installed):
+    """git itself says so, as `git status` is what a user looks at after a run."""
+
+    def seen():
+        status = ["git", "status", "--short", "--untracked-files=all"]
+        return subprocess.run(
+            status, cwd=installed, check=True, capture_output=True, text=True
+        ).stdout
+
+    subprocess.run(["git", "init", "--quiet"], cwd=installed, check=True)
+    (installed / "bench-other").mkdir()
+    (installed / "bench-other" / "mine.txt").write_text("the user's own")
+    (new_run("short").path / "run.json").write_text("{}")
+    (figures_home() / "report.html").write_text("<html>")
+    assert seen() == "?? bench-other/mine.txt\n"
+    (installed / "bench-data" / ".gitignore").write_text("# kept by the user\n")
+    data_folder()
+    assert "bench-data/runs" in seen(), "a user who commits runs empties the file, and keeps it"
 
 
 def test_a_chosen_folder_has_runs_and_figures(installed, monkeypatch):
