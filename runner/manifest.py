@@ -212,7 +212,7 @@ class PlacementOfRun(Facts):
     generator: tuple[Int, ...] = ()
     database: tuple[Int, ...] = ()
     hosts: tuple[str, ...] = ()
-    """The same as `Placement.hosts`."""
+    """Ids of the machines, as in `Placement.hosts`."""
     disjoint: Flag = True
     database_shared: Flag = False
 

@@ -155,7 +155,7 @@ class GeneratorHost:
 
     cpus: int
     host_cpus: int
-    machine: str  # as in Placement.hosts
+    machine: str  # its id, as in Placement.hosts
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ class LoadFacts(Generated):
     counters_before: Counters
     counters_after: Counters
     database: DatabaseUse | None = None
-    parts: tuple[Part, ...] = ()  # the other generators' parts
+    parts: tuple[Part, ...] = ()  # the parts of all generators but the first
     between: Between | None = None  # None if all run on one machine
     spent: Spent | None = None
     """Resources that the server used; None in older runs, or if its process was not found."""

@@ -153,7 +153,7 @@ class RequestNumbers(Tally):
     answered_by_end: int = 0
     """Responses received until the planned end of the load; all responses if it is unknown."""
     tail_percent: float | None = None  # highest percentile that this number of requests supports
-    tail_ms: float | None = None  # that percentile of the published latency
+    tail_ms: float | None = None  # published latency at `tail_percent`
     first_byte: Trend = field(default_factory=dict)
     """Exact percentiles, in ms, of the published latency without the time of receiving.
 

@@ -135,9 +135,7 @@ def test_a_printed_report_has_the_numbers_that_stand_there(tool: str) -> None:
 
 
 def test_the_third_column_of_wrk2_is_what_its_heading_says() -> None:
-    """Its heading must decide, because in some versions of wrk2 it is the 99th percentile, not the
-    maximum.
-    """
+    """The heading of the third column decides: some versions print p99 there, not the maximum."""
     without_table = re.sub(r"  Latency Distribution\n(?:.*%.*\n)+", "", WRK2)
     row = parse(without_table.encode(), "stdin").iloc[0]
     assert row["p99_ms"] == 12.92

@@ -168,7 +168,7 @@ def test_equal_lengths_are_one_and_a_folded_value_is_one_line():
 
 
 def test_a_kept_connection_of_http_1_0_serves_on():
-    """Servers keep such a connection if the client asks for it (RFC 9112, section 9.3).
+    """A connection of HTTP/1.0 is kept if the client asks for it (RFC 9112, section 9.3).
 
     h11 counts no connection of HTTP/1.0 as kept.
     """

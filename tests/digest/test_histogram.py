@@ -160,7 +160,7 @@ CHANGES += [{"latency_us": pairs} for pairs in HISTOGRAMS]
 
 
 def test_a_good_file_is_read_and_any_other_is_named(tmp_path):
-    """Any other file is refused in one sentence that names it."""
+    """A good file is read, and any other is refused in one sentence that names it."""
     path = tmp_path / "wrk.json"
     path.write_text(json.dumps(WRK_RESULT))
     result = read_wrk(path)

@@ -200,7 +200,7 @@ def test_the_mode_is_what_happened_to_the_connections() -> None:
 
 @pytest.mark.parametrize(("held", "mode"), [(10_000, "keepalive"), (0, "mixed")])
 def test_the_latency_is_the_one_that_the_mode_implies(tmp_path: Path, held: int, mode: str) -> None:
-    """Opened connections decide the mode: about half of these requests opened one."""
+    """The mode follows from the share of requests with new connections, and decides the latency."""
     raw = write_lines(tmp_path / "k6.json.gz", make_lines(7, 900)[0])
     points = digest(raw, held=held)
     table = read_table(raw, "requests")

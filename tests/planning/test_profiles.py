@@ -33,7 +33,10 @@ def test_the_slices_of_a_profile_are_as_long_as_the_loads():
 
 
 def test_a_number_of_iterations_becomes_a_time():
-    """Otherwise the 20,000 iterations of the published load would be slices of unknown length."""
+    """A profile of a load with a number of iterations has a duration instead.
+
+    Otherwise the 20,000 iterations of the published load would be slices of unknown length.
+    """
     (profile,) = [
         each for each in planned(with_profile(QUICK)) if each.load_id == "experiments-vus500"
     ]

@@ -375,7 +375,7 @@ def test_a_full_table_is_waited_for(tmp_path):
 
 
 def test_a_table_that_is_half_free_is_not_waited_for(tmp_path):
-    """There must be no wait either if the kernel tracks no connections."""
+    """The runner does not wait if half of the connection table is free, or if there is no table."""
 
     def fail(_needed):
         pytest.fail("waited")
@@ -393,7 +393,7 @@ def test_kept_connections_need_little_room():
 
 @pytest.mark.parametrize(("dropped", "ok"), [(5, True), (8, False), (None, True)])
 def test_a_dropped_packet_makes_a_trial_invalid(dropped, ok):
-    """Such a trial must also count as disturbed by the machine."""
+    """A packet that the kernel dropped makes a trial invalid, and counts as a disturbance."""
     drops = kept_packets(
         measured(counters_before=Counters(0, 0, 0, 5), counters_after=Counters(9, 9, 9, dropped))
     )

@@ -179,7 +179,7 @@ def test_an_open_load_of_a_script_offers_iterations(root):
 
 @pytest.mark.long
 def test_a_server_on_the_generators_cpus_has_no_verdict(root):
-    """Such a trial must have no verdict, and the remedy must be printed."""
+    """If the server may use the generator's CPUs, there is no verdict; the remedy is printed."""
     with tiny(5, cpus=",".join(map(str, sorted(os.sched_getaffinity(0))))) as server:
         made = run(root, *CLOSED, url=server.url, code=None)
     row = made.trials.iloc[0]

@@ -117,7 +117,7 @@ def test_without_a_result_there_is_no_summary(tmp_path):
 
 
 def test_inputs_reach_the_command_unchanged(tmp_path):
-    """This includes inputs with blanks and quotes, which no shell may interpret."""
+    """Inputs reach the command unchanged; no shell interprets their blanks and quotes."""
     build = "go build -o 'my server' . && echo \"$HOME\""
     *_, arguments = run(tmp_path, 0, base="a b", build=build, start="exec ./x", path="/?q='$(id)'")
     given = dict(zip(arguments[1::2], arguments[2::2], strict=True))

@@ -128,7 +128,7 @@ def test_notebooks_are_copied_but_never_over_changed_ones(bare):
 @pytest.mark.timeout(900)
 @real_lab.needs_two_cpus
 def test_a_user_without_a_checkout(lab):
-    """Such a user can measure an API by its URL, read a file of k6, and make reports of both.
+    """A user without a checkout can measure a URL, read a file of k6, and make reports of both.
 
     Nothing may be written outside the user's folder, except for what libraries keep in the cache.
     """

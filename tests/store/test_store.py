@@ -211,7 +211,7 @@ def test_exported_records_are_those_of_the_run(tmp_path):
 
 
 def test_a_run_exported_by_an_older_version_is_read(tmp_path):
-    """It must also be possible to export it again, and to replace it."""
+    """A run that an older version exported can be read, exported again, and replaced."""
     old = make_run(tmp_path / "old", "old")
     (old.trial("t1") / "k6.json.gz").unlink()  # an older version exported runs without raw files
     assert [each["trial_id"] for each in old.records()] == ["t1"]
