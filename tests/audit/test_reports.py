@@ -216,9 +216,10 @@ def test_locusts_sum_is_no_row() -> None:
 
 
 def test_jmeters_requests_are_counted_by_label() -> None:
-    """The file has 100 requests of `a`, one every 10 ms, and two failed requests of `b`.
+    """The requests of a file of JMeter are counted by label.
 
-    Each request of `a` takes 5 ms, except for the last one, which takes 30 ms.
+    The file has 100 requests of `a`, one every 10 ms, and two failed requests of `b`. Each request
+    of `a` takes 5 ms, except for the last one, which takes 30 ms.
     """
     head = "timeStamp,elapsed,label,responseCode,success,bytes,allThreads"
     lines = [f"{1000 + 10 * n},{30 if n == 99 else 5},a,200,true,180,4" for n in range(100)]
@@ -388,7 +389,7 @@ OHA = {
 
 
 def test_errors_are_errors_wherever_a_tool_counts_them() -> None:
-    """Of 120 requests in 2 s, 30 were refused, and oha cut 30 off at the end."""
+    """oha's errors are counted: of 120 requests, 30 were refused and 30 cut off at the end."""
     row = parse(json.dumps(OHA).encode(), "oha.json").iloc[0]
     assert (row["requests"], row["errors"], row["unfinished"]) == (120, 30, 30)
     refused = OHA | {"statusCodeDistribution": {}, "errorDistribution": {"refused": 10}}

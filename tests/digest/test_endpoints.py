@@ -73,8 +73,9 @@ def test_endpoints_have_the_percentiles_of_their_lines(tables):
 
 
 def test_too_many_endpoints_share_one_row(bare_lab, tmp_path):
-    """The script has 6,000 paths without identifiers: more than the table has rows, or a load has
-    labels.
+    """Endpoints beyond the number of rows of the table share one row.
+
+    The script has 6,000 paths without identifiers, which is also more than a load has labels.
     """
     names = ["".join(letters) for letters in product(ascii_lowercase[:19], repeat=3)][:6000]
     lines = []
@@ -95,7 +96,7 @@ def test_too_many_endpoints_share_one_row(bare_lab, tmp_path):
 
 
 def test_the_slowest_requests_are_shared_out(tables):
-    """The test itself finds the requests above the 99th percentile, without the lab's code."""
+    """Each endpoint has its share of the requests above p99, found here without the lab's code."""
     durations = k6_samples.points(CLOSED, "http_req_duration")
     limit_ms = k6_samples.percentile(CLOSED, 99)
     slow = [each["tags"]["method"] for each in durations if each["value"] > limit_ms]

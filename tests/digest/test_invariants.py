@@ -213,7 +213,7 @@ def sampled(
     ],
 )
 def test_impossible_cpu_use_and_gaps_of_the_sampler_are_caught(seen, violated):
-    """CPU time exceeds that of the machine, a process uses other CPUs, or samples are missing."""
+    """A trial fails if CPU time is impossible, a process used other CPUs, or samples are lost."""
     assert broken(sampled(**seen)) == names(violated)
 
 
@@ -231,7 +231,7 @@ def test_a_clock_that_was_stepped_is_caught(stepped_ms, ok):
     "the trial is not sealed, and says why",
 )
 def test_a_process_killed_for_memory_breaks_its_trial():
-    """A server that died breaks its trial, too."""
+    """A trial fails if the kernel killed the server for memory, or if the server died."""
     assert lived(measurement()).ok and lived(measurement(oom_kills=0)).ok
     killed = lived(measurement(oom_kills=2))
     assert (killed.ok, killed.detail) == (

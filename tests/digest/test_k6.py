@@ -130,8 +130,9 @@ def test_pairs_like_the_slow_reader(tmp_path: Path, name: str, mode: str, stock:
 
 
 def test_requests_that_straddle_batches(tmp_path: Path) -> None:
-    """The digest reads many small blocks, so that the points of one request are in different
-    blocks.
+    """A request is digested correctly even if its points are in different blocks of the file.
+
+    So the digest reads many small blocks here.
     """
     raw = tmp_path / "k6.json.gz"
     write_large(raw, 12_000, vus=50, stock_tags=False)

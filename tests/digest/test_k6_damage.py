@@ -115,9 +115,10 @@ def test_a_missing_or_doubled_line_never_pairs_wrongly(tmp_path, metric, change)
 
 
 def test_eight_lines_lost_across_two_requests(tmp_path):
-    """The order of the metrics alone would look right.
+    """Eight lines that are lost across two requests are noticed.
 
-    The reason is that the first points of one request are followed by the last points of the next.
+    The order of the metrics alone would look right, because the first points of one request are
+    followed by the last points of the next.
     """
     requests = [plain(EPOCH_NS + i * MS, (i + 1) * MS) for i in range(4)]
     lines = [line for request in requests for line in request_lines(request, failed_point=False)]

@@ -61,7 +61,9 @@ def raw(tmp_path):
 
 
 def test_reading_and_rates(raw):
-    """In each tick of 50 ms, the host has 400 switches and 5 ms of stolen time; the server has 7
+    """Means and rates follow from the counters of a file.
+
+    In each tick of 50 ms, the host has 400 switches and 5 ms of stolen time; the server has 7
     threads.
     """
     counters = read_counters(raw, 1_000_000_000)

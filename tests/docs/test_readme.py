@@ -171,6 +171,6 @@ def test_every_anchor_of_a_link_is_a_heading():
 
 @pytest.mark.parametrize(("page", "most"), [("README.md", 1000), ("docs/method.md", 2600)])
 def test_the_pages_that_are_read_to_the_end_are_short(page, most):
-    """The limit applies to the words of a page without code and tables."""
+    """Pages that are meant to be read to the end have few words, apart from code and tables."""
     text = re.sub(r"^(    |\||```).*$", "", (ROOT / page).read_text(), flags=re.M)
     assert len(text.split()) <= most

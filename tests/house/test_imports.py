@@ -107,7 +107,7 @@ def seen(path, inside="runner"):
 
 @pytest.mark.parametrize("wing", WINGS)
 def test_wings_import_neither_each_other_nor_what_is_above(wing):
-    """A wing must also not import libraries that are not meant for it."""
+    """A wing imports no other wing, no room above the wings, and no library of other wings."""
     for path in modules(wing):
         assert not seen(path) & {*WINGS, "cli", "commands", "running", "audit", "console"} - {
             wing
@@ -146,7 +146,7 @@ def test_no_modules_import_each_other_in_a_circle():
 
 
 def test_responses_are_read_in_one_module():
-    """Only `measure` looks at the contract."""
+    """Only `measure` imports `contract`, and no module uses a library to read responses."""
     for path in modules():
         if not path.is_relative_to(PACKAGE / "contract") and not path.is_relative_to(
             PACKAGE / "measure"

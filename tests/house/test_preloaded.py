@@ -91,7 +91,7 @@ def test_a_fork_sees_what_a_program_sees(tmp_path, given):
 
 @pytest.mark.parametrize("how", STARTS)
 def test_a_session_of_its_own_is_there_at_once(how):
-    """Without a session of its own, a signal to the program's group would hit the tests."""
+    """A program has a session of its own at once, so signals to its group do not hit the tests."""
     for _ in range(10):
         with start(how, "-c", "pass", start_new_session=True) as made:
             assert os.getsid(made.pid) == os.getpgid(made.pid) == made.pid
@@ -163,9 +163,9 @@ def test_forks_share_no_chance_and_no_folder_for_temporary_files(tmp_path):
 
 
 def test_other_surroundings_make_it_a_program():
-    """While a module is imported, it may depend on each of these surroundings.
+    """A real program is started if its surroundings differ from the preloaded process.
 
-    If they differ from those of the preloaded process, a real program must be started.
+    A module may depend on each of these surroundings while it is imported.
     """
 
     def is_forked(**given: object) -> bool:

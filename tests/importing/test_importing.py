@@ -218,8 +218,9 @@ def test_a_short_load_at_a_constant_rate_is_no_ramp(bare_lab, tmp_path, rate_rps
 
 
 def test_a_rising_rate_is_a_ramp(bare_lab, tmp_path):
-    """The rate rises from 20/s to 40/s in 10 s, so 20 t + t^2 iterations have begun after t
-    seconds.
+    """Iterations whose rate rises are recognized as a ramp.
+
+    The rate rises from 20/s to 40/s in 10 s, so 20 t + t^2 iterations have begun after t seconds.
     """
     begins_s = -10 + np.sqrt(100 + np.arange(300))
     said = told(planned(begins_s, tmp_path / "results.json"))

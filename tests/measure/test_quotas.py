@@ -161,7 +161,7 @@ def test_what_cannot_be_read_is_not_known_and_never_0(tree, how):
 
 @pytest.mark.parametrize("text", ["", "much\n", None], ids=["empty", "no number", "a folder"])
 def test_a_quota_that_cannot_be_read_is_not_known(tree, text):
-    """The quota must then be unknown, but the quota of the group above must still be reported."""
+    """If a group's quota cannot be read, it is unknown, but that of the group above is reported."""
     tree.process(PID, "/one/two")
     tree.group("/one", 50_000, 1_000_000)
     unreadable = tree.group("/one/two")
@@ -221,7 +221,7 @@ def used_by(
 
 
 def test_a_server_at_a_foreign_quota_is_the_limit():
-    """The reason of the verdict must name the share of a core that the quota allows."""
+    """A server at a foreign quota is the limit, and the verdict's reason names the quota."""
     metrics, found = used_by(Quota(0.5))
     assert (metrics["server_quota_cores"], metrics["server_throttled_pct"]) == (
         0.5,

@@ -201,7 +201,7 @@ def test_the_last_step_confirms_the_highest_rate_that_was_kept(steps):
 
 
 def test_a_rate_that_is_not_confirmed_is_broken(steps):
-    """If a further step follows, it must try a lower rate."""
+    """After a rate that was kept once but not confirmed, the next step tries a lower rate."""
     count = steps_between(100, 6400) + 1
     rates = searched(
         long_search(steps, count), lambda tried: tried[-1] <= 1000 and len(tried) != count - 1
@@ -211,5 +211,5 @@ def test_a_rate_that_is_not_confirmed_is_broken(steps):
 
 @pytest.mark.parametrize(("high_rps", "count"), [(110, 1 + 1), (6400, 7 + 1), (1_000_000, 8 + 1)])
 def test_a_search_has_steps_until_its_ends_are_within_five_percent(high_rps, count):
-    """The expected count follows from log2(ln(64) / ln(1.05)), which is 6.4."""
+    """A search ends with its ends within 5 %: after log2(ln(64) / ln(1.05)) = 6.4 bisections."""
     assert steps_between(100, high_rps) == count

@@ -59,7 +59,10 @@ def test_every_cell_of_a_committed_run_is_stored_again_as_it_was(run):
 
 @pytest.mark.parametrize("run", RUNS)
 def test_every_row_of_a_committed_table_is_a_cell_that_gives_the_row_again(run):
-    """The columns that a result replaces, or that the table lacks, are taken from the record."""
+    """Every row of a committed table can be read as a cell, and written again.
+
+    The columns that a result replaces, or that the table lacks, are taken from the record.
+    """
     rows = pq.read_table(DATA / run / "tables" / "trials.parquet").to_pylist()
     recorded = dict(cells_of(run))
     assert len(rows) == len(recorded)

@@ -250,7 +250,7 @@ def test_a_script_that_cannot_be_run_is_refused_in_a_sentence(server, tmp_path, 
 )
 @pytest.mark.parametrize("by", ["my.js", "beside.js"])
 def test_an_import_from_the_network_is_refused(server, tmp_path, url, how, name, by):
-    """The error must name a remedy, and nothing may be fetched."""
+    """An import from the network is refused with a remedy, and nothing is fetched."""
     address = url.replace("SERVER", server.url.removeprefix("http://"))
     before = server.seen["requests"]
     path = tmp_path / "my.js"
@@ -353,7 +353,7 @@ def test_a_server_that_answers_some_requests_is_accepted(statuses, enough, asked
     ],
 )
 def test_a_server_that_answers_no_request_is_refused(statuses, words):
-    """The error must name all statuses that the server sent."""
+    """A server that never answers with success is refused, and the error names all statuses."""
     with answering(*statuses) as (running, given), pytest.raises(LabError, match=words):
         require_answer("it", running, "/")
     assert len(given) == MOST_ASKED

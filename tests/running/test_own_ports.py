@@ -143,7 +143,7 @@ def test_a_script_that_asks_only_other_ports_fails(root, two_servers):
 
 @pytest.mark.long
 def test_a_server_that_fails_every_second_request_is_measured(root):
-    """The number of failures among the first requests must be printed."""
+    """A server whose every second answer is a failure is measured, and the failures are printed."""
     with tiny(5) as server:
         made = run(root, *CLOSED, "--repeats", "2", url=f"{server.url}/flaky")
     assert "5 of 10 first requests" in made.done.stderr

@@ -138,7 +138,7 @@ def test_options_of_the_examples_exist(bench):
 
 
 def test_no_step_has_an_expression_in_its_script():
-    """A user who names a branch could otherwise run commands by an input within a script."""
+    """No script contains an input: whoever names a branch could otherwise run commands with it."""
     scripts = [each["run"] for each in steps()]
     jobs = read(FILES["github-workflows"])["jobs"]["ab"]["steps"]
     scripts += [each["run"] for each in jobs if "run" in each]

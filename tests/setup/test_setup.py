@@ -153,7 +153,7 @@ def test_the_set_up_builds_a_server_as_its_description_says():
 
 @pytest.mark.timed
 def test_the_lab_serves_the_notebooks_with_the_projects_kernel(tmp_path):
-    """The test runs the command of `make lab` on a free port."""
+    """The command of `make lab`, here on a free port, serves notebooks with the right kernel."""
     make = ["make", "-n", "lab"]
     printed = subprocess.run(
         make, cwd=real_lab.REPOSITORY, capture_output=True, text=True, check=True

@@ -235,7 +235,10 @@ def test_the_bill_has_what_is_needed_and_no_more(tmp_path, monkeypatch):
 
 @pytest.mark.long
 def test_a_build_is_kept_as_long_as_its_lock_is_the_same(wheel, tmp_path):
-    """A fake Go writes a program that prints the locked version."""
+    """A tool is built again only if its lock file has changed.
+
+    A fake Go writes a program that prints the locked version.
+    """
     programs = tmp_path / "programs"
     programs.mkdir()
     go = '#!/bin/sh\necho built >> "$HOME/builds"\nwhile [ "$1" != -o ]; do shift; done\n'

@@ -171,7 +171,7 @@ def test_records_in_both_layouts_are_refused(lab):
 
 @pytest.mark.parametrize("value", ["NaN", "1e999"])
 def test_a_value_that_no_record_has_is_refused(lab, tmp_path, value):
-    """The error must be one sentence, and must occur when the record is written."""
+    """An impossible value in a record is refused in one sentence when the record is written."""
     path = record(lab)
     path.write_text(path.read_text().replace('"metrics": {}', f'"metrics": {{"rps": {value}}}'))
     run = RunFolder(lab)

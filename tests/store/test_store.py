@@ -149,7 +149,7 @@ def test_an_export_has_no_raw_files_and_replaces_only_an_export(tmp_path):
 
 
 def test_a_folder_that_a_killed_process_left_is_removed_by_the_next(tmp_path):
-    """The folder of a running process, and files of other programs, must stay."""
+    """A killed process's folder is removed; a running process's folder and other files stay."""
     gone = subprocess.Popen(["true"])
     gone.wait()
     abandoned = tmp_path / f".out.{gone.pid}-0a0b0c0d.tmp"
@@ -244,7 +244,7 @@ def test_a_broken_manifest_is_one_sentence_before_any_work(tmp_path, text):
 
 
 def test_a_committed_run_is_found_by_its_name(bare_lab, tmp_path):
-    """The folder of its figures must have the same name."""
+    """A committed run is found by the name of its folder, and its figures have that name, too."""
     make_run(tmp_path / "data" / "mine", "20260101T000000Z-x-1")
     make_run(tmp_path / "data" / "runs" / "20260101T000000Z-y-2", "20260101T000000Z-y-2")
     committed = find_run("mine")
