@@ -133,7 +133,9 @@ def test_a_container_is_hardened_pinned_and_on_loopback_only(root, name, ours):
         "Cpus_allowed_list": "0",
     }
     assert (expected | {"Seccomp": "2"}).items() <= status.items()
-    assert set(listening) == {f"0100007F:{running.port:04X}"}  # 127.0.0.1, little-endian
+    assert set(listening) == {
+        f"0100007F:{running.port:04X}"
+    }  # the address 127.0.0.1, little-endian
     assert config["ReadonlyRootfs"] and config["PidsLimit"] > 0 and config["Memory"] > 0
     assert ours() == []
 
@@ -244,7 +246,7 @@ def test_a_container_is_kept_from_all_that_it_does_not_need(root, ours):
         forked = container.exec_run(
             ["sh", "-c", f'({loop}) 2> /dev/null; echo "ended with $?, $i"']
         )
-        assert forked.output.strip() == b"ended with 2,"  # dash: cannot fork
+        assert forked.output.strip() == b"ended with 2,"  # the shell could not fork
     config = container.attrs["HostConfig"]
     assert (config["ReadonlyRootfs"], config["CapDrop"]) == (True, ["ALL"])
     assert container.attrs["Config"]["User"] == "65534:65534"

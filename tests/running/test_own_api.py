@@ -27,7 +27,7 @@ from runner.measure.tools import build
 from runner.planning.catalog import load_server
 
 pytestmark = [pytest.mark.load, real_lab.needs("k6"), real_lab.needs_two_cpus]
-OPEN = ("--rate", "300", "--duration", "5")  # a hundredth of its requests is enough for a median
+OPEN = ("--rate", "300", "--duration", "5")  # the probe's 1 % suffices for a median
 
 
 @pytest.mark.long

@@ -375,7 +375,7 @@ def test_all_that_a_script_reads_is_known_wherever_it_lies(tmp_path):
     (tmp_path / "shared" / "x.js").write_text("export const x = 1;")
     (tmp_path / "a" / "ids.csv").write_text("1,2\n")
     (tmp_path / "a" / "unused.csv").write_text("3\n")
-    path = tmp_path / "a" / "b" / "own.js"  # the same name as the wrapper's
+    path = tmp_path / "a" / "b" / "own.js"  # the name that the lab's wrapper script has, too
     path.write_text(
         "import { x } from '../../shared/x.js';\nconst ids = open('../ids.csv');\nexport const "
         "options = { vus: x };\nexport default async function () {}"

@@ -226,7 +226,7 @@ def _serve(kind: str, connection: socket.socket) -> Request:
 
     This returns only in a fork. The process itself ends when the process that started it ends.
     """
-    on_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal; the tests end
+    on_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends only the tests
     _preload(kind)
     gc.collect()
     gc.freeze()

@@ -31,7 +31,7 @@ CAMPAIGN = campaign(
 SYSTEMATIC = 0.03
 """Largest error that more samples do not reduce.
 
-It exists because a timer samples code that runs with interrupts disabled too late.
+It exists because a timer samples code too late if the code disables interrupts.
 """
 
 

@@ -242,7 +242,7 @@ DECIDED = [
         ABSENT,
         ["those that were asked for"],
     ),
-    # What a run does not know of its database.
+    # Verdicts and CPU use decide whether PostgreSQL is known not to be the limit.
     ("postgres-not-the-limit", World(verdicts={"insert": "inconclusive"}), ABSENT, []),
     ("postgres-not-the-limit", World(verdicts={"insert": "generator-bound"}), HOLDS, []),
     (

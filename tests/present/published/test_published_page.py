@@ -204,7 +204,7 @@ def test_cells_are_one_line_and_show_every_source() -> None:
     parts = [found[1].lower() for found in named if found]
     sources = {number.source for number in read_published()}
     assert all(sum(part in source.lower() for part in parts) == 1 for source in sources)
-    assert 'page.show_part("claims")' in code  # the page shows the claims of no such source
+    assert 'page.show_part("claims")' in code  # shows the claims of all other sources
 
 
 def test_an_unknown_figure_or_source_is_one_sentence() -> None:

@@ -149,7 +149,7 @@ def corrected(logs: np.ndarray) -> np.ndarray:
 )
 def test_equal_servers_differ_in_at_most_5_percent(name, servers, n):
     p = corrected(campaigns(name, n, servers, 1.0))
-    # It may be 5 % and what 2,000 campaigns can be off by: three standard errors of 0.5 %.
+    # The share may exceed 5 % by what 2,000 campaigns can be off: three standard errors of 0.5 %.
     assert np.mean(p.min(axis=-1) <= ALPHA) <= 0.05 + 0.015
 
 
