@@ -101,12 +101,12 @@ class Spent:
     page_faults: int
 
     def since(self, before: Spent) -> Spent:
-        """Return what was used since an earlier reading."""
+        """Return what was used between an earlier reading and this one."""
         names = [each.name for each in fields(self)]
         return Spent(*(getattr(self, name) - getattr(before, name) for name in names))
 
     def plus(self, other: Spent) -> Spent:
-        """Return what both used together."""
+        """Return the sum of this and another use of resources."""
         names = [each.name for each in fields(self)]
         return Spent(*(getattr(self, name) + getattr(other, name) for name in names))
 

@@ -245,9 +245,9 @@ class Cell:
     pool_size: int | None = None
     warmup_s: float = 1.0
     share: float = 1.0
-    """Share of each of its CPUs that a CPU quota lets the server use; 1.0 without a quota."""
+    """Share of its CPUs' time that a quota lets the server use; 1.0 without a quota."""
     database_share: float = 1.0
-    """Share of each of its CPUs that a CPU quota lets the database use; 1.0 without a quota."""
+    """Share of its CPUs' time that a quota lets the database use; 1.0 without a quota."""
     idle: Idle = "polling"
     """Requested state of idle CPUs."""
     slices: int | None = None
@@ -441,7 +441,7 @@ class Load:
     servers: tuple[str, ...] = ()
     """Servers of the campaign to which this load is applied; empty if it is applied to all."""
     shares: tuple[float, ...] = (1.0,)
-    """Shares of a core that the server may use of each of its CPUs.
+    """Shares of its CPUs' time that quotas let the server use; 1.0 without a quota.
 
     A server has one cell of the plan for each share.
     """

@@ -80,7 +80,7 @@ def request_checks(
             not differ,
             "; ".join(differ) or ", ".join(f"{n} {name}" for name, n in summary.counts.items()),
         )
-    if Invariant.PHASES.is_asked_of(cell.tool):  # other generators' requests have only one time
+    if Invariant.PHASES.is_asked_of(cell.tool):  # other generators measure no phases
         yield _phases(points)
         yield _longest(points)
     # The percentiles of vegeta, of oha, and of several generators together are not exact.

@@ -150,14 +150,14 @@ class Evidence:
     unit: str = "requests"
     """What the rate of an open load counts: requests, or iterations of several requests."""
     share: float = 1.0
-    """The lab's quota: the share of each of its CPUs that the server may use."""
+    """The lab's quota: the share of its CPUs' time that the server may use."""
     cores: float = 1.0
     """The server's quota in cores, summed over its CPUs.
 
     A quota set outside the lab takes precedence over the lab's own quota.
     """
     foreign_quota: bool = False
-    """True if a quota set outside the lab gave the server less."""
+    """True if a quota set outside the lab gave the server less than its CPUs."""
     shared_quota: bool = False
     """True if the server's quota also applies to the generator."""
     generator_throttled_share: float = 0.0

@@ -103,7 +103,7 @@ class _Load:
     end_s: float
     """End of its last stage, in seconds since the begin of the test."""
     iterations: float
-    """Number of iterations that it begins; 0 if users repeat iterations for a given time."""
+    """Number of iterations that it begins; 0 if its users repeat iterations for a given time."""
 
     @classmethod
     def of(cls, scenario: Mapping[str, Any], most_users: int) -> "_Load":
