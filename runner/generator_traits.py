@@ -50,7 +50,7 @@ class Traits:
     most_rps: float = math.inf
     """The highest rate of an open load at which its requests begin one by one."""
     runs_scripts: bool = False
-    """True if the generator runs scripts with iterations, virtual users and times to first bytes."""
+    """True if the generator runs scripts, with iterations, virtual users, times to first bytes."""
     keeps_connections_by_itself: bool = True
     """True if its loads keep connections by default, so that a load's name needs no mode."""
     whole_seconds: bool = False
