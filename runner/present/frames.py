@@ -29,7 +29,8 @@ from runner.verdict.words import reason, rule_words
 FRAMES = ("trials", "latency", "throughput", "resources")
 MOST_ROWS = 100_000_000
 TWICE = 2.0
-"""If the generator's median is at least this many times the probe's, most of it is no server time.
+"""If the generator's median is at least this many times the probe's, most of it is not due to the
+server.
 """
 MODES = {"keepalive": "keep-alive", "close": "close"}
 """Requested modes in words; an observed mode may also be `mixed`."""

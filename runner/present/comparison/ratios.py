@@ -158,7 +158,7 @@ def _mean_of(side: Measured) -> float:
 
 
 def disturbed(trials: pd.DataFrame) -> pd.Series[bool]:
-    """Return a mask of trials whose session is left out because others took CPU time from it.
+    """Return a mask of trials whose session is left out because other programs took CPU time.
 
     Such a disturbance does not depend on the server. Therefore the session is left out for all
     servers under that load, unless fewer than `FEWEST_TRIALS` sessions would remain.

@@ -120,7 +120,7 @@ class Track:
 
     @cached_property
     def spikes(self) -> tuple[Spike, ...]:
-        """The stretches above the limit as spikes, including settling ones."""
+        """The stretches above the limit as spikes, including those that do not count."""
         found = []
         for first, last in self.ranges:
             within = slice(first, last + 1)
@@ -144,7 +144,7 @@ class Track:
 
     @property
     def counted(self) -> tuple[Spike, ...]:
-        """The spikes that count, which are those that are not settling."""
+        """The spikes that count: they are not at the start of the load or of a slice."""
         return tuple(spike for spike in self.spikes if not spike.settling)
 
     @property
