@@ -276,7 +276,7 @@ def _of_placement(cores: Sequence[Sequence[int]], placement: Placement) -> list[
 
 
 def _of_cpus(facts: MachineFacts, root: Path, sleep: Callable[[float], object]) -> list[Diagnosis]:
-    """Check the CPUs' frequency, how much others use the CPUs, and the instruments' priority."""
+    """Check the CPUs' frequency, their use by other programs, and the instruments' priority."""
     before = _cpu_times(root)
     sleep(STEAL_OVER_S)
     after = _cpu_times(root)

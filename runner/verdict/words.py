@@ -179,7 +179,7 @@ _FIXED: dict[Cause, str] = {
     Cause.BOTH_WAITED_ALIKE: f"{_WAITED_ALIKE} (a full thread, a lock, or what it waits for)",
     Cause.NEITHER_SIDE_BUSY: "neither side was busy",
 }
-"""Rules in words that contain no number."""
+"""The words of each rule whose words contain no number."""
 
 _WITH_NUMBERS: dict[Cause, Callable[[Evidence], str]] = {
     Cause.REQUESTS_FAILED: _requests_failed,

@@ -180,7 +180,7 @@ def sampled(
 ):
     """Check a load of 1 s with samples from `begin` to `end`.
 
-    `foreign` says from when to when the processes could use how many CPUs of others.
+    `foreign` is (begin, end, CPUs): the time in which the processes could use CPUs of another role.
     """
     t_s = np.arange(begin, end + 0.01, 0.05)
     others = np.where((t_s >= foreign[0]) & (t_s <= foreign[1]), foreign[2], 0.0)

@@ -77,7 +77,7 @@ ALLOWED = {
         (),
     ),
 }
-"""Rooms and modules that may import only few others -> the others that each may import."""
+"""Room or module that may import only a few others -> the ones that it may import."""
 
 
 def imported(path):

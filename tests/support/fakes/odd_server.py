@@ -1,6 +1,7 @@
 """An API with one oddity, on the standard library. Run as `odd_server.py ADDRESS PORT ODDITY MS`.
 
-- `shedding` takes MS for a request, serves up to five at a time, and answers 503 at once to others.
+- `shedding` takes MS for a request, serves up to five at a time, and answers all other requests at
+  once with 503.
 - `uneven` answers at once, but takes MS for every tenth request.
 - `streaming` sends the head and the first bytes at once, and the last bytes MS later.
 
