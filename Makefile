@@ -13,7 +13,7 @@ BIN := .venv/bin
 K6_SERIES := v1
 SERVERS_RUST := $(dir $(wildcard servers/*/Cargo.toml))
 SERVERS_GO := $(dir $(wildcard servers/*/go.mod examples/*/go.mod))
-PYTEST := $(BIN)/python -m pytest --durations 10 --durations-min 5
+PYTEST := $(BIN)/python -m pytest --durations 25 --durations-min 3
 DISTURBED := 9
 # The modules that give a mark, in the order of their paths.
 marked = $$(grep -rl --include='test_*.py' 'mark\.$(1)' tests | sort)
@@ -38,21 +38,23 @@ test: setup vegeta ## Run the tests that a change must pass before its commit (a
 test-all: setup vegeta k6-both test-servers ## Run all tests: long loads, every server, containers, browser and faults too
 test: ONLY := not long and
 test-all: BUILT := $(notdir $(patsubst %/server.toml,%,$(wildcard servers/*/server.toml)))
-# First what measures nothing. Then what holds something against the clock: one process more than there are CPUs, as most
-# of it waits. Then real loads, alone. Only modules that give the mark are collected for these two. What fails is run once
-# again, alone, and that decides, but where the hypervisor disturbed it (tests/support/disturbance.py); all is printed.
+# First what measures nothing. Then what holds something against the clock or only drives a load: one process more than
+# there are CPUs, as most of it waits. Then what compares measured values, alone. Only modules that give the mark are
+# collected for these two. What fails is run once again, alone, and that decides, but where the hypervisor disturbed it
+# (tests/support/disturbance.py); all is printed. .times/ has each phase's outcomes and times in the format of JUnit.
 # The binaries that long tests need are built beside the first tests, so that no compiler runs beside a clock.
 test test-all:
 	@status=0; \
 	$(if $(BUILT),PYTHONPATH=. $(BIN)/python setup/servers.py $(BUILT),:) & builds=$$!; \
-	phase() { code=0; $(PYTEST) "$$@" || code=$$?; [ $$code != 1 ] || code=$(DISTURBED); \
+	phase() { times=.times/$@-$$1; shift; code=0; \
+	  $(PYTEST) --junitxml $$times.xml "$$@" || code=$$?; [ $$code != 1 ] || code=$(DISTURBED); \
 	  for attempt in second third last; do [ $$code = $(DISTURBED) ] || break; code=0; \
-	    ATTEMPT=$$attempt $(PYTEST) --last-failed --last-failed-no-failures none "$${@: -2}" || code=$$?; done; \
+	    ATTEMPT=$$attempt $(PYTEST) --junitxml $$times-$$attempt.xml --last-failed --last-failed-no-failures none "$${@: -2}" || code=$$?; done; \
 	  [ $$code = 0 ] || status=1; }; \
-	phase --numprocesses logical --dist worksteal -m "$(ONLY) not load and not timed"; \
+	phase parallel --numprocesses logical --dist worksteal -m "$(ONLY) not load and not timed"; \
 	wait $$builds || echo "not every server could be built: the tests that need it say so"; \
-	phase --numprocesses $$(( $$(nproc) + 1 )) --dist loadfile $(call marked,timed) -m "$(ONLY) timed and not load"; \
-	phase $(call marked,load) -m "$(ONLY) load"; \
+	phase timed --numprocesses $$(( $$(nproc) + 1 )) --dist loadfile $(call marked,timed) -m "$(ONLY) timed and not load"; \
+	phase load $(call marked,load) -m "$(ONLY) load"; \
 	exit $$status
 
 # One target folder for all: they share most of their dependencies.

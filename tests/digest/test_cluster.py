@@ -20,7 +20,7 @@ from runner.model import LabError  # noqa: E402
 from runner.store import RunFolder, sha256  # noqa: E402
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
-pytestmark = [pytest.mark.load, pytest.mark.long]
+pytestmark = [pytest.mark.timed, pytest.mark.long]
 
 
 def tables(run: RunFolder) -> dict[str, str]:

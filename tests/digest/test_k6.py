@@ -392,7 +392,7 @@ export function handleSummary() { return { stdout: 'own summary' }; }
 """
 
 
-@pytest.mark.load
+@pytest.mark.timed
 @pytest.mark.long
 @pytest.mark.parametrize("series", real_lab.K6_SERIES)
 @pytest.mark.parametrize(

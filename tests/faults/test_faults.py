@@ -352,7 +352,6 @@ def test_the_disk_of_the_runs_is_full(tmp_path, disk):
 
 
 @pytest.mark.long
-@pytest.mark.load
 @real_lab.needs("k6")
 @pytest.mark.fault(
     "the disk is full while k6 writes its samples; it ends with exit code 0", "nothing is sealed"

@@ -163,7 +163,6 @@ LOADS = [
 INSERTS = load("devices-insert", connections=10, duration_s=1, pool_sizes=4)
 
 
-@pytest.mark.load
 @real_lab.needs("k6", "wrk")
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_campaign_in_containers_passes_every_invariant(root, ours, whole):
@@ -279,7 +278,6 @@ def test_the_password_is_in_no_environment(root, ours, name):
 
 
 @pytest.mark.long
-@pytest.mark.load
 @needs_wrk
 @pytest.mark.fault(
     "a container's memory is too little for its server",
@@ -350,7 +348,6 @@ def engine(monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.load
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a Docker engine")
 @needs_wrk
 @pytest.mark.fault(

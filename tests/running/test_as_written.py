@@ -117,7 +117,7 @@ def made(in_lab):
     return Made(found, seen, points)
 
 
-pytestmark = [pytest.mark.load, *needs_load]
+pytestmark = [pytest.mark.timed, *needs_load]
 
 
 def test_the_load_is_that_of_the_script_s_options(made):

@@ -26,10 +26,11 @@ from own_api import CLOSED, free_port, held_group, run, tiny, wait_for
 from runner.measure.tools import build
 from runner.planning.catalog import load_server
 
-pytestmark = [pytest.mark.load, real_lab.needs("k6"), real_lab.needs_two_cpus]
+pytestmark = [real_lab.needs("k6"), real_lab.needs_two_cpus]
 OPEN = ("--rate", "300", "--duration", "5")  # the probe's 1 % suffices for a median
 
 
+@pytest.mark.load
 @pytest.mark.long
 def test_a_known_delay_comes_back_within_a_millisecond(root):
     """The delay of the reference server, which is exact to 0.2 ms, is measured within a
@@ -47,6 +48,7 @@ def test_a_known_delay_comes_back_within_a_millisecond(root):
     )
 
 
+@pytest.mark.load
 def test_plain_gets_have_counts_cpu_and_a_verdict(root):
     """A Python server at 300 requests/s, with answers after 20 ms, has counts, CPU times and a
     verdict.
@@ -71,6 +73,7 @@ def test_plain_gets_have_counts_cpu_and_a_verdict(root):
     assert any("was running before" in said for said in manifest["host_warnings"])
 
 
+@pytest.mark.load
 def test_a_quota_from_elsewhere_is_the_limit_and_is_named(root):
     """If a group above the server's limits it to half a core, that quota is named as the limit.
 
@@ -133,6 +136,7 @@ def two(root, *arguments, path, other):
         return run(root, *arguments, url=f"{server.url}{path}", script=TWO)
 
 
+@pytest.mark.load
 @pytest.mark.long
 def test_a_script_of_two_requests_and_what_it_reads(root):
     made = two(root, "--vus", "10", "--iterations", "200", path="/base/", other="/two")
@@ -162,6 +166,7 @@ def test_a_script_of_two_requests_and_what_it_reads(root):
     assert record["measurement"]["argv"][-1].endswith("/script/own.js")
 
 
+@pytest.mark.load
 @pytest.mark.long
 def test_an_open_load_of_a_script_offers_iterations(root):
     rates = ("--rate", "30", "--rate", "60", "--duration", "2", "--probe-path", "/chunks")
@@ -177,6 +182,7 @@ def test_an_open_load_of_a_script_offers_iterations(root):
     assert (trials["probe_hz"] == 0).all()
 
 
+@pytest.mark.timed
 @pytest.mark.long
 def test_a_server_on_the_generators_cpus_has_no_verdict(root):
     """If the server may use the generator's CPUs, there is no verdict; the remedy is printed."""
@@ -188,6 +194,7 @@ def test_a_server_on_the_generators_cpus_has_no_verdict(root):
     assert "may run on CPU 0" in made.done.stderr and "taskset -c 0" in made.done.stderr
 
 
+@pytest.mark.timed
 @pytest.mark.long
 def test_an_unknown_server_process_has_no_verdict_but_a_report(root):
     with tiny(5, CALL_ME="docker-proxy") as server:
@@ -202,6 +209,7 @@ def test_an_unknown_server_process_has_no_verdict_but_a_report(root):
     real_lab.bench(root, "report", "latest", code=0)
 
 
+@pytest.mark.timed
 @pytest.mark.long
 def test_the_script_s_own_checks_count_as_errors(root):
     text = """import http from 'k6/http';
@@ -226,6 +234,7 @@ def calling(*calls):
     )
 
 
+@pytest.mark.timed
 @pytest.mark.long
 def test_an_iteration_that_throws_fails_its_trial(root):
     with tiny(5) as server:
@@ -235,6 +244,7 @@ def test_an_iteration_that_throws_fails_its_trial(root):
     assert "4 of 200 threw an error" in made.records[0]["error"]  # one error by each of four users
 
 
+@pytest.mark.timed
 @pytest.mark.long
 def test_a_server_that_dies_fails_its_trial_and_later_ones(root):
     with tiny(5, DIE_AFTER="1500") as server:  # the warm-up sends at most 800 requests
@@ -256,6 +266,7 @@ STRAY = {
 }
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("how", long_but(["another address"], STRAY))
 def test_a_script_reaches_no_other_host(root, how):
     with tiny(2) as server, socket.create_server(("127.0.0.2", 0)) as elsewhere:
@@ -274,6 +285,7 @@ def test_a_script_reaches_no_other_host(root, how):
     assert made.trials["failed"].iloc[0] >= 40
 
 
+@pytest.mark.timed
 @pytest.mark.long
 @pytest.mark.parametrize("host", ["localhost", "[::1]", "one that the user answers for"])
 def test_a_host_may_be_a_name_or_of_ip_version_6(root, host):
@@ -302,6 +314,7 @@ def test_a_host_may_be_a_name_or_of_ip_version_6(root, host):
     assert seen["connections"] >= 200
 
 
+@pytest.mark.timed
 @pytest.mark.long
 def test_an_interrupted_run_goes_on_with_the_same_process_only(root):
     port = free_port()
@@ -330,6 +343,7 @@ def test_an_interrupted_run_goes_on_with_the_same_process_only(root):
     assert "has changed since it began" in refused()
 
 
+@pytest.mark.load
 def test_two_urls_are_loaded_in_turn_with_the_known_ratio(root):
     """Two URLs of servers that take 20 and 30 ms, loaded by ten users, have a ratio of 1.5.
 
@@ -412,6 +426,7 @@ needs_go = real_lab.needs("go")
 needs_docker = real_lab.needs_docker()
 
 
+@pytest.mark.load
 @pytest.mark.long
 @needs_go
 def test_the_documented_five_minutes(root, documented):
@@ -425,6 +440,7 @@ def test_the_documented_five_minutes(root, documented):
     assert "own-api" in Path(re.findall(r"^Report: +(\S+report\.html)", said, re.M)[0]).read_text()
 
 
+@pytest.mark.timed
 @pytest.mark.long
 @needs_go
 def test_the_documented_script_as_written(root, documented):
@@ -436,6 +452,7 @@ def test_the_documented_script_as_written(root, documented):
     assert set(trials["requests"]) == {80}
 
 
+@pytest.mark.timed
 @pytest.mark.long
 @needs_go
 def test_the_documented_search(root, documented):
@@ -448,6 +465,7 @@ def test_the_documented_search(root, documented):
     assert "highest rate that kept it, requests/s" in " ".join(said.split())
 
 
+@pytest.mark.timed
 @pytest.mark.long
 @needs_go
 @real_lab.needs("openssl")
@@ -458,6 +476,7 @@ def test_the_documented_server_over_tls(root, documented):
     assert set(trials["proto"]) == {"HTTP/2.0"} and set(trials["tls_version"]) == {"tls1.3"}
 
 
+@pytest.mark.load
 @pytest.mark.long
 @needs_go
 @pytest.mark.docker
@@ -473,6 +492,7 @@ def test_the_documented_folder_with_a_dockerfile(root, documented):
     assert manifest["images"]["own-api"].startswith("sha256:")
 
 
+@pytest.mark.timed
 @pytest.mark.long
 @pytest.mark.docker
 @needs_docker
@@ -487,6 +507,7 @@ def test_a_container_that_ends_at_once_fails_with_what_it_said(root):
     assert re.search(r'before it was ready: "exec /server: no such file', made.records[0]["error"])
 
 
+@pytest.mark.load
 @pytest.mark.long
 @needs_go
 def test_the_documented_folder_of_the_lab_s_kind(root, documented):

@@ -463,7 +463,7 @@ FENCED = [
 ]
 
 
-@pytest.mark.load
+@pytest.mark.timed
 @pytest.mark.parametrize(
     ("series", "host"), long_but([("v1", "127.0.0.1"), ("v2", "127.0.0.1")], FENCED)
 )

@@ -14,7 +14,7 @@ from own_api import CLOSED, free_port, run, tiny
 from runner.digest.tables import rebuild
 from runner.store import RunFolder
 
-pytestmark = [pytest.mark.load, real_lab.needs("k6"), real_lab.needs_two_cpus]
+pytestmark = [real_lab.needs("k6"), real_lab.needs_two_cpus]
 WENT = "every request went to the server"
 SAYS = "every request says which port it went to"
 APART = "requests to other ports are in no rate and no percentile"
@@ -43,6 +43,7 @@ def checks(made):
     return {check["name"]: check for check in made.records[0]["checks"]}
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("is_there", long_but([True], [True, False]))
 def test_a_hard_coded_port_fails_the_trial_and_is_not_reached(root, two_servers, is_there):
     slow, quick = two_servers
@@ -60,6 +61,7 @@ def test_a_hard_coded_port_fails_the_trial_and_is_not_reached(root, two_servers,
         assert quick.seen["requests"] == 0
 
 
+@pytest.mark.timed
 @pytest.mark.long
 def test_a_hard_coded_url_that_is_the_server_s_is_measured(root, two_servers):
     slow, _ = two_servers
@@ -69,6 +71,7 @@ def test_a_hard_coded_url_that_is_the_server_s_is_measured(root, two_servers):
     assert made.trials["latency_p50_ms"].iloc[0] > 20
 
 
+@pytest.mark.timed
 def test_requests_to_an_allowed_port_are_not_the_servers(root, two_servers):
     """Requests of a script to an allowed port do not count as requests to the server.
 
@@ -100,6 +103,7 @@ def test_requests_to_an_allowed_port_are_not_the_servers(root, two_servers):
     pd.testing.assert_frame_equal(made.trials, before)
 
 
+@pytest.mark.load
 @pytest.mark.long
 def test_slices_of_a_session_leave_out_other_ports_too(root, two_servers):
     slow, quick = two_servers
@@ -117,6 +121,7 @@ def test_slices_of_a_session_leave_out_other_ports_too(root, two_servers):
     ).all()
 
 
+@pytest.mark.timed
 @pytest.mark.long
 def test_named_requests_fail_if_ports_must_be_told_apart(root, two_servers):
     slow, quick = two_servers
@@ -130,6 +135,7 @@ def test_named_requests_fail_if_ports_must_be_told_apart(root, two_servers):
     )
 
 
+@pytest.mark.timed
 @pytest.mark.long
 def test_a_script_that_asks_only_other_ports_fails(root, two_servers):
     slow, quick = two_servers
@@ -141,6 +147,7 @@ def test_a_script_that_asks_only_other_ports_fails(root, two_servers):
     )
 
 
+@pytest.mark.timed
 @pytest.mark.long
 def test_a_server_that_fails_every_second_request_is_measured(root):
     """A server whose every second answer is a failure is measured, and the failures are printed."""

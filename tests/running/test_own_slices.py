@@ -12,7 +12,7 @@ from own_api import free_port, run, tiny
 
 from runner.store import raw_name
 
-pytestmark = [pytest.mark.load, real_lab.needs("k6"), real_lab.needs_two_cpus]
+pytestmark = [pytest.mark.timed, real_lab.needs("k6"), real_lab.needs_two_cpus]
 SCRIPT = """import http from 'k6/http';
 import { check, group } from 'k6';
 export default function () {

@@ -8,7 +8,7 @@ import real_lab
 from own_api import CLOSED, run, tiny
 from tls_servers import Authority, plain_api
 
-pytestmark = [pytest.mark.load, real_lab.needs("k6", "go"), real_lab.needs_two_cpus]
+pytestmark = [real_lab.needs("k6", "go"), real_lab.needs_two_cpus]
 OPEN = ("--rate", "300", "--duration", "5")
 SCRIPT = """import http from 'k6/http';
 export default function () {
@@ -32,6 +32,7 @@ def authority(tmp_path_factory):
     return Authority(tmp_path_factory.mktemp("certificates"))
 
 
+@pytest.mark.load
 def test_both_witnesses_know_the_delay_over_tls(root, server, authority):
     with plain_api(server, authority.certificate()) as origin:
         trusted = ("--ca", str(authority.ca))
@@ -47,6 +48,7 @@ def test_both_witnesses_know_the_delay_over_tls(root, server, authority):
     assert own["ca_sha256"] and not own["insecure"]
 
 
+@pytest.mark.timed
 @pytest.mark.long
 def test_a_script_over_tls_of_ip_version_6_accepts_any_certificate(root, server, authority):
     try:
@@ -62,6 +64,7 @@ def test_a_script_over_tls_of_ip_version_6_accepts_any_certificate(root, server,
     assert f"The certificate of {origin} is not verified (--insecure)." in warnings
 
 
+@pytest.mark.timed
 @pytest.mark.long
 def test_a_server_over_tls_is_compared_with_one_without(root, server, authority):
     """Two servers that differ only in TLS are compared: each request opens a new connection, so
@@ -88,6 +91,7 @@ def refused(root, url, *options):
     return " ".join(done.stderr.split())
 
 
+@pytest.mark.timed
 def test_the_wrong_scheme_is_named(root, server, authority):
     with plain_api(server, authority.certificate()) as secured, tiny(1) as plain:
         there = secured.replace("https", "http")

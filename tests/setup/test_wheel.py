@@ -124,7 +124,7 @@ def test_notebooks_are_copied_but_never_over_changed_ones(bare):
 
 
 @pytest.mark.long
-@pytest.mark.load
+@pytest.mark.timed
 @pytest.mark.timeout(900)
 @real_lab.needs_two_cpus
 def test_a_user_without_a_checkout(lab):

@@ -2,10 +2,10 @@
 
 The lab does the same with its trials.
 
-- A test is marked `load` or `timed` if it measures. If such a test fails, and another guest took
-  much CPU time in some second, pytest ends with the exit code DISTURBED. `make test` then runs the
-  failed tests again: alone, with all fixtures made anew, and if possible in a quieter moment. If
-  the repetition was disturbed, too, it runs them once more.
+- A test is marked `load` or `timed` if it runs a campaign or checks times. If such a test fails,
+  and another guest took much CPU time in some second, pytest ends with the exit code DISTURBED.
+  `make test` then runs the failed tests again: alone, with all fixtures made anew, and if possible
+  in a quieter moment. If the repetition was disturbed, too, it runs them once more.
 - In the last attempt, a failed test marked `load` is skipped if the hypervisor took so much CPU
   time on average that the verdict of a trial would be `inconclusive`. The test then proves nothing.
 - A test marked `load` must run alone. In one of several workers of pytest-xdist it fails with this

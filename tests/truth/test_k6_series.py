@@ -10,7 +10,7 @@ from real_lab import Run, campaign, load
 
 from runner.digest.k6 import read_summary
 
-pytestmark = [pytest.mark.load, pytest.mark.long, real_lab.needs_two_cpus]
+pytestmark = [pytest.mark.timed, pytest.mark.long, real_lab.needs_two_cpus]
 
 LOADS = campaign(
     ["gin"],

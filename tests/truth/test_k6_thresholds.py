@@ -14,7 +14,7 @@ import real_lab
 
 from runner.importing.run import Given, import_files
 
-pytestmark = [pytest.mark.load, pytest.mark.long]
+pytestmark = [pytest.mark.timed, pytest.mark.long]
 
 SCRIPT = """import http from 'k6/http';
 import { check, group } from 'k6';

@@ -9,7 +9,7 @@ import pytest
 import real_lab
 from own_api import odd, run, tiny
 
-pytestmark = [pytest.mark.load, real_lab.needs("k6"), real_lab.needs_two_cpus]
+pytestmark = [pytest.mark.timed, real_lab.needs("k6"), real_lab.needs_two_cpus]
 
 
 def printed(made):

@@ -16,7 +16,7 @@ import pytest
 import real_lab
 from own_api import free_port, run, wait_for
 
-pytestmark = [pytest.mark.load, pytest.mark.long, real_lab.needs("k6"), real_lab.needs_two_cpus]
+pytestmark = [pytest.mark.timed, pytest.mark.long, real_lab.needs("k6"), real_lab.needs_two_cpus]
 SEEDS = [int(seed) for seed in os.environ.get("SEEDS", "1,2,3,4,5,6").split(",")]
 SERVER = real_lab.HERE / "fakes" / "costly_server.py"
 LOAD_S = 3.0

@@ -21,7 +21,7 @@ from real_lab import campaign, load
 from runner.measure.engine import Running, wait_ready
 from runner.model import LabError
 
-pytestmark = [pytest.mark.load, real_lab.needs("k6", "wrk")]
+pytestmark = [real_lab.needs("k6", "wrk")]
 needs_postgres = real_lab.needs("postgres")
 
 KNOWN = campaign(
@@ -49,6 +49,7 @@ def known(known_run):
     return known_run.trials.set_index("name")
 
 
+@pytest.mark.load
 @pytest.mark.long
 def test_every_tool_warms_a_server_up(known_run):
     """Each tool warms the server up: in a warm-up of 0.2 s, the server counts requests before the
@@ -61,6 +62,7 @@ def test_every_tool_warms_a_server_up(known_run):
     assert len(counted) == 8 and min(counted.values()) >= 5, counted
 
 
+@pytest.mark.load
 def test_a_steady_service_time_comes_back_through_k6_and_wrk(known):
     for trial in ("experiments-vus5", "wrk-matrix-c10-keepalive", "wrk-matrix-c10-close"):
         row = known.loc[f"b01-steady-{trial}"]
@@ -68,6 +70,7 @@ def test_a_steady_service_time_comes_back_through_k6_and_wrk(known):
         assert row["latency_p50_ms"] >= 20
 
 
+@pytest.mark.load
 def test_vegeta_keeps_the_rate_and_times_its_requests(known):
     for server, p50 in (("steady", 20), ("mixed", 2)):
         row = known.loc[f"b01-{server}-experiments-open-r300"]
@@ -87,6 +90,7 @@ BY_OHA = campaign(
 )
 
 
+@pytest.mark.load
 @real_lab.needs("oha")
 def test_a_steady_service_time_comes_back_through_oha(root):
     made = real_lab.run(root, BY_OHA, "--engine", "process")
@@ -107,6 +111,7 @@ def test_a_steady_service_time_comes_back_through_oha(root):
     assert all(check["ok"] for record in made.records for check in record["checks"])
 
 
+@pytest.mark.load
 def test_k6_made_every_request(known):
     assert known.loc[known["tool"] == "k6", ["requests", "failed"]].to_numpy().tolist() == [
         [200, 0],
@@ -114,6 +119,7 @@ def test_k6_made_every_request(known):
     ]
 
 
+@pytest.mark.load
 def test_the_measured_p90_is_not_wrks_back_filled_one(known):
     """The p90 of a server that answers 99 % in 2 ms and 1 % in 200 ms is a few ms.
 
@@ -126,6 +132,7 @@ def test_the_measured_p90_is_not_wrks_back_filled_one(known):
     assert row["wrk_reported_p99_ms"] > row["latency_p90_ms"] * 5
 
 
+@pytest.mark.load
 def test_a_closed_loop_obeys_littles_law(known):
     row = known.loc["b01-steady-wrk-matrix-c10-keepalive"]
     assert row["rps"] * row["latency_mean_ms"] / 1000 == pytest.approx(10, rel=0.1)
@@ -138,6 +145,7 @@ REAL = campaign(
 )
 
 
+@pytest.mark.load
 @pytest.mark.long
 def test_the_labs_servers_pass_every_invariant(root):
     made = real_lab.run(root, REAL, "--engine", "process")
@@ -149,6 +157,7 @@ def test_the_labs_servers_pass_every_invariant(root):
     assert pd.concat(ok).to_list() == [True] * 4000
 
 
+@pytest.mark.timed
 @pytest.mark.long
 def test_the_readmes_example_keeps_the_contract(root):
     shutil.copytree(real_lab.REPOSITORY / "examples" / "own-api", root / "servers" / "own-api")
@@ -163,6 +172,7 @@ class Stranger(BaseHTTPRequestHandler):
         self.wfile.write(b'{"status": "ok", "server": "gin", "nonce": "theirs"}')
 
 
+@pytest.mark.timed
 def test_port_in_use_is_no_proof_of_readiness(tmp_path):
     """Another program that answers on the server's port is not the server: it does not know the
     nonce.
@@ -175,6 +185,7 @@ def test_port_in_use_is_no_proof_of_readiness(tmp_path):
         stranger.shutdown()
 
 
+@pytest.mark.timed
 @pytest.mark.long
 @pytest.mark.fault(
     "another program takes the server's CPU under load", "the trial is repeated; then it says so"
@@ -199,6 +210,7 @@ INSERTS = campaign(
 )
 
 
+@pytest.mark.timed
 @needs_postgres
 def test_one_trial_of_inserts(root):
     loads = campaign(["gin"], load("devices-insert", connections=32, duration_s=2, pool_sizes=4))
@@ -215,6 +227,7 @@ def inserts(tmp_path_factory):
     return made.trials.set_index("trial_id"), made.table("throughput")
 
 
+@pytest.mark.timed
 @pytest.mark.long
 @needs_postgres
 def test_rows_are_the_answered_inserts(inserts):
@@ -228,6 +241,7 @@ def test_rows_are_the_answered_inserts(inserts):
     assert (wrk["rows_inserted"] - wrk["inserts"]).between(0, 32).all()
 
 
+@pytest.mark.timed
 @pytest.mark.long
 @needs_postgres
 def test_a_ramp_is_offered_as_asked(inserts):
@@ -243,6 +257,7 @@ def test_a_ramp_is_offered_as_asked(inserts):
         )
 
 
+@pytest.mark.timed
 @pytest.mark.long
 @needs_postgres
 def test_the_pool_is_seen_from_inside(inserts):
@@ -255,6 +270,7 @@ def test_the_pool_is_seen_from_inside(inserts):
     assert (trials["database_cpu_mean_pct"] > 0).all()
 
 
+@pytest.mark.timed
 @pytest.mark.long
 @needs_postgres
 @pytest.mark.fault(
