@@ -11,7 +11,7 @@ import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from docker.errors import APIError, DockerException
 from docker.types import Mount
@@ -31,7 +31,10 @@ from runner.model import CannotGoOnError, LabError
 from runner.planning.hosts import LOCAL, Host, Hosts
 from runner.shapes import Idle
 
-INSTRUMENTS = "station.instruments"
+STATIONS = "station."
+"""Beginning of the names of the stations' images; the stage of runner/station/Dockerfile follows.
+"""
+Stage = Literal["instruments", "profiler"]
 LONGEST_S = 86_400  # a station ends itself after a day, even if its runner is lost
 TRANSFER_S = 1.0
 """Duration of the transfer that measures the capacity of the network between two hosts."""
@@ -311,7 +314,7 @@ def open_fleet(hosts: Hosts, ledger: Ledger, say: Callable[[str], None]) -> Iter
                     f"images for {built_for}: use hosts of one architecture."
                 )
         say("Building the image of the instruments …")
-        image = _instruments(builder)
+        image = station_image(builder, "instruments")
         stack.enter_context(vigil.kept())
         places = {}
         for name, client in clients.items():
@@ -389,8 +392,8 @@ def _reached(host: Host) -> tuple[str, str]:
     return "" if host.engine == LOCAL else host.engine, str(host.certificates or "")
 
 
-def _instruments(builder: Any) -> str:
-    """Build the instruments' image and return its id.
+def station_image(builder: Any, stage: Stage) -> str:
+    """Build a station's image and return its id; `stage` is one of runner/station/Dockerfile.
 
     An unchanged image comes from Docker's cache.
     """
@@ -402,7 +405,24 @@ def _instruments(builder: Any) -> str:
         for name in NEEDS:
             context.add(package / name, f"runner/{name}", filter=_plain)
     packed.seek(0)
-    return build_image(builder, INSTRUMENTS, packed, {"BASE": debian_base(builder)})
+    base = {"BASE": debian_base(builder)}
+    return build_image(builder, f"{STATIONS}{stage}", packed, base, target=stage)
+
+
+def station_options(name: str, role: str) -> dict[str, Any]:
+    """Return the options of a station's container, except its mounts and its capabilities.
+
+    `name` is the beginning of the container's name, and `role` the role of its host.
+    """
+    return {
+        **docker_engine.HARDENED,
+        "name": f"bench-{name}-{token_hex(4)}",
+        "command": [str(LONGEST_S)],
+        "pid_mode": "host",
+        "cgroupns": "host",
+        "stdin_open": True,
+        "labels": docker_engine.labels(f"{name} {role}"),
+    }
 
 
 def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
@@ -444,12 +464,7 @@ def _station(
     The station's container is then removed.
     """
     options: dict[str, object] = {
-        **docker_engine.HARDENED,
-        "name": f"bench-station-{token_hex(4)}",
-        "command": [str(LONGEST_S)],
-        "pid_mode": "host",
-        "cgroupns": "host",
-        "stdin_open": True,
+        **station_options("station", role),
         "mounts": [
             Mount("/sys/fs/cgroup", "/sys/fs/cgroup", type="bind", read_only=True),
             Mount("/work", None, type="volume"),
@@ -457,7 +472,6 @@ def _station(
         # Needed for real-time priority, for ending a server whose runner died, for reading other
         # users' processes, and for pinning them.
         "cap_add": ["SYS_NICE", "KILL", "SYS_PTRACE", "DAC_READ_SEARCH"],
-        "labels": docker_engine.labels(f"station {role}"),
     }
     try:
         try:

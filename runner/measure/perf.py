@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
+from typing import Literal
 
 from runner.measure.leftovers import Ledger
 from runner.measure.procfs import descendants
@@ -40,6 +41,10 @@ PATIENCE_S = 20.0
 """Longest wait for an answer of perf, which normally comes within 0.1 s."""
 STARTS = 5
 """Highest number of attempts to start perf, which fails if one of the processes ends meanwhile."""
+
+
+Observing = Literal["recorded", "counted"]
+"""What perf does with a process: record its call stacks, or count its events."""
 
 
 def refusal() -> str | None:

@@ -33,6 +33,7 @@ from runner.measure.heartbeat import BEAT, BEAT_S, LEASE_S, LOOK_S, Silence
 from runner.measure.idle import IdleCpus
 from runner.measure.leftovers import Ledger, boot_id, is_running
 from runner.measure.machine import Diagnosis, Hello
+from runner.measure.perf import Observing, Perf, need_perf, refusal
 from runner.measure.procfs import descendants
 from runner.measure.sites import Ask, Job, Site
 from runner.measurement import Placement
@@ -62,6 +63,8 @@ class Station(Site):
         self._instruments: dict[str, tuple[contextlib.ExitStack, Ask]] = {}
         self._idle = IdleCpus()
         self._watched: set[str] = set()
+        self._observing: dict[str, contextlib.ExitStack] = {}
+        """What perf observes, by the name of the file to which perf will write it."""
         self._listening: socket.socket | None = None
 
     def hello(self) -> Hello:
@@ -116,6 +119,30 @@ class Station(Site):
         """End an instrument."""
         if name in self._instruments:
             self._instruments.pop(name)[0].close()
+
+    def can_profile(self) -> bool:
+        """Return whether perf can observe the processes of this host from here."""
+        return refusal() is None
+
+    def observe(self, how: Observing, pid: int, cpus: list[int], name: str) -> None:
+        """Start perf on a process and its descendants; perf itself runs on `cpus`.
+
+        It observes them until `observed` or `forget` is called with the same name.
+        """
+        perf = Perf(need_perf(), tuple(cpus), self._ledger)
+        context = perf.recording if how == "recorded" else perf.counting
+        stack = contextlib.ExitStack()
+        stack.enter_context(context(pid, self._work / name))
+        self._observing[name] = stack
+
+    def observed(self, name: str) -> None:
+        """End an observation; its file is then in the folder of this station."""
+        self._observing.pop(name).close()
+
+    def forget(self, name: str) -> None:
+        """End an observation without its file."""
+        with contextlib.suppress(LabError), self._observing.pop(name):
+            raise LabError("This observation is not wanted.")
 
     def new_folder(self, name: str) -> None:
         """Create a new folder for the files of a load."""
@@ -197,6 +224,8 @@ class Station(Site):
         """End everything; kill the watched processes that still run."""
         for name in list(self._instruments):
             self.end(name)
+        for name in list(self._observing):
+            self.forget(name)
         self._idle.close()
         kill_all(lambda: processes_of(self._watched), KILLING_S)
 

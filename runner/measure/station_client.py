@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from runner.measure.generators.command import Shot
 from runner.measure.heartbeat import BEAT, BEAT_S, Silence, Vigil
 from runner.measure.memory import Kills
+from runner.measure.perf import Observing
 from runner.measure.sites import Ask, Clock, Job, Site
 from runner.measurement import Counters, Loaded, Quota
 from runner.model import CannotGoOnError, LabError
@@ -35,6 +36,8 @@ ANSWER_S = 60.0
 """Longest wait for an answer from a station that shows signs of life."""
 LOAD_S = 40.0
 """Time that a station may need for a load in addition to the generator's own time limit."""
+OBSERVED_S = 200.0
+"""Longest wait for the end of perf, and for its samples as text (perf.py has shorter limits)."""
 LOOK_S = 0.25
 """Interval at which a wait for an answer checks whether a host was lost."""
 SIGN_OF_LIFE = b'{"alive"'
@@ -134,6 +137,18 @@ class StationClient(Site):
         # Id of the last request. Answers with another id belong to abandoned requests, and are
         # discarded.
         self._asked = 0
+
+    def beside(self, container: Container, channel: Channel) -> StationClient:
+        """Return the client of a second station on the same host, which runs in `container`.
+
+        Waits for this station end, too, if any host is lost.
+        """
+        return StationClient(self.name, container, channel, self.address, self._vigil)
+
+    @property
+    def is_lost(self) -> bool:
+        """True if the station's host is lost."""
+        return self._vigil.is_lost(self.name)
 
     @property
     def loss(self) -> str:
@@ -297,6 +312,23 @@ class StationClient(Site):
             return replace(loaded, load_started_mono_ns=begun, load_ended_mono_ns=end)
 
         return wait
+
+    @contextlib.contextmanager
+    def observing(self, how: Observing, pid: int, cpus: Sequence[int], out: Path) -> Iterator[None]:
+        """Let perf on the host observe a process and its descendants while the context is open.
+
+        perf runs on `cpus` of the host. Copy what it wrote to `out`. Raise LabError if perf fails.
+        """
+        name = out.name
+        self.ask("observe", how=how, pid=pid, cpus=list(cpus), name=name)
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(LabError):
+                self.ask("forget", name=name)
+            raise
+        self.ask("observed", OBSERVED_S, name=name)
+        self._copy(WORK / name, out)
 
     def _copy(self, there: PurePosixPath, here: Path) -> None:
         """Copy a file from the host; if it is a log, append it to the log on this machine."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from runner.digest.profiles import build_profiles
 from runner.measure.perf import refusal
 from runner.measure.profiling import Profiling
 from runner.measure.session import measure
-from runner.model import Campaign, CannotGoOnError, Trial
+from runner.model import Campaign, CannotGoOnError, LabError, Trial
 from runner.planning.catalog import campaign_servers
 from runner.planning.plan import TimeLeft, estimate_s
 from runner.planning.profiles import Profile, plan_profiles
@@ -56,9 +57,10 @@ def profiles_left(run: RunFolder, campaign: Campaign) -> list[Profile]:
 def obstacle(*, of_hosts: bool) -> str | None:
     """Return a sentence that says why servers cannot be profiled; None if they can be.
 
-    `of_hosts` is True for a run on several hosts.
+    `of_hosts` is True for a run on several hosts. Whether the server's host permits profiles is
+    known only once perf is started there, so return None for it.
     """
-    why = "profiles of other hosts are not supported." if of_hosts else refusal()
+    why = None if of_hosts else refusal()
     return None if why is None else f"{NOT_PROFILED}: {why}"
 
 
@@ -83,15 +85,21 @@ def profile_servers(
         return ()
     if (why := obstacle(of_hosts=prepared.bench.lab.fleet is not None)) is not None:
         return (why,)
-    instrument = Profiling.of(prepared.bench)
-    run.profiles.path.mkdir(exist_ok=True)
-    try:
-        return _profiled(run, profiles, prepared, report, budget, instrument)
-    except KeyboardInterrupt:
-        report.say(f"Interrupted: continue with {_resume(run)}.")
-        raise
-    finally:
-        build_profiles(run)
+    if prepared.bench.lab.fleet is not None:
+        report.say("Starting perf in a container on the host of the server …")
+    with contextlib.ExitStack() as stack:
+        try:
+            instrument = stack.enter_context(Profiling.opened(prepared.bench))
+        except LabError as refused:
+            return (f"{NOT_PROFILED}: {refused}",)
+        run.profiles.path.mkdir(exist_ok=True)
+        try:
+            return _profiled(run, profiles, prepared, report, budget, instrument)
+        except KeyboardInterrupt:
+            report.say(f"Interrupted: continue with {_resume(run)}.")
+            raise
+        finally:
+            build_profiles(run)
 
 
 def _profiled(

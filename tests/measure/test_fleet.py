@@ -20,6 +20,7 @@ import pytest
 import real_lab
 from fake_lab import rebuilt, wait_for
 from real_lab import load, with_changed
+from scipy import stats
 
 from runner.digest.tables import rebuild
 from runner.store import RunFolder
@@ -198,6 +199,52 @@ def test_every_part_has_what_a_host_needs(root, fleet, nothing_left):
         error_ms = float(said[f"{role}: clock"].split()[-2])
         # All hosts are one machine here, so their clocks are the same.
         assert abs(offset_s) <= error_ms / 1000 < 0.02
+
+
+BURN_US = 80.0
+BURNS = real_lab.campaign(
+    ["burns"],
+    load("wrk-matrix", modes=["keepalive"], connections=10, duration_s=0.6, profile=True),
+    copies={"burns": "reference"},
+    environment={"burns": {"REFERENCE_BURN_US_PER_REQUEST": f"{BURN_US:g}"}},
+    server_cpus=1,
+    repeats=1,
+)
+"""A server on whose host perf must find a burn of known length, in a function of a known name."""
+
+
+@pytest.mark.load
+def test_a_known_burn_is_found_on_the_host_of_the_server(root, fleet, nothing_left):
+    made = real_lab.run(root, BURNS, "--hosts", fleet.file(root))
+    assert "not profiled" not in made.done.stderr, made.done.stderr
+    slices = made.table("profile_slices").query("kind == 'recorded'")
+    stacks = made.table("profiles")
+    burnt = stacks[stacks["stack"].str.contains("known_burn")].groupby("place")["us_per_request"]
+    values = burnt.sum().reindex(slices["place"]).to_numpy()
+    half = stats.t.ppf(0.995, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    assert values.mean() == pytest.approx(BURN_US, abs=half + 0.03 * BURN_US)
+    # Names of the kernel's functions and of those in the container's program are known.
+    by_category = stacks.groupby("category")["us_per_request"].sum()
+    assert by_category.get("unknown", 0.0) < 0.05 * by_category.sum()
+    assert by_category["kernel network"] > 1
+    events = made.table("counters").set_index("event")["per_request"]
+    assert events["syscalls:sys_enter_recvfrom"] == pytest.approx(1, abs=0.2)
+    assert not any(fleet_hosts.NETWORK in text for text in stacks["stack"])
+
+
+@pytest.mark.timed
+@pytest.mark.fault(
+    "perf is refused on the host of the server", "the run goes on, and one sentence says what to do"
+)
+def test_a_host_that_refuses_perf_costs_a_sentence(root, fleet, nothing_left):
+    """Start the container of perf without its rights, so that the kernel of the host refuses."""
+    plain = with_changed("runner.measure.profiler", "m.RIGHTS = ()")
+    made = real_lab.run(root, BURNS, "--hosts", fleet.file(root), program=plain)
+    (said,) = (each for each in made.manifest["host_warnings"] if "not profiled" in each)
+    assert said.startswith(
+        "The servers were not profiled: The kernel of the host of the server refuses perf"
+    )
+    assert made.result["failed"] == []
 
 
 @pytest.mark.timed

@@ -1,5 +1,6 @@
 """Tests of a run's profiles: after an interruption, with a time budget, and without perf."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -62,7 +63,8 @@ def test_profiles_beyond_the_budget_are_left(tmp_path, monkeypatch, fit, left):
     monkeypatch.setattr(profiling, "run_unit", run_unit)
     monkeypatch.setattr(profiling, "build_profiles", lambda run: None)
     monkeypatch.setattr(profiling, "obstacle", lambda **_: None)
-    monkeypatch.setattr(profiling.Profiling, "of", lambda bench: profiling.Profiling(None))
+    instrument = contextlib.nullcontext(profiling.Profiling(None))
+    monkeypatch.setattr(profiling.Profiling, "opened", lambda bench: instrument)
     seconds = sum(estimate_s(trial) for each in PROFILES[:fit] for trial in each.trials) + 0.1
     prepared = SimpleNamespace(bench=SimpleNamespace(lab=SimpleNamespace(fleet=None)))
     report = SimpleNamespace(say=print, begin=print, step=print)

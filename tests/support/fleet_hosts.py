@@ -22,7 +22,7 @@ import real_lab
 from docker.errors import DockerException
 from requests.exceptions import RequestException
 
-NETWORK = "10.77.41"
+NETWORK = f"10.77.{1 + os.getpid() % 254}"
 NAMES = ("sut", "gen1", "gen2")
 
 

@@ -1,0 +1,120 @@
+"""Run perf on the server's host, from a container that has the rights that perf needs.
+
+The host's station has fewer rights. So this is a second station, which runs only while servers are
+profiled. docs/fleet.md says why it needs these rights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from docker.types import Mount
+
+from runner.measure.connecting import TROUBLE, reason
+from runner.measure.fleet import Place, station_image, station_options
+from runner.measure.leftovers import ContainerEntry, Ledger
+from runner.measure.sites import Site
+from runner.measure.station_client import Channel, StationClient
+from runner.model import LabError
+from runner.store import replacing
+
+RIGHTS = ("SYS_ADMIN", "SYS_PTRACE", "SYS_CHROOT", "SYSLOG", "DAC_READ_SEARCH")
+"""Capabilities of the container.
+
+- SYS_ADMIN: to observe processes of other users. PERFMON would suffice for that, but engines before
+  Docker 23 do not know it. Also to enter the mount namespace of a server's container.
+- SYS_CHROOT: to enter it, too. Only there perf finds the program, and so the names of functions.
+- SYS_PTRACE: to read which files a process of another user has mapped.
+- SYSLOG: to read the addresses of the kernel's functions, which the kernel otherwise shows as 0.
+- DAC_READ_SEARCH: to read the tracing folder, and a program that only its user may read.
+"""
+TRACING = "/sys/kernel/tracing"
+_TIME = re.compile(rb"^(\S.*?\s-?\d+/-?\d+\s+)(\d+)\.(\d{6}):", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class FarPerf:
+    """perf on another host, run there by the profiler on the instruments' CPUs."""
+
+    profiler: StationClient
+    cpus: tuple[int, ...]
+    site: Site
+    """The site of the host, which knows its clock."""
+
+    @contextlib.contextmanager
+    def recording(self, pid: int, out: Path) -> Iterator[None]:
+        """Record call stacks as `Perf.recording` does; times are those of this machine's clock."""
+        with self.profiler.observing("recorded", pid, self.cpus, out):
+            yield
+        text = by_our_clock(gzip.decompress(out.read_bytes()), self.site.clock.offset_ns)
+        with replacing(out) as temporary:
+            temporary.write_bytes(gzip.compress(text, 6, mtime=0))
+
+    @contextlib.contextmanager
+    def counting(self, pid: int, out: Path) -> Iterator[None]:
+        """Count events as `Perf.counting` does."""
+        with self.profiler.observing("counted", pid, self.cpus, out):
+            yield
+
+
+def by_our_clock(text: bytes, ahead_ns: int) -> bytes:
+    """Return the text of `perf script` with the times of this machine's clock, in whole µs.
+
+    The clock of the text is `ahead_ns` ahead of this machine's.
+    """
+    ahead_us = round(ahead_ns / 1000)
+
+    def moved(head: re.Match[bytes]) -> bytes:
+        at_us = int(head[2]) * 1_000_000 + int(head[3]) - ahead_us
+        return head[1] + b"%d.%06d:" % divmod(at_us, 1_000_000)
+
+    return _TIME.sub(moved, text)
+
+
+@contextlib.contextmanager
+def profiler(place: Place, ledger: Ledger) -> Iterator[StationClient]:
+    """Start the profiler of a host, and end it on leaving.
+
+    Raise LabError with the reason if the host's engine or its kernel refuses.
+    """
+    image = place.image(lambda builder: station_image(builder, "profiler"))
+    refused = f"The engine of the {place.role} refuses a container with the rights of perf"
+    try:
+        container = place.client.containers.create(
+            image,
+            **station_options("profiler", place.role),
+            mounts=[
+                Mount(TRACING, TRACING, type="bind", read_only=True),
+                Mount("/work", None, type="volume"),
+            ],
+            cap_add=list(RIGHTS),
+        )
+    except TROUBLE as error:
+        raise LabError(f"{refused}: {reason(error)}.", exit_code=1) from None
+    ledger.add(ContainerEntry(str(container.id), place.reached))
+    station = place.station
+    try:
+        with contextlib.closing(Channel(container)) as channel:
+            try:
+                container.start()
+            except TROUBLE as error:
+                raise LabError(f"{refused}: {reason(error)}.", exit_code=1) from None
+            found = station.beside(container, channel)
+            if not found.ask("can_profile"):
+                raise LabError(
+                    f"The kernel of the host of the {place.role} refuses perf in a container that "
+                    f"has its rights: mount tracefs at {TRACING} there, and let seccomp, AppArmor "
+                    "and SELinux permit perf_event_open.",
+                    exit_code=1,
+                )
+            yield found
+    finally:
+        # The container of a lost host stays in the ledger, so that it can be removed later.
+        if not station.is_lost:
+            with contextlib.suppress(*TROUBLE):
+                container.remove(force=True, v=True)
