@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from runner.calibration import load_calibration
@@ -63,6 +64,7 @@ def examine_hosts(hosts: Hosts, say: Callable[[str], None]) -> list[Diagnosis]:
     found = []
     with ledger() as book:
         from runner.measure.fleet import open_fleet  # noqa: PLC0415 - slow to import
+        from runner.measure.profiler import refusal_of  # noqa: PLC0415 - slow to import
 
         with open_fleet(hosts, book, say) as fleet:
             for place in fleet.places.values():
@@ -91,6 +93,9 @@ def examine_hosts(hosts: Hosts, say: Callable[[str], None]) -> list[Diagnosis]:
                     f"{short_number(fleet.transfer.round_trip_ns / 1e6)} ms there and back"
                 )
                 found.append(Diagnosis("network", "ok", text))
+            say("Starting perf on the host of the server …")
+            refused = refusal_of(fleet.server, book)
+            found.append(replace(examine_perf(refused), subject=f"{fleet.server.role}: perf"))
             fleet.idle.ask("polling")
             awake = "can be kept awake on every host"
             problem = fleet.idle.problem

@@ -20,7 +20,7 @@ from runner.measure.fleet import Place, station_image, station_options
 from runner.measure.leftovers import ContainerEntry, Ledger
 from runner.measure.sites import Site
 from runner.measure.station_client import Channel, StationClient
-from runner.model import LabError
+from runner.model import CannotGoOnError, LabError
 from runner.store import replacing
 
 RIGHTS = ("SYS_ADMIN", "SYS_PTRACE", "SYS_CHROOT", "SYSLOG", "DAC_READ_SEARCH")
@@ -74,6 +74,17 @@ def by_our_clock(text: bytes, ahead_ns: int) -> bytes:
         return head[1] + b"%d.%06d:" % divmod(at_us, 1_000_000)
 
     return _TIME.sub(moved, text)
+
+
+def refusal_of(place: Place, ledger: Ledger) -> str | None:
+    """Return a sentence on why the servers of a host cannot be profiled; None if they can be."""
+    try:
+        with profiler(place, ledger):
+            return None
+    except CannotGoOnError:
+        raise
+    except LabError as refused:
+        return str(refused)
 
 
 @contextlib.contextmanager

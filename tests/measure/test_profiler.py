@@ -1,0 +1,65 @@
+"""Tests of perf on another host without that host: its clock, and an engine that refuses."""
+
+import gzip
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import pytest
+from docker.errors import APIError
+
+from runner.digest.perf_files import parse_stacks
+from runner.measure.profiler import FarPerf, by_our_clock, refusal_of
+from runner.measure.sites import Clock
+
+SAMPLES = b"""tokio-rt: worker 30588/30606 30754.939157:    2004008
+\tffffffff8201c3ad tcp_v4_rcv ([kernel.kallsyms])
+\t          2b9e66 axum::serve (/server)
+
+nginx 7/7 30755.000001:    2004008
+\t          2b9e66 main 12/12 1.000000: 5 (/server)
+
+"""
+"""Two samples: one with a colon and a space in the thread's name, one with a function whose name
+looks like the first line of a sample."""
+
+
+@pytest.mark.parametrize(
+    ("ahead_ns", "expected_s"),
+    [
+        (0, [30754.939157, 30755.000001]),
+        (30_000_000_000_000, [754.939157, 755.000001]),
+        (-1_500_000, [30754.940657, 30755.001501]),
+    ],
+)
+def test_samples_get_the_times_of_this_machine(ahead_ns, expected_s):
+    text = by_our_clock(SAMPLES, ahead_ns)
+    before = list(parse_stacks(SAMPLES.decode().splitlines(keepends=True)))
+    found = list(parse_stacks(text.decode().splitlines(keepends=True)))
+    assert [each.at_s for each in found] == pytest.approx(expected_s, abs=1e-9)
+    assert [each.stack for each in found] == [each.stack for each in before]
+    assert (ahead_ns == 0) == (text == SAMPLES)
+
+
+def test_the_clock_after_the_load_counts(tmp_path):
+    """Move the host's clock during the load: the samples arrive after it."""
+    site = SimpleNamespace(clock=Clock(0, 0))
+    out = tmp_path / "perf.txt.gz"
+
+    class Profiler:
+        def observing(self, _how, _pid, _cpus, path):
+            path.write_bytes(gzip.compress(SAMPLES))
+            return Mock(__enter__=Mock(), __exit__=Mock(return_value=None))
+
+    with FarPerf(Profiler(), (0,), site).recording(7, out):
+        site.clock = Clock(1_000_000_000, 0)
+    with gzip.open(out, "rt") as lines:
+        assert [each.at_s for each in parse_stacks(lines)] == [30753.939157, 30754.000001]
+
+
+def test_an_engine_that_refuses_is_one_sentence():
+    client = Mock()
+    client.containers.create.side_effect = APIError("unknown capability")
+    place = SimpleNamespace(role="server", client=client, image=lambda make: "sha256:1")
+    assert refusal_of(place, Mock()) == (
+        "The engine of the server refuses a container with the rights of perf: unknown capability."
+    )
