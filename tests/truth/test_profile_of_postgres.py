@@ -32,10 +32,16 @@ CAMPAIGN = campaign(
 )
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
+@pytest.fixture(
+    scope="module",
+    params=[
+        "process",
+        pytest.param("docker", marks=[pytest.mark.docker, real_lab.needs_docker()]),
+    ],
+)
+def run(request, tmp_path_factory):
     root = real_lab.make(tmp_path_factory.mktemp("inserts"))
-    return RunFolder(real_lab.run(root, CAMPAIGN, "--engine", "process").folder)
+    return RunFolder(real_lab.run(root, CAMPAIGN, "--engine", request.param).folder)
 
 
 def test_the_samples_are_the_cpu_time_of_the_database(run):
