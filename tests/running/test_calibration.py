@@ -239,7 +239,7 @@ def test_the_doctor_shows_it_and_says_when_it_does_not_fit(bare_lab):
     assert "run `bench calibrate` again" in found()[1]
 
 
-@pytest.mark.timed
+@pytest.mark.load
 @pytest.mark.long
 @real_lab.needs("k6", "wrk")
 def test_a_calibrated_machine_says_so_in_its_next_run(root):

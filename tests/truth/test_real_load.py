@@ -185,7 +185,7 @@ def test_port_in_use_is_no_proof_of_readiness(tmp_path):
         stranger.shutdown()
 
 
-@pytest.mark.timed
+@pytest.mark.load
 @pytest.mark.long
 @pytest.mark.fault(
     "another program takes the server's CPU under load", "the trial is repeated; then it says so"
@@ -227,7 +227,7 @@ def inserts(tmp_path_factory):
     return made.trials.set_index("trial_id"), made.table("throughput")
 
 
-@pytest.mark.timed
+@pytest.mark.load
 @pytest.mark.long
 @needs_postgres
 def test_rows_are_the_answered_inserts(inserts):
@@ -241,7 +241,7 @@ def test_rows_are_the_answered_inserts(inserts):
     assert (wrk["rows_inserted"] - wrk["inserts"]).between(0, 32).all()
 
 
-@pytest.mark.timed
+@pytest.mark.load
 @pytest.mark.long
 @needs_postgres
 def test_a_ramp_is_offered_as_asked(inserts):
@@ -257,7 +257,7 @@ def test_a_ramp_is_offered_as_asked(inserts):
         )
 
 
-@pytest.mark.timed
+@pytest.mark.load
 @pytest.mark.long
 @needs_postgres
 def test_the_pool_is_seen_from_inside(inserts):
@@ -270,7 +270,7 @@ def test_the_pool_is_seen_from_inside(inserts):
     assert (trials["database_cpu_mean_pct"] > 0).all()
 
 
-@pytest.mark.timed
+@pytest.mark.load
 @pytest.mark.long
 @needs_postgres
 @pytest.mark.fault(
