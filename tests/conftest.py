@@ -81,6 +81,13 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return real_lab.make(tmp_path)
 
 
+@pytest.fixture(autouse=True)
+def none_left() -> Iterator[None]:
+    """End the commands that a failed test has left: they would take CPU from the next tests."""
+    yield
+    real_lab.end_started()
+
+
 @pytest.fixture(scope="module")
 def in_lab(lab: Path) -> Iterator[Path]:
     """Yield the module's lab, which its tests and the notebooks that they execute then use."""

@@ -11,6 +11,7 @@ import sys
 import preloaded
 import psutil
 import pytest
+import real_lab
 from built import ROOT
 from fake_lab import wait_for
 from jupyter_client import launcher
@@ -205,6 +206,14 @@ def test_the_preloaded_process_ends_with_its_starter():
     done = ended("started", "-c", code, env=env)
     assert done[0] == 0, done[2]
     wait_for(lambda: not psutil.pid_exists(int(done[1])))
+
+
+def test_a_command_that_a_test_has_left_is_ended(tmp_path):
+    sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
+    left = real_lab.start(tmp_path, program=sleep)
+    assert left.poll() is None
+    real_lab.end_started()
+    assert left.returncode == -signal.SIGKILL and not psutil.pid_exists(left.pid)
 
 
 def test_a_kernel_is_forked_and_draws_into_its_notebook(bare_lab, monkeypatch, capfd):

@@ -28,6 +28,8 @@ REPOSITORY = HERE.parents[1]
 K6_SERIES = sorted(path.name for path in (REPOSITORY / "setup" / "k6").iterdir())
 """The series of k6 that the lab drives; each has a folder in setup/k6/."""
 BENCH = [sys.executable, "-m", "runner.cli"]
+_started: list["subprocess.Popen[str]"] = []
+"""Commands that `start` has started since the last `end_started`."""
 
 
 def k6_of(series: str) -> Path:
@@ -133,9 +135,20 @@ def start(
     """Start the command line in `root`, as a fork of a preloaded process (preloaded.py)."""
     env = {**os.environ, "BENCH_ROOT": str(root), "COLUMNS": "200", **environment}
     pipe = subprocess.PIPE
-    return preloaded.Popen(
+    runner = preloaded.Popen(
         [*program, *arguments], cwd=root, env=env, stdout=pipe, stderr=pipe, text=True
     )
+    _started.append(runner)
+    return runner
+
+
+def end_started() -> None:
+    """Kill every command that was started and still runs; the lab's watchdog removes the rest."""
+    while _started:
+        runner = _started.pop()
+        if runner.poll() is None:
+            runner.kill()
+            runner.wait(timeout=10)
 
 
 def ended(
