@@ -34,7 +34,13 @@ BUSY = 0.9
 HALF_IDLE = 0.5
 ROUNDED = 1.02  # two numbers rounded to three digits can change order within 2 %
 TIMEOUTS_MS = (1_000, 2_000, 5_000, 8_000, 10_000, 15_000, 20_000, 30_000, 60_000)
-WRK_MEAN = "; with wrk the mean is, to which it adds requests that were never sent"
+UNCERTAIN = {
+    "wrk": "; with wrk the mean is, to which it adds requests that were never sent",
+    "oha": ", unless oha's connections had several requests at once (`-p` of HTTP/2: give --depth)",
+}
+"""Tools with a reason why more requests than connections may be under way by their report."""
+SAMPLED_TOOLS = ("bombardier", "autocannon")
+"""Tools whose rate is a mean of samples, which may differ from requests / time."""
 AUDITED_QUANTILES = {"p50_ms": 0.5, "p90_ms": 0.9, "p95_ms": 0.95, "p99_ms": 0.99}
 IN_ORDER = ["min_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms"]
 NAMES = {
@@ -84,6 +90,12 @@ PER_REQUEST = ("locust", "jmeter", "gatling")
 """Tools whose rows are the different requests of one load, so that a ranking has no meaning."""
 HEADERS_BYTES = 300
 """Difference of the sizes of two answers up to which different headers can explain it."""
+COARSE = 1000
+"""Mean, in rounding errors of its tool, below which two measurements may have the same one."""
+FEW_EACH = 100
+"""Requests per connection below which the time of the last ones counts."""
+STOPPED = ("ab", "h2load")
+"""Tools that may end without a report after they have said that they begin."""
 EXACT_TOOLS = ("wrk", "hey", "oha", "ab", "vegeta", "ghz", "fortio", "h2load", "jmeter")
 """Tools whose rate is exactly the number of requests divided by the time that they print."""
 
@@ -163,15 +175,41 @@ def under_way(rows: pd.DataFrame, time: str = "mean_ms") -> pd.Series[float]:
     return _share(rows, rows[time])
 
 
-def _share(rows: pd.DataFrame, time_ms: pd.Series[float]) -> pd.Series[float]:
+def _share(
+    rows: pd.DataFrame, time_ms: pd.Series[float], rate: pd.Series[float] | None = None
+) -> pd.Series[float]:
     """Return the mean share of the connections in use if a request takes this time on average."""
-    share = rows["rate"] * time_ms / 1000 / (rows["connections"] * rows["depth"])
+    waiting = (rows["rate"] if rate is None else rate) * time_ms / 1000
+    share = waiting / (rows["connections"] * rows["depth"])
     return share.where(rows["load_model"] != "open")
 
 
 def _slack_ms(rows: pd.DataFrame) -> pd.Series[float]:
     """Return how far a printed time may be from the true time because the tool rounds coarsely."""
     return rows["resolution_ms"].fillna(0.0)
+
+
+def _slowest_rate(rows: pd.DataFrame) -> pd.Series[float]:
+    """Return the lowest rate that a report allows.
+
+    It is the printed rate. If that is a mean of samples, requests / time may be lower.
+    """
+    counted = (rows["requests"] / rows["duration_s"]).where(rows["duration_s"] > 0)
+    lower = np.fmin(rows["rate"], counted)
+    few = rows["tool"].isin(SAMPLED_TOOLS) & ~(rows["requests"] >= FEW_FOR_P99)
+    return rows["rate"].mask(rows["tool"].isin(SAMPLED_TOOLS), lower).mask(few)
+
+
+def _least_sound(rows: pd.DataFrame) -> pd.Series[float]:
+    """Return the share of connections in use below which a closed load left connections idle.
+
+    If the number of requests was given, connections are idle at the end, at most as long as the
+    slowest request takes: no further request is left for them. That matters if each connection had
+    few requests.
+    """
+    last = rows["max_ms"] / 1000 / rows["duration_s"].where(rows["duration_s"] > 0)
+    few = rows["requests"] < FEW_EACH * rows["connections"]
+    return FAR_LESS * (1 - last.where(few).fillna(0.0).clip(upper=1))
 
 
 def least_mean(rows: pd.DataFrame) -> pd.Series[float]:
@@ -215,7 +253,7 @@ def _shares_by(rows: pd.DataFrame, time: str, how: str) -> pd.DataFrame:
     slack_ms = _slack_ms(rows)
     return rows.assign(
         share=under_way(rows, time),
-        least_share=_share(rows, rows[time] - slack_ms),
+        least_share=_share(rows, rows[time] - slack_ms, _slowest_rate(rows)),
         most_share=_share(rows, rows[time] + slack_ms),
         time=rows[time],
         how=how,
@@ -233,12 +271,17 @@ def _little(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
         more[without & (more["share"] > MORE)],
         less[without & (less["share"] < FAR_LESS)],
     ]
-    known = pd.concat(parts, ignore_index=True).query("share > 0")
+    known = pd.concat(parts, ignore_index=True).query("share > 0 or cycle_ms > 0")
+    cycle = 1000 * known["connections"] / known["rate"]
     known = known.assign(
-        effect=np.log(known["share"]).abs(),
+        effect=np.log(known["share"].where(known["share"] > 0)).abs(),
+        least_sound=_least_sound(known),
+        is_uncertain=known["tool"].isin(list(UNCERTAIN)),
+        cycle=cycle,
+        cycle_apart=(known["cycle_ms"] / cycle - 1).abs().where(known["rate"] >= 1),
         under=known["rate"] * known["time"] / 1000,
         deep=known["depth"].map(lambda depth: f" x {depth:g}" if depth != 1 else ""),
-        why=np.where(known["tool"] == "wrk", WRK_MEAN, ""),
+        why=known["tool"].map(UNCERTAIN).fillna(""),
         slow=np.where(known["how"] == "", "", ", or one request in 100 took most of the time"),
     )
     yield from _broken(known, rules)
@@ -246,19 +289,19 @@ def _little(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
 
 
 def _streams(rows: pd.DataFrame) -> Iterator[Finding]:
-    """Yield a finding about each HTTP/2 test that does not state its streams per connection."""
-    unknown = rows[rows["protocol"].eq("h2") & rows["depth"].isna()]
+    """Yield a finding about each test that does not state its requests at once per connection."""
+    unknown = rows[rows["protocol"].ne("") & rows["depth"].isna()]
     under_way_each = unknown["rate"] * unknown["mean_ms"] / 1000 / unknown["connections"]
     for (source, test), each in under_way_each.dropna().groupby(
         [unknown["source"], unknown["test"]], sort=False
     ):
         if each.max() > MORE:
             said = (
-                f"a connection of HTTP/2 carries several requests at once, and the table does not "
-                f"say how many: {plural(len(each), 'row')} would need up to "
+                f"a connection may carry several requests at once (HTTP/2, pipelining), and the "
+                f"table does not say how many: {plural(len(each), 'row')} would need up to "
                 f"{max(2, round(each.max()))} (give --depth)."
             )
-            fix = "Say beside the table how many streams a connection had."
+            fix = "Say beside the table how many requests at once a connection had."
             yield Finding(KNOWING, said, str(source), str(test), fix=fix)
 
 
@@ -327,7 +370,7 @@ def _plateau(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
 
 def _ties(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
     subjects = rows[~rows["tool"].isin(PER_REQUEST)]
-    for load in _loads(subjects.query("rate > 0")):
+    for load in _loads(subjects.query("rate > 0 and load_model != 'open'")):
         ranked = load.sort_values("rate", ascending=False).drop_duplicates("subject")
         spread = ranked.dropna(subset=["rate_low", "rate_high"])
         if len(spread) > 1:
@@ -460,22 +503,26 @@ def _has_four_digits(values: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 def _counts(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
     counted = (rows["requests"] / rows["duration_s"]).where(rows["duration_s"] > 0)
-    good = counted * (1 - (rows["errors"] / rows["requests"]).fillna(0.0))
-    apart = pd.concat([_apart(counted, rows), _apart(good, rows)], axis=1).min(axis=1)
-    beside = rows.assign(
+    beside = rows["errors_beside"].fillna(0.0)
+    good = counted * (1 - ((rows["errors"] - beside) / rows["requests"]).fillna(0.0))
+    rounding = (rows["duration_slack_s"] / rows["duration_s"]).fillna(0.0)
+    apart = pd.concat([_apart(counted, rows), _apart(good, rows)], axis=1).min(axis=1) - rounding
+    ended = rows["requests"] + beside - rows["unfinished"].fillna(0.0)
+    assessed = rows.assign(
         counted=counted,
         apart=apart,
         is_exact=rows["tool"].isin(EXACT_TOOLS),
         is_short=rows["duration_s"] < SHORT_S,
+        is_stopped=rows["rate"].isna() & rows["tool"].isin(STOPPED) & ~rows["requests"].eq(0),
         longer=(rows["elapsed_s"] - rows["duration_s"]).abs(),
-        ended=rows["requests"] - rows["unfinished"].fillna(0.0),
-        wrong_place=(rows["errors"] / rows["requests"]).clip(upper=1) * _part_of_best(rows),
-        wrong_pct=100 * rows["errors"] / rows["requests"],
+        ended=ended,
+        wrong_place=(rows["errors"] / ended).clip(upper=1) * _part_of_best(rows),
+        wrong_pct=100 * rows["errors"] / ended,
         tried=rows["unmade"] + rows["connections"].fillna(0.0),
         unmade_part=rows["unmade"] / (rows["unmade"] + rows["connections"].fillna(0.0)),
         over=rows["cpu_pct"] / rows["cpu_given_pct"] - 1 - rows["cpu_tolerance"].fillna(0.0),
     )
-    yield from _broken(beside, rules)
+    yield from _broken(assessed, rules)
 
 
 def _part_of_best(rows: pd.DataFrame) -> pd.Series[float]:
@@ -495,7 +542,8 @@ def _apart(counted: pd.Series[float], rows: pd.DataFrame) -> pd.Series[float]:
 def _one_rule(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
     known = rows[(rows["errors"] > MANY_ERRORS * rows["requests"]) & (rows["duration_s"] > 0)]
     counted = known["requests"] / known["duration_s"]
-    good = (known["requests"] - known["errors"]) / known["duration_s"]
+    failed = known["errors"] - known["errors_beside"].fillna(0.0)
+    good = (known["requests"] - failed) / known["duration_s"]
     counts_errors = _apart(counted, known) < AGREEING
     leaves_them_out = (_apart(good, known) < AGREEING) & ~counts_errors
     for source, same in known.groupby("source", sort=False):
@@ -594,7 +642,8 @@ def _equal_rows(rows: pd.DataFrame) -> Iterator[Finding]:
 def _repeated_counts(rows: pd.DataFrame) -> Iterator[Finding]:
     """Yield findings about rows with equal count, mean and maximum, but different rates."""
     counts = ["requests", "mean_ms", "max_ms"]
-    known = rows[rows["requests"] * 10 >= DIGITS].dropna(subset=[*counts, "rate"])
+    is_fine = rows["mean_ms"] >= COARSE * _slack_ms(rows)  # otherwise two means may agree by chance
+    known = rows[is_fine & (rows["requests"] * 10 >= DIGITS)].dropna(subset=[*counts, "rate"])
     for _, group in known.groupby(counts, sort=False):
         if group["rate"].nunique() > 1:
             yield _copy(

@@ -26,6 +26,7 @@ import pandas as pd
 from runner.audit.formats import jmeter
 from runner.audit.formats.catalog import JSON_FORMATS, NAMES, TABLE_FORMATS, JsonFormat
 from runner.audit.formats.csv_tables import header_of
+from runner.audit.formats.json_reports import json_of_gatling_script
 from runner.audit.formats.text_reports import TOOLS, rows_of_reports
 from runner.audit.formats.values import (
     BELOW,
@@ -218,6 +219,7 @@ def _text_of(data: bytes) -> str:
 def _rows(text: str, source: str, options: Options) -> Iterable[Row]:
     """Return the rows of a text by the first format that fits; raise LabError if none does."""
     name = options.format_name
+    text = json_of_gatling_script(text) or text
     if text.lstrip().startswith(("{", "[")):
         try:
             return _rows_of_json(text, source, name)

@@ -255,14 +255,14 @@ def locust(text: str, source: str, _columns: Mapping[str, str]) -> Iterator[Row]
     """Yield a row for each kind of request in Locust's statistics.
 
     The line `Aggregated` is left out, because it is the sum of the others. Locust rounds
-    percentiles above 100 ms to 10 ms, and those above 1 s to 100 ms.
+    percentiles to two digits: those above 100 ms to 10 ms, above 1 s to 100 ms, above 10 s to 1 s.
     """
     for row in _csv_rows(text):
         if row.get("Name") == "Aggregated" and not row.get("Type"):
             continue
         found: Row = {ours: row.get(theirs) for ours, theirs in LOCUST.items()}
         slowest_ms = as_number(row.get("Max Response Time"))
-        step_ms = 1.0 if slowest_ms < 100 else 10.0 if slowest_ms < 1000 else 100.0
+        step_ms = next((step for step in (1.0, 10.0, 100.0) if slowest_ms < 100 * step), 1000.0)
         yield found | {
             "test": source,
             "subject": " ".join(filter(None, (row.get("Type"), row.get("Name")))),

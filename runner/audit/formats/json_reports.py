@@ -1,6 +1,7 @@
 """Read the JSON that load generators write: one row for each load."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -23,6 +24,8 @@ US = 1e-3
 S = 1e3
 CLOSED = "use of closed network connection"
 """Part of an error of Go's network library: the program itself has closed the connection."""
+CLOSED_OR_LIMITED = "closed or limited"
+"""Load model of tools that may have limited the rate without saying so (`values.NUMBERS`)."""
 ABORTED = "aborted due to deadline"
 """oha's error for requests that were under way when the duration of the load was over."""
 
@@ -45,7 +48,7 @@ def oha(data: JsonObject, source: str) -> Iterator[Row]:
         "test": source,
         "subject": source,
         "tool": "oha",
-        "load_model": "closed",
+        "load_model": CLOSED_OR_LIMITED,
         **scaled(summary, times, S),
         **scaled(dict_of(data.get("latencyPercentiles")), quantiles, S),
         "rate": summary.get("requestsPerSec"),
@@ -128,7 +131,7 @@ def autocannon(data: JsonObject, source: str) -> Iterator[Row]:
         "test": source,
         "subject": str(data.get("title") or source),
         "tool": "autocannon",
-        "load_model": "closed",
+        "load_model": CLOSED_OR_LIMITED,
         "connections": data.get("connections"),
         "depth": data.get("pipelining"),
         **scaled(latency, times, 1.0),
@@ -191,11 +194,6 @@ def nighthawk(data: JsonObject, source: str) -> Iterator[Row]:
             continue
         statistics = {str(each.get("id")): each for each in dicts_of(result.get("statistics"))}
         latency = statistics.get("benchmark_http_client.request_to_response", {})
-        known = {
-            round(100 * as_number(each.get("percentile")), 3): each.get("duration")
-            for each in dicts_of(latency.get("percentiles"))
-            if not math.isnan(as_number(each.get("percentile")))
-        }
         counters = {
             str(each.get("name")): each.get("value") for each in dicts_of(result.get("counters"))
         }
@@ -206,24 +204,51 @@ def nighthawk(data: JsonObject, source: str) -> Iterator[Row]:
         duration = result.get("execution_duration") or options.get("duration")
         duration_s = as_number(str(duration).removesuffix("s"))
         requests = plus(counted(answers), failed)
+        rate = requests / duration_s if duration_s > 0 else math.nan
+        target_rate = as_number(options.get("requests_per_second")) * (workers or 1)
+        is_closed = options.get("open_loop") is False and not rate >= REACHED * target_rate
         yield {
             "test": source,
             "subject": source,
             "tool": "nighthawk",
-            "load_model": "closed" if options.get("open_loop") is False else "open",
+            "load_model": CLOSED_OR_LIMITED if is_closed else "open",
             "connections": as_number(options.get("connections")) * (workers if workers > 0 else 1),
-            "target_rate": as_number(options.get("requests_per_second")) * (workers or 1),
+            "target_rate": target_rate,
             "protocol": "h2" if "HTTP2" in str(options.get("protocol") or "") else "",
             "mean_ms": latency.get("mean"),
             "stdev_ms": latency.get("pstdev"),
             "min_ms": latency.get("min"),
             "max_ms": latency.get("max"),
-            **{f"p{each}_ms": known.get(float(each)) for each in PRINTED_QUANTILES},
-            "rate": requests / duration_s if duration_s > 0 else math.nan,
+            **_nearest_percentiles(latency),
+            "rate": rate,
             "duration_s": duration_s,
             "requests": requests,
             "errors": plus(wrong(answers), failed),
         }
+
+
+REACHED = 0.95
+"""Share of the offered rate from which on a load of Nighthawk was limited by that rate."""
+NEAR = 0.001
+"""Difference up to which a percentile of Nighthawk is taken for the one that is asked for."""
+
+
+def _nearest_percentiles(latency: JsonObject) -> Row:
+    """Return our columns of percentiles from Nighthawk's statistic of latencies.
+
+    Nighthawk gives the percentiles at which its histogram has a step, such as 0.990625.
+    """
+    known = [
+        (as_number(each.get("percentile")), each.get("duration"))
+        for each in dicts_of(latency.get("percentiles"))
+    ]
+    found: Row = {}
+    for percent in PRINTED_QUANTILES:
+        near = [each for each in known if abs(each[0] - percent / 100) <= NEAR]
+        if near:
+            nearest = min(near, key=lambda each: abs(each[0] - percent / 100))
+            found[f"p{percent}_ms"] = nearest[1]
+    return found
 
 
 def closed_by_ghz(failures: Mapping[str, Any]) -> float:
@@ -273,6 +298,24 @@ GATLING_QUANTILES = {
     "percentiles4": "p99_ms",
 }
 """Gatling's names of percentiles -> our columns, by Gatling's default configuration."""
+
+
+GATLING_SCRIPT = re.compile(r"\s*var stats = (?=\{)")
+GATLING_FUNCTION = re.compile(r"^function \w", re.M)
+BARE_NAME = re.compile(r"^(\s*)(\w{1,40}):", re.M)
+
+
+def json_of_gatling_script(text: str) -> str:
+    """Return the JSON in Gatling's js/stats.js, whose content is that of js/stats.json.
+
+    It is an object of JavaScript, in which some names have no quotation marks, and a function.
+    Return an empty text for any other text.
+    """
+    begin = GATLING_SCRIPT.match(text)
+    if begin is None:
+        return ""
+    content = GATLING_FUNCTION.split(text[begin.end() :], maxsplit=1)[0]
+    return BARE_NAME.sub(r'\1"\2":', content).rstrip("; \r\n")
 
 
 def gatling(data: JsonObject, source: str) -> Iterator[Row]:

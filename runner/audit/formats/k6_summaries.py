@@ -134,11 +134,12 @@ def _named_as_exported(values: JsonObject) -> JsonObject:
 
 # --- what k6 prints -------------------------------------------------------------------------------
 
-_LINE = re.compile(r"^\s*(\w{1,80})\.*:\s+(\S.{0,400})$")
+_MARK = r"^\s*(?:[✓✗]\s{1,8})?"  # k6 marks metrics that have thresholds
+_LINE = re.compile(rf"{_MARK}(\w{{1,80}})\.*:\s+(\S.{{0,400}})$")
 _PAIR = re.compile(r"(avg|min|med|max|p\([\d.]{1,8}\)|count)=(\S{1,40})")
 _PER_SECOND = re.compile(r"(\d[\d.]{0,20})\s+(\d[\d.]{0,20})/s")
 _SHARE = re.compile(r"(\d[\d.]{0,20})%")
-_REQUESTS = re.compile(r"^\s*http_reqs\.*:\s+\d", re.M)
+_REQUESTS = re.compile(rf"{_MARK}http_reqs\.*:\s+\d", re.M)
 _RUNNING = re.compile(r"^running \(([\dhms.]{1,20})\)", re.M)
 
 
@@ -152,7 +153,9 @@ def begins_of_text(text: str) -> Iterator[int]:
         while begin > 0:
             before = text.rfind("\n", 0, begin - 1) + 1
             line = text[before : begin - 1]
-            if line.strip() and not line.startswith((" ", "\t", "█", "running", "default")):
+            if line.strip() and not line.startswith(
+                (" ", "\t", "█", "✓", "✗", "running", "default")
+            ):
                 break
             begin = before
         yield begin

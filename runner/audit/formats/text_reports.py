@@ -10,9 +10,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+
 from runner.audit.formats import k6_summaries
-from runner.audit.formats.json_reports import ABORTED, closed_by_ghz, plus
-from runner.audit.formats.values import PRINTED_QUANTILES, Row, as_number, value_of
+from runner.audit.formats.json_reports import ABORTED, CLOSED_OR_LIMITED, closed_by_ghz, plus
+from runner.audit.formats.values import (
+    PRINTED_QUANTILES,
+    Row,
+    as_number,
+    half_a_digit,
+    value_of,
+)
 
 Begins = Callable[[str], Iterable[int]]
 
@@ -37,24 +45,29 @@ class _Report:
     end: int
 
 
-def at(pattern: str) -> Begins:
-    """Return a function that finds where reports begin, namely at each match of a pattern."""
-    compiled = re.compile(pattern, re.M)
-    return lambda text: [match.start() for match in compiled.finditer(text)]
+MARGIN = r"^[ \t>]{0,16}"
+"""The start of a line that may be indented or quoted, as in Markdown."""
 
 
-def at_first(*patterns: str) -> Begins:
+def at(*lines: str) -> Begins:
     """Return a function that finds where reports begin.
 
-    They begin at each match of the first pattern that matches anywhere in the text.
+    `lines` are patterns of lines that a report has once each, in their order. The first ones may
+    be missing, because people leave them out. So a line begins a report unless the line found
+    before it is an earlier one of the same report.
     """
-    compiled = [re.compile(pattern, re.M) for pattern in patterns]
+    compiled = [re.compile(MARGIN + line, re.M) for line in lines]
 
     def begins(text: str) -> list[int]:
-        for pattern in compiled:
-            if found := [match.start() for match in pattern.finditer(text)]:
-                return found
-        return []
+        found = sorted(
+            (match.start(), place)
+            for place, line in enumerate(compiled)
+            for match in line.finditer(text)
+        )
+        places = [len(lines), *(place for _, place in found)]
+        return [
+            begin for (begin, place), before in zip(found, places, strict=False) if place <= before
+        ]
 
     return begins
 
@@ -68,15 +81,30 @@ def rows_of_reports(text: str, source: str, tools: Sequence[Tool]) -> list[Row]:
     reports = _reports(text, tools)
     if len(reports) == 1:
         only = reports[0]
-        return list(only.tool.rows(text[only.begin :], source))
+        return list(_rows_of(only, text, source))
     names = _names(text, reports)
     rows: list[Row] = []
     for name, report in zip(names, reports, strict=True):
-        for row in report.tool.rows(text[report.begin : report.end], source):
+        for row in _rows_of(report, text, source):
             part = row.get("row")
             where = f"{name}, {part}" if part else name
             rows.append(row | {"subject": name, "row": where})
     return rows
+
+
+def _rows_of(report: _Report, text: str, source: str) -> Iterator[Row]:
+    """Yield the rows of a report, with the rounding of its duration."""
+    for row in report.tool.rows(_without_margin(text[report.begin : report.end]), source):
+        yield row | {"duration_slack_s": half_a_digit("duration_s", row.get("duration_s"))}
+
+
+def _without_margin(text: str) -> str:
+    """Return a report without the margin of its first line, if its other lines have it, too."""
+    margin = re.match(MARGIN, text)
+    lines = [line for line in text.splitlines()[:5] if line.strip()]
+    if margin is None or not margin[0] or not all(line.startswith(margin[0]) for line in lines):
+        return text
+    return "\n".join(line.removeprefix(margin[0]) for line in text.splitlines())
 
 
 def _reports(text: str, tools: Sequence[Tool]) -> list[_Report]:
@@ -92,6 +120,8 @@ def _reports(text: str, tools: Sequence[Tool]) -> list[_Report]:
 
 
 HEADING = re.compile(r"^\s{0,3}#{1,6}\s+(.{1,120}?)\s*#*\s*$", re.M)
+AB_AUTHORS = ("http://www.zeustech.net", "http://www.apache.org")
+"""Addresses that ab prints about itself."""
 ADDRESS = re.compile(r"https?://[^\s\"'`<>)]{1,120}")
 
 
@@ -102,8 +132,10 @@ def _names(text: str, reports: Sequence[_Report]) -> list[str]:
     for number, report in enumerate(reports, start=1):
         above = text[before : report.begin]
         headings = HEADING.findall(above)
-        shown = text[report.begin : report.end][:2000]
-        addresses = ADDRESS.findall(shown) or ADDRESS.findall(above)
+        first_line = text[report.begin : report.end].partition("\n")[0]
+        addresses = ADDRESS.findall(first_line) or [
+            address for address in ADDRESS.findall(above) if not address.startswith(AB_AUTHORS)
+        ]
         names.append(headings[-1] if headings else (addresses or [f"report {number}"])[-1])
         before = report.begin
     count = Counter(names)
@@ -135,10 +167,9 @@ QUANTILE = re.compile(
 
 def _quantiles(text: str, unit: str = "") -> Row:
     """Return the printed percentiles in ms; `unit` is the unit of times without a unit."""
-    times = {
-        as_number(percent): value_of("_ms", f"{value}{printed or unit}")
-        for percent, value, printed in QUANTILE.findall(text)
-    }
+    times: dict[float, float] = {}
+    for percent, value, printed in QUANTILE.findall(text):
+        times.setdefault(as_number(percent), value_of("_ms", f"{value}{printed or unit}"))
     return {f"p{each}_ms": times[each] for each in PRINTED_QUANTILES if each in times}
 
 
@@ -168,12 +199,14 @@ def _coarsest_ms(text: str, pattern: str) -> float:
 
 WRK = {
     "rate": r"^Requests/sec:\s+([\d.]{1,20})",
-    "requests": r"^\s+(\d{1,18}) requests in",
+    "requests": r"^\s*(\d{1,18}) requests in",
     "duration_s": r"requests in (\S{1,20}),",
     "bytes_per_s": r"^Transfer/sec:\s+(\S{1,20})",
 }
 WRK_COLUMNS = {"Avg": "mean_ms", "Stdev": "stdev_ms", "Max": "max_ms", "99%": "p99_ms"}
 """Column names of wrk's statistics -> our columns; wrk2 prints 99% instead of Max."""
+WRK2 = re.compile(r"Thread calibration|HdrHistogram")
+"""Words that wrk2 prints, but wrk does not; a short run of wrk2 has no calibration."""
 SOCKET_ERRORS = (
     r"Socket errors: connect (\d{1,18}), read (\d{1,18}), write (\d{1,18}), timeout (\d{1,18})"
 )
@@ -197,13 +230,14 @@ def wrk(text: str, source: str) -> Iterator[Row]:
         "test": source,
         "subject": source,
         "tool": "wrk",
-        "load_model": "open" if "Thread calibration" in text else "closed",
+        "load_model": "open" if WRK2.search(text) else "closed",
         "connections": tried - unmade if unmade < tried else math.nan,
         "unmade": unmade,
         **times,
         **_quantiles(text),
         **_numbers(WRK, text),
         "errors": broken + refused,
+        "errors_beside": broken,
     }
 
 
@@ -235,7 +269,7 @@ def _with_summary(text: str, source: str, tool: str) -> Row:
         "test": source,
         "subject": source,
         "tool": tool,
-        "load_model": "closed",
+        "load_model": CLOSED_OR_LIMITED,
         **_numbers(SUMMARY, text),
         **_quantiles(text, "s"),
         "requests": plus(answered, failed, unfinished) if codes or failures else math.nan,
@@ -261,7 +295,7 @@ def hey(text: str, source: str) -> Iterator[Row]:
 
 def oha(text: str, source: str) -> Iterator[Row]:
     """Yield the row of the output of oha."""
-    resolution_ms = _coarsest_ms(text, r"^\s*(?:Average|Fastest|Slowest):\s+([\d.]{1,20}) sec\b")
+    resolution_ms = _coarsest_ms(text, r"^\s*(?:Average|Fastest|Slowest):\s+([\d.]{1,20}) secs?\b")
     yield _with_summary(text, source, "oha") | {"resolution_ms": resolution_ms}
 
 
@@ -285,20 +319,23 @@ AB = {
     "duration_s": r"^Time taken for tests:\s+([\d.]{1,20}) seconds",
     "requests": r"^Complete requests:\s+(\d{1,18})",
     "rate": r"^Requests per second:\s+([\d.]{1,20})",
-    "mean_ms": r"^Time per request:\s+([\d.]{1,20}) \[ms\] \(mean\)",
+    "cycle_ms": r"^Time per request:\s+([\d.]{1,20}) \[ms\] \(mean\)",
 }
 AB_FAILED = (
     r"\(Connect: (\d{1,18}), Receive: (\d{1,18}), Length: \d{1,18}, Exceptions: (\d{1,18})\)"
 )
-AB_TOTAL = r"^Total:\s+(\d{1,12})\s+\d{1,12}\s+([\d.]{1,20})\s+\d{1,12}\s+(\d{1,12})"
+AB_TOTAL = r"^Total:\s+(\d{1,12})\s+(\d{1,12})\s+([\d.]{1,20})\s+\d{1,12}\s+(\d{1,12})"
 """ab's line `Total`: minimum, mean, standard deviation, median and maximum."""
+AB_STOPPED = r"^Total of (\d{1,18}) requests completed"
+"""The line that ab prints instead of a report if it gives up."""
 
 
 def ab(text: str, source: str) -> Iterator[Row]:
     """Yield the row of the output of ApacheBench, which prints percentiles in whole milliseconds.
 
     ab counts an answer as failed if its length differs from that of the first answer. Here such an
-    answer is no error, because the length of a page may vary.
+    answer is no error, because the length of a page may vary. Its mean time per request is no
+    measurement, but connections / rate: the mean is in its line `Total`.
     """
     parts = re.search(AB_FAILED, text)
     failed = (
@@ -308,6 +345,7 @@ def ab(text: str, source: str) -> Iterator[Row]:
     )
     refused = as_number(_first(r"^Non-2xx responses:\s+(\d{1,18})", text) or 0)
     total = re.search(AB_TOTAL, text, re.M)
+    complete = as_number(_first(AB["requests"], text))
     percentages = text.partition("Percentage of the requests")[2]
     yield {
         "test": source,
@@ -315,13 +353,15 @@ def ab(text: str, source: str) -> Iterator[Row]:
         "tool": "ab",
         "load_model": "closed",
         "mode": "keepalive" if "Keep-Alive requests:" in text else "close",
+        "requests": _first(AB_STOPPED, text),
         **_numbers(AB, text),
         "min_ms": total and total[1],
-        "stdev_ms": total and total[2],
-        "max_ms": total and total[3],
+        "mean_ms": total and total[2],
+        "stdev_ms": total and total[3],
+        "max_ms": total and total[4],
         **_quantiles(percentages, "ms"),
         "resolution_ms": 1.0,
-        "errors": failed + refused,
+        "errors": np.fmin(failed + refused, complete),
         "answer_bytes": _first(r"^Document Length:\s+(\d{1,12}) bytes", text),
     }
 
@@ -336,13 +376,14 @@ def bombardier(text: str, source: str) -> Iterator[Row]:
     codes = {
         code: as_number(count) for code, count in re.findall(r"\b([1-5])xx - (\d{1,18})", text)
     }
-    others = as_number(_first(r"^\s+others - (\d{1,18})", text) or 0)
+    others = as_number(_first(r"^\s+(?:others|errored) - (\d{1,18})", text) or 0)
     yield {
         "test": source,
         "subject": source,
         "tool": "bombardier",
-        "load_model": "closed",
+        "load_model": CLOSED_OR_LIMITED,
         "connections": _first(r"using (\d{1,9}) connection", text),
+        "duration_s": _first(r"^Bombarding \S{1,2000} for (\S{1,20}) using", text),
         "rate": rates.get("Avg"),
         "mean_ms": times.get("Avg"),
         "stdev_ms": times.get("Stdev"),
@@ -410,6 +451,8 @@ H2LOAD_TIMES = {
     "p95": "p95_ms",
     "p99": "p99_ms",
 }
+H2LOAD_MAIN = r"and (\d{1,9}s) of main duration"
+H2LOAD_RAMP = re.compile(r"client\(s\) will be created every")
 H2LOAD_COUNTS = (
     r"^requests: (\d{1,18}) total, \d{1,18} started, (\d{1,18}) done, (\d{1,18}) succeeded, "
     r"(\d{1,18}) failed, (\d{1,18}) errored, (\d{1,18}) timeout"
@@ -417,39 +460,55 @@ H2LOAD_COUNTS = (
 
 
 def h2load(text: str, source: str) -> Iterator[Row]:
-    """Yield the row of the output of h2load, which does not print the streams per connection."""
+    """Yield the row of the output of h2load.
+
+    It does not print how many requests a connection has under way, by HTTP/2 or by pipelining.
+    Its time includes a warm-up, whose requests it does not count. Without an end of the report, no
+    request is known.
+    """
     columns = _in_table(text, r"^\s{10,40}(min\s.{0,120})$", r"(?:time for )?request\s*:")
     counts = re.search(H2LOAD_COUNTS, text, re.M)
     clients = [as_number(each) for each in re.findall(r"(\d{1,9}) total client\(s\)", text)]
     statuses = text.partition("status codes")[2]
     refused = [as_number(each) for each in re.findall(r"(\d{1,18}) [45]xx", statuses)]
     unanswered = as_number(counts[5]) + as_number(counts[6]) if counts else 0.0
+    left = as_number(counts[1]) - as_number(counts[2]) if counts else 0.0
     is_http_1 = bool(re.search(r"^Application protocol: http/1", text, re.M))
+    finished_s = _first(r"^finished in ([\d.]{1,20}\w{1,2}),", text)
     yield {
         "test": source,
         "subject": source,
         "tool": "h2load",
-        "load_model": "closed",
-        "protocol": "" if is_http_1 else "h2",
+        "load_model": "unknown" if H2LOAD_RAMP.search(text) else CLOSED_OR_LIMITED,
+        "protocol": "http/1" if is_http_1 else "h2",
         "connections": sum(clients) or None,
         "rate": _first(r"^finished in \S{1,20}, ([\d.]{1,20}) req/s", text),
-        "duration_s": _first(r"^finished in ([\d.]{1,20}\w{1,2}),", text),
+        "duration_s": _first(H2LOAD_MAIN, text) or finished_s,
         "bytes_per_s": _first(r"req/s, (\S{1,20}B)/s", text),
         **{ours: columns.get(theirs) for theirs, ours in H2LOAD_TIMES.items()},
         "requests": as_number(counts[2]) if counts else math.nan,
         "errors": sum(refused) + unanswered,
+        "errors_beside": min(unanswered, max(left, 0.0)),
     }
 
 
 TOOLS = (
-    Tool("wrk", at(r"^Running \S{1,20} test @"), wrk),
-    Tool("hey", at(r"^Summary:\s*\n(?=\s*Total:)"), hey),
-    Tool("oha", at(r"^Summary:\s*\n(?=\s*Success rate:)"), oha),
-    Tool("ghz", at(r"^Summary:\s*\n(?=\s*(?:Name:.*\n\s*)?Count:)"), ghz),
-    Tool("ab", at_first(r"^This is ApacheBench", r"^Server Software:"), ab),
-    Tool("bombardier", at(r"^Bombarding \S{1,200} "), bombardier),
-    Tool("vegeta", at(r"^Requests\s+\[total, rate"), vegeta),
-    Tool("h2load", at_first(r"^starting benchmark", r"^finished in \S{1,20}, \d"), h2load),
+    Tool(
+        "wrk",
+        at(r"Running \S{1,20} test @", r"\d{1,9} threads? and \d", r"Thread Stats\s+Avg"),
+        wrk,
+    ),
+    Tool("hey", at(r"Summary:\s*\n(?=[\s>]*Total:)"), hey),
+    Tool("oha", at(r"Summary:\s*\n(?=[\s>]*Success rate:)"), oha),
+    Tool("ghz", at(r"Summary:\s*\n(?=[\s>]*(?:Name:.*\n[\s>]*)?Count:)"), ghz),
+    Tool(
+        "ab",
+        at("This is ApacheBench", "Server Software:", r"Concurrency Level:\s+\d"),
+        ab,
+    ),
+    Tool("bombardier", at(r"Bombarding \S{1,2000} ", r"Statistics\s+Avg\s"), bombardier),
+    Tool("vegeta", at(r"Requests\s+\[total, rate"), vegeta),
+    Tool("h2load", at("starting benchmark", r"finished in \S{1,20}, \d"), h2load),
     Tool("k6", k6_summaries.begins_of_text, k6_summaries.printed),
 )
 """All tools whose printed reports can be read."""

@@ -22,9 +22,11 @@ TEXTS = (
 )
 NUMBERS = (
     *("connections", "depth", "unmade", "rate", "target_rate", "rate_low", "rate_high"),
+    *("cycle_ms", "duration_slack_s"),
     *("mean_ms", "stdev_ms", "min_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms"),
     *("resolution_ms", "cpu_pct", "cpu_given_pct", "cpu_tolerance"),
-    *("requests", "duration_s", "elapsed_s", "errors", "unfinished", "failed_checks_pct"),
+    *("requests", "duration_s", "elapsed_s", "errors", "errors_beside", "unfinished"),
+    *("failed_checks_pct",),
     *("bytes_per_s", "answer_bytes"),
 )
 """Numeric columns of the frame; an unknown number is NaN.
@@ -33,22 +35,35 @@ NUMBERS = (
 - `connections` is the number of connections that were opened, and `unmade` the number of those that
   could not be opened.
 - `requests` counts all requests that ended, even with an error. `errors` counts the requests
-  without the expected answer, whatever the tool calls them. `unfinished` counts the requests that
-  the tool itself cut off at its end, if it counts them as requests.
+  without the expected answer, whatever the tool calls them. `errors_beside` is the part of them
+  that the tool does not count among its requests, such as broken connections. `unfinished` counts
+  the requests that the tool itself cut off at its end, if it counts them as requests.
 - `failed_checks_pct` is the share of a script's checks that failed.
+- `cycle_ms` is connections / rate, for a tool that prints it (ab's mean time per request).
+- `duration_slack_s` is how far a printed duration may be from the true one because it was rounded.
 - `resolution_ms` is how far a printed time may be from the true time because the tool rounds.
 - `cpu_tolerance` is the relative error with which CPU time was measured or limited.
 - `answer_bytes` is the mean size of an answer.
 
 Of the columns of texts, `load_model` is `closed`, `open`, `unknown` if a closed load would
-contradict the file, or empty if the file does not say it. `missing` names the columns whose value
-was a placeholder for "unknown", such as -1.
+contradict the file, or empty if the file does not say it. It is `closed or limited` if the tool can
+limit the rate of a closed load, and its report does not say whether it did. `missing` names the
+columns whose value was a placeholder for "unknown", such as -1.
 """
 PRINTED_QUANTILES = (50, 90, 95, 99)
 BELOW = "<0"  # suffix of a column's name in `missing` if the value is negative, but not -1
 MAY_BE_ZERO = (
-    *("errors", "unfinished", "unmade", "stdev_ms", "cpu_pct", "min_ms", "target_rate"),
-    *("resolution_ms", "answer_bytes", "failed_checks_pct"),
+    *(
+        "errors",
+        "errors_beside",
+        "unfinished",
+        "unmade",
+        "stdev_ms",
+        "cpu_pct",
+        "min_ms",
+        "target_rate",
+    ),
+    *("resolution_ms", "duration_slack_s", "answer_bytes", "failed_checks_pct"),
 )
 POSITIVE = tuple(name for name in NUMBERS if name not in MAY_BE_ZERO)
 MS = {
@@ -124,6 +139,19 @@ def value_of(column: str, value: Any) -> float:
         return duration_ms(value) * units["ms"] if "ms" in units else as_number(value)
     factor = units.get(found[2], math.nan) if found[2] else 1.0
     return as_number(found[1]) * factor
+
+
+def half_a_digit(column: str, value: Any) -> float:
+    """Return half a unit of the last digit of a printed value, in the unit of a column.
+
+    So far may the true value be from the printed one. Return 0 for values that are no text, and for
+    those without decimals, such as `10s`, which are settings of the tool.
+    """
+    found = MEASURE.fullmatch(value[:64]) if isinstance(value, str) else None
+    decimals = len(found[1].partition(".")[2]) if found else 0
+    if found is None or decimals == 0:
+        return 0.0
+    return value_of(column, f"{0.5 * 10.0**-decimals:.12f}{found[2]}")
 
 
 def duration_ms(text: str) -> float:
