@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from audited_tables import sound, table
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from runner.audit.checks import audit
@@ -154,7 +154,10 @@ and the smallest and the largest size.
 def test_a_planted_fault_is_found(name: str, loads: list[Load], part: float) -> None:
     law, changed, least, most = FAULTS[name]
     size = least * (most / least) ** part
-    rows = rows_of(loads, 4, **changed(loads[0].row(4), size))
+    row = loads[0].row(4)
+    if "idle" in name:  # with few requests, connections are idle while the last ones are answered
+        assume(row["requests"] / size >= 100 * row["connections"])
+    rows = rows_of(loads, 4, **changed(row, size))
     found = grave(rows)
     assert (law, "f0") in found
     assert {subject for _, subject in found} == {"f0"}

@@ -1,0 +1,281 @@
+"""What tools really print: of sound loads, of loads that failed, and with lines left out.
+
+`tests/support/samples/audit-commands.md` has the commands of the samples.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from audited_tables import WRK_OUTPUT
+from built import ROOT
+
+from runner.audit.checks import audit
+from runner.audit.finding import Finding, Severity
+from runner.audit.reading import parse, read_all
+
+SAMPLES = ROOT / "tests" / "support" / "samples"
+FAULTY = sorted((SAMPLES / "audit-faulty").iterdir())
+
+
+def read(text: str, **options: float) -> pd.DataFrame:
+    """Return the rows of a text."""
+    return parse(text.encode(), "out.txt", **options)
+
+
+def grave(rows: pd.DataFrame) -> list[Finding]:
+    """Return the findings that are graver than worth knowing."""
+    return [each for each in audit(rows).findings if each.severity is not Severity.KNOWING]
+
+
+def sample(name: str) -> str:
+    """Return the text of a sample of a sound load."""
+    return (SAMPLES / "audit" / name).read_text()
+
+
+# --- loads that failed ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", FAULTY, ids=lambda path: path.name)
+def test_a_load_without_good_answers_has_no_rate(path: Path) -> None:
+    (found,) = grave(read_all([path]))
+    assert found.severity is Severity.VOID
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "changed", "check"),
+    [
+        (
+            "ab-close.txt",
+            r"Time taken for tests: .*seconds",
+            "Time taken for tests:   0.500 seconds",
+            "counts",
+        ),
+        (
+            "ab-close.txt",
+            r"Requests per second: .*\n",
+            "Requests per second:    3900.00 [#/sec]\n",
+            "counts",
+        ),
+        ("ab-close.txt", r"(Time per request: +)7\.737", r"\g<1>3.900", "Little's law"),
+        ("ab-close.txt", r"  99% +40", "  99%     13", "percentiles"),
+        ("ab-close.txt", r"Total: +5 +8 ", "Total:          5   90 ", "Little's law"),
+        ("h2load-warm.txt", r"finished in 3\.00s, 25242", "finished in 3.00s, 16828", "counts"),
+        ("h2load-timed.txt", r"30\.12ms", " 2.12ms", "percentiles"),
+        ("h2load-h2.txt", r"in 671\.38ms", "in 335.69ms", "counts"),
+    ],
+)
+def test_a_fault_planted_in_a_sound_report_is_found(
+    name: str, pattern: str, changed: str, check: str
+) -> None:
+    text, count = re.subn(pattern, changed, sample(name), count=1)
+    assert count == 1
+    assert check in {each.check for each in grave(read(text))}
+
+
+def test_broken_connections_are_not_among_the_requests_of_wrk() -> None:
+    """600,000 connections broke beside 501,000 answers, so half of all requests were answered."""
+    text = WRK_OUTPUT.replace("read 0", "read 600000").replace("timeout 3", "timeout 0")
+    (found,) = grave(read(text))
+    assert found.severity is Severity.SUSPICIOUS
+    assert "54.5 %" in found.says
+
+
+# --- what a report does not say -------------------------------------------------------------------
+
+BOMBARDIER = """Bombarding http://127.0.0.1:8080/ for 10s using 50 connection(s)
+Statistics        Avg      Stdev        Max
+  Reqs/sec       500.00      25.00     600.00
+  Latency        1.20ms     0.50ms    32.00ms
+  HTTP codes:
+    1xx - 0, 2xx - 5000, 3xx - 0, 4xx - 0, 5xx - 0
+    others - 0
+"""
+
+
+def test_idle_connections_are_a_remark_if_the_tool_may_have_limited_the_rate() -> None:
+    (remark,) = audit(read(BOMBARDIER)).findings
+    assert remark.severity is Severity.KNOWING
+    assert "The tool limited the rate" in remark.says
+    slow = WRK_OUTPUT.replace("50000.00", "5000.00").replace("501000 requests", "50100 requests")
+    assert [each.check for each in grave(read(slow))] == ["Little's law"]
+
+
+def test_a_rate_of_few_samples_breaks_no_law() -> None:
+    """bombardier's rate is a mean of samples: 100 requests of 100 ms each do not make 12.6/s."""
+    text = BOMBARDIER.replace("for 10s using 50", "with 100 request(s) using 1")
+    text = text.replace("500.00 ", "12.58 ").replace("1.20ms", "100ms").replace("32.00ms", "1.21s")
+    assert audit(read(text.replace("2xx - 5000", "2xx - 100"))).findings == ()
+    many = text.replace("2xx - 5000", "2xx - 5000")
+    assert [each.check for each in grave(read(many))] == ["Little's law"]
+
+
+def test_the_last_request_of_each_connection_may_take_long() -> None:
+    """40 requests on 40 connections: after its only one, a connection is idle to the end."""
+    text = sample("ab-one-each.txt")
+    assert audit(read(text)).findings == ()
+    idle = re.sub(r"(Concurrency Level: +)40", r"\g<1>4000", text)
+    assert {each.check for each in audit(read(idle)).findings} == {"Little's law"}
+
+
+def test_times_in_whole_milliseconds_agree_by_chance() -> None:
+    """Two loads of ab with the same count, mean and maximum, but other rates."""
+    one = sample("ab-close.txt")
+    other = one.replace("1.547", "1.610").replace("1292.48", "1242.24").replace("7.737", "8.050")
+    assert [each for each in audit(read(one + other)).findings if each.check != "ties"] == []
+
+
+def test_a_short_run_of_wrk2_is_open_without_a_calibration() -> None:
+    text = WRK_OUTPUT.replace("Latency Distribution", "Latency Distribution (HdrHistogram)")
+    assert list(read(text)["load_model"]) == ["open"]
+
+
+def test_streams_of_oha_are_no_contradiction() -> None:
+    """oha does not print how many requests a connection of HTTP/2 had under way."""
+    data = {
+        "summary": {"total": 10.0, "average": 0.01, "requestsPerSec": 10_000.0},
+        "latencyPercentiles": {"p50": 0.009},
+        "statusCodeDistribution": {"200": 100_000},
+    }
+    (found,) = grave(read(json.dumps(data), connections=10))
+    assert found.severity is Severity.SUSPICIOUS
+    assert "give --depth" in found.says
+    assert grave(read(json.dumps(data), connections=10, depth=10)) == []
+
+
+# --- forms of reports -----------------------------------------------------------------------------
+
+
+def _indented(text: str) -> str:
+    return "".join(f"    {line}" for line in text.splitlines(keepends=True))
+
+
+def _quoted(text: str) -> str:
+    return "".join(f"> {line}" for line in text.splitlines(keepends=True))
+
+
+def _collapsed(text: str) -> str:
+    return "".join(f"{' '.join(line.split())}\n" for line in text.splitlines())
+
+
+@pytest.mark.parametrize("form", [_indented, _quoted, _collapsed])
+def test_reports_in_markdown_may_be_indented_quoted_or_collapsed(
+    form: Callable[[str], str],
+) -> None:
+    rows = read(f"# First\n\n{form(WRK_OUTPUT)}\n# Second\n\n{form(WRK_OUTPUT)}")
+    assert list(rows["subject"]) == ["First", "Second"]
+    for name, value in (("rate", 50_000), ("requests", 501_000), ("mean_ms", 2), ("errors", 10)):
+        assert list(rows[name]) == [value, value], name
+
+
+def test_a_report_without_its_first_lines_is_a_row_of_its_own() -> None:
+    whole = sample("ab-close.txt")
+    short = "Concurrency Level:" + whole.partition("Concurrency Level:")[2]
+    short = short.replace("      10\n", "      30\n", 1).replace("7.737", "23.211")
+    rows = read(f"{whole}\nab -n 2000 -c 30 http://127.0.0.1:9/\n{short}\n{whole}")
+    assert list(rows["connections"]) == [10, 30, 10]
+    assert list(rows["p50_ms"]) == [5, 5, 5]
+    assert rows["subject"][1] == "http://127.0.0.1:9/"
+
+
+GATLING = """var stats = {
+    type: "GROUP",
+name: "All Requests",
+stats: {
+    "name": "All Requests",
+    "meanNumberOfRequestsPerSecond": {
+        "total": " 1,500.25"
+    }
+},
+contents: {
+"req_a": {
+        type: "REQUEST",
+        name: "A",
+stats: {
+    "name": "A",
+    "numberOfRequests": {
+        "total": "   92,000",
+        "ok": "   90,000",
+        "ko": "    2,000"
+    },
+    "meanResponseTime": {
+        "total": "        4",
+        "ko": "        -"
+    },
+    "meanNumberOfRequestsPerSecond": {
+        "total": " 1,500.25"
+    }
+}
+    }
+}
+
+}
+
+function fillStats(stat){
+    $("#total").append(stat.numberOfRequests.total);
+}
+"""
+
+
+def test_gatlings_script_has_the_content_of_its_json() -> None:
+    (row,) = read(GATLING).to_dict("records")
+    assert (row["subject"], row["tool"]) == ("A", "gatling")
+    assert (row["requests"], row["errors"]) == (92_000, 2_000)
+    assert (row["rate"], row["mean_ms"]) == (1500.25, 4)
+
+
+LOCUST = """Type,Name,Request Count,Failure Count,Average Response Time,Min Response Time,\
+Max Response Time,Average Content Size,Requests/s,Failures/s,50%,90%,95%,99%
+GET,/a,6000,0,6022.5,30,{longest},100,100.0,0,5600,9900,10000,11000
+"""
+
+
+def test_locust_rounds_times_above_ten_seconds_to_whole_ones() -> None:
+    """10.51 s are printed as 11000 ms; 8.4 s as 8400."""
+    assert grave(read(LOCUST.format(longest=10_510))) == []
+    assert [each.check for each in grave(read(LOCUST.format(longest=8_400)))] == ["percentiles"]
+
+
+def _nighthawk(rate_rps: int) -> str:
+    """Return a report of 1,000 requests in 10 s, with this offered rate."""
+    latency = {
+        "id": "benchmark_http_client.request_to_response",
+        "mean": "0.0005s",
+        "percentiles": [
+            {"percentile": 0.5, "duration": "0.0004s"},
+            {"percentile": 0.984375, "duration": "0.0009s"},
+            {"percentile": 0.990625, "duration": "0.0012s"},
+        ],
+    }
+    counters = [{"name": "benchmark.http_2xx", "value": "1000"}]
+    result = {"name": "global", "execution_duration": "10s", "statistics": [latency]}
+    options: dict[str, object] = {
+        "requests_per_second": rate_rps,
+        "connections": 10,
+        "concurrency": "1",
+    }
+    options["open_loop"] = False
+    return json.dumps({"options": options, "results": [result | {"counters": counters}]})
+
+
+def test_nighthawks_percentiles_are_the_nearest_steps_of_its_histogram() -> None:
+    rows = read(_nighthawk(100))
+    assert (rows["p50_ms"][0], rows["p99_ms"][0]) == (0.4, 1.2)
+    assert rows["p95_ms"].isna()[0]
+
+
+@pytest.mark.parametrize(("offered_rps", "remarks"), [(100, 0), (1_000, 1)])
+def test_a_closed_loop_of_nighthawk_that_reaches_its_rate_is_limited_by_it(
+    offered_rps: int, remarks: int
+) -> None:
+    assert len(audit(read(_nighthawk(offered_rps))).findings) == remarks
+
+
+def test_metrics_of_k6_with_thresholds_have_marks() -> None:
+    marked = re.sub(r"^ {4}( *)http_req", r"  ✗ \1http_req", sample("k6.txt"), flags=re.M)
+    assert "✗" in marked
+    columns = ["rate", "mean_ms", "p95_ms", "errors", "requests", "connections"]
+    pd.testing.assert_frame_equal(read(marked)[columns], read(sample("k6.txt"))[columns])
