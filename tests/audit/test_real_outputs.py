@@ -96,7 +96,7 @@ Statistics        Avg      Stdev        Max
 """
 
 
-def test_idle_connections_are_a_remark_if_the_tool_may_have_limited_the_rate() -> None:
+def test_a_rate_that_may_be_limited_leaves_connections_idle() -> None:
     (remark,) = audit(read(BOMBARDIER)).findings
     assert remark.severity is Severity.KNOWING
     assert "The tool limited the rate" in remark.says
@@ -162,7 +162,7 @@ def _collapsed(text: str) -> str:
 
 
 @pytest.mark.parametrize("form", [_indented, _quoted, _collapsed])
-def test_reports_in_markdown_may_be_indented_quoted_or_collapsed(
+def test_reports_may_be_indented_quoted_or_collapsed(
     form: Callable[[str], str],
 ) -> None:
     rows = read(f"# First\n\n{form(WRK_OUTPUT)}\n# Second\n\n{form(WRK_OUTPUT)}")
@@ -261,16 +261,14 @@ def _nighthawk(rate_rps: int) -> str:
     return json.dumps({"options": options, "results": [result | {"counters": counters}]})
 
 
-def test_nighthawks_percentiles_are_the_nearest_steps_of_its_histogram() -> None:
+def test_nighthawks_percentiles_are_the_nearest_known_ones() -> None:
     rows = read(_nighthawk(100))
     assert (rows["p50_ms"][0], rows["p99_ms"][0]) == (0.4, 1.2)
     assert rows["p95_ms"].isna()[0]
 
 
 @pytest.mark.parametrize(("offered_rps", "remarks"), [(100, 0), (1_000, 1)])
-def test_a_closed_loop_of_nighthawk_that_reaches_its_rate_is_limited_by_it(
-    offered_rps: int, remarks: int
-) -> None:
+def test_a_loop_of_nighthawk_may_be_limited_by_its_rate(offered_rps: int, remarks: int) -> None:
     assert len(audit(read(_nighthawk(offered_rps))).findings) == remarks
 
 
