@@ -25,7 +25,7 @@ from runner.measure.heartbeat import BEAT, BEAT_S, Silence, Vigil
 from runner.measure.memory import Kills
 from runner.measure.perf import Observing
 from runner.measure.sites import Ask, Clock, Job, Site
-from runner.measurement import Counters, Loaded, Quota
+from runner.measurement import Counters, Loaded, Quota, Spent
 from runner.model import CannotGoOnError, LabError
 from runner.store import replacing
 
@@ -229,13 +229,15 @@ class StationClient(Site):
         """Return how many processes were killed for lack of memory on the host."""
         return Kills(**self.ask("kills", pid=pid))
 
-    @staticmethod
-    def spent(_pid: int) -> None:
-        """Return None, because on another host the lab does not read a server's counts."""
+    def spent(self, pid: int) -> Spent | None:
+        """Return the counts of a process and its descendants; None if all have ended."""
+        found = self.ask("spent", pid=pid)
+        return None if found is None else Spent(**found)
 
-    @staticmethod
-    def resident(_pid: int) -> None:
-        """Return None: on another host, only the sampler reads a server's memory."""
+    def resident(self, pid: int) -> int | None:
+        """Return the resident memory of a process and its descendants; None if it is unknown."""
+        found = self.ask("resident", pid=pid)
+        return None if found is None else int(found)
 
     def quota(self, pid: int) -> Quota:
         """Return the CPU quota of a process on the host."""

@@ -24,6 +24,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
 from built import ROOT
 from cells import cell_of
@@ -488,6 +489,38 @@ def test_stations_with_wrong_clocks_begin_together(tmp_path):
         loads = [wait() for wait in waits]
     assert all(abs(int(log.read_text()) - wall) < 150_000_000 for log in logs)
     assert all(0 <= load.load_started_mono_ns - begin < 150_000_000 for load in loads)
+
+
+WORKS = """
+import sys, time
+until = time.process_time() + 0.3
+while time.process_time() < until: pass
+held = bytearray(40 * 2**20)
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.timed
+def test_what_a_server_took_is_read_on_its_host(tmp_path):
+    """Compare with psutil's counts of a process that burns 0.3 s and holds 40 MiB."""
+    pipe = subprocess.PIPE
+    with (
+        contextlib.closing(Pipe(tmp_path, 0)) as channel,
+        subprocess.Popen([sys.executable, "-c", WORKS], stdin=pipe, stdout=pipe) as worker,
+    ):
+        station = StationClient("server", Folder(tmp_path), channel, "127.0.0.1", Vigil(print))
+        worker.stdout.readline()
+        seen = psutil.Process(worker.pid)
+        spent = station.spent(worker.pid)
+        assert spent.user_ns + spent.system_ns == pytest.approx(
+            1e9 * sum(seen.cpu_times()[:2]), abs=20_000_000
+        )
+        assert spent.voluntary_switches == seen.num_ctx_switches().voluntary
+        assert spent.page_faults > 40 * 2**20 / 4096 / 2  # some kernels give larger pages
+        assert station.resident(worker.pid) == pytest.approx(seen.memory_info().rss, rel=0.05)
+        worker.communicate(b"")
+        assert station.spent(worker.pid) is None
 
 
 # --- places ---------------------------------------------------------------------------------------
