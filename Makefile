@@ -116,6 +116,11 @@ bench-sampler: setup ## CPU that the sampler takes, by what it samples
 bench-overhead: setup ## What the lab itself costs: k6's samples, the sampler, the probe, beside a stock k6 (bench overhead)
 	@$(BIN)/python benchmarks/overhead.py
 
+.PHONY: bench-profile
+bench-profile: setup ## What the profile pass of quick costs: rates beside perf, and seconds (six minutes)
+	@$(BIN)/bench run quick
+	@$(BIN)/python benchmarks/profile_cost.py "$$(ls -d data/runs/*-quick-* | tail -1)"
+
 .PHONY: bench-k6
 bench-k6: k6-both ## CPU that each series of k6 takes for an iteration: their ratio (five minutes)
 	@$(BIN)/python benchmarks/k6_series.py

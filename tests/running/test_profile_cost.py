@@ -1,0 +1,33 @@
+"""Tests of the benchmark of profiling: ratios of known rates."""
+
+import pandas as pd
+import pytest
+from profile_cost import beside, seconds
+
+from runner.profiled import KINDS
+
+
+def test_a_known_cost_is_the_ratio_of_rates():
+    """Let recorded slices have 0.9 and 0.8 of two servers' plain rates, and counted ones 0.5."""
+    rows = [
+        {
+            "trial_id": server,
+            "session": "p-load",
+            "place": place,
+            "rps": rate * {"recorded": slower, "counted": 0.5, "plain": 1.0}[kind],
+        }
+        for server, rate, slower in (("p-a-load", 100.0, 0.9), ("p-b-load", 7000.0, 0.8))
+        for place, kind in enumerate(KINDS, start=1)
+    ]
+    recorded = beside(pd.DataFrame(rows), "recorded")
+    assert recorded.mean == pytest.approx((0.9 * 0.8) ** 0.5)
+    assert (recorded.lowest, recorded.highest) == pytest.approx((0.8, 0.9))
+    assert beside(pd.DataFrame(rows), "counted").mean == pytest.approx(0.5)
+
+
+def test_a_session_lasts_from_its_first_begin_to_its_last_end():
+    records = [
+        {"started_at": "2026-01-01T10:00:05+00:00", "ended_at": "2026-01-01T10:01:00+00:00"},
+        {"started_at": "2026-01-01T10:00:00+00:00", "ended_at": "2026-01-01T10:00:40+00:00"},
+    ]
+    assert seconds(records) == 60
