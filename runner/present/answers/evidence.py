@@ -30,8 +30,8 @@ NO_WITNESS = (
 NO_CLOSED_LOAD_BY_K6 = (
     "This run has no sealed trial of a closed load by k6, which is what this page is about."
 )
-PERCENTILES = {"p50": "one in two", "p95": "one in 20", "p99": "one in 100"}
-"""Percentile that both generator and probe have -> how many requests took longer, in words."""
+PERCENTILES = {"p50": "median", "p95": "p95", "p99": "p99"}
+"""Percentile that both generator and probe have -> its name in sentences."""
 SETTLED = 0.1  # share of a load left out at its start, because users start one after the other
 
 
@@ -77,10 +77,10 @@ def generator_said(case: Case) -> str:
         for name, ms in _generator_ms(case).items()
         if math.isfinite(ms)
     }
-    parts = ", ".join(f"{share} took longer than {ms} ms" for share, ms in known.items())
+    parts = ", ".join(f"{name} {ms} ms" for name, ms in known.items())
     failed = float(case.row["failed"]) / float(case.row["requests"])
     parts += f", {number(100 * failed)} % failed" if failed else ""
-    return f"{case.tool} says: {number(case.row['rps'])} requests/s; of the requests {parts}."
+    return f"{case.tool} says: {number(case.row['rps'])} requests/s; {parts}."
 
 
 def probe_saw(case: Case) -> str:
@@ -99,19 +99,18 @@ def probe_saw(case: Case) -> str:
     if row["mode"] not in ("keepalive", ""):
         return NO_WITNESS
     said = (
-        f"In the same {seconds:.1f} s another client, the probe, sent the same server "
+        f"In the same {seconds:.1f} s a second client, the probe, sent the same server "
         f"{row['probe_requests']:,.0f} of the same requests, "
         f"{number(row['probe_requests'] / seconds)} a second ({row['probe_failed']:,.0f} failed). "
-        f"One in two took longer than {number(probes)} ms: {tool}'s median is "
-        f"{number(ours / probes)} times that"
+        f"Their median is {number(probes)} ms: {tool}'s is {number(ours / probes)} times that"
     )
     if ours < probes:
         return f"{said}, so the probe waited longer than {tool}'s requests."
     if ours < TWICE * probes:
         return f"{said}."
     return (
-        f"{said}. Of {tool}'s {number(ours)} ms all but {number(probes)} ms were not needed to get "
-        "an answer from this server at that moment."
+        f"{said}. The rest of {tool}'s {number(ours)} ms was not needed to get an answer from this "
+        "server at that moment."
     )
 
 
@@ -177,14 +176,14 @@ def law_words(case: Case) -> str:
         )
     expected_ms = 1000 * users / rate
     under_way = case.row["in_flight_mean"]
-    counted = f" (counted: {number(under_way)} on the average)" if math.isfinite(under_way) else ""
-    apart = 100 * (expected_ms / mean_ms - 1)
+    counted = f" (counted: {number(under_way)} on average)" if math.isfinite(under_way) else ""
+    apart = abs(100 * (expected_ms / mean_ms - 1))
     return (
         f"{users:,.0f} users without think time always have {users:,.0f} requests under "
         f"way{counted}. At the {rate:,.0f} requests/s of the load's steady part each must take "
-        f"{users:,.0f} / {rate:,.0f} s = {number(expected_ms)} ms on the average, wherever it "
-        f"spends them. Measured: {number(mean_ms)} ms; the two differ by {apart:+.1f} %. So this "
-        "mean follows from users and rate, and would be the same with any server at this rate."
+        f"{users:,.0f} / {rate:,.0f} s = {number(expected_ms)} ms on average. Measured: "
+        f"{number(mean_ms)} ms, a difference of {apart:.1f} %. So this mean follows from users and "
+        "rate, and would be the same with any server at this rate."
     )
 
 

@@ -45,8 +45,6 @@ SHARES = {1.0: "a core", 0.5: "half a core", 0.25: "a quarter of a core", 0.1: "
 ONLY_SEARCHES = (
     "Every trial of this run is a step of a search, at a rate of its own: there is no rate to say."
 )
-MOST_NAMED = 3
-"""Most servers for which a sentence gives intervals; for more, it only gives ranges of ratios."""
 MOST_FINDINGS = 5
 """Most findings of a run."""
 MOST_ON_FIRST_SCREEN = 3
@@ -70,9 +68,11 @@ def found_in(tables: Tables) -> tuple[Finding, ...]:
     if sealed.empty:
         return (Finding(NO_SEALED_TRIAL),)
     known = known_ratios(tables)
+    ranges = over_loads(known, THROUGHPUT)
+    has_one_ratio = len(_rates_compared(known, sealed)) == 1
     possible = (
-        Finding(one_load(known, sealed), is_first=True),
-        Finding(over_loads(known, THROUGHPUT)),
+        Finding(one_load(tables, known), is_first=has_one_ratio or not ranges),
+        Finding(ranges, is_first=not has_one_ratio),
         Finding(over_loads(known, CPU_PER_REQUEST), is_first=True),
         Finding(response_times(tables, known), is_first=True),
         *map(Finding, searches.findings(tables)),
@@ -90,9 +90,11 @@ def sentences(tables: Tables) -> tuple[str, ...]:
 def first_screen(tables: Tables) -> tuple[str, ...]:
     """Return the findings that a reader should see first, at most three.
 
-    They are the ratios under one load, the CPU time per request, and the response times at a rate
-    that all servers keep. If the run does not have one of these findings, the next finding takes
-    its place.
+    They are the requests per second, the CPU time per request, and the response times at a rate
+    that all servers keep. Requests per second are those of one load if two servers ran under it.
+    With more servers, they are the ranges over the loads, so that each pair of servers has one
+    number per quantity. If the run does not have one of these findings, the next finding takes its
+    place.
     """
     return tuple(each.sentence for each in _shown_first(tables))
 
@@ -222,16 +224,26 @@ def best_known_load(known: pd.DataFrame, sealed: pd.DataFrame) -> Row | None:
     return min(fullest.to_dict("records"), key=strangeness)
 
 
-def one_load(known: pd.DataFrame, sealed: pd.DataFrame) -> str:
+def _rates_compared(known: pd.DataFrame, sealed: pd.DataFrame) -> list[dict[Hashable, Any]]:
+    """Return the ratios of requests/s under the load of `best_known_load`."""
+    row = best_known_load(known, sealed)
+    if row is None:
+        return []
+    is_here = known["quantity"].eq(THROUGHPUT.name) & known["load"].eq(row["load"])
+    return known[is_here].to_dict("records")
+
+
+def one_load(tables: Tables, known: pd.DataFrame) -> str:
     """Return the rates and ratios of all servers under the load of `best_known_load`.
 
-    Return an empty text if there is no such load.
+    A yardstick's rate follows, if it ran under that load. Return an empty text if there is no such
+    load.
     """
+    sealed = sealed_trials(tables.trials)
     row = best_known_load(known, sealed)
     if row is None:
         return ""
-    is_here = known["quantity"].eq(THROUGHPUT.name) & known["load"].eq(row["load"])
-    pairs = known[is_here].to_dict("records")
+    pairs = _rates_compared(known, sealed)
     parts = [f"{pairs[0]['base']} answers {_rounded(pairs[0]['ours'])} requests/s"]
     parts += [f"{pair['server']} {_rounded(pair['theirs'])}" for pair in pairs]
     times = []
@@ -242,7 +254,22 @@ def one_load(known: pd.DataFrame, sealed: pd.DataFrame) -> str:
         times.append(f"{said} {pair['server']}")
     unit = "session" if sealed.loc[sealed["load"] == row["load"], "session"].all() else "trial"
     trials = captions.plural(pairs[0]["sessions"], unit)
-    return f"{load_phrase(row)} {captions.joined(parts)}: {captions.joined(times)} ({trials})."
+    most = _machine_words(tables, str(row["load"]))
+    return (
+        f"{load_phrase(row)} {captions.joined(parts)}: {captions.joined(times)} ({trials}){most}."
+    )
+
+
+def _machine_words(tables: Tables, load: str) -> str:
+    """Return the rates of the yardsticks under a load as a clause; empty if none ran under it."""
+    found = ratios.frame(tables)
+    is_here = found["quantity"].eq(THROUGHPUT.name) & found["load"].eq(load)
+    rows = found[is_here & found["server"].isin(YARDSTICKS)].to_dict("records")
+    return "".join(
+        f"; {row['server']}, which only sends fixed bodies, shows what the machine can do: "
+        f"{_rounded(row['theirs'])}"
+        for row in rows
+    )
 
 
 def largest_ratio(tables: Tables) -> str:
@@ -268,42 +295,36 @@ def largest_ratio(tables: Tables) -> str:
 
 
 def over_loads(known: pd.DataFrame, quantity: Quantity) -> str:
-    """Return the range of each server's ratio over the loads.
+    """Return the range of each server's ratio over the loads, in the order of their medians.
 
-    If there are few servers, the ends of the range have their intervals. Return an empty text if
-    too few loads have a ratio.
+    A server with a ratio under one load only has that ratio with its interval. Return an empty text
+    if too few loads have a ratio: fewer than two for a rate, none for a cost.
     """
     is_whole = (known["low"] > 0) & (known["high"] < math.inf)
     rows = known[known["quantity"].eq(quantity.name) & is_whole]
     loads = rows["load"].nunique()
-    rate = quantity is THROUGHPUT
-    if loads < (2 if rate else 1):
+    is_rate = quantity is THROUGHPUT
+    if loads < (2 if is_rate else 1):
         return ""
     base = str(rows["base"].mode().iloc[0])
     by_server = rows[rows["base"] == base].groupby("server", sort=False)
-    if len(by_server) > MOST_NAMED:
-        ordered = sorted(by_server, key=lambda item: float(item[1]["ratio"].median()))
-        what = (
-            f"Requests/s of {base} beside the others'"
-            if rate
-            else f"CPU time per request beside {base}'s"
-        )
-        parts = [f"{server} {_range_words(pairs['ratio'])}" for server, pairs in ordered]
-        return f"{what}, by load: {captions.joined(parts)} times."
-    parts = []
-    for server, pairs in by_server:
-        ends = pairs.loc[[pairs["ratio"].idxmin(), pairs["ratio"].idxmax()]].to_dict("records")
-        times = " to ".join(dict.fromkeys(map(ratios.words, ends)))
-        said = f"{base} did {times} times {server}'s requests/s"
-        if not rate:
-            said = f"{server} took {times} times {base}'s CPU time per request"
-        parts.append(f"{said} ({captions.plural(len(pairs), 'load')})")
-    return f"{'Over all loads ' if loads > 1 else ''}{captions.joined(parts)}."
+    ordered = sorted(by_server, key=lambda item: float(item[1]["ratio"].median()))
+    (first, its_pairs), *others = ordered
+    if is_rate:
+        said = f"{base} answers {_range_words(its_pairs)} times as many requests/s as {first}"
+        parts = [said, *(f"{_range_words(pairs)} as {server}" for server, pairs in others)]
+    else:
+        said = f"{first} takes {_range_words(its_pairs)} times {base}'s {quantity.noun}"
+        parts = [said, *(f"{server} {_range_words(pairs)}" for server, pairs in others)]
+    return f"{'By load, ' if loads > 1 else ''}{captions.joined(parts)}."
 
 
-def _range_words(values: "pd.Series[float]") -> str:
-    """Return the range of ratios, `0.86 to 1.38`; if both ends print alike, return one number."""
-    return " to ".join(dict.fromkeys(f"{end:.2f}" for end in (values.min(), values.max())))
+def _range_words(pairs: pd.DataFrame) -> str:
+    """Return the range of ratios, `0.86 to 1.38`; for one load, the ratio with its interval."""
+    if len(pairs) == 1:
+        return ratios.words(pairs.iloc[0].to_dict())
+    ends = (pairs["ratio"].min(), pairs["ratio"].max())
+    return " to ".join(dict.fromkeys(f"{end:.2f}" for end in ends))
 
 
 def response_times(tables: Tables, known: pd.DataFrame) -> str:
@@ -317,20 +338,24 @@ def response_times(tables: Tables, known: pd.DataFrame) -> str:
     if half.empty:
         return ""
     load = max(half["load"].unique(), key=lambda name: float(rates[name]))
-    said = []
-    for rows in (half[half["load"] == load], most[most["load"] == load]):
-        pairs = rows.to_dict("records")
-        base = [f"{pair['base']} {number(pair['ours'])} ms" for pair in pairs[:1]]
-        values = [
-            f"{pair['server']} {number(pair['theirs'])} ms ({ratios.words(pair)} times)"
-            for pair in pairs
-        ]
-        said.append(captions.joined([*base, *values]))
-    tail = f"; one in 100 takes longer than {said[1]}" * bool(load in set(most["load"]))
-    return (
-        f"At {rates[load]:,.0f} requests/s, which all keep, one in two requests takes "
-        f"{said[0]}{tail}."
-    )
+    said = f"the median response time of {_times_words(half[half['load'] == load])}"
+    if load in set(most["load"]):
+        said += f"; the p99 of {_times_words(most[most['load'] == load])}"
+    return f"At {rates[load]:,.0f} requests/s, which all keep, {said}."
+
+
+def _times_words(rows: pd.DataFrame) -> str:
+    """Return the response times of base and other servers, each with its ratio to the base's.
+
+    For example `axum is 0.207 ms, of echo 0.255 ms (1.23 [1.13–1.34] times axum's)`.
+    """
+    pairs = rows.to_dict("records")
+    base = pairs[0]["base"]
+    others = [
+        f"of {pair['server']} {number(pair['theirs'])} ms ({ratios.words(pair)} times {base}'s)"
+        for pair in pairs
+    ]
+    return captions.joined([f"{base} is {number(pairs[0]['ours'])} ms", *others])
 
 
 def queued_case(tables: Tables) -> Case | None:

@@ -30,8 +30,8 @@ from runner.present.look.markup import (
     Paragraph,
     TextTable,
 )
-from runner.present.look.numbers import number
-from runner.present.published import outcomes
+from runner.present.look.numbers import number, ratio_words
+from runner.present.published import outcomes, published_table
 from runner.present.published.counterparts import repeats
 from runner.present.published.judging import Judged, judge_all
 from runner.present.published.sources import addresses, title_of
@@ -179,8 +179,9 @@ def answer_table(story: Story) -> list[Block]:
     """Return a table with a row for each server, and a note that explains it.
 
     A row has the server's rate under one load, how many times as many requests/s the base answers,
-    the server's cost per request, and its response time at one rate. A server that did not run
-    under this load has a row that says so.
+    the server's cost per request, and its response time at one rate. A server that only has a
+    response time has a row that says so. The note names the servers of which the table would have
+    no number.
     """
     load = story.load
     if load is None:
@@ -192,15 +193,20 @@ def answer_table(story: Story) -> list[Block]:
     ahead = _times_ahead(story, str(load["load"]))
     rows = [_server_row(row, timed, ahead) for row in under_load.to_dict("records")]
     others = table[~table["server"].isin(under_load["server"])].drop_duplicates("server")
-    rows += [_row_of_another_load(row, timed, ahead) for row in others.to_dict("records")]
+    is_timed = others["server"].isin(timed)
+    others_timed = others[is_timed].to_dict("records")
+    rows += [_row_of_another_load(row, timed, ahead) for row in others_timed]
     rows = rows[:MOST_SERVERS]
     phrase = story.phrase_of(str(load["load"]))
     words = [f"Rates and costs: {phrase}."]
     if timed:
         kept_load = str(next(iter(timed.values()))["load"])
         words.append(f"Response times: {story.phrase_of(kept_load)}.")
-    if len(others):
+    if others_timed:
         words.append(f"{NOT_LOADED}: the run has no such load of this server.")
+    if not is_timed.all():
+        absent = captions.joined(list(others.loc[~is_timed, "server"]))
+        words.append(f"Under other loads only: {absent}.")
     yardsticks = [name for name in YARDSTICKS if name in set(under_load["server"])]
     if yardsticks:
         words.append(
@@ -316,7 +322,52 @@ def claims(story: Story) -> list[Block]:
     judged = judge_all(story.tables)
     counts = outcomes.count_words([each.direction for each in judged])
     chosen = _of_every_outcome(judged)
-    return [Paragraph(counts), Bullets(tuple(_claim_words(each) for each in chosen))]
+    return [
+        Paragraph(counts),
+        Paragraph(_medians_words(story)),
+        Bullets(tuple(_claim_words(each) for each in chosen)),
+    ]
+
+
+def _medians_words(story: Story) -> str:
+    """Return the published medians of two servers beside the generator's, which are its queue's.
+
+    They are the medians under the load of `Story.case`. The text ends with the ratio of the
+    servers' own medians, which are those at a rate that they kept. Return an empty text if one of
+    these is missing.
+    """
+    timed = rows_at_a_kept_rate(summarize(story.tables))
+    if story.case is None:
+        return ""
+    medians = [
+        row
+        for row in published_table.rows(story.tables)
+        if row.number.metric == "latency_p50"
+        and row.number.scenario == story.case.row["workload"]
+        and row.cell.server in timed
+        and row.ours.trials
+    ]
+    published_ms = {row.number.server: row.number.value for row in medians}
+    ours_ms = {row.cell.server: row.ours.value for row in medians}
+    if len(published_ms) < 2 or len(ours_ms) < 2:
+        return ""
+    tool = story.case.tool
+    shortest, *_, longest = sorted(published_ms.values())
+    apart_pct = 100 * (longest / shortest - 1)
+    names = captions.joined(list(published_ms))
+    ours = [
+        f"{number(ours_ms[name])} ms ({name})"
+        for name in sorted(ours_ms, key=lambda each: ours_ms[each])
+    ]
+    kept_ms = {name: float(timed[name]["p50_ms"]) for name in ours_ms}
+    fastest, *_, slowest = sorted(kept_ms, key=lambda name: kept_ms[name])
+    return (
+        f"The published medians of {names} under this load, {number(shortest)} and "
+        f"{number(longest)} ms, differ by {number(apart_pct)} %. Here {tool}'s medians are "
+        f"{captions.joined(ours)}. Both are times in {tool}'s queue, and hide the servers: at a "
+        f"rate that all keep, {slowest}'s median is "
+        f"{number(kept_ms[slowest] / kept_ms[fastest])} times {fastest}'s."
+    )
 
 
 def _of_every_outcome(judged: Sequence[Judged]) -> list[Judged]:
@@ -346,9 +397,32 @@ def _claim_words(judged: Judged) -> str:
     source = title_of(judged.claim.source)
     published = f"Published in “{source}”" if source else "Published"
     return (
-        f"{published}: {judged.claim.says} Here: {judged.outcome_words}. Measured "
-        f"{judged.measured}, claimed {judged.claim.range_words}."
+        f"{published}: {judged.claim.says} Here: {judged.outcome_words}. Measured: "
+        f"{_measured_words(judged)}; claimed: {judged.claim.range_words}."
     )
+
+
+def _measured_words(judged: Judged) -> str:
+    """Return the measured ratios of a claim: with an interval, pair by pair, or as a range.
+
+    For example `gnet/axum 1.17 [1.03–1.32]`, or `axum/echo 2.37 and actix/echo 3.48` if each
+    comparison is about other servers.
+    """
+    parts = judged.compared
+    pairs = [part.words.split()[0] for part in parts]
+    names = [pair if "/" in pair else "" for pair in pairs]
+    ratios_found = [part.ratio for part in parts if part.ratio is not None]
+    if len(set(names)) == len(parts) > 1:
+        each = [
+            f"{name} {found.ratio:.2f}" for name, found in zip(names, ratios_found, strict=True)
+        ]
+        return captions.joined(each)
+    if len(parts) == 1:
+        found = ratios_found[0]
+        said = ratio_words(found.ratio, found.low, found.high)
+    else:
+        said = judged.measured.replace("×", "")
+    return f"{names[0]} {said}".strip() if len(set(names)) == 1 else said
 
 
 def links(story: Story, files: Iterable[Link]) -> list[Block]:

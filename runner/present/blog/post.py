@@ -241,9 +241,9 @@ def _post(story: Story, figures: Sequence[Picture]) -> list[Block]:
 def _chosen(story: Story, figures: Sequence[Picture]) -> dict[str, Picture]:
     """Return the post's figures by name.
 
-    The caption of each is shortened to its first sentence, followed by a sentence on the source.
+    The caption of each is shortened to its first sentence, followed by its source.
     """
-    source = f"Data: run {story.tables.manifest.run_id}; how it was measured is in the report."
+    source = f"Data: run {story.tables.manifest.run_id}."
     low = {}
     for figure in figures:
         if figure.height_px <= HIGHEST_OF_WIDTH * figure.width_px:

@@ -203,7 +203,7 @@ def flame_graphs(tables: Tables) -> Iterator[Block]:
     for load in sorted(profiles.loads, key=lambda each: each != first):
         words = why_words.load_words(tables, load)
         yield Heading(words, rank=3)
-        for block in flame_pictures.blocks(profiles, looks, load, words):
+        for block in flame_pictures.blocks(profiles, looks, load, words, captions.caption(tables)):
             yield replace(block, opened=load == first)
 
 
@@ -367,7 +367,8 @@ def _reason(judged: Judged) -> str:
         and judged.measured != "–"
         and judged.found.outcome != outcomes.ABSENT
     ):
-        direction = f"{judged.direction}: " if judged.found.outcome == outcomes.FAILS else ""
+        is_failed = judged.found.outcome == outcomes.FAILS
+        direction = f"{judged.outcome_words}: " if is_failed else ""
         return f"{direction}{judged.measured}, claimed {judged.claim.range_words}: {judged.why}"
     return judged.found.why if judged.remedy == outcomes.SUCH_A_LOAD else judged.why
 

@@ -65,11 +65,16 @@ class Judged:
         ]
 
     @property
-    def measured(self) -> str:
-        """The judged ratios in short: `0.98 [0.95–1.01]`, or `0.52 to 0.61 (3 comparisons)`."""
-        parts = [
+    def compared(self) -> list[ClaimPart]:
+        """The comparisons that have a ratio and decide the claim."""
+        return [
             part for part in self.found.parts if part.ratio is not None and part.outcome != ABSENT
         ]
+
+    @property
+    def measured(self) -> str:
+        """The judged ratios in short: `0.98 [0.95–1.01]`, or `0.52 to 0.61 (3 comparisons)`."""
+        parts = self.compared
         if len(parts) < 2:
             return parts[0].ratio_words if parts else "–"
         found = sorted(part.ratio.ratio for part in parts if part.ratio is not None)

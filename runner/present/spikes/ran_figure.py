@@ -25,6 +25,11 @@ from runner.present.statistics.stats import Floats
 NO_TIMELINE = (
     "This run has no timeline: measure with `--profile` a load of 5 s or more in one piece."
 )
+RECORDED = "A load in one piece that perf recorded, and that is in no comparison."
+KEY = (
+    "Shaded: spikes. Below: the CPU use of each kind of work by perf's samples, and of the "
+    "function of a spike with all that it calls. Each lane has the same scale."
+)
 MOST_LANES = 6
 LANE_IN = 0.42
 LABEL_IN = 2.85
@@ -65,11 +70,6 @@ def ran(tables: Tables) -> Chart:
     timeline = found[0]
     spikes = what_ran(timeline)
     lanes = _lanes(timeline, spikes)
-    caption = (
-        f"A timeline of {timeline.server}: one load in one piece, recorded, in no comparison. "
-        "Shaded: spikes. Below: the CPU use of each kind of work by perf's samples, and of the "
-        "function of a spike with all that it calls; each lane has the same scale."
-    )
     said = " ".join(map(ran_words, spikes)) or "It has no spike."
     return Chart(
         _title(timeline, spikes),
@@ -77,7 +77,8 @@ def ran(tables: Tables) -> Chart:
         TIME,
         CPU,
         looks=identities(tables.trials),
-        caption=caption,
+        caption=captions.caption(tables, RECORDED),
+        key=KEY,
         noun="part",
         draw=lambda made: _draw(made, timeline, spikes, lanes),
         describe=lambda _: f"CPU of {timeline.server} over {timeline.duration_s:.0f} s. {said}",
@@ -146,7 +147,7 @@ def _frame(timeline: Timeline, lanes: Sequence[_Lane]) -> pd.DataFrame:
 def _draw(made: Chart, timeline: Timeline, spikes: Sequence[Ran], lanes: Sequence[_Lane]) -> Figure:
     top = style.PanelRow(1, 1.75, 0.36, 0.1, LABEL_IN, 0.6)
     below = style.PanelRow(1, LANE_IN * max(1, len(lanes)), 0.36, 0.72, LABEL_IN, 0.6)
-    figure, ((cpu,), (work,)) = style.page(made.title, made.caption, [top, below])
+    figure, ((cpu,), (work,)) = style.page(made.title, made.caption, [top, below], key=made.key)
     color = made.looks[timeline.server].color if timeline.server in made.looks else style.INK
     style.heading(cpu, "CPU in each window of the sampler, 100 % is one core")
     style.heading(work, "What ran, in % of a core")

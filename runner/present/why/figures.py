@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from runner.present.chart.sentences import fit
 from runner.present.chart.value import POINT_COLUMNS, Axis, Chart, chart, empty
 from runner.present.frames import Tables
-from runner.present.look import style
+from runner.present.look import captions, style
 from runner.present.look.palette import identities
 from runner.present.why.profiles import Profiles, ServerProfile, read_profiles
 from runner.present.why.words import TOTAL, load_words, sentences, us
@@ -74,22 +74,19 @@ def categories(tables: Tables) -> Chart:
     shown = in_figure(servers)
     said = sentences(profiles, load)
     title = said[-1] if said else f"Where {servers[0].server}'s CPU time goes"
-    hidden = len(servers) - len(shown)
-    caption = (
-        f"{load_words(tables, load)}. Bar: mean of {len(shown[0].by_category)} profiled slices; "
-        "line: its 95 % interval. The sum of a server's bars is its CPU time per request."
-        + (
-            f" The {len(shown) - 1} cheapest and the dearest of {len(servers)} servers."
-            if hidden
-            else ""
-        )
-    )
+    words = "The bars of a server add up to its CPU time per request"
+    if len(servers) > len(shown):
+        words += f", for the {len(shown) - 1} cheapest and the dearest of {len(servers)} servers"
     made = Chart(
         title,
         _frame(shown, load_words(tables, load)),
         y=Axis("CPU time per request in µs", "CPU time per request", " µs"),
         looks=identities(tables.trials),
-        caption=caption,
+        caption=captions.caption(tables, f"{words}."),
+        key=(
+            f"{load_words(tables, load)}. Bar: mean of {len(shown[0].by_category)} profiled "
+            "slices. Line: its 95 % interval."
+        ),
         kind="Bar chart",
     )
     return replace(made, draw=_draw, describe=lambda made: _describe(made, shown))
@@ -135,7 +132,7 @@ def _draw(made: Chart) -> Figure:
     panel = style.PanelRow(
         panel_in=height, heading_in=0.1, left_in=LABEL_IN, right_in=0.75, axis_in=0.62
     )
-    figure, ((ax,),) = style.page(made.title, made.caption, [panel])
+    figure, ((ax,),) = style.page(made.title, made.caption, [panel], key=made.key)
     for number, server in enumerate(servers):
         rows = made.frame[made.frame["server"] == server]
         middle = row_in * rows["x"] + APART_IN / 2 + BAR_IN * (number + 0.5)

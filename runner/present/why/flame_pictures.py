@@ -144,26 +144,26 @@ def svg(root: Frame, color: str = PLAIN, of_two: bool = False) -> str:
 
 
 def blocks(
-    profiles: Profiles, looks: Mapping[str, Identity], load: str, words: str
+    profiles: Profiles, looks: Mapping[str, Identity], load: str, words: str, source: str
 ) -> Iterator[Flame]:
     """Yield the flame graph of the difference of two servers, then one for each server.
 
     The difference is that of the most expensive server minus the cheapest. `words` are the name of
-    the load.
+    the load, and `source` is a line that names the run.
     """
     servers = [each.server for each in profiles.of(load)]
     if len(servers) > 1:
         less = servers[0]
         more = servers[-1]
         apart = of_difference(profiles, less, more, load)
-        yield block_of_difference(apart, less, more, words)
+        yield block_of_difference(apart, less, more, words, source)
     for server in servers:
         color = looks[server].color if server in looks else PLAIN
-        yield block_of_server(of_server(profiles, server, load), color, words)
+        yield block_of_server(of_server(profiles, server, load), color, words, source)
 
 
-def block_of_server(root: Frame, color: str, load: str) -> Flame:
-    """Return the flame graph of one server; `load` is the load in words."""
+def block_of_server(root: Frame, color: str, load: str, source: str) -> Flame:
+    """Return the flame graph of one server; `load` is the load in words, `source` names the run."""
     hot = ", ".join(
         f"{each.name} {number(own_us(each))}" for each in widest(root, NAMED) if own_us(each) > 0
     )
@@ -174,18 +174,19 @@ def block_of_server(root: Frame, color: str, load: str) -> Flame:
         name=f"{root.name}, {load}",
         alt=f"Flame graph of {root.name}: {total}. Most µs in a function itself: {hot}.",
         caption=(
-            f"{root.name}: {total}. Width: mean of the recorded slices; callees below their "
-            "callers; grey: kernel."
+            f"{root.name} takes {total}, the mean of the recorded slices: callees are below their "
+            f"callers, and the kernel is grey.\n{source}"
         ),
         width_px=WIDTH_PX,
         height_px=ROW_PX * depth([root.kept(MOST_DRAWN)]),
     )
 
 
-def block_of_difference(root: Frame, less: str, more: str, load: str) -> Flame:
+def block_of_difference(root: Frame, less: str, more: str, load: str, source: str) -> Flame:
     """Return the flame graph of the CPU time per request that `more` takes beyond that of `less`.
 
-    `load` is the load in words.
+    `load` is the load in words, and `source` a line that names the run. A frame is as wide as the
+    mean of both. Stacks in the kernel begin where it is entered, whichever program called it.
     """
     sure = ", ".join(f"{each.name} {signed(each.more_us)}" for each in changed(root, NAMED))
     total = f"{signed(root.more_us)} µs of CPU time per request"
@@ -198,9 +199,8 @@ def block_of_difference(root: Frame, less: str, more: str, load: str) -> Flame:
             f"{sure or 'none'}."
         ),
         caption=(
-            f"{more} minus {less}: {total}. Width: mean of both. Red and +: {more} takes more; "
-            f"hatched blue and −: less; grey: the interval includes zero. Stacks in the kernel "
-            "begin where it is entered, whichever program called it."
+            f"{more} minus {less} is {total}: {more} takes more in red (+), less in hatched blue "
+            f"(−), and neither for sure in grey.\n{source}"
         ),
         width_px=WIDTH_PX,
         height_px=ROW_PX * depth([root.kept(MOST_DRAWN)]),

@@ -2,6 +2,7 @@
 much.
 """
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -57,22 +58,27 @@ def test_the_sentences_name_servers_rates_ratio_and_costs(six):
     cell = six.trials[of(six)].sort_values("block")
     logs = [
         np.log(cell.loc[cell["server"] == name, "served_rps"].to_numpy())
-        for name in ("axum", "gin")
+        for name in ("axum", "gin", "nginx")
     ]
-    theirs = stats.ttest_rel(*logs).confidence_interval(0.95)
+    theirs = stats.ttest_rel(*logs[:2]).confidence_interval(0.95)
     ratio = np.exp((logs[0] - logs[1]).mean())
     first, _, costs, *_ = findings.sentences(six)
     assert first == (
         "On a core, with 100 kept connections (wrk-matrix), axum answers "
         f"{round(np.exp(logs[0].mean()), -2):,.0f} requests/s and gin "
         f"{round(np.exp(logs[1].mean()), -2):,.0f}: {ratio:.2f} "
-        f"[{np.exp(theirs.low):.2f}–{np.exp(theirs.high):.2f}] times as many as gin (6 trials)."
+        f"[{np.exp(theirs.low):.2f}–{np.exp(theirs.high):.2f}] times as many as gin (6 trials); "
+        "nginx, which only sends fixed bodies, shows what the machine can do: "
+        f"{round(np.exp(logs[2].mean()), -2):,.0f}."
     )
     assert 1.97 < ratio < 2.03
     loads = six.trials.loc[six.trials["server"] == "gin", "load"].nunique()
     assert (
-        costs.startswith("Over all loads gin took 2.4")
-        and f"axum's CPU time per request ({loads} loads)." in costs
+        re.fullmatch(
+            r"By load, gin takes (2\.\d\d)(?: to (2\.\d\d))? times axum's CPU time per request\.",
+            costs,
+        )
+        and loads > 1
     )
 
 
@@ -80,7 +86,7 @@ def test_swapped_servers_swap_the_answer(six):
     swapped = six.trials["server"].replace({"axum": "gin", "gin": "axum"})
     text = said(replace(six, trials=six.trials.assign(server=swapped)))
     assert (
-        "gin answers 40,1" in text and "times as many as axum" in text and "axum took 2.4" in text
+        "gin answers 40,1" in text and "times as many as axum" in text and "axum takes 2.4" in text
     )
 
 
@@ -117,7 +123,9 @@ def test_response_times_are_compared_at_offered_rates_only(tmp_path):
     assert set(times["load"]) <= set(
         tables.trials.loc[tables.trials["load_model"] == "open", "load"]
     )
-    assert times["why"].eq("").any() and "which all keep, one in two requests takes" in said(tables)
+    assert times["why"].eq("").any() and "which all keep, the median response time of" in said(
+        tables
+    )
 
 
 def with_twin(tables: Tables, shift: float, noise: float = 0.0) -> Tables:
@@ -218,13 +226,33 @@ def test_the_committed_runs_are_answered_in_five_sentences(run):
         assert f"saw {row['probe_p50_ms']:.3f} ms" in text
 
 
-def test_the_first_screen_has_a_rate_a_cost_and_times(run_sample):
-    """The first screen gives only a rate, a cost and response times; all else follows below it."""
+def ranges_by_pandas(tables: Tables, quantity: str) -> list[tuple[str, float, float]]:
+    """Return the range of gin's ratio to axum over the loads of the sample.
+
+    gin only ran under loads of wrk. With more than one connection, each server was the limit.
+    """
+    trials = tables.trials[tables.trials["status"].eq("sealed")]
+    trials = trials[trials["workload"].eq("wrk-matrix")]
+    if quantity == "served_rps":
+        trials = trials[trials["connections"] > 1]
+    wide = np.log(trials[quantity]).groupby([trials["load"], trials["server"]]).mean().unstack()
+    apart = wide["axum"] - wide["gin"]
+    ratios = np.exp(apart if quantity == "served_rps" else -apart)
+    return [("gin", ratios.min(), ratios.max())]
+
+
+def test_the_first_screen_has_one_range_per_quantity_and_times(run_sample):
+    """The first screen has no ratio of a single load; the rates under one load follow below it."""
     first = findings.first_screen(run_sample)
     assert len(first) == 3
-    assert "requests/s, actix" in first[0] and first[1].startswith("CPU time per request")
-    assert "one in two requests takes" in first[2]
+    for sentence, quantity in zip(first, ("served_rps", "server_cpu_ms_per_request"), strict=False):
+        assert "[" not in sentence
+        for server, low, high in ranges_by_pandas(run_sample, quantity):
+            assert re.search(rf"\b{server}\b", sentence)
+            assert f"{low:.2f} to {high:.2f}" in sentence
+    assert "the median response time of" in first[2]
     further = findings.further(run_sample)
+    assert "requests/s, actix" in further[0]
     assert {*first, *further} == set(findings.sentences(run_sample))
     assert not set(first) & set(further)
 

@@ -185,7 +185,7 @@ def test_the_card_has_the_size_that_sites_ask_for(bundle, page):
     assert page.find("meta", property="og:image")["content"] == "card.png"
 
 
-MOST_WORDS = 1200
+MOST_WORDS = 1150
 MOST_BYTES = 1_500_000
 
 
@@ -229,7 +229,7 @@ def test_the_sample_is_told_in_a_post(tmp_path):
     assert len(addresses) == 4
     assert page.find("ul", class_=False) and len(page.find_all("ul")[0].find_all("li")) <= 6
     rows = cells(page)[0]
-    assert rows[0][:3] == ["server", "requests/s", "axum / this server"] and len(rows) == 7
+    assert rows[0][:3] == ["server", "requests/s", "axum / this server"] and len(rows) == 5
     assert ["±" in row[1] for row in rows[1:]] == [row[1] != "not loaded" for row in rows[1:]]
     assert words_of(page.main) <= MOST_WORDS
 

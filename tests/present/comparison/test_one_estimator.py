@@ -198,8 +198,11 @@ def test_orders_have_the_ratios_of_the_means_in_them(run, count):
 
 
 def of_rates(sentence: str) -> Iterator[Quotient]:
-    """Yield the ratios of the answer's first sentence; its rates have three significant digits."""
-    said = re.search(rf"(\S+) answers ({NUMBER}) requests/s(.*?): (.*) \(\d+ \w+\)\.$", sentence)
+    """Yield the ratios of a sentence on one load; its rates have three significant digits."""
+    said = re.search(
+        rf"(\S+) answers ({NUMBER}) requests/s(.*?): (.*) \(\d+ \w+\)(?:; nginx.*: {NUMBER})?\.$",
+        sentence,
+    )
     assert said, sentence
     rates = dict(re.findall(rf"([\w-]+) ({NUMBER})(?=,| and|$)", said[3]))
     ratio = rf"(at least {NUMBER}|at most {NUMBER}|{NUMBER} \[\S+\])"
@@ -211,11 +214,12 @@ def of_rates(sentence: str) -> Iterator[Quotient]:
 
 def of_times(sentence: str) -> Iterator[Quotient]:
     """Yield the ratios of response times: of the p50, then of the p99."""
-    for part in sentence.split("; one in 100 "):
-        (base, *others) = re.findall(rf"[\w-]+ ({NUMBER}) ms(?: \((.*?) times\))?", part)
-        assert base[1] == "" and others, sentence
+    for part in sentence.split("; the p99 "):
+        base = re.search(rf"[\w-]+ is ({NUMBER}) ms", part)
+        others = re.findall(rf"of [\w-]+ ({NUMBER}) ms \((.*?) times ", part)
+        assert base and others, sentence
         for value, text in others:
-            yield Quotient(text, value, base[0], sentence)
+            yield Quotient(text, value, base[1], sentence)
 
 
 @pytest.mark.parametrize(("run", "count"), [("sample", 4), ("all", 3)])

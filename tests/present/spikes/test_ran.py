@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 import synthetic_profiles
+from captions_held import caption_faults
 from synthetic_profiles import BURST_PCT, BURST_S, TIMELINE_S, USUAL_PCT, timeline_tables
 
 from runner.present.frames import read_tables
@@ -105,6 +106,7 @@ def test_a_run_tells_what_its_spikes_ran(run):
 
 def test_the_figure_has_the_burst_in_a_lane_of_its_own(run):
     made = figure(read_tables(RunFolder(run)))
+    assert not caption_faults(made.caption)
     assert made.title == "axum: the spike at 6.0 s ran sweep_pages"
     lane = made.frame[made.frame["panel"].eq("sweep_pages")]
     inside = lane["x"].between(BURST_S[0] + 0.01, BURST_S[1] + 0.01)

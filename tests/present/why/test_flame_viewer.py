@@ -38,7 +38,7 @@ def chromium():
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    blocks = pictures.blocks(profiles_of(US), LOOKS, LOAD, "a load")
+    blocks = pictures.blocks(profiles_of(US), LOOKS, LOAD, "a load", "Data: run one.")
     body = markup.html([markup.Heading("Flame graphs", rank=1), *blocks])
     made = tmp_path_factory.mktemp("viewer") / "page.html"
     made.write_text(markup.page("Flame graphs", body))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from captions_held import caption_faults
 from made_profiles import LOAD, profiles_of
 
 from runner.present.look import markup
@@ -21,6 +22,7 @@ from runner.present.why import flame_pictures as pictures
 from runner.present.why.exports import folded
 from runner.present.why.flames import Change, of_difference, of_server
 
+SOURCE = "Data: run one."
 KERNEL = "entry_[k];do_syscall_[k]"
 US = {
     "axum": {
@@ -166,7 +168,7 @@ def test_the_same_tables_give_the_same_bytes_in_any_order():
         profiles.stacks.sample(frac=1, random_state=3), profiles.slices, profiles.counters
     )
     one, other = (
-        [markup.html([block]) for block in pictures.blocks(each, LOOKS, LOAD, "a load")]
+        [markup.html([block]) for block in pictures.blocks(each, LOOKS, LOAD, "a load", SOURCE)]
         for each in (profiles, shuffled)
     )
     assert one == other
@@ -177,7 +179,7 @@ LOOKS = {"axum": KNOWN["rust", "axum"], "gin": KNOWN["go", "gin"]}
 
 def test_a_server_without_a_trial_has_a_graph():
     """A server without a trial has a graph: the run may have had time for a profile only."""
-    names = [each.name for each in pictures.blocks(profiles_of(US), {}, LOAD, "a load")]
+    names = [each.name for each in pictures.blocks(profiles_of(US), {}, LOAD, "a load", SOURCE)]
     assert names == ["gin minus axum, a load", "axum, a load", "gin, a load"]
 
 
@@ -186,7 +188,7 @@ def test_hostile_names_are_shown_and_do_nothing():
     names = [title for title, *_ in drawn(pictures.svg(of_server(profiles, "axum", LOAD)))]
     assert any("<script>alert(1)</script>" in name for name in names)
     html = "".join(
-        markup.html([block]) for block in pictures.blocks(profiles, LOOKS, LOAD, "a load")
+        markup.html([block]) for block in pictures.blocks(profiles, LOOKS, LOAD, "a load", SOURCE)
     )
     assert "<script>alert" not in html and "\x00" not in html and "\u202e" not in html
     assert html.count("<script") == html.count('<script type="application/json">') == 3
@@ -212,6 +214,13 @@ def test_the_files_of_others_are_those_of_the_registry():
 
 
 def test_only_a_page_with_flame_graphs_has_their_viewer():
-    block = next(pictures.blocks(profiles_of(US), LOOKS, LOAD, "a load"))
+    block = next(pictures.blocks(profiles_of(US), LOOKS, LOAD, "a load", SOURCE))
     assert "d3js.org" in markup.page("t", markup.html([block]))
     assert "<script" not in markup.page("t", markup.html([markup.Paragraph("words")]))
+
+
+def test_a_caption_is_one_sentence_and_one_line_of_source():
+    blocks = list(pictures.blocks(profiles_of(US), LOOKS, LOAD, "a load", SOURCE))
+    assert len(blocks) == 3
+    assert not [fault for each in blocks for fault in caption_faults(each.caption)]
+    assert {each.caption.partition("\n")[2] for each in blocks} == {SOURCE}

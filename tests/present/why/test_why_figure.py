@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic_run
+from captions_held import caption_faults
 
 from runner.present.chart.value import charts
 from runner.present.frames import read_tables
@@ -69,6 +70,12 @@ def test_the_drawing_has_a_bar_for_each_number(profiled):
     widths = sorted(bar.get_width() for bar in ax.patches)
     assert widths == pytest.approx(sorted(made.frame["y"]))
     assert {label.get_text() for label in ax.texts} == {"axum", "gin"}
+
+
+def test_the_caption_is_one_sentence_and_one_line_of_source(profiled):
+    made = figures.categories(profiled)
+    assert not caption_faults(made.caption)
+    assert "Bar: mean of" in made.key
 
 
 def test_the_title_says_who_takes_more_and_on_what(profiled):
