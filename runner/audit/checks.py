@@ -90,6 +90,8 @@ PER_REQUEST = ("locust", "jmeter", "gatling")
 """Tools whose rows are the different requests of one load, so that a ranking has no meaning."""
 HEADERS_BYTES = 300
 """Difference of the sizes of two answers up to which different headers can explain it."""
+EVEN = 1.05
+"""p99 / p50 up to which times vary so little that two of them may agree by rounding."""
 COARSE = 1000
 """Mean, in rounding errors of its tool, below which two measurements may have the same one."""
 FEW_EACH = 100
@@ -443,7 +445,10 @@ def _percentiles(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
         lower_name = np.where(known, NAMES[name], lower_name)
     yield from _broken(rows, rules)
     for (one, other), severity in STANDING_IN.items():
-        same = f"{one} == {other} and {one} > 50 * slack and not requests < @FEW_FOR_P99"
+        same = (
+            f"{one} == {other} and {one} > 50 * slack and not requests < @FEW_FOR_P99"
+            " and not p99_ms <= @EVEN * p50_ms"
+        )
         stands_in = ": one stands in for the other."
         for (source, test), group in rows.dropna(subset=[one, other]).groupby(
             ["source", "test"], sort=False
