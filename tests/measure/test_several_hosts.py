@@ -10,6 +10,7 @@ import os
 import queue
 import re
 import select
+import shutil
 import socket
 import subprocess
 import sys
@@ -521,6 +522,35 @@ def test_what_a_server_took_is_read_on_its_host(tmp_path):
         assert station.resident(worker.pid) == pytest.approx(seen.memory_info().rss, rel=0.05)
         worker.communicate(b"")
         assert station.spent(worker.pid) is None
+
+
+# --- certificates ---------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl")
+def test_certificates_of_the_page_can_sign_no_others(tmp_path):
+    """Make certificates by the page's commands, and then one more with the key of a host.
+
+    OpenSSL must accept the former, and reject the latter.
+    """
+    page = (ROOT / "docs" / "fleet.md").read_text()
+    (block,) = (each for each in page.split("```console\n") if "openssl" in each)
+    made = re.sub(r"(?m)^\$ ", "", block.partition("```")[0])
+    forged = """
+        openssl verify -CAfile ca.pem -purpose sslserver server.pem
+        openssl verify -CAfile ca.pem -purpose sslclient cert.pem
+        signed="$new -CA server.pem -CAkey server-key.pem -addext basicConstraints=CA:FALSE"
+        $signed -subj /CN=forged -keyout forged-key.pem -out forged.pem
+        openssl verify -CAfile ca.pem -untrusted server.pem forged.pem || echo rejected
+        """
+    done = subprocess.run(
+        ["bash", "-ec", made + forged],
+        env={**os.environ, "HOME": str(tmp_path)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split("\n")[:3] == ["server.pem: OK", "cert.pem: OK", "rejected"]
 
 
 # --- places ---------------------------------------------------------------------------------------
