@@ -6,6 +6,7 @@ from typing import Any
 from docker.errors import DockerException
 from docker.transport.sshconn import SSHConnectionPool, SSHHTTPAdapter
 from paramiko import SSHException
+from paramiko.config import SSH_PORT
 from requests.exceptions import ConnectionError as NotConnectedError
 
 from runner.measure.adapters import CONNECT_S, LIVELY, Abandonable
@@ -39,7 +40,7 @@ class OverSsh(SSHHTTPAdapter, Abandonable):
     def _connect(self) -> None:
         try:
             self.ssh_client.connect(
-                **self.ssh_params,
+                **{**self.ssh_params, "port": int(self.ssh_params["port"] or SSH_PORT)},
                 timeout=self._connect_s,
                 banner_timeout=GREETING_S,
                 auth_timeout=GREETING_S,

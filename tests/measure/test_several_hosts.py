@@ -29,6 +29,7 @@ import psutil
 import pytest
 from built import ROOT
 from cells import cell_of
+from docker.errors import DockerException
 from k6_digests import digest, read_table
 from k6_files import EPOCH_NS, Request, announce, iteration_lines, request_lines, write_lines
 from made_evidence import evidence, network
@@ -40,6 +41,7 @@ from runner.digest.k6_raw import spool_points
 from runner.digest.reconcile import answered_all_along, begun_together, between
 from runner.digest.verdict import judge
 from runner.digest.wrk import merge_generators, read_wrk
+from runner.measure.connecting import connect
 from runner.measure.fleet import NEEDS, Fleet
 from runner.measure.generators.command import Command
 from runner.measure.heartbeat import Vigil
@@ -524,7 +526,7 @@ def test_what_a_server_took_is_read_on_its_host(tmp_path):
         assert station.spent(worker.pid) is None
 
 
-# --- certificates ---------------------------------------------------------------------------------
+# --- ways to an engine ----------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl")
@@ -551,6 +553,31 @@ def test_certificates_of_the_page_can_sign_no_others(tmp_path):
         text=True,
     )
     assert done.stdout.split("\n")[:3] == ["server.pem: OK", "cert.pem: OK", "rejected"]
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="there is no ssh")
+@pytest.mark.parametrize(
+    ("engine", "config"),
+    [
+        ("ssh://me@10.0.0.2", ""),
+        ("ssh://me@10.0.0.2:2200", ""),
+        ("ssh://me@10.0.0.2", "Host 10.0.0.2\n  Port 2022\n"),
+        ("ssh://me@10.0.0.2:2200", "Host 10.0.0.2\n  Port 2022\n"),
+    ],
+)
+def test_an_engine_is_reached_at_the_port_that_ssh_takes(engine, config, tmp_path, monkeypatch):
+    """Compare with the port that OpenSSH chooses for the same URL and the same configuration."""
+    paramiko = pytest.importorskip("paramiko")
+    file = tmp_path / ".ssh" / "config"
+    file.parent.mkdir()
+    file.write_text(config)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    connected = Mock(side_effect=paramiko.SSHException("refused"))
+    monkeypatch.setattr(paramiko.SSHClient, "connect", connected)
+    with pytest.raises(DockerException, match="refused"):
+        connect(engine, timeout_s=1)
+    chosen = subprocess.check_output(["ssh", "-G", "-F", file, engine], text=True)
+    assert f"\nport {connected.call_args.kwargs['port']}\n" in chosen
 
 
 # --- places ---------------------------------------------------------------------------------------
