@@ -30,6 +30,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.load, pytest.mark.long]
 WRK = load("static", connections=20, duration_s=2)
 LONG = load("static", connections=20, duration_s=4)
 ENDLESS = load("static", connections=20, duration_s=90)
+INSERTS = load("devices-insert", connections=20, pool_sizes=[10], duration_s=90)
 RATES = load("rates", rates_rps=[2000], duration_s=5, vus=100)
 CLOSED = load("experiments", vus=51, iterations=20001)
 
@@ -323,24 +324,20 @@ def test_check_and_calibrate_work_on_other_hosts(root, fleet, nothing_left):
     assert {each["tool"] for each in json.loads(done.stdout)["ceilings"]} == {"k6", "wrk"}
 
 
-def loads():
-    """Return whether wrk runs a load of 4 s, which is the measured one."""
-    return (
-        subprocess.run(
-            ["pgrep", "-f", "/lab/tools/wrk .*-d4s"], capture_output=True, check=False
-        ).returncode
-        == 0
-    )
+def loads_of(duration_s):
+    """Return a function that returns whether wrk runs a load of this duration."""
+    found = ["pgrep", "-f", f"/lab/tools/wrk .*-d{duration_s}s"]
+    return lambda: subprocess.run(found, capture_output=True, check=False).returncode == 0
+
+
+loads = loads_of(4)
+"""Whether the load of 4 s runs, which is the measured one."""
+loads_long = loads_of(90)
+"""Whether the load of 90 s runs, which a test ends before by losing a host."""
 
 
 ADMINS = {"dockerd", "containerd", "containerd-shim", "sshd"}
 """Programs on the hosts that do not belong to the lab."""
-
-
-def loads_long():
-    """Return whether wrk runs the load of 90 s, which a test ends before by losing a host."""
-    found = ["pgrep", "-f", "/lab/tools/wrk .*-d90s"]
-    return subprocess.run(found, capture_output=True, check=False).returncode == 0
 
 
 @contextlib.contextmanager
@@ -351,7 +348,7 @@ def under_way(root, hosts, *what, under=LONG, begun=loads, **user):
     try:
         wait_for(lambda: begun() or runner.poll() is not None, 240)
         assert runner.poll() is None, runner.communicate()
-        time.sleep(1 if begun in (loads, loads_long) else 0)
+        time.sleep(1)
         yield runner
     finally:
         runner.kill()
@@ -375,13 +372,29 @@ def goes_on(root, hosts):
     assert json.loads(resumed.stdout)["failed"] == []
 
 
-def lost(runner, role, since_s):
-    """Wait for the end of a run that loses a host, check its messages, and return its output."""
+def noticed(runner, since_s):
+    """Wait until a run notices a lost host, and return its output so far.
+
+    Fail if it takes more than 10 s, and one for the test itself.
+    """
     said = ""
     while "is lost" not in said:
         said += os.read(runner.stderr.fileno(), 65_536).decode()
     assert time.monotonic() - since_s < 11
-    said += failed(runner)
+    return said
+
+
+def emptied(machine, since_s):
+    """Wait until nothing of the lab runs on a host; fail if it takes more than 15 s."""
+    wait_for(lambda: not machine.programs() - ADMINS, since_s + 15 - time.monotonic())
+
+
+def lost(runner, role, before):
+    """Wait for the end of a run that has lost a host, check its messages, and return its output.
+
+    `before` is the output until it noticed the loss.
+    """
+    said = before + failed(runner)
     assert f"The host of the {role} is silent since " in said, said
     assert f"The host of the {role} stopped responding at " in said, said
     assert "Then continue with `bench run --resume " in said, said
@@ -400,9 +413,10 @@ def test_a_server_whose_cable_is_pulled_is_noticed_and_left_clean(root, fleet, n
         assert {"server", "python3"} <= machine.programs()
         with machine.pulled():
             pulled_s = time.monotonic()
-            wait_for(lambda: not machine.programs() - ADMINS, 15)
+            said = noticed(runner, pulled_s)
+            emptied(machine, pulled_s)
             assert machine.listening() == set()
-            lost(runner, "server", pulled_s)
+            lost(runner, "server", said)
     cleaned(root, fleet, hosts)
     trial = json.loads(next(root.glob("data/runs/*/trials/*/trial.json")).read_text())
     assert trial["status"] == "interrupted" and "host of the server" in trial["error"]
@@ -419,13 +433,67 @@ def test_a_generator_over_ssh_is_noticed_and_left_clean(root, fleet, nothing_lef
         under = under_way(root, hosts, under=ENDLESS, begun=loads_long, **user)
         with under as runner, fleet.machines["gen2"].pulled():
             pulled_s = time.monotonic()
-            wait_for(lambda: not fleet.machines["gen2"].programs() - ADMINS, 15)
-            lost(runner, "generator 2", pulled_s)
+            said = noticed(runner, pulled_s)
+            emptied(fleet.machines["gen2"], pulled_s)
+            lost(runner, "generator 2", said)
         assert fleet.machines["sut"].programs() <= ADMINS
         real_lab.bench(root, "clean", "--hosts", hosts, code=0, **user)
     (run,) = root.glob("data/runs/*")
     for file in filter(Path.is_file, run.rglob("*")):
         assert fleet_hosts.NETWORK.encode() not in file.read_bytes(), file
+
+
+@pytest.mark.fault(
+    "all packets from the host of the database are lost under load",
+    "within 10 s the run ends and names the host; within 15 s nothing of the lab runs there; "
+    "bench clean removes the rest",
+)
+def test_a_database_that_is_heard_no_more_is_noticed(root, fleet, nothing_left):
+    """The packets to the host still arrive, but their receipts do not."""
+    hosts = fleet.file(root, generators=("gen2",))
+    with under_way(root, hosts, under=INSERTS, begun=loads_long) as runner:
+        machine = fleet.machines["gen1"]
+        assert {"postgres", "python3"} <= machine.programs()
+        with fleet.one_way("gen1", heard=False):
+            since_s = time.monotonic()
+            said = noticed(runner, since_s)
+            emptied(machine, since_s)
+            lost(runner, "database", said)
+    left = {each.partition(".")[0] for each in fleet.containers()}
+    assert "bench-database" in left and not any("gin" in each for each in left)
+    cleaned(root, fleet, hosts)
+
+
+@pytest.mark.fault(
+    "all packets to the server's host are lost under load, and it comes back while the run ends",
+    "within 10 s the run ends and names the host; it leaves nothing on any host",
+)
+def test_a_server_that_hears_nothing_and_comes_back_is_left_clean(root, fleet, nothing_left):
+    hosts = fleet.file(root)
+    with under_way(root, hosts, under=ENDLESS, begun=loads_long) as runner:
+        machine = fleet.machines["sut"]
+        with fleet.one_way("sut", heard=True):
+            since_s = time.monotonic()
+            said = noticed(runner, since_s)
+        emptied(machine, since_s)
+        lost(runner, "server", said)
+    assert "Nothing was left over" in cleaned(root, fleet, hosts)
+
+
+@pytest.mark.fault(
+    "a host is cut off for four seconds under load",
+    "the run says that it is silent and that it responds again, and repeats the trial",
+)
+def test_a_host_that_comes_back_in_time_costs_an_attempt(root, fleet, nothing_left):
+    hosts = fleet.file(root)
+    with under_way(root, hosts, under=LONG | {"duration_s": 8}, begun=loads_of(8)) as runner:
+        with fleet.machines["gen2"].pulled():
+            time.sleep(4)
+        done = real_lab.ended(runner)
+    assert "The host of the generator 2 is silent since " in done.stderr, done.stderr
+    assert "The host of the generator 2 responds again." in done.stderr
+    assert "is lost" not in done.stderr
+    assert re.search(r"is repeated: invalid: .*no host was silent \(\d", done.stderr), done.stderr
 
 
 @pytest.mark.fault(
@@ -442,7 +510,8 @@ def test_a_station_that_freezes_is_noticed_and_removed(root, fleet, nothing_left
                 if "station" in each.name
             )
         os.kill(station, signal.SIGSTOP)
-        lost(runner, "generator 1 and database and probe", time.monotonic())
+        said = noticed(runner, time.monotonic())
+        lost(runner, "generator 1 and database and probe", said)
     assert "Nothing was left over" in cleaned(root, fleet, hosts)
 
 
@@ -494,7 +563,7 @@ def test_an_engine_that_freezes_ends_the_run_with_its_role(root, fleet):
     with under_way(root, hosts) as runner:
         os.kill(frozen, signal.SIGSTOP)
         try:
-            said = lost(runner, "generator 2", time.monotonic())
+            said = lost(runner, "generator 2", noticed(runner, time.monotonic()))
         finally:
             os.kill(frozen, signal.SIGCONT)
     assert "generator 2" in said, said

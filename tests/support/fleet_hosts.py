@@ -24,6 +24,8 @@ from requests.exceptions import RequestException
 
 NETWORK = f"10.77.{1 + os.getpid() % 254}"
 NAMES = ("sut", "gen1", "gen2")
+NOBODYS = "02:00:00:00:00:99"
+"""A hardware address that no network device has."""
 
 
 def why_not() -> str | None:
@@ -115,7 +117,7 @@ class Machine:
         ]
         options += [f"AuthorizedKeysFile={folder}/id_ed25519.pub"]
         options += [f"SetEnv=DOCKER_HOST={self.socket} PATH={os.environ['PATH']}"]
-        command = [*self.enter, "/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null", "-p", "2222"]
+        command = [*self.enter, "/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null"]
         command += [
             "-h",
             f"{folder}/host_key",
@@ -221,7 +223,7 @@ class Machine:
         The engine and the sshd are left out.
         """
         found = subprocess.check_output([*self.enter, "ss", "-Hltn"], text=True)
-        ours = {f"{self.address}:{port}" for port in (2376, 2222)}
+        ours = {f"{self.address}:{port}" for port in (2376, 22)}
         return {line.split()[3] for line in found.splitlines()} - ours
 
 
@@ -252,6 +254,7 @@ def make_certificates(folder: Path, addresses: list[str]) -> None:
         ("client", "cert.pem", "key.pem", "extendedKeyUsage=clientAuth"),
     ):
         signed = ["-CA", f"{folder}/ca.pem", "-CAkey", f"{folder}/ca-key.pem", "-addext", extension]
+        signed += ["-addext", "basicConstraints=CA:FALSE"]
         run(
             *new,
             *signed,
@@ -270,6 +273,29 @@ class Fleet:
 
     machines: dict[str, Machine]
     certificates: Path
+    device: str
+    """Name of this machine's network device in the network of the hosts."""
+
+    @contextlib.contextmanager
+    def one_way(self, name: str, *, heard: bool) -> Iterator[None]:
+        """Lose all packets to a host (`heard`: it is still heard), or all packets from it.
+
+        They are sent to a hardware address that no device has. So no program gets an error.
+        """
+        machine = self.machines[name]
+        others = [each for each in self.machines.values() if each is not machine]
+        ways = [(["-n", each.space], "eth0", machine.address) for each in others]
+        ways.append(([], self.device, machine.address))
+        if not heard:
+            addresses = [f"{NETWORK}.1", *(each.address for each in others)]
+            ways = [(["-n", machine.space], "eth0", address) for address in addresses]
+        with contextlib.ExitStack() as stack:
+            for space, device, address in ways:
+                wrong = [address, "lladdr", NOBODYS, "nud", "permanent", "dev", device]
+                run("ip", *space, "neighbour", "replace", *wrong)
+                forgotten = ["neighbour", "delete", address, "dev", device]
+                stack.callback(run, "ip", *space, *forgotten)
+            yield
 
     def containers(self) -> list[str]:
         """Return the names of the containers on all hosts, whether they are running or not."""
@@ -291,7 +317,7 @@ class Fleet:
         for name, machine in self.machines.items():
             ways = {
                 "tcp": f"tcp://{machine.address}:2376",
-                "ssh": f"ssh://root@{machine.address}:2222",
+                "ssh": f"ssh://root@{machine.address}",
             }
             reached = ways.get(engine, machine.socket)
             lines += [f"[host.{name}]", f'engine = "{reached}"', f'address = "{machine.address}"']
@@ -325,7 +351,7 @@ def reached_by_ssh(fleet: Fleet, home: Path) -> Iterator[dict[str, str]]:
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{folder}/{name}")
     servers = [machine.serve_ssh(folder) for machine in fleet.machines.values()]
     key = (folder / "host_key.pub").read_text().split()[:2]
-    known = [f"[{machine.address}]:2222 {' '.join(key)}" for machine in fleet.machines.values()]
+    known = [f"{machine.address} {' '.join(key)}" for machine in fleet.machines.values()]
     (folder / "known_hosts").write_text("\n".join(known) + "\n")
     try:
         time.sleep(0.5)
@@ -398,4 +424,4 @@ def hosts() -> Iterator[Fleet]:
         for machine in machines.values():
             stack.callback(machine.engine.terminate)  # all engines at once, before waiting for each
             machine.await_engine()
-        yield Fleet(machines, certificates)
+        yield Fleet(machines, certificates, f"{label}h")
