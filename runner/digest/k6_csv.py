@@ -16,9 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import csv
 
-from runner.digest.k6_raw import KNOWN, POINT, Block, DamageError, Lines, kept_tags
-from runner.digest.labels import Labelling
-from runner.digest.watched import TagSets
+from runner.digest.k6_raw import KNOWN, Block, DamageError, Lines, Points, tags_of
 
 TAGS = (
     *("status", "error_code", "method", "name", "url", "group", "scenario", "check"),
@@ -82,21 +80,17 @@ class _Reader:
                 strings_can_be_null=False,
             ),
         ).combine_chunks()
-        points = np.empty(len(table), POINT)
-        points["line"] = np.arange(len(table))
-        names, points["metric"] = _distinct(table["metric_name"])
-        points["end_ns"] = _times_ns(table["timestamp"])
-        points["value"] = table["metric_value"].to_numpy()
-        _require_values(points, names)
-        labels = Labelling()
-        sets, indices = _distinct(
+        names, metrics = _distinct(table["metric_name"])
+        times_ns = _times_ns(table["timestamp"])
+        values = table["metric_value"].to_numpy()
+        _require_values(names, metrics, values)
+        if not tags:
+            raise ValueError("the file has no tags")
+        texts, sets = _distinct(
             pc.binary_join_element_wise(*(table[name] for name in tags), _SEPARATOR)
         )
-        known = [_tags(tags, each) for each in sets]
-        kept = [kept_tags(each, labels) for each in known]
-        for name in ("status", "error_code", "port", "label"):
-            points[name] = np.array([getattr(each, name) for each in kept])[indices]
-        return Block(points, names, len(table), labels, tags=TagSets(known, indices))
+        points = Points(np.arange(len(table)), metrics, times_ns, values, sets)
+        return Block(points, names, len(table), [tags_of(_tags(tags, each)) for each in texts])
 
 
 def _tags(names: Sequence[str], joined: str) -> dict[str, str]:
@@ -119,10 +113,13 @@ def _distinct(texts: pa.ChunkedArray) -> tuple[list[str], NDArray[np.int32]]:
     return found.dictionary.to_pylist(), found.indices.to_numpy()
 
 
-def _require_values(points: NDArray[np.void], names: Sequence[str]) -> None:
+def _require_values(
+    names: Sequence[str], metrics: NDArray[np.int32], values: NDArray[np.float64]
+) -> None:
     """Raise _WrongValueError if a point of a metric of k6 has no finite value of 0 or more."""
-    of_k6 = np.array([name in KNOWN for name in names], bool)[points["metric"]]
-    wrong = of_k6 & ~((points["value"] >= 0) & (points["value"] < 1e300))
+    of_k6 = np.array([name in KNOWN for name in names], bool)[metrics]
+    wrong = of_k6 & ~((values >= 0) & (values < 1e300))
     for at in np.flatnonzero(wrong)[:1]:
-        metric = names[points["metric"][at]]
-        raise _WrongValueError(f"the value of {metric} is not a finite number of 0 or more")
+        raise _WrongValueError(
+            f"the value of {names[metrics[at]]} is not a finite number of 0 or more"
+        )

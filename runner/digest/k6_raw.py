@@ -4,7 +4,8 @@ A damaged file is reported with the line of its first fault.
 
 The file is read once, in blocks of whole lines, so that memory does not grow with its size. While
 zlib-ng inflates the next block and checks gzip's CRC, threads parse all lines of a block at once
-with Arrow and NumPy. k6 writes every point in one form:
+with Arrow and NumPy, and combine the points of whole requests into rows. k6 writes every point in
+one form:
 
     {"metric":"http_reqs","type":"Point","data":{"time":"2026-11-21T00:56:31.1Z","value":1,"tags":{"status":"200"}}}
 
@@ -23,11 +24,12 @@ import json
 import math
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -40,7 +42,15 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from zlib_ng import zlib_ng
 
-from runner.digest.labels import Announced, Checked, Labelling, Labels, announced_in
+from runner.digest.labels import (
+    Announced,
+    Checked,
+    Labelling,
+    Labels,
+    announced_in,
+    labels_of,
+    url_of,
+)
 from runner.digest.watched import WATCHED, Selection, TagSets, Watch
 
 Ints = NDArray[np.int32]
@@ -101,16 +111,18 @@ USERS = pa.schema([("at_ns", pa.int64()), ("vus", pa.float64()), ("allocated", p
 
 The gauge is the number of users that run an iteration (`vus`), or of all users (`vus_max`).
 """
-BLOCK_BYTES = 2 << 20  # size of a block of lines that is read at once
+BLOCK_BYTES = 4 << 20  # size of a block of lines that is read at once
 _PIECE_BYTES = 32 << 10  # size of a piece of a Zstandard stream
 _LINE_LIMIT = 16 << 20  # no line of k6 is longer
 _TIME = re.compile(r"(19|20|21)\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
 _HEAD = b'{"metric":"'
+_TO_TIME = b'","type":"Point","data":{"time":"'
 _SHORTEST_TIME = len("2026-11-21T00:56:31Z")
 _CODE = re.compile(r"[0-9]{1,4}")
 USE_BASE_URL = "let the script use __ENV.BASE_URL"
 _OLDER_HEAD = b'{"type":"Point","data":{'
 _OLDER = re.compile(rb'^\{"type":"Point","data":(\{.*\}),"metric":"([^"\\]*)"\}$', re.MULTILINE)
+_NEWER = rb'{"metric":"\2","type":"Point","data":\1}'
 _INFINITE = re.compile(rb'"value":([+-])Inf,"tags"')
 _LARGEST = 1e300  # in place of an infinite value of a script's own metric
 
@@ -218,10 +230,8 @@ def spool_points(
         has_others = server_port is not None or set_up_apart
         writers = _writers(stack, folder, has_others, watch is not None)
         try:
-            for found in _ahead(lines.read, lines.blocks, threads):
-                found.points["end_ns"] += behind_ns
-                rows = pairing.add(found)
-                rows.write(writers)
+            for found in _ahead(_reader(lines, behind_ns), lines.blocks, threads):
+                _write(pairing.add(found), writers)
         except DamageError:
             deque(blocks, maxlen=0)
             if file.damage is None or file.damage.cut:
@@ -265,31 +275,34 @@ class GroupWriter(AbstractContextManager["GroupWriter"]):
             path, schema, **({"compression": "none", "use_dictionary": False} | encoding)
         )
         self._rows = rows
-        self._waiting = schema.empty_table()
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = 0
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> None:
         """Add rows."""
-        self._waiting = pa.concat_tables([self._waiting, pa.table(rows)])
-        whole = len(self._waiting) // self._rows * self._rows
+        batches = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches()
+        self._waiting += [batch for batch in batches if batch.num_rows]
+        self._waiting_rows += rows.num_rows
+        whole = self._waiting_rows // self._rows * self._rows
         if whole:
             self._flush(whole)
 
     def _flush(self, rows: int) -> None:
-        self._writer.write_table(
-            self._waiting.slice(0, rows).combine_chunks(), row_group_size=self._rows
-        )
-        self._waiting = self._waiting.slice(rows)
+        waiting = pa.Table.from_batches(self._waiting)
+        self._writer.write_table(waiting.slice(0, rows).combine_chunks(), row_group_size=self._rows)
+        self._waiting = waiting.slice(rows).to_batches()
+        self._waiting_rows -= rows
 
     def __exit__(self, *_: object) -> None:
-        if len(self._waiting):
-            self._flush(len(self._waiting))
+        if self._waiting_rows:
+            self._flush(self._waiting_rows)
         self._writer.close()
 
 
 def _writers(
     stack: ExitStack, folder: Path, has_others: bool, is_watched: bool
 ) -> dict[str, GroupWriter]:
-    """Open the files of a spool, by the names of the fields of `_Rows`; `stack` closes them."""
+    """Open the files of a spool, by the names of `Rows`; `stack` closes them."""
     schemas = {"requests": LABELLED, "users": USERS, "iterations": ITERATIONS}
     if has_others:
         schemas["elsewhere"] = ELSEWHERE
@@ -301,12 +314,24 @@ def _writers(
     }
 
 
+def _write(rows: Rows, writers: Mapping[str, GroupWriter]) -> None:
+    """Write the rows for which there is a writer."""
+    for name, writer in writers.items():
+        for batch in rows[name]:
+            writer.write(batch)
+
+
+def _reader(lines: Lines, behind_ns: int) -> Callable[[bytes], _Picked]:
+    """Return the function that parses a block and picks what becomes rows."""
+    return lambda data: _picked(lines.read(data), behind_ns)
+
+
 def _ahead(
-    function: Callable[[bytes], Block], items: Iterator[bytes], threads: int
-) -> Iterator[Block]:
+    function: Callable[[bytes], _Picked], items: Iterator[bytes], threads: int
+) -> Iterator[_Picked]:
     """Yield the function's result for each item, in the items' order; `threads` compute them."""
     with ThreadPoolExecutor(threads) as pool:
-        coming: deque[Future[Block]] = deque()
+        coming: deque[Future[_Picked]] = deque()
         for item in items:
             coming.append(pool.submit(function, item))
             if len(coming) > 2 * threads:
@@ -429,17 +454,26 @@ class _Pieces(Iterator[bytes]):
 
 # --- from blocks to points ------------------------------------------------------------------------
 
-POINT = np.dtype(
-    [
-        *[("line", "i8"), ("metric", "i4"), ("end_ns", "i8"), ("value", "f8")],
-        *[("status", "i2"), ("error_code", "i2"), ("port", "i4"), ("label", "i4")],
-    ]
-)
-Points = NDArray[np.void]
-"""Points as POINT: `line` counts from 0, `metric` is an index of the names.
 
-Status or error_code is -1 if it is not a number.
-"""
+@dataclass(frozen=True, eq=False)
+class Points:
+    """The points of a block, in the file's order, as columns with one value per point."""
+
+    line: NDArray[np.int64]
+    """Number of the line within the block, from 0."""
+    metric: Ints
+    """Index of the metric's name in `Block.names`."""
+    end_ns: NDArray[np.int64]
+    value: NDArray[np.float64]
+    tags: Ints
+    """Index of the tags in `Block.tags`."""
+
+    @classmethod
+    def none(cls) -> Points:
+        """Return no points."""
+        lines, ends_ns = np.empty((2, 0), np.int64)
+        metrics, tags = np.empty((2, 0), np.int32)
+        return cls(lines, metrics, ends_ns, np.empty(0), tags)
 
 
 @dataclass
@@ -449,15 +483,15 @@ class Block:
     points: Points
     names: list[str]  # names of the metrics
     lines: int
-    labels: Labelling
+    tags: Sequence[Tags]
+    """The different sets of tags of the points."""
     fault: DamageError | None = None
-    tags: TagSets = field(default_factory=TagSets)
     announced: list[Announced] = field(default_factory=list)
 
     @classmethod
     def without_points(cls, fault: DamageError | None = None) -> Block:
         """Return a block without points: it has no lines, or its lines could not be read."""
-        return cls(np.empty(0, POINT), [], 0, Labelling(), fault)
+        return cls(Points.none(), [], 0, [], fault)
 
 
 def _read(block: bytes) -> Block:
@@ -465,16 +499,23 @@ def _read(block: bytes) -> Block:
 
     Older versions of k6 write the metric at the end of a line. It is moved to the line's begin.
     """
-    if block.startswith(_OLDER_HEAD) or b"\n" + _OLDER_HEAD in block:
-        block = _OLDER.sub(rb'{"metric":"\2","type":"Point","data":\1}', block)
+    if block.startswith(_OLDER_HEAD):
+        block = _OLDER.sub(_NEWER, block)
+    odd: Sequence[int]
     try:
         apart = _taken_apart(block)
         if apart.fits.all():
             return _block(apart)
-        odd: Sequence[int] = np.flatnonzero(~apart.fits).tolist()
+        odd = np.flatnonzero(~apart.fits).tolist()
     except (ValueError, RecursionError):  # some line has an invalid part
         odd = range(block.count(b"\n"))
-    lines = block.split(b"\n")
+    if b"\n" + _OLDER_HEAD in block and (newer := _OLDER.sub(_NEWER, block)) != block:
+        return _read(newer)
+    return _read_singly(block.split(b"\n"), odd)
+
+
+def _read_singly(lines: list[bytes], odd: Iterable[int]) -> Block:
+    """Parse a block's lines; those at the places `odd` are read as JSON."""
     fault = None
     announced = []
     for at in odd:
@@ -496,8 +537,7 @@ def _read(block: bytes) -> Block:
 def _block(
     apart: _Apart, fault: DamageError | None = None, announced: Sequence[Announced] = ()
 ) -> Block:
-    lines = len(apart.fits)
-    return Block(apart.points, apart.names, lines, apart.labels, fault, apart.tags, list(announced))
+    return Block(apart.points, apart.names, len(apart.fits), apart.tags, fault, list(announced))
 
 
 @dataclass(frozen=True, eq=False)
@@ -509,21 +549,7 @@ class _Apart:
     """Names of the points' metrics."""
     fits: NDArray[np.bool_]
     """Mask of the block's lines: True for each line in k6's form."""
-    labels: Labelling
-    """Labels to which the column `label` of the points refers."""
-    tags: TagSets
-
-
-@dataclass(frozen=True)
-class Tags:
-    """The tags of a point that are kept."""
-
-    status: int
-    """-1 if the tag is not a number."""
-    error_code: int
-    """0 if the tag is missing, and -1 if it is not a number."""
-    port: int
-    label: int
+    tags: Sequence[Tags]
 
 
 def _taken_apart(block: bytes, *, rewritten: bool = False) -> _Apart:
@@ -535,54 +561,80 @@ def _taken_apart(block: bytes, *, rewritten: bool = False) -> _Apart:
     ends = np.flatnonzero(text == ord("\n")).astype(np.int32)
     begins = np.concatenate([np.zeros(1, np.int32), ends + 1])[:-1]
     name = np.minimum(begins + len(_HEAD), ends)
-    name_end, time = _split(block, name, ends, '","type":"Point","data":{"time":"')
+    name_end, time = _behind_name(block, name, ends)
     time_end, value = _split(block, np.minimum(time + _SHORTEST_TIME, ends), ends, '","value":')
     value_end, tags = _split(block, value, ends, ',"tags":')
-    fits = _stands(block, begins, _HEAD) & _stands(block, ends - 2, b"}}") & (tags < ends - 2)
+    fits = _begin_with(block, begins, ends, _HEAD) & (tags < ends - 2)
+    fits &= (text[ends - 1] == ord("}")) & (text[np.maximum(ends - 2, 0)] == ord("}"))
     # Arrow accepts numbers that JSON forbids: inf, .5, 5. and 007. Read such lines, and those with
     # negative numbers, as JSON.
     if not rewritten:
-        fits &= _is_digit(text[value]) & _is_digit(text[value_end - 1])
-        fits &= (text[value] != ord("0")) | ~_is_digit(text[np.minimum(value + 1, ends)])
+        first = text[value]
+        fits &= _is_digit(first) & _is_digit(text[value_end - 1])
+        fits &= (first != ord("0")) | ~_is_digit(text[np.minimum(value + 1, ends)])
     rows = np.flatnonzero(fits)
-    points = np.empty(len(rows), POINT)
     if not len(rows):
-        return _Apart(points, [], fits, Labelling(), TagSets())
-    points["line"] = rows
-    names, points["metric"] = _distinct(_texts(block, name[rows], name_end[rows]))
-    points["end_ns"] = _values(
-        _texts(block, time[rows], time_end[rows]).cast(pa.timestamp("ns", "UTC")), "i8"
-    )
-    points["value"] = _values(_texts(block, value[rows], value_end[rows]).cast(pa.float64()), "f8")
-    if not np.isfinite(points["value"]).all():
+        return _Apart(Points.none(), [], fits, [])
+    if len(rows) < len(fits):
+        name, name_end, time, time_end = name[rows], name_end[rows], time[rows], time_end[rows]
+        value, value_end, tags, ends = value[rows], value_end[rows], tags[rows], ends[rows]
+    names, metrics = _distinct(_texts(block, name, name_end))
+    times = _texts(block, time, time_end).cast(pa.timestamp("ns", "UTC"))
+    values = _values(_texts(block, value, value_end).cast(pa.float64()), "f8")
+    if not np.isfinite(values).all():
         raise ValueError("a value is too large")
-    tag_sets, indices = _distinct(_texts(block, tags[rows], ends[rows] - 2))
-    labels = Labelling()
-    known = [_json_object(each) for each in tag_sets]
-    kept = [kept_tags(each, labels) for each in known]
-    points["status"] = np.array([tags_of.status for tags_of in kept])[indices]
-    points["error_code"] = np.array([tags_of.error_code for tags_of in kept])[indices]
-    points["port"] = np.array([tags_of.port for tags_of in kept])[indices]
-    points["label"] = np.array([tags_of.label for tags_of in kept])[indices]
+    tag_texts, tag_sets = _distinct(_texts(block, tags, ends - 2))
     names = [json.loads(f'"{name}"') for name in names]
-    return _Apart(points, names, fits, labels, TagSets(known, indices))
+    points = Points(rows, metrics, _values(times, "i8"), values, tag_sets)
+    return _Apart(points, names, fits, [_tags_in(each) for each in tag_texts])
 
 
-def _json_object(text: str) -> dict[str, Any]:
-    """Return a JSON object; raise ValueError if the text is another value."""
+def _behind_name(block: bytes, name: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """Return the end of each line's name, and the begin of its time.
+
+    Both are the line's end if the line is not in k6's form.
+    """
+    name_end, _ = _split(block, name, ends, '"')
+    time = np.minimum(name_end + len(_TO_TIME), ends)
+    rest = np.flatnonzero(~_begin_with(block, name_end, ends, _TO_TIME))
+    if len(rest):  # such as a name that contains a quotation mark
+        name_end[rest], time[rest] = _split(block, name[rest], ends[rest], _TO_TIME.decode())
+    return name_end, time
+
+
+@lru_cache(maxsize=4096)
+def _tags_in(text: str) -> Tags:
+    """Return the tags in a JSON object; raise ValueError if the text is another value."""
     known = json.loads(text)
     if not isinstance(known, dict):
         raise ValueError("tags are an object")
-    return known
+    return tags_of(known)
 
 
-def kept_tags(known: Mapping[str, Any], labels: Labelling) -> Tags:
-    """Return the tags of a point that are kept, and add its label to `labels`."""
+@dataclass(frozen=True)
+class Tags:
+    """The tags of a point, and what is kept of them."""
+
+    known: Mapping[str, Any]
+    status: int
+    """-1 if the tag is not a number."""
+    error_code: int
+    """0 if the tag is missing, and -1 if it is not a number."""
+    port: int
+    labels: Labels
+    url: str
+    """The URL; its name if there is no tag `url`, and empty if there is neither."""
+
+
+def tags_of(known: Mapping[str, Any]) -> Tags:
+    """Return the tags of a point."""
     return Tags(
+        known,
         status=_code(str(known.get("status", ""))),
         error_code=_code(str(known.get("error_code", "0"))),
         port=_port(str(known.get("url", ""))),
-        label=labels.number(known),
+        labels=labels_of(known),
+        url=url_of(known),
     )
 
 
@@ -638,40 +690,182 @@ def _split(block: bytes, begins: Ints, ends: Ints, needle: str) -> tuple[Ints, I
     return before, np.minimum(before + len(needle), ends)
 
 
-def _stands(block: bytes, places: Ints, needle: bytes) -> NDArray[np.bool_]:
-    """Return a mask of the places at which the block contains the needle."""
-    last = len(block) - len(needle)
-    if last < 0:
-        return np.zeros(len(places), bool)
-    windows = np.ndarray(last + 1, f"S{len(needle)}", block, strides=(1,))
-    return np.asarray(windows[np.clip(places, 0, last)] == needle)
-
-
-def _batch(columns: Sequence[NDArray[Any]], schema: pa.Schema) -> pa.RecordBatch:
-    return pa.record_batch(
-        [pa.array(np.ascontiguousarray(column)) for column in columns], schema=schema
-    )
+def _begin_with(block: bytes, begins: Ints, ends: Ints, needle: bytes) -> NDArray[np.bool_]:
+    """Return a mask of the slices of a block that begin with the needle."""
+    if not len(begins):
+        return np.empty(0, bool)
+    found = pc.starts_with(_texts(block, begins, ends), needle.decode())
+    bits = np.frombuffer(found.buffers()[1], np.uint8)
+    return np.unpackbits(bits, bitorder="little", count=len(found))[::2].view(bool)
 
 
 # --- from points to rows --------------------------------------------------------------------------
 
+_KEPT = np.dtype([("status", "i2"), ("error_code", "i2"), ("port", "i4"), ("label", "i4")])
+"""What is kept of a point's tags; `label` is the number of the point's label."""
+POINT = np.dtype(
+    [
+        *[("line", "i8"), ("metric", "i4"), ("end_ns", "i8"), ("value", "f8")],
+        *[(name, _KEPT[name]) for name in _KEPT.names or ()],
+    ]
+)
+"""A single point. Its `metric` is an index of KNOWN, and `line` counts from 0."""
+Singles = NDArray[np.void]
+"""Points as POINT."""
+_UNKNOWN = len(KNOWN)  # stands for every metric that is not in KNOWN
+_NUMBERS = {name: number for number, name in enumerate(KNOWN)}
+_ITERATIONS = _NUMBERS["iterations"]
+_DROPPED = _NUMBERS["dropped_iterations"]
 
-@dataclass(frozen=True)
-class _Rows:
-    """The rows completed by a block: LABELLED, ELSEWHERE, ITERATIONS, USERS and WATCHED."""
 
-    requests: pa.RecordBatch
-    elsewhere: pa.RecordBatch
+@dataclass(frozen=True, eq=False)
+class _Requests:
+    """Whole requests as columns, with one value per request."""
+
+    end_ns: NDArray[np.int64]
+    durations_ms: NDArray[np.float64]
+    """One row per metric of REQUEST_METRICS but the first, and one column per request."""
+    kept: NDArray[np.void]
+    """The tags of each request's first point, as _KEPT."""
+
+    def batch(self, schema: pa.Schema) -> pa.RecordBatch:
+        """Return a row per request; `schema` is LABELLED or ELSEWHERE."""
+        tags = [self.kept[name] for name in ("status", "error_code", "label", "port")]
+        return _batch([self.end_ns, *self.durations_ms, *tags][: len(schema)], schema)
+
+    def chosen(self, mask: NDArray[np.bool_]) -> _Requests:
+        """Return the requests that `mask` selects."""
+        return _Requests(self.end_ns[mask], self.durations_ms[:, mask], self.kept[mask])
+
+
+@dataclass(frozen=True, eq=False)
+class _Numbered:
+    """The points of a block with the numbers of their metrics, and what is kept of their tags."""
+
+    points: Points
+    """The points; `metric` is an index of KNOWN, or _UNKNOWN."""
+    kept: NDArray[np.void]
+    """What is kept of each set of tags, as _KEPT."""
+
+    def places(self, *metrics: str) -> NDArray[np.int64]:
+        """Return the places of the points of some metrics."""
+        wanted = [self.points.metric == _NUMBERS[metric] for metric in metrics]
+        return np.flatnonzero(np.logical_or.reduce(wanted))
+
+    def singles(self, places: NDArray[np.int64]) -> Singles:
+        """Return the points at some places as POINT."""
+        found = np.empty(len(places), POINT)
+        for name in ("line", "metric", "end_ns", "value"):
+            found[name] = getattr(self.points, name)[places]
+        kept = self.kept[self.points.tags[places]]
+        for name in _KEPT.names or ():
+            found[name] = kept[name]
+        return found
+
+    def requests(self, places: NDArray[np.int64]) -> _Requests | None:
+        """Return the requests at some places, which are whole; None if one of them is faulty."""
+        of_requests = places.reshape(-1, _POINTS)
+        first = of_requests[:, 0]
+        in_order = self.points.metric[of_requests] == np.arange(_POINTS)
+        ends_ns = self.points.end_ns[of_requests]
+        kept = self.kept[self.points.tags[first]]
+        tagged = np.minimum(kept["status"], kept["error_code"]) >= 0
+        if not (in_order.all() and (ends_ns == ends_ns[:, :1]).all() and tagged.all()):
+            return None
+        durations_ms = np.ascontiguousarray(self.points.value[of_requests[:, 1:]].T)
+        return _Requests(ends_ns[:, 0], durations_ms, kept)
+
+
+@dataclass(frozen=True, eq=False)
+class _Picked:
+    """What a block contributes to the rows and the counts.
+
+    If the points of all whole requests are in k6's order, these requests are in `requests`.
+    Otherwise `before` has all points of request metrics, in which the fault is then found.
+    """
+
+    block: Block
+    labelling: Labelling
+    """The labels that `label` numbers."""
+    sums: NDArray[np.float64]
+    """Sum of the values of each metric of KNOWN."""
+    before: Singles
+    """Points of the request that begins in an earlier block."""
+    following: Singles
+    """The point of request metrics behind `before`, if there is one."""
+    requests: _Requests
+    after: Singles
+    """Points of the request that ends in a later block."""
+    drops: Singles
+    checks: Singles
     iterations: pa.RecordBatch
     users: pa.RecordBatch
-    watched: pa.RecordBatch | None
 
-    def write(self, writers: Mapping[str, GroupWriter]) -> None:
-        """Write the rows for which there is a writer."""
-        for name, writer in writers.items():
-            rows = getattr(self, name)
-            if rows is not None:
-                writer.write(rows)
+
+_NO_PLACES = np.empty(0, np.int64)
+_NO_SINGLES: Singles = np.empty(0, POINT)
+_NO_REQUESTS = _Requests(np.empty(0, np.int64), np.empty((_POINTS - 1, 0)), np.empty(0, _KEPT))
+
+
+def _picked(block: Block, behind_ns: int) -> _Picked:
+    """Return what a block contributes; `behind_ns` is added to its times."""
+    labelling = Labelling()
+    kept = np.array(
+        [
+            (each.status, each.error_code, each.port, labelling.number(each.labels, each.url))
+            for each in block.tags
+        ],
+        _KEPT,
+    )
+    numbers = np.array([_NUMBERS.get(name, _UNKNOWN) for name in block.names], np.int32)
+    points = replace(
+        block.points,
+        metric=numbers[block.points.metric] if len(numbers) else block.points.metric,
+        end_ns=block.points.end_ns + behind_ns,
+    )
+    numbered = _Numbered(points, kept)
+    places = np.flatnonzero(points.metric < _POINTS)
+    begin = int(-points.metric[places[0]] % _POINTS) if len(places) else 0
+    end = max(begin, len(places) - (len(places) - begin) % _POINTS)
+    requests = numbered.requests(places[begin:end])
+    after = numbered.singles(places[end:])
+    if requests is None or _faulty(after).any():
+        begin = len(places)
+        requests = _NO_REQUESTS
+        after = _NO_SINGLES
+    ended = numbered.places("iteration_duration")
+    gauges = numbered.places("vus", "vus_max")
+    is_allocated = points.metric[gauges] == _NUMBERS["vus_max"]
+    return _Picked(
+        block,
+        labelling,
+        np.asarray(np.bincount(points.metric, points.value, _UNKNOWN), np.float64),
+        numbered.singles(places[:begin]),
+        numbered.singles(places[begin : begin + 1]),
+        requests,
+        after,
+        drops=numbered.singles(numbered.places("dropped_iterations")),
+        checks=numbered.singles(numbered.places("checks")),
+        iterations=_batch([points.end_ns[ended], points.value[ended]], ITERATIONS),
+        users=_batch([points.end_ns[gauges], points.value[gauges], is_allocated], USERS),
+    )
+
+
+def _batch(columns: Sequence[NDArray[Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """Return columns, which have the types of `schema`, as rows.
+
+    They are passed as buffers, because Arrow's own conversion takes longer for few rows.
+    """
+    arrays = []
+    for column, kind in zip(columns, schema.types, strict=True):
+        bits = np.packbits(column, bitorder="little") if pa.types.is_boolean(kind) else column
+        buffers = [None, pa.py_buffer(np.ascontiguousarray(bits))]
+        arrays.append(pa.Array.from_buffers(kind, len(column), buffers))
+    return pa.record_batch(arrays, schema=schema)
+
+
+Rows = Mapping[str, Sequence[pa.RecordBatch]]
+"""Rows by the name of their file: LABELLED, ELSEWHERE, ITERATIONS, USERS and WATCHED."""
 
 
 class _Pairing:
@@ -691,70 +885,86 @@ class _Pairing:
         self._watch = watch
         self._set_up_apart = set_up_apart
         self._server_port = server_port  # None if every request goes to the server
-        self.waiting: Points = np.empty(0, POINT)
-        self._metrics = {name: number for number, name in enumerate(KNOWN)}
-        """Number of each metric; metrics of user scripts come after the known ones."""
+        self.waiting = _NO_SINGLES
 
-    def add(self, block: Block) -> _Rows:
+    def add(self, picked: _Picked) -> Rows:
         """Return the requests and iterations that a block completes, and count its points.
 
         Raise DamageError if the points of a request are not in k6's order.
         """
-        points = block.points
+        block = picked.block
         tally = self.tally
         self._note_announced(block.announced)
         watched = None
         if self._watch is not None:
-            watched = self._watch.rows(block.names, points["metric"], points["value"], block.tags)
-        numbers = np.array(
-            [self._metrics.setdefault(name, len(self._metrics)) for name in block.names],
-            dtype=np.int32,
-        )
-        points["metric"] = metrics = numbers[points["metric"]]
-        if len(points):
-            points["label"] = tally.labelling.numbers_of(block.labels)[points["label"]]
-        points["line"] += tally.lines + 1
-        of_requests = np.concatenate([self.waiting, points[metrics < _POINTS]])
-        _require_order(of_requests)
+            sets = TagSets([each.known for each in block.tags], block.points.tags)
+            watched = self._watch.rows(block.names, block.points.metric, block.points.value, sets)
+        numbers = tally.labelling.numbers_of(picked.labelling)
+        for points in (picked.before, picked.following, picked.after, picked.checks):
+            points["line"] += tally.lines + 1
+            points["label"] = _renumbered(points["label"], numbers)
+        picked.requests.kept["label"] = _renumbered(picked.requests.kept["label"], numbers)
+        paired = self._paired(picked)
         if block.fault:
             block.fault.line += tally.lines
             raise block.fault
-        counts = np.bincount(metrics)
-        sums = np.bincount(metrics, points["value"], len(KNOWN))
-        tally.points.update(dict(zip(block.names, counts[numbers].tolist(), strict=True)))
+        counts = np.bincount(block.points.metric, minlength=len(block.names))
+        for name, count in zip(block.names, counts.tolist(), strict=True):
+            tally.points[name] += count
         tally.lines += block.lines
-        tally.iterations += int(sums[KNOWN.index("iterations")])
-        tally.dropped_iterations += int(sums[KNOWN.index("dropped_iterations")])
-        self._note_drops(points[metrics == KNOWN.index("dropped_iterations")])
-        self._note_checks(points[metrics == KNOWN.index("checks")])
-        ended = points[metrics == KNOWN.index("iteration_duration")]
-        whole = len(of_requests) // _POINTS
-        self.waiting = of_requests[whole * _POINTS :]
-        rows = of_requests[: whole * _POINTS].reshape(-1, _POINTS)
-        is_other = np.zeros(whole, bool)
-        if self._server_port is not None:
-            ports = rows["port"][:, 0]
-            tally.unnamed += int((ports == NO_PORT).sum())
-            is_other = (ports != self._server_port) & (ports != NO_PORT)
-        if self._set_up_apart and whole:
-            is_other |= self._take_set_up_apart(rows)
-        others = int(is_other.sum())
-        tally.elsewhere += others
-        tally.requests += whole - others
-        own = _columns(rows[~is_other] if others else rows, "label")
-        other = _columns(rows[is_other], "label", "port")
-        iterations = _batch([ended["end_ns"], ended["value"]], ITERATIONS)
-        is_allocated = metrics == KNOWN.index("vus_max")
-        gauges = points[is_allocated | (metrics == KNOWN.index("vus"))]
-        which = is_allocated[is_allocated | (metrics == KNOWN.index("vus"))]
-        users = _batch([gauges["end_ns"], gauges["value"], which], USERS)
-        return _Rows(_batch(own, LABELLED), _batch(other, ELSEWHERE), iterations, users, watched)
+        tally.iterations += int(picked.sums[_ITERATIONS])
+        tally.dropped_iterations += int(picked.sums[_DROPPED])
+        self._note_drops(picked.drops)
+        self._note_checks(picked.checks)
+        own = []
+        elsewhere = []
+        for requests in (paired, picked.requests):
+            is_other = self._take_others_apart(requests)
+            others = int(is_other.sum())
+            tally.elsewhere += others
+            tally.requests += len(is_other) - others
+            own.append((requests.chosen(~is_other) if others else requests).batch(LABELLED))
+            if others:
+                elsewhere.append(requests.chosen(is_other).batch(ELSEWHERE))
+        return {
+            "requests": own,
+            "elsewhere": elsewhere,
+            "iterations": [picked.iterations],
+            "users": [picked.users],
+            "watched": [] if watched is None else [watched],
+        }
 
-    def _take_set_up_apart(self, rows: Points) -> NDArray[np.bool_]:
+    def _paired(self, picked: _Picked) -> _Requests:
+        """Return the requests that the points before the whole ones complete.
+
+        Raise DamageError if the points of a request are not in k6's order.
+        """
+        joined = np.concatenate([self.waiting, picked.before])
+        _require_order(np.concatenate([joined, picked.following]))
+        whole = len(joined) // _POINTS * _POINTS
+        self.waiting = picked.after if len(picked.following) else joined[whole:]
+        rows = joined[:whole].reshape(-1, _POINTS)
+        kept = np.empty(len(rows), _KEPT)
+        for name in _KEPT.names or ():
+            kept[name] = rows[name][:, 0]
+        return _Requests(rows["end_ns"][:, 0], rows["value"][:, 1:].T, kept)
+
+    def _take_others_apart(self, requests: _Requests) -> NDArray[np.bool_]:
+        """Return which requests belong to elsewhere.parquet."""
+        is_other = np.zeros(len(requests.end_ns), bool)
+        ports = requests.kept["port"]
+        if self._server_port is not None:
+            self.tally.unnamed += int((ports == NO_PORT).sum())
+            is_other = (ports != self._server_port) & (ports != NO_PORT)
+        if self._set_up_apart and len(is_other):
+            is_other |= self._take_set_up_apart(requests)
+        return is_other
+
+    def _take_set_up_apart(self, requests: _Requests) -> NDArray[np.bool_]:
         """Return which requests are of setup() and teardown(), and mark them by SET_UP_PORT."""
         groups = np.array([label.group in SET_UP_GROUPS for label in self.tally.labels])
-        is_set_up = groups[rows["label"][:, 0]]
-        rows["port"][is_set_up] = SET_UP_PORT
+        is_set_up = groups[requests.kept["label"]]
+        requests.kept["port"][is_set_up] = SET_UP_PORT
         self.tally.set_up += int(is_set_up.sum())
         return np.asarray(is_set_up)
 
@@ -767,14 +977,14 @@ class _Pairing:
                 if self._watch is not None:
                     self._watch.add(Selection(each.metric))
 
-    def _note_drops(self, points: Points) -> None:
+    def _note_drops(self, points: Singles) -> None:
         """Note when iterations were dropped."""
         if len(points):
             tally = self.tally
             tally.first_drop_ns = tally.first_drop_ns or int(points["end_ns"].min())
             tally.last_drop_ns = max(tally.last_drop_ns, int(points["end_ns"].max()))
 
-    def _note_checks(self, points: Points) -> None:
+    def _note_checks(self, points: Singles) -> None:
         """Add the results of checks by label."""
         for label in np.unique(points["label"]):
             rows = points[points["label"] == label]
@@ -787,27 +997,18 @@ class _Pairing:
                 checked.last_fail_ns = max(checked.last_fail_ns, int(failed["end_ns"].max()))
 
 
-def _columns(rows: Points, *more: str) -> list[NDArray[Any]]:
-    """Return the columns of REQUESTS, plus the tags `more`; each row of `rows` is a request."""
-    first = rows[:, 0]
-    durations = rows["value"][:, 1:].T
-    return [first["end_ns"], *durations, *(first[name] for name in ("status", "error_code", *more))]
+def _renumbered(labels: Ints, numbers: Ints) -> Ints:
+    return numbers[labels] if len(labels) else labels
 
 
-def _require_order(points: Points) -> None:
+def _require_order(points: Singles) -> None:
     """Raise DamageError at the first request whose points are not in k6's order."""
-    place = np.arange(len(points))
-    due = place % _POINTS
-    wrong = points["metric"] != due
-    apart = points["end_ns"] != points["end_ns"][place - due]
-    untagged = (due == 0) & (np.minimum(points["status"], points["error_code"]) < 0)
-    for at in np.flatnonzero(wrong | apart | untagged)[:1]:
+    for at in np.flatnonzero(_faulty(points))[:1]:
+        due = at % _POINTS
         metric = KNOWN[points["metric"][at]]
-        if wrong[at]:
-            reason = (
-                f"a point of {metric} stands where one of {REQUEST_METRICS[due[at]]} must follow"
-            )
-        elif apart[at]:
+        if points["metric"][at] != due:
+            reason = f"a point of {metric} stands where one of {REQUEST_METRICS[due]} must follow"
+        elif points["end_ns"][at] != points["end_ns"][at - due]:
             reason = f"the time of {metric} differs from that of its request"
         else:
             reason = (
@@ -815,6 +1016,16 @@ def _require_order(points: Points) -> None:
                 "status,error_code)"
             )
         raise DamageError(int(points["line"][at]), reason)
+
+
+def _faulty(points: Singles) -> NDArray[np.bool_]:
+    """Return a mask of the points that are not in k6's order, if a request begins at the first."""
+    place = np.arange(len(points))
+    due = place % _POINTS
+    wrong = points["metric"] != due
+    apart = points["end_ns"] != points["end_ns"][place - due]
+    untagged = (due == 0) & (np.minimum(points["status"], points["error_code"]) < 0)
+    return np.asarray(wrong | apart | untagged)
 
 
 def _rewritten(line: bytes) -> bytes:

@@ -68,11 +68,11 @@ class Labelling:
     _numbers: dict[Labels, int] = field(default_factory=dict)
     _urls: dict[int, set[int]] = field(default_factory=dict)
 
-    def number(self, tags: Mapping[str, Any]) -> int:
-        """Return the number of the label that a point's tags give, and count the point's URL."""
-        number = self._add(_labels_of(tags))
-        if url := tags.get("url", tags.get("name")):
-            self._count(number, {hash(str(url))})
+    def number(self, label: Labels, url: str) -> int:
+        """Return the number of a point's label, and count the point's URL, unless it is empty."""
+        number = self._add(label)
+        if url:
+            self._count(number, {hash(url)})
         return number
 
     def numbers_of(self, others: Labelling) -> NDArray[np.int32]:
@@ -110,7 +110,12 @@ class Labelling:
             known |= urls
 
 
-def _labels_of(tags: Mapping[str, Any]) -> Labels:
+def url_of(tags: Mapping[str, Any]) -> str:
+    """Return the URL in a point's tags, or else its name; empty if there is neither."""
+    return str(tags.get("url", tags.get("name")) or "")
+
+
+def labels_of(tags: Mapping[str, Any]) -> Labels:
     """Return the label of a point's tags."""
     known = {name: str(tags.get(name, ""))[:LONGEST] for name in _KEPT_TAGS}
     name = str(tags.get("name", ""))

@@ -10,7 +10,7 @@ import pytest
 from k6_samples import CLOSED
 
 from runner.digest.endpoints import MOST_ENDPOINTS
-from runner.digest.labels import MOST_LABELS, Labelling, collapsed
+from runner.digest.labels import MOST_LABELS, Labelling, Labels, collapsed
 from runner.digest.watched import Selection, selection_of
 from runner.importing.run import Given, import_files
 from runner.model import OTHER_ENDPOINTS
@@ -151,6 +151,6 @@ def test_checks_are_counted_by_name(tables):
 
 def test_labels_beyond_the_limit_share_one():
     labels = Labelling()
-    numbers = {labels.number({"name": f"page {each}"}) for each in range(MOST_LABELS + 50)}
+    numbers = {labels.number(Labels(name=f"page {each}"), "") for each in range(MOST_LABELS + 50)}
     assert len(numbers) <= MOST_LABELS + 2
     assert labels.labels[-1].name == OTHER_ENDPOINTS
