@@ -552,6 +552,11 @@ class UserApi:
     """Longest duration of the load, if the script's own options give it."""
     insecure: bool = False
     """True if any certificate is accepted."""
+    certificate: str | None = None
+    """File with the client's certificate, relative to the lab's root; None if there is none."""
+    certificate_sha256: str | None = None
+    key: str | None = None
+    """File with the key of the client's certificate, relative to the lab's root."""
     commit: str | None = None
     """Commit of which `folder` is a temporary checkout; None if `folder` is the user's own."""
     start: str | None = None

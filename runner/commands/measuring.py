@@ -85,6 +85,8 @@ def _asked(of_api: ApiOptions) -> Asked:
         also=tuple(dict.fromkeys(of_api.also or ())),
         ca=of_api.ca,
         insecure=of_api.insecure,
+        certificate=of_api.cert,
+        key=of_api.key,
         objective=of_api.objective,
         as_written=of_api.as_written,
     )

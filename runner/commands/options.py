@@ -238,6 +238,11 @@ Ca = Annotated[
     _option(metavar="FILE", help="Trust only the certificates in this file, for an https:// URL."),
 ]
 Insecure = Annotated[bool, _option("--insecure", help="Accept any certificate of an https:// URL.")]
+Cert = Annotated[
+    str | None,
+    _option(metavar="FILE", help="The client's certificate, for an https:// URL; needs --key."),
+]
+Key = Annotated[str | None, _option(metavar="FILE", help="The key of the file of --cert.")]
 ServerCpus = Annotated[
     int | None, _option(min=1, max=1024, help="CPUs of a server from a --folder; default: 1.")
 ]
@@ -290,6 +295,8 @@ class ApiOptions:
     also: Also = None
     ca: Ca = None
     insecure: Insecure = False
+    cert: Cert = None
+    key: Key = None
     objective: ObjectiveText = None
     as_written: AsWritten = False
 

@@ -163,8 +163,13 @@ def tls_of(api: UserApi) -> Tls | None:
     parts = urlsplit(str(api.url))
     if parts.scheme != "https":
         return None
-    ca = None if api.ca is None else str((lab_root() / api.ca).resolve())
-    return Tls(str(parts.hostname), ca, api.insecure)
+    ca, certificate, key = map(_resolved, (api.ca, api.certificate, api.key))
+    return Tls(str(parts.hostname), ca, api.insecure, certificate, key)
+
+
+def _resolved(path: str | None) -> str | None:
+    """Return the absolute path of a file that is relative to the lab's root."""
+    return None if path is None else str((lab_root() / path).resolve())
 
 
 def target(api: UserApi, found: Listener) -> Running:

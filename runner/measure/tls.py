@@ -5,12 +5,13 @@ the same certificates.
 """
 
 import contextlib
+import os
 import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from os import devnull
+from pathlib import Path
 
 from runner.model import LabError
 
@@ -25,6 +26,19 @@ NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKE
 """OpenSSL's reasons for a failed handshake if the server answers in plain text."""
 OF_WRONG_PROTOCOL = "NO_APPLICATION_PROTOCOL"
 OF_NO_CERTIFICATE = "CERTIFICATE_REQUIRED"
+OF_WRONG_CERTIFICATE = (
+    "ALERT_UNKNOWN_CA",
+    "ALERT_BAD_CERTIFICATE",
+    "ALERT_CERTIFICATE_EXPIRED",
+    "ALERT_CERTIFICATE_UNKNOWN",
+    "ALERT_UNSUPPORTED_CERTIFICATE",
+    "ALERT_ACCESS_DENIED",
+    "ALERT_DECRYPT_ERROR",
+)
+"""OpenSSL's reasons for a handshake that a server ended because of the client's certificate."""
+HTTP_2_BEGIN = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+EMPTY_SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""A frame without settings, with which each side begins an HTTP/2 connection."""
 TIMEOUT_S = 5.0
 ALERT_S = 0.2
 """Time to wait for a server's alert that it wants a client's certificate.
@@ -47,11 +61,25 @@ class Tls:
     """File with the only certificates to trust; None to trust those of the system."""
     insecure: bool = False
     """True if any certificate is accepted."""
+    certificate: str | None = None
+    """File with the client's certificate; None if the client has none."""
+    key: str | None = None
+    """File with the key of the client's certificate."""
 
     @property
     def of_go(self) -> dict[str, str]:
         """Environment variables that make k6 trust only `ca` (Go's crypto/x509/root_unix.go)."""
-        return {} if self.ca is None else {"SSL_CERT_FILE": self.ca, "SSL_CERT_DIR": devnull}
+        return {} if self.ca is None else {"SSL_CERT_FILE": self.ca, "SSL_CERT_DIR": os.devnull}
+
+    @property
+    def of_wrappers(self) -> dict[str, str]:
+        """Environment variables from which the lab's scripts for k6 read the client's certificate.
+
+        They have only paths, so that no variable contains the key.
+        """
+        if self.certificate is None or self.key is None:
+            return {}
+        return {"CLIENT_CERT": self.certificate, "CLIENT_KEY": self.key}
 
     def begin(self, *protocols: str) -> Callable[[socket.socket], ssl.SSLSocket]:
         """Return a function that begins TLS on a connected socket, without its handshake.
@@ -85,6 +113,8 @@ def _context(tls: Tls, protocols: tuple[str, ...]) -> ssl.SSLContext:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(list(protocols))
+    if tls.certificate is not None:
+        context.load_cert_chain(tls.certificate, tls.key, _refuse_password)
     if tls.insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -107,6 +137,29 @@ def require_certificates(path: str) -> None:
         raise LabError(
             f"--ca {path} must name a file with certificates in PEM form, and {why}: check it."
         ) from None
+
+
+def require_pair(certificate: str, key: str) -> None:
+    """Raise LabError if the files are not a client's certificate and its key in PEM form."""
+    for option, path in (("--cert", certificate), ("--key", key)):
+        if not Path(path).is_file():
+            raise LabError(f"{option} {path} does not exist: give a file in PEM form.")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(certificate, key, _refuse_password)
+    except (OSError, ValueError) as error:
+        mismatch = "KEY_VALUES_MISMATCH" in str(error).upper().replace(" ", "_")
+        why = "the key is another certificate's" if mismatch else "they are not"
+        raise LabError(
+            f"--cert {certificate} and --key {key} must be a certificate and its key in PEM form, "
+            f"and {why}: check both."
+        ) from None
+
+
+def _refuse_password() -> str:
+    """Raise LabError, because OpenSSL would otherwise ask the terminal for a password."""
+    raise LabError(
+        "The file of --key is encrypted: decrypt it, such as by `openssl pkey -in FILE -out NEW`."
+    )
 
 
 def require_tls(url: str, address: tuple[str, int], tls: Tls) -> str | None:
@@ -134,7 +187,7 @@ def _shake(url: str, address: tuple[str, int], tls: Tls, *protocols: str) -> str
     except ssl.SSLCertVerificationError as error:
         raise _unfit(url, tls, error) from None
     except OSError as error:
-        raise _refused(url, error) from None
+        raise _refused(url, tls, error) from None
     if chosen not in (None, *protocols):
         raise only_http_2(url)
     return chosen
@@ -160,7 +213,7 @@ def _unfit(url: str, tls: Tls, error: ssl.SSLCertVerificationError) -> LabError:
     )
 
 
-def _refused(url: str, error: OSError) -> LabError:
+def _refused(url: str, tls: Tls, error: OSError) -> LabError:
     """Return the error for a handshake that failed for another reason than the certificate."""
     # Python knows the names of only some of OpenSSL's reasons, but the error's text has every
     # reason in words.
@@ -171,8 +224,13 @@ def _refused(url: str, error: OSError) -> LabError:
         return only_http_2(url)
     if OF_NO_CERTIFICATE in reason:
         return LabError(
-            f"The server at {url} requires a client's certificate, which the lab cannot present: "
-            "give an address that does not."
+            f"The server at {url} requires a client's certificate: give it by --cert FILE, and its "
+            "key by --key FILE."
+        )
+    if tls.certificate is not None and any(name in reason for name in OF_WRONG_CERTIFICATE):
+        return LabError(
+            f"The server at {url} does not accept the certificate of --cert {tls.certificate}: "
+            "give one that is valid, and signed by an authority that the server trusts."
         )
     said = error.strerror or str(error) or type(error).__name__
     return HandshakeError(
@@ -192,6 +250,26 @@ def only_http_2(url: str) -> LabError:
         f"The server at {url} speaks HTTP/2 only, and the probe, the second witness, speaks "
         "HTTP/1.1: let the server offer HTTP/1.1, too."
     )
+
+
+def only_plain_http_2(url: str) -> LabError:
+    """Return the error for a server of HTTP/2 without TLS, which no client of the lab speaks."""
+    return LabError(
+        f"The server at {url} speaks only HTTP/2 without TLS, which neither k6 nor the probe "
+        "speaks: let the server offer HTTP/1.1, too."
+    )
+
+
+def speaks_plain_http_2(address: tuple[str, int]) -> bool:
+    """Return whether a server answers the begin of an HTTP/2 connection (RFC 9113, 3.4)."""
+    try:
+        with socket.create_connection(address, timeout=TIMEOUT_S) as channel:
+            channel.sendall(HTTP_2_BEGIN + EMPTY_SETTINGS)
+            head = channel.recv(len(EMPTY_SETTINGS), socket.MSG_WAITALL)
+    except OSError:
+        return False
+    # A frame's head: length (3 bytes), type, flags, stream.
+    return head[3:] == EMPTY_SETTINGS[3:]
 
 
 def speaks_tls(address: tuple[str, int]) -> bool:

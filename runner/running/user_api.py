@@ -26,8 +26,11 @@ from runner.measure.tls import (
     HTTP_2,
     HandshakeError,
     only_http_2,
+    only_plain_http_2,
     require_certificates,
+    require_pair,
     require_tls,
+    speaks_plain_http_2,
     speaks_plainly,
     speaks_tls,
 )
@@ -81,6 +84,8 @@ class Asked:
     also: tuple[int, ...] = ()  # further ports of the URL's host that the script may use
     ca: str | None = None  # file with the certificates to trust
     insecure: bool = False
+    certificate: str | None = None  # file with the client's certificate
+    key: str | None = None  # file with the key of this certificate
     objective: str | None = None  # search for the highest rate that keeps this objective
     as_written: bool = False  # the script's own options define the load
 
@@ -256,6 +261,8 @@ def _first_answers(api: UserApi, running: Running, preferred: str | None) -> Ans
         if running.tls is None and speaks_tls((running.address, running.port)):
             there = str(api.url).replace("http://", "https://", 1)
             raise LabError(f"The server at {api.url} speaks TLS: write {there}.") from None
+        if running.tls is None and speaks_plain_http_2((running.address, running.port)):
+            raise only_plain_http_2(str(api.url)) from None
         if preferred == HTTP_2 and _reply(running, api.probe_path) is None:
             raise only_http_2(str(api.url)) from None
         raise
@@ -270,16 +277,24 @@ def _reply(running: Running, path: str) -> Response | None:
 
 
 def _check_trust(asked: Asked) -> None:
-    """Raise LabError if --ca or --insecure cannot be used."""
-    if asked.ca is None and not asked.insecure:
-        return
-    name = "--insecure" if asked.insecure else "--ca"
+    """Raise LabError if --ca, --insecure, --cert or --key cannot be used."""
+    given = {
+        "--insecure": asked.insecure or None,
+        "--ca": asked.ca,
+        "--cert": asked.certificate,
+        "--key": asked.key,
+    }
+    named = [name for name, value in given.items() if value is not None]
     if asked.ca is not None and asked.insecure:
         raise LabError("--insecure accepts any certificate, so --ca has no use: omit one of them.")
-    if not any(url.startswith("https://") for url in asked.urls):
-        raise LabError(f"{name} is for a --url that begins with https://: omit it.")
+    if (asked.certificate is None) != (asked.key is None):
+        raise LabError("--cert FILE and --key FILE, a certificate and its key, need each other.")
+    if named and not any(url.startswith("https://") for url in asked.urls):
+        raise LabError(f"{named[0]} is for a --url that begins with https://: omit it.")
     if asked.ca is not None:
         require_certificates(asked.ca)
+    if asked.certificate is not None and asked.key is not None:
+        require_pair(asked.certificate, asked.key)
 
 
 def _check_as_written(asked: Asked) -> None:
@@ -309,15 +324,26 @@ def _check_as_written(asked: Asked) -> None:
 
 
 def _over_tls(api: UserApi, asked: Asked) -> UserApi:
-    """Return a user's API with the certificates to trust, if it is reached over TLS."""
+    """Return a user's API with its certificates, if it is reached over TLS."""
     if not str(api.url).startswith("https://"):
         return api
+    if asked.certificate is not None and asked.key is not None:
+        api = replace(
+            api,
+            certificate=_from_root(asked.certificate),
+            certificate_sha256=sha256(Path(asked.certificate)),
+            key=_from_root(asked.key),
+        )
     file = asked.ca or (None if asked.insecure else os.environ.get(TRUSTED))
     if not file:
         return replace(api, insecure=asked.insecure)
-    path = Path(file).resolve()
-    require_certificates(str(path))
-    return replace(api, ca=os.path.relpath(path, lab_root()), ca_sha256=sha256(path))
+    require_certificates(file)
+    return replace(api, ca=_from_root(file), ca_sha256=sha256(Path(file)))
+
+
+def _from_root(path: str) -> str:
+    """Return a file's path relative to the lab's root."""
+    return os.path.relpath(Path(path).resolve(), lab_root())
 
 
 def _remarks_on_tls(api: UserApi, preferred: str | None) -> tuple[str, ...]:
@@ -559,8 +585,10 @@ def why_not_same(api: UserApi, run: RunFolder) -> str | None:
         path = run.scripts / COPY / name
         if _has_changed(path, digest):
             return f"{path} has changed since it began"
-    if api.ca is not None and _has_changed(lab_root() / api.ca, api.ca_sha256):
-        return f"{api.ca} has changed since it began"
+    certificates = ((api.ca, api.ca_sha256), (api.certificate, api.certificate_sha256))
+    for file, known_sha256 in certificates:
+        if file is not None and _has_changed(lab_root() / file, known_sha256):
+            return f"{file} has changed since it began"
     if api.url is not None and api.process is None:
         return "the process that it loaded is unknown, so that a restart would go unnoticed"
     if api.url is not None and attached.find(api).identity != api.process:

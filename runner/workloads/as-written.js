@@ -1,6 +1,6 @@
 // Runs a script as its own options say, within the lab's fence. 'SCRIPT' is replaced by the script's path, and a line for
-// each function of a scenario follows. From the environment: OPTIONS, the fence as options of k6 in JSON, and BASE_URL, which
-// is for the script. INSPECT is set where the script is only looked at.
+// each function of a scenario follows. From the environment: OPTIONS, the fence as options of k6 in JSON, CLIENT_CERT and
+// CLIENT_KEY, the paths of a client's certificate, and BASE_URL, which is for the script. INSPECT is set where the script is only looked at.
 import { Counter } from 'k6/metrics';
 import * as own from 'SCRIPT';
 
@@ -12,7 +12,13 @@ if (__ENV.INSPECT && own.handleSummary) {
   console.info('LAB: handleSummary');
 }
 
-export const options = { ...own.options, ...JSON.parse(__ENV.OPTIONS), paused: false, linger: false };
+export const options = {
+  ...own.options,
+  ...JSON.parse(__ENV.OPTIONS),
+  ...(__ENV.CLIENT_CERT ? { tlsAuth: [{ cert: open(__ENV.CLIENT_CERT), key: open(__ENV.CLIENT_KEY) }] } : {}),
+  paused: false,
+  linger: false,
+};
 
 export function handleSummary() {
   return {}; // in place of the script's, which may write files

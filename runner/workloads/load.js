@@ -9,6 +9,7 @@ const params = body ? { headers: { 'Content-Type': 'application/json' } } : {};
 
 export const options = {
   ...JSON.parse(__ENV.OPTIONS || '{}'),
+  ...(__ENV.CLIENT_CERT ? { tlsAuth: [{ cert: open(__ENV.CLIENT_CERT), key: open(__ENV.CLIENT_KEY) }] } : {}),
   scenarios: { load: JSON.parse(__ENV.SCENARIO) },
   discardResponseBodies: true,
   noCookiesReset: true, // no server sets one, and a new jar for each iteration costs CPU

@@ -1,6 +1,6 @@
 // Runs a script that a user brings: its default function, under the lab's scenario and within the lab's fence. 'SCRIPT' is
 // replaced by the script's path. Everything else comes from the environment: SCENARIO and OPTIONS, a scenario and options of
-// k6 as JSON, MODE, and BASE_URL, which is for the script. INSPECT is set where the script is only looked at.
+// k6 as JSON, MODE, CLIENT_CERT and CLIENT_KEY, the paths of a client's certificate, and BASE_URL, which is for the script. INSPECT is set where the script is only looked at.
 import { Counter } from 'k6/metrics';
 import * as own from 'SCRIPT';
 
@@ -25,6 +25,7 @@ if (__ENV.INSPECT) {
 
 export const options = {
   ...JSON.parse(__ENV.OPTIONS),
+  ...(__ENV.CLIENT_CERT ? { tlsAuth: [{ cert: open(__ENV.CLIENT_CERT), key: open(__ENV.CLIENT_KEY) }] } : {}),
   scenarios: { load: JSON.parse(__ENV.SCENARIO) },
   noConnectionReuse: __ENV.MODE === 'close',
 };

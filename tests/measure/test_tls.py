@@ -1,12 +1,14 @@
 """Tests of TLS: servers that k6 would refuse are refused, with an error that names a remedy."""
 
 import socket
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 from tls_servers import Authority, shaking
 
-from runner.measure.tls import Tls, require_certificates, require_tls, speaks_tls
+from runner.measure.tls import Tls, require_certificates, require_pair, require_tls, speaks_tls
 from runner.model import LabError
 
 URL = "https://127.0.0.1/"
@@ -91,7 +93,37 @@ def test_a_server_that_accepts_no_http_1_is_refused(authority):
 
 def test_a_server_that_wants_a_certificate_is_refused(authority):
     said = refusal(authority.certificate(), trusting(authority), client_ca=authority.ca)
-    assert "requires a client's certificate" in said
+    assert "requires a client's certificate" in said and "--cert FILE" in said
+
+
+def test_a_certificate_that_the_server_trusts_is_presented(authority):
+    client = authority.certificate(("a-client.test",))
+    tls = replace(trusting(authority), certificate=str(client.certificate), key=str(client.key))
+    with shaking(authority.certificate(), "http/1.1", client_ca=authority.ca) as address:
+        assert require_tls(URL, address, tls) == "http/1.1"
+
+
+def test_a_certificate_of_another_authority_is_refused(authority, stranger):
+    client = stranger.certificate(("a-client.test",))
+    tls = replace(trusting(authority), certificate=str(client.certificate), key=str(client.key))
+    said = refusal(authority.certificate(), tls, client_ca=authority.ca)
+    assert "does not accept the certificate of --cert" in said
+
+
+def test_files_that_are_no_pair_are_named(authority, tmp_path):
+    files = authority.certificate()
+    other = authority.certificate()
+    require_pair(str(files.certificate), str(files.key))
+    with pytest.raises(LabError, match="the key is another certificate's"):
+        require_pair(str(files.certificate), str(other.key))
+    with pytest.raises(LabError, match=r"--key .* does not exist"):
+        require_pair(str(files.certificate), str(tmp_path / "none"))
+    key = serialization.load_pem_private_key(files.key.read_bytes(), None)
+    secret = serialization.BestAvailableEncryption(b"secret")
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, secret)
+    (tmp_path / "encrypted").write_bytes(key.private_bytes(*form))
+    with pytest.raises(LabError, match="is encrypted"):
+        require_pair(str(files.certificate), str(tmp_path / "encrypted"))
 
 
 def test_a_certificate_can_be_trusted_by_itself(authority):

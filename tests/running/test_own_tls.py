@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import real_lab
 from own_api import CLOSED, run, tiny
-from tls_servers import Authority, plain_api
+from tls_servers import Authority, plain_api, strict, strict_program
 
 pytestmark = [real_lab.needs("k6", "go"), real_lab.needs_two_cpus]
 OPEN = ("--rate", "300", "--duration", "5")
@@ -25,6 +25,11 @@ def server(tmp_path_factory):
     source = real_lab.REPOSITORY / "examples" / "plain-api"
     subprocess.run(["go", "build", "-C", source, "-o", program, "."], check=True)
     return program
+
+
+@pytest.fixture(scope="module")
+def strict_server(tmp_path_factory):
+    return strict_program(tmp_path_factory.mktemp("strict"))
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +89,35 @@ def test_a_server_over_tls_is_compared_with_one_without(root, server, authority)
     assert (rows["mode"] == "close").all()
     cost = rows["server_cpu_ms_per_request"]
     assert cost["url-a"] > 1.5 * cost["url-b"], "a handshake costs more than a request"
+
+
+@pytest.mark.timed
+def test_both_witnesses_present_the_client_s_certificate(root, strict_server, authority):
+    client = authority.certificate(("a-client.test",))
+    given = ("--ca", str(authority.ca), "--cert", str(client.certificate), "--key", str(client.key))
+    files = authority.certificate()
+    with strict(strict_server, files, client_ca=authority.ca) as origin:
+        made = run(root, *OPEN, *given, "--probe-path", "/", url=origin, script=PLAIN)
+        assert "requires a client's certificate" in refused(root, origin, *given[:2])
+    row = made.trials.iloc[0]
+    assert row["requests"] > 1000 and row["failed"] == row["probe_failed"] == 0
+    assert row["probe_requests"] > 0
+    assert made.manifest["campaign"]["own"]["certificate_sha256"]
+    stored = [path.read_bytes() for path in made.folder.rglob("*") if path.is_file()]
+    assert not any(b"PRIVATE KEY" in each for each in stored)
+
+
+def test_a_server_of_http_2_alone_is_refused(root, strict_server, authority):
+    trusted = ("--ca", str(authority.ca))
+    with strict(strict_server, authority.certificate()) as origin:
+        assert "speaks HTTP/2 only" in refused(root, f"{origin}/", *trusted)
+    with strict(strict_server) as origin:
+        assert "speaks only HTTP/2 without TLS" in refused(root, f"{origin}/")
+
+
+PLAIN = """import http from 'k6/http';
+export default function () { http.get(`${__ENV.BASE_URL}/`); }
+"""
 
 
 def refused(root, url, *options):

@@ -4,6 +4,7 @@ import contextlib
 import os
 import socket
 import ssl
+import subprocess
 import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -108,6 +109,61 @@ def shaking(files, *protocols, client_ca=None, alert=None):
         yield listening.getsockname()
         listening.shutdown(socket.SHUT_RDWR)
         thread.join(timeout=5)
+
+
+STRICT = """package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"log"
+	"net/http"
+	"os"
+)
+
+func main() {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(os.Getenv("CLIENT_CA") != "")
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(os.Getenv("TLS_CERT") == "")
+	answer := func(out http.ResponseWriter, _ *http.Request) { out.Write([]byte("[]")) }
+	address := "127.0.0.1:" + os.Getenv("PORT")
+	server := &http.Server{Addr: address, Handler: http.HandlerFunc(answer), Protocols: protocols}
+	if authority, err := os.ReadFile(os.Getenv("CLIENT_CA")); err == nil {
+		trusted := x509.NewCertPool()
+		trusted.AppendCertsFromPEM(authority)
+		required := tls.RequireAndVerifyClientCert
+		server.TLSConfig = &tls.Config{ClientAuth: required, ClientCAs: trusted}
+	}
+	if certificate := os.Getenv("TLS_CERT"); certificate != "" {
+		log.Fatal(server.ListenAndServeTLS(certificate, os.Getenv("TLS_KEY")))
+	}
+	log.Fatal(server.ListenAndServe())
+}
+"""
+"""A server in Go that speaks HTTP/2 only, or requires a certificate of CLIENT_CA from clients."""
+
+
+def strict_program(folder):
+    """Compile STRICT, and return the program's path."""
+    (folder / "main.go").write_text(STRICT)
+    program = folder / "strict"
+    subprocess.run(["go", "build", "-o", program, "main.go"], cwd=folder, check=True)
+    return program
+
+
+@contextlib.contextmanager
+def strict(program, files=None, *, client_ca=None):
+    """Run STRICT, and yield its origin."""
+    port = free_port("127.0.0.1")
+    env = {**os.environ, "PORT": str(port)}
+    if files is not None:
+        env |= {"TLS_CERT": str(files.certificate), "TLS_KEY": str(files.key)}
+    if client_ca is not None:
+        env["CLIENT_CA"] = str(client_ca)
+    with real_lab.process(program, cpus="0", env=env):
+        wait_for(("127.0.0.1", port))
+        yield f"{'http' if files is None else 'https'}://127.0.0.1:{port}"
 
 
 @contextlib.contextmanager

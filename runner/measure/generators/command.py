@@ -136,7 +136,7 @@ def shot_of(
     more = {**FENCE}
     if running.tls is not None:
         options["insecureSkipTLSVerify"] = running.tls.insecure
-        more |= running.tls.of_go
+        more |= running.tls.of_go | running.tls.of_wrappers
     more["OPTIONS"] = json.dumps(options)
     tags = K6_SYSTEM_TAGS + K6_PROTOCOL_TAGS
     if workload.name == OWN_SCRIPT:
