@@ -116,7 +116,9 @@ def main() -> None:
         sys.exit(error.exit_code)
     except OSError as error:
         named = f" ({error.filename})" if error.filename else ""
-        console.error(f"The operating system reports: {error.strerror or error}{named}.")
+        console.error(
+            f"The operating system refused an operation: {error.strerror or error}{named}."
+        )
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -53,7 +53,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> 
 def frame(title: str, texts: Any) -> None:
     """Print a pandas table of texts."""
     if texts.empty:
-        note(f"{title}: no trial came to a result.")
+        note(f"{title}: there is nothing to show, because no trial has a result.")
     else:
         table(title, list(texts), texts.to_numpy())
 

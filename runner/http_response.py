@@ -45,7 +45,7 @@ def parse_head(text: bytes) -> Response:
     first, *lines = _FOLD.sub(" ", text.decode("latin-1")).split("\r\n")
     matched = _STATUS_LINE.match(first)
     if not matched:
-        raise ValueError(f"not a response of HTTP/1: {first[:80]!r}")
+        raise ValueError(f"this is not a status line of HTTP/1: {first[:80]!r}")
     headers = _headers(lines)
     status = int(matched[2])
     connection = headers.get("connection", "").lower()
@@ -54,7 +54,7 @@ def parse_head(text: bytes) -> Response:
     length = None
     if said is not None and not chunked:
         if not (said.isascii() and said.isdigit()):
-            raise ValueError(f"the Content-Length is {said!r}")
+            raise ValueError(f"the Content-Length is {said!r}, which is not a number")
         length = int(said)
     if status < 200 or status in (204, 304):
         chunked = False
@@ -74,10 +74,13 @@ def _headers(lines: Sequence[str]) -> dict[str, str]:
     for line in lines:
         field = _FIELD.fullmatch(line)
         if not field:
-            raise ValueError(f"not a header line: {line[:80]!r}")
+            raise ValueError(f"this is not a header line: {line[:80]!r}")
         name = field[1].lower()
         if name == "content-length" and headers.get(name, field[2]) != field[2]:
-            raise ValueError(f"the Content-Length is {headers[name]!r} and {field[2]!r}")
+            raise ValueError(
+                f"the response has two different Content-Lengths, {headers[name]!r} and "
+                f"{field[2]!r}"
+            )
         headers[name] = field[2]
     return headers
 
@@ -120,7 +123,8 @@ class ResponseReader:
         if found is None or body is None:
             if self._ended:
                 raise ConnectionResetError(
-                    f"closed after {self.pending[:120]!r}, before the end of a response"
+                    "the server closed the connection before the end of a response, after "
+                    f"{self.pending[:120]!r}"
                 )
             return None
         self._head = None
@@ -142,7 +146,9 @@ class ResponseReader:
         while (end := self.pending.find(b"\r\n", self._at)) >= 0:
             digits = self.pending[self._at : end].partition(b";")[0].rstrip(b" \t")
             if not _CHUNK_SIZE.fullmatch(digits):
-                raise ValueError(f"the size of a chunk is {digits[:80]!r}")
+                raise ValueError(
+                    f"the size of a chunk is {digits[:80]!r}, which is not a hexadecimal number"
+                )
             begin = end + 2
             size = int(digits, 16)
             if size == 0 and (last := self.pending.find(_END, end)) >= 0:
@@ -155,7 +161,10 @@ class ResponseReader:
             if size == 0 or len(self.pending) < behind + 2:
                 return None
             if self.pending[behind : behind + 2] != b"\r\n":
-                raise ValueError(f"a chunk of {size} bytes ends in {self.pending[behind:][:80]!r}")
+                raise ValueError(
+                    f"a chunk of {size} bytes is followed by {self.pending[behind:][:80]!r} "
+                    "instead of an end of line"
+                )
             self._chunks.append(self.pending[begin:behind])
             self._at = behind + 2
         return None
@@ -175,6 +184,6 @@ def read_response(
     """
     while (response := reader.take(head_only=head_only, interim=interim)) is None:
         if len(reader.pending) > MOST_BYTES:
-            raise ValueError(f"a response of more than {MOST_BYTES} bytes")
+            raise ValueError(f"the response has more than {MOST_BYTES} bytes")
         reader.feed(channel.recv(RECEIVE_BYTES))
     return response

@@ -393,11 +393,15 @@ class LoadPart:
         if self.count == 1:
             return cell
         if not TRAITS[cell.tool].is_divisible:
-            raise LabError(f"{cell.tool} can use one generator only: name one in the hosts file.")
+            raise LabError(
+                f"{cell.tool} cannot divide its load between several generators: name only one "
+                "generator in the hosts file."
+            )
         if cell.sockets < self.count:
             raise LabError(
-                f"{cell.cell_id} has fewer connections than there are generators ({self.count}): "
-                "give it more, or name fewer generators in the hosts file."
+                f"The load of {cell.cell_id} has fewer connections than there are "
+                f"generators ({self.count}): give the load more connections, or name fewer "
+                "generators in the hosts file."
             )
         return replace(cell, shape=cell.shape.part(self.number, self.count))
 
@@ -499,7 +503,9 @@ def _require_same(made: CellColumns | LoadColumns, given: CellColumns | LoadColu
     """
     for each in fields(given):
         if getattr(made, each.name) != getattr(given, each.name):
-            raise ValueError(f"{each.name} = {getattr(given, each.name)!r} contradicts the others")
+            raise ValueError(
+                f"{each.name} = {getattr(given, each.name)!r} contradicts the other columns"
+            )
 
 
 def _read_flat(columns_schema: Any, convert: Any) -> Any:

@@ -79,8 +79,8 @@ class Places:
         """
         if self.checkout is None:
             raise LabError(
-                f"{subject} needs a checkout of the lab: run `{CLONE}`, and then the command in "
-                "that folder."
+                f"{subject} needs a checkout of the lab: run `{CLONE}`, then repeat the "
+                "command in the new folder."
             )
         return self.checkout
 

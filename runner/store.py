@@ -188,7 +188,8 @@ def _read(path: Path) -> bytes:
     facts = path.stat()
     if not stat.S_ISREG(facts.st_mode) or facts.st_size > LARGEST_JSON:
         raise LabError(
-            f"{path} is not a regular file, or has more than 64 MiB: the lab wrote no such file."
+            f"{path} is not a file of the lab, because it is not a regular file or has more "
+            "than 64 MiB."
         )
     return path.read_bytes()
 
@@ -247,8 +248,9 @@ def as_manifest(given: Any, where: str) -> Manifest:
     schema = given.get("schema") if isinstance(given, dict) else None
     if schema != SCHEMA:
         raise LabError(
-            f"{where} has schema {schema!r}, and this version of the lab reads schema {SCHEMA}: "
-            "use the version that wrote it."
+            f"{where} has the format of schema {schema!r}, but this version of the lab "
+            f"reads only schema {SCHEMA}: open the run with the version of the lab that "
+            "wrote it."
         )
     run_id = given.get("run_id")
     if not isinstance(run_id, str) or not NAME.fullmatch(run_id):
@@ -405,7 +407,8 @@ class RunFolder:
         paths = sorted(self.path.glob("trials/*/trial.json"))
         if self.packed.exists() and paths:
             raise LabError(
-                f"{self.path} has records both in {PACKED} and in trials/: remove either."
+                f"{self.path} has records of trials both in {PACKED} and in trials/: remove "
+                "one of the two."
             )
         read = (_record(read_json(path), str(path), path.parent.name) for path in paths)
         found = _unpacked(self.packed) if self.packed.exists() else read
@@ -513,11 +516,14 @@ def _record(found: Any, where: str, folder: str | None = None) -> TrialRecord:
     record = decode(_Record, found, f"{where} is not a trial's record", more=True)
     if folder not in (None, record.trial_id):
         raise LabError(
-            f"{where} is not the record of the trial that its folder names.", exit_code=1
+            f"{where} holds the record of another trial than the one after which its folder "
+            "is named.",
+            exit_code=1,
         )
     if not NAME.fullmatch(record.trial_id) or not all(map(_RAW.fullmatch, record.raw)):
         raise LabError(
-            f"{where} is not a trial's record: it names a trial or a file that no run has.",
+            f"{where} is not a trial's record, because the trial or a file that it names "
+            "cannot be part of a run.",
             exit_code=1,
         )
     return cast("TrialRecord", found)  # the required fields are checked
@@ -537,7 +543,8 @@ def _unpacked(path: Path) -> list[TrialRecord]:
         raise LabError(f"{path} cannot be unpacked: {error}.", exit_code=1) from None
     if not unpacker.eof or unpacker.unused_data:
         raise LabError(
-            f"{path} is cut off, continues after its end, or unpacks to more than 256 MiB.",
+            f"{path} is not a complete file of records: it is cut off, has further data "
+            "after its end, or unpacks to more than 256 MiB.",
             exit_code=1,
         )
     records: dict[str, TrialRecord] = {}
@@ -562,7 +569,9 @@ def _text_of(record: TrialRecord, indent: int | None = 1) -> bytes:
         return _as_json(record, indent)
     except ValueError as error:
         raise LabError(
-            f"The record of {record['trial_id']} has an impossible value ({error}).", 1
+            f"The record of {record['trial_id']} cannot be written, because JSON has no "
+            f"such value ({error}).",
+            1,
         ) from None
 
 
@@ -617,7 +626,10 @@ def find_run(run: str) -> RunFolder:
     if run == "latest":
         known = sorted(path.parent for path in runs_folder().glob("*/run.json"))
         if not known:
-            raise LabError("There is no run yet: run `bench run quick`, or use `sample`.")
+            raise LabError(
+                "There is no run yet: measure one with `bench run quick`, or use the committed "
+                "run `sample`."
+            )
         folder = known[-1]
     elif "/" in run or run in {".", ".."}:
         folder = Path(run).expanduser().resolve()
@@ -633,7 +645,8 @@ def find_run(run: str) -> RunFolder:
     for path in folder.rglob("*"):
         if not (path.is_dir() or path.is_file()) or path.is_symlink():
             raise LabError(
-                f"{path} is a link or a device, and a run may hold files only: remove it."
+                f"{path} is a link or a device, but a run may contain only regular files: "
+                "remove it."
             )
     return found
 
@@ -743,8 +756,8 @@ def export_compact(
         ours = all(map(_exported, inside)) and all(path.exists() for path in known)
         if not ours or destination.resolve() == run.path.resolve():
             raise LabError(
-                f"{destination} holds other files than an exported run: name an empty or a new "
-                "folder."
+                f"{destination} contains files that are not of an exported run, so it is "
+                "not replaced: name an empty or a new folder."
             )
     with replacing_folder(destination) as folder:
         tables = folder / "tables"

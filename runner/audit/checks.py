@@ -155,7 +155,7 @@ def _of_rule(rule: Rule, broken: pd.DataFrame, every: int) -> Iterator[Finding]:
     names = list(dict.fromkeys(each.subject or each.row for each in found[1:]))
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     others = f"{', '.join(names[:NAMED])}{more}"
-    said = f"{found[0].says} {len(found):,} of {every:,} rows are like this, also {others}."
+    said = f"{found[0].says} {len(found):,} of {every:,} rows have the same fault, also {others}."
     is_shared = any(each.subject != found[0].subject for each in found)
     yield replace(found[0], says=said, is_shared=is_shared)
 
@@ -266,7 +266,7 @@ def _little(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
     rows = rows.assign(least_ms=least_mean(rows))
     without = rows["mean_ms"].isna()
     said = _shares_by(rows, "mean_ms", "")
-    more = _shares_by(rows, "least_ms", " (at least, by the percentiles)")
+    more = _shares_by(rows, "least_ms", " (the least mean that the percentiles allow)")
     less = _shares_by(rows, "p99_ms", " (p99)")
     parts = [
         said,
@@ -362,10 +362,10 @@ def _plateau(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
         bits = 8e-9 * inside["bytes_per_s"].dropna()
         carried = f" They carry {bits.min():.3g} to {bits.max():.3g} Gbit/s." if len(bits) else ""
         said = (
-            f"{band.count} of {len(load)} rates{kinds} lie between {short_number(band.low_rps)} "
-            f"and {short_number(band.high_rps)} requests/s, within 1 %; {above} are higher. Chance "
-            f"would make such a band once in {short_number(1 / max(band.chance, 1e-12))} "
-            f"tables.{carried}"
+            f"{band.count} of {len(load)} rates{kinds} lie between "
+            f"{short_number(band.low_rps)} and {short_number(band.high_rps)} requests/s, "
+            f"within 1 %; {above} are higher. By chance, such a band would be in one of "
+            f"{short_number(1 / max(band.chance, 1e-12))} tables.{carried}"
         )
         yield of_test(SUSPICIOUS if above <= len(load) // 10 else KNOWING, load, said)
 
@@ -381,8 +381,9 @@ def _ties(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
             )
             overlap = "overlaps" if tied == 1 else "overlap"
             said = (
-                f"{tied} of {plural(len(spread) - 1, 'pair')} of neighbours {overlap} with the "
-                f"spread given: {'it is a tie' if tied == 1 else 'they are ties'}."
+                f"{tied} of {plural(len(spread) - 1, 'pair')} of neighbours in the ranking "
+                f"{overlap} within the spread that is given, so "
+                f"{'it is a tie' if tied == 1 else 'they are ties'}."
             )
         elif len(ranked) > 1:
             steps = ranked["rate"].to_numpy()[:-1] / ranked["rate"].to_numpy()[1:] - 1
@@ -390,9 +391,10 @@ def _ties(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
             median_pct = short_number(100 * float(np.median(steps)))
             tied = int((steps < CLOSE).sum())
             said = (
-                f"no spread is given, and {tied} of {plural(len(steps), 'pair')} of neighbours "
-                f"{'is' if tied == 1 else 'are'} less than 5 % apart, the first two {first_pct} %: "
-                f"to rank half of all neighbours, repeats must agree within {median_pct} %."
+                f"no spread is given, and {tied} of {plural(len(steps), 'pair')} of "
+                f"neighbours in the ranking {'is' if tied == 1 else 'are'} less than 5 % "
+                f"apart, the first two {first_pct} %. To rank half of all neighbours, "
+                f"repeated measurements must agree within {median_pct} %."
             )
         else:
             continue
@@ -410,8 +412,8 @@ def _busy(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
         idle = int((load["used"] < HALF_IDLE).sum())
         if full and idle:
             said = (
-                f"{full} rows that used 90 % of their CPUs or more with {idle} that used less than "
-                "half"
+                f"{full} rows whose servers used at least 90 % of their CPUs with {idle} "
+                "rows whose servers used less than half"
             )
             yield of_test(KNOWING, load, f"the ranking mixes {said}.")
 
@@ -429,7 +431,8 @@ def _percentiles(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
     )
     for name, said in NAMES.items():
         yield from _broken(
-            rows, [Rule(f"{name} < 0", IMPOSSIBLE, f"{said} is {{{name}}} ms, below zero.")]
+            rows,
+            [Rule(f"{name} < 0", IMPOSSIBLE, f"{said} is {{{name}}} ms, which is below zero.")],
         )
     lower = pd.Series(np.nan, rows.index)
     lower_name = np.full(len(rows), "")
@@ -463,7 +466,7 @@ def _percentiles(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
                 )
                 yield Finding(severity, said, str(source), str(test))
             else:
-                says = f"{NAMES[one]} is {{{one}}} ms, as {NAMES[other]} is{stands_in}"
+                says = f"{NAMES[one]} is {{{one}}} ms, and so is {NAMES[other]}{stands_in}"
                 yield from _broken(group, [Rule(same, severity, says)])
     yield from _columns_alike(rows)
 
@@ -493,7 +496,7 @@ def _columns_alike(rows: pd.DataFrame) -> Iterator[Finding]:
         for place in np.flatnonzero((precise >= FEWEST_ALIKE) & (alike >= MOSTLY_ALIKE * known)):
             said = (
                 f"{NAMES[one]} and {NAMES[other]} are the same in {alike[place]} of "
-                f"{known[place]} rows: one column stands in for the other."
+                f"{known[place]} rows, so one column may be a copy of the other."
             )
             first = first_rows[place]
             yield Finding(SUSPICIOUS, said, first["source"], first["test"])
@@ -556,8 +559,9 @@ def _one_rule(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
         without = same.loc[leaves_them_out[same.index], "subject"].unique()
         if len(with_errors) and len(without):
             said = (
-                f"the rates of {', '.join(with_errors[:NAMED])} count errors, and those of "
-                f"{', '.join(without[:NAMED])} do not: they cannot be ranked against each other."
+                f"the rates of {', '.join(with_errors[:NAMED])} count errors, but the rates "
+                f"of {', '.join(without[:NAMED])} do not, so the two groups cannot be "
+                "ranked against each other."
             )
             yield Finding(SUSPICIOUS, said, str(source))
 
@@ -576,8 +580,9 @@ def _sizes(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
         # Reports that tools print may be about different requests, so other sizes may be right.
         of_a_tool = same["tool"].ne("").all()
         said = (
-            f"an answer has {sizes.iloc[0]:,.0f} bytes from {sizes.index[0]} and "
-            f"{sizes.iloc[-1]:,.0f} from {sizes.index[-1]}: the subjects did not answer the same."
+            f"an answer of {sizes.index[0]} has {sizes.iloc[0]:,.0f} bytes and an answer of "
+            f"{sizes.index[-1]} has {sizes.iloc[-1]:,.0f} bytes, so the subjects did not "
+            "give the same answer."
         )
         yield Finding(KNOWING if of_a_tool else SUSPICIOUS, said, str(source), str(test))
 
@@ -608,7 +613,8 @@ def _missing(rows: pd.DataFrame, _rules: Rules) -> Iterator[Finding]:
                 )
             else:
                 says = (
-                    f"{name} has -1, 0 or nothing {where}: no number to rank or to take a mean of."
+                    f"{name} is -1, 0 or empty {where}, which is not a measured value to "
+                    "rank or average."
                 )
                 yield Finding(
                     SUSPICIOUS if name == "rate" and count < every else KNOWING, says, str(source)
@@ -632,13 +638,17 @@ def _equal_rows(rows: pd.DataFrame) -> Iterator[Finding]:
         differ = any(group[name].nunique() > 1 for name in ("source", "subject", "connections"))
         if differ:
             finding = _copy(
-                group, "the same numbers to the last digit as {others}: {rate} requests/s."
+                group,
+                "this row has the same numbers, to the last digit, as {others}: {rate} requests/s.",
             )
             files = group["source"].unique()
             copies.setdefault((files[0], files[-1]), []).append(finding)
     for (first, last), found in copies.items():
         if first != last and len(found) > SHOWN_APART:
-            said = f"{len(found):,} rows of {last} have the numbers of {first} to the last digit."
+            said = (
+                f"{len(found):,} rows of {last} have the same numbers, to the last digit, as "
+                f"rows of {first}."
+            )
             yield Finding(SUSPICIOUS, said, first)
         else:
             yield from found
@@ -653,7 +663,8 @@ def _repeated_counts(rows: pd.DataFrame) -> Iterator[Finding]:
         if group["rate"].nunique() > 1:
             yield _copy(
                 group,
-                "the count, mean and maximum of {others}, but another rate: {rate} requests/s.",
+                "this row has the same count, mean and maximum as {others}, but another "
+                "rate: {rate} requests/s.",
             )
 
 
@@ -679,8 +690,8 @@ def _old_rows(rows: pd.DataFrame) -> Iterator[Finding]:
         if len(old):
             between = f"{old.min().date()}, {dates.max().date()}"
             said = (
-                f"{len(old):,} of {len(dates):,} rows are half a year older than the newest "
-                f"({between})."
+                f"{len(old):,} of {len(dates):,} rows were measured more than half a year "
+                f"before the newest row ({between})."
             )
             yield Finding(KNOWING, said, str(source))
 

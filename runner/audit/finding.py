@@ -172,18 +172,21 @@ def summary(found: Audit) -> Summary:
         f"{plural(len(rows), 'row')} of {plural(int(tests), 'test')} in {plural(files, 'file')}: "
         f"{said}."
     )
-    gravest = "All numbers that are there go together."
+    gravest = "All numbers that were checked are consistent."
     if found.findings:
         first = found.findings[0]
         gravest = f"The gravest finding, {first.where or first.source}: {first.says}"
         if first.severity is Severity.KNOWING:
             gravest = first.says
     missed = (
-        f"Not done for want of columns: {'; '.join(found.not_done)}"
+        f"Not checked, because the columns are missing: {'; '.join(found.not_done)}"
         if found.not_done
         else "All checks were done"
     )
-    not_checked = f"{missed}. A finding is about numbers, not about who wrote them."
+    not_checked = (
+        f"{missed}. A finding says something about numbers, not about the people who published "
+        "them."
+    )
     return Summary(counted, gravest, not_checked)
 
 

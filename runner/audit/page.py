@@ -106,11 +106,15 @@ def fixes(found: Audit) -> Iterator[Block]:
         more = len(findings) - len(rows)
         yield TextTable(pd.DataFrame(rows), subject, f"What to fix: {subject}")
         if more > 0:
-            yield Paragraph(f"{captions.plural(more, 'finding')} more: `--json` has them.", "note")
+            yield Paragraph(
+                f"{captions.plural(more, 'finding')} more, which `bench audit --json` lists.",
+                "note",
+            )
     left = len(by_subject) - MOST_SUBJECTS
     if left > 0:
         yield Paragraph(
-            f"{captions.plural(left, 'subject')} more with less grave findings: `--json` has them.",
+            f"{captions.plural(left, 'subject')} more with less severe findings, which "
+            "`bench audit --json` lists.",
             "note",
         )
 

@@ -55,8 +55,10 @@ BETWEEN_DOCUMENTS = re.compile(r"[\s\x1e]*")
 FIRST_OBJECT = re.compile(r"^[ \t]{0,8}[\[{]", re.M)
 COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}m")
 SINGLE_REQUESTS = {
-    frozenset({"type", "metric"}): "k6 wrote them; `bench report FILE` makes a report of them",
-    frozenset({"seq", "latency", "timestamp"}): "give the report that vegeta makes of them",
+    frozenset({"type", "metric"}): "k6 wrote this file; `bench report FILE` makes a report of it",
+    frozenset({"seq", "latency", "timestamp"}): (
+        "give the report that `vegeta report` makes of this file"
+    ),
 }
 """Names of fields in a file of single requests -> advice what to do with such a file."""
 
@@ -77,7 +79,8 @@ def read_all(
     pairs = [part.partition("=") for part in columns.split(",") if part.strip()]
     if not all(separator and ours.strip() and theirs.strip() for ours, separator, theirs in pairs):
         raise LabError(
-            f"--map must be such as rps=requests_per_second,connections=clients, not {columns!r}."
+            "--map must have the form OURS=THEIRS, such as "
+            f"rps=requests_per_second,connections=clients, not {columns!r}."
         )
     named = {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
     options = Options(format_name, named, connections, depth)
@@ -160,12 +163,13 @@ def fetch(address: str) -> bytes:
                 data += more
                 if time.monotonic() - began > FETCH_S:
                     raise LabError(
-                        f"{address} took more than {FETCH_S} s: save it, and give the file.",
+                        f"{address} could not be downloaded within {FETCH_S} s: download it "
+                        "yourself, and give the file.",
                         exit_code=1,
                     )
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
-        raise LabError(f"{address} cannot be fetched: {reason}.", exit_code=1) from None
+        raise LabError(f"{address} cannot be downloaded: {reason}.", exit_code=1) from None
     return bytes(data[: MOST_BYTES + 1])
 
 
@@ -189,7 +193,9 @@ def _parsed(data: bytes, source: str, options: Options) -> pd.DataFrame:
     """Return the rows of a file's content; raise LabError as `read_all` does."""
     if len(data) > MOST_BYTES:
         raise LabError(
-            f"{source} has more than {MOST_BYTES // 2**20} MiB: audit a part of it.", exit_code=1
+            f"{source} has more than {MOST_BYTES // 2**20} MiB, which is too much: audit a "
+            "part of the file.",
+            exit_code=1,
         )
     if options.format_name and options.format_name not in NAMES:
         raise LabError(f"--format must be one of {', '.join(NAMES)}, not {options.format_name!r}.")
@@ -304,10 +310,12 @@ def _documents(text: str, source: str) -> list[Any]:
             if len(found) > MOST_ROWS:
                 raise LabError(_too_many_rows(source), exit_code=1)
     except RecursionError:
-        raise LabError(f"{source} is nested too deeply.", exit_code=1) from None
+        raise LabError(
+            f"{source} is JSON that is nested too deeply to be read.", exit_code=1
+        ) from None
     except json.JSONDecodeError as error:
         raise LabError(
-            f"{source} is no valid JSON from line {error.lineno} on: {error.msg}.", exit_code=1
+            f"{source} is not valid JSON from line {error.lineno} on: {error.msg}.", exit_code=1
         ) from None
     except ValueError:  # Python refuses numbers with thousands of digits
         raise LabError(f"{source} has a number that is too long.", exit_code=1) from None
@@ -322,7 +330,9 @@ def _next_document(text: str, place: int) -> int:
 
 def _too_many_rows(source: str) -> str:
     """Return a sentence about a source that has too many rows."""
-    return f"{source} has more than {MOST_ROWS:,} rows: audit a part of it."
+    return (
+        f"{source} has more than {MOST_ROWS:,} rows, which is too much: audit a part of the file."
+    )
 
 
 def _unknown_json(content: Any, source: str, format_name: str) -> str:
@@ -331,10 +341,10 @@ def _unknown_json(content: Any, source: str, format_name: str) -> str:
     first = content[0] if isinstance(content, list) and content else content
     for keys, advice in SINGLE_REQUESTS.items():
         if keys <= dict_of(first).keys():
-            return f"{source} has single requests: {advice}."
+            return f"{source} holds single requests instead of a table of results: {advice}."
     has = ", ".join(_clean(name) for name in list(dict_of(first))[:6])
     what = f"it has {has}" if has else "it has no names"
-    return f"{source} is JSON of none of the formats {names}: {what}."
+    return f"{source} is JSON, but in none of the formats {names}: {what}."
 
 
 def _unknown_text(text: str, source: str, format_name: str) -> str:
@@ -345,7 +355,7 @@ def _unknown_text(text: str, source: str, format_name: str) -> str:
         return f"{source} is empty."
     return (
         f'{source} has none of the formats {tried}: its first line is "{_clean(line)[:60]}". For a '
-        "CSV of other names give --map rps=NAME,connections=NAME."
+        "CSV with other names of columns give --map rps=NAME,connections=NAME."
     )
 
 

@@ -29,24 +29,42 @@ class CommitOptions:
     """The options that say what is compared."""
 
     folder: Annotated[
-        str, typer.Option(metavar="FOLDER", help="Folder of the server in its git repository.")
+        str,
+        typer.Option(
+            metavar="FOLDER", help=("Folder of the server's source, inside a git repository.")
+        ),
     ] = "."
-    base: Annotated[str, typer.Option(metavar="COMMIT", help="The commit to compare with.")] = (
-        "main"
-    )
-    head: Annotated[str, typer.Option(metavar="COMMIT", help="The commit to judge.")] = "HEAD"
+    base: Annotated[
+        str, typer.Option(metavar="COMMIT", help=("The commit that is the baseline."))
+    ] = "main"
+    head: Annotated[
+        str,
+        typer.Option(metavar="COMMIT", help=("The commit that is judged against the baseline.")),
+    ] = "HEAD"
     build: Annotated[
-        str | None, typer.Option(metavar="CMD", help="Shell command that builds a commit.")
+        str | None,
+        typer.Option(
+            metavar="CMD",
+            help=("Shell command that builds the server in a checkout of either commit."),
+        ),
     ] = None
     start: Annotated[
         str | None,
         typer.Option(
             metavar="CMD",
-            help="Shell command that starts a server, which listens at $PORT; else the Dockerfile "
-            "or server.toml.",
+            help=(
+                "Shell command that starts the server, which must listen on port $PORT. "
+                "Without this option the folder's Dockerfile or server.toml says how to start "
+                "it."
+            ),
         ),
     ] = None
-    server_cpus: Annotated[int, typer.Option(min=1, max=1024, help="CPUs of the servers.")] = 1
+    server_cpus: Annotated[
+        int,
+        typer.Option(
+            min=1, max=1024, help=("Number of CPUs that each of the two servers may use.")
+        ),
+    ] = 1
     engine: EngineOption = "auto"
 
 
@@ -57,21 +75,39 @@ class LoadOptions:
     script: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE", help="A k6 script whose default function is an iteration; else a GET."
+            metavar="FILE",
+            help=(
+                "A k6 script, whose default function is one iteration of the load. Without a "
+                "script, an iteration is a GET of --path."
+            ),
         ),
     ] = None
     path: Annotated[
-        str, typer.Option(metavar="PATH", help="Path of the GET, or that must answer first.")
+        str,
+        typer.Option(
+            metavar="PATH",
+            help=(
+                "Path that the load requests. With --script, only the check that the server has "
+                "started requests it."
+            ),
+        ),
     ] = "/"
     probe_path: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Path that the probe requests.")
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help=(
+                "Path that the probe requests, which is the lab's own client beside the load; "
+                "default: --path."
+            ),
+        ),
     ] = None
     vus: Annotated[
         int | None,
         typer.Option(
             min=1,
             max=10_000,
-            help="Number of users of the closed load; by default a warm-up decides it.",
+            help="Number of users of the closed load; default: chosen from a warm-up.",
         ),
     ] = None
     rate: Annotated[
@@ -79,17 +115,27 @@ class LoadOptions:
         typer.Option(
             min=1,
             max=100_000,
-            help="Iterations/s of the open load; by default a warm-up decides it.",
+            help="Iterations/s of the open load; default: chosen from a warm-up.",
         ),
     ] = None
     share: Annotated[
-        float, typer.Option(min=0.05, max=1.0, help="Share of a core under the closed load.")
+        float,
+        typer.Option(
+            min=0.05,
+            max=1.0,
+            help=("Share of a core that each server may use under the closed load."),
+        ),
     ] = 0.5
     objective: Annotated[
         str | None,
-        typer.Option(metavar="'p99<=20ms'", help="Response time that head must keep if base does."),
+        typer.Option(
+            metavar="'p99<=20ms'",
+            help=("Also decide whether head keeps this limit on response times, if base keeps it."),
+        ),
     ] = None
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the order of the slices.")] = 1
+    seed: Annotated[
+        int, typer.Option(min=0, help=("Seed of the random order in which the servers are loaded."))
+    ] = 1
     profile: Profile = False
 
 
@@ -99,26 +145,47 @@ class DecisionOptions:
 
     fail_above: Annotated[
         float,
-        typer.Option(metavar="PCT", min=0.1, max=100, help="Smallest difference that counts."),
+        typer.Option(
+            metavar="PCT",
+            min=0.1,
+            max=100,
+            help=("Smallest difference between the commits that counts as worse or better."),
+        ),
     ] = FAIL_ABOVE_PCT
     budget: Annotated[
-        str, typer.Option(metavar="TIME", help="End after this time, such as 10m, even undecided.")
+        str,
+        typer.Option(
+            metavar="TIME",
+            help=(
+                "End the comparison after this time, such as 10m, even if nothing is decided by "
+                "then."
+            ),
+        ),
     ] = "15m"
     markdown: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Also write a sentence and a table as Markdown."),
+        typer.Option(
+            metavar="FILE", help=("Also write the result as a sentence and a table in Markdown.")
+        ),
     ] = None
     flame: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Profile, and write the difference of the flame graphs of base and head (SVG).",
+            help=(
+                "Profile both commits, and write a flame graph (SVG) that shows in which "
+                "functions head uses more or less CPU time than base."
+            ),
         ),
     ] = None
     flame_url: Annotated[
         str | None,
         typer.Option(
-            metavar="URL", help="Address of that file in the Markdown; default: its name."
+            metavar="URL",
+            help=(
+                "Address by which the Markdown refers to the flame graph; default: the name of "
+                "the file."
+            ),
         ),
     ] = None
     junit: Annotated[
@@ -192,12 +259,21 @@ def _asked(
     from runner.running.two_commits import Asked
 
     if commits.build is not None and commits.start is None:
-        raise LabError("--build needs --start: a Dockerfile and a server.toml build by themselves.")
+        raise LabError(
+            "--build is for servers that --start starts: a Dockerfile or a server.toml already "
+            "says how to build. Add --start, or omit --build."
+        )
     if commits.start is not None and commits.engine == "docker":
-        raise LabError("--start starts a plain process: omit --engine docker.")
+        raise LabError(
+            "--start starts the server as a plain process, not in a container: omit --engine "
+            "docker."
+        )
     for file in filter(None, (decision.markdown, decision.junit, decision.flame)):
         if not file.absolute().parent.is_dir() or file.is_dir():
-            raise LabError(f"{file} cannot be written: name a file in a folder that exists.")
+            raise LabError(
+                f"{file} cannot be written, because its folder does not exist: name a file in a "
+                "folder that exists."
+            )
     for name, path in (("--path", load.path), ("--probe-path", load.probe_path)):
         if path is not None and not path.startswith("/"):
             raise LabError(f"{name} {path!r} must begin with a slash.")

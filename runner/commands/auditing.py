@@ -12,7 +12,11 @@ from runner.model import LabError
 SHOWN = 15  # findings of each severity shown on a terminal
 Files = Annotated[
     list[str],
-    typer.Argument(help="Tables of results, or what k6, wrk, oha, hey print; `-` is stdin."),
+    typer.Argument(
+        help=(
+            "Files with tables of results, or with the output of k6, wrk, oha or hey; `-` is stdin."
+        )
+    ),
 ]
 FormatName = Annotated[
     str, typer.Option("--format", metavar="FORMAT", help="Read the files as this format.")
@@ -22,23 +26,39 @@ Columns = Annotated[
     typer.Option(
         "--map",
         metavar="OURS=THEIRS,...",
-        help="Columns of a CSV, such as rps=req/s,connections=c.",
+        help="Which columns of a CSV hold which quantity, such as rps=req/s,connections=c.",
     ),
 ]
 Connections = Annotated[
-    float | None, typer.Option(min=1, help="Number of connections, if the file does not say.")
+    float | None,
+    typer.Option(min=1, help=("Number of the load's connections, if the file does not say it.")),
 ]
 Depth = Annotated[
-    float | None, typer.Option(min=1, help="Requests under way per connection (pipelining).")
+    float | None,
+    typer.Option(
+        min=1,
+        help=(
+            "Number of requests that a client sends on a connection before it waits for an answer "
+            "(pipelining)."
+        ),
+    ),
 ]
 FailOn = Annotated[
     str,
     typer.Option(
         metavar="SEVERITY",
-        help="Exit with 1 from here on: void, impossible, suspicious, worth knowing, never.",
+        help=(
+            "Exit with 1 if a finding is of this severity or a higher one: void (the highest), "
+            "impossible, suspicious, worth knowing, or never."
+        ),
     ),
 ]
-Fetch = Annotated[bool, typer.Option("--fetch", help="Allow https addresses as files.")]
+Fetch = Annotated[
+    bool,
+    typer.Option(
+        "--fetch", help=("Allow https:// addresses in place of files, and download them.")
+    ),
+]
 
 
 def audit(
@@ -63,7 +83,10 @@ def audit(
         raise LabError(f"--fail-on must be one of {', '.join(grave)}, never, not {fail_on!r}.")
     distant = [name for name in files if "://" in name]
     if any(not name.startswith(SECURE) for name in distant) or (distant and not fetch):
-        raise LabError(f"{distant[0]} is an address: give an https:// address, and --fetch.")
+        raise LabError(
+            f"{distant[0]} is an address and not a file: the audit downloads only https:// "
+            "addresses, and only with --fetch."
+        )
     found = audit_rows(read_all(files, format_, columns, connections, depth))
     if json_:
         counts = {str(name): count for name, count in found.counts.items()}

@@ -21,27 +21,40 @@ def import_(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Name of the server that was under load; one per file, or one for all files.",
+            help=(
+                "Name of the server that was under load. Give one name for each file, or one "
+                "name for all files."
+            ),
         ),
     ] = None,
     summary: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="FILE", help="k6's end-of-test summary, one for each file: held against it."
+            metavar="FILE",
+            help=(
+                "k6's end-of-test summary, one for each file. The import checks the file's "
+                "numbers against it."
+            ),
         ),
     ] = None,
     cpu: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="CPU and memory samples of the server, one for each file: docker stats, pidstat "
-            "-h, psrecord, a query_range of Prometheus, or a CSV with --map.",
+            help=(
+                "CPU and memory samples of the server, one file of samples for each file of "
+                "k6: the output of docker stats, pidstat -h, psrecord or a query_range of "
+                "Prometheus, or any CSV with --map."
+            ),
         ),
     ] = None,
     cpu_of: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="The server's container or process, if --cpu has several."
+            metavar="NAME",
+            help=(
+                "The server's container or process, if the file of --cpu has samples of several."
+            ),
         ),
     ] = None,
     map_: Annotated[
@@ -49,7 +62,10 @@ def import_(
         typer.Option(
             "--map",
             metavar="time=COL,cpu=COL",
-            help="Columns of --cpu if it is any CSV; also memory=COL and name=COL.",
+            help=(
+                "Names of the columns, if the file of --cpu is a CSV of another tool; also "
+                "memory=COL and name=COL."
+            ),
         ),
     ] = None,
     json_: JsonFlag = False,
@@ -62,7 +78,7 @@ def import_(
     names = _for_each(files, name or [SUBJECT], "--name")
     columns = columns_of(map_) if map_ is not None else None
     if not cpu and (cpu_of is not None or columns is not None):
-        raise LabError("--map and --cpu-of are about the samples of --cpu: give it, too.")
+        raise LabError("--map and --cpu-of describe the file of --cpu: add --cpu FILE.")
     summaries = _for_each(files, summary, "--summary") if summary else [None] * len(files)
     samples = (
         [CpuFile(each, columns, cpu_of) for each in _for_each(files, cpu, "--cpu")]
@@ -96,5 +112,5 @@ def _for_each(files: list[Path], values: list[T], option: str) -> list[T]:
     if len(values) == 1 and option == "--name":
         return values * len(files)
     raise LabError(
-        f"{option} is given {len(values)} times for {len(files)} files: give it once for each."
+        f"{option} is given {len(values)} times for {len(files)} files: give it once for each file."
     )

@@ -42,7 +42,7 @@ def setup(
 
 def notebooks(
     copy: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Copy them into this folder.")
+        Path | None, typer.Option(metavar="DIR", help="Copy the notebooks into this folder.")
     ] = None,
     json_: JsonFlag = False,
 ) -> None:
@@ -60,7 +60,10 @@ def notebooks(
 def _copied(path: Path, target: Path) -> Path:
     """Copy a notebook; raise LabError if the target exists with other content."""
     if target.exists() and target.read_bytes() != path.read_bytes():
-        raise LabError(f"{target} exists and differs: name another folder, or remove it.")
+        raise LabError(
+            f"{target} exists and differs from the lab's notebook of this name: name another "
+            "folder, or remove the file."
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
     return Path(shutil.copyfile(path, target))
 

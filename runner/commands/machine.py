@@ -36,28 +36,38 @@ def list_(
     context: typer.Context,
     json_: JsonFlag = False,
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the servers as the table of docs/servers.md.")
+        bool, typer.Option("--markdown", help="Print the table of servers in docs/servers.md.")
     ] = False,
     columns: Annotated[
-        bool, typer.Option("--columns", help="Print the tables' columns as in docs/data.md.")
+        bool,
+        typer.Option("--columns", help=("Print the lists of the tables' columns in docs/data.md.")),
     ] = False,
     causes: Annotated[
-        bool, typer.Option("--causes", help="Print the rules of verdicts as in docs/method.md.")
+        bool,
+        typer.Option(
+            "--causes", help=("Print the table of the verdicts' rules in docs/method.md.")
+        ),
     ] = False,
     invariants: Annotated[
-        bool, typer.Option("--invariants", help="Print the invariants as in docs/method.md.")
+        bool, typer.Option("--invariants", help="Print the table of invariants in docs/method.md.")
     ] = False,
     outcomes: Annotated[
-        bool, typer.Option("--outcomes", help="Print the rules of claims as in docs/method.md.")
+        bool,
+        typer.Option(
+            "--outcomes", help=("Print the table of the claims' outcomes in docs/method.md.")
+        ),
     ] = False,
     claims: Annotated[
-        bool, typer.Option("--claims", help="Print the README's count of claims.")
+        bool,
+        typer.Option(
+            "--claims", help=("Print the sentence in README.md that counts the claims by outcome.")
+        ),
     ] = False,
     commands: Annotated[
-        bool, typer.Option("--commands", help="Print the commands as in docs/commands.md.")
+        bool, typer.Option("--commands", help="Print the list of commands in docs/commands.md.")
     ] = False,
     campaigns: Annotated[
-        bool, typer.Option("--campaigns", help="Print the campaigns as in docs/commands.md.")
+        bool, typer.Option("--campaigns", help="Print the table of campaigns in docs/commands.md.")
     ] = False,
 ) -> None:
     """List servers, workloads and campaigns."""
@@ -244,6 +254,7 @@ def clean(hosts: HostsFile = None, json_: JsonFlag = False) -> None:
         console.note("\n".join(f"Removed {what}" for what in removed) or "Nothing was left over.")
     if left:
         raise LabError(
-            f"{', '.join(left)} could not be removed: start the Docker engine and try again.",
+            f"These leftovers could not be removed: {', '.join(left)}. Start the Docker "
+            "engine, then run `bench clean` again.",
             exit_code=1,
         )

@@ -43,8 +43,8 @@ def run(what: CampaignOptions, of_api: ApiOptions, json_: JsonFlag = False) -> N
     has_api = asked != Asked()
     if what.hosts is not None and (has_api or what.engine == "process"):
         raise LabError(
-            "--hosts needs a campaign, whose servers run as containers: omit it for an API of your "
-            "own."
+            "--hosts works only with a campaign whose servers run as containers: omit "
+            "--hosts for an API of your own, and with --engine process."
         )
     _one_of(
         what.campaign,
@@ -101,8 +101,9 @@ def _begin(what: CampaignOptions, api: Asked | None, progress: TrialProgress) ->
 
     if api is not None and api.as_written and what.profile:
         raise LabError(
-            "--profile loads the servers in slices, into which the load of --as-written cannot be "
-            "cut: omit one of the two."
+            "--profile loads the servers in short slices, and a load that the script "
+            "itself defines (--as-written) cannot be cut into slices: omit one of the two "
+            "options."
         )
     planned = None if api is None else plan_user_api(api, what.repeats, what.seed)
     if planned is None:
@@ -147,8 +148,9 @@ def _begun_until(run: RunFolder, until: str | None) -> str | None:
     begun = run.manifest().until
     if until not in (None, begun):
         raise LabError(
-            f"Run {run.run_id} began {f'with --until {begun}' if begun else 'without --until'}: "
-            "omit the option."
+            f"Run {run.run_id} began "
+            f"{f'with --until {begun}' if begun else 'without --until'}, and a resumed run "
+            "keeps its rule for stopping: omit --until."
         )
     return begun
 
@@ -159,20 +161,23 @@ def _one_of(campaign: str, resume: str | None, api: bool, *, named: bool) -> Non
     `named` is True if the user gave options that only a campaign can have.
     """
     if resume is not None and (campaign or api):
-        raise LabError("--resume continues the campaign of its run: omit the campaign or the API.")
+        raise LabError(
+            "--resume continues the run that it names, with that run's campaign: omit the "
+            "campaign and the options for an API."
+        )
     if campaign and api:
         raise LabError(
-            f"Campaign {campaign} has its own servers and loads: omit it, or omit the options for "
-            "an API of your own."
+            f"Campaign {campaign} already defines its servers and loads: omit the campaign, "
+            "or omit the options for an API of your own."
         )
     if api and named:
         raise LabError(
-            "--server and --scale are for campaigns, and --engine is for servers that the lab "
-            "starts: omit them."
+            "--server and --scale are for campaigns, and --engine is for servers that the "
+            "lab starts, which it does not do for a --url: omit these options."
         )
     if not campaign and resume is None and not api:
         raise LabError(
-            "The command needs a campaign or an API: choose from "
+            "`bench run` needs a campaign or an API: name one of the campaigns "
             f"{', '.join(catalog.campaign_names())}, or give the --url of your API."
         )
 
@@ -232,8 +237,8 @@ def benchmark_file(name: str) -> Path:
     file = own if own.is_file() else places.places().need_checkout(f"`bench {name}`") / inside
     if not file.is_file():
         raise LabError(
-            f"`bench {name}` needs a whole checkout of the lab, and {file.parents[1]} has no "
-            f"{inside}: check it out."
+            f"`bench {name}` runs {inside}, which {file.parents[1]} does not contain: use a "
+            "complete checkout of the lab."
         )
     return file
 
@@ -283,7 +288,10 @@ def show_result(outcome: Any, json_: bool) -> None:
     for sentence in outcome.failed[:10]:
         console.error(sentence)
     if len(outcome.failed) > 10:
-        console.note(f"… and {len(outcome.failed) - 10} more: see the trial.json files.")
+        console.note(
+            f"… and {len(outcome.failed) - 10} more failed trials: each trial's trial.json "
+            "names the error."
+        )
     if reasons:
         console.note(f"`bench profile {outcome.run.run_id}` shows the profiles, and their cost.")
     console.note(*findings, f"Raw samples and tables: {outcome.run.path}")

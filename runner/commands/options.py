@@ -41,65 +41,114 @@ DataFolder = Annotated[
     str | None,
     typer.Option(
         metavar="DIR",
-        help="Keep runs here, and figures in its figures/; default: see docs/installing.md.",
+        help=(
+            "Keep runs in this folder, and figures in its subfolder figures/. "
+            "docs/installing.md names the default."
+        ),
     ),
 ]
 EngineOption = Annotated[
     Any,
     typer.Option(
-        "--engine", metavar="auto|docker|process", parser=engine_of, help="How to start servers."
+        "--engine",
+        metavar="auto|docker|process",
+        parser=engine_of,
+        help=(
+            "Start servers in Docker containers or as plain processes. auto uses Docker if an "
+            "engine answers."
+        ),
     ),
 ]
-Servers = Annotated[list[str] | None, typer.Argument(help="Server names; default: all.")]
+Servers = Annotated[
+    list[str] | None, typer.Argument(help=("Names of servers; default: all servers."))
+]
 Run = Annotated[
     str,
-    typer.Argument(help="A run id, a path, `latest`, `sample`, `all` or `seeds`; or a file of k6."),
+    typer.Argument(
+        help=(
+            "A run's id or path, `latest`, or a committed run (`sample`, `all`, `seeds`). A file "
+            "that k6 wrote by --out is imported first."
+        )
+    ),
 ]
-Scale = Annotated[float, typer.Option(help="Multiply iterations and durations by this.")]
+Scale = Annotated[
+    float, typer.Option(help=("Multiply the iterations and durations of all loads by this factor."))
+]
 Repeats = Annotated[
-    int | None, typer.Option(min=1, max=1000, help="Number of trials of each cell.")
+    int | None,
+    typer.Option(min=1, max=1000, help=("Number of trials of each server under each load.")),
 ]
 Idle = Annotated[
     str | None,
-    typer.Option(metavar="polling|system", help="State of idle CPUs: awake, or allowed to sleep."),
+    typer.Option(
+        metavar="polling|system",
+        help=(
+            "Keep idle CPUs awake (polling), or leave their sleep states to the system (system)."
+        ),
+    ),
 ]
 RatesOf = Annotated[
     str | None,
-    typer.Option(metavar="RUN", help="Offer rates as shares of the capacities in this run."),
+    typer.Option(
+        metavar="RUN",
+        help=(
+            "Run of which the measured capacities replace 100 % in loads whose rates are given in "
+            "percent."
+        ),
+    ),
 ]
 HostsFile = Annotated[
     Hosts | None,
     typer.Option(
-        metavar="FILE", parser=read_hosts, help="Use the hosts of this file (docs/fleet.md)."
+        metavar="FILE",
+        parser=read_hosts,
+        help=("Measure on the hosts that this file names (docs/fleet.md)."),
     ),
 ]
 Budget = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="End after this time, such as 60m or 2h; resumable."),
+    typer.Option(
+        metavar="TIME",
+        help=("End the run after this time, such as 60m or 2h. --resume continues the run."),
+    ),
 ]
 Until = Annotated[
     str | None,
     typer.Option(
         metavar="decided|5%",
-        help="Stop a load when its ratios are decided, or their intervals this narrow.",
+        help=(
+            "Stop repeating a load when all its ratios between servers are decided, or when "
+            "the intervals of the ratios are as narrow as this percentage."
+        ),
     ),
 ]
 Profile = Annotated[
-    bool, typer.Option("--profile", help="Profile the servers by perf after their trials.")
+    bool,
+    typer.Option(
+        "--profile",
+        help=("After the trials, load the servers once more, and profile them by perf."),
+    ),
 ]
 FailAbove = Annotated[
     float | None,
     typer.Option(
-        metavar="PCT", min=0, help="Exit with 1 if a comparison is worse by more than this."
+        metavar="PCT", min=0, help="Exit with 1 if a result is worse by more than this percentage."
     ),
 ]
 Force = Annotated[
-    bool, typer.Option("--force", help="Compare even runs of different machines, tools or CPUs.")
+    bool,
+    typer.Option(
+        "--force",
+        help=("Compare the runs even if they are from different machines, tools or CPUs."),
+    ),
 ]
 Html = Annotated[
     Path | None,
     typer.Option(
-        "--html", metavar="PATH", parser=page_of, help="Also write a page and its notebook."
+        "--html",
+        metavar="PATH",
+        parser=page_of,
+        help=("Also write the result as an HTML page, and as the notebook that made the page."),
     ),
 ]
 
@@ -190,20 +239,43 @@ Folder = Annotated[
 ]
 ScriptFile = Annotated[
     str | None,
-    _option(metavar="FILE", help="A k6 script whose default function is an iteration; else a GET."),
+    _option(
+        metavar="FILE",
+        help=(
+            "A k6 script, whose default function is one iteration of the load. Without a script, "
+            "an iteration is a GET of the URL."
+        ),
+    ),
 ]
 Vus = Annotated[
     int | None,
     _option(
-        min=1, max=10_000, help="Number of users (closed load), or its upper limit (open load)."
+        min=1,
+        max=10_000,
+        help=(
+            "Number of virtual users of a closed load, or the upper limit of their number for "
+            "an open load."
+        ),
     ),
 ]
 Iterations = Annotated[
-    int | None, _option(min=1, max=1_000_000, help="Iterations of a closed load, of all users.")
+    int | None,
+    _option(
+        min=1,
+        max=1_000_000,
+        help=("Number of iterations of a closed load, over all users together."),
+    ),
 ]
 Rates = Annotated[
     list[int] | None,
-    _option(min=1, max=100_000, help="Iterations/s of an open load; one trial each; repeatable."),
+    _option(
+        min=1,
+        max=100_000,
+        help=(
+            "Iterations per second of an open load. Repeat the option to offer several rates, each "
+            "in a trial of its own."
+        ),
+    ),
 ]
 Duration = Annotated[
     float | None, _option(min=1.0, max=3600.0, help="Seconds of an open load; default: 15.")
@@ -212,17 +284,31 @@ ObjectiveText = Annotated[
     str | None,
     _option(
         metavar="TEXT",
-        help="Search the highest rate that keeps this, such as 'p99<=50ms'; two --rate bound it.",
+        help=(
+            "Search for the highest rate at which response times keep this limit, such as "
+            "'p99<=50ms'. The search is between two rates, which two --rate give."
+        ),
     ),
 ]
 AsWritten = Annotated[
     bool,
-    _option("--as-written", help="Let the script's own options give the load, as k6 reads them."),
+    _option(
+        "--as-written",
+        help=(
+            "Load as the `options` of the script say, instead of by --vus, --iterations or --rate."
+        ),
+    ),
 ]
-Close = Annotated[bool, _option("--close", help="A new connection for each request.")]
+Close = Annotated[bool, _option("--close", help="Open a new connection for each request.")]
 ProbePath = Annotated[
     str | None,
-    _option(metavar="PATH", help="Path that the probe requests during a script; else the URL's."),
+    _option(
+        metavar="PATH",
+        help=(
+            "Path that the probe (the lab's own client beside the load) requests while a script "
+            "runs; default: the path of --url."
+        ),
+    ),
 ]
 Also = Annotated[
     list[int] | None,
@@ -230,12 +316,24 @@ Also = Annotated[
         metavar="PORT",
         min=1,
         max=65535,
-        help="Another port of the URL's host that the script may use.",
+        help="Another port of the URL's host to which the script may send requests; repeatable.",
     ),
 ]
 Ca = Annotated[
     str | None,
-    _option(metavar="FILE", help="Trust only the certificates in this file, for an https:// URL."),
+    _option(
+        metavar="FILE",
+        help=(
+            "Verify the server of an https:// URL by the certificates in this file, and trust no "
+            "others."
+        ),
+    ),
+]
+Insecure = Annotated[
+    bool,
+    _option(
+        "--insecure", help=("Accept any certificate that the server of an https:// URL presents.")
+    ),
 ]
 Insecure = Annotated[bool, _option("--insecure", help="Accept any certificate of an https:// URL.")]
 Cert = Annotated[
@@ -244,10 +342,20 @@ Cert = Annotated[
 ]
 Key = Annotated[str | None, _option(metavar="FILE", help="The key of the file of --cert.")]
 ServerCpus = Annotated[
-    int | None, _option(min=1, max=1024, help="CPUs of a server from a --folder; default: 1.")
+    int | None,
+    _option(
+        min=1, max=1024, help=("Number of CPUs that a server from a --folder may use; default: 1.")
+    ),
 ]
 OwnedHost = Annotated[
-    str | None, _option(metavar="HOST", help="The URL's host, if it is not this machine.")
+    str | None,
+    _option(
+        metavar="HOST",
+        help=(
+            "Name of the URL's host, which confirms that you may load a machine other than this "
+            "one."
+        ),
+    ),
 ]
 
 
@@ -261,11 +369,13 @@ class CampaignOptions:
     engine: EngineOption = "auto"
     server: Annotated[
         list[str] | None,
-        typer.Option("--server", metavar="NAME", help="Only these servers; repeatable."),
+        typer.Option("--server", metavar="NAME", help="Measure only this server; repeatable."),
     ] = None
     scale: Scale = 1.0
     repeats: Repeats = None
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the order of the trials.")] = None
+    seed: Annotated[
+        int | None, typer.Option(min=0, help=("Seed of the random order of the trials."))
+    ] = None
     hosts: HostsFile = None
     idle: Idle = None
     rates_of: RatesOf = None
@@ -273,7 +383,14 @@ class CampaignOptions:
     budget: Budget = None
     until: Until = None
     resume: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Continue this run; takes no campaign.")
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            help=(
+                "Continue this run, which was interrupted or ran out of its budget. The run names "
+                "its campaign."
+            ),
+        ),
     ] = None
 
 

@@ -27,12 +27,23 @@ from runner.store import RunFolder, short_name
 def report(
     run: Run = "latest",
     salvage: Annotated[
-        bool, typer.Option("--salvage", help="Keep damaged k6 samples; their trials fail.")
+        bool,
+        typer.Option(
+            "--salvage",
+            help=(
+                "Read what is left of damaged files of k6's samples, and mark the trials of these "
+                "files as failed."
+            ),
+        ),
     ] = False,
     cluster: Annotated[
         str | None,
         typer.Option(
-            metavar="local|ADDRESS", help="Rebuild the tables from raw files on Dask workers."
+            metavar="local|ADDRESS",
+            help=(
+                "Rebuild the tables from the raw files on Dask workers: those of this machine "
+                "(local), or those of the scheduler at this address."
+            ),
         ),
     ] = None,
     json_: JsonFlag = False,
@@ -73,9 +84,12 @@ def report(
 
 def compare(
     run_a: Annotated[
-        str, typer.Argument(help="The run to compare with: an id, a path, `latest` or `sample`.")
+        str,
+        typer.Argument(
+            help=("The run that is the baseline: its id, its path, `latest` or `sample`.")
+        ),
     ],
-    run_b: Annotated[str, typer.Argument(help="The run to compare.")],
+    run_b: Annotated[str, typer.Argument(help="The run that is compared with the baseline.")],
     force: Force = False,
     fail_above: FailAbove = None,
     html: Html = None,
@@ -104,23 +118,30 @@ def compare(
     write_page("compare", given, html, f"{found.run_a} and {found.run_b}")
     if found.regressions:
         console.error(
-            f"{len(found.regressions)} of {len(found.comparisons)} comparisons are worse by "
-            f"more than {fail_above:g} %."
+            f"{len(found.regressions)} of {len(found.comparisons)} comparisons show run B "
+            f"to be worse than run A by more than {fail_above:g} %."
         )
         raise typer.Exit(1)
     if fail_above is not None and not any(row.ratio for row in found.comparisons):
-        console.error("Nothing could be decided: no cell has five comparable trials in both runs.")
+        console.error(
+            "Nothing could be decided, because no server has five comparable trials under the "
+            "same load in both runs."
+        )
         raise typer.Exit(1)
 
 
 def history(
     runs: Annotated[
-        list[str], typer.Argument(help="Run ids, paths, `latest` or `sample`: two or more.")
+        list[str],
+        typer.Argument(help=("Two or more runs: their ids, their paths, `latest` or `sample`.")),
     ],
     append: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Copy the runs into this folder, and follow all runs in it."
+            metavar="DIR",
+            help=(
+                "Copy the runs into this folder, then show the history of all runs in the folder."
+            ),
         ),
     ] = None,
     force: Force = False,
@@ -136,7 +157,9 @@ def history(
     if append is not None:
         folders = _appended(folders, append)
         if len(folders) == 1:
-            console.note(f"{append} has one run, and a history needs two: append the next one.")
+            console.note(
+                f"{append} holds one run, and a history needs at least two: append another run."
+            )
             return
     found = history_of(folders, force=force, fail_above_pct=fail_above)
     if json_:
@@ -154,7 +177,8 @@ def history(
     write_page("history", given, html, f"{len(folders)} runs")
     if fail_above is not None and found.regressions:
         console.error(
-            f"{len(found.regressions)} last changes are regressions of more than {fail_above:g} %."
+            f"In {len(found.regressions)} comparisons the last lasting change is a "
+            f"regression of more than {fail_above:g} %."
         )
         raise typer.Exit(1)
 
@@ -208,11 +232,22 @@ def export(
     out: Annotated[
         str,
         typer.Option(
-            metavar="DIR", help="Folder to write, replaced if it is a run; with --hgrm a new file."
+            metavar="DIR",
+            help=(
+                "Folder for the copy. An earlier exported run in this folder is replaced. With "
+                "--hgrm, --out names a new file."
+            ),
         ),
     ],
     hgrm: Annotated[
-        str, typer.Option(metavar="TRIAL", help="Write a trial's histogram as HdrHistogram does.")
+        str,
+        typer.Option(
+            metavar="TRIAL",
+            help=(
+                "Instead of a copy of the run, write the histogram of this trial's response times "
+                "in the text format of HdrHistogram (.hgrm)."
+            ),
+        ),
     ] = "",
 ) -> None:
     """Copy a run without single requests: the data for figures, small enough to commit."""
@@ -227,8 +262,8 @@ def export(
         rows = tables.latency[tables.latency["trial_id"] == hgrm]
         if hgrm not in set(sealed_trials(tables.trials)["trial_id"]) or rows.empty:
             raise LabError(
-                f"Run {folder.run_id} has no sealed trial {hgrm!r} with response times: choose one "
-                "from its trials table."
+                f"Run {folder.run_id} has no sealed trial {hgrm!r} with response times: "
+                "choose a trial_id with status `sealed` from the run's table `trials`."
             )
         try:
             with Path(out).open("x", encoding="utf-8") as file:
@@ -245,13 +280,16 @@ def publish(
         str,
         typer.Option(
             metavar="DIR",
-            help="Folder to write: new, empty, or written by this command and unchanged.",
+            help=(
+                "Folder for the post. It must be new or empty, or hold an earlier post of this "
+                "command that nobody has changed."
+            ),
         ),
     ],
     run: Run = "latest",
     front_matter: Annotated[
         Site | None,
-        typer.Option(help="Begin the post as this generator of static sites reads it."),
+        typer.Option(help="Begin the post with front matter for this static site generator."),
     ] = None,
     json_: JsonFlag = False,
 ) -> None:

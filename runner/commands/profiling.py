@@ -16,13 +16,22 @@ from runner.model import JsonObject, LabError
 if TYPE_CHECKING:
     from runner.present.why.profiles import Profiles
 
-Chosen = Annotated[str, typer.Option(metavar="NAME", help="Only this server.")]
-Load = Annotated[str, typer.Option(metavar="LOAD", help="Only loads with this in their name.")]
+Chosen = Annotated[str, typer.Option(metavar="NAME", help="Show only this server.")]
+Load = Annotated[
+    str, typer.Option(metavar="LOAD", help=("Show only loads whose name contains this text."))
+]
 Out = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write the call stacks, folded, in ns/request.")
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help=("Write the call stacks as folded stacks, weighted by ns of CPU time per request."),
+    ),
 ]
 Speedscope = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write the call stacks for speedscope.")
+    Path | None,
+    typer.Option(
+        metavar="FILE", help=("Write the call stacks as a file that the viewer speedscope opens.")
+    ),
 ]
 Flame = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write the call stacks as a flame graph (SVG).")
@@ -86,7 +95,9 @@ def profile(
     for each in loads:
         chosen = [one for one in profiles.of(each) if server in ("", one.server)]
         if not chosen:
-            raise LabError(f"Run {folder.run_id} has no profile of {server!r} under {each}.")
+            raise LabError(
+                f"Run {folder.run_id} has no profile of {server!r} under the load {each}."
+            )
         console.frame(f"{each}: CPU time", categories_table(chosen))
         events = events_table(profiles, each)
         console.frame(
@@ -136,8 +147,8 @@ def _write(profiles: Profiles, loads: list[str], server: str, files: _Files) -> 
     if len(found) != 1:
         names = ", ".join(f"{who} under {name}" for who, name in found) or "none"
         raise LabError(
-            f"A file has the stacks of one server under one load, but these fit: {names}. Name one "
-            "with --server and --load."
+            "A file holds the call stacks of one server under one load, but several "
+            f"profiles match: {names}. Choose one by --server and --load."
         )
     who, name = found[0]
     stacks = profiles.stacks_of(who, name)

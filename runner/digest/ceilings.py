@@ -26,7 +26,8 @@ def calibrate(run: RunFolder) -> Calibration:
     trials = trials[trials["status"] == "sealed"]
     if trials.empty:
         raise LabError(
-            f"No trial of run {run.run_id} was sealed: its trial.json files name the errors.",
+            f"No trial of run {run.run_id} was sealed, so there are no ceilings: the run's "
+            "trial.json files name the errors.",
             exit_code=1,
         )
     bins = pq.read_table(
@@ -92,7 +93,8 @@ def capacity(run: RunFolder, servers: Sequence[str], workload: Workload) -> floa
     missing = [name for name in servers if name not in found]
     if missing:
         raise LabError(
-            f"Run {run.run_id} has no server-bound closed load of {workload.path} on {missing[0]}: "
-            "name a run that has one."
+            f"Run {run.run_id} has no server-bound trial of {missing[0]} under a closed "
+            f"load of {workload.path}, so the server's capacity is not known: name a run "
+            "that has such a trial."
         )
     return min(median(found[name]) for name in servers)

@@ -69,7 +69,9 @@ def spread_over(
                     found = future.result()
                 except distributed.KilledWorker as error:
                     raise LabError(
-                        f"A task lost its worker {LOST_WORKERS + 1} times: {error}.", exit_code=1
+                        "A task was given up, because the worker that ran it was lost "
+                        f"{LOST_WORKERS + 1} times: {error}.",
+                        exit_code=1,
                     ) from None
                 say(f"[{done}/{len(futures)}] sessions and trials rebuilt")
                 yield found

@@ -182,8 +182,9 @@ def _without_requests(trial: Trial, tally: Tally) -> ImportedDigest:
     own = [name for name in tally.points if name not in UNWATCHED]
     words = ", ".join(f"{name} ({tally.points[name]:,})" for name in sorted(own)[:8])
     said = (
-        f"the file has no HTTP request, of which the lab's figures are; its {tally.iterations:,} "
-        f"iterations and its metrics are on the page of endpoints: {words}"
+        "the file has no HTTP request, and the lab's figures are about HTTP requests; the "
+        f"page of endpoints shows the file's {tally.iterations:,} iterations and its other "
+        f"metrics: {words}"
     )
     none_known = Evidence(None, None, None, disjoint=True, unit="iterations")
     check = Invariant.HAS_REQUESTS.check(False, said)
@@ -255,33 +256,35 @@ def _remarks(
     said = []
     if points.lines_lost:
         said.append(
-            f"The file's end is missing: its numbers are those of the first {points.lines:,} lines."
+            "The end of the file is missing, so all numbers are about its first "
+            f"{points.lines:,} lines."
         )
     scenarios = sorted({label.scenario for label in points.labels if label.scenario})
     if len(scenarios) > 1:
         said.append(
-            f"It has {len(scenarios)} scenarios ({', '.join(scenarios[:8])}): the load is that of "
-            "all together, and may be closed and open at once."
+            f"The file has {len(scenarios)} scenarios ({', '.join(scenarios[:8])}). The "
+            "report describes the load of all scenarios together, which may be closed and "
+            "open at the same time."
         )
     endpoints = len({(label.method, label.name, label.url) for label in points.labels} - _NO_URL)
     if endpoints > 1:
         number = f"{endpoints:,}" if endpoints < MOST_LABELS else f"more than {MOST_LABELS:,}"
         said.append(
-            f"Percentiles of the whole load are those of a mixture of {number} endpoints: the page "
-            "of endpoints has those of each."
+            f"The percentiles of the whole load mix the response times of {number} "
+            "endpoints: the page of endpoints has the percentiles of each endpoint."
         )
     if load is not None:
         said += load.words()
         if load.whole_seconds:
             said.append(
-                "Its times are whole seconds, so rates are uncertain by up to "
-                f"{100 / load.seconds:.0f} %, and shorter times than a second show nothing: let k6 "
-                "write K6_CSV_TIME_FORMAT=unix_micro."
+                "The file's times are whole seconds, so rates are uncertain by up to "
+                f"{100 / load.seconds:.0f} %, and nothing shorter than a second can be "
+                "seen: set K6_CSV_TIME_FORMAT=unix_micro when you run k6."
             )
     if use is not None:
         said += use.words
     if summary is not None and not points.lines_lost:
-        said.append("Counts and percentiles of the samples were held against k6's summary.")
+        said.append("The counts and percentiles of the samples were checked against k6's summary.")
     return said
 
 

@@ -108,8 +108,9 @@ def read_use(folder: Path, points: RequestNumbers) -> ServerUse | None:
     counter = replace(raw, t_s=raw.t_s + moved.by_s)
     if not (counter.t_s[0] < seconds and counter.t_s[-1] > 0):
         raise LabError(
-            f"The CPU samples are of {_span(counter.t_s, begin_s)}, and the load is of "
-            f"{_span(np.array([0.0, seconds]), begin_s)}: give samples of the same time.",
+            f"The CPU samples are from {_span(counter.t_s, begin_s)}, but the load was from "
+            f"{_span(np.array([0.0, seconds]), begin_s)}: give samples that were taken "
+            "during the load.",
             exit_code=1,
         )
     use = ServerUse(counter, seconds, known["tool"], ())
@@ -151,8 +152,9 @@ def _aligned(
         return _in_zone(t_s, begin_s, seconds)
     return _Moved(
         -float(t_s[1]),
-        "These samples have no time of day, so their clock cannot be aligned: the first sample was "
-        "taken to be at the begin of the load.",
+        "The CPU samples have no time of day, so they cannot be aligned with the load by "
+        "their times: the lab assumed that the first sample was taken at the beginning of "
+        "the load.",
     )
 
 
@@ -174,8 +176,9 @@ def _in_zone(t_s: np.ndarray[Any, np.dtype[np.float64]], begin_s: float, seconds
     zone = f"UTC{sign}{minutes_away // 60}{minutes}"
     return _Moved(
         days_s - east_s,
-        "The samples' times have no zone: they were taken as "
-        f"{zone if east_s else 'UTC'}, in which they overlap most with the load.",
+        "The times of the CPU samples have no time zone: they were taken as "
+        f"{zone if east_s else 'UTC'}, because with this zone the samples overlap most with "
+        "the load.",
     )
 
 

@@ -77,7 +77,9 @@ SILENT_S = 3.0
 IF_BROKEN = {
     Blame.TRIAL: "fails",
     Blame.LAB: "is repeated if nothing else failed",
-    Blame.REST: "is repeated if nothing else failed; in the last attempt its whole session fails",
+    Blame.REST: (
+        "is repeated if nothing else failed; in the last attempt, all trials of its session fail"
+    ),
     Blame.MACHINE: "is repeated, whatever else failed",
 }
 """Blame of a broken invariant -> what happens to the trial."""
@@ -144,10 +146,11 @@ class Invariant(Enum):
     )
     ITERATIONS = Rule(
         "1 iterations asked = completed + interrupted + dropped",
-        "the iterations that the load asks for; those that were completed, interrupted and dropped",
-        "open loads: one a step and one more, and what the rate brings in the "
-        f"{1000 * GENERATOR_LATE_S:g} ms that a timer may be late; what the generator was too late "
-        "to begin counts as dropped",
+        "the iterations that the load asks for; the sum of completed, interrupted and "
+        "dropped iterations",
+        "open loads: one iteration per step and one more, and the iterations that are due "
+        f"in the {1000 * GENERATOR_LATE_S:g} ms by which a timer may be late; iterations "
+        "that the generator was too late to begin count as dropped",
         _keeps_requests,
     )
     RAN_TO_ITS_END = Rule(
@@ -157,46 +160,48 @@ class Invariant(Enum):
     )
     POINTS = Rule(
         "2 requests of the summary = points of every request metric",
-        "the requests of the generator's summary; its samples, and the points of every `http_req_*`"
-        " metric",
+        "the number of requests in the generator's summary; the number of its samples, and "
+        "of the points of each `http_req_*` metric",
         "`http_req_failed` may have fewer points",
         _keeps_requests,
     )
     ANSWERS = Rule(
         "2 answers and bytes of the summary = those of the samples",
-        "the answers by status and their bytes, in the summary and in the samples",
+        "the number of answers with each status and their bytes, in the summary; the same "
+        "from the samples",
         generators=_says_statuses,
     )
     PHASES = Rule(
         "3 sending + waiting + receiving = duration",
-        "the phases of each request; its duration",
+        "the sum of the phases of each request; the request's duration",
         f"{1000 * ROUNDING_MS:g} µs",
         _runs_scripts,
     )
     LONGEST = Rule(
         "3 longest request <= longest iteration",
         "the longest request; the longest iteration",
-        f"{1000 * ROUNDING_MS:g} µs; any, if an iteration was interrupted",
+        f"{1000 * ROUNDING_MS:g} µs; not checked if an iteration was interrupted",
         _runs_scripts,
     )
     QUANTILES = Rule(
         "4 quantiles from raw = quantiles of the summary",
-        "mean, minimum, maximum and percentiles, in the summary and from the raw samples",
-        f"{1000 * ROUNDING_MS:g} µs; percentiles are asked only of a single k6, because those of "
-        "other generators, and of several together, are not exact",
+        "mean, minimum, maximum and percentiles in the summary; the same from the raw samples",
+        f"{1000 * ROUNDING_MS:g} µs; percentiles are compared only for a single k6, because "
+        "the summaries of other generators, and of several k6 together, have no exact "
+        "percentiles",
         _keeps_requests,
     )
     SENT = Rule(
         "5 requests that the server counted = requests sent",
         "the requests that the server counted; the answers received and the requests sent",
-        "between the two",
+        "the count may be anywhere between the two numbers",
         _keeps_requests,
-        "servers that count; recorded as not checked of a user's API that does not",
+        "servers that count; for a user's API that does not count, recorded as not checked",
     )
     ANSWERED = Rule(
         "5 requests that the server counted = requests answered",
         "the requests that the server counted; the requests answered",
-        "one more on each connection, under way at the end",
+        "one more request on each connection, which was under way at the end",
         _keeps_no_requests,
         "servers that count",
     )
@@ -204,19 +209,19 @@ class Invariant(Enum):
         "5 the slices' requests are all that the server counted",
         "the requests that the server counted from the first slice to the last; the answers to "
         "load and probe in the slices",
-        "requests that were sent and not answered",
+        "the requests that were sent but not answered",
         loads="sessions; servers that count",
     )
     ROWS = Rule(
         "6 rows inserted = successful inserts",
         "the new rows in the database; the inserts answered with 2xx",
-        "more rows: those of inserts whose answer was an error or was lost; of the lost ones at "
-        "most as many as can be under way at once",
-        loads="with a database",
+        "more rows are allowed for inserts whose answer was an error or was lost, but for "
+        "lost answers at most as many as can be under way at once",
+        loads="loads with a database",
     )
     BUCKETS = Rule(
         "7 sum of raw buckets + timeouts = requests",
-        "the requests in the histogram and the timeouts; the requests",
+        "the requests in the histogram plus the timeouts; all requests",
         generators=_keeps_no_requests,
     )
     ERRORS = Rule(
@@ -226,42 +231,46 @@ class Invariant(Enum):
     )
     CONNECTIONS = Rule(
         "7 connections as asked",
-        "the connections that the generator opened; those that the load asks for",
+        "the connections that the generator opened; the connections that the load asks for",
         generators=_keeps_no_requests,
     )
     KEEPALIVE_MODE = Rule(
         "7 keepalive mode proven by accepted connections",
-        "the connections that the server accepted, else the kernel; those of the load",
-        f"{OWN_CONNECTIONS} more for the lab and the generator, one for each further generator, "
-        f"{STRANGERS} if only the kernel counts; an open load may need fewer",
+        "the connections that the server accepted (if the server does not count: the "
+        "kernel); the connections of the load",
+        f"{OWN_CONNECTIONS} more for the lab and the generator, one more for each further "
+        f"generator, {STRANGERS} more if only the kernel counts; an open load may need fewer",
         _says_no_connecting,
         "keep-alive mode",
     )
     CLOSE_MODE = Rule(
         "7 close mode proven by accepted connections",
-        "the connections that the server accepted, else the kernel; the requests",
-        "the same; wrk: one more on each connection, under way at the end",
+        "the connections that the server accepted (if the server does not count: the "
+        "kernel); the requests",
+        "as for keep-alive mode; for wrk also one request on each connection, which was "
+        "under way at the end",
         _says_no_connecting,
         "close mode",
     )
     CLOSE_MODE_OF_OWN_API = Rule(
         CLOSE_MODE.check_name,
         "the connections that the kernel accepted; the answers",
-        "any number more, because other servers accept connections too",
+        "any number of further connections, because other servers on the machine also accept some",
         _runs_scripts,
         "close mode, a user's API on the lab's machine",
     )
     LITTLES_LAW = Rule(
         "8 rate x mean iteration = virtual users",
-        "the mean number of iterations under way in the steady part; the users or connections",
+        "the mean number of iterations under way in the steady part of the load; the "
+        "number of users or connections",
         f"{100 * LITTLE_TOLERANCE:g} %",
         _keeps_requests,
         f"closed loads of one generator with a steady part of at least {LONG:g} mean iterations",
     )
     STAYED = Rule(
         "9 everyone stayed on the CPUs that they were given",
-        "the CPUs on which the first process of server, generator and database may run, at every "
-        "tick; those that they were given",
+        "the CPUs on which the first process of server, generator and database may run, at "
+        "every tick; the CPUs that they were given",
         f"the first {1000 * SETTLED_S:g} ms",
         blame=Blame.LAB,
     )
@@ -278,47 +287,49 @@ class Invariant(Enum):
     )
     TICKS = Rule(
         "9 the sampler took >= 99 % of its ticks",
-        "the ticks that the sampler took; those that it should have taken",
+        "the ticks that the sampler took; the ticks that it should have taken",
         f"{100 * (1 - MIN_COVERAGE):.0f} %",
         blame=Blame.LAB,
     )
     COVERED = Rule(
         "9 the samples cover the whole load",
-        "the times of the first and the last sample; begin and end of the load",
+        "the times of the first and the last sample; the beginning and the end of the load",
     )
     RESTED = Rule(
         "9 it was idle while the other servers of its session were loaded",
-        "the CPU time that the server used while others were loaded; 0",
+        "the CPU time that the server used while other servers were loaded; 0",
         f"{100 * MOST_IDLE:g} % of a core",
         loads="sessions",
         blame=Blame.REST,
     )
     PROBE_IN_TIME = Rule(
         "9 the probe sent >= 80 % of its requests in time",
-        "the times at which the probe's requests were sent; those at which they were due",
-        f"{100 * MAX_LATE:g} % of them may be more than 100 ms late, besides those that waited for "
-        "the server",
-        loads="with a probe",
+        "the times at which the probe's requests were sent; the times at which they were due",
+        f"{100 * MAX_LATE:g} % of the requests may be more than 100 ms late, not counting "
+        "requests that were late because the server had not answered the previous one",
+        loads="loads with a probe",
         blame=Blame.LAB,
     )
     LOADED_TOGETHER = Rule(
         "11 the generators loaded at the same time",
-        "the time during which all generators loaded; the longest one's time",
-        f"{100 * (1 - TOGETHER):.0f} %, or {APART_NS / 1e6:g} ms",
+        "the time during which all generators loaded; the time of the generator that "
+        "loaded longest",
+        f"{100 * (1 - TOGETHER):.0f} % of the longest time, or {APART_NS / 1e6:g} ms",
         _is_divisible,
         "several generators",
     )
     ANSWERED_ALL_ALONG = Rule(
         "11 every generator was answered all along",
-        "rate x mean latency of each generator; its connections",
-        f"at least {100 * UNDER_WAY:g} % of them",
+        "rate x mean latency of each generator, which is its mean number of requests under "
+        "way; its connections",
+        f"on at least {100 * UNDER_WAY:g} % of the connections a request must be under way",
         _is_divisible_without_requests,
         "several generators, keep-alive mode",
     )
     CLOCKS_TOGETHER = Rule(
         "11 the hosts' clocks kept their distance",
-        "the distance of each host's clock from the runner's, before and after the load",
-        f"{MOVED_NS / 1e6:g} ms, and twice the error of measuring it",
+        "the offset of each host's clock from the runner's clock, before and after the load",
+        f"{MOVED_NS / 1e6:g} ms, plus twice the uncertainty with which the offset is known",
         loads="several hosts",
     )
     HOSTS_SPOKE = Rule(
@@ -334,12 +345,13 @@ class Invariant(Enum):
     )
     LIVED = Rule(
         "the server lived through the load",
-        "the server's processes that ended, or that the kernel killed for want of memory; 0",
+        "the number of the server's processes that ended, or that the kernel killed "
+        "because memory ran out; 0",
     )
     CLOCK = Rule(
         "the clock was not stepped",
         "the load's length by the wall clock, and by the monotonic clock",
-        f"{1000 * STEPPED_S:g} ms, and {100 * SLEWED:g} % of the load",
+        f"{1000 * STEPPED_S:g} ms, plus {100 * SLEWED:g} % of the load's length",
         blame=Blame.MACHINE,
     )
     PACKETS = Rule(

@@ -215,7 +215,8 @@ def digest_requests(
         except duckdb.Error as error:
             why = str(error).splitlines()[0]
             raise LabError(
-                f"{raw} could not be digested with {MEMORY_MB} MB: {why}.", exit_code=1
+                f"{raw} could not be read within the limit of {MEMORY_MB} MB of memory: {why}.",
+                exit_code=1,
             ) from None
     return points
 
@@ -376,7 +377,9 @@ def _numbers_of_load(
     connected = facts.pop("connected")
     if last_ns - first_ns > LONGEST_NS:
         raise DamageError(
-            tally.lines, "the requests up to here lie more than 30 days apart: the clock was set"
+            tally.lines,
+            "the requests up to here are more than 30 days apart, so the clock was set "
+            "during the load",
         )
     mode = mode_of(asked, facts["opened"], connected, held)
     durations = _statistics(database, "duration_ms")

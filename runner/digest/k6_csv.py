@@ -61,8 +61,8 @@ class _Reader:
         except _WrongValueError as error:
             said = str(error)
         except (pa.ArrowException, ValueError):  # the texts of these errors name Arrow's types
-            said = "it has other columns, times or values"
-        fault = DamageError(1, f"a line from here on is no CSV of k6: {said}")
+            said = "the columns, times or values are not those that k6 writes"
+        fault = DamageError(1, f"this line or a later one is not a line of k6's CSV: {said}")
         return Block.without_points(fault)
 
     def _points(self, block: bytes) -> Block:

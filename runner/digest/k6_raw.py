@@ -184,7 +184,7 @@ class MissingRequestsError(DamageError):
     """A whole file without an HTTP request, such as that of a script for WebSockets."""
 
     def __init__(self, tally: Tally) -> None:
-        super().__init__(tally.lines, "there is no complete request up to here")
+        super().__init__(tally.lines, "the file has no complete request up to this line")
         self.tally = tally
 
 
@@ -248,8 +248,8 @@ def spool_points(
     if tally.requests == 0 and tally.elsewhere > tally.set_up:
         raise DamageError(
             0,
-            f"{tally.elsewhere} requests went to other ports and none to the server: "
-            f"{USE_BASE_URL}",
+            f"{tally.elsewhere} requests went to other ports, and none to the port of the "
+            f"server: {USE_BASE_URL}",
         )
     if tally.requests == 0:
         raise damage or MissingRequestsError(tally)
@@ -529,7 +529,7 @@ def _read_singly(lines: list[bytes], odd: Iterable[int]) -> Block:
     try:
         apart = _taken_apart(b"\n".join(lines), rewritten=True)
     except ValueError:  # the text of this error names Arrow's types
-        said = "a line from here on has a time or a value that k6 does not write"
+        said = "this line or a later one has a time or a value that k6 does not write"
         return Block.without_points(DamageError(1, said))
     return _block(apart, fault, [each for each in announced if each is not None])
 
@@ -1012,8 +1012,8 @@ def _require_order(points: Singles) -> None:
             reason = f"the time of {metric} differs from that of its request"
         else:
             reason = (
-                "a tag of the request is missing or no number (run k6 with --system-tags "
-                "status,error_code)"
+                "the request's tag `status` or `error_code` is missing or not a number "
+                "(run k6 with --system-tags status,error_code)"
             )
         raise DamageError(int(points["line"][at]), reason)
 

@@ -121,7 +121,7 @@ class LoadSeen:
 
         For a closed load, they also say how the number of users determined the response times.
         """
-        think = f"{short_number(self.think_ms)} ms of each iteration outside its requests"
+        think = f"{short_number(self.think_ms)} ms of each iteration not spent in requests"
         users = f"{self.users} user{'s' * (self.users != 1)}"
         if self.model == "open":
             ramp = f", from {setting_text(round(self.first_rps))}/s to {round(self.last_rps)}/s"
@@ -141,11 +141,13 @@ class LoadSeen:
         made_ms = 1000 * self.users / self.rate_rps
         waiting_pct = 100 * max(0.0, 1 - self.fastest_ms / self.request_ms)
         return (
-            "The number of users sets the times of a closed load (Little's law): "
-            f"{self.users} / {short_number(self.rate_rps)} iterations/s = "
-            f"{short_number(made_ms)} ms per iteration. The fastest 1 % of the requests took up to "
-            f"{short_number(self.fastest_ms)} ms, so at most {waiting_pct:.0f} % of the mean of "
-            f"{short_number(self.request_ms)} ms is waiting behind other users.",
+            "In a closed load the number of users determines how long an iteration takes "
+            f"(Little's law): {self.users} / {short_number(self.rate_rps)} iterations/s = "
+            f"{short_number(made_ms)} ms per iteration. The fastest 1 % of the requests "
+            f"took up to {short_number(self.fastest_ms)} ms. Therefore at most "
+            f"{waiting_pct:.0f} % of the mean response time of "
+            f"{short_number(self.request_ms)} ms can be time that requests waited behind "
+            "those of other users.",
         )
 
 

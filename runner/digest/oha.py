@@ -100,7 +100,7 @@ def spool_requests(
     except duckdb.Error as error:
         raise DamageError(0, str(error).splitlines()[0]) from None
     if not count:
-        raise DamageError(0, "there is no request in it")
+        raise DamageError(0, "the file has no request")
     tally = Tally(lines=count, requests=count, iterations=count, late=late)
     tally.points.update({"http_reqs": count, "data_sent": count})
     for status, answered, length in answers:
@@ -109,21 +109,23 @@ def spool_requests(
 
 
 def _answers(status: object) -> str:
-    return f"answers with {status}"
+    return f"there are answers with the status {status}"
 
 
 def _require_one_load(connection: duckdb.DuckDBPyConnection, began_ns: int) -> None:
     """Raise DamageError unless all lines are of one load, which the lab started at `began_ns`."""
     ((runs, first_s, last_s, odd),) = connection.sql(_ODD).fetchall()
     if not runs:
-        raise DamageError(0, "there is no request in it")
+        raise DamageError(0, "the file has no request")
     if odd:
         raise DamageError(0, f"the times of {odd} requests contradict each other")
     began_s = began_ns // 10**9
     if runs > 1 or not began_s <= first_s <= began_s + LONGEST_START_S:
         seconds = f"{first_s}" if runs == 1 else f"{first_s} to {last_s}"
         raise DamageError(
-            0, f"its requests are of a load that began at {seconds}, and the lab's at {began_s}"
+            0,
+            f"its requests are from a load that began at {seconds}, but the lab's load "
+            f"began at {began_s}",
         )
 
 

@@ -79,7 +79,9 @@ def parse_stacks(lines: Iterable[str]) -> Iterator[Sample]:
         elif frame := _FRAME.match(text):
             frames.append(_function(frame))
         elif text.strip():
-            raise ValueError(f"perf script has no such line: {text[:80]!r}")
+            raise ValueError(
+                f"the output of `perf script` has a line of an unknown form: {text[:80]!r}"
+            )
         elif head is not None:
             yield Sample(tuple(reversed(frames)), int(head["period"]), float(head["at"]))
             head = None

@@ -72,7 +72,7 @@ def request_checks(
     yield _points(points, summary)
     if Invariant.ANSWERS.is_asked_of(cell.tool):
         differ = [
-            f"{points.points[name]} {name}, {count} said"
+            f"{points.points[name]} points of {name}, {count} by the summary"
             for name, count in summary.counts.items()
             if points.points[name] != count
         ]
@@ -97,14 +97,15 @@ def request_checks(
     ):
         yield Invariant.LITTLES_LAW.check(
             abs(steady.in_flight - users) / users <= LITTLE_TOLERANCE,
-            f"{steady.in_flight:.1f} iterations under way on the average over "
-            f"{steady.seconds:.2f} s, {users} users",
+            f"on average {steady.in_flight:.1f} iterations were under way over "
+            f"{steady.seconds:.2f} s, by {users} users",
         )
     counted = _added(measurement, "requests")
     answered = points.with_status
     if counted is not None:
         said = (
-            f"server counted {counted}, generator sent {points.requests} and got {answered} answers"
+            f"the server counted {counted} requests; the generator sent {points.requests} "
+            f"and received {answered} answers"
         )
         ok = answered <= counted <= points.requests
         yield Invariant.SENT.check(ok, said)
@@ -142,7 +143,8 @@ def _points(points: RequestNumbers, summary: GeneratorSummary) -> Check:
     odd = [f"{count} {metric}" for metric, count in counts.items() if count != summary.requests]
     return Invariant.POINTS.check(
         not odd and marked <= summary.requests and summary.requests > 0,
-        f"{summary.requests} in the summary, {', '.join(odd) or 'as many points of every metric'}",
+        f"{summary.requests} requests in the summary, "
+        f"{', '.join(odd) or 'and as many points of every metric'}",
     )
 
 
@@ -150,7 +152,7 @@ def _phases(points: RequestNumbers) -> Check:
     """Check that the phases of each request add up to its duration."""
     return Invariant.PHASES.check(
         points.worst_residual_ms <= ROUNDING_MS,
-        f"largest difference {points.worst_residual_ms:.6f} ms",
+        f"the largest difference of a request is {points.worst_residual_ms:.6f} ms",
     )
 
 
@@ -160,7 +162,8 @@ def _longest(points: RequestNumbers) -> Check:
     iteration_ms = points.iteration_max_ms
     return Invariant.LONGEST.check(
         points.iterations < points.script_runs or longest_ms <= iteration_ms + ROUNDING_MS,
-        f"request {longest_ms:.3f} ms, iteration {iteration_ms:.3f} ms",
+        f"the longest request took {longest_ms:.3f} ms, the longest iteration "
+        f"{iteration_ms:.3f} ms",
     )
 
 
@@ -207,9 +210,12 @@ def _iterations(cell: Cell, points: RequestNumbers, summary: GeneratorSummary) -
     yield Invariant.ITERATIONS.check(
         -slack(cell) <= done + late - wanted <= slack(cell) + overrun
         and points.iterations == summary.iterations,
-        f"{wanted} asked, {summary.iterations} completed ({points.iterations} in the samples), "
-        f"{interrupted} interrupted, {summary.dropped} dropped"
-        + (f", {late} never begun" if late else ""),
+        (
+            f"{wanted} iterations were asked for; {summary.iterations} were completed "
+            f"({points.iterations} in the samples), {interrupted} interrupted, "
+            f"{summary.dropped} dropped"
+        )
+        + (f", and {late} were never begun" if late else ""),
     )
     yield Invariant.RAN_TO_ITS_END.check(
         lost == 0, f"{lost} iterations were cut off by the deadline"
@@ -255,17 +261,19 @@ def own_checks(cell: Cell, points: RequestNumbers, measurement: Measurement) -> 
     yield from _where_to(points, measurement)
     if cell.workload == OWN_SCRIPT:
         thrown = points.points.get(THROWN, 0)
-        said = f"{thrown} of {points.iterations} threw an error, which generator.log has"
+        said = (
+            f"{thrown} of {points.iterations} iterations threw an error, which generator.log shows"
+        )
         yield Invariant.SCRIPT_ENDED.check(thrown == 0, said)
     if measurement.counters_before.requests is None:
-        said = "not checked: the server does not say what it counted"
+        said = "not checked, because the server does not report how many requests it counted"
         yield Invariant.SENT.check(True, said)
     # In close mode each answer needs a new connection. Only the kernel counts connections, for the
     # whole network namespace. The count may include connections of other servers, so there is no
     # upper limit. A server on another host cannot be checked, because it is not in the count.
     accepted = _added(measurement, "passive_opens")
     if cell.mode == "close" and accepted is not None and measurement.placement.server:
-        said = f"the kernel accepted {accepted}, for {points.with_status} answers"
+        said = f"the kernel accepted {accepted} connections, for {points.with_status} answers"
         yield Invariant.CLOSE_MODE_OF_OWN_API.check(accepted >= points.with_status, said)
 
 
@@ -283,10 +291,10 @@ def _where_to(points: RequestNumbers, measurement: Measurement) -> Iterator[Chec
         said += ": with --also, let the script set no `name` tag and use no http.url"
     yield Invariant.SAID_THEIR_PORT.check(points.unnamed == 0, said)
     uses = [
-        f"{use.requests} to port {use.port}, {use.failed} of them failed"
+        f"{use.requests} requests to port {use.port}, of which {use.failed} failed"
         for use in points.other_ports
     ]
-    said = "; ".join(uses) or f"none to {' or '.join(map(str, measurement.also_ports))}"
+    said = "; ".join(uses) or f"no requests to port {' or '.join(map(str, measurement.also_ports))}"
     yield Invariant.OTHER_PORTS.check(True, said)
 
 
@@ -324,7 +332,10 @@ def _mode_proof(
     said = "neither the server nor the kernel counts accepted connections"
     if accepted is not None:
         proven = expected.least <= accepted <= expected.most + allowed
-        said = f"{source} accepted {accepted}, for {requests} requests on {kept.most}"
+        said = (
+            f"{source} accepted {accepted} connections, for {requests} requests on up to "
+            f"{kept.most} connections"
+        )
     invariant = Invariant.CLOSE_MODE if mode == "close" else Invariant.KEEPALIVE_MODE
     return invariant.check(proven, said)
 
@@ -347,8 +358,8 @@ def whole(sent: Sequence[Sent], measurement: Measurement) -> tuple[Check, ...]:
     probed = sum(_added(each, "requests") or 0 for each in measurement.loads)
     late = counted - probed
     said = (
-        f"server counted {counted} from the first slice to the last, {probed} of them in slices "
-        f"with {answered} answers, {late} between them"
+        f"the server counted {counted} requests from the first slice to the last: {probed} "
+        f"in slices, which had {answered} answers, and {late} between slices"
     )
     return (Invariant.SLICES.check(0 <= late <= lost, said),)
 
@@ -366,18 +377,20 @@ def database_checks(sent: Sent, measurement: Measurement) -> tuple[Check, ...]:
     rows = use.after.rows - use.before.rows
     surplus = min(sent.lost, sent.at_once) + sent.refused
     said = (
-        f"{rows} rows, {sent.ok} inserts answered with 2xx, {sent.refused} with an error, "
-        f"{sent.lost} not answered"
+        f"{rows} new rows; {sent.ok} inserts were answered with 2xx, {sent.refused} with an "
+        f"error, and {sent.lost} were not answered"
     )
     ok = sent.ok <= rows <= sent.ok + surplus
-    return (Invariant.ROWS.check(ok, f"{said} ({sent.at_once} at once)"),)
+    return (Invariant.ROWS.check(ok, f"{said} (at most {sent.at_once} at once)"),)
 
 
 def kept_packets(measurement: Measurement) -> Check:
     """Check that the kernel dropped no packet because its table of connections was full."""
     dropped = _added(measurement, "dropped_packets") or 0
     return Invariant.PACKETS.check(
-        dropped == 0, f"{dropped} dropped, as nf_conntrack_max was reached"
+        dropped == 0,
+        f"{dropped} packets were dropped, because the number of tracked connections reached "
+        "nf_conntrack_max",
     )
 
 
@@ -385,7 +398,7 @@ def succeeded(sent: Sent) -> Check:
     """Check that at least one request succeeded. Otherwise all numbers describe errors."""
     asked = sent.ok + sent.refused + sent.lost
     return Invariant.SUCCEEDED.check(
-        sent.ok > 0, f"{sent.ok} of {asked} were answered with 2xx or 3xx"
+        sent.ok > 0, f"{sent.ok} of {asked} requests were answered with 2xx or 3xx"
     )
 
 
@@ -393,7 +406,11 @@ def lived(measurement: Measurement) -> Check:
     """Check that the server, with all its processes, survived the load."""
     killed = measurement.oom_kills or 0
     said = [] if measurement.died is None else [f"it {ended(measurement.died)}"]
-    said += [f"the kernel killed {killed} of its processes for want of memory"] if killed else []
+    said += (
+        [(f"the kernel killed {killed} of the server's processes, because memory ran out")]
+        if killed
+        else []
+    )
     return Invariant.LIVED.check(not said, ", and ".join(said) or "it did")
 
 
@@ -403,7 +420,8 @@ def clock(measurement: Measurement) -> Check:
     mono_ns = measurement.load_ended_mono_ns - measurement.load_started_mono_ns
     stepped_s = (wall_ns - mono_ns) / 1e9
     return Invariant.CLOCK.check(
-        abs(stepped_s) <= STEPPED_S + SLEWED * mono_ns / 1e9, f"it was stepped by {stepped_s:.3f} s"
+        abs(stepped_s) <= STEPPED_S + SLEWED * mono_ns / 1e9,
+        f"the wall clock was stepped by {stepped_s:.3f} s during the load",
     )
 
 
@@ -425,20 +443,24 @@ def wrk_checks(
     errors = [f"{count} {name}" for name, count in result.errors.items() if count]
     yield Invariant.BUCKETS.check(
         measured + timeouts == requests,
-        f"{measured} in buckets, {timeouts} timeouts, {requests} requests",
+        f"{measured} requests in the buckets of the histogram and {timeouts} timeouts, of "
+        f"{requests} requests",
     )
     yield Invariant.ERRORS.check(not errors, ", ".join(errors) or "all 0")
     yield Invariant.CONNECTIONS.check(
         connections == cell.sockets
         and not any(each.connections % each.threads for each in parts or [result]),
-        f"{cell.sockets} asked, {connections} opened by {result.threads} threads",
+        f"{cell.sockets} connections were asked for, and {result.threads} threads opened "
+        f"{connections}",
     )
     kept = _Connections(connections, connections)
     yield _mode_proof(cell.mode, requests, kept, measurement, cut_off=connections)
     counted = _added(measurement, "requests")
     if counted is not None:
         ok = requests <= counted <= requests + connections
-        said = f"server counted {counted}, wrk {requests} with {connections} connections"
+        said = (
+            f"the server counted {counted} requests, wrk {requests} over {connections} connections"
+        )
         yield Invariant.ANSWERED.check(ok, said)
 
 
@@ -456,7 +478,10 @@ def begun_together(measurement: Measurement, walls_ns: Sequence[tuple[int, int]]
     common = min(ends) - max(begins)
     longest = max(end - begin for begin, end in walls_ns)
     apart_ms = (max(begins) - min(begins)) / 1e6
-    detail = f"begun within {apart_ms:.1f} ms, {100 * common / longest:.0f} % of the time in common"
+    detail = (
+        f"the generators began within {apart_ms:.1f} ms of each other, and loaded together for "
+        f"{100 * common / longest:.0f} % of the time"
+    )
     ok = common >= TOGETHER * longest or longest - common <= APART_NS
     return Invariant.LOADED_TOGETHER.check(ok, detail)
 
@@ -485,8 +510,8 @@ def between(measurement: Measurement) -> tuple[Check, ...]:
         return ()
     ok = hosts.clock_moved_ns <= MOVED_NS + 2 * hosts.clock_error_ns
     detail = (
-        f"moved by {hosts.clock_moved_ns / 1e6:.3f} ms, "
-        f"known to ± {hosts.clock_error_ns / 1e6:.3f} ms"
+        f"a clock moved by {hosts.clock_moved_ns / 1e6:.3f} ms, which is known to ± "
+        f"{hosts.clock_error_ns / 1e6:.3f} ms"
     )
     silent_s = hosts.silent_ns / 1e9
     return (
@@ -520,7 +545,7 @@ def sample_checks(
         for name, each in counters.items()
         if each.level("foreign_cpus", SETTLED_S, lasted_s).any()
     ]
-    said = f"the {' and the '.join(strayed)} could use others" if strayed else "nobody left"
+    said = f"the {' and the '.join(strayed)} could use other CPUs" if strayed else "nobody left"
     yield Invariant.STAYED.check(not strayed, said)
     used_by = {"server": Invariant.SERVER_CPU, "generator": Invariant.GENERATOR_CPU}
     if "server" not in counters:
@@ -528,19 +553,23 @@ def sample_checks(
     for subject, invariant in used_by.items():
         used = metrics[f"{subject}_cpu_mean_pct"] or 0.0
         has = 100 * len(getattr(measurement.placement, subject))
-        yield invariant.check(0 <= used <= has * CPU_TOLERANCE, f"{used:.1f} % of {has} %")
+        yield invariant.check(
+            0 <= used <= has * CPU_TOLERANCE,
+            f"{used:.1f} % of a core were used, of {has} % that were given",
+        )
     coverage = tick_coverage(raw["host"], windows, measurement.sample_hz)
     stolen_pct = metrics["host_steal_pct"] or 0
     yield Invariant.TICKS.check(
         coverage >= MIN_COVERAGE,
-        f"{100 * coverage:.1f} % at {measurement.sample_hz:g} Hz over {lasted_s:.2f} s, in which "
-        f"the hypervisor took {stolen_pct:.0f} % of a core away",
+        f"the sampler took {100 * coverage:.1f} % of its ticks at {measurement.sample_hz:g} "
+        f"Hz over {lasted_s:.2f} s, while the hypervisor took {stolen_pct:.0f} % of a core "
+        "away",
     )
     server = raw.get("server")
     t_s = raw["server" if "server" in raw else "host"].t_s
     zero_ns = windows[0].begin_mono_ns
     last_s = (windows[-1].begin_mono_ns - zero_ns) / 1e9 + windows[-1].seconds
-    said = f"from {t_s[0]:.3f} s to {t_s[-1]:.3f} s of a load of {last_s:.3f} s"
+    said = f"the samples are from {t_s[0]:.3f} s to {t_s[-1]:.3f} s of a load of {last_s:.3f} s"
     yield Invariant.COVERED.check(bool(t_s[0] <= 0.0 and t_s[-1] >= last_s), said)
     spans_s = [
         ((begin - zero_ns) / 1e9, (end - zero_ns) / 1e9) for begin, end in measurement.others_loaded
@@ -550,12 +579,13 @@ def sample_checks(
             1e-9, sum(end - begin for begin, end in spans_s)
         )
         yield Invariant.RESTED.check(
-            share < MOST_IDLE, f"it used {100 * share:.2f} % of a core meanwhile"
+            share < MOST_IDLE,
+            f"the server used {100 * share:.2f} % of a core while others were loaded",
         )
 
 
 def probe_schedule(late_share: float) -> Check:
     """Check invariant 9 for the probe: its requests may be late only if the server delays them."""
     return Invariant.PROBE_IN_TIME.check(
-        late_share <= MAX_LATE, f"it was late with {100 * late_share:.0f} % of them"
+        late_share <= MAX_LATE, f"the probe was late with {100 * late_share:.0f} % of its requests"
     )

@@ -57,7 +57,8 @@ def build_tables(run: RunFolder, salvaged: Mapping[str, Record] | None = None) -
     sealed = [record["order"] for record in records if record["status"] == "sealed"]
     if len(set(sealed)) < len(sealed):
         raise LabError(
-            f"{run.path} has a trial that was sealed twice, which statistics would count twice.",
+            f"{run.path} has a trial that was sealed twice, so statistics would count it "
+            "twice: remove one of its two attempts.",
             exit_code=1,
         )
     rows = [_typed_row((salvaged or {}).get(record["trial_id"], record)) for record in records]
@@ -97,7 +98,7 @@ def _typed_row(record: Record) -> pa.Table:
         return pa.Table.from_pylist([trial_row(record)], schema=schema_of("trials"))
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise LabError(
-            f"The record of {record['trial_id']} has a value of the wrong kind ({error}).", 1
+            f"The record of {record['trial_id']} has a value of the wrong type ({error}).", 1
         ) from None
 
 
@@ -191,11 +192,15 @@ def _verify_raw(run: RunFolder, record: Record) -> None:
         path = run.trial(record["trial_id"]) / name
         if not path.is_file():
             raise LabError(
-                f"{path} is missing: the tables of this run cannot be rebuilt.", exit_code=1
+                f"{path} is missing, so the tables of this run cannot be rebuilt: restore "
+                "the file.",
+                exit_code=1,
             )
         if sha256(path) != sealed["sha256"]:
             raise LabError(
-                f"{path} has changed since its trial was sealed: its SHA-256 differs.", exit_code=1
+                f"{path} has changed since its trial was sealed, because its SHA-256 "
+                "differs: restore the file.",
+                exit_code=1,
             )
 
 
@@ -256,8 +261,11 @@ def _rebuild_session(
     salvaged: dict[str, Record] = {}
     for each in damaged:
         for record, digest in _again(run, [each], salvage=True):
-            said = f"salvaged: {digest.metrics['requests']} requests before the damage"
-            error = f"{said}; {record['error'] or 'it had been sealed'}"
+            said = (
+                f"salvaged: {digest.metrics['requests']} requests from before the damaged place "
+                "in the file"
+            )
+            error = f"{said}; {record['error'] or 'the trial had been sealed'}"
             salvaged[record["trial_id"]] = {
                 **record,
                 "metrics": digest.metrics,
@@ -279,7 +287,7 @@ def _rebuild_imported(run: RunFolder, records: Sequence[Record], threads: int) -
     """Rewrite the parts of the tables of imported trials; raise LabError if a result differs."""
     for record in records:
         _verify_raw(run, record)
-        trial = _trial_of(record, f"{record['trial_id']}: its record cannot be read")
+        trial = _trial_of(record, f"{record['trial_id']}: the record of the trial cannot be read")
         _require_same(record, digest_imported(run, trial, threads=threads).digest)
     return {}
 
@@ -298,7 +306,7 @@ def _require_same(record: Record, digest: Digest) -> None:
         k for k, v in record["metrics"].items() if not _same(digest.metrics.get(k), v)
     )
     if differing:
-        said = "the raw files now give other values than when sealed"
+        said = "the raw files now give other values than when the trial was sealed"
         raise LabError(f"{record['trial_id']}: {said}: {', '.join(differing)}.", exit_code=1)
 
 
@@ -328,8 +336,8 @@ def _again(
     A trial whose digest failed before and fails again is left out.
     """
     said = (
-        f"{records[0]['trial_id'] if records else ''}: its record is not one that this lab can "
-        "digest"
+        f"{records[0]['trial_id'] if records else ''}: this version of the lab cannot "
+        "rebuild tables from the trial's record"
     )
     try:
         trials = [_trial_of(record, said) for record in records]

@@ -182,7 +182,9 @@ class _Seen:
                 for number, each in enumerate(checks, start=1)
                 if not each.ok
             ]
-            said = "; ".join(broken) or f"in all {len(checks)} slices, such as: {checks[0].detail}"
+            said = "; ".join(broken) or (
+                f"in all {len(checks)} slices, for example: {checks[0].detail}"
+            )
             found.append(replace(checks[0], ok=not broken, detail=said))
         return (*found, *whole)
 

@@ -78,7 +78,7 @@ def spool_results(
     except duckdb.Error as error:
         raise DamageError(0, str(error).splitlines()[0]) from None
     if not count:
-        raise DamageError(0, "there is no request in it")
+        raise DamageError(0, "the file has no request")
     tally = Tally(lines=count, requests=count, iterations=count, late=late)
     tally.points.update({"http_reqs": count, "data_sent": count})
     return tally

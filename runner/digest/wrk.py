@@ -64,7 +64,7 @@ def undo_backfill(reported: Histogram, interval_us: int) -> Histogram:
         return reported
     if (values // interval_us).sum() > MOST_STEPS:
         raise LabError(
-            "wrk's histogram cannot be corrected: no load gives as many values.",
+            "wrk's histogram cannot be corrected, because no load produces this number of values.",
             exit_code=1,
         )
     data = np.zeros(int(values[-1]) + 1, dtype=np.int64)
@@ -76,7 +76,9 @@ def undo_backfill(reported: Histogram, interval_us: int) -> Histogram:
             data[n - interval_us : interval_us : -interval_us] -= data[n]
     if (data < 0).any():
         raise LabError(
-            "wrk's histogram cannot be corrected: its back-fill has another interval.", exit_code=1
+            "wrk's histogram cannot be corrected, because wrk filled it in with another "
+            "interval than expected.",
+            exit_code=1,
         )
     kept = np.flatnonzero(data)
     return kept.astype(np.int64), data[kept]
@@ -185,7 +187,10 @@ def _histogram(pairs: Any) -> Histogram:
         and values[-1] <= LONGEST_US
         and (counts > 0).all()
     ):
-        raise ValueError("buckets are not ascending, too long, or a count is not positive")
+        raise ValueError(
+            "the buckets are not in ascending order, a latency is too long, or a count is not "
+            "positive"
+        )
     if counts.astype(float).sum() >= 2.0**53:
-        raise ValueError("more requests than can be counted")
+        raise ValueError("there are more requests than can be counted")
     return values, counts

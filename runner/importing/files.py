@@ -34,7 +34,10 @@ def recognize(path: Path) -> K6File:
     with path.open("rb") as file:
         head = file.read(HEAD_BYTES)
     if not head:
-        raise LabError(f"{path} is empty: k6 writes it from the first request on.", exit_code=1)
+        raise LabError(
+            f"{path} is empty, so k6 has sent no request in this test: run the test again.",
+            exit_code=1,
+        )
     packing, text = _unpacked(path, head)
     start = text.lstrip(b"\xef\xbb\xbf \t\r\n")
     if start.startswith(_JSON_HEADS):

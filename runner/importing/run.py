@@ -90,8 +90,8 @@ def _require_room(files: Sequence[K6File]) -> None:
     free = free_bytes(data_folder())
     if needed > free:
         raise LabError(
-            f"The files have {needed / 1e9:.1f} GB, and the disk of the lab has room for "
-            f"{free / 1e9:.1f} GB: free some of it.",
+            f"The files have {needed / 1e9:.1f} GB, but the disk of the lab has only "
+            f"{free / 1e9:.1f} GB free: free some space.",
             exit_code=1,
         )
 
@@ -192,7 +192,7 @@ def _manifest(
         if any(each.cpu for each in given)
         else "machine, CPU use and versions"
     )
-    imported = f"The lab imported {names} and measured nothing itself: {unknown} are not known."
+    imported = f"The lab imported {names} and measured nothing itself, so {unknown} are not known."
     return Manifest(
         schema=SCHEMA,
         run_id=run.path.name,

@@ -117,7 +117,7 @@ def find(api: UserApi) -> Listener:
     """
     leading = leaders(api.address, api.port or 80)
     if not leading:
-        return Listener(UNKNOWN_PID, "this user can see no process that listens there")
+        return Listener(UNKNOWN_PID, "no process that listens there is visible to this user")
     if len(leading) > 1:
         return Listener(
             UNKNOWN_PID, f"{len(leading)} processes without a common parent listen there"
@@ -126,7 +126,8 @@ def find(api: UserApi) -> Listener:
     if name in FORWARDERS:
         return Listener(
             UNKNOWN_PID,
-            f"{name} listens there for another program: let the server itself listen there",
+            f"{name} listens there and forwards connections to another program: let the "
+            "server itself listen at this address",
         )
     return Listener(leading[0], "")
 
@@ -237,12 +238,15 @@ class AttachedEngine:
         found = find(api)
         if found.identity != api.process:
             raise LabError(
-                f"At {api.url} is not the process of {name} that the run began with: it was "
-                "started anew or ended. Start a new run.",
+                f"The process of {name} at {api.url} is no longer the one with which the "
+                "run began, because the server ended or was restarted. Start a new run.",
                 exit_code=1,
             )
         return found
 
     def database(self, *_: Any, **__: Any) -> contextlib.AbstractContextManager[RunningDatabase]:
         """Raise an error: this engine starts no database."""
-        raise LabError("The lab gives a database only to servers that it starts.")
+        raise LabError(
+            "The lab starts a database only for servers that it also starts: choose a workload "
+            "without a database."
+        )

@@ -21,8 +21,8 @@ Pid = int | Literal["self"]
 """The pid of a process, or `self` for this one, as in /proc."""
 PERIOD_US = round(1e6 * QUOTA_PERIOD_S)
 NO_QUOTA = (
-    "A share of a core needs a CPU quota, which this user may not set here: run the lab as root, "
-    "or with containers (--engine docker)."
+    "Servers can be limited to a share of a core only by a CPU quota, which this user may "
+    "not set here: run the lab as root, or with containers (--engine docker)."
 )
 
 

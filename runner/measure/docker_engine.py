@@ -140,8 +140,9 @@ def _pulled(client: DockerClient, official: str) -> bool:
     except DockerException as error:
         if mmdebstrap is None:
             raise LabError(
-                f"No image can be pulled ({last_line(error)}), and mmdebstrap is not installed, "
-                "which could make a base image: `apt-get install mmdebstrap`.",
+                f"The Docker engine can pull no base image ({last_line(error)}), and "
+                "mmdebstrap, with which the lab could make a base image, is not installed: "
+                "run `apt-get install mmdebstrap`.",
                 exit_code=1,
             ) from None
     listed = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
@@ -158,7 +159,8 @@ def _pulled(client: DockerClient, official: str) -> bool:
     except subprocess.SubprocessError as error:
         said = (getattr(error, "stderr", None) or b"").decode(errors="replace")
         raise LabError(
-            f"mmdebstrap could not make a Debian base: {last_line(said or error)}.", exit_code=1
+            f"mmdebstrap could not make the Debian base image: {last_line(said or error)}.",
+            exit_code=1,
         ) from None
     repository, _, tag = BASE_TAG.partition(":")
     client.api.import_image_from_data(done.stdout, repository=repository, tag=tag)

@@ -80,17 +80,17 @@ def examine_hosts(hosts: Hosts, say: Callable[[str], None]) -> list[Diagnosis]:
                     f"control groups version {facts['cgroup_version']}"
                 )
                 apart = (
-                    f"{clock.offset_ns / 1e9:+.6f} s from this machine's, known to ± "
-                    f"{clock.error_ns / 1e6:.3g} ms"
+                    f"{clock.offset_ns / 1e9:+.6f} s apart from this machine's clock; the "
+                    f"difference is known to ± {clock.error_ns / 1e6:.3g} ms"
                 )
                 room = f"{free / 2**30:.1f} GiB free"
                 found += [Diagnosis(role, "ok", words), Diagnosis(f"{role}: clock", "ok", apart)]
                 found.append(judged(f"{role}: disk", free > LEAST_FREE, room, room))
             if fleet.transfer is not None:
                 text = (
-                    "the slowest way between a generator and the server carries "
-                    f"{8 * fleet.transfer.bytes_s / 1e9:.2g} Gbit/s, the farthest takes "
-                    f"{short_number(fleet.transfer.round_trip_ns / 1e6)} ms there and back"
+                    "of the paths between generators and server, the slowest carries "
+                    f"{8 * fleet.transfer.bytes_s / 1e9:.2g} Gbit/s, and the longest round "
+                    f"trip takes {short_number(fleet.transfer.round_trip_ns / 1e6)} ms"
                 )
                 found.append(Diagnosis("network", "ok", text))
             say("Starting perf on the host of the server …")
@@ -155,8 +155,14 @@ def _programs() -> list[Diagnosis]:
         )
     ]
     postgres = find_tool("postgres")
-    words = f"{postgres and postgres.version} (for the process engine; containers have another)"
-    lacking = f"not installed: {remedy('postgres')}; without containers the database workloads fail"
+    words = (
+        f"{postgres and postgres.version} (for servers that run as plain processes; containers "
+        "have a PostgreSQL of their own)"
+    )
+    lacking = (
+        "not installed, and without containers the workloads with a database need it: "
+        f"{remedy('postgres')}"
+    )
     found.append(judged("postgres", postgres is not None, words, lacking))
     for server in map(load_server, server_names()):
         missing = [
@@ -199,13 +205,13 @@ def _permitted() -> list[Diagnosis]:
         cpus.ask("polling")
     with ledger() as book, cgroups.temporary("doctor", book.add_group) as group:
         can_share = group is not None and group.quota is not None
-    awake = "can be kept awake, and are while a run lasts (--idle system leaves them)"
+    awake = "can be kept awake, and are kept awake during a run (unless it has --idle system)"
     return [
         judged("idle CPUs", cpus.problem is None, awake, remedy_of_idle(cpus.problem or "")),
         judged(
             "shares",
             can_share,
-            "of a core can be given to servers, by a CPU quota",
+            "servers can be limited to a share of a core, by a CPU quota",
             cgroups.NO_QUOTA,
         ),
         examine_perf(perf.refusal()),
@@ -238,8 +244,8 @@ def examine_calibration(
         )
     if not found.valid_for(this_machine, versions, len(generator)):
         text = (
-            "The calibration is of another machine, tool or number of CPUs: "
-            "run `bench calibrate` again."
+            "The stored calibration is not valid, because the machine, a load generator's "
+            "version or the number of CPUs has changed: run `bench calibrate` again."
         )
         return Diagnosis("ceilings", "warning", text)
     # Keep only the highest ceiling of each tool, load model and mode.
@@ -250,4 +256,8 @@ def examine_calibration(
     said = "; ".join(
         f"{c.tool} {c.load_model} {c.mode} at {c.connections}: {c.in_words}" for c in best.values()
     )
-    return Diagnosis("ceilings", "ok", f"requests/s, found {found.made_at[:10]}: {said}")
+    return Diagnosis(
+        "ceilings",
+        "ok",
+        f"highest rates of the generators in requests/s, measured on {found.made_at[:10]}: {said}",
+    )

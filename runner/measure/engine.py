@@ -240,7 +240,7 @@ def require_answer(name: str, running: Running, path: str, enough: int = 1) -> A
             f" and redirects to {away[0].headers.get('location')}, which the lab does not follow:"
         )
     raise LabError(
-        f"{url} answers {statuses}{then} choose an address or a path that answers 200 (beside a "
+        f"{url} answers with status {statuses}{then} choose an address or a path that answers 200 (beside a "
         "script: --probe-path; for two commits: --path)."
     )
 
@@ -257,7 +257,8 @@ def wait_answer(name: str, running: Running, path: str, log: Path) -> None:
                 return
     raise LabError(
         f"{name} did not answer HTTP at {running.origin}{path} within {DEADLINE_S:g} "
-        f"s{last_line(log)}: a container must listen at $ADDR, or on $PORT.",
+        f"s{last_line(log)}: the server in the container must listen at the address $ADDR, "
+        "or on port $PORT.",
         exit_code=1,
     )
 
@@ -276,7 +277,8 @@ def wait_ready(
             return
     if answer is not None:
         raise LabError(
-            f"Another program than {name} answers on port {running.port}: its nonce is wrong.",
+            f"Another program than {name} answers on port {running.port}, because the "
+            f"answer lacks the nonce that the lab gave to {name}: end this program.",
             exit_code=1,
         )
     why = f", {want}" if (want := memory.want(running.pid)) else ""

@@ -42,8 +42,8 @@ WAYS = 10
 """Number of connections opened to measure the round-trip time between two hosts."""
 LATENCY_DEVICE = "/dev/cpu_dma_latency:/dev/cpu_dma_latency:rw"
 OPEN_TO_ALL = (
-    "During a trial the server can be reached by everybody in the network of its host's address: "
-    "use a network that is the lab's alone, or a firewall."
+    "During a trial everybody in the network of the server's host can reach the server: "
+    "use a network that only the lab uses, or a firewall."
 )
 NEEDS = (
     "__init__.py",
@@ -203,8 +203,9 @@ class Fleet:
         needed = self._taken + (1 if hosts.server in hosts.generators else 0)
         if needed > len(cpus):
             raise LabError(
-                f"The server's host needs {needed} CPUs for its roles, and has {len(cpus)}: give "
-                "the server fewer, or the database and the generators another host."
+                f"The roles of the server's host need {needed} CPUs, but the host has "
+                f"{len(cpus)}: give the server fewer CPUs, or move the database and the "
+                "generators to another host."
             )
         generator = self.places[hosts.generators[0]]
         database = self.places[hosts.database]
@@ -310,8 +311,9 @@ def open_fleet(hosts: Hosts, ledger: Ledger, say: Callable[[str], None]) -> Iter
         for name, client in clients.items():
             if (kind := client.version().get("Arch")) != built_for:
                 raise LabError(
-                    f"The host of the {hosts.roles(name)} is {kind}, and this machine builds "
-                    f"images for {built_for}: use hosts of one architecture."
+                    f"The host of the {hosts.roles(name)} has the architecture {kind}, but "
+                    f"this machine builds images for {built_for}: use hosts of one "
+                    "architecture."
                 )
         say("Building the image of the instruments …")
         image = station_image(builder, "instruments")
@@ -514,12 +516,13 @@ def _require_apart(hosts: Hosts, places: Mapping[str, Place]) -> None:
         unknown = set(place.cpus) - set(place.said["cpus"])
         if unknown:
             raise LabError(
-                f"The host of the {place.role} has no CPU {min(unknown)}: it has "
-                f"{place.said['cpus']}."
+                f"The host of the {place.role} has no CPU {min(unknown)}: choose from its "
+                f"CPUs {place.said['cpus']}."
             )
         one_machine = place is not server and place.said["boot"] == server.said["boot"]
         if one_machine and set(place.cpus) & set(server.cpus):
             raise LabError(
-                f"The hosts of the server and of the {place.role} are one machine, and share a "
-                "CPU: give each other `cpus` in the hosts file."
+                f"The host of the server and the host of the {place.role} are the same "
+                "machine, and use the same CPU: give each of the two hosts different "
+                "`cpus` in the hosts file."
             )

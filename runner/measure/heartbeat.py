@@ -142,7 +142,9 @@ class Vigil:
             for each in given_up:
                 self._lost[each.name] = self._since(each)
         for each in given_up:
-            self._say(f"The host of the {each.name} is lost: the run ends.")
+            self._say(
+                f"The host of the {each.name} has not responded for too long, so the run ends."
+            )
             each.line.close()
             each.abandon()
 
@@ -157,8 +159,9 @@ class Vigil:
             elif silent_s > SAID_S and not each.is_reported:
                 each.is_reported = True
                 self._say(
-                    f"The host of the {each.name} is silent since {self._since(each)}: the run "
-                    f"ends if it stays silent for {LOST_S:g} s."
+                    f"The host of the {each.name} has not responded since "
+                    f"{self._since(each)}: the run ends if the host stays silent for "
+                    f"{LOST_S:g} s."
                 )
             elif silent_s <= SAID_S and each.is_reported:
                 each.is_reported = False

@@ -20,7 +20,8 @@ DEVICE = Path("/dev/cpu_dma_latency")
 STATES = Path("/sys/devices/system/cpu")
 """Folder that contains, for each CPU, the folders of its idle states."""
 NO_STATES = (
-    "this kernel leaves their sleep to the hypervisor, and has no idle states to choose from"
+    "the kernel of this virtual machine leaves the CPUs' sleep to the hypervisor, and has "
+    "no idle states that the lab could choose"
 )
 WATCHED_S = 0.2
 """Time to observe whether CPUs still sleep. An idle CPU wakes several times in this time."""
@@ -73,7 +74,7 @@ class IdleCpus:
             if not before:
                 self.problem = NO_STATES
             elif slept:
-                self.problem = f"they still sleep ({', '.join(sorted(slept))})"
+                self.problem = f"the CPUs still enter sleep states ({', '.join(sorted(slept))})"
         if self.problem is not None:
             self.close()
         else:
@@ -106,8 +107,8 @@ def idle_states(states: Path = STATES) -> dict[Path, int]:
 def remedy(problem: str) -> str:
     """Return the warning that idle CPUs cannot be kept awake, with a remedy if there is one."""
     said = (
-        f"Idle CPUs cannot be kept awake: {problem}. Rates at few connections are then mostly the "
-        "time that a CPU "
+        f"Idle CPUs cannot be kept awake: {problem}. With few connections, a rate then "
+        "depends mostly on the time that a CPU "
     )
     if problem == NO_STATES:
         return f"{said}takes to wake: compare servers at many connections."

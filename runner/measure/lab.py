@@ -117,8 +117,8 @@ def _alone() -> Iterator[tuple[str, ...]]:
             name.bind(ONE_A_MACHINE)
         except OSError:
             yield (
-                "Another lab is measuring on this machine, and each distorts the other's numbers: "
-                "wait until it has ended.",
+                "Another lab is measuring on this machine, and two labs at once distort "
+                "each other's numbers: wait until the other one has ended.",
             )
         else:
             yield ()
@@ -169,7 +169,7 @@ def _engine(
         yield AttachedEngine(apis)
         return
     if choice == "process":
-        yield ProcessEngine(book, "asked for with --engine process")
+        yield ProcessEngine(book, "as --engine process asks for")
         return
     from docker.errors import DockerException  # noqa: PLC0415
 
@@ -191,9 +191,7 @@ def _engine(
     with contextlib.closing(client):
         reaped += sweep(client)
         host = DockerHost(client)
-        asked = (
-            "asked for with --engine docker" if choice == "docker" else "a Docker engine answers"
-        )
+        asked = "as --engine docker asks for" if choice == "docker" else "a Docker engine answers"
         yield DockerEngine(host, host, book, asked)
 
 

@@ -153,8 +153,9 @@ def place(server_cpus: int, database_cpus: int = 0) -> Placement:
         return Placement(cpus, cpus, cpus[:database_cpus])
     if server_cpus >= len(cpus):
         raise LabError(
-            f"The campaign gives the server {server_cpus} CPUs, but of {len(cpus)} at least one "
-            "must be left for the load generator: lower server_cpus."
+            f"The campaign gives the server {server_cpus} CPUs, but at least one of this "
+            f"machine's {len(cpus)} CPUs must be left for the load generator: lower "
+            "server_cpus."
         )
     server = cpus[:server_cpus]
     rest = cpus[server_cpus:]
@@ -245,13 +246,13 @@ def _of_placement(cores: Sequence[Sequence[int]], placement: Placement) -> list[
         )
     elif not placement.disjoint:
         text = (
-            "There is only one CPU, which server and generator share, so that no verdict is "
-            "possible: use a machine (or a `taskset`) with two or more."
+            "There is only one CPU, which server and load generator share, so that no "
+            "verdict is possible: use a machine (or a `taskset`) with two or more CPUs."
         )
     else:
         text = (
-            "The database shares the generator's CPUs, because there are too few: use a machine "
-            "with three or more."
+            "The database shares the load generator's CPUs, because there are too few "
+            "CPUs: use a machine with three or more."
         )
     parts = {
         "server": placement.server,
@@ -264,10 +265,10 @@ def _of_placement(cores: Sequence[Sequence[int]], placement: Placement) -> list[
     sides = [(sorted({*core} & {*placement.server}), sorted({*core} & others)) for core in cores]
     ours, theirs = next((pair for pair in sides if all(pair)), ([], []))
     text = (
-        f"The server's {cpu_list(ours)} and the load's {cpu_list(theirs)} are hyper-threads of one "
-        "core, and each slows the other: `echo off | sudo tee "
-        "/sys/devices/system/cpu/smt/control`, or run the lab under `taskset -c` with one CPU of "
-        "each core."
+        f"The server's {cpu_list(ours)} and the load's {cpu_list(theirs)} are hyper-threads "
+        "of one core, so each slows the other: switch hyper-threads off by `echo off | "
+        "sudo tee /sys/devices/system/cpu/smt/control`, or run the lab under `taskset -c` "
+        "with one CPU of each core."
     )
     return [
         *found,
@@ -291,24 +292,26 @@ def _of_cpus(facts: MachineFacts, root: Path, sleep: Callable[[float], object]) 
     unseen = "none that this system can see"
     sentences = {
         "governor": (
-            f"The CPU governor is {governor}, and changes clock speed: "
-            "`sudo cpupower frequency-set -g performance`."
+            f"The CPU governor is {governor}, which changes the clock speed during the run: "
+            "set another one by `sudo cpupower frequency-set -g performance`."
         ),
         "turbo": (
-            "Turbo is on: clock speed falls as the CPU warms up and as more cores work; write 1 "
-            f"to /{_CPU}/intel_pstate/no_turbo, or 0 to /{_CPU}/cpufreq/boost."
+            "Turbo is on, so the clock speed falls while the CPU warms up and while more "
+            f"cores work: switch it off by writing 1 to /{_CPU}/intel_pstate/no_turbo, or 0 "
+            f"to /{_CPU}/cpufreq/boost."
         ),
         "steal": (
-            f"The hypervisor took CPU time ({took}), which makes a server look slow or idle: use a "
-            "machine with dedicated CPUs, or a less busy one."
+            f"The hypervisor took CPU time from this machine ({took}), which makes a server "
+            "look slow or idle: use a machine with dedicated CPUs, or a less busy host."
         ),
         "load": (
-            f"The machine was busy before the run ({average}): wait, or end other programs (`top`)."
+            f"The machine was busy before the run ({average}): wait until it is idle, or "
+            "end the programs that `top` shows."
         ),
         "priority": (
-            "Sampler and probe may not use real-time priority, and sometimes wait for the "
-            "generator's CPU: allow `rtprio 1` in /etc/security/limits.conf, or give a container "
-            "`--cap-add SYS_NICE`."
+            "The lab's sampler and probe may not use real-time priority, so they sometimes "
+            "wait while the generator uses their CPU: allow `rtprio 1` in "
+            "/etc/security/limits.conf, or give a container `--cap-add SYS_NICE`."
         ),
     }
     return [
@@ -359,24 +362,26 @@ def _of_connections(
     tracked = facts["nf_conntrack_max"]
     needed = connections + OTHER_FILES
     waiting = number_after(b" tw ", _read(root / "proc/net/sockstat").encode()) or 0
-    can_wait = f"{backlog} connections can wait to be accepted"
-    can_track = f"{tracked} connections can be tracked (a trial opens up to {opened})"
-    room = "the firewall, if any, tracks no connections" if tracked is None else can_track
-    allowed = f"up to {files} ({connections} connections need {needed})"
+    can_wait = f"{backlog} connections can wait until the server accepts them"
+    can_track = f"the kernel can track {tracked} connections (a trial opens up to {opened})"
+    room = "the kernel does not track connections" if tracked is None else can_track
+    allowed = f"a process may open up to {files} files ({connections} connections need {needed})"
     sentences = {
         "files": (
-            f"`ulimit -Hn` allows {files} open files, and {connections} connections need "
+            f"`ulimit -Hn` allows {files} open files, but {connections} connections need "
             f"{needed}: as root, run `ulimit -n {max(65_536, needed)}`, or set `nofile` in "
             "/etc/security/limits.conf."
         ),
         "backlog": (
-            f"net.core.somaxconn is {backlog}, which bursts of {connections} connections overflow: "
-            f"`sudo sysctl -w net.core.somaxconn={max(4096, connections)}`."
+            f"net.core.somaxconn is {backlog}, so a burst of {connections} new connections "
+            "overflows the server's queue of unaccepted connections: run `sudo sysctl -w "
+            f"net.core.somaxconn={max(4096, connections)}`."
         ),
         "tracking": (
-            f"nf_conntrack_max is {tracked}, and a trial opens up to {opened} connections, which "
-            "are tracked for two minutes, and the kernel drops packets if the table is full: "
-            f"`sudo sysctl -w net.netfilter.nf_conntrack_max={max(262_144, 2 * opened)}`."
+            f"The kernel tracks at most {tracked} connections (nf_conntrack_max), each for "
+            "two minutes after its end, and drops packets if the table is full; a trial "
+            f"opens up to {opened} connections. Run `sudo sysctl -w "
+            f"net.netfilter.nf_conntrack_max={max(262_144, 2 * opened)}`."
         ),
     }
     return [
@@ -402,17 +407,22 @@ def _ports(facts: MachineFacts, waiting: int, connections: int, opened: int) -> 
     text = ""
     if reuse == 0 and ports - waiting < 2 * connections <= ports:
         text = (
-            f"{waiting} of {ports} ports are held by connections that were closed within the last "
-            "minute: wait, or `sudo sysctl -w net.ipv4.tcp_tw_reuse=2`."
+            f"{waiting} of {ports} ports for outgoing connections are still held by "
+            "connections that were closed within the last minute: wait a minute, or run "
+            "`sudo sysctl -w net.ipv4.tcp_tw_reuse=2`."
         )
     elif ports < needed:
         text = (
-            f"There are {ports} ports for outgoing connections ({first} to {last}), and {needed} "
-            "are needed: `sudo sysctl -w net.ipv4.ip_local_port_range='16384 65535'`."
+            f"There are only {ports} ports for outgoing connections ({first} to {last}), "
+            f"but {needed} are needed: run `sudo sysctl -w "
+            "net.ipv4.ip_local_port_range='16384 65535'`."
         )
     elif reuse == 0 and ports < opened:
         text = (
-            f"net.ipv4.tcp_tw_reuse is 0: a closed connection keeps one of {ports} ports for a "
-            f"minute, and a trial opens up to {opened}; `sudo sysctl -w net.ipv4.tcp_tw_reuse=2`."
+            "net.ipv4.tcp_tw_reuse is 0, so a closed connection keeps its port for a "
+            f"minute; there are {ports} ports, and a trial opens up to {opened} "
+            "connections. Run `sudo sysctl -w net.ipv4.tcp_tw_reuse=2`."
         )
-    return judged("ports", not text, f"{ports} for outgoing connections ({first} to {last})", text)
+    return judged(
+        "ports", not text, f"{ports} ports for outgoing connections ({first} to {last})", text
+    )

@@ -60,12 +60,14 @@ def refusal() -> str | None:
         level = PARANOID.read_text().strip()
         if os.geteuid() != 0 and level != "-1":
             return (
-                f"The kernel does not let this user profile (perf_event_paranoid is {level}): run "
-                "as root, or set it with `sysctl kernel.perf_event_paranoid=-1`."
+                "The kernel does not let this user profile (perf_event_paranoid is "
+                f"{level}): run the lab as root, or run `sysctl "
+                "kernel.perf_event_paranoid=-1`."
             )
     return (
-        "The kernel refuses perf: run on the host, or give the container the capabilities PERFMON "
-        "and SYS_ADMIN, with /sys/kernel/tracing mounted."
+        "The kernel does not let perf profile inside this container: run the lab on the "
+        "host, or give the container the capabilities PERFMON and SYS_ADMIN, and mount "
+        "/sys/kernel/tracing in it."
     )
 
 

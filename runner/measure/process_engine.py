@@ -82,7 +82,9 @@ class Pinned:
             return self.popen.wait(timeout=self.grace_s + 10)
         except subprocess.TimeoutExpired:
             raise LabError(
-                f"Process {self.pid} cannot be killed: it waits for a device.", exit_code=1
+                f"Process {self.pid} cannot be killed, because it waits for a device inside "
+                "the kernel.",
+                exit_code=1,
             ) from None
 
 
@@ -150,8 +152,8 @@ class ProcessEngine:
         if not server.contract and not server.run_command:
             raise LabError(
                 "A folder with a Dockerfile needs a Docker engine, and this run has none "
-                f"({self.reason}): start one, or start the server yourself and give its address by "
-                "--url."
+                f"({self.reason}): start a Docker engine, or start the server yourself and "
+                "give its address by --url."
             )
         for need in server.run_needs:
             if self._find(need) is None:

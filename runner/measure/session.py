@@ -586,7 +586,9 @@ def _await(server: Server, workload: Workload, running: Running, nonce: str, log
         ):
             if not check.ok:
                 raise LabError(
-                    f"{server.name} breaks the contract: {check.name}, {check.detail}.", exit_code=1
+                    f"{server.name} breaks the rule `{check.name}` of the HTTP contract: "
+                    f"{check.detail}.",
+                    exit_code=1,
                 )
         return answered_ns
     require_answer("the server", running, workload.probe_path or workload.path)

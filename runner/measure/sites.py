@@ -156,11 +156,14 @@ class Site:
                 to.flush()
                 if not select.select([out], [], [], PATIENCE_S)[0]:
                     raise LabError(
-                        f"The {name} did not answer within {PATIENCE_S:.0f} s.", exit_code=1
+                        f"The process of the {name} did not answer within {PATIENCE_S:.0f} s.",
+                        exit_code=1,
                     )
                 answer = out.readline()
             if not answer:
-                raise LabError(f"The {name} ended too early.", exit_code=1)
+                raise LabError(
+                    f"The process of the {name} ended before the end of the trial.", exit_code=1
+                )
             return answer.strip()
 
         try:

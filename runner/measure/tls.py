@@ -135,7 +135,8 @@ def require_certificates(path: str) -> None:
     except (OSError, ValueError) as error:
         why = "it does not exist" if isinstance(error, FileNotFoundError) else "it has none"
         raise LabError(
-            f"--ca {path} must name a file with certificates in PEM form, and {why}: check it."
+            f"--ca {path} must name a file with certificates in PEM form, but {why}: check "
+            "the file."
         ) from None
 
 
@@ -207,7 +208,7 @@ def _unfit(url: str, tls: Tls, error: ssl.SSLCertVerificationError) -> LabError:
         )
     remedy = "give its certificate authority by --ca FILE"
     if tls.ca is not None:
-        remedy = f"give a file with its certificate authority by --ca, other than {tls.ca}"
+        remedy = f"give another file than {tls.ca} by --ca, one that has its certificate authority"
     return LabError(
         f"The certificate of {url} is not trusted ({error.verify_message}): {remedy}, or {anyway}."
     )
@@ -234,21 +235,22 @@ def _refused(url: str, tls: Tls, error: OSError) -> LabError:
         )
     said = error.strerror or str(error) or type(error).__name__
     return HandshakeError(
-        f"The server at {url} ended TLS's handshake ({said}): give the address of an HTTPS server."
+        f"The server at {url} ended the TLS handshake ({said}): give the address of an "
+        "HTTPS server."
     )
 
 
 def speaks_plainly(url: str) -> LabError:
     """Return the error for a server without TLS at an `https://` URL."""
     there = url.replace("https://", "http://", 1)
-    return LabError(f"The server at {url} does not speak TLS: write {there}.")
+    return LabError(f"The server at {url} does not speak TLS: write the address as {there}.")
 
 
 def only_http_2(url: str) -> LabError:
     """Return the error for a server that does not speak HTTP/1.1."""
     return LabError(
-        f"The server at {url} speaks HTTP/2 only, and the probe, the second witness, speaks "
-        "HTTP/1.1: let the server offer HTTP/1.1, too."
+        f"The server at {url} speaks only HTTP/2, but the probe (the lab's own client "
+        "beside the load) speaks HTTP/1.1: let the server offer HTTP/1.1, too."
     )
 
 

@@ -226,7 +226,9 @@ def load_campaign(name: str) -> Campaign:
     for server in environments.values:
         table = replace(top, header=f"[environment.{server}]")
         if server not in given["servers"]:
-            raise table.error("", f"{table.header} must be a table named after one of `servers`")
+            raise table.error(
+                "", f"{table.header} must be named after one of the campaign's `servers`"
+            )
         for variable, value in environments.value(server, Pairs):
             if variable in RESERVED:
                 raise table.error(variable, f"the lab sets {variable} itself: remove it")
@@ -234,7 +236,10 @@ def load_campaign(name: str) -> Campaign:
     for label, server in given.get("copies", ()):
         check_name("Copy", label)
         if label not in given["servers"] or label == server:
-            message = f"{label!r} must be one of the campaign's servers, and differ from {server!r}"
+            message = (
+                f"the copy {label!r} must be listed in the campaign's `servers`, and must have "
+                f"another name than the copied server {server!r}"
+            )
             raise top.table("copies").error(label, message)
     given = {
         "seed": 1,
@@ -302,11 +307,13 @@ def _load(table: Table, written: Collection[str], servers: Collection[str]) -> L
     for key in _SESSIONS:
         if key in written and not sliced:
             why = (
-                "ramps and searches cannot be sliced"
+                "the load of a ramp or a search cannot be cut into slices"
                 if rising
                 else "the campaign has no [sessions]"
             )
-            raise table.error(key, f"{key!r} is for loads in sessions, and {why}: remove it")
+            raise table.error(
+                key, f"{key!r} is only for loads that run in sessions, but {why}: remove {key!r}"
+            )
         if sliced and key not in given:
             raise table.lacks(key)
         given[key] = given[key] if sliced else None
@@ -340,8 +347,9 @@ def _check_sizes(
     if max(given.get("rates_rps", ()), default=0.0) > most_rps:
         raise table.error(
             "rates_rps",
-            f"{workload.tool} sends single requests at up to {most_rps:,.0f} requests/s, and "
-            "bursts above that: use a workload of vegeta for higher rates",
+            f"{workload.tool} sends evenly spaced requests only up to {most_rps:,.0f} "
+            "requests/s, and bursts of requests above this rate: use a workload of vegeta "
+            "for higher rates",
         )
 
 
@@ -367,7 +375,7 @@ def _check_load(table: Table, load: Load, servers: Collection[str]) -> None:
                 each = "" if load.slices is None else f" in each of {load.slices} slices"
                 raise table.error(
                     "iterations",
-                    f"{iterations} iterations are fewer than {users} virtual users{each}",
+                    f"there are fewer iterations ({iterations}) than virtual users ({users}){each}",
                 )
 
 

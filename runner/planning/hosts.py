@@ -61,7 +61,11 @@ def read_hosts(path: str) -> Hosts:
     hosts = top.table("host")
     for name, given in hosts.values.items():
         if not isinstance(given, dict) or not re.fullmatch(r"[A-Za-z0-9_-]{1,32}", name):
-            raise hosts.error(name, f"host {name!r} must be a table [host.NAME] with a plain name")
+            raise hosts.error(
+                name,
+                f"host {name!r} must be a table [host.NAME], whose name has 1 to 32 letters, "
+                "digits, '-' or '_'",
+            )
     if not hosts.values:
         raise hosts.error("host", "the file has no host: add a table such as [host.sut]")
     found = [
@@ -82,7 +86,9 @@ def read_hosts(path: str) -> Hosts:
                     key, f"there is no host {name!r}: choose from {', '.join(hosts.values)}"
                 )
     if len(given.generators) > MOST_GENERATORS:
-        raise table.error("generators", f"name at most {MOST_GENERATORS} generators")
+        raise table.error(
+            "generators", f"there may be at most {MOST_GENERATORS} generators: name fewer"
+        )
     return Hosts(
         tuple(found),
         server=given.server,
@@ -105,17 +111,22 @@ def _host(name: str, table: Table) -> Host:
             raise ValueError
     except ValueError:
         raise table.error(
-            "address", f"address {given.address!r} must be the IP address of one host"
+            "address", f"address {given.address!r} must be the IP address of the host"
         ) from None
     folder = None if given.certificates is None else Path(given.certificates).expanduser()
     if folder is not None:
         for each in ("ca.pem", "cert.pem", "key.pem"):
             if not (folder / each).is_file():
-                raise table.error("certificates", f"the folder {folder} has no {each}")
+                raise table.error(
+                    "certificates",
+                    f"the folder {folder} must contain the files ca.pem, cert.pem and key.pem, "
+                    f"but has no {each}",
+                )
     elif engine.startswith("tcp://"):
         raise table.error(
             "engine",
-            "anybody can use an engine at tcp:// without certificates: name the folder of "
-            "certificates, or use ssh://",
+            "without certificates, anybody on the network can use an engine at tcp://: set "
+            "`certificates` to the folder of the certificates, or reach the engine by "
+            "ssh://",
         )
     return Host(name, engine, given.address, folder, given.cpus)

@@ -74,8 +74,8 @@ def plan_trials(campaign: Campaign, servers: Sequence[Server]) -> list[Trial]:
     ]
     if sum(repeats for repeats, _ in cells) > MOST_TRIALS:
         raise LabError(
-            f"Campaign {campaign.name} has more than {MOST_TRIALS:,} trials: "
-            "reduce servers, loads or repeats."
+            f"Campaign {campaign.name} has more than {MOST_TRIALS:,} trials, which is the "
+            "most that a run may have: reduce the number of servers, loads or repeats."
         )
     shuffler = random.Random(campaign.seed)  # noqa: S311 - reproducible on purpose
     trials: list[Trial] = []
@@ -96,8 +96,8 @@ def plan_trials(campaign: Campaign, servers: Sequence[Server]) -> list[Trial]:
     ]
     if twice:
         raise LabError(
-            f"Campaign {campaign.name} has two loads with the name {twice[0]}: give them different "
-            "sizes, or put them into two campaigns."
+            f"Campaign {campaign.name} has two loads that would have the same name "
+            f"{twice[0]}: give the loads different sizes, or put them into two campaigns."
         )
     return trials
 
@@ -207,10 +207,11 @@ def choose(
         sent = search.from_rps * search.duration_s
         if sent < needed:
             raise LabError(
-                f"A step of the search for {search.objective} sends only {short_number(sent)} "
-                f"requests at {short_number(search.from_rps)}/s, but its percentile needs "
-                f"{needed:,}: multiply duration_s or --scale by {short_number(needed / sent)}, or "
-                "raise from_rps."
+                f"A step of the search for {search.objective} sends only "
+                f"{short_number(sent)} requests at the lowest rate "
+                f"({short_number(search.from_rps)}/s), but {needed:,} are needed to "
+                "estimate the percentile: multiply duration_s or --scale by "
+                f"{short_number(needed / sent)}, or raise from_rps."
             )
     if repeats is not None:
         chosen = replace(
@@ -229,8 +230,8 @@ def with_rates(campaign: Campaign, capacity: Callable[[Workload], float] | None)
         return campaign
     if capacity is None:
         raise LabError(
-            f"The rates of campaign {campaign.name} are shares of the slowest server's capacity: "
-            "name a run that measured it with --rates-of RUN."
+            f"The rates of campaign {campaign.name} are percentages of the slowest server's "
+            "capacity: name a run that measured this capacity, by --rates-of RUN."
         )
     loads = []
     for load in campaign.loads:

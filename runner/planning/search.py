@@ -39,8 +39,8 @@ class Objective:
         found = _OBJECTIVE.fullmatch(text.strip())
         if found is None:
             raise LabError(
-                f"{text!r} is not an objective: write one such as 'p99 <= 10 ms' (p50, p90, p95, "
-                "p99 or p999)."
+                f"{text!r} is not an objective: write a percentile (p50, p90, p95, p99 or "
+                "p999) and its upper limit, such as 'p99 <= 10 ms'."
             )
         return cls(found[1], float(found[2]))
 

@@ -19,7 +19,7 @@ from runner.shapes import Idle, LoadModel, Mode
 
 def _different(values: tuple[Any, ...]) -> tuple[Any, ...]:
     if not values or len(set(values)) < len(values):
-        raise ValueError("the list is empty, or has a value twice")
+        raise ValueError("a list of different values: this list is empty or repeats a value")
     return values
 
 
@@ -29,7 +29,7 @@ def _listed(value: Any) -> Any:
 
 def _pairs(value: Any) -> Any:
     if not isinstance(value, dict):
-        raise ValueError("it is not a table")
+        raise ValueError("a table")
     return tuple(sorted(value.items()))
 
 
@@ -66,7 +66,7 @@ _RATE_WORDS = "a number of requests a second, greater than 0 and at most 10,000,
 Text = Annotated[_TEXT, Kind("a non-empty string")]
 Texts = Annotated[tuple[str, ...], Kind("a list of strings")]
 Names = Annotated[
-    tuple[_TEXT, ...], _DIFFERENT, _LISTED, Kind("a name, or a list of different ones")
+    tuple[_TEXT, ...], _DIFFERENT, _LISTED, Kind("a name, or a list of different names")
 ]
 Pairs = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_pairs), Kind("a table of strings")]
 SubTable = Annotated[dict[str, Any], Kind("a table, such as [name] and lines below it")]
@@ -77,7 +77,7 @@ Counts = Annotated[
     tuple[_COUNT, ...],
     _SOME,
     _LISTED,
-    Kind("a whole number of at least 1, or a list of such"),
+    Kind("a whole number of at least 1, or a list of such numbers"),
 ]
 EvenCount = Annotated[
     int,
@@ -99,7 +99,7 @@ Shares = Annotated[
     tuple[_SHARE, ...],
     _DIFFERENT,
     _LISTED,
-    Kind("a share of a core from 0.1 to 1, or a list of different ones"),
+    Kind("a share of a core from 0.1 to 1, or a list of different shares"),
 ]
 IdleStates = Annotated[
     tuple[Idle, ...], _DIFFERENT, _LISTED, Kind("'polling', 'system', or a list of both")

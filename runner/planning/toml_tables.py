@@ -106,7 +106,7 @@ class Table:
                 raise self._wrong(faults[0]) from None
             key = str(unknown[0]["loc"][0])
             known = ", ".join(model.keys())
-            raise self.error(key, f"unknown key {key!r}: use one of {known}") from None
+            raise self.error(key, f"unknown key {key!r}: the known keys are {known}") from None
 
     def value(self, key: str, kind: Any) -> Any:
         """Return one value as its kind, an annotated type; raise LabError if wrong or missing."""

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from runner.console import TrialProgress  # prints to the terminal; this module only calls it
 
 WAIT = (
-    "Waiting for room in the kernel's table of tracked connections: the next trial opens up to "
-    "{:,} connections."
+    "Waiting until the kernel's table of tracked connections has room, because the next "
+    "trial opens up to {:,} connections."
 )
 # A disk with less free space than this counts as full. If a trial that writes to the disk fails,
 # the full disk is taken as the reason.
@@ -114,7 +114,7 @@ def run_trials(
         said = (
             str(error)
             if isinstance(error, LabError)
-            else f"The operating system reports: {error.strerror or error}."
+            else f"The operating system refused an operation: {error.strerror or error}."
         )
         then = f" Then {resume}." if resume else ""
         raise LabError(f"{said}{then}", exit_code=1) from error
@@ -242,7 +242,7 @@ def _blame_the_machines(run: RunFolder, sites: Sites, fates: Mapping[str, _Fate]
         _interrupt(fates, loss)
     elif full := _full_disk(run, sites):
         said = next((fate.error for fate in fates.values() if fate.error is not None), None)
-        _interrupt(fates, f"{full} The trial said: {said}")
+        _interrupt(fates, f"{full} The error of the trial was: {said}")
 
 
 def _hide_addresses(run: RunFolder, sites: Sites, fates: Mapping[str, _Fate]) -> None:
@@ -267,7 +267,7 @@ def _sentence(error: Exception) -> str:
         return str(error)
     if isinstance(error, OSError):
         where = f": {error.filename}" if error.filename else ""
-        return f"the system refused: {error.strerror or error}{where}"
+        return f"the operating system refused an operation: {error.strerror or error}{where}"
     return f"{type(error).__name__}: {error}"
 
 

@@ -148,8 +148,9 @@ def resume_campaign(
     campaign = campaign_from_manifest(begun)
     if (campaign.owns or campaign.environment) and not begun_here(run):
         raise LabError(
-            f"Run {run.run_id} was not begun in this lab, and brings a program, a script or an "
-            "environment, which resuming would execute: start a new run."
+            f"Run {run.run_id} was begun elsewhere, not in this lab. To resume it would "
+            "execute the program, the script or the environment that it brings along. "
+            "Start a new run instead."
         )
     servers = campaign_servers(campaign)
     planned = plan_trials(campaign, servers)
@@ -175,7 +176,7 @@ def resume_campaign(
     tools = preparing.tools_of(remaining)
     changed = preparing.changed_file(begun, inputs_of(campaign, servers))
     if changed is not None:
-        raise LabError(f"{changed}: put it back, or start a new run.")
+        raise LabError(f"{changed}: restore the file, or start a new run.")
     with open_lab(_engine(begun), campaign.owns, hosts, report.say) as opened:
         setting = preparing.set_up(opened, campaign, planned, remaining, tools)
         require_same_setting(begun, setting)
@@ -233,9 +234,9 @@ def _resumable(run: RunFolder, hosts: Hosts | None) -> Manifest:
             raise cannot_go_on(f"its run.json does not name the {name} with which it began")
     if (hosts is None) != (manifest.hosts is None):
         where = (
-            "this machine alone: leave out --hosts"
+            "this machine alone: omit --hosts"
             if hosts
-            else "several hosts: name them with --hosts"
+            else "several hosts: name the same hosts with --hosts"
         )
         raise LabError(f"Run {run.run_id} began on {where}.")
     return manifest

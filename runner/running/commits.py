@@ -56,7 +56,9 @@ class Repository:
         if shutil.which("git") is None:
             raise LabError("git is not installed: `apt-get install git`.")
         if not folder.is_dir():
-            raise LabError(f"There is no folder {folder}: give the --folder of your server.")
+            raise LabError(
+                f"There is no folder {folder}: give the folder of your server by --folder."
+            )
         found = _git(folder, "rev-parse", "--show-toplevel")
         if found.returncode != 0:
             if "dubious ownership" in found.stderr:
@@ -66,7 +68,7 @@ class Repository:
                 )
             raise LabError(
                 f"{folder} is in no git repository: run `git init` there and commit both "
-                "versions, or give the --folder of one."
+                "versions, or name a folder inside a repository by --folder."
             )
         top = Path(found.stdout.strip())
         return cls(top, folder.resolve().relative_to(top.resolve()))

@@ -58,7 +58,7 @@ class Prepared:
         begun = Manifest(inputs=dict(self.inputs))
         said = changed_file(begun, inputs_of(self.bench.campaign, servers))
         if said is not None:
-            raise CannotGoOnError(f"{said}: restore it.")
+            raise CannotGoOnError(f"{said}: restore the file.")
         for ready in self.servers.values():
             run_as_it_is = (
                 ready.image is None
@@ -184,7 +184,10 @@ def ask_idle(opened: Lab, trials: Sequence[Trial]) -> str:
 def greet(opened: Lab, warnings: Iterable[str], say: Callable[[str], None]) -> None:
     """Report the leftovers that were removed, the engine, and warnings about this machine."""
     if opened.reaped:
-        say(f"Removed leftovers of a dead run: {', '.join(opened.reaped)}.")
+        say(
+            "Removed leftovers of a run that ended without cleaning up: "
+            f"{', '.join(opened.reaped)}."
+        )
     word = "NO CONTAINERS. Engine" if opened.engine.name == "process" else "Engine"
     say(f"{word}: {opened.engine.name} ({opened.engine.reason}).")
     for warning in warnings:
@@ -323,7 +326,7 @@ def require_room(trials: Sequence[Trial], room: Room) -> None:
     )
     if allowed != resource.RLIM_INFINITY and allowed < files:
         raise LabError(
-            f"{connections} connections need {files} open files, and `ulimit -Hn` allows "
+            f"{connections} connections need {files} open files, but `ulimit -Hn` allows "
             f"{allowed}: as root, run `ulimit -n {max(65_536, files)}`, or set `nofile` in "
             "/etc/security/limits.conf.",
             exit_code=1,
@@ -346,7 +349,7 @@ def require_room_there(trials: Sequence[Trial], sites: Sites) -> None:
 def _require(needed: int, there: int, where: str, remedy: str) -> None:
     if there < needed:
         raise LabError(
-            f"The trials need about {needed / 2**30:.2g} GiB {where}, and {there / 2**30:.2g} GiB "
-            f"are free: free some, or {remedy}.",
+            f"The trials need about {needed / 2**30:.2g} GiB {where}, but only "
+            f"{there / 2**30:.2g} GiB are free: free some space, or {remedy}.",
             exit_code=1,
         )

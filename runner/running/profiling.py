@@ -145,7 +145,10 @@ def _doing(profile: Profile) -> str:
     servers = f"{count} server{'s' * (count != 1)}"
     if not profile.session.startswith(TIMELINE):
         return f"Profiling {servers} under {profile.load_id} …"
-    return f"Recording {servers} under {profile.load_id} in one piece, for what a spike runs …"
+    return (
+        f"Recording {servers} under {profile.load_id} without a break, to see which functions "
+        "run during a spike …"
+    )
 
 
 def note_missing(run: RunFolder, missing: Sequence[str]) -> None:

@@ -132,7 +132,8 @@ def require_same_setting(begun: Manifest, setting: Setting) -> None:
         if difference.condition is Condition.IDLE_CPUS:
             why = setting.opened.idle.problem or "another state was requested"
             raise cannot_go_on(
-                f"idle CPUs were {difference.here_in_words} then, which is not possible now ({why})"
+                f"the state of its idle CPUs was {difference.here_in_words} when it began, "
+                f"which is not possible now ({why})"
             )
         raise cannot_go_on(f"its {_noun(difference)} has changed since it began")
 

@@ -77,7 +77,11 @@ def settled(tables: Tables, until: str) -> Settled:
             done.add(str(load))
         elif math.isfinite(reach):
             widest = max(widest, reach)
-    rest = f"; the widest interval of the others is ±{100 * widest:.1f} %" if widest else ""
+    rest = (
+        (f"; the widest interval of a ratio under the other loads is ±{100 * widest:.1f} %")
+        if widest
+        else ""
+    )
     what = "decided" if width is None else f"within ±{100 * width:g} %"
     return Settled(
         loads=frozenset(names[load] for load in done),

@@ -180,14 +180,14 @@ def _remarks(repository: Repository, base: Commit, head: Commit) -> list[str]:
     said = []
     if base.sha == head.sha:
         said.append(
-            f"{base.named} and {head.named} are the same commit {base.sha[:10]}: this is an A/A "
-            "run, whose differences are noise."
+            f"{base.named} and {head.named} are the same commit {base.sha[:10]}, so this is "
+            "an A/A run: all its differences are noise."
         )
     if changed := repository.uncommitted():
         files = f"{changed} file{'s have' if changed > 1 else ' has'}"
         said.append(
-            f"{files} uncommitted changes, which are not measured: only commits are, so commit "
-            "them first to include them."
+            f"{files} uncommitted changes. The lab measures only commits: commit these "
+            "changes first to include them."
         )
     return said
 
@@ -232,8 +232,9 @@ def _require_recipe(folder: Path, commit: Commit) -> None:
     """Raise LabError if a commit has no file that says how to build and start it."""
     if not any((folder / name).is_file() for name in ("Dockerfile", "server.toml")):
         raise LabError(
-            f"Commit {commit.words} has neither a Dockerfile nor a server.toml in its folder: give "
-            "the commands that build and start it, `--build CMD --start CMD`."
+            f"Commit {commit.words} has neither a Dockerfile nor a server.toml in the "
+            "server's folder: give the commands that build and start the server, by "
+            "`--build CMD --start CMD`."
         )
 
 
@@ -336,8 +337,8 @@ def _try(
         except LabError as error:
             share = 1.0
             remarks.append(
-                f"The servers have whole cores instead of a share, so that the load generator may "
-                f"be the limit: {error}"
+                "The servers have whole cores instead of a share of a core, so the load "
+                f"generator may be the limit: {error}"
             )
     return _Tried(share, on_share_rps, min(rates), tuple(remarks))
 
@@ -384,9 +385,11 @@ def _open_slice_s(objective: Objective | None, rate_rps: int) -> float:
     needed_s = objective.least_requests / (rate_rps * OPEN_SLICES)
     if needed_s > LONGEST_OPEN_SLICE_S:
         raise LabError(
-            f"{objective.percentile} needs {objective.least_requests:,} requests in "
-            f"{OPEN_SLICES} slices of at most {LONGEST_OPEN_SLICE_S:g} s, but the common rate is "
-            f"{rate_rps} iterations/s: give a higher --rate, or a lower percentile."
+            f"{objective.percentile} can be estimated only from "
+            f"{objective.least_requests:,} requests, which must be sent in {OPEN_SLICES} "
+            f"slices of at most {LONGEST_OPEN_SLICE_S:g} s. The rate of {rate_rps} "
+            "iterations/s, which both commits get, is too low for that: give a higher "
+            "--rate, or a lower percentile."
         )
     return max(OPEN_SLICE_S, float(math.ceil(needed_s)))
 

@@ -108,7 +108,9 @@ def plan_user_api(asked: Asked, repeats: int | None, seed: int | None) -> Planne
     if asked.probe_path is not None and not asked.probe_path.startswith("/"):
         raise LabError(f"--probe-path {asked.probe_path!r} must begin with a slash.")
     if asked.also and asked.script is None:
-        raise LabError("--also needs a --script, because a plain GET uses its URL only: omit it.")
+        raise LabError(
+            "--also needs a --script, because a plain GET requests only its own URL: omit --also."
+        )
     _check_trust(asked)
     _check_as_written(asked)
     found = _at_urls(asked) if asked.urls else (_Found(_in_folder(asked)),)
@@ -116,15 +118,15 @@ def plan_user_api(asked: Asked, repeats: int | None, seed: int | None) -> Planne
     for api in apis:
         if api.port in asked.also:
             raise LabError(
-                f"--also {api.port} is the port of {api.url}, which the script may use anyway: "
-                "omit it."
+                f"--also {api.port} is the port of {api.url}, which the script may use "
+                "anyway: omit this --also."
             )
     script = None
     if asked.script is not None:
         if "?" in apis[0].path:
             raise LabError(
-                "A URL with a query is for a plain GET: with --script, let the script add it "
-                "to BASE_URL."
+                "A URL with a query is only for a plain GET: with --script, omit the query "
+                "and let the script add it to BASE_URL."
             )
         wrapper = PACKAGE / "workloads" / wrapper_name(as_written=asked.as_written)
         script = read_script(
@@ -167,13 +169,14 @@ def _at_urls(asked: Asked) -> tuple[_Found, ...]:
         raise LabError("The same --url is given twice: name two different servers.")
     if len(asked.urls) > MOST_URLS:
         raise LabError(
-            f"{len(asked.urls)} URLs are too many to load in turn: give at most {MOST_URLS}."
+            f"{len(asked.urls)} URLs are too many to be loaded in turn: give at most "
+            f"{MOST_URLS} URLs."
         )
     found = tuple(_at_url(asked, url) for url in asked.urls)
     if len({each.api.path for each in found}) > 1:
         raise LabError(
-            "The URLs have different paths: give all the same path and query, so that they can be "
-            "compared."
+            "The URLs have different paths or queries, so the servers cannot be compared: "
+            "give all URLs the same path and query."
         )
     if len(found) == 1:
         return found
@@ -191,7 +194,10 @@ def _at_url(asked: Asked, url: str) -> _Found:
     """
     for name, value in {"--folder": asked.folder, "--server-cpus": asked.server_cpus}.items():
         if value is not None:
-            raise LabError(f"{name} is for a server that the lab starts: omit it, or omit --url.")
+            raise LabError(
+                f"{name} is only for a server that the lab starts, not for a --url: omit {name} "
+                "or --url."
+            )
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -218,8 +224,8 @@ def _at_url(asked: Asked, url: str) -> _Found:
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     if asked.probe_path is not None and not asked.script:
         raise LabError(
-            "--probe-path needs a --script, because beside a plain GET the probe requests the "
-            "same URL: omit it."
+            "--probe-path needs a --script, because without a script the probe requests "
+            "the same URL as the load: omit --probe-path."
         )
     api = UserApi(USER_API, path, asked.probe_path or path, url=url, address=address, port=port)
     api = _over_tls(api, asked)
@@ -302,11 +308,14 @@ def _check_as_written(asked: Asked) -> None:
     if not asked.as_written:
         return
     if asked.script is None:
-        raise LabError("--as-written needs a --script, whose options give the load: give one.")
+        raise LabError(
+            "--as-written takes the load from the options of a script: add --script FILE."
+        )
     if len(asked.urls) > 1:
         raise LabError(
-            "--as-written loads one server, because a script's own load cannot be cut into slices: "
-            "run the command once for each --url, and compare the runs."
+            "--as-written can load only one server, because a load that the script itself "
+            "defines cannot be cut into slices: run the command once for each --url, and "
+            "compare the runs."
         )
     given = {
         "--vus": asked.vus,
@@ -319,7 +328,8 @@ def _check_as_written(asked: Asked) -> None:
     named = [name for name, value in given.items() if value is not None]
     if named:
         raise LabError(
-            f"With --as-written the script's options give the load: omit {' and '.join(named)}."
+            "With --as-written the script's own options define the load: omit "
+            f"{' and '.join(named)}."
         )
 
 
@@ -353,7 +363,8 @@ def _remarks_on_tls(api: UserApi, preferred: str | None) -> tuple[str, ...]:
         said.append(f"The certificate of {api.url} is not verified (--insecure).")
     if preferred == HTTP_2:
         said.append(
-            f"k6 speaks HTTP/2 with {api.url}, and the probe, the second witness, HTTP/1.1."
+            f"k6 speaks HTTP/2 with {api.url}, while the probe (the lab's own client beside "
+            "the load) speaks HTTP/1.1."
         )
     return tuple(said)
 
@@ -363,7 +374,7 @@ def _remarks_on_answers(url: str, first: Answers) -> tuple[str, ...]:
     if not first.others:
         return ()
     said = f"{len(first.others)} of {len(first.statuses)} first requests to {url} {first.in_words}"
-    return (f"{said}: in the load, such requests count as failed.",)
+    return (f"{said}. In the load, such requests count as failed.",)
 
 
 def _permitted(host: str, port: int, owned: str | None) -> str:
@@ -386,8 +397,9 @@ def _permitted(host: str, port: int, owned: str | None) -> str:
     for address, parsed in addresses.items():
         if owned is None and not (getattr(parsed, "ipv4_mapped", None) or parsed).is_loopback:
             raise LabError(
-                f"{host} is {address}, which is not loopback: the lab loads this machine only, "
-                f"unless you declare that you may load the host, with `--i-own-this-host {host}`."
+                f"{host} has the address {address}, which is not this machine's loopback "
+                "address. The lab loads another machine only if you declare that you may "
+                f"load it: add `--i-own-this-host {host}`."
             )
     ordered = sorted(addresses, key=lambda address: addresses[address].version)
     # Like k6, try IPv4 addresses first, and use the first address that accepts a connection.
@@ -409,8 +421,8 @@ def _in_folder(asked: Asked) -> UserApi:
         )
     if asked.owned_host is not None:
         raise LabError(
-            "--i-own-this-host is for a --url, and the lab starts a --folder on this machine: "
-            "omit it."
+            "--i-own-this-host is only for a --url, because the lab starts a --folder on "
+            "this machine: omit --i-own-this-host."
         )
     folder = Path(asked.folder)
     if not any((folder / name).is_file() for name in ("Dockerfile", "server.toml")):
@@ -443,12 +455,16 @@ def _load(asked: Asked, repeats: int | None, written: Written | None, *, several
         form = Iterations(asked.iterations)
         if asked.iterations < (least := users * (SLICES if several else 1)):
             each = f" in each of {SLICES} slices" if several else ""
-            said = f"{asked.iterations} iterations are fewer than {users} virtual users{each}"
+            said = (
+                f"There are fewer iterations ({asked.iterations}) than virtual users "
+                f"({users}){each}"
+            )
             raise LabError(f"{said}: give --iterations {least} or more.")
     elif asked.iterations is not None or (users is not None and not rates):
         raise LabError(
-            "A load is either closed, --vus N --iterations M, or open, --rate R --duration S with "
-            "--vus as the highest number of users: give one of the two."
+            "A load is either closed (--vus N --iterations M) or open (--rate R --duration "
+            "S, with --vus as the highest number of users): give the options of only one "
+            "of the two."
         )
     else:
         length_s = duration_s or DURATION_S
@@ -477,21 +493,23 @@ def _search(text: str, asked: Asked, rates_rps: Sequence[float]) -> Bisections:
     objective = Objective.parse(text)
     if asked.iterations is not None:
         raise LabError(
-            "--objective searches among open loads, which --iterations has no use for: omit it."
+            "--objective searches among open loads, and --iterations is for closed loads: "
+            "omit one of the two options."
         )
     if len(rates_rps) not in (0, 2):
         raise LabError(
-            "--objective searches between two rates: give none, or the lowest and the highest as "
-            "two --rate."
+            "--objective searches between two rates: give the lowest and the highest rate "
+            "as two --rate, or no --rate at all."
         )
     duration_s = asked.duration_s or DURATION_S
     least_rps = math.ceil(objective.least_requests / duration_s)
     low_rps, high_rps = sorted(rates_rps or (float(least_rps), float(MOST_RPS)))
     if low_rps < least_rps or low_rps == high_rps:
         raise LabError(
-            f"At {low_rps:g}/s a step of {duration_s:g} s has too few requests for its percentile, "
-            f"which needs {objective.least_requests:,}: give --duration "
-            f"{math.ceil(objective.least_requests / low_rps)} or more, or higher rates."
+            f"At {low_rps:g} requests/s a step of {duration_s:g} s sends too few requests "
+            f"to estimate the percentile, which needs {objective.least_requests:,}: give "
+            f"--duration {math.ceil(objective.least_requests / low_rps)} or more, or higher "
+            "rates."
         )
     return Bisections(
         objective.text, low_rps, high_rps, steps_between(low_rps, high_rps), duration_s
@@ -501,28 +519,37 @@ def _search(text: str, asked: Asked, rates_rps: Sequence[float]) -> Bisections:
 def _remarks(api: UserApi, script: Script | None) -> Iterator[str]:
     if script is not None and script.written is not None:
         yield (
-            f"The script's own options give the load: {script.written.words}. The lab sends no "
-            "warm-up, so the first requests are in the numbers; those of setup() and teardown() "
-            "are not."
+            f"The script's own options define the load: {script.written.words}. The lab "
+            "sends no warm-up, so the numbers include the first requests. They do not "
+            "include the requests of setup() and teardown()."
         )
     if script is not None and script.written is not None and script.unused:
-        yield "The script exports handleSummary, which the lab does not run, as it may write files."
+        yield (
+            "The script exports handleSummary, which the lab does not run, because this "
+            "function may write files."
+        )
     elif script is not None and script.unused:
         yield (
-            f"The script exports {', '.join(script.unused)}, which the lab does not use: the lab "
-            "sets the load, and its report replaces thresholds and summaries."
+            f"The script exports {', '.join(script.unused)}, which the lab does not use, "
+            "because the lab sets the load, and its report replaces thresholds and "
+            "summaries."
         )
     if script is not None:
         yield (
-            f"The probe requests {api.probe_path} only, not what the script requests: the two are "
-            "not compared, and no verdict uses the probe."
+            "The probe (the lab's own client beside the load) requests only "
+            f"{api.probe_path}, and the script requests other paths. Therefore the response "
+            "times of probe and script are not compared, and no verdict uses the probe."
         )
     if not user_server(api).contract:
-        yield "The server reports no counts of its own: invariant 5 is not checked."
+        yield (
+            "The server does not report how many requests it answered, so invariant 5 (the "
+            "server and the generator count the same requests) is not checked."
+        )
     if api.url is not None:
         yield (
-            f"The server at {api.url} was running before and is the same in all trials: a trial "
-            "starts from the state that the one before it left."
+            f"The server at {api.url} was already running, and the lab does not restart it "
+            "between trials. Each trial therefore starts from the state that the trial "
+            "before it left."
         )
         yield from remarks_on_process(api, attached.find(api))
 
@@ -537,7 +564,7 @@ def remarks_on_process(
     """
     if found.why:
         unknown = f"The CPU time of the server at {api.url} is not known"
-        yield f"{unknown}, so that there is no verdict: {found.why}."
+        yield f"{unknown}, because {found.why}. Without it there is no verdict."
         return
     quota = quota_of(found.pid)
     if quota.cores is not None:
@@ -545,11 +572,11 @@ def remarks_on_process(
         if quota.shared:
             whose = "limits the load generator, too"
         cores = core_words(quota.cores)
-        yield f"The server at {api.url} may use {cores}: a CPU quota that {whose}."
+        yield f"The server at {api.url} may use only {cores}, because of a CPU quota that {whose}."
     if not quota.known:
         more = "another CPU quota" if quota.cores is not None else "a CPU quota"
         said = f"Whether {more} limits the server at {api.url} is not known"
-        yield f"{said}: some of its control groups cannot be read."
+        yield f"{said}, because some of its control groups cannot be read."
 
 
 def _remarks_on_script(apis: Sequence[UserApi], script: Script) -> Iterator[str]:
@@ -558,14 +585,15 @@ def _remarks_on_script(apis: Sequence[UserApi], script: Script) -> Iterator[str]
     if not script.reads_base_url:
         where = " and ".join(str(api.url or api.folder) for api in apis)
         yield (
-            f"The script never reads __ENV.BASE_URL: any request other than to {where} is blocked "
-            f"and fails the trial. Let it request `${{__ENV.BASE_URL}}/...`."
+            "The script never reads __ENV.BASE_URL, so it may request a fixed address. Any "
+            f"request to another address than {where} is blocked and fails the trial. Let "
+            f"the script request `${{__ENV.BASE_URL}}/...`."
         )
     if ports:
         yield (
-            f"The script may also use port {' and '.join(ports)} of the same host (--also): these "
-            "requests are counted separately, and are in no rate and no percentile. The times of "
-            "iterations include them."
+            f"The script may also use port {' and '.join(ports)} of the same host (--also). "
+            "Requests to this port are counted separately, and no rate and no percentile "
+            "includes them. The durations of iterations include them."
         )
 
 
@@ -580,7 +608,10 @@ def why_not_same(api: UserApi, run: RunFolder) -> str | None:
     Reasons are for example that its script or the server's process has changed since it began.
     """
     if api.commit is not None:
-        return "the folders of its two commits were temporary, and `bench ab` measures them anew"
+        return (
+            "the lab has removed the temporary folders of its two commits; `bench ab` measures "
+            "them anew"
+        )
     for name, digest in api.files:
         path = run.scripts / COPY / name
         if _has_changed(path, digest):
@@ -590,7 +621,10 @@ def why_not_same(api: UserApi, run: RunFolder) -> str | None:
         if file is not None and _has_changed(lab_root() / file, known_sha256):
             return f"{file} has changed since it began"
     if api.url is not None and api.process is None:
-        return "the process that it loaded is unknown, so that a restart would go unnoticed"
+        return (
+            "the lab does not know the process that it loaded, so a restart of the server "
+            "would go unnoticed"
+        )
     if api.url is not None and attached.find(api).identity != api.process:
         return f"the process at {api.url} is not the one with which it began"
     return None

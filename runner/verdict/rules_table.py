@@ -40,27 +40,31 @@ _GENERATOR_WAITED = f"the generator waited {_MUCH_LONGER} than the probe"
 
 WHEN: dict[Cause, str] = {
     Cause.REQUESTS_FAILED: (
-        f"more than {_percent(MOST_FAILED)} of the requests failed; at one connection or at an "
-        "offered rate, if any failed"
+        f"more than {_percent(MOST_FAILED)} of the requests failed; for a load with one "
+        "connection or an offered rate, any request failed"
     ),
-    Cause.CHECKS_FAILED: "the same of the checks that the script makes of its answers",
+    Cause.CHECKS_FAILED: "as many of the checks that the script makes on the answers failed",
     Cause.CPUS_SHARED: "server and generator could run on the same CPU",
     Cause.NO_CPU_KNOWN: (
         "the CPU use of neither server nor generator is known, as in an imported file"
     ),
-    Cause.SERVER_CPU_UNKNOWN: "nobody could read how much CPU the server used",
-    Cause.GENERATOR_CPU_UNKNOWN: "nobody could read how much CPU the generator used",
+    Cause.SERVER_CPU_UNKNOWN: "the lab could not read how much CPU the server used",
+    Cause.GENERATOR_CPU_UNKNOWN: "the lab could not read how much CPU the generator used",
     Cause.QUOTA_SHARED: (
-        f"one CPU quota held server and generator back for {_percent(THROTTLED)} of the time, and "
-        "the server did not use it up alone"
+        "server and generator were under one CPU quota, which held them back for "
+        f"{_percent(THROTTLED)} of the time, and the server did not use up the quota alone"
     ),
-    Cause.ONE_REQUEST: "the load had one connection: each side waited for the other",
+    Cause.ONE_REQUEST: (
+        "the load had one connection, so server and generator waited for each other in turn"
+    ),
     Cause.BOTH_SIDES_BUSY: "the server was busy, and so was the generator or the database",
     Cause.NETWORK_FULL_AND_A_SIDE_BUSY: "the network was full, and one of the sides was busy",
-    Cause.GENERATOR_AND_DATABASE_BUSY: "generator and database were busy on CPUs of their own",
+    Cause.GENERATOR_AND_DATABASE_BUSY: (
+        "generator and database were both busy, each on CPUs of its own"
+    ),
     Cause.SERVER_BUSY: (
-        f"the server used {_percent(SATURATED)} of its CPUs or of its quota, or a quota from "
-        f"elsewhere held it back for {_percent(THROTTLED)} of the time"
+        f"the server used {_percent(SATURATED)} of its CPUs or of its quota, or a quota "
+        f"that the lab did not set held it back for {_percent(THROTTLED)} of the time"
     ),
     Cause.GENERATOR_BUSY: (
         f"the generator used more than {_percent(CROWDED)} of its CPUs, or more than "
@@ -73,12 +77,13 @@ WHEN: dict[Cause, str] = {
     ),
     Cause.DATABASE_USED_ITS_QUOTA: f"the database used {_percent(SATURATED)} of its quota",
     Cause.DATABASE_FILLED_SHARED_CPUS: (
-        f"database and generator used {_percent(SATURATED)} of the CPUs that they share, the "
-        f"database at least {CLEARLY_MORE:g} times as much as the generator"
+        f"database and generator together used {_percent(SATURATED)} of the CPUs that they "
+        f"share, and the database used at least {CLEARLY_MORE:g} times as much as the "
+        "generator"
     ),
     Cause.DATABASE_AND_GENERATOR_FILLED_CPUS: (
-        f"database and generator used {_percent(SATURATED)} of the CPUs that they share, neither "
-        "clearly more"
+        f"database and generator together used {_percent(SATURATED)} of the CPUs that they "
+        "share, and neither used clearly more than the other"
     ),
     Cause.DATABASE_BUSY: f"the database used {_percent(SATURATED)} of CPUs of its own",
     Cause.POOL_EXHAUSTED: (
@@ -88,30 +93,32 @@ WHEN: dict[Cause, str] = {
         f"the hypervisor took {_percent(STOLEN)}, or programs outside the trial took "
         f"{_percent(OTHERS)}, of the time of all CPUs"
     ),
-    Cause.NETWORK_LOSSY: f"{_percent(LOSSY)} of TCP's segments were sent again",
+    Cause.NETWORK_LOSSY: f"{_percent(LOSSY)} of the TCP segments were retransmitted",
     Cause.NETWORK_FAR: (
-        "a closed load: the way to the server and back took "
-        f"{_percent(FAR)} of the median response time"
+        f"the load is closed, and the network round trip took {_percent(FAR)} of the median "
+        "response time"
     ),
     Cause.PROBE_STARVED: (
-        f"the probe had answers to less than {_percent(PROBED)} of its requests, and the verdict "
-        "rests on it"
+        f"less than {_percent(PROBED)} of the probe's requests were answered, and all rules "
+        "below need these answers"
     ),
     Cause.WAITED_IN_AN_IDLE_GENERATOR: (
-        f"{_GENERATOR_WAITED} and used less than {_percent(STIRRING)} of its CPUs in every second"
+        f"{_GENERATOR_WAITED}, and the generator used less than {_percent(STIRRING)} of its "
+        "CPUs in every second"
     ),
     Cause.WAITED_TO_BE_ACCEPTED: (
-        f"{_GENERATOR_WAITED} and new connections are enough to explain that"
+        f"{_GENERATOR_WAITED}, and the opening of new connections is enough to explain the "
+        "difference"
     ),
-    Cause.WAITED_IN_THE_GENERATOR: f"{_GENERATOR_WAITED} for neither reason",
+    Cause.WAITED_IN_THE_GENERATOR: f"{_GENERATOR_WAITED}, for neither of the two reasons above",
     Cause.TOO_FEW_USERS: "requests were dropped, because all virtual users were waiting",
     Cause.RATE_NOT_SUSTAINED: "requests were dropped for another reason",
     Cause.PROBE_WAITED_LONGER: f"the probe waited {_MUCH_LONGER} than the generator",
-    Cause.RATE_SUSTAINED: "an open load: every request was sent in time",
+    Cause.RATE_SUSTAINED: "the load is open, and every request was sent in time",
     Cause.BOTH_WAITED_ALIKE: (
         f"generator and probe waited equally long, within a factor of {ALIKE:g}"
     ),
-    Cause.NEITHER_SIDE_BUSY: "none of the above",
+    Cause.NEITHER_SIDE_BUSY: "none of the conditions above is met",
 }
 """Cause -> the condition under which it decides a trial, if no cause before it does."""
 

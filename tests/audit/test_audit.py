@@ -112,7 +112,7 @@ def test_littles_law_by_percentiles_where_no_mean_is_given() -> None:
     # least 141 requests are then under way on 100 connections, which is a share of 1.41.
     slow = {"rps": 7000, "requests": 70_000, "p50_ms": 40, "p99_ms": 60}
     for changes, words in (
-        (slow, "20.2 ms (at least, by the percentiles)"),
+        (slow, "20.2 ms (the least mean that the percentiles allow)"),
         ({"p50_ms": 0.1, "p99_ms": 1}, "(p99)"),
     ):
         rows = table(**{**columns, **changes})
@@ -123,9 +123,8 @@ def test_littles_law_by_percentiles_where_no_mean_is_given() -> None:
 def test_one_number_that_stands_in_for_another_is_said_once() -> None:
     columns = sound()
     rows = table(**{**columns, "p99_ms": columns["mean_ms"], "max_ms": 900})
-    assert (
-        only(rows, TIMES)
-        == "the mean and p99 are the same in 12 of 12 rows: one stands in for the other."
+    assert only(rows, TIMES) == (
+        "the mean and p99 are the same in 12 of 12 rows, so one column may be a copy of the other."
     )
 
 
@@ -173,14 +172,16 @@ def test_levels_that_fall_or_leap(rates: tuple[int, ...], said: bool) -> None:
 
 def test_ties_with_and_without_a_spread() -> None:
     near = table(framework=list("abcd"), rps=[1000, 999, 998, 500], connections=1)
-    assert "2 of 3 pairs of neighbours are less than 5 % apart" in only(near, "ties")
+    assert "2 of 3 pairs of neighbours in the ranking are less than 5 % apart" in only(near, "ties")
     spread = table(
         framework=list("abc"),
         rps=[300, 200, 195],
         rate_low=[290, 190, 185],
         rate_high=[310, 210, 205],
     )
-    assert only(spread, "ties").startswith("1 of 2 pairs of neighbours overlaps with")
+    assert only(spread, "ties").startswith(
+        "1 of 2 pairs of neighbours in the ranking overlaps within"
+    )
 
 
 def test_equal_rows_and_old_ones() -> None:
@@ -513,7 +514,7 @@ def test_a_hostile_file_ends_in_a_sentence_or_in_findings(kind: str) -> None:
 REFUSED = {
     "64 MiB": (bytes(MOST_BYTES + 1), ""),
     "--format must be one of techempower": (b"{}", "nope"),
-    r"x is JSON of none of the formats wrk: it has no names": (b"{}", "wrk"),
+    r"x is JSON, but in none of the formats wrk: it has no names": (b"{}", "wrk"),
     r"x has none of the formats wrk: its first line is": (b"a,b", "wrk"),
 }
 

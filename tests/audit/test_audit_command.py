@@ -154,7 +154,7 @@ def board(tmp_path, monkeypatch):
 def test_an_address_is_fetched_only_by_https_and_when_asked_to(board, run, monkeypatch):
     table = f"{board}/table.csv"
     plain = board.replace("https", "http")
-    only = "give an https:// address, and --fetch"
+    only = "only with --fetch"
     for address, fetch, code, words in (
         (table, True, 0, "12 rows"),
         (f"{board}/to/{table}", True, 0, "12 rows"),
@@ -169,7 +169,7 @@ def test_an_address_is_fetched_only_by_https_and_when_asked_to(board, run, monke
         assert ended == code and words in err, address
     monkeypatch.delenv("SSL_CERT_FILE")
     code, _, err = run(table, "--fetch")
-    assert code == 1 and "cannot be fetched" in err and "certificate" in err.lower()
+    assert code == 1 and "cannot be downloaded" in err and "certificate" in err.lower()
 
 
 def test_the_page_reads_what_the_command_reads(tmp_path, run, bare_lab):
@@ -245,4 +245,4 @@ def test_what_a_file_holds_does_not_steer_the_terminal(bench, tmp_path):
     file.write_bytes(b"a\x1b]0;title\x07,\x1b[31mb\n1,2\n")
     code, out, err = bench(str(file), command="audit")
     assert (code, out) == (1, "")
-    assert "of a�]0;title�, b." in err.replace("\n", " ") and "\x1b" not in err
+    assert "columns are a�]0;title�, b." in err.replace("\n", " ") and "\x1b" not in err

@@ -56,9 +56,11 @@ def test_lines_of_rows_are_a_table() -> None:
 
 def test_the_document_that_nothing_reads_is_named() -> None:
     text = json.dumps(OHA) + json.dumps({"weather": "fine"})
-    with pytest.raises(LabError, match=r"x \[2\] is JSON of none of the formats .*it has weather"):
+    with pytest.raises(
+        LabError, match=r"x \[2\] is JSON, but in none of the formats .*it has weather"
+    ):
         parse(text.encode(), "x")
-    with pytest.raises(LabError, match="no valid JSON from line 2 on"):
+    with pytest.raises(LabError, match="not valid JSON from line 2 on"):
         parse(f"{json.dumps(OHA)}\n{{".encode(), "x")
 
 
@@ -71,7 +73,7 @@ def test_a_command_above_its_output_does_no_harm() -> None:
     ("line", "advice"),
     [
         ({"type": "Point", "metric": "http_reqs", "data": {}}, "bench report FILE"),
-        ({"seq": 0, "latency": 5, "timestamp": "2026"}, "the report that vegeta makes"),
+        ({"seq": 0, "latency": 5, "timestamp": "2026"}, "the report that `vegeta report` makes"),
     ],
 )
 def test_single_requests_are_refused_with_advice(line: dict[str, object], advice: str) -> None:
@@ -101,7 +103,7 @@ def test_a_run_that_nothing_answered_is_the_gravest_finding() -> None:
     text = WRK_OUTPUT.replace("501000 requests", "0 requests").replace("50000.00", "0.00")
     first = audit(parse(text.encode(), "wrk.txt")).findings[0]
     assert first.severity is Severity.VOID
-    assert first.says == "no request was answered: there is no rate."
+    assert first.says == "no request was answered, so there is no rate."
 
 
 def test_failed_checks_of_a_script_are_found_though_every_status_is_good() -> None:
@@ -154,7 +156,7 @@ def test_two_columns_of_times_with_one_content_are_found() -> None:
     rows = table(**columns | {"p90_ms": columns["p99_ms"]})
     said = [each.says for each in audit(rows).findings if each.check == "percentiles"]
     assert said == [
-        "p90 and p99 are the same in 12 of 12 rows: one column stands in for the other."
+        "p90 and p99 are the same in 12 of 12 rows, so one column may be a copy of the other."
     ]
 
 

@@ -425,7 +425,7 @@ def test_the_load_model_of_k6_is_read_off_its_users(
 
 
 def test_a_fault_in_json_is_named_with_its_line() -> None:
-    with pytest.raises(LabError, match=r"crank.json is no valid JSON from line 3 on: .*\."):
+    with pytest.raises(LabError, match=r"crank.json is not valid JSON from line 3 on: .*\."):
         parse(b'{\n  "jobResults": {},\n}', "crank.json")
 
 

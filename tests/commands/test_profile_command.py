@@ -40,4 +40,4 @@ def test_a_flame_graph_is_written_as_svg(run, bench, tmp_path):
 def test_files_need_one_server_and_load(run, bench, tmp_path):
     code, _, err = bench(str(run), "--folded", str(tmp_path / "x"), command="profile")
     assert code == 2
-    assert "Name one with --server and --load." in " ".join(err.split())
+    assert "Choose one by --server and --load." in " ".join(err.split())

@@ -236,7 +236,7 @@ def test_a_process_killed_for_memory_breaks_its_trial():
     killed = lived(measurement(oom_kills=2))
     assert (killed.ok, killed.detail) == (
         False,
-        "the kernel killed 2 of its processes for want of memory",
+        "the kernel killed 2 of the server's processes, because memory ran out",
     )
     assert not lived(measurement(died=3)).ok
 

@@ -208,7 +208,7 @@ def test_the_lead_is_reconciled_and_is_no_part_of_the_load(tmp_path):
     assert (loaded.latency["max"], loaded.latency["mean"]) == pytest.approx((3.0, 2.0))
     assert loaded.first_start_ns == pytest.approx(BEGAN_NS + 500_000_000, abs=1000)
     assert broken(OPEN, whole, report(tmp_path, requests), counted=1000, accepted=80) == []
-    with pytest.raises(LabError, match="there is no request in it"):
+    with pytest.raises(LabError, match="the file has no request"):
         digest(tmp_path, data, OPEN, lead_s=SECONDS)
 
 
@@ -254,7 +254,7 @@ HEADER = ",".join(NAMES).encode() + b"\n"
     [
         (b"", "oha.csv.gz"),
         (b"not,oha\n1,2\n", "oha.csv.gz"),
-        (HEADER, "there is no request in it"),
+        (HEADER, "the file has no request"),
         (HEADER + b"0.1,,0.2,x,200,50,1790000000\n", "oha.csv.gz"),
         (HEADER + b"0.1,,0.2\n", "oha.csv.gz"),
         (HEADER + b"0.1,,0.2,0.5,200,50,1790000000\n", "the times of 1 requests contradict"),

@@ -121,7 +121,7 @@ def test_the_lead_is_reconciled_and_is_no_part_of_the_load(tmp_path):
     assert loaded.first_start_ns == BEGAN_NS + 401 * MS, (
         "that of the request of 400 ms, 12 ms late, is not the first"
     )
-    with pytest.raises(LabError, match="there is no request in it"):
+    with pytest.raises(LabError, match="the file has no request"):
         digest(tmp_path, data, lead_s=2.0)
 
 

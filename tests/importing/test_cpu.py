@@ -114,7 +114,7 @@ def test_docker_lines_without_times_say_what_was_assumed(bare_lab, tmp_path):
     text = "".join(f"\x1b[H{docker_line('25.00%', '1GiB / 7GiB')}\x1b[K\n" for _ in range(9))
     run = imported(tmp_path, text)
     assert only_trial(run)["server_cpu_mean_pct"] == pytest.approx(25)
-    assert "a sample every 0.5 s was assumed" in said(run)
+    assert "one sample every 0.5 s was assumed" in said(run)
     assert "cannot be aligned" in said(run)
 
 
@@ -137,7 +137,7 @@ def test_the_servers_container_must_be_named_among_several(bare_lab, tmp_path):
     assert trial["server_cpu_mean_pct"] == pytest.approx(20)
     both = only_trial(imported(tmp_path, "\n".join(lines), server="c5d1e3a0b2f4"))
     assert both["server_cpu_mean_pct"] == pytest.approx(90)
-    with pytest.raises(LabError, match="No samples are those of web"):
+    with pytest.raises(LabError, match="has no samples of web"):
         imported(tmp_path, "\n".join(lines), server="web")
 
 
@@ -184,7 +184,7 @@ def test_a_counter_of_prometheus_is_cpu_time(bare_lab, tmp_path):
 def test_a_rate_of_prometheus_is_taken_as_cpus(bare_lab, tmp_path):
     run = imported(tmp_path, prometheus(({}, [(begin_s() + s, 0.8) for s in range(-1, 7)])))
     assert only_trial(run)["server_cpu_mean_pct"] == pytest.approx(80)
-    assert "taken as CPUs in use" in said(run)
+    assert "taken as the number of CPUs in use" in said(run)
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
@@ -200,7 +200,9 @@ def test_any_csv_is_read_by_its_columns(bare_lab, tmp_path, separator):
 
 def test_samples_of_another_time_are_refused(bare_lab, tmp_path):
     text = (STORED / "pidstat-H.txt").read_text().replace("1795759", "1700000")
-    with pytest.raises(LabError, match=r"samples are of 2023-11-14 .* and the load is of 2026"):
+    with pytest.raises(
+        LabError, match=r"samples are from 2023-11-14 .* but the load was from 2026"
+    ):
         imported(tmp_path, text)
     assert not list((bare_lab / "data" / "runs").glob("*"))
 
@@ -228,13 +230,13 @@ def test_the_verdict_knows_only_the_servers_cpu(bare_lab, tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "no CPU samples of a known format"),
-        ("<script>alert(1)</script>", "no CPU samples of a known format"),
-        ("time,cpu\n1,x\n", "no CPU samples of a known format"),
-        ('{"status":"error"}', "no CPU samples of a known format"),
-        (prometheus(({"job": "a"}, [(1.0, float("nan"))])), "not all numbers"),
-        ("# Elapsed time CPU Real\n 0.0 -1 3\n", "no number of 0 or more"),
-        ("# Elapsed time CPU Real\n 0.0 1e999 3\n", "no number of 0 or more"),
+        ("", "no CPU samples in a known format"),
+        ("<script>alert(1)</script>", "no CPU samples in a known format"),
+        ("time,cpu\n1,x\n", "no CPU samples in a known format"),
+        ('{"status":"error"}', "no CPU samples in a known format"),
+        (prometheus(({"job": "a"}, [(1.0, float("nan"))])), "are not numbers"),
+        ("# Elapsed time CPU Real\n 0.0 -1 3\n", "negative or not a number"),
+        ("# Elapsed time CPU Real\n 0.0 1e999 3\n", "negative or not a number"),
     ],
 )
 def test_other_files_end_in_one_sentence(tmp_path, text, said):
@@ -248,7 +250,7 @@ def test_other_files_end_in_one_sentence(tmp_path, text, said):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--map", "time=a,cpu=b"], "--map and --cpu-of are about the samples of --cpu"),
+        (["--map", "time=a,cpu=b"], "--map and --cpu-of describe the file of --cpu"),
         (["--cpu", "x", "--map", "cpu=b"], "--map cpu=b is not valid"),
         (["--cpu", "x", "--cpu", "y"], "--cpu is given 2 times for 1 files"),
         (["--cpu", "missing.txt"], "missing.txt cannot be read"),

@@ -47,10 +47,10 @@ HOSTILE = {
         b'{"type":"Metric","data":{"name":"http_reqs"},"metric":"http_reqs"}\n',
         "no complete request",
     ),
-    "csv without columns": (b"metric_name,timestamp,metric_value\nhttp_reqs\n", "no CSV of k6"),
+    "csv without columns": (b"metric_name,timestamp,metric_value\nhttp_reqs\n", "not a line of k6"),
     "csv with a time of another kind": (
         b"metric_name,timestamp,metric_value\nhttp_reqs,yesterday,1.000000\n",
-        "it has other columns, times or values",
+        "the columns, times or values are not those",
     ),
     "csv with a negative value": (
         b"metric_name,timestamp,metric_value\nhttp_req_duration,1764205200,-1.000000\n",
@@ -137,7 +137,7 @@ def test_times_of_the_csv_are_read_as_k6_writes_them(bare_lab, tmp_path, at):
     kept = [line.split(",") for line in lines[:200]]
     path.write_text("\n".join([head, *(",".join([row[0], at, *row[2:]]) for row in kept), ""]))
     if "." in at and at != RFC_3339:
-        with pytest.raises(LabError, match="no CSV of k6"):
+        with pytest.raises(LabError, match="not a line of k6"):
             imported(path)
     else:
         assert only_trial(imported(path))["requests"] > 10

@@ -91,8 +91,8 @@ def test_a_silent_host_is_said_at_once_and_given_up_within_ten_seconds():
     began = time.strftime("%H:%M:%S", time.localtime(world.clock.now_s))
     world.pass_s(SAID_S + 1, silent={"generator 2"})
     assert world.said == [
-        f"The host of the generator 2 is silent since {began}: the run ends if it stays silent "
-        "for 8 s."
+        f"The host of the generator 2 has not responded since {began}: the run ends if the host "
+        "stays silent for 8 s."
     ]
     assert world.vigil.loss == "" and world.abandoned == []
     world.pass_s(10 - SAID_S - 1, silent={"generator 2"})
@@ -102,7 +102,9 @@ def test_a_silent_host_is_said_at_once_and_given_up_within_ten_seconds():
     )
     assert world.abandoned == ["generator 2"] and world.lines["generator 2"].is_closed
     assert not world.lines["server"].is_closed
-    assert world.said[1:] == ["The host of the generator 2 is lost: the run ends."]
+    assert world.said[1:] == [
+        "The host of the generator 2 has not responded for too long, so the run ends."
+    ]
     with pytest.raises(CannotGoOnError, match="generator 2 stopped responding"):
         world.vigil.require()
 

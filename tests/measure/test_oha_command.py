@@ -82,7 +82,7 @@ def test_requests_of_an_interrupted_load_are_no_part_of_the_next(tmp_path):
 
 
 def test_it_runs_on_one_generator_only():
-    with pytest.raises(LabError, match="oha can use one generator only"):
+    with pytest.raises(LabError, match="oha cannot divide its load"):
         OHA.measured(CLOSED, shot(), {}, "samples", LoadPart(1, 2))
 
 
@@ -178,7 +178,7 @@ def test_a_rate_that_it_would_send_in_bunches_is_refused(tmp_path):
     assert catalog.load_campaign(str(path)).loads[0].form == Sweep((1000.0,), 2.0)
     path.write_text(f"{text}duration_s = 2\nrates_rps = [500, 1001]\n")
     with pytest.raises(
-        LabError, match=r"line 7: oha sends single requests at up to 1,000 requests/s"
+        LabError, match=r"line 7: oha sends evenly spaced requests only up to 1,000 requests/s"
     ):
         catalog.load_campaign(str(path))
 

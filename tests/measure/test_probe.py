@@ -362,8 +362,8 @@ def test_an_answer_that_is_cut_off_is_none(short):
 @pytest.mark.parametrize(
     ("wire", "says"),
     [
-        (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "not a response of HTTP"),
-        (b"HTTP/1.1 2000 OK\r\n\r\n", "not a response of HTTP"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "not a status line of HTTP"),
+        (b"HTTP/1.1 2000 OK\r\n\r\n", "not a status line of HTTP"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "Content-Length is"),
         (CHUNKED + b"-1\r\nok\r\n", "size of a chunk is"),
     ],

@@ -279,17 +279,14 @@ def test_a_kernel_without_idle_states_is_one_warning():
     none.
     """
     warning = idle.remedy(idle.NO_STATES)
-    assert (
-        "this kernel leaves their sleep to the hypervisor" in warning
-        and "many connections" in warning
-    )
+    assert "leaves the CPUs' sleep to the hypervisor" in warning and "many connections" in warning
     assert "chmod" not in warning
 
 
 @pytest.mark.parametrize(
     ("name", "latency", "rises", "problem"),
     [
-        ("haltpoll idle", 1, True, "they still sleep (state1)"),
+        ("haltpoll idle", 1, True, "the CPUs still enter sleep states (state1)"),
         ("haltpoll idle", 1, False, None),
         ("POLL", 0, True, idle.NO_STATES),
     ],

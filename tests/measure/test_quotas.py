@@ -359,19 +359,22 @@ URL = "http://127.0.0.1:9000/"
         (Quota(), []),
         (
             Quota(0.5),
-            [f"The server at {URL} may use 0.5 of a core: a CPU quota that the lab did not set."],
+            [
+                f"The server at {URL} may use only 0.5 of a core, because of a CPU quota that "
+                "the lab did not set."
+            ],
         ),
         (
             Quota(1.5, shared=True),
             [
-                f"The server at {URL} may use 1.5 cores: a CPU quota that limits the load "
-                "generator, too."
+                f"The server at {URL} may use only 1.5 cores, because of a CPU quota that limits "
+                "the load generator, too."
             ],
         ),
         (
             Quota(known=False),
             [
-                f"Whether a CPU quota limits the server at {URL} is not known: some of its "
+                f"Whether a CPU quota limits the server at {URL} is not known, because some of its "
                 "control groups cannot be read."
             ],
         ),

@@ -80,7 +80,11 @@ def test_the_longest_duration_has_setup_and_teardown():
     ("scenario", "more", "words"),
     [
         ({"executor": "externally-controlled"}, {}, "the executor externally-controlled"),
-        (EXECUTORS[2][0], {"users": 10_001}, "10,001 virtual users, and the lab allows 10,000"),
+        (
+            EXECUTORS[2][0],
+            {"users": 10_001},
+            "10,001 virtual users, but the lab allows at most 10,000",
+        ),
         (EXECUTORS[2][0], {"total": "1h0m1s"}, "3,601 seconds"),
         (
             {"executor": "per-vu-iterations", "vus": 1000, "iterations": 1001},

@@ -170,7 +170,7 @@ def test_steps_too_short_for_their_percentile_are_refused(read_campaign):
     assert choose(campaign, [], None, 1.0).loads[1].form.duration_s == 12
     with pytest.raises(
         LabError,
-        match=r"sends only 600 requests at 100/s, but its percentile needs 1,000: .* by 1.67, or",
+        match=r"only 600 requests at the lowest rate \(100/s\), but 1,000 .* by 1.67, or",
     ):
         choose(campaign, [], None, 0.5)
 

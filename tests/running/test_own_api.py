@@ -103,9 +103,10 @@ def test_a_quota_from_elsewhere_is_the_limit_and_is_named(root):
     assert "of its 0.5 of a core (a quota that is not the lab's)" in row["verdict_reason"]
     assert row["latency_p50_ms"] > 0, "response times are the server's own"
     said = (
-        f"The server at {server.url}/x may use 0.5 of a core: a CPU quota that the lab did not set."
+        f"The server at {server.url}/x may use only 0.5 of a core, because of a CPU quota that the "
+        "lab did not set."
     )
-    assert made.done.stderr.replace("\n", " ").count("may use 0.5 of a core") == 1
+    assert made.done.stderr.replace("\n", " ").count("may use only 0.5 of a core") == 1
     assert said in made.manifest["host_warnings"]
 
 
@@ -205,7 +206,9 @@ def test_an_unknown_server_process_has_no_verdict_but_a_report(root):
         and "the server's CPU use is not known" in row["verdict_reason"]
     )
     assert pd.isna(row["server_cpu_mean_pct"])
-    assert "docker-proxy listens there for another program" in made.done.stderr
+    assert (
+        "docker-proxy listens there and forwards connections to another program" in made.done.stderr
+    )
     real_lab.bench(root, "report", "latest", code=0)
 
 
@@ -253,7 +256,7 @@ def test_a_server_that_dies_fails_its_trial_and_later_ones(root):
         )
     first, second = (record["error"] for record in made.records)
     assert "the server lived through the load (it ended)" in first
-    assert "is not the process of own-api that the run began with" in second
+    assert "is no longer the one with which the run began" in second
 
 
 STRAY = {
@@ -335,7 +338,7 @@ def test_an_interrupted_run_goes_on_with_the_same_process_only(root):
     def refused():
         return real_lab.bench(root, "run", "--resume", str(copy), code=2).stderr
 
-    assert "was not begun in this lab" in refused()
+    assert "was begun elsewhere" in refused()
     shutil.copy(root / "data" / ".begun" / folder.name, root / "data" / ".begun" / copy.name)
     with tiny(5, port=port):
         assert "is not the one with which it began" in refused()

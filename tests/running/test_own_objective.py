@@ -41,7 +41,7 @@ def test_two_rates_are_the_ends_of_a_search(server):
     [
         ({"objective": "p98<=5ms"}, "is not an objective"),
         ({"objective": "p99<5ms"}, "is not an objective"),
-        ({"objective": "p99<=5ms", "iterations": 50}, "which --iterations has no use for"),
+        ({"objective": "p99<=5ms", "iterations": 50}, "and --iterations is for closed loads"),
         ({"objective": "p99<=5ms", "rates_rps": (50,)}, "as two --rate"),
         ({"objective": "p99<=5ms", "rates_rps": (50, 500)}, "give --duration 20 or more"),
         ({"objective": "p999<=5ms", "duration_s": 1.0}, "needs 10,000"),

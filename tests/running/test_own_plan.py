@@ -79,12 +79,12 @@ ADDRESSES = {
     "http://127.0.0.1:1/": (
         "Nothing answers at http://127.0.0.1:1/ (Connection refused): start your server first"
     ),
-    "http://0.0.0.0:80/": "0.0.0.0 is 0.0.0.0, which is not loopback",
-    "http://10.9.8.7/": "with `--i-own-this-host 10.9.8.7`",
-    "http://[2001:db8::1]:80/": "2001:db8::1, which is not loopback",
+    "http://0.0.0.0:80/": "0.0.0.0 has the address 0.0.0.0, which is not this machine's",
+    "http://10.9.8.7/": "add `--i-own-this-host 10.9.8.7`",
+    "http://[2001:db8::1]:80/": "2001:db8::1, which is not this machine's",
     "http://no-such-host.invalid/": "has no address",
     "http://my_api:9000/": "k6 does not accept the host name my_api: give the server's address",
-    "SERVER/broken": "answers 500: choose an address or a path that answers 200",
+    "SERVER/broken": "answers with status 500: choose an address or a path that answers 200",
     "https://127.0.0.1:1/": "Nothing answers at https://127.0.0.1:1/ (Connection refused)",
     "ftp://127.0.0.1/": "is not the address of an HTTP server",
     "127.0.0.1:9000": "is not the address of an HTTP server",
@@ -93,24 +93,24 @@ ADDRESSES = {
     "http://127.0.0.1/#top": "a user, a password or a fragment",
     "SERVER/missing": "answers 404: choose an address",
     "SERVER/away?http://93.184.216.34/": (
-        "answers 302 and redirects to http://93.184.216.34/, which the lab does not follow"
+        "with status 302 and redirects to http://93.184.216.34/, which the lab does not follow"
     ),
 }
-ONE_KIND = "A load is either closed, --vus N --iterations M, or open"
+ONE_KIND = "A load is either closed (--vus N --iterations M) or open"
 OPTIONS = [
     ({"vus": 5}, ONE_KIND),
     ({"iterations": 5}, ONE_KIND),
     ({"vus": 5, "iterations": 50, "rates_rps": (10,)}, ONE_KIND),
     ({"vus": 5, "duration_s": 3.0}, ONE_KIND),
-    ({"vus": 5, "iterations": 4}, "fewer than 5 virtual users"),
-    ({"probe_path": "/x"}, "beside a plain GET"),
+    ({"vus": 5, "iterations": 4}, "fewer iterations (4) than virtual users (5)"),
+    ({"probe_path": "/x"}, "without a script the probe requests the same URL"),
     ({"probe_path": "x", "script": "my.js"}, "must begin with a slash"),
-    ({"folder": "."}, "omit it, or omit --url"),
+    ({"folder": "."}, "omit --folder or --url"),
     (
         {"also": (9100,)},
-        "--also needs a --script, because a plain GET uses its URL only: omit it",
+        "--also needs a --script, because a plain GET requests only its own URL: omit --also",
     ),
-    ({"also": ("PORT",), "script": "my.js"}, "which the script may use anyway: omit it"),
+    ({"also": ("PORT",), "script": "my.js"}, "which the script may use anyway: omit this --also"),
     ({"script": "FOLDER/none.js"}, "none.js does not exist"),
     ({"urls": ("SERVER/?a=b",), "script": "my.js"}, "A URL with a query"),
     (
@@ -162,7 +162,9 @@ def test_urls_that_must_not_be_loaded_are_refused(server, other, tmp_path, asked
 def test_a_name_of_which_one_address_leads_elsewhere_is_refused(monkeypatch, addresses, elsewhere):
     answer = [(0, 0, 0, "", (address, 80)) for address in addresses]
     monkeypatch.setattr(user_api.socket, "getaddrinfo", lambda *_, **__: answer)
-    assert f"api.test is {elsewhere}, which is not loopback" in refusal(urls=("http://api.test/",))
+    assert f"api.test has the address {elsewhere}, which is not" in refusal(
+        urls=("http://api.test/",)
+    )
 
 
 def test_what_speaks_another_protocol_is_refused():
@@ -279,7 +281,7 @@ def test_a_script_that_never_reads_the_url_is_warned_of(server, tmp_path, line, 
     path = tmp_path / "my.js"
     path.write_text(f"import http from 'k6/http';\nexport default function () {{\n  {line}\n}}\n")
     remarks = plan_user_api(Asked(urls=(server.url,), script=str(path)), None, None).remarks
-    said = f"any request other than to {server.url} is blocked and fails the trial"
+    said = f"Any request to another address than {server.url} is blocked and fails the trial"
     assert any(said in remark for remark in remarks) == is_warned
 
 
@@ -347,8 +349,8 @@ def test_a_server_that_answers_some_requests_is_accepted(statuses, enough, asked
 @pytest.mark.parametrize(
     ("statuses", "words"),
     [
-        ((500,), "answers 500: choose an address"),
-        ((500, 503, 0), "answers 500 or 503: choose an address"),
+        ((500,), "answers with status 500: choose an address"),
+        ((500, 503, 0), "answers with status 500 or 503: choose an address"),
         ((0,), "does not answer HTTP: give the address of an HTTP server"),
     ],
 )
@@ -362,7 +364,7 @@ def test_a_server_that_answers_no_request_is_refused(statuses, words):
 def test_the_share_of_first_requests_that_fail_is_said(server):
     remarks = plan_user_api(Asked(urls=(f"{server.url}/flaky",)), None, None).remarks
     said = (
-        f"5 of 10 first requests to {server.url}/flaky were answered with 500: in the load, such "
+        f"5 of 10 first requests to {server.url}/flaky were answered with 500. In the load, such "
         "requests count"
     )
     assert any(said in remark for remark in remarks), remarks

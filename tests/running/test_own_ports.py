@@ -87,7 +87,7 @@ def test_requests_to_an_allowed_port_are_not_the_servers(root, two_servers):
     assert (trial["requests"], trial["elsewhere"], trial["iterations"]) == (200, 400, 200)
     assert trial["failed"] == 0, "the missing page is not the server's"
     assert 20 < trial["latency_p50_ms"] < 30
-    assert found[APART]["detail"] == f"400 to port {port}, 200 of them failed"
+    assert found[APART]["detail"] == f"400 requests to port {port}, of which 200 failed"
     assert all(check["ok"] for check in found.values())
     assert quick.seen["requests"] >= 400  # 400 of the load, and more of the warm-up
     assert trial["iteration_mean_ms"] > 21
@@ -142,7 +142,7 @@ def test_a_script_that_asks_only_other_ports_fails(root, two_servers):
     also = ("--also", quick.url.rpartition(":")[2])
     made = run(root, *CLOSED, *also, url=slow.url, script=script(f"'{quick.url}/x'"), code=1)
     assert (
-        "200 requests went to other ports and none to the server: let the script use"
+        "200 requests went to other ports, and none to the port of the server: let the script use"
         in made.records[0]["error"]
     )
 

@@ -129,10 +129,14 @@ def refused(root, url, *options):
 def test_the_wrong_scheme_is_named(root, server, authority):
     with plain_api(server, authority.certificate()) as secured, tiny(1) as plain:
         there = secured.replace("https", "http")
-        assert f"speaks TLS: write {secured}/items" in refused(root, f"{there}/items")
+        assert f"speaks TLS: write the address as {secured}/items" in refused(
+            root, f"{there}/items"
+        )
         there = plain.url.replace("http", "https")
-        assert f"does not speak TLS: write {plain.url}/x" in refused(root, f"{there}/x")
-        assert "--insecure is for a --url that begins with https://" in refused(
+        assert f"does not speak TLS: write the address as {plain.url}/x" in refused(
+            root, f"{there}/x"
+        )
+        assert "--insecure is only for a --url that begins with https://" in refused(
             root, f"{plain.url}/x", "--insecure"
         )
         assert "is not trusted" in refused(root, f"{secured}/items")

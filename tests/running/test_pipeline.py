@@ -129,7 +129,9 @@ def test_a_value_that_comes_out_otherwise_is_refused(copied):
     record = json.loads(path.read_text())
     record["metrics"]["rps"] *= 1 + 1e-9
     path.write_text(json.dumps(record))
-    assert_refused(copied, "the raw files now give other values than when sealed: rps")
+    assert_refused(
+        copied, "the raw files now give other values than when the trial was sealed: rps"
+    )
 
 
 @pytest.mark.fault(

@@ -152,7 +152,7 @@ def test_a_foreign_run_is_not_executed(copied, resumed):
         cut_off=True,
         campaign={"environment": [["fake", "PYTHONSTARTUP", "/tmp/theirs.py"]]},
     )
-    resumed("theirs", 2, "was not begun in this lab")
+    resumed("theirs", 2, "was begun elsewhere")
 
 
 @pytest.mark.fault("a finished run is resumed", "it says so and does nothing")
@@ -188,7 +188,7 @@ OTHERS = {
         {"placement": {"server": [97], "generator": [98]}},
         "its CPU placement has changed since it began",
     ),
-    "idle CPUs": ({"idle": "both"}, "idle CPUs were both then, which is not possible now"),
+    "idle CPUs": ({"idle": "both"}, "its idle CPUs was both when it began"),
     "binary": (
         {"artifacts": {"fake": "a" * 64}},
         f"the artifact of fake has changed since it began ({'a' * 19} then, None now)",

@@ -74,7 +74,7 @@ def test_sizes_by_a_warm_up_are_round():
     ("arguments", "code", "said"),
     [
         (("--base", "mian"), 2, r"has no commit 'mian': give a branch"),
-        (("--build", "make"), 2, r"--build needs --start"),
+        (("--build", "make"), 2, r"--build is for servers that --start starts"),
         (("--fail-above", "0"), 2, r"--fail-above"),
         (("--budget", "soon"), 2, r"--budget must be a time such as"),
         (("--path", "x", *SERVER), 2, r"--path 'x' must begin with a slash"),
@@ -114,7 +114,7 @@ def test_equal_commits_and_a_dirty_tree_are_named(root, shop):
     done = ab(root, shop, "--base", "alike", "--head", "alike", "--start", "exit 1", code=1)
     words = " ".join(done.stderr.split())
     assert "alike and alike are the same commit" in words and "this is an A/A run" in words
-    assert "1 file has uncommitted changes, which are not measured" in words
+    assert "1 file has uncommitted changes. The lab measures only commits" in words
 
 
 @real_lab.needs("k6")

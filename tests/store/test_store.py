@@ -141,7 +141,7 @@ def test_an_export_has_no_raw_files_and_replaces_only_an_export(tmp_path):
         precious.parent.mkdir(parents=True)
         precious.write_text("years of work")
     for target in (thesis.parent, out, first.path):
-        with pytest.raises(LabError, match="other files than an exported run"):
+        with pytest.raises(LabError, match="files that are not of an exported run"):
             export_compact(first, target)
     assert thesis.read_text() == raw.read_text() == "years of work"
     assert (first.path / "run.json").exists()

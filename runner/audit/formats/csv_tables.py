@@ -134,8 +134,11 @@ def named_columns(text: str, source: str, renamed: Mapping[str, str]) -> Iterato
             )
         columns[ours] = theirs
     if "rate" not in columns:
-        what = f"{source} has no column that is known as a rate: name one by --map rps=NAME"
-        raise LabError(f"{what}, of {', '.join(header)}.", exit_code=1)
+        what = (
+            f"{source} has no column with a known name of a rate: name the column of the rate "
+            "by --map rps=NAME"
+        )
+        raise LabError(f"{what}. The columns are {', '.join(header)}.", exit_code=1)
     versions = [
         name
         for name in ("mode", "version", "framework_version")

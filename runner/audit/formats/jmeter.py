@@ -100,7 +100,7 @@ def rows_of_requests(lines: Iterable[str], source: str) -> Iterator[Row]:
             counters += _count(labels, dict(zip(names, cells, strict=False)))
             if counters > MOST_COUNTERS:
                 raise LabError(
-                    f"{source} has too many different labels and times: audit a part of it.",
+                    f"{source} has too many different labels and times: audit a part of the file.",
                     exit_code=1,
                 )
     except csv.Error as error:

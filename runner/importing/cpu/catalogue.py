@@ -56,7 +56,10 @@ def read_cpu(file: CpuFile) -> CpuSamples:
     """Return the server's samples in a file; raise LabError if there are none."""
     try:
         if file.path.stat().st_size > LARGEST_BYTES:
-            raise LabError(f"{file.path} is larger than {LARGEST_BYTES >> 20} MiB: shorten it.")
+            raise LabError(
+                f"{file.path} is larger than {LARGEST_BYTES >> 20} MiB: remove samples from the "
+                "file."
+            )
         text = file.path.read_text("utf-8", "replace")
     except OSError as error:
         raise LabError(f"{file.path} cannot be read: {error.strerror}.") from None
@@ -72,13 +75,14 @@ def _recognized(text: str, columns: Mapping[str, str] | None) -> tuple[str, list
     if columns is not None:
         if series := read_table(text, columns):
             return "CSV", series
-        raise LabError("it has no samples.", 1)
+        raise LabError("the file has no samples.", 1)
     for tool, read in FORMATS.items():
         if series := read(text):
             return tool, series
     raise LabError(
-        "it has no CPU samples of a known format (docker stats, pidstat -h, psrecord, Prometheus): "
-        "name the columns of a CSV by --map time=COLUMN,cpu=COLUMN.",
+        "the file has no CPU samples in a known format (docker stats, pidstat -h, "
+        "psrecord, Prometheus): if it is another CSV, name its columns by --map "
+        "time=COLUMN,cpu=COLUMN.",
         1,
     )
 

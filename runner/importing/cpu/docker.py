@@ -75,7 +75,7 @@ def _series(samples: Iterator[Sample], every_s: float) -> list[Series]:
             )
         )
         seen[each.names] += 1
-    note = f"docker stats wrote no times: a sample every {every_s:g} s was assumed"
+    note = f"docker stats writes no times, so one sample every {every_s:g} s was assumed"
     return series_of_samples(numbered, note)
 
 

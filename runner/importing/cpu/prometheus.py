@@ -11,7 +11,10 @@ from runner.importing.cpu.series import Series, Time, series_of_percents
 from runner.model import JsonObject, LabError
 
 _COUNTER = "_seconds_total"
-_IN_CORES = "Prometheus's values have no name of a counter: they were taken as CPUs in use"
+_IN_CORES = (
+    "the values of Prometheus do not have the name of a counter of CPU seconds, so each value "
+    "was taken as the number of CPUs in use"
+)
 
 
 def read_prometheus(text: str) -> list[Series]:
@@ -57,7 +60,9 @@ class _Result:
             rss = np.interp(self.at_s, same[0].at_s, same[0].values)
         names = tuple(self.labels.values()) or (self.metric or "query",)
         if not np.isfinite(self.values).all():
-            raise LabError(f"Prometheus's values of {names[0]} are not all numbers.", exit_code=1)
+            raise LabError(
+                f"Some values of Prometheus for {names[0]} are not numbers.", exit_code=1
+            )
         if self.metric.endswith(_COUNTER):
             steps = np.diff(self.values, prepend=self.values[:1])
             # after a restart, the counter begins at 0

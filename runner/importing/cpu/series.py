@@ -77,11 +77,14 @@ def series_of_percents(
     rss = np.array(rss_bytes, np.float64)[order]
     if not np.isfinite(at_s).all() or not (np.isfinite(pct) & (pct >= 0)).all():
         raise LabError(
-            f"The samples of {names[0]} have a time or a CPU use that is no number of 0 or more.",
+            f"Some samples of {names[0]} have a time or a CPU use that is negative or not a "
+            "number.",
             exit_code=1,
         )
     if len({each.clock for each in times}) > 1:
-        raise LabError(f"The samples of {names[0]} have times of different forms.", exit_code=1)
+        raise LabError(
+            f"The samples of {names[0]} have their times in different formats.", exit_code=1
+        )
     steps_s = np.diff(at_s)
     first_s = float(np.median(steps_s[steps_s > 0])) if (steps_s > 0).any() else 1.0
     used_s = np.concatenate([[first_s], steps_s]) * pct / 100
@@ -150,10 +153,10 @@ def chosen(series: Sequence[Series], wanted: str | None) -> Series:
     names = ", ".join(sorted({each.names[0] for each in series})[:8])
     if wanted is None:
         raise LabError(
-            f"The samples are those of several processes or containers ({names}): name the "
-            "server's by --cpu-of NAME."
+            f"The file has samples of several processes or containers ({names}): name that "
+            "of the server by --cpu-of NAME."
         )
-    raise LabError(f"No samples are those of {wanted}; there are: {names}.")
+    raise LabError(f"The file has no samples of {wanted}. It has samples of: {names}.")
 
 
 def _sum(series: Sequence[Series], name: str) -> Series:

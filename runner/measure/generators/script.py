@@ -118,8 +118,8 @@ def _load(path: Path, outer: Path, archive: Path, k6: Path) -> list[str]:
     done = _run_k6([*argv, f"--archive-out={archive}", str(outer)], outer)
     if done is None:
         raise LabError(
-            f"{path} took k6 more than {LOADED_WITHIN_S} s to load: move slow work out of the "
-            "init context."
+            f"k6 needed more than {LOADED_WITHIN_S} s to load {path}: move slow work out of "
+            "the init context (the code outside of functions)."
         )
     messages = _messages(done.stderr)
     if done.returncode != 0:
@@ -225,8 +225,8 @@ def _unpack(path: Path, archive: Path, without: Path) -> dict[PurePosixPath, byt
                 files[PurePosixPath("/", name)] = extracted.read() if extracted else b""
     if sum(map(len, files.values())) > MOST_BYTES:
         raise LabError(
-            f"{path} and the files that it opens have more than {MOST_BYTES:,} bytes, and each run "
-            "stores a copy: use smaller files."
+            f"{path} and the files that it opens have more than {MOST_BYTES:,} bytes, which "
+            "is too much because each run stores a copy: use smaller files."
         )
     return files
 

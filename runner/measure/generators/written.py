@@ -63,8 +63,8 @@ def read_written(path: Path, inspected: Mapping[str, Any]) -> Written:
         executor = scenario["executor"]
         if executor not in (*BY_COUNT, *BY_USERS, *BY_RATE):
             raise LabError(
-                f"Scenario {name} of {path} has the executor {executor}, which the lab does not "
-                "run: give it another executor."
+                f"Scenario {name} of {path} has the executor {executor}, which the lab does "
+                "not support: give the scenario another executor."
             )
     loads = [_Load.of(scenario, users) for scenario in scenarios.values()]
     iterations = sum(load.iterations for load in loads)
@@ -75,8 +75,8 @@ def read_written(path: Path, inspected: Mapping[str, Any]) -> Written:
     ):
         if asked > most:
             raise LabError(
-                f"The options of {path} ask for {asked:,.0f} {what}, and the lab allows "
-                f"{most:,.0f}: reduce them."
+                f"The options of {path} ask for {asked:,.0f} {what}, but the lab allows at "
+                f"most {most:,.0f}: reduce this number in the options."
             )
     form: Form = Duration(max(1.0, *(load.end_s for load in loads)))
     if len(loads) == 1:

@@ -21,7 +21,10 @@ TIMEOUT_S = 10
 def measured(cell: Cell, shot: Shot, files: Files, _output: Output, load_part: LoadPart) -> Command:
     """Return the command of a load, or of the part of a load that one of several wrk runs."""
     if not isinstance(cell.shape, ForTime):
-        raise LabError(f"wrk loads for a time only, and {cell.cell_id} has no duration.")
+        raise LabError(
+            f"wrk can load only for a given time, but {cell.cell_id} has no duration: give the "
+            "load a duration."
+        )
     return _command(load_part.of(cell), shot, files[RESULT], cell.shape.duration_s)
 
 

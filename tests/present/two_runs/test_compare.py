@@ -267,7 +267,7 @@ def test_the_exit_code_is_one_only_beyond_what_is_allowed(factors, pct, regresse
         if row["regression"]
     }
     assert found == ({regressed} if regressed else set())
-    assert code == ("are worse by more than" in err) == bool(regressed)
+    assert code == ("to be worse than run A by more than" in err) == bool(regressed)
 
 
 @pytest.mark.parametrize(
@@ -441,7 +441,7 @@ def test_runs_that_do_not_go_together_are_refused(weeks):
 def test_the_command_says_it_and_fails_on_request(weeks, bench):
     names = [run.run_id for run in weeks(8, worse=5)]
     code, out, err = bench(*names, "--fail-above", "10", command="history")
-    assert code == 1 and "changes are regressions of more than 10 %" in err and "×1.2" in out
+    assert code == 1 and "lasting change is a regression of more than 10 %" in err and "×1.2" in out
     code, out, _ = bench(*names, "--fail-above", "30", "--json", command="history")
     found = json.loads(out)
     assert code == 0 and len(found["runs"]) == 8
@@ -460,7 +460,7 @@ def test_runs_are_appended_to_a_folder_as_they_come(weeks, bench, tmp_path):
         code, out, err = bench(*arguments, command="history")
         assert code == 0 and len(list(kept.iterdir())) == number
         if number == 1:
-            assert "has one run, and a history needs two" in " ".join(err.split())
+            assert "holds one run, and a history needs at least two" in " ".join(err.split())
         else:
             assert len(json.loads(out)["runs"]) == number
     changes = [course["changes"] for course in json.loads(out)["courses"] if course["changes"]]

@@ -51,7 +51,7 @@ def found(lab: Path) -> RunComparison:
 def test_the_page_says_what_the_terminal_says(in_lab, found, bench, tmp_path):
     page = tmp_path / "new" / "two.html"
     code, out, err = bench("one", "two", "--fail-above", "10")
-    assert code == 1 and "comparisons are worse by more than 10 %" in err and LOAD in out
+    assert code == 1 and "to be worse than run A by more than 10 %" in err and LOAD in out
     assert "Only in one: nginx: wrk-matrix, close, 1 connection." in err
     code, out, err = bench("one", "two", "--fail-above", "10", "--json", "--html", str(page))
     assert code == 1 and f"Page:    {page}" in err and json.loads(out)["run_b"] == "two"
