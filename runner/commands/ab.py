@@ -199,7 +199,8 @@ def ab(
 ) -> None:
     """Compare two commits of one server, side by side, until it is decided which is better.
 
-    Exit codes: 0 a tie or better, 1 a trial failed, 2 wrong usage, 3 worse, 4 not decided.
+    Exit codes: 0 a tie, or head is better; 1 a trial failed; 2 wrong usage; 3 head is worse; 4 not
+    decided.
     """
     from runner.planning.search import Objective
     from runner.present.frames import read_tables

@@ -72,7 +72,7 @@ def audit(
     fetch: Fetch = False,
     json_: JsonFlag = False,
 ) -> None:
-    """Check published result tables against laws that need no new measurement."""
+    """Check without a new measurement whether the numbers of published tables can be true."""
     from runner.audit.checks import audit as audit_rows
     from runner.audit.finding import Severity, laws, summary, table
     from runner.audit.reading import SECURE, read_all

@@ -70,7 +70,7 @@ def import_(
     ] = None,
     json_: JsonFlag = False,
 ) -> None:
-    """Import files of k6 as a run: each file is a trial, and several of one name are its trials."""
+    """Import files of k6 as a run: each file becomes a trial of the server that --name gives."""
     from runner.importing.cpu.catalogue import CpuFile
     from runner.importing.cpu.table import columns_of
     from runner.importing.run import SUBJECT, Given, import_files

@@ -25,8 +25,8 @@ def setup(
 ) -> None:
     """Build or install programs that the lab drives, unless they are on PATH.
 
-    k6, vegeta (by Go) and oha (by Rust) are built from locked modules into .tools/ of a checkout,
-    elsewhere into ~/.cache/web-bench-lab/tools. The others are packages of Debian.
+    k6, vegeta (by Go) and oha (by Rust) are built from locked modules into .tools/ in a checkout,
+    and into ~/.cache/web-bench-lab/tools elsewhere. The others are installed from Debian packages.
     """
     from runner.measure.tool_setup import set_up
 
@@ -46,7 +46,7 @@ def notebooks(
     ] = None,
     json_: JsonFlag = False,
 ) -> None:
-    """List the lab's notebooks, or copy them, to execute them with papermill or change them."""
+    """List the lab's notebooks, or copy them into a folder, to change or execute them there."""
     paths = sorted(places().notebooks.glob("*.ipynb"))
     if copy is not None:
         paths = [_copied(path, copy / path.name) for path in paths]

@@ -16,7 +16,7 @@ from runner.store import find_run
 
 
 def doctor(hosts: HostsFile = None, json_: JsonFlag = False) -> None:
-    """Check this machine or each host: facts, CPUs and tools for a campaign, missing programs."""
+    """Check whether this machine, or each host of --hosts, can measure; name missing programs."""
     from runner.measure.doctor import examine, examine_hosts
 
     findings = examine() if hosts is None else examine_hosts(hosts, console.note)
@@ -217,7 +217,7 @@ def check(
     hosts: HostsFile = None,
     json_: JsonFlag = False,
 ) -> None:
-    """Start servers and check them against the HTTP contract, without load."""
+    """Start each server, and check without load that it keeps the HTTP contract of the lab."""
     from runner.measure.inspection import inspect_all
 
     chosen = [catalog.load_server(name) for name in servers or catalog.server_names()]
@@ -239,9 +239,10 @@ def check(
 
 
 def clean(hosts: HostsFile = None, json_: JsonFlag = False) -> None:
-    """Remove leftovers of dead runs, here and on all hosts.
+    """Remove what dead runs have left behind, on this machine and on the hosts of --hosts.
 
-    These are processes, containers, control groups and files.
+    Dead runs, which ended without cleaning up, may leave processes, containers, control groups and
+    files.
     """
     from runner.measure.lab import clean_up_all
     from runner.measure.leftovers import left_over

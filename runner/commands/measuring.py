@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 @grouped(CampaignOptions, ApiOptions)
 def run(what: CampaignOptions, of_api: ApiOptions, json_: JsonFlag = False) -> None:
-    """Run a campaign, each trial with a fresh server, or load an API of your own.
+    """Run a campaign, with a freshly started server in each trial, or load an API of your own.
 
-    Raw samples are written to data/runs/ of a checkout, elsewhere to bench-data/runs/.
+    Raw samples are written to data/runs/ in a checkout, and to bench-data/runs/ elsewhere.
     """
     from runner.running.campaign import resume_campaign
     from runner.running.stopping import read_stopping
@@ -189,9 +189,9 @@ def calibrate(
     hosts: options.HostsFile = None,
     json_: JsonFlag = False,
 ) -> None:
-    """Measure the highest rates of k6 and wrk on this machine, or on all hosts together.
+    """Measure the highest rates that k6 and wrk reach on this machine, or on the hosts of --hosts.
 
-    Verdicts use these ceilings from then on.
+    From then on, verdicts compare the rate of a load with this ceiling of its generator.
     """
     from runner.planning.plan import choose
     from runner.running.campaign import calibrate_machine
@@ -213,8 +213,8 @@ def calibrate(
 def overhead(context: typer.Context) -> None:
     """Measure the cost of the lab itself.
 
-    Run one load with all observers, without each of them, and by a stock k6. The program is the
-    checkout's benchmarks/overhead.py: its --help has the options.
+    Run one load with all of the lab's instruments, then without each of them, and by an unmodified
+    k6. The options are those of the checkout's benchmarks/overhead.py: its --help lists them.
     """
     import runpy
 

@@ -95,7 +95,7 @@ def compare(
     html: Html = None,
     json_: JsonFlag = False,
 ) -> None:
-    """Compare run B with run A, cell by cell: ratios with 95 % intervals, and what is a tie."""
+    """Compare run B with run A: for each server and load a ratio with its interval, or a tie."""
     from runner.present.two_runs.compare import compare_runs, left_out, provenance, tables
 
     folders = opened(run_a), opened(run_b)
@@ -149,7 +149,7 @@ def history(
     html: Html = None,
     json_: JsonFlag = False,
 ) -> None:
-    """Follow the same cells over many runs: means run by run, and lasting changes."""
+    """Follow each server and load over many runs: the mean of each run, and changes that lasted."""
     from runner.present.two_runs.history import findings, table
     from runner.present.two_runs.history import history as history_of
 
@@ -250,7 +250,7 @@ def export(
         ),
     ] = "",
 ) -> None:
-    """Copy a run without single requests: the data for figures, small enough to commit."""
+    """Copy a run without its single requests: all data of the figures, small enough to commit."""
     from runner.digest.histogram import to_hgrm
     from runner.digest.tables import shrink
     from runner.present.frames import read_tables, sealed_trials
@@ -295,8 +295,8 @@ def publish(
 ) -> None:
     """Write a folder for a blog.
 
-    It has a post of some 1,000 words as Markdown and as a self-contained page, a card for links,
-    the whole report, figures in light and dark, tables and provenance.
+    It has a post of some 1,000 words as Markdown and as a self-contained page, a card for
+    link previews, the whole report, figures in light and dark, tables and provenance.
     """
     from runner.present.blog.publish import publish as publish_run
 

@@ -240,8 +240,8 @@ def require_answer(name: str, running: Running, path: str, enough: int = 1) -> A
             f" and redirects to {away[0].headers.get('location')}, which the lab does not follow:"
         )
     raise LabError(
-        f"{url} answers with status {statuses}{then} choose an address or a path that answers 200 (beside a "
-        "script: --probe-path; for two commits: --path)."
+        f"{url} answers with status {statuses}{then} choose an address or a path that "
+        "answers 200 (with a script: --probe-path; for two commits: --path)."
     )
 
 

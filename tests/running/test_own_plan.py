@@ -91,7 +91,7 @@ ADDRESSES = {
     "http://127.0.0.1:70000/": "is not a URL (Port out of range",
     "http://me:secret@127.0.0.1/": "a user, a password or a fragment",
     "http://127.0.0.1/#top": "a user, a password or a fragment",
-    "SERVER/missing": "answers 404: choose an address",
+    "SERVER/missing": "answers with status 404: choose an address",
     "SERVER/away?http://93.184.216.34/": (
         "with status 302 and redirects to http://93.184.216.34/, which the lab does not follow"
     ),
