@@ -4,22 +4,22 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-# Compiled once, not at every start: the tests start `bench` hundreds of times.
+# Let Python store its compiled modules, because the tests start `bench` hundreds of times.
 unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
 BIN := .venv/bin
-# Which k6 `make setup` builds: a folder of setup/k6/.
+# The series of k6 that `make setup` builds: the name of a folder in setup/k6/.
 K6_SERIES := v1
 SERVERS_RUST := $(dir $(wildcard servers/*/Cargo.toml))
 SERVERS_GO := $(dir $(wildcard servers/*/go.mod examples/*/go.mod))
 PYTEST := $(BIN)/python -m pytest --durations 25 --durations-min 3
 DISTURBED := 9
-# The modules that give a mark, in the order of their paths.
+# $(call marked,MARK): the test modules that use this mark, in the order of their paths.
 marked = $$(grep -rl --include='test_*.py' 'mark\.$(1)' tests | sort)
 LOCK := $(BIN)/uv pip compile --quiet --universal --upgrade --generate-hashes --python-version 3.11 \
 	--no-emit-index-url --no-emit-find-links --no-header --no-annotate
-# In the folder of the binaries: macros and common dependencies are compiled once.
+# clippy uses the target folder of the servers' builds, so that macros and common dependencies are compiled only once.
 CLIPPY := cargo clippy --quiet --release --locked --all-targets --target-dir ../common-rust/target/servers -- -D warnings
 SHELL_SCRIPTS := .ci/run $(wildcard setup/*.sh servers/*/*.sh)
 
@@ -28,21 +28,22 @@ help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: report
-report: setup ## The main job: measure the quick campaign, make tables, figures and HTML
+report: setup ## The main job: measure the campaign quick, and make its tables, figures and HTML report
 	@status=0; $(BIN)/bench run quick || status=$$?; \
 	  if [ $$status -gt 1 ]; then exit $$status; fi; \
 	  $(BIN)/bench report latest; exit $$status
 
 .PHONY: test test-all
-test: setup vegeta ## Run the tests that a change must pass before its commit (all but the long ones)
-test-all: setup vegeta k6-both test-servers ## Run all tests: long loads, every server, containers, browser and faults too
+test: setup vegeta ## Run all tests but the long ones; a change must pass them before its commit
+test-all: setup vegeta k6-both test-servers ## Run all tests, including long loads, every server, containers, the browser and faults
 test: ONLY := not long and
 test-all: BUILT := $(notdir $(patsubst %/server.toml,%,$(wildcard servers/*/server.toml)))
-# First what measures nothing. Then what holds something against the clock or only drives a load: one process more than
-# there are CPUs, as most of it waits. Then what compares measured values, alone. Only modules that give the mark are
-# collected for these two. What fails is run once again, alone, and that decides, but where the hypervisor disturbed it
-# (tests/support/disturbance.py); all is printed. .times/ has each phase's outcomes and times in the format of JUnit.
-# The binaries that long tests need are built beside the first tests, so that no compiler runs beside a clock.
+# First run the tests that measure nothing. Then run the tests that check times or only drive a load (mark `timed`), in one process
+# more than there are CPUs, because these tests mostly wait. Then run the tests that compare measured values (mark `load`), one at a
+# time. For these two phases only modules that use the mark are collected. A failed test runs once again, alone, and this result
+# counts. If the hypervisor disturbed the test, it may run more often (tests/support/disturbance.py). Every attempt is printed, and
+# .times/ has the outcomes and times of each phase in the format of JUnit.
+# The binaries that long tests need are built during the first phase, so that no compiler runs while time is measured.
 test test-all:
 	@status=0; \
 	$(if $(BUILT),PYTHONPATH=. $(BIN)/python setup/servers.py $(BUILT),:) & builds=$$!; \
@@ -52,33 +53,33 @@ test test-all:
 	    ATTEMPT=$$attempt $(PYTEST) --junitxml $$times-$$attempt.xml --last-failed --last-failed-no-failures none "$${@: -2}" || code=$$?; done; \
 	  [ $$code = 0 ] || status=1; }; \
 	phase parallel --numprocesses logical --dist worksteal -m "$(ONLY) not load and not timed"; \
-	wait $$builds || echo "not every server could be built: the tests that need it say so"; \
+	wait $$builds || echo "not every server could be built: the tests of a missing server say so"; \
 	phase timed --numprocesses $$(( $$(nproc) + 1 )) --dist loadfile $(call marked,timed) -m "$(ONLY) timed and not load"; \
 	phase load $(call marked,load) -m "$(ONLY) load"; \
 	exit $$status
 
-# One target folder for all: they share most of their dependencies.
+# All Rust servers share one target folder, because they share most of their dependencies.
 .PHONY: test-servers
 test-servers: setup ## Run the servers' unit tests (part of make test-all)
 	@set -e; for server in $(SERVERS_GO); do echo "go test $$server"; (cd $$server && go test ./...); done
 	@set -e; for server in $(shell grep -ls 'cfg(test)' servers/*/src/*.rs | xargs -n1 dirname | sort -u); do echo "cargo test $$server"; \
 	  test="cargo test --quiet --locked --target-dir ../../common-rust/target/test -- --test-threads=1"; \
-	  (cd $$server && { $$test || { echo "once more, as some measure time"; $$test; }; }); done
+	  (cd $$server && { $$test || { echo "once more, because some of these tests measure time"; $$test; }; }); done
 
 .PHONY: setup
-setup: ## Set up .venv, k6, wrk, nginx, PostgreSQL and the quick campaign's binaries, side by side
+setup: ## Set up .venv, k6, wrk, nginx, PostgreSQL and the binaries of the campaign quick, in parallel
 	@PYTHON="$(PYTHON)" K6_SERIES=$(K6_SERIES) setup/all.sh
 
 .PHONY: k6-both
-k6-both: setup ## Build every series of k6 that the lab drives, for the tests of both (part of make test-all)
+k6-both: setup ## Build every series of k6 that the lab supports, for the tests that need all of them (part of make test-all)
 	@setup/k6.sh $(notdir $(wildcard setup/k6/*))
 
 .PHONY: vegeta
-vegeta: ## Build vegeta, another load generator, for its workloads (part of make test)
+vegeta: ## Build vegeta, a load generator that some workloads use (part of make test)
 	@setup/vegeta.sh
 
 .PHONY: oha
-oha: ## Build oha, another load generator, for its workloads (static-oha, static-oha-open): many minutes
+oha: ## Build oha, a load generator that the workloads static-oha and static-oha-open use (takes many minutes)
 	@setup/oha.sh
 
 .PHONY: lint
@@ -101,19 +102,19 @@ format: setup ## Format all sources
 	@set -e; for server in $(SERVERS_GO); do gofmt -w $$server; done
 
 .PHONY: bench-digest
-bench-digest: setup ## Throughput of the digest beside a bare DuckDB COPY and pandas
+bench-digest: setup ## Compare the digest's throughput with that of a bare DuckDB COPY and of pandas
 	@$(BIN)/python benchmarks/digest.py
 
 .PHONY: bench-cluster
-bench-cluster: setup ## How much faster two of Dask's workers rebuild tables than one
+bench-cluster: setup ## Measure how much faster two Dask workers rebuild tables than one worker
 	@$(BIN)/python benchmarks/cluster.py
 
 .PHONY: bench-sampler
-bench-sampler: setup ## CPU that the sampler takes, by what it samples
+bench-sampler: setup ## Measure how much CPU time the sampler takes, for each kind of data that it samples
 	@$(BIN)/python benchmarks/sampler.py
 
 .PHONY: bench-overhead
-bench-overhead: setup ## What the lab itself costs: k6's samples, the sampler, the probe, beside a stock k6 (bench overhead)
+bench-overhead: setup ## Measure the cost of the lab's instruments (k6's samples, sampler, probe) against an unmodified k6 (bench overhead)
 	@$(BIN)/python benchmarks/overhead.py
 
 .PHONY: bench-profile
@@ -122,23 +123,23 @@ bench-profile: setup ## What the profile pass of quick costs: rates beside perf,
 	@$(BIN)/python benchmarks/profile_cost.py "$$(ls -d data/runs/*-quick-* | tail -1)"
 
 .PHONY: bench-k6
-bench-k6: k6-both ## CPU that each series of k6 takes for an iteration: their ratio (five minutes)
+bench-k6: k6-both ## Compare the CPU time that the series of k6 need for an iteration (five minutes)
 	@$(BIN)/python benchmarks/k6_series.py
 
 .PHONY: bench-false-alarms
-bench-false-alarms: setup ## How often `bench ab` is wrong on the noise of real sessions (simulated; some minutes)
+bench-false-alarms: setup ## Simulate how often `bench ab` decides wrongly because of the noise of real sessions (some minutes)
 	@$(BIN)/python benchmarks/false_alarms.py
 
 .PHONY: soak
-soak: setup ## One trial of ten million iterations: memory flat, counts agree; a row in docs/soak.md (half an hour)
+soak: setup ## Run one trial of ten million iterations, check memory and counts, and add a row to docs/soak.md (half an hour)
 	@$(BIN)/python benchmarks/soak.py
 
 .PHONY: chaos
-chaos: setup ## Hit a hundred campaigns at random moments by random faults; the outcome goes into docs/reliability.md (an hour)
+chaos: setup ## Disturb a hundred campaigns by random faults at random moments, and write the outcome to docs/reliability.md (an hour)
 	@PYTHONPATH=benchmarks:. $(BIN)/python -m chaos
 
 .PHONY: sample
-sample: setup ## Make the committed runs anew by real ones: data/sample (claims), data/all (all), data/seeds (seeds): four hours
+sample: setup ## Measure the committed runs data/sample (claims), data/all (all) and data/seeds (seeds) again (four hours)
 	@set -e; $(BIN)/bench run claims --repeats 20 --until decided --budget 2h; $(BIN)/bench export latest --out data/sample; \
 	  for run in all seeds; do $(BIN)/bench run $$run; $(BIN)/bench export latest --out data/$$run; done; for run in sample all seeds; do $(BIN)/bench report $$run; done
 
@@ -150,7 +151,7 @@ dist: setup ## Build wheel, sdist and bill of materials (CycloneDX) into dist/; 
 	@rm dist/sbom.log; ls dist
 
 .PHONY: lock
-lock: setup ## Resolve the dependencies anew into requirements.lock, and uv into setup/uv.txt (hashes, no addresses)
+lock: setup ## Resolve all dependencies again: write requirements.lock, and setup/uv.txt for uv (with hashes, without addresses)
 	$(LOCK) --group dev --extra cluster --extra fleet --extra lab --extra postgres pyproject.toml -o requirements.lock
 	echo uv | $(LOCK) - -o setup/uv.txt
 
@@ -162,7 +163,7 @@ define block
 endef
 
 .PHONY: readme
-readme: setup ## Write the tables that README.md and docs/ take from the code
+readme: setup ## Write the parts of README.md and docs/ that are generated from the code
 	$(call block,servers,--markdown,docs/servers.md)
 	$(call block,claims,--claims,README.md)
 	$(call block,columns,--columns,docs/data.md)
@@ -173,11 +174,11 @@ readme: setup ## Write the tables that README.md and docs/ take from the code
 	$(call block,commands,--commands,docs/commands.md)
 
 .PHONY: audit
-audit: setup ## Hold all locked dependencies against the known vulnerabilities (needs their databases)
+audit: setup ## Check all locked dependencies for known vulnerabilities (downloads the databases of vulnerabilities)
 	@setup/audit.sh
 
 .PHONY: reliability
-reliability: setup ## Write the table of faults anew into docs/reliability.md
+reliability: setup ## Write the table of the faults that tests cause into docs/reliability.md
 	@$(BIN)/python tests/support/fault_table.py
 
 .PHONY: lab

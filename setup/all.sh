@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up all that the quick campaign needs; independent parts run side by side. If a part fails, the others still finish,
+# Sets up everything that the campaign quick needs. Independent parts run in parallel. If a part fails, the others still finish,
 # and the exit code is 2.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2

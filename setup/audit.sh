@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks every locked dependency for known vulnerabilities of its language. Exit code 1 if one is vulnerable; 2 if a tool
-# or a database of vulnerabilities is not available. Then nothing was audited, and a message says so.
+# or a database of vulnerabilities is not available; then nothing was checked, and a message says so.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 
@@ -9,7 +9,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 found=0 unknown=0
 
-# audit WHAT VULNERABLE COMMAND...: run a tool. VULNERABLE is its exit code if it finds vulnerabilities, and MARK its output
+# audit WHAT VULNERABLE COMMAND...: run a tool. VULNERABLE is its exit code if it finds vulnerabilities, and MARK is a text in its output
 # then, because some tools have the same exit code if they could not check.
 audit() {
   local what=$1 vulnerable=$2 mark=$3 code=0

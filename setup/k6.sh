@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # setup/k6.sh: find k6, or build the series $K6_SERIES from its module in setup/k6/ as $tools/k6.
-# setup/k6.sh SERIES...: build these as $tools/k6-SERIES, even if another k6 is installed.
+# setup/k6.sh SERIES...: build each of these series as $tools/k6-SERIES, even if another k6 is installed.
 # shellcheck source=setup/part.sh
 . "$(dirname "$0")/part.sh"
 
@@ -21,7 +21,7 @@ if [ ${#missing[@]} -gt 0 ]; then
   begin "k6 ${missing[*]} into $tools"
   folder=$(cd "$tools" && pwd)
 fi
-# Built like k6's own releases, but without debugging information, which would cost a seventh of the time. The standard
+# Built like k6's own releases, but without debugging information, which would take a seventh of the build's time. The standard
 # library is built with the same flags as for the Go servers, so both share its cache.
 flags=(-mod=readonly -trimpath -buildvcs=false -gcflags=all=-dwarf=false -gcflags=std= '-ldflags=-s -w')
 for each in "${missing[@]}"; do

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Finds oha, or builds it from its crate in setup/oha/ as $tools/oha: many minutes, so that only `make oha` does.
+# Finds oha, or builds it from its crate in setup/oha/ as $tools/oha. This takes many minutes, so only `make oha` runs this script.
 # shellcheck source=setup/part.sh
 . "$(dirname "$0")/part.sh"
 

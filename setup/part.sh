@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# Functions shared by the parts of the set-up. A part with nothing to do prints nothing. Otherwise it prints one line at its
+# Functions shared by the parts of the set-up. A part that has nothing to do prints nothing. Otherwise it prints one line at its
 # begin, and one at its end with the time or the error. All other output goes to its log.
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 set -euo pipefail
-# The folder of built tools; `bench setup` names one of the user's if there is no checkout.
+# The folder of built tools. If there is no checkout, `bench setup` names a folder in the user's cache.
 tools=${BENCH_TOOLS:-.tools}
 
 # fail SENTENCE: end the part with an error before it begins.
@@ -20,20 +20,20 @@ begin() {
   trap 'trap - EXIT; exit 130' INT TERM
 }
 
-# fresh BUILT LOCK: whether a tool was built from what LOCK says. The copy of LOCK beside it decides, because an installed
+# fresh BUILT LOCK: succeed if a tool was built from the versions in LOCK. The copy of LOCK beside it decides, because an installed
 # package has new files each time; a tool without one is fresh if it is newer.
 fresh() {
   [ -x "$1" ] || return 1
   if [ -e "$1.lock" ]; then cmp -s "$2" "$1.lock"; else [ "$1" -nt "$2" ]; fi
 }
 
-# finish BUILT LOCK: put BUILT.new into its place.
+# finish BUILT LOCK: replace BUILT by BUILT.new, and keep a copy of LOCK beside it.
 finish() {
   cp "$2" "$1.lock"
   mv "$1.new" "$1"
 }
 
-# reason: the log's first line that begins with error, else its last.
+# reason: print the first line of the log that begins with "error", or its last line if there is none.
 reason() {
   { grep -iE -m 1 '^ *error' "$log" || grep -v '^ *$' "$log" | tail -n 1; } | sed -E 's/^ *(error: *)?//I; s/\.$//'
 }

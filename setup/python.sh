@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Creates .venv from requirements.lock and installs the lab into it. pip installs uv, and uv the rest; both check hashes.
+# Creates .venv from requirements.lock and installs the lab into it. pip installs uv, and uv installs the rest; both check hashes.
 # shellcheck source=setup/part.sh
 . "$(dirname "$0")/part.sh"
 
@@ -25,7 +25,7 @@ if ! .venv/bin/python -m pip --version 2> /dev/null; then # none, or one that wa
   }
 fi
 pip=(.venv/bin/python -m pip --disable-pip-version-check)
-# Compile now: if Python may not write bytecode later, each start of a program would compile pandas and others again.
+# Compile the packages now. If Python may not write bytecode later, each start of a program would compile pandas and others again.
 uv=(.venv/bin/uv pip install --quiet --compile-bytecode --python .venv/bin/python)
 
 # uv does not read pip's configuration, so pass it pip's index and certificates.

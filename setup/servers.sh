@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds missing binaries of the quick campaign's servers, so that the first run need not wait for them.
+# Builds the missing binaries of the servers of the campaign quick, so that the first run does not have to wait for them.
 # shellcheck source=setup/part.sh
 . "$(dirname "$0")/part.sh"
 

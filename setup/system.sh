@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# setup/system.sh [wrk|nginx|perf|postgres ...]: find these, or all, or install them from the system's packages.
+# setup/system.sh [wrk|nginx|perf|postgres ...]: find these programs (default: all four), or install them as system packages.
 # shellcheck source=setup/part.sh
 . "$(dirname "$0")/part.sh"
 

@@ -10,18 +10,18 @@ fail() {
 
 address=${ADDR-}
 nonce=${LAB_NONCE-}
-# Both end up in the configuration: nothing but what they are made of may pass.
+# Both values become part of the configuration, so refuse any character that they cannot contain.
 printf '%s' "$address" | grep -Eqx '([0-9]{1,3}(\.[0-9]{1,3}){3}|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}' ||
     fail "ADDR must be IP:PORT, such as 127.0.0.1:8080, but it is \"$address\"."
 case $nonce in
 *[!A-Za-z0-9]*) fail "LAB_NONCE must consist of letters and digits, but it is \"$nonce\"." ;;
 esac
 
-# nproc counts the CPUs of the affinity mask, unless these two tell it otherwise.
+# nproc counts the CPUs of the affinity mask, unless these two variables give another number.
 unset OMP_NUM_THREADS OMP_THREAD_LIMIT
 workers=$(nproc)
 
-# The hard limit; the shells' ulimit -H is not in POSIX.
+# Read the hard limit from /proc, because the option -H of the shell's ulimit is not in POSIX.
 files=$(awk '/^Max open files/ {print $5}' /proc/self/limits)
 if [ "$files" = unlimited ] || [ "$files" -gt 65536 ]; then
     files=65536
@@ -30,7 +30,7 @@ fi
 connections=$((files > 16896 ? 16384 : files - files / 32))
 
 folder=$(mktemp -d "${TMPDIR:-/tmp}/lab-nginx.XXXXXX")
-# Started by root, the workers run as another user and look into it.
+# If root starts nginx, the workers run as another user, who must be able to read this folder.
 chmod 711 "$folder"
 
 # The contract's list of devices, as "number firmware" a line.
