@@ -452,7 +452,7 @@ def _percentiles(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
             f"{one} == {other} and {one} > 50 * slack and not requests < @FEW_FOR_P99"
             " and not p99_ms <= @EVEN * p50_ms"
         )
-        stands_in = ": one stands in for the other."
+        stands_in = ", so one column may be a copy of the other."
         for (source, test), group in rows.dropna(subset=[one, other]).groupby(
             ["source", "test"], sort=False
         ):
