@@ -183,7 +183,7 @@ def test_too_few_open_files_and_no_real_time_priority_are_said(fake, monkeypatch
     priority, files = warnings(fake)
     assert "rtprio 1" in priority
     assert (
-        "allows 1024 open files, and 3000 connections need 3200: as root, run `ulimit -n 65536`"
+        "allows 1024 open files, but 3000 connections need 3200: as root, run `ulimit -n 65536`"
         in files
     )
 
