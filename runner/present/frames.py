@@ -301,7 +301,7 @@ def _read(path: Path, table: str, remedy: str) -> pd.DataFrame:
     """Read a table; raise LabError if it is damaged or lacks a column that every run has."""
     try:
         if (rows := pq.read_metadata(path).num_rows) > MOST_ROWS:
-            raise ValueError(f"{rows:,} rows are more than a run of the lab can have")
+            raise ValueError(f"it has {rows:,} rows, which is more than a run of the lab can have")
         found = pq.read_table(path)
         # check the texts now, because pyarrow would decode them only when they are used
         found.validate(full=True)
@@ -320,7 +320,7 @@ def _read(path: Path, table: str, remedy: str) -> pd.DataFrame:
         return _typed(frame, table)
     except (ValueError, TypeError) as error:
         raise LabError(
-            f"{path} has a value of the wrong kind ({error}){remedy}.", exit_code=1
+            f"{path} has a value of the wrong type ({error}){remedy}.", exit_code=1
         ) from None
 
 

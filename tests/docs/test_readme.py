@@ -117,8 +117,8 @@ def test_the_readmes_numbers_are_those_of_the_committed_run():
     counts = sealed[sealed["server"] != "gin-b"].groupby(["load", "server"]).size()
     assert (counts.min(), counts.max()) == (6, 10)
     assert (
-        f"It took 98 minutes, and has {len(sealed)} sealed trials: six to ten of each server under each load"
-        in COMMITTED_RUNS.read_text()
+        f"It took 98 minutes, and has {len(sealed)} sealed trials: six to ten of each server under "
+        "each load" in COMMITTED_RUNS.read_text()
     )
 
 

@@ -98,7 +98,7 @@ def check_free(target: Path) -> None:
     if not target.exists() and not target.is_symlink():
         return
     if not target.is_dir():
-        raise LabError(f"{target} is not a folder: name an empty or a new one.")
+        raise LabError(f"{target} is not a folder: name an empty or a new folder.")
     if not (there := _files(target)):
         return
     try:
@@ -149,8 +149,8 @@ def _provenance(
         if status != "sealed":
             record = "it has no record" if status is None else f"its record says {status}"
             raise LabError(
-                f"The tables have {trial_id} as sealed, and {record}: rebuild the tables with "
-                "`bench report`.",
+                f"The tables say that {trial_id} is sealed, but {record}: rebuild the "
+                "tables with `bench report`.",
                 exit_code=1,
             )
     hashes = run.record_hashes()

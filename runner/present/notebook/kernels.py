@@ -63,7 +63,9 @@ class _Idle:
                 answer = self.client.get_shell_msg(timeout=ANSWERED_WITHIN_S)
                 if answer["parent_header"].get("msg_id") == self.asked:
                     return
-        raise LabError("The kernel of a notebook died: try again.", exit_code=1)
+        raise LabError(
+            "The kernel that executes a notebook died: run the command again.", exit_code=1
+        )
 
 
 class Kernels:

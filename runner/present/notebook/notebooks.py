@@ -56,8 +56,8 @@ def execute(
     missing = sorted(set(given) - parameters(notebook))
     if missing:
         raise LabError(
-            f"{notebook} has no parameter {', '.join(missing)}: tag the cell that sets it "
-            "`parameters`."
+            f"{notebook} has no parameter {', '.join(missing)}: give the cell that sets it "
+            "the tag `parameters`."
         )
     output.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -101,7 +101,7 @@ def execute(
     figures = figures_shown(output)
     if figures is None:
         raise LabError(
-            f"{notebook.name} did not reach its last cell: its kernel died (see {output}).",
+            f"{notebook.name} did not reach its last cell, because its kernel died (see {output}).",
             exit_code=1,
         )
     return figures

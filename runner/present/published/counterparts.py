@@ -129,7 +129,8 @@ def read_published() -> list[Number]:
         raise LabError(f"{path} lacks the column {', '.join(missing)}.", exit_code=1)
     if unknown := sorted(set(frame["metric"].astype(str)) - set(METRICS)):
         raise LabError(
-            f"{path} has the metric {unknown[0]!r}; known are {', '.join(METRICS)}.", exit_code=1
+            f"{path} has the unknown metric {unknown[0]!r}: use one of {', '.join(METRICS)}.",
+            exit_code=1,
         )
     typed = frame.astype({"connections": float, "value": float})[list(Number._fields)]
     return [Number(*row) for row in typed.itertuples(index=False)]

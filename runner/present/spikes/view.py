@@ -85,8 +85,9 @@ def view(
     stop_s = stop_s or duration_s
     if not 0 <= start_s < min(stop_s, duration_s):
         raise LabError(
-            f"start_s and stop_s must be seconds of the load from 0 to {duration_s:.1f}, start_s "
-            f"below stop_s (0 and 0: the whole load), not {start_s:g} and {stop_s:g}."
+            f"start_s and stop_s must be seconds of the load from 0 to {duration_s:.1f}, "
+            f"with start_s below stop_s (or both 0 for the whole load), not {start_s:g} and "
+            f"{stop_s:g}."
         )
     by_subject = dict(list(samples.groupby("subject")))
     tracks = {

@@ -15,10 +15,10 @@ from runner.present.two_commits.comparing import Kept, Row, outcome_of, sessions
 from runner.present.two_commits.decision import SMALLEST_FOUND, Change, Outcome
 
 READING = (
-    "Changes are of head against base, from sessions in which both, and base again, ran side by "
-    "side and were loaded in turn. `base again` is the same comparison of base with itself: noise. "
-    "A difference counts if it is beyond the border and the noise, and if further sessions "
-    "confirmed it."
+    "Changes compare head with base. In each session both commits, and base a second time, "
+    "ran side by side and were loaded in turn. `base again` compares base with itself in "
+    "the same way, which shows the noise. A difference counts if it is beyond the border "
+    "(--fail-above) and the noise, and if further sessions confirmed it."
 )
 INFORMATION = "–"
 """Text shown for the outcome of a quantity that decides nothing."""

@@ -80,7 +80,8 @@ def conditions(
     if found and not force:
         named = "; ".join(map(str, found))
         raise LabError(
-            f"{a.run_id} and {b.run_id} differ in {named}: to compare them anyway, give --force."
+            f"Runs {a.run_id} and {b.run_id} differ in {named}, so their numbers may differ "
+            "for this reason: to compare the runs anyway, give --force."
         )
     return found
 
@@ -209,7 +210,8 @@ def compare_runs(
     names = manifests[0].run_id, manifests[1].run_id
     if not common:
         raise LabError(
-            f"{names[0]} and {names[1]} have no cell in common: choose runs with the same loads."
+            f"Runs {names[0]} and {names[1]} have no server under the same load in common: "
+            "choose runs with the same servers and loads."
         )
     differences = conditions(*manifests, pd.concat([cells_a[cell] for cell in common]), force=force)
     sealed = {cell: (sealed_trials(cells_a[cell]), sealed_trials(cells_b[cell])) for cell in common}
@@ -379,14 +381,17 @@ def findings(found: RunComparison) -> list[str]:
     """Return the counts of verdicts, and a sentence for each comparison that is not a tie."""
     tie, better, worse, few = (found.counts[verdict] for verdict in VERDICTS)
     said = [
-        f"Of {plural(len(found.comparisons), 'comparison')} {tie} came out as ties; B is better in "
-        f"{better}, worse in {worse}, and {few} had not enough trials."
+        (
+            f"Of {plural(len(found.comparisons), 'comparison')} {tie} are ties; B is better in "
+            f"{better} and worse in {worse}; {few} did not have enough trials."
+        )
     ]
     if found.fail_above_pct is not None:
         limit = f"{found.fail_above_pct:g} %"
         count = len(found.regressions)
         said.append(
-            f"Regressions, worse by more than {limit} with the whole interval: {count or 'none'}."
+            f"Regressions (comparisons whose whole interval is worse by more than {limit}): "
+            f"{count or 'none'}."
         )
     return said + [
         f"{row.server}, {row.load}: {row.quantity} {times(row.ratio)}, "
@@ -398,16 +403,19 @@ def findings(found: RunComparison) -> list[str]:
 
 def provenance(found: RunComparison) -> list[str]:
     """Return sentences on what is equal in both runs and what changed, apart from the numbers."""
-    said = ["What changed on the machine between the two runs is in the ratios as well."]
+    said = ["The ratios also include everything that changed on the machine between the two runs."]
     if found.imported:
         said.append(
-            "No CPU use is known of an imported run: a difference may be the generator's, or its "
-            "machine's."
+            "The CPU use of an imported run is not known, so a difference may be due to "
+            "the load generator or to its machine."
         )
     if found.same_binary:
-        said.append(f"The same binary in both runs, so only that: {', '.join(found.same_binary)}.")
+        said.append(
+            "These servers have the same binary in both runs, so their differences are due to "
+            f"something else: {', '.join(found.same_binary)}."
+        )
     if found.changes:
-        said.append(f"Changed: {'; '.join(map(str, found.changes))}.")
+        said.append(f"Changed between the runs: {'; '.join(map(str, found.changes))}.")
     return said
 
 
@@ -417,7 +425,10 @@ def left_out(found: RunComparison) -> dict[str, tuple[str, ...]]:
         f"Only in {found.run_a}": found.only_a,
         f"Only in {found.run_b}": found.only_b,
         "Without a sealed trial in one of the runs": found.unsealed,
-        "Not compared, as one run's verdicts forbid it": found.incomparable,
+        (
+            "Not compared, because by the verdicts of one run the value does not describe the "
+            "server"
+        ): found.incomparable,
     }
     return {why: cells for why, cells in reasons.items() if cells}
 
@@ -431,7 +442,11 @@ def ratios(found: RunComparison, looks: Mapping[str, Identity]) -> Chart:
     `looks` has the look of each server by name; other servers are grey.
     """
     if not found.comparisons:
-        return empty(TITLE, "No cell of both runs has a quantity that may be compared in both.")
+        return empty(
+            TITLE,
+            "Nothing can be compared, because no server under a load has a quantity that "
+            "describes the server in both runs.",
+        )
     groups: dict[str, list[forest.ForestRow]] = {}
     margin = (math.nan if found.fail_above_pct is None else found.fail_above_pct) / 100
     for row in found.comparisons:

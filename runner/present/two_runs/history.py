@@ -99,7 +99,7 @@ def history(
     tables = sorted(map(read_tables, runs), key=lambda each: each.manifest.started_at or "")
     names = tuple(each.manifest.run_id for each in tables)
     if len(names) < 2 or len(set(names)) < len(names):
-        raise LabError("A history needs two or more different runs.")
+        raise LabError("A history needs at least two different runs: name another run.")
     for before, after in pairwise(tables):  # `conditions` raises LabError if they differ
         conditions(
             before.manifest, after.manifest, pd.concat([before.trials, after.trials]), force=force
@@ -107,7 +107,10 @@ def history(
     found = samples_of([cells_of(each) for each in tables])
     followed = {key: samples for key, samples in found.items() if len(samples) > 1}
     if not followed:
-        raise LabError("No two of these runs have a comparable cell in common: choose other runs.")
+        raise LabError(
+            "No two of these runs have a server under the same load in common whose values can "
+            "be compared: choose other runs."
+        )
     alpha = ALPHA / max(1, sum(len(samples) >= LEAST for samples in followed.values()))
     courses = []
     for (cell, quantity), samples in followed.items():
@@ -183,10 +186,13 @@ def _without_change(n: int) -> Floats:
 def findings(found: History) -> list[str]:
     """Return a sentence with the number of courses without changes, and one for each change."""
     steady = sum(not course.changes for course in found.courses)
-    few = "" if len(found.runs) >= LEAST else f" A change is looked for in {LEAST} runs or more."
+    few = "" if len(found.runs) >= LEAST else f" To find a change, {LEAST} runs or more are needed."
     return [
-        f"{captions.plural(len(found.runs), 'run')} from {found.days[0]} to {found.days[-1]}: in "
-        f"{steady} of {captions.plural(len(found.courses), 'course')} no change is shown.{few}",
+        (
+            f"{captions.plural(len(found.runs), 'run')} from {found.days[0]} to "
+            f"{found.days[-1]}: {steady} of {captions.plural(len(found.courses), 'value')} that "
+            f"were followed show no lasting change.{few}"
+        ),
         *(
             f"{course.server}, {course.load}: {course.quantity} is {change.ratio:.3f} times what "
             f"it was since run {change.at} ({found.days[change.at - 1]}), "

@@ -394,7 +394,7 @@ def test_a_broken_file_is_one_sentence(bare_lab: Path) -> None:
     strange = table.assign(metric="speed")
     for broken, sentence in (
         (lacking, "lacks the column mode"),
-        (strange, "has the metric 'speed'; known are rps"),
+        (strange, "has the unknown metric 'speed': use one of rps"),
     ):
         broken.to_csv(path, index=False)
         with pytest.raises(LabError, match=sentence):

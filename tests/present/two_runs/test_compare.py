@@ -175,7 +175,7 @@ def test_a_load_of_another_size_is_another_cell(make, bench):
         }
 
     code, _, err = bench(make("one", campaign=campaign(1)), make("two", campaign=campaign(3)))
-    assert code == 2 and "one and two have no cell in common" in err
+    assert code == 2 and "one and two have no server under the same load in common" in err
     assert bench("one", make("three", campaign=campaign(1)))[0] == 0
 
 
@@ -183,7 +183,7 @@ def test_the_sample_is_a_run_like_others(make, bench):
     make("sample", artifacts={"axum": "aa", "gin": "bb"})
     code, out, err = bench("sample", make("two", artifacts={"axum": "aa", "gin": "cc"}))
     assert code == 0 and LOAD in out
-    assert "A: run sample" in err and "The same binary in both runs, so only that: axum." in err
+    assert "A: run sample" in err and "are due to something else: axum." in err
 
 
 def test_the_steps_of_a_search_are_not_compared(make, bench):
@@ -210,9 +210,9 @@ DIFFERENT = {
 def test_runs_under_other_conditions_are_refused(words, facts, make, bench):
     code, out, err = bench(make("one"), make("two", **facts))
     assert (code, out) == (2, "")
-    assert (
-        err.strip()
-        == f"Error: one and two differ in {words}: to compare them anyway, give --force."
+    assert err.strip() == (
+        f"Error: Runs one and two differ in {words}, so their numbers may differ for this reason: "
+        "to compare the runs anyway, give --force."
     )
     code, out, err = bench("one", "two", "--force")
     assert code == 0 and LOAD in out and "compared by force" in out and "the runs differ in" in out
@@ -232,7 +232,10 @@ def test_what_no_common_cell_depends_on_may_differ(make, bench):
     )
     code, _, err = bench(make("one"), other)
     assert code == 0
-    assert "Changed: commit (000000000000 and 111111111111 with uncommitted changes)." in err
+    assert (
+        "Changed between the runs: commit (000000000000 and 111111111111 with uncommitted changes)."
+        in err
+    )
 
 
 # --- regressions and exit codes -------------------------------------------------------------------
@@ -416,13 +419,13 @@ def test_the_means_are_those_of_the_runs(weeks):
         rps = tables.trials.query("load == @LOAD and server == 'axum'")["served_rps"]
         ours = sides[number]
         assert (ours.value, ours.low, ours.high) == pytest.approx(known_mean(rps))
-    assert "A change is looked for in 6 runs or more" in history.findings(found)[0]
+    assert "To find a change, 6 runs or more are needed" in history.findings(found)[0]
 
 
 def test_runs_that_do_not_go_together_are_refused(weeks):
     one, two = weeks(2)
     for runs in ([one], [one, one]):
-        with pytest.raises(LabError, match="two or more different runs"):
+        with pytest.raises(LabError, match="at least two different runs"):
             history.history(runs)
     varied(two.path, engine="docker")
     with pytest.raises(LabError, match="differ in engine"):
@@ -433,7 +436,8 @@ def test_runs_that_do_not_go_together_are_refused(weeks):
     )
     with pytest.raises(
         LabError,
-        match=r"^No two of these runs have a comparable cell in common: choose other runs\.$",
+        match=r"^No two of these runs have a server under the same load in common whose values can "
+        r"be compared: choose other runs\.$",
     ):
         history.history([one, other])
 

@@ -62,9 +62,9 @@ def test_the_page_says_what_the_terminal_says(in_lab, found, bench, tmp_path):
         assert row.ratio is None or compare.times(row.ratio) in text, row
     for sentence in (
         *(LOAD, "nginx: wrk-matrix, close, 1 connection Only in one", "detectable"),
-        "The same binary in both runs, so only that: axum.",
+        "so their differences are due to something else: axum.",
         # the loads of axum with 10 to 1000 connections, without the open loop
-        "worse by more than 10 % with the whole interval: 5.",
+        "whole interval is worse by more than 10 %): 5.",
     ):
         assert sentence in text
     assert raw.count('alt="Forest plot of') == 1
@@ -86,7 +86,7 @@ def test_other_conditions_are_shown_where_they_were_forced(in_lab, capsys):
 def test_no_page_is_written_of_what_is_refused(in_lab, bench, tmp_path):
     page = tmp_path / "page.html"
     code, _, err = bench("one", "elsewhere", "--html", str(page))
-    assert code == 2 and "to compare them anyway, give --force" in err and not page.exists()
+    assert code == 2 and "to compare the runs anyway, give --force" in err and not page.exists()
     for name in ("page", "page.pdf", "."):
         code, out, err = bench("one", "two", "--html", str(tmp_path / name))
         assert (code, out) == (2, "") and "a file that ends in .html" in err
