@@ -109,7 +109,7 @@ def spool_requests(
 
 
 def _answers(status: object) -> str:
-    return f"there are answers with the status {status}"
+    return f"answers with {status}"
 
 
 def _require_one_load(connection: duckdb.DuckDBPyConnection, began_ns: int) -> None:

@@ -72,7 +72,7 @@ def request_checks(
     yield _points(points, summary)
     if Invariant.ANSWERS.is_asked_of(cell.tool):
         differ = [
-            f"{points.points[name]} points of {name}, {count} by the summary"
+            f"{points.points[name]} {name}, {count} by the summary"
             for name, count in summary.counts.items()
             if points.points[name] != count
         ]

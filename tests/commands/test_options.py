@@ -44,7 +44,9 @@ def test_the_bounds_and_the_help_of_a_field_hold():
     refused, seen = ask("--many", "0")
     assert refused.exit_code == 2 and seen == []
     said = ask("--help")[0].output
-    assert all(words in said for words in ("Say what was asked for.", "How many.", "Where."))
+    assert all(
+        words in said for words in ("Record the values of the options.", "How many.", "Where.")
+    )
 
 
 def test_no_option_of_bench_run_is_in_both_groups():

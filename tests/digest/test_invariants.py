@@ -104,7 +104,7 @@ def test_a_violation_is_caught_by_its_own_check_alone(invariant, points, summary
 @pytest.mark.parametrize(("good", "ok"), [(1, True), (0, False)])
 def test_a_trial_without_any_success_is_invalid(good, ok):
     check = succeeded(Sent(ok=good, refused=1000, lost=3, at_once=50))
-    assert check.ok is ok and f"{good} of {1003 + good} were answered" in check.detail
+    assert check.ok is ok and f"{good} of {1003 + good} requests were answered" in check.detail
 
 
 def test_littles_law_needs_a_closed_loop_and_a_steady_part():

@@ -196,7 +196,7 @@ def test_a_report_of_another_status_is_seen(tmp_path):
     requests = closed()
     points = digest(tmp_path, as_text([replace(requests[0], status=500), *requests[1:]]))
     (check,) = broken(CLOSED, points, report(tmp_path, requests), counted=2000)
-    assert check.detail == "1999 answers with 200, 2000 said"
+    assert check.detail == "1999 answers with 200, 2000 by the summary"
 
 
 def test_the_lead_is_reconciled_and_is_no_part_of_the_load(tmp_path):
@@ -237,7 +237,7 @@ def test_fewer_than_asked_were_missed(tmp_path):
         measured(counters_before=Counters(0, 0, 0), counters_after=Counters(700, 90, 90)),
     )
     details = [check.detail for check in checks if check.name.startswith("1")]
-    assert any("300 never begun" in detail for detail in details)
+    assert any("300 were never begun" in detail for detail in details)
 
 
 def test_only_an_open_load_has_a_lead():

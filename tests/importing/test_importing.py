@@ -163,7 +163,7 @@ def test_a_torn_file_counts_as_far_as_it_goes(bare_lab, tmp_path, ending):
     path.write_bytes(data)
     run = imported(path)
     assert 50 < only_trial(run)["requests"] < 400
-    assert any("end is missing" in each for each in run.manifest().host_warnings)
+    assert any("end of the file is missing" in each for each in run.manifest().host_warnings)
 
 
 @pytest.mark.parametrize(
