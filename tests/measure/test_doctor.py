@@ -121,7 +121,7 @@ HAZARDS = [
     ("proc/sys/net/core/somaxconn", "128", "somaxconn is 128", "sysctl -w net.core.somaxconn=4096"),
     (PORTS, "50000 60999", "11000 ports", "ip_local_port_range="),
     (REUSE, "0", "tcp_tw_reuse is 0", "sysctl -w net.ipv4.tcp_tw_reuse=2"),
-    (TRACKED, "65536", "nf_conntrack_max is 65536", "nf_conntrack_max=262144"),
+    (TRACKED, "65536", "at most 65536 connections", "nf_conntrack_max=262144"),
 ]
 
 
@@ -162,7 +162,10 @@ def test_kept_connections_need_neither_ports_nor_a_table(fake):
     assert "11000 ports" in warnings(fake, connections=8000, opened=0)[-1]
 
 
-@pytest.mark.parametrize(("reuse", "said"), [("0", ["27000 of 28232 ports are held"]), ("2", [])])
+@pytest.mark.parametrize(
+    ("reuse", "said"),
+    [("0", ["27000 of 28232 ports for outgoing connections are still held"]), ("2", [])],
+)
 def test_ports_held_by_closed_connections_are_a_warning(fake, reuse, said):
     (fake / REUSE).write_text(reuse)
     (fake / "proc/net").mkdir()
@@ -227,7 +230,7 @@ def test_too_few_cpus_are_said(fake):
     (one,) = warnings(fake, Placement((0,), (0,)))
     (shared,) = warnings(fake, Placement((0,), (1,), (1,)))
     assert "only one CPU" in one
-    assert "shares the generator's CPUs" in shared
+    assert "shares the load generator's CPUs" in shared
 
 
 def test_the_doctor_says_what_is_harmless_too(fake):

@@ -88,7 +88,7 @@ def test_a_server_that_accepts_no_http_1_is_refused(authority):
     (RFC 7301).
     """
     said = refusal(authority.certificate(), trusting(authority), alert=120)
-    assert "speaks HTTP/2 only" in said and "let the server offer HTTP/1.1" in said
+    assert "speaks only HTTP/2" in said and "let the server offer HTTP/1.1" in said
 
 
 def test_a_server_that_wants_a_certificate_is_refused(authority):

@@ -244,7 +244,9 @@ def test_an_iteration_that_throws_fails_its_trial(root):
         made = run(
             root, *CLOSED, url=server.url, script=calling("if (__ITER === 3) nope();"), code=1
         )
-    assert "4 of 200 iterations threw an error" in made.records[0]["error"]  # one error by each of four users
+    assert (
+        "4 of 200 iterations threw an error" in made.records[0]["error"]
+    )  # one error by each of four users
 
 
 @pytest.mark.timed
