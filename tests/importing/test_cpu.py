@@ -178,7 +178,7 @@ def test_a_counter_of_prometheus_is_cpu_time(bare_lab, tmp_path):
     trial = only_trial(run)
     assert trial["server_cpu_mean_pct"] == pytest.approx(150)
     assert trial["server_rss_peak_bytes"] == 64 * MIB
-    assert "taken as CPUs" not in said(run)
+    assert "taken as the number of CPUs" not in said(run)
 
 
 def test_a_rate_of_prometheus_is_taken_as_cpus(bare_lab, tmp_path):

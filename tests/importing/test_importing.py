@@ -278,7 +278,7 @@ def test_response_times_of_kept_rates_are_compared(bare_lab, tmp_path):
     found = compare_runs(*runs)
     assert [row.quantity for row in found.comparisons] == ["p50, ms"]
     assert found.comparisons[0].ratio.ratio == pytest.approx(1)
-    assert any("may be the generator's" in said for said in provenance(found))
+    assert any("may be due to the load generator" in said for said in provenance(found))
 
 
 def test_rates_of_closed_loads_are_not_compared(bare_lab, tmp_path):

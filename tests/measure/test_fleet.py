@@ -378,7 +378,7 @@ def noticed(runner, since_s):
     Fail if it takes more than 10 s, and one for the test itself.
     """
     said = ""
-    while "is lost" not in said:
+    while "has not responded for too long" not in said:
         said += os.read(runner.stderr.fileno(), 65_536).decode()
     assert time.monotonic() - since_s < 11
     return said
@@ -395,7 +395,7 @@ def lost(runner, role, before):
     `before` is the output until it noticed the loss.
     """
     said = before + failed(runner)
-    assert f"The host of the {role} is silent since " in said, said
+    assert f"The host of the {role} has not responded since " in said, said
     assert f"The host of the {role} stopped responding at " in said, said
     assert "Then continue with `bench run --resume " in said, said
     return said
@@ -490,9 +490,9 @@ def test_a_host_that_comes_back_in_time_costs_an_attempt(root, fleet, nothing_le
         with fleet.machines["gen2"].pulled():
             time.sleep(4)
         done = real_lab.ended(runner)
-    assert "The host of the generator 2 is silent since " in done.stderr, done.stderr
+    assert "The host of the generator 2 has not responded since " in done.stderr, done.stderr
     assert "The host of the generator 2 responds again." in done.stderr
-    assert "is lost" not in done.stderr
+    assert "has not responded for too long" not in done.stderr
     assert re.search(r"is repeated: invalid: .*no host was silent \(\d", done.stderr), done.stderr
 
 

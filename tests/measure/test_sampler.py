@@ -483,5 +483,5 @@ def test_a_quota_of_version_2_is_written_below_the_root(tmp_path):
     (mounts / "cpu.max").write_text("max 100000")
     cgroups.Cgroup(2, mounts, mounts).limit(0.5)
     assert (mounts / "cpu.max").read_text() == "5000 10000"
-    with pytest.raises(LabError, match="needs a CPU quota"):
+    with pytest.raises(LabError, match="only by a CPU quota"):
         cgroups.Cgroup(2, mounts).limit(0.5)

@@ -211,12 +211,12 @@ def test_a_script_as_written_reaches_no_other_host(root):
 
 
 CONFLICTS = [
-    ({"script": None}, "--as-written needs a --script"),
+    ({"script": None}, "--as-written takes the load from the options of a script"),
     ({"vus": 5, "iterations": 50}, "omit --vus and --iterations"),
     ({"rates_rps": (5,)}, "omit --rate"),
     ({"objective": "p99<=5ms"}, "omit --objective"),
     ({"close": True}, "omit --close"),
-    ({"urls": ("http://127.0.0.1:1/", "http://127.0.0.1:2/")}, "loads one server"),
+    ({"urls": ("http://127.0.0.1:1/", "http://127.0.0.1:2/")}, "can load only one server"),
 ]
 
 

@@ -117,7 +117,7 @@ def test_of_a_ramp_the_best_step_counts(calibrated):
 
 
 def test_nothing_sealed_is_no_calibration(calibrated):
-    with pytest.raises(LabError, match=r"was sealed: its trial\.json files name the errors"):
+    with pytest.raises(LabError, match=r"was sealed, so there are no ceilings"):
         calibrated(closed("a1", 900.0, status="failed"))
 
 

@@ -70,7 +70,7 @@ def test_plain_gets_have_counts_cpu_and_a_verdict(root):
     assert manifest["engine"] == "attached"
     assert manifest["placement"]["server"] == [0] and 0 not in manifest["placement"]["generator"]
     assert made.check("5 ")["detail"].startswith("not checked")
-    assert any("was running before" in said for said in manifest["host_warnings"])
+    assert any("was already running" in said for said in manifest["host_warnings"])
 
 
 @pytest.mark.load

@@ -244,7 +244,10 @@ def test_a_notebook_begins_when_the_variables_of_the_last_are_forgotten(tmp_path
 
 
 def test_a_kernel_that_died_is_said_at_once_and_none_is_left(in_lab):
-    with pytest.raises(LabError, match="kernel of a notebook died"), Kernels(2) as kernels:
+    with (
+        pytest.raises(LabError, match="kernel that executes a notebook died"),
+        Kernels(2) as kernels,
+    ):
         pids = [kernel.provisioner.pid for kernel in kernels.started]
         os.kill(pids[0], signal.SIGKILL)
         kernels.started[0].provisioner.process.wait(10)
