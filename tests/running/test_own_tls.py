@@ -110,7 +110,7 @@ def test_both_witnesses_present_the_client_s_certificate(root, strict_server, au
 def test_a_server_of_http_2_alone_is_refused(root, strict_server, authority):
     trusted = ("--ca", str(authority.ca))
     with strict(strict_server, authority.certificate()) as origin:
-        assert "speaks HTTP/2 only" in refused(root, f"{origin}/", *trusted)
+        assert "speaks only HTTP/2" in refused(root, f"{origin}/", *trusted)
     with strict(strict_server) as origin:
         assert "speaks only HTTP/2 without TLS" in refused(root, f"{origin}/")
 
