@@ -296,7 +296,7 @@ def _check_trust(asked: Asked) -> None:
     if (asked.certificate is None) != (asked.key is None):
         raise LabError("--cert FILE and --key FILE, a certificate and its key, need each other.")
     if named and not any(url.startswith("https://") for url in asked.urls):
-        raise LabError(f"{named[0]} is for a --url that begins with https://: omit it.")
+        raise LabError(f"{named[0]} is only for a --url that begins with https://: omit it.")
     if asked.ca is not None:
         require_certificates(asked.ca)
     if asked.certificate is not None and asked.key is not None:
