@@ -266,7 +266,9 @@ def _first_answers(api: UserApi, running: Running, preferred: str | None) -> Ans
     except LabError:
         if running.tls is None and speaks_tls((running.address, running.port)):
             there = str(api.url).replace("http://", "https://", 1)
-            raise LabError(f"The server at {api.url} speaks TLS: write {there}.") from None
+            raise LabError(
+                f"The server at {api.url} speaks TLS: write the address as {there}."
+            ) from None
         if running.tls is None and speaks_plain_http_2((running.address, running.port)):
             raise only_plain_http_2(str(api.url)) from None
         if preferred == HTTP_2 and _reply(running, api.probe_path) is None:
