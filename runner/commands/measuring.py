@@ -112,7 +112,8 @@ def _begin(what: CampaignOptions, api: Asked | None, progress: TrialProgress) ->
     else:
         chosen = planned.campaign
     chosen = with_idle(chosen, what.idle)
-    chosen = with_profile(chosen) if what.profile else chosen
+    if what.profile is not None:
+        chosen = with_profile(chosen, profile=what.profile)
     capacity = partial(_capacity, find_run(what.rates_of), chosen) if what.rates_of else None
     chosen = with_rates(chosen, capacity)
     return run_campaign(

@@ -129,6 +129,13 @@ Profile = Annotated[
         help=("After the trials, load the servers once more, and profile them by perf."),
     ),
 ]
+ProfileOrNot = Annotated[
+    bool | None,
+    typer.Option(
+        "--profile/--no-profile",
+        help="Profile the servers by perf after their trials; by default the campaign decides.",
+    ),
+]
 FailAbove = Annotated[
     float | None,
     typer.Option(
@@ -379,7 +386,7 @@ class CampaignOptions:
     hosts: HostsFile = None
     idle: Idle = None
     rates_of: RatesOf = None
-    profile: Profile = False
+    profile: ProfileOrNot = None
     budget: Budget = None
     until: Until = None
     resume: Annotated[

@@ -256,9 +256,9 @@ def with_idle(campaign: Campaign, idle: str | None) -> Campaign:
     )
 
 
-def with_profile(campaign: Campaign) -> Campaign:
-    """Return the campaign with a profile of its servers under every load."""
-    loads = tuple(replace(load, profile=True) for load in campaign.loads)
+def with_profile(campaign: Campaign, *, profile: bool) -> Campaign:
+    """Return the campaign with a profile of its servers under every load, or under none."""
+    loads = tuple(replace(load, profile=profile) for load in campaign.loads)
     return replace(campaign, loads=loads)
 
 

@@ -9,6 +9,7 @@ from runner.profiled import KINDS, LONGEST_S, PLACES, TIMELINE, kind_of
 from runner.shapes import Sweep
 
 QUICK = load_campaign("quick")
+PROFILED = with_profile(QUICK, profile=True)
 
 
 def planned(campaign):
@@ -20,11 +21,14 @@ def test_without_the_option_no_load_is_profiled():
     assert planned(replace(QUICK, loads=loads)) == []
 
 
+def test_a_campaign_that_asks_for_profiles_can_run_without_them():
+    assert planned(QUICK) != []
+    assert planned(with_profile(QUICK, profile=False)) == []
+
+
 def test_the_slices_of_a_profile_are_as_long_as_the_loads():
     (profile,) = [
-        each
-        for each in planned(with_profile(QUICK))
-        if each.load_id.startswith("wrk-matrix-c100-keepalive")
+        each for each in planned(PROFILED) if each.load_id.startswith("wrk-matrix-c100-keepalive")
     ]
     assert [trial.cell.server for trial in profile.trials] == ["axum", "gin", "nginx"]
     cell = profile.trials[0].cell
@@ -37,9 +41,7 @@ def test_a_number_of_iterations_becomes_a_time():
 
     Otherwise the 20,000 iterations of the published load would be slices of unknown length.
     """
-    (profile,) = [
-        each for each in planned(with_profile(QUICK)) if each.load_id == "experiments-vus500"
-    ]
+    (profile,) = [each for each in planned(PROFILED) if each.load_id == "experiments-vus500"]
     shape = profile.trials[0].cell.shape
     assert (shape.users, shape.duration_s) == (500, PLACES * LONGEST_S)
 
@@ -68,7 +70,7 @@ def test_only_a_long_load_in_one_piece_has_a_timeline():
 
     Its sessions and its numbers of iterations have none.
     """
-    found = [each for each in planned(with_profile(QUICK)) if each.session.startswith(TIMELINE)]
+    found = [each for each in planned(PROFILED) if each.session.startswith(TIMELINE)]
     (cells,) = [[trial.cell for trial in each.trials] for each in found]
     assert [(cell.server, cell.workload, cell.slices) for cell in cells] == [
         ("axum", "rates", 1),
@@ -91,7 +93,7 @@ def test_a_timeline_is_not_longer_than_half_a_minute():
 
 
 def test_ramps_and_searches_are_not_profiled():
-    campaign = with_profile(load_campaign("rates"))
+    campaign = with_profile(load_campaign("rates"), profile=True)
     assert all("-s1" not in profile.load_id for profile in planned(campaign))
 
 

@@ -21,7 +21,7 @@ from runner.running.profiling import TimeBudget, kept_s, profiles_left
 from runner.store import RunFolder
 
 pytestmark = pytest.mark.timed
-CAMPAIGN = with_profile(load_campaign("quick"))
+CAMPAIGN = with_profile(load_campaign("quick"), profile=True)
 PROFILES = plan_profiles(CAMPAIGN, campaign_servers(CAMPAIGN))
 needs_perf = pytest.mark.skipif(refusal() is not None, reason=f"perf: {refusal()}")
 
