@@ -342,7 +342,6 @@ Insecure = Annotated[
         "--insecure", help=("Accept any certificate that the server of an https:// URL presents.")
     ),
 ]
-Insecure = Annotated[bool, _option("--insecure", help="Accept any certificate of an https:// URL.")]
 Cert = Annotated[
     str | None,
     _option(metavar="FILE", help="The client's certificate, for an https:// URL; needs --key."),
