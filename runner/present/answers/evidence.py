@@ -171,8 +171,8 @@ def law_words(case: Case) -> str:
     rate = steady_rps(case.row, case.tables.throughput)
     if math.isnan(rate):
         return (
-            "This trial is too short, or its tool keeps no timeline: there is no steady part to "
-            "apply the law to."
+            "This trial is too short, or its tool keeps no times of single requests: there is no "
+            "steady part to apply the law to."
         )
     expected_ms = 1000 * users / rate
     under_way = case.row["in_flight_mean"]

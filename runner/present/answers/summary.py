@@ -411,12 +411,12 @@ def warnings_line(tables: Tables) -> str:
     others = len(_on_what_does_not_count(tables))
     every = plural(concerning + others, "warning")
     if not concerning:
-        return f"{every}, only about trials that no number has."
+        return f"{every}, only on trials that are left out of all numbers."
     if not others:
         return f"{every} on how these numbers were measured."
     return (
-        f"{every}: {concerning} on how these numbers were measured, {others} on trials that no "
-        "number has."
+        f"{every}: {concerning} on how these numbers were measured, {others} on trials that "
+        "are left out of all numbers."
     )
 
 

@@ -267,11 +267,11 @@ def test_the_line_on_warnings_counts_what_concerns_the_numbers(run_sample, six):
     every = len(summary.warnings_of(run_sample))
     assert summary.warnings_line(run_sample) == (
         f"{every} warnings: {every - lost} on how these numbers were measured, {lost} on trials "
-        "that no number has."
+        "that are left out of all numbers."
     )
     failed = six.trials["trial_id"] == six.trials["trial_id"].iloc[0]
     one_lost = changed(six, failed, status="failed")
-    assert "trials that no number has" in summary.warnings_line(one_lost)
+    assert "trials that are left out of all numbers" in summary.warnings_line(one_lost)
 
 
 def test_a_run_without_sealed_trials_says_so(six):
