@@ -13,7 +13,7 @@ Observed = Literal["server", "database"]
 KERNEL_OTHER = "kernel other"
 UNKNOWN = "unknown"
 _PASS = ""
-"""Category of functions that work for their callers: the category of the caller counts."""
+"""Category of functions that work for their callers; a stack gets the caller's category instead."""
 _BEFORE = ("<", "&", "*", "dyn ", "mut ", "const ")
 
 
@@ -34,7 +34,8 @@ class Rules:
         in_kernel = stack[-1].endswith(KERNEL)
         for function in reversed(stack):
             if function.endswith(KERNEL) != in_kernel:
-                break  # the program's functions do not tell what the kernel did for them
+                # Which program called the kernel does not tell what kind of work the kernel did.
+                break
             if found := _first(function, self, in_kernel):
                 return found
         return KERNEL_OTHER if in_kernel else UNKNOWN

@@ -33,7 +33,7 @@ PERCENTILES = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99_9": 99.9
 
 @dataclass(frozen=True)
 class _Load:
-    """Facts about a script's load that its tables need, beside the rows in DuckDB."""
+    """Facts about a script's load that its tables need in addition to the rows in DuckDB."""
 
     labelling: Labelling
     checked: Mapping[int, Checked]
@@ -44,7 +44,7 @@ class _Load:
     slow_ms: float
     """99th percentile of the published latency."""
     has_set_up: bool = False
-    """True if setup() or teardown() sent requests, which are in the view `every` only."""
+    """True if setup() or teardown() sent requests, which only the view `every` contains."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,10 @@ class ScriptSlice:
 
 @dataclass(frozen=True)
 class _Kind:
-    """A way to divide the requests into groups, such as endpoints. A key is a group's number."""
+    """A way to divide the requests into groups, such as endpoints.
+
+    Each group has a number, its key.
+    """
 
     keys: Mapping[int, int]
     """The key of each label, by the label's number."""
@@ -96,7 +99,7 @@ _OF_SLICES = {
     "iterations": "length_ms",
     "users": "at_ns, vus, allocated",
 }
-"""The views whose rows are kept for each slice, and the columns that are kept."""
+"""The views whose rows are kept for each slice -> the columns that are kept."""
 
 
 def keep_slice(

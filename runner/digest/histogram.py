@@ -45,7 +45,7 @@ def bucket_index(latency_us: ArrayLike) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
-    """Bounds of buckets."""
+    """The bounds of a latency histogram's buckets, one element per bucket."""
 
     lower_ms: Floats
     """Inclusive lower bounds."""

@@ -59,7 +59,7 @@ class ImportedDigest:
 
 @dataclass(frozen=True)
 class _Seen:
-    """The load that the samples show, and the trial with this load."""
+    """The load that the samples show, and the imported trial with that load as its cell."""
 
     load: LoadSeen | None
     """Load that the samples show; None if they have no iteration."""
@@ -230,7 +230,10 @@ def _held_against(summary: GeneratorSummary | None, points: RequestNumbers) -> l
 def _evidence(
     cell: Cell, points: RequestNumbers, use: ServerUse | None, checks_failed_share: float
 ) -> Evidence:
-    """Return the evidence for the verdict. Of the CPU use, only the server's may be known."""
+    """Return the evidence for the verdict.
+
+    The server's CPU use may be known, the generator's never is.
+    """
     return Evidence(
         server_used_cores=None if use is None else use.mean_pct / 100,
         server_share=None,

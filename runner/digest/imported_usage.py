@@ -39,7 +39,7 @@ LONG_S = 1.6
 
 @dataclass(frozen=True, eq=False)
 class ServerUse:
-    """The server's CPU and memory during a load, by the clock of the load."""
+    """The server's CPU and memory during a load. Times are seconds since the load began."""
 
     counter: Counter
     seconds: float
@@ -50,13 +50,13 @@ class ServerUse:
 
     @property
     def covered(self) -> tuple[float, float]:
-        """Begin and end of the part of the load that has samples, in seconds since its begin."""
+        """Begin and end of the time that has samples, in seconds since the load began."""
         t_s = self.counter.t_s
         return max(0.0, float(t_s[0])), min(self.seconds, float(t_s[-1]))
 
     @property
     def mean_pct(self) -> float:
-        """Mean CPU use over the covered part of the load, in % of a core."""
+        """Mean CPU use over the time that has samples, in % of a core."""
         return self.counter.mean_pct(*self.covered)
 
     def metrics(self, requests: int) -> Mapping[str, float | None]:
@@ -131,7 +131,7 @@ def no_rows() -> pa.Table:
 
 @dataclass(frozen=True)
 class _Moved:
-    """The offset that is added to the times of samples."""
+    """The offset that is added to the samples' times to convert them to the load's clock."""
 
     by_s: float
     words: str = ""

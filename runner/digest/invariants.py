@@ -47,14 +47,14 @@ CPU_TOLERANCE = 1.02
 The kernel counts in ticks, and two of the ticks that it counts may lie outside a short load.
 """
 STEPPED_S = 0.05
-"""Allowed difference between the wall clock and the monotonic clock over a load."""
+"""Allowed change of the difference between wall clock and monotonic clock over a load."""
 SLEWED = 0.001
 """Further allowed difference of these clocks, as a share of the load's length.
 
 NTP may slew the wall clock by 0.05 % (adjtimex(2)).
 """
 TOGETHER = 0.9
-"""All generators must run at the same time for at least this share of the longest one's time."""
+"""Share of the longest-running generator's time for which all generators must run at once."""
 APART_NS = 150_000_000
 """Allowed difference between the begins (or ends) of generators.
 
@@ -72,7 +72,7 @@ MOVED_NS = 5_000_000
 The clocks are only used to align the seconds of the hosts. No latency depends on them.
 """
 SILENT_S = 3.0
-"""Allowed time without a sign of life from a host during a load; there is one a second."""
+"""Allowed time without a sign of life from a host during a load; hosts send one every second."""
 
 IF_BROKEN = {
     Blame.TRIAL: "fails",
@@ -127,9 +127,9 @@ class Rule:
     compares: str
     """The numbers that must agree."""
     tolerance: str = "none"
-    """How far these numbers may lie apart."""
+    """How much these numbers may differ."""
     generators: Callable[[Traits], bool] = _every_generator
-    """True for the traits of a generator if the invariant applies to the generator's loads."""
+    """Return whether the invariant applies to the loads of a generator with these traits."""
     loads: str = "all"
     """The loads and machines to which the invariant applies."""
     blame: Blame = Blame.TRIAL

@@ -88,11 +88,11 @@ class NoRequestsError(LabError):
 
 @dataclass(frozen=True)
 class Steady:
-    """The steady part of a load: from a tenth of its time until its last iteration begins."""
+    """The steady time of a load: from a tenth of its duration until its last iteration begins."""
 
     seconds: float
-    in_flight: float  # mean number of concurrent iterations within this part
-    iteration_mean_ms: float  # of the iterations that ended in this part
+    in_flight: float  # mean number of concurrent iterations within this time
+    iteration_mean_ms: float  # mean duration of the iterations that ended in this time
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,8 @@ class RequestNumbers(Tally):
     It is the minimum over requests of end - duration - max(blocked, connecting + tls).
     """
     last_end_ns: int
-    durations: Trend  # exact statistics of http_req_duration, in every mode
+    durations: Trend
+    """Exact statistics of http_req_duration, whether connections were reused or not."""
     latency: Trend
     """The published latency: `durations` if connections were reused.
 
@@ -134,7 +135,7 @@ class RequestNumbers(Tally):
     worst_residual_ms: float  # largest |sending + waiting + receiving - duration|
     iteration_max_ms: float  # largest iteration_duration; 0 without a completed iteration
     steady: Steady | None
-    """The steady part of the load; None without a completed iteration."""
+    """Numbers of the steady time of the load; None without a completed iteration."""
     blocked: int = 0  # requests that k6 did not send, because their host or port was not allowed
     other_ports: tuple[PortUse, ...] = ()
     """Requests that k6 sent to other ports. Except `all_durations`, no other number includes them.
@@ -151,7 +152,7 @@ class RequestNumbers(Tally):
     It may differ from the mode that the load asked for.
     """
     answered_by_end: int = 0
-    """Responses received until the planned end of the load; all responses if it is unknown."""
+    """Responses received until the planned end of the load; all responses if no end was planned."""
     tail_percent: float | None = None  # highest percentile that this number of requests supports
     tail_ms: float | None = None  # published latency at `tail_percent`
     first_byte: Trend = field(default_factory=dict)

@@ -94,7 +94,7 @@ class _Reader:
 
 
 def _tags(names: Sequence[str], joined: str) -> dict[str, str]:
-    """Return the tags of a point, without the empty ones."""
+    """Return the tags of a point, without tags whose value is empty."""
     values = joined.split(_SEPARATOR)
     return {name: value for name, value in zip(names, values, strict=True) if value}
 

@@ -98,7 +98,7 @@ error_code is 0 if there was no error.
 LABELLED = REQUESTS.append(pa.field("label", pa.int32()))
 """One row per request, with the number of its label (`Tally.labels`)."""
 ELSEWHERE = LABELLED.append(pa.field("port", pa.int32()))
-"""One row per request of a user's script to another port than the server's, with the other port."""
+"""One row per request of a user's script to another port than the server's, with that port."""
 SET_UP_PORT = 0  # stands for the port of the requests of setup() and teardown() in ELSEWHERE
 SET_UP_GROUPS = ("::setup", "::teardown")
 """Groups that k6 gives to the requests of setup() and teardown() (internal/js/runner.go)."""
@@ -112,8 +112,8 @@ USERS = pa.schema([("at_ns", pa.int64()), ("vus", pa.float64()), ("allocated", p
 The gauge is the number of users that run an iteration (`vus`), or of all users (`vus_max`).
 """
 BLOCK_BYTES = 4 << 20  # size of a block of lines that is read at once
-_PIECE_BYTES = 32 << 10  # size of a piece of a Zstandard stream
-_LINE_LIMIT = 16 << 20  # no line of k6 is longer
+_PIECE_BYTES = 32 << 10  # size of each chunk of a Zstandard stream that is decompressed at once
+_LINE_LIMIT = 16 << 20  # longest line that is accepted; no line of k6 is longer
 _TIME = re.compile(r"(19|20|21)\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
 _HEAD = b'{"metric":"'
 _TO_TIME = b'","type":"Point","data":{"time":"'
@@ -322,7 +322,7 @@ def _write(rows: Rows, writers: Mapping[str, GroupWriter]) -> None:
 
 
 def _reader(lines: Lines, behind_ns: int) -> Callable[[bytes], _Picked]:
-    """Return the function that parses a block and picks what becomes rows."""
+    """Return the function that parses a block and picks the points that become rows."""
     return lambda data: _picked(lines.read(data), behind_ns)
 
 
@@ -470,7 +470,7 @@ class Points:
 
     @classmethod
     def none(cls) -> Points:
-        """Return no points."""
+        """Return columns without any point."""
         lines, ends_ns = np.empty((2, 0), np.int64)
         metrics, tags = np.empty((2, 0), np.int32)
         return cls(lines, metrics, ends_ns, np.empty(0), tags)
@@ -515,7 +515,7 @@ def _read(block: bytes) -> Block:
 
 
 def _read_singly(lines: list[bytes], odd: Iterable[int]) -> Block:
-    """Parse a block's lines; those at the places `odd` are read as JSON."""
+    """Parse a block's lines; the lines with the indexes `odd` are read as JSON."""
     fault = None
     announced = []
     for at in odd:
@@ -542,7 +542,7 @@ def _block(
 
 @dataclass(frozen=True, eq=False)
 class _Apart:
-    """The lines of a block that are in k6's form."""
+    """The points of those lines of a block that are in k6's form, and which lines these are."""
 
     points: Points
     names: list[str]
@@ -597,7 +597,7 @@ def _behind_name(block: bytes, name: Ints, ends: Ints) -> tuple[Ints, Ints]:
     name_end, _ = _split(block, name, ends, '"')
     time = np.minimum(name_end + len(_TO_TIME), ends)
     rest = np.flatnonzero(~_begin_with(block, name_end, ends, _TO_TIME))
-    if len(rest):  # such as a name that contains a quotation mark
+    if len(rest):  # for example if a name contains a quotation mark
         name_end[rest], time[rest] = _split(block, name[rest], ends[rest], _TO_TIME.decode())
     return name_end, time
 
@@ -613,17 +613,17 @@ def _tags_in(text: str) -> Tags:
 
 @dataclass(frozen=True)
 class Tags:
-    """The tags of a point, and what is kept of them."""
+    """The tags of a point, and the values that the tables keep of them."""
 
     known: Mapping[str, Any]
     status: int
-    """-1 if the tag is not a number."""
+    """The HTTP status; -1 if the tag is not a number."""
     error_code: int
-    """0 if the tag is missing, and -1 if it is not a number."""
+    """k6's code of the error; 0 if the tag is missing, and -1 if it is not a number."""
     port: int
     labels: Labels
     url: str
-    """The URL; its name if there is no tag `url`, and empty if there is neither."""
+    """The URL in the tag `url`; without this tag the request's name, and empty without a name."""
 
 
 def tags_of(known: Mapping[str, Any]) -> Tags:
@@ -659,9 +659,9 @@ def _is_digit(characters: NDArray[np.uint8]) -> NDArray[np.bool_]:
 
 
 def _texts(block: bytes, begins: Ints, ends: Ints) -> pa.StringArray:
-    """Return slices of a block, in their order, as an Arrow string array, without a copy.
+    """Return pieces of a block, in their order, as an Arrow string array, without a copy.
 
-    Between two slices the array has a null, for the bytes between them.
+    Between two pieces the array has a null, which stands for the bytes between them.
     """
     offsets = np.column_stack([begins, ends])
     every_second = bytes([0b01010101]) * (len(begins) // 4 + 1)
@@ -670,7 +670,10 @@ def _texts(block: bytes, begins: Ints, ends: Ints) -> pa.StringArray:
 
 
 def _values(of_texts: pa.Array, kind: str) -> NDArray[Any]:
-    """Return the values that Arrow parsed from _texts, without nulls, as NumPy's type `kind`."""
+    """Return the values that Arrow parsed from the texts of `_texts`, as NumPy's type `kind`.
+
+    The nulls that `_texts` puts between the texts are left out.
+    """
     return np.frombuffer(of_texts.buffers()[1], kind)[: len(of_texts) : 2]
 
 
@@ -681,9 +684,9 @@ def _distinct(texts: pa.StringArray) -> tuple[list[str], NDArray[np.int32]]:
 
 
 def _split(block: bytes, begins: Ints, ends: Ints, needle: str) -> tuple[Ints, Ints]:
-    """Return the begin and end of the needle in each slice of a block.
+    """Return the begin and end of the needle in each piece of a block.
 
-    Both are the slice's end if it lacks the needle.
+    If a piece lacks the needle, both are the end of the piece.
     """
     found = _values(pc.find_substring(_texts(block, begins, ends), needle), "i4")
     before = np.where(found < 0, ends, begins + found)
@@ -691,7 +694,7 @@ def _split(block: bytes, begins: Ints, ends: Ints, needle: str) -> tuple[Ints, I
 
 
 def _begin_with(block: bytes, begins: Ints, ends: Ints, needle: bytes) -> NDArray[np.bool_]:
-    """Return a mask of the slices of a block that begin with the needle."""
+    """Return a mask of the pieces of a block: True for each piece that begins with the needle."""
     if not len(begins):
         return np.empty(0, bool)
     found = pc.starts_with(_texts(block, begins, ends), needle.decode())
@@ -702,7 +705,7 @@ def _begin_with(block: bytes, begins: Ints, ends: Ints, needle: bytes) -> NDArra
 # --- from points to rows --------------------------------------------------------------------------
 
 _KEPT = np.dtype([("status", "i2"), ("error_code", "i2"), ("port", "i4"), ("label", "i4")])
-"""What is kept of a point's tags; `label` is the number of the point's label."""
+"""The values that are kept of a point's tags; `label` is the number of the point's label."""
 POINT = np.dtype(
     [
         *[("line", "i8"), ("metric", "i4"), ("end_ns", "i8"), ("value", "f8")],
@@ -720,13 +723,13 @@ _DROPPED = _NUMBERS["dropped_iterations"]
 
 @dataclass(frozen=True, eq=False)
 class _Requests:
-    """Whole requests as columns, with one value per request."""
+    """Requests with all of their points, as columns with one value per request."""
 
     end_ns: NDArray[np.int64]
     durations_ms: NDArray[np.float64]
     """One row per metric of REQUEST_METRICS but the first, and one column per request."""
     kept: NDArray[np.void]
-    """The tags of each request's first point, as _KEPT."""
+    """The values kept of the tags of each request's first point, as _KEPT."""
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
         """Return a row per request; `schema` is LABELLED or ELSEWHERE."""
@@ -740,20 +743,20 @@ class _Requests:
 
 @dataclass(frozen=True, eq=False)
 class _Numbered:
-    """The points of a block with the numbers of their metrics, and what is kept of their tags."""
+    """A block's points with the numbers of their metrics, and the values kept of their tags."""
 
     points: Points
     """The points; `metric` is an index of KNOWN, or _UNKNOWN."""
     kept: NDArray[np.void]
-    """What is kept of each set of tags, as _KEPT."""
+    """The values kept of each set of tags, as _KEPT."""
 
     def places(self, *metrics: str) -> NDArray[np.int64]:
-        """Return the places of the points of some metrics."""
+        """Return the indexes of the points that belong to any of these metrics."""
         wanted = [self.points.metric == _NUMBERS[metric] for metric in metrics]
         return np.flatnonzero(np.logical_or.reduce(wanted))
 
     def singles(self, places: NDArray[np.int64]) -> Singles:
-        """Return the points at some places as POINT."""
+        """Return the points with these indexes as POINT."""
         found = np.empty(len(places), POINT)
         for name in ("line", "metric", "end_ns", "value"):
             found[name] = getattr(self.points, name)[places]
@@ -763,7 +766,10 @@ class _Numbered:
         return found
 
     def requests(self, places: NDArray[np.int64]) -> _Requests | None:
-        """Return the requests at some places, which are whole; None if one of them is faulty."""
+        """Return the requests that consist of the points with these indexes.
+
+        Return None if any of these requests is faulty in the sense of `_faulty`.
+        """
         of_requests = places.reshape(-1, _POINTS)
         first = of_requests[:, 0]
         in_order = self.points.metric[of_requests] == np.arange(_POINTS)
@@ -786,16 +792,16 @@ class _Picked:
 
     block: Block
     labelling: Labelling
-    """The labels that `label` numbers."""
+    """The labels whose numbers are in the field `label` of the points."""
     sums: NDArray[np.float64]
     """Sum of the values of each metric of KNOWN."""
     before: Singles
-    """Points of the request that begins in an earlier block."""
+    """Points of a request whose first points are in an earlier block."""
     following: Singles
-    """The point of request metrics behind `before`, if there is one."""
+    """The first point of a request's metrics after `before`, if there is one."""
     requests: _Requests
     after: Singles
-    """Points of the request that ends in a later block."""
+    """Points of a request whose last points are in a later block."""
     drops: Singles
     checks: Singles
     iterations: pa.RecordBatch
@@ -935,9 +941,11 @@ class _Pairing:
         }
 
     def _paired(self, picked: _Picked) -> _Requests:
-        """Return the requests that the points before the whole ones complete.
+        """Return the requests that began in an earlier block and end in this block.
 
-        Raise DamageError if the points of a request are not in k6's order.
+        Raise DamageError if the points of a request are not in k6's order. If `_picked` found such
+        a fault in the block, `before` has all points of its requests, so that all of them are
+        checked here.
         """
         joined = np.concatenate([self.waiting, picked.before])
         _require_order(np.concatenate([joined, picked.following]))
@@ -950,7 +958,7 @@ class _Pairing:
         return _Requests(rows["end_ns"][:, 0], rows["value"][:, 1:].T, kept)
 
     def _take_others_apart(self, requests: _Requests) -> NDArray[np.bool_]:
-        """Return which requests belong to elsewhere.parquet."""
+        """Return a mask of the requests that belong to elsewhere.parquet."""
         is_other = np.zeros(len(requests.end_ns), bool)
         ports = requests.kept["port"]
         if self._server_port is not None:
@@ -961,7 +969,7 @@ class _Pairing:
         return is_other
 
     def _take_set_up_apart(self, requests: _Requests) -> NDArray[np.bool_]:
-        """Return which requests are of setup() and teardown(), and mark them by SET_UP_PORT."""
+        """Return a mask of the requests of setup() and teardown(), and mark them by SET_UP_PORT."""
         groups = np.array([label.group in SET_UP_GROUPS for label in self.tally.labels])
         is_set_up = groups[requests.kept["label"]]
         requests.kept["port"][is_set_up] = SET_UP_PORT
@@ -978,7 +986,7 @@ class _Pairing:
                     self._watch.add(Selection(each.metric))
 
     def _note_drops(self, points: Singles) -> None:
-        """Note when iterations were dropped."""
+        """Note the times of the first and of the last dropped iteration."""
         if len(points):
             tally = self.tally
             tally.first_drop_ns = tally.first_drop_ns or int(points["end_ns"].min())
@@ -1019,7 +1027,7 @@ def _require_order(points: Singles) -> None:
 
 
 def _faulty(points: Singles) -> NDArray[np.bool_]:
-    """Return a mask of the points that are not in k6's order, if a request begins at the first."""
+    """Return a mask of the points that are not in k6's order; the first must begin a request."""
     place = np.arange(len(points))
     due = place % _POINTS
     wrong = points["metric"] != due

@@ -22,16 +22,19 @@ ARRIVALS = 3.0
 It is small, so that the numbers would differ visibly between windows if begins were random.
 """
 LATE_S = 0.005
-"""How late k6 begins an iteration under a light load."""
+"""Time by which k6 may begin an iteration late, even under a light load."""
 LEAST_WINDOW_S = 0.02
-"""Shortest window. It must be longer than the few milliseconds by which k6 may begin late."""
+"""Shortest window of time in which begins are counted.
+
+It must be longer than the few milliseconds by which k6 may begin an iteration late.
+"""
 MOST_WINDOWS = 1_000_000
 UNEVEN = 1.5
 """A window is even if the number of iterations that begin in it deviates by at most this from the
 mean of the two windows beside it.
 """
 UNEVEN_SHARE = 0.1
-"""At high rates, a window may deviate by this share of the mean of the windows beside it."""
+"""At high rates, a window's count may deviate by this share of the mean of its two neighbours."""
 EVEN = 0.75
 """If at least this share of the windows is even, the iterations began at planned times."""
 BUSY = 0.95
@@ -50,7 +53,7 @@ ENDING = 0.05
 k6 drops them because no time is left.
 """
 CONSTANT = 0.9
-"""The number of users is constant if it has its highest value in this share of the seconds."""
+"""The number of users is constant if it is at its maximum in at least this share of the seconds."""
 RAMPING = 1.1
 """The rate is a ramp if the rates of the first and the last tenth differ by more than this factor.
 """
@@ -87,7 +90,7 @@ class LoadSeen:
     think_ms: float
     """Mean time of an iteration outside its requests."""
     fastest_ms: float
-    """Duration that the fastest 1 % of the requests did not exceed; NaN if they are too few."""
+    """Duration that the fastest 1 % of the requests did not exceed; NaN if requests are too few."""
     request_ms: float
     """Mean duration of a request."""
     whole_seconds: bool = False
@@ -196,7 +199,7 @@ def see_load(database: duckdb.DuckDBPyConnection, points: RequestNumbers) -> Loa
     dropped_before_ns = points.last_end_ns - ENDING * seconds * 1e9
     drops = points.dropped_iterations > 0 and points.first_drop_ns < dropped_before_ns
     few_are_busy = most < FEW_BUSY * (allocated or most)
-    if facts["whole_seconds"]:  # whole seconds hide how evenly iterations begin
+    if facts["whole_seconds"]:  # times in whole seconds do not show how evenly iterations begin
         is_even = is_even or few_are_busy
     is_open = drops or (is_even and not are_busy)
     ((occupied_ms, request_ms, fastest_ms, requests),) = database.sql(

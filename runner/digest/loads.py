@@ -59,7 +59,7 @@ SUMS = (
     "checks",
     "checks_failed",
 )
-"""Counts of a load, which are added up over its slices."""
+"""Metrics of a load that are counts, so that a trial has the sum over its slices."""
 PROTOCOLS = ("proto", "tls_version")
 """Metrics that name the protocols of a load's answers."""
 UNCOUNTED = Counters(None, None, None)
@@ -226,7 +226,7 @@ def read_load(
     digest = partial(digest_requests, raw(files.samples), tables, **given, held=held, look=look)
     spool = files.spool(raw, cell, measurement, salvage)
     whole = points = digest(spool=spool)
-    if cell.lead_s:  # all requests are reconciled, but the load is only those after the lead
+    if cell.lead_s:  # all requests are reconciled, but only those after the lead count as the load
         points = digest(spool=partial(spool, lead_s=cell.lead_s))
     metrics = metrics_of_points(points, cell, window_s)
     metrics["dropped"] = points.dropped_iterations + points.late + reconcile.missed(cell, whole)
@@ -333,7 +333,7 @@ def together(run: RunFolder, trial: Trial, loads: Sequence[tuple[int, LoadOfTria
 
 
 def _all_words(loads: Sequence[LoadOfTrial], name: str) -> str:
-    """Return the words that a metric has in any of the loads, each once, joined by commas."""
+    """Return the words that the metric has in any of the loads, each once, joined by commas."""
     known = [load.metrics[name] for load in loads if name in load.metrics]
     return ", ".join(dict.fromkeys(word for text in known for word in text.split(", ")))
 
@@ -449,7 +449,8 @@ def _reconciled(
         walls.append((own.first_start_ns, own.last_end_ns))
         if isinstance(of_part.shape, Closed):
             asked = of_part.shape.iterations
-            if abs(own.script_runs - asked) <= 1:  # each part may be off by 1, but not their sum
+            # A generator may be off by 1, but the sum of all generators may not.
+            if abs(own.script_runs - asked) <= 1:
                 of_part = replace(of_part, shape=replace(of_part.shape, iterations=own.script_runs))
         found = reconcile.request_checks(of_part, own, each, uncounted)
         checks += [

@@ -52,7 +52,7 @@ class _Profile:
 
     @property
     def names(self) -> dict[str, str]:
-        """Columns that every row of the profile has."""
+        """Values of the columns that all rows of the profile share: trial_id, server and load."""
         return {
             "trial_id": self.record["trial_id"],
             "server": str(self.record["cell"]["server"]),
@@ -66,7 +66,7 @@ class _Profile:
 
     @property
     def is_timeline(self) -> bool:
-        """True if the profile is one load in one piece, whose samples keep their times."""
+        """True if the profile is one load without breaks, whose samples keep their times."""
         return self.session.startswith(TIMELINE)
 
     def of_kind(self, kind: Kind) -> list[_Slice]:

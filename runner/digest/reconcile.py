@@ -55,7 +55,7 @@ class Sent:
 
 
 def _added(measurement: Measurement, name: str) -> int | None:
-    """Return the increase of a counter over the load; None if it is not counted."""
+    """Return the increase of a counter over the load; None if the server does not count it."""
     before = getattr(measurement.counters_before, name)
     after = getattr(measurement.counters_after, name)
     return None if before is None or after is None else int(after - before)
@@ -198,7 +198,7 @@ def _iterations(cell: Cell, points: RequestNumbers, summary: GeneratorSummary) -
     match cell.shape:
         case Closed() as load:
             wanted = load.iterations
-        case ForTime():  # no number of iterations is planned, so each that began in time is right
+        case ForTime():  # no number is planned, so the number that k6 began is right
             wanted = done
         case Steps() | Search():
             wanted = cell.to_begin

@@ -56,12 +56,12 @@ class Counter:
     """Times at which one slice ends and the next begins. No peak is computed across such a time."""
 
     def level(self, name: str, begin_s: float, end_s: float) -> Floats:
-        """Return the known values of a level between two times."""
+        """Return the known values between two times of a column that is not cumulative."""
         values = self.column(name)[(self.t_s >= begin_s) & (self.t_s <= end_s)]
         return values[~np.isnan(values)]
 
     def column(self, name: str) -> Floats:
-        """Return a column; only NaN if there is no column of this name."""
+        """Return a column; if there is no column of this name, all of its values are NaN."""
         return self.columns.get(name, np.full(len(self.t_s), np.nan))
 
     def between(self, begin_s: float, end_s: float, name: str = "cpu_s") -> float:
@@ -151,7 +151,7 @@ def _use_pct(used_s: Floats, t_s: Floats) -> Floats:
 
 
 def _floats(table: pa.Table, name: str) -> Floats:
-    """Return a column with NaN instead of nulls, or only NaN if the file has no such column."""
+    """Return a column with NaN instead of nulls; if the file has no such column, it is all NaN."""
     if name not in table.column_names:
         return np.full(table.num_rows, np.nan)
     return np.asarray(

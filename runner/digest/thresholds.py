@@ -58,13 +58,13 @@ PERCENTILES = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0}
 
 @dataclass(frozen=True)
 class Stated:
-    """A threshold, and whether it was kept according to k6."""
+    """A threshold, and whether k6 reported that the load kept it."""
 
     metric: str
     """The metric with its tags: `http_req_duration{name:slow}`."""
     expression: str
     kept: bool | None = None
-    """None if k6's summary does not say it."""
+    """None if k6's summary does not say whether the threshold was kept."""
 
 
 @dataclass(frozen=True)

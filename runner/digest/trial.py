@@ -60,7 +60,7 @@ class Digest:
     metrics: Metrics
     checks: tuple[Check, ...]
     verdict: Verdict
-    taken: str | None = None  # says who took so much CPU time that the trial must be repeated
+    taken: str | None = None  # which program took so much CPU time that the trial must be repeated
     mode: str | None = None
     """Observed use of the load's connections: `keepalive`, `close` or `mixed`."""
 
@@ -123,7 +123,7 @@ class _Counters:
 
 @dataclass(frozen=True)
 class _Seen:
-    """All data of a trial, as read before it is decided which slices are left out."""
+    """All data of a trial, read before `_digest` knows which slices are left out."""
 
     trial: Trial
     measurement: Measurement
@@ -214,7 +214,10 @@ def digest_session(
 
 
 def _settled(trial: Trial, measurement: Measurement) -> Trial:
-    """Return the trial with the number of virtual users that its warm-up chose, if it chose one."""
+    """Return the trial with the number of virtual users that its warm-up chose.
+
+    If the warm-up chose no number, return the trial unchanged.
+    """
     if measurement.users is None:
         return trial
     return replace(trial, cell=trial.cell.with_users(measurement.users))

@@ -52,8 +52,7 @@ def read_usage(
     path = folder / "resources.parquet"
     older = measurement.quota is None
     raw = read_counters(path, zero_mono_ns, throttled_known=older)
-    # If the lab did not start the server and did not find its process, there are no CPUs of the
-    # server, and no rows.
+    # The server has no CPUs and no rows here if the lab neither started it nor found its process.
     for subject in ("host", "server", "generator", "sampler"):
         if subject not in raw and (subject != "server" or measurement.placement.server):
             raise LabError(f"{path} has no samples of the {subject}.", exit_code=1)
@@ -206,8 +205,8 @@ def others_pct(
     ran_pct = 100 * counters["host"].between(0.0, end_s, "ran_s") / end_s
     interrupts_pct = 100 * counters["host"].between(0.0, end_s, "interrupts_s") / end_s
     ticked_pct = used_pct.pop("host") - interrupts_pct
-    # Otherwise the exact time is that of a container's control group, and includes only the
-    # container's programs.
+    # If programs used far less by `ran_s` than by ticks, `ran_s` is that of a container's control
+    # group, and includes only the container's programs. Then it is not used.
     exact = ran_pct >= WHOLE * ticked_pct
     # The probe runs beside the first generator, possibly on another host.
     probe_pct = 0.0 if probe is None or "generator" in elsewhere else 100 * (probe.cpu_share or 0.0)
