@@ -1,8 +1,9 @@
 """Check a started server against the HTTP contract in servers/CONTRACT.md.
 
-Most checks are rows: `rows.Exchange` states what to send, which answers to expect and what must be
-true afterwards. Checks that need time, other clients or the database are functions. All checks send
-their requests by `client`, which counts them. The server's counters must equal this tally.
+Most checks are a `rows.Exchange`, which states the message to send, the expected answers, and the
+expected state of the connection afterwards. Checks that need time, other clients or the database
+are functions. All checks send their requests by `client`, which counts them. The server's counters
+must equal this tally.
 """
 
 from __future__ import annotations
@@ -96,8 +97,8 @@ def quick_check(
 ) -> list[Check]:
     """Check /health and the one method and path about to be loaded, in well under 0.1 s.
 
-    An insert leaves one row with `firmware`. Raise LabError if no check covers this method and
-    path.
+    The check of an insert leaves one row with `firmware` in the database's table. Raise LabError if
+    no check covers this method and path.
     """
     health = health_row(server, nonce)
     rows = {

@@ -93,7 +93,7 @@ class Target:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def count(self, least: int, most: int) -> None:
-        """Add a message that is about to be sent to the tally."""
+        """Add a message, which is about to be sent, to the tally of sent requests."""
         with self._lock:
             self.least += least
             self.most += most

@@ -37,7 +37,7 @@ CLOSE_OPTIONS = (
 
 
 def connection_rows(server: Server) -> Rows:
-    """Return rows for keep-alive, closing and slow clients, on endpoints that every server has."""
+    """Return checks of keep-alive, closing and slow clients, on endpoints that every server has."""
     kept = Expected("200, kept", lambda answer: answer.status == 200 and not answer.announces_close)
     same = Expected(
         "200 with the same header", lambda answer: answer.status == 200 and answer.announces_close
@@ -70,7 +70,8 @@ def connection_rows(server: Server) -> Rows:
         ),
         "half-closed connection": _try_half_closed,
         "slow client": Exchange(HEALTH.cut(-(-len(HEALTH.data) // 6), 0.05), OK),
-        # Sent twice: a parser with saved state must also find the start of the next request.
+        # The request is sent twice, because a parser that saves its state between bytes must also
+        # find the start of the next request.
         "slow client: byte by byte": Exchange((HEALTH + HEALTH).cut(1, 0.001), (OK, OK)),
         "slow reader": partial(_try_slow_reader, server),
     }
@@ -85,7 +86,7 @@ def connection_rows(server: Server) -> Rows:
 
 
 def pipelining_rows(server: Server, seed: int) -> Rows:
-    """Return rows for pipelined requests of every kind that the server implements.
+    """Return checks of pipelined requests of every kind that the server implements.
 
     `seed` decides at which bytes one of the streams is cut into pieces.
     """
@@ -176,8 +177,8 @@ def _try_half_closed(target: Target) -> Result:
         connection.send(UNKNOWN.maybe_counted())
         connection.channel.shutdown(socket.SHUT_WR)
         last = connection.read_to_the_end(1.0)
-    # A server may assume that the client has left, and close without an answer. But it must not
-    # hang.
+    # A server may assume that the client has left, and close the connection without an answer. But
+    # it must not leave the connection open.
     ok = [answer.status for answer in last.answers] in ([], [200]) and last.closed
     return (
         ok,
@@ -234,7 +235,7 @@ def _try_pieces(server: Server, seed: int, target: Target) -> Result:
     while requests:
         connections += 1
         with target.connect() as connection:
-            # Each request is added to the tally once its answer has arrived.
+            # Each request is added to the tally below, just before its answer is read.
             data = joined(sent for sent, _ in requests).data
             pieces = []
             while data:
@@ -281,7 +282,7 @@ UNFINISHED_BODY = raw(
 
 @dataclass(frozen=True)
 class Junk:
-    """The size of a round of junk: numbers of complete requests, and of abandoned requests."""
+    """The size of a round of junk: numbers of complete and of abandoned requests."""
 
     requests: int = 2000
     abandoned: int = 500
@@ -296,9 +297,9 @@ def endurance_rows(
     open_files: Reading | None,
     junk: Junk = JUNK,
 ) -> Rows:
-    """Return rows for clients that never finish and for rounds of junk.
+    """Return checks with clients that never finish a request, and with rounds of junk.
 
-    Neither may leak memory or open files.
+    Neither may make the server leak memory or open files.
     """
     memory: list[int | None] = []
     files: list[int | None] = []

@@ -1,4 +1,4 @@
-"""Checks of POST /devices: answers, rows, validation, parallel inserts and database outages."""
+"""Checks of POST /devices: answers, rows of the table, validation, parallel inserts and outages."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class DeviceDatabase(Protocol):
         """
 
     def count(self, firmware: str) -> int:
-        """Return the number of rows with this firmware."""
+        """Return the number of rows of the table that have this firmware."""
 
     def pause(self) -> None:
         """Stop all processes of the database by SIGSTOP.
@@ -117,7 +117,7 @@ CASES = tuple(_cases())
 
 
 def new_tag(what: str) -> str:
-    """Return a firmware value that no other row has."""
+    """Return a firmware value that no other row of the table has."""
     return f"{what}-{uuid4().hex}"
 
 
@@ -132,9 +132,9 @@ def insert_rows(
     pool_size: int,
     recover_within_s: float = RECOVER_WITHIN_S,
 ) -> Rows:
-    """Return the rows for inserts; none if the server does not implement them.
+    """Return the checks of inserts; no checks if the server does not implement inserts.
 
-    Without a database, the rows check that the server refuses inserts.
+    Without a database, the checks require that the server refuses inserts.
     """
     if "devices-insert" not in server.implements:
         return {}
@@ -146,7 +146,7 @@ def insert_rows(
 
 
 def device_rows(database: DeviceDatabase) -> Rows:
-    """Return rows for single inserts, each compared with its row in the table."""
+    """Return checks of single inserts, which compare each answer with its row of the table."""
 
     def is_compact(answer: TimedResponse) -> bool:
         return (
@@ -177,7 +177,10 @@ def device_rows(database: DeviceDatabase) -> Rows:
 
 
 def rows_without_database() -> Rows:
-    """Return rows for a server that was started without DATABASE_URL."""
+    """Return checks of a server that was started without DATABASE_URL.
+
+    Inserts must be answered with 503, and /stats must have no pool.
+    """
 
     def has_no_pool(target: Target) -> Result:
         pool = read_stats(target)["pool"]
@@ -190,7 +193,7 @@ def rows_without_database() -> Rows:
 
 
 def insert_row(firmware: str) -> Exchange:
-    """Return the row of one insert. The server must answer it with 201 and the five fields."""
+    """Return the check of one insert. The server must answer with 201 and the five fields."""
     sent = {"mac": MAC, "firmware": firmware}
     words = f"201 and {', '.join(ANSWERED)}"
     return Exchange(
@@ -199,7 +202,7 @@ def insert_row(firmware: str) -> Exchange:
 
 
 def require_device(answer: TimedResponse, sent: Mapping[str, object]) -> bool:
-    """Return True if an answer to an insert is right; raise LabError that says what is wrong."""
+    """Return True if an answer to an insert is right; otherwise raise LabError with the fault."""
     body = answer.json()
     if (
         answer.status != 201
@@ -228,7 +231,7 @@ def require_device(answer: TimedResponse, sent: Mapping[str, object]) -> bool:
 
 
 def _row_of(answer: TimedResponse) -> tuple[object, ...]:
-    """Return the row that an accepted insert describes, in the database's types."""
+    """Return the row of the table that an accepted insert must have, in the database's types."""
     body = answer.json()
     if answer.status != 201 or not isinstance(body, dict):
         raise LabError(f"POST /devices answered {answer.brief}", 1)
@@ -249,7 +252,7 @@ def _try_row(database: DeviceDatabase, target: Target) -> Result:
 CLIENTS = 32
 INSERTS_EACH = 20
 IDLE_WITHIN_S = 2.0
-ANSWER_WITHIN_S = 5.5  # the contract's 5 s, and 0.5 s for a busy machine
+ANSWER_WITHIN_S = 5.5  # the contract's limit of 5 s, plus 0.5 s because the machine may be busy
 AT_ONCE_S = 1.0
 MOST_CLIENTS = 200
 RESTART_CLIENTS = 4
@@ -257,7 +260,7 @@ NO_ANSWER = 0  # status of a request that got no answer
 
 
 def parallel_rows(database: DeviceDatabase, pool_size: int) -> Rows:
-    """Return rows for parallel inserts, and for the pool during and after them."""
+    """Return checks of parallel inserts, and of the server's pool during and after them."""
 
     def has_size(target: Target) -> Result:
         pool = read_pool(target)
@@ -366,7 +369,7 @@ def outage_rows(
     pool_size: int,
     recover_within_s: float = RECOVER_WITHIN_S,
 ) -> Rows:
-    """Return rows that pause and kill the database while inserts are under way.
+    """Return checks that pause and kill the database while inserts are under way.
 
     During the pause there are more inserts than connections in the pool. After each outage, inserts
     must work again within `recover_within_s`.
@@ -381,7 +384,7 @@ def outage_rows(
         "pool: at rest after the database hung": try_at_rest,
         "database dies: 201 or 503 meanwhile": partial(_try_restart, database),
         "database is back: inserts work again": recovered,
-        # Checked this late, because a server may wait before it retries an insert.
+        # This check comes so late because a server may wait before it retries an insert.
         "database is back: no row that nobody asked for": outage.judge_rows,
         "database is back: rows equal answers": partial(_try_rows, database),
         "pool: at rest after the database died": try_at_rest,
@@ -389,13 +392,14 @@ def outage_rows(
 
 
 class _Outage:
-    """One pause of the database, with the observations made during it."""
+    """One pause of the database, and the checks of what the server did during the pause."""
 
     def __init__(self, server: Server, database: DeviceDatabase, pool_size: int) -> None:
         self._server = server
         self._database = database
         self._tag = new_tag("paused")
-        # More requests than pool connections, unless that needs too many client threads.
+        # Send more requests than the pool has connections, unless that needs too many client
+        # threads.
         self._clients = min(pool_size + 10, MOST_CLIENTS)
         self._least_waiting = self._clients - pool_size
         self._statuses: list[int] = []
@@ -428,7 +432,7 @@ class _Outage:
 
     def _insert(self, target: Target) -> TimedResponse | None:
         with suppress(OSError, LabError):
-            # Wait twice as long, to tell a late answer from a missing one.
+            # Wait twice as long as the contract allows, to tell a late answer from a missing one.
             return insert_many(target, self._tag, 1, 2 * ANSWER_WITHIN_S)[0]
         return None
 
@@ -472,8 +476,8 @@ class _Outage:
         return self._waiting >= self._least_waiting, detail
 
     def judge_rows(self, _target: Target) -> Result:
-        # Inserts in transit when the database stopped may be stored, although their clients got a
-        # 503.
+        # The table may have rows of inserts that were under way when the database stopped, although
+        # their clients got a 503.
         good = 1 + self._statuses.count(201)
         most = 1 + len(self._statuses)
         rows = self._database.count(self._tag)
@@ -518,8 +522,8 @@ def _try_restart(database: DeviceDatabase, target: Target) -> Result:
             over.set()
     statuses = [status for part in parts for status in part.result()]
     rows = database.count(tag)
-    # An insert whose answer was lost may be stored. Whether an answered insert survives a kill is
-    # the database's responsibility, not the server's.
+    # The table may have the row of an insert whose answer was lost. Whether the row of an answered
+    # insert survives a kill is the database's responsibility, not the server's.
     ok = set(statuses) <= {201, 503} and 201 in statuses and rows <= len(statuses)
     said = f"got {dict(Counter(statuses))} and {rows} rows"
     return ok, f"expected 201 or 503, and at most {len(statuses)} rows; {said}"

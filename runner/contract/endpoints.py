@@ -56,7 +56,7 @@ WRONG_METHODS = (
 
 
 def endpoint_rows(server: Server, nonce: str) -> Rows:
-    """Return rows for endpoints without a body, the fallback, and refused methods."""
+    """Return checks of the endpoints without a request body, the fallback, and refused methods."""
     rows: dict[str, Exchange] = {}
     if "health" in server.implements:
         rows["health"] = health_row(server, nonce)
@@ -95,7 +95,7 @@ def endpoint_rows(server: Server, nonce: str) -> Rows:
 
 
 def health_row(server: Server, nonce: str) -> Exchange:
-    """Return the row that proves that this very process answers.
+    """Return the check which proves that the process just started is the one that answers.
 
     /health must return the server's name and the nonce given to it at its start.
     """
@@ -186,7 +186,7 @@ def is_counting(server: Server) -> bool:
 
 
 def counting_rows(server: Server) -> Rows:
-    """Return rows that send requests, and compare the server's counters with the number sent."""
+    """Return checks that send requests, and compare the server's counters with the number sent."""
     if not is_counting(server):
         return {}
     sent = [
@@ -237,7 +237,7 @@ def counted(target: Target, server: Server, name: str, checks: Iterable[Check]) 
 
 
 def read_count(target: Target) -> int:
-    """Return the number in GET /count, which does not include this request."""
+    """Return the number in the answer of GET /count, which does not include this request itself."""
     return _read_counts(target, 1)[0]
 
 

@@ -1,4 +1,4 @@
-"""Checks of the experiment endpoints: one row for each validation rule and JSON corner case."""
+"""Checks of the experiment endpoints: one check for each validation rule and JSON corner case."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def _variant_named(name: object) -> bytes:
 
 
 def _percents(*numbers: str) -> bytes:
-    """Return an experiment with percentages written exactly as given."""
+    """Return an experiment's JSON with a variant for each of these percentages, unchanged."""
     variants = ",".join(f'{{"name":"v","allocation_percent":{number}}}' for number in numbers)
     return f'{{"name":"x","variants":[{variants}]}}'.encode()
 
@@ -346,7 +346,8 @@ CASES: tuple[ExperimentCase, ...] = (
         b'["x",[{"name":"v","allocation_percent":100}]]',
     ),
     left_open("a duplicate key", experiment_body()[:-1] + b',"name":"again"}'),
-    # RFC 8259 compares names exactly, but Go's encoding/json ignores upper and lower case.
+    # RFC 8259 compares names exactly, but Go's encoding/json ignores upper and lower case. So both
+    # outcomes are allowed.
     left_open("field names in capitals", experiment_body().replace(b'"name"', b'"NAME"')),
     left_open("a percentage of 1e-999", _percents("1e-999", "100")),
 )
@@ -355,11 +356,11 @@ MD5_CASES = (
     *("name of 201 two-byte characters", "no name", "101 variants", "sum of 100.02"),
     *("cut off", "a null byte", "two values"),
 )
-"""A few cases for the MD5 endpoint, to show that it uses the same validation."""
+"""Names of a few cases for the MD5 endpoint, to show that it uses the same validation."""
 
 
 def experiment_rows(server: Server) -> Rows:
-    """Return rows for every case on the experiment endpoints that the server implements."""
+    """Return the checks of every case on the experiment endpoints that the server implements."""
     rows: dict[str, Exchange] = {}
     if "experiments" in server.implements:
         rows |= {f"experiments: {case.name}": case_row(PATH, case, is_echo) for case in CASES}
@@ -376,7 +377,7 @@ Accepts = Callable[[ExperimentCase, TimedResponse], bool]
 
 
 def case_row(path: str, case: ExperimentCase, accepts: Accepts) -> Exchange:
-    """Return the row of a case.
+    """Return the check of a case.
 
     The answer must have the expected status. For a rejected body, its error must name the field.
     For an accepted body, `accepts` must return True for the answer.

@@ -105,8 +105,9 @@ TWO_LENGTHS = (
 
 
 def head_rows() -> Rows:
-    """Return rows for malformed heads, and for well-formed heads at the limits of size."""
-    numbered = [b"X-Header-%d: %d" % (n, n) for n in range(SERVED_HEADERS - 1)]  # Host is one more
+    """Return checks of malformed heads, and of well-formed heads at the limits of size."""
+    # With the header Host, these are SERVED_HEADERS.
+    numbered = [b"X-Header-%d: %d" % (n, n) for n in range(SERVED_HEADERS - 1)]
     huge = [b"X-Header-%d: %b" % (n, b"x" * 4000) for n in range(HUGE_HEAD_BYTES // 4000)]
     refused = Expected("a 4xx", lambda answer: 400 <= answer.status < 500)
     served = Expected("200 or a 4xx", lambda answer: answer.status == 200 or refused.holds(answer))
@@ -127,18 +128,14 @@ def head_rows() -> Rows:
 
 
 def malformed(message: Message) -> Exchange:
-    """Return the row of a malformed message: the server must refuse it and close.
-
-    The server must not answer the request that follows the message, because it cannot know where
-    the message ends (RFC 9112, section 6.3).
-    """
+    """Return the check of a malformed message: the server must refuse it and close."""
     return Exchange(message + HEALTH, REFUSED, End.CLOSED, may_be_silent=True)
 
 
 def smuggling_rows(server: Server) -> Rows:
-    """Return rows for request smuggling: requests whose framing headers contradict each other.
+    """Return checks of request smuggling: requests whose framing headers contradict each other.
 
-    A server without an endpoint that takes a body gets only the rows with two Content-Lengths.
+    A server without an endpoint that takes a body gets only the checks with two Content-Lengths.
     """
     has_body = "experiments" in server.implements
     path = b"/experiments" if has_body else b"/no-such-path"
@@ -163,7 +160,7 @@ def smuggling_rows(server: Server) -> Rows:
 
 
 def _hiding(*lines: bytes, body: bytes = b"", version: bytes = b"HTTP/1.1") -> Exchange:
-    """Return the row of a request whose body (one chunk by default) hides another request."""
+    """Return the check of a request whose body (one chunk by default) hides another request."""
     sent = raw(_post(*lines, body=body or chunked(HIDDEN), path=b"/experiments", version=version))
     statuses = (400, 501) if body else (400, 411, 501)
     return Exchange(sent, status(*statuses), End.CLOSED, may_be_silent=True)
@@ -254,7 +251,7 @@ MALFORMED_CHUNKS = {
 
 
 def body_rows(server: Server) -> Rows:
-    """Return rows for bodies on POST /experiments, if the server implements it.
+    """Return checks of bodies on POST /experiments, if the server implements it.
 
     Servers written on a raw TCP engine may answer chunks with 411.
     """

@@ -42,12 +42,12 @@ class Message:
         return replace(self, pieces=pieces, pause_s=pause_s)
 
     def maybe_counted(self) -> Message:
-        """Return the same message for a server that may leave all of it uncounted."""
+        """Return the same message for a server that may count none of its requests."""
         return replace(self, least=0)
 
 
 def joined(messages: Iterable[Message]) -> Message:
-    """Return one message that sends all of them in one stream."""
+    """Return one message that sends all of these messages in one stream."""
     return sum(messages, Message())
 
 

@@ -46,7 +46,7 @@ HARMLESS = (b" ", b"x", b"0", "é".encode())  # bytes whose insertion often leav
 
 
 def random_rows(server: Server, seed: int, size: int = 250) -> Rows:
-    """Return rows for `size` valid experiments and as many damaged ones.
+    """Return checks of `size` valid experiments and as many damaged ones.
 
     The MD5 endpoint gets only a fifth as many of each kind.
     """
@@ -162,7 +162,7 @@ def _rewritten(random: Random, number: str) -> str:
 
 
 class _Number(str):
-    """A number in the spelling to send."""
+    """A number as text, in the spelling in which it is sent."""
 
 
 def _written(random: Random, value: object, depth: int = 0) -> str:
@@ -175,8 +175,8 @@ def _written(random: Random, value: object, depth: int = 0) -> str:
     elif isinstance(value, list):
         text = f"[{','.join(_written(random, each, depth) for each in value) or _space(random)}]"
     elif isinstance(value, dict):
-        # "x" makes sure that no unknown key is a known key in another case, because the contract
-        # does not say how servers must treat such keys.
+        # The "x" makes sure that no unknown key equals a known key in another case, because the
+        # contract does not say how servers must treat such keys.
         few = range(random.choice((0, 0, 0, 1, 3)))
         unknown = {"x" + _text(random, random.randint(0, 8)): _any(random, depth) for _ in few}
         items = list((unknown | value).items())
@@ -250,7 +250,7 @@ def mutations(seed: int, size: int) -> Iterator[bytes]:
 
 
 class _OpenError(Exception):
-    """The contract leaves the outcome to the JSON library."""
+    """Raised for a body whose outcome the contract leaves to the server's JSON library."""
 
 
 def judge(body: bytes) -> Ruling:

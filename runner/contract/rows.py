@@ -11,10 +11,11 @@ from runner.contract.client import TIMEOUT_S, CheckConnection, Target, TimedResp
 from runner.contract.messages import HEALTH, Message
 from runner.model import Check, LabError
 
-Result = tuple[bool, str]  # whether the check succeeded, and the detail: what was compared
+Result = tuple[bool, str]
+"""Whether the check succeeded, and a text: what was sent, expected and received."""
 Procedure = Callable[[Target], Result]
 Rows = Mapping[str, Procedure | tuple[Procedure, ...]]
-"""Procedures by the name of their check; a check succeeds if all its procedures do."""
+"""The procedures of each check, by the check's name; a check succeeds if all of them succeed."""
 
 
 @dataclass(frozen=True)
@@ -64,15 +65,15 @@ class End(Enum):
 
 @dataclass(frozen=True)
 class Exchange:
-    """One row of the contract: message to send, answers to expect, and the state afterwards."""
+    """A check of one exchange: message to send, expected answers, and the state afterwards."""
 
     send: Message
     expect: Expected | tuple[Expected, ...]
-    then: End | Exchange = End.ANY  # an Exchange continues on the same connection
+    then: End | Exchange = End.ANY  # an Exchange is then run on the same connection
     excused: tuple[int, ...] = ()
-    """If the first answer has one of these statuses, the row succeeds, whatever follows."""
+    """If the first answer has one of these statuses, the check succeeds, whatever follows."""
     may_be_silent: bool = False  # the server may close without any answer
-    may_continue: bool = False  # a 100 may come before the first answer
+    may_continue: bool = False  # an answer with status 100 may come before the first answer
 
     def __call__(self, target: Target) -> Result:
         """Run the exchange over a new connection."""
@@ -80,7 +81,7 @@ class Exchange:
             return self.run(connection)
 
     def run(self, connection: CheckConnection) -> Result:
-        """Run the exchange; return whether it went as the row says, and the detail."""
+        """Run the exchange; return whether the server answered as expected, and the detail."""
         expected = self.expect if isinstance(self.expect, tuple) else (self.expect,)
         connection.send(self.send)
         closed: bool | None = None
@@ -138,7 +139,7 @@ def shown(answers: list[TimedResponse], closed: bool | None = None) -> str:
 
 
 def check_rows(target: Target, rows: Rows) -> Iterator[Check]:
-    """Run the rows in order; a broken or silent connection makes its check fail."""
+    """Run the checks in order; a check fails if its connection breaks or stays silent."""
     for name, row in rows.items():
         try:
             for check in row if isinstance(row, tuple) else (row,):
