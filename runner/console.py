@@ -39,7 +39,7 @@ if not out.is_terminal:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print a table; cells that name a level are coloured."""
+    """Print a table; its texts that name a level, such as `warning`, are coloured."""
     shown = Table(
         title=escape(title), title_justify="left", box=rich.box.SIMPLE_HEAD, pad_edge=False
     )
@@ -51,7 +51,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> 
 
 
 def frame(title: str, texts: Any) -> None:
-    """Print a pandas table of texts."""
+    """Print a pandas table of texts; if it is empty, say on stderr that no trial has a result."""
     if texts.empty:
         note(f"{title}: there is nothing to show, because no trial has a result.")
     else:
@@ -59,7 +59,7 @@ def frame(title: str, texts: Any) -> None:
 
 
 def note(*lines: str) -> None:
-    """Print lines on stderr, apart from the result."""
+    """Print lines on stderr, so that stdout has only the result."""
     for line in lines:
         err.print(escape(line))
 

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class CellColumns:
-    """A cell as trial.json and the table of trials have it."""
+    """The flat columns of a cell, as trial.json and the table of trials have them."""
 
     server: str
     language: str
@@ -67,7 +67,7 @@ class CellColumns:
 
 @dataclass(frozen=True)
 class LoadColumns:
-    """A `[[load]]` as run.json has it."""
+    """The flat columns of a `[[load]]`, as run.json has them."""
 
     workload: str
     repeats: int

@@ -34,9 +34,9 @@ class Traits:
     size_column: SizeColumn
     """Column of the table of trials that holds the number of a closed load's users."""
     keeps_requests: bool
-    """True if its raw file has every request, so that there is a timeline."""
+    """True if its raw file has every request, so that rates and times by second are known."""
     raw_files: tuple[str, ...]
-    """Base names of a load's raw files: the samples if the generator keeps them, and its summary.
+    """Base names of a load's raw files: the requests, if the generator keeps them, and a summary.
     """
     says_connecting: bool = True
     """True if its raw file says which requests opened a connection.
@@ -54,15 +54,15 @@ class Traits:
     keeps_connections_by_itself: bool = True
     """True if its loads keep connections by default, so that a load's name needs no mode."""
     whole_seconds: bool = False
-    """True if its loads must last whole seconds; slices may be shorter."""
+    """True if its loads must last whole seconds, unless they are divided into slices."""
     is_divisible: bool = True
     """True if several generators can share a load."""
     lead_s: float = 0.0
-    """Time for which an open load is sent before it counts."""
+    """Seconds for which an open load is sent before it counts."""
     late_s: float = 0.0
-    """Extra time after the end of an open load in which delayed requests may begin."""
+    """Seconds after the planned end of an open load in which delayed requests may still begin."""
     between_slices_s: float = 1.0
-    """Approximate time that the generator needs between two slices, to end and to start again."""
+    """Seconds that the generator needs, roughly, between two slices to end and to start again."""
 
 
 TRAITS: dict[str, Traits] = {
@@ -88,7 +88,8 @@ TRAITS: dict[str, Traits] = {
         raw_files=("vegeta.csv.gz", "vegeta.json"),
         is_divisible=False,
         lead_s=LEAD_S,
-        # vegeta begins no request after its time is over, so delayed requests need extra time.
+        # vegeta begins no request after its planned time is over, so the lab gives it extra time
+        # for delayed requests.
         late_s=GENERATOR_LATE_S,
     ),
     "oha": Traits(

@@ -101,12 +101,12 @@ class Spent:
     page_faults: int
 
     def since(self, before: Spent) -> Spent:
-        """Return what was used between an earlier reading and this one."""
+        """Return the resources that were used between the earlier reading `before` and this one."""
         names = [each.name for each in fields(self)]
         return Spent(*(getattr(self, name) - getattr(before, name) for name in names))
 
     def plus(self, other: Spent) -> Spent:
-        """Return the sum of this and another use of resources."""
+        """Return the sum of these resources and the other ones."""
         names = [each.name for each in fields(self)]
         return Spent(*(getattr(self, name) + getattr(other, name) for name in names))
 
@@ -116,7 +116,7 @@ class Footprint:
     """Start-up time, memory and sizes of a server; unknown values are None."""
 
     start_ns: int | None = None
-    """Time from the begin of its program to its first answer."""
+    """Time from the begin of the server's program to its first answer."""
     rss_started_bytes: int | None = None
     """Resident memory after the server's first answer and before any load."""
     rss_after_bytes: int | None = None
@@ -206,7 +206,7 @@ class Loaded:
 
 @dataclass(frozen=True, kw_only=True)
 class Generated(Loaded):
-    """One generator's part of a load."""
+    """What one generator did for its part of a load: command, environment, exit code and times."""
 
     argv: tuple[str, ...]
     generator_env: tuple[tuple[str, str], ...]
@@ -214,7 +214,7 @@ class Generated(Loaded):
 
 @dataclass(frozen=True, kw_only=True)
 class Part(Generated):
-    """The part of a load that the second or a later generator sent."""
+    """What the second or a later generator did for its part of a load."""
 
     number: int  # number of the generator, from 2
 
@@ -270,7 +270,7 @@ class Measurement(LoadFacts):
     died: int | None = None  # exit code of a server that ended under load; None if it lived
     generator_ceiling_rps: float | None = None
     """Ceiling of the generator on this machine; None if unknown."""
-    # all CPUs of the machine, including those that the lab may not use
+    # number of all CPUs of the machine, including those that the lab may not use
     host_cpus: int | None = None
     oom_kills: int | None = None
     """Number of server processes that the kernel killed for lack of memory; None if unknown."""
@@ -282,7 +282,7 @@ class Measurement(LoadFacts):
     slices: tuple[Slice, ...] = ()
     """Slices of a trial in a session, in the order of their places."""
     others_loaded: tuple[tuple[int, int], ...] = ()
-    """Begin and end, in ns, of the loads on the session's other servers."""
+    """Begin and end of each load on the session's other servers, in ns of the monotonic clock."""
     probe_hz: float = PROBE_HZ
     """Rate of the probe; 0 if there was no probe, because it would have loaded the server too much.
     """
@@ -291,21 +291,21 @@ class Measurement(LoadFacts):
 
     None if the load itself names the number.
     """
-    # a quota set outside the lab; None in older runs, which did not record it
+    # the server's quota set outside the lab; None in older runs, which did not record it
     quota: Quota | None = None
     also_ports: tuple[int, ...] = ()
     """Further ports of the server's host that a user's script may use."""
     footprint: Footprint | None = None  # None in older runs
-    as_written: bool = False  # True if the options of a user's script gave the load
+    as_written: bool = False  # True if the options of a user's script defined the load
 
     @property
     def cpus(self) -> int:
-        """Number of the machine's CPUs, or of the trial's CPUs if the first is unknown."""
+        """Number of the machine's CPUs; if it is unknown, the number of the trial's CPUs."""
         return self.host_cpus or self.placement.cpus
 
     @property
     def loads(self) -> tuple[Measurement, ...]:
-        """Each slice as a measurement of its own; without slices, the measurement itself."""
+        """Each slice as a separate measurement; without slices, the measurement itself."""
         if not self.slices:
             return (self,)
         names = [each.name for each in fields(LoadFacts)]

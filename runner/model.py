@@ -197,7 +197,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Workload:
-    """A way to load a server: a tool, a script, a request, and the parts that a server needs."""
+    """A way to load a server: a tool, a script, a request, and the features of servers it needs."""
 
     name: str
     title: str
@@ -207,10 +207,12 @@ class Workload:
     method: str
     path: str
     body: str = ""
-    """Body of the request. `{tag}` in it is replaced by the trial's tag, by which rows are counted.
+    """Body of the request.
+
+    `{tag}` in it is replaced by the trial's tag, by which inserted rows are counted.
     """
     needs: tuple[str, ...] = ()
-    database: bool = False  # True: each server has a fresh PostgreSQL
+    database: bool = False  # True if each server gets a fresh PostgreSQL
     probe_path: str | None = None
     """Path that the probe requests by GET; None if the probe sends the same request as the load."""
     also: tuple[int, ...] = ()  # further ports of the server's host that a user's script may use
@@ -306,7 +308,7 @@ class Cell:
         return "-".join(part for part in parts if part is not None)
 
     def slice(self, number: int) -> Cell:
-        """Return the load of one slice, counted from 1; the cell itself if it has no slices."""
+        """Return the cell of one slice, counted from 1; the cell itself if it has no slices."""
         if self.slices is None:
             return self
         return replace(self, slices=None, shape=self.shape.slice(number, self.slices))

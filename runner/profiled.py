@@ -26,7 +26,7 @@ WHOLE: tuple[Kind, ...] = ("recorded",)
 """Kind of the only slice of a timeline."""
 PLACES = len(KINDS)
 LONGEST_S = 1.0
-"""Longest slice of a load that has no slices of its own."""
+"""Longest slice of a profile, in seconds."""
 TIMELINE_S = (5.0, 30.0)
 """Length of the shortest load that has a timeline, and of the longest timeline.
 

@@ -40,7 +40,7 @@ class ClosedLoad:
     last_rate_rps: ClassVar[float | None] = None
     offered_s: ClassVar[float] = 0.0
     size_name: ClassVar[str | None] = None
-    """None, because a closed load is named by its users."""
+    """None, because the name of a closed load contains its users instead."""
 
     users: int
     """Number of virtual users of k6, or of connections of a generator without virtual users."""

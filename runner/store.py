@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 OF_GENERATORS = tuple(name for traits in TRAITS.values() for name in traits.raw_files)
 IMPORTED_RAW = ("k6.json", "k6.json.gz", "k6.json.zst", "k6.csv", "k6.csv.gz", "k6.csv.zst")
-"""Names of the samples of an imported trial."""
+"""Possible names of the file with an imported trial's samples."""
 RAW_FILES = (
     *dict.fromkeys((*OF_GENERATORS, *IMPORTED_RAW)),
     "resources.parquet",
@@ -56,7 +56,7 @@ PROFILES = (
     *("timeline_windows", "timeline_samples"),
 )  # additional tables of a run with profiles
 OF_SCRIPTS = ("endpoints", "checks", "users", "thresholds", "metrics")
-"""Possible names of the file with an imported trial's samples."""
+"""Additional tables of a run with users' k6 scripts."""
 OPTIONAL = (SLICES, *PROFILES, *OF_SCRIPTS)  # tables that a run may lack
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 """Pattern of the ids of runs and trials.
@@ -369,7 +369,7 @@ class RunFolder:
         return self.path / PACKED
 
     def table(self, name: str) -> Path:
-        """Return the path of a table by its name, such as `trials`."""
+        """Return the path of the table with this name, such as `trials`."""
         return self.tables / f"{name}.parquet"
 
     def trial(self, trial_id: str) -> Path:
@@ -602,7 +602,7 @@ def _remove_half_filled() -> None:
     for owner in runs_folder().glob(f"*/{OWNER}"):
         try:
             pid = owner.read_text().strip()
-        except OSError:  # its process has just finished
+        except OSError:  # the process in the file has just finished
             continue
         if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
             shutil.rmtree(owner.parent, ignore_errors=True)
@@ -641,7 +641,7 @@ def find_run(run: str) -> RunFolder:
             places().need_checkout(f"The run {run!r}")
         raise LabError(f"There is no run {run!r}: {folder} has no run.json.")
     found = RunFolder(folder)
-    found.manifest()  # raises for an invalid one, before any work
+    found.manifest()  # raises LabError for an invalid manifest, before any work
     for path in folder.rglob("*"):
         if not (path.is_dir() or path.is_file()) or path.is_symlink():
             raise LabError(
@@ -719,7 +719,7 @@ def runs_folder() -> Path:
 
 
 def free_bytes(folder: Path) -> int:
-    """Return the number of bytes that this user may still write below `folder`."""
+    """Return how many bytes this user may still write below `folder`."""
     return shutil.disk_usage(folder).free
 
 

@@ -29,7 +29,7 @@ The true share is at most 1, but tools print means with three digits, and round 
 """
 FAR_MORE = 1.5
 FAR_LESS = 0.5
-"""Shares of connections in use above and below which a finding is more severe."""
+"""A finding is more severe above FAR_MORE or below FAR_LESS, as shares of connections in use."""
 BUSY = 0.9
 HALF_IDLE = 0.5
 ROUNDED = 1.02  # two numbers rounded to three digits can change order within 2 %
@@ -38,7 +38,7 @@ UNCERTAIN = {
     "wrk": "; with wrk the mean is, to which it adds requests that were never sent",
     "oha": ", unless oha's connections had several requests at once (`-p` of HTTP/2: give --depth)",
 }
-"""Tools with a reason why more requests than connections may be under way by their report."""
+"""Tool -> the reason why its report may show more requests under way than connections."""
 SAMPLED_TOOLS = ("bombardier", "autocannon")
 """Tools whose rate is a mean of samples, which may differ from requests / time."""
 AUDITED_QUANTILES = {"p50_ms": 0.5, "p90_ms": 0.9, "p95_ms": 0.95, "p99_ms": 0.99}
@@ -57,7 +57,8 @@ STANDING_IN = {("mean_ms", "p99_ms"): SUSPICIOUS, ("p99_ms", "max_ms"): KNOWING}
 """
 FEWEST_ALIKE = 3
 MOSTLY_ALIKE = 0.9
-"""Two columns are a copy of each other if they agree in this number and this share of rows."""
+"""A column may be a copy of another if both are equal in FEWEST_ALIKE rows and this share of rows.
+"""
 DIGITS_APART = 1e-6
 """A number counts as rounded to three digits if it is at most this far from a rounded number.
 
@@ -77,7 +78,7 @@ SHOWN_APART = 3
 NAMED = 5
 """Number of rows that a finding about more than `SHOWN_APART` rows names."""
 MANY_ERRORS = 0.05
-"""Share of errors above which a rate shows whether it counts errors."""
+"""If more than this share of the requests failed, the rate shows whether it counts errors."""
 SHORT_S = 2.0
 """Below this duration, a rate that is a mean of samples may differ from requests / time."""
 AGREEING = 0.03
@@ -89,13 +90,13 @@ OTHER_SIZE = 3.0
 PER_REQUEST = ("locust", "jmeter", "gatling")
 """Tools whose rows are the different requests of one load, so that a ranking has no meaning."""
 HEADERS_BYTES = 300
-"""Difference of the sizes of two answers up to which different headers can explain it."""
+"""Different headers can explain a difference of the sizes of two answers up to this."""
 EVEN = 1.05
-"""p99 / p50 up to which times vary so little that two of them may agree by rounding."""
+"""If p99 / p50 is at most this, times vary so little that two of them may be equal by rounding."""
 COARSE = 1000
-"""Mean, in rounding errors of its tool, below which two measurements may have the same one."""
+"""Rows with equal means are suspicious only if the mean is at least this many rounding errors."""
 FEW_EACH = 100
-"""Requests per connection below which the time of the last ones counts."""
+"""If each connection has fewer requests than this, idle connections at the end are allowed for."""
 STOPPED = ("ab", "h2load")
 """Tools that may end without a report after they have said that they begin."""
 EXACT_TOOLS = ("wrk", "hey", "oha", "ab", "vegeta", "ghz", "fortio", "h2load", "jmeter")
@@ -192,9 +193,11 @@ def _slack_ms(rows: pd.DataFrame) -> pd.Series[float]:
 
 
 def _slowest_rate(rows: pd.DataFrame) -> pd.Series[float]:
-    """Return the lowest rate that a report allows.
+    """Return a lower bound of the true rate, in requests/s.
 
-    It is the printed rate. If that is a mean of samples, requests / time may be lower.
+    The bound is the printed rate. For `SAMPLED_TOOLS`, whose printed rate is a mean of samples, it
+    is the smaller of the printed rate and requests / time; it is NaN if the report has fewer than
+    `FEW_FOR_P99` requests, or does not say how many.
     """
     counted = (rows["requests"] / rows["duration_s"]).where(rows["duration_s"] > 0)
     lower = np.fmin(rows["rate"], counted)
@@ -291,7 +294,10 @@ def _little(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
 
 
 def _streams(rows: pd.DataFrame) -> Iterator[Finding]:
-    """Yield a finding about each test that does not state its requests at once per connection."""
+    """Yield a finding about each test whose connections seem to carry several requests at once.
+
+    Such a test would have to say how many requests a connection carries at once, but does not.
+    """
     unknown = rows[rows["protocol"].ne("") & rows["depth"].isna()]
     under_way_each = unknown["rate"] * unknown["mean_ms"] / 1000 / unknown["connections"]
     for (source, test), each in under_way_each.dropna().groupby(
@@ -459,7 +465,7 @@ def _percentiles(rows: pd.DataFrame, rules: Rules) -> Iterator[Finding]:
             count = len(group.query(same))
             if count > max(
                 2, len(group) // 2
-            ):  # one finding for a test if most of its rows have it
+            ):  # one finding for the test if most of its rows have equal numbers
                 said = (
                     f"{NAMES[one]} and {NAMES[other]} are the same in {count} of {len(group)} "
                     f"rows{stands_in}"
@@ -657,7 +663,7 @@ def _equal_rows(rows: pd.DataFrame) -> Iterator[Finding]:
 def _repeated_counts(rows: pd.DataFrame) -> Iterator[Finding]:
     """Yield findings about rows with equal count, mean and maximum, but different rates."""
     counts = ["requests", "mean_ms", "max_ms"]
-    is_fine = rows["mean_ms"] >= COARSE * _slack_ms(rows)  # otherwise two means may agree by chance
+    is_fine = rows["mean_ms"] >= COARSE * _slack_ms(rows)  # equal smaller means may be chance
     known = rows[is_fine & (rows["requests"] * 10 >= DIGITS)].dropna(subset=[*counts, "rate"])
     for _, group in known.groupby(counts, sort=False):
         if group["rate"].nunique() > 1:

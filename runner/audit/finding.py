@@ -132,7 +132,7 @@ def of_row(severity: Severity, row: Mapping[Any, Any], says: str) -> Finding:
 
 
 def of_test(severity: Severity, rows: pd.DataFrame, says: str) -> Finding:
-    """Return a finding about all rows of a test."""
+    """Return one finding about all rows of a test together."""
     first = rows.iloc[0]
     alike = rows["connections"].nunique() == 1
     test = sized(first["test"], first["connections"] if alike else math.nan)

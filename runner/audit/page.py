@@ -120,7 +120,7 @@ def fixes(found: Audit) -> Iterator[Block]:
 
 
 def _where(finding: Finding, subject: str) -> str:
-    """Return where a finding is, for the table of a subject, which need not be named again."""
+    """Return where a finding is, for the table of `subject`, whose name is left out."""
     known = (finding.test, finding.row) if subject == finding.subject else (finding.where,)
     return ", ".join(part for part in known if part and part != subject) or finding.source
 
@@ -147,7 +147,7 @@ def rows_of(tables: Tables) -> pd.DataFrame:
         "load_model": trials["load_model"],
         "day": "",
         # In other modes, connections are in use not only while a response is awaited, but also
-        # while they are opened.
+        # while they are opened. So these modes count as `close`.
         "mode": trials["mode"].where(trials["mode"].eq("keepalive"), "close"),
         "connections": trials["vus"].fillna(trials["connections"]),
         "depth": 1.0,
@@ -162,7 +162,7 @@ def rows_of(tables: Tables) -> pd.DataFrame:
         "cpu_pct": trials["server_cpu_mean_pct"],
         "cpu_given_pct": given_pct(tables, trials, "server"),
         # The quota may be refilled once more than a slice has periods, and the slice may begin with
-        # a quota that is still unused.
+        # a quota that is still unused. So a server may use the quota of two further periods.
         "cpu_tolerance": 2 * _quota_period_s(trials) / slice_s,
         "requests": trials["requests"],
         "duration_s": trials["duration_s"],

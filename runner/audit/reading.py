@@ -94,7 +94,7 @@ class Options:
     format_name: str = ""
     """The only format to try; empty to try all formats."""
     columns: Mapping[str, str] = field(default_factory=dict)
-    """Columns of a CSV: our name -> its name."""
+    """Columns of a CSV: our name of a column -> the CSV's name of it."""
     connections: float | None = None
     depth: float | None = None
     """Number of requests at once per connection.

@@ -33,7 +33,7 @@ def is_jmeter(header: Collection[str]) -> bool:
 
 @dataclass
 class _Label:
-    """Counts and sums over the requests with one label."""
+    """Counts and sums over the requests that have the same JMeter label."""
 
     count: int = 0
     failed: int = 0
@@ -60,7 +60,7 @@ class _Label:
         return self.longest_ms
 
     def row(self, name: str, source: str) -> Row:
-        """Return the row of this label; its times are whole milliseconds, as JMeter writes them."""
+        """Return the row of this label; its times are whole milliseconds, as in JMeter's files."""
         duration_s = (self.last_ms - self.first_ms) / 1000
         is_timed = 0 < duration_s < math.inf
         return {

@@ -19,11 +19,11 @@ from runner.audit.formats.values import (
 )
 
 NS = 1e-6
-"""Milliseconds in a nanosecond."""
+"""Factors that convert nanoseconds, microseconds and seconds to milliseconds."""
 US = 1e-3
 S = 1e3
 CLOSED = "use of closed network connection"
-"""Part of an error of Go's network library: the program itself has closed the connection."""
+"""Part of an error message of Go's network library: the program itself closed the connection."""
 CLOSED_OR_LIMITED = "closed or limited"
 """Load model of tools that may have limited the rate without saying so (`values.NUMBERS`)."""
 ABORTED = "aborted due to deadline"
@@ -228,9 +228,9 @@ def nighthawk(data: JsonObject, source: str) -> Iterator[Row]:
 
 
 REACHED = 0.95
-"""Share of the offered rate from which on a load of Nighthawk was limited by that rate."""
+"""If a load of Nighthawk reached this share of the offered rate, that rate was its limit."""
 NEAR = 0.001
-"""Difference up to which a percentile of Nighthawk is taken for the one that is asked for."""
+"""Difference up to which a percentile of Nighthawk stands for one of our percentiles."""
 
 
 def _nearest_percentiles(latency: JsonObject) -> Row:
